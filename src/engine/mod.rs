@@ -1,0 +1,3 @@
+//! The lock table: pure, deterministic, infallible.
+
+pub mod types;

@@ -1,0 +1,85 @@
+//! A key: the bytes a client chose as a name, at most 256 of them.
+//!
+//! Short names live inline, so that a million of them cost no allocation each; the longest inline
+//! name is as long as fits beside the tag in three words.
+
+use std::fmt;
+
+/// Longest name stored without an allocation.
+const INLINE_BYTES_MAX: usize = 22;
+
+/// An owned name.
+#[derive(Clone)]
+pub struct Key(Repr);
+
+#[derive(Clone)]
+enum Repr {
+    Inline {
+        len: u8,
+        bytes: [u8; INLINE_BYTES_MAX],
+    },
+    Heap(Box<[u8]>),
+}
+
+impl Key {
+    /// The name's bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Repr::Inline { len, bytes } => &bytes[..usize::from(*len)],
+            Repr::Heap(bytes) => bytes,
+        }
+    }
+}
+
+impl From<&[u8]> for Key {
+    fn from(name: &[u8]) -> Self {
+        if name.len() > INLINE_BYTES_MAX {
+            return Self(Repr::Heap(name.into()));
+        }
+        let mut bytes = [0; INLINE_BYTES_MAX];
+        bytes[..name.len()].copy_from_slice(name);
+        Self(Repr::Inline {
+            len: name.len() as u8,
+            bytes,
+        })
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for Key {}
+
+/// Escaped, so that a key can never forge a log line.
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.as_bytes().escape_ascii())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_the_same_inline_and_on_the_heap() {
+        for len in [0, 1, INLINE_BYTES_MAX, INLINE_BYTES_MAX + 1, 256] {
+            let name = vec![b'k'; len];
+            assert_eq!(Key::from(&name[..]).as_bytes(), &name[..]);
+        }
+    }
+
+    #[test]
+    fn a_key_is_three_words() {
+        assert_eq!(size_of::<Key>(), 24);
+    }
+
+    #[test]
+    fn a_key_cannot_forge_a_log_line() {
+        assert_eq!(format!("{:?}", Key::from(&b"a\nb\""[..])), r#""a\nb\"""#);
+    }
+}

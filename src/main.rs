@@ -1,0 +1,3 @@
+//! latchd: reads the settings, runs the daemon. No logic.
+
+fn main() {}
