@@ -1,5 +1,6 @@
 //! latchd: locks for every program on every machine.
 
 pub mod base;
+pub mod config;
 pub mod engine;
 pub mod key;

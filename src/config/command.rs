@@ -1,0 +1,338 @@
+//! The command line made from the table: reading it, explaining it, and the README's version of it.
+//!
+//! Never decides what a value means, and never exits: clap's errors become [`ConfigError`].
+
+use std::ffi::OsString;
+
+use clap::builder::ValueParser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, ArgAction, Command};
+
+use super::ConfigError;
+use super::table::{ROWS, Row, Takes};
+
+/// What stands on a command line.
+pub(super) enum Parsed {
+    /// The options that were given, at most one per row.
+    Flags(Vec<Flag>),
+    /// The text that was asked for instead.
+    Print(String),
+}
+
+/// One option as it was given.
+pub(super) struct Flag {
+    pub(super) row: &'static Row,
+    /// `--x`, or `--no-x`.
+    pub(super) written_as: String,
+    /// Bytes that are not UTF-8 have become replacement characters.
+    pub(super) text: String,
+}
+
+/// Reads a command line that begins with the program's name. Of an option given twice the last counts.
+pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, ConfigError> {
+    let args: Vec<OsString> = args.into_iter().map(two_dashes).collect();
+    refuse_dashed_words(&args)?;
+    let matches = match command().try_get_matches_from(args) {
+        Ok(matches) => matches,
+        Err(error) => match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                return Ok(Parsed::Print(error.render().to_string()));
+            }
+            _ => return Err(ConfigError(in_one_line(&error))),
+        },
+    };
+    let mut flags = Vec::new();
+    for row in ROWS {
+        if let Some(text) = matches.get_one::<OsString>(row.flag) {
+            flags.push(Flag {
+                row,
+                written_as: format!("--{}", row.flag),
+                text: text.to_string_lossy().into_owned(),
+            });
+        }
+        if let Some(negation) = row.takes.negation()
+            && matches.get_flag(negation)
+        {
+            flags.push(Flag {
+                row,
+                written_as: format!("--{negation}"),
+                text: "false".to_owned(),
+            });
+        }
+    }
+    Ok(Parsed::Flags(flags))
+}
+
+/// The settings as the README shows them: one line of a Markdown table per option.
+#[must_use]
+pub fn settings_markdown() -> String {
+    let mut table = "| flag | environment | default | meaning |\n|---|---|---|---|\n".to_owned();
+    for row in ROWS {
+        let flag = match row.takes {
+            Takes::Switch { .. } => format!("--{}", row.flag),
+            Takes::Number | Takes::Word => format!("--{} {}", row.flag, row.value),
+        };
+        let cells = [
+            format!("`{flag}`"),
+            format!("`{}`", row.env.join("`, `")),
+            format!("`{}`", default(row)),
+            row.help.to_owned(),
+        ];
+        let cells = cells.map(|cell| cell.replace('|', "\\|"));
+        table.push_str(&format!("| {} |\n", cells.join(" | ")));
+    }
+    table
+}
+
+const ABOUT: &str = "A lock daemon: named locks with leases, strict FIFO and fencing tokens.";
+
+const EXAMPLES: &str = "\
+A flag beats its environment variables, and those beat the default; of several
+variables the first one listed counts, and one that is empty counts as unset.
+DURATION is whole seconds (33 or 33s) or milliseconds (100ms).
+BOOL is 1, yes, true or on, or 0, no, false or off; a flag alone means yes.
+
+Examples:
+  latchd                                       on 127.0.0.1:6388
+  latchd --unix-socket /run/latchd.sock --unix-socket-mode 0660
+  latchd --host 0.0.0.0 --auth-token-file /etc/latchd/token
+  latchd --cpu 2 --spin                        pinned, for the lowest latency
+  LATCHD_LOG_FORMAT=json latchd --debug";
+
+/// Columns left for a description, so that with its indent it ends before column 80.
+const HELP_COLUMNS: usize = 69;
+
+fn command() -> Command {
+    let command = Command::new("latchd")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(ABOUT)
+        .override_usage("latchd [OPTIONS]")
+        .after_help(EXAMPLES)
+        .next_line_help(true)
+        .args_override_self(true)
+        .disable_help_flag(true)
+        .disable_version_flag(true);
+    let command = ROWS.iter().fold(command, |command, row| {
+        let command = command.arg(arg(row));
+        let Some(negation) = row.takes.negation() else {
+            return command;
+        };
+        command.arg(
+            Arg::new(negation)
+                .long(negation)
+                .action(ArgAction::SetTrue)
+                .overrides_with(row.flag)
+                .hide(true),
+        )
+    });
+    command
+        .arg(
+            Arg::new("help")
+                .short('h')
+                .long("help")
+                .action(ArgAction::Help)
+                .help_heading("Other")
+                .help("Print this and exit."),
+        )
+        .arg(
+            Arg::new("version")
+                .short('V')
+                .long("version")
+                .action(ArgAction::Version)
+                .help_heading("Other")
+                .help("Print the version and exit."),
+        )
+}
+
+fn arg(row: &'static Row) -> Arg {
+    let arg = Arg::new(row.flag)
+        .long(row.flag)
+        .value_name(row.value)
+        .value_parser(ValueParser::os_string())
+        .help_heading(row.group)
+        .help(help(row));
+    match row.takes {
+        Takes::Number => arg.allow_hyphen_values(true),
+        Takes::Word => arg,
+        Takes::Switch { negation } => arg
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+            .overrides_with_all(negation),
+    }
+}
+
+fn help(row: &Row) -> String {
+    let source = format!("[default: {}] [env: {}]", default(row), row.env.join(", "));
+    format!("{}\n{}", wrap(row.help), wrap(&source))
+}
+
+fn default(row: &Row) -> &'static str {
+    if row.default.is_empty() {
+        return "none";
+    }
+    row.default
+}
+
+/// Breaks a text at blanks; clap would need another crate to do it.
+fn wrap(text: &str) -> String {
+    let mut wrapped = String::new();
+    let mut column = 0;
+    for word in text.split(' ') {
+        let width = word.chars().count();
+        if column > 0 && column + 1 + width > HELP_COLUMNS {
+            wrapped.push('\n');
+            column = 0;
+        } else if column > 0 {
+            wrapped.push(' ');
+            column += 1;
+        }
+        wrapped.push_str(word);
+        column += width;
+    }
+    wrapped
+}
+
+/// Go programs write long options with one dash: `-port` becomes `--port`. So does a word that is
+/// no option at all, so that `-prot` is answered with "did you mean --port" and not taken for `-p`.
+fn two_dashes(arg: OsString) -> OsString {
+    let bytes = arg.as_encoded_bytes();
+    match bytes {
+        [b'-', first, second, ..] if first.is_ascii_alphabetic() && *second != b'=' => {
+            let mut long = OsString::from("-");
+            long.push(&arg);
+            long
+        }
+        _ => arg,
+    }
+}
+
+/// `--auth-token --spin` is a forgotten value, or one that begins with a dash. clap would report
+/// the second word as an unknown option, and so might print a token.
+fn refuse_dashed_words(args: &[OsString]) -> Result<(), ConfigError> {
+    let takes_word = |arg: &OsString| {
+        let is = |row: &&Row| row.takes == Takes::Word && *arg == *format!("--{}", row.flag);
+        ROWS.iter().find(is)
+    };
+    for (arg, next) in args.iter().zip(args.iter().skip(1)) {
+        if let Some(row) = takes_word(arg)
+            && next.as_encoded_bytes().starts_with(b"-")
+        {
+            return Err(ConfigError(missing_value(&format!("--{}", row.flag))));
+        }
+    }
+    Ok(())
+}
+
+fn missing_value(option: &str) -> String {
+    format!("{option}: the value is missing; if it begins with a dash write {option}=VALUE")
+}
+
+/// clap's report without its frame: what is wrong, and what would be right.
+fn in_one_line(error: &clap::Error) -> String {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
+        _ => None,
+    };
+    let arg = text(ContextKind::InvalidArg).unwrap_or_default();
+    let option = arg.split([' ', '=', '[']).next().unwrap_or_default();
+    match (error.kind(), text(ContextKind::SuggestedArg)) {
+        (ErrorKind::UnknownArgument, Some(right)) => {
+            format!("unknown option {arg:?}; did you mean {right}?")
+        }
+        (ErrorKind::UnknownArgument, None) if arg.starts_with('-') => {
+            format!("unknown option {arg:?}; latchd --help lists them all")
+        }
+        (ErrorKind::UnknownArgument, None) => {
+            format!("unexpected argument {arg:?}; latchd takes options only, see latchd --help")
+        }
+        (ErrorKind::InvalidValue | ErrorKind::NoEquals, _) => missing_value(option),
+        (ErrorKind::TooManyValues, _) => format!("{option} takes no value"),
+        _ => {
+            let report = error.render().to_string();
+            report.lines().next().unwrap_or_default().to_owned()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse_line(line: &str) -> Result<Parsed, ConfigError> {
+        let args = ["latchd"].into_iter().chain(line.split_whitespace());
+        parse(args.map(OsString::from))
+    }
+
+    #[track_caller]
+    fn printed(line: &str) -> String {
+        match parse_line(line) {
+            Ok(Parsed::Print(text)) => text,
+            _ => panic!("{line} prints nothing"),
+        }
+    }
+
+    #[test]
+    fn the_command_is_sound() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn help_tells_everything_in_eighty_columns() {
+        let help = printed("--help");
+        assert_eq!(help, printed("-h"));
+        assert_eq!(help, printed("-help --port 1"));
+        let flat = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        for row in ROWS {
+            assert!(flat.contains(&format!("--{}", row.flag)), "{}", row.flag);
+            assert!(flat.contains(row.help), "{}", row.flag);
+            let source = format!("[default: {}] [env: {}]", default(row), row.env.join(", "));
+            assert!(flat.contains(&source), "{source}");
+        }
+        for line in help.lines() {
+            assert!(line.chars().count() < 80, "{line}");
+        }
+    }
+
+    #[test]
+    fn help_is_in_groups_and_its_examples_work() {
+        let help = printed("--help");
+        let mut rest = help.as_str();
+        let mut groups: Vec<&str> = ROWS.iter().map(|row| row.group).collect();
+        groups.dedup();
+        assert_eq!(groups.len(), 7);
+        for group in groups.into_iter().chain(["Other", "Examples"]) {
+            rest = rest.split_once(&format!("\n{group}:\n")).expect(group).1;
+        }
+        for line in rest.lines().filter(|line| !line.is_empty()) {
+            let (_, options) = line.split_once("latchd").expect(line);
+            let options = options.split("   ").next().unwrap_or_default();
+            assert!(
+                matches!(parse_line(options), Ok(Parsed::Flags(_))),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn version_is_one_line() {
+        for line in ["--version", "-V", "-version"] {
+            assert_eq!(
+                printed(line),
+                concat!("latchd ", env!("CARGO_PKG_VERSION"), "\n")
+            );
+        }
+    }
+
+    #[test]
+    fn the_readme_table_has_a_line_per_option() {
+        let table = settings_markdown();
+        assert_eq!(table.lines().count(), ROWS.len() + 2);
+        for (line, row) in table.lines().skip(2).zip(ROWS) {
+            assert!(line.starts_with(&format!("| `--{}", row.flag)), "{line}");
+            assert_eq!(line.replace("\\|", "").matches('|').count(), 5, "{line}");
+            assert!(row.env.iter().all(|name| line.contains(name)), "{line}");
+        }
+    }
+}

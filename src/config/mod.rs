@@ -1,0 +1,270 @@
+//! Settings: from a command line and an environment to one checked [`Config`].
+//!
+//! A flag beats the environment, the environment beats the default, and a value that cannot be
+//! read is an error, never a default. Every option is one row of `table::ROWS`; the command line,
+//! the environment, `--help` and the README's table are all made from those rows.
+//!
+//! Never exits, prints or looks at the process: arguments and environment come in, a value goes
+//! out. The only thing read from outside is the token file.
+
+mod command;
+mod table;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use std::cmp::Reverse;
+use std::ffi::OsString;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use log::LevelFilter;
+
+use crate::base::Millis;
+pub use command::settings_markdown;
+use table::{ROWS, Row, Wrong};
+pub use value::Secret;
+
+/// Everything an operator can decide, checked and ready for use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// `--host`: the one address to listen on.
+    pub host: IpAddr,
+    /// `--port`: the TCP port; 0 lets the system choose a free one.
+    pub port: u16,
+    /// `--unix-socket`: a socket file to listen on besides TCP.
+    pub unix_socket: Option<PathBuf>,
+    /// `--unix-socket-mode`: permission bits of that file, at most 0o777.
+    pub unix_socket_mode: u32,
+    /// `--default-lease-ttl`: the lease of a grant whose request names none; never zero.
+    pub default_lease_ttl: Millis,
+    /// `--gc-interval`: time between two looks for keys nobody uses; never zero.
+    pub gc_interval: Millis,
+    /// `--gc-max-idle`: how long an unused key is remembered; zero forgets it at the next look.
+    pub gc_max_idle: Millis,
+    /// `--auto-release-on-disconnect`: whether a closed connection lets go of what it holds.
+    pub auto_release_on_disconnect: bool,
+    /// `--wire-fence`: which replies carry the fence as a field.
+    pub wire_fence: WireFence,
+    /// `--max-locks`: most keys at one time; `None` is no limit, `Some(0)` does not occur.
+    pub max_locks: Option<u32>,
+    /// `--max-connections`: most connections at one time; `None` is no limit.
+    pub max_connections: Option<u32>,
+    /// `--max-waiters`: most waiters on one key; `None` is no limit.
+    pub max_waiters: Option<u32>,
+    /// `--read-timeout`: how long a connection may be silent; never zero.
+    pub read_timeout: Millis,
+    /// `--write-timeout`: how long a peer may leave its replies unread; `None` is for ever.
+    pub write_timeout: Option<Millis>,
+    /// `--shutdown-timeout`: how long a stopping daemon waits for its clients; `None` is for ever.
+    pub shutdown_timeout: Option<Millis>,
+    /// `--auth-token` or `--auth-token-file`: what a client must say first; `None` lets all in.
+    pub auth_token: Option<Secret>,
+    /// `--cpu`: the core to stay on.
+    pub cpu: Option<usize>,
+    /// `--spin`: poll without ever sleeping.
+    pub spin: bool,
+    /// `--log-format`: how a log line is spelled.
+    pub log_format: LogFormat,
+    /// `--log-level`, `--debug`: the least important message still logged; never `Off`.
+    pub log_level: LevelFilter,
+}
+
+/// Which replies to the commands every client knows carry the fence as a last field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WireFence {
+    /// Only on connections that asked for it, and on commands whose clients all expect it.
+    Auto,
+    /// On every grant and renewal.
+    Always,
+    /// On none.
+    Never,
+}
+
+/// How a log line is spelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Time, level, message: for people.
+    Text,
+    /// One JSON object per line: for collectors.
+    Json,
+}
+
+/// What the command line asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Run the daemon with these settings.
+    Run(Config),
+    /// `--help` or `--version`: write this to standard output and exit with 0.
+    Print(String),
+}
+
+/// Why the settings cannot be used: one line that names the option, its value and what would be
+/// right. Never quotes the value of `--auth-token`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError(String);
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Reads the settings. `args` begins with the program's name, as `std::env::args_os` does; `env`
+/// answers what an environment variable holds.
+///
+/// An environment that is not UTF-8 should be passed on lossily rather than left out: the
+/// replacement characters are refused here, whereas a variable left out would be a silent default.
+///
+/// # Errors
+///
+/// An unknown option, a value that cannot be read, or a token that cannot be used.
+pub fn load(
+    args: impl IntoIterator<Item = OsString>,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Outcome, ConfigError> {
+    let flags = match command::parse(args)? {
+        command::Parsed::Flags(flags) => flags,
+        command::Parsed::Print(text) => return Ok(Outcome::Print(text)),
+    };
+    let mut given: Vec<Given> = ROWS
+        .iter()
+        .filter_map(|row| Given::find(row, &flags, env))
+        .collect();
+    keep_one_token(&mut given)?;
+    // Weaker source first: where two rows speak of one thing (`--debug`, `--log-level`), the
+    // better source has the last word, and within one source the later row.
+    given.sort_by_key(|one| one.source);
+    let mut config = Config::default();
+    for one in &given {
+        one.apply(&mut config)?;
+    }
+    Ok(Outcome::Run(config))
+}
+
+impl Config {
+    /// What the defaults in the table are applied to. Only what has no default shows through.
+    const BLANK: Self = Self {
+        host: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        port: 0,
+        unix_socket: None,
+        unix_socket_mode: 0,
+        default_lease_ttl: Millis::ZERO,
+        gc_interval: Millis::ZERO,
+        gc_max_idle: Millis::ZERO,
+        auto_release_on_disconnect: true,
+        wire_fence: WireFence::Auto,
+        max_locks: None,
+        max_connections: None,
+        max_waiters: None,
+        read_timeout: Millis::ZERO,
+        write_timeout: None,
+        shutdown_timeout: None,
+        auth_token: None,
+        cpu: None,
+        spin: false,
+        log_format: LogFormat::Text,
+        log_level: LevelFilter::Info,
+    };
+
+    /// Where to listen; prints with the brackets IPv6 needs.
+    #[must_use]
+    pub fn listen_addr(&self) -> SocketAddr {
+        SocketAddr::new(self.host, self.port)
+    }
+
+    /// Whether other machines can reach a daemon that asks them for no token.
+    #[must_use]
+    pub fn is_open_to_the_network(&self) -> bool {
+        self.auth_token.is_none() && !self.host.to_canonical().is_loopback()
+    }
+}
+
+/// The settings of a daemon started with no option and an empty environment.
+impl Default for Config {
+    fn default() -> Self {
+        let mut config = Self::BLANK;
+        for row in ROWS.iter().filter(|row| !row.default.is_empty()) {
+            let done = (row.set)(&mut config, row.default);
+            assert!(done.is_ok(), "--{} refuses its own default", row.flag);
+        }
+        config
+    }
+}
+
+/// Where a value came from, the weaker first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    Env,
+    Flag,
+}
+
+/// One option's value as somebody wrote it.
+struct Given {
+    row: &'static Row,
+    source: Source,
+    /// The flag or variable it was written as, for the error.
+    written_as: String,
+    text: String,
+}
+
+impl Given {
+    /// The flag if there is one, else the first of the row's variables that is set.
+    fn find(
+        row: &'static Row,
+        flags: &[command::Flag],
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Option<Self> {
+        if let Some(flag) = flags.iter().find(|flag| flag.row.flag == row.flag) {
+            return Some(Self {
+                row,
+                source: Source::Flag,
+                written_as: flag.written_as.clone(),
+                text: flag.text.clone(),
+            });
+        }
+        row.env.iter().find_map(|&name| {
+            // Empty means unset, as compose files and unit files write it, but not for a token:
+            // who names one and leaves it empty must not get a daemon that asks for none.
+            let text = env(name).filter(|text| row.is_token() || !text.is_empty())?;
+            Some(Self {
+                row,
+                source: Source::Env,
+                written_as: name.to_owned(),
+                text,
+            })
+        })
+    }
+
+    fn apply(&self, config: &mut Config) -> Result<(), ConfigError> {
+        let name = &self.written_as;
+        if self.text.contains(char::REPLACEMENT_CHARACTER) {
+            return Err(ConfigError(format!("{name}: the value is not valid UTF-8")));
+        }
+        (self.row.set)(config, &self.text).map_err(|wrong| {
+            ConfigError(match wrong {
+                Wrong::Value => format!("{name}: {:?} is not {}", self.text, self.row.rule),
+                Wrong::Because(why) => format!("{name}: {why}"),
+            })
+        })
+    }
+}
+
+/// Leaves at most one source for the token: flag, then variable, and the token before the file.
+/// What is outranked is not even read.
+fn keep_one_token(given: &mut Vec<Given>) -> Result<(), ConfigError> {
+    let tokens = || given.iter().filter(|one| one.row.is_token());
+    if tokens().filter(|one| one.source == Source::Flag).count() > 1 {
+        let why = "--auth-token and --auth-token-file both given: keep one, \
+                   so that it is clear which token counts";
+        return Err(ConfigError(why.to_owned()));
+    }
+    let best = tokens()
+        .min_by_key(|one| Reverse(one.source)) // of equals the first, which is the token itself
+        .map(|one| one.row.flag);
+    given.retain(|one| !one.row.is_token() || Some(one.row.flag) == best);
+    Ok(())
+}

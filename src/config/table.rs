@@ -1,0 +1,394 @@
+//! Every option, one row each: how it is spelled, what it means, what it does to the [`Config`].
+//!
+//! To add an option, add a field to `Config` and a row here; the command line, the environment,
+//! `--help` and the README follow. Never reads an argument or a variable itself.
+
+use log::LevelFilter;
+
+use super::value;
+use super::{Config, LogFormat, WireFence};
+use crate::base::Millis;
+
+/// One option.
+pub(super) struct Row {
+    /// The long name, without dashes.
+    pub(super) flag: &'static str,
+    /// What `--help` calls the value.
+    pub(super) value: &'static str,
+    /// How the command line takes the value.
+    pub(super) takes: Takes,
+    /// The variables that set it: latchd's own name first, then those of dflockd's versions.
+    pub(super) env: &'static [&'static str],
+    /// The default as one would write it; empty if there is none.
+    pub(super) default: &'static str,
+    /// The heading it stands under. Rows of one group stand together.
+    pub(super) group: &'static str,
+    /// What a value must be, as the end of "`x` is not …".
+    pub(super) rule: &'static str,
+    /// What it does, in a sentence or two.
+    pub(super) help: &'static str,
+    /// Understands a value and puts it in its place.
+    pub(super) set: fn(&mut Config, &str) -> Result<(), Wrong>,
+}
+
+impl Row {
+    /// Whether this decides what clients must show; such a variable may not be set and empty.
+    pub(super) fn is_token(&self) -> bool {
+        self.flag.starts_with("auth-token")
+    }
+}
+
+/// How the command line takes an option's value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Takes {
+    /// `--x` or `--x=no`.
+    Switch {
+        /// One that is on by default can be turned off without a value, by this name.
+        negation: Option<&'static str>,
+    },
+    /// Any next word, so that `-5` is reported as a bad number and not as an unknown option.
+    Number,
+    /// A next word without a dash; others need `--x=-word`. So `--x --y` is an error, not a value.
+    Word,
+}
+
+impl Takes {
+    pub(super) fn negation(self) -> Option<&'static str> {
+        match self {
+            Self::Switch { negation } => negation,
+            Self::Number | Self::Word => None,
+        }
+    }
+}
+
+/// Why a value was refused.
+pub(super) enum Wrong {
+    /// It is not what the row's rule asks for.
+    Value,
+    /// Something the rule cannot say. Never quotes a token.
+    Because(String),
+}
+
+/// The options, in the order `--help` shows them.
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        flag: "host",
+        value: "ADDRESS",
+        takes: Takes::Word,
+        env: &["LATCHD_HOST"],
+        default: "127.0.0.1",
+        group: LISTENING,
+        rule: "an IPv4 or IPv6 address such as 127.0.0.1, 0.0.0.0 or ::1, or localhost",
+        help: "Address to listen on: IPv4, IPv6 (::1 or [::1]) or localhost, which is 127.0.0.1. \
+               0.0.0.0 or :: is every interface; use a token then.",
+        set: |c, text| put(&mut c.host, value::host(text)),
+    },
+    Row {
+        flag: "port",
+        value: "PORT",
+        takes: Takes::Number,
+        env: &["LATCHD_PORT"],
+        default: "6388",
+        group: LISTENING,
+        rule: "a port: a whole number from 0 to 65535, 0 for any free one",
+        help: "TCP port to listen on, 0 to 65535; 0 takes any free port.",
+        set: |c, text| put(&mut c.port, value::port(text)),
+    },
+    Row {
+        flag: "unix-socket",
+        value: "PATH",
+        takes: Takes::Word,
+        env: &["LATCHD_UNIX_SOCKET"],
+        default: "",
+        group: LISTENING,
+        rule: "the path of a socket file, 1 to 107 bytes",
+        help: "Listen on this socket file too, besides TCP; about twice as fast.",
+        set: |c, text| put(&mut c.unix_socket, value::socket_path(text).map(Some)),
+    },
+    Row {
+        flag: "unix-socket-mode",
+        value: "MODE",
+        takes: Takes::Number,
+        env: &["LATCHD_UNIX_SOCKET_MODE"],
+        default: "0600",
+        group: LISTENING,
+        rule: "permission bits in octal, from 000 to 777, such as 0600 or 660",
+        help: "Permissions of the socket file, octal: 0600 for this user only, 0660 for the \
+               group, 0666 for everyone on the machine.",
+        set: |c, text| put(&mut c.unix_socket_mode, value::mode(text)),
+    },
+    Row {
+        flag: "default-lease-ttl",
+        value: "DURATION",
+        takes: Takes::Number,
+        env: &["LATCHD_DEFAULT_LEASE_TTL", "LATCHD_DEFAULT_LEASE_TTL_S"],
+        default: "33s",
+        group: LEASES,
+        rule: SPAN_ABOVE_ZERO,
+        help: "Lease of a grant whose request names none. Above 0.",
+        set: |c, text| put(&mut c.default_lease_ttl, value::span_above_zero(text)),
+    },
+    Row {
+        flag: "lease-sweep-interval",
+        value: "DURATION",
+        takes: Takes::Number,
+        env: &[
+            "LATCHD_LEASE_SWEEP_INTERVAL",
+            "LATCHD_LEASE_SWEEP_INTERVAL_S",
+        ],
+        default: "1s",
+        group: LEASES,
+        rule: SPAN_ABOVE_ZERO,
+        help: "Accepted for dflockd's sake, without effect: every lease ends at its exact time. \
+               Above 0.",
+        set: |_, text| put(&mut Millis::default(), value::span_above_zero(text)),
+    },
+    Row {
+        flag: "gc-interval",
+        value: "DURATION",
+        takes: Takes::Number,
+        env: &[
+            "LATCHD_GC_INTERVAL",
+            "LATCHD_GC_INTERVAL_S",
+            "LATCHD_GC_LOOP_SLEEP",
+        ],
+        default: "5s",
+        group: LEASES,
+        rule: SPAN_ABOVE_ZERO,
+        help: "Time between two looks for keys that nobody uses any more. Above 0.",
+        set: |c, text| put(&mut c.gc_interval, value::span_above_zero(text)),
+    },
+    Row {
+        flag: "gc-max-idle",
+        value: "DURATION",
+        takes: Takes::Number,
+        env: &[
+            "LATCHD_GC_MAX_IDLE",
+            "LATCHD_GC_MAX_IDLE_S",
+            "LATCHD_GC_MAX_UNUSED_TIME",
+        ],
+        default: "60s",
+        group: LEASES,
+        rule: SPAN,
+        help: "How long a key without holder and waiter is remembered.",
+        set: |c, text| put(&mut c.gc_max_idle, value::span(text)),
+    },
+    Row {
+        flag: "auto-release-on-disconnect",
+        value: "BOOL",
+        takes: Takes::Switch {
+            negation: Some("no-auto-release-on-disconnect"),
+        },
+        env: &["LATCHD_AUTO_RELEASE_ON_DISCONNECT"],
+        default: "true",
+        group: LEASES,
+        rule: SWITCH,
+        help: "Release what a connection holds when it closes. With =false or \
+               --no-auto-release-on-disconnect it stays held until its lease ends.",
+        set: |c, text| put(&mut c.auto_release_on_disconnect, value::switch(text)),
+    },
+    Row {
+        flag: "wire-fence",
+        value: "auto|always|never",
+        takes: Takes::Word,
+        env: &["LATCHD_WIRE_FENCE"],
+        default: "auto",
+        group: LEASES,
+        rule: "auto, always or never",
+        help: "Which replies carry the fencing number as a field of its own; auto means where \
+               the client is known to expect it, or asked with hello.",
+        set: |c, text| put(&mut c.wire_fence, value::choice(text, WIRE_FENCES)),
+    },
+    Row {
+        flag: "max-locks",
+        value: "COUNT",
+        takes: Takes::Number,
+        env: &["LATCHD_MAX_LOCKS"],
+        default: "1000000",
+        group: LIMITS,
+        rule: COUNT,
+        help: "Most keys at one time, locks and semaphores together; 0 is no limit. At the limit \
+               the key idle longest makes room.",
+        set: |c, text| put(&mut c.max_locks, value::limit(text)),
+    },
+    Row {
+        flag: "max-connections",
+        value: "COUNT",
+        takes: Takes::Number,
+        env: &["LATCHD_MAX_CONNECTIONS"],
+        default: "0",
+        group: LIMITS,
+        rule: COUNT,
+        help: "Most connections at one time; 0 is no limit. One more is closed at once.",
+        set: |c, text| put(&mut c.max_connections, value::limit(text)),
+    },
+    Row {
+        flag: "max-waiters",
+        value: "COUNT",
+        takes: Takes::Number,
+        env: &["LATCHD_MAX_WAITERS"],
+        default: "0",
+        group: LIMITS,
+        rule: COUNT,
+        help: "Most waiters on one key; 0 is no limit.",
+        set: |c, text| put(&mut c.max_waiters, value::limit(text)),
+    },
+    Row {
+        flag: "read-timeout",
+        value: "DURATION",
+        takes: Takes::Number,
+        env: &["LATCHD_READ_TIMEOUT", "LATCHD_READ_TIMEOUT_S"],
+        default: "23s",
+        group: TIMEOUTS,
+        rule: SPAN_ABOVE_ZERO,
+        help: "Close a connection that stops in the middle of a request, or is silent and owns \
+               nothing, for this long. Above 0.",
+        set: |c, text| put(&mut c.read_timeout, value::span_above_zero(text)),
+    },
+    Row {
+        flag: "write-timeout",
+        value: "DURATION",
+        takes: Takes::Number,
+        env: &["LATCHD_WRITE_TIMEOUT", "LATCHD_WRITE_TIMEOUT_S"],
+        default: "5s",
+        group: TIMEOUTS,
+        rule: SPAN,
+        help: "Close a connection that does not read its replies for this long; 0 is never.",
+        set: |c, text| put(&mut c.write_timeout, value::span_or_none(text)),
+    },
+    Row {
+        flag: "shutdown-timeout",
+        value: "DURATION",
+        takes: Takes::Number,
+        env: &["LATCHD_SHUTDOWN_TIMEOUT", "LATCHD_SHUTDOWN_TIMEOUT_S"],
+        default: "30s",
+        group: TIMEOUTS,
+        rule: SPAN,
+        help: "When told to stop, wait this long for clients to finish; 0 is for ever.",
+        set: |c, text| put(&mut c.shutdown_timeout, value::span_or_none(text)),
+    },
+    Row {
+        flag: "auth-token",
+        value: "TOKEN",
+        takes: Takes::Word,
+        env: &["LATCHD_AUTH_TOKEN"],
+        default: "",
+        group: SECURITY,
+        rule: "a token: one line of printable text",
+        help: "Token every client must send first. Others on the machine can see a command \
+               line: prefer the file. A variable that is set but empty is an error.",
+        set: |c, text| put_token(c, value::token(text)),
+    },
+    Row {
+        flag: "auth-token-file",
+        value: "PATH",
+        takes: Takes::Word,
+        env: &["LATCHD_AUTH_TOKEN_FILE"],
+        default: "",
+        group: SECURITY,
+        rule: "the path of a file that holds the token",
+        help: "File that holds the token; blanks and line ends after it do not count. Order: \
+               --auth-token or --auth-token-file (not both), then the variables, token first.",
+        set: |c, text| put_token(c, value::token_file(text)),
+    },
+    Row {
+        flag: "cpu",
+        value: "CORE",
+        takes: Takes::Number,
+        env: &["LATCHD_CPU"],
+        default: "",
+        group: PERFORMANCE,
+        rule: "the number of a core, from 0",
+        help: "Stay on this core, counted from 0.",
+        set: |c, text| put(&mut c.cpu, value::core(text).map(Some)),
+    },
+    Row {
+        flag: "spin",
+        value: "BOOL",
+        takes: Takes::Switch { negation: None },
+        env: &["LATCHD_SPIN"],
+        default: "false",
+        group: PERFORMANCE,
+        rule: SWITCH,
+        help: "Poll without sleeping: lowest latency, one core always busy.",
+        set: |c, text| put(&mut c.spin, value::switch(text)),
+    },
+    Row {
+        flag: "log-format",
+        value: "text|json",
+        takes: Takes::Word,
+        env: &["LATCHD_LOG_FORMAT"],
+        default: "text",
+        group: LOGGING,
+        rule: "text or json",
+        help: "One log line per event on standard error, for people or for programs.",
+        set: |c, text| put(&mut c.log_format, value::choice(text, LOG_FORMATS)),
+    },
+    // Before --log-level, which wins if both come from the same source.
+    Row {
+        flag: "debug",
+        value: "BOOL",
+        takes: Takes::Switch { negation: None },
+        env: &["LATCHD_DEBUG"],
+        default: "false",
+        group: LOGGING,
+        rule: SWITCH,
+        help: "Short for --log-level debug. If both are given, --log-level counts.",
+        set: |c, text| {
+            let level = match value::switch(text).ok_or(Wrong::Value)? {
+                true => LevelFilter::Debug,
+                false => c.log_level,
+            };
+            put(&mut c.log_level, Some(level))
+        },
+    },
+    Row {
+        flag: "log-level",
+        value: "LEVEL",
+        takes: Takes::Word,
+        env: &["LATCHD_LOG_LEVEL"],
+        default: "info",
+        group: LOGGING,
+        rule: "error, warn, info, debug or trace",
+        help: "Least important message still logged: error, warn, info, debug or trace.",
+        set: |c, text| put(&mut c.log_level, value::choice(text, LOG_LEVELS)),
+    },
+];
+
+/// The one place where an understood value enters the settings.
+fn put<T>(place: &mut T, value: Option<T>) -> Result<(), Wrong> {
+    *place = value.ok_or(Wrong::Value)?;
+    Ok(())
+}
+
+fn put_token(config: &mut Config, token: Result<value::Secret, String>) -> Result<(), Wrong> {
+    config.auth_token = Some(token.map_err(Wrong::Because)?);
+    Ok(())
+}
+
+const LISTENING: &str = "Listening";
+const LEASES: &str = "Leases and keys";
+const LIMITS: &str = "Limits";
+const TIMEOUTS: &str = "Timeouts";
+const SECURITY: &str = "Security";
+const PERFORMANCE: &str = "Performance";
+const LOGGING: &str = "Logging";
+
+const SPAN: &str = "a duration such as 33, 33s or 100ms, at most 9223372036s";
+const SPAN_ABOVE_ZERO: &str = "a duration above 0 such as 33, 33s or 100ms, at most 9223372036s";
+const COUNT: &str = "a whole number from 0 to 4294967295, 0 for no limit";
+const SWITCH: &str = "a switch: 1, yes, true or on, or 0, no, false or off";
+
+const WIRE_FENCES: &[(&str, WireFence)] = &[
+    ("auto", WireFence::Auto),
+    ("always", WireFence::Always),
+    ("never", WireFence::Never),
+];
+const LOG_FORMATS: &[(&str, LogFormat)] = &[("text", LogFormat::Text), ("json", LogFormat::Json)];
+const LOG_LEVELS: &[(&str, LevelFilter)] = &[
+    ("error", LevelFilter::Error),
+    ("warn", LevelFilter::Warn),
+    ("info", LevelFilter::Info),
+    ("debug", LevelFilter::Debug),
+    ("trace", LevelFilter::Trace),
+];

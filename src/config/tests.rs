@@ -1,0 +1,454 @@
+//! What an operator may write, and what comes of it: each option by flag, by variable, and wrong.
+//!
+//! Never touches the real environment or command line.
+
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+
+use super::table::Takes;
+use super::*;
+
+/// One word per blank; a word cannot contain one.
+fn load_line(line: &str, env: &[(&str, &str)]) -> Result<Outcome, ConfigError> {
+    let args = ["latchd"].into_iter().chain(line.split_whitespace());
+    load(args.map(OsString::from), &|name| {
+        let (_, text) = env.iter().find(|(set, _)| *set == name)?;
+        Some((*text).to_owned())
+    })
+}
+
+#[track_caller]
+fn config(line: &str, env: &[(&str, &str)]) -> Config {
+    match load_line(line, env) {
+        Ok(Outcome::Run(config)) => config,
+        other => panic!("{line} {env:?}: {other:?}"),
+    }
+}
+
+#[track_caller]
+fn error(line: &str, env: &[(&str, &str)]) -> String {
+    match load_line(line, env) {
+        Err(error) => error.to_string(),
+        other => panic!("{line} {env:?}: {other:?}"),
+    }
+}
+
+/// One sample per row: a value that is not the default, another, the field as it then reads, and
+/// values that must be refused.
+struct Sample {
+    flag: &'static str,
+    good: &'static str,
+    other: &'static str,
+    reads: &'static str,
+    bad: &'static [&'static str],
+}
+
+const BAD_SPANS: &[&str] = &[
+    "-1",
+    "+1",
+    "1.5",
+    "1_0",
+    "x",
+    "1h",
+    "9223372037",
+    "99999999999999999999",
+    "-9223372037",
+];
+const BAD_SPANS_ABOVE_ZERO: &[&str] = &["0", "0ms", "-1", "x", "9223372037s"];
+const BAD_COUNTS: &[&str] = &["-1", "+1", "1k", "4294967296", "99999999999999999999"];
+const BAD_SWITCHES: &[&str] = &["2", "maybe", "truee"];
+
+#[rustfmt::skip]
+const SAMPLES: &[Sample] = &[
+    Sample { flag: "host", good: "[::1]", other: "0.0.0.0", reads: "host: ::1", bad: &["nowhere.example", "::1:", "127.0.0.1:6388"] },
+    Sample { flag: "port", good: "0", other: "65535", reads: "port: 0", bad: &["65536", "-1", "+1", "http"] },
+    Sample { flag: "unix-socket", good: "/run/l.sock", other: "x", reads: r#"unix_socket: Some("/run/l.sock")"#, bad: &[] },
+    Sample { flag: "unix-socket-mode", good: "0660", other: "600", reads: "unix_socket_mode: 432", bad: &["888", "rw-", "10000", "-600"] },
+    Sample { flag: "default-lease-ttl", good: "100ms", other: "7", reads: "default_lease_ttl: Millis(100)", bad: BAD_SPANS_ABOVE_ZERO },
+    Sample { flag: "lease-sweep-interval", good: "5", other: "1s", reads: "Config", bad: BAD_SPANS_ABOVE_ZERO },
+    Sample { flag: "gc-interval", good: "9223372036", other: "7", reads: "gc_interval: Millis(9223372036000)", bad: BAD_SPANS_ABOVE_ZERO },
+    Sample { flag: "gc-max-idle", good: "0", other: "7", reads: "gc_max_idle: Millis(0)", bad: BAD_SPANS },
+    Sample { flag: "auto-release-on-disconnect", good: "No", other: "ON", reads: "auto_release_on_disconnect: false", bad: BAD_SWITCHES },
+    Sample { flag: "wire-fence", good: "always", other: "auto", reads: "wire_fence: Always", bad: &["sometimes", "Auto"] },
+    Sample { flag: "max-locks", good: "0", other: "7", reads: "max_locks: None", bad: BAD_COUNTS },
+    Sample { flag: "max-connections", good: "4294967295", other: "7", reads: "max_connections: Some(4294967295)", bad: BAD_COUNTS },
+    Sample { flag: "max-waiters", good: "9", other: "7", reads: "max_waiters: Some(9)", bad: BAD_COUNTS },
+    Sample { flag: "read-timeout", good: "1", other: "7", reads: "read_timeout: Millis(1000)", bad: BAD_SPANS_ABOVE_ZERO },
+    Sample { flag: "write-timeout", good: "0", other: "7", reads: "write_timeout: None", bad: BAD_SPANS },
+    Sample { flag: "shutdown-timeout", good: "250ms", other: "0", reads: "shutdown_timeout: Some(Millis(250))", bad: BAD_SPANS },
+    Sample { flag: "auth-token", good: "s3cret", other: "x", reads: "auth_token: Some(Secret(…))", bad: &[] },
+    Sample { flag: "auth-token-file", good: "Cargo.toml", other: "x", reads: "", bad: &["/nowhere/token", "src"] },
+    Sample { flag: "cpu", good: "3", other: "7", reads: "cpu: Some(3)", bad: &["-1", "all", "0x1", "99999999999999999999"] },
+    Sample { flag: "spin", good: "1", other: "off", reads: "spin: true", bad: BAD_SWITCHES },
+    Sample { flag: "log-format", good: "json", other: "text", reads: "log_format: Json", bad: &["xml", "JSON"] },
+    Sample { flag: "debug", good: "yes", other: "0", reads: "log_level: Debug", bad: BAD_SWITCHES },
+    Sample { flag: "log-level", good: "trace", other: "warn", reads: "log_level: Trace", bad: &["off", "loud", "3"] },
+];
+
+/// The samples and their rows; the token file has tests of its own.
+fn samples() -> impl Iterator<Item = (&'static Sample, &'static Row)> {
+    assert!(
+        SAMPLES
+            .iter()
+            .map(|s| s.flag)
+            .eq(ROWS.iter().map(|row| row.flag))
+    );
+    SAMPLES.iter().zip(ROWS)
+}
+
+#[test]
+fn every_option_by_flag_by_variable_and_flag_over_variable() {
+    for (sample, row) in samples().filter(|(_, row)| row.flag != "auth-token-file") {
+        let Sample {
+            flag,
+            good,
+            other,
+            reads,
+            ..
+        } = sample;
+        let by_flag = config(&format!("--{flag}={good}"), &[]);
+        assert!(
+            format!("{by_flag:?}").contains(reads),
+            "--{flag}={good}: {by_flag:?}"
+        );
+        if row.flag != "lease-sweep-interval" {
+            assert_ne!(
+                by_flag,
+                Config::default(),
+                "--{flag}={good} changes nothing"
+            );
+        }
+        assert_eq!(
+            by_flag,
+            config(&format!("-{flag}={good}"), &[]),
+            "Go's one dash"
+        );
+        if !matches!(row.takes, Takes::Switch { .. }) {
+            assert_eq!(by_flag, config(&format!("--{flag} {good}"), &[]));
+            assert_eq!(by_flag, config(&format!("-{flag} {good}"), &[]));
+        }
+        for name in row.env {
+            assert_eq!(by_flag, config("", &[(name, good)]), "{name}={good}");
+            assert_eq!(
+                by_flag,
+                config(&format!("--{flag}={good}"), &[(name, other)]),
+                "{name}"
+            );
+        }
+        assert_eq!(
+            by_flag,
+            config(&format!("--{flag}={other} --{flag}={good}"), &[]),
+            "the last"
+        );
+    }
+}
+
+#[test]
+fn a_bad_value_is_an_error_that_names_option_and_value() {
+    for (sample, row) in samples() {
+        for bad in sample.bad {
+            let says = error(&format!("--{}={bad}", row.flag), &[]);
+            assert!(says.starts_with(&format!("--{}: ", row.flag)), "{says}");
+            assert!(says.contains(&format!("{bad:?}")), "{says}");
+            for name in row.env {
+                let says = error("", &[(name, bad)]);
+                assert!(says.starts_with(&format!("{name}: ")), "{says}");
+                assert!(says.contains(&format!("{bad:?}")), "{says}");
+            }
+        }
+        let says = error(&format!("--{}=", row.flag), &[]);
+        assert!(
+            says.contains(&format!("--{}", row.flag)),
+            "empty by flag: {says}"
+        );
+    }
+    let says = error("--port -5", &[]);
+    assert_eq!(
+        says,
+        r#"--port: "-5" is not a port: a whole number from 0 to 65535, 0 for any free one"#
+    );
+    assert!(error("", &[("LATCHD_PORT", " 6388")]).contains(r#"" 6388""#));
+    assert!(
+        !error("", &[("LATCHD_HOST", "a\nb")]).contains('\n'),
+        "one line"
+    );
+}
+
+#[test]
+fn an_empty_variable_is_unset_unless_it_is_a_token() {
+    for row in ROWS.iter().filter(|row| !row.is_token()) {
+        for name in row.env {
+            assert_eq!(config("", &[(name, "")]), Config::default(), "{name}");
+        }
+    }
+    let env = [("LATCHD_GC_INTERVAL", ""), ("LATCHD_GC_LOOP_SLEEP", "7")];
+    assert_eq!(config("", &env).gc_interval, Millis::from_secs(7));
+    for name in ["LATCHD_AUTH_TOKEN", "LATCHD_AUTH_TOKEN_FILE"] {
+        let says = error("", &[(name, "")]);
+        assert!(
+            says.starts_with(&format!("{name}: ")) && says.contains("empty"),
+            "{says}"
+        );
+    }
+}
+
+#[test]
+fn variables_are_named_after_flags_and_dflockds_are_not_read() {
+    for row in ROWS {
+        let own = format!("LATCHD_{}", row.flag.to_uppercase().replace('-', "_"));
+        assert_eq!(row.env[0], own);
+        assert!(row.env.iter().all(|name| name.starts_with("LATCHD_")));
+        if row.value == "DURATION" {
+            assert!(row.env.contains(&format!("{own}_S").as_str()), "{own}_S");
+        }
+    }
+    assert_eq!(
+        config("", &[("DFLOCKD_PORT", "1"), ("DFLOCKD_AUTH_TOKEN", "x")]),
+        Config::default()
+    );
+}
+
+#[test]
+fn the_defaults() {
+    let c = config("", &[]);
+    assert_eq!(c, Config::default());
+    assert_eq!(c.listen_addr().to_string(), "127.0.0.1:6388");
+    assert_eq!((c.unix_socket, c.unix_socket_mode), (None, 0o600));
+    assert_eq!(c.default_lease_ttl, Millis::from_secs(33));
+    assert_eq!(
+        (c.gc_interval, c.gc_max_idle),
+        (Millis::from_secs(5), Millis::from_secs(60))
+    );
+    assert_eq!(
+        (c.max_locks, c.max_connections, c.max_waiters),
+        (Some(1_000_000), None, None)
+    );
+    assert_eq!(c.read_timeout, Millis::from_secs(23));
+    assert_eq!(c.write_timeout, Some(Millis::from_secs(5)));
+    assert_eq!(c.shutdown_timeout, Some(Millis::from_secs(30)));
+    assert!(c.auto_release_on_disconnect && !c.spin);
+    assert_eq!((c.auth_token, c.cpu), (None, None));
+    assert_eq!(
+        (c.wire_fence, c.log_format),
+        (WireFence::Auto, LogFormat::Text)
+    );
+    assert_eq!(c.log_level, LevelFilter::Info);
+}
+
+#[test]
+fn an_ipv6_address_keeps_its_brackets_and_the_open_door_is_noticed() {
+    for line in ["--host ::1 --port 7", "--host [::1] --port 7"] {
+        assert_eq!(config(line, &[]).listen_addr().to_string(), "[::1]:7");
+    }
+    for (line, open) in [
+        ("", false),
+        ("--host ::1", false),
+        ("--host ::ffff:127.0.0.1", false),
+        ("--host ::", true),
+        ("--host 0.0.0.0", true),
+        ("--host 0.0.0.0 --auth-token x", false),
+    ] {
+        assert_eq!(config(line, &[]).is_open_to_the_network(), open, "{line}");
+    }
+}
+
+#[test]
+fn switches_in_every_spelling() {
+    let env_off = [("LATCHD_AUTO_RELEASE_ON_DISCONNECT", "0")];
+    for (line, env, on) in [
+        ("", &[][..], true),
+        ("", &env_off, false),
+        ("--auto-release-on-disconnect", &env_off, true),
+        ("-auto-release-on-disconnect", &env_off, true),
+        ("--auto-release-on-disconnect=false", &[], false),
+        ("--auto-release-on-disconnect=0", &[], false),
+        ("--no-auto-release-on-disconnect", &[], false),
+        (
+            "--no-auto-release-on-disconnect --auto-release-on-disconnect",
+            &[],
+            true,
+        ),
+        (
+            "--auto-release-on-disconnect --no-auto-release-on-disconnect",
+            &[],
+            false,
+        ),
+        (
+            "--auto-release-on-disconnect=yes --no-auto-release-on-disconnect",
+            &[],
+            false,
+        ),
+    ] {
+        assert_eq!(
+            config(line, env).auto_release_on_disconnect,
+            on,
+            "{line} {env:?}"
+        );
+    }
+    assert!(config("--spin", &[]).spin);
+    assert!(
+        error("--spin no", &[]).contains(r#""no""#),
+        "Go takes no value without = either"
+    );
+    assert!(error("--no-auto-release-on-disconnect=1", &[]).contains("takes no value"));
+}
+
+#[test]
+fn debug_and_log_level_agree_on_who_speaks_last() {
+    for (line, env, level) in [
+        (
+            "--debug",
+            &[("LATCHD_LOG_LEVEL", "warn")],
+            LevelFilter::Debug,
+        ),
+        (
+            "--log-level warn",
+            &[("LATCHD_DEBUG", "1")],
+            LevelFilter::Warn,
+        ),
+        (
+            "--debug --log-level trace",
+            &[("LATCHD_DEBUG", "0")],
+            LevelFilter::Trace,
+        ),
+        (
+            "--log-level error --debug",
+            &[("LATCHD_DEBUG", "0")],
+            LevelFilter::Error,
+        ),
+        (
+            "--debug=false",
+            &[("LATCHD_LOG_LEVEL", "warn")],
+            LevelFilter::Warn,
+        ),
+        ("--debug=false", &[("LATCHD_DEBUG", "1")], LevelFilter::Info),
+    ] {
+        assert_eq!(config(line, env).log_level, level, "{line} {env:?}");
+    }
+}
+
+#[test]
+fn tokens_come_from_the_best_source_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("token");
+    fs::write(&path, "from file \r\n\n").unwrap();
+    let file = path.to_str().unwrap();
+    let by_file = format!("--auth-token-file={file}");
+    let token = |line: &str, env: &[(&str, &str)]| {
+        let secret = config(line, env).auth_token.unwrap();
+        String::from_utf8(secret.as_bytes().to_vec()).unwrap()
+    };
+    let env = [
+        ("LATCHD_AUTH_TOKEN", "env"),
+        ("LATCHD_AUTH_TOKEN_FILE", file),
+    ];
+    let broken = [
+        ("LATCHD_AUTH_TOKEN", ""),
+        ("LATCHD_AUTH_TOKEN_FILE", "/nowhere"),
+    ];
+    assert_eq!(token("--auth-token flag", &env), "flag");
+    assert_eq!(token("--auth-token flag", &broken), "flag");
+    assert_eq!(token(&by_file, &env), "from file");
+    assert_eq!(token(&by_file, &broken), "from file");
+    assert_eq!(token("", &env), "env");
+    assert_eq!(token("", &env[1..]), "from file");
+    assert!(error(&format!("{by_file} --auth-token x"), &[]).contains("both"));
+}
+
+#[test]
+fn a_token_that_cannot_be_used_stops_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("token");
+    let name = path.to_str().unwrap();
+    for (contents, why) in [
+        (&b""[..], "empty"),
+        (b" \r\n", "empty"),
+        (b"s3cret\nmore\n", "control byte"),
+        (b"s3\0cret", "control byte"),
+        (b" s3cret", "blank"),
+        (b"s3\xffcret", "UTF-8"),
+        (&[b'x'; 200_000], "longer"),
+    ] {
+        fs::write(&path, contents).unwrap();
+        let says = error(&format!("--auth-token-file={name}"), &[]);
+        assert!(
+            says.starts_with("--auth-token-file: ") && says.contains(why),
+            "{says}"
+        );
+        assert!(
+            says.contains(name) && !says.contains("s3") && says.len() < 300,
+            "{says}"
+        );
+        let says = error("", &[("LATCHD_AUTH_TOKEN_FILE", name)]);
+        assert!(says.starts_with("LATCHD_AUTH_TOKEN_FILE: "), "{says}");
+    }
+    for path in ["/nowhere/token", dir.path().to_str().unwrap()] {
+        let says = error(&format!("--auth-token-file={path}"), &[]);
+        assert!(
+            says.contains("cannot read") && says.contains(path),
+            "{says}"
+        );
+    }
+    let says = error("", &[("LATCHD_AUTH_TOKEN", "s3cret\n")]);
+    assert!(
+        says.starts_with("LATCHD_AUTH_TOKEN: ") && !says.contains("s3"),
+        "{says}"
+    );
+    assert!(error("--auth-token=", &[]).contains("empty"));
+    for line in [
+        "--auth-token -s3cret",
+        "--auth-token --s3cret",
+        "--auth-token",
+    ] {
+        let says = error(line, &[]);
+        assert!(
+            says.contains("--auth-token=VALUE") && !says.contains("s3"),
+            "{says}"
+        );
+    }
+    assert_eq!(
+        config("--auth-token=-x", &[])
+            .auth_token
+            .unwrap()
+            .as_bytes(),
+        b"-x"
+    );
+    assert!(!format!("{:?}", config("--auth-token=s3cret", &[])).contains("s3"));
+}
+
+#[test]
+fn what_is_not_utf8_is_refused() {
+    let bytes = |text: &[u8]| OsString::from_vec(text.to_vec());
+    let args = [bytes(b"latchd"), bytes(b"--auth-token"), bytes(b"s3\xff")];
+    let says = load(args, &|_| None).unwrap_err().to_string();
+    assert_eq!(says, "--auth-token: the value is not valid UTF-8");
+    let says = error("", &[("LATCHD_UNIX_SOCKET", "a\u{fffd}b")]);
+    assert_eq!(says, "LATCHD_UNIX_SOCKET: the value is not valid UTF-8");
+}
+
+#[test]
+fn an_unknown_option_is_answered_with_the_right_one() {
+    for (line, option, right) in [
+        ("--prot 1", "--prot", "--port"),
+        ("-prot=1", "--prot", "--port"),
+        ("--auth-tokne=s3cret", "--auth-tokne", "--auth-token"),
+        ("--max-lock 3", "--max-lock", "--max-locks"),
+        ("--zzz", "--zzz", "--help"),
+        ("-z", "-z", "--help"),
+        ("stray", "stray", "--help"),
+        ("-- stray", "stray", "--help"),
+        (
+            "--unix-socket --spin",
+            "--unix-socket",
+            "--unix-socket=VALUE",
+        ),
+        ("--port", "--port", "missing"),
+    ] {
+        let says = error(line, &[]);
+        assert!(
+            says.contains(option) && says.contains(right),
+            "{line}: {says}"
+        );
+        assert!(!says.contains("s3") && !says.contains('\n'), "{says}");
+    }
+}

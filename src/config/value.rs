@@ -1,0 +1,310 @@
+//! How a setting's text is understood: numbers, spans, addresses, switches, tokens.
+//!
+//! Digits mean digits: no sign, no blank, no fraction, no underscore, nothing that wraps around.
+//! Never falls back to a default, and never puts a token into an error.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+use crate::base::Millis;
+
+/// Longest token: what the argument line of `auth` can carry. A longer one is refused at start,
+/// because no client could ever send it.
+const TOKEN_BYTES_MAX: usize = 65_536;
+
+/// Longest socket path: what fits Linux's `sockaddr_un` with its closing zero.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// A token clients must show. Its `Debug` shows nothing of it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The token itself, to be compared in constant time and never printed.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// A whole number: digits only.
+pub(super) fn whole(text: &str) -> Option<u64> {
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None; // `"+5".parse()` would be fine with the sign
+    }
+    text.parse().ok()
+}
+
+/// A port, 0 for any.
+pub(super) fn port(text: &str) -> Option<u16> {
+    whole(text)?.try_into().ok()
+}
+
+/// How many there may be at most; 0 is no limit.
+pub(super) fn limit(text: &str) -> Option<Option<u32>> {
+    let count = u32::try_from(whole(text)?).ok()?;
+    Some((count > 0).then_some(count))
+}
+
+/// The number of a core.
+pub(super) fn core(text: &str) -> Option<usize> {
+    whole(text)?.try_into().ok()
+}
+
+/// A span of time: `33` and `33s` are seconds, `100ms` is milliseconds.
+pub(super) fn span(text: &str) -> Option<Millis> {
+    let millis = match text.strip_suffix("ms") {
+        Some(digits) => whole(digits)?,
+        None => whole(text.strip_suffix('s').unwrap_or(text))?.checked_mul(1_000)?,
+    };
+    (millis <= Millis::MAX.0).then_some(Millis(millis))
+}
+
+/// A span of time that is not zero.
+pub(super) fn span_above_zero(text: &str) -> Option<Millis> {
+    span(text).filter(|&span| span > Millis::ZERO)
+}
+
+/// A span of time in which zero stands for "no end".
+pub(super) fn span_or_none(text: &str) -> Option<Option<Millis>> {
+    let span = span(text)?;
+    Some((span > Millis::ZERO).then_some(span))
+}
+
+/// Yes or no, in the spellings people use.
+pub(super) fn switch(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "yes" | "true" | "on" => Some(true),
+        "0" | "no" | "false" | "off" => Some(false),
+        _ => None,
+    }
+}
+
+/// One of a few words.
+pub(super) fn choice<T: Copy>(text: &str, words: &[(&str, T)]) -> Option<T> {
+    let (_, meaning) = words.iter().find(|(word, _)| *word == text)?;
+    Some(*meaning)
+}
+
+/// An address to listen on. Names are not looked up: an answer from the network must not decide
+/// where the daemon is reachable.
+pub(super) fn host(text: &str) -> Option<IpAddr> {
+    if text.eq_ignore_ascii_case("localhost") {
+        return Some(Ipv4Addr::LOCALHOST.into());
+    }
+    match text
+        .strip_prefix('[')
+        .and_then(|text| text.strip_suffix(']'))
+    {
+        Some(inner) => inner.parse().ok().map(IpAddr::V6),
+        None => text.parse().ok(),
+    }
+}
+
+/// A path that a unix socket can have.
+pub(super) fn socket_path(text: &str) -> Option<PathBuf> {
+    let fits = (1..=SOCKET_PATH_BYTES_MAX).contains(&text.len()) && !text.contains('\0');
+    fits.then(|| text.into())
+}
+
+/// Permission bits in octal, three digits or four with a leading zero.
+pub(super) fn mode(text: &str) -> Option<u32> {
+    let digits = match text.len() {
+        4 => text.strip_prefix('0')?,
+        3 => text,
+        _ => return None,
+    };
+    digits.bytes().try_fold(0, |mode, byte| {
+        matches!(byte, b'0'..=b'7').then(|| mode * 8 + u32::from(byte - b'0'))
+    })
+}
+
+/// A token as written on the command line or in the environment.
+pub(super) fn token(text: &str) -> Result<Secret, String> {
+    if text.is_empty() {
+        return Err("the token is empty; to run without one, do not set it".to_owned());
+    }
+    if text.len() > TOKEN_BYTES_MAX {
+        return Err(format!("the token is longer than {TOKEN_BYTES_MAX} bytes"));
+    }
+    if text.contains(char::is_control) {
+        return Err("the token contains a line end or another control byte; \
+                    a token is one line of printable text"
+            .to_owned());
+    }
+    if text.trim() != text {
+        return Err("the token begins or ends with a blank, so no client could send it".to_owned());
+    }
+    Ok(Secret(text.to_owned()))
+}
+
+/// The token in a file; what blanks and line ends follow it do not count.
+pub(super) fn token_file(path: &str) -> Result<Secret, String> {
+    if path.is_empty() {
+        return Err("the path is empty; to run without a token, do not set it".to_owned());
+    }
+    let mut bytes = Vec::new();
+    // Bounded, so that `/dev/zero` is an error and not the end of all memory.
+    File::open(path)
+        .and_then(|file| {
+            file.take(2 * TOKEN_BYTES_MAX as u64)
+                .read_to_end(&mut bytes)
+        })
+        .map_err(|error| format!("cannot read {path:?}: {error}"))?;
+    let text = str::from_utf8(&bytes).map_err(|_| format!("{path:?} is not valid UTF-8"))?;
+    match text.trim_end() {
+        "" => Err(format!("{path:?} is empty; it must hold the token")),
+        text => token(text).map_err(|why| format!("{path:?}: {why}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_digits_with_a_unit() {
+        for (text, millis) in [
+            ("0", 0),
+            ("33", 33_000),
+            ("33s", 33_000),
+            ("033", 33_000),
+            ("0ms", 0),
+            ("100ms", 100),
+            ("9223372036", Millis::MAX.0),
+            ("9223372036s", Millis::MAX.0),
+            ("9223372036000ms", Millis::MAX.0),
+        ] {
+            assert_eq!(span(text), Some(Millis(millis)), "{text}");
+        }
+        for bad in [
+            "",
+            "s",
+            "ms",
+            "+1",
+            "-1",
+            "1_000",
+            "1.5",
+            "1.5s",
+            " 1",
+            "1 ",
+            "1 s",
+            "1m",
+            "1h",
+            "1S",
+            "0x10",
+            "1e3",
+            "١",
+            "1sms",
+            "1mss",
+            "9223372037",
+            "9223372036001ms",
+            "18446744073709551615",
+            "18446744073709551616",
+            "18446744073709551616ms",
+            "99999999999999999999999999999999999999",
+        ] {
+            assert_eq!(span(bad), None, "{bad}");
+        }
+        assert_eq!(span_above_zero("0s"), None);
+        assert_eq!(span_or_none("0ms"), Some(None));
+    }
+
+    #[test]
+    fn numbers_fit_their_type() {
+        assert_eq!(port("65535"), Some(65_535));
+        assert_eq!(port("65536"), None);
+        assert_eq!(limit("0"), Some(None));
+        assert_eq!(limit("4294967295"), Some(Some(u32::MAX)));
+        assert_eq!(limit("4294967296"), None);
+        for bad in ["", "+1", "-1", "1 ", "1_0", "18446744073709551616"] {
+            assert_eq!(whole(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_addresses_or_localhost() {
+        for (text, printed) in [
+            ("127.0.0.1", "127.0.0.1"),
+            ("0.0.0.0", "0.0.0.0"),
+            ("localhost", "127.0.0.1"),
+            ("Localhost", "127.0.0.1"),
+            ("::1", "::1"),
+            ("[::1]", "::1"),
+            ("::", "::"),
+            ("2001:db8::7", "2001:db8::7"),
+        ] {
+            assert_eq!(host(text).unwrap().to_string(), printed, "{text}");
+        }
+        for bad in [
+            "",
+            "[]",
+            "[::1",
+            "::1]",
+            "[127.0.0.1]",
+            "[[::1]]",
+            "127.0.0.1:6388",
+            "[::1]:6388",
+            "127.1",
+            "256.0.0.1",
+            "example.org",
+            " ::1",
+            "*",
+        ] {
+            assert_eq!(host(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn modes_are_three_octal_digits() {
+        assert_eq!(mode("600"), Some(0o600));
+        assert_eq!(mode("0660"), Some(0o660));
+        assert_eq!(mode("777"), Some(0o777));
+        for bad in [
+            "", "6", "0", "1777", "00600", "0o600", "0x1ff", "680", "+60", "-600",
+        ] {
+            assert_eq!(mode(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn socket_paths_fit_the_kernel() {
+        assert!(socket_path(&"x".repeat(SOCKET_PATH_BYTES_MAX)).is_some());
+        assert!(socket_path(&"x".repeat(SOCKET_PATH_BYTES_MAX + 1)).is_none());
+        assert!(socket_path("").is_none());
+        assert!(socket_path("a\0b").is_none());
+    }
+
+    #[test]
+    fn a_token_is_one_printable_line_and_never_shown() {
+        assert_eq!(
+            token("s3cret with blanks").unwrap().as_bytes(),
+            b"s3cret with blanks"
+        );
+        assert_eq!(format!("{:?}", token("s3cret").unwrap()), "Secret(…)");
+        assert!(token(&"x".repeat(TOKEN_BYTES_MAX)).is_ok());
+        let long = "x".repeat(TOKEN_BYTES_MAX + 1);
+        for bad in [
+            "",
+            " ",
+            "s3cret\n",
+            "s3\ncret",
+            "s3\0cret",
+            "s3\u{85}cret",
+            " s3cret",
+            &long,
+        ] {
+            let why = token(bad).unwrap_err();
+            assert!(!why.contains("s3") && !why.contains("xx"), "{why}");
+        }
+    }
+}
