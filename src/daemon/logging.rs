@@ -1,0 +1,221 @@
+//! The log: one event, one line, on standard error, as text or as JSON.
+//!
+//! Nothing a peer sends can end a line or move a terminal's cursor: control characters are
+//! escaped in both formats. Level and format come from the settings; `RUST_LOG` is never read.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use env_logger::{Builder, Target};
+use log::{Level, LevelFilter, SetLoggerError};
+
+use crate::config::{Config, LogFormat};
+
+/// Sends everything logged from now on to standard error. A line that cannot be written is lost,
+/// never a reason to stop.
+///
+/// # Errors
+///
+/// If the process has a logger already.
+pub fn init(config: &Config) -> Result<(), SetLoggerError> {
+    let format = config.log_format;
+    Builder::new()
+        // Other crates are heard when something is wrong; their trace would drown ours.
+        .filter_level(config.log_level.min(LevelFilter::Warn))
+        .filter_module(env!("CARGO_CRATE_NAME"), config.log_level)
+        .target(Target::Stderr)
+        .format(move |out, record| {
+            let message = record.args().to_string();
+            let line = line(
+                format,
+                wall_clock(),
+                record.level(),
+                record.target(),
+                &message,
+            );
+            out.write_all(line.as_bytes())
+        })
+        .try_init()
+}
+
+/// One event as it is written, line end included. `since_1970` is the wall clock.
+#[must_use]
+pub fn line(
+    format: LogFormat,
+    since_1970: Duration,
+    level: Level,
+    target: &str,
+    message: &str,
+) -> String {
+    let ts = timestamp(since_1970);
+    match format {
+        LogFormat::Text => format!("{ts} {level:<5} {}\n", text(message)),
+        LogFormat::Json => format!(
+            "{{\"ts\":\"{ts}\",\"level\":\"{level}\",\"target\":\"{}\",\"msg\":\"{}\"}}\n",
+            json(target),
+            json(message),
+        ),
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a log line carries the wall clock; nothing is decided by it"
+)]
+fn wall_clock() -> Duration {
+    // A clock before 1970 is not worth a crash: the line says 1970.
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+}
+
+/// `2026-11-16T04:30:00.123Z`: UTC to the millisecond, cut, not rounded.
+fn timestamp(since_1970: Duration) -> String {
+    let seconds = since_1970.as_secs();
+    let (year, month, day) = civil_from_days(seconds / 86_400);
+    let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
+    let millis = since_1970.subsec_millis();
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+}
+
+/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar.
+///
+/// Years are taken to begin in March, so that the leap day is the last of its year and the lengths
+/// of the months follow a straight line: 153 days in every five.
+fn civil_from_days(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468; // from 0000-03-01
+    let era = days / 146_097; // 400 years
+    let day_of_era = days % 146_097;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    (year, month, day)
+}
+
+/// What could end a line, or make a terminal show something else than was logged: control
+/// characters, the Unicode line ends, and the marks that turn the direction of writing.
+fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A message for people, unsafe characters as `\n`, `\u{1b}` and so on.
+fn text(message: &str) -> String {
+    let mut escaped = String::with_capacity(message.len());
+    for c in message.chars() {
+        if is_unsafe(c) {
+            escaped.extend(c.escape_default());
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
+}
+
+/// The inside of a JSON string.
+fn json(message: &str) -> String {
+    let mut escaped = String::with_capacity(message.len());
+    for c in message.chars() {
+        match c {
+            '"' => escaped.push_str("\\\""),
+            '\\' => escaped.push_str("\\\\"),
+            '\n' => escaped.push_str("\\n"),
+            // Every unsafe character lies below U+10000, so four digits say it.
+            c if is_unsafe(c) => {
+                let _ = write!(escaped, "\\u{:04x}", u32::from(c)); // a String never refuses
+            }
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: Duration = Duration::from_millis(1_794_803_400_123);
+
+    #[test]
+    fn timestamps_are_utc() {
+        for (seconds, written) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (86_399, "1970-01-01T23:59:59.000Z"),
+            (951_782_400, "2000-02-29T00:00:00.000Z"),
+            (951_868_800, "2000-03-01T00:00:00.000Z"),
+            (1_709_164_800, "2024-02-29T00:00:00.000Z"),
+            (1_735_689_599, "2024-12-31T23:59:59.000Z"),
+            (1_735_689_600, "2025-01-01T00:00:00.000Z"),
+            (2_147_483_648, "2038-01-19T03:14:08.000Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.000Z"),
+            (253_402_300_799, "9999-12-31T23:59:59.000Z"),
+        ] {
+            assert_eq!(timestamp(Duration::from_secs(seconds)), written);
+        }
+        assert_eq!(timestamp(AT), "2026-11-16T04:30:00.123Z");
+        assert_eq!(
+            timestamp(Duration::new(0, 999_999_999)),
+            "1970-01-01T00:00:00.999Z"
+        );
+    }
+
+    #[test]
+    fn every_day_of_a_thousand_years_follows_the_one_before() {
+        let leap = |year: u64| {
+            year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400)
+        };
+        let mut days = 0;
+        for year in 1970..2970 {
+            let february = if leap(year) { 29 } else { 28 };
+            let lengths = [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+            for (month, length) in (1..).zip(lengths) {
+                for day in 1..=length {
+                    assert_eq!(civil_from_days(days), (year, month, day));
+                    days += 1;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn text_is_time_level_message() {
+        let info = line(LogFormat::Text, AT, Level::Info, "latchd::net", "listening");
+        assert_eq!(info, "2026-11-16T04:30:00.123Z INFO  listening\n");
+        let error = line(LogFormat::Text, AT, Level::Error, "latchd", "größer → “x”");
+        assert_eq!(error, "2026-11-16T04:30:00.123Z ERROR größer → “x”\n");
+    }
+
+    #[test]
+    fn no_peer_can_forge_a_line() {
+        let forged = "k\r\n2026-11-16T04:30:00.123Z INFO  all is well\t\u{1b}[2J\0\u{7f}\u{85}\u{9b}\u{2028}\u{202e}";
+        for format in [LogFormat::Text, LogFormat::Json] {
+            let line = line(format, AT, Level::Warn, "a\nb", forged);
+            assert_eq!(line.find('\n'), Some(line.len() - 1), "{line}");
+            assert!(!line.trim_end_matches('\n').contains(is_unsafe), "{line:?}");
+        }
+        let text = line(LogFormat::Text, AT, Level::Warn, "", "a\nb\u{1b}[2J");
+        assert_eq!(text, "2026-11-16T04:30:00.123Z WARN  a\\nb\\u{1b}[2J\n");
+    }
+
+    #[test]
+    fn json_reads_back_as_it_was() {
+        let mut message: String = (0..0x300).filter_map(char::from_u32).collect();
+        message.push_str("\"quoted\" C:\\n \u{2028}\u{202e}\u{2066}\u{feff}\u{10ffff} 🔒");
+        let line = line(LogFormat::Json, AT, Level::Debug, "latchd::\"x\"", &message);
+        let read: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(read["ts"], "2026-11-16T04:30:00.123Z");
+        assert_eq!(read["level"], "DEBUG");
+        assert_eq!(read["target"], "latchd::\"x\"");
+        assert_eq!(read["msg"], message.as_str());
+        assert_eq!(read.as_object().map(serde_json::Map::len), Some(4));
+    }
+}

@@ -1,0 +1,3 @@
+//! Starting and stopping: what happens around the loop, never inside it.
+
+pub mod logging;
