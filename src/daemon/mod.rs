@@ -1,3 +1,4 @@
 //! Starting and stopping: what happens around the loop, never inside it.
 
 pub mod logging;
+pub mod pin;
