@@ -3,4 +3,5 @@
 pub mod base;
 pub mod engine;
 pub mod key;
+pub mod keymap;
 pub mod timers;
