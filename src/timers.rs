@@ -49,9 +49,9 @@ impl TimerId {
 /// Any number of deadlines, each with a `T` that says what it is for.
 ///
 /// A timer costs 16 bytes in the heap and, for a `T` of 8 bytes, 24 in the slab: 40 in all, however
-/// often it is re-armed (for a `T` of 4 bytes, 32 in all). Vacant slots are used again before the
-/// slab grows, so memory follows the most timers ever armed at once; all of it is given back when
-/// the last timer goes.
+/// often it is re-armed (for a `T` of 4 bytes, 32 in all); a vector's spare room comes on top.
+/// Vacant slots are used again before the slab grows, so memory follows the most timers ever armed
+/// at once; all of it is given back when the last timer goes, and nothing before.
 ///
 /// The trick is that a heap entry may be *stale*: stored under an earlier time than its timer's
 /// true deadline. Re-arming later only writes the true deadline; the entry is put right when it
