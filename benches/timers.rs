@@ -184,6 +184,9 @@ fn format_name(mut number: u32) -> [u8; 14] {
 
 /// The longest pause the map can cause: the one insertion that doubles a part, the one removal that
 /// halves it. Stated for the names in the whole map when its parts are that full.
+///
+/// A lower bound: the other parts are empty and the allocator hands out memory that is already
+/// mapped. In a map that is really that full, a part takes two to three times as long.
 fn keymap_resize(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("keymap_resize");
     group.sample_size(20);

@@ -13,7 +13,7 @@ use siphasher::sip::SipHasher13;
 /// How many tables the map is made of, chosen by the top bits of the hash.
 ///
 /// A hash table grows all at once, and one of two million names would hold up the loop for tens of
-/// milliseconds. Sixty-four small ones grow at slightly different moments, each in a third of a
+/// milliseconds. Sixty-four small ones grow at slightly different moments, each in about one
 /// millisecond at that size, and no insertion ever waits for more than one.
 pub const PARTS: usize = 64;
 
