@@ -5,3 +5,5 @@ pub mod config;
 pub mod daemon;
 pub mod engine;
 pub mod key;
+pub mod keymap;
+pub mod timers;

@@ -1,0 +1,330 @@
+//! From a name that a client chose to the index where its key lives.
+//!
+//! Names come from outside, so the hash is keyed with a seed that no client knows: nobody can
+//! choose a million names that fall into one bucket. The seed is an argument, so a simulated run
+//! repeats exactly.
+//!
+//! Never stores a name (the owner of the index does), and has no way to iterate, so the random
+//! order of a hash table cannot leak into what the daemon does.
+
+use hashbrown::HashTable;
+use siphasher::sip::SipHasher13;
+
+/// How many tables the map is made of, chosen by the top bits of the hash.
+///
+/// A hash table grows all at once, and one of two million names would hold up the loop for tens of
+/// milliseconds. Sixty-four small ones grow at slightly different moments, each in about one
+/// millisecond at that size, and no insertion ever waits for more than one.
+pub const PARTS: usize = 64;
+
+/// A part with no more buckets than this never shrinks: 18 KiB in all are not worth the work.
+const BUCKETS_KEPT_MIN: usize = 32;
+
+/// A set of indices, found by the hash of a name and a question to the caller.
+///
+/// The caller owns the names and asks in two steps, so that a name is hashed once however many
+/// calls follow:
+///
+/// ```
+/// # use latchd::keymap::KeyMap;
+/// let names = [b"job", b"log"];
+/// let mut map = KeyMap::new([1, 2]);
+/// map.insert(map.hash(b"job"), 0);
+/// map.insert(map.hash(b"log"), 1);
+///
+/// let found = map.find(map.hash(b"log"), |index| names[index as usize] == b"log");
+/// assert_eq!(found, Some(1));
+/// ```
+///
+/// A bucket is 9 bytes and at most 7 of 8 are in use: 10.3 bytes per name when full, 20.6 just
+/// after growing, 41 just before shrinking; and 2 KiB for the map itself.
+pub struct KeyMap {
+    parts: [HashTable<Entry>; PARTS],
+    len: usize,
+    hasher: SipHasher13,
+}
+
+/// The hash is kept beside the index, so that growing never has to visit a name.
+#[derive(Clone, Copy)]
+struct Entry {
+    index: u32,
+    hash: u32,
+}
+
+impl KeyMap {
+    /// An empty map, nothing allocated. The seed must be secret wherever clients are not trusted.
+    #[must_use]
+    pub fn new(seed: [u64; 2]) -> Self {
+        Self {
+            parts: [const { HashTable::new() }; PARTS],
+            len: 0,
+            hasher: SipHasher13::new_with_keys(seed[0], seed[1]),
+        }
+    }
+
+    /// How many indices are in the map.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the map is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The keyed hash of a name; the caller keeps it beside the name, for [`KeyMap::remove`].
+    ///
+    /// 32 bits are enough to choose a bucket among four thousand million. That two names share them
+    /// is unlikely, not impossible: only the question in [`KeyMap::find`] decides.
+    #[must_use]
+    pub fn hash(&self, name: &[u8]) -> u32 {
+        self.hasher.hash(name) as u32
+    }
+
+    /// The index under this hash that `is_it` says yes to. It is asked only about indices with the
+    /// very same hash: once for a name that is here, hardly ever for one that is not.
+    pub fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
+        let is_it = |entry: &Entry| entry.hash == hash && is_it(entry.index);
+        let found = self.parts[part(hash)].find(spread(hash), is_it);
+        found.map(|entry| entry.index)
+    }
+
+    /// Adds an index the caller knows is absent. May double one part.
+    pub fn insert(&mut self, hash: u32, index: u32) {
+        let entry = Entry { index, hash };
+        self.parts[part(hash)].insert_unique(spread(hash), entry, |entry| spread(entry.hash));
+        self.len += 1;
+    }
+
+    /// Takes out an index the caller knows is present; that it is not is a bug, and stops the
+    /// process.
+    ///
+    /// A part that is less than a quarter full is halved: after a flood of names memory returns to
+    /// within a factor of two of where it was.
+    pub fn remove(&mut self, hash: u32, index: u32) {
+        let table = &mut self.parts[part(hash)];
+        let is_it = |entry: &Entry| entry.index == index && entry.hash == hash;
+        let Ok(entry) = table.find_entry(spread(hash), is_it) else {
+            panic!("key {index} is not in the map under hash {hash:08x}");
+        };
+        entry.remove();
+        self.len -= 1;
+        shrink(table);
+    }
+}
+
+/// Halves a table that is mostly empty. As many removals as there are entries to move have passed
+/// since it was last resized, so a removal is O(1) on average.
+fn shrink(table: &mut HashTable<Entry>) {
+    // Not `capacity()`: that leaves out the buckets spoilt by removals.
+    let buckets = table.num_buckets();
+    if buckets > BUCKETS_KEPT_MIN && table.len() < room(buckets) / 4 {
+        table.shrink_to(room(buckets / 2), |entry| spread(entry.hash));
+    }
+}
+
+/// How many entries fit into so many buckets.
+const fn room(buckets: usize) -> usize {
+    buckets / 8 * 7
+}
+
+/// Which part a hash belongs to: the top bits say, because the low ones choose the bucket within.
+const fn part(hash: u32) -> usize {
+    (hash >> (u32::BITS - PARTS.ilog2())) as usize
+}
+
+/// From 32 bits to 64: hashbrown finds the bucket by the low bits and tells neighbours apart by the
+/// top seven, which would all be zero. The multiplier is odd, so the low half stays as evenly
+/// spread as the hash.
+const fn spread(hash: u32) -> u64 {
+    (hash as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A map of `len` entries, each under the hash of its own index.
+    fn filled(len: u32) -> KeyMap {
+        let mut map = KeyMap::new([7, 8]);
+        for index in 0..len {
+            map.insert(map.hash(&index.to_le_bytes()), index);
+        }
+        map
+    }
+
+    #[test]
+    fn the_hash_is_siphash_1_3_keyed_with_the_seed() {
+        let map = KeyMap::new([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]);
+        // Low halves, computed apart from the crate: of no bytes, of 0, of 0 1.
+        assert_eq!(map.hash(&[]), 0x050f_c4dc);
+        assert_eq!(map.hash(&[0]), 0x7d57_ca93);
+        assert_eq!(map.hash(&[0, 1]), 0x4dc7_d44d);
+        assert_ne!(
+            map.hash(b"job"),
+            KeyMap::new([1, 2]).hash(b"job"),
+            "another seed"
+        );
+    }
+
+    #[test]
+    fn an_entry_is_eight_bytes_and_the_map_two_kilobytes() {
+        assert_eq!(size_of::<Entry>(), 8);
+        assert!(size_of::<KeyMap>() < 2_200);
+    }
+
+    #[test]
+    fn names_that_share_a_hash_are_told_apart_by_the_caller() {
+        let mut map = KeyMap::new([7, 8]);
+        for index in 0..100 {
+            map.insert(42, index);
+        }
+        assert_eq!(map.find(42, |index| index == 77), Some(77));
+        assert_eq!(map.find(42, |_| false), None);
+        map.remove(42, 77);
+        assert_eq!(map.find(42, |index| index == 77), None);
+        assert_eq!(map.len(), 99);
+    }
+
+    #[test]
+    fn the_caller_is_asked_only_about_equal_hashes() {
+        let map = filled(10_000);
+        let hash = |index: u32| map.hash(&index.to_le_bytes());
+        for index in 0..10_000 {
+            let is_it = |asked| {
+                assert_eq!(hash(asked), hash(index));
+                asked == index
+            };
+            assert_eq!(map.find(hash(index), is_it), Some(index));
+        }
+        let absent = map.hash(b"absent");
+        assert_eq!(
+            map.find(absent, |_| panic!("asked about another hash")),
+            None
+        );
+    }
+
+    /// All the memory of all the parts.
+    fn bytes(map: &KeyMap) -> usize {
+        map.parts.iter().map(HashTable::allocation_size).sum()
+    }
+
+    #[test]
+    fn after_a_flood_memory_is_back_where_it_was() {
+        let mut map = filled(6_000);
+        let before_bytes = bytes(&map);
+        for index in 6_000..200_000_u32 {
+            map.insert(map.hash(&index.to_le_bytes()), index);
+        }
+        assert!(bytes(&map) > 20 * before_bytes);
+        for index in 6_000..200_000_u32 {
+            map.remove(map.hash(&index.to_le_bytes()), index);
+        }
+        assert!(
+            bytes(&map) < 3 * before_bytes,
+            "{} after {before_bytes}",
+            bytes(&map)
+        );
+        for index in 0..6_000_u32 {
+            assert_eq!(
+                map.find(map.hash(&index.to_le_bytes()), |i| i == index),
+                Some(index)
+            );
+        }
+        for index in 0..6_000_u32 {
+            map.remove(map.hash(&index.to_le_bytes()), index);
+        }
+        assert!(
+            map.parts
+                .iter()
+                .all(|part| part.num_buckets() <= BUCKETS_KEPT_MIN)
+        );
+        assert!(bytes(&map) <= 20 * 1024);
+    }
+
+    #[test]
+    fn churn_with_a_few_keys_alive_never_grows() {
+        let mut map = KeyMap::new([7, 8]);
+        for index in 0..200_000_u32 {
+            map.insert(map.hash(&index.to_le_bytes()), index);
+            if let Some(old) = index.checked_sub(400) {
+                map.remove(map.hash(&old.to_le_bytes()), old);
+            }
+        }
+        assert_eq!(map.len(), 400);
+        assert!(bytes(&map) <= 40 * 1024, "{}", bytes(&map));
+    }
+
+    #[test]
+    fn the_parts_are_equally_full() {
+        let map = filled(64_000);
+        for part in &map.parts {
+            assert!((800..1_200).contains(&part.len()), "{}", part.len());
+        }
+    }
+
+    #[test]
+    fn neighbours_in_a_part_are_told_apart_without_asking_memory() {
+        // The top seven bits of 64, within one part: all 128 values, about equally often.
+        let mut seen = [0_u32; 128];
+        for n in 0..128_000_u32 {
+            let hash = n.wrapping_mul(0x9e37_79b1) >> PARTS.ilog2();
+            assert_eq!(part(hash), 0);
+            seen[(spread(hash) >> 57) as usize] += 1;
+        }
+        assert!(
+            seen.iter().all(|count| (800..1_200).contains(count)),
+            "{seen:?}"
+        );
+    }
+
+    #[test]
+    #[should_panic = "is not in the map"]
+    fn removing_what_is_absent_is_a_bug() {
+        let mut map = filled(10);
+        map.remove(map.hash(b"absent"), 3);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Against an ordered map that owns its names; few hashes, so that they collide often.
+        #[test]
+        fn a_key_map_does_what_an_ordered_map_does(
+            calls in vec((any::<bool>(), 0..3_000_u32), 1..6_000),
+            hashes in 1..4_000_u32,
+        ) {
+            let mut map = KeyMap::new([7, 8]);
+            let mut model = BTreeMap::new();
+            let mut names = Vec::new();
+            for (wanted, name) in calls {
+                // Multiplied, because real hashes use all their bits.
+                let hash = (name % hashes).wrapping_mul(0x85eb_ca6b);
+                let found = map.find(hash, |index| names[index as usize] == name);
+                prop_assert_eq!(found, model.get(&name).copied());
+                match found {
+                    Some(index) if !wanted => {
+                        map.remove(hash, index);
+                        model.remove(&name);
+                    }
+                    None if wanted => {
+                        let index = names.len() as u32;
+                        names.push(name);
+                        map.insert(hash, index);
+                        model.insert(name, index);
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(map.len(), model.len());
+                prop_assert_eq!(map.is_empty(), model.is_empty());
+            }
+        }
+    }
+}

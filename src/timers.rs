@@ -1,0 +1,592 @@
+//! Deadlines in a heap: arm, re-arm, cancel, and pop whatever is due.
+//!
+//! Made for leases and wait timeouts, which are nearly always renewed or cancelled and seldom come
+//! due. So the frequent things are cheap: arming the latest deadline and cancelling it again
+//! touches only the end of the heap, and re-arming to a later time touches no heap at all.
+//!
+//! Never reads a clock and never knows what a timer means: time is an argument, meaning is the
+//! caller's `T`. Never draws a random number: the same calls pop the same timers in the same order.
+
+use std::num::NonZeroU32;
+
+use crate::base::Nanos;
+
+/// Children per heap node. Four halve the depth of a binary heap, and four entries are one cache
+/// line's worth.
+const ARITY: usize = 4;
+
+/// In [`Slot::place`]: the slot is vacant and the other 31 bits are the next vacant slot.
+const VACANT: u32 = 1 << 31;
+
+/// The end of the list of vacant slots.
+const END: u32 = u32::MAX;
+
+/// Most timers that can be armed at once; one more is a bug of the caller, who bounds locks and
+/// waiters long before, and stops the process.
+pub const TIMERS_MAX: usize = (END & !VACANT) as usize;
+
+/// When the last timer goes, a slab longer than this is given back instead of kept for next time.
+const SLOTS_KEPT_MAX: usize = 1024;
+
+/// One armed timer. Dead once the timer was popped or cancelled; using a dead id is a bug, and
+/// stops the process unless the slot already serves another timer. So whoever keeps an id forgets
+/// it at that moment.
+///
+/// Four bytes, also inside an `Option`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimerId(NonZeroU32);
+
+impl TimerId {
+    fn new(slot: u32) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(slot))
+    }
+
+    fn slot(self) -> usize {
+        (self.0.get() - 1) as usize
+    }
+}
+
+/// Any number of deadlines, each with a `T` that says what it is for.
+///
+/// A timer costs 16 bytes in the heap and, for a `T` of 8 bytes, 24 in the slab: 40 in all, however
+/// often it is re-armed (for a `T` of 4 bytes, 32 in all); a vector's spare room comes on top.
+/// Vacant slots are used again before the slab grows, so memory follows the most timers ever armed
+/// at once; all of it is given back when the last timer goes, and nothing before.
+///
+/// The trick is that a heap entry may be *stale*: stored under an earlier time than its timer's
+/// true deadline. Re-arming later only writes the true deadline; the entry is put right when it
+/// surfaces.
+pub struct Timers<T> {
+    /// An implicit 4-ary heap, earliest stored time first. Exactly one entry per armed timer.
+    heap: Vec<Entry>,
+    /// What `TimerId`s point to: the truth about every armed timer.
+    slots: Vec<Slot<T>>,
+    /// The first vacant slot, marked `VACANT`, or `END`.
+    vacant: u32,
+}
+
+/// A place in the heap.
+#[derive(Clone, Copy)]
+struct Entry {
+    /// The stored time: never later than the true deadline.
+    at: Nanos,
+    /// Whose entry this is.
+    slot: u32,
+}
+
+/// A timer, or a vacancy.
+#[derive(Clone, Copy)]
+struct Slot<T> {
+    /// The true deadline.
+    deadline: Nanos,
+    /// Where its entry is in the heap; or `VACANT` and the next vacant slot.
+    place: u32,
+    /// What the caller armed it for.
+    what: T,
+}
+
+impl<T: Copy> Timers<T> {
+    /// No timers, and nothing allocated.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            heap: Vec::new(),
+            slots: Vec::new(),
+            vacant: END,
+        }
+    }
+
+    /// How many timers are armed.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// Whether no timer is armed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+
+    /// Starts a timer for `what`, due at `at`. O(1) if nothing is armed for later, else O(log n).
+    ///
+    /// An instant that has passed is fine: the timer is due at once. [`Nanos::NEVER`] is fine too,
+    /// and never due.
+    pub fn arm(&mut self, at: Nanos, what: T) -> TimerId {
+        let place = self.heap.len();
+        let slot = self.occupy(Slot {
+            deadline: at,
+            place: place as u32,
+            what,
+        });
+        self.heap.push(Entry { at, slot });
+        self.sift_up(place);
+        TimerId::new(slot)
+    }
+
+    /// Moves a timer's deadline to `at`.
+    ///
+    /// To a later time: O(1), and the heap is not touched, so [`Timers::next_deadline`] may still
+    /// name the old time. To an earlier time: the entry climbs, O(log n).
+    pub fn rearm(&mut self, id: TimerId, at: Nanos) {
+        let slot = self.armed_mut(id);
+        let before = slot.deadline;
+        let place = slot.place as usize;
+        slot.deadline = at;
+        // Stored times are never later than true ones, so a later deadline needs no look at the
+        // heap.
+        if at < before && at < self.heap[place].at {
+            self.heap[place].at = at;
+            self.sift_up(place);
+        }
+    }
+
+    /// When this timer is due.
+    #[must_use]
+    pub fn deadline(&self, id: TimerId) -> Nanos {
+        let slot = &self.slots[id.slot()];
+        assert!(slot.place & VACANT == 0, "{id:?} is not armed");
+        slot.deadline
+    }
+
+    /// Ends a timer before its time. Its heap entry goes at once: O(1) for the latest, else O(log
+    /// n).
+    pub fn cancel(&mut self, id: TimerId) {
+        let place = self.armed_mut(id).place as usize;
+        self.remove(place);
+    }
+
+    /// Takes out the earliest timer if its true deadline is `now` or before, and says when it was
+    /// due.
+    ///
+    /// Timers come in the order of their true deadlines; those of the same instant in an order that
+    /// depends on nothing but the calls before.
+    ///
+    /// Every entry that is taken out or, being stale, put back in its right place costs 1 of
+    /// `budget`, so that one turn stays short whatever has come due. `None` means that nothing is
+    /// due or that the budget is used up; after the latter [`Timers::next_deadline`] is still `now`
+    /// or before if there may be more.
+    pub fn pop_due(&mut self, now: Nanos, budget: &mut u32) -> Option<(Nanos, T)> {
+        loop {
+            let top = *self.heap.first()?;
+            if top.at > now || *budget == 0 {
+                return None;
+            }
+            *budget -= 1;
+            let Slot { deadline, what, .. } = self.slots[top.slot as usize];
+            if deadline == top.at {
+                self.remove(0);
+                return Some((deadline, what));
+            }
+            self.heap[0].at = deadline;
+            self.sift_down(0);
+        }
+    }
+
+    /// When to look again: never later than the earliest true deadline.
+    ///
+    /// It may be earlier, if the first timer has been re-armed to a later time. Who sleeps until
+    /// then wakes once for nothing; that wake-up's [`Timers::pop_due`] puts the entry right. A
+    /// lease that is renewed again and again thus costs one early wake-up per lease time, not one
+    /// per renewal.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.heap.first().map(|top| top.at)
+    }
+
+    /// Everything that must hold between two calls. Visits every timer, so it is the tests and the
+    /// simulator that call it, not the doors above; compiled to nothing without debug assertions.
+    pub fn check(&self) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        for (place, entry) in self.heap.iter().enumerate() {
+            let slot = &self.slots[entry.slot as usize];
+            debug_assert_eq!(
+                slot.place as usize, place,
+                "slot and entry point at each other"
+            );
+            debug_assert!(
+                entry.at <= slot.deadline,
+                "stored later than true: it would come late"
+            );
+            let parent = place.saturating_sub(1) / ARITY;
+            debug_assert!(
+                self.heap[parent].at <= entry.at,
+                "a child before its parent"
+            );
+        }
+        let mut vacancies = 0;
+        let mut next = self.vacant;
+        while next != END {
+            debug_assert!(next & VACANT != 0, "an armed slot among the vacant");
+            vacancies += 1;
+            debug_assert!(
+                vacancies <= self.slots.len(),
+                "the vacant slots form a circle"
+            );
+            next = self.slots[(next & !VACANT) as usize].place;
+        }
+        debug_assert_eq!(
+            self.heap.len() + vacancies,
+            self.slots.len(),
+            "a slot is lost"
+        );
+    }
+
+    /// The slot of a timer that must be armed.
+    fn armed_mut(&mut self, id: TimerId) -> &mut Slot<T> {
+        let slot = &mut self.slots[id.slot()];
+        assert!(slot.place & VACANT == 0, "{id:?} is not armed");
+        slot
+    }
+
+    /// Puts a timer into the slot that was vacated last, or into a new one.
+    fn occupy(&mut self, timer: Slot<T>) -> u32 {
+        if self.vacant == END {
+            let slot = self.slots.len();
+            assert!(slot < TIMERS_MAX, "more than {TIMERS_MAX} timers");
+            self.slots.push(timer);
+            return slot as u32;
+        }
+        let slot = self.vacant & !VACANT;
+        self.vacant = std::mem::replace(&mut self.slots[slot as usize], timer).place;
+        slot
+    }
+
+    /// Takes an entry out of the heap, fills the hole with the last entry, and vacates the slot.
+    fn remove(&mut self, place: usize) {
+        let gone = self.heap.swap_remove(place);
+        if let Some(moved) = self.heap.get(place) {
+            // The last entry comes from another branch, so it may belong above as well as below.
+            if moved.at < gone.at {
+                self.sift_up(place)
+            } else {
+                self.sift_down(place)
+            }
+        }
+        if self.heap.is_empty() && self.slots.len() > SLOTS_KEPT_MAX {
+            *self = Self::new();
+            return;
+        }
+        self.slots[gone.slot as usize].place = self.vacant;
+        self.vacant = VACANT | gone.slot;
+    }
+
+    /// Lets the entry at `place` climb until its parent is not later.
+    fn sift_up(&mut self, mut place: usize) {
+        let entry = self.heap[place];
+        while place > 0 {
+            let parent = (place - 1) / ARITY;
+            if self.heap[parent].at <= entry.at {
+                break;
+            }
+            self.put(place, self.heap[parent]);
+            place = parent;
+        }
+        self.put(place, entry);
+    }
+
+    /// Lets the entry at `place` sink until no child is earlier.
+    fn sift_down(&mut self, mut place: usize) {
+        let entry = self.heap[place];
+        loop {
+            let first = place * ARITY + 1;
+            let end = (first + ARITY).min(self.heap.len());
+            let Some(children) = self.heap.get(first..end).filter(|some| !some.is_empty()) else {
+                break;
+            };
+            let mut least = 0;
+            for child in 1..children.len() {
+                if children[child].at < children[least].at {
+                    least = child;
+                }
+            }
+            let child = children[least];
+            if entry.at <= child.at {
+                break;
+            }
+            self.put(place, child);
+            place = first + least;
+        }
+        self.put(place, entry);
+    }
+
+    /// Writes an entry to its place and tells its slot: the one line that keeps both in step.
+    fn put(&mut self, place: usize, entry: Entry) {
+        self.heap[place] = entry;
+        self.slots[entry.slot as usize].place = place as u32;
+    }
+}
+
+impl<T: Copy> Default for Timers<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::base::ClientId;
+
+    /// A budget that is never used up.
+    const PLENTY: u32 = u32::MAX;
+
+    /// Pops everything that is due, in order.
+    fn pop_all<T: Copy>(timers: &mut Timers<T>, now: u64) -> Vec<(u64, T)> {
+        let mut budget = PLENTY;
+        let due = std::iter::from_fn(|| timers.pop_due(Nanos(now), &mut budget));
+        let due = due.map(|(at, what)| (at.0, what)).collect();
+        timers.check();
+        due
+    }
+
+    #[test]
+    fn a_timer_costs_forty_bytes() {
+        assert_eq!(size_of::<Entry>(), 16);
+        assert_eq!(size_of::<Slot<u64>>(), 24);
+        assert_eq!(size_of::<Slot<ClientId>>(), 24);
+        assert_eq!(size_of::<Slot<u32>>(), 16);
+        assert_eq!(size_of::<TimerId>(), 4);
+        assert_eq!(size_of::<Option<TimerId>>(), 4);
+    }
+
+    #[test]
+    fn timers_come_in_order_and_not_before_their_time() {
+        let mut timers = Timers::new();
+        for at in [50, 10, 40, 30, 20] {
+            timers.arm(Nanos(at), at);
+        }
+        assert_eq!(timers.next_deadline(), Some(Nanos(10)));
+        assert_eq!(pop_all(&mut timers, 9), []);
+        assert_eq!(pop_all(&mut timers, 30), [(10, 10), (20, 20), (30, 30)]);
+        assert_eq!(timers.len(), 2);
+        assert_eq!(pop_all(&mut timers, 99), [(40, 40), (50, 50)]);
+        assert_eq!(timers.next_deadline(), None);
+        assert!(timers.is_empty());
+    }
+
+    #[test]
+    fn a_later_deadline_leaves_the_heap_alone_and_costs_one_early_look() {
+        let mut timers = Timers::new();
+        let lease = timers.arm(Nanos(10), "lease");
+        for renewal in 11..=100 {
+            timers.rearm(lease, Nanos(renewal));
+        }
+        assert_eq!(timers.deadline(lease), Nanos(100));
+        assert_eq!(timers.next_deadline(), Some(Nanos(10)), "may be early");
+
+        let mut budget = 5;
+        assert_eq!(timers.pop_due(Nanos(10), &mut budget), None);
+        assert_eq!(budget, 4, "ninety renewals, one look");
+        assert_eq!(timers.next_deadline(), Some(Nanos(100)), "put right");
+        assert_eq!(pop_all(&mut timers, 100), [(100, "lease")]);
+    }
+
+    #[test]
+    fn an_earlier_deadline_counts_at_once() {
+        let mut timers = Timers::new();
+        let a = timers.arm(Nanos(10), 'a');
+        let b = timers.arm(Nanos(20), 'b');
+        timers.rearm(b, Nanos(5));
+        assert_eq!(timers.next_deadline(), Some(Nanos(5)));
+        // Later, then earlier again but not as early as the heap still says.
+        timers.rearm(a, Nanos(90));
+        timers.rearm(a, Nanos(30));
+        assert_eq!(timers.deadline(a), Nanos(30));
+        assert_eq!(pop_all(&mut timers, 29), [(5, 'b')]);
+        assert_eq!(pop_all(&mut timers, 30), [(30, 'a')]);
+    }
+
+    #[test]
+    fn a_stale_entry_does_not_overtake_even_when_both_are_due() {
+        let mut timers = Timers::new();
+        let a = timers.arm(Nanos(10), 'a');
+        timers.arm(Nanos(20), 'b');
+        timers.rearm(a, Nanos(30));
+        assert_eq!(pop_all(&mut timers, 50), [(20, 'b'), (30, 'a')]);
+    }
+
+    #[test]
+    fn many_at_once_are_worked_off_in_slices() {
+        let mut timers = Timers::new();
+        for what in 0..1_000 {
+            timers.arm(Nanos(7), what);
+        }
+        let mut turns = 0;
+        while !timers.is_empty() {
+            assert_eq!(
+                timers.next_deadline(),
+                Some(Nanos(7)),
+                "so the caller knows there is more"
+            );
+            let mut budget = 100;
+            while timers.pop_due(Nanos(7), &mut budget).is_some() {}
+            assert_eq!(budget, 0);
+            turns += 1;
+        }
+        assert_eq!(turns, 10);
+    }
+
+    #[test]
+    fn looking_and_finding_nothing_due_costs_nothing() {
+        let mut timers = Timers::new();
+        timers.arm(Nanos(8), ());
+        let mut budget = 3;
+        assert_eq!(timers.pop_due(Nanos(7), &mut budget), None);
+        assert_eq!(budget, 3);
+    }
+
+    #[test]
+    fn never_stays_last() {
+        let mut timers = Timers::new();
+        timers.arm(Nanos::NEVER, "never");
+        timers.arm(Nanos(1), "soon");
+        assert_eq!(pop_all(&mut timers, u64::MAX - 1), [(1, "soon")]);
+        assert_eq!(timers.next_deadline(), Some(Nanos::NEVER));
+    }
+
+    #[test]
+    fn arming_and_cancelling_for_ever_needs_no_more_memory() {
+        let mut timers = Timers::new();
+        let mut ids: Vec<_> = (0..100).map(|at| timers.arm(Nanos(at), at)).collect();
+        let before = (timers.heap.capacity(), timers.slots.capacity());
+        for at in 100..10_000 {
+            let oldest = ids.swap_remove(at as usize % ids.len());
+            timers.cancel(oldest);
+            ids.push(timers.arm(Nanos(at), at));
+        }
+        timers.check();
+        assert_eq!(timers.len(), 100);
+        assert_eq!(timers.slots.len(), 100);
+        assert_eq!((timers.heap.capacity(), timers.slots.capacity()), before);
+    }
+
+    #[test]
+    fn the_last_timer_to_go_gives_the_memory_back() {
+        let mut timers = Timers::new();
+        let ids: Vec<_> = (0..5_000).map(|at| timers.arm(Nanos(at), at)).collect();
+        for id in ids {
+            timers.cancel(id);
+        }
+        assert_eq!((timers.heap.capacity(), timers.slots.capacity()), (0, 0));
+
+        // But a handful is kept: a single client must not allocate for every lock.
+        let id = timers.arm(Nanos(1), 1);
+        timers.cancel(id);
+        assert_ne!(timers.slots.capacity(), 0);
+        timers.check();
+    }
+
+    #[test]
+    #[should_panic = "is not armed"]
+    fn cancelling_twice_is_a_bug() {
+        let mut timers = Timers::new();
+        let id = timers.arm(Nanos(1), ());
+        timers.cancel(id);
+        timers.cancel(id);
+    }
+
+    #[test]
+    #[should_panic = "is not armed"]
+    fn rearming_what_was_popped_is_a_bug() {
+        let mut timers = Timers::new();
+        let id = timers.arm(Nanos(1), ());
+        pop_all(&mut timers, 1);
+        timers.rearm(id, Nanos(2));
+    }
+
+    /// One call; `pick` chooses among the armed timers.
+    #[derive(Clone, Debug)]
+    enum Call {
+        Arm { at: u64 },
+        Rearm { pick: usize, at: u64 },
+        Cancel { pick: usize },
+        Pop { now: u64, budget: u32 },
+    }
+
+    /// Few instants, so that many timers share one.
+    fn call() -> impl Strategy<Value = Call> {
+        let at = 0..64_u64;
+        prop_oneof![
+            4 => at.clone().prop_map(|at| Call::Arm { at }),
+            4 => (any::<usize>(), at.clone()).prop_map(|(pick, at)| Call::Rearm { pick, at }),
+            2 => any::<usize>().prop_map(|pick| Call::Cancel { pick }),
+            2 => (at, 0..6_u32).prop_map(|(now, budget)| Call::Pop { now, budget }),
+        ]
+    }
+
+    proptest! {
+        /// Against a model that has no heap: the truth about every timer in a map, searched from
+        /// end to end.
+        #[test]
+        fn a_heap_of_deadlines_does_what_a_plain_list_does(calls in vec(call(), 1..400)) {
+            let mut timers = Timers::new();
+            let mut model: BTreeMap<u32, (TimerId, u64)> = BTreeMap::new();
+            let mut serial = 0;
+            for call in calls {
+                let picked = |model: &BTreeMap<u32, _>, pick: usize| {
+                    model.keys().nth(pick % model.len().max(1)).copied()
+                };
+                match call {
+                    Call::Arm { at } => {
+                        serial += 1;
+                        model.insert(serial, (timers.arm(Nanos(at), serial), at));
+                    }
+                    Call::Rearm { pick, at } => {
+                        let Some(what) = picked(&model, pick) else { continue };
+                        let (id, deadline) = model.get_mut(&what).unwrap();
+                        timers.rearm(*id, Nanos(at));
+                        *deadline = at;
+                    }
+                    Call::Cancel { pick } => {
+                        let Some(what) = picked(&model, pick) else { continue };
+                        timers.cancel(model.remove(&what).unwrap().0);
+                    }
+                    Call::Pop { now, budget } => {
+                        let is_stale = |e: &&Entry| e.at < timers.slots[e.slot as usize].deadline;
+                        let stale = timers.heap.iter().filter(is_stale).count() as u32;
+                        let earliest = model.values().map(|(_, at)| *at).min();
+                        let mut left = budget;
+                        match timers.pop_due(Nanos(now), &mut left) {
+                            Some((at, what)) => {
+                                prop_assert!(at.0 <= now, "early");
+                                prop_assert_eq!(Some(at.0), earliest, "out of order");
+                                prop_assert_eq!(model.remove(&what).unwrap().1, at.0);
+                                prop_assert!((1..=1 + stale).contains(&(budget - left)));
+                            }
+                            None => {
+                                prop_assert!(budget - left <= stale, "each stale entry once");
+                                let nothing_due = earliest.is_none_or(|at| at > now);
+                                prop_assert!(nothing_due || left == 0, "late");
+                            }
+                        }
+                    }
+                }
+                timers.check();
+                prop_assert_eq!(timers.len(), model.len());
+                prop_assert_eq!(timers.is_empty(), model.is_empty());
+                for (id, at) in model.values() {
+                    prop_assert_eq!(timers.deadline(*id), Nanos(*at));
+                }
+                let earliest = model.values().map(|(_, at)| Nanos(*at)).min();
+                prop_assert_eq!(timers.next_deadline().is_some(), earliest.is_some());
+                prop_assert!(timers.next_deadline() <= earliest, "the caller would sleep too long");
+            }
+
+            // Nothing is lost: the rest comes out, in order.
+            let rest = pop_all(&mut timers, u64::MAX);
+            prop_assert!(rest.is_sorted_by_key(|(at, _)| *at));
+            let mut rest: Vec<_> = rest.into_iter().map(|(at, what)| (what, at)).collect();
+            rest.sort_unstable();
+            let expected: Vec<_> = model.into_iter().map(|(what, (_, at))| (what, at)).collect();
+            prop_assert_eq!(rest, expected);
+        }
+    }
+}
