@@ -3,3 +3,4 @@
 pub mod base;
 pub mod engine;
 pub mod key;
+pub mod wire;
