@@ -226,7 +226,7 @@ struct Line<'a> {
 }
 
 fn scan(input: &[u8], bytes_max: usize) -> Scan<'_> {
-    match memchr2(b'\n', b'\r', input) {
+    match line_stop(input) {
         Some(stop) if input[stop] == b'\r' => scan_with_crs(input, bytes_max),
         Some(end) if end <= bytes_max => Scan::Whole(Line {
             raw: &input[..end],
@@ -235,6 +235,17 @@ fn scan(input: &[u8], bytes_max: usize) -> Scan<'_> {
         }),
         None if input.len() <= bytes_max => Scan::Partial,
         _ => Scan::TooLong,
+    }
+}
+
+/// Where the first LF or CR is. Most lines end within a few bytes, before a vector search pays.
+#[inline]
+fn line_stop(input: &[u8]) -> Option<usize> {
+    const NEAR: usize = 8;
+    let near = &input[..input.len().min(NEAR)];
+    match near.iter().position(|&byte| byte == b'\n' || byte == b'\r') {
+        None => Some(near.len() + memchr2(b'\n', b'\r', &input[near.len()..])?),
+        stop => stop,
     }
 }
 
