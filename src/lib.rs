@@ -7,3 +7,4 @@ pub mod engine;
 pub mod key;
 pub mod keymap;
 pub mod timers;
+pub mod wire;

@@ -1,0 +1,345 @@
+//! Inbox and outbox: what a connection has received but not read, and owes but not sent.
+//!
+//! Contiguous, compacting, bounded. An empty one owns no heap memory: its buffer goes back to a
+//! [`Pool`] that all connections share, so ten thousand idle connections cost their structs alone
+//! and a busy one allocates nothing. Never reads or writes a socket and never looks at the bytes.
+
+use std::mem;
+
+use crate::wire::line::FRAME_BYTES_MAX;
+
+/// Most unread bytes of one client: the longest legal frame and some. At the bound nothing more is
+/// taken; the server stops reading that socket until frames have been consumed.
+pub const INBOX_BYTES_MAX: usize = 72 * 1024;
+
+// Otherwise a legal frame could fill the inbox before it is whole, and nobody would move again.
+const _: () = assert!(INBOX_BYTES_MAX >= FRAME_BYTES_MAX);
+
+/// Unsent bytes of one client above which it is served no further request until it has read some.
+/// A line is never cut, so the last one (at most 1 MiB, a `stats`) may stand above the bound. Who
+/// only listens and still gets here is too slow and is disconnected.
+pub const OUTBOX_BYTES_MAX: usize = 256 * 1024;
+
+/// Spare buffers kept for the next one who needs one; more are freed.
+pub const SPARES_MAX: usize = 4096;
+
+/// Largest spare buffer kept; a larger one is freed.
+pub const SPARE_BYTES_MAX: usize = 64 * 1024;
+
+/// Capacity of all spare buffers together; what would exceed it is freed.
+pub const POOL_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Capacity of a fresh buffer: one ordinary frame, or a dozen answers.
+const FRESH_BYTES: usize = 512;
+
+/// Spare buffers, shared by all connections of a thread. The last one given back is the first one
+/// taken, because its memory is still warm.
+#[derive(Debug, Default)]
+pub struct Pool {
+    spares: Vec<Vec<u8>>,
+    /// Sum of the spares' capacities.
+    bytes: usize,
+}
+
+impl Pool {
+    /// A pool without spares.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            spares: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    /// An empty buffer with some capacity.
+    fn take(&mut self) -> Vec<u8> {
+        let Some(spare) = self.spares.pop() else {
+            return Vec::with_capacity(FRESH_BYTES);
+        };
+        self.bytes -= spare.capacity();
+        spare
+    }
+
+    /// Keeps the buffer for later, or frees it if that would break a bound.
+    fn give(&mut self, mut spare: Vec<u8>) {
+        let capacity = spare.capacity();
+        let fits = capacity <= SPARE_BYTES_MAX
+            && self.spares.len() < SPARES_MAX
+            && self.bytes + capacity <= POOL_BYTES_MAX;
+        if capacity == 0 || !fits {
+            return;
+        }
+        spare.clear();
+        self.bytes += capacity;
+        self.spares.push(spare);
+    }
+}
+
+/// A buffer whose front is used up bit by bit. What both boxes are made of.
+#[derive(Debug, Default)]
+struct Queue {
+    bytes: Vec<u8>,
+    /// How much of the front is used up. Fits: both bounds are far below 4 GiB.
+    start: u32,
+}
+
+impl Queue {
+    fn live(&self) -> &[u8] {
+        &self.bytes[self.start as usize..]
+    }
+
+    fn len(&self) -> usize {
+        self.bytes.len() - self.start as usize
+    }
+
+    /// Moves the front in O(1); an emptied buffer goes back to the pool.
+    fn advance(&mut self, n: usize, pool: &mut Pool) {
+        assert!(n <= self.len(), "used {n} bytes of {}", self.len());
+        self.start += n as u32;
+        if self.start as usize == self.bytes.len() {
+            self.clear(pool);
+        }
+    }
+
+    fn clear(&mut self, pool: &mut Pool) {
+        self.start = 0;
+        pool.give(mem::take(&mut self.bytes));
+    }
+
+    /// The buffer to append to. The used front is cut off once it is at least as long as the rest,
+    /// so every byte is moved at most once on average, and what has been appended to is never longer
+    /// than twice its content.
+    fn tail(&mut self, pool: &mut Pool) -> &mut Vec<u8> {
+        if self.bytes.capacity() == 0 {
+            self.bytes = pool.take();
+        } else if self.start > 0 && self.start as usize >= self.len() {
+            self.bytes.drain(..self.start as usize);
+            self.start = 0;
+        }
+        &mut self.bytes
+    }
+}
+
+/// What a client has sent and we have not yet read.
+#[derive(Debug, Default)]
+pub struct Inbox(Queue);
+
+impl Inbox {
+    /// Whether nothing is unread.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many bytes are unread.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// How many more bytes fit. At zero, stop reading the socket.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        INBOX_BYTES_MAX - self.len()
+    }
+
+    /// The unread bytes, oldest first.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.0.live()
+    }
+
+    /// Takes as many of `bytes` as there is room for and says how many.
+    #[must_use = "bytes beyond the room were not taken"]
+    pub fn append(&mut self, bytes: &[u8], pool: &mut Pool) -> usize {
+        let taken = bytes.len().min(self.room());
+        if taken > 0 {
+            self.0.tail(pool).extend_from_slice(&bytes[..taken]);
+        }
+        taken
+    }
+
+    /// Forgets the oldest `n` bytes, which have been read.
+    pub fn consume(&mut self, n: usize, pool: &mut Pool) {
+        self.0.advance(n, pool);
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self, pool: &mut Pool) {
+        self.0.clear(pool);
+    }
+}
+
+/// What we owe a client and have not yet sent.
+#[derive(Debug, Default)]
+pub struct Outbox(Queue);
+
+impl Outbox {
+    /// Whether nothing is owed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many bytes are owed.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether the client must read before it is served again: see [`OUTBOX_BYTES_MAX`].
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.len() >= OUTBOX_BYTES_MAX
+    }
+
+    /// The buffer to append lines to. Only append: what is in front is partly sent already.
+    pub fn buf(&mut self, pool: &mut Pool) -> &mut Vec<u8> {
+        self.0.tail(pool)
+    }
+
+    /// The bytes owed, oldest first.
+    #[must_use]
+    pub fn pending(&self) -> &[u8] {
+        self.0.live()
+    }
+
+    /// Forgets the oldest `n` bytes, which have been sent.
+    pub fn advance(&mut self, n: usize, pool: &mut Pool) {
+        self.0.advance(n, pool);
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self, pool: &mut Pool) {
+        self.0.clear(pool);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_pays_four_words_for_each_box() {
+        assert!(size_of::<Inbox>() <= 32);
+        assert!(size_of::<Outbox>() <= 40);
+    }
+
+    #[test]
+    fn an_empty_box_owns_no_memory_and_a_steady_one_allocates_nothing() {
+        let mut pool = Pool::new();
+        let (mut inbox, mut outbox) = (Inbox::default(), Outbox::default());
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            assert_eq!(inbox.append(b"l\nk\n10\n", &mut pool), 7);
+            seen.push(inbox.bytes().as_ptr());
+            inbox.consume(7, &mut pool);
+            outbox.buf(&mut pool).extend_from_slice(b"ok\n");
+            outbox.advance(3, &mut pool);
+            assert_eq!(inbox.0.bytes.capacity() + outbox.0.bytes.capacity(), 0);
+        }
+        assert_eq!(pool.spares.len(), 1);
+        assert!(
+            seen.iter().all(|&at| at == seen[0]),
+            "one buffer serves both, again and again"
+        );
+    }
+
+    #[test]
+    fn an_inbox_takes_what_fits_and_no_more() {
+        let mut pool = Pool::new();
+        let mut inbox = Inbox::default();
+        let flood = vec![b'x'; INBOX_BYTES_MAX + 1];
+        assert_eq!(inbox.append(&flood, &mut pool), INBOX_BYTES_MAX);
+        assert_eq!((inbox.room(), inbox.append(b"y", &mut pool)), (0, 0));
+        inbox.consume(10, &mut pool);
+        assert_eq!(inbox.append(&flood, &mut pool), 10);
+    }
+
+    #[test]
+    fn a_box_that_is_never_empty_still_does_not_grow() {
+        let mut pool = Pool::new();
+        let mut inbox = Inbox::default();
+        let mut outbox = Outbox::default();
+        for _ in 0..10_000 {
+            assert_eq!(inbox.append(&[b'x'; 100], &mut pool), 100);
+            outbox.buf(&mut pool).extend_from_slice(&[b'x'; 100]);
+            if inbox.len() > 1_000 {
+                inbox.consume(100, &mut pool);
+                outbox.advance(100, &mut pool);
+            }
+        }
+        assert_eq!((inbox.len(), outbox.len()), (1_000, 1_000));
+        assert!(inbox.0.bytes.capacity() <= 4_096 && outbox.0.bytes.capacity() <= 4_096);
+    }
+
+    #[test]
+    fn an_outbox_says_when_it_is_full_but_cuts_no_line() {
+        let mut pool = Pool::new();
+        let mut outbox = Outbox::default();
+        outbox.buf(&mut pool).resize(OUTBOX_BYTES_MAX - 1, b'x');
+        assert!(!outbox.is_full());
+        outbox.buf(&mut pool).extend_from_slice(b"ok\n");
+        assert!(outbox.is_full());
+        outbox.advance(2, &mut pool);
+        assert!(outbox.is_full());
+        outbox.advance(1, &mut pool);
+        assert!(!outbox.is_full());
+        outbox.clear(&mut pool);
+        assert!(outbox.is_empty());
+    }
+
+    #[test]
+    fn the_pool_keeps_few_and_small_ones() {
+        let mut pool = Pool::new();
+        pool.give(Vec::new());
+        pool.give(Vec::with_capacity(SPARE_BYTES_MAX + 1));
+        assert_eq!(pool.spares.len(), 0, "nothing to keep, too much to keep");
+        for _ in 0..2 * POOL_BYTES_MAX / SPARE_BYTES_MAX {
+            pool.give(Vec::with_capacity(SPARE_BYTES_MAX));
+        }
+        assert!(pool.bytes <= POOL_BYTES_MAX);
+        while !pool.spares.is_empty() {
+            pool.take();
+        }
+        assert_eq!(pool.bytes, 0);
+        for _ in 0..=SPARES_MAX {
+            pool.give(Vec::with_capacity(FRESH_BYTES));
+        }
+        assert_eq!(pool.spares.len(), SPARES_MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn an_inbox_is_a_queue_of_bytes(
+            steps in prop::collection::vec((any::<bool>(), 0_usize..700), 1..60),
+        ) {
+            let mut pool = Pool::new();
+            let mut inbox = Inbox::default();
+            let mut model = VecDeque::new();
+            let mut next = 0_u8;
+            for (grow, n) in steps {
+                if grow {
+                    let bytes: Vec<u8> = (0..n)
+                        .map(|_| {
+                            next = next.wrapping_add(1);
+                            next
+                        })
+                        .collect();
+                    prop_assert_eq!(inbox.append(&bytes, &mut pool), n);
+                    model.extend(bytes);
+                    prop_assert!(n == 0 || inbox.0.bytes.len() <= 2 * inbox.len());
+                } else {
+                    let n = n.min(inbox.len());
+                    inbox.consume(n, &mut pool);
+                    model.drain(..n);
+                }
+                prop_assert_eq!(inbox.bytes(), &*model.make_contiguous());
+            }
+        }
+    }
+}

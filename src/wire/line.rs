@@ -1,0 +1,446 @@
+//! Three lines in: a command, a key and an argument become a [`Command`].
+//!
+//! A frame is borrowed straight from the input; only when it contains a CR is it copied, without
+//! its CRs, into the caller's scratch. Framing is decided before meaning: a frame that makes no
+//! sense is still consumed whole, so the stream stays in step (must-not 53). Never panics on peer
+//! input, never allocates but for scratch, and knows nothing of the lock table.
+
+use std::fmt;
+
+use memchr::{memchr, memchr_iter, memchr2};
+
+use crate::base::Token;
+use crate::engine::types::{Mode, Request};
+use crate::wire::args::{self, Fields};
+use crate::wire::verbs::{LINE_BYTES_MAX, VALUE_BYTES_MAX, Verb};
+
+/// Most CRs in one line. They are dropped and do not count toward the line's length, so without a
+/// bound of their own a peer could make us buffer them for ever. Fate: [`Decoded::TooLong`].
+pub const LINE_CRS_MAX: usize = 256;
+
+/// Longest whole frame in raw bytes: its lines, their CRs, their LFs. An inbox that holds this much
+/// can always make progress.
+pub const FRAME_BYTES_MAX: usize =
+    2 * (LINE_BYTES_MAX + LINE_CRS_MAX + 1) + VALUE_BYTES_MAX + LINE_CRS_MAX + 1;
+
+/// Longest name a client may give itself.
+pub const NAME_BYTES_MAX: usize = 64;
+
+/// What a client asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Command<'a> {
+    /// Something for the lock table.
+    Engine(Request<'a>),
+    /// `auth`: here is the secret. Blanks around it are gone; it may be empty.
+    Auth {
+        /// What the client showed.
+        secret: &'a [u8],
+    },
+    /// `hello`: this client speaks latchd's dialect.
+    Hello(Hello<'a>),
+    /// `ping`: are you there?
+    Ping,
+    /// `stats`: what is held and waited for?
+    Stats,
+    /// `who`: who holds this key and who waits for it?
+    Who {
+        /// The name asked about.
+        key: &'a [u8],
+    },
+}
+
+/// A secret is never printed, not even by accident in a log line.
+impl fmt::Debug for Command<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Engine(request) => request.fmt(f),
+            Self::Auth { secret } => write!(f, "Auth({} bytes)", secret.len()),
+            Self::Hello(hello) => hello.fmt(f),
+            Self::Ping => f.write_str("Ping"),
+            Self::Stats => f.write_str("Stats"),
+            Self::Who { key } => write!(f, "Who(\"{}\")", key.escape_ascii()),
+        }
+    }
+}
+
+/// What a client wants of its connection. An option not named is left as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hello<'a> {
+    /// `fence=1`: put the fence on every grant and renewal; `fence=0`: no longer.
+    pub fence: Option<bool>,
+    /// `name=<who>`: what `who` shows; 1 to [`NAME_BYTES_MAX`] bytes of printable ASCII.
+    pub name: Option<&'a [u8]>,
+}
+
+/// One whole frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// The verb, if the command line was one; known even when the rest is malformed.
+    pub verb: Option<Verb>,
+    /// What is asked; a malformed frame is answered `error` and the connection stays open.
+    pub command: Result<Command<'a>, Malformed>,
+    /// Bytes of input this frame took.
+    pub used: usize,
+}
+
+/// What the input begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decoded<'a> {
+    /// A whole frame.
+    Frame(Frame<'a>),
+    /// The beginning of a frame; come back with the same bytes and more.
+    Incomplete {
+        /// How many of the frame's lines are there in full: 0, 1 or 2.
+        lines: u8,
+        /// Whether any byte of the frame is there.
+        started: bool,
+    },
+    /// A line is longer than it may be (code 12): answer `error`, then close.
+    TooLong,
+    /// Another protocol knocked: close at once and say nothing.
+    Foreign,
+}
+
+/// Which rule a frame broke. The client only ever reads `error`; this is for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// The command line is not a verb.
+    UnknownCommand,
+    /// Not an integer, or one out of range; a lease below zero.
+    BadNumber,
+    /// The key is empty or holds a space or a tab.
+    BadKey,
+    /// A wait below zero.
+    NegativeTimeout,
+    /// A release without a token.
+    EmptyToken,
+    /// Too few fields or too many; an option that does not exist or has no such value.
+    ArgumentShape,
+    /// A lease of zero.
+    LeaseNotPositive,
+    /// A number of slots of zero or below.
+    LimitNotPositive,
+}
+
+impl Malformed {
+    /// The reference's number for it. A negative wait is 4, as in the era with all primitives;
+    /// earlier servers logged 6.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::UnknownCommand => 3,
+            Self::BadNumber | Self::NegativeTimeout => 4,
+            Self::BadKey => 5,
+            Self::EmptyToken => 7,
+            Self::ArgumentShape => 8,
+            Self::LeaseNotPositive => 9,
+            Self::LimitNotPositive => 13,
+        }
+    }
+}
+
+/// Reads the frame that `input` begins with.
+///
+/// Stateless: an unfinished frame is looked at again from its start. That is bounded by the longest
+/// line: a peer that sends a 64 KiB secret one byte at a time makes us rescan 32 KiB per packet on
+/// average, which costs less than receiving the packet did.
+#[must_use]
+pub fn decode<'a>(input: &'a [u8], scratch: &'a mut Vec<u8>) -> Decoded<'a> {
+    let command = match scan(input, LINE_BYTES_MAX) {
+        Scan::Whole(line) => line,
+        _ if has_foreign_start(input) => return Decoded::Foreign,
+        Scan::TooLong => return Decoded::TooLong,
+        Scan::Partial => {
+            let started = !input.is_empty();
+            return Decoded::Incomplete { lines: 0, started };
+        }
+    };
+    let verb = if command.has_crs {
+        scratch.clear();
+        push_without_crs(scratch, command.raw);
+        Verb::parse(scratch)
+    } else {
+        Verb::parse(command.raw)
+    };
+    if verb.is_none() && is_foreign_line(command.raw) {
+        return Decoded::Foreign;
+    }
+
+    let key = match scan(command.rest, LINE_BYTES_MAX) {
+        Scan::Whole(line) => line,
+        Scan::TooLong => return Decoded::TooLong,
+        Scan::Partial => {
+            return Decoded::Incomplete {
+                lines: 1,
+                started: true,
+            };
+        }
+    };
+
+    let argument_bytes_max = verb.map_or(LINE_BYTES_MAX, Verb::argument_bytes_max);
+    let argument = match scan(key.rest, argument_bytes_max) {
+        Scan::Whole(line) => line,
+        Scan::TooLong => return Decoded::TooLong,
+        Scan::Partial => {
+            return Decoded::Incomplete {
+                lines: 2,
+                started: true,
+            };
+        }
+    };
+
+    let used = input.len() - argument.rest.len();
+    let (key, argument) = if key.has_crs || argument.has_crs {
+        scratch.clear();
+        push_without_crs(scratch, key.raw);
+        let key_len = scratch.len();
+        push_without_crs(scratch, argument.raw);
+        scratch.split_at(key_len)
+    } else {
+        (key.raw, argument.raw)
+    };
+    let command = match verb {
+        Some(verb) => interpret(verb, key, argument),
+        None => Err(Malformed::UnknownCommand),
+    };
+    Decoded::Frame(Frame {
+        verb,
+        command,
+        used,
+    })
+}
+
+/// Where a line ends, if it does.
+enum Scan<'a> {
+    Whole(Line<'a>),
+    Partial,
+    TooLong,
+}
+
+struct Line<'a> {
+    /// Without its LF, with its CRs.
+    raw: &'a [u8],
+    has_crs: bool,
+    /// What follows the LF.
+    rest: &'a [u8],
+}
+
+fn scan(input: &[u8], bytes_max: usize) -> Scan<'_> {
+    match line_stop(input) {
+        Some(stop) if input[stop] == b'\r' => scan_with_crs(input, bytes_max),
+        Some(end) if end <= bytes_max => Scan::Whole(Line {
+            raw: &input[..end],
+            has_crs: false,
+            rest: &input[end + 1..],
+        }),
+        None if input.len() <= bytes_max => Scan::Partial,
+        _ => Scan::TooLong,
+    }
+}
+
+/// Where the first LF or CR is. Most lines end within a few bytes, before a vector search pays.
+#[inline]
+fn line_stop(input: &[u8]) -> Option<usize> {
+    const NEAR: usize = 8;
+    let near = &input[..input.len().min(NEAR)];
+    match near.iter().position(|&byte| byte == b'\n' || byte == b'\r') {
+        None => Some(near.len() + memchr2(b'\n', b'\r', &input[near.len()..])?),
+        stop => stop,
+    }
+}
+
+#[cold]
+fn scan_with_crs(input: &[u8], bytes_max: usize) -> Scan<'_> {
+    // One byte more than any legal line: if it is all there, one of the two bounds is broken.
+    let window = &input[..input.len().min(bytes_max + LINE_CRS_MAX + 1)];
+    let end = memchr(b'\n', window);
+    let raw = &window[..end.unwrap_or(window.len())];
+    let crs = memchr_iter(b'\r', raw).count();
+    if crs > LINE_CRS_MAX || raw.len() - crs > bytes_max {
+        return Scan::TooLong;
+    }
+    match end {
+        Some(end) => Scan::Whole(Line {
+            raw,
+            has_crs: true,
+            rest: &input[end + 1..],
+        }),
+        None => Scan::Partial,
+    }
+}
+
+fn push_without_crs(out: &mut Vec<u8>, raw: &[u8]) {
+    for part in raw.split(|&byte| byte == b'\r') {
+        out.extend_from_slice(part);
+    }
+}
+
+/// Whether these are the first bytes of HTTP or TLS. Asked as soon as they are there, because a
+/// browser made to talk to us must not reach the lines in its body; no legal verb begins like this.
+#[cold]
+fn has_foreign_start(input: &[u8]) -> bool {
+    const STARTS: [&[u8]; 11] = [
+        b"GET ",
+        b"POST ",
+        b"PUT ",
+        b"HEAD ",
+        b"DELETE ",
+        b"OPTIONS ",
+        b"PATCH ",
+        b"CONNECT ",
+        b"TRACE ",
+        b"PRI * HTTP/2",
+        b"\x16\x03", // a TLS handshake record
+    ];
+    STARTS.iter().any(|start| input.starts_with(start))
+        || input
+            .get(..5)
+            .is_some_and(|start| start.eq_ignore_ascii_case(b"host:"))
+}
+
+/// Whether a whole command line, known to be no verb, belongs to another protocol; here a method we
+/// never heard of is recognised by the version that follows it.
+#[cold]
+fn is_foreign_line(line: &[u8]) -> bool {
+    const VERSION: &[u8] = b" HTTP/";
+    has_foreign_start(line) || line.windows(VERSION.len()).any(|part| part == VERSION)
+}
+
+/// The one match over verbs. Rules are checked in the reference's order: key, number of fields,
+/// then each field from the left.
+fn interpret<'a>(verb: Verb, key: &'a [u8], arg: &'a [u8]) -> Result<Command<'a>, Malformed> {
+    const LOCK: Mode = Mode::Slot { limit: 1 };
+    if !verb.row().ignores_key && (key.is_empty() || memchr2(b' ', b'\t', key).is_some()) {
+        return Err(Malformed::BadKey);
+    }
+    let request = match verb {
+        Verb::Lock => acquire(key, LOCK, arg)?,
+        Verb::ReadLock => acquire(key, Mode::Read, arg)?,
+        Verb::WriteLock => acquire(key, Mode::Write, arg)?,
+        Verb::SemLock => acquire_slot(key, arg)?,
+        Verb::Enqueue => enqueue(key, LOCK, arg)?,
+        Verb::ReadEnqueue => enqueue(key, Mode::Read, arg)?,
+        Verb::WriteEnqueue => enqueue(key, Mode::Write, arg)?,
+        Verb::SemEnqueue => enqueue_slot(key, arg)?,
+        Verb::Wait | Verb::SemWait | Verb::ReadWait | Verb::WriteWait => wait(key, arg)?,
+        Verb::Release | Verb::SemRelease | Verb::ReadRelease | Verb::WriteRelease => {
+            release(key, arg)?
+        }
+        Verb::Renew | Verb::SemRenew | Verb::ReadRenew | Verb::WriteRenew => renew(key, arg)?,
+        Verb::Pos => Request::Position { key },
+        Verb::Who => return Ok(Command::Who { key }),
+        Verb::Stats => return Ok(Command::Stats),
+        Verb::Ping => return Ok(Command::Ping),
+        Verb::Hello => return hello(arg).map(Command::Hello),
+        Verb::Auth => {
+            let secret = args::trim(arg);
+            return Ok(Command::Auth { secret });
+        }
+    };
+    Ok(Command::Engine(request))
+}
+
+fn acquire<'a>(key: &'a [u8], mode: Mode, arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let (wait, lease) = args::one_or_two(arg)?;
+    Ok(Request::Acquire {
+        key,
+        mode,
+        wait: args::wait(wait)?,
+        lease: lease.map(args::lease).transpose()?,
+    })
+}
+
+fn acquire_slot<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let mut fields = Fields(arg);
+    let (Some(wait), Some(limit), lease, None) =
+        (fields.next(), fields.next(), fields.next(), fields.next())
+    else {
+        return Err(Malformed::ArgumentShape);
+    };
+    let wait = args::wait(wait)?;
+    let limit = args::limit(limit)?;
+    Ok(Request::Acquire {
+        key,
+        mode: Mode::Slot { limit },
+        wait,
+        lease: lease.map(args::lease).transpose()?,
+    })
+}
+
+/// The whole line is one number: `30 junk` is a bad one, not a lease of 30 (must-not 55).
+fn enqueue<'a>(key: &'a [u8], mode: Mode, arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let lease = match args::trim(arg) {
+        b"" => None,
+        field => Some(args::lease(field)?),
+    };
+    Ok(Request::Enqueue { key, mode, lease })
+}
+
+fn enqueue_slot<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let (limit, lease) = args::one_or_two(arg)?;
+    let limit = args::limit(limit)?;
+    Ok(Request::Enqueue {
+        key,
+        mode: Mode::Slot { limit },
+        lease: lease.map(args::lease).transpose()?,
+    })
+}
+
+/// The whole line is one number, as with [`enqueue`].
+fn wait<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    match args::trim(arg) {
+        b"" => Err(Malformed::ArgumentShape),
+        field => Ok(Request::Wait {
+            key,
+            wait: args::wait(field)?,
+        }),
+    }
+}
+
+/// The whole line is the token: blanks inside belong to it, and make it one nobody was granted.
+fn release<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    match args::trim(arg) {
+        b"" => Err(Malformed::EmptyToken),
+        token => Ok(Request::Release {
+            key,
+            token: Token::parse(token),
+        }),
+    }
+}
+
+fn renew<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let (token, lease) = args::one_or_two(arg)?;
+    Ok(Request::Renew {
+        key,
+        token: Token::parse(token),
+        lease: lease.map(args::lease).transpose()?,
+    })
+}
+
+/// Options may come in any order, each at most once; none at all just asks who we are.
+fn hello(arg: &[u8]) -> Result<Hello<'_>, Malformed> {
+    let mut hello = Hello::default();
+    for option in Fields(arg) {
+        if let Some(value) = option.strip_prefix(b"fence=") {
+            let fence = match value {
+                b"0" => false,
+                b"1" => true,
+                _ => return Err(Malformed::ArgumentShape),
+            };
+            if hello.fence.replace(fence).is_some() {
+                return Err(Malformed::ArgumentShape);
+            }
+        } else if let Some(name) = option.strip_prefix(b"name=") {
+            let fits = (1..=NAME_BYTES_MAX).contains(&name.len());
+            if !fits || !name.iter().all(u8::is_ascii_graphic) {
+                return Err(Malformed::ArgumentShape);
+            }
+            if hello.name.replace(name).is_some() {
+                return Err(Malformed::ArgumentShape);
+            }
+        } else {
+            return Err(Malformed::ArgumentShape);
+        }
+    }
+    Ok(hello)
+}

@@ -1,0 +1,337 @@
+//! What the decoder must make of every frame the contract names.
+//!
+//! Frames are written as text, `|` standing for LF, so that a row reads like the contract's.
+
+use super::line::*;
+use super::verbs::Verb;
+use crate::base::{Fence, Millis, Token};
+use crate::engine::types::{Mode, Request};
+
+const HEX: &str = "000000000000002a9f8e7d6c5b4a3921";
+const TOKEN: Option<Token> = Some(Token {
+    fence: Fence(42),
+    salt: 0x9f8e_7d6c_5b4a_3921,
+});
+const LOCK: Mode = Mode::Slot { limit: 1 };
+
+/// The frame must be whole and mean `want`.
+#[track_caller]
+fn check(frame: &str, want: Command<'_>) {
+    let bytes = frame.replace('|', "\n").into_bytes();
+    let mut scratch = Vec::new();
+    let Decoded::Frame(got) = decode(&bytes, &mut scratch) else {
+        panic!("{frame:?} is no frame");
+    };
+    assert_eq!(got.command, Ok(want), "{frame:?}");
+    assert_eq!(got.used, bytes.len(), "{frame:?}");
+}
+
+#[track_caller]
+fn check_engine(frame: &str, want: Request<'_>) {
+    check(frame, Command::Engine(want));
+}
+
+fn acquire(mode: Mode, wait_ms: u64, lease_ms: Option<u64>) -> Request<'static> {
+    Request::Acquire {
+        key: b"k",
+        mode,
+        wait: Millis(wait_ms),
+        lease: lease_ms.map(Millis),
+    }
+}
+
+fn enqueue(mode: Mode, lease_ms: Option<u64>) -> Request<'static> {
+    Request::Enqueue {
+        key: b"k",
+        mode,
+        lease: lease_ms.map(Millis),
+    }
+}
+
+#[test]
+fn every_verb_means_what_the_contract_says() {
+    let sem = Mode::Slot { limit: 3 };
+    for (letters, mode) in [("l", LOCK), ("rl", Mode::Read), ("wl", Mode::Write)] {
+        check_engine(&format!("{letters}|k|10|"), acquire(mode, 10_000, None));
+        check_engine(
+            &format!("{letters}|k|10 60|"),
+            acquire(mode, 10_000, Some(60_000)),
+        );
+    }
+    check_engine("sl|k|0 3|", acquire(sem, 0, None));
+    check_engine("sl|k|10 3 60|", acquire(sem, 10_000, Some(60_000)));
+    for (letters, mode) in [("e", LOCK), ("re", Mode::Read), ("we", Mode::Write)] {
+        check_engine(&format!("{letters}|k||"), enqueue(mode, None));
+        check_engine(&format!("{letters}|k|10|"), enqueue(mode, Some(10_000)));
+    }
+    check_engine("se|k|3|", enqueue(sem, None));
+    check_engine("se|k|3 60|", enqueue(sem, Some(60_000)));
+    for letters in ["w", "sw", "rw", "ww"] {
+        let wait = Millis(5_000);
+        check_engine(
+            &format!("{letters}|k|5|"),
+            Request::Wait { key: b"k", wait },
+        );
+    }
+    for letters in ["r", "sr", "rr", "wr"] {
+        let request = Request::Release {
+            key: b"k",
+            token: TOKEN,
+        };
+        check_engine(&format!("{letters}|k|{HEX}|"), request);
+    }
+    for letters in ["n", "sn", "rn", "wn"] {
+        for (arg, lease) in [("", None), (" 60", Some(Millis(60_000)))] {
+            let request = Request::Renew {
+                key: b"k",
+                token: TOKEN,
+                lease,
+            };
+            check_engine(&format!("{letters}|k|{HEX}{arg}|"), request);
+        }
+    }
+    check("auth|_|s3cret|", Command::Auth { secret: b"s3cret" });
+    check("stats|_|_|", Command::Stats);
+    check("ping|_||", Command::Ping);
+    check("who|k||", Command::Who { key: b"k" });
+    check_engine("pos|k||", Request::Position { key: b"k" });
+}
+
+#[test]
+fn legal_edge_cases_are_legal() {
+    check_engine("l|k|+10 007|", acquire(LOCK, 10_000, Some(7_000)));
+    check_engine("l|k|  10   60 |", acquire(LOCK, 10_000, Some(60_000)));
+    check_engine("l|k|\t10\x0b60\x0c|", acquire(LOCK, 10_000, Some(60_000)));
+    check_engine("l|k|-0|", acquire(LOCK, 0, None));
+    check_engine("l|k|250ms 1500ms|", acquire(LOCK, 250, Some(1_500)));
+    check_engine(
+        "l|k|9223372036 9223372036|",
+        acquire(LOCK, Millis::MAX.0, Some(Millis::MAX.0)),
+    );
+    check_engine(
+        "sl|k|1 4294967295|",
+        acquire(Mode::Slot { limit: u32::MAX }, 1_000, None),
+    );
+    check_engine("e|k|  |", enqueue(LOCK, None));
+    check_engine("e|k| 30 |", enqueue(LOCK, Some(30_000)));
+    check_engine(
+        "w|k| 5 |",
+        Request::Wait {
+            key: b"k",
+            wait: Millis(5_000),
+        },
+    );
+
+    let held = Request::Release {
+        key: b"k",
+        token: TOKEN,
+    };
+    check_engine(&format!("r|k| {HEX}\t|"), held);
+    check_engine("r|k|00000000-0000-002a-9f8e-7d6c5b4a3921|", held);
+    let never_granted = Request::Release {
+        key: b"k",
+        token: None,
+    };
+    check_engine("r|k| tok |", never_granted);
+    check_engine(&format!("r|k|{HEX} {HEX}|"), never_granted);
+    check_engine(&format!("r|k|{}|", HEX.to_uppercase()), never_granted);
+    let lease = Some(Millis(9_000));
+    check_engine(
+        "n|k| tok  9 |",
+        Request::Renew {
+            key: b"k",
+            token: None,
+            lease,
+        },
+    );
+
+    check_engine("pos|k|what ever|", Request::Position { key: b"k" });
+    check("who|k|1 2 3|", Command::Who { key: b"k" });
+    for key in ["", " ", "a b", "_"] {
+        check(&format!("stats|{key}|x y|"), Command::Stats);
+        check(&format!("ping|{key}|x y|"), Command::Ping);
+        check(
+            &format!("auth|{key}| a b |"),
+            Command::Auth { secret: b"a b" },
+        );
+        check(&format!("hello|{key}||"), Command::Hello(Hello::default()));
+    }
+    check("auth|_||", Command::Auth { secret: b"" });
+    // Only a command line can look foreign: a key may be called anything.
+    check_engine("pos|Host:||", Request::Position { key: b"Host:" });
+}
+
+#[test]
+fn keys_are_byte_strings() {
+    for key in [
+        &b"\0"[..],
+        b"\x01\x7f",
+        b"\xff\xfe",
+        b"\x0b\x0c",
+        "clé🔒".as_bytes(),
+    ] {
+        let frame = [b"pos\n", key, b"\n\n"].concat();
+        let mut scratch = Vec::new();
+        let Decoded::Frame(got) = decode(&frame, &mut scratch) else {
+            panic!("{key:?} is no frame");
+        };
+        assert_eq!(got.command, Ok(Command::Engine(Request::Position { key })));
+    }
+}
+
+#[test]
+fn hello_takes_each_option_once() {
+    let fence = |on| Hello {
+        fence: Some(on),
+        name: None,
+    };
+    check("hello|_|fence=1|", Command::Hello(fence(true)));
+    check("hello|_| fence=0 |", Command::Hello(fence(false)));
+    let both = Hello {
+        fence: Some(true),
+        name: Some(b"web-1/\"x\""),
+    };
+    check("hello|_|name=web-1/\"x\"  fence=1|", Command::Hello(both));
+    let long = "n".repeat(NAME_BYTES_MAX);
+    let named = Hello {
+        fence: None,
+        name: Some(long.as_bytes()),
+    };
+    check(&format!("hello|_|name={long}|"), Command::Hello(named));
+}
+
+#[test]
+fn malformed_frames_are_consumed_and_named() {
+    use Malformed::*;
+    let long_name = format!("hello|_|name={}|", "n".repeat(NAME_BYTES_MAX + 1));
+    for (frame, code, want) in [
+        ("foo|k|x|", 3, UnknownCommand),
+        ("L|k|1|", 3, UnknownCommand),
+        (" l|k|1|", 3, UnknownCommand),
+        ("l |k|1|", 3, UnknownCommand),
+        ("|||", 3, UnknownCommand),
+        ("foo|||", 3, UnknownCommand),
+        ("l||10|", 5, BadKey),
+        ("l|a b|10|", 5, BadKey),
+        ("l|a\tb|10|", 5, BadKey),
+        ("l| |x|", 5, BadKey),
+        ("who|||", 5, BadKey),
+        ("pos|a b||", 5, BadKey),
+        ("l|k||", 8, ArgumentShape),
+        ("l|k|  |", 8, ArgumentShape),
+        ("l|k|1 2 3|", 8, ArgumentShape),
+        ("w|k||", 8, ArgumentShape),
+        ("w|k|  |", 8, ArgumentShape),
+        ("sl|k|10|", 8, ArgumentShape),
+        ("sl|k|1 2 3 4|", 8, ArgumentShape),
+        ("se|k||", 8, ArgumentShape),
+        ("se|k|1 2 3|", 8, ArgumentShape),
+        ("n|k||", 8, ArgumentShape),
+        ("n|k|tok 1 2|", 8, ArgumentShape),
+        ("l|k|x|", 4, BadNumber),
+        ("l|k|1.5|", 4, BadNumber),
+        ("l|k|1e3|", 4, BadNumber),
+        ("l|k|18446744073709551616|", 4, BadNumber),
+        ("l|k|10 x|", 4, BadNumber),
+        ("l|k|10 ms|", 4, BadNumber),
+        ("e|k|30 junk|", 4, BadNumber),
+        ("e|k|30 ms|", 4, BadNumber),
+        ("w|k|1 2|", 4, BadNumber),
+        ("n|k|tok x|", 4, BadNumber),
+        ("sl|k|10 x|", 4, BadNumber),
+        ("sl|k|10 3ms|", 4, BadNumber),
+        ("l|k|-1|", 4, NegativeTimeout),
+        ("l|k|-1ms|", 4, NegativeTimeout),
+        ("w|k|-1|", 4, NegativeTimeout),
+        ("sl|k|-1 0|", 4, NegativeTimeout),
+        ("l|k|9223372037|", 4, BadNumber),
+        ("l|k|1 9223372037|", 4, BadNumber),
+        ("l|k|9223372036001ms|", 4, BadNumber),
+        ("l|k|9223372036854775807|", 4, BadNumber),
+        ("l|k|10 0|", 9, LeaseNotPositive),
+        ("l|k|10 0ms|", 9, LeaseNotPositive),
+        ("e|k|0|", 9, LeaseNotPositive),
+        ("n|k|tok 0|", 9, LeaseNotPositive),
+        ("se|k|3 0|", 9, LeaseNotPositive),
+        ("l|k|10 -5|", 4, BadNumber),
+        ("e|k|-5|", 4, BadNumber),
+        ("r|k||", 7, EmptyToken),
+        ("r|k|   |", 7, EmptyToken),
+        ("wr|k|\t|", 7, EmptyToken),
+        ("sl|k|10 0|", 13, LimitNotPositive),
+        ("sl|k|10 0 0|", 13, LimitNotPositive),
+        ("se|k|-1|", 13, LimitNotPositive),
+        ("se|k|4294967296|", 4, BadNumber),
+        ("hello|_|fence|", 8, ArgumentShape),
+        ("hello|_|fence=2|", 8, ArgumentShape),
+        ("hello|_|fence=|", 8, ArgumentShape),
+        ("hello|_|fence=1 fence=1|", 8, ArgumentShape),
+        ("hello|_|name=|", 8, ArgumentShape),
+        ("hello|_|name=a name=b|", 8, ArgumentShape),
+        ("hello|_|name=é|", 8, ArgumentShape),
+        ("hello|_|name=a\x07|", 8, ArgumentShape),
+        ("hello|_|deadlock=1|", 8, ArgumentShape),
+        ("hello|_|FENCE=1|", 8, ArgumentShape),
+        (&long_name, 8, ArgumentShape),
+    ] {
+        let bytes = [frame.replace('|', "\n").as_bytes(), b"next"].concat();
+        let mut scratch = Vec::new();
+        let Decoded::Frame(got) = decode(&bytes, &mut scratch) else {
+            panic!("{frame:?} is no frame");
+        };
+        assert_eq!(got.command, Err(want), "{frame:?}");
+        assert_eq!(want.code(), code, "{frame:?}");
+        assert_eq!(&bytes[got.used..], b"next", "{frame:?}");
+        let letters = frame.split('|').next().unwrap();
+        assert_eq!(got.verb, Verb::parse(letters.as_bytes()), "{frame:?}");
+    }
+}
+
+#[test]
+fn crs_vanish_wherever_they_stand() {
+    check_engine("l\r|k\r|10\r|", acquire(LOCK, 10_000, None));
+    check_engine(
+        "\rl|\rk\r\r|1\r0 6\r0|",
+        acquire(LOCK, 10_000, Some(60_000)),
+    );
+    check_engine("l\r|k|10|", acquire(LOCK, 10_000, None));
+    check_engine("l|k|10\r|", acquire(LOCK, 10_000, None));
+    check(
+        "a\ru\rth|\r|se\rcret\r|",
+        Command::Auth { secret: b"secret" },
+    );
+    let (head, tail) = HEX.split_at(16);
+    let held = Request::Release {
+        key: b"k",
+        token: TOKEN,
+    };
+    check_engine(&format!("r|k|{head}\r{tail}\r|"), held);
+
+    let mut scratch = Vec::new();
+    let Decoded::Frame(got) = decode(b"l\n\r\n1\n", &mut scratch) else {
+        panic!("no frame");
+    };
+    assert_eq!(got.command, Err(Malformed::BadKey), "a key of CRs is empty");
+}
+
+#[test]
+fn a_frame_without_crs_is_borrowed_and_one_with_crs_is_not() {
+    for (frame, copied) in [(&b"who\nkey\n\n"[..], false), (b"who\nkey\r\n\r\n", true)] {
+        let mut scratch = Vec::new();
+        let Decoded::Frame(got) = decode(frame, &mut scratch) else {
+            panic!("no frame");
+        };
+        let Ok(Command::Who { key }) = got.command else {
+            panic!("not who");
+        };
+        assert_eq!(key, b"key");
+        assert_eq!(!frame.as_ptr_range().contains(&key.as_ptr()), copied);
+        assert_eq!(scratch.capacity() > 0, copied);
+    }
+}
+
+#[test]
+fn a_secret_is_not_printed() {
+    let shown = format!("{:?}", Command::Auth { secret: b"s3cret" });
+    assert_eq!(shown, "Auth(6 bytes)");
+}

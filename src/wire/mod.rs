@@ -1,0 +1,16 @@
+//! Bytes ↔ meaning: what a client wrote, what it is told.
+//!
+//! Pure: a function of the bytes handed in. Never touches a socket, a clock or the lock table, so
+//! all of it can be fuzzed with a byte slice.
+
+pub mod buf;
+pub mod json;
+pub mod line;
+pub mod reply;
+pub mod verbs;
+
+mod args;
+#[cfg(test)]
+mod framing_tests;
+#[cfg(test)]
+mod line_tests;

@@ -1,0 +1,270 @@
+//! One line out: a [`Reply`] or a [`Push`] becomes the bytes a client reads.
+//!
+//! Always exactly one line, always ended by LF, appended in one go so that a push can stand between
+//! answers but never inside one. Never decides who gets a line.
+
+use crate::base::{Fence, Millis, Token};
+use crate::engine::types::{Push, Refusal, Reply};
+use crate::wire::json::push_number;
+use crate::wire::verbs::Verb;
+
+/// The answer to every malformed request.
+pub const ERROR: &[u8] = b"error\n";
+/// The answer to whoever did not show the secret.
+pub const ERROR_AUTH: &[u8] = b"error_auth\n";
+/// The answer to whoever wants something new while the daemon is shutting down.
+pub const ERROR_DRAINING: &[u8] = b"error_draining\n";
+/// The answer that says only yes.
+pub const OK: &[u8] = b"ok\n";
+
+/// Longest line that [`encode_reply`] writes: `acquired`, token, lease in ms, fence.
+pub const REPLY_BYTES_MAX: usize = 9 + 32 + 1 + 15 + 1 + 16 + 1;
+
+/// Where answers carry the fence as a last field (`--wire-fence`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WireFence {
+    /// On the verbs that always had it, and wherever a connection asked for it.
+    #[default]
+    Auto,
+    /// On every grant and renewal.
+    Always,
+    /// Nowhere, whatever a connection asks for: an operator who says never has a reader in
+    /// between that would stumble.
+    Never,
+}
+
+/// Whether the answer to `verb` carries the fence on a connection that said `hello_fence`.
+///
+/// In `Auto`, `fence=0` takes back an earlier `fence=1`; it does not take the field from the verbs
+/// that always have it, since their shape is fixed.
+#[must_use]
+pub fn wants_fence(mode: WireFence, verb: Verb, hello_fence: Option<bool>) -> bool {
+    match mode {
+        WireFence::Always => true,
+        WireFence::Never => false,
+        WireFence::Auto => verb.row().carries_fence || hello_fence == Some(true),
+    }
+}
+
+/// Appends the line that says `reply`.
+pub fn encode_reply(out: &mut Vec<u8>, reply: &Reply, with_fence: bool) {
+    match *reply {
+        Reply::Granted { token, lease } => push_grant(out, b"ok ", token, lease, with_fence),
+        Reply::Acquired { token, lease } => push_grant(out, b"acquired ", token, lease, with_fence),
+        Reply::Renewed { lease, fence } => {
+            out.reserve(REPLY_BYTES_MAX);
+            out.extend_from_slice(b"ok ");
+            push_lease_and_fence(out, lease, with_fence.then_some(fence));
+        }
+        Reply::Position(place) => {
+            out.extend_from_slice(b"ok ");
+            push_number(out, u64::from(place));
+            out.push(b'\n');
+        }
+        Reply::Queued => out.extend_from_slice(b"queued\n"),
+        Reply::Released => out.extend_from_slice(OK),
+        Reply::NoPosition => out.extend_from_slice(b"nil\n"),
+        Reply::TimedOut => out.extend_from_slice(b"timeout\n"),
+        Reply::Refused(refusal) => out.extend_from_slice(refusal_line(refusal)),
+    }
+}
+
+/// Appends the line that says `push`.
+pub fn encode_push(out: &mut Vec<u8>, push: &Push) {
+    match push {
+        Push::Lost { key, fence } => {
+            out.extend_from_slice(b"lost ");
+            out.extend_from_slice(key.as_bytes());
+            out.push(b' ');
+            push_number(out, fence.0);
+            out.extend_from_slice(b" expired\n");
+        }
+    }
+}
+
+const fn refusal_line(refusal: Refusal) -> &'static [u8] {
+    match refusal {
+        Refusal::NotHolder => ERROR,
+        Refusal::TypeMismatch => b"error_type_mismatch\n",
+        Refusal::LimitMismatch => b"error_limit_mismatch\n",
+        Refusal::MaxLocks => b"error_max_locks\n",
+        Refusal::MaxWaiters => b"error_max_waiters\n",
+        Refusal::NotEnqueued => b"error_not_enqueued\n",
+        Refusal::AlreadyEnqueued => b"error_already_enqueued\n",
+        Refusal::LeaseExpired => b"error_lease_expired\n",
+        Refusal::Draining => ERROR_DRAINING,
+    }
+}
+
+fn push_grant(out: &mut Vec<u8>, word: &[u8], token: Token, lease: Millis, with_fence: bool) {
+    let mut hex = [0; 32];
+    token.uuid().simple().encode_lower(&mut hex);
+    out.reserve(REPLY_BYTES_MAX);
+    out.extend_from_slice(word);
+    out.extend_from_slice(&hex);
+    out.push(b' ');
+    push_lease_and_fence(out, lease, with_fence.then_some(token.fence));
+}
+
+/// Whole seconds as the reference prints them; anything finer in `ms` (D10).
+fn push_lease_and_fence(out: &mut Vec<u8>, lease: Millis, fence: Option<Fence>) {
+    if lease.0.is_multiple_of(1_000) {
+        push_number(out, lease.0 / 1_000);
+    } else {
+        push_number(out, lease.0);
+        out.extend_from_slice(b"ms");
+    }
+    if let Some(fence) = fence {
+        out.push(b' ');
+        push_number(out, fence.0);
+    }
+    out.push(b'\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::key::Key;
+    use crate::wire::args;
+    use crate::wire::verbs::TABLE;
+
+    const TOKEN: Token = Token {
+        fence: Fence(42),
+        salt: 0x9f8e_7d6c_5b4a_3921,
+    };
+
+    fn spelled(reply: Reply, with_fence: bool) -> String {
+        let mut out = b"before\n".to_vec();
+        encode_reply(&mut out, &reply, with_fence);
+        let text = String::from_utf8(out).unwrap();
+        text.strip_prefix("before\n").unwrap().to_owned()
+    }
+
+    #[test]
+    fn grants_and_renewals_are_spelled_as_the_contract_says() {
+        let lease = Millis::from_secs(33);
+        let odd = Millis(1_500);
+        let fence = Fence(42);
+        for (reply, plain, fenced) in [
+            (
+                Reply::Granted {
+                    token: TOKEN,
+                    lease,
+                },
+                "ok 000000000000002a9f8e7d6c5b4a3921 33\n",
+                "ok 000000000000002a9f8e7d6c5b4a3921 33 42\n",
+            ),
+            (
+                Reply::Acquired {
+                    token: TOKEN,
+                    lease: odd,
+                },
+                "acquired 000000000000002a9f8e7d6c5b4a3921 1500ms\n",
+                "acquired 000000000000002a9f8e7d6c5b4a3921 1500ms 42\n",
+            ),
+            (Reply::Renewed { lease, fence }, "ok 33\n", "ok 33 42\n"),
+            (
+                Reply::Renewed { lease: odd, fence },
+                "ok 1500ms\n",
+                "ok 1500ms 42\n",
+            ),
+        ] {
+            assert_eq!(spelled(reply, false), plain);
+            assert_eq!(spelled(reply, true), fenced);
+        }
+    }
+
+    #[test]
+    fn other_answers_never_carry_a_fence() {
+        for (reply, line) in [
+            (Reply::Queued, "queued\n"),
+            (Reply::Released, "ok\n"),
+            (Reply::Position(0), "ok 0\n"),
+            (Reply::Position(u32::MAX), "ok 4294967295\n"),
+            (Reply::NoPosition, "nil\n"),
+            (Reply::TimedOut, "timeout\n"),
+            (Reply::Refused(Refusal::NotHolder), "error\n"),
+            (
+                Reply::Refused(Refusal::TypeMismatch),
+                "error_type_mismatch\n",
+            ),
+            (
+                Reply::Refused(Refusal::LimitMismatch),
+                "error_limit_mismatch\n",
+            ),
+            (Reply::Refused(Refusal::MaxLocks), "error_max_locks\n"),
+            (Reply::Refused(Refusal::MaxWaiters), "error_max_waiters\n"),
+            (Reply::Refused(Refusal::NotEnqueued), "error_not_enqueued\n"),
+            (
+                Reply::Refused(Refusal::AlreadyEnqueued),
+                "error_already_enqueued\n",
+            ),
+            (
+                Reply::Refused(Refusal::LeaseExpired),
+                "error_lease_expired\n",
+            ),
+            (Reply::Refused(Refusal::Draining), "error_draining\n"),
+        ] {
+            assert_eq!(spelled(reply, false), line);
+            assert_eq!(spelled(reply, true), line);
+        }
+    }
+
+    #[test]
+    fn a_lost_lease_is_told_by_key_and_fence() {
+        let mut out = Vec::new();
+        let push = Push::Lost {
+            key: Key::from(&b"my-job"[..]),
+            fence: Fence(7),
+        };
+        encode_push(&mut out, &push);
+        assert_eq!(out, b"lost my-job 7 expired\n");
+    }
+
+    #[test]
+    fn the_longest_reply_fits_its_bound() {
+        let longest = Reply::Acquired {
+            token: Token {
+                fence: Fence(Fence::LIMIT - 1),
+                salt: u64::MAX,
+            },
+            lease: Millis(Millis::MAX.0 - 1),
+        };
+        assert_eq!(spelled(longest, true).len(), REPLY_BYTES_MAX);
+    }
+
+    #[test]
+    fn the_mode_decides_first_then_the_verb_then_the_connection() {
+        for row in &TABLE {
+            for hello in [None, Some(false), Some(true)] {
+                assert!(wants_fence(WireFence::Always, row.verb, hello));
+                assert!(!wants_fence(WireFence::Never, row.verb, hello));
+                assert_eq!(
+                    wants_fence(WireFence::Auto, row.verb, hello),
+                    row.carries_fence || hello == Some(true),
+                    "{} {hello:?}",
+                    row.letters
+                );
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_grant_reads_back_as_it_was_written(
+            fence in 1..Fence::LIMIT,
+            salt: u64,
+            lease in 1..=Millis::MAX.0,
+        ) {
+            let token = Token { fence: Fence(fence), salt };
+            let line = spelled(Reply::Granted { token, lease: Millis(lease) }, true);
+            let fields: Vec<&str> = line.trim_end().split(' ').collect();
+            prop_assert_eq!(fields.len(), 4);
+            prop_assert_eq!(Token::parse(fields[1].as_bytes()), Some(token));
+            prop_assert_eq!(args::lease(fields[2].as_bytes()), Ok(Millis(lease)));
+            prop_assert_eq!(fields[3].parse(), Ok(fence));
+        }
+    }
+}
