@@ -1,0 +1,41 @@
+//! What a primitive may touch besides itself: the time, the effects, the timers, the clients.
+//!
+//! Lives for one call of one of the engine's doors. Decides nothing.
+
+use super::client::Clients;
+use super::fence::Fences;
+use super::queue::Waiters;
+use super::types::{Effect, Effects, Push, Refusal, Reply};
+use super::{Due, Rules, Tally};
+use crate::base::Nanos;
+use crate::timers::Timers;
+
+pub(super) struct Ctx<'e> {
+    /// What the clock said at the start of this turn. Leases and waits run from here.
+    pub(super) now: Nanos,
+    /// The instant being decided: `now` for a request, for a timer the deadline itself, so that a
+    /// turn that comes late decides as a punctual one would have.
+    pub(super) moment: Nanos,
+    pub(super) out: &'e mut Effects,
+    pub(super) rules: &'e Rules,
+    pub(super) timers: &'e mut Timers<Due>,
+    pub(super) clients: &'e mut Clients,
+    pub(super) waiters: &'e mut Waiters,
+    pub(super) fences: &'e mut Fences,
+    pub(super) tally: &'e mut Tally,
+    pub(super) draining: bool,
+}
+
+impl Ctx<'_> {
+    pub(super) fn reply(&mut self, client: u32, reply: Reply) {
+        self.out.push(Effect::Reply(self.clients[client].id, reply));
+    }
+
+    pub(super) fn refuse(&mut self, client: u32, why: Refusal) {
+        self.reply(client, Reply::Refused(why));
+    }
+
+    pub(super) fn push(&mut self, client: u32, push: Push) {
+        self.out.push(Effect::Push(self.clients[client].id, push));
+    }
+}

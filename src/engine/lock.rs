@@ -1,0 +1,640 @@
+//! Locks, semaphores and read-write locks: holders, a FIFO of waiters, a lease on every hold.
+//!
+//! A lock is a semaphore of one; a read-write lock differs only in who fits beside whom
+//! (`Locks::admits`). Fairness is strict: one line per key for all modes, and only a timeout, a
+//! disconnect or the end of the lease lets someone overtake. The two-phase commands over the same
+//! keys are in `two_phase.rs`. Never reads the clock and never writes a byte; `Engine` is the only
+//! caller.
+
+use super::Due;
+use super::arena::{Arena, Link, Linked, NONE};
+use super::client::Presence;
+use super::ctx::Ctx;
+use super::lapsed::Lapsed;
+use super::queue::{self, Waiter};
+use super::table::{Kind, Table};
+use super::two_phase::Places;
+use super::types::{Mode, Push, Refusal, Reply};
+use crate::base::{Millis, Nanos, Token};
+use crate::keymap::KeyMap;
+use crate::timers::TimerId;
+
+/// How somebody holds, or wants to hold, a key whose kind is already known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    Slot,
+    Read,
+    Write,
+}
+
+impl Hold {
+    pub(super) fn of(mode: Mode) -> Self {
+        match mode {
+            Mode::Slot { .. } => Self::Slot,
+            Mode::Read => Self::Read,
+            Mode::Write => Self::Write,
+        }
+    }
+
+    /// For people.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Slot => "slot",
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
+/// One grant.
+pub(super) struct Holder {
+    pub(super) token: Token,
+    pub(super) since: Nanos,
+    pub(super) client: u32,
+    pub(super) resource: u32,
+    /// Fires when the lease ends; knows the deadline.
+    pub(super) timer: TimerId,
+    /// The two-phase place that was not yet waited for, or `NONE`.
+    pub(super) place: u32,
+    by_resource: Link,
+    by_client: Link,
+    pub(super) hold: Hold,
+}
+
+/// The chain of a key's holders.
+pub(super) struct OfResource;
+
+impl Linked<OfResource> for Holder {
+    fn link(&self) -> Link {
+        self.by_resource
+    }
+
+    fn link_mut(&mut self) -> &mut Link {
+        &mut self.by_resource
+    }
+}
+
+/// The chain of a client's holds.
+pub(super) struct OfClient;
+
+impl Linked<OfClient> for Holder {
+    fn link(&self) -> Link {
+        self.by_client
+    }
+
+    fn link_mut(&mut self) -> &mut Link {
+        &mut self.by_client
+    }
+}
+
+/// The table with everything that stands on it.
+pub(super) struct Locks {
+    pub(super) table: Table,
+    pub(super) holders: Arena<Holder>,
+    /// Fence → holder, for keys that can have several; a lock's one holder is found without.
+    by_fence: KeyMap,
+    pub(super) places: Places,
+    lapsed: Lapsed,
+    /// Armed while there are idle keys.
+    collection: Option<TimerId>,
+    collected_at: Nanos,
+}
+
+impl Locks {
+    pub(super) fn new(seed: [u64; 2]) -> Self {
+        Self {
+            table: Table::new(seed),
+            holders: Arena::new(),
+            by_fence: KeyMap::new(seed),
+            places: Places::new(seed),
+            lapsed: Lapsed::new(),
+            collection: None,
+            collected_at: Nanos::default(),
+        }
+    }
+
+    pub(super) fn acquire(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        client: u32,
+        key: &[u8],
+        mode: Mode,
+        wait: Millis,
+        lease: Millis,
+    ) {
+        let resource = match self.open(cx, key, mode) {
+            Ok(resource) => resource,
+            Err(refusal) => return cx.refuse(client, refusal),
+        };
+        let hold = Hold::of(mode);
+        if self.is_free(resource, hold) {
+            let token = self.grant(cx, resource, client, hold, lease, NONE);
+            cx.reply(client, Reply::Granted { token, lease });
+        } else if self.is_line_full(cx, resource) {
+            cx.refuse(client, Refusal::MaxWaiters);
+        } else if wait == Millis::ZERO {
+            cx.reply(client, Reply::TimedOut);
+        } else {
+            let waiter = self.join(cx, resource, client, hold, lease, NONE);
+            queue::park(
+                cx.waiters,
+                cx.timers,
+                cx.clients,
+                waiter,
+                cx.now.after(wait),
+            );
+        }
+        self.settle(cx, resource);
+    }
+
+    pub(super) fn release(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        client: u32,
+        key: &[u8],
+        token: Option<Token>,
+    ) {
+        let Some((resource, holder)) = self.find_holder(key, token) else {
+            return cx.refuse(client, Refusal::NotHolder);
+        };
+        cx.tally.releases += 1;
+        self.remove_holder(cx, holder, Timer::Running);
+        cx.reply(client, Reply::Released);
+        self.pass(cx, resource);
+    }
+
+    pub(super) fn renew(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        client: u32,
+        key: &[u8],
+        token: Option<Token>,
+        lease: Millis,
+    ) {
+        let Some((resource, holder)) = self.find_holder(key, token) else {
+            let hash = self.table.hash(key);
+            let lapsed = token.is_some_and(|token| self.lapsed.contains(token, hash));
+            let why = if lapsed {
+                Refusal::LeaseExpired
+            } else {
+                Refusal::NotHolder
+            };
+            return cx.refuse(client, why);
+        };
+        let timer = self.holders[holder].timer;
+        if cx.timers.deadline(timer) <= cx.moment {
+            // The asker knows now, so a later wait need not be told again.
+            let place = self.holders[holder].place;
+            self.lapse(cx, holder, Timer::Running);
+            if place != NONE {
+                self.remove_place(cx, place);
+            }
+            cx.refuse(client, Refusal::LeaseExpired);
+            return self.pass(cx, resource);
+        }
+        let fence = self.holders[holder].token.fence;
+        self.restart_lease(cx, holder, lease);
+        cx.reply(client, Reply::Renewed { lease, fence });
+    }
+
+    pub(super) fn position(&mut self, cx: &mut Ctx<'_>, client: u32, key: &[u8]) {
+        let Some(resource) = self.find(key) else {
+            return cx.reply(client, Reply::NoPosition);
+        };
+        let place = self.places.find(client, resource);
+        let reply = match place.and_then(|place| self.places.waiter(place)) {
+            Some(waiter) => Reply::Position(queue::position(cx.waiters, waiter)),
+            None if self.holds(cx, client, resource) => Reply::Position(0),
+            None => Reply::NoPosition,
+        };
+        cx.reply(client, reply);
+    }
+
+    /// A lease's timer fired.
+    pub(super) fn lease_ended(&mut self, cx: &mut Ctx<'_>, holder: u32) {
+        let resource = self.holders[holder].resource;
+        self.lapse(cx, holder, Timer::Fired);
+        self.pass(cx, resource);
+    }
+
+    /// A parked command's timer fired: time out, unless the key is free at this very instant.
+    pub(super) fn wait_ended(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
+        let resource = cx.waiters[waiter].resource;
+        let client = cx.waiters[waiter].client;
+        cx.waiters[waiter].timer = None;
+        // A lease that ends at the same instant ends first, whichever timer fired first.
+        self.evict_expired(cx, resource);
+        if cx.clients[client].parked == waiter {
+            self.give_up(cx, waiter);
+            cx.reply(client, Reply::TimedOut);
+            self.pass(cx, resource);
+        }
+    }
+
+    /// Undoes what a client that left still has, up to `budget` things; says whether all is done.
+    ///
+    /// Waits first, then holds: what it lets go must not come back to it.
+    pub(super) fn depart(&mut self, cx: &mut Ctx<'_>, client: u32, budget: &mut u32) -> bool {
+        if cx.clients[client].parked != NONE {
+            let waiter = cx.clients[client].parked;
+            let resource = cx.waiters[waiter].resource;
+            self.give_up(cx, waiter);
+            self.pass(cx, resource);
+        }
+        while let Some(place) = cx.clients[client].places.head() {
+            if *budget == 0 {
+                return false;
+            }
+            *budget -= 1;
+            let resource = self.places[place].resource;
+            match self.places.waiter(place) {
+                Some(waiter) => self.give_up(cx, waiter),
+                None => self.remove_place(cx, place),
+            }
+            self.pass(cx, resource);
+        }
+        if cx.rules.auto_release {
+            while let Some(holder) = cx.clients[client].holds.head() {
+                if *budget == 0 {
+                    return false;
+                }
+                *budget -= 1;
+                let resource = self.holders[holder].resource;
+                cx.tally.disconnects += 1;
+                self.remove_holder(cx, holder, Timer::Running);
+                self.pass(cx, resource);
+            }
+        }
+        cx.clients[client].presence = Presence::Gone;
+        cx.clients.forget_if_done(client);
+        true
+    }
+
+    /// Shutdown: every parked command is answered and leaves its line.
+    pub(super) fn drain(&mut self, cx: &mut Ctx<'_>) {
+        let parked: Vec<u32> = cx
+            .clients
+            .iter()
+            .map(|(_, it)| it.parked)
+            .filter(|&w| w != NONE)
+            .collect();
+        let mut resources = Vec::with_capacity(parked.len());
+        for waiter in parked {
+            let client = cx.waiters[waiter].client;
+            resources.push(cx.waiters[waiter].resource);
+            self.give_up(cx, waiter);
+            cx.refuse(client, Refusal::Draining);
+        }
+        // Only now: a pass in between would grant to somebody about to be sent away.
+        for resource in resources {
+            self.pass(cx, resource);
+        }
+    }
+
+    /// Forgets keys that were idle for long enough; arms itself again while any are left.
+    pub(super) fn collect(&mut self, cx: &mut Ctx<'_>, budget: &mut u32) {
+        self.collection = None;
+        self.collected_at = cx.now;
+        while let Some((resource, since)) = self.table.oldest_idle() {
+            if since.after(cx.rules.gc_idle_max) > cx.now {
+                break;
+            }
+            if *budget == 0 {
+                self.collection = Some(cx.timers.arm(cx.now, Due::Collection));
+                return;
+            }
+            *budget -= 1;
+            self.table.remove_idle(resource);
+        }
+        self.table.shrink_if_empty();
+        self.holders.shrink_if_empty();
+        self.places.shrink_if_empty();
+        cx.waiters.shrink_if_empty();
+        cx.clients.shrink_if_empty();
+        self.arm_collection(cx);
+    }
+
+    // ---- what the doors above and `two_phase.rs` are made of, in the order of a life ----
+
+    pub(super) fn find(&self, key: &[u8]) -> Option<u32> {
+        self.table.find(self.table.hash(key), key)
+    }
+
+    /// The key's resource, made if need be, with every lease that has passed already ended.
+    pub(super) fn open(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        key: &[u8],
+        mode: Mode,
+    ) -> Result<u32, Refusal> {
+        if cx.draining {
+            return Err(Refusal::Draining);
+        }
+        let kind = Kind::of(mode);
+        let hash = self.table.hash(key);
+        if let Some(resource) = self.table.find(hash, key) {
+            match (self.table[resource].kind, kind) {
+                (known, asked) if known == asked => {}
+                (Kind::Slots { .. }, Kind::Slots { .. }) => return Err(Refusal::LimitMismatch),
+                _ => return Err(Refusal::TypeMismatch),
+            }
+            self.evict_expired(cx, resource);
+            return Ok(resource);
+        }
+        if cx.rules.locks_max != 0 && self.table.len() >= cx.rules.locks_max as usize {
+            let (oldest, _) = self.table.oldest_idle().ok_or(Refusal::MaxLocks)?;
+            self.table.remove_idle(oldest);
+        }
+        Ok(self.table.insert(hash, key, kind))
+    }
+
+    /// A newcomer may have the key now: there is room, and nobody stands in line.
+    pub(super) fn is_free(&self, resource: u32, hold: Hold) -> bool {
+        self.table[resource].queue.is_empty() && self.admits(resource, hold)
+    }
+
+    /// There is room beside those who hold.
+    fn admits(&self, resource: u32, hold: Hold) -> bool {
+        let it = &self.table[resource];
+        match (it.kind, hold) {
+            (Kind::Slots { limit }, _) => it.holders.len() < limit,
+            (Kind::ReadWrite, Hold::Read) => it
+                .holders
+                .head()
+                .is_none_or(|holder| self.holders[holder].hold == Hold::Read),
+            (Kind::ReadWrite, _) => it.holders.is_empty(),
+        }
+    }
+
+    pub(super) fn is_line_full(&self, cx: &Ctx<'_>, resource: u32) -> bool {
+        let waiters_max = cx.rules.waiters_per_key_max;
+        waiters_max != 0 && self.table[resource].queue.len() >= waiters_max
+    }
+
+    /// Makes `client` a holder, with a fence above all before it and a lease from now.
+    pub(super) fn grant(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        resource: u32,
+        client: u32,
+        hold: Hold,
+        lease: Millis,
+        place: u32,
+    ) -> Token {
+        assert!(
+            self.admits(resource, hold),
+            "granting {:?} beyond its limit",
+            self.table[resource].key
+        );
+        let token = cx.fences.next();
+        let deadline = cx.now.after(lease);
+        let timer = cx
+            .timers
+            .arm(deadline, Due::Lease(self.holders.next_index()));
+        let holder = self.holders.insert(Holder {
+            token,
+            since: cx.now,
+            client,
+            resource,
+            timer,
+            place,
+            by_resource: Link::OUT,
+            by_client: Link::OUT,
+            hold,
+        });
+        let it = &mut self.table[resource];
+        it.holders.push_back(&mut self.holders, holder);
+        it.soonest = it.soonest.min(deadline);
+        if !it.kind.is_lock() {
+            self.by_fence.insert(fence_hash(token), holder);
+        }
+        cx.clients[client]
+            .holds
+            .push_back(&mut self.holders, holder);
+        if place != NONE {
+            self.places.hold(place, holder);
+        }
+        cx.tally.grants += 1;
+        token
+    }
+
+    pub(super) fn restart_lease(&mut self, cx: &mut Ctx<'_>, holder: u32, lease: Millis) {
+        let Holder {
+            timer, resource, ..
+        } = self.holders[holder];
+        let deadline = cx.now.after(lease);
+        cx.timers.rearm(timer, deadline);
+        let it = &mut self.table[resource];
+        it.soonest = it.soonest.min(deadline);
+    }
+
+    /// Appends to the key's line.
+    pub(super) fn join(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        resource: u32,
+        client: u32,
+        hold: Hold,
+        lease: Millis,
+        place: u32,
+    ) -> u32 {
+        let waiter = Waiter::new(client, resource, hold, lease, cx.now, place);
+        let waiter = cx.waiters.insert(waiter);
+        self.table[resource].queue.push_back(cx.waiters, waiter);
+        waiter
+    }
+
+    /// Takes a waiter out of its line, with its place if it has one. Says nothing to anyone.
+    pub(super) fn give_up(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
+        let resource = cx.waiters[waiter].resource;
+        let queue = &mut self.table[resource].queue;
+        let (gone, _) = queue::leave(cx.waiters, cx.timers, cx.clients, queue, waiter);
+        if gone.place != NONE {
+            self.remove_place(cx, gone.place);
+        }
+    }
+
+    /// Grants to the head of the line for as long as there is room. Run after everything that may
+    /// have made room; also finds the resource its chain.
+    pub(super) fn pass(&mut self, cx: &mut Ctx<'_>, resource: u32) {
+        while let Some(waiter) = self.table[resource].queue.head() {
+            let Waiter {
+                client,
+                hold,
+                timer,
+                ..
+            } = cx.waiters[waiter];
+            if !cx.clients[client].is_here() {
+                self.give_up(cx, waiter);
+            } else if timer.is_some_and(|timer| cx.timers.deadline(timer) < cx.moment) {
+                self.give_up(cx, waiter);
+                cx.reply(client, Reply::TimedOut);
+            } else if self.admits(resource, hold) {
+                self.promote(cx, resource, waiter);
+            } else {
+                break;
+            }
+        }
+        self.settle(cx, resource);
+        #[cfg(debug_assertions)]
+        self.table.check(resource);
+    }
+
+    /// The head of the line becomes a holder.
+    fn promote(&mut self, cx: &mut Ctx<'_>, resource: u32, waiter: u32) {
+        let queue = &mut self.table[resource].queue;
+        let (it, parked) = queue::leave(cx.waiters, cx.timers, cx.clients, queue, waiter);
+        if parked {
+            if it.place != NONE {
+                self.remove_place(cx, it.place);
+            }
+            let token = self.grant(cx, resource, it.client, it.hold, it.lease, NONE);
+            cx.reply(
+                it.client,
+                Reply::Granted {
+                    token,
+                    lease: it.lease,
+                },
+            );
+        } else {
+            self.grant(cx, resource, it.client, it.hold, it.lease, it.place);
+        }
+    }
+
+    /// Ends every lease on this key that has passed, then serves the line.
+    pub(super) fn evict_expired(&mut self, cx: &mut Ctx<'_>, resource: u32) {
+        if self.table[resource].soonest > cx.moment {
+            return;
+        }
+        let mut soonest = Nanos::NEVER;
+        let mut next = self.table[resource].holders.head();
+        while let Some(holder) = next {
+            next = <Holder as Linked<OfResource>>::link(&self.holders[holder]).next();
+            match cx.timers.deadline(self.holders[holder].timer) {
+                deadline if deadline <= cx.moment => self.lapse(cx, holder, Timer::Running),
+                deadline => soonest = soonest.min(deadline),
+            }
+        }
+        self.table[resource].soonest = soonest;
+        self.pass(cx, resource);
+    }
+
+    /// Ends one lease: the holder is remembered and told, and its place knows.
+    fn lapse(&mut self, cx: &mut Ctx<'_>, holder: u32, timer: Timer) {
+        let Holder {
+            token,
+            client,
+            resource,
+            place,
+            ..
+        } = self.holders[holder];
+        let it = &self.table[resource];
+        self.lapsed.remember(token, it.hash);
+        if cx.clients[client].introduced && cx.clients[client].is_here() {
+            cx.push(
+                client,
+                Push::Lost {
+                    key: it.key.clone(),
+                    fence: token.fence,
+                },
+            );
+        }
+        cx.tally.expiries += 1;
+        if place != NONE {
+            self.holders[holder].place = NONE;
+            self.places.expire(place);
+        }
+        self.remove_holder(cx, holder, timer);
+    }
+
+    /// Takes a grant back, with its place if it still has one. Serves nobody: `pass` does.
+    fn remove_holder(&mut self, cx: &mut Ctx<'_>, holder: u32, timer: Timer) {
+        let Holder {
+            token,
+            client,
+            resource,
+            timer: id,
+            place,
+            ..
+        } = self.holders[holder];
+        let it = &mut self.table[resource];
+        it.holders.unlink(&mut self.holders, holder);
+        if it.holders.is_empty() {
+            it.soonest = Nanos::NEVER;
+        }
+        if !it.kind.is_lock() {
+            self.by_fence.remove(fence_hash(token), holder);
+        }
+        cx.clients[client].holds.unlink(&mut self.holders, holder);
+        if let Timer::Running = timer {
+            cx.timers.cancel(id);
+        }
+        if place != NONE {
+            self.remove_place(cx, place);
+        }
+        self.holders.remove(holder);
+        cx.clients.forget_if_done(client);
+    }
+
+    fn find_holder(&self, key: &[u8], token: Option<Token>) -> Option<(u32, u32)> {
+        let token = token?;
+        let resource = self.find(key)?;
+        let it = &self.table[resource];
+        let holder = if it.kind.is_lock() {
+            it.holders.head()?
+        } else {
+            self.by_fence.find(fence_hash(token), |holder| {
+                let it = &self.holders[holder];
+                it.resource == resource && it.token.fence == token.fence
+            })?
+        };
+        // One comparison of both words at once, so that timing says nothing about how close it was.
+        let held = self.holders[holder].token;
+        let difference = (held.fence.0 ^ token.fence.0) | (held.salt ^ token.salt);
+        (difference == 0).then_some((resource, holder))
+    }
+
+    /// Whether the client has the key, by walking the shorter of the two chains.
+    fn holds(&self, cx: &Ctx<'_>, client: u32, resource: u32) -> bool {
+        let (of_key, of_client) = (&self.table[resource].holders, &cx.clients[client].holds);
+        if of_key.len() <= of_client.len() {
+            of_key
+                .iter(&self.holders)
+                .any(|holder| self.holders[holder].client == client)
+        } else {
+            of_client
+                .iter(&self.holders)
+                .any(|holder| self.holders[holder].resource == resource)
+        }
+    }
+
+    /// Finds the resource the chain it belongs to.
+    pub(super) fn settle(&mut self, cx: &mut Ctx<'_>, resource: u32) {
+        if self.table.settle(resource, cx.now) {
+            self.arm_collection(cx);
+        }
+    }
+
+    /// Collection comes when the oldest idle key is due, but not more often than its interval.
+    fn arm_collection(&mut self, cx: &mut Ctx<'_>) {
+        if self.collection.is_none()
+            && let Some((_, since)) = self.table.oldest_idle()
+        {
+            let due = since.after(cx.rules.gc_idle_max);
+            let at = due.max(self.collected_at.after(cx.rules.gc_interval));
+            self.collection = Some(cx.timers.arm(at, Due::Collection));
+        }
+    }
+}
+
+/// Whether a lease's timer is still in the heap.
+#[derive(Clone, Copy)]
+enum Timer {
+    Running,
+    Fired,
+}
+
+/// Fences are ours and consecutive: one multiplication spreads them well enough.
+fn fence_hash(token: Token) -> u32 {
+    (token.fence.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+}

@@ -1,0 +1,112 @@
+//! The line in front of a key: strictly first come, first served.
+//!
+//! Waiters are linked through one arena, so joining, being granted and leaving from the middle of
+//! ten thousand all cost the same. Who may be granted is for the primitive to say; this file only
+//! keeps order, the parked command, and its deadline.
+
+use super::Due;
+use super::arena::{Arena, Chain, Link, Linked, NONE};
+use super::client::Clients;
+use super::lock::Hold;
+use crate::base::{Millis, Nanos};
+use crate::timers::{TimerId, Timers};
+
+/// The chain of waiters of one key.
+pub(super) struct OfQueue;
+
+/// A line of waiters, in the order in which they came.
+pub(super) type Queue = Chain<OfQueue>;
+
+pub(super) type Waiters = Arena<Waiter>;
+
+/// Somebody in line.
+pub(super) struct Waiter {
+    pub(super) client: u32,
+    /// The key waited for.
+    pub(super) resource: u32,
+    pub(super) hold: Hold,
+    pub(super) lease: Millis,
+    /// In line since.
+    pub(super) since: Nanos,
+    /// The two-phase place this waiter stands for, or `NONE` for a plain acquire.
+    pub(super) place: u32,
+    /// Runs while a command is parked on this waiter; an enqueue alone waits without end.
+    pub(super) timer: Option<TimerId>,
+    link: Link,
+}
+
+impl Linked<OfQueue> for Waiter {
+    fn link(&self) -> Link {
+        self.link
+    }
+
+    fn link_mut(&mut self) -> &mut Link {
+        &mut self.link
+    }
+}
+
+impl Waiter {
+    pub(super) fn new(
+        client: u32,
+        resource: u32,
+        hold: Hold,
+        lease: Millis,
+        since: Nanos,
+        place: u32,
+    ) -> Self {
+        Self {
+            client,
+            resource,
+            hold,
+            lease,
+            since,
+            place,
+            timer: None,
+            link: Link::OUT,
+        }
+    }
+}
+
+/// Holds the client's command back until the waiter is granted or `deadline` has come.
+pub(super) fn park(
+    waiters: &mut Waiters,
+    timers: &mut Timers<Due>,
+    clients: &mut Clients,
+    waiter: u32,
+    deadline: Nanos,
+) {
+    let client = waiters[waiter].client;
+    assert_eq!(
+        clients[client].parked, NONE,
+        "one client parked in two commands"
+    );
+    clients[client].parked = waiter;
+    waiters[waiter].timer = Some(timers.arm(deadline, Due::Wait(waiter)));
+}
+
+/// Takes the waiter out of its line and out of its client's hands; says whether a command was
+/// parked on it, which the caller then owes an answer.
+pub(super) fn leave(
+    waiters: &mut Waiters,
+    timers: &mut Timers<Due>,
+    clients: &mut Clients,
+    queue: &mut Queue,
+    waiter: u32,
+) -> (Waiter, bool) {
+    queue.unlink(waiters, waiter);
+    let gone = waiters.remove(waiter);
+    let parked = clients[gone.client].parked == waiter;
+    if parked {
+        clients[gone.client].parked = NONE;
+    }
+    if let Some(timer) = gone.timer {
+        timers.cancel(timer);
+    }
+    (gone, parked)
+}
+
+/// How many stand before this waiter, and itself: 1 is next.
+pub(super) fn position(waiters: &Waiters, waiter: u32) -> u32 {
+    let before = std::iter::successors(waiters[waiter].link.prev(), |&w| waiters[w].link.prev());
+    before.count() as u32 + 1
+}

@@ -1,0 +1,247 @@
+//! Two-phase acquire: take a place in line now, wait for it later.
+//!
+//! ```text
+//! none ── e ──▶ HELD (answered "acquired")      none ── e ──▶ QUEUED (answered "queued")
+//!                 │ lease ends                                  │ granted: HELD, not yet told
+//!                 ▼                                             ▼
+//!              EXPIRED: the next `w` is told, once           `w`: told, full lease, none
+//! ```
+//!
+//! A place belongs to one client and one key. It goes when it is waited for, when its grant is
+//! released by whoever has the token, and with its client. Keys, waiters and grants are `lock.rs`'s.
+
+use std::ops::Index;
+
+use super::arena::{Arena, Link, Linked, NONE};
+use super::ctx::Ctx;
+use super::lock::{Hold, Locks};
+use super::queue;
+use super::types::{Mode, Refusal, Reply};
+use crate::base::Millis;
+use crate::keymap::KeyMap;
+
+/// One client's enqueue for one key.
+pub(super) struct Place {
+    pub(super) client: u32,
+    pub(super) resource: u32,
+    /// The lease asked for, which starts again when the wait returns.
+    pub(super) lease: Millis,
+    pub(super) standing: Standing,
+    link: Link,
+}
+
+/// How far an enqueue has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// In line, as this waiter.
+    Queued(u32),
+    /// Granted, as this holder.
+    Held(u32),
+    /// Granted, and the lease ran out before the client came to hear of it.
+    Expired,
+}
+
+/// The chain of a client's places.
+pub(super) struct PlacesOfClient;
+
+impl Linked<PlacesOfClient> for Place {
+    fn link(&self) -> Link {
+        self.link
+    }
+
+    fn link_mut(&mut self) -> &mut Link {
+        &mut self.link
+    }
+}
+
+/// All places, found by client and key.
+pub(super) struct Places {
+    arena: Arena<Place>,
+    index: KeyMap,
+}
+
+impl Places {
+    pub(super) fn new(seed: [u64; 2]) -> Self {
+        Self {
+            arena: Arena::new(),
+            index: KeyMap::new(seed),
+        }
+    }
+
+    pub(super) fn find(&self, client: u32, resource: u32) -> Option<u32> {
+        if self.arena.is_empty() {
+            return None;
+        }
+        self.index.find(self.hash(client, resource), |place| {
+            let it = &self.arena[place];
+            it.client == client && it.resource == resource
+        })
+    }
+
+    /// The waiter that stands for this place, while it is in line.
+    pub(super) fn waiter(&self, place: u32) -> Option<u32> {
+        match self.arena[place].standing {
+            Standing::Queued(waiter) => Some(waiter),
+            Standing::Held(_) | Standing::Expired => None,
+        }
+    }
+
+    pub(super) fn hold(&mut self, place: u32, holder: u32) {
+        self.arena[place].standing = Standing::Held(holder);
+    }
+
+    pub(super) fn expire(&mut self, place: u32) {
+        self.arena[place].standing = Standing::Expired;
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.arena.len()
+    }
+
+    pub(super) fn shrink_if_empty(&mut self) {
+        self.arena.shrink_if_empty();
+    }
+
+    fn hash(&self, client: u32, resource: u32) -> u32 {
+        self.index
+            .hash(&(u64::from(client) << 32 | u64::from(resource)).to_le_bytes())
+    }
+}
+
+impl Index<u32> for Places {
+    type Output = Place;
+
+    fn index(&self, place: u32) -> &Place {
+        &self.arena[place]
+    }
+}
+
+impl Locks {
+    pub(super) fn enqueue(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        client: u32,
+        key: &[u8],
+        mode: Mode,
+        lease: Millis,
+    ) {
+        if let Some(resource) = self.find(key)
+            && let Some(place) = self.places.find(client, resource)
+        {
+            self.evict_expired(cx, resource);
+            match self.places[place].standing {
+                Standing::Expired => self.remove_place(cx, place),
+                Standing::Queued(_) | Standing::Held(_) => {
+                    return cx.refuse(client, Refusal::AlreadyEnqueued);
+                }
+            }
+            self.settle(cx, resource);
+        }
+        let resource = match self.open(cx, key, mode) {
+            Ok(resource) => resource,
+            Err(refusal) => return cx.refuse(client, refusal),
+        };
+        let hold = Hold::of(mode);
+        if self.is_free(resource, hold) {
+            let place = self.insert_place(cx, client, resource, lease);
+            let token = self.grant(cx, resource, client, hold, lease, place);
+            cx.reply(client, Reply::Acquired { token, lease });
+        } else if self.is_line_full(cx, resource) {
+            cx.refuse(client, Refusal::MaxWaiters);
+        } else {
+            let place = self.insert_place(cx, client, resource, lease);
+            let waiter = self.join(cx, resource, client, hold, lease, place);
+            self.places.arena[place].standing = Standing::Queued(waiter);
+            cx.reply(client, Reply::Queued);
+        }
+        self.settle(cx, resource);
+    }
+
+    pub(super) fn wait(&mut self, cx: &mut Ctx<'_>, client: u32, key: &[u8], wait: Millis) {
+        let Some((resource, place)) = self.find(key).and_then(|resource| {
+            self.places
+                .find(client, resource)
+                .map(|place| (resource, place))
+        }) else {
+            return cx.refuse(client, Refusal::NotEnqueued);
+        };
+        self.evict_expired(cx, resource);
+        match self.places[place].standing {
+            Standing::Held(holder) => {
+                let lease = self.places[place].lease;
+                let token = self.holders[holder].token;
+                self.restart_lease(cx, holder, lease);
+                self.remove_place(cx, place);
+                cx.reply(client, Reply::Granted { token, lease });
+            }
+            Standing::Expired => {
+                self.remove_place(cx, place);
+                cx.refuse(client, Refusal::LeaseExpired);
+            }
+            Standing::Queued(waiter) if wait == Millis::ZERO || cx.draining => {
+                self.give_up(cx, waiter);
+                let draining = Reply::Refused(Refusal::Draining);
+                cx.reply(
+                    client,
+                    if cx.draining {
+                        draining
+                    } else {
+                        Reply::TimedOut
+                    },
+                );
+                self.pass(cx, resource);
+            }
+            Standing::Queued(waiter) => {
+                queue::park(
+                    cx.waiters,
+                    cx.timers,
+                    cx.clients,
+                    waiter,
+                    cx.now.after(wait),
+                );
+            }
+        }
+        self.settle(cx, resource);
+    }
+
+    fn insert_place(&mut self, cx: &mut Ctx<'_>, client: u32, resource: u32, lease: Millis) -> u32 {
+        let standing = Standing::Expired; // until the caller knows better, in the same breath
+        let place = Place {
+            client,
+            resource,
+            lease,
+            standing,
+            link: Link::OUT,
+        };
+        let place = self.places.arena.insert(place);
+        self.places
+            .index
+            .insert(self.places.hash(client, resource), place);
+        cx.clients[client]
+            .places
+            .push_back(&mut self.places.arena, place);
+        self.table[resource].places += 1;
+        place
+    }
+
+    /// Forgets a place; the grant behind it, if any, stays with its client.
+    pub(super) fn remove_place(&mut self, cx: &mut Ctx<'_>, place: u32) {
+        let Place {
+            client,
+            resource,
+            standing,
+            ..
+        } = self.places[place];
+        if let Standing::Held(holder) = standing {
+            self.holders[holder].place = NONE;
+        }
+        cx.clients[client]
+            .places
+            .unlink(&mut self.places.arena, place);
+        self.places
+            .index
+            .remove(self.places.hash(client, resource), place);
+        self.places.arena.remove(place);
+        self.table[resource].places -= 1;
+    }
+}
