@@ -1,0 +1,208 @@
+//! One connection: its transport, its two boxes, and how far it has got.
+//!
+//! Moves bytes between a transport and the boxes and knows when its peer is too slow. Never looks
+//! inside a request and never touches the lock table; that is `server::Server`'s.
+
+use std::io;
+
+use slab::Slab;
+
+use super::Settings;
+use crate::base::{ClientId, Millis, Nanos};
+use crate::timers::TimerId;
+use crate::wire::buf::{Inbox, Outbox, Pool};
+
+/// Bytes both ways, without waiting. Sockets in the daemon, pipes in the simulator.
+pub trait Transport {
+    /// As `io::Read::read` on a non-blocking socket: `Ok(0)` is the end, `WouldBlock` is empty.
+    ///
+    /// # Errors
+    /// Whatever the socket says; anything but `WouldBlock` and `Interrupted` ends the connection.
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize>;
+
+    /// As `io::Write::write` on a non-blocking socket: `WouldBlock` is full.
+    ///
+    /// # Errors
+    /// Whatever the socket says; anything but `WouldBlock` and `Interrupted` ends the connection.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Says that nothing more will be written.
+    fn shutdown_write(&mut self);
+
+    /// Who is at the other end, for the log.
+    fn peer(&self) -> String;
+}
+
+/// How a connection that is served no longer comes to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Farewell {
+    /// Close as soon as everything owed is sent.
+    Flush,
+    /// Send everything, say that there will be no more, read on until the peer has understood.
+    /// Closing with unread input would be a reset, and a reset destroys the answer just sent.
+    HalfClose,
+    /// Send everything, then keep the peer waiting: the price of a wrong secret.
+    Delay,
+}
+
+/// Where a connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// A secret is required and has not been shown.
+    Locked,
+    /// Served.
+    Open,
+    /// Served no longer; the engine has forgotten it.
+    Leaving {
+        farewell: Farewell,
+        until: Nanos,
+        discard_bytes_left: u32,
+    },
+}
+
+/// What became of an attempt to send.
+#[derive(Debug)]
+pub(super) enum Flushed {
+    All,
+    Some,
+    Broken(io::Error),
+}
+
+pub(super) struct Conn<T> {
+    pub(super) transport: T,
+    pub(super) inbox: Inbox,
+    pub(super) outbox: Outbox,
+    pub(super) serial: u32,
+    pub(super) timer: TimerId,
+    pub(super) phase: Phase,
+    /// When the line now being received could first have begun.
+    pub(super) line_started: Nanos,
+    /// When the peer last took something, while something is owed to it; else `NEVER`.
+    pub(super) stalled_since: Nanos,
+    /// Whole lines of the unfinished frame in the inbox.
+    pub(super) lines: u8,
+    /// The inbox begins with an unfinished frame.
+    pub(super) mid_frame: bool,
+    /// A request is with the engine and has no answer yet.
+    pub(super) parked: bool,
+    /// The socket may hold bytes that were not read: readiness is told only once.
+    pub(super) readable: bool,
+    /// The peer will send no more than what is already on its way.
+    pub(super) hung_up: bool,
+    /// Whole frames were left in the inbox on purpose, for the next turn.
+    pub(super) rested: bool,
+    /// In the server's list of connections to flush.
+    pub(super) dirty: bool,
+    /// In the server's list of connections to visit again.
+    pub(super) revisit: bool,
+    /// The reactor listens for room to write.
+    pub(super) watches_write: bool,
+    /// Whether the answer to the request now being served carries the fence.
+    pub(super) with_fence: bool,
+    /// What `hello` asked for.
+    pub(super) hello_fence: Option<bool>,
+}
+
+/// The connection, unless its slot has gone to somebody else.
+pub(super) fn find<T>(conns: &mut Slab<Conn<T>>, id: ClientId) -> Option<&mut Conn<T>> {
+    conns
+        .get_mut(id.slot as usize)
+        .filter(|conn| conn.serial == id.serial)
+}
+
+impl<T: Transport> Conn<T> {
+    pub(super) fn new(transport: T, serial: u32, timer: TimerId, phase: Phase, now: Nanos) -> Self {
+        Self {
+            transport,
+            inbox: Inbox::default(),
+            outbox: Outbox::default(),
+            serial,
+            timer,
+            phase,
+            line_started: now,
+            stalled_since: Nanos::NEVER,
+            lines: 0,
+            mid_frame: false,
+            parked: false,
+            readable: false,
+            hung_up: false,
+            rested: false,
+            dirty: false,
+            revisit: false,
+            watches_write: false,
+            with_fence: false,
+            hello_fence: None,
+        }
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        matches!(self.phase, Phase::Leaving { .. })
+    }
+
+    /// No further frame may be served now: an answer is outstanding, or the peer does not read.
+    pub(super) fn is_held_up(&self) -> bool {
+        self.parked || self.rested || self.outbox.is_full()
+    }
+
+    /// There may be something to do without a new event.
+    pub(super) fn has_more(&self) -> bool {
+        !self.parked && !self.outbox.is_full() && (self.readable || self.rested)
+    }
+
+    /// Nothing is under way in either direction.
+    pub(super) fn is_quiet(&self) -> bool {
+        !self.parked && self.inbox.is_empty() && self.outbox.is_empty()
+    }
+
+    /// Notes how far the unfinished frame has come; each line gets its own time.
+    pub(super) fn progress(&mut self, now: Nanos, lines: u8, started: bool) {
+        if lines != self.lines || !self.mid_frame {
+            self.line_started = now;
+        }
+        self.lines = lines;
+        self.mid_frame = started;
+    }
+
+    /// Sends what is owed, as far as the socket takes it.
+    pub(super) fn flush(&mut self, now: Nanos, pool: &mut Pool) -> Flushed {
+        while !self.outbox.is_empty() {
+            match self.transport.write(self.outbox.pending()) {
+                Ok(0) => return Flushed::Broken(io::ErrorKind::WriteZero.into()),
+                Ok(sent) => {
+                    self.outbox.advance(sent, pool);
+                    self.stalled_since = Nanos::NEVER;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.stalled_since = self.stalled_since.min(now);
+                    return Flushed::Some;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Flushed::Broken(error),
+            }
+        }
+        self.stalled_since = Nanos::NEVER;
+        Flushed::All
+    }
+
+    /// When this connection's timer has to look again at the latest.
+    pub(super) fn deadline(&self, now: Nanos, settings: &Settings) -> Nanos {
+        let write = self.write_deadline(settings);
+        match self.phase {
+            Phase::Leaving { until, .. } => write.min(until),
+            // Nothing runs against a parked peer; look again later.
+            _ if self.parked => write.min(now.after(settings.read_timeout)),
+            _ => write.min(self.read_deadline(settings)),
+        }
+    }
+
+    pub(super) fn read_deadline(&self, settings: &Settings) -> Nanos {
+        self.line_started.after(settings.read_timeout)
+    }
+
+    pub(super) fn write_deadline(&self, settings: &Settings) -> Nanos {
+        if settings.write_timeout == Millis::ZERO {
+            return Nanos::NEVER;
+        }
+        self.stalled_since.after(settings.write_timeout)
+    }
+}

@@ -1,0 +1,429 @@
+//! Joins bytes, meaning and decisions: one [`Server`] owns the connections and the lock table.
+//!
+//! The order of a turn is here and nowhere else. The reactor reports what happened on the sockets
+//! ([`hang_up`](Server::hang_up) before everything else, then [`readable`](Server::readable),
+//! [`writable`](Server::writable), [`accept`](Server::accept)), and closes the turn with
+//! [`finish_turn`](Server::finish_turn): visit again who had more → expire → resume → flush.
+//!
+//! Knows neither sockets nor the clock: with pipes for a [`Transport`] and a number for the time,
+//! the simulator runs this very code.
+
+mod auth;
+mod conn;
+mod deliver;
+mod ends;
+mod serve;
+mod stats;
+
+use std::collections::VecDeque;
+use std::mem;
+
+use log::{debug, info, warn};
+use slab::Slab;
+
+pub use self::conn::Transport;
+use self::conn::{Conn, Farewell, Flushed, Phase};
+use crate::base::{ClientId, Millis, Nanos};
+use crate::engine::Engine;
+use crate::engine::types::Effects;
+use crate::engine::view::Counts;
+use crate::timers::Timers;
+use crate::wire::buf::Pool;
+use crate::wire::reply::WireFence;
+
+/// Most bytes read from one connection in one turn. Who has more is visited again next turn, after
+/// everyone else had theirs.
+pub const READ_BYTES_PER_TURN: usize = 16 * 1024;
+
+/// Most connections whose parked command was answered that are run on in the same turn; the rest
+/// come first in the next one.
+const RESUMED_PER_TURN_MAX: usize = 4096;
+
+/// How often a draining server looks for connections that have nothing left to wait for.
+const DRAIN_SWEEP: Millis = Millis(50);
+
+/// What an operator sets for connections, as opposed to keys.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The secret every connection has to show first, if any.
+    pub auth_token: Option<Vec<u8>>,
+    /// Whether answers carry the fence as a field of its own.
+    pub wire_fence: WireFence,
+    /// Most connections; 0 is no limit. One too many is closed without a word.
+    pub connections_max: u32,
+    /// Longest a line may take to arrive, and an idle connection that owns nothing may stay.
+    pub read_timeout: Millis,
+    /// Longest a peer may take nothing of what it is owed; 0 is no limit.
+    pub write_timeout: Millis,
+    /// Longest a shutdown waits for connections to end; 0 is no limit.
+    pub shutdown_timeout: Millis,
+    /// The number of this life of the server, told by `hello`; larger than that of any earlier one.
+    pub epoch: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            auth_token: None,
+            wire_fence: WireFence::Auto,
+            connections_max: 0,
+            read_timeout: Millis::from_secs(23),
+            write_timeout: Millis::from_secs(5),
+            shutdown_timeout: Millis::from_secs(30),
+            epoch: 1,
+        }
+    }
+}
+
+/// What a timer of the server stands for. Leases and waits are the engine's.
+#[derive(Clone, Copy, Debug)]
+enum Due {
+    /// Look at the connection in this slot.
+    Conn(u32),
+    /// Look for connections a shutdown need not wait for.
+    DrainSweep,
+    /// The shutdown has waited long enough.
+    DrainEnd,
+}
+
+/// How many of what the server holds; for tests and the simulator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holdings {
+    /// Open connections.
+    pub connections: usize,
+    /// Armed timers of connections.
+    pub timers: usize,
+    /// Bytes received and not yet served, and bytes owed.
+    pub buffered_bytes: usize,
+    /// What the lock table holds.
+    pub engine: Counts,
+}
+
+/// All connections and the lock table.
+pub struct Server<T> {
+    settings: Settings,
+    engine: Engine,
+    conns: Slab<Conn<T>>,
+    /// Connections accepted so far.
+    serial: u32,
+    timers: Timers<Due>,
+    effects: Effects,
+    pool: Pool,
+    /// Where bytes are read to. Frames are decoded here; only what is left over is copied.
+    landing: Vec<u8>,
+    /// Where the codec puts a frame it has to rewrite.
+    scratch: Vec<u8>,
+    /// The connection whose frames are being served; its answers do not resume it.
+    acting: Option<ClientId>,
+    /// Parked, answered, perhaps with more input.
+    resumed: VecDeque<ClientId>,
+    /// Had more than one turn's share.
+    revisit: Vec<ClientId>,
+    /// Owed bytes.
+    dirty: VecDeque<ClientId>,
+    /// Did not read what was pushed; to be closed.
+    overrun: Vec<ClientId>,
+    /// Whose interest in writing has changed, for the reactor.
+    interest: Vec<ClientId>,
+    draining: bool,
+}
+
+impl<T: Transport> Server<T> {
+    /// A server without connections.
+    #[must_use]
+    pub fn new(settings: Settings, engine: Engine) -> Self {
+        Self {
+            settings,
+            engine,
+            conns: Slab::new(),
+            serial: 0,
+            timers: Timers::new(),
+            effects: Effects::new(),
+            pool: Pool::new(),
+            landing: vec![0; READ_BYTES_PER_TURN],
+            scratch: Vec::new(),
+            acting: None,
+            resumed: VecDeque::new(),
+            revisit: Vec::new(),
+            dirty: VecDeque::new(),
+            overrun: Vec::new(),
+            interest: Vec::new(),
+            draining: false,
+        }
+    }
+
+    // ---- doors: what the reactor reports ----
+
+    /// A new connection. `None` closes it: there is no room, or the server is shutting down.
+    pub fn accept(&mut self, now: Nanos, transport: T) -> Option<ClientId> {
+        let connections_max = self.settings.connections_max as usize;
+        if connections_max != 0 && self.conns.len() >= connections_max {
+            info!(
+                "refusing {}: {connections_max} connections are open",
+                transport.peer()
+            );
+            return None;
+        }
+        if self.draining {
+            return None;
+        }
+        // 0 is nobody: it marks the reactor's own tokens, and `owner_conn_id` of an unowned key.
+        self.serial = self.serial.checked_add(1).unwrap_or(1);
+        let slot = self.conns.vacant_key() as u32;
+        let id = ClientId {
+            slot,
+            serial: self.serial,
+        };
+        debug!("connection {} from {}", id.serial, transport.peer());
+        let deadline = now.after(self.settings.read_timeout);
+        let timer = self.timers.arm(deadline, Due::Conn(slot));
+        let phase = if self.settings.auth_token.is_some() {
+            Phase::Locked
+        } else {
+            Phase::Open
+        };
+        self.conns
+            .insert(Conn::new(transport, id.serial, timer, phase, now));
+        Some(id)
+    }
+
+    /// The peer has closed, at least its sending side. Reported before anything else of the turn,
+    /// so that nobody who has already left is granted what another event of the turn sets free.
+    pub fn hang_up(&mut self, now: Nanos, id: ClientId) {
+        let Some(conn) = self.conn_mut(id) else {
+            return;
+        };
+        conn.hung_up = true;
+        conn.readable = true;
+        if conn.parked {
+            self.leave(now, id, Farewell::Flush, "left while waiting");
+        }
+    }
+
+    /// There are bytes to read.
+    pub fn readable(&mut self, now: Nanos, id: ClientId) {
+        let Some(conn) = self.conn_mut(id) else {
+            return;
+        };
+        conn.readable = true;
+        if !conn.revisit {
+            self.visit(now, id);
+        }
+    }
+
+    /// There is room to write again.
+    pub fn writable(&mut self, id: ClientId) {
+        self.mark_dirty(id);
+    }
+
+    /// The connection can be listened to no longer.
+    pub fn lose(&mut self, now: Nanos, id: ClientId) {
+        self.close(now, id, "lost");
+    }
+
+    /// Closes the turn: everything that is due is done, everything that is owed is sent.
+    pub fn finish_turn(&mut self, now: Nanos) {
+        for id in mem::take(&mut self.revisit) {
+            if let Some(conn) = self.conn_mut(id) {
+                conn.revisit = false;
+                self.visit(now, id);
+            }
+        }
+        self.engine.expire(now, &mut self.effects);
+        self.deliver(now);
+        self.fire_timers(now);
+        for _ in 0..RESUMED_PER_TURN_MAX {
+            let Some(id) = self.resumed.pop_front() else {
+                break;
+            };
+            self.visit(now, id);
+        }
+        self.flush(now);
+    }
+
+    /// Begins a graceful end: waits are refused, idle connections go, the others may finish.
+    pub fn shutdown(&mut self, now: Nanos) {
+        if self.draining {
+            return;
+        }
+        self.draining = true;
+        self.engine.drain(now, &mut self.effects);
+        self.deliver(now);
+        self.timers.arm(now, Due::DrainSweep);
+        if self.settings.shutdown_timeout != Millis::ZERO {
+            self.timers
+                .arm(now.after(self.settings.shutdown_timeout), Due::DrainEnd);
+        }
+    }
+
+    /// Ends every connection now.
+    pub fn close_all(&mut self, now: Nanos) {
+        let ids: Vec<ClientId> = self.ids().collect();
+        for id in ids {
+            self.close(now, id, "server stops");
+        }
+    }
+
+    // ---- what the reactor asks ----
+
+    /// When the next turn must begin at the latest, even if nothing happens.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        if !self.revisit.is_empty() || !self.resumed.is_empty() {
+            return Some(Nanos(0));
+        }
+        let (engine, own) = (self.engine.next_deadline(), self.timers.next_deadline());
+        engine.into_iter().chain(own).min()
+    }
+
+    /// Connections whose interest in writing changed, with what it is now.
+    pub fn changed_interests(&mut self, mut tell: impl FnMut(ClientId, &mut T, bool)) {
+        for id in mem::take(&mut self.interest) {
+            if let Some(conn) = self.conn_mut(id) {
+                let wants_write = !conn.outbox.is_empty();
+                if conn.watches_write != wants_write {
+                    conn.watches_write = wants_write;
+                    tell(id, &mut conn.transport, wants_write);
+                }
+            }
+        }
+    }
+
+    /// The transport of a connection, to be registered.
+    pub fn transport_mut(&mut self, id: ClientId) -> Option<&mut T> {
+        self.conn_mut(id).map(|conn| &mut conn.transport)
+    }
+
+    /// Whether a shutdown has begun.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    /// Whether a shutdown has come to its end.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.draining && self.conns.is_empty()
+    }
+
+    /// How many connections are open.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.conns.len()
+    }
+
+    /// The lock table, to look at.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// What is held in all; all zero once everyone has left.
+    #[must_use]
+    pub fn holdings(&self) -> Holdings {
+        let buffered = |conn: &Conn<T>| conn.inbox.len() + conn.outbox.len();
+        Holdings {
+            connections: self.conns.len(),
+            timers: self.timers.len(),
+            buffered_bytes: self.conns.iter().map(|(_, conn)| buffered(conn)).sum(),
+            engine: self.engine.counts(),
+        }
+    }
+
+    // ---- the end of a turn ----
+
+    fn fire_timers(&mut self, now: Nanos) {
+        let mut budget = crate::engine::WORK_PER_TURN_MAX;
+        while let Some((_, due)) = self.timers.pop_due(now, &mut budget) {
+            match due {
+                Due::Conn(slot) => self.look_at(now, slot),
+                Due::DrainSweep => {
+                    self.timers.arm(now.after(DRAIN_SWEEP), Due::DrainSweep);
+                    self.sweep(now);
+                }
+                Due::DrainEnd => {
+                    warn!(
+                        "shutdown: {} connections did not end in time",
+                        self.conns.len()
+                    );
+                    self.close_all(now);
+                }
+            }
+        }
+    }
+
+    fn mark_dirty(&mut self, id: ClientId) {
+        if let Some(conn) = self.conn_mut(id)
+            && !conn.dirty
+        {
+            conn.dirty = true;
+            self.dirty.push_back(id);
+        }
+    }
+
+    /// Sends what is owed, one write per connection. Who turns out to be gone is ended, which may
+    /// grant to others, who are then owed something too.
+    fn flush(&mut self, now: Nanos) {
+        while let Some(id) = self.dirty.pop_front() {
+            self.flush_one(now, id);
+            for id in mem::take(&mut self.overrun) {
+                self.close(now, id, "slow consumer");
+            }
+        }
+    }
+
+    fn flush_one(&mut self, now: Nanos, id: ClientId) {
+        let Self {
+            conns,
+            pool,
+            settings,
+            timers,
+            ..
+        } = self;
+        let Some(conn) = conn::find(conns, id) else {
+            return;
+        };
+        conn.dirty = false;
+        let was_full = conn.outbox.is_full();
+        let flushed = conn.flush(now, pool);
+        match flushed {
+            Flushed::All => {}
+            Flushed::Some => timers.rearm(conn.timer, conn.deadline(now, settings)),
+            Flushed::Broken(error) => return self.close(now, id, &error.to_string()),
+        }
+        if conn.watches_write == conn.outbox.is_empty() {
+            self.interest.push(id);
+        }
+        if let Phase::Leaving { farewell, .. } = conn.phase
+            && conn.outbox.is_empty()
+        {
+            match farewell {
+                Farewell::Flush => self.close(now, id, "closed"),
+                Farewell::HalfClose => conn.transport.shutdown_write(),
+                Farewell::Delay => {}
+            }
+        } else if was_full && conn.has_more() && !conn.revisit {
+            conn.revisit = true;
+            self.revisit.push(id);
+        }
+    }
+
+    // ---- finding connections ----
+
+    /// The connection, unless its slot has gone to somebody else.
+    fn conn_mut(&mut self, id: ClientId) -> Option<&mut Conn<T>> {
+        conn::find(&mut self.conns, id)
+    }
+
+    fn ids(&self) -> impl Iterator<Item = ClientId> {
+        let id = |(slot, conn): (usize, &Conn<T>)| ClientId {
+            slot: slot as u32,
+            serial: conn.serial,
+        };
+        self.conns.iter().map(id)
+    }
+
+    fn peer(&self, id: ClientId) -> String {
+        self.conns[id.slot as usize].transport.peer()
+    }
+}

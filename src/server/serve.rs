@@ -1,0 +1,245 @@
+//! One connection's share of a turn: read, decode, serve, read on.
+//!
+//! Frames are served where they landed; only an unfinished one is copied. A connection is held up
+//! while its answer is outstanding or it does not read; it is put on the list to be visited again
+//! when it has more than its share. Ends are in `ends.rs`.
+
+use std::io;
+use std::mem;
+
+use log::{debug, warn};
+
+use super::conn::{Farewell, Phase, Transport};
+use super::{READ_BYTES_PER_TURN, Server, auth, conn, stats};
+use crate::base::{ClientId, Nanos};
+use crate::engine::types::Request;
+use crate::wire::line::{self, Command, Decoded, Frame, Hello};
+use crate::wire::reply;
+use crate::wire::verbs::Verb;
+
+impl<T: Transport> Server<T> {
+    /// Serves the connection until it has nothing more, is held up, or has had its share.
+    pub(super) fn visit(&mut self, now: Nanos, id: ClientId) {
+        let mut share = READ_BYTES_PER_TURN;
+        let mut landing = mem::take(&mut self.landing);
+        if let Some(conn) = self.conn_mut(id) {
+            conn.rested = false;
+            if !conn.inbox.is_empty() && !conn.is_leaving() {
+                self.serve_inbox(now, id);
+            }
+        }
+        while let Some(conn) = self.conn_mut(id)
+            && conn.readable
+            && !conn.is_held_up()
+            && share > 0
+        {
+            let room = share.min(conn.inbox.room());
+            match conn.transport.read(&mut landing[..room]) {
+                Ok(0) => {
+                    conn.readable = false;
+                    self.leave(now, id, Farewell::Flush, "closed");
+                }
+                Ok(received) => {
+                    // A short read has emptied the socket: the read that would say so is saved. Not
+                    // after a hang-up, where the end itself is still to be read.
+                    conn.readable = received == room || conn.hung_up;
+                    share -= received;
+                    self.receive(now, id, &landing[..received]);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => conn.readable = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => self.close(now, id, &error.to_string()),
+            }
+        }
+        self.landing = landing;
+        if let Some(conn) = self.conn_mut(id)
+            && conn.has_more()
+            && !conn.revisit
+        {
+            conn.revisit = true;
+            self.revisit.push(id);
+        }
+    }
+
+    /// Bytes have come: serve them where they are, or behind those that came before.
+    fn receive(&mut self, now: Nanos, id: ClientId, bytes: &[u8]) {
+        let Self { conns, pool, .. } = self;
+        let conn = &mut conns[id.slot as usize];
+        if let Phase::Leaving {
+            discard_bytes_left, ..
+        } = &mut conn.phase
+        {
+            *discard_bytes_left = discard_bytes_left.saturating_sub(bytes.len() as u32);
+            conn.readable &= *discard_bytes_left > 0;
+            return;
+        }
+        if !conn.inbox.is_empty() {
+            let taken = conn.inbox.append(bytes, pool);
+            assert_eq!(taken, bytes.len(), "read more than the inbox has room for");
+            return self.serve_inbox(now, id);
+        }
+        let used = self.serve(now, id, bytes);
+        let Self { conns, pool, .. } = self;
+        if let Some(conn) = conn::find(conns, id)
+            && !conn.is_leaving()
+        {
+            let taken = conn.inbox.append(&bytes[used..], pool);
+            assert_eq!(
+                taken,
+                bytes.len() - used,
+                "one read is larger than an inbox"
+            );
+        }
+    }
+
+    fn serve_inbox(&mut self, now: Nanos, id: ClientId) {
+        let slot = id.slot as usize;
+        let mut inbox = mem::take(&mut self.conns[slot].inbox);
+        let used = self.serve(now, id, inbox.bytes());
+        match conn::find(&mut self.conns, id) {
+            Some(conn) if !conn.is_leaving() => {
+                inbox.consume(used, &mut self.pool);
+                conn.inbox = inbox;
+            }
+            _ => inbox.clear(&mut self.pool),
+        }
+    }
+
+    /// Serves the whole frames at the front of `input` and says how many bytes they were. Stops
+    /// early when the connection is held up; the connection may be gone afterwards.
+    fn serve(&mut self, now: Nanos, id: ClientId, input: &[u8]) -> usize {
+        let mut used = 0;
+        let mut scratch = mem::take(&mut self.scratch);
+        while let Some(conn) = self.conn_mut(id)
+            && !conn.is_leaving()
+            && !conn.is_held_up()
+        {
+            match line::decode(&input[used..], &mut scratch) {
+                Decoded::Frame(frame) => {
+                    used += frame.used;
+                    conn.progress(now, 0, false);
+                    self.serve_frame(now, id, &frame);
+                }
+                Decoded::Incomplete { lines, started } => {
+                    conn.progress(now, lines, started);
+                    break;
+                }
+                Decoded::TooLong => self.cut_off(now, id, "a line is too long"),
+                Decoded::Foreign => {
+                    warn!(
+                        "closing {}: it does not speak this protocol",
+                        conn.transport.peer()
+                    );
+                    self.close(now, id, "foreign protocol");
+                }
+            }
+        }
+        self.scratch = scratch;
+        used
+    }
+
+    fn serve_frame(&mut self, now: Nanos, id: ClientId, frame: &Frame<'_>) {
+        if self.conns[id.slot as usize].phase == Phase::Locked {
+            return self.unlock(now, id, frame);
+        }
+        match (frame.verb, frame.command) {
+            (Some(verb), Ok(Command::Engine(request))) => self.ask(now, id, verb, request),
+            (_, Ok(Command::Ping)) => self.say(id, reply::OK),
+            (_, Ok(Command::Hello(hello))) => self.hello(id, hello),
+            (_, Ok(Command::Stats)) => self.tell(id, |server, out| {
+                let connections = server.conns.len();
+                stats::stats(
+                    out,
+                    server.engine.view(now),
+                    server.engine.tally(),
+                    connections,
+                );
+            }),
+            (_, Ok(Command::Who { key })) => self.tell(id, |server, out| {
+                stats::who(out, server.engine.view(now), key);
+            }),
+            // A second `auth`, or one that nobody asked for.
+            (_, Ok(Command::Auth { .. })) => self.say(id, reply::ERROR),
+            (_, Ok(Command::Engine(_))) => unreachable!("a request without a verb"),
+            (_, Err(malformed)) => {
+                debug!(
+                    "connection {}: error {} ({malformed:?})",
+                    id.serial,
+                    malformed.code()
+                );
+                self.say(id, reply::ERROR);
+            }
+        }
+    }
+
+    /// Puts a request before the engine; without an answer the connection is parked.
+    fn ask(&mut self, now: Nanos, id: ClientId, verb: Verb, request: Request<'_>) {
+        let conn = &mut self.conns[id.slot as usize];
+        conn.parked = true;
+        conn.with_fence = reply::wants_fence(self.settings.wire_fence, verb, conn.hello_fence);
+        // Walks a line or a chain, so one of these per turn and connection is enough.
+        conn.rested = matches!(request, Request::Position { .. });
+        self.engine.step(now, id, request, &mut self.effects);
+        self.acting = Some(id);
+        self.deliver(now);
+        self.acting = None;
+        let conn = &self.conns[id.slot as usize];
+        if conn.parked && conn.hung_up {
+            // Not answered, but what was asked before it still is.
+            self.leave(now, id, Farewell::Flush, "left before it could wait");
+        }
+    }
+
+    fn hello(&mut self, id: ClientId, hello: Hello<'_>) {
+        let name = hello.name.and_then(|name| str::from_utf8(name).ok());
+        self.engine.introduce(id, name);
+        let fence = {
+            let conn = &mut self.conns[id.slot as usize];
+            conn.hello_fence = hello.fence.or(conn.hello_fence);
+            reply::wants_fence(self.settings.wire_fence, Verb::Lock, conn.hello_fence)
+        };
+        let (version, epoch) = (env!("CARGO_PKG_VERSION"), self.settings.epoch);
+        let mut line = format!(
+            "ok latchd/{version} epoch={epoch} fence={}",
+            u8::from(fence)
+        );
+        if let Some(name) = self.engine.name_of(id) {
+            line.push_str(" name=");
+            line.push_str(name);
+        }
+        line.push('\n');
+        self.say(id, line.as_bytes());
+    }
+
+    /// The first frame of a connection, while a secret is required.
+    fn unlock(&mut self, now: Nanos, id: ClientId, frame: &Frame<'_>) {
+        let secret = self.settings.auth_token.as_deref().unwrap_or_default();
+        if auth::opens(secret, &frame.command) {
+            self.conns[id.slot as usize].phase = Phase::Open;
+            self.say(id, reply::OK);
+        } else {
+            self.turn_away(now, id);
+        }
+    }
+
+    pub(super) fn say(&mut self, id: ClientId, line: &[u8]) {
+        let conn = &mut self.conns[id.slot as usize];
+        conn.outbox.buf(&mut self.pool).extend_from_slice(line);
+        self.mark_dirty(id);
+    }
+
+    /// Writes a long answer; one of these per turn and connection is enough.
+    fn tell(&mut self, id: ClientId, write: impl FnOnce(&Self, &mut Vec<u8>)) {
+        let slot = id.slot as usize;
+        let (mut outbox, mut pool) = (
+            mem::take(&mut self.conns[slot].outbox),
+            mem::take(&mut self.pool),
+        );
+        write(self, outbox.buf(&mut pool));
+        self.pool = pool;
+        let conn = &mut self.conns[slot];
+        conn.outbox = outbox;
+        conn.rested = true;
+        self.mark_dirty(id);
+    }
+}

@@ -1,0 +1,221 @@
+//! What the table looks like, as JSON: the answers to `stats` and `who`.
+//!
+//! Bounded so that no answer stalls the loop or outgrows its readers; true totals are always there.
+//! Reads `engine::view` and nothing else.
+
+use crate::engine::view::{HolderView, KeyView, View};
+use crate::engine::{Census, Kind, Tally};
+use crate::wire::json;
+
+/// Most entries in one array. Those in use come first; the totals tell of the rest.
+const ENTRIES_MAX: usize = 1_000;
+
+/// Where arrays stop growing, so that the line stays below the 1 MiB its readers accept: one more
+/// entry is at most 2 KiB (a key of 256 bytes, six characters each, and some numbers).
+const LINE_BYTES_MAX: usize = (1 << 20) - 16 * 1024;
+
+/// Most idle keys looked at. Kinds are mixed in the idle chain.
+const IDLE_LOOKED_AT_MAX: usize = 4 * ENTRIES_MAX;
+
+/// `ok <json>⏎` for `stats`.
+pub(super) fn stats(out: &mut Vec<u8>, view: View<'_>, tally: Tally, connections: usize) {
+    let end = out.len() + LINE_BYTES_MAX;
+    out.extend_from_slice(b"ok {\"connections\":");
+    json::push_number(out, connections as u64);
+    array(out, end, "locks", view.in_use(Census::LOCKS), |out, it| {
+        key(out, it);
+        let owner = it.holders().next();
+        number(
+            out,
+            "owner_conn_id",
+            owner.map_or(0, |it| u64::from(it.connection)),
+        );
+        seconds(
+            out,
+            "lease_expires_in_s",
+            owner.map_or(0, |it| it.lease_left_ns),
+        );
+        number(out, "waiters", u64::from(it.waiter_count()));
+        number(out, "fence", owner.map_or(0, |it| it.fence.0));
+    });
+    array(
+        out,
+        end,
+        "semaphores",
+        view.in_use(Census::SEMAPHORES),
+        |out, it| {
+            key(out, it);
+            number(out, "limit", limit(it.kind()));
+            number(out, "holders", u64::from(it.holder_count()));
+            number(out, "waiters", u64::from(it.waiter_count()));
+        },
+    );
+    array(
+        out,
+        end,
+        "rw_locks",
+        view.in_use(Census::RW_LOCKS),
+        |out, it| {
+            key(out, it);
+            let writer = it.holders().next().filter(|it| it.hold == "write");
+            number(
+                out,
+                "readers",
+                if writer.is_some() {
+                    0
+                } else {
+                    u64::from(it.holder_count())
+                },
+            );
+            name(out, "writer");
+            out.extend_from_slice(if writer.is_some() { b"true" } else { b"false" });
+            if let Some(writer) = writer {
+                number(out, "fence", writer.fence.0);
+            }
+            number(out, "waiters", u64::from(it.waiter_count()));
+        },
+    );
+    idle(out, end, "idle_locks", view, |limit| limit == 1);
+    idle(out, end, "idle_semaphores", view, |limit| limit > 1);
+    totals(out, view, tally);
+    out.extend_from_slice(b"}\n");
+}
+
+/// `ok <json>⏎` for `who`.
+pub(super) fn who(out: &mut Vec<u8>, view: View<'_>, asked: &[u8]) {
+    let end = out.len() + LINE_BYTES_MAX;
+    out.extend_from_slice(b"ok {\"key\":");
+    json::push_str_escaped(out, asked);
+    let Some(it) = view.key(asked) else {
+        out.extend_from_slice(b",\"kind\":null,\"limit\":0,\"holders\":[],\"waiters\":[]}\n");
+        return;
+    };
+    name(out, "kind");
+    json::push_str_escaped(
+        out,
+        match it.kind() {
+            Kind::Slots { limit: 1 } => b"lock",
+            Kind::Slots { .. } => b"semaphore",
+            Kind::ReadWrite => b"rw_lock",
+        },
+    );
+    number(out, "limit", limit(it.kind()));
+    number(out, "holder_count", u64::from(it.holder_count()));
+    number(out, "waiter_count", u64::from(it.waiter_count()));
+    array(out, end, "holders", it.holders(), |out, holder| {
+        let HolderView {
+            fence,
+            connection,
+            name,
+            hold,
+            age_ns,
+            lease_left_ns,
+        } = holder;
+        out.extend_from_slice(b"\"fence\":");
+        json::push_number(out, fence.0);
+        someone(out, connection, name, hold);
+        seconds(out, "since_s", age_ns);
+        seconds(out, "lease_left_s", lease_left_ns);
+    });
+    array(
+        out,
+        end,
+        "waiters",
+        it.waiters().zip(1..),
+        |out, (waiter, position)| {
+            out.extend_from_slice(b"\"position\":");
+            json::push_number(out, position);
+            someone(out, waiter.connection, waiter.name, waiter.hold);
+            seconds(out, "since_s", waiter.age_ns);
+        },
+    );
+    out.extend_from_slice(b"}\n");
+}
+
+fn idle(out: &mut Vec<u8>, end: usize, title: &str, view: View<'_>, wanted: fn(u64) -> bool) {
+    let looked_at = view.idle().take(IDLE_LOOKED_AT_MAX);
+    let idle = looked_at.filter(|(it, _)| wanted(limit(it.kind())));
+    array(out, end, title, idle, |out, (it, idle_ns)| {
+        key(out, it);
+        seconds(out, "idle_s", idle_ns);
+    });
+}
+
+fn totals(out: &mut Vec<u8>, view: View<'_>, tally: Tally) {
+    let (in_use, idle) = (view.in_use_census().0, view.idle_census().0);
+    out.extend_from_slice(b",\"totals\":{\"locks\":");
+    json::push_number(out, u64::from(in_use[Census::LOCKS]));
+    number(out, "semaphores", u64::from(in_use[Census::SEMAPHORES]));
+    number(out, "rw_locks", u64::from(in_use[Census::RW_LOCKS]));
+    number(out, "idle_locks", u64::from(idle[Census::LOCKS]));
+    number(out, "idle_semaphores", u64::from(idle[Census::SEMAPHORES]));
+    number(out, "idle_rw_locks", u64::from(idle[Census::RW_LOCKS]));
+    number(out, "grants", tally.grants);
+    number(out, "releases", tally.releases);
+    number(out, "expiries", tally.expiries);
+    number(out, "disconnects", tally.disconnects);
+    out.push(b'}');
+}
+
+/// `,"title":[{…},{…}]`, as many as the bounds allow.
+fn array<I>(
+    out: &mut Vec<u8>,
+    end: usize,
+    title: &str,
+    items: impl Iterator<Item = I>,
+    mut fields: impl FnMut(&mut Vec<u8>, I),
+) {
+    name(out, title);
+    out.push(b'[');
+    for (index, item) in items.take(ENTRIES_MAX).enumerate() {
+        if out.len() >= end {
+            break;
+        }
+        out.extend_from_slice(if index == 0 { b"{" } else { b",{" });
+        fields(out, item);
+        out.push(b'}');
+    }
+    out.push(b']');
+}
+
+fn someone(out: &mut Vec<u8>, connection: u32, called: Option<&str>, hold: &str) {
+    // Clients that outlive their connections have an id; none can yet.
+    out.extend_from_slice(b",\"client\":null");
+    number(out, "connection", u64::from(connection));
+    name(out, "name");
+    match called {
+        Some(called) => json::push_str_escaped(out, called.as_bytes()),
+        None => out.extend_from_slice(b"null"),
+    }
+    name(out, "hold");
+    json::push_str_escaped(out, hold.as_bytes());
+}
+
+fn key(out: &mut Vec<u8>, it: KeyView<'_>) {
+    out.extend_from_slice(b"\"key\":");
+    json::push_str_escaped(out, it.key());
+}
+
+fn name(out: &mut Vec<u8>, name: &str) {
+    out.push(b',');
+    json::push_str_escaped(out, name.as_bytes());
+    out.push(b':');
+}
+
+fn number(out: &mut Vec<u8>, title: &str, value: u64) {
+    name(out, title);
+    json::push_number(out, value);
+}
+
+fn seconds(out: &mut Vec<u8>, title: &str, nanos: u64) {
+    name(out, title);
+    json::push_seconds(out, nanos);
+}
+
+/// A read-write lock has no limit; 0 says so.
+fn limit(kind: Kind) -> u64 {
+    match kind {
+        Kind::Slots { limit } => u64::from(limit),
+        Kind::ReadWrite => 0,
+    }
+}
