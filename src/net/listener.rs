@@ -1,0 +1,267 @@
+//! Sockets that wait for peers: a TCP port, a unix socket.
+//!
+//! A unix socket gets its permissions before it listens. What is in the way at its path is removed
+//! only if it is a socket that nobody serves any more; anything else is never touched.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use mio::event::Source;
+use mio::net::{TcpListener, UnixListener};
+use mio::{Interest, Registry, Token};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+
+use super::Stream;
+
+/// Connections the kernel completes before we accept them; more have to try again.
+const BACKLOG: i32 = 4096;
+
+/// How long a TCP peer may be silent before the kernel asks whether it is still there, and how long
+/// between two questions; what dflockd's clients are used to.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// A socket that accepts connections.
+#[derive(Debug)]
+pub enum Listener {
+    /// On a TCP port.
+    Tcp(TcpListener),
+    /// On a path.
+    Unix(UnixSocket),
+}
+
+/// A unix socket and the file that names it, which goes when the socket goes.
+#[derive(Debug)]
+pub struct UnixSocket {
+    listener: UnixListener,
+    path: PathBuf,
+    /// Device and inode: if another file is at the path by the end, it is not ours to remove.
+    identity: Option<(u64, u64)>,
+}
+
+impl Listener {
+    /// Listens on a TCP address. Port 0 takes any free one; [`Listener`] displays the real one.
+    ///
+    /// # Errors
+    /// When the address cannot be bound.
+    pub fn tcp(address: SocketAddr) -> io::Result<Self> {
+        let socket = Socket::new(
+            Domain::for_address(address),
+            Type::STREAM,
+            Some(Protocol::TCP),
+        )?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        socket.set_nonblocking(true)?;
+        Ok(Self::Tcp(TcpListener::from_std(socket.into())))
+    }
+
+    /// Listens on a path, with these permissions from the first moment on.
+    ///
+    /// # Errors
+    /// When something that is not a dead socket is at the path, or it cannot be bound.
+    pub fn unix(path: &Path, mode: u32) -> io::Result<Self> {
+        remove_dead_socket(path)?;
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.bind(&SockAddr::unix(path)?)?;
+        // Bound but not listening: nobody can connect before the permissions are right.
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        let identity = identity(path);
+        socket.listen(BACKLOG)?;
+        socket.set_nonblocking(true)?;
+        let listener = UnixListener::from_std(socket.into());
+        Ok(Self::Unix(UnixSocket {
+            listener,
+            path: path.to_owned(),
+            identity,
+        }))
+    }
+
+    /// The next peer, ready to be served.
+    ///
+    /// # Errors
+    /// `WouldBlock` when nobody is waiting; otherwise what the kernel says.
+    pub fn accept(&self) -> io::Result<Stream> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, _) = listener.accept()?;
+                let keep_alive = TcpKeepalive::new()
+                    .with_time(KEEP_ALIVE)
+                    .with_interval(KEEP_ALIVE);
+                // Both fail only on a connection that is already gone; reading will tell.
+                let _ = stream.set_nodelay(true);
+                let _ = SockRef::from(&stream).set_tcp_keepalive(&keep_alive);
+                Ok(Stream::Tcp(stream))
+            }
+            Self::Unix(socket) => socket
+                .listener
+                .accept()
+                .map(|(stream, _)| Stream::Unix(stream)),
+        }
+    }
+
+    /// The address bound, for TCP.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().ok(),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
+/// As an operator would write it: `127.0.0.1:6388`, `/run/latchd.sock`.
+impl fmt::Display for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(listener) => match listener.local_addr() {
+                Ok(address) => address.fmt(f),
+                Err(error) => error.fmt(f),
+            },
+            Self::Unix(socket) => socket.path.display().fmt(f),
+        }
+    }
+}
+
+impl Source for Listener {
+    fn register(&mut self, to: &Registry, token: Token, interest: Interest) -> io::Result<()> {
+        match self {
+            Self::Tcp(listener) => listener.register(to, token, interest),
+            Self::Unix(socket) => socket.listener.register(to, token, interest),
+        }
+    }
+
+    fn reregister(&mut self, to: &Registry, token: Token, interest: Interest) -> io::Result<()> {
+        match self {
+            Self::Tcp(listener) => listener.reregister(to, token, interest),
+            Self::Unix(socket) => socket.listener.reregister(to, token, interest),
+        }
+    }
+
+    fn deregister(&mut self, from: &Registry) -> io::Result<()> {
+        match self {
+            Self::Tcp(listener) => listener.deregister(from),
+            Self::Unix(socket) => socket.listener.deregister(from),
+        }
+    }
+}
+
+impl Drop for UnixSocket {
+    fn drop(&mut self) {
+        if self.identity.is_some() && identity(&self.path) == self.identity {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Clears the path if a daemon that is gone left its socket there.
+fn remove_dead_socket(path: &Path) -> io::Result<()> {
+    let refuse = |why: &str| {
+        let text = format!(
+            "{} {why}; remove it or choose another --unix-socket",
+            path.display()
+        );
+        Err(io::Error::new(ErrorKind::AddrInUse, text))
+    };
+    let metadata = match fs::symlink_metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if !metadata.file_type().is_socket() {
+        return refuse("exists and is not a socket");
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),
+        Err(error) => refuse(&format!(
+            "exists and cannot be asked whether it is in use ({error})"
+        )),
+        Ok(_) => refuse("is in use by a running daemon"),
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path)
+        .ok()
+        .map(|it| (it.dev(), it.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_unix_socket_has_its_mode_and_goes_with_its_listener() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let listener = Listener::unix(&path, 0o640).unwrap();
+        assert_eq!(mode(&path), 0o640);
+        drop(listener);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_dead_socket_makes_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap()); // leaves its file behind
+        assert!(path.exists());
+        Listener::unix(&path, 0o600).unwrap();
+    }
+
+    #[test]
+    fn a_live_socket_a_file_and_a_link_are_never_touched() {
+        let dir = tempfile::tempdir().unwrap();
+        let live = dir.path().join("live");
+        let first = Listener::unix(&live, 0o600).unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "precious").unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(dir.path().join("nowhere"), &link).unwrap();
+        for path in [&live, &file, &link] {
+            let error = Listener::unix(path, 0o600).unwrap_err();
+            assert!(
+                error.to_string().contains(path.to_str().unwrap()),
+                "{error}"
+            );
+            assert!(
+                fs::symlink_metadata(path).is_ok(),
+                "{} is gone",
+                path.display()
+            );
+        }
+        UnixStream::connect(&live).unwrap();
+        drop(first);
+    }
+
+    #[test]
+    fn a_socket_that_replaced_ours_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let ours = Listener::unix(&path, 0o600).unwrap();
+        fs::rename(&path, dir.path().join("moved")).unwrap();
+        let theirs = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        drop(ours);
+        assert!(path.exists());
+        drop(theirs);
+    }
+
+    #[test]
+    fn an_ipv6_address_is_shown_in_brackets() {
+        let Ok(listener) = Listener::tcp("[::1]:0".parse().unwrap()) else {
+            eprintln!("skipped: this machine has no IPv6 loopback");
+            return;
+        };
+        assert!(listener.to_string().starts_with("[::1]:"), "{listener}");
+    }
+}

@@ -1,0 +1,13 @@
+//! File descriptors and the clock: the only layer that knows either.
+//!
+//! Moves bytes and instants to `server` and never looks inside a request.
+
+mod clock;
+mod listener;
+mod reactor;
+mod stream;
+
+pub use self::clock::Clock;
+pub use self::listener::Listener;
+pub use self::reactor::{Reactor, Remote};
+pub use self::stream::Stream;

@@ -1,0 +1,326 @@
+//! The loop: poll → hang-ups → other events → accept → finish the turn → sleep.
+//!
+//! Reads the clock once per turn. mio tells about readiness only once, so whoever is not drained is
+//! remembered (by the server, for connections; here, for listeners). Interest in writing is taken
+//! only while something is owed: a unix socket would otherwise wake us whenever its peer reads.
+//! Never looks inside a request.
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use log::{error, info, warn};
+use mio::{Events, Interest, Poll, Token, Waker};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook_mio::v1_0::Signals;
+
+use super::{Clock, Listener, Stream};
+use crate::base::{ClientId, Millis, Nanos};
+use crate::server::Server;
+
+/// Most events of one turn; the rest come with the next.
+const EVENTS_PER_TURN_MAX: usize = 1024;
+
+/// Most connections accepted from one listener in one turn.
+const ACCEPTS_PER_TURN_MAX: u32 = 256;
+
+/// How long accepting pauses when descriptors have run out: doubled up to the second figure.
+const ACCEPT_PAUSE_MIN: Millis = Millis(5);
+const ACCEPT_PAUSE_MAX: Millis = Millis(1_000);
+
+/// Our own tokens. A connection's has its serial in the upper half, and no serial is 0.
+const SIGNALS: Token = Token(0);
+const WAKER: Token = Token(1);
+const FIRST_LISTENER: usize = 2;
+
+/// The event loop with everything in it.
+pub struct Reactor {
+    poll: Poll,
+    events: Events,
+    server: Server<Stream>,
+    listeners: Vec<Door>,
+    signals: Option<Signals>,
+    remote: Remote,
+    clock: Clock,
+    /// Poll without ever sleeping.
+    spin: bool,
+    /// Requests to stop that were already heard.
+    stops_heard: u32,
+}
+
+/// A listener and how accepting from it goes.
+struct Door {
+    listener: Listener,
+    /// Somebody may be waiting.
+    ready: bool,
+    /// Descriptors have run out: not before this.
+    not_before: Nanos,
+    pause: Millis,
+}
+
+/// A handle by which another thread ends the loop, or makes it look at a clock that was moved.
+#[derive(Clone, Debug)]
+pub struct Remote {
+    waker: Arc<Waker>,
+    stops: Arc<AtomicU32>,
+}
+
+impl Remote {
+    /// Begins a graceful shutdown; a second call ends it at once, as a second signal does.
+    ///
+    /// # Errors
+    /// When the loop cannot be woken.
+    pub fn stop(&self) -> io::Result<()> {
+        self.stops.fetch_add(1, Ordering::SeqCst);
+        self.waker.wake()
+    }
+
+    /// Starts a turn.
+    ///
+    /// # Errors
+    /// When the loop cannot be woken.
+    pub fn wake(&self) -> io::Result<()> {
+        self.waker.wake()
+    }
+}
+
+impl Reactor {
+    /// A loop that serves these listeners.
+    ///
+    /// # Errors
+    /// When the kernel refuses a poll or a registration.
+    pub fn new(server: Server<Stream>, listeners: Vec<Listener>, clock: Clock) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
+        let mut doors = Vec::with_capacity(listeners.len());
+        for (index, mut listener) in listeners.into_iter().enumerate() {
+            let token = Token(FIRST_LISTENER + index);
+            poll.registry()
+                .register(&mut listener, token, Interest::READABLE)?;
+            let (not_before, pause) = (Nanos::default(), ACCEPT_PAUSE_MIN);
+            doors.push(Door {
+                listener,
+                ready: false,
+                not_before,
+                pause,
+            });
+        }
+        Ok(Self {
+            poll,
+            events: Events::with_capacity(EVENTS_PER_TURN_MAX),
+            server,
+            listeners: doors,
+            signals: None,
+            remote: Remote {
+                waker,
+                stops: Arc::new(AtomicU32::new(0)),
+            },
+            clock,
+            spin: false,
+            stops_heard: 0,
+        })
+    }
+
+    /// Never sleeps: the lowest latency for a whole core.
+    pub fn spin(&mut self) {
+        self.spin = true;
+    }
+
+    /// Ends on SIGINT and SIGTERM.
+    ///
+    /// # Errors
+    /// When the signals cannot be caught.
+    pub fn stop_on_signals(&mut self) -> io::Result<()> {
+        let mut signals = Signals::new([SIGINT, SIGTERM])?;
+        self.poll
+            .registry()
+            .register(&mut signals, SIGNALS, Interest::READABLE)?;
+        self.signals = Some(signals);
+        Ok(())
+    }
+
+    /// A handle for other threads.
+    #[must_use]
+    pub fn remote(&self) -> Remote {
+        self.remote.clone()
+    }
+
+    /// Serves until a shutdown has come to its end.
+    ///
+    /// # Errors
+    /// When polling itself fails; nothing a peer does leads here.
+    pub fn run(mut self) -> io::Result<()> {
+        let mut now = self.clock.now();
+        while !self.server.is_drained() {
+            now = self.turn(now)?;
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, before: Nanos) -> io::Result<Nanos> {
+        let timeout = self.timeout(before);
+        match self.poll.poll(&mut self.events, timeout) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => self.events.clear(),
+            result => result?,
+        }
+        let now = self.clock.now();
+        let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
+        for event in &events {
+            if let Some(id) = connection(event.token())
+                && (event.is_read_closed() || event.is_error())
+            {
+                self.server.hang_up(now, id);
+            }
+        }
+        for event in &events {
+            match (event.token(), connection(event.token())) {
+                (_, Some(id)) => {
+                    if event.is_readable() || event.is_read_closed() || event.is_error() {
+                        self.server.readable(now, id);
+                    }
+                    if event.is_writable() {
+                        self.server.writable(id);
+                    }
+                }
+                (SIGNALS, _) => self.hear_signals(now),
+                (WAKER, _) => self.hear_remote(now),
+                (Token(token), _) => {
+                    if let Some(door) = self.listeners.get_mut(token - FIRST_LISTENER) {
+                        door.ready = true;
+                    }
+                }
+            }
+        }
+        self.events = events;
+        self.accept(now);
+        self.server.finish_turn(now);
+        self.follow_interests();
+        Ok(now)
+    }
+
+    /// How long to sleep: until the next deadline, not at all while somebody has more to do.
+    fn timeout(&self, now: Nanos) -> Option<Duration> {
+        if self.spin {
+            return Some(Duration::ZERO);
+        }
+        let doors = self
+            .listeners
+            .iter()
+            .filter(|door| door.ready)
+            .map(|door| door.not_before);
+        let next = doors.chain(self.server.next_deadline()).min()?;
+        Some(Duration::from_nanos(next.since(now)))
+    }
+
+    fn accept(&mut self, now: Nanos) {
+        for door in &mut self.listeners {
+            let mut accepts_left = ACCEPTS_PER_TURN_MAX;
+            while door.ready && door.not_before <= now && accepts_left > 0 {
+                accepts_left -= 1;
+                match door.listener.accept() {
+                    Ok(stream) => {
+                        door.pause = ACCEPT_PAUSE_MIN;
+                        welcome(&mut self.server, &self.poll, now, stream);
+                    }
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => door.ready = false,
+                    // The peer was gone before we got to it.
+                    Err(error) if is_of_one_peer(&error) => {}
+                    Err(error) => {
+                        // Descriptors or memory. The peers stay in the backlog meanwhile.
+                        if door.pause == ACCEPT_PAUSE_MIN {
+                            warn!("cannot accept on {}: {error}; trying on", door.listener);
+                        }
+                        door.not_before = now.after(door.pause);
+                        door.pause = Millis(door.pause.0 * 2).min(ACCEPT_PAUSE_MAX);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Listens for room to write exactly where something is owed.
+    fn follow_interests(&mut self) {
+        let registry = self.poll.registry();
+        self.server.changed_interests(|id, stream, wants_write| {
+            let interest = if wants_write {
+                Interest::READABLE | Interest::WRITABLE
+            } else {
+                Interest::READABLE
+            };
+            if let Err(error) = registry.reregister(stream, token(id), interest) {
+                // Nothing is lost: the write timeout ends a connection that hears of no room.
+                error!(
+                    "cannot listen for room to write to connection {}: {error}",
+                    id.serial
+                );
+            }
+        });
+    }
+
+    fn hear_signals(&mut self, now: Nanos) {
+        let count = self
+            .signals
+            .as_mut()
+            .map_or(0, |signals| signals.pending().count());
+        for _ in 0..count {
+            self.stop(now);
+        }
+    }
+
+    fn hear_remote(&mut self, now: Nanos) {
+        while self.stops_heard < self.remote.stops.load(Ordering::SeqCst) {
+            self.stops_heard += 1;
+            self.stop(now);
+        }
+    }
+
+    /// The first time lets everyone finish, the second time does not.
+    fn stop(&mut self, now: Nanos) {
+        if self.server.is_draining() {
+            warn!(
+                "told to stop again: closing {} connections",
+                self.server.connections()
+            );
+            return self.server.close_all(now);
+        }
+        info!(
+            "shutting down: {} connections may finish",
+            self.server.connections()
+        );
+        self.listeners.clear();
+        self.server.shutdown(now);
+    }
+}
+
+/// Takes a connection in, or lets it fall if there is no room.
+fn welcome(server: &mut Server<Stream>, poll: &Poll, now: Nanos, stream: Stream) {
+    let Some(id) = server.accept(now, stream) else {
+        return;
+    };
+    let registered = server.transport_mut(id).map(|stream| {
+        poll.registry()
+            .register(stream, token(id), Interest::READABLE)
+    });
+    if let Some(Err(error)) = registered {
+        error!("cannot listen to connection {}: {error}", id.serial);
+        server.lose(now, id);
+    }
+}
+
+fn token(id: ClientId) -> Token {
+    Token(usize::try_from(id.pack()).expect("a 64-bit machine"))
+}
+
+fn connection(token: Token) -> Option<ClientId> {
+    let id = ClientId::unpack(token.0 as u64);
+    (id.serial != 0).then_some(id)
+}
+
+/// Errors of `accept` that concern one peer and are over with it.
+fn is_of_one_peer(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::Interrupted
+    )
+}
