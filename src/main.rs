@@ -1,3 +1,31 @@
 //! latchd: reads the settings, runs the daemon. No logic.
 
-fn main() {}
+use std::io::Write;
+use std::process::ExitCode;
+
+use latchd::config::{self, Outcome};
+use latchd::daemon;
+
+fn main() -> ExitCode {
+    // Lossy on purpose: a variable that is not text must be refused by name, not overlooked.
+    let env = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
+    let config = match config::load(std::env::args_os(), &env) {
+        Ok(Outcome::Run(config)) => config,
+        Ok(Outcome::Print(text)) => {
+            // A reader that has seen enough (`--help | head`) is not an error.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            eprintln!("configuration error: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match daemon::run(&config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("latchd: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

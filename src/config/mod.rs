@@ -22,6 +22,7 @@ use std::path::PathBuf;
 use log::LevelFilter;
 
 use crate::base::Millis;
+use crate::wire::reply::WireFence;
 pub use command::settings_markdown;
 use table::{ROWS, Row, Wrong};
 pub use value::Secret;
@@ -69,17 +70,6 @@ pub struct Config {
     pub log_format: LogFormat,
     /// `--log-level`, `--debug`: the least important message still logged; never `Off`.
     pub log_level: LevelFilter,
-}
-
-/// Which replies to the commands every client knows carry the fence as a last field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WireFence {
-    /// Only on connections that asked for it, and on commands whose clients all expect it.
-    Auto,
-    /// On every grant and renewal.
-    Always,
-    /// On none.
-    Never,
 }
 
 /// How a log line is spelled.

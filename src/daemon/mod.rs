@@ -1,4 +1,146 @@
 //! Starting and stopping: what happens around the loop, never inside it.
+//!
+//! Everything the pure layers take as an argument enters here: the wall clock once, chance, the
+//! settings, the sockets.
 
+mod chance;
 pub mod logging;
 pub mod pin;
+
+use std::fmt;
+use std::io;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use log::{info, warn};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::config::Config;
+use crate::engine::{Engine, Origin, Rules};
+use crate::net::{Clock, Listener, Reactor};
+use crate::server::{Server, Settings};
+
+/// Why the daemon could not start or had to stop: what was tried, and what came of it.
+#[derive(Debug)]
+pub struct DaemonError {
+    attempt: String,
+    cause: io::Error,
+}
+
+impl fmt::Display for DaemonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.attempt, self.cause)
+    }
+}
+
+impl std::error::Error for DaemonError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+fn failed_to(attempt: impl Into<String>) -> impl FnOnce(io::Error) -> DaemonError {
+    let attempt = format!("cannot {}", attempt.into());
+    move |cause| DaemonError { attempt, cause }
+}
+
+/// Serves with these settings until told to stop.
+///
+/// # Errors
+/// When something needed at the start is not to be had; the text names the option concerned.
+pub fn run(config: &Config) -> Result<(), DaemonError> {
+    logging::init(config)
+        .map_err(io::Error::other)
+        .map_err(failed_to("log"))?;
+    raise_descriptor_limit();
+    if let Some(cpu) = config.cpu {
+        pin::pin_to_cpu(cpu).map_err(failed_to("pin the thread"))?;
+    }
+    let address = config.listen_addr();
+    let tcp = Listener::tcp(address)
+        .map_err(failed_to(format!("listen on --host and --port {address}")))?;
+    let mut listeners = vec![tcp];
+    if let Some(path) = &config.unix_socket {
+        let unix = Listener::unix(path, config.unix_socket_mode).map_err(failed_to(format!(
+            "listen on --unix-socket {}",
+            path.display()
+        )))?;
+        listeners.push(unix);
+    }
+    for listener in &listeners {
+        info!("latchd {} listens on {listener}", env!("CARGO_PKG_VERSION"));
+    }
+    if config.is_open_to_the_network() {
+        warn!("{address} is open to the network and asks for no --auth-token");
+    }
+    let wall_clock_us = wall_clock_us();
+    let origin = Origin {
+        fence: wall_clock_us,
+        seed: chance::seed().map_err(failed_to("get random numbers"))?,
+        chance: chance::salts(),
+    };
+    let engine = Engine::new(rules(config), origin);
+    let server = Server::new(settings(config, wall_clock_us / 1_000_000), engine);
+    let mut reactor =
+        Reactor::new(server, listeners, Clock::system()).map_err(failed_to("start the loop"))?;
+    reactor
+        .stop_on_signals()
+        .map_err(failed_to("catch signals"))?;
+    if config.spin {
+        reactor.spin();
+    }
+    reactor.run().map_err(failed_to("go on polling"))?;
+    info!("stopped");
+    Ok(())
+}
+
+fn rules(config: &Config) -> Rules {
+    Rules {
+        locks_max: config.max_locks.unwrap_or(0),
+        waiters_per_key_max: config.max_waiters.unwrap_or(0),
+        lease_default: config.default_lease_ttl,
+        auto_release: config.auto_release_on_disconnect,
+        gc_interval: config.gc_interval,
+        gc_idle_max: config.gc_max_idle,
+    }
+}
+
+fn settings(config: &Config, epoch: u64) -> Settings {
+    Settings {
+        auth_token: config
+            .auth_token
+            .as_ref()
+            .map(|secret| secret.as_bytes().to_vec()),
+        wire_fence: config.wire_fence,
+        connections_max: config.max_connections.unwrap_or(0),
+        read_timeout: config.read_timeout,
+        write_timeout: config.write_timeout.unwrap_or_default(),
+        shutdown_timeout: config.shutdown_timeout.unwrap_or_default(),
+        epoch,
+    }
+}
+
+/// Microseconds since 1970: where fences start. A run would have to grant more than a million
+/// times a second over its whole life for the next one to start below its last fence.
+#[expect(clippy::disallowed_methods, reason = "the one look at the wall clock")]
+fn wall_clock_us() -> u64 {
+    let since_1970 = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since_1970.as_micros()).unwrap_or(0)
+}
+
+/// Every connection is a descriptor; the limit a shell hands out is made for editors.
+fn raise_descriptor_limit() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum
+        && let Err(error) = setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: maximum,
+                maximum,
+            },
+        )
+    {
+        warn!("descriptors stay limited to {current:?}: {error}");
+    }
+}
