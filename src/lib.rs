@@ -36,5 +36,6 @@ pub mod key;
 pub mod keymap;
 pub mod net;
 pub mod server;
+pub mod sim;
 pub mod timers;
 pub mod wire;

@@ -1,0 +1,169 @@
+//! A connection without a network: bytes in memory, delivered when somebody says so.
+//!
+//! The server's end, [`Pipe`], is a [`Transport`]; the other end, [`Peer`], is a client that can also
+//! be slow, silent or gone. What a peer sends is in flight until [`Peer::arrive`] lets the server
+//! see it, which is the moment to report the connection readable: like a kernel, a pipe tells
+//! nothing twice.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::rc::Rc;
+
+use crate::server::Transport;
+
+/// What both ends see.
+#[derive(Debug, Default)]
+struct Line {
+    /// Sent by the peer, not yet arrived.
+    in_flight: VecDeque<u8>,
+    /// Arrived at the server, not yet read.
+    arrived: VecDeque<u8>,
+    /// Written by the server, not yet read by the peer.
+    answered: VecDeque<u8>,
+    /// The peer will send no more: the end comes after what has arrived.
+    closed_by_peer: bool,
+    /// The connection is broken: neither end can use it.
+    reset: bool,
+    /// The server will write no more.
+    half_closed_by_server: bool,
+    /// The server has dropped its end.
+    closed_by_server: bool,
+    /// Most bytes `answered` may hold; the server's writes stop there.
+    room: usize,
+}
+
+/// The server's end.
+#[derive(Debug)]
+pub struct Pipe {
+    line: Rc<RefCell<Line>>,
+    name: u32,
+}
+
+/// The client's end.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    line: Rc<RefCell<Line>>,
+}
+
+/// A connection; `name` is what the log calls the peer.
+#[must_use]
+pub fn pipe(name: u32) -> (Pipe, Peer) {
+    let line = Rc::new(RefCell::new(Line {
+        room: usize::MAX,
+        ..Line::default()
+    }));
+    (
+        Pipe {
+            line: Rc::clone(&line),
+            name,
+        },
+        Peer { line },
+    )
+}
+
+impl Transport for Pipe {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let mut line = self.line.borrow_mut();
+        if line.reset {
+            return Err(ErrorKind::ConnectionReset.into());
+        }
+        let count = into.len().min(line.arrived.len());
+        if count == 0 && !line.closed_by_peer {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        for (to, from) in into.iter_mut().zip(line.arrived.drain(..count)) {
+            *to = from;
+        }
+        Ok(count)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut line = self.line.borrow_mut();
+        if line.reset || line.half_closed_by_server {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        let count = bytes
+            .len()
+            .min(line.room.saturating_sub(line.answered.len()));
+        if count == 0 {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        line.answered.extend(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn shutdown_write(&mut self) {
+        self.line.borrow_mut().half_closed_by_server = true;
+    }
+
+    fn peer(&self) -> String {
+        format!("peer {}", self.name)
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        self.line.borrow_mut().closed_by_server = true;
+    }
+}
+
+impl Peer {
+    /// Puts bytes on their way.
+    pub fn send(&self, bytes: &[u8]) {
+        self.line.borrow_mut().in_flight.extend(bytes);
+    }
+
+    /// Lets up to `count` bytes arrive and says how many did; then the server is to be told.
+    pub fn arrive(&self, count: usize) -> usize {
+        let line = &mut *self.line.borrow_mut();
+        let count = count.min(line.in_flight.len());
+        line.arrived.extend(line.in_flight.drain(..count));
+        count
+    }
+
+    /// Bytes on their way.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.line.borrow().in_flight.len()
+    }
+
+    /// Everything the server has written since the last time.
+    #[must_use]
+    pub fn receive(&self) -> Vec<u8> {
+        self.line.borrow_mut().answered.drain(..).collect()
+    }
+
+    /// How much the server may write before the peer reads; a stalled reader has none.
+    pub fn set_room(&self, bytes: usize) {
+        self.line.borrow_mut().room = bytes;
+    }
+
+    /// Sends no more: what has arrived is read, then the end. What is in flight is lost.
+    pub fn close(&self) {
+        let line = &mut *self.line.borrow_mut();
+        line.in_flight.clear();
+        line.closed_by_peer = true;
+    }
+
+    /// Breaks the connection: the server's next read or write fails.
+    pub fn reset(&self) {
+        let line = &mut *self.line.borrow_mut();
+        line.in_flight.clear();
+        line.arrived.clear();
+        line.reset = true;
+    }
+
+    /// Whether the peer would read the end by now: the server has closed, or said it writes no more.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        let line = self.line.borrow();
+        line.closed_by_server || line.half_closed_by_server
+    }
+
+    /// Whether the server has dropped its end.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.line.borrow().closed_by_server
+    }
+}
