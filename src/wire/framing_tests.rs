@@ -132,7 +132,7 @@ fn the_longest_frame_fits_an_inbox() {
 fn other_protocols_are_recognised_by_their_first_bytes() {
     for start in [
         &b"GET "[..],
-        b"POST ",
+        b"POST",
         b"PUT ",
         b"HEAD ",
         b"DELETE ",

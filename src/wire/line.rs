@@ -281,7 +281,7 @@ fn push_without_crs(out: &mut Vec<u8>, raw: &[u8]) {
 fn has_foreign_start(input: &[u8]) -> bool {
     const STARTS: [&[u8]; 11] = [
         b"GET ",
-        b"POST ",
+        b"POST",
         b"PUT ",
         b"HEAD ",
         b"DELETE ",

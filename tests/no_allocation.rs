@@ -1,0 +1,220 @@
+//! A steady acquire and release of a known key allocates nothing: not in the engine, and not on the
+//! whole way of the bytes through the server.
+//!
+//! One test in a process of its own, because it counts every allocation of the process.
+
+#![allow(unsafe_code, reason = "an allocator cannot be written without")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test helper that fails has to fail the test"
+)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::{self, ErrorKind};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use latchd::base::{ClientId, Millis, Nanos, Token};
+use latchd::engine::types::{Effect, Effects, Mode, Reply, Request};
+use latchd::engine::{Engine, Origin, Rules};
+use latchd::server::{Server, Settings, Transport};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(block, layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        unsafe { System.realloc(block, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const WARM_UP: u64 = 100;
+const ROUNDS: u64 = 10_000;
+
+#[test]
+fn a_steady_acquire_and_release_allocates_nothing() {
+    assert!(
+        allocations_of(1, |_| drop(Box::new([0; 64]))) > 0,
+        "the counter does not count"
+    );
+    engine_rounds();
+    server_rounds();
+}
+
+/// How many allocations `ROUNDS` rounds make after some to warm up.
+fn allocations_of(rounds: u64, mut round: impl FnMut(u64)) -> u64 {
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    for index in 0..rounds {
+        round(index);
+    }
+    ALLOCATIONS.load(Ordering::Relaxed) - before
+}
+
+fn engine() -> Engine {
+    let mut salt = 0;
+    let chance = Box::new(move || {
+        salt += 1;
+        salt
+    });
+    Engine::new(
+        Rules::default(),
+        Origin {
+            fence: 0,
+            seed: [1, 2],
+            chance,
+        },
+    )
+}
+
+fn token_of(effects: &mut Effects) -> Token {
+    match effects.drain(..).next() {
+        Some(Effect::Reply(_, Reply::Granted { token, .. })) => token,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+/// Every kind of hold, with a renewal and a hand-over to somebody who waits.
+fn engine_rounds() {
+    let mut engine = engine();
+    let (a, b) = (
+        ClientId { slot: 0, serial: 1 },
+        ClientId { slot: 1, serial: 2 },
+    );
+    let mut effects = Effects::new();
+    let mut round = |index: u64| {
+        let now = Nanos(index * 1_000_000);
+        let keys: [(&[u8], Mode); 3] = [
+            (
+                b"a key that is longer than fits inline",
+                Mode::Slot { limit: 1 },
+            ),
+            (b"pool", Mode::Slot { limit: 2 }),
+            (b"doc", Mode::Write),
+        ];
+        for (key, mode) in keys {
+            let acquire = Request::Acquire {
+                key,
+                mode,
+                wait: Millis(1_000),
+                lease: None,
+            };
+            engine.step(now, a, acquire, &mut effects);
+            let token = Some(token_of(&mut effects));
+            engine.step(
+                now,
+                a,
+                Request::Renew {
+                    key,
+                    token,
+                    lease: None,
+                },
+                &mut effects,
+            );
+            effects.clear();
+            engine.step(now, b, acquire, &mut effects);
+            let parked = effects.is_empty();
+            engine.step(now, a, Request::Release { key, token }, &mut effects);
+            if parked {
+                effects.swap_remove(0); // the release's own answer
+            }
+            let token = Some(token_of(&mut effects));
+            engine.step(now, b, Request::Release { key, token }, &mut effects);
+            effects.clear();
+        }
+        engine.expire(now, &mut effects);
+    };
+    allocations_of(WARM_UP, &mut round);
+    assert_eq!(
+        allocations_of(ROUNDS, |index| round(WARM_UP + index)),
+        0,
+        "in the engine"
+    );
+}
+
+/// A peer in a fixed piece of memory: one request, one answer.
+struct Exchange {
+    request: Vec<u8>,
+    read: usize,
+    answer: Vec<u8>,
+}
+
+impl Transport for Exchange {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let rest = &self.request[self.read..];
+        if rest.is_empty() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let count = rest.len().min(into.len());
+        into[..count].copy_from_slice(&rest[..count]);
+        self.read += count;
+        Ok(count)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.answer.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn shutdown_write(&mut self) {}
+
+    fn peer(&self) -> String {
+        "a test".to_owned()
+    }
+}
+
+/// `l`, then `r`, from bytes to bytes, now and then in two pieces.
+fn server_rounds() {
+    let mut server = Server::new(Settings::default(), engine());
+    let room = || Vec::with_capacity(256);
+    let exchange = Exchange {
+        request: room(),
+        read: 0,
+        answer: room(),
+    };
+    let id = server.accept(Nanos(0), exchange).unwrap();
+    let mut ask = |now: Nanos, parts: [&[u8]; 3], answer: &mut [u8; 64]| {
+        for part in parts {
+            let exchange = server.transport_mut(id).unwrap();
+            exchange.request.clear();
+            exchange.request.extend_from_slice(part);
+            exchange.read = 0;
+            server.readable(now, id);
+        }
+        server.finish_turn(now);
+        let exchange = server.transport_mut(id).unwrap();
+        let count = exchange.answer.len();
+        answer[..count].copy_from_slice(&exchange.answer);
+        exchange.answer.clear();
+        count
+    };
+    let mut round = |index: u64| {
+        let now = Nanos(index * 1_000_000);
+        let mut answer = [0; 64];
+        let count = ask(now, [b"l\njo", b"b\n10", b"\n"], &mut answer);
+        assert_eq!((&answer[..3], count), (&b"ok "[..], 39));
+        let mut release = *b"r\njob\n................................\n";
+        release[6..38].copy_from_slice(&answer[3..35]);
+        let count = ask(now, [&release, b"", b""], &mut answer);
+        assert_eq!(&answer[..count], b"ok\n");
+    };
+    allocations_of(WARM_UP, &mut round);
+    assert_eq!(
+        allocations_of(ROUNDS, |index| round(WARM_UP + index)),
+        0,
+        "in the server"
+    );
+}

@@ -1,0 +1,312 @@
+//! The walls between the layers, and a few habits, checked over the source as text.
+//!
+//! Each wall is a row with its reason. A row that no longer fits is changed here, in the same commit
+//! as the code, so that the reader of the diff sees a wall move.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot read the source has to fail"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// One layer: what it may name of this crate, and what of the world it may not.
+struct Wall {
+    layer: &'static str,
+    /// Modules of this crate it may name; `engine::types` allows just that.
+    may_name: &'static [&'static str],
+    may_not_name: &'static [&'static str],
+    reason: &'static str,
+}
+
+const IO: &[&str] = &[
+    "mio",
+    "socket2",
+    "rustix",
+    "std::net",
+    "std::os",
+    "std::fs",
+    "std::io",
+    "std::time",
+    "std::thread",
+    "std::env",
+    "Instant",
+    "SystemTime",
+];
+
+const WALLS: &[Wall] = &[
+    Wall {
+        layer: "base.rs",
+        may_name: &[],
+        may_not_name: IO,
+        reason: "words only",
+    },
+    Wall {
+        layer: "key.rs",
+        may_name: &[],
+        may_not_name: IO,
+        reason: "a name is bytes",
+    },
+    Wall {
+        layer: "keymap.rs",
+        may_name: &[],
+        may_not_name: IO,
+        reason: "no random order can leak",
+    },
+    Wall {
+        layer: "timers.rs",
+        may_name: &["base"],
+        may_not_name: IO,
+        reason: "deadlines without a clock",
+    },
+    Wall {
+        layer: "engine",
+        may_name: &["base", "key", "keymap", "timers"],
+        may_not_name: &[
+            "mio",
+            "std::net",
+            "std::fs",
+            "std::time",
+            "std::io",
+            "std::thread",
+            "std::env",
+            "log",
+            "HashMap",
+            "HashSet",
+            "getrandom",
+            "uuid",
+            "Mutex",
+            "Atomic",
+        ],
+        reason: "it cannot fail, cannot block and has no random order",
+    },
+    Wall {
+        layer: "wire",
+        may_name: &["base", "key", "engine::types"],
+        may_not_name: IO,
+        reason: "a codec can be fuzzed with a byte slice",
+    },
+    Wall {
+        layer: "server",
+        may_name: &["base", "engine", "timers", "wire"],
+        may_not_name: &[
+            "mio",
+            "socket2",
+            "rustix",
+            "std::net",
+            "std::os",
+            "std::fs",
+            "std::time",
+            "std::thread",
+            "std::env",
+            "Instant",
+            "SystemTime",
+            "Mutex",
+            "Atomic",
+        ],
+        reason: "so the simulator runs the shipped code",
+    },
+    Wall {
+        layer: "net",
+        may_name: &["base", "server"],
+        may_not_name: &["std::env"],
+        reason: "it never looks inside a request",
+    },
+    Wall {
+        layer: "sim",
+        may_name: &["base", "engine", "key", "server", "wire"],
+        may_not_name: &[
+            "mio",
+            "socket2",
+            "rustix",
+            "std::net",
+            "std::fs",
+            "std::time",
+            "std::thread",
+            "std::env",
+            "HashMap",
+            "HashSet",
+            "Instant",
+            "SystemTime",
+        ],
+        reason: "the same seed must give the same trace",
+    },
+    Wall {
+        layer: "config",
+        may_name: &["base", "wire::reply"],
+        may_not_name: &[
+            "mio",
+            "socket2",
+            "std::env",
+            "std::process",
+            "std::time",
+            "std::thread",
+        ],
+        reason: "arguments and environment are passed in, and it never exits",
+    },
+];
+
+/// Longest source file before it has to show that it has one subject.
+const LINES_MAX: usize = 700;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn rust_files(dir: &Path) -> Vec<PathBuf> {
+    if dir.is_file() {
+        return vec![dir.to_owned()];
+    }
+    let entries = fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.unwrap().path())
+        .flat_map(|path| {
+            if path.is_dir() {
+                rust_files(&path)
+            } else {
+                vec![path]
+            }
+        })
+        .filter(|path| path.extension().is_some_and(|it| it == "rs"))
+        .collect();
+    files.sort();
+    files
+}
+
+fn all_rust_files() -> Vec<PathBuf> {
+    let dirs = ["src", "tests", "benches", "tools"].map(|dir| root().join(dir));
+    dirs.iter().flat_map(|dir| rust_files(dir)).collect()
+}
+
+fn shown(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap().display().to_string()
+}
+
+/// Lines of code with their numbers: no comments, no text in quotes.
+fn code_lines(path: &Path) -> Vec<(usize, String)> {
+    let text = fs::read_to_string(path).unwrap();
+    let code = |line: &str| {
+        let line = line.split("//").next().unwrap_or_default();
+        line.split('"').step_by(2).collect::<Vec<_>>().join("\"\"")
+    };
+    let lines = text.lines().enumerate();
+    lines.map(|(index, line)| (index + 1, code(line))).collect()
+}
+
+/// Whether `word` stands in `line` on its own, not as a part of a longer name; a wildcard at its
+/// end is implied for types (`Atomic` is also `AtomicU64`).
+fn names(line: &str, word: &str) -> bool {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(word).any(|(at, _)| {
+        let before = line[..at].chars().next_back().is_some_and(is_name);
+        let after = line[at + word.len()..].chars().next().is_some_and(is_name);
+        !before && (!after || word == "Atomic")
+    })
+}
+
+fn complaints_of(wall: &Wall) -> Vec<String> {
+    let own = wall.layer.trim_end_matches(".rs");
+    let mut complaints = Vec::new();
+    for file in rust_files(&root().join("src").join(wall.layer)) {
+        for (number, line) in code_lines(&file) {
+            let at = format!("{}:{number}", shown(&file));
+            for word in wall.may_not_name.iter().filter(|word| names(&line, word)) {
+                complaints.push(format!("{at}: {own} names {word}: {}", wall.reason));
+            }
+            for (position, _) in line.match_indices("crate::") {
+                let path = &line[position + "crate::".len()..];
+                let mut allowed = wall.may_name.iter().chain([&own]);
+                if !allowed.any(|module| path.starts_with(module)) {
+                    complaints.push(format!("{at}: {own} may not name crate::{path}"));
+                }
+            }
+        }
+    }
+    complaints
+}
+
+#[test]
+fn every_layer_keeps_to_its_side_of_the_wall() {
+    let complaints: Vec<String> = WALLS.iter().flat_map(complaints_of).collect();
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+}
+
+#[test]
+fn every_layer_has_a_wall() {
+    // Those without one join everything, and name it.
+    let open = ["daemon", "lib.rs", "main.rs"];
+    for entry in fs::read_dir(root().join("src")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let walled = WALLS.iter().any(|wall| wall.layer == name);
+        assert!(
+            walled || open.contains(&name.as_str()),
+            "src/{name} has no wall in tests/tidy.rs"
+        );
+    }
+}
+
+#[test]
+fn the_walls_would_notice() {
+    assert!(names("use std::time::Duration;", "std::time"));
+    assert!(names("let mut map = HashMap::new();", "HashMap"));
+    assert!(names("static N: AtomicU64", "Atomic"));
+    assert!(
+        !names("let dynamio = 1; mio2()", "mio"),
+        "part of a longer name"
+    );
+    let (may_name, may_not_name) = (&[][..], &["mio"][..]);
+    let wall = Wall {
+        layer: "net",
+        may_name,
+        may_not_name,
+        reason: "to see it work",
+    };
+    let complaints = complaints_of(&wall);
+    let complains = |text: &str| complaints.iter().any(|it| it.contains(text));
+    assert!(complains("names mio"), "{complaints:?}");
+    assert!(complains("may not name crate::server"), "{complaints:?}");
+}
+
+#[test]
+fn every_file_introduces_itself_and_has_one_subject() {
+    let mut complaints = Vec::new();
+    for file in all_rust_files() {
+        let text = fs::read_to_string(&file).unwrap();
+        if !text.starts_with("//! ") {
+            complaints.push(format!("{} does not say what it is", shown(&file)));
+        }
+        if text.lines().count() > LINES_MAX {
+            complaints.push(format!("{} is longer than {LINES_MAX} lines", shown(&file)));
+        }
+    }
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+}
+
+#[test]
+fn nothing_promises_to_be_done_later() {
+    let promises = [
+        concat!("TO", "DO"),
+        concat!("FIX", "ME"),
+        concat!("X", "XX"),
+    ];
+    for file in all_rust_files() {
+        let text = fs::read_to_string(&file).unwrap();
+        for word in promises {
+            assert!(!text.contains(word), "{} says {word}", shown(&file));
+        }
+    }
+}
+
+#[test]
+fn nothing_sleeps() {
+    for file in all_rust_files() {
+        for (number, line) in code_lines(&file) {
+            assert!(
+                !line.contains("thread::sleep"),
+                "{}:{number} sleeps",
+                shown(&file)
+            );
+        }
+    }
+}
