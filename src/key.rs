@@ -30,6 +30,12 @@ impl Key {
             Repr::Heap(bytes) => bytes,
         }
     }
+
+    /// Whether it is the empty name.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.as_bytes().is_empty()
+    }
 }
 
 impl From<&[u8]> for Key {

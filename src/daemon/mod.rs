@@ -101,6 +101,7 @@ fn rules(config: &Config) -> Rules {
         auto_release: config.auto_release_on_disconnect,
         gc_interval: config.gc_interval,
         gc_idle_max: config.gc_max_idle,
+        ..Rules::default()
     }
 }
 

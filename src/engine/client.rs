@@ -7,8 +7,10 @@
 use std::ops::{Index, IndexMut};
 
 use super::arena::{Arena, Chain, NONE};
+use super::audience::{EARS, SeatsOfClient};
 use super::lock::OfClient;
 use super::two_phase::PlacesOfClient;
+use super::types::{Effect, Effects};
 use crate::base::ClientId;
 
 /// A client's number in the engine; connections come and go under it.
@@ -21,6 +23,12 @@ pub(super) struct Client {
     /// The waiter of the blocking command this client is parked in, or `NONE`.
     pub(super) parked: u32,
     pub(super) presence: Presence,
+    /// What it listens to, watches and observes, by [`Ear`](super::audience::Ear).
+    pub(super) seats: [Chain<SeatsOfClient>; EARS],
+    /// Too much is waiting to be read by it already; told by the server.
+    pub(super) deaf: bool,
+    /// The last cast it was counted in.
+    cast: u64,
     /// Said `hello`, so it understands news it did not ask for.
     pub(super) introduced: bool,
     /// Who it says it is.
@@ -43,8 +51,20 @@ impl Client {
         self.presence == Presence::Here
     }
 
+    /// Whether it can be told something it did not ask for just now.
+    pub(super) fn can_hear(&self) -> bool {
+        self.is_here() && !self.deaf
+    }
+
+    pub(super) fn seat_count(&self) -> u32 {
+        self.seats.iter().map(Chain::len).sum()
+    }
+
     pub(super) fn owns_nothing(&self) -> bool {
-        self.holds.is_empty() && self.places.is_empty() && self.parked == NONE
+        self.holds.is_empty()
+            && self.places.is_empty()
+            && self.parked == NONE
+            && self.seat_count() == 0
     }
 }
 
@@ -52,6 +72,8 @@ pub(super) struct Clients {
     records: Arena<Client>,
     /// Connection slot → record, `NONE` where there is none.
     by_slot: Vec<u32>,
+    /// Casts so far; a client that has this number has been counted in the present one.
+    casts: u64,
 }
 
 impl Clients {
@@ -59,6 +81,7 @@ impl Clients {
         Self {
             records: Arena::new(),
             by_slot: Vec::new(),
+            casts: 0,
         }
     }
 
@@ -85,6 +108,9 @@ impl Clients {
             places: Chain::new(),
             parked: NONE,
             presence: Presence::Here,
+            seats: [const { Chain::new() }; EARS],
+            deaf: false,
+            cast: 0,
             introduced: false,
             name: None,
         });
@@ -105,6 +131,26 @@ impl Clients {
         let it = &self.records[client];
         if it.presence == Presence::Gone && it.owns_nothing() {
             self.records.remove(client);
+        }
+    }
+
+    /// From now on, nobody has been told yet.
+    pub(super) fn begin_cast(&mut self) {
+        self.casts += 1;
+    }
+
+    /// Counts the client in, unless it was in this cast already. One that cannot take more is
+    /// reported instead.
+    pub(super) fn tell_once(&mut self, client: u32, to: &mut Vec<ClientId>, out: &mut Effects) {
+        let it = &mut self.records[client];
+        if it.cast == self.casts || !it.is_here() {
+            return;
+        }
+        it.cast = self.casts;
+        if it.deaf {
+            out.push(Effect::Overrun(it.id));
+        } else {
+            to.push(it.id);
         }
     }
 

@@ -2,12 +2,13 @@
 //!
 //! Lives for one call of one of the engine's doors. Decides nothing.
 
+use super::audience::{Audience, EARS, Ear};
 use super::client::Clients;
 use super::fence::Fences;
 use super::queue::Waiters;
 use super::types::{Effect, Effects, Push, Refusal, Reply};
 use super::{Due, Rules, Tally};
-use crate::base::Nanos;
+use crate::base::{ClientId, Nanos};
 use crate::timers::Timers;
 
 pub(super) struct Ctx<'e> {
@@ -23,6 +24,9 @@ pub(super) struct Ctx<'e> {
     pub(super) waiters: &'e mut Waiters,
     pub(super) fences: &'e mut Fences,
     pub(super) tally: &'e mut Tally,
+    pub(super) audiences: &'e mut [Audience; EARS],
+    /// How many counters, values, lists and barriers there are.
+    pub(super) keys: &'e mut u32,
     pub(super) draining: bool,
 }
 
@@ -37,5 +41,10 @@ impl Ctx<'_> {
 
     pub(super) fn push(&mut self, client: u32, push: Push) {
         self.out.push(Effect::Push(self.clients[client].id, push));
+    }
+
+    /// Who hears `name`; see [`Audience::hearers`].
+    pub(super) fn hearers(&mut self, ear: Ear, name: &[u8]) -> Vec<ClientId> {
+        self.audiences[ear as usize].hearers(self.clients, name, self.out)
     }
 }

@@ -1,20 +1,21 @@
 //! Locks, semaphores and read-write locks: holders, a FIFO of waiters, a lease on every hold.
 //!
 //! A lock is a semaphore of one; a read-write lock differs only in who fits beside whom
-//! (`Locks::admits`). Fairness is strict: one line per key for all modes, and only a timeout, a
+//! (`Locks::admits`), and an election in who is told (`election.rs`). Fairness is strict: one line per key for all modes, and only a timeout, a
 //! disconnect or the end of the lease lets someone overtake. The two-phase commands over the same
 //! keys are in `two_phase.rs`. Never reads the clock and never writes a byte; `Engine` is the only
 //! caller.
 
 use super::Due;
 use super::arena::{Arena, Link, Linked, NONE};
-use super::client::Presence;
 use super::ctx::Ctx;
+use super::election;
+use super::gc::Collector;
 use super::lapsed::Lapsed;
-use super::queue::{self, Waiter};
+use super::queue::{self, Line, Waiter, Want};
 use super::table::{Kind, Table};
 use super::two_phase::Places;
-use super::types::{Mode, Push, Refusal, Reply};
+use super::types::{Change, Event, Mode, Push, Refusal, Reply};
 use crate::base::{Millis, Nanos, Token};
 use crate::keymap::KeyMap;
 use crate::timers::TimerId;
@@ -25,6 +26,8 @@ pub(super) enum Hold {
     Slot,
     Read,
     Write,
+    /// The slot of a lock, as a leader.
+    Lead,
 }
 
 impl Hold {
@@ -33,6 +36,7 @@ impl Hold {
             Mode::Slot { .. } => Self::Slot,
             Mode::Read => Self::Read,
             Mode::Write => Self::Write,
+            Mode::Lead => Self::Lead,
         }
     }
 
@@ -42,6 +46,7 @@ impl Hold {
             Self::Slot => "slot",
             Self::Read => "read",
             Self::Write => "write",
+            Self::Lead => "lead",
         }
     }
 }
@@ -95,9 +100,7 @@ pub(super) struct Locks {
     by_fence: KeyMap,
     pub(super) places: Places,
     lapsed: Lapsed,
-    /// Armed while there are idle keys.
-    collection: Option<TimerId>,
-    collected_at: Nanos,
+    collector: Collector,
 }
 
 impl Locks {
@@ -108,8 +111,7 @@ impl Locks {
             by_fence: KeyMap::new(seed),
             places: Places::new(seed),
             lapsed: Lapsed::new(),
-            collection: None,
-            collected_at: Nanos::default(),
+            collector: Collector::new(Due::Locks),
         }
     }
 
@@ -126,23 +128,23 @@ impl Locks {
             Ok(resource) => resource,
             Err(refusal) => return cx.refuse(client, refusal),
         };
-        let hold = Hold::of(mode);
-        if self.is_free(resource, hold) {
-            let token = self.grant(cx, resource, client, hold, lease, NONE);
+        let want = Want {
+            hold: Hold::of(mode),
+            lease,
+            place: NONE,
+        };
+        if self.is_free(resource, want.hold) {
+            let token = self.grant(cx, resource, client, want);
             cx.reply(client, Reply::Granted { token, lease });
+            self.tell_of_grant(cx, resource, client, want.hold);
         } else if self.is_line_full(cx, resource) {
             cx.refuse(client, Refusal::MaxWaiters);
         } else if wait == Millis::ZERO {
             cx.reply(client, Reply::TimedOut);
         } else {
-            let waiter = self.join(cx, resource, client, hold, lease, NONE);
-            queue::park(
-                cx.waiters,
-                cx.timers,
-                cx.clients,
-                waiter,
-                cx.now.after(wait),
-            );
+            let waiter = self.join(cx, resource, client, want);
+            let deadline = cx.now.after(wait);
+            queue::park(cx.waiters, cx.timers, cx.clients, waiter, deadline);
         }
         self.settle(cx, resource);
     }
@@ -159,7 +161,8 @@ impl Locks {
         };
         cx.tally.releases += 1;
         self.remove_holder(cx, holder, Timer::Running);
-        cx.reply(client, Reply::Released);
+        cx.reply(client, Reply::Done);
+        cx.announce(Event::Release, key);
         self.pass(cx, resource);
     }
 
@@ -199,13 +202,13 @@ impl Locks {
 
     pub(super) fn position(&mut self, cx: &mut Ctx<'_>, client: u32, key: &[u8]) {
         let Some(resource) = self.find(key) else {
-            return cx.reply(client, Reply::NoPosition);
+            return cx.reply(client, Reply::Nothing);
         };
         let place = self.places.find(client, resource);
         let reply = match place.and_then(|place| self.places.waiter(place)) {
-            Some(waiter) => Reply::Position(queue::position(cx.waiters, waiter)),
-            None if self.holds(cx, client, resource) => Reply::Position(0),
-            None => Reply::NoPosition,
+            Some(waiter) => Reply::Number(queue::position(cx.waiters, waiter).into()),
+            None if self.holds(cx, client, resource) => Reply::Number(0),
+            None => Reply::Nothing,
         };
         cx.reply(client, reply);
     }
@@ -219,7 +222,7 @@ impl Locks {
 
     /// A parked command's timer fired: time out, unless the key is free at this very instant.
     pub(super) fn wait_ended(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
-        let resource = cx.waiters[waiter].resource;
+        let resource = cx.waiters[waiter].subject;
         let client = cx.waiters[waiter].client;
         cx.waiters[waiter].timer = None;
         // A lease that ends at the same instant ends first, whichever timer fired first.
@@ -231,16 +234,10 @@ impl Locks {
         }
     }
 
-    /// Undoes what a client that left still has, up to `budget` things; says whether all is done.
+    /// Undoes what a client that left still has here, up to `budget` things; says whether all is done.
     ///
     /// Waits first, then holds: what it lets go must not come back to it.
     pub(super) fn depart(&mut self, cx: &mut Ctx<'_>, client: u32, budget: &mut u32) -> bool {
-        if cx.clients[client].parked != NONE {
-            let waiter = cx.clients[client].parked;
-            let resource = cx.waiters[waiter].resource;
-            self.give_up(cx, waiter);
-            self.pass(cx, resource);
-        }
         while let Some(place) = cx.clients[client].places.head() {
             if *budget == 0 {
                 return false;
@@ -262,46 +259,32 @@ impl Locks {
                 let resource = self.holders[holder].resource;
                 cx.tally.disconnects += 1;
                 self.remove_holder(cx, holder, Timer::Running);
+                // Once per key, however many of its slots the client had.
+                if cx.is_watched() && !self.holds(cx, client, resource) {
+                    cx.announce(Event::Release, self.table[resource].key.as_bytes());
+                }
                 self.pass(cx, resource);
             }
         }
-        cx.clients[client].presence = Presence::Gone;
-        cx.clients.forget_if_done(client);
         true
     }
 
-    /// Shutdown: every parked command is answered and leaves its line.
-    pub(super) fn drain(&mut self, cx: &mut Ctx<'_>) {
-        let parked: Vec<u32> = cx
-            .clients
-            .iter()
-            .map(|(_, it)| it.parked)
-            .filter(|&w| w != NONE)
-            .collect();
-        let mut resources = Vec::with_capacity(parked.len());
-        for waiter in parked {
-            let client = cx.waiters[waiter].client;
-            resources.push(cx.waiters[waiter].resource);
-            self.give_up(cx, waiter);
-            cx.refuse(client, Refusal::Draining);
-        }
-        // Only now: a pass in between would grant to somebody about to be sent away.
-        for resource in resources {
-            self.pass(cx, resource);
-        }
+    /// A parked command has waited long enough, or its client is gone: out of the line, and whoever
+    /// that makes room for is served.
+    pub(super) fn step_aside(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
+        let resource = cx.waiters[waiter].subject;
+        self.give_up(cx, waiter);
+        self.pass(cx, resource);
     }
 
-    /// Forgets keys that were idle for long enough; arms itself again while any are left.
+    /// Forgets keys that were idle for long enough.
     pub(super) fn collect(&mut self, cx: &mut Ctx<'_>, budget: &mut u32) {
-        self.collection = None;
-        self.collected_at = cx.now;
-        while let Some((resource, since)) = self.table.oldest_idle() {
-            if since.after(cx.rules.gc_idle_max) > cx.now {
-                break;
-            }
+        self.collector.begin(cx);
+        while let Some((resource, since)) = self.table.oldest_idle()
+            && Collector::is_due(cx, since)
+        {
             if *budget == 0 {
-                self.collection = Some(cx.timers.arm(cx.now, Due::Collection));
-                return;
+                return self.collector.again(cx);
             }
             *budget -= 1;
             self.table.remove_idle(resource);
@@ -377,10 +360,9 @@ impl Locks {
         cx: &mut Ctx<'_>,
         resource: u32,
         client: u32,
-        hold: Hold,
-        lease: Millis,
-        place: u32,
+        want: Want,
     ) -> Token {
+        let Want { hold, lease, place } = want;
         assert!(
             self.admits(resource, hold),
             "granting {:?} beyond its limit",
@@ -429,16 +411,8 @@ impl Locks {
     }
 
     /// Appends to the key's line.
-    pub(super) fn join(
-        &mut self,
-        cx: &mut Ctx<'_>,
-        resource: u32,
-        client: u32,
-        hold: Hold,
-        lease: Millis,
-        place: u32,
-    ) -> u32 {
-        let waiter = Waiter::new(client, resource, hold, lease, cx.now, place);
+    pub(super) fn join(&mut self, cx: &mut Ctx<'_>, resource: u32, client: u32, want: Want) -> u32 {
+        let waiter = Waiter::new(client, resource, Line::Hold(want), cx.now);
         let waiter = cx.waiters.insert(waiter);
         self.table[resource].queue.push_back(cx.waiters, waiter);
         waiter
@@ -446,11 +420,12 @@ impl Locks {
 
     /// Takes a waiter out of its line, with its place if it has one. Says nothing to anyone.
     pub(super) fn give_up(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
-        let resource = cx.waiters[waiter].resource;
+        let resource = cx.waiters[waiter].subject;
         let queue = &mut self.table[resource].queue;
         let (gone, _) = queue::leave(cx.waiters, cx.timers, cx.clients, queue, waiter);
-        if gone.place != NONE {
-            self.remove_place(cx, gone.place);
+        let Want { place, .. } = gone.want();
+        if place != NONE {
+            self.remove_place(cx, place);
         }
     }
 
@@ -458,18 +433,13 @@ impl Locks {
     /// have made room; also finds the resource its chain.
     pub(super) fn pass(&mut self, cx: &mut Ctx<'_>, resource: u32) {
         while let Some(waiter) = self.table[resource].queue.head() {
-            let Waiter {
-                client,
-                hold,
-                timer,
-                ..
-            } = cx.waiters[waiter];
+            let Waiter { client, timer, .. } = cx.waiters[waiter];
             if !cx.clients[client].is_here() {
                 self.give_up(cx, waiter);
             } else if timer.is_some_and(|timer| cx.timers.deadline(timer) < cx.moment) {
                 self.give_up(cx, waiter);
                 cx.reply(client, Reply::TimedOut);
-            } else if self.admits(resource, hold) {
+            } else if self.admits(resource, cx.waiters[waiter].want().hold) {
                 self.promote(cx, resource, waiter);
             } else {
                 break;
@@ -484,20 +454,35 @@ impl Locks {
     fn promote(&mut self, cx: &mut Ctx<'_>, resource: u32, waiter: u32) {
         let queue = &mut self.table[resource].queue;
         let (it, parked) = queue::leave(cx.waiters, cx.timers, cx.clients, queue, waiter);
+        let mut want = it.want();
+        if parked && want.place != NONE {
+            self.remove_place(cx, want.place);
+            want.place = NONE;
+        }
+        let token = self.grant(cx, resource, it.client, want);
+        if self.table[resource].kind.is_lock() {
+            election::tell_observers(cx, Change::Failover, &self.table[resource].key, None);
+        }
         if parked {
-            if it.place != NONE {
-                self.remove_place(cx, it.place);
-            }
-            let token = self.grant(cx, resource, it.client, it.hold, it.lease, NONE);
             cx.reply(
                 it.client,
                 Reply::Granted {
                     token,
-                    lease: it.lease,
+                    lease: want.lease,
                 },
             );
+            self.tell_of_grant(cx, resource, it.client, want.hold);
+        }
+    }
+
+    /// Tells watchers and observers of a grant that its client knows of.
+    pub(super) fn tell_of_grant(&self, cx: &mut Ctx<'_>, resource: u32, client: u32, hold: Hold) {
+        let key = &self.table[resource].key;
+        if hold == Hold::Lead {
+            cx.announce(Event::Elect, key.as_bytes());
+            election::tell_observers(cx, Change::Elected, key, Some(client));
         } else {
-            self.grant(cx, resource, it.client, it.hold, it.lease, it.place);
+            cx.announce(Event::Acquire, key.as_bytes());
         }
     }
 
@@ -539,6 +524,7 @@ impl Locks {
                 },
             );
         }
+        cx.announce(Event::Release, it.key.as_bytes());
         cx.tally.expiries += 1;
         if place != NONE {
             self.holders[holder].place = NONE;
@@ -548,7 +534,7 @@ impl Locks {
     }
 
     /// Takes a grant back, with its place if it still has one. Serves nobody: `pass` does.
-    fn remove_holder(&mut self, cx: &mut Ctx<'_>, holder: u32, timer: Timer) {
+    pub(super) fn remove_holder(&mut self, cx: &mut Ctx<'_>, holder: u32, timer: Timer) {
         let Holder {
             token,
             client,
@@ -576,7 +562,7 @@ impl Locks {
         cx.clients.forget_if_done(client);
     }
 
-    fn find_holder(&self, key: &[u8], token: Option<Token>) -> Option<(u32, u32)> {
+    pub(super) fn find_holder(&self, key: &[u8], token: Option<Token>) -> Option<(u32, u32)> {
         let token = token?;
         let resource = self.find(key)?;
         let it = &self.table[resource];
@@ -615,21 +601,15 @@ impl Locks {
         }
     }
 
-    /// Collection comes when the oldest idle key is due, but not more often than its interval.
     fn arm_collection(&mut self, cx: &mut Ctx<'_>) {
-        if self.collection.is_none()
-            && let Some((_, since)) = self.table.oldest_idle()
-        {
-            let due = since.after(cx.rules.gc_idle_max);
-            let at = due.max(self.collected_at.after(cx.rules.gc_interval));
-            self.collection = Some(cx.timers.arm(at, Due::Collection));
-        }
+        self.collector
+            .arm(cx, self.table.oldest_idle().map(|(_, since)| since));
     }
 }
 
 /// Whether a lease's timer is still in the heap.
 #[derive(Clone, Copy)]
-enum Timer {
+pub(super) enum Timer {
     Running,
     Fired,
 }

@@ -8,27 +8,44 @@
 //! no log and no way to fail.
 
 mod arena;
+mod audience;
+mod barrier;
 mod client;
+mod counter;
 mod ctx;
+mod election;
 mod fence;
+mod gc;
+mod kv;
 mod lapsed;
+mod list;
 mod lock;
+mod pattern;
 mod queue;
+mod shelf;
+mod signal;
 mod table;
 mod two_phase;
 pub mod types;
 pub mod view;
+mod watch;
 
 use std::collections::VecDeque;
 
-use self::client::Clients;
+use self::arena::NONE;
+use self::audience::{Audience, EARS, Ear};
+use self::barrier::Barriers;
+use self::client::{Clients, Presence};
+use self::counter::Counters;
 use self::ctx::Ctx;
 pub use self::fence::Chance;
 use self::fence::Fences;
+use self::kv::Kv;
+use self::list::Lists;
 use self::lock::Locks;
-use self::queue::Waiters;
+use self::queue::{Line, Waiters};
 pub use self::table::{Census, Kind};
-use self::types::{Effects, Request};
+use self::types::{Effects, Popped, Refusal, Reply, Request};
 use crate::base::{ClientId, Millis, Nanos};
 use crate::timers::Timers;
 
@@ -45,6 +62,12 @@ pub struct Rules {
     pub locks_max: u32,
     /// Most waiters in one line; 0 is no limit.
     pub waiters_per_key_max: u32,
+    /// Most counters, values, lists and barriers together; 0 is no limit.
+    pub keys_max: u32,
+    /// Most values in one list; 0 is no limit.
+    pub list_length_max: u32,
+    /// Most patterns and keys one client listens to, watches and observes; 0 is no limit.
+    pub subscriptions_max: u32,
     /// The lease of a request that names none.
     pub lease_default: Millis,
     /// Whether what a client holds is released when its connection goes.
@@ -60,6 +83,9 @@ impl Default for Rules {
         Self {
             locks_max: 1_000_000,
             waiters_per_key_max: 0,
+            keys_max: 1_000_000,
+            list_length_max: 0,
+            subscriptions_max: 0,
             lease_default: Millis::from_secs(33),
             auto_release: true,
             gc_interval: Millis::from_secs(5),
@@ -85,8 +111,12 @@ enum Due {
     Lease(u32),
     /// This waiter's parked command has waited long enough.
     Wait(u32),
-    /// Idle keys are to be forgotten.
-    Collection,
+    /// This value's time is over.
+    Value(u32),
+    /// Idle keys of locks are to be forgotten.
+    Locks,
+    /// Idle counters at 0 are to be forgotten.
+    Counters,
 }
 
 /// How often what has happened. `grants` less all the others is what is held now.
@@ -102,10 +132,22 @@ pub struct Tally {
     pub disconnects: u64,
 }
 
-/// The lock table.
+/// One store per primitive.
+struct Stores {
+    locks: Locks,
+    counters: Counters,
+    kv: Kv,
+    lists: Lists,
+    barriers: Barriers,
+}
+
+/// The lock table, and the tables of everything else.
 pub struct Engine {
     rules: Rules,
-    locks: Locks,
+    stores: Stores,
+    audiences: [Audience; EARS],
+    /// Counters, values, lists and barriers.
+    keys: u32,
     waiters: Waiters,
     clients: Clients,
     timers: Timers<Due>,
@@ -120,9 +162,18 @@ impl Engine {
     /// An empty table.
     #[must_use]
     pub fn new(rules: Rules, origin: Origin) -> Self {
+        let seed = origin.seed;
         Self {
             rules,
-            locks: Locks::new(origin.seed),
+            stores: Stores {
+                locks: Locks::new(seed),
+                counters: Counters::new(seed),
+                kv: Kv::new(seed),
+                lists: Lists::new(seed),
+                barriers: Barriers::new(seed),
+            },
+            audiences: [Ear::Listen, Ear::Watch, Ear::Observe].map(|ear| Audience::new(ear, seed)),
+            keys: 0,
             waiters: Waiters::new(),
             clients: Clients::new(),
             timers: Timers::new(),
@@ -138,7 +189,14 @@ impl Engine {
     pub fn step(&mut self, now: Nanos, id: ClientId, request: Request<'_>, out: &mut Effects) {
         let client = self.clients.find_or_insert(id);
         let lease_default = self.rules.lease_default;
-        let (locks, mut cx) = self.split(now, now, out);
+        let (stores, mut cx) = self.split(now, now, out);
+        let Stores {
+            locks,
+            counters,
+            kv,
+            lists,
+            barriers,
+        } = stores;
         let cx = &mut cx;
         match request {
             Request::Acquire {
@@ -158,6 +216,33 @@ impl Engine {
                 locks.renew(cx, client, key, token, lease.unwrap_or(lease_default));
             }
             Request::Position { key } => locks.position(cx, client, key),
+            Request::Resign { key, token } => locks.resign(cx, client, key, token),
+            Request::Observe { key } => locks.observe(cx, client, key),
+            Request::Unobserve { key } => signal::unsubscribe(cx, Ear::Observe, client, key, b""),
+            Request::Add { key, delta, down } => counters.add(cx, client, key, delta, down),
+            Request::Count { key } => counters.get(cx, client, key),
+            Request::SetCount { key, value } => counters.set(cx, client, key, value),
+            Request::Put { key, value, ttl } => kv.put(cx, client, key, value, ttl),
+            Request::Fetch { key } => kv.fetch(cx, client, key),
+            Request::Delete { key } => kv.delete(cx, client, key),
+            Request::Swap { key, old, new, ttl } => kv.swap(cx, client, key, [old, new], ttl),
+            Request::Push { key, value, end } => lists.push(cx, client, key, value, end),
+            Request::Pop { key, end } => lists.pop(cx, client, key, end),
+            Request::AwaitPop { key, end, wait } => lists.await_pop(cx, client, key, end, wait),
+            Request::Length { key } => lists.length(cx, client, key),
+            Request::Range { key, start, stop } => lists.range(cx, client, key, start, stop),
+            Request::Meet { key, count, wait } => barriers.meet(cx, client, key, count, wait),
+            Request::Listen { pattern, group } => {
+                signal::subscribe(cx, Ear::Listen, client, pattern, group);
+            }
+            Request::Unlisten { pattern, group } => {
+                signal::unsubscribe(cx, Ear::Listen, client, pattern, group);
+            }
+            Request::Signal { channel, payload } => signal::signal(cx, client, channel, payload),
+            Request::Watch { pattern } => signal::subscribe(cx, Ear::Watch, client, pattern, b""),
+            Request::Unwatch { pattern } => {
+                signal::unsubscribe(cx, Ear::Watch, client, pattern, b"");
+            }
         }
     }
 
@@ -166,32 +251,65 @@ impl Engine {
     pub fn expire(&mut self, now: Nanos, out: &mut Effects) {
         let mut budget = WORK_PER_TURN_MAX;
         while let Some(&client) = self.departing.front() {
-            let (locks, mut cx) = self.split(now, now, out);
-            if !locks.depart(&mut cx, client, &mut budget) {
+            if !self.depart(now, client, out, &mut budget) {
                 return;
             }
             self.departing.pop_front();
         }
         while let Some((deadline, due)) = self.timers.pop_due(now, &mut budget) {
-            let (locks, mut cx) = self.split(now, deadline, out);
+            let (stores, mut cx) = self.split(now, deadline, out);
             match due {
-                Due::Lease(holder) => locks.lease_ended(&mut cx, holder),
-                Due::Wait(waiter) => locks.wait_ended(&mut cx, waiter),
-                Due::Collection => locks.collect(&mut cx, &mut budget),
+                Due::Lease(holder) => stores.locks.lease_ended(&mut cx, holder),
+                Due::Wait(waiter) => stores.wait_ended(&mut cx, waiter),
+                Due::Value(entry) => stores.kv.expired(&mut cx, entry),
+                Due::Locks => stores.locks.collect(&mut cx, &mut budget),
+                Due::Counters => stores.counters.collect(&mut cx, &mut budget),
             }
         }
     }
 
     /// The connection is gone: its waits end now, what it held passes on (unless auto-release is
-    /// off, then what it held runs out its lease).
+    /// off, then what it held runs out its lease), and it hears no more.
     pub fn disconnect(&mut self, now: Nanos, id: ClientId, out: &mut Effects) {
         let Some(client) = self.clients.detach(id) else {
             return; // never asked for anything
         };
         let mut budget = WORK_PER_TURN_MAX;
-        let (locks, mut cx) = self.split(now, now, out);
-        if !locks.depart(&mut cx, client, &mut budget) {
+        if !self.depart(now, client, out, &mut budget) {
             self.departing.push_back(client);
+        }
+    }
+
+    /// Undoes what a client that left still has, up to `budget` things; says whether all is done.
+    fn depart(&mut self, now: Nanos, client: u32, out: &mut Effects, budget: &mut u32) -> bool {
+        let (stores, mut cx) = self.split(now, now, out);
+        let cx = &mut cx;
+        if cx.clients[client].parked != NONE {
+            stores.step_aside(cx, cx.clients[client].parked);
+        }
+        let done = stores.locks.depart(cx, client, budget)
+            && cx
+                .audiences
+                .iter_mut()
+                .all(|it| it.leave_all(cx.clients, client, budget));
+        if done {
+            cx.clients[client].presence = Presence::Gone;
+            cx.clients.forget_if_done(client);
+        }
+        done
+    }
+
+    /// A popped value could not be told to its client: it goes back to where it came from, or to
+    /// whoever waits for one.
+    pub fn give_back(&mut self, now: Nanos, popped: Popped, out: &mut Effects) {
+        let (stores, mut cx) = self.split(now, now, out);
+        stores.lists.give_back(&mut cx, popped);
+    }
+
+    /// Whether the client has so much unread that it can be told nothing more.
+    pub fn set_deaf(&mut self, id: ClientId, deaf: bool) {
+        if let Some(client) = self.clients.find(id) {
+            self.clients[client].deaf = deaf;
         }
     }
 
@@ -214,8 +332,14 @@ impl Engine {
     /// Releases and renewals go on, and leases still end.
     pub fn drain(&mut self, now: Nanos, out: &mut Effects) {
         self.draining = true;
-        let (locks, mut cx) = self.split(now, now, out);
-        locks.drain(&mut cx);
+        let parked = self
+            .clients
+            .iter()
+            .map(|(_, it)| it.parked)
+            .filter(|&waiter| waiter != NONE);
+        let parked: Vec<u32> = parked.collect();
+        let (stores, mut cx) = self.split(now, now, out);
+        stores.send_away(&mut cx, &parked);
     }
 
     /// When [`Engine::expire`] should be called next at the latest; never later than the earliest
@@ -242,7 +366,7 @@ impl Engine {
         now: Nanos,
         moment: Nanos,
         out: &'e mut Effects,
-    ) -> (&'e mut Locks, Ctx<'e>) {
+    ) -> (&'e mut Stores, Ctx<'e>) {
         let cx = Ctx {
             now,
             moment,
@@ -253,8 +377,59 @@ impl Engine {
             waiters: &mut self.waiters,
             fences: &mut self.fences,
             tally: &mut self.tally,
+            audiences: &mut self.audiences,
+            keys: &mut self.keys,
             draining: self.draining,
         };
-        (&mut self.locks, cx)
+        (&mut self.stores, cx)
+    }
+}
+
+impl Stores {
+    /// A parked command's timer fired.
+    fn wait_ended(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
+        let client = cx.waiters[waiter].client;
+        match cx.waiters[waiter].line {
+            Line::Hold(_) => self.locks.wait_ended(cx, waiter),
+            Line::Pop(_) => {
+                cx.waiters[waiter].timer = None;
+                self.lists.give_up(cx, waiter);
+                cx.reply(client, Reply::Nothing);
+            }
+            Line::Meet => {
+                cx.waiters[waiter].timer = None;
+                cx.reply(client, Reply::TimedOut);
+                self.barriers.give_up(cx, waiter);
+            }
+        }
+    }
+
+    /// Shutdown: every parked command is refused and leaves its line.
+    fn send_away(&mut self, cx: &mut Ctx<'_>, parked: &[u32]) {
+        let mut resources = Vec::new();
+        for &waiter in parked {
+            cx.refuse(cx.waiters[waiter].client, Refusal::Draining);
+            match cx.waiters[waiter].line {
+                Line::Hold(_) => {
+                    resources.push(cx.waiters[waiter].subject);
+                    self.locks.give_up(cx, waiter);
+                }
+                Line::Pop(_) => self.lists.give_up(cx, waiter),
+                Line::Meet => self.barriers.send_away(cx, waiter),
+            }
+        }
+        // Only now: a pass in between would grant to somebody about to be sent away.
+        for resource in resources {
+            self.locks.pass(cx, resource);
+        }
+    }
+
+    /// Takes a waiter out of whatever line it stands in, without a word to it.
+    fn step_aside(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
+        match cx.waiters[waiter].line {
+            Line::Hold(_) => self.locks.step_aside(cx, waiter),
+            Line::Pop(_) => self.lists.give_up(cx, waiter),
+            Line::Meet => self.barriers.give_up(cx, waiter),
+        }
     }
 }

@@ -8,6 +8,7 @@ use super::Due;
 use super::arena::{Arena, Chain, Link, Linked, NONE};
 use super::client::Clients;
 use super::lock::Hold;
+use super::types::End;
 use crate::base::{Millis, Nanos};
 use crate::timers::{TimerId, Timers};
 
@@ -22,14 +23,11 @@ pub(super) type Waiters = Arena<Waiter>;
 /// Somebody in line.
 pub(super) struct Waiter {
     pub(super) client: u32,
-    /// The key waited for.
-    pub(super) resource: u32,
-    pub(super) hold: Hold,
-    pub(super) lease: Millis,
+    /// What is waited for: a key, a list or a barrier, by its number.
+    pub(super) subject: u32,
+    pub(super) line: Line,
     /// In line since.
     pub(super) since: Nanos,
-    /// The two-phase place this waiter stands for, or `NONE` for a plain acquire.
-    pub(super) place: u32,
     /// Runs while a command is parked on this waiter; an enqueue alone waits without end.
     pub(super) timer: Option<TimerId>,
     link: Link,
@@ -45,24 +43,43 @@ impl Linked<OfQueue> for Waiter {
     }
 }
 
+/// What somebody waits for, and what it takes to be served.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Line {
+    /// To hold a key.
+    Hold(Want),
+    /// For a value of a list, from this end.
+    Pop(End),
+    /// For enough others to come to a barrier.
+    Meet,
+}
+
+/// The hold a waiter wants.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Want {
+    pub(super) hold: Hold,
+    pub(super) lease: Millis,
+    /// The two-phase place this waiter stands for, or `NONE` for a plain acquire.
+    pub(super) place: u32,
+}
+
 impl Waiter {
-    pub(super) fn new(
-        client: u32,
-        resource: u32,
-        hold: Hold,
-        lease: Millis,
-        since: Nanos,
-        place: u32,
-    ) -> Self {
+    pub(super) fn new(client: u32, subject: u32, line: Line, since: Nanos) -> Self {
         Self {
             client,
-            resource,
-            hold,
-            lease,
+            subject,
+            line,
             since,
-            place,
             timer: None,
             link: Link::OUT,
+        }
+    }
+
+    /// For a waiter in a key's line, which is the only kind there.
+    pub(super) fn want(&self) -> Want {
+        match self.line {
+            Line::Hold(want) => want,
+            Line::Pop(_) | Line::Meet => unreachable!("in a key's line, but not for the key"),
         }
     }
 }

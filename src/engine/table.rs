@@ -30,6 +30,7 @@ impl Kind {
     pub(super) fn of(mode: Mode) -> Self {
         match mode {
             Mode::Slot { limit } => Self::Slots { limit },
+            Mode::Lead => Self::Slots { limit: 1 },
             Mode::Read | Mode::Write => Self::ReadWrite,
         }
     }

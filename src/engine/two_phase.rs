@@ -15,7 +15,7 @@ use std::ops::Index;
 use super::arena::{Arena, Link, Linked, NONE};
 use super::ctx::Ctx;
 use super::lock::{Hold, Locks};
-use super::queue;
+use super::queue::{self, Want};
 use super::types::{Mode, Refusal, Reply};
 use crate::base::Millis;
 use crate::keymap::KeyMap;
@@ -144,13 +144,14 @@ impl Locks {
         let hold = Hold::of(mode);
         if self.is_free(resource, hold) {
             let place = self.insert_place(cx, client, resource, lease);
-            let token = self.grant(cx, resource, client, hold, lease, place);
+            let token = self.grant(cx, resource, client, Want { hold, lease, place });
             cx.reply(client, Reply::Acquired { token, lease });
+            self.tell_of_grant(cx, resource, client, hold);
         } else if self.is_line_full(cx, resource) {
             cx.refuse(client, Refusal::MaxWaiters);
         } else {
             let place = self.insert_place(cx, client, resource, lease);
-            let waiter = self.join(cx, resource, client, hold, lease, place);
+            let waiter = self.join(cx, resource, client, Want { hold, lease, place });
             self.places.arena[place].standing = Standing::Queued(waiter);
             cx.reply(client, Reply::Queued);
         }
@@ -173,6 +174,7 @@ impl Locks {
                 self.restart_lease(cx, holder, lease);
                 self.remove_place(cx, place);
                 cx.reply(client, Reply::Granted { token, lease });
+                self.tell_of_grant(cx, resource, client, self.holders[holder].hold);
             }
             Standing::Expired => {
                 self.remove_place(cx, place);

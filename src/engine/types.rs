@@ -2,13 +2,18 @@
 //!
 //! Types only, no behaviour. `wire` makes requests and spells replies; `engine` does the rest.
 
+use std::rc::Rc;
+
 use crate::base::{ClientId, Fence, Millis, Token};
 use crate::key::Key;
+
+/// A value a client stored: shared between the table and the answers that carry it, never changed.
+pub type Value = Rc<[u8]>;
 
 /// What a client asks of the lock table. Borrowed from the bytes it arrived in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// `l sl rl wl`: take the key now, or wait in line for up to `wait`.
+    /// `l sl rl wl elect`: take the key now, or wait in line for up to `wait`.
     Acquire {
         /// The name to lock.
         key: &'a [u8],
@@ -56,6 +61,162 @@ pub enum Request<'a> {
         /// The name asked about.
         key: &'a [u8],
     },
+    /// `resign`: let go of leadership.
+    Resign {
+        /// What was led.
+        key: &'a [u8],
+        /// What the grant said; `None` when the client sent something no grant ever said.
+        token: Option<Token>,
+    },
+    /// `observe`: hear of changes of this key's leader.
+    Observe {
+        /// What is led.
+        key: &'a [u8],
+    },
+    /// `unobserve`: hear of them no longer.
+    Unobserve {
+        /// What is led.
+        key: &'a [u8],
+    },
+    /// `incr decr`: add to a counter, which is 0 if it was never heard of.
+    Add {
+        /// The counter's name.
+        key: &'a [u8],
+        /// What to add; `decr` adds its negation.
+        delta: i64,
+        /// Whether the client said it as `decr`, which is what watchers are told.
+        down: bool,
+    },
+    /// `get`: read a counter.
+    Count {
+        /// The counter's name.
+        key: &'a [u8],
+    },
+    /// `cset`: set a counter.
+    SetCount {
+        /// The counter's name.
+        key: &'a [u8],
+        /// What it is from now on.
+        value: i64,
+    },
+    /// `kset`: store a value.
+    Put {
+        /// Its name.
+        key: &'a [u8],
+        /// The value, never empty.
+        value: &'a [u8],
+        /// How long it lives; zero is for ever.
+        ttl: Millis,
+    },
+    /// `kget`: read a value.
+    Fetch {
+        /// Its name.
+        key: &'a [u8],
+    },
+    /// `kdel`: forget a value.
+    Delete {
+        /// Its name.
+        key: &'a [u8],
+    },
+    /// `kcas`: store a value if the present one is the expected one.
+    Swap {
+        /// Its name.
+        key: &'a [u8],
+        /// What must be there; empty: nothing must be there.
+        old: &'a [u8],
+        /// The new value, never empty.
+        new: &'a [u8],
+        /// How long it lives; zero is for ever.
+        ttl: Millis,
+    },
+    /// `lpush rpush`: put a value into a list.
+    Push {
+        /// The list's name.
+        key: &'a [u8],
+        /// The value, never empty.
+        value: &'a [u8],
+        /// At which end.
+        end: End,
+    },
+    /// `lpop rpop`: take a value out of a list, if there is one.
+    Pop {
+        /// The list's name.
+        key: &'a [u8],
+        /// At which end.
+        end: End,
+    },
+    /// `blpop brpop`: take a value out of a list, waiting for up to `wait`.
+    AwaitPop {
+        /// The list's name.
+        key: &'a [u8],
+        /// At which end.
+        end: End,
+        /// How long to wait; zero means try once.
+        wait: Millis,
+    },
+    /// `llen`: how long is a list.
+    Length {
+        /// The list's name.
+        key: &'a [u8],
+    },
+    /// `lrange`: read a part of a list.
+    Range {
+        /// The list's name.
+        key: &'a [u8],
+        /// First index; negative counts from the end.
+        start: i64,
+        /// Last index, included; negative counts from the end.
+        stop: i64,
+    },
+    /// `bwait`: wait until `count` clients have come.
+    Meet {
+        /// The barrier's name.
+        key: &'a [u8],
+        /// How many must come, at least 1.
+        count: u32,
+        /// How long to wait; zero means to complete it or not at all.
+        wait: Millis,
+    },
+    /// `listen`: hear signals.
+    Listen {
+        /// On channels that match.
+        pattern: &'a [u8],
+        /// As one of a group of which one hears each signal; empty: on its own.
+        group: &'a [u8],
+    },
+    /// `unlisten`: hear them no longer.
+    Unlisten {
+        /// As it was listened to.
+        pattern: &'a [u8],
+        /// As it was listened to.
+        group: &'a [u8],
+    },
+    /// `signal`: tell everyone who listens.
+    Signal {
+        /// Where.
+        channel: &'a [u8],
+        /// What.
+        payload: &'a [u8],
+    },
+    /// `watch`: hear of changes of keys.
+    Watch {
+        /// Of those that match.
+        pattern: &'a [u8],
+    },
+    /// `unwatch`: hear of them no longer.
+    Unwatch {
+        /// As it was watched.
+        pattern: &'a [u8],
+    },
+}
+
+/// The ends of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Where `lpush` and `lpop` work.
+    Left,
+    /// Where `rpush` and `rpop` work.
+    Right,
 }
 
 /// How a key is held.
@@ -70,10 +231,12 @@ pub enum Mode {
     Read,
     /// Alone.
     Write,
+    /// As the one holder of a lock, who leads, of which observers are told.
+    Lead,
 }
 
 /// The one answer to a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// An acquire or a wait succeeded.
     Granted {
@@ -98,12 +261,21 @@ pub enum Reply {
         /// The fence of the grant, unchanged.
         fence: Fence,
     },
-    /// A release succeeded.
-    Released,
-    /// The answer to `pos`: 0 = holds the key, 1 = next in line, and so on.
-    Position(u32),
-    /// The answer to `pos` for a client that neither holds nor waits.
-    NoPosition,
+    /// It is done, and there is no more to say.
+    Done,
+    /// A count, a length, a place in line.
+    Number(i64),
+    /// A stored value.
+    Value(Value),
+    /// A value that was taken out of a list and is this client's alone. If it cannot be told, it
+    /// goes back: see [`Engine::give_back`](super::Engine::give_back).
+    Popped(Popped),
+    /// A part of a list.
+    Values(Vec<Value>),
+    /// Nothing is there: no value, no place in line.
+    Nothing,
+    /// `kcas`: another value is there.
+    Conflict,
     /// The wait ended before the key was free.
     TimedOut,
     /// Not possible; nothing changed.
@@ -131,6 +303,31 @@ pub enum Refusal {
     LeaseExpired,
     /// The daemon is shutting down and grants nothing new.
     Draining,
+    /// No room for another counter, value, list or barrier.
+    MaxKeys,
+    /// No room for another value in this list.
+    ListFull,
+    /// The barrier is for another number of clients.
+    CountMismatch,
+    /// The sum does not fit a counter.
+    Overflow,
+    /// The part of the list is longer than an answer may be.
+    RangeTooLong,
+    /// Wildcards where they cannot stand.
+    BadPattern,
+    /// This connection listens to as much as it may.
+    MaxSubscriptions,
+}
+
+/// A value on its way from a list to the client that popped it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Popped {
+    /// The list's name.
+    pub key: Key,
+    /// The end it came from.
+    pub end: End,
+    /// The value.
+    pub value: Value,
 }
 
 /// News for a client that did not ask for it just now.
@@ -143,6 +340,75 @@ pub enum Push {
         /// The fence of the grant that ended.
         fence: Fence,
     },
+    /// Somebody signalled on a channel this client listens to.
+    Signal {
+        /// Where.
+        channel: Value,
+        /// What.
+        payload: Value,
+    },
+    /// Something happened to a key this client watches.
+    Watch {
+        /// What happened.
+        event: Event,
+        /// To which key.
+        key: Key,
+    },
+    /// The leader of a key this client observes has changed.
+    Leader {
+        /// How.
+        change: Change,
+        /// Of which key.
+        key: Key,
+    },
+}
+
+/// What can be watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A lock, a slot, a read or write lock was granted and its client knows.
+    Acquire,
+    /// One was let go, ran out, or was lost with its connection.
+    Release,
+    /// A counter was counted up.
+    Incr,
+    /// A counter was counted down.
+    Decr,
+    /// A counter was set.
+    Cset,
+    /// A value was stored.
+    Kset,
+    /// A value was forgotten, or was to be.
+    Kdel,
+    /// A value was exchanged.
+    Kcas,
+    /// A value was put in at the left.
+    Lpush,
+    /// A value was put in at the right.
+    Rpush,
+    /// A value was taken out at the left.
+    Lpop,
+    /// A value was taken out at the right.
+    Rpop,
+    /// A value was taken out at the left by somebody willing to wait.
+    Blpop,
+    /// A value was taken out at the right by somebody willing to wait.
+    Brpop,
+    /// A leader was elected.
+    Elect,
+    /// A leader resigned.
+    Resign,
+}
+
+/// How leadership of a key can change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// There is a leader.
+    Elected,
+    /// The leader has let go of its own accord.
+    Resigned,
+    /// The next in line has taken over.
+    Failover,
 }
 
 /// A consequence of a step, to be carried out in order by the server.
@@ -152,6 +418,10 @@ pub enum Effect {
     Reply(ClientId, Reply),
     /// Tell the client something besides.
     Push(ClientId, Push),
+    /// Tell all of these the same.
+    Cast(Vec<ClientId>, Push),
+    /// The client does not read what it is told: disconnect it.
+    Overrun(ClientId),
 }
 
 /// The consequences of one step, in the order in which they happened.

@@ -7,7 +7,7 @@ use super::lock::{Hold, Holder, Locks};
 use super::queue::Waiter;
 use super::table::{Census, Kind, Resource};
 use super::two_phase::Standing;
-use super::{Engine, Tally};
+use super::{Engine, Stores, Tally};
 use crate::base::{Fence, Nanos};
 
 /// The table as it is at one instant.
@@ -82,10 +82,10 @@ impl Engine {
     #[must_use]
     pub fn counts(&self) -> Counts {
         Counts {
-            keys: self.locks.table.len(),
-            holders: self.locks.holders.len(),
+            keys: self.stores.locks.table.len(),
+            holders: self.stores.locks.holders.len(),
             waiters: self.waiters.len(),
-            places: self.locks.places.len(),
+            places: self.stores.locks.places.len(),
             clients: self.clients.len(),
             timers: self.timers.len(),
         }
@@ -109,7 +109,7 @@ impl Engine {
             expiries,
             disconnects,
         } = self.tally;
-        let held = self.locks.holders.len() as u64;
+        let held = self.stores.locks.holders.len() as u64;
         assert_eq!(
             grants - releases - expiries - disconnects,
             held,
@@ -120,22 +120,38 @@ impl Engine {
             .iter()
             .filter(|(_, it)| it.parked != super::arena::NONE)
             .count();
-        let collection = usize::from(self.locks.table.idle().next().is_some());
-        let timers = held as usize + parked + collection;
+        let Stores {
+            locks,
+            counters,
+            kv,
+            ..
+        } = &self.stores;
+        let collections = usize::from(locks.table.idle().next().is_some())
+            + usize::from(counters.shelf.oldest_idle().is_some());
+        let lives = kv
+            .shelf
+            .iter()
+            .filter(|it| it.value.timer.is_some())
+            .count();
+        let timers = held as usize + parked + collections + lives;
         assert_eq!(self.timers.len(), timers, "a timer nobody waits for");
         let (mut holders, mut waiters) = (0, 0);
-        for (resource, it) in self.locks.table.iter() {
-            self.locks.table.check(resource);
-            holders += it.holders.iter(&self.locks.holders).count();
+        for (resource, it) in self.stores.locks.table.iter() {
+            self.stores.locks.table.check(resource);
+            holders += it.holders.iter(&self.stores.locks.holders).count();
             waiters += it.queue.iter(&self.waiters).count();
             self.check_key(resource, it);
         }
-        assert_eq!(holders, self.locks.holders.len(), "a holder without a key");
+        assert_eq!(
+            holders,
+            self.stores.locks.holders.len(),
+            "a holder without a key"
+        );
         assert_eq!(waiters, self.waiters.len(), "a waiter without a key");
         for (client, it) in self.clients.iter() {
-            for holder in it.holds.iter(&self.locks.holders) {
+            for holder in it.holds.iter(&self.stores.locks.holders) {
                 assert_eq!(
-                    self.locks.holders[holder].client, client,
+                    self.stores.locks.holders[holder].client, client,
                     "held by two clients"
                 );
             }
@@ -145,7 +161,7 @@ impl Engine {
     fn check_key(&self, resource: u32, it: &Resource) {
         let Locks {
             holders, places, ..
-        } = &self.locks;
+        } = &self.stores.locks;
         let held = || it.holders.iter(holders).map(|holder| &holders[holder]);
         match it.kind {
             Kind::Slots { limit } => {
@@ -180,7 +196,8 @@ impl Engine {
             }
         }
         if let Some(waiter) = it.queue.head() {
-            let Waiter { hold, client, .. } = self.waiters[waiter];
+            let Waiter { client, .. } = self.waiters[waiter];
+            let hold = self.waiters[waiter].want().hold;
             let admitted = match (it.kind, hold) {
                 (Kind::Slots { limit }, _) => it.holders.len() < limit,
                 (Kind::ReadWrite, Hold::Read) => held().all(|it| it.hold == Hold::Read),
@@ -194,7 +211,7 @@ impl Engine {
         }
         for waiter in it.queue.iter(&self.waiters) {
             assert_eq!(
-                self.waiters[waiter].resource, resource,
+                self.waiters[waiter].subject, resource,
                 "waiting in two lines"
             );
         }
@@ -205,6 +222,7 @@ impl<'e> View<'e> {
     /// Keys in use of one kind ([`Census`]'s positions), the longest-used first.
     pub fn in_use(self, kind: usize) -> impl Iterator<Item = KeyView<'e>> {
         self.engine
+            .stores
             .locks
             .table
             .in_use(kind)
@@ -214,28 +232,28 @@ impl<'e> View<'e> {
     /// How many keys of each kind are in use.
     #[must_use]
     pub fn in_use_census(self) -> Census {
-        self.engine.locks.table.in_use_census()
+        self.engine.stores.locks.table.in_use_census()
     }
 
     /// Idle keys and for how many nanoseconds, the longest idle first.
     pub fn idle(self) -> impl Iterator<Item = (KeyView<'e>, u64)> {
-        let idle = self.engine.locks.table.idle();
+        let idle = self.engine.stores.locks.table.idle();
         idle.map(move |(it, since)| (KeyView { view: self, it }, self.now.since(since)))
     }
 
     /// How many keys of each kind are idle.
     #[must_use]
     pub fn idle_census(self) -> Census {
-        self.engine.locks.table.idle_census()
+        self.engine.stores.locks.table.idle_census()
     }
 
     /// One key by name.
     #[must_use]
     pub fn key(self, key: &[u8]) -> Option<KeyView<'e>> {
-        let resource = self.engine.locks.find(key)?;
+        let resource = self.engine.stores.locks.find(key)?;
         Some(KeyView {
             view: self,
-            it: &self.engine.locks.table[resource],
+            it: &self.engine.stores.locks.table[resource],
         })
     }
 }
@@ -268,7 +286,7 @@ impl<'e> KeyView<'e> {
     /// Those who hold it, the oldest grant first.
     pub fn holders(self) -> impl Iterator<Item = HolderView<'e>> {
         let View { engine, now } = self.view;
-        let holders = &engine.locks.holders;
+        let holders = &engine.stores.locks.holders;
         self.it.holders.iter(holders).map(move |holder| {
             let it = &holders[holder];
             let client = &engine.clients[it.client];
@@ -292,7 +310,7 @@ impl<'e> KeyView<'e> {
             WaiterView {
                 connection: client.id.serial,
                 name: client.name.as_deref(),
-                hold: it.hold.word(),
+                hold: it.want().hold.word(),
                 age_ns: now.since(it.since),
             }
         })

@@ -4,8 +4,8 @@
 //! answers but never inside one. Never decides who gets a line.
 
 use crate::base::{Fence, Millis, Token};
-use crate::engine::types::{Push, Refusal, Reply};
-use crate::wire::json::push_number;
+use crate::engine::types::{Change, Event, Push, Refusal, Reply};
+use crate::wire::json::{self, push_number};
 use crate::wire::verbs::Verb;
 
 /// The answer to every malformed request.
@@ -48,24 +48,37 @@ pub fn wants_fence(mode: WireFence, verb: Verb, hello_fence: Option<bool>) -> bo
 
 /// Appends the line that says `reply`.
 pub fn encode_reply(out: &mut Vec<u8>, reply: &Reply, with_fence: bool) {
-    match *reply {
-        Reply::Granted { token, lease } => push_grant(out, b"ok ", token, lease, with_fence),
-        Reply::Acquired { token, lease } => push_grant(out, b"acquired ", token, lease, with_fence),
-        Reply::Renewed { lease, fence } => {
+    match reply {
+        &Reply::Granted { token, lease } => push_grant(out, b"ok ", token, lease, with_fence),
+        &Reply::Acquired { token, lease } => {
+            push_grant(out, b"acquired ", token, lease, with_fence);
+        }
+        &Reply::Renewed { lease, fence } => {
             out.reserve(REPLY_BYTES_MAX);
             out.extend_from_slice(b"ok ");
             push_lease_and_fence(out, lease, with_fence.then_some(fence));
         }
-        Reply::Position(place) => {
+        &Reply::Number(number) => {
             out.extend_from_slice(b"ok ");
-            push_number(out, u64::from(place));
+            out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
             out.push(b'\n');
         }
+        Reply::Value(value) => push_line(out, &[b"ok ", value]),
+        Reply::Popped(popped) => push_line(out, &[b"ok ", &popped.value]),
+        Reply::Values(values) => {
+            out.extend_from_slice(b"ok [");
+            for (index, value) in values.iter().enumerate() {
+                out.extend_from_slice(if index == 0 { b"" } else { b"," });
+                json::push_str_escaped(out, value);
+            }
+            out.extend_from_slice(b"]\n");
+        }
         Reply::Queued => out.extend_from_slice(b"queued\n"),
-        Reply::Released => out.extend_from_slice(OK),
-        Reply::NoPosition => out.extend_from_slice(b"nil\n"),
+        Reply::Done => out.extend_from_slice(OK),
+        Reply::Nothing => out.extend_from_slice(b"nil\n"),
+        Reply::Conflict => out.extend_from_slice(b"cas_conflict\n"),
         Reply::TimedOut => out.extend_from_slice(b"timeout\n"),
-        Reply::Refused(refusal) => out.extend_from_slice(refusal_line(refusal)),
+        &Reply::Refused(refusal) => out.extend_from_slice(refusal_line(refusal)),
     }
 }
 
@@ -79,12 +92,59 @@ pub fn encode_push(out: &mut Vec<u8>, push: &Push) {
             push_number(out, fence.0);
             out.extend_from_slice(b" expired\n");
         }
+        Push::Signal { channel, payload } => {
+            push_line(out, &[b"sig ", channel, b" ", payload]);
+        }
+        Push::Watch { event, key } => {
+            push_line(out, &[b"watch ", event_word(*event), b" ", key.as_bytes()]);
+        }
+        Push::Leader { change, key } => {
+            let change: &[u8] = match change {
+                Change::Elected => b"elected",
+                Change::Resigned => b"resigned",
+                Change::Failover => b"failover",
+            };
+            push_line(out, &[b"leader ", change, b" ", key.as_bytes()]);
+        }
     }
+}
+
+const fn event_word(event: Event) -> &'static [u8] {
+    match event {
+        Event::Acquire => b"acquire",
+        Event::Release => b"release",
+        Event::Incr => b"incr",
+        Event::Decr => b"decr",
+        Event::Cset => b"cset",
+        Event::Kset => b"kset",
+        Event::Kdel => b"kdel",
+        Event::Kcas => b"kcas",
+        Event::Lpush => b"lpush",
+        Event::Rpush => b"rpush",
+        Event::Lpop => b"lpop",
+        Event::Rpop => b"rpop",
+        Event::Blpop => b"blpop",
+        Event::Brpop => b"brpop",
+        Event::Elect => b"elect",
+        Event::Resign => b"resign",
+    }
+}
+
+fn push_line(out: &mut Vec<u8>, parts: &[&[u8]]) {
+    out.reserve(parts.iter().map(|part| part.len()).sum::<usize>() + 1);
+    for part in parts {
+        out.extend_from_slice(part);
+    }
+    out.push(b'\n');
 }
 
 const fn refusal_line(refusal: Refusal) -> &'static [u8] {
     match refusal {
-        Refusal::NotHolder => ERROR,
+        Refusal::NotHolder
+        | Refusal::Overflow
+        | Refusal::RangeTooLong
+        | Refusal::BadPattern
+        | Refusal::MaxSubscriptions => ERROR,
         Refusal::TypeMismatch => b"error_type_mismatch\n",
         Refusal::LimitMismatch => b"error_limit_mismatch\n",
         Refusal::MaxLocks => b"error_max_locks\n",
@@ -93,6 +153,9 @@ const fn refusal_line(refusal: Refusal) -> &'static [u8] {
         Refusal::AlreadyEnqueued => b"error_already_enqueued\n",
         Refusal::LeaseExpired => b"error_lease_expired\n",
         Refusal::Draining => ERROR_DRAINING,
+        Refusal::MaxKeys => b"error_max_keys\n",
+        Refusal::ListFull => b"error_list_full\n",
+        Refusal::CountMismatch => b"error_barrier_count_mismatch\n",
     }
 }
 
@@ -180,10 +243,10 @@ mod tests {
     fn other_answers_never_carry_a_fence() {
         for (reply, line) in [
             (Reply::Queued, "queued\n"),
-            (Reply::Released, "ok\n"),
-            (Reply::Position(0), "ok 0\n"),
-            (Reply::Position(u32::MAX), "ok 4294967295\n"),
-            (Reply::NoPosition, "nil\n"),
+            (Reply::Done, "ok\n"),
+            (Reply::Number(0), "ok 0\n"),
+            (Reply::Number(u32::MAX), "ok 4294967295\n"),
+            (Reply::Nothing, "nil\n"),
             (Reply::TimedOut, "timeout\n"),
             (Reply::Refused(Refusal::NotHolder), "error\n"),
             (

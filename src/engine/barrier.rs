@@ -1,0 +1,111 @@
+//! Barriers: everyone waits until enough have come.
+//!
+//! All or nothing: the last one to arrive releases everyone, and the first one to leave early sends
+//! everyone away with `timeout`. Either way the barrier is gone and its name can be used again. An
+//! arrival in the same turn as a timeout comes first, so who is complete is released.
+
+use super::ctx::Ctx;
+use super::queue::{self, Line, Queue, Waiter};
+use super::shelf::Shelf;
+use super::types::{Refusal, Reply};
+use crate::base::Millis;
+
+pub(super) struct Barrier {
+    /// How many must come.
+    pub(super) count: u32,
+    /// Who has come.
+    pub(super) queue: Queue,
+}
+
+pub(super) struct Barriers {
+    pub(super) shelf: Shelf<Barrier>,
+}
+
+impl Barriers {
+    pub(super) fn new(seed: [u64; 2]) -> Self {
+        Self {
+            shelf: Shelf::new(seed),
+        }
+    }
+
+    pub(super) fn meet(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        client: u32,
+        key: &[u8],
+        count: u32,
+        wait: Millis,
+    ) {
+        if cx.draining {
+            return cx.refuse(client, Refusal::Draining);
+        }
+        let barrier = match self.shelf.find(key) {
+            Some(barrier) if self.shelf[barrier].value.count != count => {
+                return cx.refuse(client, Refusal::CountMismatch);
+            }
+            Some(barrier) => barrier,
+            None => match self.shelf.insert(
+                cx,
+                key,
+                Barrier {
+                    count,
+                    queue: Queue::new(),
+                },
+            ) {
+                Ok(barrier) => barrier,
+                Err(refusal) => return cx.refuse(client, refusal),
+            },
+        };
+        if self.shelf[barrier].value.queue.len() + 1 == count {
+            self.dissolve(cx, barrier, &Reply::Done);
+            cx.reply(client, Reply::Done);
+        } else if wait == Millis::ZERO {
+            self.dissolve(cx, barrier, &Reply::TimedOut);
+            cx.reply(client, Reply::TimedOut);
+        } else {
+            let waiter = cx
+                .waiters
+                .insert(Waiter::new(client, barrier, Line::Meet, cx.now));
+            self.shelf[barrier]
+                .value
+                .queue
+                .push_back(cx.waiters, waiter);
+            self.shelf.touch(barrier, cx.now, false);
+            queue::park(
+                cx.waiters,
+                cx.timers,
+                cx.clients,
+                waiter,
+                cx.now.after(wait),
+            );
+        }
+    }
+
+    /// A participant has waited long enough, or is gone; the others need not wait for it.
+    pub(super) fn give_up(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
+        let barrier = cx.waiters[waiter].subject;
+        let queue = &mut self.shelf[barrier].value.queue;
+        queue::leave(cx.waiters, cx.timers, cx.clients, queue, waiter);
+        self.dissolve(cx, barrier, &Reply::TimedOut);
+    }
+
+    /// Shutdown sends this one away, as all the others.
+    pub(super) fn send_away(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
+        let barrier = cx.waiters[waiter].subject;
+        let queue = &mut self.shelf[barrier].value.queue;
+        queue::leave(cx.waiters, cx.timers, cx.clients, queue, waiter);
+        if queue.is_empty() {
+            self.shelf.remove(cx, barrier);
+        }
+    }
+
+    /// Everyone who waits is told the same, in the order they came, and the barrier is gone.
+    fn dissolve(&mut self, cx: &mut Ctx<'_>, barrier: u32, reply: &Reply) {
+        while let Some(waiter) = self.shelf[barrier].value.queue.head() {
+            let queue = &mut self.shelf[barrier].value.queue;
+            let (it, _) = queue::leave(cx.waiters, cx.timers, cx.clients, queue, waiter);
+            cx.reply(it.client, reply.clone());
+        }
+        self.shelf.remove(cx, barrier);
+    }
+}

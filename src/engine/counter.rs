@@ -1,0 +1,95 @@
+//! Counters: one signed 64-bit number per name, never wrapping.
+//!
+//! A name never heard of counts as 0. A counter at 0 is kept only until it has been idle, since
+//! nobody could tell; any other value is kept for ever.
+
+use super::Due;
+use super::ctx::Ctx;
+use super::gc::Collector;
+use super::shelf::Shelf;
+use super::types::{Event, Refusal, Reply};
+
+pub(super) struct Counters {
+    pub(super) shelf: Shelf<i64>,
+    collector: Collector,
+}
+
+impl Counters {
+    pub(super) fn new(seed: [u64; 2]) -> Self {
+        Self {
+            shelf: Shelf::new(seed),
+            collector: Collector::new(Due::Counters),
+        }
+    }
+
+    pub(super) fn add(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        client: u32,
+        key: &[u8],
+        delta: i64,
+        down: bool,
+    ) {
+        let present = self
+            .shelf
+            .find(key)
+            .map_or(0, |counter| self.shelf[counter].value);
+        let Some(sum) = present.checked_add(delta) else {
+            return cx.refuse(client, Refusal::Overflow);
+        };
+        match self.store(cx, key, sum) {
+            Ok(()) => {
+                cx.reply(client, Reply::Number(sum));
+                cx.announce(if down { Event::Decr } else { Event::Incr }, key);
+            }
+            Err(refusal) => cx.refuse(client, refusal),
+        }
+    }
+
+    pub(super) fn set(&mut self, cx: &mut Ctx<'_>, client: u32, key: &[u8], value: i64) {
+        match self.store(cx, key, value) {
+            Ok(()) => {
+                cx.reply(client, Reply::Done);
+                cx.announce(Event::Cset, key);
+            }
+            Err(refusal) => cx.refuse(client, refusal),
+        }
+    }
+
+    pub(super) fn get(&mut self, cx: &mut Ctx<'_>, client: u32, key: &[u8]) {
+        let value = self
+            .shelf
+            .find(key)
+            .map_or(0, |counter| self.shelf[counter].value);
+        cx.reply(client, Reply::Number(value));
+    }
+
+    fn store(&mut self, cx: &mut Ctx<'_>, key: &[u8], value: i64) -> Result<(), Refusal> {
+        let counter = match self.shelf.find(key) {
+            Some(counter) => counter,
+            None => self.shelf.insert(cx, key, 0)?,
+        };
+        self.shelf[counter].value = value;
+        if self.shelf.touch(counter, cx.now, value == 0) {
+            self.collector.arm(cx, Some(cx.now));
+        }
+        Ok(())
+    }
+
+    /// Forgets counters at 0 that were idle for long enough.
+    pub(super) fn collect(&mut self, cx: &mut Ctx<'_>, budget: &mut u32) {
+        self.collector.begin(cx);
+        while let Some((counter, since)) = self.shelf.oldest_idle()
+            && Collector::is_due(cx, since)
+        {
+            if *budget == 0 {
+                return self.collector.again(cx);
+            }
+            *budget -= 1;
+            self.shelf.remove(cx, counter);
+        }
+        self.shelf.shrink_if_empty();
+        self.collector
+            .arm(cx, self.shelf.oldest_idle().map(|(_, since)| since));
+    }
+}

@@ -1,0 +1,67 @@
+//! Elections: a lock whose holder leads, and those who want to know who does.
+//!
+//! `elect` is an acquire on the same keys as `l` (with `Mode::Lead`), `resign` a release; both besides
+//! tell the key's observers. On the way from one leader to the next they hear `resigned` (if it let go itself),
+//! `failover` (somebody in line took over) and `elected` (and leads), in this order. A key that is
+//! lost with nobody in line is not reported: there is no new leader to tell of.
+
+use super::audience::Ear;
+use super::ctx::Ctx;
+use super::lock::{Locks, Timer};
+use super::signal;
+use super::types::{Change, Effect, Event, Push, Refusal, Reply};
+use crate::base::Token;
+use crate::key::Key;
+
+impl Locks {
+    pub(super) fn resign(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        client: u32,
+        key: &[u8],
+        token: Option<Token>,
+    ) {
+        let Some((resource, holder)) = self.find_holder(key, token) else {
+            return cx.refuse(client, Refusal::NotHolder);
+        };
+        cx.tally.releases += 1;
+        self.remove_holder(cx, holder, Timer::Running);
+        cx.reply(client, Reply::Done);
+        cx.announce(Event::Resign, key);
+        tell_observers(cx, Change::Resigned, &self.table[resource].key, None);
+        self.pass(cx, resource);
+    }
+
+    /// From now on; if somebody leads at this moment, that is the first thing to know.
+    pub(super) fn observe(&mut self, cx: &mut Ctx<'_>, client: u32, key: &[u8]) {
+        let resource = self.find(key);
+        if let Some(resource) = resource {
+            self.evict_expired(cx, resource);
+        }
+        let leads = resource.is_some_and(|resource| !self.table[resource].holders.is_empty());
+        signal::subscribe(cx, Ear::Observe, client, key, b"");
+        let taken = cx.audiences[Ear::Observe as usize].has_seat(client, key, b"");
+        if leads && taken {
+            let (change, key) = (Change::Elected, Key::from(key));
+            cx.push(client, Push::Leader { change, key });
+        }
+    }
+}
+
+/// Tells everyone who observes the key, but for one who knows already.
+pub(super) fn tell_observers(cx: &mut Ctx<'_>, change: Change, key: &Key, but: Option<u32>) {
+    let mut hearers = cx.hearers(Ear::Observe, key.as_bytes());
+    if let Some(but) = but {
+        let but = cx.clients[but].id;
+        hearers.retain(|&id| id != but);
+    }
+    if !hearers.is_empty() {
+        cx.out.push(Effect::Cast(
+            hearers,
+            Push::Leader {
+                change,
+                key: key.clone(),
+            },
+        ));
+    }
+}

@@ -1,0 +1,141 @@
+//! A small key-value store: values with an optional time to live, and compare-and-swap.
+//!
+//! A value without one is never forgotten. One whose time is over is gone at that instant: a timer
+//! removes it, and whoever asks in the same turn but before the timer is told the same.
+
+use std::rc::Rc;
+
+use super::Due;
+use super::ctx::Ctx;
+use super::shelf::Shelf;
+use super::types::{Event, Refusal, Reply, Value};
+use crate::base::Millis;
+use crate::timers::TimerId;
+
+pub(super) struct Entry {
+    pub(super) value: Value,
+    /// Runs while the value has a time to live.
+    pub(super) timer: Option<TimerId>,
+}
+
+pub(super) struct Kv {
+    pub(super) shelf: Shelf<Entry>,
+}
+
+impl Kv {
+    pub(super) fn new(seed: [u64; 2]) -> Self {
+        Self {
+            shelf: Shelf::new(seed),
+        }
+    }
+
+    pub(super) fn put(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        client: u32,
+        key: &[u8],
+        value: &[u8],
+        ttl: Millis,
+    ) {
+        match self.store(cx, key, value, ttl) {
+            Ok(()) => {
+                cx.reply(client, Reply::Done);
+                cx.announce(Event::Kset, key);
+            }
+            Err(refusal) => cx.refuse(client, refusal),
+        }
+    }
+
+    pub(super) fn fetch(&mut self, cx: &mut Ctx<'_>, client: u32, key: &[u8]) {
+        let reply = match self.live(cx, key) {
+            Some(entry) => Reply::Value(Rc::clone(&self.shelf[entry].value.value)),
+            None => Reply::Nothing,
+        };
+        cx.reply(client, reply);
+    }
+
+    pub(super) fn delete(&mut self, cx: &mut Ctx<'_>, client: u32, key: &[u8]) {
+        if let Some(entry) = self.live(cx, key) {
+            self.remove(cx, entry);
+        }
+        cx.reply(client, Reply::Done);
+        cx.announce(Event::Kdel, key);
+    }
+
+    pub(super) fn swap(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        client: u32,
+        key: &[u8],
+        [old, new]: [&[u8]; 2],
+        ttl: Millis,
+    ) {
+        // No value is empty, so an empty expectation can only mean that nothing is there.
+        let present = self
+            .live(cx, key)
+            .map_or(&[][..], |entry| &*self.shelf[entry].value.value);
+        if present != old {
+            return cx.reply(client, Reply::Conflict);
+        }
+        match self.store(cx, key, new, ttl) {
+            Ok(()) => {
+                cx.reply(client, Reply::Done);
+                cx.announce(Event::Kcas, key);
+            }
+            Err(refusal) => cx.refuse(client, refusal),
+        }
+    }
+
+    /// A value's time is over.
+    pub(super) fn expired(&mut self, cx: &mut Ctx<'_>, entry: u32) {
+        self.shelf[entry].value.timer = None;
+        self.remove(cx, entry);
+    }
+
+    fn store(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        key: &[u8],
+        value: &[u8],
+        ttl: Millis,
+    ) -> Result<(), Refusal> {
+        let value = Value::from(value);
+        let entry = match self.live(cx, key) {
+            Some(entry) => {
+                self.shelf[entry].value.value = value;
+                self.shelf.touch(entry, cx.now, false);
+                entry
+            }
+            None => self.shelf.insert(cx, key, Entry { value, timer: None })?,
+        };
+        let it = &mut self.shelf[entry].value;
+        match (it.timer, ttl) {
+            (None, Millis::ZERO) => {}
+            (None, ttl) => it.timer = Some(cx.timers.arm(cx.now.after(ttl), Due::Value(entry))),
+            (Some(timer), Millis::ZERO) => {
+                cx.timers.cancel(timer);
+                it.timer = None;
+            }
+            (Some(timer), ttl) => cx.timers.rearm(timer, cx.now.after(ttl)),
+        }
+        Ok(())
+    }
+
+    /// The entry, unless its time is over.
+    fn live(&mut self, cx: &mut Ctx<'_>, key: &[u8]) -> Option<u32> {
+        let entry = self.shelf.find(key)?;
+        let timer = self.shelf[entry].value.timer;
+        if timer.is_some_and(|timer| cx.timers.deadline(timer) <= cx.moment) {
+            self.remove(cx, entry);
+            return None;
+        }
+        Some(entry)
+    }
+
+    fn remove(&mut self, cx: &mut Ctx<'_>, entry: u32) {
+        let gone = self.shelf.remove(cx, entry);
+        if let Some(timer) = gone.value.timer {
+            cx.timers.cancel(timer);
+        }
+    }
+}

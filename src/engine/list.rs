@@ -1,0 +1,278 @@
+//! Lists, and clients that wait for a value: blocked poppers are served in the order they came.
+//!
+//! A list is there while it has a value or somebody waits for one; it never has both. A value goes
+//! straight to whoever has waited longest, and comes back if it could not be told.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use super::ctx::Ctx;
+use super::queue::{self, Line, Queue, Waiter};
+use super::shelf::Shelf;
+use super::types::{End, Event, Popped, Refusal, Reply, Value};
+use crate::base::Millis;
+
+/// Most bytes of values in one answer; clients cannot read a longer line. A longer part is refused:
+/// ask for it in pieces.
+const RANGE_BYTES_MAX: usize = 1 << 20;
+
+/// A list that once grew long gives memory back when it has shrunk to a quarter.
+const CAPACITY_KEPT_MIN: usize = 64;
+
+pub(super) struct List {
+    pub(super) values: VecDeque<Value>,
+    pub(super) poppers: Queue,
+}
+
+pub(super) struct Lists {
+    pub(super) shelf: Shelf<List>,
+}
+
+impl Lists {
+    pub(super) fn new(seed: [u64; 2]) -> Self {
+        Self {
+            shelf: Shelf::new(seed),
+        }
+    }
+
+    pub(super) fn push(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        client: u32,
+        key: &[u8],
+        value: &[u8],
+        end: End,
+    ) {
+        let event = if end == End::Left {
+            Event::Lpush
+        } else {
+            Event::Rpush
+        };
+        let value = Value::from(value);
+        let list = match self.find_or_insert(cx, key) {
+            Ok(list) => list,
+            Err(refusal) => return cx.refuse(client, refusal),
+        };
+        if let Some(popper) = self.next_popper(cx, list) {
+            cx.reply(client, Reply::Number(0));
+            cx.announce(event, key);
+            return self.hand_over(cx, list, popper, value);
+        }
+        let it = &mut self.shelf[list].value.values;
+        if cx.rules.list_length_max != 0 && it.len() >= cx.rules.list_length_max as usize {
+            return cx.refuse(client, Refusal::ListFull);
+        }
+        match end {
+            End::Left => it.push_front(value),
+            End::Right => it.push_back(value),
+        }
+        let length = it.len() as i64;
+        self.shelf.touch(list, cx.now, false);
+        cx.reply(client, Reply::Number(length));
+        cx.announce(event, key);
+    }
+
+    pub(super) fn pop(&mut self, cx: &mut Ctx<'_>, client: u32, key: &[u8], end: End) {
+        match self.take(cx, key, end) {
+            Some(popped) => {
+                cx.reply(client, Reply::Popped(popped));
+                cx.announce(
+                    if end == End::Left {
+                        Event::Lpop
+                    } else {
+                        Event::Rpop
+                    },
+                    key,
+                );
+            }
+            None => cx.reply(client, Reply::Nothing),
+        }
+    }
+
+    pub(super) fn await_pop(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        client: u32,
+        key: &[u8],
+        end: End,
+        wait: Millis,
+    ) {
+        if cx.draining {
+            return cx.refuse(client, Refusal::Draining);
+        }
+        if let Some(popped) = self.take(cx, key, end) {
+            cx.reply(client, Reply::Popped(popped));
+            return cx.announce(blocking_pop(end), key);
+        }
+        if wait == Millis::ZERO {
+            return cx.reply(client, Reply::Nothing);
+        }
+        let list = match self.find_or_insert(cx, key) {
+            Ok(list) => list,
+            Err(refusal) => return cx.refuse(client, refusal),
+        };
+        let waiter = cx
+            .waiters
+            .insert(Waiter::new(client, list, Line::Pop(end), cx.now));
+        self.shelf[list].value.poppers.push_back(cx.waiters, waiter);
+        self.shelf.touch(list, cx.now, false);
+        queue::park(
+            cx.waiters,
+            cx.timers,
+            cx.clients,
+            waiter,
+            cx.now.after(wait),
+        );
+    }
+
+    pub(super) fn length(&mut self, cx: &mut Ctx<'_>, client: u32, key: &[u8]) {
+        let length = self
+            .shelf
+            .find(key)
+            .map_or(0, |list| self.shelf[list].value.values.len());
+        cx.reply(client, Reply::Number(length as i64));
+    }
+
+    pub(super) fn range(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        client: u32,
+        key: &[u8],
+        start: i64,
+        stop: i64,
+    ) {
+        let Some(list) = self.shelf.find(key) else {
+            return cx.reply(client, Reply::Values(Vec::new()));
+        };
+        let it = &self.shelf[list].value.values;
+        let length = it.len() as i64;
+        let from_start = |index: i64| {
+            if index < 0 {
+                index.saturating_add(length)
+            } else {
+                index
+            }
+        };
+        let (start, stop) = (from_start(start).max(0), from_start(stop).min(length - 1));
+        if start > stop {
+            return cx.reply(client, Reply::Values(Vec::new()));
+        }
+        let (mut bytes, mut part) = (0, Vec::new());
+        for value in it.range(start as usize..=stop as usize) {
+            bytes += value.len() + 3; // its quotes and its comma
+            if bytes > RANGE_BYTES_MAX {
+                return cx.refuse(client, Refusal::RangeTooLong);
+            }
+            part.push(Rc::clone(value));
+        }
+        cx.reply(client, Reply::Values(part));
+    }
+
+    /// A popper has waited long enough, or is gone.
+    pub(super) fn give_up(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
+        let list = cx.waiters[waiter].subject;
+        let queue = &mut self.shelf[list].value.poppers;
+        queue::leave(cx.waiters, cx.timers, cx.clients, queue, waiter);
+        self.remove_if_empty(cx, list);
+    }
+
+    /// A popped value did not reach its client: back to the end it came from, or to the next popper.
+    pub(super) fn give_back(&mut self, cx: &mut Ctx<'_>, popped: Popped) {
+        let Popped { key, end, value } = popped;
+        // Nothing is lost for want of room: the value was here before.
+        let list = self.shelf.find(key.as_bytes()).unwrap_or_else(|| {
+            let list = List {
+                values: VecDeque::new(),
+                poppers: Queue::new(),
+            };
+            self.shelf.insert_anyway(cx, key.as_bytes(), list)
+        });
+        if let Some(popper) = self.next_popper(cx, list) {
+            return self.hand_over(cx, list, popper, value);
+        }
+        let values = &mut self.shelf[list].value.values;
+        match end {
+            End::Left => values.push_front(value),
+            End::Right => values.push_back(value),
+        }
+        self.shelf.touch(list, cx.now, false);
+    }
+
+    fn find_or_insert(&mut self, cx: &mut Ctx<'_>, key: &[u8]) -> Result<u32, Refusal> {
+        match self.shelf.find(key) {
+            Some(list) => Ok(list),
+            None => {
+                let list = List {
+                    values: VecDeque::new(),
+                    poppers: Queue::new(),
+                };
+                self.shelf.insert(cx, key, list)
+            }
+        }
+    }
+
+    fn take(&mut self, cx: &mut Ctx<'_>, key: &[u8], end: End) -> Option<Popped> {
+        let list = self.shelf.find(key)?;
+        let values = &mut self.shelf[list].value.values;
+        let value = match end {
+            End::Left => values.pop_front()?,
+            End::Right => values.pop_back()?,
+        };
+        if values.capacity() > CAPACITY_KEPT_MIN && values.len() < values.capacity() / 4 {
+            values.shrink_to(values.capacity() / 2);
+        }
+        self.shelf.touch(list, cx.now, false);
+        self.remove_if_empty(cx, list);
+        Some(Popped {
+            key: key.into(),
+            end,
+            value,
+        })
+    }
+
+    /// Whoever has waited longest and is still there. Those whose time is over are told so.
+    fn next_popper(&mut self, cx: &mut Ctx<'_>, list: u32) -> Option<u32> {
+        while let Some(waiter) = self.shelf[list].value.poppers.head() {
+            let Waiter { client, timer, .. } = cx.waiters[waiter];
+            if timer.is_none_or(|timer| cx.timers.deadline(timer) >= cx.moment) {
+                return Some(waiter);
+            }
+            let queue = &mut self.shelf[list].value.poppers;
+            queue::leave(cx.waiters, cx.timers, cx.clients, queue, waiter);
+            cx.reply(client, Reply::Nothing);
+        }
+        None
+    }
+
+    fn hand_over(&mut self, cx: &mut Ctx<'_>, list: u32, popper: u32, value: Value) {
+        let it = &mut self.shelf[list];
+        let key = it.key.clone();
+        let queue = &mut it.value.poppers;
+        let (it, _) = queue::leave(cx.waiters, cx.timers, cx.clients, queue, popper);
+        let Line::Pop(end) = it.line else {
+            unreachable!("a list's line is of poppers")
+        };
+        cx.announce(blocking_pop(end), key.as_bytes());
+        cx.reply(it.client, Reply::Popped(Popped { key, end, value }));
+        self.shelf.touch(list, cx.now, false);
+        self.remove_if_empty(cx, list);
+    }
+
+    fn remove_if_empty(&mut self, cx: &mut Ctx<'_>, list: u32) {
+        let List { values, poppers } = &self.shelf[list].value;
+        assert!(
+            values.is_empty() || poppers.is_empty(),
+            "a value, yet somebody waits for one"
+        );
+        if values.is_empty() && poppers.is_empty() {
+            self.shelf.remove(cx, list);
+        }
+    }
+}
+
+fn blocking_pop(end: End) -> Event {
+    match end {
+        End::Left => Event::Blpop,
+        End::Right => Event::Brpop,
+    }
+}
