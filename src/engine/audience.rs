@@ -297,7 +297,8 @@ impl Audience {
     /// The seat behind this one, round the table.
     fn after(&self, topic: u32, seat: u32) -> u32 {
         let next = <Seat as Linked<OfTopic>>::link(&self.seats[seat]).next();
-        next.or(self.topics[topic].seats.head()).unwrap_or(NONE)
+        next.or_else(|| self.topics[topic].seats.head())
+            .unwrap_or(NONE)
     }
 
     /// Collects the topics that match `name` from `node` on.

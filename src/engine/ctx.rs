@@ -40,7 +40,12 @@ impl Ctx<'_> {
     }
 
     pub(super) fn push(&mut self, client: u32, push: Push) {
-        self.out.push(Effect::Push(self.clients[client].id, push));
+        let it = &self.clients[client];
+        self.out.push(if it.deaf {
+            Effect::Overrun(it.id)
+        } else {
+            Effect::Push(it.id, push)
+        });
     }
 
     /// Who hears `name`; see [`Audience::hearers`].

@@ -3,8 +3,12 @@
 //! Everything comes in a fixed order (that of the table's chains), so two equal histories look
 //! equal. Never changes anything, and never walks further than its caller asks.
 
+use super::audience::{Audience, Ear};
+use super::barrier::Barrier;
+use super::list::List;
 use super::lock::{Hold, Holder, Locks};
 use super::queue::Waiter;
+use super::shelf::Shelf;
 use super::table::{Census, Kind, Resource};
 use super::two_phase::Standing;
 use super::{Engine, Stores, Tally};
@@ -54,11 +58,35 @@ pub struct WaiterView<'e> {
     pub age_ns: u64,
 }
 
+/// A counter, a value, a list or a barrier.
+#[derive(Clone, Copy, Debug)]
+pub struct ThingView<'e, W> {
+    /// Its name.
+    pub key: &'e [u8],
+    /// Nanoseconds since its last use.
+    pub idle_ns: u64,
+    /// What there is to say about it.
+    pub what: W,
+}
+
+/// What there is to say about a value.
+#[derive(Clone, Copy, Debug)]
+pub struct ValueView {
+    /// How long it is.
+    pub bytes: usize,
+    /// Nanoseconds until its time is over, if it ever is.
+    pub ttl_ns: Option<u64>,
+}
+
 /// How many of each thing there are. All zero when everyone has left and idle keys are forgotten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Keys, in use and idle.
+    /// Keys of locks, in use and idle.
     pub keys: usize,
+    /// Counters, values, lists and barriers.
+    pub others: usize,
+    /// What all clients listen to, watch and observe.
+    pub subscriptions: usize,
     /// Grants.
     pub holders: usize,
     /// Waiters in all lines.
@@ -83,6 +111,8 @@ impl Engine {
     pub fn counts(&self) -> Counts {
         Counts {
             keys: self.stores.locks.table.len(),
+            others: self.keys as usize,
+            subscriptions: self.audiences.iter().map(Audience::len).sum(),
             holders: self.stores.locks.holders.len(),
             waiters: self.waiters.len(),
             places: self.stores.locks.places.len(),
@@ -147,7 +177,43 @@ impl Engine {
             self.stores.locks.holders.len(),
             "a holder without a key"
         );
-        assert_eq!(waiters, self.waiters.len(), "a waiter without a key");
+        let Stores {
+            counters,
+            kv,
+            lists,
+            barriers,
+            ..
+        } = &self.stores;
+        for list in lists.shelf.iter() {
+            let List { values, poppers } = &list.value;
+            waiters += poppers.iter(&self.waiters).count();
+            assert!(
+                values.is_empty() != poppers.is_empty(),
+                "{:?} has both or neither",
+                list.key
+            );
+        }
+        for barrier in barriers.shelf.iter() {
+            let Barrier { count, queue } = &barrier.value;
+            waiters += queue.iter(&self.waiters).count();
+            assert!(
+                (1..*count).contains(&queue.len()),
+                "{:?} should be gone",
+                barrier.key
+            );
+        }
+        assert_eq!(waiters, self.waiters.len(), "a waiter without a line");
+        let things = [
+            counters.shelf.len(),
+            kv.shelf.len(),
+            lists.shelf.len(),
+            barriers.shelf.len(),
+        ];
+        assert_eq!(
+            things.iter().sum::<usize>(),
+            self.keys as usize,
+            "keys are miscounted"
+        );
         for (client, it) in self.clients.iter() {
             for holder in it.holds.iter(&self.stores.locks.holders) {
                 assert_eq!(
@@ -245,6 +311,85 @@ impl<'e> View<'e> {
     #[must_use]
     pub fn idle_census(self) -> Census {
         self.engine.stores.locks.table.idle_census()
+    }
+
+    /// Counters, with how long they were not used.
+    pub fn counters(self) -> impl Iterator<Item = ThingView<'e, i64>> {
+        self.things(&self.engine.stores.counters.shelf, |_, &value| value)
+    }
+
+    /// Values that still live.
+    pub fn values(self) -> impl Iterator<Item = ThingView<'e, ValueView>> {
+        let alive = move |it: &ThingView<'e, ValueView>| it.what.ttl_ns != Some(0);
+        let values = self.things(&self.engine.stores.kv.shelf, |view, entry| {
+            let deadline = entry.timer.map(|timer| view.engine.timers.deadline(timer));
+            let ttl_ns = deadline.map(|deadline| deadline.since(view.now));
+            ValueView {
+                bytes: entry.value.len(),
+                ttl_ns,
+            }
+        });
+        values.filter(alive)
+    }
+
+    /// Lists: how many values, how many poppers.
+    pub fn lists(self) -> impl Iterator<Item = ThingView<'e, (usize, u32)>> {
+        let what = |_, list: &List| (list.values.len(), list.poppers.len());
+        self.things(&self.engine.stores.lists.shelf, what)
+    }
+
+    /// Barriers: how many must come, how many have.
+    pub fn barriers(self) -> impl Iterator<Item = ThingView<'e, (u32, u32)>> {
+        let what = |_, barrier: &Barrier| (barrier.count, barrier.queue.len());
+        self.things(&self.engine.stores.barriers.shelf, what)
+    }
+
+    /// What is listened to: pattern, group, how many.
+    pub fn listened(self) -> impl Iterator<Item = (&'e [u8], &'e [u8], u32)> {
+        self.topics(Ear::Listen)
+    }
+
+    /// What is watched: pattern, nothing, how many.
+    pub fn watched(self) -> impl Iterator<Item = (&'e [u8], &'e [u8], u32)> {
+        self.topics(Ear::Watch)
+    }
+
+    /// How many counters, values, lists and barriers there are, and topics listened to and watched.
+    #[must_use]
+    pub fn totals(self) -> [(&'static str, usize); 6] {
+        let Stores {
+            counters,
+            kv,
+            lists,
+            barriers,
+            ..
+        } = &self.engine.stores;
+        let topics = |ear: Ear| self.engine.audiences[ear as usize].topic_count() as usize;
+        [
+            ("counters", counters.shelf.len()),
+            ("kv_entries", kv.shelf.len()),
+            ("lists", lists.shelf.len()),
+            ("signal_channels", topics(Ear::Listen)),
+            ("watch_channels", topics(Ear::Watch)),
+            ("barriers", barriers.shelf.len()),
+        ]
+    }
+
+    fn things<V, W>(
+        self,
+        shelf: &'e Shelf<V>,
+        what: impl Fn(Self, &'e V) -> W,
+    ) -> impl Iterator<Item = ThingView<'e, W>> {
+        shelf.iter().map(move |it| ThingView {
+            key: it.key.as_bytes(),
+            idle_ns: self.now.since(it.touched),
+            what: what(self, &it.value),
+        })
+    }
+
+    fn topics(self, ear: Ear) -> impl Iterator<Item = (&'e [u8], &'e [u8], u32)> {
+        let topics = self.engine.audiences[ear as usize].topics();
+        topics.map(|it| (it.pattern.as_bytes(), it.group.as_bytes(), it.seats.len()))
     }
 
     /// One key by name.

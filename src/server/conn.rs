@@ -9,6 +9,7 @@ use slab::Slab;
 
 use super::Settings;
 use crate::base::{ClientId, Millis, Nanos};
+use crate::engine::types::Popped;
 use crate::timers::TimerId;
 use crate::wire::buf::{Inbox, Outbox, Pool};
 
@@ -101,6 +102,10 @@ pub(super) struct Conn<T> {
     pub(super) with_fence: bool,
     /// What `hello` asked for.
     pub(super) hello_fence: Option<bool>,
+    /// The engine knows that this peer has too much unread to be told any more.
+    pub(super) deaf: bool,
+    /// Values popped for this peer that are not sent yet, each with the bytes owed up to its end.
+    pub(super) handed: Vec<(usize, Popped)>,
 }
 
 /// The connection, unless its slot has gone to somebody else.
@@ -132,6 +137,8 @@ impl<T: Transport> Conn<T> {
             watches_write: false,
             with_fence: false,
             hello_fence: None,
+            deaf: false,
+            handed: Vec::new(),
         }
     }
 
@@ -170,6 +177,7 @@ impl<T: Transport> Conn<T> {
                 Ok(0) => return Flushed::Broken(io::ErrorKind::WriteZero.into()),
                 Ok(sent) => {
                     self.outbox.advance(sent, pool);
+                    self.note_sent(sent);
                     self.stalled_since = Nanos::NEVER;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -182,6 +190,15 @@ impl<T: Transport> Conn<T> {
         }
         self.stalled_since = Nanos::NEVER;
         Flushed::All
+    }
+
+    /// What has left is the peer's for good.
+    fn note_sent(&mut self, sent: usize) {
+        self.handed.retain_mut(|(owed, _)| {
+            let kept = *owed > sent;
+            *owed = owed.saturating_sub(sent);
+            kept
+        });
     }
 
     /// When this connection's timer has to look again at the latest.

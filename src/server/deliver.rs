@@ -2,9 +2,8 @@
 //!
 //! Answers first, then pushes, so that the answer to a command is written before any push the same
 //! command caused. Whoever was parked and is answered now is resumed: there may be more of its
-//! input. Never decides anything and never writes to a socket.
-
-use log::warn;
+//! input. A value popped from a list is remembered until it has been sent, so that it can go back if
+//! it never is. Never decides anything and never writes to a socket.
 
 use super::Server;
 use super::conn::{self, Transport};
@@ -22,8 +21,11 @@ impl<T: Transport> Server<T> {
             }
         }
         for effect in effects.drain(..) {
-            if let Effect::Push(id, push) = effect {
-                self.push(id, &push);
+            match effect {
+                Effect::Reply(..) => {}
+                Effect::Push(id, push) => self.cast(&[id], &push),
+                Effect::Cast(ids, push) => self.cast(&ids, &push),
+                Effect::Overrun(id) => self.overrun.push(id),
             }
         }
         // Nothing above asks the engine, so the list to put back is the only one there is.
@@ -42,28 +44,38 @@ impl<T: Transport> Server<T> {
         conn.parked = false;
         conn.line_started = now;
         reply::encode_reply(conn.outbox.buf(&mut self.pool), reply, conn.with_fence);
+        if let Reply::Popped(popped) = reply {
+            conn.handed.push((conn.outbox.len(), popped.clone()));
+        }
         if self.acting != Some(id) {
             self.resumed.push_back(id);
         }
         self.mark_dirty(id);
     }
 
-    fn push(&mut self, id: ClientId, push: &Push) {
-        let Some(conn) = self.conn_mut(id) else {
-            return;
-        };
-        if conn.is_leaving() {
-            return;
+    /// Spells the line once, however many hear it.
+    fn cast(&mut self, ids: &[ClientId], push: &Push) {
+        let mut line = std::mem::take(&mut self.line);
+        line.clear();
+        reply::encode_push(&mut line, push);
+        for &id in ids {
+            let Self {
+                conns,
+                pool,
+                engine,
+                ..
+            } = self;
+            if let Some(conn) = conn::find(conns, id)
+                && !conn.is_leaving()
+            {
+                conn.outbox.buf(pool).extend_from_slice(&line);
+                if conn.outbox.is_overrun() {
+                    conn.deaf = true;
+                    engine.set_deaf(id, true);
+                }
+                self.mark_dirty(id);
+            }
         }
-        if conn.outbox.is_full() {
-            warn!(
-                "closing {}: it does not read what is pushed to it",
-                conn.transport.peer()
-            );
-            return self.overrun.push(id);
-        }
-        let Self { conns, pool, .. } = self;
-        reply::encode_push(conns[id.slot as usize].outbox.buf(pool), push);
-        self.mark_dirty(id);
+        self.line = line;
     }
 }

@@ -8,6 +8,7 @@ use log::{debug, info, warn};
 use super::conn::{Conn, Farewell, Phase, Transport};
 use super::{Due, Server};
 use crate::base::{ClientId, Millis, Nanos};
+use crate::wire::buf::PUSH_BYTES_MAX;
 use crate::wire::reply;
 
 /// How long a wrong secret keeps its connection from trying again.
@@ -36,6 +37,16 @@ impl<T: Transport> Server<T> {
         info!("closing {}: {why}", self.peer(id));
         self.say(id, reply::ERROR);
         self.leave(now, id, Farewell::HalfClose, why);
+    }
+
+    /// Ends a connection that does not read what is pushed to it.
+    pub(super) fn close_slow_consumer(&mut self, now: Nanos, id: ClientId) {
+        if let Some(conn) = self.conn_mut(id) {
+            let peer = conn.transport.peer();
+            warn!("closing {peer}: more than {PUSH_BYTES_MAX} bytes pushed to it are unread");
+            self.slow_consumers += 1;
+            self.close(now, id, "slow consumer");
+        }
     }
 
     /// Serves the connection no longer: the engine forgets it now, the socket follows when what is
@@ -98,8 +109,12 @@ impl<T: Transport> Server<T> {
         if !conn.is_leaving() {
             debug!("connection {} ends: {why}", id.serial);
             self.engine.disconnect(now, id, &mut self.effects);
-            self.deliver(now);
         }
+        // What was popped for it and never sent goes back, the last one first.
+        for (_, popped) in conn.handed.drain(..).rev() {
+            self.engine.give_back(now, popped, &mut self.effects);
+        }
+        self.deliver(now);
     }
 
     /// A connection's timer fired: something may have taken too long.

@@ -113,6 +113,8 @@ pub struct Server<T> {
     landing: Vec<u8>,
     /// Where the codec puts a frame it has to rewrite.
     scratch: Vec<u8>,
+    /// Where a line that several hear is spelled.
+    line: Vec<u8>,
     /// The connection whose frames are being served; its answers do not resume it.
     acting: Option<ClientId>,
     /// Parked, answered, perhaps with more input.
@@ -123,6 +125,8 @@ pub struct Server<T> {
     dirty: VecDeque<ClientId>,
     /// Did not read what was pushed; to be closed.
     overrun: Vec<ClientId>,
+    /// How many were closed for that.
+    slow_consumers: u64,
     /// Whose interest in writing has changed, for the reactor.
     interest: Vec<ClientId>,
     draining: bool,
@@ -142,11 +146,13 @@ impl<T: Transport> Server<T> {
             pool: Pool::new(),
             landing: vec![0; READ_BYTES_PER_TURN],
             scratch: Vec::new(),
+            line: Vec::new(),
             acting: None,
             resumed: VecDeque::new(),
             revisit: Vec::new(),
             dirty: VecDeque::new(),
             overrun: Vec::new(),
+            slow_consumers: 0,
             interest: Vec::new(),
             draining: false,
         }
@@ -364,11 +370,14 @@ impl<T: Transport> Server<T> {
     /// Sends what is owed, one write per connection. Who turns out to be gone is ended, which may
     /// grant to others, who are then owed something too.
     fn flush(&mut self, now: Nanos) {
-        while let Some(id) = self.dirty.pop_front() {
-            self.flush_one(now, id);
+        loop {
             for id in mem::take(&mut self.overrun) {
-                self.close(now, id, "slow consumer");
+                self.close_slow_consumer(now, id);
             }
+            let Some(id) = self.dirty.pop_front() else {
+                break;
+            };
+            self.flush_one(now, id);
         }
     }
 
@@ -393,6 +402,10 @@ impl<T: Transport> Server<T> {
         }
         if conn.watches_write == conn.outbox.is_empty() {
             self.interest.push(id);
+        }
+        if conn.deaf && !conn.outbox.is_overrun() {
+            conn.deaf = false;
+            self.engine.set_deaf(id, false);
         }
         if let Phase::Leaving { farewell, .. } = conn.phase
             && conn.outbox.is_empty()

@@ -148,12 +148,8 @@ impl<T: Transport> Server<T> {
             (_, Ok(Command::Hello(hello))) => self.hello(id, hello),
             (_, Ok(Command::Stats)) => self.tell(id, |server, out| {
                 let connections = server.conns.len();
-                stats::stats(
-                    out,
-                    server.engine.view(now),
-                    server.engine.tally(),
-                    connections,
-                );
+                let (view, tally) = (server.engine.view(now), server.engine.tally());
+                stats::stats(out, view, tally, connections, server.slow_consumers);
             }),
             (_, Ok(Command::Who { key })) => self.tell(id, |server, out| {
                 stats::who(out, server.engine.view(now), key);
@@ -178,7 +174,7 @@ impl<T: Transport> Server<T> {
         conn.parked = true;
         conn.with_fence = reply::wants_fence(self.settings.wire_fence, verb, conn.hello_fence);
         // Walks a line or a chain, so one of these per turn and connection is enough.
-        conn.rested = matches!(request, Request::Position { .. });
+        conn.rested = matches!(request, Request::Position { .. } | Request::Range { .. });
         self.engine.step(now, id, request, &mut self.effects);
         self.acting = Some(id);
         self.deliver(now);

@@ -18,7 +18,13 @@ const LINE_BYTES_MAX: usize = (1 << 20) - 16 * 1024;
 const IDLE_LOOKED_AT_MAX: usize = 4 * ENTRIES_MAX;
 
 /// `ok <json>⏎` for `stats`.
-pub(super) fn stats(out: &mut Vec<u8>, view: View<'_>, tally: Tally, connections: usize) {
+pub(super) fn stats(
+    out: &mut Vec<u8>,
+    view: View<'_>,
+    tally: Tally,
+    connections: usize,
+    slow_consumers: u64,
+) {
     let end = out.len() + LINE_BYTES_MAX;
     out.extend_from_slice(b"ok {\"connections\":");
     json::push_number(out, connections as u64);
@@ -77,7 +83,61 @@ pub(super) fn stats(out: &mut Vec<u8>, view: View<'_>, tally: Tally, connections
     );
     idle(out, end, "idle_locks", view, |limit| limit == 1);
     idle(out, end, "idle_semaphores", view, |limit| limit > 1);
-    totals(out, view, tally);
+    array(out, end, "counters", view.counters(), |out, it| {
+        thing(out, it.key);
+        name(out, "value");
+        out.extend_from_slice(it.what.to_string().as_bytes());
+        seconds(out, "idle_s", it.idle_ns);
+    });
+    array(out, end, "kv_entries", view.values(), |out, it| {
+        thing(out, it.key);
+        number(out, "value_len", it.what.bytes as u64);
+        seconds(out, "ttl", it.what.ttl_ns.unwrap_or(0));
+        seconds(out, "idle_s", it.idle_ns);
+    });
+    array(out, end, "lists", view.lists(), |out, it| {
+        let (length, poppers) = it.what;
+        thing(out, it.key);
+        number(out, "len", length as u64);
+        if poppers > 0 {
+            number(out, "pop_waiters", u64::from(poppers));
+        }
+        seconds(out, "idle_s", it.idle_ns);
+    });
+    array(
+        out,
+        end,
+        "signal_channels",
+        view.listened(),
+        |out, (pattern, group, listeners)| {
+            out.extend_from_slice(b"\"pattern\":");
+            json::push_str_escaped(out, pattern);
+            if !group.is_empty() {
+                name(out, "group");
+                json::push_str_escaped(out, group);
+            }
+            number(out, "listeners", u64::from(listeners));
+        },
+    );
+    array(
+        out,
+        end,
+        "watch_channels",
+        view.watched(),
+        |out, (pattern, _, watchers)| {
+            out.extend_from_slice(b"\"pattern\":");
+            json::push_str_escaped(out, pattern);
+            number(out, "watchers", u64::from(watchers));
+        },
+    );
+    array(out, end, "barriers", view.barriers(), |out, it| {
+        let (count, participants) = it.what;
+        thing(out, it.key);
+        number(out, "count", u64::from(count));
+        number(out, "participants", u64::from(participants));
+        seconds(out, "idle_s", it.idle_ns);
+    });
+    totals(out, view, tally, slow_consumers);
     out.extend_from_slice(b"}\n");
 }
 
@@ -141,7 +201,7 @@ fn idle(out: &mut Vec<u8>, end: usize, title: &str, view: View<'_>, wanted: fn(u
     });
 }
 
-fn totals(out: &mut Vec<u8>, view: View<'_>, tally: Tally) {
+fn totals(out: &mut Vec<u8>, view: View<'_>, tally: Tally, slow_consumers: u64) {
     let (in_use, idle) = (view.in_use_census().0, view.idle_census().0);
     out.extend_from_slice(b",\"totals\":{\"locks\":");
     json::push_number(out, u64::from(in_use[Census::LOCKS]));
@@ -150,6 +210,10 @@ fn totals(out: &mut Vec<u8>, view: View<'_>, tally: Tally) {
     number(out, "idle_locks", u64::from(idle[Census::LOCKS]));
     number(out, "idle_semaphores", u64::from(idle[Census::SEMAPHORES]));
     number(out, "idle_rw_locks", u64::from(idle[Census::RW_LOCKS]));
+    for (title, count) in view.totals() {
+        number(out, title, count as u64);
+    }
+    number(out, "slow_consumers", slow_consumers);
     number(out, "grants", tally.grants);
     number(out, "releases", tally.releases);
     number(out, "expiries", tally.expiries);
@@ -192,8 +256,12 @@ fn someone(out: &mut Vec<u8>, connection: u32, called: Option<&str>, hold: &str)
 }
 
 fn key(out: &mut Vec<u8>, it: KeyView<'_>) {
+    thing(out, it.key());
+}
+
+fn thing(out: &mut Vec<u8>, key: &[u8]) {
     out.extend_from_slice(b"\"key\":");
-    json::push_str_escaped(out, it.key());
+    json::push_str_escaped(out, key);
 }
 
 fn name(out: &mut Vec<u8>, name: &str) {

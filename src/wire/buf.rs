@@ -20,6 +20,9 @@ const _: () = assert!(INBOX_BYTES_MAX >= FRAME_BYTES_MAX);
 /// only listens and still gets here is too slow and is disconnected.
 pub const OUTBOX_BYTES_MAX: usize = 256 * 1024;
 
+/// tmp
+pub const PUSH_BYTES_MAX: usize = 64 * 64 * 1024;
+
 /// Spare buffers kept for the next one who needs one; more are freed.
 pub const SPARES_MAX: usize = 4096;
 
@@ -191,6 +194,12 @@ impl Outbox {
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.len() >= OUTBOX_BYTES_MAX
+    }
+
+    /// tmp
+    #[must_use]
+    pub fn is_overrun(&self) -> bool {
+        self.len() >= PUSH_BYTES_MAX
     }
 
     /// The buffer to append lines to. Only append: what is in front is partly sent already.
