@@ -88,11 +88,12 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Conversation>, String> {
                 let beat = beats
                     .last_mut()
                     .ok_or_else(|| wrong("nothing happened yet"))?;
-                beat.expects.push(Expect {
+                let (times, pattern) = times(&pattern);
+                beat.expects.extend((0..times).map(|_| Expect {
                     line: number,
-                    who,
-                    pattern,
-                });
+                    who: who.clone(),
+                    pattern: pattern.to_owned(),
+                }));
             }
         }
     }
@@ -156,6 +157,14 @@ fn statement(line: &str) -> Option<Statement> {
         },
         _ => return None,
     })
+}
+
+/// `1000 * ok` is a thousand lines.
+fn times(pattern: &str) -> (usize, &str) {
+    let repeated = pattern.split_once(" * ");
+    repeated
+        .and_then(|(times, pattern)| Some((times.parse().ok()?, pattern)))
+        .unwrap_or((1, pattern))
 }
 
 /// A comment begins a line, or stands two blanks behind what it explains.
