@@ -120,7 +120,7 @@ impl Names {
     /// The line as a transcript would have it: tokens by name, new ones named after their reader.
     pub(crate) fn write(&mut self, who: &str, line: &str) -> String {
         let mut latest = None;
-        let words = line.split(' ').map(|word| {
+        let words = line.split(' ').enumerate().map(|(place, word)| {
             if let Some(fence) = fence(word) {
                 let known = self.0.iter().find(|(_, value)| *value == word);
                 let name = match known {
@@ -135,7 +135,7 @@ impl Names {
                 return format!("${name}");
             }
             match &latest {
-                Some((name, fence)) if fence == word => format!("${name}.fence"),
+                Some((name, fence)) if place == 3 && fence == word => format!("${name}.fence"),
                 _ => word.to_owned(),
             }
         });
@@ -168,12 +168,13 @@ fn as_json(pattern: &str) -> String {
         if let Some(after) = from.strip_prefix("...") {
             out += "\"...\":0";
             rest = after;
-        } else if from.starts_with('$') {
-            let len = from[1..]
+        } else if let Some(name) = from.strip_prefix('$') {
+            let len = name
                 .find(|c: char| !c.is_ascii_alphanumeric() && c != '.')
-                .map_or(from.len(), |len| len + 1);
-            out += &format!("\"{}\"", &from[..len]);
-            rest = &from[len..];
+                .unwrap_or(name.len());
+            let (name, after) = name.split_at(len);
+            out += &format!("\"${name}\"");
+            rest = after;
         } else {
             out.push('.');
             rest = &from[1..];

@@ -257,7 +257,8 @@ impl<W: World> Talk<'_, W> {
             }
             if !says(&mut self.names, pattern, heard.as_ref()) {
                 let pattern = self.names.fill(pattern).unwrap_or_else(|_| pattern.clone());
-                return Err(self.failure(&format!("{who}< {pattern}"), &told(heard.as_ref())));
+                let expected = format!("{who}< {pattern}");
+                return Err(self.failure(expected.trim_end(), &told(heard.as_ref())));
             }
             if heard == Some(Heard::End) {
                 self.dismiss(who)?;
