@@ -159,10 +159,14 @@ impl Reactor {
     }
 
     fn turn(&mut self, before: Nanos) -> io::Result<Nanos> {
-        let timeout = self.timeout(before);
-        match self.poll.poll(&mut self.events, timeout) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => self.events.clear(),
-            result => result?,
+        let mut timeout = self.timeout(before);
+        // Interrupted is also a process that was stopped and goes on, perhaps much later. What came
+        // meanwhile has to be heard before the leases that ended meanwhile, so look once more.
+        while let Err(error) = self.poll.poll(&mut self.events, timeout) {
+            if error.kind() != ErrorKind::Interrupted {
+                return Err(error);
+            }
+            timeout = Some(Duration::ZERO);
         }
         let now = self.clock.now();
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
