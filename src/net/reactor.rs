@@ -1,5 +1,6 @@
-//! The loop: poll → hang-ups → other events → accept → finish the turn → sleep.
+//! The loop: poll → hang-ups → other events → finish the turn → accept → sleep.
 //!
+//! Accepting comes last: by then whoever left in this turn has made room for one who came after it.
 //! Reads the clock once per turn. mio tells about readiness only once, so whoever is not drained is
 //! remembered (by the server, for connections; here, for listeners). Interest in writing is taken
 //! only while something is owed: a unix socket would otherwise wake us whenever its peer reads.
@@ -197,9 +198,9 @@ impl Reactor {
             }
         }
         self.events = events;
-        self.accept(now);
         self.server.finish_turn(now);
         self.follow_interests();
+        self.accept(now);
         Ok(now)
     }
 
