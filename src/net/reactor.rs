@@ -20,8 +20,10 @@ use super::{Clock, Listener, Stream};
 use crate::base::{ClientId, Millis, Nanos};
 use crate::server::Server;
 
-/// Most events of one turn; the rest come with the next.
-const EVENTS_PER_TURN_MAX: usize = 1024;
+/// Most events of one turn; the rest come with the next. So many that one turn hears everyone: after
+/// a long stop every lease may be over, and a release that has arrived must still come first. The
+/// memory is not touched until it is needed.
+const EVENTS_PER_TURN_MAX: usize = 64 * 1024;
 
 /// Most connections accepted from one listener in one turn.
 const ACCEPTS_PER_TURN_MAX: u32 = 256;
