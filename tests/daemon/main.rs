@@ -9,6 +9,9 @@
 // Threads read logs and play clients; the clock measures lower bounds.
 #![allow(clippy::disallowed_methods)]
 
+mod auth;
+mod departures;
+mod framing;
 mod sessions;
 mod start;
 mod unix_socket;
