@@ -10,9 +10,14 @@
 #![allow(clippy::disallowed_methods)]
 
 mod auth;
+mod contention;
 mod departures;
 mod framing;
+mod limits;
+mod logs;
 mod sessions;
+mod signals;
+mod slow;
 mod start;
 mod unix_socket;
 mod vocabulary;
