@@ -66,12 +66,7 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
         )))?;
         listeners.push(unix);
     }
-    for listener in &listeners {
-        info!("latchd {} listens on {listener}", env!("CARGO_PKG_VERSION"));
-    }
-    if config.is_open_to_the_network() {
-        warn!("{address} is open to the network and asks for no --auth-token");
-    }
+    let places: Vec<String> = listeners.iter().map(ToString::to_string).collect();
     let wall_clock_us = wall_clock_us();
     let origin = Origin {
         fence: wall_clock_us,
@@ -85,6 +80,13 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     reactor
         .stop_on_signals()
         .map_err(failed_to("catch signals"))?;
+    // Whoever reads this may connect and may send a signal, so both are provided for by now.
+    for place in places {
+        info!("latchd {} listens on {place}", env!("CARGO_PKG_VERSION"));
+    }
+    if config.is_open_to_the_network() {
+        warn!("{address} is open to the network and asks for no --auth-token");
+    }
     if config.spin {
         reactor.spin();
     }

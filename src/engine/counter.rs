@@ -11,7 +11,7 @@ use super::types::{Event, Refusal, Reply};
 
 pub(super) struct Counters {
     pub(super) shelf: Shelf<i64>,
-    collector: Collector,
+    pub(super) collector: Collector,
 }
 
 impl Counters {

@@ -24,6 +24,12 @@ impl Collector {
         }
     }
 
+    /// Runs on when the last idle key is used again, so that a key taken and left over and over
+    /// costs no timer each time.
+    pub(super) fn is_armed(&self) -> bool {
+        self.timer.is_some()
+    }
+
     /// Its timer has fired.
     pub(super) fn begin(&mut self, cx: &Ctx<'_>) {
         self.timer = None;

@@ -156,8 +156,17 @@ impl Engine {
             kv,
             ..
         } = &self.stores;
-        let collections = usize::from(locks.table.idle().next().is_some())
-            + usize::from(counters.shelf.oldest_idle().is_some());
+        let collections = [
+            (&locks.collector, locks.table.oldest_idle()),
+            (&counters.collector, counters.shelf.oldest_idle()),
+        ];
+        for (collector, oldest) in collections {
+            assert!(
+                collector.is_armed() || oldest.is_none(),
+                "idle keys that nobody forgets"
+            );
+        }
+        let collections = collections.iter().filter(|(it, _)| it.is_armed()).count();
         let lives = kv
             .shelf
             .iter()

@@ -1,5 +1,6 @@
-//! The loop: poll → hang-ups → other events → accept → finish the turn → sleep.
+//! The loop: poll → hang-ups → other events → finish the turn → accept → sleep.
 //!
+//! Accepting comes last: by then whoever left in this turn has made room for one who came after it.
 //! Reads the clock once per turn. mio tells about readiness only once, so whoever is not drained is
 //! remembered (by the server, for connections; here, for listeners). Interest in writing is taken
 //! only while something is owed: a unix socket would otherwise wake us whenever its peer reads.
@@ -19,8 +20,10 @@ use super::{Clock, Listener, Stream};
 use crate::base::{ClientId, Millis, Nanos};
 use crate::server::Server;
 
-/// Most events of one turn; the rest come with the next.
-const EVENTS_PER_TURN_MAX: usize = 1024;
+/// Most events of one turn; the rest come with the next. So many that one turn hears everyone: after
+/// a long stop every lease may be over, and a release that has arrived must still come first. The
+/// memory is not touched until it is needed.
+const EVENTS_PER_TURN_MAX: usize = 64 * 1024;
 
 /// Most connections accepted from one listener in one turn.
 const ACCEPTS_PER_TURN_MAX: u32 = 256;
@@ -159,10 +162,14 @@ impl Reactor {
     }
 
     fn turn(&mut self, before: Nanos) -> io::Result<Nanos> {
-        let timeout = self.timeout(before);
-        match self.poll.poll(&mut self.events, timeout) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => self.events.clear(),
-            result => result?,
+        let mut timeout = self.timeout(before);
+        // Interrupted is also a process that was stopped and goes on, perhaps much later. What came
+        // meanwhile has to be heard before the leases that ended meanwhile, so look once more.
+        while let Err(error) = self.poll.poll(&mut self.events, timeout) {
+            if error.kind() != ErrorKind::Interrupted {
+                return Err(error);
+            }
+            timeout = Some(Duration::ZERO);
         }
         let now = self.clock.now();
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
@@ -193,9 +200,9 @@ impl Reactor {
             }
         }
         self.events = events;
-        self.accept(now);
         self.server.finish_turn(now);
         self.follow_interests();
+        self.accept(now);
         Ok(now)
     }
 

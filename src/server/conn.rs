@@ -156,6 +156,12 @@ impl<T: Transport> Conn<T> {
         !self.parked && !self.outbox.is_full() && (self.readable || self.rested)
     }
 
+    /// It is the peer's turn to speak: it waits for no answer and has taken all it was given. Only
+    /// now does the read timeout run; we may not even be reading otherwise.
+    pub(super) fn is_awaited(&self) -> bool {
+        !self.parked && self.outbox.is_empty()
+    }
+
     /// Nothing is under way in either direction.
     pub(super) fn is_quiet(&self) -> bool {
         !self.parked && self.inbox.is_empty() && self.outbox.is_empty()
@@ -189,6 +195,9 @@ impl<T: Transport> Conn<T> {
             }
         }
         self.stalled_since = Nanos::NEVER;
+        if self.watches_write {
+            self.line_started = now; // it has taken its time to read, not to write
+        }
         Flushed::All
     }
 
@@ -206,8 +215,8 @@ impl<T: Transport> Conn<T> {
         let write = self.write_deadline(settings);
         match self.phase {
             Phase::Leaving { until, .. } => write.min(until),
-            // Nothing runs against a parked peer; look again later.
-            _ if self.parked => write.min(now.after(settings.read_timeout)),
+            // No read timeout runs; look again later.
+            _ if !self.is_awaited() => write.min(now.after(settings.read_timeout)),
             _ => write.min(self.read_deadline(settings)),
         }
     }

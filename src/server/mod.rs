@@ -1,9 +1,10 @@
 //! Joins bytes, meaning and decisions: one [`Server`] owns the connections and the lock table.
 //!
 //! The order of a turn is here and nowhere else. The reactor reports what happened on the sockets
-//! ([`hang_up`](Server::hang_up) before everything else, then [`readable`](Server::readable),
-//! [`writable`](Server::writable), [`accept`](Server::accept)), and closes the turn with
-//! [`finish_turn`](Server::finish_turn): visit again who had more → expire → resume → flush.
+//! ([`hang_up`](Server::hang_up) before everything else, then [`readable`](Server::readable) and
+//! [`writable`](Server::writable)), and closes the turn with
+//! [`finish_turn`](Server::finish_turn): visit again who had more → expire → resume → flush. Only
+//! then are newcomers let in ([`accept`](Server::accept)), to the places that became free.
 //!
 //! Knows neither sockets nor the clock: with pipes for a [`Transport`] and a number for the time,
 //! the simulator runs this very code.

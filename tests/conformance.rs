@@ -1,0 +1,284 @@
+//! Every transcript over real sockets, TCP and unix, against the real loop on a thread of its own.
+//!
+//! Only the clock is ours, so `+60s` takes no time. Nothing here sleeps; whoever waits for an answer
+//! that does not come fails after ten seconds.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use latchd::base::Millis;
+use latchd::config::Config;
+use latchd::net::{Clock, Listener, Reactor, Remote};
+use socket2::SockRef;
+use tempfile::TempDir;
+
+use common::{Ending, Heard, World};
+
+#[test]
+fn every_transcript_is_held_to_over_tcp() {
+    common::hold_all(|config| Sockets::new(config, Door::Tcp), false);
+}
+
+#[test]
+fn every_transcript_is_held_to_over_unix_sockets() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("latchd.sock");
+    common::hold_all(
+        |config| Sockets::new(config, Door::Unix(path.clone())),
+        false,
+    );
+}
+
+/// Longest an answer may take that has to come.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where to listen.
+enum Door {
+    Tcp,
+    Unix(PathBuf),
+}
+
+/// Where to connect to.
+enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+struct Sockets {
+    address: Address,
+    clock: Arc<AtomicU64>,
+    /// The clock was moved and the loop has not been told.
+    clock_moved: bool,
+    remote: Remote,
+    /// Says so when the loop has ended.
+    ended: Receiver<io::Result<()>>,
+    has_ended: bool,
+    thread: Option<JoinHandle<()>>,
+    clients: Vec<Client>,
+}
+
+struct Client {
+    /// `None` after closing, or if there was nobody to connect to.
+    stream: Option<Stream>,
+    lines: Vec<u8>,
+    /// The end was read.
+    is_over: bool,
+    /// The end was told.
+    is_told: bool,
+}
+
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Sockets {
+    fn new(config: &Config, door: Door) -> Self {
+        let clock = Arc::new(AtomicU64::new(1));
+        let (config, hands) = (config.clone(), Clock::Manual(Arc::clone(&clock)));
+        let (tell_start, start) = mpsc::channel();
+        let (tell_end, ended) = mpsc::channel();
+        // The server is made where it lives: it has nothing that another thread could use.
+        let serve = move || {
+            let (listener, address) = match door {
+                Door::Tcp => {
+                    let listener = Listener::tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+                    let address = Address::Tcp(listener.address().unwrap());
+                    (listener, address)
+                }
+                Door::Unix(path) => {
+                    let listener = Listener::unix(&path, 0o600).unwrap();
+                    (listener, Address::Unix(path))
+                }
+            };
+            let server = common::server(&config);
+            let reactor = Reactor::new(server, vec![listener], hands).unwrap();
+            tell_start.send((reactor.remote(), address)).unwrap();
+            let end = reactor.run();
+            // The other end is gone if the conversation has failed.
+            let _ = tell_end.send(end);
+        };
+        let thread = thread::Builder::new()
+            .name("latchd".to_owned())
+            .spawn(serve)
+            .unwrap();
+        let (remote, address) = start.recv_timeout(PATIENCE).unwrap();
+        Self {
+            address,
+            clock,
+            clock_moved: false,
+            remote,
+            ended,
+            has_ended: false,
+            thread: Some(thread),
+            clients: Vec::new(),
+        }
+    }
+}
+
+impl World for Sockets {
+    fn connect(&mut self) -> usize {
+        let stream = match &self.address {
+            Address::Tcp(address) => TcpStream::connect(address).map(Stream::Tcp),
+            Address::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
+        };
+        self.clients.push(Client {
+            is_over: stream.is_err(),
+            stream: stream.ok(),
+            lines: Vec::new(),
+            is_told: false,
+        });
+        self.clients.len() - 1
+    }
+
+    fn send(&mut self, client: usize, bytes: &[u8]) {
+        if let Some(stream) = &mut self.clients[client].stream {
+            // Whoever was closed meanwhile will read so.
+            let _ = stream.send(bytes);
+        }
+        // It wakes the loop, which then sees the clock too.
+        self.clock_moved = false;
+    }
+
+    fn end(&mut self, client: usize, how: Ending) {
+        let slot = &mut self.clients[client].stream;
+        if how == Ending::HalfClose {
+            slot.as_ref().unwrap().half_close();
+        } else if let Some(stream) = slot.take()
+            && how == Ending::Reset
+        {
+            stream.reset();
+        }
+        self.clock_moved = false;
+    }
+
+    fn pass(&mut self, span: Millis) {
+        self.clock.fetch_add(span.nanos(), Ordering::SeqCst);
+        self.clock_moved = true;
+    }
+
+    /// The loop runs by itself; only a clock that was moved has to be pointed out.
+    fn turn(&mut self) {
+        if self.clock_moved {
+            self.remote.wake().unwrap();
+            self.clock_moved = false;
+        }
+    }
+
+    fn hear(&mut self, client: usize, due: bool) -> Option<Heard> {
+        self.clients[client].hear(due)
+    }
+
+    fn shut_down(&mut self) {
+        self.remote.stop().unwrap();
+    }
+
+    fn has_stopped(&mut self) -> bool {
+        if !self.has_ended
+            && let Ok(end) = self.ended.recv_timeout(PATIENCE)
+        {
+            end.unwrap();
+            self.has_ended = true;
+        }
+        self.has_ended
+    }
+
+    fn finish(self) {}
+}
+
+/// Also after a failure: the next conversation needs the path of the unix socket.
+impl Drop for Sockets {
+    fn drop(&mut self) {
+        // A second time ends it at once. Both fail only if it has ended already.
+        let _ = self.remote.stop();
+        let _ = self.remote.stop();
+        let ended = self.thread.take().map(JoinHandle::join);
+        if !thread::panicking() {
+            assert!(matches!(ended, Some(Ok(()))), "the loop has panicked");
+        }
+    }
+}
+
+impl Client {
+    fn hear(&mut self, due: bool) -> Option<Heard> {
+        loop {
+            if let Some(end) = self.lines.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = self.lines.drain(..=end).collect();
+                return Some(Heard::Line(
+                    String::from_utf8_lossy(&line[..end]).into_owned(),
+                ));
+            }
+            if self.is_over {
+                assert!(self.lines.is_empty(), "half a line: {:?}", self.lines);
+                let told = std::mem::replace(&mut self.is_told, true);
+                return (!told).then_some(Heard::End);
+            }
+            let mut bytes = [0; 64 * 1024];
+            match self.stream.as_mut()?.receive(&mut bytes, due) {
+                Ok(0) => self.is_over = true,
+                Ok(count) => self.lines.extend_from_slice(&bytes[..count]),
+                Err(error) => match error.kind() {
+                    // Not in time, or not yet.
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => return None,
+                    io::ErrorKind::Interrupted => {}
+                    _ => self.is_over = true,
+                },
+            }
+        }
+    }
+}
+
+impl Stream {
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.write_all(bytes),
+            Self::Unix(stream) => stream.write_all(bytes),
+        }
+    }
+
+    fn receive(&mut self, into: &mut [u8], wait: bool) -> io::Result<usize> {
+        let socket = match self {
+            Self::Tcp(stream) => SockRef::from(&*stream),
+            Self::Unix(stream) => SockRef::from(&*stream),
+        };
+        socket.set_nonblocking(!wait)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        let received = match self {
+            Self::Tcp(stream) => stream.read(into),
+            Self::Unix(stream) => stream.read(into),
+        };
+        match self {
+            Self::Tcp(stream) => stream.set_nonblocking(false)?,
+            Self::Unix(stream) => stream.set_nonblocking(false)?,
+        }
+        received
+    }
+
+    fn half_close(&self) {
+        match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Self::Unix(stream) => stream.shutdown(Shutdown::Write),
+        }
+        .unwrap();
+    }
+
+    /// A unix socket knows no reset: there it is just closed.
+    fn reset(self) {
+        if let Self::Tcp(stream) = self {
+            SockRef::from(&stream)
+                .set_linger(Some(Duration::ZERO))
+                .unwrap();
+        }
+    }
+}

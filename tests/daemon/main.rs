@@ -1,0 +1,23 @@
+//! The daemon as its users meet it: a process, its sockets, its signals, its log.
+//!
+//! Every test starts the real binary on a free port of loopback. Nothing sleeps: a test waits for
+//! an answer, the end of a connection, a log line or the end of the process, each for at most
+//! [`vocabulary::PATIENCE`]. Of time itself only lower bounds are asserted, so a slow machine makes
+//! these tests slow and never red. What needs no process belongs into the scripts or the simulator.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+// Threads read logs and play clients; the clock measures lower bounds.
+#![allow(clippy::disallowed_methods)]
+
+mod auth;
+mod contention;
+mod departures;
+mod framing;
+mod limits;
+mod logs;
+mod sessions;
+mod signals;
+mod slow;
+mod start;
+mod unix_socket;
+mod vocabulary;

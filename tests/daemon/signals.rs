@@ -1,0 +1,169 @@
+//! Stopping: who may finish, who is told, and who is not waited for.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::vocabulary::{Client, Daemon};
+
+#[test]
+fn a_thousand_waiters_are_told_and_the_exit_code_is_0() {
+    let mut daemon = Daemon::start(&[]);
+    let (mut holder, mut idle) = (daemon.connect(), daemon.connect());
+    let grant = holder.lock("k", "0");
+    let mut waiters: Vec<Client> = (0..1_000).map(|_| daemon.connect()).collect();
+    for waiter in &mut waiters {
+        waiter.put("l k 60");
+    }
+    idle.wait_for_waiters("k", 1_000);
+    daemon.signal(Signal::TERM);
+    for waiter in &mut waiters {
+        waiter.expect("error_draining");
+        waiter.expect_end();
+    }
+    idle.expect_end();
+    holder.release("k", &grant);
+    holder.expect_end();
+    let (code, log) = daemon.wait_for_exit();
+    assert_eq!(code, 0);
+    let last = log.last().unwrap();
+    assert!(last.ends_with(" INFO  stopped"), "{last}");
+}
+
+#[test]
+fn a_holder_may_finish_while_new_requests_are_refused() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut daemon = Daemon::start(&[]);
+        let mut holder = daemon.connect();
+        let grant = holder.lock("k", "0");
+        daemon.signal(signal);
+        daemon.wait_for_log("shutting down");
+        for refused in ["l other 0", "l k 10", "e other", "sl pool 0 3", "rl doc 0"] {
+            assert_eq!(holder.ask(refused), "error_draining", "{refused}");
+        }
+        assert_eq!(holder.ask("ping _ _"), "ok");
+        assert_eq!(holder.ask(&format!("n k {}", grant.token)), "ok 33");
+        holder.release("k", &grant);
+        holder.expect_end();
+        assert_eq!(daemon.wait_for_exit().0, 0);
+    }
+}
+
+#[test]
+fn leases_still_end_while_draining() {
+    let mut daemon = Daemon::start(&["--shutdown-timeout=0"]);
+    let mut holder = daemon.connect();
+    holder.lock("k", "0 300ms");
+    daemon.signal(Signal::TERM);
+    holder.expect_end(); // with its lease it has lost all that was worth waiting for
+    assert_eq!(daemon.wait_for_exit().0, 0);
+}
+
+#[test]
+fn nobody_connects_to_a_draining_daemon() {
+    let mut daemon = Daemon::start(&[]);
+    let mut holder = daemon.connect();
+    let grant = holder.lock("k", "0");
+    daemon.signal(Signal::TERM);
+    daemon.wait_for_log("shutting down");
+    assert_eq!(holder.ask("ping _ _"), "ok"); // the turn of the signal is over
+    let refused = std::net::TcpStream::connect(daemon.address());
+    assert_eq!(
+        refused.unwrap_err().kind(),
+        std::io::ErrorKind::ConnectionRefused
+    );
+    holder.release("k", &grant);
+    assert_eq!(daemon.wait_for_exit().0, 0);
+}
+
+#[test]
+fn a_second_signal_waits_for_nobody() {
+    let mut daemon = Daemon::start(&["--shutdown-timeout=0"]);
+    let mut holder = daemon.connect();
+    holder.lock("k", "0");
+    daemon.signal(Signal::TERM);
+    daemon.wait_for_log("shutting down: 1 connections");
+    assert!(holder.is_open_and_quiet());
+    daemon.signal(Signal::TERM);
+    holder.end();
+    let (code, log) = daemon.wait_for_exit();
+    assert_eq!(code, 0);
+    assert!(
+        log.iter().any(|line| line.contains("told to stop again")),
+        "{log:#?}"
+    );
+}
+
+#[test]
+fn the_shutdown_timeout_forces_by_itself_and_not_before() {
+    let mut daemon = Daemon::start(&["--shutdown-timeout=200ms"]);
+    let mut holder = daemon.connect();
+    holder.lock("k", "0");
+    let start = Instant::now();
+    daemon.signal(Signal::TERM);
+    holder.end();
+    assert!(start.elapsed() >= Duration::from_millis(200));
+    let (code, log) = daemon.wait_for_exit();
+    assert_eq!(code, 0);
+    assert!(
+        log.iter().any(|line| line.contains("did not end in time")),
+        "{log:#?}"
+    );
+}
+
+/// Stopped for longer than the lease; what was in the socket by then still counts.
+#[test]
+fn a_release_that_came_while_it_was_stopped_is_heard_before_the_lease_ends() {
+    let daemon = Daemon::start(&[]);
+    let mut holder = daemon.connect();
+    let grant = holder.lock("k", "0 1");
+    daemon.freeze();
+    holder.put(&format!("r k {}", grant.token));
+    let answer = holder.line_within(Duration::from_millis(1_100));
+    assert_eq!(answer, None, "a stopped process answers");
+    daemon.thaw();
+    holder.expect("ok");
+    let totals = &holder.stats()["totals"];
+    assert_eq!(
+        (&totals["releases"], &totals["expiries"]),
+        (&1.into(), &0.into())
+    );
+}
+
+/// The release stands behind a thousand other sockets that have something to say.
+#[test]
+fn a_release_behind_a_thousand_others_is_heard_before_the_lease_ends() {
+    let daemon = Daemon::start(&[]);
+    let mut others: Vec<Client> = (0..1_500).map(|_| daemon.connect()).collect();
+    for other in &mut others {
+        assert_eq!(other.ask("ping _ _"), "ok");
+    }
+    let mut holder = daemon.connect();
+    let grant = holder.lock("k", "0 1");
+    daemon.freeze();
+    for other in &mut others {
+        other.put("ping _ _");
+    }
+    holder.put(&format!("r k {}", grant.token));
+    assert_eq!(holder.line_within(Duration::from_millis(1_100)), None);
+    daemon.thaw();
+    holder.expect("ok");
+    for other in &mut others {
+        other.expect("ok");
+    }
+}
+
+#[test]
+fn who_renews_while_it_is_stopped_and_too_late_does_not_get_the_lock_back() {
+    let daemon = Daemon::start(&[]);
+    let (mut holder, mut next) = (daemon.connect(), daemon.connect());
+    let grant = holder.lock("k", "0 1");
+    next.put("l k 60");
+    daemon.connect().wait_for_waiters("k", 1);
+    daemon.freeze();
+    holder.put(&format!("n k {}", grant.token));
+    assert_eq!(holder.line_within(Duration::from_millis(1_100)), None);
+    daemon.thaw();
+    holder.expect("error_lease_expired");
+    next.grant();
+}

@@ -1,0 +1,230 @@
+//! Starting: what is said, what is refused and how, and the options that concern the process.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+
+use crate::vocabulary::{Daemon, End, PATIENCE, latchd, refusal};
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+#[test]
+fn the_start_line_names_the_version_and_the_real_port() {
+    let daemon = Daemon::start(&[]);
+    let port = daemon.address().port();
+    assert_ne!(port, 0);
+    let line = &daemon.log()[0];
+    let said = format!(" INFO  latchd {VERSION} listens on 127.0.0.1:{port}");
+    assert!(line.ends_with(&said), "{line}");
+    assert_eq!(daemon.connect().ask("ping _ _"), "ok");
+}
+
+/// The default port may be taken by somebody else's daemon; then it is named in the refusal.
+#[test]
+fn without_options_it_listens_on_port_6388_of_loopback() {
+    let mut daemon = Daemon::spawn(latchd());
+    daemon.wait_for_log("127.0.0.1:6388");
+    if daemon.logged("listens on 127.0.0.1:6388") {
+        assert!(!daemon.logged("WARN"));
+        daemon.stop();
+    } else {
+        let (code, log) = daemon.wait_for_exit();
+        assert_eq!(code, 1);
+        assert!(log.concat().contains("in use"), "{log:?}");
+    }
+}
+
+#[test]
+fn the_environment_is_heard_and_a_flag_beats_it() {
+    let mut command = latchd();
+    command
+        .env("LATCHD_PORT", "0")
+        .env("LATCHD_DEFAULT_LEASE_TTL_S", "7")
+        .env("LATCHD_WIRE_FENCE", "never")
+        .arg("--wire-fence=always");
+    let grant = Daemon::serve(command).connect().lock("k", "0");
+    assert_eq!(grant.lease, "7");
+    assert!(grant.fence.is_some());
+}
+
+#[test]
+fn help_and_version_are_printed_and_nothing_is_started() {
+    for (option, says) in [
+        ("--help", "--unix-socket-mode"),
+        ("-h", "Usage: latchd [OPTIONS]"),
+        ("--version", concat!("latchd ", env!("CARGO_PKG_VERSION"))),
+        ("-V", concat!("latchd ", env!("CARGO_PKG_VERSION"))),
+    ] {
+        let mut command = latchd();
+        command.arg(option);
+        let mut daemon = Daemon::spawn(command);
+        let (code, log) = daemon.wait_for_exit();
+        assert_eq!((code, log), (0, Vec::new()), "{option}");
+        let text = daemon.stdout();
+        assert!(text.contains(says), "{option}: {text}");
+    }
+}
+
+#[test]
+fn wrong_settings_end_it_with_1_and_name_the_option() {
+    let dir = tempfile::tempdir().unwrap();
+    let (empty, token) = (dir.path().join("empty"), dir.path().join("token"));
+    fs::write(&empty, " \n").unwrap();
+    fs::write(&token, "s3cret\n").unwrap();
+    let at = |option: &str, path: &std::path::Path| format!("{option}={}", path.display());
+    let (empty_file, token_file) = (
+        at("--auth-token-file", &empty),
+        at("--auth-token-file", &token),
+    );
+    let missing_file = at("--auth-token-file", &dir.path().join("missing"));
+    for (options, says) in [
+        (&["--prot=1"][..], "did you mean --port?"),
+        (&["--tls-cart=x"], "--tls-cart"),
+        (&["serve"], "\"serve\""),
+        (&["--port=65536"], "--port"),
+        (&["--port"], "--port"),
+        (&["--port", "x"], "--port"),
+        (&["--host=example.org"], "--host"),
+        (&["--read-timeout=0"], "--read-timeout"),
+        (&["--read-timeout", "-5"], "--read-timeout"),
+        (&["--write-timeout=-1ms"], "--write-timeout"),
+        (&["--shutdown-timeout=9223372037"], "--shutdown-timeout"),
+        (&["--default-lease-ttl=0"], "--default-lease-ttl"),
+        (&["--gc-max-idle=1.5s"], "--gc-max-idle"),
+        (&["--max-connections=-1"], "--max-connections"),
+        (&["--max-locks=99999999999"], "--max-locks"),
+        (&["--wire-fence=maybe"], "--wire-fence"),
+        (&["--unix-socket="], "--unix-socket"),
+        (&["--unix-socket-mode=1777"], "--unix-socket-mode"),
+        (&["--log-level=loud"], "--log-level"),
+        (&["--spin=perhaps"], "--spin"),
+        (&["--auth-token="], "--auth-token"),
+        (&[&empty_file], "is empty"),
+        (&[&missing_file], "--auth-token-file"),
+        (
+            &[&token_file, "--auth-token=x"],
+            "--auth-token and --auth-token-file",
+        ),
+    ] {
+        let mut command = latchd();
+        command.args(options);
+        let said = refusal(command);
+        assert!(said.starts_with("configuration error: "), "{said}");
+        assert!(said.contains(says), "{options:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(!said.contains("s3cret"), "{said}");
+    }
+}
+
+#[test]
+fn wrong_variables_end_it_with_1_and_are_named() {
+    use std::os::unix::ffi::OsStringExt;
+    for (name, value) in [
+        ("LATCHD_PORT", OsString::from("-1")),
+        ("LATCHD_READ_TIMEOUT_S", OsString::from("1h")),
+        ("LATCHD_GC_LOOP_SLEEP", OsString::from("0")),
+        (
+            "LATCHD_AUTO_RELEASE_ON_DISCONNECT",
+            OsString::from("perhaps"),
+        ),
+        ("LATCHD_AUTH_TOKEN", OsString::new()),
+        ("LATCHD_AUTH_TOKEN_FILE", OsString::new()),
+        ("LATCHD_HOST", OsString::from_vec(vec![0xff])),
+    ] {
+        let mut command = latchd();
+        command.env(name, value);
+        let said = refusal(command);
+        let start = format!("configuration error: {name}: ");
+        assert!(said.starts_with(&start), "{said}");
+    }
+}
+
+#[test]
+fn a_port_in_use_is_refused_and_named() {
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = taken.local_addr().unwrap();
+    let mut command = latchd();
+    command.arg(format!("--port={}", address.port()));
+    let said = refusal(command);
+    assert!(said.contains(&format!("--port {address}")), "{said}");
+    assert!(said.contains("in use"), "{said}");
+}
+
+#[test]
+fn an_address_of_another_machine_is_refused() {
+    let mut command = latchd();
+    command.args(["--host=192.0.2.1", "--port=0"]);
+    let said = refusal(command);
+    assert!(said.contains("--host"), "{said}");
+}
+
+#[test]
+fn open_to_the_network_without_a_secret_is_worth_a_warning() {
+    let warns = |options: &[&str]| {
+        let mut daemon = Daemon::start(options);
+        let _ = daemon.connect();
+        let log = daemon.stop();
+        log.iter()
+            .any(|it| it.contains("WARN") && it.contains("--auth-token"))
+    };
+    assert!(warns(&["--host=0.0.0.0"]));
+    assert!(!warns(&["--host=0.0.0.0", "--auth-token=s3cret"]));
+    assert!(!warns(&["--host=127.0.0.1"]));
+}
+
+#[test]
+fn cpu_keeps_the_process_on_one_core() {
+    let own = fs::read_to_string("/proc/self/status").unwrap();
+    let (_, allowed) = own.split_once("Cpus_allowed_list:\t").unwrap();
+    let core: String = allowed.chars().take_while(char::is_ascii_digit).collect();
+    let daemon = Daemon::start(&["--cpu", &core]);
+    assert_eq!(daemon.status("Cpus_allowed_list"), core);
+    assert_eq!(daemon.connect().ask("ping _ _"), "ok");
+}
+
+#[test]
+fn a_core_that_is_not_there_ends_it_with_1() {
+    for core in ["999", "99999999"] {
+        let mut command = latchd();
+        command.args(["--port=0", "--cpu", core]);
+        let said = refusal(command);
+        assert!(said.contains(&format!("--cpu {core}")), "{said}");
+    }
+}
+
+#[test]
+fn a_spinning_daemon_serves_and_stops() {
+    let mut daemon = Daemon::start(&["--spin"]);
+    let mut client = daemon.connect();
+    let grant = client.lock("k", "0");
+    client.release("k", &grant);
+    daemon.stop();
+    assert_eq!(client.end(), End::Closed);
+}
+
+/// The reader of the log goes away, as when a log collector crashes; locks matter more.
+#[test]
+fn nobody_reading_the_log_stops_nothing() {
+    let mut command: Command = latchd();
+    command.args(["--port=0", "--debug"]).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stderr.take().unwrap())
+        .read_line(&mut line)
+        .unwrap(); // and then closed
+    let (_, address) = line.trim_end().split_once("listens on ").unwrap();
+    let answers = (0..3).map(|_| {
+        use std::io::Write;
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(b"nonsense\nk\n\nping\n\n\n").unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        std::io::read_to_string(stream).unwrap()
+    });
+    let answers: Vec<String> = answers.collect();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(answers, ["error\nok\n"; 3]);
+}

@@ -1,0 +1,15 @@
+//! The words the tests are written in: a [`Daemon`] is a process, a [`Client`] is a socket.
+//!
+//! A frame is written as one line, `l job 10 60`, and sent as three. Whatever does not happen within
+//! [`PATIENCE`] fails the test, and a failed test shows the daemon's log.
+
+mod client;
+mod daemon;
+
+use std::time::Duration;
+
+pub(crate) use client::{Client, End, Grant, frame};
+pub(crate) use daemon::{Daemon, latchd, refusal};
+
+/// How long anything may take. Far more than it ever should, so that only a hang gets here.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,0 +1,419 @@
+//! What must never happen, and which test would notice.
+//!
+//! The list is of mistakes that lock servers really made, numbered as in `must-not-happen.md`: here are the
+//! lines that concern locks, framing, settings and shutdown (1–71, 103–106). Each names the
+//! conversations and tests that cover it, or says why it cannot happen here. This test checks that the
+//! list has no gap and that everything it names is really there.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use Cover::{Elsewhere, Impossible, Later, Script, Test};
+
+/// What would notice.
+enum Cover {
+    /// A conversation: file in `tests/scripts`, heading.
+    Script(&'static str, &'static str),
+    /// A test function: file, name.
+    Test(&'static str, &'static str),
+    /// A test function that needs a real process or a crowd: file, name. Where the file is not in this
+    /// tree, nothing is claimed.
+    Elsewhere(&'static str, &'static str),
+    /// Nothing, and why nothing has to.
+    Impossible(&'static str),
+    /// Nothing yet: this is about something that does not exist yet.
+    Later(&'static str),
+}
+
+type Row = (u32, &'static str, &'static [Cover]);
+
+#[rustfmt::skip] // a table is read in columns
+const TABLE: &[Row] = &[
+    // Grants, queues, fairness
+    (1, "newcomer overtakes because a lease just expired", &[
+        Script("lease.txt", "A newcomer does not overtake the line because a lease just ended (must-not 1)."),
+        Script("rwlock.txt", "A newcomer that would fit does not overtake the line."),
+    ]),
+    (2, "expired holder blocks until a sweep", &[
+        Script("lease.txt", "A lease that is over blocks nobody, noticed or not (must-not 2)."),
+        Script("lease.txt", "A lease ends, and the next in line has the key at once."),
+    ]),
+    (3, "waiter whose connection closed receives the lock", &[
+        Script("disconnect.txt", "A waiter that goes leaves the line at once, and is never granted (must-not 3)."),
+        Script("disconnect.txt", "A waiter that is reset leaves the line at once (must-not 3, 10)."),
+        Script("disconnect.txt", "A waiter leaves at the very moment the lock comes free (must-not 3, 6)."),
+        Elsewhere("tests/daemon/departures.rs", "the_next_who_is_still_there_gets_the_lock"),
+    ]),
+    (4, "grant in the instant of a timeout is lost", &[
+        Script("lease.txt", "A lease that ends at the very instant a wait ends, ends first (must-not 4)."),
+        Script("lease.txt", "A grant that would come after the wait was over is not made (must-not 4, 5)."),
+        Script("lease.txt", "A waiter whose own wait was over when the key came free is told so (must-not 4)."),
+    ]),
+    (5, "the same race on the success branch", &[
+        Script("lease.txt", "A grant that would come after the wait was over is not made (must-not 4, 5)."),
+        Impossible("a grant and its answer are one step of one thread"),
+    ]),
+    (6, "enqueue cancelled while promoted strands the grant", &[
+        Script("disconnect.txt", "A waiter leaves at the very moment the lock comes free (must-not 3, 6)."),
+        Script("disconnect.txt", "A place that was granted and not waited for counts as held."),
+    ]),
+    (7, "`w` answers ok with an evicted token", &[
+        Script("two_phase.txt", "A wait after the lease is over says so, whoever has the key by then (must-not 7, 29, 31)."),
+    ]),
+    (8, "`l` answers with a token evicted before wake-up", &[
+        Script("lease.txt", "A grant is never born dead: its lease runs from when the server made it (must-not 8)."),
+    ]),
+    (9, "skipped dead waiter consumes a fence", &[
+        Script("disconnect.txt", "Nobody who has left costs a fence (must-not 9)."),
+    ]),
+    (10, "dead waiter in the queue panics or stops granting", &[
+        Script("disconnect.txt", "A waiter that is reset leaves the line at once (must-not 3, 10)."),
+        Script("disconnect.txt", "The last waiter goes, and the lock is free for whoever comes (must-not 10)."),
+    ]),
+    (11, "timed-out waiter removed without granting again", &[
+        Script("rwlock.txt", "A writer that gives up lets the readers behind it in (must-not 11, 12)."),
+        Script("semaphore.txt", "A waiter that leaves does not keep the others from free slots (must-not 11)."),
+    ]),
+    (12, "dead writer at the head blocks readers", &[
+        Script("rwlock.txt", "A writer that gives up lets the readers behind it in (must-not 11, 12)."),
+        Script("rwlock.txt", "Writers that leave, several in a row, let the readers behind them in (must-not 12)."),
+        Script("rwlock.txt", "A writer whose time is over stands in nobody's way, noticed or not (must-not 12)."),
+    ]),
+    (13, "live writer at the head is skipped", &[
+        Script("rwlock.txt", "A writer at the head of the line is not skipped for the readers behind it (must-not 13)."),
+    ]),
+    (14, "lease eviction makes reader and writer hold together", &[
+        Script("rwlock.txt", "A lease that ends makes room for a reader or a writer, never for both (must-not 14)."),
+        Script("rwlock.txt", "The same when the server only notices on the next request."),
+    ]),
+    (15, "waiter queue memory grows", &[
+        Script("framing.txt", "Tries without end leave nothing in the line (must-not 15)."),
+        Test("src/engine/arena.rs", "a_chain_keeps_the_order_of_joining_whoever_leaves"),
+        Elsewhere("tests/model/crowds.rs", "waiting_in_vain_leaves_nothing_behind"),
+    ]),
+    (16, "disconnect reported as timeout", &[
+        Script("half_close.txt", "A command that waits when the end comes is cancelled, and not called a timeout (must-not 16)."),
+    ]),
+    (17, "two waits of one session on one waiter", &[
+        Script("lock.txt", "A command that waits holds back what was sent behind it."),
+        Script("two_phase.txt", "One connection, a place and a plain wait for the same key: each is served once."),
+    ]),
+    (18, "cleanup of a connection twice", &[
+        Script("disconnect.txt", "Going twice is going once (must-not 18)."),
+    ]),
+    (19, "200 clients on one key collapse", &[
+        Script("limits.txt", "A crowd is served one by one, in order (must-not 19)."),
+        Elsewhere("tests/daemon/contention.rs", "two_hundred_clients_at_once_never_hold_together"),
+        Elsewhere("tests/daemon/contention.rs", "two_hundred_waiters_get_their_turn_in_the_order_they_came"),
+    ]),
+    (20, "grant during cleanup touches maps without their lock", &[
+        Impossible("one thread owns every map; there are no locks to forget"),
+        Script("disconnect.txt", "Everything goes at once: locks, slots, read locks, places."),
+    ]),
+
+    // Leases, two-phase state
+    (21, "renew resurrects", &[
+        Script("renew.txt", "A lease that is over cannot be renewed, and the answer says why (must-not 21, 23)."),
+        Elsewhere("tests/daemon/signals.rs", "who_renews_while_it_is_stopped_and_too_late_does_not_get_the_lock_back"),
+    ]),
+    (22, "renew of an expired lease does not hand over", &[
+        Script("renew.txt", "The same when the server only notices on the renewal, and the next in line gets the lock (must-not 22)."),
+    ]),
+    (23, "renew of an expired lease answers plain error", &[
+        Script("renew.txt", "A lease that is over cannot be renewed, and the answer says why (must-not 21, 23)."),
+        Test("src/engine/lapsed.rs", "a_lapse_is_known_by_token_and_key_until_a_newer_one_takes_its_place"),
+    ]),
+    (24, "renew remaining off by one", &[
+        Script("renew.txt", "A renewal starts the lease again and answers it exactly (must-not 24)."),
+    ]),
+    (25, "e, r, e is already enqueued", &[
+        Script("two_phase.txt", "Enqueue, release, enqueue on one connection (must-not 25)."),
+    ]),
+    (26, "e, expiry, e is already enqueued", &[
+        Script("two_phase.txt", "Enqueue, lease over, enqueue (must-not 26)."),
+        Script("two_phase.txt", "An enqueue finds its own lease over, though the server only notices now."),
+    ]),
+    (27, "granted, never waited, expired: never again", &[
+        Script("two_phase.txt", "Queued, granted, never waited for, lease over: the connection may enqueue again (must-not 27)."),
+    ]),
+    (28, "releasing one slot deletes the enqueue of another", &[
+        Script("semaphore.txt", "A place in line outlives the release of another slot of the same key (must-not 28)."),
+        Script("semaphore.txt", "A slot taken with `se` is still to be waited for after another slot went."),
+    ]),
+    (29, "`w` after expiry answers something else", &[
+        Script("two_phase.txt", "A wait after the lease is over says so, whoever has the key by then (must-not 7, 29, 31)."),
+        Script("two_phase.txt", "A lease that was lost before the wait is told once, then all begins anew."),
+    ]),
+    (30, "`w` on an expired lease leaves the owner behind", &[
+        Script("two_phase.txt", "The same when the server only notices on the wait: the next in line gets the key (must-not 30)."),
+        Script("two_phase.txt", "The same for one who was queued, granted, and comes too late."),
+    ]),
+    (31, "stale `w` extends another owner's lease", &[
+        Script("two_phase.txt", "A wait after the lease is over says so, whoever has the key by then (must-not 7, 29, 31)."),
+    ]),
+    (32, "lease not reset when `w` returns", &[
+        Script("two_phase.txt", "The wait restarts the lease in full (must-not 32)."),
+    ]),
+    (33, "several slots of one connection: only one released", &[
+        Script("semaphore.txt", "One connection may hold several slots, and loses them all when it goes."),
+    ]),
+    (34, "cleanup stops early when nothing was owned", &[
+        Script("disconnect.txt", "Who owned nothing still leaves the line (must-not 34)."),
+    ]),
+    (35, "auto-release off: dead waiters stay", &[
+        Script("auto_release_off.txt", "Waiters that go leave the line at once (must-not 35)."),
+    ]),
+    (36, "owned-token bookkeeping leaks", &[
+        Script("gc.txt", "A key taken, waited for, let go and forgotten leaves nothing behind (must-not 36)."),
+        Test("tests/script.rs", "every_transcript_is_held_to_over_pipes"),
+        Elsewhere("tests/model/crowds.rs", "taking_and_letting_go_leaves_nothing_behind"),
+        Elsewhere("tests/model/crowds.rs", "taking_a_place_and_waiting_for_it_leaves_nothing_behind"),
+    ]),
+    (37, "wrong token keeps an idle key alive", &[
+        Script("gc.txt", "What is refused does not count as use (must-not 37)."),
+    ]),
+    (38, "GC deletes a key in creation, or makes max-locks fail", &[
+        Script("gc.txt", "A key that is held or waited for stays (must-not 38, 49)."),
+        Script("gc.txt", "Forgotten keys make room, and no key is refused because of idle ones (must-not 38)."),
+    ]),
+    (39, "connection id 0, or reused ids collide", &[
+        Script("disconnect.txt", "A connection that comes after another is somebody else (must-not 39)."),
+        Script("auto_release_off.txt", "A connection that comes after another does not inherit from it (must-not 39)."),
+        Test("src/base.rs", "a_client_id_survives_packing"),
+    ]),
+
+    // Limits and accounting
+    (40, "max-locks exceeded under concurrency", &[
+        Script("limits.txt", "No more keys than allowed, while all are in use."),
+        Impossible("looking and adding are one step of one thread"),
+    ]),
+    (41, "max-locks refuses an existing key", &[
+        Script("limits.txt", "A key that exists is never refused for their number (must-not 41)."),
+    ]),
+    (42, "max-connections exceeded by concurrent accepts", &[
+        Script("limits.txt", "No more connections than allowed: one too many is closed without a word."),
+        Elsewhere("tests/daemon/limits.rs", "one_connection_too_many_is_closed_without_a_byte"),
+    ]),
+    (43, "data race counting across shards", &[
+        Impossible("one thread, one table, no shards"),
+        Script("stats.txt", "How often what has happened."),
+    ]),
+    (44, "subscription count wrong", &[Later("subscriptions")]),
+    (45, "observe bypasses max-subscriptions", &[Later("subscriptions")]),
+    (46, "max-keys slot not given back", &[Later("key-value entries, lists and barriers")]),
+    (47, "connection count drops before cleanup finished", &[
+        Script("stats.txt", "Connections come and go, and take what they held with them (must-not 47)."),
+    ]),
+    (48, "accept loop spins on EMFILE", &[
+        Elsewhere("tests/daemon/limits.rs", "emfile_does_not_spin_and_recovers"),
+    ]),
+    (49, "negative gc-max-idle; GC of state in use", &[
+        Test("src/config/tests.rs", "a_bad_value_is_an_error_that_names_option_and_value"),
+        Script("gc.txt", "A key that is held or waited for stays (must-not 38, 49)."),
+        Script("gc.txt", "With no patience at all a key goes at the next look."),
+    ]),
+
+    // Framing and protocol
+    (50, "257 accepted or 256 refused, with or without CR", &[
+        Script("framing.txt", "A key line holds 256 bytes (must-not 50)."),
+        Script("framing.txt", "A command line holds 256 bytes."),
+        Script("framing.txt", "An argument line holds 256 bytes."),
+        Test("src/wire/framing_tests.rs", "a_line_is_cut_off_exactly_at_its_limit_with_or_without_lf"),
+    ]),
+    (51, "unterminated huge line grows memory", &[
+        Script("framing.txt", "A megabyte without a line end is not waited for (must-not 51)."),
+        Script("framing.txt", "CRs do not count, but not without end either (must-not 51)."),
+        Test("src/wire/buf.rs", "an_inbox_takes_what_fits_and_no_more"),
+        Elsewhere("tests/daemon/framing.rs", "a_megabyte_without_a_line_end_is_cut_and_not_kept"),
+    ]),
+    (52, "stream continues desynchronised", &[
+        Script("framing.txt", "After a line that is too long nothing more is served (must-not 52)."),
+        Script("timeouts.txt", "A half-sent line is not waited for (must-not 52)."),
+    ]),
+    (53, "closed after a parse error", &[
+        Script("framing.txt", "A command nobody knows takes its three lines with it (must-not 53)."),
+        Test("src/wire/line_tests.rs", "malformed_frames_are_consumed_and_named"),
+    ]),
+    (54, "nil request on an auth read error", &[
+        Script("auth.txt", "A malformed frame is a wrong one, and so is a line that is too long (must-not 54)."),
+        Script("auth.txt", "Half of the secret, then nothing more."),
+    ]),
+    (55, "`30 junk` accepted as a lease", &[
+        Script("framing.txt", "Numbers have to be numbers (must-not 55)."),
+    ]),
+    (56, "spans near 2^63 overflow", &[
+        Script("framing.txt", "Waits are not negative, and spans do not overflow (must-not 56)."),
+        Script("lock.txt", "The longest spans do not overflow."),
+        Test("src/base.rs", "time_saturates_instead_of_wrapping"),
+    ]),
+    (57, "huge configured durations overflow", &[
+        Test("src/config/tests.rs", "a_bad_value_is_an_error_that_names_option_and_value"),
+        Test("src/base.rs", "time_saturates_instead_of_wrapping"),
+    ]),
+    (58, "key with blank, or empty, accepted", &[
+        Script("framing.txt", "A key is something, without blanks (must-not 58)."),
+    ]),
+    (59, "CR reaches payloads or changes tokens", &[
+        Script("framing.txt", "CRs vanish wherever they stand (must-not 59)."),
+        Test("src/wire/line_tests.rs", "crs_vanish_wherever_they_stand"),
+    ]),
+    (60, "timeout taken for a disconnect", &[
+        Script("timeouts.txt", "Silence ends a connection that owns nothing."),
+        Later("TLS"),
+    ]),
+    (61, "responses shared between connections", &[
+        Script("fence.txt", "Whoever waits is answered in the shape its own connection asked for."),
+        Test("src/wire/buf.rs", "an_empty_box_owns_no_memory_and_a_steady_one_allocates_nothing"),
+    ]),
+    (62, "`acquired` printed as `ok`", &[
+        Script("two_phase.txt", "What was acquired by an enqueue says so, and never merely ok (must-not 62)."),
+    ]),
+    (63, "peer that does not read; write timeout", &[
+        Elsewhere("tests/daemon/slow.rs", "who_does_not_read_is_closed_after_the_write_timeout"),
+        Elsewhere("tests/daemon/slow.rs", "without_a_write_timeout_who_does_not_read_gets_every_answer_in_the_end"),
+    ]),
+    (64, "panic in one handler", &[
+        Test("src/wire/framing_tests.rs", "no_bytes_make_it_panic"),
+        Impossible("there are no handlers to limp on without: a broken invariant stops the process on purpose"),
+    ]),
+    (65, "IPv6 address mangled", &[
+        Test("src/config/tests.rs", "an_ipv6_address_keeps_its_brackets_and_the_open_door_is_noticed"),
+        Test("src/net/listener.rs", "an_ipv6_address_is_shown_in_brackets"),
+    ]),
+    (66, "kset value misread as TTL", &[Later("key-value entries")]),
+
+    // Auth and config
+    (67, "timing reveals what was wrong", &[
+        Test("src/server/auth.rs", "only_the_whole_secret_opens"),
+        Script("auth.txt", "A malformed frame is a wrong one, and so is a line that is too long (must-not 54)."),
+    ]),
+    (68, "auth failure without slowdown, or not logged", &[
+        Script("auth.txt", "Who does not is refused, waits a little, and is closed."),
+        Elsewhere("tests/daemon/auth.rs", "a_wrong_secret_is_closed_not_before_100_ms"),
+        Elsewhere("tests/daemon/auth.rs", "a_failure_is_logged_once_and_no_secret_ever"),
+    ]),
+    (69, "unusable token accepted at startup", &[
+        Test("src/config/tests.rs", "a_token_that_cannot_be_used_stops_the_start"),
+        Later("TLS"),
+    ]),
+    (70, "environment overrides a flag", &[
+        Test("src/config/tests.rs", "every_option_by_flag_by_variable_and_flag_over_variable"),
+        Test("src/config/tests.rs", "tokens_come_from_the_best_source_only"),
+    ]),
+    (71, "bad flag exits inside the loader; 0/no/false", &[
+        Test("src/config/tests.rs", "a_bad_value_is_an_error_that_names_option_and_value"),
+        Test("src/config/tests.rs", "an_unknown_option_is_answered_with_the_right_one"),
+        Test("src/config/tests.rs", "switches_in_every_spelling"),
+        Elsewhere("tests/daemon/start.rs", "wrong_settings_end_it_with_1_and_name_the_option"),
+    ]),
+
+    // Stats and shutdown
+    (103, "stats: null arrays, unowned shown idle, totals", &[
+        Script("stats.txt", "Nothing at all: every array is there and empty, never null (must-not 103)."),
+        Script("stats.txt", "Idle keys are listed apart; idle read-write locks only counted (must-not 103)."),
+        Script("stats.txt", "A key that only a place still needs is in use and has no owner (must-not 103)."),
+    ]),
+    (104, "shutdown hangs; timeout 0 waits", &[
+        Script("drain.txt", "After the shutdown timeout everyone goes (must-not 104)."),
+        Script("drain.txt", "A timeout of zero waits for the natural end (must-not 104)."),
+        Elsewhere("tests/daemon/signals.rs", "the_shutdown_timeout_forces_by_itself_and_not_before"),
+    ]),
+    (105, "parked waits survive shutdown", &[
+        Script("drain.txt", "Waits are refused, idle connections go, holders may let go."),
+        Script("drain.txt", "Waiters that left before are not answered (must-not 105)."),
+        Elsewhere("tests/daemon/signals.rs", "a_thousand_waiters_are_told_and_the_exit_code_is_0"),
+    ]),
+    (106, "new commands accepted while draining", &[
+        Script("drain.txt", "What would be new is refused, what is held is served (must-not 106)."),
+    ]),
+];
+
+#[test]
+fn every_line_is_covered_once() {
+    let lines: Vec<u32> = TABLE.iter().map(|(line, ..)| *line).collect();
+    let wanted: Vec<u32> = (1..=71).chain(103..=106).collect();
+    assert_eq!(lines, wanted);
+    for (line, what, covers) in TABLE {
+        assert!(!covers.is_empty(), "{line}: nothing covers {what:?}");
+        for cover in *covers {
+            if let Impossible(why) | Later(why) = cover {
+                assert!(!why.is_empty(), "{line}: no reason");
+            }
+        }
+    }
+}
+
+#[test]
+fn everything_that_is_named_exists() {
+    let mut missing = Vec::new();
+    for (line, _, covers) in TABLE {
+        for cover in *covers {
+            let (file, text) = match cover {
+                Script(file, heading) => {
+                    (format!("tests/scripts/{file}"), format!("## {heading}\n"))
+                }
+                Test(file, name) => ((*file).to_owned(), format!("fn {name}(")),
+                Elsewhere(file, name) if is_here(file) => {
+                    ((*file).to_owned(), format!("fn {name}("))
+                }
+                Elsewhere(..) | Impossible(_) | Later(_) => continue,
+            };
+            if !is_here(&file) || !read(&file).contains(&text) {
+                missing.push(format!("{line}: {file} has no {}", text.trim_end()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+/// A heading that claims a line is in the row of that line.
+#[test]
+fn every_claim_of_a_transcript_is_in_the_table() {
+    let mut claimed = BTreeSet::new();
+    for entry in fs::read_dir(root().join("tests/scripts")).unwrap() {
+        let file = entry.unwrap().file_name().into_string().unwrap();
+        let text = read(&format!("tests/scripts/{file}"));
+        for heading in text.lines().filter_map(|line| line.strip_prefix("## ")) {
+            let Some((_, claim)) = heading.split_once("(must-not ") else {
+                continue;
+            };
+            let numbers = claim.trim_end_matches([')', '.']).split(", ");
+            claimed.extend(numbers.map(|number| {
+                let number: u32 = number
+                    .parse()
+                    .unwrap_or_else(|_| panic!("{file}: {heading}"));
+                (number, file.clone(), heading.to_owned())
+            }));
+        }
+    }
+    assert!(!claimed.is_empty());
+    for (number, file, heading) in claimed {
+        let listed = TABLE
+            .iter()
+            .filter(|(line, ..)| *line == number)
+            .any(|(.., covers)| {
+                let is_it =
+                    |cover: &Cover| matches!(cover, Script(f, h) if *f == file && *h == heading);
+                covers.iter().any(is_it)
+            });
+        assert!(
+            listed,
+            "{file} claims {number}, the table does not say so: {heading}"
+        );
+    }
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn is_here(file: &str) -> bool {
+    root().join(file).is_file()
+}
+
+fn read(file: &str) -> String {
+    fs::read_to_string(root().join(file)).unwrap()
+}
