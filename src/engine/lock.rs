@@ -95,8 +95,9 @@ pub(super) struct Locks {
     by_fence: KeyMap,
     pub(super) places: Places,
     lapsed: Lapsed,
-    /// Armed while there are idle keys.
-    collection: Option<TimerId>,
+    /// Armed while there are idle keys. Runs on when the last of them is used again, so that a key
+    /// taken and left over and over costs no timer each time.
+    pub(super) collection: Option<TimerId>,
     collected_at: Nanos,
 }
 

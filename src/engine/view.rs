@@ -120,8 +120,12 @@ impl Engine {
             .iter()
             .filter(|(_, it)| it.parked != super::arena::NONE)
             .count();
-        let collection = usize::from(self.locks.table.idle().next().is_some());
-        let timers = held as usize + parked + collection;
+        let collection = self.locks.collection.is_some();
+        assert!(
+            collection || self.locks.table.idle().next().is_none(),
+            "idle keys that nobody forgets"
+        );
+        let timers = held as usize + parked + usize::from(collection);
         assert_eq!(self.timers.len(), timers, "a timer nobody waits for");
         let (mut holders, mut waiters) = (0, 0);
         for (resource, it) in self.locks.table.iter() {
