@@ -505,6 +505,10 @@ impl Locks {
     /// Ends every lease on this key that has passed, then serves the line.
     pub(super) fn evict_expired(&mut self, cx: &mut Ctx<'_>, resource: u32) {
         if self.table[resource].soonest > cx.moment {
+            // No lease, but perhaps the head of the line has waited for long enough.
+            if !self.table[resource].queue.is_empty() {
+                self.pass(cx, resource);
+            }
             return;
         }
         let mut soonest = Nanos::NEVER;
