@@ -227,9 +227,17 @@ impl Locks {
         cx.waiters[waiter].timer = None;
         // A lease that ends at the same instant ends first, whichever timer fired first.
         self.evict_expired(cx, resource);
-        if cx.clients[client].parked == waiter {
-            self.give_up(cx, waiter);
-            cx.reply(client, Reply::TimedOut);
+        while cx.clients[client].parked == waiter {
+            // Of waits that end at the same instant the first in line ends first, whichever timer
+            // fired first: it may leave room for the others.
+            let head = self.table[resource].queue.head().unwrap_or(waiter);
+            let head_is_due = cx.waiters[head]
+                .timer
+                .is_some_and(|timer| cx.timers.deadline(timer) <= cx.moment);
+            let gone = if head_is_due { head } else { waiter };
+            let told = cx.waiters[gone].client;
+            self.give_up(cx, gone);
+            cx.reply(told, Reply::TimedOut);
             self.pass(cx, resource);
         }
     }

@@ -1,0 +1,433 @@
+//! Crowds: what stays true when there are very many of one thing.
+//!
+//! Plain tests with fixed seeds. They count and compare; none of them looks at how long it took.
+
+use latchd::base::{ClientId, Millis, Nanos, Token};
+use latchd::engine::types::{Effect, Effects, Mode, Refusal, Reply, Request};
+use latchd::engine::view::Counts;
+use latchd::engine::{Engine, Origin, Rules, WORK_PER_TURN_MAX};
+
+const LOCK: Mode = Mode::Slot { limit: 1 };
+
+/// An engine with a clock of its own and the few questions that crowds ask.
+struct Table {
+    engine: Engine,
+    now: Nanos,
+    out: Effects,
+}
+
+impl Table {
+    fn new() -> Self {
+        let mut salt = 0;
+        let chance = Box::new(move || {
+            salt += 1;
+            salt
+        });
+        let origin = Origin {
+            fence: 0,
+            seed: [1, 2],
+            chance,
+        };
+        Self {
+            engine: Engine::new(Rules::default(), origin),
+            now: Nanos(1),
+            out: Effects::new(),
+        }
+    }
+
+    /// What is said to anyone because of this request.
+    fn ask(&mut self, client: u32, request: Request<'_>) -> &[Effect] {
+        self.out.clear();
+        self.engine
+            .step(self.now, id(client), request, &mut self.out);
+        &self.out
+    }
+
+    /// The one answer to a request that nobody else hears of.
+    fn answer(&mut self, client: u32, request: Request<'_>) -> Reply {
+        match self.ask(client, request) {
+            [Effect::Reply(to, reply)] if *to == id(client) => *reply,
+            other => panic!("{other:?} instead of one answer"),
+        }
+    }
+
+    fn grant(&mut self, client: u32, key: &[u8], mode: Mode, lease: Millis) -> Token {
+        let wait = Millis::ZERO;
+        let lease = Some(lease);
+        match self.answer(
+            client,
+            Request::Acquire {
+                key,
+                mode,
+                wait,
+                lease,
+            },
+        ) {
+            Reply::Granted { token, .. } => token,
+            other => panic!("{other:?} instead of a grant"),
+        }
+    }
+
+    fn leave(&mut self, client: u32) -> &[Effect] {
+        self.out.clear();
+        self.engine.disconnect(self.now, id(client), &mut self.out);
+        &self.out
+    }
+
+    /// One turn's worth of what is due by now; how many leases it ended.
+    fn expire(&mut self) -> u64 {
+        let before = self.engine.tally().expiries;
+        self.out.clear();
+        self.engine.expire(self.now, &mut self.out);
+        self.engine.tally().expiries - before
+    }
+
+    /// Turn after turn until nothing is due.
+    fn expire_all(&mut self) -> u64 {
+        let mut ended = self.expire();
+        while self.engine.next_deadline().is_some_and(|it| it <= self.now) {
+            ended += self.expire();
+        }
+        ended
+    }
+
+    /// All clients have left: lets everything run out and looks for leftovers.
+    fn assert_nothing_is_left(&mut self) {
+        self.expire_all();
+        self.now = self.now.after(Millis::from_secs(3600));
+        self.expire_all();
+        self.engine.check();
+        assert_eq!(self.engine.counts(), Counts::default());
+        assert_eq!(self.engine.next_deadline(), None);
+    }
+}
+
+fn id(client: u32) -> ClientId {
+    ClientId {
+        slot: client,
+        serial: client + 1,
+    }
+}
+
+#[test]
+fn ten_thousand_wait_and_whoever_leaves_the_order_of_the_rest_is_kept() {
+    const WAITERS: u32 = 10_000;
+    let key = b"job";
+    let (wait, lease) = (Millis::from_secs(600), Some(Millis::from_secs(60)));
+    let mut table = Table::new();
+    let mut chance = fastrand::Rng::with_seed(11);
+    let mut token = table.grant(0, key, LOCK, Millis::from_secs(60));
+    for client in 1..=WAITERS {
+        // Two ways to stand in the same line.
+        let (request, answers) = if client % 2 == 0 {
+            (
+                Request::Enqueue {
+                    key,
+                    mode: LOCK,
+                    lease,
+                },
+                1,
+            )
+        } else {
+            (
+                Request::Acquire {
+                    key,
+                    mode: LOCK,
+                    wait,
+                    lease,
+                },
+                0,
+            )
+        };
+        assert_eq!(table.ask(client, request).len(), answers);
+    }
+    for client in (2..=WAITERS).step_by(2) {
+        assert_eq!(table.ask(client, Request::Wait { key, wait }), []);
+    }
+    let mut leaving: Vec<u32> = (1..=WAITERS).collect();
+    chance.shuffle(&mut leaving);
+    let mut staying = leaving.split_off(WAITERS as usize * 9 / 10);
+    staying.sort_unstable();
+    for client in leaving {
+        assert_eq!(table.leave(client), [], "nobody is told, nobody moves up");
+    }
+    table.engine.check();
+    let connections = |table: &Table| -> Vec<u32> {
+        let key = table.engine.view(table.now).key(key).unwrap();
+        key.waiters().map(|it| it.connection - 1).collect()
+    };
+    assert_eq!(connections(&table), staying);
+    for client in staying {
+        let released = table.ask(
+            0,
+            Request::Release {
+                key,
+                token: Some(token),
+            },
+        );
+        let [
+            Effect::Reply(_, Reply::Released),
+            Effect::Reply(to, Reply::Granted { token: next, .. }),
+        ] = released
+        else {
+            panic!("{released:?}");
+        };
+        assert_eq!(*to, id(client));
+        token = *next;
+    }
+    // Whoever was served goes too, the last one with the lock in hand.
+    for client in 0..=WAITERS {
+        table.leave(client);
+    }
+    table.assert_nothing_is_left();
+}
+
+#[test]
+fn very_many_leases_end_on_the_nanosecond_and_in_slices() {
+    const LEASES: u32 = 300_000;
+    const CLIENTS: u32 = 100;
+    let mut table = Table::new();
+    let mut chance = fastrand::Rng::with_seed(12);
+    // 40 spans and 5 starts: few deadlines, each shared by thousands.
+    let mut due = std::collections::BTreeMap::<Nanos, u64>::new();
+    for lease in 0..LEASES {
+        if lease % (LEASES / 5) == 0 {
+            table.now = Nanos(table.now.0 + 777_777);
+        }
+        let span = Millis(1_000 * chance.u64(1..=40));
+        table.grant(lease % CLIENTS, &lease.to_le_bytes(), LOCK, span);
+        *due.entry(table.now.after(span)).or_default() += 1;
+    }
+    assert_eq!(table.engine.counts().holders, LEASES as usize);
+    let mut left = LEASES as usize;
+    for (deadline, count) in due {
+        table.now = Nanos(deadline.0 - 1);
+        assert_eq!(table.expire_all(), 0, "early");
+        table.now = deadline;
+        let mut ended = 0;
+        while ended < count {
+            let slice = table.expire();
+            assert!(slice <= u64::from(WORK_PER_TURN_MAX), "{slice} in one turn");
+            assert!(slice > 0, "due, and nothing is done");
+            ended += slice;
+            if ended < count {
+                let next = table.engine.next_deadline();
+                assert!(
+                    next.is_some_and(|it| it <= deadline),
+                    "the rest would come late"
+                );
+            }
+        }
+        left -= count as usize;
+        assert_eq!(ended, count);
+        assert_eq!(table.engine.counts().holders, left);
+    }
+    table.engine.check();
+    for client in 0..CLIENTS {
+        table.leave(client);
+    }
+    table.assert_nothing_is_left();
+}
+
+#[test]
+fn a_hundred_thousand_renewals_leave_one_timer() {
+    let mut table = Table::new();
+    let key = b"job";
+    let lease = Some(Millis::from_secs(10));
+    let token = Some(table.grant(0, key, LOCK, Millis::from_secs(10)));
+    let counts = table.engine.counts();
+    for _ in 0..100_000 {
+        table.now = table.now.after(Millis(100));
+        assert_eq!(table.expire(), 0);
+        let renewed = table.answer(0, Request::Renew { key, token, lease });
+        assert!(matches!(renewed, Reply::Renewed { .. }), "{renewed:?}");
+    }
+    assert_eq!(table.engine.counts(), counts);
+    assert_eq!(counts.timers, 1);
+    table.now = Nanos(table.now.after(Millis::from_secs(10)).0 - 1);
+    assert_eq!(table.expire(), 0);
+    table.now = Nanos(table.now.0 + 1);
+    assert_eq!(table.expire(), 1);
+    let late = table.answer(0, Request::Renew { key, token, lease });
+    assert_eq!(late, Reply::Refused(Refusal::LeaseExpired));
+    table.leave(0);
+    table.assert_nothing_is_left();
+}
+
+/// Runs a cycle once, then very often, and expects to be where it was after the first.
+fn assert_no_growth(mut cycle: impl FnMut(&mut Table)) {
+    let mut table = Table::new();
+    cycle(&mut table);
+    let counts = table.engine.counts();
+    for _ in 0..100_000 {
+        cycle(&mut table);
+    }
+    table.engine.check();
+    assert_eq!(table.engine.counts(), counts);
+    for client in 0..4 {
+        table.leave(client);
+    }
+    table.assert_nothing_is_left();
+}
+
+#[test]
+fn taking_and_letting_go_leaves_nothing_behind() {
+    assert_no_growth(|table| {
+        let token = Some(table.grant(0, b"job", LOCK, Millis::from_secs(1)));
+        let released = table.answer(0, Request::Release { key: b"job", token });
+        assert_eq!(released, Reply::Released);
+        table.now = table.now.after(Millis(1));
+        table.expire();
+    });
+}
+
+#[test]
+fn taking_a_place_and_waiting_for_it_leaves_nothing_behind() {
+    let key = b"job";
+    assert_no_growth(|table| {
+        let (mode, lease, wait) = (LOCK, None, Millis::from_secs(1));
+        let enqueued = table.answer(0, Request::Enqueue { key, mode, lease });
+        let Reply::Acquired { token, .. } = enqueued else {
+            panic!("{enqueued:?}");
+        };
+        assert_eq!(
+            table.answer(1, Request::Enqueue { key, mode, lease }),
+            Reply::Queued
+        );
+        let waited = table.answer(0, Request::Wait { key, wait });
+        assert!(matches!(waited, Reply::Granted { .. }), "{waited:?}");
+        assert_eq!(table.ask(1, Request::Wait { key, wait }), []);
+        let token = Some(token);
+        let released = table.ask(0, Request::Release { key, token });
+        let Some(&Effect::Reply(_, Reply::Granted { token, .. })) = released.get(1) else {
+            panic!("{released:?}");
+        };
+        let token = Some(token);
+        assert_eq!(
+            table.answer(2, Request::Release { key, token }),
+            Reply::Released
+        );
+        table.now = table.now.after(Millis(1));
+        table.expire();
+    });
+}
+
+#[test]
+fn waiting_in_vain_leaves_nothing_behind() {
+    let key = b"pool";
+    let mode = Mode::Slot { limit: 2 };
+    assert_no_growth(|table| {
+        for client in 0..2 {
+            table.grant(client, key, mode, Millis(5));
+        }
+        let (wait, lease) = (Millis(2), None);
+        let acquire = Request::Acquire {
+            key,
+            mode,
+            wait,
+            lease,
+        };
+        assert_eq!(table.ask(2, acquire), []);
+        assert_eq!(
+            table.answer(3, Request::Enqueue { key, mode, lease }),
+            Reply::Queued
+        );
+        table.now = table.now.after(Millis(2));
+        table.expire();
+        assert_eq!(table.out, [Effect::Reply(id(2), Reply::TimedOut)]);
+        let waited = table.answer(
+            3,
+            Request::Wait {
+                key,
+                wait: Millis::ZERO,
+            },
+        );
+        assert_eq!(waited, Reply::TimedOut);
+        table.now = table.now.after(Millis(3));
+        assert_eq!(table.expire(), 2);
+    });
+}
+
+#[test]
+fn who_leaves_with_thousands_of_locks_and_places_is_undone_in_slices() {
+    const KEYS: u32 = 3_000;
+    let (mode, lease, wait) = (LOCK, Some(Millis::from_secs(600)), Millis::from_secs(60));
+    let mut table = Table::new();
+    let name = |key: u32| key.to_le_bytes();
+    for key in 0..KEYS {
+        table.grant(0, &name(key), mode, Millis::from_secs(600));
+        let key = &name(key + KEYS);
+        table.grant(1, key, mode, Millis::from_secs(600));
+        assert_eq!(
+            table.answer(0, Request::Enqueue { key, mode, lease }),
+            Reply::Queued
+        );
+        assert_eq!(
+            table.answer(2, Request::Enqueue { key, mode, lease }),
+            Reply::Queued
+        );
+    }
+    for key in 0..KEYS {
+        let key = &name(key);
+        assert_eq!(
+            table.answer(2, Request::Enqueue { key, mode, lease }),
+            Reply::Queued
+        );
+    }
+    table.leave(0);
+    let left = |table: &Table| KEYS as usize * 3 - table.engine.counts().waiters;
+    assert_eq!(left(&table), WORK_PER_TURN_MAX as usize, "one slice");
+    assert_eq!(
+        table.engine.next_deadline(),
+        Some(Nanos(0)),
+        "more to do at once"
+    );
+    table.engine.check();
+
+    // The slot is free for another at once, which inherits nothing.
+    let heir = ClientId {
+        slot: 0,
+        serial: 99,
+    };
+    assert!(!table.engine.owns_something(heir));
+    // A lock of the one who left is let go by somebody else before its turn came: the line moves
+    // on, past the place that the leaver still has in it.
+    let contested = name(KEYS * 2 - 1);
+    let view = table.engine.view(table.now).key(&contested).unwrap();
+    assert_eq!(
+        view.waiter_count(),
+        2,
+        "the leaver's place is among the last"
+    );
+    let fence = view.holders().next().unwrap().fence;
+    let token = Some(Token {
+        fence,
+        salt: fence.0,
+    });
+    let key = &contested;
+    assert_eq!(
+        table.answer(3, Request::Release { key, token }),
+        Reply::Released
+    );
+    let view = table.engine.view(table.now).key(&contested).unwrap();
+    assert_eq!(view.holders().next().unwrap().connection, id(2).serial);
+    assert_eq!(view.waiter_count(), 0);
+
+    table.expire_all();
+    table.engine.check();
+    let behind_client_1 = KEYS as usize - 1;
+    assert_eq!(table.engine.counts().waiters, behind_client_1);
+    assert_eq!(table.engine.tally().disconnects, u64::from(KEYS));
+    let granted = table.answer(
+        2,
+        Request::Wait {
+            key: &name(7),
+            wait,
+        },
+    );
+    assert!(matches!(granted, Reply::Granted { .. }), "{granted:?}");
+    for client in 1..4 {
+        table.leave(client);
+    }
+    table.assert_nothing_is_left();
+}

@@ -1,0 +1,37 @@
+//! The engine against a model that is too simple to be wrong.
+//!
+//! `naive.rs` is the model, `ops.rs` what can happen, `world.rs` compares after each operation;
+//! `stories.rs` keeps what once went wrong, `crowds.rs` the few plain tests whose numbers would be
+//! too large for a model. More cases: `PROPTEST_CASES=20000 cargo test --test model`. No time passes
+//! but the numbers handed in.
+
+#![allow(missing_docs, reason = "a test, not an interface")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(unreachable_pub, reason = "modules of a test have no outside")]
+
+mod crowds;
+mod naive;
+mod ops;
+mod stories;
+mod world;
+
+use proptest::prelude::*;
+
+use self::world::World;
+
+proptest! {
+    // Long cases, so many of them to try when one of them is made shorter.
+    #![proptest_config(ProptestConfig { max_shrink_iters: 50_000, ..ProptestConfig::default() })]
+
+    /// Leases, lines, two-phase places, limits, departures, collection: all at once.
+    #[test]
+    fn the_engine_does_what_the_model_does(rules in ops::rules(), script in ops::script(300)) {
+        let mut world = World::new(rules);
+        for (index, op) in script.0.iter().enumerate() {
+            let verdict = world.run(op);
+            prop_assert!(verdict.is_ok(), "operation {}, {:?}: {}", index, op, verdict.unwrap_err());
+        }
+        let verdict = world.end();
+        prop_assert!(verdict.is_ok(), "at the end: {}", verdict.unwrap_err());
+    }
+}

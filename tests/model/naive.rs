@@ -1,0 +1,797 @@
+//! The lock table as a reader of the protocol would write it on one evening: vectors and loops.
+//!
+//! Written from the protocol's text, never from the engine's code, and slow on purpose: everything
+//! is found by looking at everything. Where the text leaves a choice open, the model does not guess
+//! but lets the engine choose among what is allowed, and then follows:
+//!
+//! - Grants decided at the same instant for different keys may take their fences in either order
+//!   ([`Model::follow_fences`]); within one key, and between instants, the order is exact.
+//! - Of several keys idle since the same instant, any may make room for a new one, and collection
+//!   has `gc_interval` to forget an idle key ([`Model::follow_forgetting`]).
+//!
+//! Nothing is left open on one key: at one instant leases end before waits do, and waits end in the
+//! order of the line, each making room for those behind it.
+
+use latchd::base::{Millis, Nanos};
+use latchd::engine::types::{Mode, Refusal};
+use latchd::engine::{Kind, Rules, Tally};
+
+/// What somebody hears: an answer, or news. Tokens are named by their fence alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Word {
+    Granted { fence: u64, lease_ms: u64 },
+    Acquired { fence: u64, lease_ms: u64 },
+    Queued,
+    Renewed { fence: u64, lease_ms: u64 },
+    Released,
+    Position(u32),
+    NoPosition,
+    TimedOut,
+    Refused(&'static str),
+    Lost { key: usize, fence: u64 },
+}
+
+/// Something said to a client, at the instant at which it was decided.
+#[derive(Clone, Copy, Debug)]
+pub struct Said {
+    pub moment: Nanos,
+    pub client: u32,
+    pub word: Word,
+}
+
+/// What is asked; keys are numbers here.
+#[derive(Clone, Copy, Debug)]
+pub enum Ask {
+    Acquire {
+        mode: Mode,
+        wait: Millis,
+        lease: Option<Millis>,
+    },
+    Enqueue {
+        mode: Mode,
+        lease: Option<Millis>,
+    },
+    Wait {
+        wait: Millis,
+    },
+    /// `None` is a token nobody was ever given.
+    Release {
+        fence: Option<u64>,
+    },
+    Renew {
+        fence: Option<u64>,
+        lease: Option<Millis>,
+    },
+    Position,
+}
+
+pub struct Holder {
+    pub fence: u64,
+    pub client: u32,
+    pub hold: &'static str,
+    pub since: Nanos,
+    pub deadline: Nanos,
+}
+
+pub struct Waiter {
+    pub client: u32,
+    pub hold: &'static str,
+    pub since: Nanos,
+    lease: Millis,
+    /// Stands for an enqueue.
+    enqueued: bool,
+    /// A command is parked on it until then.
+    until: Option<Nanos>,
+}
+
+/// What a client may still wait for on a key.
+struct Place {
+    client: u32,
+    lease: Millis,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Stage {
+    Queued,
+    Held(u64),
+    Expired,
+}
+
+pub struct Key {
+    pub name: usize,
+    pub kind: Kind,
+    /// In the order of their grants.
+    pub holders: Vec<Holder>,
+    /// In the order in which they came.
+    pub waiters: Vec<Waiter>,
+    places: Vec<Place>,
+    pub idle_since: Option<Nanos>,
+}
+
+pub struct Client {
+    pub serial: u32,
+    pub here: bool,
+    pub introduced: bool,
+    pub name: Option<String>,
+}
+
+struct Grant {
+    moment: Nanos,
+    fence: u64,
+}
+
+pub struct Model {
+    rules: Rules,
+    pub now: Nanos,
+    pub keys: Vec<Key>,
+    /// Everyone who asked for something and is here, or gone and still holds something.
+    pub clients: Vec<Client>,
+    pub tally: Tally,
+    /// What was said since the last [`Model::forget_words`].
+    pub said: Vec<Said>,
+    last_fence: u64,
+    draining: bool,
+    /// Fence and key of every lease that ended.
+    lapsed: Vec<(u64, usize)>,
+    /// Grants of the latest operation.
+    grants: Vec<Grant>,
+    /// Keys of which exactly one had to make room in the latest operation.
+    made_room: Vec<usize>,
+}
+
+impl Model {
+    pub fn new(rules: Rules, last_fence: u64) -> Self {
+        Self {
+            rules,
+            now: Nanos(0),
+            keys: Vec::new(),
+            clients: Vec::new(),
+            tally: Tally::default(),
+            said: Vec::new(),
+            last_fence,
+            draining: false,
+            lapsed: Vec::new(),
+            grants: Vec::new(),
+            made_room: Vec::new(),
+        }
+    }
+
+    // ---- the doors ----
+
+    pub fn ask(&mut self, client: u32, key: usize, ask: Ask) {
+        self.begin();
+        self.meet(client);
+        match ask {
+            Ask::Acquire { mode, wait, lease } => {
+                self.acquire(client, key, mode, Some(wait), lease);
+            }
+            Ask::Enqueue { mode, lease } => self.enqueue(client, key, mode, lease),
+            Ask::Wait { wait } => self.wait(client, key, wait),
+            Ask::Release { fence } => self.release(client, key, fence),
+            Ask::Renew { fence, lease } => self.renew(client, key, fence, lease),
+            Ask::Position => self.position(client, key),
+        }
+        self.finish();
+    }
+
+    /// Every deadline that has come is handled as if it were handled right then, except that what
+    /// begins now (a lease, an idle time) begins now.
+    pub fn expire(&mut self) {
+        self.begin();
+        while let Some(moment) = self.next_deadline().filter(|&at| at <= self.now) {
+            for at in 0..self.keys.len() {
+                self.end_leases(at, moment);
+                self.serve(at, moment);
+                while let Some(index) = self.keys[at].first_due(moment) {
+                    self.time_out(at, index, moment);
+                    self.serve(at, moment);
+                }
+            }
+        }
+        self.finish();
+    }
+
+    pub fn disconnect(&mut self, client: u32) {
+        self.begin();
+        let auto_release = self.rules.auto_release;
+        for at in 0..self.keys.len() {
+            let key = &mut self.keys[at];
+            let before = (key.waiters.len(), key.places.len(), key.holders.len());
+            key.waiters.retain(|it| it.client != client);
+            key.places.retain(|it| it.client != client);
+            if auto_release {
+                key.holders.retain(|it| it.client != client);
+            }
+            self.tally.disconnects += (before.2 - key.holders.len()) as u64;
+            if before != (key.waiters.len(), key.places.len(), key.holders.len()) {
+                self.serve(at, self.now);
+            }
+        }
+        if let Some(it) = self.clients.iter_mut().find(|it| it.serial == client) {
+            it.here = false;
+        }
+        self.finish();
+    }
+
+    pub fn introduce(&mut self, client: u32, name: Option<String>) {
+        self.begin();
+        let it = self.meet(client);
+        it.introduced = true;
+        if name.is_some() {
+            it.name = name;
+        }
+        self.finish();
+    }
+
+    pub fn drain(&mut self) {
+        self.begin();
+        self.draining = true;
+        for at in 0..self.keys.len() {
+            while let Some(index) = self.keys[at].waiters.iter().position(Waiter::is_parked) {
+                let gone = self.leave(at, index);
+                self.refuse(gone.client, Refusal::Draining);
+            }
+        }
+        for at in 0..self.keys.len() {
+            self.serve(at, self.now);
+        }
+        self.finish();
+    }
+
+    // ---- what can be seen from outside ----
+
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        let leases = self.keys.iter().flat_map(|it| &it.holders);
+        let waits = self.keys.iter().flat_map(|it| &it.waiters);
+        leases
+            .map(|it| it.deadline)
+            .chain(waits.filter_map(|it| it.until))
+            .min()
+    }
+
+    pub fn is_parked(&self, client: u32) -> bool {
+        let mut waiters = self.keys.iter().flat_map(|it| &it.waiters);
+        waiters.any(|it| it.client == client && it.is_parked())
+    }
+
+    pub fn owns_something(&self, client: u32) -> bool {
+        self.keys.iter().any(|key| {
+            key.holders.iter().any(|it| it.client == client)
+                || key.waiters.iter().any(|it| it.client == client)
+                || key.places.iter().any(|it| it.client == client)
+        })
+    }
+
+    pub fn holds(&self, fence: u64, name: usize) -> bool {
+        let key = self.keys.iter().find(|it| it.name == name);
+        key.is_some_and(|it| it.holders.iter().any(|it| it.fence == fence))
+    }
+
+    /// The keys this client enqueued for and may still wait for.
+    pub fn places_of(&self, client: u32) -> Vec<usize> {
+        let has = |it: &&Key| it.places.iter().any(|it| it.client == client);
+        self.keys.iter().filter(has).map(|it| it.name).collect()
+    }
+
+    pub fn place_count(&self) -> usize {
+        self.keys.iter().map(|it| it.places.len()).sum()
+    }
+
+    pub fn parked_count(&self) -> usize {
+        let waiters = self.keys.iter().flat_map(|it| &it.waiters);
+        waiters.filter(|it| it.is_parked()).count()
+    }
+
+    pub fn client(&self, serial: u32) -> Option<&Client> {
+        self.clients.iter().find(|it| it.serial == serial)
+    }
+
+    /// Takes over the order in which the engine numbered the grants of the latest operation, if it
+    /// is allowed. `seen` are the engine's fences by key, in the order of its holders.
+    pub fn follow_fences(&mut self, seen: &[(usize, Vec<u64>)]) -> Result<(), String> {
+        let grants = std::mem::take(&mut self.grants);
+        let mut renamed: Vec<(u64, u64)> = Vec::new();
+        for (name, theirs) in seen {
+            let Some(key) = self.keys.iter().find(|it| it.name == *name) else {
+                return Err(format!("key {name}: held, the model does not know it"));
+            };
+            let ours: Vec<u64> = key.holders.iter().map(|it| it.fence).collect();
+            if ours.len() != theirs.len() {
+                return Err(format!("key {name}: held by {theirs:?}, not {ours:?}"));
+            }
+            if theirs.windows(2).any(|two| two[0] >= two[1]) {
+                return Err(format!("key {name}: fences fall: {theirs:?}"));
+            }
+            renamed.extend(ours.iter().copied().zip(theirs.iter().copied()));
+        }
+        for &(ours, theirs) in &renamed {
+            let moment = |fence| {
+                grants
+                    .iter()
+                    .find(|it| it.fence == fence)
+                    .map(|it| it.moment)
+            };
+            // A fence of this operation may only become another of the same instant, an old one
+            // only itself. Nothing is given twice, so a mapping within sets is one between sets.
+            let free = moment(ours).is_some() && moment(ours) == moment(theirs);
+            if ours != theirs && !free {
+                return Err(format!("fence {theirs} where {ours} was due"));
+            }
+        }
+        let mut theirs: Vec<u64> = renamed.iter().map(|it| it.1).collect();
+        theirs.sort_unstable();
+        if theirs.windows(2).any(|two| two[0] == two[1]) {
+            return Err(format!("a fence was given twice: {theirs:?}"));
+        }
+        let rename = |fence: &mut u64| {
+            if let Some(&(_, theirs)) = renamed.iter().find(|it| it.0 == *fence) {
+                *fence = theirs;
+            }
+        };
+        for key in &mut self.keys {
+            key.holders.iter_mut().for_each(|it| rename(&mut it.fence));
+            for place in &mut key.places {
+                if let Stage::Held(fence) = &mut place.stage {
+                    rename(fence);
+                }
+            }
+        }
+        for said in &mut self.said {
+            if let Word::Granted { fence, .. } | Word::Acquired { fence, .. } = &mut said.word {
+                rename(fence);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the keys that the engine has forgotten, if it was allowed to; complains about those
+    /// it should have. `expired` says whether the latest operation was [`Model::expire`].
+    pub fn follow_forgetting(&mut self, known: &[usize], expired: bool) -> Result<(), String> {
+        let Rules {
+            gc_idle_max,
+            gc_interval,
+            ..
+        } = self.rules;
+        let (now, made_room) = (self.now, std::mem::take(&mut self.made_room));
+        let mut room = usize::from(!made_room.is_empty());
+        let mut wrong = None;
+        self.keys.retain(|key| {
+            let name = key.name;
+            let (known, due) = (known.contains(&name), key.idle_since);
+            let due = due.filter(|_| expired).map(|at| at.after(gc_idle_max));
+            if known {
+                if due.is_some_and(|due| due.after(gc_interval) <= now) {
+                    wrong = Some(format!("key {name} is idle for long and still known"));
+                }
+            } else if room > 0 && made_room.contains(&name) {
+                room -= 1;
+            } else if due.is_none_or(|due| due > now) {
+                wrong = Some(format!("key {name} was forgotten too early"));
+            }
+            known
+        });
+        if room > 0 {
+            wrong = Some(format!("none of {made_room:?} made room"));
+        }
+        wrong.map_or(Ok(()), Err)
+    }
+
+    pub fn forget_words(&mut self) {
+        self.said.clear();
+    }
+
+    // ---- section 4.3 ----
+
+    /// Acquire, or with no wait the second half of an enqueue.
+    fn acquire(
+        &mut self,
+        client: u32,
+        name: usize,
+        mode: Mode,
+        wait: Option<Millis>,
+        lease: Option<Millis>,
+    ) {
+        let enqueued = wait.is_none();
+        let lease = lease.unwrap_or(self.rules.lease_default);
+        let (kind, hold) = match mode {
+            Mode::Slot { limit } => (Kind::Slots { limit }, "slot"),
+            Mode::Read => (Kind::ReadWrite, "read"),
+            Mode::Write => (Kind::ReadWrite, "write"),
+        };
+        if self.draining {
+            return self.refuse(client, Refusal::Draining);
+        }
+        let at = match self.find(name) {
+            Some(at) => match (self.keys[at].kind, kind) {
+                (known, asked) if known == asked => at,
+                (Kind::ReadWrite, _) | (_, Kind::ReadWrite) => {
+                    return self.refuse(client, Refusal::TypeMismatch);
+                }
+                _ => return self.refuse(client, Refusal::LimitMismatch),
+            },
+            None => {
+                let limit = self.rules.locks_max as usize;
+                if limit != 0 && self.keys.len() >= limit {
+                    let oldest = self.keys.iter().filter_map(|it| it.idle_since).min();
+                    if oldest.is_none() {
+                        return self.refuse(client, Refusal::MaxLocks);
+                    }
+                    let oldest = self.keys.iter().filter(|it| it.idle_since == oldest);
+                    self.made_room = oldest.map(|it| it.name).collect();
+                }
+                self.keys.push(Key {
+                    name,
+                    kind,
+                    holders: Vec::new(),
+                    waiters: Vec::new(),
+                    places: Vec::new(),
+                    idle_since: None,
+                });
+                self.keys.len() - 1
+            }
+        };
+        self.end_leases(at, self.now);
+        self.serve(at, self.now);
+        let (now, waiters_max) = (self.now, self.rules.waiters_per_key_max as usize);
+        let key = &mut self.keys[at];
+        if key.waiters.is_empty() && key.fits(hold) {
+            let fence = self.grant(at, client, hold, lease, now);
+            let lease_ms = lease.0;
+            if enqueued {
+                let stage = Stage::Held(fence);
+                self.keys[at].places.push(Place {
+                    client,
+                    lease,
+                    stage,
+                });
+                self.say(now, client, Word::Acquired { fence, lease_ms });
+            } else {
+                self.say(now, client, Word::Granted { fence, lease_ms });
+            }
+        } else if waiters_max != 0 && key.waiters.len() >= waiters_max {
+            self.refuse(client, Refusal::MaxWaiters);
+        } else if wait == Some(Millis::ZERO) {
+            self.say(now, client, Word::TimedOut);
+        } else {
+            key.waiters.push(Waiter {
+                client,
+                hold,
+                since: now,
+                lease,
+                enqueued,
+                until: wait.map(|wait| now.after(wait)),
+            });
+            if enqueued {
+                let stage = Stage::Queued;
+                key.places.push(Place {
+                    client,
+                    lease,
+                    stage,
+                });
+                self.say(now, client, Word::Queued);
+            }
+        }
+    }
+
+    // ---- section 4.4 ----
+
+    fn release(&mut self, client: u32, name: usize, fence: Option<u64>) {
+        let Some((at, index)) = self.find_holder(name, fence) else {
+            return self.refuse(client, Refusal::NotHolder);
+        };
+        let gone = self.keys[at].holders.remove(index);
+        self.keys[at].forget_place_of(gone.fence);
+        self.tally.releases += 1;
+        self.say(self.now, client, Word::Released);
+        self.serve(at, self.now);
+    }
+
+    fn renew(&mut self, client: u32, name: usize, fence: Option<u64>, lease: Option<Millis>) {
+        let Some((at, index)) = self.find_holder(name, fence) else {
+            let lapsed = fence.is_some_and(|fence| self.lapsed.contains(&(fence, name)));
+            return self.refuse(
+                client,
+                if lapsed {
+                    Refusal::LeaseExpired
+                } else {
+                    Refusal::NotHolder
+                },
+            );
+        };
+        let fence = self.keys[at].holders[index].fence;
+        if self.keys[at].holders[index].deadline <= self.now {
+            self.keys[at].forget_place_of(fence);
+            self.end_lease(at, index, self.now);
+            self.refuse(client, Refusal::LeaseExpired);
+            return self.serve(at, self.now);
+        }
+        let lease = lease.unwrap_or(self.rules.lease_default);
+        self.keys[at].holders[index].deadline = self.now.after(lease);
+        let lease_ms = lease.0;
+        self.say(self.now, client, Word::Renewed { fence, lease_ms });
+    }
+
+    /// Ends the leases of one key that are over.
+    fn end_leases(&mut self, at: usize, moment: Nanos) {
+        let over = |it: &Holder| it.deadline <= moment;
+        while let Some(index) = self.keys[at].holders.iter().position(over) {
+            self.end_lease(at, index, moment);
+        }
+    }
+
+    fn end_lease(&mut self, at: usize, index: usize, moment: Nanos) {
+        let key = &mut self.keys[at];
+        let gone = key.holders.remove(index);
+        for place in &mut key.places {
+            if place.stage == Stage::Held(gone.fence) {
+                place.stage = Stage::Expired;
+            }
+        }
+        self.tally.expiries += 1;
+        self.lapsed.push((gone.fence, key.name));
+        let lost = Word::Lost {
+            key: key.name,
+            fence: gone.fence,
+        };
+        if self
+            .client(gone.client)
+            .is_some_and(|it| it.here && it.introduced)
+        {
+            self.say(moment, gone.client, lost);
+        }
+    }
+
+    // ---- section 4.5 ----
+
+    fn enqueue(&mut self, client: u32, name: usize, mode: Mode, lease: Option<Millis>) {
+        if let Some((at, _)) = self.find_place(name, client) {
+            self.end_leases(at, self.now);
+            self.serve(at, self.now);
+        }
+        if let Some((at, index)) = self.find_place(name, client) {
+            if self.keys[at].places[index].stage != Stage::Expired {
+                return self.refuse(client, Refusal::AlreadyEnqueued);
+            }
+            self.keys[at].places.remove(index);
+        }
+        self.acquire(client, name, mode, None, lease);
+    }
+
+    fn wait(&mut self, client: u32, name: usize, wait: Millis) {
+        if let Some((at, _)) = self.find_place(name, client) {
+            self.end_leases(at, self.now);
+            self.serve(at, self.now);
+        }
+        let Some((at, index)) = self.find_place(name, client) else {
+            return self.refuse(client, Refusal::NotEnqueued);
+        };
+        let (now, key) = (self.now, &mut self.keys[at]);
+        let Place { lease, stage, .. } = key.places[index];
+        match stage {
+            Stage::Held(fence) => {
+                key.places.remove(index);
+                for holder in &mut key.holders {
+                    if holder.fence == fence {
+                        holder.deadline = now.after(lease);
+                    }
+                }
+                let lease_ms = lease.0;
+                self.say(now, client, Word::Granted { fence, lease_ms });
+            }
+            Stage::Expired => {
+                key.places.remove(index);
+                self.refuse(client, Refusal::LeaseExpired);
+            }
+            Stage::Queued => {
+                let mine = |it: &Waiter| it.client == client && it.enqueued;
+                let index = key.waiters.iter().position(mine).unwrap();
+                if self.draining {
+                    self.leave(at, index);
+                    self.refuse(client, Refusal::Draining);
+                    self.serve(at, now);
+                } else if wait == Millis::ZERO {
+                    self.time_out(at, index, now);
+                    self.serve(at, now);
+                } else {
+                    key.waiters[index].until = Some(now.after(wait));
+                }
+            }
+        }
+    }
+
+    // ---- section 12, `pos` ----
+
+    fn position(&mut self, client: u32, name: usize) {
+        let word = match self.find(name).map(|at| &self.keys[at]) {
+            None => Word::NoPosition,
+            Some(key) => match key.waiters.iter().position(|it| it.client == client) {
+                Some(before) => Word::Position(before as u32 + 1),
+                None if key.holders.iter().any(|it| it.client == client) => Word::Position(0),
+                None => Word::NoPosition,
+            },
+        };
+        self.say(self.now, client, word);
+    }
+
+    // ---- the line ----
+
+    /// The grant pass: who is at the head and fits is granted; who is at the head and waited longer
+    /// than it wanted to is sent away.
+    fn serve(&mut self, at: usize, moment: Nanos) {
+        while let Some(head) = self.keys[at].waiters.first() {
+            if head.until.is_some_and(|until| until < moment) {
+                self.time_out(at, 0, moment);
+            } else if self.keys[at].fits(head.hold) {
+                let was_queued = self.keys[at].waiters.remove(0);
+                let Waiter {
+                    client,
+                    hold,
+                    lease,
+                    ..
+                } = was_queued;
+                let fence = self.grant(at, client, hold, lease, moment);
+                if was_queued.is_parked() {
+                    if was_queued.enqueued {
+                        self.keys[at].places.retain(|it| it.client != client);
+                    }
+                    let lease_ms = lease.0;
+                    self.say(moment, client, Word::Granted { fence, lease_ms });
+                } else {
+                    let mut places = self.keys[at].places.iter_mut();
+                    let place = places.find(|it| it.client == client).unwrap();
+                    place.stage = Stage::Held(fence);
+                }
+            } else {
+                break;
+            }
+        }
+    }
+
+    fn grant(
+        &mut self,
+        at: usize,
+        client: u32,
+        hold: &'static str,
+        lease: Millis,
+        moment: Nanos,
+    ) -> u64 {
+        self.last_fence += 1;
+        let (fence, since) = (self.last_fence, self.now);
+        let key = &mut self.keys[at];
+        assert!(key.fits(hold), "the model itself is wrong");
+        key.holders.push(Holder {
+            fence,
+            client,
+            hold,
+            since,
+            deadline: since.after(lease),
+        });
+        self.grants.push(Grant { moment, fence });
+        self.tally.grants += 1;
+        fence
+    }
+
+    fn time_out(&mut self, at: usize, index: usize, moment: Nanos) {
+        let gone = self.leave(at, index);
+        self.say(moment, gone.client, Word::TimedOut);
+    }
+
+    /// Out of the line, and out of the place if it stood for one.
+    fn leave(&mut self, at: usize, index: usize) -> Waiter {
+        let key = &mut self.keys[at];
+        let gone = key.waiters.remove(index);
+        if gone.enqueued {
+            key.places.retain(|it| it.client != gone.client);
+        }
+        gone
+    }
+
+    // ---- small things ----
+
+    fn begin(&mut self) {
+        self.grants.clear();
+        self.made_room.clear();
+    }
+
+    /// Who became idle is idle from now; who is gone and holds nothing is forgotten.
+    fn finish(&mut self) {
+        for key in &mut self.keys {
+            let idle = key.holders.is_empty() && key.waiters.is_empty() && key.places.is_empty();
+            key.idle_since = match key.idle_since {
+                _ if !idle => None,
+                None => Some(self.now),
+                since => since,
+            };
+        }
+        let keys = &self.keys;
+        let holds = |client| {
+            let mut holders = keys.iter().flat_map(|it| &it.holders);
+            holders.any(|it| it.client == client)
+        };
+        self.clients.retain(|it| it.here || holds(it.serial));
+    }
+
+    fn meet(&mut self, serial: u32) -> &mut Client {
+        let known = self.clients.iter().position(|it| it.serial == serial);
+        let index = known.unwrap_or_else(|| {
+            self.clients.push(Client {
+                serial,
+                here: true,
+                introduced: false,
+                name: None,
+            });
+            self.clients.len() - 1
+        });
+        &mut self.clients[index]
+    }
+
+    fn find(&self, name: usize) -> Option<usize> {
+        self.keys.iter().position(|it| it.name == name)
+    }
+
+    fn find_holder(&self, name: usize, fence: Option<u64>) -> Option<(usize, usize)> {
+        let (at, fence) = (self.find(name)?, fence?);
+        let mut holders = self.keys[at].holders.iter();
+        Some((at, holders.position(|it| it.fence == fence)?))
+    }
+
+    fn find_place(&self, name: usize, client: u32) -> Option<(usize, usize)> {
+        let at = self.find(name)?;
+        let mut places = self.keys[at].places.iter();
+        Some((at, places.position(|it| it.client == client)?))
+    }
+
+    fn refuse(&mut self, client: u32, why: Refusal) {
+        self.say(self.now, client, Word::Refused(refusal_word(why)));
+    }
+
+    fn say(&mut self, moment: Nanos, client: u32, word: Word) {
+        self.said.push(Said {
+            moment,
+            client,
+            word,
+        });
+    }
+}
+
+impl Key {
+    /// Section 5: who may hold beside whom.
+    fn fits(&self, hold: &str) -> bool {
+        match self.kind {
+            Kind::Slots { limit } => self.holders.len() < limit as usize,
+            Kind::ReadWrite if hold == "write" => self.holders.is_empty(),
+            Kind::ReadWrite => self.holders.iter().all(|it| it.hold == "read"),
+        }
+    }
+
+    fn first_due(&self, moment: Nanos) -> Option<usize> {
+        let due = |it: &Waiter| it.until.is_some_and(|until| until <= moment);
+        self.waiters.iter().position(due)
+    }
+
+    fn forget_place_of(&mut self, fence: u64) {
+        self.places.retain(|it| it.stage != Stage::Held(fence));
+    }
+}
+
+impl Waiter {
+    fn is_parked(&self) -> bool {
+        self.until.is_some()
+    }
+}
+
+/// A refusal by name, so that words can be sorted.
+pub fn refusal_word(why: Refusal) -> &'static str {
+    match why {
+        Refusal::NotHolder => "not holder",
+        Refusal::TypeMismatch => "type mismatch",
+        Refusal::LimitMismatch => "limit mismatch",
+        Refusal::MaxLocks => "max locks",
+        Refusal::MaxWaiters => "max waiters",
+        Refusal::NotEnqueued => "not enqueued",
+        Refusal::AlreadyEnqueued => "already enqueued",
+        Refusal::LeaseExpired => "lease expired",
+        Refusal::Draining => "draining",
+    }
+}

@@ -1,0 +1,235 @@
+//! What can happen in a case, and how likely it is.
+//!
+//! Few clients, few keys, short times: everybody meets everybody. Most times are whole
+//! milliseconds, so deadlines often fall on the same instant; some are not, so often they nearly do.
+
+use std::fmt;
+
+use latchd::base::Millis;
+use latchd::engine::Rules;
+use latchd::engine::types::Mode;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::world::{CLIENTS, KEYS};
+
+/// A case, which prints one operation per line.
+#[derive(Clone)]
+pub struct Script(pub Vec<Op>);
+
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, op) in self.0.iter().enumerate() {
+            write!(f, "\n{index:4}  {op:?}")?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone)]
+pub enum Op {
+    /// Somebody who is not parked asks.
+    Ask {
+        client: usize,
+        key: usize,
+        verb: Verb,
+    },
+    /// Time passes and nobody looks: whatever comes next comes late.
+    Pass(Step),
+    /// What is due is done.
+    Expire,
+    /// Time passes, and what is due is done.
+    Turn(Step),
+    /// A connection ends; another takes its slot.
+    Leave {
+        client: usize,
+    },
+    Hello {
+        client: usize,
+        named: bool,
+    },
+    /// Everybody asks for their position everywhere.
+    Survey,
+    Drain,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Verb {
+    Acquire {
+        mode: Mode,
+        wait: Millis,
+        lease: Option<Millis>,
+    },
+    Enqueue {
+        mode: Mode,
+        lease: Option<Millis>,
+    },
+    Wait {
+        /// For a key that was enqueued for, if there is one.
+        aimed: bool,
+        wait: Millis,
+    },
+    Release {
+        pick: Pick,
+        nth: usize,
+    },
+    Renew {
+        pick: Pick,
+        nth: usize,
+        lease: Option<Millis>,
+    },
+    Position,
+}
+
+/// Which token is shown.
+#[derive(Clone, Copy, Debug)]
+pub enum Pick {
+    /// One that holds its key.
+    Live,
+    /// The one that was told last, whatever has become of it.
+    Latest,
+    /// Any that was ever told, most of them stale.
+    Any,
+    /// One that holds, for another key.
+    WrongKey,
+    /// One that holds, with one bit of the salt turned over.
+    Forged,
+    Nothing,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    For(u64),
+    /// To the next end of a lease or wait, or a little short of it.
+    ToNext {
+        short_ns: u64,
+    },
+}
+
+/// On one line, also where the runner asks for many.
+impl fmt::Debug for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ask { client, key, verb } => write!(f, "{client} asks {key}: {}", flat(verb)),
+            Self::Pass(step) => write!(f, "pass {}", flat(step)),
+            Self::Expire => write!(f, "expire"),
+            Self::Turn(step) => write!(f, "turn {}", flat(step)),
+            Self::Leave { client } => write!(f, "{client} leaves"),
+            Self::Hello { client, named } => write!(f, "{client} says hello, named: {named}"),
+            Self::Survey => write!(f, "survey"),
+            Self::Drain => write!(f, "drain"),
+        }
+    }
+}
+
+fn flat(it: &impl fmt::Debug) -> String {
+    format!("{it:?}")
+}
+
+const MS: u64 = 1_000_000;
+
+pub fn rules() -> impl Strategy<Value = Rules> {
+    let locks_max = prop_oneof![3 => Just(0), 1 => Just(2), 1 => Just(3)];
+    let waiters_max = prop_oneof![3 => Just(0), 1 => 1..=3_u32];
+    let lease_default = 3..=30_u64;
+    let auto_release = prop::bool::weighted(0.75);
+    let gc = prop_oneof![
+        1 => Just((5, 3_600_000)),
+        1 => (1..=10_u64, 1..=40_u64),
+    ];
+    (locks_max, waiters_max, lease_default, auto_release, gc).prop_map(
+        |(locks_max, waiters_per_key_max, lease_default, auto_release, gc)| Rules {
+            locks_max,
+            waiters_per_key_max,
+            lease_default: Millis(lease_default),
+            auto_release,
+            gc_interval: Millis(gc.0),
+            gc_idle_max: Millis(gc.1),
+        },
+    )
+}
+
+/// A case; `drain` in it is rare, as little happens afterwards.
+pub fn script(len_max: usize) -> impl Strategy<Value = Script> {
+    vec(op(), 1..=len_max).prop_map(Script)
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let client = 0..CLIENTS;
+    let named = any::<bool>();
+    prop_oneof![
+        6000 => (0..CLIENTS, key_and_verb())
+            .prop_map(|(client, (key, verb))| Op::Ask { client, key, verb }),
+        450 => step().prop_map(Op::Pass),
+        300 => Just(Op::Expire),
+        800 => step().prop_map(Op::Turn),
+        250 => client.clone().prop_map(|client| Op::Leave { client }),
+        100 => (client, named).prop_map(|(client, named)| Op::Hello { client, named }),
+        120 => Just(Op::Survey),
+        2 => Just(Op::Drain),
+    ]
+}
+
+/// Each key is mostly used as one kind, so that refusals of kind stay the exception.
+fn key_and_verb() -> impl Strategy<Value = (usize, Verb)> {
+    let key = prop_oneof![4 => Just(0), 4 => Just(1), 5 => Just(2), 1 => 3..KEYS];
+    key.prop_flat_map(|key| (Just(key), verb(mode(key))))
+}
+
+fn mode(key: usize) -> BoxedStrategy<Mode> {
+    let slots = |limit: std::ops::RangeInclusive<u32>| limit.prop_map(|limit| Mode::Slot { limit });
+    let read_write = || prop_oneof![3 => Just(Mode::Read), 2 => Just(Mode::Write)];
+    let any = prop_oneof![slots(1..=3), read_write()];
+    let usual = match key {
+        0 => slots(1..=1).boxed(),
+        1 => slots(2..=2).boxed(),
+        2 => read_write().boxed(),
+        _ => any.clone().boxed(),
+    };
+    prop_oneof![30 => usual, 1 => any].boxed()
+}
+
+fn verb(mode: BoxedStrategy<Mode>) -> impl Strategy<Value = Verb> {
+    prop_oneof![
+        6 => (mode.clone(), wait(), lease())
+            .prop_map(|(mode, wait, lease)| Verb::Acquire { mode, wait, lease }),
+        6 => (mode, lease()).prop_map(|(mode, lease)| Verb::Enqueue { mode, lease }),
+        4 => (prop::bool::weighted(0.9), wait())
+            .prop_map(|(aimed, wait)| Verb::Wait { aimed, wait }),
+        5 => (pick(), 0..64_usize).prop_map(|(pick, nth)| Verb::Release { pick, nth }),
+        4 => (pick(), 0..64_usize, lease())
+            .prop_map(|(pick, nth, lease)| Verb::Renew { pick, nth, lease }),
+    ]
+}
+
+fn wait() -> impl Strategy<Value = Millis> {
+    prop_oneof![2 => Just(0), 6 => 1..=12_u64, 3 => 13..=50_u64, 1 => Just(Millis::MAX.0)]
+        .prop_map(Millis)
+}
+
+fn lease() -> impl Strategy<Value = Option<Millis>> {
+    let ms = prop_oneof![4 => 1..=12_u64, 4 => 13..=50_u64, 1 => Just(10_000)];
+    prop::option::weighted(0.8, ms.prop_map(Millis))
+}
+
+fn pick() -> impl Strategy<Value = Pick> {
+    prop_oneof![
+        9 => Just(Pick::Live),
+        2 => Just(Pick::Latest),
+        1 => Just(Pick::Any),
+        1 => Just(Pick::WrongKey),
+        1 => Just(Pick::Forged),
+        1 => Just(Pick::Nothing),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..=3_u64).prop_map(|ms| Step::For(ms * MS)),
+        2 => (1..3 * MS).prop_map(Step::For),
+        2 => (4..=25_u64).prop_map(|ms| Step::For(ms * MS)),
+        1 => Just(Step::For(100 * MS)),
+        6 => Just(Step::ToNext { short_ns: 0 }),
+        2 => Just(Step::ToNext { short_ns: 1 }),
+    ]
+}
