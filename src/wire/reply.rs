@@ -198,9 +198,9 @@ mod tests {
         salt: 0x9f8e_7d6c_5b4a_3921,
     };
 
-    fn spelled(reply: Reply, with_fence: bool) -> String {
+    fn spelled(reply: &Reply, with_fence: bool) -> String {
         let mut out = b"before\n".to_vec();
-        encode_reply(&mut out, &reply, with_fence);
+        encode_reply(&mut out, reply, with_fence);
         let text = String::from_utf8(out).unwrap();
         text.strip_prefix("before\n").unwrap().to_owned()
     }
@@ -234,8 +234,8 @@ mod tests {
                 "ok 1500ms 42\n",
             ),
         ] {
-            assert_eq!(spelled(reply, false), plain);
-            assert_eq!(spelled(reply, true), fenced);
+            assert_eq!(spelled(&reply, false), plain);
+            assert_eq!(spelled(&reply, true), fenced);
         }
     }
 
@@ -245,7 +245,7 @@ mod tests {
             (Reply::Queued, "queued\n"),
             (Reply::Done, "ok\n"),
             (Reply::Number(0), "ok 0\n"),
-            (Reply::Number(u32::MAX), "ok 4294967295\n"),
+            (Reply::Number(u32::MAX.into()), "ok 4294967295\n"),
             (Reply::Nothing, "nil\n"),
             (Reply::TimedOut, "timeout\n"),
             (Reply::Refused(Refusal::NotHolder), "error\n"),
@@ -270,8 +270,8 @@ mod tests {
             ),
             (Reply::Refused(Refusal::Draining), "error_draining\n"),
         ] {
-            assert_eq!(spelled(reply, false), line);
-            assert_eq!(spelled(reply, true), line);
+            assert_eq!(spelled(&reply, false), line);
+            assert_eq!(spelled(&reply, true), line);
         }
     }
 
@@ -295,7 +295,7 @@ mod tests {
             },
             lease: Millis(Millis::MAX.0 - 1),
         };
-        assert_eq!(spelled(longest, true).len(), REPLY_BYTES_MAX);
+        assert_eq!(spelled(&longest, true).len(), REPLY_BYTES_MAX);
     }
 
     #[test]
@@ -322,7 +322,7 @@ mod tests {
             lease in 1..=Millis::MAX.0,
         ) {
             let token = Token { fence: Fence(fence), salt };
-            let line = spelled(Reply::Granted { token, lease: Millis(lease) }, true);
+            let line = spelled(&Reply::Granted { token, lease: Millis(lease) }, true);
             let fields: Vec<&str> = line.trim_end().split(' ').collect();
             prop_assert_eq!(fields.len(), 4);
             prop_assert_eq!(Token::parse(fields[1].as_bytes()), Some(token));
