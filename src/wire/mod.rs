@@ -14,3 +14,4 @@ mod args;
 mod framing_tests;
 #[cfg(test)]
 mod line_tests;
+mod meaning;
