@@ -106,19 +106,20 @@ pub enum Decoded<'a> {
 pub enum Malformed {
     /// The command line is not a verb.
     UnknownCommand,
-    /// Not an integer, or one out of range; a lease below zero.
+    /// Not an integer, or one out of range; a lease or a time to live below zero.
     BadNumber,
-    /// The key is empty or holds a space or a tab.
+    /// The key is empty or holds a space or a tab; a channel to signal on holds a wildcard.
     BadKey,
     /// A wait below zero.
     NegativeTimeout,
-    /// A release without a token.
+    /// A release or a resignation without a token.
     EmptyToken,
-    /// Too few fields or too many; an option that does not exist or has no such value.
+    /// Too few fields or too many; a value that is empty, or too long to be told; an option that
+    /// does not exist or has no such value.
     ArgumentShape,
     /// A lease of zero.
     LeaseNotPositive,
-    /// A number of slots of zero or below.
+    /// A number of slots, or of those who must come, of zero or below.
     LimitNotPositive,
 }
 

@@ -6,11 +6,15 @@
 
 use memchr::memchr2;
 
-use crate::base::Token;
-use crate::engine::types::{Mode, Request};
+use crate::base::{Millis, Token};
+use crate::engine::types::{End, Mode, Request};
 use crate::wire::args::{self, Fields};
 use crate::wire::line::{Command, Hello, Malformed, NAME_BYTES_MAX};
-use crate::wire::verbs::Verb;
+use crate::wire::verbs::{VALUE_BYTES_MAX, Verb};
+
+/// Longest `sig <channel> <payload>` line without its LF: what dflockd's clients still read. A
+/// payload that would exceed it is refused, since nobody could hear it (must-not 92).
+const SIGNAL_BYTES_MAX: usize = VALUE_BYTES_MAX;
 
 /// The one match over verbs. Rules are checked in the reference's order: key, number of fields,
 /// then each field from the left.
@@ -33,10 +37,42 @@ pub(super) fn of<'a>(verb: Verb, key: &'a [u8], arg: &'a [u8]) -> Result<Command
             release(key, arg)?
         }
         Verb::Renew | Verb::SemRenew | Verb::ReadRenew | Verb::WriteRenew => renew(key, arg)?,
+        Verb::Elect => acquire(key, Mode::Lead, arg)?,
+        Verb::Resign => resign(key, arg)?,
+        Verb::Observe => Request::Observe { key },
+        Verb::Unobserve => Request::Unobserve { key },
+        Verb::Incr => count_up(key, arg)?,
+        Verb::Decr => count_down(key, arg)?,
+        Verb::Get => Request::Count { key },
+        Verb::Cset => set_count(key, arg)?,
+        Verb::Kset => put(key, arg)?,
+        Verb::Kget => Request::Fetch { key },
+        Verb::Kdel => Request::Delete { key },
+        Verb::Kcas => swap(key, arg)?,
+        Verb::Lpush => push(key, End::Left, arg)?,
+        Verb::Rpush => push(key, End::Right, arg)?,
+        Verb::Lpop => pop(key, End::Left),
+        Verb::Rpop => pop(key, End::Right),
+        Verb::Llen => Request::Length { key },
+        Verb::Lrange => range(key, arg)?,
+        Verb::Blpop => await_pop(key, End::Left, arg)?,
+        Verb::Brpop => await_pop(key, End::Right, arg)?,
+        Verb::Bwait => meet(key, arg)?,
+        Verb::Listen => {
+            let (pattern, group) = (key, group(arg)?);
+            Request::Listen { pattern, group }
+        }
+        Verb::Unlisten => {
+            let (pattern, group) = (key, group(arg)?);
+            Request::Unlisten { pattern, group }
+        }
+        Verb::Signal => signal(key, arg)?,
+        Verb::Watch => Request::Watch { pattern: key },
+        Verb::Unwatch => Request::Unwatch { pattern: key },
         Verb::Pos => Request::Position { key },
         Verb::Who => return Ok(Command::Who { key }),
         Verb::Stats => return Ok(Command::Stats),
-        Verb::Ping => return Ok(Command::Ping),
+        Verb::Ping | Verb::Barrier => return Ok(Command::Ping),
         Verb::Hello => return hello(arg).map(Command::Hello),
         Verb::Auth => {
             let secret = args::trim(arg);
@@ -94,23 +130,25 @@ fn enqueue_slot<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed>
 
 /// The whole line is one number, as with [`enqueue`].
 fn wait<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
-    match args::trim(arg) {
-        b"" => Err(Malformed::ArgumentShape),
-        field => Ok(Request::Wait {
-            key,
-            wait: args::wait(field)?,
-        }),
-    }
+    let wait = args::wait(args::only(arg)?)?;
+    Ok(Request::Wait { key, wait })
+}
+
+fn release<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let token = token(arg)?;
+    Ok(Request::Release { key, token })
+}
+
+fn resign<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let token = token(arg)?;
+    Ok(Request::Resign { key, token })
 }
 
 /// The whole line is the token: blanks inside belong to it, and make it one nobody was granted.
-fn release<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
+fn token(arg: &[u8]) -> Result<Option<Token>, Malformed> {
     match args::trim(arg) {
         b"" => Err(Malformed::EmptyToken),
-        token => Ok(Request::Release {
-            key,
-            token: Token::parse(token),
-        }),
+        token => Ok(Token::parse(token)),
     }
 }
 
@@ -121,6 +159,102 @@ fn renew<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
         token: Token::parse(token),
         lease: lease.map(args::lease).transpose()?,
     })
+}
+
+fn count_up<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let delta = args::integer(args::only(arg)?)?;
+    let down = false;
+    Ok(Request::Add { key, delta, down })
+}
+
+/// The smallest number of all has no negation, so nobody can count down by it (must-not 72).
+fn count_down<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let delta = args::integer(args::only(arg)?)?;
+    let delta = delta.checked_neg().ok_or(Malformed::BadNumber)?;
+    let down = true;
+    Ok(Request::Add { key, delta, down })
+}
+
+fn set_count<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let value = args::integer(args::only(arg)?)?;
+    Ok(Request::SetCount { key, value })
+}
+
+/// Only a tab ends the value: a number at its end belongs to it, and so does every blank (must-not
+/// 66).
+fn put<'a>(key: &'a [u8], arg: &'a [u8]) -> Result<Request<'a>, Malformed> {
+    let mut fields = arg.split(|&byte| byte == b'\t');
+    let (Some(value @ [_, ..]), ttl, None) = (fields.next(), fields.next(), fields.next()) else {
+        return Err(Malformed::ArgumentShape);
+    };
+    let ttl = ttl.map_or(Ok(Millis::ZERO), args::ttl)?;
+    Ok(Request::Put { key, value, ttl })
+}
+
+/// Always two tabs, so that an empty old value and an empty time to live can be seen as such.
+fn swap<'a>(key: &'a [u8], arg: &'a [u8]) -> Result<Request<'a>, Malformed> {
+    let mut fields = arg.split(|&byte| byte == b'\t');
+    let (Some(old), Some(new @ [_, ..]), Some(ttl), None) =
+        (fields.next(), fields.next(), fields.next(), fields.next())
+    else {
+        return Err(Malformed::ArgumentShape);
+    };
+    let ttl = match ttl {
+        b"" => Millis::ZERO,
+        ttl => args::ttl(ttl)?,
+    };
+    Ok(Request::Swap { key, old, new, ttl })
+}
+
+/// The whole line is the value, tabs and blanks and all.
+fn push<'a>(key: &'a [u8], end: End, value: &'a [u8]) -> Result<Request<'a>, Malformed> {
+    if value.is_empty() {
+        return Err(Malformed::ArgumentShape);
+    }
+    Ok(Request::Push { key, value, end })
+}
+
+fn pop(key: &[u8], end: End) -> Request<'_> {
+    Request::Pop { key, end }
+}
+
+fn await_pop<'a>(key: &'a [u8], end: End, arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let wait = args::wait(args::only(arg)?)?;
+    Ok(Request::AwaitPop { key, end, wait })
+}
+
+fn range<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let (start, stop) = args::two(arg)?;
+    let (start, stop) = (args::integer(start)?, args::integer(stop)?);
+    Ok(Request::Range { key, start, stop })
+}
+
+fn meet<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let (count, wait) = args::two(arg)?;
+    let (count, wait) = (args::limit(count)?, args::wait(wait)?);
+    Ok(Request::Meet { key, count, wait })
+}
+
+/// The group to listen in; none if empty. A name of two words is refused: nobody has one on
+/// purpose.
+fn group(arg: &[u8]) -> Result<&[u8], Malformed> {
+    let mut fields = Fields(arg);
+    match (fields.next(), fields.next()) {
+        (group, None) => Ok(group.unwrap_or_default()),
+        _ => Err(Malformed::ArgumentShape),
+    }
+}
+
+/// The whole line is the payload, as long as there is something to hear in it.
+fn signal<'a>(channel: &'a [u8], payload: &'a [u8]) -> Result<Request<'a>, Malformed> {
+    let push_bytes = b"sig ".len() + channel.len() + b" ".len() + payload.len();
+    if args::trim(payload).is_empty() || push_bytes > SIGNAL_BYTES_MAX {
+        return Err(Malformed::ArgumentShape);
+    }
+    if memchr2(b'*', b'>', channel).is_some() {
+        return Err(Malformed::BadKey);
+    }
+    Ok(Request::Signal { channel, payload })
 }
 
 /// Options may come in any order, each at most once; none at all just asks who we are.

@@ -15,3 +15,5 @@ mod framing_tests;
 #[cfg(test)]
 mod line_tests;
 mod meaning;
+#[cfg(test)]
+mod primitive_tests;
