@@ -131,7 +131,7 @@ pub struct Row {
     pub verb: Verb,
     /// The command line that means it, exactly.
     pub letters: &'static str,
-    /// The argument line: `T` wait, `L` lease, `N` how many, `TAB` the byte, brackets optional.
+    /// The argument line: `T` wait, `L` lease, `N` how many, `⇥` a tab, brackets optional.
     /// Empty: ignored.
     pub args: &'static str,
     /// The answer to success; alternatives are joined by ` or `.
@@ -163,8 +163,8 @@ pub const TABLE: [Row; 53] = {
     const COUNT: &str = "ok <n>";
     const VALUE: &str = "ok <value> or nil";
     const SWAPPED: &str = "ok or cas_conflict";
-    const PUT: &str = "value[TAB ttl]";
-    const SWAP: &str = "old TAB new TAB [ttl]";
+    const PUT: &str = "value[⇥ttl]";
+    const SWAP: &str = "old⇥new⇥[ttl]";
     const OPTIONS: &str = "[fence=<0 or 1>] [name=<who>]";
     const WELCOME: &str = "ok latchd/<version> epoch=<n> <options>";
     [
