@@ -33,6 +33,15 @@ fn decoding(c: &mut Criterion) {
         ("decode/l_lease", "l\nmy-job\n10 60\n".to_owned()),
         ("decode/r", format!("r\nmy-job\n{TOKEN}\n")),
         ("decode/n", format!("n\nmy-job\n{TOKEN} 60\n")),
+        ("decode/incr", "incr\nhits\n1\n".to_owned()),
+        (
+            "decode/kset",
+            "kset\nconfig\nhello world, 42\t60\n".to_owned(),
+        ),
+        (
+            "decode/signal",
+            "signal\nevents.user.login\n{\"id\":42}\n".to_owned(),
+        ),
         ("decode/l_crlf", "l\r\nmy-job\r\n10\r\n".to_owned()),
     ] {
         c.bench_function(name, |b| {

@@ -48,12 +48,19 @@ pub struct Config {
     pub auto_release_on_disconnect: bool,
     /// `--wire-fence`: which replies carry the fence as a field.
     pub wire_fence: WireFence,
-    /// `--max-locks`: most keys at one time; `None` is no limit, `Some(0)` does not occur.
+    /// `--max-locks`: most locks at one time; `None` is no limit, `Some(0)` does not occur.
     pub max_locks: Option<u32>,
     /// `--max-connections`: most connections at one time; `None` is no limit.
     pub max_connections: Option<u32>,
     /// `--max-waiters`: most waiters on one key; `None` is no limit.
     pub max_waiters: Option<u32>,
+    /// `--max-keys`: most counters, values, lists and barriers together; `None` is no limit.
+    pub max_keys: Option<u32>,
+    /// `--max-list-length`: most values in one list; `None` is no limit.
+    pub max_list_length: Option<u32>,
+    /// `--max-subscriptions`: most that one connection listens to, watches and observes; `None` is
+    /// no limit.
+    pub max_subscriptions: Option<u32>,
     /// `--read-timeout`: how long a connection may be silent; never zero.
     pub read_timeout: Millis,
     /// `--write-timeout`: how long a peer may leave its replies unread; `None` is for ever.
@@ -150,6 +157,9 @@ impl Config {
         max_locks: None,
         max_connections: None,
         max_waiters: None,
+        max_keys: None,
+        max_list_length: None,
+        max_subscriptions: None,
         read_timeout: Millis::ZERO,
         write_timeout: None,
         shutdown_timeout: None,

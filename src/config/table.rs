@@ -207,8 +207,8 @@ pub(super) const ROWS: &[Row] = &[
         default: "1000000",
         group: LIMITS,
         rule: COUNT,
-        help: "Most keys at one time, locks and semaphores together; 0 is no limit. At the limit \
-               the key idle longest makes room.",
+        help: "Most locks, semaphores and read-write locks at one time, together; 0 is no limit. \
+               At the limit the one idle longest makes room.",
         set: |c, text| put(&mut c.max_locks, value::limit(text)),
     },
     Row {
@@ -232,6 +232,40 @@ pub(super) const ROWS: &[Row] = &[
         rule: COUNT,
         help: "Most waiters on one key; 0 is no limit.",
         set: |c, text| put(&mut c.max_waiters, value::limit(text)),
+    },
+    Row {
+        flag: "max-keys",
+        value: "COUNT",
+        takes: Takes::Number,
+        env: &["LATCHD_MAX_KEYS"],
+        default: "1000000",
+        group: LIMITS,
+        rule: COUNT,
+        help: "Most counters, values, lists and barriers at one time, together; 0 is no limit.",
+        set: |c, text| put(&mut c.max_keys, value::limit(text)),
+    },
+    Row {
+        flag: "max-list-length",
+        value: "COUNT",
+        takes: Takes::Number,
+        env: &["LATCHD_MAX_LIST_LENGTH"],
+        default: "0",
+        group: LIMITS,
+        rule: COUNT,
+        help: "Most values in one list; 0 is no limit.",
+        set: |c, text| put(&mut c.max_list_length, value::limit(text)),
+    },
+    Row {
+        flag: "max-subscriptions",
+        value: "COUNT",
+        takes: Takes::Number,
+        env: &["LATCHD_MAX_SUBSCRIPTIONS"],
+        default: "0",
+        group: LIMITS,
+        rule: COUNT,
+        help: "Most patterns and keys one connection listens to, watches and observes, together; \
+               0 is no limit.",
+        set: |c, text| put(&mut c.max_subscriptions, value::limit(text)),
     },
     Row {
         flag: "read-timeout",

@@ -73,6 +73,9 @@ const SAMPLES: &[Sample] = &[
     Sample { flag: "max-locks", good: "0", other: "7", reads: "max_locks: None", bad: BAD_COUNTS },
     Sample { flag: "max-connections", good: "4294967295", other: "7", reads: "max_connections: Some(4294967295)", bad: BAD_COUNTS },
     Sample { flag: "max-waiters", good: "9", other: "7", reads: "max_waiters: Some(9)", bad: BAD_COUNTS },
+    Sample { flag: "max-keys", good: "0", other: "7", reads: "max_keys: None", bad: BAD_COUNTS },
+    Sample { flag: "max-list-length", good: "9", other: "0", reads: "max_list_length: Some(9)", bad: BAD_COUNTS },
+    Sample { flag: "max-subscriptions", good: "9", other: "0", reads: "max_subscriptions: Some(9)", bad: BAD_COUNTS },
     Sample { flag: "read-timeout", good: "1", other: "7", reads: "read_timeout: Millis(1000)", bad: BAD_SPANS_ABOVE_ZERO },
     Sample { flag: "write-timeout", good: "0", other: "7", reads: "write_timeout: None", bad: BAD_SPANS },
     Sample { flag: "shutdown-timeout", good: "250ms", other: "0", reads: "shutdown_timeout: Some(Millis(250))", bad: BAD_SPANS },
@@ -221,6 +224,10 @@ fn the_defaults() {
     );
     assert_eq!(
         (c.max_locks, c.max_connections, c.max_waiters),
+        (Some(1_000_000), None, None)
+    );
+    assert_eq!(
+        (c.max_keys, c.max_list_length, c.max_subscriptions),
         (Some(1_000_000), None, None)
     );
     assert_eq!(c.read_timeout, Millis::from_secs(23));

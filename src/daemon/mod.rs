@@ -99,11 +99,13 @@ fn rules(config: &Config) -> Rules {
     Rules {
         locks_max: config.max_locks.unwrap_or(0),
         waiters_per_key_max: config.max_waiters.unwrap_or(0),
+        keys_max: config.max_keys.unwrap_or(0),
+        list_length_max: config.max_list_length.unwrap_or(0),
+        subscriptions_max: config.max_subscriptions.unwrap_or(0),
         lease_default: config.default_lease_ttl,
         auto_release: config.auto_release_on_disconnect,
         gc_interval: config.gc_interval,
         gc_idle_max: config.gc_max_idle,
-        ..Rules::default()
     }
 }
 

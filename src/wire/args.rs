@@ -55,6 +55,22 @@ pub(super) fn one_or_two(arg: &[u8]) -> Result<(&[u8], Option<&[u8]>), Malformed
     }
 }
 
+/// Two fields, no more and no less.
+pub(super) fn two(arg: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
+    match one_or_two(arg)? {
+        (first, Some(second)) => Ok((first, second)),
+        _ => Err(Malformed::ArgumentShape),
+    }
+}
+
+/// The whole line as one field, blanks inside and all: `1 2` is one bad number, not two good ones.
+pub(super) fn only(arg: &[u8]) -> Result<&[u8], Malformed> {
+    match trim(arg) {
+        b"" => Err(Malformed::ArgumentShape),
+        field => Ok(field),
+    }
+}
+
 /// A signed 64-bit number: an optional sign, then digits only, leading zeros welcome.
 pub(super) fn integer(field: &[u8]) -> Result<i64, Malformed> {
     let (negative, digits) = match field {
@@ -116,7 +132,15 @@ pub(super) fn lease(field: &[u8]) -> Result<Millis, Malformed> {
     }
 }
 
-/// How many may hold at once: more than zero.
+/// How long a value lives: zero is for ever. Below zero is a bad number, as with [`lease`].
+pub(super) fn ttl(field: &[u8]) -> Result<Millis, Malformed> {
+    match u64::try_from(span_ms(field)?) {
+        Ok(ms) => Ok(Millis(ms)),
+        Err(_) => Err(Malformed::BadNumber),
+    }
+}
+
+/// How many may hold at once, or must come: more than zero.
 pub(super) fn limit(field: &[u8]) -> Result<u32, Malformed> {
     let value = integer(field)?;
     if value <= 0 {
@@ -183,6 +207,34 @@ mod tests {
         ] {
             assert_eq!(wait(text.as_bytes()), want.map(Millis), "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_value_may_live_for_ever_but_not_less_than_that() {
+        for (text, want) in [
+            ("0", Some(0)),
+            ("-0", Some(0)),
+            ("5", Some(5_000)),
+            ("250ms", Some(250)),
+            ("9223372036", Some(Millis::MAX.0)),
+            ("9223372037", None),
+            ("-1", None),
+            ("", None),
+            (" 5", None),
+        ] {
+            let want = want.map(Millis).ok_or(Malformed::BadNumber);
+            assert_eq!(ttl(text.as_bytes()), want, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn fields_are_counted() {
+        assert_eq!(two(b" a\tb "), Ok((&b"a"[..], &b"b"[..])));
+        assert_eq!(only(b" a b "), Ok(&b"a b"[..]));
+        for line in ["", " ", "a", "a b c"] {
+            assert_eq!(two(line.as_bytes()), Err(Malformed::ArgumentShape));
+        }
+        assert_eq!(only(b" \t"), Err(Malformed::ArgumentShape));
     }
 
     #[test]

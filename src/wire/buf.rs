@@ -7,6 +7,7 @@
 use std::mem;
 
 use crate::wire::line::FRAME_BYTES_MAX;
+use crate::wire::reply::VALUES_BYTES_MAX;
 
 /// Most unread bytes of one client: the longest legal frame and some. At the bound nothing more is
 /// taken; the server stops reading that socket until frames have been consumed.
@@ -16,12 +17,17 @@ pub const INBOX_BYTES_MAX: usize = 72 * 1024;
 const _: () = assert!(INBOX_BYTES_MAX >= FRAME_BYTES_MAX);
 
 /// Unsent bytes of one client above which it is served no further request until it has read some.
-/// A line is never cut, so the last one (at most 1 MiB, a `stats`) may stand above the bound. Who
-/// only listens and still gets here is too slow and is disconnected.
+/// A line is never cut, so the last one (at most 1 MiB, a `stats` or an `lrange`) may stand above
+/// the bound, and pushes may, up to a bound of their own.
 pub const OUTBOX_BYTES_MAX: usize = 256 * 1024;
 
-/// tmp
+/// Unsent bytes of one client above which it can be told nothing more: at least 64 pushes, even if
+/// all are as long as a push can be. Who is to be told something and still has this much unread is
+/// too slow and is disconnected: news can neither be held back nor left out.
 pub const PUSH_BYTES_MAX: usize = 64 * 64 * 1024;
+
+// Otherwise an answer alone could make its reader deaf.
+const _: () = assert!(PUSH_BYTES_MAX > OUTBOX_BYTES_MAX + VALUES_BYTES_MAX);
 
 /// Spare buffers kept for the next one who needs one; more are freed.
 pub const SPARES_MAX: usize = 4096;
@@ -196,7 +202,7 @@ impl Outbox {
         self.len() >= OUTBOX_BYTES_MAX
     }
 
-    /// tmp
+    /// Whether the client can be told nothing it did not ask for: see [`PUSH_BYTES_MAX`].
     #[must_use]
     pub fn is_overrun(&self) -> bool {
         self.len() >= PUSH_BYTES_MAX
@@ -231,6 +237,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::wire::verbs::VALUE_BYTES_MAX;
 
     #[test]
     fn a_connection_pays_four_words_for_each_box() {
@@ -300,6 +307,20 @@ mod tests {
         assert!(!outbox.is_full());
         outbox.clear(&mut pool);
         assert!(outbox.is_empty());
+    }
+
+    #[test]
+    fn an_outbox_takes_sixty_four_of_the_longest_pushes() {
+        let mut pool = Pool::new();
+        let mut outbox = Outbox::default();
+        let longest = [&[b'x'; VALUE_BYTES_MAX][..], b"\n"].concat();
+        for _ in 0..64 {
+            assert!(!outbox.is_overrun());
+            outbox.buf(&mut pool).extend_from_slice(&longest);
+        }
+        assert!(outbox.is_overrun() && outbox.is_full());
+        outbox.advance(longest.len(), &mut pool);
+        assert!(!outbox.is_overrun() && outbox.is_full());
     }
 
     #[test]

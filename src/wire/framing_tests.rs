@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::buf::{INBOX_BYTES_MAX, Inbox, Pool};
 use super::line::*;
-use super::verbs::{LINE_BYTES_MAX, VALUE_BYTES_MAX};
+use super::verbs::{LINE_BYTES_MAX, TABLE, VALUE_BYTES_MAX};
 
 const SHORT: Decoded<'_> = Decoded::Incomplete {
     lines: 0,
@@ -84,6 +84,11 @@ fn a_line_is_cut_off_exactly_at_its_limit_with_or_without_lf() {
     check_length("auth", 2, &x(VALUE_BYTES_MAX), true);
     check_length("auth", 2, &x(VALUE_BYTES_MAX + 1), false);
     check_length("a\rut\rh\r", 2, &x(VALUE_BYTES_MAX), true);
+    for row in &TABLE {
+        let bytes_max = row.verb.argument_bytes_max();
+        check_length(row.letters, 2, &x(bytes_max), true);
+        check_length(row.letters, 2, &x(bytes_max + 1), false);
+    }
 }
 
 #[test]
@@ -162,6 +167,9 @@ fn other_protocols_are_recognised_by_their_first_bytes() {
         &b"GET\n"[..],
         b"GETX\n",
         b"get /\n",
+        b"get\n",
+        b"get \n",
+        b"GET\t/\n",
         b"Hostess\n",
         b"\x16\n",
         b"HTTP/1.1\n",
@@ -174,6 +182,33 @@ fn other_protocols_are_recognised_by_their_first_bytes() {
             },
         );
     }
+}
+
+#[test]
+fn a_counter_is_read_where_a_page_is_not() {
+    let mut scratch = Vec::new();
+    // A key and an argument may look like HTTP as much as they like.
+    for frame in [
+        &b"get\nk\n\n"[..],
+        b"get\nGET\nHost: x\n",
+        b"get\r\n/\r\n\r\n",
+    ] {
+        let Decoded::Frame(got) = decode(frame, &mut scratch) else {
+            panic!("{} is no frame", frame.escape_ascii());
+        };
+        assert!(got.command.is_ok() && got.used == frame.len());
+    }
+    check_other(b"GET \nk\n\n", Decoded::Foreign);
+    check_other(b"GET /k HTTP/1.1\r\n\r\n", Decoded::Foreign);
+    check_other(b"get /k HTTP/1.1\r\n\r\n", Decoded::Foreign);
+    // Whoever asks for a page in small letters and no version is told it is no verb.
+    let Decoded::Frame(got) = decode(b"get /\nk\n\n", &mut scratch) else {
+        panic!("no frame");
+    };
+    assert_eq!(
+        (got.verb, got.command),
+        (None, Err(Malformed::UnknownCommand))
+    );
 }
 
 /// Everything there is to compare about a decoded thing, secrets included.
@@ -224,15 +259,16 @@ fn decode_pieces<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<String> {
 
 /// Bytes that are often nearly a frame.
 fn stream() -> impl Strategy<Value = Vec<u8>> {
-    let letters = prop::sample::select(vec![
-        "l", "r", "n", "e", "sl", "se", "w", "auth", "hello", "ping", "who", "pos", "foo", "",
-    ]);
+    let verbs = TABLE.iter().map(|row| row.letters);
+    let letters = prop::sample::select(verbs.chain(["foo", "GET", ""]).collect::<Vec<_>>());
     let argument = prop_oneof![
         "[0-9+ ]{0,6}(ms)?( [0-9]{1,3})?",
         "(fence=[01] ?){0,2}(name=[a-z]{0,3})?",
         "[0-9a-f]{32}",
+        "[a-z 0-9\t\r]{0,8}(\t[0-9]{0,2})?",
+        "-?[0-9]{1,2} -?[0-9]{1,2}",
     ];
-    let frame = (letters, "[a-z \r]{0,4}", argument, "\r{0,2}\n")
+    let frame = (letters, "[a-z.*> \r]{0,4}", argument, "\r{0,2}\n")
         .prop_map(|(letters, key, arg, end)| format!("{letters}{end}{key}\n{arg}{end}"));
     let part = prop_oneof![
         8 => frame.prop_map(String::into_bytes),

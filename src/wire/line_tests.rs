@@ -1,4 +1,5 @@
-//! What the decoder must make of every frame the contract names.
+//! What the decoder must make of every frame the contract names: locks and the connection itself.
+//! The other primitives are in `primitive_tests`.
 //!
 //! Frames are written as text, `|` standing for LF, so that a row reads like the contract's.
 
@@ -16,7 +17,7 @@ const LOCK: Mode = Mode::Slot { limit: 1 };
 
 /// The frame must be whole and mean `want`.
 #[track_caller]
-fn check(frame: &str, want: Command<'_>) {
+pub(super) fn check(frame: &str, want: Command<'_>) {
     let bytes = frame.replace('|', "\n").into_bytes();
     let mut scratch = Vec::new();
     let Decoded::Frame(got) = decode(&bytes, &mut scratch) else {
@@ -27,8 +28,23 @@ fn check(frame: &str, want: Command<'_>) {
 }
 
 #[track_caller]
-fn check_engine(frame: &str, want: Request<'_>) {
+pub(super) fn check_engine(frame: &str, want: Request<'_>) {
     check(frame, Command::Engine(want));
+}
+
+/// The frame must be whole, break the rule `want`, and leave what follows it alone.
+#[track_caller]
+pub(super) fn check_malformed(frame: &str, code: u8, want: Malformed) {
+    let bytes = [frame.replace('|', "\n").as_bytes(), b"next"].concat();
+    let mut scratch = Vec::new();
+    let Decoded::Frame(got) = decode(&bytes, &mut scratch) else {
+        panic!("{frame:?} is no frame");
+    };
+    assert_eq!(got.command, Err(want), "{frame:?}");
+    assert_eq!(want.code(), code, "{frame:?}");
+    assert_eq!(&bytes[got.used..], b"next", "{frame:?}");
+    let letters = frame.split('|').next().unwrap();
+    assert_eq!(got.verb, Verb::parse(letters.as_bytes()), "{frame:?}");
 }
 
 fn acquire(mode: Mode, wait_ms: u64, lease_ms: Option<u64>) -> Request<'static> {
@@ -93,6 +109,7 @@ fn every_verb_means_what_the_contract_says() {
     check("auth|_|s3cret|", Command::Auth { secret: b"s3cret" });
     check("stats|_|_|", Command::Stats);
     check("ping|_||", Command::Ping);
+    check("barrier|_||", Command::Ping);
     check("who|k||", Command::Who { key: b"k" });
     check_engine("pos|k||", Request::Position { key: b"k" });
 }
@@ -150,6 +167,7 @@ fn legal_edge_cases_are_legal() {
     for key in ["", " ", "a b", "_"] {
         check(&format!("stats|{key}|x y|"), Command::Stats);
         check(&format!("ping|{key}|x y|"), Command::Ping);
+        check(&format!("barrier|{key}|x y|"), Command::Ping);
         check(
             &format!("auth|{key}| a b |"),
             Command::Auth { secret: b"a b" },
@@ -274,16 +292,7 @@ fn malformed_frames_are_consumed_and_named() {
         ("hello|_|FENCE=1|", 8, ArgumentShape),
         (&long_name, 8, ArgumentShape),
     ] {
-        let bytes = [frame.replace('|', "\n").as_bytes(), b"next"].concat();
-        let mut scratch = Vec::new();
-        let Decoded::Frame(got) = decode(&bytes, &mut scratch) else {
-            panic!("{frame:?} is no frame");
-        };
-        assert_eq!(got.command, Err(want), "{frame:?}");
-        assert_eq!(want.code(), code, "{frame:?}");
-        assert_eq!(&bytes[got.used..], b"next", "{frame:?}");
-        let letters = frame.split('|').next().unwrap();
-        assert_eq!(got.verb, Verb::parse(letters.as_bytes()), "{frame:?}");
+        check_malformed(frame, code, want);
     }
 }
 

@@ -14,3 +14,6 @@ mod args;
 mod framing_tests;
 #[cfg(test)]
 mod line_tests;
+mod meaning;
+#[cfg(test)]
+mod primitive_tests;

@@ -4,7 +4,7 @@
 //! answers but never inside one. Never decides who gets a line.
 
 use crate::base::{Fence, Millis, Token};
-use crate::engine::types::{Change, Event, Push, Refusal, Reply};
+use crate::engine::types::{Change, Event, Push, Refusal, Reply, Value};
 use crate::wire::json::{self, push_number};
 use crate::wire::verbs::Verb;
 
@@ -17,8 +17,14 @@ pub const ERROR_DRAINING: &[u8] = b"error_draining\n";
 /// The answer that says only yes.
 pub const OK: &[u8] = b"ok\n";
 
-/// Longest line that [`encode_reply`] writes: `acquired`, token, lease in ms, fence.
+/// Longest line that [`encode_reply`] writes, but for those that carry values: `acquired`, token,
+/// lease in ms, fence.
 pub const REPLY_BYTES_MAX: usize = 9 + 32 + 1 + 15 + 1 + 16 + 1;
+
+/// Longest line that carries values: what dflockd's clients still read. A part of a list that needs
+/// more is answered `error`; the engine refuses most of those, but only here is it known how much
+/// longer the escapes have made it.
+pub const VALUES_BYTES_MAX: usize = 1024 * 1024;
 
 /// Where answers carry the fence as a last field (`--wire-fence`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,14 +71,7 @@ pub fn encode_reply(out: &mut Vec<u8>, reply: &Reply, with_fence: bool) {
         }
         Reply::Value(value) => push_line(out, &[b"ok ", value]),
         Reply::Popped(popped) => push_line(out, &[b"ok ", &popped.value]),
-        Reply::Values(values) => {
-            out.extend_from_slice(b"ok [");
-            for (index, value) in values.iter().enumerate() {
-                out.extend_from_slice(if index == 0 { b"" } else { b"," });
-                json::push_str_escaped(out, value);
-            }
-            out.extend_from_slice(b"]\n");
-        }
+        Reply::Values(values) => push_values(out, values),
         Reply::Queued => out.extend_from_slice(b"queued\n"),
         Reply::Done => out.extend_from_slice(OK),
         Reply::Nothing => out.extend_from_slice(b"nil\n"),
@@ -80,6 +79,21 @@ pub fn encode_reply(out: &mut Vec<u8>, reply: &Reply, with_fence: bool) {
         Reply::TimedOut => out.extend_from_slice(b"timeout\n"),
         &Reply::Refused(refusal) => out.extend_from_slice(refusal_line(refusal)),
     }
+}
+
+fn push_values(out: &mut Vec<u8>, values: &[Value]) {
+    const END: &[u8] = b"]\n";
+    let start = out.len();
+    out.extend_from_slice(b"ok [");
+    for (index, value) in values.iter().enumerate() {
+        out.extend_from_slice(if index == 0 { b"" } else { b"," });
+        json::push_str_escaped(out, value);
+        if out.len() - start + END.len() > VALUES_BYTES_MAX {
+            out.truncate(start);
+            return out.extend_from_slice(ERROR);
+        }
+    }
+    out.extend_from_slice(END);
 }
 
 /// Appends the line that says `push`.
@@ -189,6 +203,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::engine::types::{End, Popped};
     use crate::key::Key;
     use crate::wire::args;
     use crate::wire::verbs::TABLE;
@@ -198,9 +213,9 @@ mod tests {
         salt: 0x9f8e_7d6c_5b4a_3921,
     };
 
-    fn spelled(reply: Reply, with_fence: bool) -> String {
+    fn spelled(reply: &Reply, with_fence: bool) -> String {
         let mut out = b"before\n".to_vec();
-        encode_reply(&mut out, &reply, with_fence);
+        encode_reply(&mut out, reply, with_fence);
         let text = String::from_utf8(out).unwrap();
         text.strip_prefix("before\n").unwrap().to_owned()
     }
@@ -234,8 +249,8 @@ mod tests {
                 "ok 1500ms 42\n",
             ),
         ] {
-            assert_eq!(spelled(reply, false), plain);
-            assert_eq!(spelled(reply, true), fenced);
+            assert_eq!(spelled(&reply, false), plain);
+            assert_eq!(spelled(&reply, true), fenced);
         }
     }
 
@@ -245,8 +260,11 @@ mod tests {
             (Reply::Queued, "queued\n"),
             (Reply::Done, "ok\n"),
             (Reply::Number(0), "ok 0\n"),
-            (Reply::Number(u32::MAX), "ok 4294967295\n"),
+            (Reply::Number(u32::MAX.into()), "ok 4294967295\n"),
+            (Reply::Number(-5), "ok -5\n"),
+            (Reply::Number(i64::MIN), "ok -9223372036854775808\n"),
             (Reply::Nothing, "nil\n"),
+            (Reply::Conflict, "cas_conflict\n"),
             (Reply::TimedOut, "timeout\n"),
             (Reply::Refused(Refusal::NotHolder), "error\n"),
             (
@@ -269,21 +287,145 @@ mod tests {
                 "error_lease_expired\n",
             ),
             (Reply::Refused(Refusal::Draining), "error_draining\n"),
+            (Reply::Refused(Refusal::MaxKeys), "error_max_keys\n"),
+            (Reply::Refused(Refusal::ListFull), "error_list_full\n"),
+            (
+                Reply::Refused(Refusal::CountMismatch),
+                "error_barrier_count_mismatch\n",
+            ),
+            (Reply::Refused(Refusal::Overflow), "error\n"),
+            (Reply::Refused(Refusal::RangeTooLong), "error\n"),
+            (Reply::Refused(Refusal::BadPattern), "error\n"),
+            (Reply::Refused(Refusal::MaxSubscriptions), "error\n"),
         ] {
-            assert_eq!(spelled(reply, false), line);
-            assert_eq!(spelled(reply, true), line);
+            assert_eq!(spelled(&reply, false), line);
+            assert_eq!(spelled(&reply, true), line);
+            assert!(line.len() <= REPLY_BYTES_MAX, "{line}");
+        }
+    }
+
+    fn value(bytes: &[u8]) -> Value {
+        bytes.into()
+    }
+
+    #[test]
+    fn a_value_is_told_byte_by_byte() {
+        for (bytes, line) in [
+            (&b"v"[..], &b"ok v\n"[..]),
+            (b"a b", b"ok a b\n"),
+            (b" \ta ", b"ok  \ta \n"),
+            (b"a\xff\0", b"ok a\xff\0\n"),
+        ] {
+            let popped = Popped {
+                key: Key::from(&b"q"[..]),
+                end: End::Left,
+                value: value(bytes),
+            };
+            for reply in [Reply::Value(value(bytes)), Reply::Popped(popped)] {
+                let mut out = Vec::new();
+                encode_reply(&mut out, &reply, true);
+                assert_eq!(out, line);
+            }
         }
     }
 
     #[test]
-    fn a_lost_lease_is_told_by_key_and_fence() {
+    fn a_part_of_a_list_is_told_as_json() {
+        for (values, line) in [
+            (&[][..], "ok []\n"),
+            (&[&b"a b"[..]], "ok [\"a b\"]\n"),
+            (&[b"1", b"[2]", b","], "ok [\"1\",\"[2]\",\",\"]\n"),
+            (&[b"a\"b\\\t\x01"], "ok [\"a\\\"b\\\\\\t\\u0001\"]\n"),
+            (
+                &[b"a\xffb", b"\xf0\x9f"],
+                "ok [\"a\u{fffd}b\",\"\u{fffd}\"]\n",
+            ),
+            (&["clé<&>".as_bytes()], "ok [\"clé<&>\"]\n"),
+        ] {
+            let reply = Reply::Values(values.iter().copied().map(value).collect());
+            assert_eq!(spelled(&reply, true), line);
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_list_too_long_to_be_read_is_refused() {
+        let of = |bytes: &[u8], n| spelled(&Reply::Values(vec![value(bytes); n]), false);
+        // Each with its quotes and a comma, but for the last one, which has none.
+        let (each, frame) = (64, b"ok []\n".len());
+        let fits = (VALUES_BYTES_MAX - frame + 1) / each;
+        let line = of(&[b'v'; 61], fits);
+        assert!(line.starts_with("ok [") && line.len() <= VALUES_BYTES_MAX);
+        assert_eq!(of(&[b'v'; 61], fits + 1), "error\n");
+        let longest = of(&vec![b'v'; VALUES_BYTES_MAX - frame - 2], 1);
+        assert_eq!(longest.len(), VALUES_BYTES_MAX);
+        assert_eq!(of(&vec![b'v'; VALUES_BYTES_MAX - frame - 1], 1), "error\n");
+        // Half a MiB of control bytes is three when escaped.
+        assert_eq!(of(&[1; 65_536], 8), "error\n");
+    }
+
+    fn pushed(push: &Push) -> String {
         let mut out = Vec::new();
+        encode_push(&mut out, push);
+        out.escape_ascii().to_string()
+    }
+
+    #[test]
+    fn a_lost_lease_is_told_by_key_and_fence() {
         let push = Push::Lost {
             key: Key::from(&b"my-job"[..]),
             fence: Fence(7),
         };
-        encode_push(&mut out, &push);
-        assert_eq!(out, b"lost my-job 7 expired\n");
+        assert_eq!(pushed(&push), r"lost my-job 7 expired\n");
+    }
+
+    #[test]
+    fn a_signal_is_told_as_it_was_sent() {
+        for (payload, line) in [
+            (&b"hi there"[..], r"sig evt.x hi there\n"),
+            (b" \t x\xff", r"sig evt.x  \t x\xff\n"),
+        ] {
+            let (channel, payload) = (value(b"evt.x"), value(payload));
+            assert_eq!(pushed(&Push::Signal { channel, payload }), line);
+        }
+    }
+
+    #[test]
+    fn a_change_is_told_by_the_word_of_its_verb() {
+        for (event, word) in [
+            (Event::Acquire, "acquire"),
+            (Event::Release, "release"),
+            (Event::Incr, "incr"),
+            (Event::Decr, "decr"),
+            (Event::Cset, "cset"),
+            (Event::Kset, "kset"),
+            (Event::Kdel, "kdel"),
+            (Event::Kcas, "kcas"),
+            (Event::Lpush, "lpush"),
+            (Event::Rpush, "rpush"),
+            (Event::Lpop, "lpop"),
+            (Event::Rpop, "rpop"),
+            (Event::Blpop, "blpop"),
+            (Event::Brpop, "brpop"),
+            (Event::Elect, "elect"),
+            (Event::Resign, "resign"),
+        ] {
+            let key = Key::from(&b"k"[..]);
+            assert_eq!(
+                pushed(&Push::Watch { event, key }),
+                format!(r"watch {word} k\n")
+            );
+        }
+        for (change, word) in [
+            (Change::Elected, "elected"),
+            (Change::Resigned, "resigned"),
+            (Change::Failover, "failover"),
+        ] {
+            let key = Key::from(&b"k"[..]);
+            assert_eq!(
+                pushed(&Push::Leader { change, key }),
+                format!(r"leader {word} k\n")
+            );
+        }
     }
 
     #[test]
@@ -295,7 +437,7 @@ mod tests {
             },
             lease: Millis(Millis::MAX.0 - 1),
         };
-        assert_eq!(spelled(longest, true).len(), REPLY_BYTES_MAX);
+        assert_eq!(spelled(&longest, true).len(), REPLY_BYTES_MAX);
     }
 
     #[test]
@@ -322,7 +464,7 @@ mod tests {
             lease in 1..=Millis::MAX.0,
         ) {
             let token = Token { fence: Fence(fence), salt };
-            let line = spelled(Reply::Granted { token, lease: Millis(lease) }, true);
+            let line = spelled(&Reply::Granted { token, lease: Millis(lease) }, true);
             let fields: Vec<&str> = line.trim_end().split(' ').collect();
             prop_assert_eq!(fields.len(), 4);
             prop_assert_eq!(Token::parse(fields[1].as_bytes()), Some(token));

@@ -56,12 +56,66 @@ pub enum Verb {
     ReadWait,
     /// `ww`
     WriteWait,
+    /// `elect`
+    Elect,
+    /// `resign`
+    Resign,
+    /// `observe`
+    Observe,
+    /// `unobserve`
+    Unobserve,
+    /// `incr`
+    Incr,
+    /// `decr`
+    Decr,
+    /// `get`
+    Get,
+    /// `cset`
+    Cset,
+    /// `kset`
+    Kset,
+    /// `kget`
+    Kget,
+    /// `kdel`
+    Kdel,
+    /// `kcas`
+    Kcas,
+    /// `lpush`
+    Lpush,
+    /// `rpush`
+    Rpush,
+    /// `lpop`
+    Lpop,
+    /// `rpop`
+    Rpop,
+    /// `llen`
+    Llen,
+    /// `lrange`
+    Lrange,
+    /// `blpop`
+    Blpop,
+    /// `brpop`
+    Brpop,
+    /// `bwait`
+    Bwait,
+    /// `listen`
+    Listen,
+    /// `unlisten`
+    Unlisten,
+    /// `signal`
+    Signal,
+    /// `watch`
+    Watch,
+    /// `unwatch`
+    Unwatch,
     /// `auth`
     Auth,
     /// `stats`
     Stats,
     /// `ping`
     Ping,
+    /// `barrier`, which in a cluster orders reads; has nothing to do with `bwait`.
+    Barrier,
     /// `hello`
     Hello,
     /// `who`
@@ -77,7 +131,8 @@ pub struct Row {
     pub verb: Verb,
     /// The command line that means it, exactly.
     pub letters: &'static str,
-    /// The argument line: `T` wait, `L` lease, `N` slots, brackets optional. Empty: ignored.
+    /// The argument line: `T` wait, `L` lease, `N` how many, `⇥` a tab, brackets optional.
+    /// Empty: ignored.
     pub args: &'static str,
     /// The answer to success; alternatives are joined by ` or `.
     pub answer: &'static str,
@@ -94,7 +149,7 @@ pub struct Row {
 
 /// All verbs, in the order of the enum.
 #[rustfmt::skip] // a table is read in columns
-pub const TABLE: [Row; 26] = {
+pub const TABLE: [Row; 53] = {
     use Verb::*;
     const GRANTED: &str = "ok <token> <lease>";
     const GRANTED_F: &str = "ok <token> <lease> <fence>";
@@ -105,35 +160,67 @@ pub const TABLE: [Row; 26] = {
     const OK: &str = "ok";
     const JSON: &str = "ok <json>";
     const PLACE: &str = "ok <n> or nil";
+    const COUNT: &str = "ok <n>";
+    const VALUE: &str = "ok <value> or nil";
+    const SWAPPED: &str = "ok or cas_conflict";
+    const PUT: &str = "value[⇥ttl]";
+    const SWAP: &str = "old⇥new⇥[ttl]";
     const OPTIONS: &str = "[fence=<0 or 1>] [name=<who>]";
     const WELCOME: &str = "ok latchd/<version> epoch=<n> <options>";
     [
-        row(Lock,         "l",     "T [L]",     GRANTED,    "take a lock, waiting up to T"),
-        row(Release,      "r",     "token",     OK,         "let a lock go"),
-        row(Renew,        "n",     "token [L]", RENEWED,    "start a lock's lease again"),
-        row(Enqueue,      "e",     "[L]",       ENQUEUED,   "take a lock or a place in line"),
-        row(Wait,         "w",     "T",         GRANTED,    "wait for the place taken with `e`"),
-        row(SemLock,      "sl",    "T N [L]",   GRANTED,    "take one of N slots, waiting up to T"),
-        row(SemRelease,   "sr",    "token",     OK,         "let a slot go"),
-        row(SemRenew,     "sn",    "token [L]", RENEWED,    "start a slot's lease again"),
-        row(SemEnqueue,   "se",    "N [L]",     ENQUEUED,   "take one of N slots or a place in line"),
-        row(SemWait,      "sw",    "T",         GRANTED,    "wait for the place taken with `se`"),
-        row(ReadLock,     "rl",    "T [L]",     GRANTED_F,  "take a read lock, waiting up to T").fenced(),
-        row(WriteLock,    "wl",    "T [L]",     GRANTED_F,  "take a write lock, waiting up to T").fenced(),
-        row(ReadRelease,  "rr",    "token",     OK,         "let a read lock go"),
-        row(WriteRelease, "wr",    "token",     OK,         "let a write lock go"),
-        row(ReadRenew,    "rn",    "token [L]", RENEWED_F,  "start a read lock's lease again").fenced(),
-        row(WriteRenew,   "wn",    "token [L]", RENEWED_F,  "start a write lock's lease again").fenced(),
-        row(ReadEnqueue,  "re",    "[L]",       ENQUEUED_F, "take a read lock or a place in line").fenced(),
-        row(WriteEnqueue, "we",    "[L]",       ENQUEUED_F, "take a write lock or a place in line").fenced(),
-        row(ReadWait,     "rw",    "T",         GRANTED_F,  "wait for the place taken with `re`").fenced(),
-        row(WriteWait,    "ww",    "T",         GRANTED_F,  "wait for the place taken with `we`").fenced(),
-        row(Auth,         "auth",  "secret",    OK,         "show the secret, before all else").valued().keyless(),
-        row(Stats,        "stats", "",          JSON,       "what is held and waited for").keyless(),
-        row(Ping,         "ping",  "",          OK,         "nothing, to show that the connection lives").keyless(),
-        row(Hello,        "hello", OPTIONS,     WELCOME,    "say what this client wants").keyless(),
-        row(Who,          "who",   "",          JSON,       "who holds a key and who waits for it"),
-        row(Pos,          "pos",   "",          PLACE,      "own place in line: 0 holds, 1 is next"),
+        row(Lock,         "l",         "T [L]",      GRANTED,    "take a lock, waiting up to T"),
+        row(Release,      "r",         "token",      OK,         "let a lock go"),
+        row(Renew,        "n",         "token [L]",  RENEWED,    "start a lock's lease again"),
+        row(Enqueue,      "e",         "[L]",        ENQUEUED,   "take a lock or a place in line"),
+        row(Wait,         "w",         "T",          GRANTED,    "wait for the place taken with `e`"),
+        row(SemLock,      "sl",        "T N [L]",    GRANTED,    "take one of N slots, waiting up to T"),
+        row(SemRelease,   "sr",        "token",      OK,         "let a slot go"),
+        row(SemRenew,     "sn",        "token [L]",  RENEWED,    "start a slot's lease again"),
+        row(SemEnqueue,   "se",        "N [L]",      ENQUEUED,   "take one of N slots or a place in line"),
+        row(SemWait,      "sw",        "T",          GRANTED,    "wait for the place taken with `se`"),
+        row(ReadLock,     "rl",        "T [L]",      GRANTED_F,  "take a read lock, waiting up to T").fenced(),
+        row(WriteLock,    "wl",        "T [L]",      GRANTED_F,  "take a write lock, waiting up to T").fenced(),
+        row(ReadRelease,  "rr",        "token",      OK,         "let a read lock go"),
+        row(WriteRelease, "wr",        "token",      OK,         "let a write lock go"),
+        row(ReadRenew,    "rn",        "token [L]",  RENEWED_F,  "start a read lock's lease again").fenced(),
+        row(WriteRenew,   "wn",        "token [L]",  RENEWED_F,  "start a write lock's lease again").fenced(),
+        row(ReadEnqueue,  "re",        "[L]",        ENQUEUED_F, "take a read lock or a place in line").fenced(),
+        row(WriteEnqueue, "we",        "[L]",        ENQUEUED_F, "take a write lock or a place in line").fenced(),
+        row(ReadWait,     "rw",        "T",          GRANTED_F,  "wait for the place taken with `re`").fenced(),
+        row(WriteWait,    "ww",        "T",          GRANTED_F,  "wait for the place taken with `we`").fenced(),
+        row(Elect,        "elect",     "T [L]",      GRANTED_F,  "become leader, waiting up to T; renewed with `n`").fenced(),
+        row(Resign,       "resign",    "token",      OK,         "lead no longer"),
+        row(Observe,      "observe",   "",           OK,         "be told who takes the lead"),
+        row(Unobserve,    "unobserve", "",           OK,         "be told no longer"),
+        row(Incr,         "incr",      "n",          COUNT,      "add n to a counter"),
+        row(Decr,         "decr",      "n",          COUNT,      "take n from a counter"),
+        row(Get,          "get",       "",           COUNT,      "read a counter"),
+        row(Cset,         "cset",      "n",          OK,         "set a counter"),
+        row(Kset,         "kset",      PUT,          OK,         "store a value").valued(),
+        row(Kget,         "kget",      "",           VALUE,      "read a value"),
+        row(Kdel,         "kdel",      "",           OK,         "forget a value"),
+        row(Kcas,         "kcas",      SWAP,         SWAPPED,    "store a value if the old one is there; none if empty").valued(),
+        row(Lpush,        "lpush",     "value",      COUNT,      "put a value in at the left").valued(),
+        row(Rpush,        "rpush",     "value",      COUNT,      "put a value in at the right").valued(),
+        row(Lpop,         "lpop",      "",           VALUE,      "take a value out at the left"),
+        row(Rpop,         "rpop",      "",           VALUE,      "take a value out at the right"),
+        row(Llen,         "llen",      "",           COUNT,      "how long a list is"),
+        row(Lrange,       "lrange",    "start stop", JSON,       "read a part of a list, both ends included"),
+        row(Blpop,        "blpop",     "T",          VALUE,      "take a value out at the left, waiting up to T"),
+        row(Brpop,        "brpop",     "T",          VALUE,      "take a value out at the right, waiting up to T"),
+        row(Bwait,        "bwait",     "N T",        OK,         "wait up to T until N have come"),
+        row(Listen,       "listen",    "[group]",    OK,         "hear signals on channels that match the key"),
+        row(Unlisten,     "unlisten",  "[group]",    OK,         "hear them no longer"),
+        row(Signal,       "signal",    "payload",    COUNT,      "tell all who listen; n are told").valued(),
+        row(Watch,        "watch",     "",           OK,         "be told what happens to keys that match"),
+        row(Unwatch,      "unwatch",   "",           OK,         "be told no longer"),
+        row(Auth,         "auth",      "secret",     OK,         "show the secret, before all else").valued().keyless(),
+        row(Stats,        "stats",     "",           JSON,       "what is held and waited for").keyless(),
+        row(Ping,         "ping",      "",           OK,         "nothing, to show that the connection lives").keyless(),
+        row(Barrier,      "barrier",   "",           OK,         "nothing: one server is always in step with itself").keyless(),
+        row(Hello,        "hello",     OPTIONS,      WELCOME,    "say what this client wants").keyless(),
+        row(Who,          "who",       "",           JSON,       "who holds a key and who waits for it"),
+        row(Pos,          "pos",       "",           PLACE,      "own place in line: 0 holds, 1 is next"),
     ]
 };
 
@@ -204,9 +291,36 @@ impl Verb {
             b"we" => Self::WriteEnqueue,
             b"rw" => Self::ReadWait,
             b"ww" => Self::WriteWait,
+            b"elect" => Self::Elect,
+            b"resign" => Self::Resign,
+            b"observe" => Self::Observe,
+            b"unobserve" => Self::Unobserve,
+            b"incr" => Self::Incr,
+            b"decr" => Self::Decr,
+            b"get" => Self::Get,
+            b"cset" => Self::Cset,
+            b"kset" => Self::Kset,
+            b"kget" => Self::Kget,
+            b"kdel" => Self::Kdel,
+            b"kcas" => Self::Kcas,
+            b"lpush" => Self::Lpush,
+            b"rpush" => Self::Rpush,
+            b"lpop" => Self::Lpop,
+            b"rpop" => Self::Rpop,
+            b"llen" => Self::Llen,
+            b"lrange" => Self::Lrange,
+            b"blpop" => Self::Blpop,
+            b"brpop" => Self::Brpop,
+            b"bwait" => Self::Bwait,
+            b"listen" => Self::Listen,
+            b"unlisten" => Self::Unlisten,
+            b"signal" => Self::Signal,
+            b"watch" => Self::Watch,
+            b"unwatch" => Self::Unwatch,
             b"auth" => Self::Auth,
             b"stats" => Self::Stats,
             b"ping" => Self::Ping,
+            b"barrier" => Self::Barrier,
             b"hello" => Self::Hello,
             b"who" => Self::Who,
             b"pos" => Self::Pos,
@@ -217,7 +331,7 @@ impl Verb {
     /// This verb's row of the table.
     #[must_use]
     pub const fn row(self) -> &'static Row {
-        const ROWS: &[Row; 26] = &TABLE;
+        const ROWS: &[Row; 53] = &TABLE;
         &ROWS[self as usize]
     }
 
@@ -276,7 +390,8 @@ mod tests {
     #[test]
     fn letters_are_exact() {
         for line in [
-            "", "L", "l ", " l", "l\0", "lo", "AUTH", "Ping", "statss", "stat",
+            "", "L", "l ", " l", "l\0", "lo", "AUTH", "Ping", "statss", "stat", "GET", "get ",
+            "inc",
         ] {
             assert_eq!(Verb::parse(line.as_bytes()), None, "{line:?}");
         }
@@ -293,12 +408,15 @@ mod tests {
         };
         assert_eq!(
             named(|row| row.carries_fence),
-            ["rl", "wl", "rn", "wn", "re", "we", "rw", "ww"]
+            ["rl", "wl", "rn", "wn", "re", "we", "rw", "ww", "elect"]
         );
-        assert_eq!(named(|row| row.takes_value), ["auth"]);
+        assert_eq!(
+            named(|row| row.takes_value),
+            ["kset", "kcas", "lpush", "rpush", "signal", "auth"]
+        );
         assert_eq!(
             named(|row| row.ignores_key),
-            ["auth", "stats", "ping", "hello"]
+            ["auth", "stats", "ping", "barrier", "hello"]
         );
     }
 

@@ -1,0 +1,286 @@
+//! What a frame asks for: a verb, a key and an argument become a [`Command`].
+//!
+//! One match over all verbs, one function for each shape of argument. Never sees a CR or LF, borrows
+//! everything it hands on, and checks no more than the bytes can tell: whether a key exists or a
+//! pattern is one, the engine says.
+
+use memchr::memchr2;
+
+use crate::base::{Millis, Token};
+use crate::engine::types::{End, Mode, Request};
+use crate::wire::args::{self, Fields};
+use crate::wire::line::{Command, Hello, Malformed, NAME_BYTES_MAX};
+use crate::wire::verbs::{VALUE_BYTES_MAX, Verb};
+
+/// Longest `sig <channel> <payload>` line without its LF: what dflockd's clients still read. A
+/// payload that would exceed it is refused, since nobody could hear it (must-not 92).
+const SIGNAL_BYTES_MAX: usize = VALUE_BYTES_MAX;
+
+/// The one match over verbs. Rules are checked in the reference's order: key, number of fields,
+/// then each field from the left.
+pub(super) fn of<'a>(verb: Verb, key: &'a [u8], arg: &'a [u8]) -> Result<Command<'a>, Malformed> {
+    const LOCK: Mode = Mode::Slot { limit: 1 };
+    if !verb.row().ignores_key && (key.is_empty() || memchr2(b' ', b'\t', key).is_some()) {
+        return Err(Malformed::BadKey);
+    }
+    let request = match verb {
+        Verb::Lock => acquire(key, LOCK, arg)?,
+        Verb::ReadLock => acquire(key, Mode::Read, arg)?,
+        Verb::WriteLock => acquire(key, Mode::Write, arg)?,
+        Verb::SemLock => acquire_slot(key, arg)?,
+        Verb::Enqueue => enqueue(key, LOCK, arg)?,
+        Verb::ReadEnqueue => enqueue(key, Mode::Read, arg)?,
+        Verb::WriteEnqueue => enqueue(key, Mode::Write, arg)?,
+        Verb::SemEnqueue => enqueue_slot(key, arg)?,
+        Verb::Wait | Verb::SemWait | Verb::ReadWait | Verb::WriteWait => wait(key, arg)?,
+        Verb::Release | Verb::SemRelease | Verb::ReadRelease | Verb::WriteRelease => {
+            release(key, arg)?
+        }
+        Verb::Renew | Verb::SemRenew | Verb::ReadRenew | Verb::WriteRenew => renew(key, arg)?,
+        Verb::Elect => acquire(key, Mode::Lead, arg)?,
+        Verb::Resign => resign(key, arg)?,
+        Verb::Observe => Request::Observe { key },
+        Verb::Unobserve => Request::Unobserve { key },
+        Verb::Incr => count_up(key, arg)?,
+        Verb::Decr => count_down(key, arg)?,
+        Verb::Get => Request::Count { key },
+        Verb::Cset => set_count(key, arg)?,
+        Verb::Kset => put(key, arg)?,
+        Verb::Kget => Request::Fetch { key },
+        Verb::Kdel => Request::Delete { key },
+        Verb::Kcas => swap(key, arg)?,
+        Verb::Lpush => push(key, End::Left, arg)?,
+        Verb::Rpush => push(key, End::Right, arg)?,
+        Verb::Lpop => pop(key, End::Left),
+        Verb::Rpop => pop(key, End::Right),
+        Verb::Llen => Request::Length { key },
+        Verb::Lrange => range(key, arg)?,
+        Verb::Blpop => await_pop(key, End::Left, arg)?,
+        Verb::Brpop => await_pop(key, End::Right, arg)?,
+        Verb::Bwait => meet(key, arg)?,
+        Verb::Listen => {
+            let (pattern, group) = (key, group(arg)?);
+            Request::Listen { pattern, group }
+        }
+        Verb::Unlisten => {
+            let (pattern, group) = (key, group(arg)?);
+            Request::Unlisten { pattern, group }
+        }
+        Verb::Signal => signal(key, arg)?,
+        Verb::Watch => Request::Watch { pattern: key },
+        Verb::Unwatch => Request::Unwatch { pattern: key },
+        Verb::Pos => Request::Position { key },
+        Verb::Who => return Ok(Command::Who { key }),
+        Verb::Stats => return Ok(Command::Stats),
+        Verb::Ping | Verb::Barrier => return Ok(Command::Ping),
+        Verb::Hello => return hello(arg).map(Command::Hello),
+        Verb::Auth => {
+            let secret = args::trim(arg);
+            return Ok(Command::Auth { secret });
+        }
+    };
+    Ok(Command::Engine(request))
+}
+
+fn acquire<'a>(key: &'a [u8], mode: Mode, arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let (wait, lease) = args::one_or_two(arg)?;
+    Ok(Request::Acquire {
+        key,
+        mode,
+        wait: args::wait(wait)?,
+        lease: lease.map(args::lease).transpose()?,
+    })
+}
+
+fn acquire_slot<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let mut fields = Fields(arg);
+    let (Some(wait), Some(limit), lease, None) =
+        (fields.next(), fields.next(), fields.next(), fields.next())
+    else {
+        return Err(Malformed::ArgumentShape);
+    };
+    let wait = args::wait(wait)?;
+    let limit = args::limit(limit)?;
+    Ok(Request::Acquire {
+        key,
+        mode: Mode::Slot { limit },
+        wait,
+        lease: lease.map(args::lease).transpose()?,
+    })
+}
+
+/// The whole line is one number: `30 junk` is a bad one, not a lease of 30 (must-not 55).
+fn enqueue<'a>(key: &'a [u8], mode: Mode, arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let lease = match args::trim(arg) {
+        b"" => None,
+        field => Some(args::lease(field)?),
+    };
+    Ok(Request::Enqueue { key, mode, lease })
+}
+
+fn enqueue_slot<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let (limit, lease) = args::one_or_two(arg)?;
+    let limit = args::limit(limit)?;
+    Ok(Request::Enqueue {
+        key,
+        mode: Mode::Slot { limit },
+        lease: lease.map(args::lease).transpose()?,
+    })
+}
+
+/// The whole line is one number, as with [`enqueue`].
+fn wait<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let wait = args::wait(args::only(arg)?)?;
+    Ok(Request::Wait { key, wait })
+}
+
+fn release<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let token = token(arg)?;
+    Ok(Request::Release { key, token })
+}
+
+fn resign<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let token = token(arg)?;
+    Ok(Request::Resign { key, token })
+}
+
+/// The whole line is the token: blanks inside belong to it, and make it one nobody was granted.
+fn token(arg: &[u8]) -> Result<Option<Token>, Malformed> {
+    match args::trim(arg) {
+        b"" => Err(Malformed::EmptyToken),
+        token => Ok(Token::parse(token)),
+    }
+}
+
+fn renew<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let (token, lease) = args::one_or_two(arg)?;
+    Ok(Request::Renew {
+        key,
+        token: Token::parse(token),
+        lease: lease.map(args::lease).transpose()?,
+    })
+}
+
+fn count_up<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let delta = args::integer(args::only(arg)?)?;
+    let down = false;
+    Ok(Request::Add { key, delta, down })
+}
+
+/// The smallest number of all has no negation, so nobody can count down by it (must-not 72).
+fn count_down<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let delta = args::integer(args::only(arg)?)?;
+    let delta = delta.checked_neg().ok_or(Malformed::BadNumber)?;
+    let down = true;
+    Ok(Request::Add { key, delta, down })
+}
+
+fn set_count<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let value = args::integer(args::only(arg)?)?;
+    Ok(Request::SetCount { key, value })
+}
+
+/// Only a tab ends the value: a number at its end belongs to it, and so does every blank (must-not
+/// 66).
+fn put<'a>(key: &'a [u8], arg: &'a [u8]) -> Result<Request<'a>, Malformed> {
+    let mut fields = arg.split(|&byte| byte == b'\t');
+    let (Some(value @ [_, ..]), ttl, None) = (fields.next(), fields.next(), fields.next()) else {
+        return Err(Malformed::ArgumentShape);
+    };
+    let ttl = ttl.map_or(Ok(Millis::ZERO), args::ttl)?;
+    Ok(Request::Put { key, value, ttl })
+}
+
+/// Always two tabs, so that an empty old value and an empty time to live can be seen as such.
+fn swap<'a>(key: &'a [u8], arg: &'a [u8]) -> Result<Request<'a>, Malformed> {
+    let mut fields = arg.split(|&byte| byte == b'\t');
+    let (Some(old), Some(new @ [_, ..]), Some(ttl), None) =
+        (fields.next(), fields.next(), fields.next(), fields.next())
+    else {
+        return Err(Malformed::ArgumentShape);
+    };
+    let ttl = match ttl {
+        b"" => Millis::ZERO,
+        ttl => args::ttl(ttl)?,
+    };
+    Ok(Request::Swap { key, old, new, ttl })
+}
+
+/// The whole line is the value, tabs and blanks and all.
+fn push<'a>(key: &'a [u8], end: End, value: &'a [u8]) -> Result<Request<'a>, Malformed> {
+    if value.is_empty() {
+        return Err(Malformed::ArgumentShape);
+    }
+    Ok(Request::Push { key, value, end })
+}
+
+fn pop(key: &[u8], end: End) -> Request<'_> {
+    Request::Pop { key, end }
+}
+
+fn await_pop<'a>(key: &'a [u8], end: End, arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let wait = args::wait(args::only(arg)?)?;
+    Ok(Request::AwaitPop { key, end, wait })
+}
+
+fn range<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let (start, stop) = args::two(arg)?;
+    let (start, stop) = (args::integer(start)?, args::integer(stop)?);
+    Ok(Request::Range { key, start, stop })
+}
+
+fn meet<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let (count, wait) = args::two(arg)?;
+    let (count, wait) = (args::limit(count)?, args::wait(wait)?);
+    Ok(Request::Meet { key, count, wait })
+}
+
+/// The group to listen in; none if empty. A name of two words is refused: nobody has one on
+/// purpose.
+fn group(arg: &[u8]) -> Result<&[u8], Malformed> {
+    let mut fields = Fields(arg);
+    match (fields.next(), fields.next()) {
+        (group, None) => Ok(group.unwrap_or_default()),
+        _ => Err(Malformed::ArgumentShape),
+    }
+}
+
+/// The whole line is the payload, as long as there is something to hear in it.
+fn signal<'a>(channel: &'a [u8], payload: &'a [u8]) -> Result<Request<'a>, Malformed> {
+    let push_bytes = b"sig ".len() + channel.len() + b" ".len() + payload.len();
+    if args::trim(payload).is_empty() || push_bytes > SIGNAL_BYTES_MAX {
+        return Err(Malformed::ArgumentShape);
+    }
+    if memchr2(b'*', b'>', channel).is_some() {
+        return Err(Malformed::BadKey);
+    }
+    Ok(Request::Signal { channel, payload })
+}
+
+/// Options may come in any order, each at most once; none at all just asks who we are.
+fn hello(arg: &[u8]) -> Result<Hello<'_>, Malformed> {
+    let mut hello = Hello::default();
+    for option in Fields(arg) {
+        if let Some(value) = option.strip_prefix(b"fence=") {
+            let fence = match value {
+                b"0" => false,
+                b"1" => true,
+                _ => return Err(Malformed::ArgumentShape),
+            };
+            if hello.fence.replace(fence).is_some() {
+                return Err(Malformed::ArgumentShape);
+            }
+        } else if let Some(name) = option.strip_prefix(b"name=") {
+            let fits = (1..=NAME_BYTES_MAX).contains(&name.len());
+            if !fits || !name.iter().all(u8::is_ascii_graphic) {
+                return Err(Malformed::ArgumentShape);
+            }
+            if hello.name.replace(name).is_some() {
+                return Err(Malformed::ArgumentShape);
+            }
+        } else {
+            return Err(Malformed::ArgumentShape);
+        }
+    }
+    Ok(hello)
+}
