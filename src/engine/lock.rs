@@ -615,6 +615,11 @@ impl Locks {
         }
     }
 
+    /// Whether the next collection is armed. It stays so when the last idle key is used again.
+    pub(super) fn awaits_collection(&self) -> bool {
+        self.collection.is_some()
+    }
+
     /// Collection comes when the oldest idle key is due, but not more often than its interval.
     fn arm_collection(&mut self, cx: &mut Ctx<'_>) {
         if self.collection.is_none()

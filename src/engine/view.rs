@@ -120,8 +120,12 @@ impl Engine {
             .iter()
             .filter(|(_, it)| it.parked != super::arena::NONE)
             .count();
-        let collection = usize::from(self.locks.table.idle().next().is_some());
-        let timers = held as usize + parked + collection;
+        let awaits_collection = self.locks.awaits_collection();
+        assert!(
+            awaits_collection || self.locks.table.idle().next().is_none(),
+            "idle keys nobody will collect"
+        );
+        let timers = held as usize + parked + usize::from(awaits_collection);
         assert_eq!(self.timers.len(), timers, "a timer nobody waits for");
         let (mut holders, mut waiters) = (0, 0);
         for (resource, it) in self.locks.table.iter() {
