@@ -21,7 +21,8 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match daemon::run(&config) {
+    let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+    match daemon::run(&config, &config::unknown_variables(names)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("latchd: {error}");

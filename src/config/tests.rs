@@ -459,3 +459,16 @@ fn an_unknown_option_is_answered_with_the_right_one() {
         assert!(!says.contains("s3") && !says.contains('\n'), "{says}");
     }
 }
+
+#[test]
+fn a_variable_that_means_nothing_is_noticed() {
+    let names = [
+        "PATH",
+        "LATCHD_PORT",
+        "LATCHD_AUTH_TOKN",
+        "LATCHD_GC_LOOP_SLEEP",
+        "LATCHD_A",
+    ];
+    let unknown = unknown_variables(names.map(str::to_owned).into_iter());
+    assert_eq!(unknown, ["LATCHD_A", "LATCHD_AUTH_TOKN"]);
+}

@@ -169,7 +169,8 @@ impl<T: Transport> Conn<T> {
 
     /// Notes how far the unfinished frame has come; each line gets its own time.
     pub(super) fn progress(&mut self, now: Nanos, lines: u8, started: bool) {
-        if lines != self.lines || !self.mid_frame {
+        // A frame that is complete ends its line too, also if that was still its first.
+        if lines != self.lines || !self.mid_frame || !started {
             self.line_started = now;
         }
         self.lines = lines;

@@ -46,6 +46,19 @@ pub struct Peer {
     line: Rc<RefCell<Line>>,
 }
 
+/// What a readiness event about the server's end would say at this instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// A read would not be told to come back later.
+    pub readable: bool,
+    /// A write would take something, or fail for good.
+    pub writable: bool,
+    /// The peer sends no more.
+    pub read_closed: bool,
+    /// The connection is broken.
+    pub error: bool,
+}
+
 /// A connection; `name` is what the log calls the peer.
 #[must_use]
 pub fn pipe(name: u32) -> (Pipe, Peer) {
@@ -165,5 +178,17 @@ impl Peer {
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.line.borrow().closed_by_server
+    }
+
+    /// What the server would be told about this connection now.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        let line = self.line.borrow();
+        Readiness {
+            readable: line.reset || line.closed_by_peer || !line.arrived.is_empty(),
+            writable: line.reset || line.answered.len() < line.room,
+            read_closed: line.reset || line.closed_by_peer,
+            error: line.reset,
+        }
     }
 }

@@ -1,0 +1,383 @@
+//! What happens outside the server: clients come, speak, fall silent and go; segments travel.
+//!
+//! Frames are cut anywhere, delayed and joined; connections are closed, half-closed, broken and
+//! left unread. Every deed is noted in the history before the server can know of it.
+
+use super::client::{OPEN_QUESTIONS_MAX, Said, Speaker};
+use super::link::{Link, Moment, Sending, What};
+use super::pipe::pipe;
+use super::plan::{Deed, Ending, pick};
+use super::trace::readable;
+use super::world::{Event, World};
+use crate::base::Millis;
+
+/// Most segments one frame is cut into.
+const SEGMENTS_MAX: usize = 64;
+
+impl World {
+    pub(super) fn happen(&mut self, event: Event) {
+        match event {
+            Event::Act(client) => {
+                if self.deeds_left == 0 {
+                    return self.end();
+                }
+                let after = self.think();
+                // While the server is stopped, clients mostly wait for it as well.
+                let waits = self.now < self.stopped_until && self.rng.u8(..4) != 0;
+                if waits {
+                    return self.schedule(after.max(self.stopped_until), event);
+                }
+                self.schedule(after, event);
+                self.act(client);
+            }
+            Event::React(_) if self.has_ended => {}
+            Event::React(client) => self.act(client),
+            Event::Arrive(link, count) => self.arrive(link, count),
+            Event::Break(link) => self.reset(link),
+            Event::Unstall(link) => self.unstall(link),
+            Event::Signal => self.signal(),
+        }
+    }
+
+    fn act(&mut self, client: usize) {
+        self.deeds_left = self.deeds_left.saturating_sub(1);
+        let is_time = self.deeds_left == self.plan.deeds_max / 6;
+        if is_time && matches!(self.plan.ending, Ending::Drain | Ending::Kill) {
+            self.signal();
+            if self.plan.ending == Ending::Kill {
+                let after = self.think();
+                self.schedule(after, Event::Signal);
+            }
+        }
+        if self.rng.u16(..1_000) < self.plan.stop_pml && self.now >= self.stopped_until {
+            let think_ms = self.plan.think_ms_max;
+            let spans_ms = [think_ms, think_ms, 10 * think_ms, 60_000];
+            let span_ms = (*pick(&mut self.rng, &spans_ms)).min(60_000);
+            let span_ms = self.rng.u64(1..=span_ms);
+            self.stop_for(Millis(span_ms));
+        }
+        let Some(number) = self.clients[client] else {
+            return self.connect(client);
+        };
+        let deed = self.plan.deed(&mut self.rng);
+        let link = &self.links[&number];
+        match deed {
+            Deed::Idle => {}
+            Deed::HalfClose => self.close(number),
+            Deed::Close => {
+                self.clients[client] = None;
+                self.close(number);
+                if self.rng.bool() {
+                    // Whatever the server writes from now on is answered with a reset.
+                    let after = self.think();
+                    self.schedule(after, Event::Break(number));
+                }
+            }
+            Deed::Reset => self.reset(number),
+            Deed::Stall => self.stall(number),
+            _ if link.poisoned || link.farewell || link.sending != Sending::Open => {}
+            _ if !link.unsent.is_empty() => {
+                if self.rng.u8(..4) != 0 {
+                    let rest = std::mem::take(&mut self.link(number).unsent);
+                    self.send(number, &rest);
+                }
+            }
+            _ if link.asked.len() >= OPEN_QUESTIONS_MAX => {}
+            _ if !link.asked.is_empty() && self.rng.u8(..100) >= self.plan.pipeline_pct => {}
+            Deed::Burst => self.burst(number),
+            Deed::Begin => {
+                if let Some(said) = self.say(number, Deed::Acquire) {
+                    let cut = self.rng.usize(1..said.len());
+                    self.send(number, &said[..cut]);
+                    self.link(number).unsent = said[cut..].to_vec();
+                }
+            }
+            deed => {
+                let said = self.say(number, deed);
+                if let Some(said) = said.or_else(|| self.say(number, Deed::Acquire)) {
+                    self.send(number, &said);
+                }
+            }
+        }
+    }
+
+    fn link(&mut self, number: u32) -> &mut Link {
+        self.links
+            .get_mut(&number)
+            .expect("asked by number only while it lives")
+    }
+
+    fn connect(&mut self, client: usize) {
+        if self.draining.is_some() {
+            return;
+        }
+        self.links_made += 1;
+        let number = self.links_made;
+        let (server_end, peer) = pipe(number);
+        self.trace
+            .say(self.now, format_args!("c{client:<2} connects as {number}"));
+        self.links.insert(number, Link::new(client, peer, self.now));
+        self.clients[client] = Some(number);
+        self.backlog.push_back((number, server_end));
+        self.expect_turn();
+        if self.rng.bool() {
+            self.act_again(client);
+        }
+    }
+
+    /// Something to do at once, besides what is on the agenda.
+    pub(super) fn act_again(&mut self, client: usize) {
+        if self.deeds_left > 0 {
+            let after = self.within(self.plan.delay_ms_max);
+            self.schedule(after, Event::React(client));
+        }
+    }
+
+    /// Notes one question and returns its bytes.
+    fn say(&mut self, number: u32, deed: Deed) -> Option<Vec<u8>> {
+        let link = &self.links[&number];
+        let mut speaker = Speaker {
+            rng: &mut self.rng,
+            plan: &self.plan,
+            history: &self.history,
+            number,
+            link,
+            now: self.now,
+        };
+        let Said {
+            what,
+            frame,
+            with_fence,
+        } = speaker.say(deed)?;
+        let shown = readable(&on_one_line(&frame));
+        self.trace
+            .say(self.now, format_args!("c{:<2} -> {shown}", link.client));
+        self.trace.mix(&frame);
+        self.questions += 1;
+        let question = self.questions;
+        match what {
+            What::Release {
+                target: Some(fence),
+                ..
+            } => self.history.release_sent(fence),
+            What::Renew {
+                target: Some(fence),
+                lease,
+                ..
+            } => self.history.renewal_sent(fence, question, self.now, lease),
+            What::Wait { key, .. } => {
+                self.waits.insert((number, key));
+                let place = self.link(number).places.get_mut(&key);
+                if let Some(place) = place.filter(|place| !place.waited) {
+                    place.waited = true;
+                    if let (Some(fence), lease) = (place.held, place.lease) {
+                        self.history.renewal_sent(fence, question, self.now, lease);
+                    }
+                }
+            }
+            What::Last(_) => {
+                self.link(number).poisoned = true;
+                self.history.owner_leaves(number);
+            }
+            _ => {}
+        }
+        let fence_before = self.history.fence_max;
+        let link = self.link(number);
+        match what {
+            What::Ok if frame.starts_with(b"auth") => link.has_shown_secret = true,
+            What::Hello => {
+                link.may_be_pushed_to = true;
+                if let Some(at) = frame.windows(6).position(|part| part == b"fence=") {
+                    link.hello_fence = Some(frame[at + 6] == b'1');
+                }
+            }
+            _ => {}
+        }
+        link.ask(question, what, (with_fence, fence_before), frame.len());
+        Some(frame)
+    }
+
+    /// Many frames in one go, of which some may have to wait for another turn.
+    fn burst(&mut self, number: u32) {
+        let count = *pick(&mut self.rng, &[3, 10, 10, 60]);
+        let deeds = [
+            Deed::Ask,
+            Deed::Ask,
+            Deed::Acquire,
+            Deed::Enqueue,
+            Deed::Release,
+        ];
+        let mut bytes = Vec::new();
+        for _ in 0..count {
+            let deed = *pick(&mut self.rng, &deeds);
+            if !self.links[&number].poisoned
+                && let Some(said) = self.say(number, deed)
+            {
+                bytes.extend(said);
+            }
+        }
+        if !bytes.is_empty() {
+            self.send(number, &bytes);
+        }
+    }
+
+    /// Puts bytes on their way, in one segment or several, one behind the other.
+    fn send(&mut self, number: u32, bytes: &[u8]) {
+        self.link(number).send(bytes);
+        let mut left = bytes.len();
+        let mut cuts = 0;
+        if self.rng.u8(..100) < self.plan.split_pct {
+            cuts = match self.rng.u8(..6) {
+                0 => left.min(SEGMENTS_MAX) - 1,
+                _ => self.rng.usize(1..4),
+            };
+        }
+        let size_max = bytes.len() / (cuts + 1);
+        while left > 0 {
+            let count = match cuts {
+                0 => left,
+                _ => self.rng.usize(1..=size_max.max(1)).min(left),
+            };
+            cuts = cuts.saturating_sub(1);
+            left -= count;
+            let at = self.within(self.plan.delay_ms_max);
+            let link = self.link(number);
+            link.next_arrival = link.next_arrival.max(at);
+            let at = link.next_arrival;
+            self.schedule(at, Event::Arrive(number, count));
+        }
+    }
+
+    fn arrive(&mut self, number: u32, count: usize) {
+        let moment = Moment {
+            at: self.now,
+            turn: self.turn,
+        };
+        let Some(link) = self.links.get_mut(&number).filter(|link| !link.reset) else {
+            return;
+        };
+        for asked in link.arrive(moment, count) {
+            match asked.what {
+                What::Release {
+                    target: Some(fence),
+                    ..
+                } => self.history.grant(fence).release_arrived = true,
+                What::Renew {
+                    target: Some(fence),
+                    ..
+                } => self.history.grant(fence).renewal_arrived = true,
+                _ => {}
+            }
+        }
+        if link.id.is_some() {
+            self.report(number);
+        }
+    }
+
+    /// Sends no more; the end follows what is on its way.
+    pub(super) fn close(&mut self, number: u32) {
+        let link = self.link(number);
+        if link.sending != Sending::Open || link.reset {
+            return;
+        }
+        link.sending = Sending::Ending;
+        let (client, at) = (link.client, link.next_arrival.max(self.now));
+        self.trace
+            .say(self.now, format_args!("c{client:<2} closes {number}"));
+        self.totals.closes += 1;
+        self.history.owner_leaves(number);
+        self.schedule(at, Event::Arrive(number, 0));
+    }
+
+    fn reset(&mut self, number: u32) {
+        let Some(link) = self.links.get_mut(&number).filter(|link| !link.reset) else {
+            return;
+        };
+        link.reset = true;
+        link.peer.reset();
+        let client = link.client;
+        if self.clients[client] == Some(number) {
+            self.clients[client] = None;
+        }
+        self.trace
+            .say(self.now, format_args!("c{client:<2} breaks {number}"));
+        self.totals.resets += 1;
+        self.history.owner_leaves(number);
+        if self.links[&number].id.is_some() {
+            self.report(number);
+        }
+    }
+
+    fn stall(&mut self, number: u32) {
+        let room = *pick(&mut self.rng, &[0, 0, 1, 30, 200]);
+        let span_ms = *pick(&mut self.rng, &[1, 10, 100, 1_000]) * self.plan.think_ms_max / 4;
+        let until = self.within(span_ms);
+        let link = self.links.get_mut(&number).expect("its client just looked");
+        if link.stalled.is_some() || link.ended || self.plan.think_ms_max == 0 {
+            return;
+        }
+        // Who has not yet read since the last time has never stopped not reading.
+        link.stalled = link.blind_since.or(Some(self.now));
+        link.blind_since = link.stalled;
+        link.peer.set_room(room);
+        self.trace.say(
+            self.now,
+            format_args!("c{:<2} reads nothing beyond {room} bytes", link.client),
+        );
+        self.totals.stalls += 1;
+        self.schedule(until, Event::Unstall(number));
+    }
+
+    fn unstall(&mut self, number: u32) {
+        let Some(link) = self.links.get_mut(&number) else {
+            return;
+        };
+        link.stalled = None;
+        link.peer.set_room(usize::MAX);
+        let (client, is_known) = (link.client, link.id.is_some());
+        self.trace
+            .say(self.now, format_args!("c{client:<2} reads again"));
+        if is_known {
+            self.report(number);
+        }
+    }
+
+    /// The last deed is done.
+    fn end(&mut self) {
+        if std::mem::replace(&mut self.has_ended, true) {
+            return;
+        }
+        self.trace
+            .say(self.now, format_args!("the end: {:?}", self.plan.ending));
+        let may_stay = match self.plan.ending {
+            Ending::Leave => false,
+            Ending::Silence => true,
+            Ending::Drain | Ending::Kill => {
+                self.plan.settings.shutdown_timeout != Millis::ZERO && self.rng.bool()
+            }
+        };
+        let numbers: Vec<u32> = self.links.keys().copied().collect();
+        for number in numbers {
+            let link = &self.links[&number];
+            let mut asked = link.asked.iter();
+            // Who has a place in line is never cut off, so silence would never end.
+            let has_place = !link.places.is_empty()
+                || asked.any(|asked| matches!(asked.what, What::Enqueue { .. }));
+            if may_stay && !has_place {
+                continue;
+            }
+            if self.rng.u8(..4) == 0 {
+                let at = self.think();
+                self.schedule(at, Event::Break(number));
+            } else {
+                self.close(number);
+            }
+        }
+    }
+}
+
+/// For the trace.
+fn on_one_line(frame: &[u8]) -> Vec<u8> {
+    let blank = |&byte: &u8| if byte == b'\n' { b' ' } else { byte };
+    frame.iter().map(blank).collect()
+}

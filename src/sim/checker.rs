@@ -1,0 +1,250 @@
+//! Looks at the lock table after every turn and compares it with the turn before.
+//!
+//! Where the history knows only what clients were told, this sees everybody who holds and waits,
+//! also those who do not know it yet: nobody holds beside whom it must not, nobody disappears
+//! without a reason, nobody is overtaken, nobody waits for what is free, no lease outlives its turn.
+//! Reads `engine::view` and never touches anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::history::History;
+use super::pipe::Pipe;
+use crate::base::Nanos;
+use crate::engine::view::{KeyView, View};
+use crate::engine::{Kind, Tally};
+use crate::server::Server;
+
+/// One key after a turn.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    /// Fence → holder.
+    holders: BTreeMap<u64, Held>,
+    /// In the order of the line: connection, since, how.
+    waiters: Vec<(u32, Nanos, &'static str)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    connection: u32,
+    since: Nanos,
+    deadline: Nanos,
+}
+
+/// Why a grant may end that neither was released nor ran out.
+pub(super) struct Ways<'w> {
+    /// Serial number of a connection → its number in the history.
+    pub(super) links: &'w BTreeMap<u32, u32>,
+    /// Whether a connection (by history number) has ended or has a reason to.
+    pub(super) has_left: &'w dyn Fn(u32) -> bool,
+    /// Connections and keys for which a `w` was sent, which starts a lease again.
+    pub(super) waits: &'w BTreeSet<(u32, usize)>,
+    pub(super) auto_release: bool,
+    /// The server was not running before this; lateness is counted from here.
+    pub(super) awake_since: Nanos,
+}
+
+/// What was seen so far.
+#[derive(Debug, Default)]
+pub(super) struct Checker {
+    keys: Vec<Seen>,
+    fence_origin: u64,
+    fence_max: u64,
+    /// The latest end of a lease, in all and while the server was running.
+    pub(super) late_ns_max: u64,
+    pub(super) late_awake_ns_max: u64,
+}
+
+impl Checker {
+    pub(super) fn new(keys: usize, fence_origin: u64) -> Self {
+        Self {
+            keys: vec![Seen::default(); keys],
+            fence_origin,
+            fence_max: fence_origin,
+            late_ns_max: 0,
+            late_awake_ns_max: 0,
+        }
+    }
+
+    pub(super) fn after_turn(
+        &mut self,
+        now: Nanos,
+        server: &Server<Pipe>,
+        names: &[&[u8]],
+        history: &History,
+        ways: &Ways<'_>,
+    ) -> Result<(), String> {
+        server.engine().check();
+        let view = server.engine().view(now);
+        let (mut held, mut fence_max) = (0, self.fence_max);
+        for (key, name) in names.iter().enumerate() {
+            let seen = look(now, view, name)?;
+            held += seen.holders.len() as u64;
+            fence_max = fence_max.max(seen.holders.keys().last().copied().unwrap_or(0));
+            let before = std::mem::take(&mut self.keys[key]);
+            self.check_ends(now, key, &before, &seen, history, ways)?;
+            self.check_line(now, key, &before, &seen)?;
+            self.keys[key] = seen;
+        }
+        let Tally {
+            grants,
+            releases,
+            expiries,
+            disconnects,
+        } = server.engine().tally();
+        if grants - releases - expiries - disconnects != held {
+            return Err(format!(
+                "invariant 10: {grants} grants, {releases} releases, {expiries} expiries, \
+                 {disconnects} disconnects, but {held} are held"
+            ));
+        }
+        // One fence per grant: none is skipped, none is given twice.
+        let given = self.fence_origin + grants;
+        if fence_max > given || history.fence_max > given {
+            return Err(format!("invariant 2: {grants} grants used more fences"));
+        }
+        self.fence_max = given;
+        Ok(())
+    }
+
+    /// Whether the connection stands in the line of this key.
+    pub(super) fn is_in_line(&self, key: usize, connection: u32) -> bool {
+        self.keys[key].waiters.iter().any(|it| it.0 == connection)
+    }
+
+    /// Every connection that holds or waits, with what it does.
+    pub(super) fn connections(&self) -> impl Iterator<Item = (u32, &'static str)> {
+        self.keys.iter().flat_map(|seen| {
+            let holders = seen.holders.values().map(|it| (it.connection, "holds"));
+            holders.chain(seen.waiters.iter().map(|it| (it.0, "waits")))
+        })
+    }
+
+    /// New grants have new fences; old ones ended for a reason, and their leases moved for one.
+    fn check_ends(
+        &mut self,
+        now: Nanos,
+        key: usize,
+        before: &Seen,
+        seen: &Seen,
+        history: &History,
+        ways: &Ways<'_>,
+    ) -> Result<(), String> {
+        for (&fence, it) in &seen.holders {
+            let Some(old) = before.holders.get(&fence) else {
+                if fence <= self.fence_max || it.since != now {
+                    return Err(format!("invariant 2: k{key} got {fence}, which is not new"));
+                }
+                continue;
+            };
+            let owner = ways.links.get(&old.connection).copied().unwrap_or_default();
+            let may_move = history.get(fence).is_some_and(|it| it.renewal_arrived)
+                || ways.waits.contains(&(owner, key));
+            if it.deadline != old.deadline && !may_move {
+                return Err(format!("invariant 5: the lease of {fence} moved by itself"));
+            }
+        }
+        for (&fence, old) in &before.holders {
+            if seen.holders.contains_key(&fence) {
+                continue;
+            }
+            let owner = ways.links.get(&old.connection).copied().unwrap_or_default();
+            let released = history.get(fence).is_some_and(|it| it.release_arrived);
+            let left = ways.auto_release && (ways.has_left)(owner);
+            if old.deadline <= now {
+                let due = old.deadline.max(ways.awake_since);
+                self.late_ns_max = self.late_ns_max.max(now.since(old.deadline));
+                self.late_awake_ns_max = self.late_awake_ns_max.max(now.since(due));
+            } else if !released && !left {
+                return Err(format!(
+                    "invariant 5: {fence} on k{key} ended {} ms before its lease",
+                    old.deadline.since(now) / 1_000_000
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The line keeps its order, and nobody in it is overtaken.
+    fn check_line(&self, now: Nanos, key: usize, before: &Seen, seen: &Seen) -> Result<(), String> {
+        let mut old = before.waiters.iter();
+        let mut joined = false;
+        for waiter in &seen.waiters {
+            joined |= waiter.1 == now && !before.waiters.contains(waiter);
+            if !joined && !old.any(|it| it == waiter) {
+                return Err(format!("invariant 3: the line of k{key} changed its order"));
+            }
+            if joined && waiter.1 != now {
+                return Err(format!(
+                    "invariant 3: somebody was let into the line of k{key}"
+                ));
+            }
+        }
+        // Who was in line before this turn, and still is, was in nobody's way.
+        let stayed = before
+            .waiters
+            .iter()
+            .position(|it| seen.waiters.contains(it));
+        let new = |fence: &&u64| **fence > self.fence_max;
+        for fence in seen.holders.keys().filter(new) {
+            let connection = seen.holders[fence].connection;
+            let at = before.waiters.iter().position(|it| it.0 == connection);
+            if stayed.is_some_and(|stayed| at.is_none_or(|at| at > stayed)) {
+                return Err(format!(
+                    "invariant 3: {fence} on k{key} was granted past somebody who waits on"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads one key, and checks what needs no memory.
+fn look(now: Nanos, view: View<'_>, name: &[u8]) -> Result<Seen, String> {
+    let Some(it) = view.key(name) else {
+        return Ok(Seen::default());
+    };
+    let mut seen = Seen::default();
+    for holder in it.holders() {
+        if holder.lease_left_ns == 0 {
+            return Err(format!("the lease of {} outlived its turn", holder.fence));
+        }
+        let held = Held {
+            connection: holder.connection,
+            since: Nanos(now.0 - holder.age_ns),
+            deadline: Nanos(now.0 + holder.lease_left_ns),
+        };
+        if seen.holders.insert(holder.fence.0, held).is_some() {
+            return Err(format!("invariant 2: {} holds twice", holder.fence));
+        }
+    }
+    let waiters = it.waiters();
+    seen.waiters = waiters
+        .map(|it| (it.connection, Nanos(now.0 - it.age_ns), it.hold))
+        .collect();
+    check_key(name, it)?;
+    Ok(seen)
+}
+
+/// Nobody holds beside whom it must not, and nobody waits for what is free.
+fn check_key(name: &[u8], it: KeyView<'_>) -> Result<(), String> {
+    let name = name.escape_ascii();
+    let count = it.holders().count();
+    let writers = it.holders().filter(|it| it.hold == "write").count();
+    let first = it.waiters().next().map(|it| it.hold);
+    let (fits, is_free) = match it.kind() {
+        Kind::Slots { limit } => (count <= limit as usize, count < limit as usize),
+        Kind::ReadWrite if first == Some("read") => (writers == 0 || count == 1, writers == 0),
+        Kind::ReadWrite => (writers == 0 || count == 1, count == 0),
+    };
+    if !fits {
+        return Err(format!(
+            "invariant 1: {name} is held by {count}, {writers} writing"
+        ));
+    }
+    if is_free && first.is_some() {
+        return Err(format!(
+            "invariant 4: {name} is free, yet somebody waits for it"
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,302 @@
+//! What clients say: frames of the real protocol, right and wrong, in every spelling.
+//!
+//! Makes the bytes and notes what they mean; when they are sent, and in how many pieces, is the
+//! world's. Tokens come from what was granted to whomever: a client may also try somebody else's.
+
+use fastrand::Rng;
+
+use super::history::History;
+use super::link::{Link, What};
+use super::plan::{Deed, Plan, SECRET, pick};
+use crate::base::{Millis, Nanos};
+use crate::engine::types::Mode;
+use crate::wire::reply::WireFence;
+
+/// Most a client says before it has heard anything back.
+pub(super) const OPEN_QUESTIONS_MAX: usize = 300;
+
+/// One frame and what it asks.
+pub(super) struct Said {
+    pub(super) what: What,
+    pub(super) frame: Vec<u8>,
+    pub(super) with_fence: bool,
+}
+
+/// A client about to speak.
+pub(super) struct Speaker<'w> {
+    pub(super) rng: &'w mut Rng,
+    pub(super) plan: &'w Plan,
+    pub(super) history: &'w History,
+    pub(super) number: u32,
+    pub(super) link: &'w Link,
+    pub(super) now: Nanos,
+}
+
+impl Speaker<'_> {
+    /// The frame for this deed, unless there is nothing to do it with.
+    pub(super) fn say(&mut self, deed: Deed) -> Option<Said> {
+        if self.plan.settings.auth_token.is_some() && !self.link.has_shown_secret {
+            return Some(self.auth());
+        }
+        match deed {
+            Deed::Acquire => Some(self.acquire()),
+            Deed::Enqueue => Some(self.enqueue()),
+            Deed::Wait => Some(self.wait()),
+            Deed::Release => {
+                let (key, token, target) = self.own_token()?;
+                Some(self.release(key, &token, target))
+            }
+            Deed::Renew => {
+                let (key, token, target) = self.own_token()?;
+                Some(self.renew(key, &token, target))
+            }
+            Deed::ReleaseOddly => {
+                let (key, token, target) = self.odd_token();
+                Some(self.release(key, &token, target))
+            }
+            Deed::RenewOddly => {
+                let (key, token, target) = self.odd_token();
+                Some(self.renew(key, &token, target))
+            }
+            Deed::Ask => Some(self.ask()),
+            Deed::Hello => Some(self.hello()),
+            Deed::Nonsense => Some(self.nonsense()),
+            Deed::Poison => Some(self.poison()),
+            _ => None,
+        }
+    }
+
+    fn auth(&mut self) -> Said {
+        const WRONG: What = What::Last(Some("error_auth"));
+        match self.rng.u8(..16) {
+            0 => said(WRONG, "auth", b"_", b"s3cre"),
+            1 => said(WRONG, "l", b"k0", b"10"),
+            2 => said(WRONG, "nonsense", b"", b""),
+            3 => said(WRONG, "auth", b"_", &vec![b'x'; 70_000]),
+            _ => said(What::Ok, "auth", b"_", SECRET),
+        }
+    }
+
+    fn acquire(&mut self) -> Said {
+        let (key, mode) = self.key_and_mode();
+        let wait = Millis(*pick(self.rng, &self.plan.waits_ms));
+        let (lease, lease_text) = self.lease();
+        let wait_text = self.span(wait);
+        let (letters, argument) = match mode {
+            Mode::Slot { limit: 1 } if self.rng.u8(..4) != 0 => ("l", wait_text),
+            Mode::Slot { limit } => ("sl", format!("{wait_text} {limit}")),
+            Mode::Read => ("rl", wait_text),
+            Mode::Write => ("wl", wait_text),
+        };
+        let what = What::Acquire {
+            key,
+            mode,
+            wait,
+            lease,
+        };
+        self.keyed(what, letters, key, &format!("{argument}{lease_text}"))
+    }
+
+    fn enqueue(&mut self) -> Said {
+        let (key, mode) = self.key_and_mode();
+        let (lease, lease_text) = self.lease();
+        let (letters, argument) = match mode {
+            Mode::Slot { limit: 1 } if self.rng.u8(..4) != 0 => ("e", lease_text),
+            Mode::Slot { limit } => ("se", format!("{limit}{lease_text}")),
+            Mode::Read => ("re", lease_text),
+            Mode::Write => ("we", lease_text),
+        };
+        self.keyed(What::Enqueue { key, mode, lease }, letters, key, &argument)
+    }
+
+    fn wait(&mut self) -> Said {
+        let places: Vec<usize> = self.link.places.keys().copied().collect();
+        let key = if places.is_empty() || self.rng.u8(..8) == 0 {
+            self.rng.usize(..self.plan.keys.len())
+        } else {
+            *pick(self.rng, &places)
+        };
+        let wait = Millis(*pick(self.rng, &self.plan.waits_ms));
+        let letters = *pick(self.rng, &["w", "w", "sw", "rw", "ww"]);
+        let argument = self.span(wait);
+        self.keyed(What::Wait { key, wait }, letters, key, &argument)
+    }
+
+    fn release(&mut self, key: usize, token: &str, target: Option<u64>) -> Said {
+        let letters = *pick(self.rng, &["r", "r", "sr", "rr", "wr"]);
+        self.keyed(What::Release { key, target }, letters, key, token)
+    }
+
+    fn renew(&mut self, key: usize, token: &str, target: Option<u64>) -> Said {
+        let letters = *pick(self.rng, &["n", "n", "sn", "rn", "wn"]);
+        let (lease, lease_text) = self.lease();
+        let what = What::Renew { key, target, lease };
+        self.keyed(what, letters, key, &format!("{token}{lease_text}"))
+    }
+
+    fn ask(&mut self) -> Said {
+        let key = self.rng.usize(..self.plan.keys.len());
+        match self.rng.u8(..5) {
+            0 | 1 => self.keyed(What::Position { key }, "pos", key, ""),
+            2 => self.keyed(What::Json, "who", key, "whatever"),
+            3 => said(What::Json, "stats", b"_", b""),
+            _ => said(What::Ok, "ping", b"", b"_"),
+        }
+    }
+
+    fn hello(&mut self) -> Said {
+        let options: &[&[u8]] = &[b"", b"fence=1", b"fence=0", b"name=sim fence=1"];
+        let options = *pick(self.rng, options);
+        said(What::Hello, "hello", b"_", options)
+    }
+
+    fn nonsense(&mut self) -> Said {
+        const FRAMES: [&[u8]; 20] = [
+            b"foo\nk\nx\n",
+            b"L\nk\n1\n",
+            b" l\nk\n1\n",
+            b"\n\n\n",
+            b"l\n\n10\n",
+            b"l\na b\n10\n",
+            b"l\nk0\n\n",
+            b"l\nk0\n1 2 3\n",
+            b"l\nk0\n1.5\n",
+            b"l\nk0\n-1\n",
+            b"l\nk0\n9223372037\n",
+            b"l\nk0\n10 0\n",
+            b"e\nk0\n30 junk\n",
+            b"e\nk0\n0\n",
+            b"w\nk0\n1 2\n",
+            b"sl\nk0\n10 0\n",
+            b"se\nk0\n-1\n",
+            b"r\nk0\n   \n",
+            b"hello\n_\nfence=2\n",
+            b"auth\n_\ns3cret\n",
+        ];
+        Said {
+            what: What::Nonsense,
+            frame: pick(self.rng, &FRAMES).to_vec(),
+            with_fence: false,
+        }
+    }
+
+    fn poison(&mut self) -> Said {
+        let long = vec![b'x'; 257];
+        match self.rng.u8(..6) {
+            0 => said(What::Last(Some("error")), "l", &long, b"10"),
+            1 => said(What::Last(Some("error")), "ping", b"_", &long),
+            2 => said(What::Last(Some("error")), "l", b"k0", &[b'\r'; 600]),
+            3 => said(What::Last(None), "GET /k0 HTTP/1.1", b"Host: x", b""),
+            4 => said(What::Last(None), "\x16\x03\x01", b"", b""),
+            _ => said(What::Last(None), "Host: localhost", b"l", b"k0"),
+        }
+    }
+
+    // ---- what frames are made of ----
+
+    fn key_and_mode(&mut self) -> (usize, Mode) {
+        let key = self.rng.usize(..self.plan.keys.len());
+        let mode = if self.rng.u8(..100) < self.plan.mismatch_pct {
+            let limit = self.rng.u32(1..=3);
+            *pick(self.rng, &[Mode::Slot { limit }, Mode::Write])
+        } else {
+            self.plan.keys[key].1
+        };
+        match mode {
+            Mode::Write if self.rng.bool() => (key, Mode::Read),
+            mode => (key, mode),
+        }
+    }
+
+    /// A lease and how it is asked for: with a blank before it, or not at all.
+    fn lease(&mut self) -> (Millis, String) {
+        if self.rng.u8(..6) == 0 {
+            return (self.plan.rules.lease_default, String::new());
+        }
+        let lease = Millis(*pick(self.rng, &self.plan.leases_ms));
+        (lease, format!(" {}", self.span(lease)))
+    }
+
+    fn span(&mut self, span: Millis) -> String {
+        match self.rng.u8(..8) {
+            0 if span.0.is_multiple_of(1_000) => format!("+00{}", span.0 / 1_000),
+            1..7 if span.0.is_multiple_of(1_000) => format!("{}", span.0 / 1_000),
+            _ => format!("{}ms", span.0),
+        }
+    }
+
+    fn own_token(&mut self) -> Option<(usize, String, Option<u64>)> {
+        let held = self.history.held_by(self.number, self.now);
+        if held.is_empty() {
+            return None;
+        }
+        let fence = *pick(self.rng, &held);
+        let grant = self.history.get(fence)?;
+        Some((grant.key, grant.token.clone(), Some(fence)))
+    }
+
+    fn odd_token(&mut self) -> (usize, String, Option<u64>) {
+        let key = self.rng.usize(..self.plan.keys.len());
+        let count = self.history.len();
+        if count == 0 || self.rng.u8(..8) == 0 {
+            let garbage = [
+                "x",
+                "0",
+                "00000000000000000000000000000000",
+                "no token at all",
+            ];
+            return (key, (*pick(self.rng, &garbage)).to_owned(), None);
+        }
+        // Mostly recent ones: those are the interesting ones.
+        let back = if self.rng.bool() { count.min(6) } else { count };
+        let (fence, grant) = self
+            .history
+            .nth(count - 1 - self.rng.usize(..back))
+            .expect("within the count");
+        match self.rng.u8(..6) {
+            0 => (
+                key,
+                grant.token.clone(),
+                (key == grant.key).then_some(fence),
+            ),
+            1 => {
+                // The right fence with a guessed salt.
+                let guess = format!("{}{:016x}", &grant.token[..16], self.rng.u64(..));
+                (grant.key, guess, None)
+            }
+            _ => (grant.key, grant.token.clone(), Some(fence)),
+        }
+    }
+
+    fn keyed(&mut self, what: What, letters: &str, key: usize, argument: &str) -> Said {
+        let mut said = said(what, letters, &self.plan.keys[key].0, argument.as_bytes());
+        if self.rng.u8(..24) == 0 {
+            // CRs are dropped wherever they stand.
+            said.frame = said.frame.iter().fold(Vec::new(), |mut frame, &byte| {
+                if byte == b'\n' {
+                    frame.push(b'\r');
+                }
+                frame.push(byte);
+                frame
+            });
+        }
+        said.with_fence = match self.plan.settings.wire_fence {
+            WireFence::Always => true,
+            WireFence::Never => false,
+            WireFence::Auto => {
+                let always = ["rl", "wl", "rn", "wn", "re", "we", "rw", "ww"];
+                always.contains(&letters) || self.link.hello_fence == Some(true)
+            }
+        };
+        said
+    }
+}
+
+fn said(what: What, letters: &str, key: &[u8], argument: &[u8]) -> Said {
+    let frame = [letters.as_bytes(), b"\n", key, b"\n", argument, b"\n"].concat();
+    Said {
+        what,
+        frame,
+        with_fence: false,
+    }
+}

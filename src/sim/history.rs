@@ -1,0 +1,379 @@
+//! Every grant a client was told of, and what follows from it: who must be holding, who cannot be.
+//!
+//! Knows only what clients can know. A grant is *certain* from the moment its holder reads of it
+//! until somebody lets it go, its connection ends, or the earliest instant at which its lease can
+//! have ended; two certain holders where one fits are a violation. A grant is *over* from the moment
+//! somebody reads so; a token that works after that is a violation too. Never looks into the
+//! server.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::link::Moment;
+use crate::base::{Millis, Nanos};
+use crate::engine::types::Mode;
+
+/// One grant, as clients know it.
+#[derive(Clone, Debug)]
+pub(super) struct Grant {
+    pub(super) key: usize,
+    pub(super) mode: Mode,
+    pub(super) token: String,
+    /// The connection it was granted to.
+    pub(super) owner: u32,
+    /// Where in the line: arrived after turn, in line by turn.
+    joined: (u64, u64),
+    /// The lease ends somewhere in between; as told by the last answer.
+    deadline_min: Nanos,
+    deadline_max: Nanos,
+    /// When the deadlines were last learned.
+    told_at: Nanos,
+    /// Renewals without an answer: question, sent, lease.
+    renewals: Vec<(u64, Nanos, Millis)>,
+    /// A renewal has arrived, so the deadline may have moved.
+    pub(super) renewal_arrived: bool,
+    releases_sent: u32,
+    pub(super) release_arrived: bool,
+    /// A release was answered `ok`.
+    is_released: bool,
+    /// Its connection is ending, and takes the grant with it.
+    owner_left: bool,
+    /// The turn after which somebody knew that it was over.
+    over: Option<u64>,
+}
+
+impl Grant {
+    /// The lease runs at least until here.
+    fn deadline_min(&self) -> Nanos {
+        let pending = self.renewals.iter().map(|&(_, at, lease)| at.after(lease));
+        pending.fold(self.deadline_min, Nanos::min)
+    }
+
+    /// The lease runs at most until here, as far as anybody can say.
+    fn deadline_max(&self) -> Nanos {
+        if self.renewals.is_empty() {
+            self.deadline_max
+        } else {
+            Nanos::NEVER
+        }
+    }
+
+    fn is_certain(&self, now: Nanos) -> bool {
+        self.releases_sent == 0
+            && !self.owner_left
+            && self.over.is_none()
+            && now < self.deadline_min()
+    }
+}
+
+/// All grants of one run.
+#[derive(Debug)]
+pub(super) struct History {
+    grants: BTreeMap<u64, Grant>,
+    /// Those that may still be alive, by key.
+    live: Vec<BTreeSet<u64>>,
+    /// Keys with news since the last look.
+    touched: BTreeSet<usize>,
+    auto_release: bool,
+    /// The highest fence anybody has heard of.
+    pub(super) fence_max: u64,
+    pub(super) releases_sent: u64,
+    pub(super) releases_done: u64,
+}
+
+impl History {
+    pub(super) fn new(keys: usize, auto_release: bool) -> Self {
+        Self {
+            grants: BTreeMap::new(),
+            live: vec![BTreeSet::new(); keys],
+            touched: BTreeSet::new(),
+            auto_release,
+            fence_max: 0,
+            releases_sent: 0,
+            releases_done: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.grants.len()
+    }
+
+    pub(super) fn get(&self, fence: u64) -> Option<&Grant> {
+        self.grants.get(&fence)
+    }
+
+    pub(super) fn nth(&self, n: usize) -> Option<(u64, &Grant)> {
+        let fence = *self.grants.keys().nth(n)?;
+        Some((fence, &self.grants[&fence]))
+    }
+
+    /// What this connection was granted and has no reason to think lost.
+    pub(super) fn held_by(&self, owner: u32, now: Nanos) -> Vec<u64> {
+        let live = self.live.iter().flatten().copied();
+        live.filter(|fence| self.grants[fence].owner == owner && self.grants[fence].is_certain(now))
+            .collect()
+    }
+
+    pub(super) fn holds(&self, owner: u32, key: usize, now: Nanos) -> bool {
+        self.live[key].iter().any(|fence| {
+            let it = &self.grants[fence];
+            it.owner == owner && it.is_certain(now)
+        })
+    }
+
+    pub(super) fn owns_something(&self, owner: u32, now: Nanos) -> bool {
+        (0..self.live.len()).any(|key| self.holds(owner, key, now))
+    }
+
+    // ---- what is sent ----
+
+    pub(super) fn release_sent(&mut self, fence: u64) {
+        self.releases_sent += 1;
+        self.grant(fence).releases_sent += 1;
+    }
+
+    pub(super) fn renewal_sent(&mut self, fence: u64, question: u64, now: Nanos, lease: Millis) {
+        self.grant(fence).renewals.push((question, now, lease));
+    }
+
+    /// The connection ends: what it holds is certain no longer, if that ends with it.
+    pub(super) fn owner_leaves(&mut self, owner: u32) {
+        if self.auto_release {
+            let owned = self.grants.values_mut().filter(|it| it.owner == owner);
+            owned.for_each(|it| it.owner_left = true);
+        }
+    }
+
+    /// The server has ended the connection, and with it what it held.
+    pub(super) fn owner_is_gone(&mut self, owner: u32, turn: u64) {
+        if self.auto_release {
+            for it in self.grants.values_mut().filter(|it| it.owner == owner) {
+                it.owner_left = true;
+                it.over.get_or_insert(turn);
+            }
+        }
+    }
+
+    // ---- what is answered ----
+
+    /// A grant was told for the first time.
+    #[expect(clippy::too_many_arguments, reason = "a grant has that many sides")]
+    pub(super) fn granted(
+        &mut self,
+        now: Nanos,
+        fence: u64,
+        token: &str,
+        key: usize,
+        mode: Mode,
+        owner: u32,
+        joined: (u64, u64),
+        span: (Nanos, Millis),
+        fence_before: u64,
+        owner_left: bool,
+    ) -> Result<(), String> {
+        if self.grants.contains_key(&fence) {
+            return Err(format!("invariant 2: fence {fence} was given out twice"));
+        }
+        if fence <= fence_before {
+            return Err(format!(
+                "invariant 2: fence {fence} was granted after {fence_before} was known"
+            ));
+        }
+        let (since, lease) = span;
+        self.grants.insert(
+            fence,
+            Grant {
+                key,
+                mode,
+                token: token.to_owned(),
+                owner,
+                joined,
+                deadline_min: since.after(lease),
+                deadline_max: now.after(lease),
+                told_at: now,
+                renewals: Vec::new(),
+                renewal_arrived: false,
+                releases_sent: 0,
+                release_arrived: false,
+                is_released: false,
+                owner_left: owner_left && self.auto_release,
+                over: None,
+            },
+        );
+        self.fence_max = self.fence_max.max(fence);
+        self.live[key].insert(fence);
+        self.touched.insert(key);
+        self.check_order(fence)
+    }
+
+    /// Who was in line before another one came is granted before it.
+    fn check_order(&self, fence: u64) -> Result<(), String> {
+        let it = &self.grants[&fence];
+        for (&other, that) in self.grants.iter().filter(|(_, that)| that.key == it.key) {
+            let ((_, first_by), (second_after, _), overtaken) = if other < fence {
+                (it.joined, that.joined, fence)
+            } else {
+                (that.joined, it.joined, other)
+            };
+            if other != fence && first_by <= second_after {
+                return Err(format!(
+                    "invariant 3: {overtaken} stood in line by turn {first_by}, but {} came after \
+                     turn {second_after} and was granted first",
+                    other.min(fence)
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The lease started again, somewhere from `since` to now.
+    pub(super) fn renewed(
+        &mut self,
+        now: Nanos,
+        fence: u64,
+        question: u64,
+        span: (Nanos, Millis),
+        asked_after: u64,
+    ) -> Result<(), String> {
+        let (since, lease) = span;
+        let it = self.grant(fence);
+        it.renewals.retain(|&(number, ..)| number != question);
+        if it.over.is_some_and(|turn| turn <= asked_after) {
+            return Err(format!("invariant 6: {fence} was renewed after its end"));
+        }
+        if it.deadline_max() <= since {
+            return Err(format!(
+                "invariant 6: {fence} was renewed although its lease had passed"
+            ));
+        }
+        if since > it.told_at {
+            it.deadline_min = since.after(lease);
+            it.deadline_max = now.after(lease);
+        } else {
+            it.deadline_min = it.deadline_min.min(since.after(lease));
+            it.deadline_max = it.deadline_max.max(now.after(lease));
+        }
+        it.told_at = now;
+        let key = it.key;
+        self.touched.insert(key);
+        Ok(())
+    }
+
+    pub(super) fn not_renewed(
+        &mut self,
+        now: Nanos,
+        fence: u64,
+        question: u64,
+        turn: u64,
+    ) -> Result<(), String> {
+        let it = self.grant(fence);
+        let must_work = it.is_certain(now);
+        it.renewals.retain(|&(number, ..)| number != question);
+        if must_work {
+            return Err(format!(
+                "invariant 5: the renewal of {fence} was refused, but its lease still ran"
+            ));
+        }
+        if it.releases_sent == 0 && !it.owner_left {
+            // Nobody else can have ended it, so its lease is over.
+            it.over.get_or_insert(turn);
+        }
+        Ok(())
+    }
+
+    /// The answer to this renewal will never be known.
+    pub(super) fn renewal_lost(&mut self, now: Nanos, fence: u64, question: u64) {
+        let it = self.grant(fence);
+        if let Some(at) = it.renewals.iter().position(|&(it, ..)| it == question) {
+            let (_, sent, lease) = it.renewals.remove(at);
+            it.deadline_min = it.deadline_min.min(sent.after(lease));
+            it.deadline_max = it.deadline_max.max(now.after(lease));
+        }
+    }
+
+    pub(super) fn released(
+        &mut self,
+        fence: u64,
+        arrived: Moment,
+        turn: u64,
+    ) -> Result<(), String> {
+        self.releases_done += 1;
+        let it = self.grant(fence);
+        if it.is_released {
+            return Err(format!("invariant 6: {fence} was released twice"));
+        }
+        if it.over.is_some_and(|over| over <= arrived.turn) {
+            return Err(format!("invariant 6: {fence} was released after its end"));
+        }
+        it.is_released = true;
+        it.over.get_or_insert(turn);
+        Ok(())
+    }
+
+    pub(super) fn not_released(&mut self, now: Nanos, fence: u64) -> Result<(), String> {
+        let it = self.grant(fence);
+        let only_this = it.releases_sent == 1 && !it.owner_left && it.over.is_none();
+        if only_this && now < it.deadline_min() {
+            return Err(format!(
+                "invariant 5: the release of {fence} was refused, but its lease still ran"
+            ));
+        }
+        Ok(())
+    }
+
+    /// The server said unasked that the lease has ended.
+    pub(super) fn lost(&mut self, now: Nanos, fence: u64, turn: u64) -> Result<(), String> {
+        let Some(it) = self.grants.get_mut(&fence) else {
+            return Ok(()); // granted in line and never waited for: nobody knew
+        };
+        if now < it.deadline_min() {
+            return Err(format!("invariant 5: {fence} was lost before its time"));
+        }
+        it.over.get_or_insert(turn);
+        Ok(())
+    }
+
+    // ---- after each turn ----
+
+    /// Every lease that has certainly passed is over now: the server has had a turn since.
+    pub(super) fn turn_ended(&mut self, now: Nanos, turn: u64) {
+        let Self { grants, live, .. } = self;
+        for live in live {
+            live.retain(|fence| {
+                let it = grants.get_mut(fence).expect("live grants are known");
+                if it.deadline_max() <= now {
+                    it.over.get_or_insert(turn);
+                }
+                it.over.is_none()
+            });
+        }
+    }
+
+    /// At most as many certain holders as fit.
+    pub(super) fn check_exclusion(&mut self, now: Nanos) -> Result<(), String> {
+        for key in std::mem::take(&mut self.touched) {
+            let certain = self.live[key]
+                .iter()
+                .map(|fence| (fence, &self.grants[fence]));
+            let certain: Vec<_> = certain.filter(|(_, it)| it.is_certain(now)).collect();
+            let fits = certain.iter().all(|(_, it)| match it.mode {
+                Mode::Slot { limit } => {
+                    certain.len() <= limit as usize
+                        && certain.iter().all(|(_, that)| that.mode == it.mode)
+                }
+                Mode::Read => certain.iter().all(|(_, that)| that.mode == Mode::Read),
+                Mode::Write => certain.len() == 1,
+            });
+            if !fits {
+                let held: Vec<_> = certain.iter().map(|(fence, it)| (fence, it.mode)).collect();
+                return Err(format!("invariant 1: k{key} is held by {held:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn grant(&mut self, fence: u64) -> &mut Grant {
+        self.grants
+            .get_mut(&fence)
+            .expect("only known fences are asked about")
+    }
+}

@@ -1,0 +1,364 @@
+//! Holds every line a client reads against the question it answers.
+//!
+//! Answers come in the order of questions, so a line belongs to the oldest open one; its shape, its
+//! lease, its fence and its timing must fit that question and no other. What it says about grants
+//! goes to the history. Never knows the server's state, only the rules it was started with.
+
+use super::history::History;
+use super::link::{Asked, Link, Moment, Place, Sending, What};
+use super::plan::Plan;
+use crate::base::{Millis, Nanos, Token};
+
+/// What is known when a line comes in.
+pub(super) struct Judge<'w> {
+    pub(super) plan: &'w Plan,
+    pub(super) history: &'w mut History,
+    /// The connection's number.
+    pub(super) link: u32,
+    pub(super) now: Nanos,
+    /// The turn just over.
+    pub(super) turn: u64,
+    /// The turn in which the server was told to stop.
+    pub(super) draining: Option<u64>,
+}
+
+/// How a line ended a question, for the statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Granted,
+    TimedOut,
+    Other,
+}
+
+impl Judge<'_> {
+    pub(super) fn line(&mut self, link: &mut Link, line: &[u8]) -> Result<Verdict, String> {
+        if let Some(news) = line.strip_prefix(b"lost ") {
+            return self.lost(link, news).map(|()| Verdict::Other);
+        }
+        let word = line.split(|&byte| byte == b' ').next().unwrap_or_default();
+        if self.is_farewell(link, line) {
+            link.farewell = true;
+            return Ok(Verdict::Other);
+        }
+        if link.farewell {
+            return Err("a line after the farewell".to_owned());
+        }
+        let Some(asked) = link.asked.pop_front() else {
+            return Err("an answer without a question".to_owned());
+        };
+        let here = Moment {
+            at: self.now,
+            turn: self.turn,
+        };
+        let arrived = match (asked.arrived, &asked.what) {
+            (Some(arrived), _) => arrived,
+            (None, What::Last(_)) => here, // a line is too long before it ends
+            _ => return Err(format!("an answer to {:?} before it arrived", asked.what)),
+        };
+        let text = str::from_utf8(line).map_err(|_| "an answer that is not text".to_owned())?;
+        link.answered(self.now, &asked);
+        let verdict = match word {
+            b"ok" | b"acquired" | b"queued" => self.yes(link, &asked, arrived, text),
+            _ => self.no(link, &asked, arrived, text),
+        };
+        verdict.map_err(|why| format!("{why} (answer {text:?} to {:?})", asked.what))
+    }
+
+    /// The read timeout says `error` to a question that was never finished, or to none.
+    fn is_farewell(&self, link: &Link, line: &[u8]) -> bool {
+        let is_locked = self.plan.settings.auth_token.is_some() && !link.is_open;
+        let word: &[u8] = if is_locked { b"error_auth" } else { b"error" };
+        let owns = self.history.owns_something(self.link, self.now);
+        let is_answer = link.asked.front().is_some_and(|asked| match asked.what {
+            What::Release { .. } | What::Renew { .. } | What::Nonsense | What::Last(_) => {
+                asked.arrived.is_some()
+            }
+            // Behind a full outbox even a question that has arrived may stay unread.
+            _ => asked.arrived.is_some() && link.blind_since.is_none(),
+        });
+        line == word && link.is_overdue(self.now, &self.plan.settings, owns) && !is_answer
+    }
+
+    fn lost(&mut self, link: &Link, news: &[u8]) -> Result<(), String> {
+        if !link.may_be_pushed_to {
+            return Err("a push to somebody who did not say hello".to_owned());
+        }
+        let mut words = news.rsplitn(3, |&byte| byte == b' ');
+        let why = words.next().unwrap_or_default();
+        let fence = words
+            .next()
+            .and_then(|word| str::from_utf8(word).ok()?.parse().ok());
+        let (Some(fence), b"expired") = (fence, why) else {
+            return Err("a push nobody can read".to_owned());
+        };
+        if self
+            .history
+            .get(fence)
+            .is_some_and(|it| it.owner != self.link)
+        {
+            return Err(format!("{fence} was lost by somebody else"));
+        }
+        self.history.lost(self.now, fence, self.turn)
+    }
+
+    /// Something was granted, done or told.
+    fn yes(
+        &mut self,
+        link: &mut Link,
+        asked: &Asked,
+        arrived: Moment,
+        text: &str,
+    ) -> Result<Verdict, String> {
+        let since = link.earliest(self.now, asked);
+        link.is_open = true;
+        match asked.what {
+            What::Acquire {
+                key, mode, lease, ..
+            } => {
+                let (fence, token) = grant(text, "ok", lease, asked.with_fence)?;
+                let by = asked.begun.map_or(self.turn, |it| it.turn);
+                let place = Place {
+                    mode,
+                    lease,
+                    fence_before: asked.fence_before,
+                    joined: (arrived.turn, by),
+                    held: None,
+                    waited: false,
+                };
+                self.granted(link, key, fence, token, &place, since)?;
+                Ok(Verdict::Granted)
+            }
+            What::Enqueue { key, mode, lease } => {
+                let mut place = Place {
+                    mode,
+                    lease,
+                    fence_before: asked.fence_before,
+                    joined: (arrived.turn, self.turn),
+                    held: None,
+                    waited: false,
+                };
+                let mut verdict = Verdict::Other;
+                if text != "queued" {
+                    let (fence, token) = grant(text, "acquired", lease, asked.with_fence)?;
+                    self.granted(link, key, fence, token, &place, since)?;
+                    place.held = Some(fence);
+                    verdict = Verdict::Granted;
+                    // A wait that is already on its way starts the lease again.
+                    for later in &link.asked {
+                        if matches!(later.what, What::Wait { key: it, .. } if it == key) {
+                            self.history.renewal_sent(fence, later.number, since, lease);
+                        }
+                    }
+                }
+                link.places.insert(key, place);
+                Ok(verdict)
+            }
+            What::Wait { key, .. } => {
+                let Some(place) = link.places.remove(&key) else {
+                    return Err("waited for a place that was never taken".to_owned());
+                };
+                let (fence, token) = grant(text, "ok", place.lease, asked.with_fence)?;
+                match self.history.get(fence) {
+                    Some(known) if place.held == Some(fence) && known.token == token => {
+                        let span = (since, place.lease);
+                        self.history
+                            .renewed(self.now, fence, asked.number, span, arrived.turn)?;
+                    }
+                    _ if place.held.is_some() => {
+                        return Err("a wait for one grant was answered with another".to_owned());
+                    }
+                    _ => self.granted(link, key, fence, token, &place, since)?,
+                }
+                Ok(Verdict::Granted)
+            }
+            What::Release { target, .. } => {
+                let fence = target.ok_or("invariant 6: released with a token of nobody")?;
+                expect(text, "ok")?;
+                self.history.released(fence, arrived, self.turn)?;
+                link.places.retain(|_, place| place.held != Some(fence));
+                Ok(Verdict::Other)
+            }
+            What::Renew { target, lease, .. } => {
+                let fence = target.ok_or("invariant 6: renewed with a token of nobody")?;
+                let mut words = text.split(' ').skip(1);
+                check_lease(words.next(), lease)?;
+                check_fence(words.next(), fence, asked.with_fence)?;
+                expect(words.next().unwrap_or_default(), "")?;
+                let span = (since, lease);
+                self.history
+                    .renewed(self.now, fence, asked.number, span, arrived.turn)?;
+                Ok(Verdict::Other)
+            }
+            What::Position { .. } => match text[2..].trim_start().parse::<u32>() {
+                Ok(_) => Ok(Verdict::Other),
+                Err(_) => Err("not a position".to_owned()),
+            },
+            What::Json if text.starts_with("ok {") && text.ends_with('}') => Ok(Verdict::Other),
+            What::Hello if text.starts_with("ok latchd/") => Ok(Verdict::Other),
+            What::Ok => expect(text, "ok").map(|()| Verdict::Other),
+            _ => Err("a yes to another question".to_owned()),
+        }
+    }
+
+    fn granted(
+        &mut self,
+        link: &Link,
+        key: usize,
+        fence: u64,
+        token: &str,
+        place: &Place,
+        since: Nanos,
+    ) -> Result<(), String> {
+        if self.draining.is_some_and(|turn| place.joined.0 >= turn) {
+            return Err("granted while draining".to_owned());
+        }
+        let left = link.ended
+            || link.reset
+            || link.poisoned
+            || link.was_overdue
+            || link.sending != Sending::Open;
+        self.history.granted(
+            self.now,
+            fence,
+            token,
+            key,
+            place.mode,
+            self.link,
+            place.joined,
+            (since, place.lease),
+            place.fence_before,
+            left,
+        )
+    }
+
+    /// Refused, too late, or malformed.
+    fn no(
+        &mut self,
+        link: &mut Link,
+        asked: &Asked,
+        arrived: Moment,
+        text: &str,
+    ) -> Result<Verdict, String> {
+        let Plan {
+            rules,
+            mismatch_pct,
+            ..
+        } = self.plan;
+        let allowed = match (text, &asked.what) {
+            (_, What::Nonsense) => text == "error",
+            (_, What::Last(last)) => *last == Some(text),
+            ("timeout", What::Acquire { wait, .. } | What::Wait { wait, .. }) => {
+                if self.now < arrived.at.after(*wait) {
+                    return Err("a wait ended before its time".to_owned());
+                }
+                true
+            }
+            ("error_max_locks", What::Acquire { .. } | What::Enqueue { .. }) => {
+                rules.locks_max != 0
+            }
+            ("error_max_waiters", What::Acquire { .. } | What::Enqueue { .. }) => {
+                rules.waiters_per_key_max != 0
+            }
+            (
+                "error_limit_mismatch" | "error_type_mismatch",
+                What::Acquire { .. } | What::Enqueue { .. },
+            ) => *mismatch_pct > 0,
+            ("error_draining", What::Acquire { .. } | What::Enqueue { .. } | What::Wait { .. }) => {
+                self.draining.is_some()
+            }
+            ("error_already_enqueued", What::Enqueue { key, .. }) => link.places.contains_key(key),
+            ("error_lease_expired", What::Wait { .. } | What::Renew { .. }) => true,
+            ("error_not_enqueued", What::Wait { key, .. }) => {
+                // In line and never granted as far as we know: then nobody else can end it.
+                link.places
+                    .get(key)
+                    .is_none_or(|place| place.held.is_some())
+            }
+            ("error", What::Release { .. } | What::Renew { .. }) => true,
+            ("nil", What::Position { key }) => {
+                if self.history.holds(self.link, *key, self.now) {
+                    return Err("holds the key, but was told it does not".to_owned());
+                }
+                true
+            }
+            _ => false,
+        };
+        if !allowed {
+            return Err("not an answer to this question".to_owned());
+        }
+        match asked.what {
+            // Refused for another reason than the place it had: then it has none any more.
+            What::Enqueue { key, .. } if text != "error_already_enqueued" => {
+                link.places.remove(&key);
+            }
+            What::Wait { key, .. } => {
+                if let Some(fence) = link.places.remove(&key).and_then(|place| place.held) {
+                    self.history
+                        .not_renewed(self.now, fence, asked.number, self.turn)?;
+                }
+            }
+            What::Release {
+                target: Some(fence),
+                ..
+            } => self.history.not_released(self.now, fence)?,
+            What::Renew {
+                target: Some(fence),
+                ..
+            } => self
+                .history
+                .not_renewed(self.now, fence, asked.number, self.turn)?,
+            _ => {}
+        }
+        Ok(if text == "timeout" {
+            Verdict::TimedOut
+        } else {
+            Verdict::Other
+        })
+    }
+}
+
+/// Fence and token of a grant, with everything else it says checked.
+fn grant<'t>(
+    text: &'t str,
+    word: &str,
+    lease: Millis,
+    with_fence: bool,
+) -> Result<(u64, &'t str), String> {
+    let mut words = text.split(' ');
+    expect(words.next().unwrap_or_default(), word)?;
+    let token = words.next().unwrap_or_default();
+    let fence = Token::parse(token.as_bytes())
+        .ok_or("a grant without a token")?
+        .fence
+        .0;
+    check_lease(words.next(), lease)?;
+    check_fence(words.next(), fence, with_fence)?;
+    expect(words.next().unwrap_or_default(), "")?;
+    Ok((fence, token))
+}
+
+fn check_lease(word: Option<&str>, lease: Millis) -> Result<(), String> {
+    let spelled = if lease.0.is_multiple_of(1_000) {
+        format!("{}", lease.0 / 1_000)
+    } else {
+        format!("{}ms", lease.0)
+    };
+    expect(word.unwrap_or_default(), &spelled)
+}
+
+fn check_fence(word: Option<&str>, fence: u64, with_fence: bool) -> Result<(), String> {
+    let spelled = if with_fence {
+        fence.to_string()
+    } else {
+        String::new()
+    };
+    expect(word.unwrap_or_default(), &spelled)
+}
+
+fn expect(told: &str, wanted: &str) -> Result<(), String> {
+    if told == wanted {
+        Ok(())
+    } else {
+        Err(format!("{told:?} where {wanted:?} belongs"))
+    }
+}

@@ -1,0 +1,318 @@
+//! One connection as its client sees it: what was asked, what of it has arrived, what came back.
+//!
+//! Keeps the books that the checks need: every byte sent belongs to a question, every question
+//! knows when its last byte arrived, every line received is taken in order. Also knows every reason
+//! the server may have to end the connection. Never decides what to say and never judges an answer.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::pipe::Peer;
+use crate::base::{ClientId, Millis, Nanos};
+use crate::engine::types::Mode;
+use crate::server::Settings;
+
+/// A question and what its answer is held against.
+#[derive(Clone, Debug)]
+pub(super) enum What {
+    Acquire {
+        key: usize,
+        mode: Mode,
+        wait: Millis,
+        lease: Millis,
+    },
+    Enqueue {
+        key: usize,
+        mode: Mode,
+        lease: Millis,
+    },
+    Wait {
+        key: usize,
+        wait: Millis,
+    },
+    /// `target` is the fence, if the token is one that was granted on this very key.
+    Release {
+        key: usize,
+        target: Option<u64>,
+    },
+    Renew {
+        key: usize,
+        target: Option<u64>,
+        lease: Millis,
+    },
+    Position {
+        key: usize,
+    },
+    Json,
+    Hello,
+    /// Answered `ok`, whatever happens.
+    Ok,
+    /// Answered `error`, whatever happens.
+    Nonsense,
+    /// The last the server hears: it says this, if anything, and closes.
+    Last(Option<&'static str>),
+}
+
+impl What {
+    /// How long the command may stay unanswered.
+    pub(super) fn wait(&self) -> Millis {
+        match self {
+            Self::Acquire { wait, .. } | Self::Wait { wait, .. } => *wait,
+            _ => Millis::ZERO,
+        }
+    }
+
+    pub(super) fn key(&self) -> Option<usize> {
+        match *self {
+            Self::Acquire { key, .. }
+            | Self::Enqueue { key, .. }
+            | Self::Wait { key, .. }
+            | Self::Release { key, .. }
+            | Self::Renew { key, .. }
+            | Self::Position { key } => Some(key),
+            _ => None,
+        }
+    }
+}
+
+/// An instant, and how many turns were over by then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Moment {
+    pub(super) at: Nanos,
+    pub(super) turn: u64,
+}
+
+/// A question on its way.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    /// Unique in its world.
+    pub(super) number: u64,
+    pub(super) what: What,
+    /// Whether the answer to this verb carries the fence.
+    pub(super) with_fence: bool,
+    /// The highest fence anybody had heard of when this was sent.
+    pub(super) fence_before: u64,
+    /// When the last byte arrived.
+    pub(super) arrived: Option<Moment>,
+    /// When the server has begun with it for certain.
+    pub(super) begun: Option<Moment>,
+    /// Where in the stream it ends.
+    end: u64,
+}
+
+/// What the client knows of its place in a line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) mode: Mode,
+    pub(super) lease: Millis,
+    pub(super) fence_before: u64,
+    /// Arrived after, in line by: what the order of grants is held against.
+    pub(super) joined: (u64, u64),
+    /// Answered `acquired` with this fence, not `queued`.
+    pub(super) held: Option<u64>,
+    /// A `w` is on its way.
+    pub(super) waited: bool,
+}
+
+/// The peer's sending side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sending {
+    Open,
+    /// The end follows the last byte in flight.
+    Ending,
+    /// The end has arrived.
+    Ended,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) client: usize,
+    pub(super) peer: Peer,
+    /// Once accepted.
+    pub(super) id: Option<ClientId>,
+    pub(super) asked: VecDeque<Asked>,
+    pub(super) places: BTreeMap<usize, Place>,
+    /// The rest of a frame whose beginning is sent.
+    pub(super) unsent: Vec<u8>,
+    pub(super) sending: Sending,
+    pub(super) reset: bool,
+    /// The server has ended it, at least its own sending side.
+    pub(super) ended: bool,
+    /// A `What::Last` was sent; has begun to arrive.
+    pub(super) poisoned: bool,
+    pub(super) poison_arrived: bool,
+    /// An unasked `error` came: the end is near.
+    pub(super) farewell: bool,
+    /// The secret, if there is one, is on its way; has been accepted.
+    pub(super) has_shown_secret: bool,
+    pub(super) is_open: bool,
+    pub(super) hello_fence: Option<bool>,
+    /// `hello` was answered, so pushes are to be expected. From the moment it is sent they may come.
+    pub(super) may_be_pushed_to: bool,
+    /// Reads nothing, since.
+    pub(super) stalled: Option<Nanos>,
+    /// What comes in may be older than it looks: as old as this.
+    pub(super) blind_since: Option<Nanos>,
+    /// The read timeout may have struck while the client did not read, so it does not know.
+    pub(super) was_overdue: bool,
+    /// The server wants to hear of room to write.
+    pub(super) watches_write: bool,
+    /// When the next segment may arrive at the earliest: segments keep their order.
+    pub(super) next_arrival: Nanos,
+    /// The line now being received cannot have begun before.
+    line_since: Nanos,
+    sent_bytes: u64,
+    arrived_bytes: u64,
+    /// Where the last whole frame that arrived ends.
+    whole_bytes: u64,
+    /// Where lines end in what has not arrived.
+    line_ends: VecDeque<u64>,
+    received: Vec<u8>,
+}
+
+impl Link {
+    pub(super) fn new(client: usize, peer: Peer, now: Nanos) -> Self {
+        Self {
+            client,
+            peer,
+            id: None,
+            asked: VecDeque::new(),
+            places: BTreeMap::new(),
+            unsent: Vec::new(),
+            sending: Sending::Open,
+            reset: false,
+            ended: false,
+            poisoned: false,
+            poison_arrived: false,
+            farewell: false,
+            has_shown_secret: false,
+            is_open: false,
+            hello_fence: None,
+            may_be_pushed_to: false,
+            stalled: None,
+            blind_since: None,
+            was_overdue: false,
+            watches_write: false,
+            next_arrival: now,
+            line_since: now,
+            sent_bytes: 0,
+            arrived_bytes: 0,
+            whole_bytes: 0,
+            line_ends: VecDeque::new(),
+            received: Vec::new(),
+        }
+    }
+
+    /// Notes a question of `frame` bytes; the bytes themselves go through [`Link::send`].
+    pub(super) fn ask(&mut self, number: u64, what: What, fence: (bool, u64), frame: usize) {
+        let begins = self.asked.back().map_or(self.sent_bytes, |it| it.end);
+        self.asked.push_back(Asked {
+            number,
+            what,
+            with_fence: fence.0,
+            fence_before: fence.1,
+            arrived: None,
+            begun: None,
+            end: begins.max(self.sent_bytes) + frame as u64,
+        });
+    }
+
+    pub(super) fn send(&mut self, bytes: &[u8]) {
+        for (index, &byte) in bytes.iter().enumerate() {
+            if byte == b'\n' {
+                self.line_ends.push_back(self.sent_bytes + index as u64 + 1);
+            }
+        }
+        self.sent_bytes += bytes.len() as u64;
+        self.peer.send(bytes);
+    }
+
+    /// Lets a segment arrive, and the end behind the last one. Says which questions became whole.
+    pub(super) fn arrive(&mut self, now: Moment, count: usize) -> Vec<Asked> {
+        self.arrived_bytes += self.peer.arrive(count) as u64;
+        if self.sending == Sending::Ending && self.peer.in_flight() == 0 {
+            self.sending = Sending::Ended;
+            self.peer.close();
+        }
+        while let Some(&end) = self.line_ends.front()
+            && end <= self.arrived_bytes
+        {
+            self.line_ends.pop_front();
+            self.line_since = now.at;
+        }
+        let mut whole = Vec::new();
+        for asked in &mut self.asked {
+            if asked.arrived.is_none() && asked.end <= self.arrived_bytes {
+                asked.arrived = Some(now);
+                self.whole_bytes = asked.end;
+                whole.push(asked.clone());
+            }
+            if matches!(asked.what, What::Last(_)) && self.arrived_bytes > self.whole_bytes {
+                self.poison_arrived = true;
+            }
+        }
+        self.poison_arrived |= whole.iter().any(|it| matches!(it.what, What::Last(_)));
+        whole
+    }
+
+    /// The lines that came in since the last time; nothing while the client does not read.
+    pub(super) fn receive(&mut self) -> Vec<Vec<u8>> {
+        if self.stalled.is_some() {
+            return Vec::new();
+        }
+        self.received.extend(self.peer.receive());
+        let Some(end) = self.received.iter().rposition(|&byte| byte == b'\n') else {
+            return Vec::new();
+        };
+        let rest = self.received.split_off(end + 1);
+        let lines = std::mem::replace(&mut self.received, rest);
+        let lines = lines.split(|&byte| byte == b'\n');
+        let mut lines: Vec<_> = lines.map(<[u8]>::to_vec).collect();
+        lines.pop(); // behind the last LF
+        lines
+    }
+
+    /// Bytes of a line that never ended.
+    pub(super) fn has_torn_line(&self) -> bool {
+        !self.received.is_empty()
+    }
+
+    /// An answer came, so the server looks for a new line from here on.
+    pub(super) fn answered(&mut self, now: Nanos, asked: &Asked) {
+        if asked.what.wait() != Millis::ZERO {
+            self.line_since = self.line_since.max(self.earliest(now, asked));
+        }
+    }
+
+    /// When the answer that was received now was given, at the earliest.
+    pub(super) fn earliest(&self, now: Nanos, asked: &Asked) -> Nanos {
+        let arrived = asked.arrived.map_or(now, |moment| moment.at);
+        self.blind_since.map_or(now, |since| since.max(arrived))
+    }
+
+    pub(super) fn is_mid_frame(&self) -> bool {
+        self.arrived_bytes > self.whole_bytes
+    }
+
+    /// Whether the server can see that nobody is there any more.
+    pub(super) fn has_hung_up(&self) -> bool {
+        self.sending == Sending::Ended || self.reset
+    }
+
+    /// Whether the peer has done something for which the server may close, now or once it reads on.
+    pub(super) fn has_left(&self) -> bool {
+        self.has_hung_up() || self.poison_arrived
+    }
+
+    /// Whether the read timeout may have struck.
+    pub(super) fn is_overdue(&self, now: Nanos, settings: &Settings, owns: bool) -> bool {
+        let late = now >= self.line_since.after(settings.read_timeout);
+        self.was_overdue || late && (self.is_mid_frame() || !owns)
+    }
+
+    /// Whether the write timeout may have struck.
+    pub(super) fn is_stuck(&self, now: Nanos, settings: &Settings) -> bool {
+        let since = self.stalled.unwrap_or(Nanos::NEVER);
+        settings.write_timeout != Millis::ZERO && now >= since.after(settings.write_timeout)
+    }
+}

@@ -1,0 +1,87 @@
+//! Whole worlds from seeds: the shipped server under clients, faults and virtual time.
+//!
+//! What must hold is checked by `latchd::sim` after every turn; here seeds are played and a failure
+//! is shown with its last lines and the command that replays it. In four parts, so that they share
+//! the cores.
+
+use latchd::sim::{self, Keep, Totals};
+
+/// Plays a quarter of the 256 seeds that every change has to pass.
+fn play(quarter: u64) -> Totals {
+    let mut totals = Totals::default();
+    for seed in quarter * 64..(quarter + 1) * 64 {
+        let outcome = sim::run(seed, Keep::Tail);
+        if let Some(violation) = outcome.violation {
+            panic!(
+                "{}\n\nseed {seed}: {violation}\nreplay: cargo run --bin latch-sim -- {seed}",
+                outcome.lines.join("\n")
+            );
+        }
+        totals.add(&outcome.totals);
+    }
+    totals
+}
+
+#[test]
+fn seeds_0_to_63_hold() {
+    play(0);
+}
+
+#[test]
+fn seeds_64_to_127_hold() {
+    play(1);
+}
+
+#[test]
+fn seeds_128_to_191_hold() {
+    play(2);
+}
+
+/// Also that the worlds are worth playing: a fault nobody meets any more proves nothing.
+#[test]
+fn seeds_192_to_255_hold_and_meet_every_fault() {
+    let totals = play(3);
+    let Totals {
+        refused,
+        releases,
+        expiries,
+        disconnects,
+        timeouts,
+        closes,
+        resets,
+        cut_off,
+        stalls,
+        stops,
+        late_ns_max,
+        ..
+    } = totals;
+    for (what, count) in [
+        ("refused", refused),
+        ("releases", releases),
+        ("expiries", expiries),
+        ("disconnects", disconnects),
+        ("timeouts", timeouts),
+        ("closes", closes),
+        ("resets", resets),
+        ("cut off", cut_off),
+        ("stalls", stalls),
+        ("stops", stops),
+        ("late expiries", late_ns_max),
+    ] {
+        assert!(count > 20, "{what}: {count} in 64 worlds");
+    }
+}
+
+#[test]
+fn the_same_seed_tells_the_same_story() {
+    for seed in 0..24 {
+        let (first, second) = (sim::run(seed, Keep::All), sim::run(seed, Keep::Tail));
+        assert_eq!(
+            first.hash, second.hash,
+            "seed {seed} depends on more than its number"
+        );
+        assert_eq!(first.totals, second.totals);
+        assert!(first.lines.ends_with(&second.lines), "seed {seed}");
+    }
+    assert_ne!(sim::run(1, Keep::Tail).hash, sim::run(2, Keep::Tail).hash);
+}
