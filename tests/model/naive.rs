@@ -16,6 +16,8 @@ use latchd::base::{Millis, Nanos};
 use latchd::engine::types::{Mode, Refusal};
 use latchd::engine::{Kind, Rules, Tally};
 
+use super::world::refusal_word;
+
 mod follow;
 
 /// What somebody hears: an answer, or news. Tokens are named by their fence alone.
@@ -690,20 +692,5 @@ impl Key {
 impl Waiter {
     fn is_parked(&self) -> bool {
         self.until.is_some()
-    }
-}
-
-/// A refusal by name, so that words can be sorted.
-pub fn refusal_word(why: Refusal) -> &'static str {
-    match why {
-        Refusal::NotHolder => "not holder",
-        Refusal::TypeMismatch => "type mismatch",
-        Refusal::LimitMismatch => "limit mismatch",
-        Refusal::MaxLocks => "max locks",
-        Refusal::MaxWaiters => "max waiters",
-        Refusal::NotEnqueued => "not enqueued",
-        Refusal::AlreadyEnqueued => "already enqueued",
-        Refusal::LeaseExpired => "lease expired",
-        Refusal::Draining => "draining",
     }
 }

@@ -5,11 +5,11 @@
 //! reused only after its client left, serials never return, time never goes back.
 
 use latchd::base::{ClientId, Fence, Millis, Nanos, Token};
-use latchd::engine::types::{Effect, Effects, Push, Reply, Request};
+use latchd::engine::types::{Effect, Effects, Push, Refusal, Reply, Request};
 use latchd::engine::view::{Counts, KeyView};
 use latchd::engine::{Census, Engine, Kind, Origin, Rules};
 
-use super::naive::{Ask, Key, Model, Word, refusal_word};
+use super::naive::{Ask, Key, Model, Word};
 use super::ops::{Op, Pick, Step, Verb};
 
 /// One name is too long to be stored inline.
@@ -497,5 +497,20 @@ fn same<T: PartialEq + std::fmt::Debug>(what: &str, engine: T, model: T) -> Verd
         Ok(())
     } else {
         Err(format!("{what}:\n  engine {engine:?}\n  model  {model:?}"))
+    }
+}
+
+/// A refusal by name, so that words can be sorted.
+pub fn refusal_word(why: Refusal) -> &'static str {
+    match why {
+        Refusal::NotHolder => "not holder",
+        Refusal::TypeMismatch => "type mismatch",
+        Refusal::LimitMismatch => "limit mismatch",
+        Refusal::MaxLocks => "max locks",
+        Refusal::MaxWaiters => "max waiters",
+        Refusal::NotEnqueued => "not enqueued",
+        Refusal::AlreadyEnqueued => "already enqueued",
+        Refusal::LeaseExpired => "lease expired",
+        Refusal::Draining => "draining",
     }
 }
