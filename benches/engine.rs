@@ -69,8 +69,8 @@ impl Bench {
         self.engine
             .step(self.now, client, request, &mut self.effects);
         self.effects.iter().find_map(|effect| match effect {
-            Effect::Reply(_, reply) => Some(*reply),
-            Effect::Push(..) => None,
+            Effect::Reply(_, reply) => Some(reply.clone()),
+            _ => None,
         })
     }
 

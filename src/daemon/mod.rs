@@ -99,7 +99,9 @@ pub fn run(config: &Config, strangers: &[String]) -> Result<(), DaemonError> {
     Ok(())
 }
 
-fn rules(config: &Config) -> Rules {
+/// What the settings say about keys.
+#[must_use]
+pub fn rules(config: &Config) -> Rules {
     Rules {
         locks_max: config.max_locks.unwrap_or(0),
         waiters_per_key_max: config.max_waiters.unwrap_or(0),
@@ -113,7 +115,9 @@ fn rules(config: &Config) -> Rules {
     }
 }
 
-fn settings(config: &Config, epoch: u64) -> Settings {
+/// What the settings say about connections.
+#[must_use]
+pub fn settings(config: &Config, epoch: u64) -> Settings {
     Settings {
         auth_token: config
             .auth_token

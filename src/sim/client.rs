@@ -87,6 +87,7 @@ impl Speaker<'_> {
             Mode::Slot { limit } => ("sl", format!("{wait_text} {limit}")),
             Mode::Read => ("rl", wait_text),
             Mode::Write => ("wl", wait_text),
+            Mode::Lead => ("elect", wait_text),
         };
         let what = What::Acquire {
             key,
@@ -105,6 +106,7 @@ impl Speaker<'_> {
             Mode::Slot { limit } => ("se", format!("{limit}{lease_text}")),
             Mode::Read => ("re", lease_text),
             Mode::Write => ("we", lease_text),
+            Mode::Lead => unreachable!("nobody enqueues for leadership"),
         };
         self.keyed(What::Enqueue { key, mode, lease }, letters, key, &argument)
     }

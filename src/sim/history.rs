@@ -361,7 +361,7 @@ impl History {
                         && certain.iter().all(|(_, that)| that.mode == it.mode)
                 }
                 Mode::Read => certain.iter().all(|(_, that)| that.mode == Mode::Read),
-                Mode::Write => certain.len() == 1,
+                Mode::Write | Mode::Lead => certain.len() == 1,
             });
             if !fits {
                 let held: Vec<_> = certain.iter().map(|(fence, it)| (fence, it.mode)).collect();

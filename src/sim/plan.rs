@@ -227,6 +227,9 @@ fn rules(rng: &mut Rng, scale: u64) -> Rules {
     Rules {
         locks_max: *pick(rng, &[0, 0, 0, 1, 2, 4]),
         waiters_per_key_max: *pick(rng, &[0, 0, 0, 1, 3]),
+        keys_max: *pick(rng, &[0, 0, 0, 1, 4]),
+        list_length_max: *pick(rng, &[0, 0, 1, 3]),
+        subscriptions_max: *pick(rng, &[0, 0, 1, 3]),
         lease_default: Millis(*pick(rng, &[33_000, 2 * scale])),
         auto_release: rng.u8(..4) != 0,
         gc_interval: Millis(*pick(rng, &[5_000, scale])),

@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 
 use latchd::base::Millis;
 use latchd::config::{self, Config, Outcome};
-use latchd::engine::{Engine, Origin, Rules};
+use latchd::daemon;
+use latchd::engine::{Engine, Origin};
 use latchd::server::{Server, Settings, Transport};
 
 /// A server, its clients and its clock.
@@ -72,23 +73,12 @@ pub(crate) fn settings(flags: &[String]) -> Config {
 /// The server that `config` describes. Fences count from 1, and chance is a counter: transcripts
 /// are to read the same every time.
 pub(crate) fn server<T: Transport>(config: &Config) -> Server<T> {
-    let rules = Rules {
-        locks_max: config.max_locks.unwrap_or(0),
-        waiters_per_key_max: config.max_waiters.unwrap_or(0),
-        lease_default: config.default_lease_ttl,
-        auto_release: config.auto_release_on_disconnect,
-        gc_interval: config.gc_interval,
-        gc_idle_max: config.gc_max_idle,
-    };
+    let rules = daemon::rules(config);
+    // The runner's own connection does not count.
+    let connections_max = config.max_connections.map_or(0, |most| most + 1);
     let settings = Settings {
-        auth_token: config.auth_token.as_ref().map(|it| it.as_bytes().to_vec()),
-        wire_fence: config.wire_fence,
-        // The runner's own connection does not count.
-        connections_max: config.max_connections.map_or(0, |most| most + 1),
-        read_timeout: config.read_timeout,
-        write_timeout: config.write_timeout.unwrap_or_default(),
-        shutdown_timeout: config.shutdown_timeout.unwrap_or_default(),
-        epoch: 1,
+        connections_max,
+        ..daemon::settings(config, 1)
     };
     let mut salt = 0_u64;
     let chance = Box::new(move || {

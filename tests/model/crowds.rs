@@ -46,7 +46,7 @@ impl Table {
     /// The one answer to a request that nobody else hears of.
     fn answer(&mut self, client: u32, request: Request<'_>) -> Reply {
         match self.ask(client, request) {
-            [Effect::Reply(to, reply)] if *to == id(client) => *reply,
+            [Effect::Reply(to, reply)] if *to == id(client) => reply.clone(),
             other => panic!("{other:?} instead of one answer"),
         }
     }
@@ -166,7 +166,7 @@ fn ten_thousand_wait_and_whoever_leaves_the_order_of_the_rest_is_kept() {
             },
         );
         let [
-            Effect::Reply(_, Reply::Released),
+            Effect::Reply(_, Reply::Done),
             Effect::Reply(to, Reply::Granted { token: next, .. }),
         ] = released
         else {
@@ -275,7 +275,7 @@ fn taking_and_letting_go_leaves_nothing_behind() {
     assert_no_growth(|table| {
         let token = Some(table.grant(0, b"job", LOCK, Millis::from_secs(1)));
         let released = table.answer(0, Request::Release { key: b"job", token });
-        assert_eq!(released, Reply::Released);
+        assert_eq!(released, Reply::Done);
         table.now = table.now.after(Millis(1));
         table.expire();
     });
@@ -305,7 +305,7 @@ fn taking_a_place_and_waiting_for_it_leaves_nothing_behind() {
         let token = Some(token);
         assert_eq!(
             table.answer(2, Request::Release { key, token }),
-            Reply::Released
+            Reply::Done
         );
         table.now = table.now.after(Millis(1));
         table.expire();
@@ -407,7 +407,7 @@ fn who_leaves_with_thousands_of_locks_and_places_is_undone_in_slices() {
     let key = &contested;
     assert_eq!(
         table.answer(3, Request::Release { key, token }),
-        Reply::Released
+        Reply::Done
     );
     let view = table.engine.view(table.now).key(&contested).unwrap();
     assert_eq!(view.holders().next().unwrap().connection, id(2).serial);

@@ -312,6 +312,7 @@ impl Model {
             Mode::Slot { limit } => (Kind::Slots { limit }, "slot"),
             Mode::Read => (Kind::ReadWrite, "read"),
             Mode::Write => (Kind::ReadWrite, "write"),
+            Mode::Lead => (Kind::Slots { limit: 1 }, "lead"),
         };
         if self.draining {
             return self.refuse(client, Refusal::Draining);

@@ -145,6 +145,7 @@ pub fn rules() -> impl Strategy<Value = Rules> {
             auto_release,
             gc_interval: Millis(gc.0),
             gc_idle_max: Millis(gc.1),
+            ..Rules::default()
         },
     )
 }

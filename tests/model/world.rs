@@ -368,6 +368,8 @@ impl World {
         same("timers that nobody needs", spare.saturating_sub(1), 0)?;
         let expected = Counts {
             keys: model.keys.len(),
+            others: 0,
+            subscriptions: 0,
             holders,
             waiters: model.keys.iter().map(|it| it.waiters.len()).sum(),
             places: model.place_count(),
@@ -417,7 +419,7 @@ impl World {
         let mut theirs: Vec<(u32, Word)> = Vec::new();
         for effect in out {
             theirs.push(match effect {
-                Effect::Reply(id, reply) => (id.serial, self.hear(*reply)?),
+                Effect::Reply(id, reply) => (id.serial, self.hear(reply)?),
                 Effect::Push(id, Push::Lost { key, fence }) => {
                     let key = NAMES.iter().position(|it| *it == key.as_bytes());
                     let lost = Word::Lost {
@@ -426,6 +428,7 @@ impl World {
                     };
                     (id.serial, lost)
                 }
+                other => return Err(format!("nobody asked for {other:?}")),
             });
         }
         for id in theirs.iter().map(|it| it.0) {
@@ -452,8 +455,8 @@ impl World {
     }
 
     /// Translates an answer, and remembers its token.
-    fn hear(&mut self, reply: Reply) -> Result<Word, String> {
-        if let Reply::Granted { token, .. } | Reply::Acquired { token, .. } = reply {
+    fn hear(&mut self, reply: &Reply) -> Result<Word, String> {
+        if let &(Reply::Granted { token, .. } | Reply::Acquired { token, .. }) = reply {
             let Token { fence, .. } = token;
             let known = self.tokens.iter().find(|it| it.1.fence == fence);
             if let Some((_, known)) = known {
@@ -465,7 +468,7 @@ impl World {
             }
         }
         let ms = |lease: Millis| lease.0;
-        Ok(match reply {
+        Ok(match *reply {
             Reply::Granted { token, lease } => Word::Granted {
                 fence: token.fence.0,
                 lease_ms: ms(lease),
@@ -482,11 +485,12 @@ impl World {
                 fence,
                 lease_ms: ms(lease),
             },
-            Reply::Released => Word::Released,
-            Reply::Position(before) => Word::Position(before),
-            Reply::NoPosition => Word::NoPosition,
+            Reply::Done => Word::Released,
+            Reply::Number(before) => Word::Position(before as u32),
+            Reply::Nothing => Word::NoPosition,
             Reply::TimedOut => Word::TimedOut,
             Reply::Refused(why) => Word::Refused(refusal_word(why)),
+            ref other => return Err(format!("nobody asked for {other:?}")),
         })
     }
 }
@@ -512,5 +516,6 @@ pub fn refusal_word(why: Refusal) -> &'static str {
         Refusal::AlreadyEnqueued => "already enqueued",
         Refusal::LeaseExpired => "lease expired",
         Refusal::Draining => "draining",
+        _ => "of another primitive",
     }
 }
