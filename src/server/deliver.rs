@@ -3,7 +3,7 @@
 //! Answers first, then pushes, so that the answer to a command is written before any push the same
 //! command caused. Whoever was parked and is answered now is resumed: there may be more of its
 //! input. A value popped from a list is remembered until it has been sent, so that it can go back if
-//! it never is. Never decides anything and never writes to a socket.
+//! it never is. Never decides anything, and leaves sending to the end of the turn.
 
 use super::Server;
 use super::conn::{self, Transport};
@@ -23,8 +23,8 @@ impl<T: Transport> Server<T> {
         for effect in effects.drain(..) {
             match effect {
                 Effect::Reply(..) => {}
-                Effect::Push(id, push) => self.cast(&[id], &push),
-                Effect::Cast(ids, push) => self.cast(&ids, &push),
+                Effect::Push(id, push) => self.cast(now, &[id], &push),
+                Effect::Cast(ids, push) => self.cast(now, &ids, &push),
                 Effect::Overrun(id) => self.overrun.push(id),
             }
         }
@@ -54,7 +54,7 @@ impl<T: Transport> Server<T> {
     }
 
     /// Spells the line once, however many hear it.
-    fn cast(&mut self, ids: &[ClientId], push: &Push) {
+    fn cast(&mut self, now: Nanos, ids: &[ClientId], push: &Push) {
         let mut line = std::mem::take(&mut self.line);
         line.clear();
         reply::encode_push(&mut line, push);
@@ -69,9 +69,12 @@ impl<T: Transport> Server<T> {
                 && !conn.is_leaving()
             {
                 conn.outbox.buf(pool).extend_from_slice(&line);
+                // Nobody is slow before it was given a chance to read: what has gathered in this
+                // turn alone may be this much. A broken one is found when it is flushed.
                 if conn.outbox.is_overrun() {
-                    conn.deaf = true;
-                    engine.set_deaf(id, true);
+                    conn.flush(now, pool);
+                    conn.deaf = conn.outbox.is_overrun();
+                    engine.set_deaf(id, conn.deaf);
                 }
                 self.mark_dirty(id);
             }
