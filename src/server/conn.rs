@@ -78,8 +78,10 @@ pub(super) struct Conn<T> {
     pub(super) phase: Phase,
     /// When the line now being received could first have begun.
     pub(super) line_started: Nanos,
-    /// When the peer last took something, while something is owed to it; else `NEVER`.
+    /// Since when the peer has not taken all of what it was owed then; `NEVER` if it has.
     pub(super) stalled_since: Nanos,
+    /// How much of that it still has to take. A trickle does not buy more time, only all of it does.
+    stalled_bytes: usize,
     /// Whole lines of the unfinished frame in the inbox.
     pub(super) lines: u8,
     /// The inbox begins with an unfinished frame.
@@ -126,6 +128,7 @@ impl<T: Transport> Conn<T> {
             phase,
             line_started: now,
             stalled_since: Nanos::NEVER,
+            stalled_bytes: 0,
             lines: 0,
             mid_frame: false,
             parked: false,
@@ -185,10 +188,15 @@ impl<T: Transport> Conn<T> {
                 Ok(sent) => {
                     self.outbox.advance(sent, pool);
                     self.note_sent(sent);
-                    self.stalled_since = Nanos::NEVER;
+                    self.stalled_bytes = self.stalled_bytes.saturating_sub(sent);
+                    if self.stalled_bytes == 0 {
+                        self.stalled_since = Nanos::NEVER;
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.stalled_since = self.stalled_since.min(now);
+                    if self.stalled_bytes == 0 {
+                        self.restart_stall(now);
+                    }
                     return Flushed::Some;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -209,6 +217,16 @@ impl<T: Transport> Conn<T> {
             *owed = owed.saturating_sub(sent);
             kept
         });
+    }
+
+    /// Counts what is still owed as owed from now on.
+    pub(super) fn restart_stall(&mut self, now: Nanos) {
+        self.stalled_bytes = self.outbox.len();
+        self.stalled_since = if self.outbox.is_empty() {
+            Nanos::NEVER
+        } else {
+            now
+        };
     }
 
     /// When this connection's timer has to look again at the latest.

@@ -5,7 +5,7 @@
 
 use log::{debug, info, warn};
 
-use super::conn::{Conn, Farewell, Phase, Transport};
+use super::conn::{Conn, Farewell, Flushed, Phase, Transport};
 use super::{Due, Server};
 use crate::base::{ClientId, Millis, Nanos};
 use crate::wire::buf::PUSH_BYTES_MAX;
@@ -20,6 +20,9 @@ const FAREWELL_MAX: Millis = Millis(1_000);
 /// How many bytes of what a peer still sends after it was cut off are read and thrown away; after
 /// that its socket is left alone until the farewell is over.
 const FAREWELL_DISCARD_BYTES_MAX: u32 = 1 << 20;
+
+/// A turn this late is our own doing (the process was stopped), and no peer's.
+const LATE_NS: u64 = 1_000_000_000;
 
 impl<T: Transport> Server<T> {
     /// Refuses a peer that has not shown the secret.
@@ -72,15 +75,16 @@ impl<T: Transport> Server<T> {
             return self.mark_dirty(id);
         }
         debug!("connection {} ends: {why}", id.serial);
-        let span = if farewell == Farewell::Delay {
-            AUTH_DELAY
-        } else {
-            FAREWELL_MAX
+        let until = match farewell {
+            // It may read as slowly as the write timeout allows.
+            Farewell::Flush => Nanos::NEVER,
+            Farewell::HalfClose => now.after(FAREWELL_MAX),
+            Farewell::Delay => now.after(AUTH_DELAY),
         };
         let discard_bytes_left = FAREWELL_DISCARD_BYTES_MAX;
         conn.phase = Phase::Leaving {
             farewell,
-            until: now.after(span),
+            until,
             discard_bytes_left,
         };
         conn.parked = false;
@@ -121,9 +125,9 @@ impl<T: Transport> Server<T> {
     pub(super) fn look_at(&mut self, now: Nanos, slot: u32) {
         let Self {
             conns,
+            pool,
             settings,
             timers,
-            engine,
             ..
         } = self;
         let conn = &mut conns[slot as usize];
@@ -133,12 +137,25 @@ impl<T: Transport> Server<T> {
         };
         conn.timer = timers.arm(Nanos::NEVER, Due::Conn(slot));
         if conn.write_deadline(settings) <= now {
-            warn!(
-                "closing {}: it takes nothing of what it is owed",
-                conn.transport.peer()
-            );
-            return self.close(now, id, "write timeout");
+            // In a turn that comes late, the peer may have made room in time and we not used it.
+            let (late_ns, owed) = (now.since(conn.write_deadline(settings)), conn.outbox.len());
+            let broken = matches!(conn.flush(now, pool), Flushed::Broken(_));
+            let ours = late_ns >= LATE_NS && conn.outbox.len() < owed;
+            if broken || (conn.write_deadline(settings) <= now && !ours) {
+                let peer = conn.transport.peer();
+                warn!("closing {peer}: it does not take what it is owed");
+                return self.close(now, id, "write timeout");
+            }
+            conn.restart_stall(now);
+            self.mark_dirty(id);
         }
+        let Self {
+            conns,
+            settings,
+            engine,
+            ..
+        } = self;
+        let conn = &mut conns[slot as usize];
         if let Phase::Leaving { until, .. } = conn.phase {
             if until <= now {
                 return self.close(now, id, "farewell is over");

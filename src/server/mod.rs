@@ -220,11 +220,6 @@ impl<T: Transport> Server<T> {
 
     /// There is room to write again.
     pub fn writable(&mut self, id: ClientId) {
-        if let Some(conn) = self.conn_mut(id) {
-            // The peer has read. Timers fire before the turn's writes, so in a turn that comes late
-            // the write timeout would else end a connection that is only waiting for us.
-            conn.stalled_since = Nanos::NEVER;
-        }
         self.mark_dirty(id);
     }
 

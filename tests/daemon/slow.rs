@@ -31,7 +31,7 @@ fn who_does_not_read_is_closed_after_the_write_timeout() {
     let start = Instant::now();
     let mut slow = daemon.connect_with_small_receive_buffer();
     ask_and_do_not_read(&mut slow, &mut other);
-    daemon.wait_for_log("takes nothing of what it is owed");
+    daemon.wait_for_log("does not take what it is owed");
     assert!(start.elapsed() >= Duration::from_millis(200));
     let (bytes, _) = slow.rest();
     let answers = bytes.iter().filter(|&&byte| byte == b'\n').count();
