@@ -4,6 +4,7 @@
 //! lease, its fence and its timing must fit that question and no other. What it says about grants
 //! goes to the history. Never knows the server's state, only the rules it was started with.
 
+use super::checker::Checker;
 use super::history::History;
 use super::link::{Asked, Link, Moment, Place, Sending, What};
 use super::plan::Plan;
@@ -13,6 +14,12 @@ use crate::base::{Millis, Nanos, Token};
 pub(super) struct Judge<'w> {
     pub(super) plan: &'w Plan,
     pub(super) history: &'w mut History,
+    /// The lock table as it was before this turn.
+    pub(super) before: &'w Checker,
+    /// How many questions about each key the server may have seen in this turn.
+    pub(super) rivals: &'w [u32],
+    /// The question that was the first of its connection in this turn.
+    pub(super) first: Option<u64>,
     /// The connection's number.
     pub(super) link: u32,
     pub(super) now: Nanos,
@@ -286,6 +293,7 @@ impl Judge<'_> {
         if !allowed {
             return Err("not an answer to this question".to_owned());
         }
+        self.check_alone(link, asked, text)?;
         match asked.what {
             // Refused for another reason than the place it had: then it has none any more.
             What::Enqueue { key, .. } if text != "error_already_enqueued" => {
@@ -314,6 +322,42 @@ impl Judge<'_> {
         } else {
             Verdict::Other
         })
+    }
+}
+
+impl Judge<'_> {
+    /// A refusal of the only question about a key in this turn can be compared with the table as it
+    /// was: what is free is given, and a release is heard before the lease it ends runs out, also
+    /// in a turn that comes late.
+    fn check_alone(&self, link: &Link, asked: &Asked, text: &str) -> Result<(), String> {
+        let is_first = self.first == Some(asked.number) && link.blind_since.is_none();
+        let Some(key) = asked
+            .what
+            .key()
+            .filter(|&key| is_first && self.rivals[key] == 1)
+        else {
+            return Ok(());
+        };
+        let is_new = asked.arrived.is_some_and(|it| it.turn + 1 == self.turn);
+        match asked.what {
+            What::Acquire { .. } | What::Enqueue { .. }
+                if matches!(text, "timeout" | "error_max_waiters")
+                    && asked.begun.is_none()
+                    && self.before.is_free(key, self.now) =>
+            {
+                Err("invariant 4: refused, although the key was free".to_owned())
+            }
+            What::Release {
+                target: Some(fence),
+                ..
+            } if is_new
+                && self.before.is_held(key, fence)
+                && self.history.is_only_release(fence) =>
+            {
+                Err("a release that came in time was refused".to_owned())
+            }
+            _ => Ok(()),
+        }
     }
 }
 
