@@ -144,6 +144,12 @@ impl<T: Transport> Conn<T> {
         self.parked || self.rested || self.outbox.is_full()
     }
 
+    /// It is not the peer's turn to send: a command is parked, or what it asked already fills the
+    /// outbox. The read timeout does not run meanwhile.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.parked || self.outbox.is_full()
+    }
+
     /// There may be something to do without a new event.
     pub(super) fn has_more(&self) -> bool {
         !self.parked && !self.outbox.is_full() && (self.readable || self.rested)
@@ -190,8 +196,8 @@ impl<T: Transport> Conn<T> {
         let write = self.write_deadline(settings);
         match self.phase {
             Phase::Leaving { until, .. } => write.min(until),
-            // Nothing runs against a parked peer; look again later.
-            _ if self.parked => write.min(now.after(settings.read_timeout)),
+            // Nothing runs against a peer we do not read from; look again later.
+            _ if self.is_waited_for() => write.min(now.after(settings.read_timeout)),
             _ => write.min(self.read_deadline(settings)),
         }
     }

@@ -128,7 +128,7 @@ impl<T: Transport> Server<T> {
             if until <= now {
                 return self.close(now, id, "farewell is over");
             }
-        } else if !conn.parked && conn.read_deadline(settings) <= now {
+        } else if !conn.is_waited_for() && conn.read_deadline(settings) <= now {
             if conn.mid_frame || !engine.owns_something(id) {
                 return self.cut_off(now, id, "nothing came for the read timeout");
             }
