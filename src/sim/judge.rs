@@ -50,6 +50,18 @@ impl Judge<'_> {
         if link.farewell {
             return Err("a line after the farewell".to_owned());
         }
+        if link.was_overdue && word == b"error" {
+            // The farewell to somebody who did not read, or the answer to one of its questions.
+            if let Some(asked) = link.asked.pop_front()
+                && let What::Renew {
+                    target: Some(fence),
+                    ..
+                } = asked.what
+            {
+                self.history.renewal_lost(self.now, fence, asked.number);
+            }
+            return Ok(Verdict::Other);
+        }
         let Some(asked) = link.asked.pop_front() else {
             return Err("an answer without a question".to_owned());
         };
@@ -77,11 +89,8 @@ impl Judge<'_> {
         let word: &[u8] = if is_locked { b"error_auth" } else { b"error" };
         let owns = self.history.owns_something(self.link, self.now);
         let is_answer = link.asked.front().is_some_and(|asked| match asked.what {
-            What::Release { .. } | What::Renew { .. } | What::Nonsense | What::Last(_) => {
-                asked.arrived.is_some()
-            }
-            // Behind a full outbox even a question that has arrived may stay unread.
-            _ => asked.arrived.is_some() && link.blind_since.is_none(),
+            What::Last(last) => last.is_some(),
+            _ => asked.arrived.is_some(),
         });
         line == word && link.is_overdue(self.now, &self.plan.settings, owns) && !is_answer
     }
