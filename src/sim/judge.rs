@@ -71,7 +71,7 @@ impl Judge<'_> {
         };
         let arrived = match (asked.arrived, &asked.what) {
             (Some(arrived), _) => arrived,
-            (None, What::Last(_)) => here, // a line is too long before it ends
+            (None, What::Last(_)) if link.poison_arrived => here,
             _ => return Err(format!("an answer to {:?} before it arrived", asked.what)),
         };
         let text = str::from_utf8(line).map_err(|_| "an answer that is not text".to_owned())?;
@@ -89,7 +89,8 @@ impl Judge<'_> {
         let word: &[u8] = if is_locked { b"error_auth" } else { b"error" };
         let owns = self.history.owns_something(self.link, self.now);
         let is_answer = link.asked.front().is_some_and(|asked| match asked.what {
-            What::Last(last) => last.is_some(),
+            // A line is too long before it ends.
+            What::Last(last) => last.is_some() && link.poison_arrived,
             _ => asked.arrived.is_some(),
         });
         line == word && link.is_overdue(self.now, &self.plan.settings, owns) && !is_answer
