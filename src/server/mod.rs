@@ -401,6 +401,10 @@ impl<T: Transport> Server<T> {
             Flushed::Some => timers.rearm(conn.timer, conn.deadline(now, settings)),
             Flushed::Broken(error) => return self.close(now, id, &error.to_string()),
         }
+        if was_full && !conn.outbox.is_full() {
+            conn.line_started = now; // read on from here, so the read timeout runs from here
+            timers.rearm(conn.timer, conn.deadline(now, settings));
+        }
         if conn.watches_write == conn.outbox.is_empty() {
             self.interest.push(id);
         }

@@ -197,19 +197,25 @@ impl World {
         Some(frame)
     }
 
-    /// Many frames in one go, of which some may have to wait for another turn.
+    /// Many frames in one go, of which some may have to wait for another turn. Long answers to
+    /// somebody who does not read them fill the outbox, and then even more have to.
     fn burst(&mut self, number: u32) {
-        let count = *pick(&mut self.rng, &[3, 10, 10, 60]);
-        let deeds = [
+        let mut count = *pick(&mut self.rng, &[3, 10, 10, 60]);
+        let mut deeds = &[
             Deed::Ask,
             Deed::Ask,
             Deed::Acquire,
             Deed::Enqueue,
             Deed::Release,
-        ];
+        ][..];
+        let has_long_answers = self.plan.keys.iter().any(|(name, _)| name.contains(&1));
+        if has_long_answers && self.rng.bool() {
+            (count, deeds) = (OPEN_QUESTIONS_MAX / 2, &[Deed::AskAll]);
+            self.stall(number);
+        }
         let mut bytes = Vec::new();
         for _ in 0..count {
-            let deed = *pick(&mut self.rng, &deeds);
+            let deed = *pick(&mut self.rng, deeds);
             if !self.links[&number].poisoned
                 && let Some(said) = self.say(number, deed)
             {

@@ -106,6 +106,17 @@ impl Checker {
         Ok(())
     }
 
+    /// Whether, by the last turn seen, nothing stands in the way of a request at `now`.
+    pub(super) fn is_free(&self, key: usize, now: Nanos) -> bool {
+        let seen = &self.keys[key];
+        seen.waiters.is_empty() && seen.holders.values().all(|it| it.deadline <= now)
+    }
+
+    /// Whether this grant was there at the last turn seen.
+    pub(super) fn is_held(&self, key: usize, fence: u64) -> bool {
+        self.keys[key].holders.contains_key(&fence)
+    }
+
     /// Whether the connection stands in the line of this key.
     pub(super) fn is_in_line(&self, key: usize, connection: u32) -> bool {
         self.keys[key].waiters.iter().any(|it| it.0 == connection)

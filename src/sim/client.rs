@@ -59,6 +59,7 @@ impl Speaker<'_> {
                 Some(self.renew(key, &token, target))
             }
             Deed::Ask => Some(self.ask()),
+            Deed::AskAll => Some(said(What::Json, "stats", b"_", b"")),
             Deed::Hello => Some(self.hello()),
             Deed::Nonsense => Some(self.nonsense()),
             Deed::Poison => Some(self.poison()),

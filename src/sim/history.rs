@@ -124,6 +124,12 @@ impl History {
         (0..self.live.len()).any(|key| self.holds(owner, key, now))
     }
 
+    /// Whether nobody but one release, and no departure, can have ended this grant.
+    pub(super) fn is_only_release(&self, fence: u64) -> bool {
+        let it = &self.grants[&fence];
+        it.releases_sent == 1 && !it.owner_left && it.over.is_none()
+    }
+
     // ---- what is sent ----
 
     pub(super) fn release_sent(&mut self, fence: u64) {
@@ -310,9 +316,8 @@ impl History {
     }
 
     pub(super) fn not_released(&mut self, now: Nanos, fence: u64) -> Result<(), String> {
-        let it = self.grant(fence);
-        let only_this = it.releases_sent == 1 && !it.owner_left && it.over.is_none();
-        if only_this && now < it.deadline_min() {
+        let is_only_release = self.is_only_release(fence);
+        if is_only_release && now < self.grant(fence).deadline_min() {
             return Err(format!(
                 "invariant 5: the release of {fence} was refused, but its lease still ran"
             ));

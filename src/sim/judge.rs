@@ -4,6 +4,7 @@
 //! lease, its fence and its timing must fit that question and no other. What it says about grants
 //! goes to the history. Never knows the server's state, only the rules it was started with.
 
+use super::checker::Checker;
 use super::history::History;
 use super::link::{Asked, Link, Moment, Place, Sending, What};
 use super::plan::Plan;
@@ -13,6 +14,12 @@ use crate::base::{Millis, Nanos, Token};
 pub(super) struct Judge<'w> {
     pub(super) plan: &'w Plan,
     pub(super) history: &'w mut History,
+    /// The lock table as it was before this turn.
+    pub(super) before: &'w Checker,
+    /// How many questions about each key the server may have seen in this turn.
+    pub(super) rivals: &'w [u32],
+    /// The question that was the first of its connection in this turn.
+    pub(super) first: Option<u64>,
     /// The connection's number.
     pub(super) link: u32,
     pub(super) now: Nanos,
@@ -43,6 +50,18 @@ impl Judge<'_> {
         if link.farewell {
             return Err("a line after the farewell".to_owned());
         }
+        if link.was_overdue && word == b"error" {
+            // The farewell to somebody who did not read, or the answer to one of its questions.
+            if let Some(asked) = link.asked.pop_front()
+                && let What::Renew {
+                    target: Some(fence),
+                    ..
+                } = asked.what
+            {
+                self.history.renewal_lost(self.now, fence, asked.number);
+            }
+            return Ok(Verdict::Other);
+        }
         let Some(asked) = link.asked.pop_front() else {
             return Err("an answer without a question".to_owned());
         };
@@ -52,7 +71,7 @@ impl Judge<'_> {
         };
         let arrived = match (asked.arrived, &asked.what) {
             (Some(arrived), _) => arrived,
-            (None, What::Last(_)) => here, // a line is too long before it ends
+            (None, What::Last(_)) if link.poison_arrived => here,
             _ => return Err(format!("an answer to {:?} before it arrived", asked.what)),
         };
         let text = str::from_utf8(line).map_err(|_| "an answer that is not text".to_owned())?;
@@ -70,11 +89,9 @@ impl Judge<'_> {
         let word: &[u8] = if is_locked { b"error_auth" } else { b"error" };
         let owns = self.history.owns_something(self.link, self.now);
         let is_answer = link.asked.front().is_some_and(|asked| match asked.what {
-            What::Release { .. } | What::Renew { .. } | What::Nonsense | What::Last(_) => {
-                asked.arrived.is_some()
-            }
-            // Behind a full outbox even a question that has arrived may stay unread.
-            _ => asked.arrived.is_some() && link.blind_since.is_none(),
+            // A line is too long before it ends.
+            What::Last(last) => last.is_some() && link.poison_arrived,
+            _ => asked.arrived.is_some(),
         });
         line == word && link.is_overdue(self.now, &self.plan.settings, owns) && !is_answer
     }
@@ -286,6 +303,7 @@ impl Judge<'_> {
         if !allowed {
             return Err("not an answer to this question".to_owned());
         }
+        self.check_alone(link, asked, text)?;
         match asked.what {
             // Refused for another reason than the place it had: then it has none any more.
             What::Enqueue { key, .. } if text != "error_already_enqueued" => {
@@ -314,6 +332,42 @@ impl Judge<'_> {
         } else {
             Verdict::Other
         })
+    }
+}
+
+impl Judge<'_> {
+    /// A refusal of the only question about a key in this turn can be compared with the table as it
+    /// was: what is free is given, and a release is heard before the lease it ends runs out, also
+    /// in a turn that comes late.
+    fn check_alone(&self, link: &Link, asked: &Asked, text: &str) -> Result<(), String> {
+        let is_first = self.first == Some(asked.number) && link.blind_since.is_none();
+        let Some(key) = asked
+            .what
+            .key()
+            .filter(|&key| is_first && self.rivals[key] == 1)
+        else {
+            return Ok(());
+        };
+        let is_new = asked.arrived.is_some_and(|it| it.turn + 1 == self.turn);
+        match asked.what {
+            What::Acquire { .. } | What::Enqueue { .. }
+                if matches!(text, "timeout" | "error_max_waiters")
+                    && asked.begun.is_none()
+                    && self.before.is_free(key, self.now) =>
+            {
+                Err("invariant 4: refused, although the key was free".to_owned())
+            }
+            What::Release {
+                target: Some(fence),
+                ..
+            } if is_new
+                && self.before.is_held(key, fence)
+                && self.history.is_only_release(fence) =>
+            {
+                Err("a release that came in time was refused".to_owned())
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -23,8 +23,9 @@ impl World {
         for &number in &numbers {
             self.find_end(number)?;
         }
+        let rivals = self.rivals();
         for &number in &numbers {
-            self.read(number)
+            self.read(number, &rivals)
                 .map_err(|why| format!("connection {number}: {why}"))?;
         }
         self.history.turn_ended(self.now, self.turn);
@@ -49,8 +50,11 @@ impl World {
             let at = since.after(timeout);
             self.is_killed || !owns || (timeout != Millis::ZERO && self.now >= at)
         });
+        // Who understands news and does not read them is a slow consumer.
+        let is_slow = link.may_be_pushed_to && link.blind_since.is_some();
         link.has_left()
             || link.farewell
+            || is_slow
             || is_over
             || link.is_overdue(self.now, settings, owns)
             || link.is_stuck(self.now, settings)
@@ -85,10 +89,22 @@ impl World {
         Ok(())
     }
 
+    /// How many questions about each key the server may have seen in this turn.
+    fn rivals(&self) -> Vec<u32> {
+        let mut rivals = vec![0; self.plan.keys.len()];
+        for asked in self.links.values().flat_map(|link| &link.asked) {
+            if let Some(key) = asked.what.key().filter(|_| asked.arrived.is_some()) {
+                rivals[key] += 1;
+            }
+        }
+        rivals
+    }
+
     /// Takes in what the server wrote.
-    fn read(&mut self, number: u32) -> Result<(), String> {
+    fn read(&mut self, number: u32, rivals: &[u32]) -> Result<(), String> {
         let link = self.links.get_mut(&number).expect("listed this turn");
         let client = link.client;
+        let first = link.asked.front().map(|asked| asked.number);
         for line in link.receive() {
             self.trace.say(
                 self.now,
@@ -98,6 +114,9 @@ impl World {
             let mut judge = Judge {
                 plan: &self.plan,
                 history: &mut self.history,
+                before: &self.checker,
+                rivals,
+                first,
                 link: number,
                 now: self.now,
                 turn: self.turn,

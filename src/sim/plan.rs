@@ -29,6 +29,8 @@ pub(super) enum Deed {
     RenewOddly,
     /// `pos`, `who`, `stats`, `ping`.
     Ask,
+    /// `stats`, as part of a flood.
+    AskAll,
     Hello,
     /// A frame that is answered `error`.
     Nonsense,
@@ -125,7 +127,11 @@ impl Plan {
             5..8 => rng.usize(5..=15),
             _ => rng.usize(10..=40),
         };
-        let keys = (0..rng.usize(1..=8)).map(|n| key(rng, n)).collect();
+        let mut keys: Vec<_> = (0..rng.usize(1..=8)).map(|n| key(rng, n)).collect();
+        if rng.u8(..12) == 0 {
+            // Six characters for each byte in JSON: `stats` is long enough to fill an outbox.
+            keys.iter_mut().for_each(|(name, _)| name.resize(256, 1));
+        }
         let scale = *pick(rng, &[5_u64, 50, 500, 3_000]);
         let few_spans = rng.usize(1..=4);
         let leases_ms = (0..few_spans).map(|_| span(rng, 6 * scale)).collect();
