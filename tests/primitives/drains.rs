@@ -5,25 +5,17 @@ use latchd::engine::Rules;
 use latchd::engine::types::{End, Mode, Refusal, Reply, Request};
 use proptest::prelude::*;
 
-use crate::{CLIENTS, Said, World, client, config, reply, span, span_or_zero};
+use crate::{CLIENTS, Said, World, client, config, hold, reply, span, span_or_zero};
 
-const KEYS: [&[u8]; 2] = [b"a", b"b"];
+const KEYS: [&[u8]; 3] = [b"a", b"b", b"a.b"];
 
 /// What is asked before shutdown, mostly things that make clients wait.
 fn request() -> impl Strategy<Value = Request<'static>> {
     let key = || prop::sample::select(&KEYS[..]);
     let end = || prop::sample::select(&[End::Left, End::Right][..]);
-    let modes = [
-        Mode::Slot { limit: 1 },
-        Mode::Slot { limit: 2 },
-        Mode::Read,
-        Mode::Write,
-        Mode::Lead,
-    ];
-    let mode = prop::sample::select(modes.to_vec());
     prop_oneof![
-        6 => (key(), mode, span(), span())
-            .prop_map(|(key, mode, wait, lease)| Request::Acquire { key, mode, wait, lease: Some(lease) }),
+        12 => (hold(), span(), span())
+            .prop_map(|((key, mode), wait, lease)| Request::Acquire { key, mode, wait, lease: Some(lease) }),
         2 => (key(), end(), span()).prop_map(|(key, end, wait)| Request::AwaitPop { key, end, wait }),
         2 => (key(), 2..5u32, span()).prop_map(|(key, count, wait)| Request::Meet { key, count, wait }),
         1 => (key(), end()).prop_map(|(key, end)| Request::Push { key, value: b"v", end }),
@@ -36,22 +28,14 @@ fn request() -> impl Strategy<Value = Request<'static>> {
 fn refused() -> impl Strategy<Value = Request<'static>> {
     let key = || prop::sample::select(vec![&b"a"[..], b"b", b"new"]);
     let end = prop::sample::select(&[End::Left, End::Right][..]);
-    let modes = [
-        Mode::Slot { limit: 1 },
-        Mode::Slot { limit: 2 },
-        Mode::Read,
-        Mode::Write,
-        Mode::Lead,
-    ];
-    let mode = || prop::sample::select(modes.to_vec());
     prop_oneof![
-        (key(), mode(), span_or_zero()).prop_map(|(key, mode, wait)| Request::Acquire {
+        (hold(), span_or_zero()).prop_map(|((key, mode), wait)| Request::Acquire {
             key,
             mode,
             wait,
             lease: None
         }),
-        (key(), mode()).prop_map(|(key, mode)| Request::Enqueue {
+        hold().prop_map(|(key, mode)| Request::Enqueue {
             key,
             mode,
             lease: None

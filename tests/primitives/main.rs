@@ -17,7 +17,7 @@ mod values;
 mod watches;
 
 use latchd::base::{ClientId, Millis, Nanos};
-use latchd::engine::types::{Effect, Effects, Popped, Push, Reply, Request};
+use latchd::engine::types::{Effect, Effects, Mode, Popped, Push, Reply, Request};
 use latchd::engine::view::Counts;
 use latchd::engine::{Engine, Origin, Rules};
 use proptest::prelude::*;
@@ -227,4 +227,19 @@ pub(crate) fn span() -> impl Strategy<Value = Millis> {
 /// Every third one is none at all: try once, or for ever.
 pub(crate) fn span_or_zero() -> impl Strategy<Value = Millis> {
     prop_oneof![1 => Just(Millis::ZERO), 3 => span()]
+}
+
+/// A key and how to hold it: mostly as others do, so that few are refused.
+pub(crate) fn hold() -> impl Strategy<Value = (&'static [u8], Mode)> {
+    let (lock, pool) = (Mode::Slot { limit: 1 }, Mode::Slot { limit: 2 });
+    prop_oneof![
+        4 => Just((&b"a"[..], lock)),
+        2 => Just((&b"a"[..], Mode::Lead)),
+        6 => Just((&b"b"[..], pool)),
+        5 => Just((&b"a.b"[..], Mode::Read)),
+        3 => Just((&b"a.b"[..], Mode::Write)),
+        1 => Just((&b"a"[..], Mode::Read)),
+        1 => Just((&b"b"[..], lock)),
+        1 => Just((&b"a.b"[..], pool)),
+    ]
 }

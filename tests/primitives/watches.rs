@@ -12,7 +12,7 @@ use latchd::engine::types::{End, Event, Mode, Push, Reply, Request};
 use proptest::prelude::*;
 
 use crate::audiences::hears;
-use crate::{CLIENTS, Heard, Said, Time, World, client, config, span, span_or_zero};
+use crate::{CLIENTS, Heard, Said, Time, World, client, config, hold, span, span_or_zero};
 
 const KEYS: [&str; 3] = ["a", "b", "a.b"];
 const PATTERNS: [&str; 8] = ["a", "b", "*", ">", "a.*", "a.>", "*.b", "c"];
@@ -33,20 +33,15 @@ fn request() -> impl Strategy<Value = Request<'static>> {
     let value = || prop::sample::select(vec![&b"x"[..], b"y"]);
     let old = || prop::sample::select(vec![&b""[..], b"x", b"y"]);
     let end = || prop::sample::select(&[End::Left, End::Right][..]);
-    let slots = prop::sample::select(
-        &[
-            Mode::Slot { limit: 1 },
-            Mode::Slot { limit: 2 },
-            Mode::Read,
-            Mode::Write,
-        ][..],
-    );
-    let mode = prop_oneof![4 => slots.clone(), 1 => Just(Mode::Lead)];
+    let place = hold().prop_map(|(key, mode)| match mode {
+        Mode::Lead => (key, Mode::Slot { limit: 1 }), // nobody enqueues to lead
+        mode => (key, mode),
+    });
     let locks = prop_oneof![
-        6 => (key(), mode, span_or_zero(), span())
-            .prop_map(|(key, mode, wait, lease)| Request::Acquire { key, mode, wait, lease: Some(lease) }),
-        3 => (key(), slots, span())
-            .prop_map(|(key, mode, lease)| Request::Enqueue { key, mode, lease: Some(lease) }),
+        6 => (hold(), span_or_zero(), span())
+            .prop_map(|((key, mode), wait, lease)| Request::Acquire { key, mode, wait, lease: Some(lease) }),
+        3 => (place, span())
+            .prop_map(|((key, mode), lease)| Request::Enqueue { key, mode, lease: Some(lease) }),
         3 => (key(), span_or_zero()).prop_map(|(key, wait)| Request::Wait { key, wait }),
         1 => key().prop_map(|key| Request::Observe { key }),
     ];
@@ -101,7 +96,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         20 => (client(), request()).prop_map(|(who, request)| Op::Ask(who, request)),
         5 => (client(), 0..100usize, 0..3u8).prop_map(|(who, nth, how)| Op::Show(who, nth, how)),
-        1 => client().prop_map(Op::Leave),
+        2 => client().prop_map(Op::Leave),
         2 => crate::time().prop_map(Op::Pass),
         2 => crate::time().prop_map(Op::Late),
     ]
