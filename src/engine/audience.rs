@@ -237,11 +237,13 @@ impl Audience {
     }
 
     /// Everyone who hears `name`: each client once for all of its own seats, and one client for
-    /// every matching group. Those who cannot take any more are reported in `out` instead.
+    /// every matching group. Those who cannot take any more are reported in `out` instead; `but`,
+    /// who need not be told, is neither told nor reported for seats of its own.
     pub(super) fn hearers(
         &mut self,
         clients: &mut Clients,
         name: &[u8],
+        but: Option<u32>,
         out: &mut Effects,
     ) -> Vec<ClientId> {
         let mut hearers = Vec::new();
@@ -250,7 +252,7 @@ impl Audience {
         }
         let mut topics = Vec::new();
         self.matching(self.root, name, &mut topics);
-        clients.begin_cast();
+        clients.begin_cast(but);
         let (grouped, open): (Vec<u32>, Vec<u32>) = topics
             .into_iter()
             .partition(|&topic| !self.topics[topic].group.is_empty());

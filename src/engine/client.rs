@@ -134,9 +134,12 @@ impl Clients {
         }
     }
 
-    /// From now on, nobody has been told yet.
-    pub(super) fn begin_cast(&mut self) {
+    /// From now on, nobody has been told yet, but for one who knows already.
+    pub(super) fn begin_cast(&mut self, but: Option<u32>) {
         self.casts += 1;
+        if let Some(client) = but {
+            self.records[client].cast = self.casts;
+        }
     }
 
     /// Counts the client in, unless it was in this cast already. One that cannot take more is

@@ -49,7 +49,7 @@ impl Ctx<'_> {
     }
 
     /// Who hears `name`; see [`Audience::hearers`].
-    pub(super) fn hearers(&mut self, ear: Ear, name: &[u8]) -> Vec<ClientId> {
-        self.audiences[ear as usize].hearers(self.clients, name, self.out)
+    pub(super) fn hearers(&mut self, ear: Ear, name: &[u8], but: Option<u32>) -> Vec<ClientId> {
+        self.audiences[ear as usize].hearers(self.clients, name, but, self.out)
     }
 }

@@ -50,11 +50,7 @@ impl Locks {
 
 /// Tells everyone who observes the key, but for one who knows already.
 pub(super) fn tell_observers(cx: &mut Ctx<'_>, change: Change, key: &Key, but: Option<u32>) {
-    let mut hearers = cx.hearers(Ear::Observe, key.as_bytes());
-    if let Some(but) = but {
-        let but = cx.clients[but].id;
-        hearers.retain(|&id| id != but);
-    }
+    let hearers = cx.hearers(Ear::Observe, key.as_bytes(), but);
     if !hearers.is_empty() {
         cx.out.push(Effect::Cast(
             hearers,

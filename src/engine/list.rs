@@ -252,8 +252,13 @@ impl Lists {
         let Line::Pop(end) = it.line else {
             unreachable!("a list's line is of poppers")
         };
+        let popped = Popped {
+            key: key.clone(),
+            end,
+            value,
+        };
+        cx.reply(it.client, Reply::Popped(popped));
         cx.announce(blocking_pop(end), key.as_bytes());
-        cx.reply(it.client, Reply::Popped(Popped { key, end, value }));
         self.shelf.touch(list, cx.now, false);
         self.remove_if_empty(cx, list);
     }

@@ -10,7 +10,7 @@ use super::types::{Effect, Push, Refusal, Reply, Value};
 
 /// The answer counts those who are told, not those who should have been.
 pub(super) fn signal(cx: &mut Ctx<'_>, client: u32, channel: &[u8], payload: &[u8]) {
-    let hearers = cx.hearers(Ear::Listen, channel);
+    let hearers = cx.hearers(Ear::Listen, channel, None);
     cx.reply(client, Reply::Number(hearers.len() as i64));
     if !hearers.is_empty() {
         let (channel, payload) = (Value::from(channel), Value::from(payload));

@@ -13,7 +13,7 @@ impl Ctx<'_> {
         if !self.is_watched() {
             return;
         }
-        let hearers = self.hearers(Ear::Watch, key);
+        let hearers = self.hearers(Ear::Watch, key, None);
         if !hearers.is_empty() {
             let key = Key::from(key);
             self.out

@@ -1,0 +1,222 @@
+//! A lock as anyone would write it: who holds, who stands in line, who observes.
+//!
+//! Knows one key and says what each client hears of it; `elections.rs` asks and compares.
+
+use std::collections::BTreeMap;
+
+use latchd::base::{Millis, Nanos, Token};
+use latchd::engine::types::{Change, Refusal, Reply};
+
+use crate::CLIENTS;
+
+/// What a client hears of one key. Tokens are the engine's to choose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    Granted,
+    Renewed,
+    Answer(Reply),
+    Leader(Change),
+}
+
+pub(super) struct Holder {
+    pub(super) who: usize,
+    /// Known once it was told.
+    pub(super) token: Option<Token>,
+    pub(super) deadline: Nanos,
+}
+
+pub(super) struct Waiter {
+    pub(super) who: usize,
+    pub(super) lead: bool,
+    pub(super) lease: Millis,
+    pub(super) deadline: Nanos,
+}
+
+#[derive(Default)]
+pub(super) struct Lock {
+    pub(super) limit: usize,
+    pub(super) holders: Vec<Holder>,
+    pub(super) line: Vec<Waiter>,
+    pub(super) observers: Vec<usize>,
+    pub(super) lapsed: Vec<Token>,
+}
+
+/// What the model expects of one call.
+#[derive(Default)]
+pub(super) struct Expected {
+    pub(super) news: BTreeMap<(usize, &'static str), Vec<News>>,
+    pub(super) overruns: [usize; CLIENTS],
+}
+
+pub(super) struct Turn<'m> {
+    pub(super) now: Nanos,
+    pub(super) key: &'static str,
+    pub(super) deaf: &'m [bool; CLIENTS],
+    pub(super) expected: &'m mut Expected,
+}
+
+impl Turn<'_> {
+    pub(super) fn tell(&mut self, who: usize, news: News) {
+        match news {
+            News::Leader(_) if self.deaf[who] => self.expected.overruns[who] += 1,
+            _ => self
+                .expected
+                .news
+                .entry((who, self.key))
+                .or_default()
+                .push(news),
+        }
+    }
+}
+
+impl Lock {
+    fn tell_observers(&self, turn: &mut Turn<'_>, change: Change, but: Option<usize>) {
+        for &who in self.observers.iter().filter(|&&who| Some(who) != but) {
+            turn.tell(who, News::Leader(change));
+        }
+    }
+
+    fn grant(&mut self, turn: &mut Turn<'_>, who: usize, lead: bool, lease: Millis) {
+        let (token, deadline) = (None, turn.now.after(lease));
+        self.holders.push(Holder {
+            who,
+            token,
+            deadline,
+        });
+        turn.tell(who, News::Granted);
+        if lead {
+            self.tell_observers(turn, Change::Elected, Some(who));
+        }
+    }
+
+    pub(super) fn acquire(
+        &mut self,
+        turn: &mut Turn<'_>,
+        who: usize,
+        lead: bool,
+        wait: Millis,
+        lease: Millis,
+    ) {
+        self.evict(turn, turn.now);
+        if self.line.is_empty() && self.holders.len() < self.limit {
+            self.grant(turn, who, lead, lease);
+        } else if wait == Millis::ZERO {
+            turn.tell(who, News::Answer(Reply::TimedOut));
+        } else {
+            let deadline = turn.now.after(wait);
+            self.line.push(Waiter {
+                who,
+                lead,
+                lease,
+                deadline,
+            });
+        }
+    }
+
+    /// Serves the line, as of `moment`: those who gave up before that are not served.
+    fn pass(&mut self, turn: &mut Turn<'_>, moment: Nanos) {
+        while let Some(head) = self.line.first() {
+            if head.deadline < moment {
+                turn.tell(head.who, News::Answer(Reply::TimedOut));
+                self.line.remove(0);
+            } else if self.holders.len() < self.limit {
+                let head = self.line.remove(0);
+                if self.limit == 1 {
+                    self.tell_observers(turn, Change::Failover, None);
+                }
+                self.grant(turn, head.who, head.lead, head.lease);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn evict(&mut self, turn: &mut Turn<'_>, moment: Nanos) {
+        while let Some(at) = self.holders.iter().position(|it| it.deadline <= moment) {
+            self.lapsed.extend(self.holders.remove(at).token);
+        }
+        self.pass(turn, moment);
+    }
+
+    pub(super) fn let_go(&mut self, turn: &mut Turn<'_>, who: usize, token: Token, resign: bool) {
+        let Some(at) = self.holders.iter().position(|it| it.token == Some(token)) else {
+            return turn.tell(who, News::Answer(Reply::Refused(Refusal::NotHolder)));
+        };
+        self.holders.remove(at);
+        turn.tell(who, News::Answer(Reply::Done));
+        if resign {
+            self.tell_observers(turn, Change::Resigned, None);
+        }
+        self.pass(turn, turn.now);
+    }
+
+    pub(super) fn renew(&mut self, turn: &mut Turn<'_>, who: usize, token: Token, lease: Millis) {
+        let at = self.holders.iter().position(|it| it.token == Some(token));
+        match at {
+            Some(at) if self.holders[at].deadline > turn.now => {
+                self.holders[at].deadline = turn.now.after(lease);
+                turn.tell(who, News::Renewed);
+            }
+            Some(at) => {
+                self.holders.remove(at);
+                self.lapsed.push(token);
+                turn.tell(who, News::Answer(Reply::Refused(Refusal::LeaseExpired)));
+                self.pass(turn, turn.now);
+            }
+            None => {
+                let lapsed = self.lapsed.contains(&token);
+                let why = if lapsed {
+                    Refusal::LeaseExpired
+                } else {
+                    Refusal::NotHolder
+                };
+                turn.tell(who, News::Answer(Reply::Refused(why)));
+            }
+        }
+    }
+
+    pub(super) fn observe(&mut self, turn: &mut Turn<'_>, who: usize) {
+        self.evict(turn, turn.now);
+        turn.tell(who, News::Answer(Reply::Done));
+        if !self.observers.contains(&who) {
+            self.observers.push(who);
+        }
+        if !self.holders.is_empty() {
+            turn.tell(who, News::Leader(Change::Elected));
+        }
+    }
+
+    /// Works off what is due in the order in which it was; a lease ends before a wait does.
+    pub(super) fn expire(&mut self, turn: &mut Turn<'_>) {
+        loop {
+            let lease = self.holders.iter().map(|it| it.deadline).min();
+            let wait = self.line.iter().map(|it| it.deadline).min();
+            let Some(moment) = lease
+                .into_iter()
+                .chain(wait)
+                .min()
+                .filter(|&it| it <= turn.now)
+            else {
+                return;
+            };
+            self.evict(turn, moment);
+            while let Some(at) = self.line.iter().position(|it| it.deadline <= moment) {
+                turn.tell(self.line.remove(at).who, News::Answer(Reply::TimedOut));
+                self.pass(turn, moment);
+            }
+        }
+    }
+
+    pub(super) fn leave(&mut self, turn: &mut Turn<'_>, who: usize) {
+        self.observers.retain(|&it| it != who);
+        let waited = self.line.iter().position(|it| it.who == who);
+        if let Some(at) = waited {
+            self.line.remove(at);
+            self.pass(turn, turn.now);
+        }
+        while let Some(at) = self.holders.iter().position(|it| it.who == who) {
+            self.holders.remove(at);
+            self.pass(turn, turn.now);
+        }
+    }
+}

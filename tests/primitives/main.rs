@@ -1,0 +1,245 @@
+//! Random histories of every primitive, each against a model so naive that it is plainly right.
+//!
+//! The models are written from the protocol's text, not from the engine: lists are a `VecDeque`,
+//! values a `BTreeMap` with a clock, hearers a walk over all subscriptions. What the engine says is
+//! compared client by client after every call, since nobody can tell the order between two
+//! connections. More cases with `PROPTEST_CASES`.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod audiences;
+mod barriers;
+mod counters;
+mod drains;
+mod elections;
+mod lists;
+mod values;
+mod watches;
+
+use latchd::base::{ClientId, Millis, Nanos};
+use latchd::engine::types::{Effect, Effects, Mode, Popped, Push, Reply, Request};
+use latchd::engine::view::Counts;
+use latchd::engine::{Engine, Origin, Rules};
+use proptest::prelude::*;
+
+/// Connections in every history; each that leaves is followed by another one.
+pub(crate) const CLIENTS: usize = 5;
+
+/// What one client is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    Reply(Reply),
+    Push(Push),
+    Overrun,
+}
+
+/// What a call made the engine say, and to whom; one client's in order, clients by number.
+pub(crate) type Heard = Vec<(usize, Said)>;
+
+/// Time as histories let it pass. A late turn is one in which requests come before what is due.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Time {
+    /// So many milliseconds.
+    Ms(u64),
+    /// To the last nanosecond before something is due.
+    BeforeNext,
+    /// To the instant at which something is due.
+    AtNext,
+}
+
+/// An engine, its clock and its clients.
+pub(crate) struct World {
+    pub(crate) engine: Engine,
+    pub(crate) now: Nanos,
+    ids: [ClientId; CLIENTS],
+    serial: u32,
+    parked: [bool; CLIENTS],
+}
+
+impl World {
+    pub(crate) fn new(rules: Rules) -> Self {
+        let origin = Origin {
+            fence: 0,
+            seed: [1, 2],
+            chance: Box::new(|| 7),
+        };
+        Self {
+            engine: Engine::new(rules, origin),
+            now: Nanos(1),
+            ids: std::array::from_fn(|slot| ClientId {
+                slot: slot as u32,
+                serial: slot as u32 + 1,
+            }),
+            serial: CLIENTS as u32,
+            parked: [false; CLIENTS],
+        }
+    }
+
+    /// Whether the client is in a command that has not been answered, and so cannot ask.
+    pub(crate) fn is_parked(&self, who: usize) -> bool {
+        self.parked[who]
+    }
+
+    pub(crate) fn ask(&mut self, who: usize, request: Request<'_>) -> Heard {
+        assert!(!self.parked[who], "one question at a time");
+        self.parked[who] = true;
+        let (now, id) = (self.now, self.ids[who]);
+        self.call(|engine, out| engine.step(now, id, request, out))
+    }
+
+    pub(crate) fn expire(&mut self) -> Heard {
+        let now = self.now;
+        self.call(|engine, out| engine.expire(now, out))
+    }
+
+    /// The connection ends, and the next one takes its slot.
+    pub(crate) fn leave(&mut self, who: usize) -> Heard {
+        let (now, id) = (self.now, self.ids[who]);
+        self.parked[who] = false;
+        self.serial += 1;
+        self.ids[who].serial = self.serial;
+        self.call(|engine, out| engine.disconnect(now, id, out))
+    }
+
+    pub(crate) fn give_back(&mut self, popped: Popped) -> Heard {
+        let now = self.now;
+        self.call(|engine, out| engine.give_back(now, popped, out))
+    }
+
+    pub(crate) fn drain(&mut self) -> Heard {
+        let now = self.now;
+        self.call(|engine, out| engine.drain(now, out))
+    }
+
+    /// As the server would say of a client whose outbox is full, which must have asked something.
+    pub(crate) fn set_deaf(&mut self, who: usize, deaf: bool) {
+        if !self.parked[who] {
+            self.ask(who, Request::Count { key: b"unheard of" });
+        }
+        self.engine.set_deaf(self.ids[who], deaf);
+    }
+
+    /// Moves the clock; `next` is when the model has something due.
+    pub(crate) fn advance(&mut self, time: Time, next: Option<Nanos>) {
+        let next = next.unwrap_or(self.now);
+        self.now = self.now.max(match time {
+            Time::Ms(ms) => self.now.after(Millis(ms)),
+            Time::BeforeNext => Nanos(next.0 - 1),
+            Time::AtNext => next,
+        });
+    }
+
+    /// Everyone leaves and an hour passes: nothing is left but what was stored for good.
+    pub(crate) fn end(&mut self, others: usize) {
+        for who in 0..CLIENTS {
+            self.leave(who);
+        }
+        let Counts {
+            subscriptions,
+            holders,
+            waiters,
+            places,
+            clients,
+            ..
+        } = self.engine.counts();
+        assert_eq!(
+            [subscriptions, holders, waiters, places, clients],
+            [0; 5],
+            "left behind"
+        );
+        for _ in 0..2 {
+            self.now = self.now.after(Millis::from_secs(3600));
+            assert_eq!(self.expire(), [], "nobody is there");
+        }
+        let expected = Counts {
+            others,
+            ..Counts::default()
+        };
+        assert_eq!(self.engine.counts(), expected, "nobody is there");
+    }
+
+    fn call(&mut self, door: impl FnOnce(&mut Engine, &mut Effects)) -> Heard {
+        let mut out = Effects::new();
+        door(&mut self.engine, &mut out);
+        self.engine.check();
+        let mut heard = Heard::new();
+        for effect in out {
+            match effect {
+                Effect::Reply(id, reply) => {
+                    let who = self.who(id);
+                    assert!(self.parked[who], "{who} is answered twice: {reply:?}");
+                    self.parked[who] = false;
+                    heard.push((who, Said::Reply(reply)));
+                }
+                Effect::Push(id, push) => heard.push((self.who(id), Said::Push(push))),
+                Effect::Cast(ids, push) => {
+                    assert!(!ids.is_empty(), "told to nobody: {push:?}");
+                    let told = |id: ClientId| (self.who(id), Said::Push(push.clone()));
+                    heard.extend(ids.into_iter().map(told));
+                }
+                Effect::Overrun(id) => heard.push((self.who(id), Said::Overrun)),
+            }
+        }
+        in_order(heard)
+    }
+
+    fn who(&self, id: ClientId) -> usize {
+        let who = id.slot as usize;
+        assert_eq!(self.ids[who], id, "somebody who left is told something");
+        who
+    }
+}
+
+/// By client; of one client, as it was.
+pub(crate) fn in_order(mut heard: Heard) -> Heard {
+    heard.sort_by_key(|&(who, _)| who);
+    heard
+}
+
+pub(crate) fn reply(who: usize, reply: Reply) -> (usize, Said) {
+    (who, Said::Reply(reply))
+}
+
+pub(crate) fn config() -> ProptestConfig {
+    ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
+
+pub(crate) fn client() -> impl Strategy<Value = usize> {
+    0..CLIENTS
+}
+
+pub(crate) fn time() -> impl Strategy<Value = Time> {
+    prop_oneof![
+        (0..6u64).prop_map(|s| Time::Ms(s * 500)),
+        Just(Time::BeforeNext),
+        Just(Time::AtNext),
+    ]
+}
+
+/// A wait or a lease: few values, so that deadlines meet.
+pub(crate) fn span() -> impl Strategy<Value = Millis> {
+    (1..6u64).prop_map(|s| Millis(s * 1000))
+}
+
+/// Every third one is none at all: try once, or for ever.
+pub(crate) fn span_or_zero() -> impl Strategy<Value = Millis> {
+    prop_oneof![1 => Just(Millis::ZERO), 3 => span()]
+}
+
+/// A key and how to hold it: mostly as others do, so that few are refused.
+pub(crate) fn hold() -> impl Strategy<Value = (&'static [u8], Mode)> {
+    let (lock, pool) = (Mode::Slot { limit: 1 }, Mode::Slot { limit: 2 });
+    prop_oneof![
+        4 => Just((&b"a"[..], lock)),
+        2 => Just((&b"a"[..], Mode::Lead)),
+        6 => Just((&b"b"[..], pool)),
+        5 => Just((&b"a.b"[..], Mode::Read)),
+        3 => Just((&b"a.b"[..], Mode::Write)),
+        1 => Just((&b"a"[..], Mode::Read)),
+        1 => Just((&b"b"[..], lock)),
+        1 => Just((&b"a.b"[..], pool)),
+    ]
+}
