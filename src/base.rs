@@ -124,10 +124,11 @@ impl Token {
     }
 }
 
-/// Shows 8 digits and no more: enough to follow a grant through a log, not enough to release it.
+/// Shows 8 digits and no more: those of the fence that change from grant to grant. Enough to follow
+/// a grant through a log, not enough to release it.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:08x}…", self.fence.0 >> 32)
+        write!(f, "…{:08x}…", self.fence.0 as u32)
     }
 }
 
@@ -178,7 +179,7 @@ mod tests {
             fence: Fence(0x0006_5a1b_2c3d_4e5f),
             salt: 0xdead_beef,
         };
-        assert_eq!(format!("{token:?}"), "00065a1b…");
+        assert_eq!(format!("{token:?}"), "…2c3d4e5f…");
     }
 
     #[test]

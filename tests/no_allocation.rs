@@ -192,9 +192,9 @@ fn server_rounds() {
             exchange.request.clear();
             exchange.request.extend_from_slice(part);
             exchange.read = 0;
-            server.readable(now, id);
+            server.readable(&|| now, id);
         }
-        server.finish_turn(now);
+        server.finish_turn(&|| now);
         let exchange = server.transport_mut(id).unwrap();
         let count = exchange.answer.len();
         answer[..count].copy_from_slice(&exchange.answer);

@@ -94,10 +94,10 @@ impl World for Pipes {
             self.server.hang_up(self.now, id);
         }
         for id in self.heard_of.drain(..) {
-            self.server.readable(self.now, id);
+            self.server.readable(&|| self.now, id);
         }
         for _ in 0..TURNS_AT_ONCE_MAX {
-            self.server.finish_turn(self.now);
+            self.server.finish_turn(&|| self.now);
             self.server.engine().check();
             if self
                 .server

@@ -48,17 +48,17 @@ impl World {
     fn ask(&mut self, pings: usize) {
         self.peer.send(&PING.repeat(pings));
         self.peer.arrive(usize::MAX);
-        self.server.readable(self.now, self.id);
-        self.server.finish_turn(self.now);
+        self.server.readable(&|| self.now, self.id);
+        self.server.finish_turn(&|| self.now);
     }
 
     /// A second passes, then the peer reads what it has room for.
     fn read_after_a_second(&mut self) -> usize {
         self.now = self.now.after(Millis::from_secs(1));
-        self.server.finish_turn(self.now);
+        self.server.finish_turn(&|| self.now);
         let taken = self.peer.receive().len();
         self.server.writable(self.id);
-        self.server.finish_turn(self.now);
+        self.server.finish_turn(&|| self.now);
         taken
     }
 }
@@ -98,7 +98,7 @@ fn a_server_that_was_stopped_does_not_blame_its_peer() {
     assert_eq!(world.peer.receive().len(), 15); // in time, but the server does not come round
     world.now = world.now.after(Millis::from_secs(60));
     world.server.writable(world.id);
-    world.server.finish_turn(world.now);
+    world.server.finish_turn(&|| world.now);
     assert_eq!(world.peer.receive().len(), 15);
     assert!(!world.peer.is_closed());
 }

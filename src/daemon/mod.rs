@@ -78,7 +78,7 @@ pub fn run(config: &Config, strangers: &[String]) -> Result<(), DaemonError> {
         chance: chance::salts(),
     };
     let engine = Engine::new(rules(config), origin);
-    let server = Server::new(settings(config, wall_clock_us / 1_000_000), engine);
+    let server = Server::new(settings(config, wall_clock_us), engine);
     let mut reactor =
         Reactor::new(server, listeners, Clock::system()).map_err(failed_to("start the loop"))?;
     reactor

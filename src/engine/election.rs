@@ -25,11 +25,12 @@ impl Locks {
             return cx.refuse(client, Refusal::NotHolder);
         };
         cx.tally.releases += 1;
+        let freed = self.freed_at(cx, holder);
         self.remove_holder(cx, holder, Timer::Running);
         cx.reply(client, Reply::Done);
         cx.announce(Event::Resign, key);
         tell_observers(cx, Change::Resigned, &self.table[resource].key, None);
-        self.pass(cx, resource);
+        self.pass_at(cx, resource, freed);
     }
 
     /// From now on; if somebody leads at this moment, that is the first thing to know.
@@ -39,9 +40,12 @@ impl Locks {
             self.evict_expired(cx, resource);
         }
         let leads = resource.is_some_and(|resource| !self.table[resource].holders.is_empty());
+        let observes =
+            |cx: &Ctx<'_>| cx.audiences[Ear::Observe as usize].has_seat(client, key, b"");
+        let observed = observes(cx);
         signal::subscribe(cx, Ear::Observe, client, key, b"");
-        let taken = cx.audiences[Ear::Observe as usize].has_seat(client, key, b"");
-        if leads && taken {
+        // A second time is no news.
+        if leads && observes(cx) && !observed {
             let (change, key) = (Change::Elected, Key::from(key));
             cx.push(client, Push::Leader { change, key });
         }

@@ -20,6 +20,10 @@ use crate::base::{Millis, Nanos, Token};
 use crate::keymap::KeyMap;
 use crate::timers::TimerId;
 
+/// Most grants at one time, over all keys; then there is no room, as if for another key. Only readers
+/// and slots can get there, at about 120 bytes each: the number of keys has its own limit.
+const HOLDS_MAX: usize = 1 << 30;
+
 /// How somebody holds, or wants to hold, a key whose kind is already known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
@@ -160,10 +164,11 @@ impl Locks {
             return cx.refuse(client, Refusal::NotHolder);
         };
         cx.tally.releases += 1;
+        let freed = self.freed_at(cx, holder);
         self.remove_holder(cx, holder, Timer::Running);
         cx.reply(client, Reply::Done);
         cx.announce(Event::Release, key);
-        self.pass(cx, resource);
+        self.pass_at(cx, resource, freed);
     }
 
     pub(super) fn renew(
@@ -184,16 +189,16 @@ impl Locks {
             };
             return cx.refuse(client, why);
         };
-        let timer = self.holders[holder].timer;
-        if cx.timers.deadline(timer) <= cx.moment {
-            // The asker knows now, so a later wait need not be told again.
+        if cx.timers.deadline(self.holders[holder].timer) <= cx.moment {
             let place = self.holders[holder].place;
-            self.lapse(cx, holder, Timer::Running);
+            cx.refuse(client, Refusal::LeaseExpired);
+            self.evict_expired(cx, resource);
+            // The asker knows now, so a later wait need not be told again.
             if place != NONE {
                 self.remove_place(cx, place);
+                self.settle(cx, resource);
             }
-            cx.refuse(client, Refusal::LeaseExpired);
-            return self.pass(cx, resource);
+            return;
         }
         let fence = self.holders[holder].token.fence;
         self.restart_lease(cx, holder, lease);
@@ -204,6 +209,7 @@ impl Locks {
         let Some(resource) = self.find(key) else {
             return cx.reply(client, Reply::Nothing);
         };
+        self.evict_expired(cx, resource);
         let place = self.places.find(client, resource);
         let reply = match place.and_then(|place| self.places.waiter(place)) {
             Some(waiter) => Reply::Number(queue::position(cx.waiters, waiter).into()),
@@ -320,6 +326,9 @@ impl Locks {
     ) -> Result<u32, Refusal> {
         if cx.draining {
             return Err(Refusal::Draining);
+        }
+        if self.holders.len() >= HOLDS_MAX {
+            return Err(Refusal::MaxLocks);
         }
         let kind = Kind::of(mode);
         let hash = self.table.hash(key);
@@ -495,25 +504,47 @@ impl Locks {
     }
 
     /// Ends every lease on this key that has passed, then serves the line.
+    ///
+    /// Each at its own instant and in order, as its timer would have: who still waited when a lease
+    /// ended is granted, also if that was long ago and its own wait has ended since.
     pub(super) fn evict_expired(&mut self, cx: &mut Ctx<'_>, resource: u32) {
-        if self.table[resource].soonest > cx.moment {
-            // No lease, but perhaps the head of the line has waited for long enough.
-            if !self.table[resource].queue.is_empty() {
-                self.pass(cx, resource);
+        // Where nothing at all is due there is nothing to look for: what has ended was ended by its
+        // timer, which leaves `soonest` behind.
+        let is_due = |deadline: Nanos| deadline <= cx.moment;
+        if is_due(self.table[resource].soonest) && cx.timers.next_deadline().is_some_and(is_due) {
+            let (lapsed, soonest) = self.lapsed_of(cx, resource);
+            self.table[resource].soonest = soonest;
+            for (deadline, holder) in lapsed {
+                self.lapse(cx, holder, Timer::Running);
+                self.pass_at(cx, resource, deadline);
             }
-            return;
         }
+        // The head of the line may have waited for long enough.
+        if !self.table[resource].queue.is_empty() {
+            self.pass(cx, resource);
+        }
+    }
+
+    /// The holders whose lease has passed, in the order it did, and when the first of the others
+    /// will.
+    fn lapsed_of(&self, cx: &Ctx<'_>, resource: u32) -> (Vec<(Nanos, u32)>, Nanos) {
+        let mut lapsed = Vec::new();
         let mut soonest = Nanos::NEVER;
-        let mut next = self.table[resource].holders.head();
-        while let Some(holder) = next {
-            next = <Holder as Linked<OfResource>>::link(&self.holders[holder]).next();
+        for holder in self.table[resource].holders.iter(&self.holders) {
             match cx.timers.deadline(self.holders[holder].timer) {
-                deadline if deadline <= cx.moment => self.lapse(cx, holder, Timer::Running),
+                deadline if deadline <= cx.moment => lapsed.push((deadline, holder)),
                 deadline => soonest = soonest.min(deadline),
             }
         }
-        self.table[resource].soonest = soonest;
+        lapsed.sort_unstable();
+        (lapsed, soonest)
+    }
+
+    /// Serves the line for room that was made at an earlier instant.
+    pub(super) fn pass_at(&mut self, cx: &mut Ctx<'_>, resource: u32, moment: Nanos) {
+        let present = std::mem::replace(&mut cx.moment, moment);
         self.pass(cx, resource);
+        cx.moment = present;
     }
 
     /// Ends one lease: the holder is remembered and told, and its place knows.
@@ -543,6 +574,14 @@ impl Locks {
             self.places.expire(place);
         }
         self.remove_holder(cx, holder, timer);
+    }
+
+    /// The instant at which letting go of this hold makes room: now, or when its lease ended, if it
+    /// has ended and nobody has looked since.
+    pub(super) fn freed_at(&self, cx: &Ctx<'_>, holder: u32) -> Nanos {
+        cx.timers
+            .deadline(self.holders[holder].timer)
+            .min(cx.moment)
     }
 
     /// Takes a grant back, with its place if it still has one. Serves nobody: `pass` does.

@@ -155,6 +155,9 @@ pub struct Engine {
     tally: Tally,
     /// Clients that left with more than one turn's work behind them.
     departing: VecDeque<u32>,
+    /// How much of what clients leave behind may still be undone at once before the next
+    /// [`Engine::expire`].
+    departures_left: u32,
     draining: bool,
 }
 
@@ -180,6 +183,7 @@ impl Engine {
             fences: Fences::new(origin.fence, origin.chance),
             tally: Tally::default(),
             departing: VecDeque::new(),
+            departures_left: WORK_PER_TURN_MAX,
             draining: false,
         }
     }
@@ -249,13 +253,16 @@ impl Engine {
     /// Lets time pass: ends leases and waits, forgets idle keys, goes on with departures. At most
     /// [`WORK_PER_TURN_MAX`] of them; then [`Engine::next_deadline`] lies in the past.
     pub fn expire(&mut self, now: Nanos, out: &mut Effects) {
-        let mut budget = WORK_PER_TURN_MAX;
+        // Half of the work for each, so that neither waits for the other.
+        let mut budget = WORK_PER_TURN_MAX / 2;
         while let Some(&client) = self.departing.front() {
             if !self.depart(now, client, out, &mut budget) {
-                return;
+                break;
             }
             self.departing.pop_front();
         }
+        self.departures_left = WORK_PER_TURN_MAX;
+        let mut budget = WORK_PER_TURN_MAX / 2;
         while let Some((deadline, due)) = self.timers.pop_due(now, &mut budget) {
             let (stores, mut cx) = self.split(now, deadline, out);
             match due {
@@ -274,10 +281,11 @@ impl Engine {
         let Some(client) = self.clients.detach(id) else {
             return; // never asked for anything
         };
-        let mut budget = WORK_PER_TURN_MAX;
+        let mut budget = self.departures_left;
         if !self.depart(now, client, out, &mut budget) {
             self.departing.push_back(client);
         }
+        self.departures_left = budget;
     }
 
     /// Undoes what a client that left still has, up to `budget` things; says whether all is done.

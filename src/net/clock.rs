@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::base::Nanos;
 
-/// Where the reactor gets the time from, once per turn.
+/// Where the reactor gets the time from.
 #[derive(Clone, Debug)]
 pub enum Clock {
     /// The system's monotonic clock, counted from this instant.
@@ -27,7 +27,10 @@ impl Clock {
 
     /// What time it is.
     #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "the one clock read of each turn")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place that reads the clock"
+    )]
     pub fn now(&self) -> Nanos {
         match self {
             Self::System(start) => {

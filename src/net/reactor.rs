@@ -1,7 +1,7 @@
 //! The loop: poll → hang-ups → other events → finish the turn → accept → sleep.
 //!
 //! Accepting comes last: by then whoever left in this turn has made room for one who came after it.
-//! Reads the clock once per turn. mio tells about readiness only once, so whoever is not drained is
+//! Reads the clock when a turn begins, after every read of a socket, and before it sleeps. mio tells about readiness only once, so whoever is not drained is
 //! remembered (by the server, for connections; here, for listeners). Interest in writing is taken
 //! only while something is owed: a unix socket would otherwise wake us whenever its peer reads.
 //! Never looks inside a request.
@@ -154,15 +154,14 @@ impl Reactor {
     /// # Errors
     /// When polling itself fails; nothing a peer does leads here.
     pub fn run(mut self) -> io::Result<()> {
-        let mut now = self.clock.now();
         while !self.server.is_drained() {
-            now = self.turn(now)?;
+            self.turn()?;
         }
         Ok(())
     }
 
-    fn turn(&mut self, before: Nanos) -> io::Result<Nanos> {
-        let mut timeout = self.timeout(before);
+    fn turn(&mut self) -> io::Result<()> {
+        let mut timeout = self.timeout();
         // Interrupted is also a process that was stopped and goes on, perhaps much later. What came
         // meanwhile has to be heard before the leases that ended meanwhile, so look once more.
         while let Err(error) = self.poll.poll(&mut self.events, timeout) {
@@ -184,7 +183,7 @@ impl Reactor {
             match (event.token(), connection(event.token())) {
                 (_, Some(id)) => {
                     if event.is_readable() || event.is_read_closed() || event.is_error() {
-                        self.server.readable(now, id);
+                        self.server.readable(&|| self.clock.now(), id);
                     }
                     if event.is_writable() {
                         self.server.writable(id);
@@ -200,14 +199,14 @@ impl Reactor {
             }
         }
         self.events = events;
-        self.server.finish_turn(now);
+        self.server.finish_turn(&|| self.clock.now());
         self.follow_interests();
         self.accept(now);
-        Ok(now)
+        Ok(())
     }
 
     /// How long to sleep: until the next deadline, not at all while somebody has more to do.
-    fn timeout(&self, now: Nanos) -> Option<Duration> {
+    fn timeout(&self) -> Option<Duration> {
         if self.spin {
             return Some(Duration::ZERO);
         }
@@ -217,7 +216,8 @@ impl Reactor {
             .filter(|door| door.ready)
             .map(|door| door.not_before);
         let next = doors.chain(self.server.next_deadline()).min()?;
-        Some(Duration::from_nanos(next.since(now)))
+        // Not from the turn's beginning: that may be long ago, and sleeping would start late.
+        Some(Duration::from_nanos(next.since(self.clock.now())))
     }
 
     fn accept(&mut self, now: Nanos) {

@@ -156,7 +156,9 @@ impl<T: Transport> Conn<T> {
 
     /// There may be something to do without a new event.
     pub(super) fn has_more(&self) -> bool {
-        !self.parked && !self.outbox.is_full() && (self.readable || self.rested)
+        // Whole frames stay behind also when an answer has filled the outbox.
+        let has_frames = !self.inbox.is_empty() && !self.mid_frame;
+        !self.parked && !self.outbox.is_full() && (self.readable || self.rested || has_frames)
     }
 
     /// It is the peer's turn to speak: it waits for no answer and has taken all it was given. Only

@@ -32,9 +32,18 @@ use crate::timers::Timers;
 use crate::wire::buf::Pool;
 use crate::wire::reply::WireFence;
 
+/// Where the time is read. A lease must not be counted from before its request came, so the time is
+/// read after every read of a socket, and not once per turn: in a long turn the last request would
+/// be dated from before it was sent, and its lease would end early.
+pub type Clock<'c> = &'c dyn Fn() -> Nanos;
+
 /// Most bytes read from one connection in one turn. Who has more is visited again next turn, after
 /// everyone else had theirs.
 pub const READ_BYTES_PER_TURN: usize = 16 * 1024;
+
+/// Most answers of one turn that take a walk (`stats`, `who`, `pos`, `lrange`), over all connections;
+/// the others wait for the next turn. Each can be up to 1 MiB long.
+const WALKS_PER_TURN_MAX: u32 = 4;
 
 /// Most connections whose parked command was answered that are run on in the same turn; the rest
 /// come first in the next one.
@@ -120,8 +129,12 @@ pub struct Server<T> {
     acting: Option<ClientId>,
     /// Parked, answered, perhaps with more input.
     resumed: VecDeque<ClientId>,
-    /// Had more than one turn's share.
+    /// Had more than one turn's share, in this turn.
     revisit: Vec<ClientId>,
+    /// Had so in the last one, and are yet to be visited in this one.
+    waiting: Vec<ClientId>,
+    /// Answers that take a walk, still to be had in this turn.
+    walks_left: u32,
     /// Owed bytes.
     dirty: VecDeque<ClientId>,
     /// Did not read what was pushed; to be closed.
@@ -151,6 +164,8 @@ impl<T: Transport> Server<T> {
             acting: None,
             resumed: VecDeque::new(),
             revisit: Vec::new(),
+            waiting: Vec::new(),
+            walks_left: WALKS_PER_TURN_MAX,
             dirty: VecDeque::new(),
             overrun: Vec::new(),
             slow_consumers: 0,
@@ -208,13 +223,13 @@ impl<T: Transport> Server<T> {
     }
 
     /// There are bytes to read.
-    pub fn readable(&mut self, now: Nanos, id: ClientId) {
+    pub fn readable(&mut self, clock: Clock<'_>, id: ClientId) {
         let Some(conn) = self.conn_mut(id) else {
             return;
         };
         conn.readable = true;
         if !conn.revisit {
-            self.visit(now, id);
+            self.visit(clock, id);
         }
     }
 
@@ -229,13 +244,14 @@ impl<T: Transport> Server<T> {
     }
 
     /// Closes the turn: everything that is due is done, everything that is owed is sent.
-    pub fn finish_turn(&mut self, now: Nanos) {
-        for id in mem::take(&mut self.revisit) {
+    pub fn finish_turn(&mut self, clock: Clock<'_>) {
+        for id in mem::take(&mut self.waiting) {
             if let Some(conn) = self.conn_mut(id) {
                 conn.revisit = false;
-                self.visit(now, id);
+                self.visit(clock, id);
             }
         }
+        let now = clock();
         self.engine.expire(now, &mut self.effects);
         self.deliver(now);
         self.fire_timers(now);
@@ -243,9 +259,11 @@ impl<T: Transport> Server<T> {
             let Some(id) = self.resumed.pop_front() else {
                 break;
             };
-            self.visit(now, id);
+            self.visit(clock, id);
         }
         self.flush(now);
+        mem::swap(&mut self.waiting, &mut self.revisit);
+        self.walks_left = WALKS_PER_TURN_MAX;
     }
 
     /// Begins a graceful end: waits are refused, idle connections go, the others may finish.
@@ -276,7 +294,7 @@ impl<T: Transport> Server<T> {
     /// When the next turn must begin at the latest, even if nothing happens.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        if !self.revisit.is_empty() || !self.resumed.is_empty() {
+        if !self.waiting.is_empty() || !self.resumed.is_empty() {
             return Some(Nanos(0));
         }
         let (engine, own) = (self.engine.next_deadline(), self.timers.next_deadline());
@@ -420,7 +438,7 @@ impl<T: Transport> Server<T> {
                 Farewell::HalfClose => conn.transport.shutdown_write(),
                 Farewell::Delay => {}
             }
-        } else if was_full && conn.has_more() && !conn.revisit {
+        } else if conn.has_more() && !conn.revisit {
             conn.revisit = true;
             self.revisit.push(id);
         }

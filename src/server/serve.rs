@@ -10,7 +10,7 @@ use std::mem;
 use log::{debug, warn};
 
 use super::conn::{Farewell, Phase, Transport};
-use super::{READ_BYTES_PER_TURN, Server, auth, conn, stats};
+use super::{Clock, READ_BYTES_PER_TURN, Server, auth, conn, stats};
 use crate::base::{ClientId, Nanos};
 use crate::engine::types::Request;
 use crate::wire::line::{self, Command, Decoded, Frame, Hello};
@@ -19,13 +19,13 @@ use crate::wire::verbs::Verb;
 
 impl<T: Transport> Server<T> {
     /// Serves the connection until it has nothing more, is held up, or has had its share.
-    pub(super) fn visit(&mut self, now: Nanos, id: ClientId) {
+    pub(super) fn visit(&mut self, clock: Clock<'_>, id: ClientId) {
         let mut share = READ_BYTES_PER_TURN;
         let mut landing = mem::take(&mut self.landing);
         if let Some(conn) = self.conn_mut(id) {
             conn.rested = false;
             if !conn.inbox.is_empty() && !conn.is_leaving() {
-                self.serve_inbox(now, id);
+                self.serve_inbox(clock(), id);
             }
         }
         while let Some(conn) = self.conn_mut(id)
@@ -37,18 +37,18 @@ impl<T: Transport> Server<T> {
             match conn.transport.read(&mut landing[..room]) {
                 Ok(0) => {
                     conn.readable = false;
-                    self.leave(now, id, Farewell::Flush, "closed");
+                    self.leave(clock(), id, Farewell::Flush, "closed");
                 }
                 Ok(received) => {
                     // A short read has emptied the socket: the read that would say so is saved. Not
                     // after a hang-up, where the end itself is still to be read.
                     conn.readable = received == room || conn.hung_up;
                     share -= received;
-                    self.receive(now, id, &landing[..received]);
+                    self.receive(clock(), id, &landing[..received]);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => conn.readable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => self.close(now, id, &error.to_string()),
+                Err(error) => self.close(clock(), id, &error.to_string()),
             }
         }
         self.landing = landing;
@@ -110,11 +110,19 @@ impl<T: Transport> Server<T> {
     fn serve(&mut self, now: Nanos, id: ClientId, input: &[u8]) -> usize {
         let mut used = 0;
         let mut scratch = mem::take(&mut self.scratch);
-        while let Some(conn) = self.conn_mut(id)
-            && !conn.is_leaving()
-            && !conn.is_held_up()
-        {
+        loop {
+            let walks_left = self.walks_left;
+            let Some(conn) = self.conn_mut(id) else {
+                break;
+            };
+            if conn.is_leaving() || conn.is_held_up() {
+                break;
+            }
             match line::decode(&input[used..], &mut scratch) {
+                Decoded::Frame(frame) if takes_a_walk(&frame) && walks_left == 0 => {
+                    conn.progress(now, 0, false);
+                    conn.rested = true;
+                }
                 Decoded::Frame(frame) => {
                     used += frame.used;
                     conn.progress(now, 0, false);
@@ -173,8 +181,10 @@ impl<T: Transport> Server<T> {
         let conn = &mut self.conns[id.slot as usize];
         conn.parked = true;
         conn.with_fence = reply::wants_fence(self.settings.wire_fence, verb, conn.hello_fence);
-        // Walks a line or a chain, so one of these per turn and connection is enough.
-        conn.rested = matches!(request, Request::Position { .. } | Request::Range { .. });
+        if matches!(request, Request::Position { .. } | Request::Range { .. }) {
+            conn.rested = true;
+            self.walks_left -= 1;
+        }
         self.engine.step(now, id, request, &mut self.effects);
         self.acting = Some(id);
         self.deliver(now);
@@ -224,7 +234,7 @@ impl<T: Transport> Server<T> {
         self.mark_dirty(id);
     }
 
-    /// Writes a long answer; one of these per turn and connection is enough.
+    /// Writes a long answer.
     fn tell(&mut self, id: ClientId, write: impl FnOnce(&Self, &mut Vec<u8>)) {
         let slot = id.slot as usize;
         let (mut outbox, mut pool) = (
@@ -236,6 +246,14 @@ impl<T: Transport> Server<T> {
         let conn = &mut self.conns[slot];
         conn.outbox = outbox;
         conn.rested = true;
+        self.walks_left -= 1;
         self.mark_dirty(id);
     }
+}
+
+/// Whether the answer takes a walk over keys, a line or a list. One such answer per connection and
+/// turn, and a few in all, keep a turn short whoever asks.
+fn takes_a_walk(frame: &Frame<'_>) -> bool {
+    let verbs = [Verb::Stats, Verb::Who, Verb::Pos, Verb::Lrange];
+    frame.command.is_ok() && frame.verb.is_some_and(|verb| verbs.contains(&verb))
 }

@@ -147,7 +147,10 @@ pub(super) fn who(out: &mut Vec<u8>, view: View<'_>, asked: &[u8]) {
     out.extend_from_slice(b"ok {\"key\":");
     json::push_str_escaped(out, asked);
     let Some(it) = view.key(asked) else {
-        out.extend_from_slice(b",\"kind\":null,\"limit\":0,\"holders\":[],\"waiters\":[]}\n");
+        out.extend_from_slice(
+            b",\"kind\":null,\"limit\":0,\"holder_count\":0,\"waiter_count\":0,\
+              \"holders\":[],\"waiters\":[]}\n",
+        );
         return;
     };
     name(out, "kind");

@@ -244,7 +244,7 @@ impl World {
             match *event {
                 Ready::Conn(id, ready) => {
                     if ready.readable || ready.read_closed || ready.error {
-                        self.server.readable(now, id);
+                        self.server.readable(&|| now, id);
                     }
                     if ready.writable {
                         self.server.writable(id);
@@ -254,7 +254,7 @@ impl World {
             }
         }
         let accepted = self.accept();
-        self.server.finish_turn(now);
+        self.server.finish_turn(&|| now);
         self.turn += 1;
         self.totals.turns += 1;
         self.follow_interests();

@@ -232,7 +232,11 @@ impl Model {
         self.begin();
         self.draining = true;
         for at in 0..self.keys.len() {
-            while let Some(index) = self.keys[at].waiters.iter().position(Waiter::is_parked) {
+            while let Some(index) = self.keys[at]
+                .waiters
+                .iter()
+                .position(|it: &Waiter| it.until.is_some())
+            {
                 let gone = self.leave(at, index);
                 self.refuse(gone.client, Refusal::Draining);
             }
@@ -256,7 +260,7 @@ impl Model {
 
     pub fn is_parked(&self, client: u32) -> bool {
         let mut waiters = self.keys.iter().flat_map(|it| &it.waiters);
-        waiters.any(|it| it.client == client && it.is_parked())
+        waiters.any(|it| it.client == client && it.until.is_some())
     }
 
     pub fn owns_something(&self, client: u32) -> bool {
@@ -284,7 +288,7 @@ impl Model {
 
     pub fn parked_count(&self) -> usize {
         let waiters = self.keys.iter().flat_map(|it| &it.waiters);
-        waiters.filter(|it| it.is_parked()).count()
+        waiters.filter(|it| it.until.is_some()).count()
     }
 
     pub fn client(&self, serial: u32) -> Option<&Client> {
@@ -399,26 +403,21 @@ impl Model {
         self.keys[at].forget_place_of(gone.fence);
         self.tally.releases += 1;
         self.say(self.now, client, Word::Released);
-        self.serve(at, self.now);
+        // A lease that was over made room when it ended, not when it was let go.
+        self.serve(at, gone.deadline.min(self.now));
     }
 
     fn renew(&mut self, client: u32, name: usize, fence: Option<u64>, lease: Option<Millis>) {
         let Some((at, index)) = self.find_holder(name, fence) else {
             let lapsed = fence.is_some_and(|fence| self.lapsed.contains(&(fence, name)));
-            return self.refuse(
-                client,
-                if lapsed {
-                    Refusal::LeaseExpired
-                } else {
-                    Refusal::NotHolder
-                },
-            );
+            let why = [Refusal::NotHolder, Refusal::LeaseExpired][usize::from(lapsed)];
+            return self.refuse(client, why);
         };
         let fence = self.keys[at].holders[index].fence;
         if self.keys[at].holders[index].deadline <= self.now {
             self.keys[at].forget_place_of(fence);
-            self.end_lease(at, index, self.now);
             self.refuse(client, Refusal::LeaseExpired);
+            self.end_leases(at, self.now);
             return self.serve(at, self.now);
         }
         let lease = lease.unwrap_or(self.rules.lease_default);
@@ -427,11 +426,19 @@ impl Model {
         self.say(self.now, client, Word::Renewed { fence, lease_ms });
     }
 
-    /// Ends the leases of one key that are over.
+    /// Ends the leases of one key that are over, each at its own instant.
     fn end_leases(&mut self, at: usize, moment: Nanos) {
-        let over = |it: &Holder| it.deadline <= moment;
-        while let Some(index) = self.keys[at].holders.iter().position(over) {
-            self.end_lease(at, index, moment);
+        loop {
+            let holders = self.keys[at].holders.iter();
+            let first = holders
+                .map(|it| it.deadline)
+                .enumerate()
+                .min_by_key(|it| it.1);
+            let Some((index, deadline)) = first.filter(|it| it.1 <= moment) else {
+                break;
+            };
+            self.end_lease(at, index, deadline);
+            self.serve(at, deadline);
         }
     }
 
@@ -449,10 +456,8 @@ impl Model {
             key: key.name,
             fence: gone.fence,
         };
-        if self
-            .client(gone.client)
-            .is_some_and(|it| it.here && it.introduced)
-        {
+        let holder = self.client(gone.client);
+        if holder.is_some_and(|it| it.here && it.introduced) {
             self.say(moment, gone.client, lost);
         }
     }
@@ -518,6 +523,10 @@ impl Model {
     // ---- section 12, `pos` ----
 
     fn position(&mut self, client: u32, name: usize) {
+        if let Some(at) = self.find(name) {
+            self.end_leases(at, self.now);
+            self.serve(at, self.now);
+        }
         let word = match self.find(name).map(|at| &self.keys[at]) {
             None => Word::NoPosition,
             Some(key) => match key.waiters.iter().position(|it| it.client == client) {
@@ -546,7 +555,7 @@ impl Model {
                     ..
                 } = was_queued;
                 let fence = self.grant(at, client, hold, lease, moment);
-                if was_queued.is_parked() {
+                if was_queued.until.is_some() {
                     if was_queued.enqueued {
                         self.keys[at].places.retain(|it| it.client != client);
                     }
@@ -687,11 +696,5 @@ impl Key {
 
     fn forget_place_of(&mut self, fence: u64) {
         self.places.retain(|it| it.stage != Stage::Held(fence));
-    }
-}
-
-impl Waiter {
-    fn is_parked(&self) -> bool {
-        self.until.is_some()
     }
 }

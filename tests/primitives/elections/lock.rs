@@ -131,9 +131,16 @@ impl Lock {
         }
     }
 
+    /// Ends the leases that are over, each at its own instant, and serves the line.
     fn evict(&mut self, turn: &mut Turn<'_>, moment: Nanos) {
-        while let Some(at) = self.holders.iter().position(|it| it.deadline <= moment) {
+        loop {
+            let deadlines = self.holders.iter().map(|it| it.deadline).enumerate();
+            let first = deadlines.min_by_key(|it| it.1);
+            let Some((at, deadline)) = first.filter(|it| it.1 <= moment) else {
+                break;
+            };
             self.lapsed.extend(self.holders.remove(at).token);
+            self.pass(turn, deadline);
         }
         self.pass(turn, moment);
     }
@@ -142,12 +149,12 @@ impl Lock {
         let Some(at) = self.holders.iter().position(|it| it.token == Some(token)) else {
             return turn.tell(who, News::Answer(Reply::Refused(Refusal::NotHolder)));
         };
-        self.holders.remove(at);
+        let gone = self.holders.remove(at);
         turn.tell(who, News::Answer(Reply::Done));
         if resign {
             self.tell_observers(turn, Change::Resigned, None);
         }
-        self.pass(turn, turn.now);
+        self.pass(turn, gone.deadline.min(turn.now));
     }
 
     pub(super) fn renew(&mut self, turn: &mut Turn<'_>, who: usize, token: Token, lease: Millis) {
@@ -157,11 +164,9 @@ impl Lock {
                 self.holders[at].deadline = turn.now.after(lease);
                 turn.tell(who, News::Renewed);
             }
-            Some(at) => {
-                self.holders.remove(at);
-                self.lapsed.push(token);
+            Some(_) => {
                 turn.tell(who, News::Answer(Reply::Refused(Refusal::LeaseExpired)));
-                self.pass(turn, turn.now);
+                self.evict(turn, turn.now);
             }
             None => {
                 let lapsed = self.lapsed.contains(&token);
@@ -180,9 +185,9 @@ impl Lock {
         turn.tell(who, News::Answer(Reply::Done));
         if !self.observers.contains(&who) {
             self.observers.push(who);
-        }
-        if !self.holders.is_empty() {
-            turn.tell(who, News::Leader(Change::Elected));
+            if !self.holders.is_empty() {
+                turn.tell(who, News::Leader(Change::Elected));
+            }
         }
     }
 

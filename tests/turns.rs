@@ -1,0 +1,183 @@
+//! What a turn owes everyone: time that is right however long it takes, nobody forgotten, nobody
+//! served at the others' cost. Over pipes, with a clock that moves when it is looked at.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test helper that fails has to fail the test"
+)]
+
+use std::cell::Cell;
+
+use latchd::base::{ClientId, Millis, Nanos};
+use latchd::engine::types::{Effects, Mode, Request};
+use latchd::engine::{Engine, Origin, Rules, WORK_PER_TURN_MAX};
+use latchd::server::{Server, Settings};
+use latchd::sim::{Peer, Pipe, pipe};
+use latchd::wire::buf::OUTBOX_BYTES_MAX;
+
+fn engine() -> Engine {
+    let origin = Origin {
+        fence: 0,
+        seed: [1, 2],
+        chance: Box::new(|| 7),
+    };
+    Engine::new(Rules::default(), origin)
+}
+
+fn acquire(key: &[u8], lease: Millis) -> Request<'_> {
+    Request::Acquire {
+        key,
+        mode: Mode::Slot { limit: 1 },
+        wait: Millis::ZERO,
+        lease: Some(lease),
+    }
+}
+
+/// A server, its peers, and the time.
+struct World {
+    server: Server<Pipe>,
+    peers: Vec<(ClientId, Peer)>,
+    now: Cell<u64>,
+    /// How far every look at the clock moves it.
+    look_ns: u64,
+}
+
+impl World {
+    fn new(peers: usize, settings: Settings) -> Self {
+        let mut server = Server::new(settings, engine());
+        let peers = (0..peers as u32).map(|name| {
+            let (pipe, peer) = pipe(name);
+            (server.accept(Nanos(0), pipe).unwrap(), peer)
+        });
+        let peers = peers.collect();
+        Self {
+            server,
+            peers,
+            now: Cell::new(0),
+            look_ns: 0,
+        }
+    }
+
+    /// One turn in which each of these has sent something.
+    fn turn(&mut self, sent: &[(usize, &[u8])]) {
+        let (now, look_ns) = (&self.now, self.look_ns);
+        let clock = || {
+            now.set(now.get() + look_ns);
+            Nanos(now.get())
+        };
+        for (who, bytes) in sent {
+            let (id, peer) = &self.peers[*who];
+            peer.send(bytes);
+            peer.arrive(usize::MAX);
+            self.server.readable(&clock, *id);
+        }
+        self.server.finish_turn(&clock);
+    }
+
+    /// Turns without events, while the server says that it has more to do.
+    fn rest(&mut self) {
+        while self.server.next_deadline().is_some_and(|at| at.0 == 0) {
+            self.turn(&[]);
+        }
+    }
+
+    fn heard(&self, who: usize) -> String {
+        String::from_utf8(self.peers[who].1.receive()).unwrap()
+    }
+}
+
+#[test]
+fn a_lease_is_counted_from_after_its_request_was_read() {
+    let mut world = World::new(3, Settings::default());
+    world.look_ns = Millis(60).nanos(); // a turn in which everyone takes long
+    world.turn(&[(0, b"ping\n_\n\n"), (1, b"l\njob\n0 100ms\n")]);
+    assert!(world.heard(1).starts_with("ok "));
+    // The second look was at 120 ms, so the lease lasts until 220 ms.
+    world.look_ns = 0;
+    for (at_ms, answer) in [(219, "timeout"), (220, "ok ")] {
+        world.now.set(Millis(at_ms).nanos());
+        world.turn(&[(2, b"l\njob\n0\n")]);
+        assert!(world.heard(2).starts_with(answer), "at {at_ms} ms");
+    }
+}
+
+/// So many short questions that the answers to all but the last few fill the outbox while the last
+/// read is being served: what is left is in the inbox, and the socket is empty.
+const HELD_UP: usize = 8_300;
+
+/// A peer that has asked all that and reads nothing.
+fn ask_and_do_not_read(world: &mut World) {
+    world.peers[0].1.set_room(0);
+    world.turn(&[(0, &b"hello\n_\n\n".repeat(HELD_UP))]);
+    world.rest();
+    let bytes = world.server.holdings().buffered_bytes;
+    assert!(bytes > OUTBOX_BYTES_MAX, "only {bytes} bytes are held up");
+}
+
+#[test]
+fn frames_that_were_held_up_by_a_full_outbox_are_served_once_it_has_room() {
+    let mut world = World::new(1, Settings::default());
+    ask_and_do_not_read(&mut world);
+    world.peers[0].1.set_room(usize::MAX);
+    let id = world.peers[0].0;
+    world.server.writable(id);
+    world.turn(&[]);
+    world.rest();
+    assert_eq!(world.heard(0).lines().count(), HELD_UP);
+}
+
+#[test]
+fn frames_are_served_also_if_a_timer_found_the_room() {
+    let settings = Settings {
+        write_timeout: Millis(100),
+        ..Settings::default()
+    };
+    let mut world = World::new(1, settings);
+    ask_and_do_not_read(&mut world);
+    // The server was stopped; meanwhile the peer has read, and is not to blame.
+    world.peers[0].1.set_room(usize::MAX);
+    world.now.set(Millis::from_secs(10).nanos());
+    world.turn(&[]);
+    world.rest();
+    assert_eq!(world.heard(0).lines().count(), HELD_UP);
+}
+
+#[test]
+fn a_turn_holds_only_a_few_long_answers() {
+    let mut world = World::new(10, Settings::default());
+    let everyone: Vec<(usize, &[u8])> = (0..10).map(|who| (who, &b"stats\n_\n_\n"[..])).collect();
+    world.turn(&everyone);
+    let answered = |world: &World| (0..10).filter(|&who| !world.heard(who).is_empty()).count();
+    assert_eq!(answered(&world), 4);
+    world.turn(&[]);
+    assert_eq!(answered(&world), 4);
+    world.rest();
+    assert_eq!(answered(&world), 2);
+}
+
+#[test]
+fn who_leaves_with_much_does_not_keep_leases_from_ending() {
+    let mut engine = engine();
+    let mut effects = Effects::new();
+    let (rich, poor) = (
+        ClientId { slot: 0, serial: 1 },
+        ClientId { slot: 1, serial: 2 },
+    );
+    for index in 0..4 * WORK_PER_TURN_MAX {
+        let key = index.to_le_bytes();
+        engine.step(Nanos(0), rich, acquire(&key, Millis::MAX), &mut effects);
+    }
+    engine.step(Nanos(0), poor, acquire(b"job", Millis(100)), &mut effects);
+    engine.disconnect(Nanos(0), rich, &mut effects);
+    assert!(
+        engine.counts().holders > WORK_PER_TURN_MAX as usize,
+        "nothing is left to undo"
+    );
+    let expiries = engine.tally().expiries;
+    engine.expire(Nanos(Millis(100).nanos()), &mut effects);
+    assert_eq!(engine.tally().expiries, expiries + 1);
+    while engine.next_deadline() == Some(Nanos(0)) {
+        engine.expire(Nanos(Millis(100).nanos()), &mut effects);
+    }
+    assert_eq!(engine.counts().holders, 0);
+}
