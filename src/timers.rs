@@ -21,8 +21,8 @@ const VACANT: u32 = 1 << 31;
 /// The end of the list of vacant slots.
 const END: u32 = u32::MAX;
 
-/// Most timers that can be armed at once; one more is a bug of the caller, who bounds locks and
-/// waiters long before, and stops the process.
+/// Most timers that can be armed at once, at 40 bytes each; one more stops the process. Who arms them
+/// bounds what they stand for: grants at half of this, connections by descriptors, keys by their limit.
 pub const TIMERS_MAX: usize = (END & !VACANT) as usize;
 
 /// When the last timer goes, a slab longer than this is given back instead of kept for next time.
