@@ -3,11 +3,13 @@
 //! Words are compared one by one. `$A` is a token, `$A.fence` the fence inside it, `$n` any word: the
 //! first time it is seen it gets its value, afterwards it must have it. `abc...` is a beginning. A word
 //! that begins with `{` is JSON, where `...` stands for further members. Text in single quotes is
-//! compared as it is.
+//! compared as it is, in double quotes as the bytes it stands for when it is sent.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+
+use super::transcript;
 
 /// What the names of a conversation stand for.
 #[derive(Clone, Default)]
@@ -48,6 +50,14 @@ impl Names {
             .and_then(|it| it.strip_suffix('\''))
         {
             return self.fill(exact).is_ok_and(|exact| exact == line);
+        }
+        if let Some(quoted) = pattern
+            .strip_prefix('"')
+            .and_then(|it| it.strip_suffix('"'))
+        {
+            let bytes = transcript::unquote(quoted)
+                .unwrap_or_else(|| panic!("not a quoted string: {pattern}"));
+            return String::from_utf8_lossy(&bytes) == line;
         }
         if pattern.starts_with('{') {
             let Ok(said) = serde_json::from_str(line) else {

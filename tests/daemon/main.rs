@@ -15,6 +15,7 @@ mod departures;
 mod framing;
 mod limits;
 mod logs;
+mod push;
 mod sessions;
 mod signals;
 mod slow;
