@@ -64,7 +64,7 @@ impl World {
         let (peer, id) = &self.peers[who];
         peer.send(bytes.as_bytes());
         peer.arrive(usize::MAX);
-        self.server.readable(self.now, *id);
+        self.server.readable(&|| self.now, *id);
         self.turn();
     }
 
@@ -92,7 +92,7 @@ impl World {
         let (peer, id) = &self.peers[who];
         peer.reset();
         self.server.hang_up(self.now, *id);
-        self.server.readable(self.now, *id);
+        self.server.readable(&|| self.now, *id);
         self.turn();
     }
 
@@ -103,7 +103,7 @@ impl World {
 
     fn turn(&mut self) {
         loop {
-            self.server.finish_turn(self.now);
+            self.server.finish_turn(&|| self.now);
             self.server.engine().check();
             let next = self.server.next_deadline();
             if next.is_none_or(|next| next > self.now) {
@@ -134,7 +134,7 @@ const ENDS: [fn(&mut World, usize); 4] = [
         let (peer, id) = &world.peers[who];
         peer.close();
         world.server.hang_up(world.now, *id);
-        world.server.readable(world.now, *id);
+        world.server.readable(&|| world.now, *id);
         world.turn();
         world.pass(Millis(1_000));
     },
@@ -468,7 +468,7 @@ fn who_leaves_with_many_subscriptions_hears_through_none_of_them() {
     let (peer, id) = &world.peers[many];
     peer.reset();
     world.server.hang_up(world.now, *id);
-    world.server.readable(world.now, *id);
+    world.server.readable(&|| world.now, *id);
     assert!(world.server.holdings().engine.subscriptions > 0);
     assert_eq!(world.ask(speaker, "signal c.9996 x"), "ok 0\n");
     assert_eq!(world.server.holdings().engine.subscriptions, 0);

@@ -32,7 +32,8 @@ pub(super) struct Topic {
     /// Empty: everyone at this topic hears. Otherwise one of them does, in turn.
     pub(super) group: Key,
     pub(super) seats: Chain<OfTopic>,
-    /// Whose turn it is in a group.
+    /// Whose turn it is in a group; `NONE` once the last has had its own: then it is that of whoever
+    /// joins next, or else the first's.
     turn: u32,
     node: u32,
     of_node: Link,
@@ -275,32 +276,35 @@ impl Audience {
         topic: u32,
         out: &mut Effects,
     ) -> Option<ClientId> {
-        let first = self.topics[topic].turn;
+        let Topic { turn, seats, .. } = &self.topics[topic];
+        let head = seats.head()?;
+        let first = if *turn == NONE { head } else { *turn };
         let mut seat = first;
         loop {
             let client = &clients[self.seats[seat].client];
-            let next = self.after(topic, seat);
             if client.can_hear() {
-                self.topics[topic].turn = next;
+                self.topics[topic].turn = self.behind(seat);
                 return Some(client.id);
             }
-            if next == first {
+            seat = match self.behind(seat) {
+                NONE => head,
+                next => next,
+            };
+            if seat == first {
+                self.topics[topic].turn = self.behind(first);
                 let client = &clients[self.seats[first].client];
-                self.topics[topic].turn = self.after(topic, first);
                 if client.is_here() {
                     out.push(Effect::Overrun(client.id));
                 }
                 return None;
             }
-            seat = next;
         }
     }
 
-    /// The seat behind this one, round the table.
-    fn after(&self, topic: u32, seat: u32) -> u32 {
+    /// The seat that was taken after this one, or `NONE`.
+    fn behind(&self, seat: u32) -> u32 {
         let next = <Seat as Linked<OfTopic>>::link(&self.seats[seat]).next();
-        next.or_else(|| self.topics[topic].seats.head())
-            .unwrap_or(NONE)
+        next.unwrap_or(NONE)
     }
 
     /// Collects the topics that match `name` from `node` on.
@@ -397,8 +401,7 @@ impl Audience {
     fn remove_seat(&mut self, clients: &mut Clients, seat: u32) {
         let Seat { client, topic, .. } = self.seats[seat];
         if self.topics[topic].turn == seat {
-            let next = self.after(topic, seat);
-            self.topics[topic].turn = if next == seat { NONE } else { next };
+            self.topics[topic].turn = self.behind(seat);
         }
         self.topics[topic].seats.unlink(&mut self.seats, seat);
         clients[client].seats[self.ear as usize].unlink(&mut self.seats, seat);

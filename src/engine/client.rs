@@ -60,11 +60,13 @@ impl Client {
         self.seats.iter().map(Chain::len).sum()
     }
 
+    /// It holds something, stands in a line, or is parked.
+    pub(super) fn has_unfinished(&self) -> bool {
+        !self.holds.is_empty() || !self.places.is_empty() || self.parked != NONE
+    }
+
     pub(super) fn owns_nothing(&self) -> bool {
-        self.holds.is_empty()
-            && self.places.is_empty()
-            && self.parked == NONE
-            && self.seat_count() == 0
+        !self.has_unfinished() && self.seat_count() == 0
     }
 }
 

@@ -369,6 +369,15 @@ impl Engine {
             .is_some_and(|client| !self.clients[client].owns_nothing())
     }
 
+    /// Whether a shutdown has to wait for the client: it holds something or stands in a line. What it
+    /// merely listens to is not worth waiting for.
+    #[must_use]
+    pub fn has_unfinished(&self, id: ClientId) -> bool {
+        self.clients
+            .find(id)
+            .is_some_and(|client| self.clients[client].has_unfinished())
+    }
+
     fn split<'e>(
         &'e mut self,
         now: Nanos,

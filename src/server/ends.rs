@@ -180,7 +180,7 @@ impl<T: Transport> Server<T> {
                 slot: slot as u32,
                 serial: conn.serial,
             };
-            (conn.is_quiet() && !conn.is_leaving() && !engine.owns_something(id)).then_some(id)
+            (conn.is_quiet() && !conn.is_leaving() && !engine.has_unfinished(id)).then_some(id)
         };
         let ids: Vec<_> = conns
             .iter()

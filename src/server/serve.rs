@@ -143,13 +143,6 @@ impl<T: Transport> Server<T> {
             }
         }
         self.scratch = scratch;
-        if let Some(conn) = self.conn_mut(id)
-            && conn.outbox.is_full()
-            && used < input.len()
-        {
-            // No event will tell of these bytes again: they are due when the peer has read.
-            conn.rested = true;
-        }
         used
     }
 

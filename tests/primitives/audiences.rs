@@ -164,7 +164,8 @@ impl Model {
         }
         for topic in grouped {
             let size = topic.members.len();
-            let selected = topic.turn;
+            // After the last it is the turn of whoever joins next, or else of the first.
+            let selected = if topic.turn < size { topic.turn } else { 0 };
             let chosen = (0..size)
                 .map(|i| (selected + i) % size)
                 .find(|&i| !self.deaf[topic.members[i]]);
@@ -172,7 +173,7 @@ impl Model {
                 Some(i) => copies[topic.members[i]] += 1,
                 None => overruns[topic.members[selected]] += 1,
             }
-            topic.turn = (chosen.unwrap_or(selected) + 1) % size;
+            topic.turn = chosen.unwrap_or(selected) + 1;
         }
         (copies, overruns)
     }
@@ -186,7 +187,6 @@ impl Topic {
             if at < self.turn {
                 self.turn -= 1;
             }
-            self.turn %= self.members.len().max(1);
         }
     }
 }
