@@ -130,13 +130,13 @@ impl World {
 const ENDS: [fn(&mut World, usize); 4] = [
     |world, who| world.reset(who),
     |world, who| {
-        // It stops sending, and is still owed something when the farewell is over.
+        // It stops sending, and still has not read when the write timeout is over.
         let (peer, id) = &world.peers[who];
         peer.close();
         world.server.hang_up(world.now, *id);
         world.server.readable(&|| world.now, *id);
         world.turn();
-        world.pass(Millis(1_000));
+        world.pass(Millis::from_secs(5));
     },
     |world, who| {
         // Nobody tells the server, but it takes nothing for the write timeout.
