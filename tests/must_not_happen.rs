@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use Cover::{Elsewhere, Impossible, Later, Script, Test};
+use Cover::{Impossible, Later, Script, Test};
 
 /// What would notice.
 enum Cover {
@@ -19,9 +19,6 @@ enum Cover {
     Script(&'static str, &'static str),
     /// A test function: file, name.
     Test(&'static str, &'static str),
-    /// A test function that needs a real process or a crowd: file, name. Where the file is not in this
-    /// tree, nothing is claimed.
-    Elsewhere(&'static str, &'static str),
     /// Nothing, and why nothing has to.
     Impossible(&'static str),
     /// Nothing yet: this is about something that does not exist yet.
@@ -45,7 +42,7 @@ const TABLE: &[Row] = &[
         Script("disconnect.txt", "A waiter that goes leaves the line at once, and is never granted (must-not 3)."),
         Script("disconnect.txt", "A waiter that is reset leaves the line at once (must-not 3, 10)."),
         Script("disconnect.txt", "A waiter leaves at the very moment the lock comes free (must-not 3, 6)."),
-        Elsewhere("tests/daemon/departures.rs", "the_next_who_is_still_there_gets_the_lock"),
+        Test("tests/daemon/departures.rs", "the_next_who_is_still_there_gets_the_lock"),
     ]),
     (4, "grant in the instant of a timeout is lost", &[
         Script("lease.txt", "A lease that ends at the very instant a wait ends, ends first (must-not 4)."),
@@ -92,7 +89,7 @@ const TABLE: &[Row] = &[
     (15, "waiter queue memory grows", &[
         Script("framing.txt", "Tries without end leave nothing in the line (must-not 15)."),
         Test("src/engine/arena.rs", "a_chain_keeps_the_order_of_joining_whoever_leaves"),
-        Elsewhere("tests/model/crowds.rs", "waiting_in_vain_leaves_nothing_behind"),
+        Test("tests/model/crowds.rs", "waiting_in_vain_leaves_nothing_behind"),
     ]),
     (16, "disconnect reported as timeout", &[
         Script("half_close.txt", "A command that waits when the end comes is cancelled, and not called a timeout (must-not 16)."),
@@ -106,8 +103,8 @@ const TABLE: &[Row] = &[
     ]),
     (19, "200 clients on one key collapse", &[
         Script("limits.txt", "A crowd is served one by one, in order (must-not 19)."),
-        Elsewhere("tests/daemon/contention.rs", "two_hundred_clients_at_once_never_hold_together"),
-        Elsewhere("tests/daemon/contention.rs", "two_hundred_waiters_get_their_turn_in_the_order_they_came"),
+        Test("tests/daemon/contention.rs", "two_hundred_clients_at_once_never_hold_together"),
+        Test("tests/daemon/contention.rs", "two_hundred_waiters_get_their_turn_in_the_order_they_came"),
     ]),
     (20, "grant during cleanup touches maps without their lock", &[
         Impossible("one thread owns every map; there are no locks to forget"),
@@ -117,7 +114,7 @@ const TABLE: &[Row] = &[
     // Leases, two-phase state
     (21, "renew resurrects", &[
         Script("renew.txt", "A lease that is over cannot be renewed, and the answer says why (must-not 21, 23)."),
-        Elsewhere("tests/daemon/signals.rs", "who_renews_while_it_is_stopped_and_too_late_does_not_get_the_lock_back"),
+        Test("tests/daemon/signals.rs", "who_renews_while_it_is_stopped_and_too_late_does_not_get_the_lock_back"),
     ]),
     (22, "renew of an expired lease does not hand over", &[
         Script("renew.txt", "The same when the server only notices on the renewal, and the next in line gets the lock (must-not 22)."),
@@ -169,8 +166,8 @@ const TABLE: &[Row] = &[
     (36, "owned-token bookkeeping leaks", &[
         Script("gc.txt", "A key taken, waited for, let go and forgotten leaves nothing behind (must-not 36)."),
         Test("tests/script.rs", "every_transcript_is_held_to_over_pipes"),
-        Elsewhere("tests/model/crowds.rs", "taking_and_letting_go_leaves_nothing_behind"),
-        Elsewhere("tests/model/crowds.rs", "taking_a_place_and_waiting_for_it_leaves_nothing_behind"),
+        Test("tests/model/crowds.rs", "taking_and_letting_go_leaves_nothing_behind"),
+        Test("tests/model/crowds.rs", "taking_a_place_and_waiting_for_it_leaves_nothing_behind"),
     ]),
     (37, "wrong token keeps an idle key alive", &[
         Script("gc.txt", "What is refused does not count as use (must-not 37)."),
@@ -195,7 +192,7 @@ const TABLE: &[Row] = &[
     ]),
     (42, "max-connections exceeded by concurrent accepts", &[
         Script("limits.txt", "No more connections than allowed: one too many is closed without a word."),
-        Elsewhere("tests/daemon/limits.rs", "one_connection_too_many_is_closed_without_a_byte"),
+        Test("tests/daemon/limits.rs", "one_connection_too_many_is_closed_without_a_byte"),
     ]),
     (43, "data race counting across shards", &[
         Impossible("one thread, one table, no shards"),
@@ -220,7 +217,7 @@ const TABLE: &[Row] = &[
         Script("stats.txt", "Connections come and go, and take what they held with them (must-not 47)."),
     ]),
     (48, "accept loop spins on EMFILE", &[
-        Elsewhere("tests/daemon/limits.rs", "emfile_does_not_spin_and_recovers"),
+        Test("tests/daemon/limits.rs", "emfile_does_not_spin_and_recovers"),
     ]),
     (49, "negative gc-max-idle; GC of state in use", &[
         Test("src/config/tests.rs", "a_bad_value_is_an_error_that_names_option_and_value"),
@@ -239,7 +236,7 @@ const TABLE: &[Row] = &[
         Script("framing.txt", "A megabyte without a line end is not waited for (must-not 51)."),
         Script("framing.txt", "CRs do not count, but not without end either (must-not 51)."),
         Test("src/wire/buf.rs", "an_inbox_takes_what_fits_and_no_more"),
-        Elsewhere("tests/daemon/framing.rs", "a_megabyte_without_a_line_end_is_cut_and_not_kept"),
+        Test("tests/daemon/framing.rs", "a_megabyte_without_a_line_end_is_cut_and_not_kept"),
     ]),
     (52, "stream continues desynchronised", &[
         Script("framing.txt", "After a line that is too long nothing more is served (must-not 52)."),
@@ -284,8 +281,8 @@ const TABLE: &[Row] = &[
         Script("two_phase.txt", "What was acquired by an enqueue says so, and never merely ok (must-not 62)."),
     ]),
     (63, "peer that does not read; write timeout", &[
-        Elsewhere("tests/daemon/slow.rs", "who_does_not_read_is_closed_after_the_write_timeout"),
-        Elsewhere("tests/daemon/slow.rs", "without_a_write_timeout_who_does_not_read_gets_every_answer_in_the_end"),
+        Test("tests/daemon/slow.rs", "who_does_not_read_is_closed_after_the_write_timeout"),
+        Test("tests/daemon/slow.rs", "without_a_write_timeout_who_does_not_read_gets_every_answer_in_the_end"),
     ]),
     (64, "panic in one handler", &[
         Test("src/wire/framing_tests.rs", "no_bytes_make_it_panic"),
@@ -307,8 +304,8 @@ const TABLE: &[Row] = &[
     ]),
     (68, "auth failure without slowdown, or not logged", &[
         Script("auth.txt", "Who does not is refused, waits a little, and is closed."),
-        Elsewhere("tests/daemon/auth.rs", "a_wrong_secret_is_closed_not_before_100_ms"),
-        Elsewhere("tests/daemon/auth.rs", "a_failure_is_logged_once_and_no_secret_ever"),
+        Test("tests/daemon/auth.rs", "a_wrong_secret_is_closed_not_before_100_ms"),
+        Test("tests/daemon/auth.rs", "a_failure_is_logged_once_and_no_secret_ever"),
     ]),
     (69, "unusable token accepted at startup", &[
         Test("src/config/tests.rs", "a_token_that_cannot_be_used_stops_the_start"),
@@ -322,7 +319,7 @@ const TABLE: &[Row] = &[
         Test("src/config/tests.rs", "a_bad_value_is_an_error_that_names_option_and_value"),
         Test("src/config/tests.rs", "an_unknown_option_is_answered_with_the_right_one"),
         Test("src/config/tests.rs", "switches_in_every_spelling"),
-        Elsewhere("tests/daemon/start.rs", "wrong_settings_end_it_with_1_and_name_the_option"),
+        Test("tests/daemon/start.rs", "wrong_settings_end_it_with_1_and_name_the_option"),
     ]),
 
     // Counters, values, lists
@@ -342,7 +339,7 @@ const TABLE: &[Row] = &[
         Script("list.txt", "The last who waited leaves: the next push stays (must-not 75, 76)."),
         Test("tests/push.rs", "a_value_handed_to_one_who_dies_goes_to_the_next_who_waits"),
         Test("tests/push.rs", "a_value_that_was_not_told_in_full_goes_back_to_where_it_was"),
-        Elsewhere("tests/daemon/push.rs", "values_popped_for_a_client_that_is_reset_go_back_in_order"),
+        Test("tests/daemon/push.rs", "values_popped_for_a_client_that_is_reset_go_back_in_order"),
     ]),
     (76, "empty list left behind", &[
         Script("list.txt", "Nothing is left of a list that has nothing and nobody (must-not 76)."),
@@ -350,7 +347,7 @@ const TABLE: &[Row] = &[
     ]),
     (77, "queue use grows memory; order lost", &[
         Script("list.txt", "A queue keeps its order, however often it is filled and emptied (must-not 77)."),
-        Elsewhere("tests/daemon/push.rs", "a_queue_that_is_emptied_as_it_is_filled_keeps_no_memory"),
+        Test("tests/daemon/push.rs", "a_queue_that_is_emptied_as_it_is_filled_keeps_no_memory"),
     ]),
     (78, "expired value visible; value without TTL vanishes", &[
         Script("kv.txt", "Whoever asks at that very instant is told the same, though nobody noticed yet (must-not 78)."),
@@ -381,10 +378,10 @@ const TABLE: &[Row] = &[
     (83, "slow consumer dropped silently, or not disconnected", &[
         Test("tests/push.rs", "who_does_not_read_is_told_up_to_the_bound_then_closed_and_counted"),
         Test("tests/push.rs", "a_watcher_and_an_observer_that_do_not_read_are_closed_too"),
-        Elsewhere("tests/daemon/push.rs", "a_listener_that_does_not_read_is_closed_and_the_others_hear_everything"),
+        Test("tests/daemon/push.rs", "a_listener_that_does_not_read_is_closed_and_the_others_hear_everything"),
     ]),
     (84, "closing a slow consumer stalls publishers", &[
-        Elsewhere("tests/daemon/push.rs", "a_listener_that_does_not_read_is_closed_and_the_others_hear_everything"),
+        Test("tests/daemon/push.rs", "a_listener_that_does_not_read_is_closed_and_the_others_hear_everything"),
         Impossible("there is no lock to hold, and no write waits"),
     ]),
     (85, "marked as told and not told; told twice", &[
@@ -467,13 +464,13 @@ const TABLE: &[Row] = &[
     (104, "shutdown hangs; timeout 0 waits", &[
         Script("drain.txt", "After the shutdown timeout everyone goes (must-not 104)."),
         Script("drain.txt", "A timeout of zero waits for the natural end (must-not 104)."),
-        Elsewhere("tests/daemon/signals.rs", "the_shutdown_timeout_forces_by_itself_and_not_before"),
+        Test("tests/daemon/signals.rs", "the_shutdown_timeout_forces_by_itself_and_not_before"),
     ]),
     (105, "parked waits survive shutdown", &[
         Script("drain.txt", "Waits are refused, idle connections go, holders may let go."),
         Script("drain.txt", "Waiters that left before are not answered (must-not 105)."),
         Script("drain.txt", "Whoever waits for a value, for others or for the lead is sent away (must-not 105)."),
-        Elsewhere("tests/daemon/signals.rs", "a_thousand_waiters_are_told_and_the_exit_code_is_0"),
+        Test("tests/daemon/signals.rs", "a_thousand_waiters_are_told_and_the_exit_code_is_0"),
     ]),
     (106, "new commands accepted while draining", &[
         Script("drain.txt", "What would be new is refused, what is held is served (must-not 106)."),
@@ -506,10 +503,7 @@ fn everything_that_is_named_exists() {
                     (format!("tests/scripts/{file}"), format!("## {heading}\n"))
                 }
                 Test(file, name) => ((*file).to_owned(), format!("fn {name}(")),
-                Elsewhere(file, name) if is_here(file) => {
-                    ((*file).to_owned(), format!("fn {name}("))
-                }
-                Elsewhere(..) | Impossible(_) | Later(_) => continue,
+                Impossible(_) | Later(_) => continue,
             };
             if !is_here(&file) || !read(&file).contains(&text) {
                 missing.push(format!("{line}: {file} has no {}", text.trim_end()));
