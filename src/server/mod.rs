@@ -399,7 +399,6 @@ impl<T: Transport> Server<T> {
             return;
         };
         conn.dirty = false;
-        let was_full = conn.outbox.is_full();
         let flushed = conn.flush(now, pool);
         match flushed {
             Flushed::All => {}
@@ -421,7 +420,7 @@ impl<T: Transport> Server<T> {
                 Farewell::HalfClose => conn.transport.shutdown_write(),
                 Farewell::Delay => {}
             }
-        } else if was_full && conn.has_more() && !conn.revisit {
+        } else if conn.has_more() && !conn.revisit {
             conn.revisit = true;
             self.revisit.push(id);
         }

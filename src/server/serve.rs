@@ -135,6 +135,13 @@ impl<T: Transport> Server<T> {
             }
         }
         self.scratch = scratch;
+        if let Some(conn) = self.conn_mut(id)
+            && conn.outbox.is_full()
+            && used < input.len()
+        {
+            // Nothing will be reported for what has been read already: to be served when it drains.
+            conn.rested = true;
+        }
         used
     }
 
