@@ -161,10 +161,11 @@ impl<T: Transport> Conn<T> {
         !self.parked && !self.outbox.is_full() && (self.readable || self.rested || has_frames)
     }
 
-    /// It is the peer's turn to speak: it waits for no answer and has taken all it was given. Only
-    /// now does the read timeout run; we may not even be reading otherwise.
+    /// It is the peer's turn to speak: it waits for no answer, has taken all it was given, and we
+    /// have read all that it said. Only now does the read timeout run; a line that is late because
+    /// we are is not the peer's fault.
     pub(super) fn is_awaited(&self) -> bool {
-        !self.parked && self.outbox.is_empty()
+        !self.parked && self.outbox.is_empty() && !self.readable && !self.rested
     }
 
     /// Nothing is under way in either direction.

@@ -7,9 +7,15 @@ use super::client::{OPEN_QUESTIONS_MAX, Said, Speaker};
 use super::link::{Link, Moment, Sending, What};
 use super::pipe::pipe;
 use super::plan::{Deed, Ending, pick};
-use super::trace::readable;
+use super::trace::{LINE_BYTES_KEPT, readable};
 use super::world::{Event, World};
 use crate::base::Millis;
+
+/// As a member of how many groups somebody hears what is loud: four lines are too many then.
+pub(super) const CRAVED_GROUPS: usize = 20;
+
+/// Most a stalled reader still takes.
+pub(super) const ROOM_BYTES_MAX: usize = 200;
 
 /// Most segments one frame is cut into.
 const SEGMENTS_MAX: usize = 64;
@@ -85,6 +91,8 @@ impl World {
             _ if link.asked.len() >= OPEN_QUESTIONS_MAX => {}
             _ if !link.asked.is_empty() && self.rng.u8(..100) >= self.plan.pipeline_pct => {}
             Deed::Burst => self.burst(number),
+            Deed::Crave(_) => self.crave(number),
+            Deed::Shout => self.shout(number),
             Deed::Begin => {
                 if let Some(said) = self.say(number, Deed::Acquire) {
                     let cut = self.rng.usize(1..said.len());
@@ -107,7 +115,7 @@ impl World {
             .expect("asked by number only while it lives")
     }
 
-    fn connect(&mut self, client: usize) {
+    pub(super) fn connect(&mut self, client: usize) {
         if self.draining.is_some() {
             return;
         }
@@ -140,19 +148,28 @@ impl World {
             rng: &mut self.rng,
             plan: &self.plan,
             history: &self.history,
+            things: &self.things,
+            serial: self.questions + 1,
             number,
             link,
             now: self.now,
         };
+        let said = speaker.say(deed)?;
+        Some(self.utter(number, said))
+    }
+
+    /// Notes what is said, and returns its bytes.
+    pub(super) fn utter(&mut self, number: u32, said: Said) -> Vec<u8> {
         let Said {
             what,
             frame,
             with_fence,
-        } = speaker.say(deed)?;
-        let shown = readable(&on_one_line(&frame));
+        } = said;
+        let link = &self.links[&number];
+        let shown = readable(&on_one_line(&frame[..frame.len().min(LINE_BYTES_KEPT)]));
         self.trace
             .say(self.now, format_args!("c{:<2} -> {shown}", link.client));
-        self.trace.mix(&frame);
+        self.trace.mix_line(&frame);
         self.questions += 1;
         let question = self.questions;
         match what {
@@ -175,6 +192,13 @@ impl World {
                     }
                 }
             }
+            What::TakeSeat(_) => self.link(number).listens += 1,
+            What::Signal {
+                ref channel,
+                ref payload,
+            } => {
+                self.hearing.signal_sent(number, channel, payload);
+            }
             What::Last(_) => {
                 self.link(number).poisoned = true;
                 self.history.owner_leaves(number);
@@ -194,7 +218,7 @@ impl World {
             _ => {}
         }
         link.ask(question, what, (with_fence, fence_before), frame.len());
-        Some(frame)
+        frame
     }
 
     /// Many frames in one go, of which some may have to wait for another turn. Long answers to
@@ -207,6 +231,10 @@ impl World {
             Deed::Acquire,
             Deed::Enqueue,
             Deed::Release,
+            Deed::Push,
+            Deed::Pop,
+            Deed::Count,
+            Deed::Signal,
         ][..];
         let has_long_answers = self.plan.keys.iter().any(|(name, _)| name.contains(&1));
         if has_long_answers && self.rng.bool() {
@@ -227,8 +255,36 @@ impl World {
         }
     }
 
+    /// Listens so much that a few signals are too many; then stops reading.
+    fn crave(&mut self, number: u32) {
+        if self.links[&number].listens as usize >= CRAVED_GROUPS {
+            return self.stall_for(number, 100, 12 * self.plan.think_ms_max);
+        }
+        let mut bytes = Vec::new();
+        for group in 0..CRAVED_GROUPS {
+            if !self.links[&number].poisoned {
+                bytes.extend(self.say(number, Deed::Crave(group)).unwrap_or_default());
+            }
+        }
+        self.send(number, &bytes);
+    }
+
+    /// More of the longest signals than somebody who does not read can take.
+    fn shout(&mut self, number: u32) {
+        let mut bytes = Vec::new();
+        for _ in 0..self.rng.u32(1..=6) {
+            // What follows must be answered too, even if it is itself who hears so much.
+            for deed in [Deed::Shout, Deed::Ask] {
+                if !self.links[&number].poisoned {
+                    bytes.extend(self.say(number, deed).unwrap_or_default());
+                }
+            }
+        }
+        self.send(number, &bytes);
+    }
+
     /// Puts bytes on their way, in one segment or several, one behind the other.
-    fn send(&mut self, number: u32, bytes: &[u8]) {
+    pub(super) fn send(&mut self, number: u32, bytes: &[u8]) {
         self.link(number).send(bytes);
         let mut left = bytes.len();
         let mut cuts = 0;
@@ -263,15 +319,16 @@ impl World {
             return;
         };
         for asked in link.arrive(moment, count) {
-            match asked.what {
+            match &asked.what {
+                What::Thing(ask) => self.things.arrived(asked.number, ask, moment),
                 What::Release {
                     target: Some(fence),
                     ..
-                } => self.history.grant(fence).release_arrived = true,
+                } => self.history.grant(*fence).release_arrived = true,
                 What::Renew {
                     target: Some(fence),
                     ..
-                } => self.history.grant(fence).renewal_arrived = true,
+                } => self.history.grant(*fence).renewal_arrived = true,
                 _ => {}
             }
         }
@@ -315,8 +372,14 @@ impl World {
     }
 
     fn stall(&mut self, number: u32) {
-        let room = *pick(&mut self.rng, &[0, 0, 1, 30, 200]);
+        let some = self.rng.usize(..40);
+        let room = *pick(&mut self.rng, &[0, 0, 1, some, some, ROOM_BYTES_MAX]);
         let span_ms = *pick(&mut self.rng, &[1, 10, 100, 1_000]) * self.plan.think_ms_max / 4;
+        self.stall_for(number, room, span_ms);
+    }
+
+    /// Reads nothing beyond `room` for up to this long.
+    fn stall_for(&mut self, number: u32, room: usize, span_ms: u64) {
         let until = self.within(span_ms);
         let link = self.links.get_mut(&number).expect("its client just looked");
         if link.stalled.is_some() || link.ended || self.plan.think_ms_max == 0 {
@@ -368,7 +431,8 @@ impl World {
             let mut asked = link.asked.iter();
             // Who has a place in line is never cut off, so silence would never end.
             let has_place = !link.places.is_empty()
-                || asked.any(|asked| matches!(asked.what, What::Enqueue { .. }));
+                || !link.seats.is_empty()
+                || asked.any(|it| matches!(it.what, What::Enqueue { .. } | What::TakeSeat(_)));
             if may_stay && !has_place {
                 continue;
             }

@@ -47,6 +47,8 @@ pub(super) struct Ways<'w> {
 #[derive(Debug, Default)]
 pub(super) struct Checker {
     keys: Vec<Seen>,
+    /// Keys that somebody held in the turn before and still holds.
+    pub(super) steady: Vec<bool>,
     fence_origin: u64,
     fence_max: u64,
     /// The latest end of a lease, in all and while the server was running.
@@ -58,6 +60,7 @@ impl Checker {
     pub(super) fn new(keys: usize, fence_origin: u64) -> Self {
         Self {
             keys: vec![Seen::default(); keys],
+            steady: vec![false; keys],
             fence_origin,
             fence_max: fence_origin,
             late_ns_max: 0,
@@ -83,6 +86,8 @@ impl Checker {
             let before = std::mem::take(&mut self.keys[key]);
             self.check_ends(now, key, &before, &seen, history, ways)?;
             self.check_line(now, key, &before, &seen)?;
+            let mut held_on = before.holders.keys();
+            self.steady[key] = held_on.any(|fence| seen.holders.contains_key(fence));
             self.keys[key] = seen;
         }
         let Tally {

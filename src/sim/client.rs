@@ -8,6 +8,7 @@ use fastrand::Rng;
 use super::history::History;
 use super::link::{Link, What};
 use super::plan::{Deed, Plan, SECRET, pick};
+use super::things::Things;
 use crate::base::{Millis, Nanos};
 use crate::engine::types::Mode;
 use crate::wire::reply::WireFence;
@@ -27,6 +28,9 @@ pub(super) struct Speaker<'w> {
     pub(super) rng: &'w mut Rng,
     pub(super) plan: &'w Plan,
     pub(super) history: &'w History,
+    pub(super) things: &'w Things,
+    /// The number the question will have.
+    pub(super) serial: u64,
     pub(super) number: u32,
     pub(super) link: &'w Link,
     pub(super) now: Nanos,
@@ -58,6 +62,16 @@ impl Speaker<'_> {
                 let (key, token, target) = self.odd_token();
                 Some(self.renew(key, &token, target))
             }
+            Deed::Count => Some(self.count()),
+            Deed::Store => Some(self.store()),
+            Deed::Push => Some(self.push()),
+            Deed::Pop => Some(self.pop()),
+            Deed::Meet => Some(self.meet()),
+            Deed::TakeSeat => Some(self.take_seat()),
+            Deed::LeaveSeat => Some(self.leave_seat()),
+            Deed::Signal => Some(self.signal()),
+            Deed::Shout => Some(self.shout()),
+            Deed::Crave(group) => Some(self.crave(group)),
             Deed::Ask => Some(self.ask()),
             Deed::AskAll => Some(said(What::Json, "stats", b"_", b"")),
             Deed::Hello => Some(self.hello()),
@@ -100,14 +114,17 @@ impl Speaker<'_> {
     }
 
     fn enqueue(&mut self) -> Said {
-        let (key, mode) = self.key_and_mode();
+        let (key, mode) = match self.key_and_mode() {
+            (key, Mode::Lead) => (key, Mode::Slot { limit: 1 }),
+            other => other,
+        };
         let (lease, lease_text) = self.lease();
         let (letters, argument) = match mode {
             Mode::Slot { limit: 1 } if self.rng.u8(..4) != 0 => ("e", lease_text),
             Mode::Slot { limit } => ("se", format!("{limit}{lease_text}")),
             Mode::Read => ("re", lease_text),
             Mode::Write => ("we", lease_text),
-            Mode::Lead => unreachable!("nobody enqueues for leadership"),
+            Mode::Lead => unreachable!("who enqueues does not ask to lead"),
         };
         self.keyed(What::Enqueue { key, mode, lease }, letters, key, &argument)
     }
@@ -126,8 +143,20 @@ impl Speaker<'_> {
     }
 
     fn release(&mut self, key: usize, token: &str, target: Option<u64>) -> Said {
-        let letters = *pick(self.rng, &["r", "r", "sr", "rr", "wr"]);
-        self.keyed(What::Release { key, target }, letters, key, token)
+        let resigns = match self.plan.keys[key].1 {
+            Mode::Lead => self.rng.u8(..4) != 0,
+            _ => self.rng.u8(..16) == 0,
+        };
+        let letters = match resigns {
+            true => "resign",
+            false => *pick(self.rng, &["r", "r", "sr", "rr", "wr"]),
+        };
+        let what = What::Release {
+            key,
+            target,
+            resigns,
+        };
+        self.keyed(what, letters, key, token)
     }
 
     fn renew(&mut self, key: usize, token: &str, target: Option<u64>) -> Said {
@@ -154,7 +183,7 @@ impl Speaker<'_> {
     }
 
     fn nonsense(&mut self) -> Said {
-        const FRAMES: [&[u8]; 20] = [
+        const FRAMES: [&[u8]; 29] = [
             b"foo\nk\nx\n",
             b"L\nk\n1\n",
             b" l\nk\n1\n",
@@ -175,6 +204,15 @@ impl Speaker<'_> {
             b"r\nk0\n   \n",
             b"hello\n_\nfence=2\n",
             b"auth\n_\ns3cret\n",
+            b"incr\nn.0\n9223372036854775808\n",
+            b"decr\nn.0\n\n",
+            b"kset\nv.0\n\t5\n",
+            b"kcas\nv.0\na\tb\n",
+            b"lpush\nq.0\n\n",
+            b"lrange\nq.0\n0\n",
+            b"blpop\nq.0\n-1\n",
+            b"bwait\nb.0\n0 5\n",
+            b"signal\nev.*\nx\n",
         ];
         Said {
             what: What::Nonsense,
@@ -207,6 +245,7 @@ impl Speaker<'_> {
         };
         match mode {
             Mode::Write if self.rng.bool() => (key, Mode::Read),
+            Mode::Lead if self.rng.u8(..4) == 0 => (key, Mode::Slot { limit: 1 }),
             mode => (key, mode),
         }
     }
@@ -220,7 +259,7 @@ impl Speaker<'_> {
         (lease, format!(" {}", self.span(lease)))
     }
 
-    fn span(&mut self, span: Millis) -> String {
+    pub(super) fn span(&mut self, span: Millis) -> String {
         match self.rng.u8(..8) {
             0 if span.0.is_multiple_of(1_000) => format!("+00{}", span.0 / 1_000),
             1..7 if span.0.is_multiple_of(1_000) => format!("{}", span.0 / 1_000),
@@ -287,7 +326,7 @@ impl Speaker<'_> {
             WireFence::Always => true,
             WireFence::Never => false,
             WireFence::Auto => {
-                let always = ["rl", "wl", "rn", "wn", "re", "we", "rw", "ww"];
+                let always = ["rl", "wl", "rn", "wn", "re", "we", "rw", "ww", "elect"];
                 always.contains(&letters) || self.link.hello_fence == Some(true)
             }
         };
@@ -295,7 +334,7 @@ impl Speaker<'_> {
     }
 }
 
-fn said(what: What, letters: &str, key: &[u8], argument: &[u8]) -> Said {
+pub(super) fn said(what: What, letters: &str, key: &[u8], argument: &[u8]) -> Said {
     let frame = [letters.as_bytes(), b"\n", key, b"\n", argument, b"\n"].concat();
     Said {
         what,

@@ -4,10 +4,13 @@
 //! lease, its fence and its timing must fit that question and no other. What it says about grants
 //! goes to the history. Never knows the server's state, only the rules it was started with.
 
+use super::ask::Ask;
 use super::checker::Checker;
+use super::hearing::Hearing;
 use super::history::History;
 use super::link::{Asked, Link, Moment, Place, Sending, What};
 use super::plan::Plan;
+use super::things::{Answer, Things};
 use crate::base::{Millis, Nanos, Token};
 
 /// What is known when a line comes in.
@@ -20,6 +23,8 @@ pub(super) struct Judge<'w> {
     pub(super) rivals: &'w [u32],
     /// The question that was the first of its connection in this turn.
     pub(super) first: Option<u64>,
+    pub(super) things: &'w mut Things,
+    pub(super) hearing: &'w mut Hearing,
     /// The connection's number.
     pub(super) link: u32,
     pub(super) now: Nanos,
@@ -34,6 +39,10 @@ pub(super) struct Judge<'w> {
 pub(super) enum Verdict {
     Granted,
     TimedOut,
+    /// About a counter, a value, a list or a barrier; the same, with success.
+    Thing,
+    Swapped,
+    Met,
     Other,
 }
 
@@ -41,6 +50,9 @@ impl Judge<'_> {
     pub(super) fn line(&mut self, link: &mut Link, line: &[u8]) -> Result<Verdict, String> {
         if let Some(news) = line.strip_prefix(b"lost ") {
             return self.lost(link, news).map(|()| Verdict::Other);
+        }
+        if let Some(heard) = self.hearing.push((self.link, link), line) {
+            return heard.map(|()| Verdict::Other);
         }
         let word = line.split(|&byte| byte == b' ').next().unwrap_or_default();
         if self.is_farewell(link, line) {
@@ -76,7 +88,10 @@ impl Judge<'_> {
         };
         let text = str::from_utf8(line).map_err(|_| "an answer that is not text".to_owned())?;
         link.answered(self.now, &asked);
+        self.hearing
+            .note(self.plan, (self.link, link), &asked, text);
         let verdict = match word {
+            _ if asked.what.is_other() => self.other(link, &asked, arrived, text),
             b"ok" | b"acquired" | b"queued" => self.yes(link, &asked, arrived, text),
             _ => self.no(link, &asked, arrived, text),
         };
@@ -87,7 +102,7 @@ impl Judge<'_> {
     fn is_farewell(&self, link: &Link, line: &[u8]) -> bool {
         let is_locked = self.plan.settings.auth_token.is_some() && !link.is_open;
         let word: &[u8] = if is_locked { b"error_auth" } else { b"error" };
-        let owns = self.history.owns_something(self.link, self.now);
+        let owns = link.is_seated() || self.history.owns_something(self.link, self.now);
         let is_answer = link.asked.front().is_some_and(|asked| match asked.what {
             // A line is too long before it ends.
             What::Last(last) => last.is_some() && link.poison_arrived,
@@ -116,6 +131,49 @@ impl Judge<'_> {
             return Err(format!("{fence} was lost by somebody else"));
         }
         self.history.lost(self.now, fence, self.turn)
+    }
+
+    /// What concerns no lock.
+    fn other(
+        &mut self,
+        link: &mut Link,
+        asked: &Asked,
+        arrived: Moment,
+        text: &str,
+    ) -> Result<Verdict, String> {
+        link.is_open = true;
+        match &asked.what {
+            What::Thing(ask) => {
+                let answer = Answer {
+                    link: self.link,
+                    question: asked.number,
+                    arrived,
+                    now: Moment {
+                        at: self.now,
+                        turn: self.turn,
+                    },
+                    draining: self.draining.is_some(),
+                    text,
+                };
+                self.things.answer(self.plan, ask, &answer)?;
+                return Ok(match ask {
+                    Ask::Swap { .. } if text == "ok" => Verdict::Swapped,
+                    Ask::Meet { .. } if text == "ok" => Verdict::Met,
+                    _ => Verdict::Thing,
+                });
+            }
+            What::TakeSeat(seat) => {
+                let by = (self.link, &mut *link);
+                self.hearing.seated(self.plan, by, seat, self.turn, text)?;
+            }
+            What::LeaveSeat(seat) => {
+                expect(text, "ok")?;
+                link.seats.remove(seat);
+            }
+            What::Signal { payload, .. } => self.hearing.signalled(link, payload, text)?,
+            _ => unreachable!("of a lock"),
+        }
+        Ok(Verdict::Other)
     }
 
     /// Something was granted, done or told.

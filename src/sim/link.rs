@@ -6,7 +6,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::ask::{Ask, Seat};
 use super::pipe::Peer;
+use super::plan::Plan;
 use crate::base::{ClientId, Millis, Nanos};
 use crate::engine::types::Mode;
 use crate::server::Settings;
@@ -33,6 +35,8 @@ pub(super) enum What {
     Release {
         key: usize,
         target: Option<u64>,
+        /// Said as `resign`.
+        resigns: bool,
     },
     Renew {
         key: usize,
@@ -41,6 +45,14 @@ pub(super) enum What {
     },
     Position {
         key: usize,
+    },
+    /// A counter, a value, a list or a barrier.
+    Thing(Ask),
+    TakeSeat(Seat),
+    LeaveSeat(Seat),
+    Signal {
+        channel: Vec<u8>,
+        payload: Vec<u8>,
     },
     Json,
     Hello,
@@ -57,8 +69,17 @@ impl What {
     pub(super) fn wait(&self) -> Millis {
         match self {
             Self::Acquire { wait, .. } | Self::Wait { wait, .. } => *wait,
+            Self::Thing(ask) => ask.wait(),
             _ => Millis::ZERO,
         }
+    }
+
+    /// Whether it concerns no lock.
+    pub(super) fn is_other(&self) -> bool {
+        matches!(
+            self,
+            Self::Thing(_) | Self::TakeSeat(_) | Self::LeaveSeat(_) | Self::Signal { .. }
+        )
     }
 
     pub(super) fn key(&self) -> Option<usize> {
@@ -132,12 +153,18 @@ pub(super) struct Link {
     pub(super) id: Option<ClientId>,
     pub(super) asked: VecDeque<Asked>,
     pub(super) places: BTreeMap<usize, Place>,
+    /// What it is told of, since which turn. Taken and left by answers, as the server does.
+    pub(super) seats: BTreeMap<Seat, u64>,
+    /// How often it asked to hear signals.
+    pub(super) listens: u32,
     /// The rest of a frame whose beginning is sent.
     pub(super) unsent: Vec<u8>,
     pub(super) sending: Sending,
     pub(super) reset: bool,
     /// The server has ended it, at least its own sending side.
     pub(super) ended: bool,
+    /// The turn after which that was seen.
+    pub(super) ended_by: u64,
     /// A `What::Last` was sent; has begun to arrive.
     pub(super) poisoned: bool,
     pub(super) poison_arrived: bool,
@@ -178,10 +205,13 @@ impl Link {
             id: None,
             asked: VecDeque::new(),
             places: BTreeMap::new(),
+            seats: BTreeMap::new(),
+            listens: 0,
             unsent: Vec::new(),
             sending: Sending::Open,
             reset: false,
             ended: false,
+            ended_by: 0,
             poisoned: false,
             poison_arrived: false,
             farewell: false,
@@ -302,6 +332,24 @@ impl Link {
     /// Whether the peer has done something for which the server may close, now or once it reads on.
     pub(super) fn has_left(&self) -> bool {
         self.has_hung_up() || self.poison_arrived
+    }
+
+    /// Whether it may have been told more than it has read, or will never read it.
+    pub(super) fn is_behind(&self) -> bool {
+        self.stalled.is_some() || self.blind_since.is_some() || self.reset
+    }
+
+    /// Whether it may take this seat. A second time is as good as the first.
+    pub(super) fn has_room_for(&self, seat: &Seat, plan: &Plan) -> bool {
+        let seats_max = plan.rules.subscriptions_max as usize;
+        let has_room = seats_max == 0 || self.seats.len() < seats_max;
+        seat.is_sound() && (has_room || self.seats.contains_key(seat))
+    }
+
+    /// Whether it is certainly to be told of something, for which a connection may be silent.
+    pub(super) fn is_seated(&self) -> bool {
+        let leaves = |asked: &Asked| matches!(asked.what, What::LeaveSeat(_));
+        !self.seats.is_empty() && !self.asked.iter().any(leaves)
     }
 
     /// Whether the read timeout may have struck.

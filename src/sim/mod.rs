@@ -6,19 +6,29 @@
 //! the world chooses. After every turn everything that must hold is checked. The same seed gives the
 //! same run, line for line, so a failure is a number one can send to a colleague.
 //!
-//! Reading order: `plan` (what a seed draws), `world` (time and turns), `acts` and `client` (what
-//! clients do and say), `link` (one connection's books), `judge`, `history` and `checker` (what must
-//! hold), `observe` (when it is checked). Never touches a socket, a thread or the clock.
+//! Reading order: `plan` (what a seed draws), `world` (time and turns), `acts`, `client` and `talk`
+//! (what clients do and say), `link` and `ask` (one connection's books), `judge` (what is answered),
+//! `history` and `checker` (locks), `things`, `register` and `meetings` (everything else), `hearing`
+//! and `news` (what is told unasked), `observe` and `ending` (when it is checked). Never touches a
+//! socket, a thread or the clock.
 
 mod acts;
+mod ask;
 mod checker;
 mod client;
+mod ending;
+mod hearing;
 mod history;
 mod judge;
 mod link;
+mod meetings;
+mod news;
 mod observe;
 mod pipe;
 mod plan;
+mod register;
+mod talk;
+mod things;
 mod trace;
 mod world;
 
@@ -53,6 +63,18 @@ pub struct Totals {
     pub disconnects: u64,
     /// Waits that ended without a grant.
     pub timeouts: u64,
+    /// Answers about counters, values, lists and barriers.
+    pub things: u64,
+    /// Values that went through a list to a client.
+    pub values: u64,
+    /// Exchanges of a value that succeeded.
+    pub swaps: u64,
+    /// Clients that met at a barrier.
+    pub met: u64,
+    /// Lines that answered nothing: signals, changes of keys and of leaders.
+    pub pushes: u64,
+    /// Connections ended because they did not read what was pushed.
+    pub overrun: u64,
     /// Connections closed by their client.
     pub closes: u64,
     /// Connections broken by their client.
@@ -83,6 +105,12 @@ impl Totals {
         self.expiries += other.expiries;
         self.disconnects += other.disconnects;
         self.timeouts += other.timeouts;
+        self.things += other.things;
+        self.values += other.values;
+        self.swaps += other.swaps;
+        self.met += other.met;
+        self.pushes += other.pushes;
+        self.overrun += other.overrun;
         self.closes += other.closes;
         self.resets += other.resets;
         self.cut_off += other.cut_off;

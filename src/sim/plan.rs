@@ -6,6 +6,7 @@
 
 use fastrand::Rng;
 
+use super::ask::Sort;
 use crate::base::Millis;
 use crate::engine::Rules;
 use crate::engine::types::Mode;
@@ -27,6 +28,23 @@ pub(super) enum Deed {
     /// With a token that is stale, somebody else's, for another key, or nobody's.
     ReleaseOddly,
     RenewOddly,
+    /// `incr`, `decr`, `get`, `cset`.
+    Count,
+    /// `kset`, `kget`, `kdel`, `kcas`.
+    Store,
+    Push,
+    /// All that reads a list, also by waiting.
+    Pop,
+    /// `bwait`.
+    Meet,
+    /// `listen`, `watch`, `observe`.
+    TakeSeat,
+    LeaveSeat,
+    Signal,
+    /// A signal as long as can be, in loud worlds.
+    Shout,
+    /// Listens to those many times over, and perhaps does not read.
+    Crave(usize),
     /// `pos`, `who`, `stats`, `ping`.
     Ask,
     /// `stats`, as part of a flood.
@@ -52,7 +70,7 @@ pub(super) enum Deed {
 
 impl Deed {
     /// Each deed with its weight in an even mix.
-    const ALL: [(Self, u32); 18] = [
+    const ALL: [(Self, u32); 28] = [
         (Self::Acquire, 60),
         (Self::Enqueue, 16),
         (Self::Wait, 16),
@@ -60,6 +78,16 @@ impl Deed {
         (Self::Renew, 8),
         (Self::ReleaseOddly, 6),
         (Self::RenewOddly, 5),
+        (Self::Count, 16),
+        (Self::Store, 24),
+        (Self::Push, 24),
+        (Self::Pop, 28),
+        (Self::Meet, 16),
+        (Self::TakeSeat, 14),
+        (Self::LeaveSeat, 4),
+        (Self::Signal, 20),
+        (Self::Shout, 10),
+        (Self::Crave(0), 10),
         (Self::Ask, 6),
         (Self::Hello, 2),
         (Self::Nonsense, 3),
@@ -72,6 +100,22 @@ impl Deed {
         (Self::Stall, 3),
         (Self::Idle, 2),
     ];
+
+    /// Which part of the world it belongs to: locks, things, or what is heard.
+    fn part(self) -> usize {
+        match self {
+            Self::Acquire
+            | Self::Enqueue
+            | Self::Wait
+            | Self::Release
+            | Self::Renew
+            | Self::ReleaseOddly
+            | Self::RenewOddly => 0,
+            Self::Count | Self::Store | Self::Push | Self::Pop | Self::Meet => 1,
+            Self::TakeSeat | Self::LeaveSeat | Self::Signal | Self::Shout | Self::Crave(_) => 2,
+            _ => 3,
+        }
+    }
 }
 
 /// How a run comes to its end.
@@ -92,6 +136,12 @@ pub(super) enum Ending {
 pub(super) struct Plan {
     pub(super) clients: usize,
     pub(super) keys: Vec<(Vec<u8>, Mode)>,
+    /// Names of counters, values, lists and barriers, by [`Sort`].
+    names: [Vec<Vec<u8>>; 4],
+    /// How many meet at each barrier.
+    pub(super) barriers: Vec<u32>,
+    /// Whether somebody is told more than it can take.
+    pub(super) is_loud: bool,
     pub(super) rules: Rules,
     pub(super) settings: Settings,
     deeds: Vec<(Deed, u32)>,
@@ -121,7 +171,8 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn draw(rng: &mut Rng) -> Self {
-        let crowd = rng.u8(..10);
+        let is_loud = rng.u8(..24) == 0;
+        let crowd = if is_loud { 0 } else { rng.u8(..10) };
         let clients = match crowd {
             0..5 => rng.usize(2..=6),
             5..8 => rng.usize(5..=15),
@@ -144,12 +195,16 @@ impl Plan {
                 }
             })
             .collect();
+        let barriers: Vec<u32> = (0..rng.usize(1..=2)).map(|_| rng.u32(1..=4)).collect();
         Self {
             clients,
             keys,
-            rules: rules(rng, scale),
-            settings: settings(rng, scale, clients),
-            deeds: deeds(rng),
+            names: names(rng, barriers.len()),
+            barriers,
+            is_loud,
+            rules: rules(rng, scale, is_loud),
+            settings: settings(rng, scale, clients, is_loud),
+            deeds: deeds(rng, is_loud),
             leases_ms,
             waits_ms,
             think_ms_max: scale * *pick(rng, &[1, 1, 4, 10]) / 2 + 1,
@@ -162,7 +217,7 @@ impl Plan {
             eager_pct: *pick(rng, &[0, 20, 80]),
             stop_pml: *pick(rng, &[0, 0, 4, 20]),
             echo_pct: *pick(rng, &[0, 5, 30]),
-            deeds_max: 350 + clients as u32 * rng.u32(8..=24),
+            deeds_max: if is_loud { 150 } else { 350 } + clients as u32 * rng.u32(8..=24),
             ending: match rng.u8(..10) {
                 0..4 => Ending::Leave,
                 4..6 => Ending::Silence,
@@ -170,6 +225,20 @@ impl Plan {
                 _ => Ending::Kill,
             },
         }
+    }
+
+    /// How many things of a kind there are.
+    pub(super) fn things(&self, sort: Sort) -> usize {
+        self.names[sort as usize].len()
+    }
+
+    /// The counter that is set and overrun; the sums of the others are known.
+    pub(super) fn wild_counter(&self) -> usize {
+        2
+    }
+
+    pub(super) fn name(&self, sort: Sort, key: usize) -> &[u8] {
+        &self.names[sort as usize][key]
     }
 
     pub(super) fn deed(&self, rng: &mut Rng) -> Deed {
@@ -206,7 +275,8 @@ fn key(rng: &mut Rng, number: usize) -> (Vec<u8>, Mode) {
         2 => name.extend("-schlüssel-🔒".as_bytes()),
         _ => {}
     }
-    let mode = match rng.u8(..9) {
+    let mode = match rng.u8(..12) {
+        9.. => Mode::Lead,
         0..4 => Mode::Slot { limit: 1 },
         4..6 => Mode::Slot {
             limit: rng.u32(2..=5),
@@ -216,26 +286,58 @@ fn key(rng: &mut Rng, number: usize) -> (Vec<u8>, Mode) {
     (name, mode)
 }
 
-fn deeds(rng: &mut Rng) -> Vec<(Deed, u32)> {
+/// Three counters, some values and lists, and as many barriers as there are. Things of different
+/// kinds may have the same names.
+fn names(rng: &mut Rng, barriers: usize) -> [Vec<Vec<u8>>; 4] {
+    let is_shared = rng.u8(..4) == 0;
+    let kinds = [
+        ('n', 3),
+        ('v', rng.usize(1..=3)),
+        ('q', rng.usize(1..=3)),
+        ('b', barriers),
+    ];
+    kinds.map(|(letter, count)| {
+        let letter = if is_shared { 't' } else { letter };
+        let name = |key| format!("{letter}.{key}").into_bytes();
+        (0..count).map(name).collect()
+    })
+}
+
+fn deeds(rng: &mut Rng, is_loud: bool) -> Vec<(Deed, u32)> {
     let mut deeds = Vec::new();
+    // Some worlds are about one part, most are about all.
+    let parts = match rng.u8(..8) {
+        _ if is_loud => [0, 0, 2, 1],
+        0 => [1, 0, 0, 1],
+        1 => [0, 1, 0, 1],
+        2 => [0, 1, 2, 1],
+        3 => [2, 0, 1, 1],
+        _ => [1, 1, 1, 1],
+    };
     for (deed, weight) in Deed::ALL {
         let factor = match rng.u8(..8) {
             0 | 1 if deed != Deed::Acquire && deed != Deed::Idle => 0,
             2 => 12,
             _ => rng.u32(2..=6),
         };
+        let factor = match deed {
+            Deed::Shout | Deed::Crave(_) => factor.max(2) * u32::from(is_loud),
+            // Whoever has nothing else to say says this.
+            Deed::Acquire => factor * parts[0] + 1,
+            _ => factor * parts[deed.part()],
+        };
         deeds.push((deed, weight * factor));
     }
     deeds
 }
 
-fn rules(rng: &mut Rng, scale: u64) -> Rules {
+fn rules(rng: &mut Rng, scale: u64, is_loud: bool) -> Rules {
     Rules {
         locks_max: *pick(rng, &[0, 0, 0, 1, 2, 4]),
         waiters_per_key_max: *pick(rng, &[0, 0, 0, 1, 3]),
         keys_max: *pick(rng, &[0, 0, 0, 1, 4]),
         list_length_max: *pick(rng, &[0, 0, 1, 3]),
-        subscriptions_max: *pick(rng, &[0, 0, 1, 3]),
+        subscriptions_max: *pick(rng, &[0, 0, 2, 5]) * u32::from(!is_loud),
         lease_default: Millis(*pick(rng, &[33_000, 2 * scale])),
         auto_release: rng.u8(..4) != 0,
         gc_interval: Millis(*pick(rng, &[5_000, scale])),
@@ -243,14 +345,15 @@ fn rules(rng: &mut Rng, scale: u64) -> Rules {
     }
 }
 
-fn settings(rng: &mut Rng, scale: u64, clients: usize) -> Settings {
+fn settings(rng: &mut Rng, scale: u64, clients: usize, is_loud: bool) -> Settings {
     let crowded = rng.u32(1 + clients as u32 / 3..=clients as u32);
     Settings {
         auth_token: (rng.u8(..4) == 0).then(|| SECRET.to_vec()),
         wire_fence: *pick(rng, &[WireFence::Auto, WireFence::Always, WireFence::Never]),
         connections_max: *pick(rng, &[0, 0, 0, 0, 0, 0, crowded]),
         read_timeout: Millis(*pick(rng, &[23_000, 23_000, 6 * scale, 30 * scale])),
-        write_timeout: Millis(*pick(rng, &[5_000, scale, 0])),
+        // Where it is loud, it is for others to say who is too slow.
+        write_timeout: Millis(*pick(rng, &[5_000, scale, 0]) * u64::from(!is_loud)),
         shutdown_timeout: Millis(*pick(rng, &[30_000, 30_000, 3 * scale, 0])),
         epoch: rng.u64(1..100),
     }

@@ -11,6 +11,9 @@ use crate::base::Nanos;
 /// Lines kept when only the end of a run is of interest.
 pub const TAIL_LINES_MAX: usize = 60;
 
+/// As much of a line as it takes to tell it from all others; some have tens of kilobytes.
+pub(super) const LINE_BYTES_KEPT: usize = 400;
+
 /// How much of a run is kept for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
@@ -56,6 +59,12 @@ impl Trace {
         }
     }
 
+    /// A line of the protocol, which may be long: its beginning and its length tell it apart.
+    pub(super) fn mix_line(&mut self, line: &[u8]) {
+        self.mix(&line[..line.len().min(LINE_BYTES_KEPT)]);
+        self.mix(&line.len().to_le_bytes());
+    }
+
     pub(super) fn hash(&self) -> u64 {
         self.hash
     }
@@ -69,6 +78,7 @@ impl Trace {
 /// fence, as `#1234`, because nobody reads 32 digits.
 pub(super) fn readable(bytes: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 120;
+    let bytes = &bytes[..bytes.len().min(LINE_BYTES_KEPT)];
     let words = bytes.split(|&byte| byte == b' ').map(|word| {
         let is_token = word.len() == 32 && word.iter().all(u8::is_ascii_hexdigit);
         let fence = str::from_utf8(word).ok().filter(|_| is_token);

@@ -12,10 +12,12 @@ use fastrand::Rng;
 
 use super::Totals;
 use super::checker::Checker;
+use super::hearing::Hearing;
 use super::history::History;
 use super::link::Link;
 use super::pipe::{Pipe, Readiness};
 use super::plan::Plan;
+use super::things::Things;
 use super::trace::{Keep, Trace};
 use crate::base::{ClientId, Millis, Nanos};
 use crate::engine::{Engine, Origin};
@@ -57,6 +59,8 @@ pub(super) struct World {
     pub(super) server: Server<Pipe>,
     pub(super) history: History,
     pub(super) checker: Checker,
+    pub(super) things: Things,
+    pub(super) hearing: Hearing,
     pub(super) now: Nanos,
     /// Turns that are over.
     pub(super) turn: u64,
@@ -86,6 +90,8 @@ pub(super) struct World {
     pub(super) stopped_until: Nanos,
     pub(super) deeds_left: u32,
     pub(super) has_ended: bool,
+    /// The last client has come, for what the others left for ever.
+    pub(super) has_swept: bool,
     pub(super) questions: u64,
     /// Connections and keys for which a `w` was sent.
     pub(super) waits: BTreeSet<(u32, usize)>,
@@ -109,6 +115,8 @@ impl World {
         Self {
             server: Server::new(plan.settings.clone(), engine),
             history: History::new(plan.keys.len(), plan.rules.auto_release),
+            things: Things::new(&plan),
+            hearing: Hearing::default(),
             checker: Checker::new(plan.keys.len(), fence),
             totals: Totals::default(),
             clients: vec![None; plan.clients],
@@ -133,6 +141,7 @@ impl World {
             oversleep_ns: 0,
             stopped_until: now,
             has_ended: false,
+            has_swept: false,
             questions: 0,
             waits: BTreeSet::new(),
         }
@@ -147,6 +156,7 @@ impl World {
         while !self.server.is_drained() {
             let next = self.agenda.peek().map(|Reverse((at, ..))| *at);
             match (next, self.wake()) {
+                (None, None) if self.sweep_up()? => {}
                 (None, None) => break,
                 (Some(at), wake) if wake.is_none_or(|wake| at <= wake) => {
                     self.now = self.now.max(at);

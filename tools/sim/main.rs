@@ -98,9 +98,10 @@ fn sweep(from: u64, to: u64) -> ExitCode {
         let played = seed - from + 1;
         if played.is_multiple_of(PROGRESS_EVERY) {
             eprint!(
-                "\r{played} of {} seeds, {} grants",
+                "\r{played} of {} seeds, {} grants, {} pushes",
                 to - from,
-                totals.grants
+                totals.grants,
+                totals.pushes
             );
         }
     }
@@ -127,6 +128,12 @@ fn table(seeds: u64, totals: &Totals) -> String {
         ("  expired", totals.expiries.to_string()),
         ("  ended by a disconnect", totals.disconnects.to_string()),
         ("waits timed out", totals.timeouts.to_string()),
+        ("answers about things", totals.things.to_string()),
+        ("  values through lists", totals.values.to_string()),
+        ("  values exchanged", totals.swaps.to_string()),
+        ("  met at a barrier", totals.met.to_string()),
+        ("pushes", totals.pushes.to_string()),
+        ("  slow readers cut off", totals.overrun.to_string()),
         ("stalled readers", totals.stalls.to_string()),
         ("server stopped", totals.stops.to_string()),
         ("latest expiry, ms", late_ms(totals.late_ns_max)),

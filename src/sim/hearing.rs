@@ -1,0 +1,301 @@
+//! What clients are told without having asked just now: signals, changes of keys and of leaders.
+//!
+//! A seat is taken and given up by answers, and the server writes answers and pushes in the order of
+//! what happened: so between the two answers, and only there, pushes may come. What somebody was
+//! answered to have done is what watchers must hear of in the same turn, once each, and never before
+//! the one who did it has the answer (`news`). No two signals carry the same payload.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ask::{Ear, Seat};
+use super::link::{Asked, Link};
+use super::news::{self, CHANGES, EVENTS, Item, News, Turn, is_attentive};
+use super::plan::Plan;
+use crate::engine::Tally;
+
+/// One signal.
+#[derive(Clone, Debug, Default)]
+struct Signal {
+    channel: Vec<u8>,
+    sender: u32,
+    bytes: usize,
+    /// How many hear it, as answered.
+    count: Option<u32>,
+    /// Answered in this turn, to somebody who reads.
+    is_fresh: bool,
+    copies: BTreeMap<u32, u32>,
+    /// Hearers on their own, and groups of which somebody heard.
+    open: BTreeSet<u32>,
+    topics: BTreeSet<Seat>,
+    /// Connections that were counted, perhaps, and had not read when the answer came.
+    behind: BTreeSet<u32>,
+    /// Those of them that certainly listen on their own: they hear it once they read, or are ended.
+    owed: BTreeSet<u32>,
+}
+
+impl Signal {
+    fn heard(&self) -> u32 {
+        self.copies.values().sum()
+    }
+}
+
+/// All that is heard in one run.
+#[derive(Debug, Default)]
+pub(super) struct Hearing {
+    pub(super) now: BTreeMap<u32, Vec<Item>>,
+    signals: BTreeMap<Vec<u8>, Signal>,
+    touched: BTreeSet<Vec<u8>>,
+    /// Connections that ended without reading everything: how often they listened.
+    lossy: BTreeMap<u32, u32>,
+    tally: Tally,
+    /// Lines that were pushed.
+    pub(super) pushes: u64,
+}
+
+impl Hearing {
+    // ---- what is asked and answered ----
+
+    pub(super) fn signal_sent(&mut self, sender: u32, channel: &[u8], payload: &[u8]) {
+        let signal = Signal {
+            channel: channel.to_vec(),
+            sender,
+            bytes: channel.len() + payload.len() + 6,
+            ..Signal::default()
+        };
+        self.signals.insert(payload.to_vec(), signal);
+    }
+
+    pub(super) fn signalled(
+        &mut self,
+        link: &Link,
+        payload: &[u8],
+        text: &str,
+    ) -> Result<(), String> {
+        let count = text.strip_prefix("ok ").and_then(|it| it.parse().ok());
+        let signal = self.signals.get_mut(payload).expect("it was sent");
+        signal.count = Some(count.ok_or("not a count")?);
+        signal.is_fresh = !link.is_behind();
+        self.touched.insert(payload.to_vec());
+        Ok(())
+    }
+
+    /// The answer to a question for a seat, which is decided by the seats already taken.
+    pub(super) fn seated(
+        &mut self,
+        plan: &Plan,
+        (number, link): (u32, &mut Link),
+        seat: &Seat,
+        turn: u64,
+        text: &str,
+    ) -> Result<(), String> {
+        let has_room = link.has_room_for(seat, plan);
+        match text {
+            "ok" if has_room => {
+                link.seats.entry(seat.clone()).or_insert(turn);
+                // Observing a second time is no news.
+                if seat.ear == Ear::Observe && !has_it {
+                    let items = self.now.entry(number).or_default();
+                    items.push(Item::Observed(seat.pattern.clone()));
+                }
+                Ok(())
+            }
+            "error" if !has_room => Ok(()),
+            _ => Err(format!("{} seats are taken", link.seats.len())),
+        }
+    }
+
+    /// Notes what an answer says has happened.
+    pub(super) fn note(
+        &mut self,
+        plan: &Plan,
+        (number, link): (u32, &Link),
+        asked: &Asked,
+        text: &str,
+    ) {
+        let done = news::done(plan, link, asked, text);
+        if !done.is_empty() {
+            self.now.entry(number).or_default().extend(done);
+        }
+    }
+
+    // ---- what is pushed ----
+
+    /// Takes a line that answers nothing, if it is one.
+    pub(super) fn push(
+        &mut self,
+        (number, link): (u32, &Link),
+        line: &[u8],
+    ) -> Option<Result<(), String>> {
+        let at = line.iter().position(|&byte| byte == b' ')?;
+        let (ear, words) = match &line[..at] {
+            b"sig" => (Ear::Listen, &[][..]),
+            b"watch" => (Ear::Watch, &EVENTS[..]),
+            b"leader" => (Ear::Observe, &CHANGES[..]),
+            _ => return None,
+        };
+        self.pushes += 1;
+        let rest = &line[at + 1..];
+        let Some(at) = rest.iter().position(|&byte| byte == b' ') else {
+            return Some(Err("a push of one word".to_owned()));
+        };
+        let (first, rest) = (&rest[..at], &rest[at + 1..]);
+        if ear == Ear::Listen {
+            return Some(self.heard_signal(number, link, first, rest));
+        }
+        let Some(&word) = words.iter().find(|word| word.as_bytes() == first) else {
+            return Some(Err("a push of an unknown word".to_owned()));
+        };
+        let mut seats = link.seats.keys().filter(|seat| seat.ear == ear);
+        if !seats.any(|seat| seat.hears(rest)) {
+            return Some(Err("a push to somebody who did not ask".to_owned()));
+        }
+        let key = rest.to_vec();
+        let items = self.now.entry(number).or_default();
+        items.push(Item::Heard(News { ear, word, key }));
+        Some(Ok(()))
+    }
+
+    fn heard_signal(
+        &mut self,
+        number: u32,
+        link: &Link,
+        channel: &[u8],
+        payload: &[u8],
+    ) -> Result<(), String> {
+        let Some(signal) = self.signals.get_mut(payload) else {
+            return Err("a signal nobody sent".to_owned());
+        };
+        if signal.channel != channel {
+            return Err("a signal on another channel".to_owned());
+        }
+        if signal.sender == number && signal.count.is_none() {
+            return Err("its own signal before the answer to it".to_owned());
+        }
+        let seats = link.seats.keys();
+        let seats = seats.filter(|seat| seat.ear == Ear::Listen && seat.hears(channel));
+        let (open, groups): (Vec<&Seat>, Vec<&Seat>) = seats.partition(|it| it.group.is_empty());
+        let copies = signal.copies.entry(number).or_default();
+        *copies += 1;
+        if *copies as usize > groups.len() + usize::from(!open.is_empty()) {
+            return Err(format!("a signal {copies} times"));
+        }
+        if !open.is_empty() {
+            signal.open.insert(number);
+        }
+        signal.topics.extend(groups.into_iter().cloned());
+        self.touched.insert(payload.to_vec());
+        Ok(())
+    }
+
+    // ---- after each turn ----
+
+    pub(super) fn after_turn(&mut self, turn: &Turn<'_>) -> Result<(), String> {
+        for payload in std::mem::take(&mut self.touched) {
+            let signal = self
+                .signals
+                .get_mut(&payload)
+                .expect("touched ones are known");
+            check_signal(turn, signal).map_err(|why| {
+                let shown = payload[..payload.len().min(20)].escape_ascii();
+                format!("signal {shown}: {why}")
+            })?;
+        }
+        let before = std::mem::replace(&mut self.tally, turn.tally);
+        let now = std::mem::take(&mut self.now);
+        if now.is_empty() {
+            return Ok(());
+        }
+        news::check(turn, &before, &now)
+    }
+
+    /// The connection ended without having read everything.
+    pub(super) fn lost_track_of(&mut self, number: u32, listens: u32) {
+        self.lossy.insert(number, listens);
+    }
+
+    /// Whoever was counted was told, or ended before it could read.
+    pub(super) fn check_end(&self, unread_bytes_max: usize) -> Result<(), String> {
+        let mut unread: BTreeMap<u32, usize> = BTreeMap::new();
+        for signal in self.signals.values() {
+            let Some(count) = signal.count else { continue };
+            let is_gone = |it: &u32| self.lossy.contains_key(it) || signal.copies.contains_key(it);
+            if let Some(link) = signal.owed.iter().find(|it| !is_gone(it)) {
+                return Err(format!("connection {link} never heard {signal:?}"));
+            }
+            let missing = count.saturating_sub(signal.heard());
+            let lost = signal
+                .behind
+                .iter()
+                .filter_map(|it| self.lossy.get_key_value(it));
+            let lost: Vec<(&u32, &u32)> = lost.collect();
+            if missing > lost.iter().map(|(_, listens)| **listens).sum() {
+                return Err(format!("{missing} were counted and not told: {signal:?}"));
+            }
+            if let [(link, _)] = lost[..] {
+                *unread.entry(*link).or_default() += missing as usize * signal.bytes;
+            }
+        }
+        match unread
+            .into_iter()
+            .find(|(_, bytes)| *bytes > unread_bytes_max)
+        {
+            Some((link, bytes)) => Err(format!(
+                "{bytes} bytes were counted as heard by connection {link}, which heard nothing"
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+/// As many hear as were counted: each on its own once, of each group one.
+fn check_signal(turn: &Turn<'_>, signal: &mut Signal) -> Result<(), String> {
+    let heard = signal.heard();
+    if heard as usize > signal.open.len() + signal.topics.len() {
+        return Err(format!("heard by two of a group: {signal:?}"));
+    }
+    let Some(count) = signal.count else {
+        return Ok(());
+    };
+    if heard > count {
+        return Err(format!("{count} were counted, {heard} heard: {signal:?}"));
+    }
+    if !signal.is_fresh {
+        // Nobody can say when it was sent, or it is long ago.
+        if signal.behind.is_empty() && heard < count {
+            let last = turn.links.keys().last().copied().unwrap_or(0);
+            signal.behind = (0..=last).collect();
+        }
+        return Ok(());
+    }
+    signal.is_fresh = false;
+    let (mut open, mut topics) = (0, BTreeSet::new());
+    for (number, link) in turn.links {
+        let seats = link.seats.iter().filter(|(_, since)| **since < turn.number);
+        let seats = seats.map(|(seat, _)| seat);
+        let seats = seats.filter(|it| it.ear == Ear::Listen && it.hears(&signal.channel));
+        let (alone, groups): (Vec<&Seat>, Vec<&Seat>) = seats.partition(|it| it.group.is_empty());
+        if !is_attentive(link) {
+            if link.id.is_some() {
+                signal.behind.insert(*number);
+            }
+            if !alone.is_empty() && link.is_seated() && !link.ended && !link.has_left() {
+                signal.owed.insert(*number);
+            }
+            continue;
+        }
+        topics.extend(groups);
+        open += u32::from(!alone.is_empty());
+        if !alone.is_empty() && !signal.copies.contains_key(number) {
+            return Err(format!("connection {number} listens, and was not told"));
+        }
+    }
+    if count < open + topics.len() as u32 {
+        return Err(format!(
+            "{count} were counted, but {open} and {topics:?} listen"
+        ));
+    }
+    if !turn.doubt && heard != count {
+        return Err(format!("{count} were counted, {heard} heard: {signal:?}"));
+    }
+    Ok(())
+}

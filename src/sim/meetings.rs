@@ -1,0 +1,71 @@
+//! Who met at a barrier leaves it together: all are told `ok`, or all `timeout`.
+//!
+//! Two who wait at the same barrier at the end of a turn wait for the same thing, so whatever the
+//! next turn tells one of them it tells the other.
+
+use std::collections::BTreeMap;
+
+use super::ask::Sort;
+use super::things::{Answer, Parked};
+use crate::base::Millis;
+
+/// How a barrier let somebody go.
+#[derive(Clone, Debug)]
+struct Left {
+    key: usize,
+    link: u32,
+    count: u32,
+    text: String,
+    /// Its own time was over.
+    was_due: bool,
+}
+
+/// Everybody who was let go in this turn.
+#[derive(Debug, Default)]
+pub(super) struct Meetings {
+    left_now: Vec<Left>,
+}
+
+impl Meetings {
+    pub(super) fn left(&mut self, key: usize, count: u32, wait: Millis, it: &Answer<'_>) {
+        self.left_now.push(Left {
+            key,
+            link: it.link,
+            count,
+            text: it.text.to_owned(),
+            was_due: it.now.at >= it.arrived.at.after(wait),
+        });
+    }
+
+    /// `parked` met at a barrier before this turn, and those of them who are still there to be told
+    /// were all told the same, or all nothing. Without `doubt`, everyone else's answer is known too.
+    pub(super) fn check(&mut self, parked: &[Parked], doubt: bool) -> Result<(), String> {
+        let left = std::mem::take(&mut self.left_now);
+        let mut fates = BTreeMap::new();
+        for &Parked { key, link, .. } in parked.iter().filter(|it| it.sort == Sort::Barrier) {
+            let mine = left.iter().find(|it| it.link == link && it.key == key);
+            let mine = mine.map_or("nothing", |it| &it.text);
+            let fate = *fates.entry(key).or_insert(mine);
+            if fate != mine {
+                return Err(format!(
+                    "of those who met at b{key}, some were told {fate}, connection {link} {mine}"
+                ));
+            }
+        }
+        if doubt {
+            return Ok(());
+        }
+        for it in &left {
+            let same = |that: &&Left| that.key == it.key && that.text == it.text;
+            let told = || left.iter().filter(same);
+            let released = told().filter(|that| that.count == it.count).count();
+            if it.text == "ok" && released % it.count as usize != 0 {
+                return Err(format!("b{} let {released} go, not {}", it.key, it.count));
+            }
+            if it.text == "timeout" && !told().any(|that| that.was_due) {
+                return Err(format!("b{} sent everybody away for no reason", it.key));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,272 @@
+//! What was done to keys and leaders, held against who was told of it.
+//!
+//! An answer says that something was done in this turn; whoever watches that key must have been told
+//! as often as it was done, and those who did it not before their answer. Whoever comes to lead from
+//! its place in line takes over from another: observers hear `failover`, then `elected`, with nothing
+//! of this key in between.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ask::Ear;
+use super::link::{Asked, Link, What};
+use super::plan::Plan;
+use crate::engine::Tally;
+use crate::engine::types::Mode;
+
+/// The events that can be watched, and the changes that can be observed.
+pub(super) const EVENTS: [&str; 16] = [
+    "acquire", "release", "incr", "decr", "cset", "kset", "kdel", "kcas", "lpush", "rpush", "lpop",
+    "rpop", "blpop", "brpop", "elect", "resign",
+];
+pub(super) const CHANGES: [&str; 3] = ["elected", "resigned", "failover"];
+
+/// Something that happened to a key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct News {
+    pub(super) ear: Ear,
+    pub(super) word: &'static str,
+    pub(super) key: Vec<u8>,
+}
+
+/// One line read by a connection in this turn, as far as it matters here.
+#[derive(Clone, Debug)]
+pub(super) enum Item {
+    /// It was answered to have done this; from its place in line, if it waited there before.
+    Did { news: News, from_line: bool },
+    /// It was told of this.
+    Heard(News),
+    /// It took a seat as an observer of this key.
+    Observed(Vec<u8>),
+}
+
+/// What is known of a turn when all its lines are read.
+pub(super) struct Turn<'w> {
+    pub(super) number: u64,
+    pub(super) links: &'w BTreeMap<u32, Link>,
+    /// Somebody may not have been told what it did.
+    pub(super) doubt: bool,
+    pub(super) tally: Tally,
+    /// Keys that had the same holder from the turn's beginning to its end.
+    pub(super) steady: BTreeSet<&'w [u8]>,
+}
+
+/// Whether everything that was said to the connection in this turn has been read, and everything
+/// that should have been said to it has been said.
+pub(super) fn is_attentive(link: &Link) -> bool {
+    link.id.is_some() && !link.is_behind() && !link.ended && !link.has_left() && !link.farewell
+}
+
+/// Notes what an answer says has happened.
+pub(super) fn done(plan: &Plan, link: &Link, asked: &Asked, text: &str) -> Vec<Item> {
+    if link.is_behind() || !(text.starts_with("ok") || text.starts_with("acquired")) {
+        return Vec::new(); // it may have happened earlier
+    }
+    let watched = |word| (Ear::Watch, word);
+    let mut news = Vec::new();
+    let name = match &asked.what {
+        What::Thing(ask) => {
+            let (sort, key) = ask.thing();
+            news.extend(ask.event().map(watched));
+            plan.name(sort, key).to_vec()
+        }
+        What::Acquire { key, mode, .. } => {
+            let is_lock = matches!(mode, Mode::Lead | Mode::Slot { limit: 1 });
+            if is_lock && asked.begun.is_some() {
+                news.push((Ear::Observe, "failover"));
+            }
+            if *mode == Mode::Lead {
+                news.extend([watched("elect"), (Ear::Observe, "elected")]);
+            } else {
+                news.push(watched("acquire"));
+            }
+            plan.keys[*key].0.clone()
+        }
+        What::Enqueue { key, .. } | What::Wait { key, .. } => {
+            news.push(watched("acquire"));
+            plan.keys[*key].0.clone()
+        }
+        What::Release { key, resigns, .. } => {
+            if *resigns {
+                news.extend([watched("resign"), (Ear::Observe, "resigned")]);
+            } else {
+                news.push(watched("release"));
+            }
+            plan.keys[*key].0.clone()
+        }
+        _ => return Vec::new(),
+    };
+    let from_line = asked.begun.is_some();
+    let did = |(ear, word)| Item::Did {
+        news: News {
+            ear,
+            word,
+            key: name.clone(),
+        },
+        from_line,
+    };
+    news.into_iter().map(did).collect()
+}
+
+/// Everything that was said in one turn.
+pub(super) fn check(
+    turn: &Turn<'_>,
+    before: &Tally,
+    now: &BTreeMap<u32, Vec<Item>>,
+) -> Result<(), String> {
+    let mut done: BTreeMap<&News, u32> = BTreeMap::new();
+    for item in now.values().flatten() {
+        if let Item::Did { news, .. } = item {
+            *done.entry(news).or_default() += 1;
+        }
+    }
+    for (number, link) in turn.links {
+        let items = now.get(number).map_or(&[][..], |items| &items[..]);
+        check_ears(turn, before, link, items, &done)
+            .map_err(|why| format!("connection {number}: {why}"))?;
+    }
+    check_successions(turn, now)
+}
+
+/// One connection has heard of everything that was done, and of nothing else.
+fn check_ears(
+    turn: &Turn<'_>,
+    before: &Tally,
+    link: &Link,
+    items: &[Item],
+    done: &BTreeMap<&News, u32>,
+) -> Result<(), String> {
+    let mut heard: BTreeMap<&News, u32> = BTreeMap::new();
+    let mut own: BTreeMap<&News, u32> = BTreeMap::new();
+    for item in items {
+        match item {
+            Item::Heard(news) => *heard.entry(news).or_default() += 1,
+            Item::Did { news, .. } => *own.entry(news).or_default() += 1,
+            Item::Observed(_) => {}
+        }
+    }
+    let count = |of: &BTreeMap<&News, u32>, news| of.get(news).copied().unwrap_or(0);
+    if is_attentive(link) {
+        for (&news, &times) in done {
+            let mut seats = link.seats.iter().filter(|(seat, _)| seat.ear == news.ear);
+            let is_seated =
+                seats.any(|(seat, since)| *since < turn.number && seat.hears(&news.key));
+            // Who is elected knows already.
+            let due = times
+                - if news.word == "elected" {
+                    count(&own, news)
+                } else {
+                    0
+                };
+            if is_seated && count(&heard, news) < due {
+                return Err(format!("not told of {news:?}, which was done {due} times"));
+            }
+        }
+    }
+    for key in observed(items).filter(|_| is_attentive(link)) {
+        let mut told = heard.keys();
+        let is_told = told.any(|it| it.word == "elected" && it.key == *key);
+        if turn.steady.contains(&key[..]) && !is_told {
+            return Err("observes a key that is held, and was not told".to_owned());
+        }
+    }
+    if link.is_behind() || turn.doubt {
+        return Ok(());
+    }
+    for (&news, &times) in &heard {
+        let Tally {
+            grants,
+            releases,
+            expiries,
+            disconnects,
+        } = turn.tally;
+        let ends = releases + expiries + disconnects;
+        let ends_before = before.releases + before.expiries + before.disconnects;
+        let most = match news.word {
+            // Nobody asks for these, so nobody is answered.
+            "failover" => (grants - before.grants) as u32,
+            "release" => (ends - ends_before) as u32,
+            "elected" => {
+                let observed = observed(items).filter(|key| **key == news.key);
+                count(done, news) + observed.count() as u32
+            }
+            _ => count(done, news),
+        };
+        if times > most {
+            return Err(format!("told {times} times of {news:?}, done {most} times"));
+        }
+    }
+    check_answers_first(items, &own, done)
+}
+
+/// Keys it was answered to observe.
+fn observed(items: &[Item]) -> impl Iterator<Item = &Vec<u8>> {
+    items.iter().filter_map(|item| match item {
+        Item::Observed(key) => Some(key),
+        _ => None,
+    })
+}
+
+/// Before its own answer it has heard of what others did, at most.
+fn check_answers_first(
+    items: &[Item],
+    own: &BTreeMap<&News, u32>,
+    done: &BTreeMap<&News, u32>,
+) -> Result<(), String> {
+    for (&news, &times) in own {
+        if matches!(news.word, "failover" | "release" | "elected") {
+            continue;
+        }
+        let mut allowed = done[news] - times;
+        let mut heard = 0;
+        for item in items {
+            match item {
+                Item::Did { news: it, .. } if it == news => allowed += 1,
+                Item::Heard(it) if it == news => heard += 1,
+                _ => {}
+            }
+            if heard > allowed {
+                return Err(format!("told of {news:?} before the answer to it"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_successions(turn: &Turn<'_>, now: &BTreeMap<u32, Vec<Item>>) -> Result<(), String> {
+    for (leader, items) in now {
+        for item in items {
+            let Item::Did { news, from_line } = item else {
+                continue;
+            };
+            if news.word != "elected" || !from_line {
+                continue;
+            }
+            for (number, link) in turn.links {
+                let mut seats = link.seats.iter();
+                let observes = seats.any(|(seat, since)| {
+                    seat.ear == Ear::Observe && *since < turn.number && seat.hears(&news.key)
+                });
+                if number != leader && observes && is_attentive(link) {
+                    let heard = now.get(number).map_or(&[][..], |items| &items[..]);
+                    check_succession(heard, &news.key)
+                        .map_err(|why| format!("connection {number}: {why}"))?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_succession(items: &[Item], key: &[u8]) -> Result<(), String> {
+    let words: Vec<&str> = items
+        .iter()
+        .filter_map(|item| match item {
+            Item::Heard(news) if news.ear == Ear::Observe && news.key == key => Some(news.word),
+            _ => None,
+        })
+        .collect();
+    if words.windows(2).any(|pair| pair == ["failover", "elected"]) {
+        return Ok(());
+    }
+    Err(format!("the next in line leads, but it heard {words:?}"))
+}

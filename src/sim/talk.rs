@@ -1,0 +1,238 @@
+//! What clients say about counters, values, lists, barriers, signals, watches and leaders.
+//!
+//! Every value stored, pushed or signalled is unique in its world: it carries the number of its
+//! question. The frames around them are made as in `client`.
+
+use super::ask::{Ask, Ear, Seat, Sort};
+use super::client::{Said, Speaker, said};
+use super::link::What;
+use super::plan::pick;
+use crate::base::Millis;
+use crate::wire::verbs::VALUE_BYTES_MAX;
+
+/// Where signals are sent, and what is listened to.
+const CHANNELS: [&str; 5] = ["ev.a", "ev.b", "ev.a.c", "x", "ev..c"];
+const PATTERNS: [&str; 11] = [
+    "ev.a", "ev.b", "ev.*", "ev.>", ">", "*", "*.a", "ev.*.c", "x", "fo*", "ev.>.c",
+];
+const GROUPS: [&str; 4] = ["", "", "g", "h"];
+
+/// In how many of those groups somebody hears what is loud: two each with `*` and with `>`.
+pub(super) const OTHER_GROUPS_MAX: usize = 4;
+
+/// Where worlds are loud.
+const LOUD_CHANNEL: &str = "loud";
+
+impl Speaker<'_> {
+    pub(super) fn count(&mut self) -> Said {
+        let key = self.rng.usize(..self.plan.things(Sort::Counter));
+        let is_wild = key == self.plan.wild_counter();
+        match self.rng.u8(..8) {
+            0 | 1 => self.thing(Ask::Count { key }, ""),
+            2 if is_wild => {
+                let value = *pick(self.rng, &[0, 0, 7, i64::MAX, i64::MIN]);
+                self.thing(Ask::SetCount { key }, &value.to_string())
+            }
+            n => {
+                // The first counter only grows.
+                let down = key != 0 && n == 3;
+                let mut delta = self.rng.i64(if key == 0 { 1..6 } else { -9..10 });
+                if is_wild && n == 4 {
+                    delta = *pick(self.rng, &[i64::MAX, i64::MIN + 1]);
+                }
+                let said = if down { -delta } else { delta };
+                self.thing(Ask::Add { key, delta, down }, &said.to_string())
+            }
+        }
+    }
+
+    pub(super) fn store(&mut self) -> Said {
+        let key = self.rng.usize(..self.plan.things(Sort::Value));
+        let value = self.fresh('w');
+        let longest_ms = self.plan.leases_ms.iter().max().copied().unwrap_or(1);
+        let ttl = match self.rng.bool() {
+            true => Millis(self.rng.u64(1..=longest_ms)),
+            false => Millis::ZERO,
+        };
+        match self.rng.u8(..10) {
+            0..2 => {
+                let argument = match ttl {
+                    Millis::ZERO if self.rng.bool() => value.clone(),
+                    ttl => format!("{value}\t{}", self.span(ttl)),
+                };
+                self.thing(Ask::Put { key, value, ttl }, &argument)
+            }
+            2..5 => self.thing(Ask::Fetch { key }, "ignored"),
+            5 => self.thing(Ask::Delete { key }, ""),
+            _ => {
+                let back = *pick(self.rng, &[0, 0, 0, 1, 2]);
+                let old = self.things.registers[key].recent(back).unwrap_or_default();
+                let old = old.to_owned();
+                let argument = format!("{old}\t{value}\t{}", self.span(ttl));
+                let new = value;
+                self.thing(Ask::Swap { key, old, new, ttl }, &argument)
+            }
+        }
+    }
+
+    pub(super) fn push(&mut self) -> Said {
+        let key = self.rng.usize(..self.plan.things(Sort::List));
+        // The first list is a queue.
+        let left = key != 0 && self.rng.bool();
+        let value = self.fresh('x');
+        let argument = value.clone();
+        self.thing(Ask::Push { key, value, left }, &argument)
+    }
+
+    pub(super) fn pop(&mut self) -> Said {
+        let key = self.rng.usize(..self.plan.things(Sort::List));
+        let left = key == 0 || self.rng.bool();
+        match self.rng.u8(..8) {
+            0 => self.thing(Ask::Length { key }, ""),
+            1 => {
+                let range = *pick(self.rng, &["0 -1", "0 0", "-3 -1", "1 2", "5 1", "-99 99"]);
+                self.thing(Ask::Range { key }, range)
+            }
+            2..4 => self.thing(Ask::Pop { key, left }, ""),
+            _ => {
+                let wait = Millis(*pick(self.rng, &self.plan.waits_ms));
+                let argument = self.span(wait);
+                self.thing(Ask::AwaitPop { key, left, wait }, &argument)
+            }
+        }
+    }
+
+    pub(super) fn meet(&mut self) -> Said {
+        let key = self.rng.usize(..self.plan.things(Sort::Barrier));
+        let mut count = self.plan.barriers[key];
+        if self.rng.u8(..100) < self.plan.mismatch_pct {
+            count = self.rng.u32(1..=3);
+        }
+        let wait = Millis(*pick(self.rng, &self.plan.waits_ms));
+        let argument = format!("{count} {}", self.span(wait));
+        self.thing(Ask::Meet { key, count, wait }, &argument)
+    }
+
+    // ---- to be told things ----
+
+    pub(super) fn take_seat(&mut self) -> Said {
+        let (ear, group) = match self.rng.u8(..3) {
+            0 => (Ear::Listen, *pick(self.rng, &GROUPS)),
+            1 => (Ear::Watch, ""),
+            _ => (Ear::Observe, ""),
+        };
+        let pattern = self.pattern(ear);
+        self.seat(ear, &pattern, group)
+    }
+
+    pub(super) fn leave_seat(&mut self) -> Said {
+        let taken: Vec<&Seat> = self.link.seats.keys().collect();
+        let seat = if taken.is_empty() || self.rng.u8(..8) == 0 {
+            Seat {
+                ear: *pick(self.rng, &[Ear::Listen, Ear::Watch, Ear::Observe]),
+                pattern: b"ev.*".to_vec(),
+                group: Vec::new(),
+            }
+        } else {
+            (*pick(self.rng, &taken)).clone()
+        };
+        let letters = match seat.ear {
+            Ear::Listen => "unlisten",
+            Ear::Watch => "unwatch",
+            Ear::Observe => "unobserve",
+        };
+        let (pattern, group) = (seat.pattern.clone(), seat.group.clone());
+        said(What::LeaveSeat(seat), letters, &pattern, &group)
+    }
+
+    pub(super) fn signal(&mut self) -> Said {
+        let channel = *pick(self.rng, &CHANNELS);
+        let payload = match self.rng.u8(..8) {
+            0 => format!("{}  with blanks\tand more ", self.fresh('s')),
+            _ => self.fresh('s'),
+        };
+        signal(channel, payload)
+    }
+
+    /// As much as one line can say.
+    pub(super) fn shout(&mut self) -> Said {
+        let mut payload = self.fresh('s');
+        let length = VALUE_BYTES_MAX - LOUD_CHANNEL.len() - 8;
+        payload.extend(std::iter::repeat_n('!', length - payload.len()));
+        signal(LOUD_CHANNEL, payload)
+    }
+
+    /// Hears what is loud many times over: on its own, and as a member of each of many groups.
+    pub(super) fn crave(&mut self, group: usize) -> Said {
+        let group = match group {
+            0 => String::new(),
+            group => format!("g{group}"),
+        };
+        self.seat(Ear::Listen, LOUD_CHANNEL.as_bytes(), &group)
+    }
+
+    fn seat(&mut self, ear: Ear, pattern: &[u8], group: &str) -> Said {
+        let letters = match ear {
+            Ear::Listen => "listen",
+            Ear::Watch => "watch",
+            Ear::Observe => "observe",
+        };
+        let seat = Seat {
+            ear,
+            pattern: pattern.to_vec(),
+            group: group.into(),
+        };
+        said(What::TakeSeat(seat), letters, pattern, group.as_bytes())
+    }
+
+    fn pattern(&mut self, ear: Ear) -> Vec<u8> {
+        let any_key = |it: &mut Self| {
+            let key = it.rng.usize(..it.plan.keys.len());
+            it.plan.keys[key].0.clone()
+        };
+        match ear {
+            Ear::Listen => pick(self.rng, &PATTERNS).as_bytes().to_vec(),
+            Ear::Observe => any_key(self),
+            Ear::Watch => match self.rng.u8(..4) {
+                0 => any_key(self),
+                1 => {
+                    let sort = *pick(self.rng, &[Sort::Counter, Sort::Value, Sort::List]);
+                    let key = self.rng.usize(..self.plan.things(sort));
+                    self.plan.name(sort, key).to_vec()
+                }
+                _ => {
+                    let wild: [&[u8]; 7] = [b">", b"*", b"*.0", b"q.*", b"v.>", b"t.*", b"a*"];
+                    pick(self.rng, &wild).to_vec()
+                }
+            },
+        }
+    }
+
+    // ---- what frames are made of ----
+
+    fn thing(&mut self, ask: Ask, argument: &str) -> Said {
+        let (sort, key) = ask.thing();
+        let (letters, name) = (ask.letters(), self.plan.name(sort, key));
+        said(What::Thing(ask), letters, name, argument.as_bytes())
+    }
+
+    /// A value nobody has said before: mostly short, sometimes with a blank or so long that it
+    /// fills a stalled reader's room.
+    fn fresh(&mut self, letter: char) -> String {
+        let number = self.serial;
+        match self.rng.u8(..16) {
+            0 => format!("{letter}{number} and more"),
+            1 => format!("{letter}{number}{}", "z".repeat(300)),
+            _ => format!("{letter}{number}"),
+        }
+    }
+}
+
+fn signal(channel: &str, payload: String) -> Said {
+    let frame = payload.clone().into_bytes();
+    let what = What::Signal {
+        channel: channel.into(),
+        payload: payload.into_bytes(),
+    };
+    said(what, "signal", channel.as_bytes(), &frame)
+}

@@ -1,0 +1,408 @@
+//! Counters and lists as clients know them, and what may be answered about every thing.
+//!
+//! No two pushes carry the same value, so each value is followed from its push to the one client
+//! that was told it. A counter is the sum of what was acknowledged, give or take what never got an
+//! answer. Values of the key-value store are in `register`, barriers in `meetings`. After each turn the
+//! sums are compared with what the server shows of itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ask::{Ask, Sort};
+use super::link::Moment;
+use super::meetings::Meetings;
+use super::plan::Plan;
+use super::register::Register;
+use crate::base::Millis;
+use crate::engine::view::View;
+
+/// An answer and whose it is.
+pub(super) struct Answer<'a> {
+    pub(super) link: u32,
+    pub(super) question: u64,
+    pub(super) arrived: Moment,
+    pub(super) now: Moment,
+    /// The server had been told to stop.
+    pub(super) draining: bool,
+    pub(super) text: &'a str,
+}
+
+/// A value of a list, on its way.
+#[derive(Clone, Copy, Debug)]
+struct Pushed {
+    key: usize,
+    arrived: Moment,
+    /// When its push was answered.
+    acked: Option<u64>,
+    /// When somebody was told it, and who.
+    told: Option<(u64, u32)>,
+}
+
+/// A value that somebody was told in this turn, and when that one asked for it.
+#[derive(Clone, Debug)]
+struct Told {
+    value: String,
+    asked: Moment,
+}
+
+/// Somebody who waits for a value or at a barrier, and did so before this turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parked {
+    pub(super) sort: Sort,
+    pub(super) key: usize,
+    pub(super) link: u32,
+    /// The turn since which that is certain.
+    pub(super) since: u64,
+    /// It waits on.
+    pub(super) stays: bool,
+}
+
+/// How many values a list has, as far as clients know.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stock {
+    /// Acknowledged, told to nobody.
+    sure: usize,
+    /// Neither.
+    unsure: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Counter {
+    acked: i64,
+    /// Arrived, not answered, perhaps never: question → delta.
+    open: BTreeMap<u64, i64>,
+    /// Somebody set it, so sums say nothing.
+    is_set: bool,
+    /// Of a counter that only grows: turn → the highest answer known then.
+    known: BTreeMap<u64, i64>,
+    /// The same: every sum is told once.
+    sums: BTreeSet<i64>,
+}
+
+/// Everything of one run.
+#[derive(Debug, Default)]
+pub(super) struct Things {
+    values: BTreeMap<String, Pushed>,
+    stocks: Vec<Stock>,
+    /// A value may have been handed out and given back, so the order in which they come is open.
+    pub(super) was_given_back: bool,
+    told_now: Vec<Told>,
+    counters: Vec<Counter>,
+    pub(super) registers: Vec<Register>,
+    meetings: Meetings,
+}
+
+impl Things {
+    pub(super) fn new(plan: &Plan) -> Self {
+        Self {
+            stocks: vec![Stock::default(); plan.things(Sort::List)],
+            counters: vec![Counter::default(); plan.things(Sort::Counter)],
+            registers: vec![Register::default(); plan.things(Sort::Value)],
+            ..Self::default()
+        }
+    }
+
+    /// From now on the server may do it.
+    pub(super) fn arrived(&mut self, question: u64, ask: &Ask, at: Moment) {
+        match ask {
+            Ask::Add { key, delta, .. } => {
+                self.counters[*key].open.insert(question, *delta);
+            }
+            Ask::SetCount { key } => self.counters[*key].is_set = true,
+            Ask::Put { key, value, ttl } => self.registers[*key].arrived(question, value, *ttl, at),
+            Ask::Delete { key } => self.registers[*key].arrived(question, "", Millis::ZERO, at),
+            Ask::Swap { key, new, ttl, .. } => {
+                self.registers[*key].arrived(question, new, *ttl, at);
+            }
+            Ask::Push { key, value, .. } => {
+                self.stocks[*key].unsure += 1;
+                let pushed = Pushed {
+                    key: *key,
+                    arrived: at,
+                    acked: None,
+                    told: None,
+                };
+                self.values.insert(value.clone(), pushed);
+            }
+            _ => {}
+        }
+    }
+
+    /// Holds an answer against its question.
+    pub(super) fn answer(&mut self, plan: &Plan, ask: &Ask, it: &Answer<'_>) -> Result<(), String> {
+        if let Some(rest) = it.text.strip_prefix("ok") {
+            return match (ask, rest.strip_prefix(' ')) {
+                (Ask::SetCount { .. } | Ask::Put { .. } | Ask::Delete { .. }, None)
+                | (Ask::Swap { .. } | Ask::Meet { .. }, None)
+                    if rest.is_empty() =>
+                {
+                    self.done(ask, it)
+                }
+                (Ask::Add { .. } | Ask::Count { .. }, Some(number)) => {
+                    self.counted(ask, it, number)
+                }
+                (Ask::Fetch { key }, Some(value)) => self.registers[*key].read(value, it.arrived),
+                (Ask::Push { value, .. }, Some(number)) => self.pushed(plan, value, it, number),
+                (Ask::Pop { key, .. } | Ask::AwaitPop { key, .. }, Some(value)) => {
+                    self.popped(*key, value, it)
+                }
+                (Ask::Length { .. }, Some(number)) => number
+                    .parse::<u32>()
+                    .map(|_| ())
+                    .map_err(|_| "not a length".to_owned()),
+                (Ask::Range { key }, Some(range)) => self.ranged(*key, range, it),
+                _ => Err("a yes to another question".to_owned()),
+            };
+        }
+        self.no(plan, ask, it)
+    }
+
+    fn done(&mut self, ask: &Ask, it: &Answer<'_>) -> Result<(), String> {
+        match ask {
+            Ask::Put { key, .. } | Ask::Delete { key } => {
+                self.registers[*key].done(it.question, it.now);
+            }
+            Ask::Swap { key, old, .. } => {
+                return self.registers[*key].swapped(it.question, old, it.arrived, it.now);
+            }
+            Ask::Meet { key, count, wait } => self.meetings.left(*key, *count, *wait, it),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn no(&mut self, plan: &Plan, ask: &Ask, it: &Answer<'_>) -> Result<(), String> {
+        let rules = &plan.rules;
+        let allowed = match (it.text, ask) {
+            ("nil", Ask::Fetch { key }) => {
+                self.registers[*key].read_nothing(it.arrived, it.now)?;
+                true
+            }
+            ("nil", Ask::Pop { .. }) => true,
+            ("nil", Ask::AwaitPop { wait, .. }) => {
+                if it.now.at < it.arrived.at.after(*wait) {
+                    return Err("a wait ended before its time".to_owned());
+                }
+                true
+            }
+            ("cas_conflict", Ask::Swap { key, old, .. }) => {
+                self.registers[*key].conflicted(it.question, old, it.arrived, it.now)?;
+                true
+            }
+            ("timeout", Ask::Meet { key, count, wait }) => {
+                self.meetings.left(*key, *count, *wait, it);
+                true
+            }
+            ("error_barrier_count_mismatch", Ask::Meet { .. }) => plan.mismatch_pct > 0,
+            ("error_draining", Ask::Meet { key, count, wait }) => {
+                self.meetings.left(*key, *count, *wait, it);
+                it.draining
+            }
+            ("error_draining", Ask::AwaitPop { .. }) => it.draining,
+            // Only where somebody adds what cannot be added.
+            ("error", Ask::Add { key, .. }) => *key == plan.wild_counter(),
+            ("error_list_full", Ask::Push { .. }) => rules.list_length_max != 0,
+            (
+                "error_max_keys",
+                Ask::Add { .. }
+                | Ask::SetCount { .. }
+                | Ask::Put { .. }
+                | Ask::Swap { .. }
+                | Ask::Push { .. }
+                | Ask::AwaitPop { .. }
+                | Ask::Meet { .. },
+            ) => rules.keys_max != 0,
+            _ => false,
+        };
+        if !allowed {
+            return Err("not an answer to this question".to_owned());
+        }
+        match ask {
+            Ask::Add { key, .. } => {
+                self.counters[*key].open.remove(&it.question);
+            }
+            Ask::Put { key, .. } | Ask::Swap { key, .. } => {
+                self.registers[*key].refused(it.question);
+            }
+            Ask::Push { key, value, .. } => {
+                self.stocks[*key].unsure -= 1;
+                let refused = self.values.remove(value);
+                if refused.is_some_and(|it| it.told.is_some()) {
+                    return Err(format!("{value:?} was refused, and told to somebody"));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    // ---- counters ----
+
+    fn counted(&mut self, ask: &Ask, it: &Answer<'_>, number: &str) -> Result<(), String> {
+        let sum: i64 = number.parse().map_err(|_| "not a number".to_owned())?;
+        let (_, key) = ask.thing();
+        let counter = &mut self.counters[key];
+        if let Ask::Add { delta, .. } = ask {
+            counter.open.remove(&it.question);
+            counter.acked = counter.acked.wrapping_add(*delta);
+        }
+        if key != 0 || counter.is_set {
+            return Ok(());
+        }
+        // The first counter only grows, so it also tells who was first.
+        let before = counter.known.range(..=it.arrived.turn).next_back();
+        let before = before.map_or(0, |(_, &sum)| sum);
+        let is_new = matches!(ask, Ask::Count { .. }) || sum > before && counter.sums.insert(sum);
+        if !is_new || sum < before {
+            return Err(format!("counted to {sum} after {before}, or twice"));
+        }
+        let known = counter.known.values().next_back().copied().unwrap_or(0);
+        counter.known.insert(it.now.turn, known.max(sum));
+        Ok(())
+    }
+
+    // ---- lists ----
+
+    fn pushed(
+        &mut self,
+        plan: &Plan,
+        value: &str,
+        it: &Answer<'_>,
+        number: &str,
+    ) -> Result<(), String> {
+        let length: u32 = number.parse().map_err(|_| "not a length".to_owned())?;
+        let length_max = plan.rules.list_length_max;
+        if length_max != 0 && length > length_max && !self.was_given_back {
+            return Err(format!("a list of {length} where {length_max} are allowed"));
+        }
+        let pushed = self.values.get_mut(value).expect("it has arrived");
+        pushed.acked = Some(it.now.turn);
+        if pushed.told.is_none() {
+            self.stocks[pushed.key].unsure -= 1;
+            self.stocks[pushed.key].sure += 1;
+        }
+        Ok(())
+    }
+
+    fn popped(&mut self, key: usize, value: &str, it: &Answer<'_>) -> Result<(), String> {
+        let Some(pushed) = self.values.get_mut(value).filter(|it| it.key == key) else {
+            return Err(format!("{value:?} was never pushed here"));
+        };
+        if let Some((_, link)) = pushed.told {
+            return Err(format!("{value:?} was already told to connection {link}"));
+        }
+        pushed.told = Some((it.now.turn, it.link));
+        let stock = &mut self.stocks[key];
+        match pushed.acked {
+            Some(_) => stock.sure -= 1,
+            None => stock.unsure -= 1,
+        }
+        self.told_now.push(Told {
+            value: value.to_owned(),
+            asked: it.arrived,
+        });
+        Ok(())
+    }
+
+    fn ranged(&self, key: usize, range: &str, it: &Answer<'_>) -> Result<(), String> {
+        let inner = range.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+        let inner = inner.ok_or("not an array")?;
+        let quoted = inner.strip_prefix('"').and_then(|it| it.strip_suffix('"'));
+        let mut seen = BTreeSet::new();
+        for value in quoted.into_iter().flat_map(|it| it.split("\",\"")) {
+            let pushed = self.values.get(value).filter(|it| it.key == key);
+            let Some(pushed) = pushed.filter(|_| seen.insert(value)) else {
+                return Err(format!("{value:?} is here twice, or was never pushed here"));
+            };
+            if pushed.told.is_some_and(|(turn, _)| turn <= it.arrived.turn) {
+                return Err(format!("{value:?} was popped before, and is still here"));
+            }
+        }
+        Ok(())
+    }
+
+    // ---- after each turn ----
+
+    /// With `doubt`, answers may be on their way, or lost.
+    pub(super) fn after_turn(
+        &mut self,
+        plan: &Plan,
+        view: View<'_>,
+        parked: &[Parked],
+        doubt: bool,
+    ) -> Result<(), String> {
+        self.meetings.check(parked, doubt)?;
+        for (key, counter) in self.counters.iter().enumerate() {
+            if counter.is_set || key == plan.wild_counter() {
+                continue;
+            }
+            let name = plan.name(Sort::Counter, key);
+            let value = view.counters().find(|it| it.key == name);
+            let value = value.map_or(0, |it| it.what);
+            let part = |keep: fn(i64) -> bool| {
+                let open = counter.open.values().copied();
+                counter.acked + open.filter(|&delta| keep(delta)).sum::<i64>()
+            };
+            let (low, high) = (part(|delta| delta < 0), part(|delta| delta > 0));
+            if !(low..=high).contains(&value) {
+                return Err(format!("n{key} is {value}, not from {low} to {high}"));
+            }
+        }
+        for (key, stock) in self.stocks.iter().enumerate() {
+            let name = plan.name(Sort::List, key);
+            let length = view.lists().find(|it| it.key == name);
+            let length = length.map_or(0, |it| it.what.0);
+            let sure = if doubt { 0 } else { stock.sure };
+            if !(sure..=stock.sure + stock.unsure).contains(&length) {
+                return Err(format!("q{key} has {length} values, but should: {stock:?}"));
+            }
+        }
+        self.check_poppers(parked)?;
+        self.check_order(doubt)
+    }
+
+    /// Nobody who came later was served before somebody who waits on.
+    fn check_poppers(&self, parked: &[Parked]) -> Result<(), String> {
+        for it in parked.iter().filter(|it| it.sort == Sort::List && it.stays) {
+            let overtook = |told: &&Told| {
+                self.values[&told.value].key == it.key && told.asked.turn >= it.since
+            };
+            if let Some(told) = self.told_now.iter().find(overtook) {
+                return Err(format!("{told:?} went past {it:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The first list is pushed to on the right and popped on the left only.
+    fn check_order(&mut self, doubt: bool) -> Result<(), String> {
+        for Told { value, .. } in std::mem::take(&mut self.told_now) {
+            let it = self.values[&value];
+            if it.key != 0 || doubt || self.was_given_back {
+                continue;
+            }
+            let is_skipped = |that: &&Pushed| {
+                let before = that.acked.is_some_and(|turn| turn <= it.arrived.turn);
+                that.key == 0 && that.told.is_none() && before
+            };
+            if let Some(that) = self.values.values().find(is_skipped) {
+                return Err(format!("{value:?} was popped before {that:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything was taken out: whatever was acknowledged has been told to somebody.
+    pub(super) fn check_end(&self, is_swept: bool) -> Result<(), String> {
+        let is_lost = |it: &&Pushed| it.acked.is_some() && it.told.is_none();
+        let lost = self.values.iter().find(|(_, it)| is_lost(it));
+        match lost.filter(|_| is_swept) {
+            Some((value, it)) => Err(format!("{value:?} was lost: {it:?}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Values that clients were told, for the statistics.
+    pub(super) fn told_count(&self) -> u64 {
+        self.values.values().filter(|it| it.told.is_some()).count() as u64
+    }
+}
