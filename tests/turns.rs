@@ -13,7 +13,7 @@ use latchd::engine::types::{Effects, Mode, Request};
 use latchd::engine::{Engine, Origin, Rules, WORK_PER_TURN_MAX};
 use latchd::server::{Server, Settings};
 use latchd::sim::{Peer, Pipe, pipe};
-use latchd::wire::buf::OUTBOX_BYTES_MAX;
+use latchd::wire::buf::{OUTBOX_BYTES_MAX, PUSH_BYTES_MAX};
 
 fn engine() -> Engine {
     let origin = Origin {
@@ -142,17 +142,73 @@ fn frames_are_served_also_if_a_timer_found_the_room() {
     assert_eq!(world.heard(0).lines().count(), HELD_UP);
 }
 
+/// How many of a hundred have been answered since the last time.
+fn answered(world: &World) -> Vec<usize> {
+    (0..100)
+        .filter(|&who| !world.heard(who).is_empty())
+        .collect()
+}
+
 #[test]
-fn a_turn_holds_only_a_few_long_answers() {
-    let mut world = World::new(10, Settings::default());
-    let everyone: Vec<(usize, &[u8])> = (0..10).map(|who| (who, &b"stats\n_\n_\n"[..])).collect();
+fn a_turn_holds_only_so_many_walks_and_who_had_to_wait_comes_first() {
+    let mut world = World::new(100, Settings::default());
+    let everyone: Vec<(usize, &[u8])> = (0..100).map(|who| (who, &b"stats\n_\n_\n"[..])).collect();
     world.turn(&everyone);
-    let answered = |world: &World| (0..10).filter(|&who| !world.heard(who).is_empty()).count();
-    assert_eq!(answered(&world), 4);
-    world.turn(&[]);
-    assert_eq!(answered(&world), 4);
+    let first = answered(&world);
+    assert_eq!(first, (0..64).collect::<Vec<_>>());
+    // Those who were served ask again at once; it is still the others' turn.
+    world.turn(&everyone[..64]);
+    let second = answered(&world);
+    assert!((64..100).all(|who| second.contains(&who)), "{second:?}");
+    assert_eq!(second.len(), 64);
     world.rest();
-    assert_eq!(answered(&world), 2);
+    assert_eq!(answered(&world).len(), 36);
+}
+
+#[test]
+fn a_turn_tells_only_so_much_and_then_one_request_at_a_time() {
+    let mut world = World::new(100, Settings::default());
+    for who in 1..100 {
+        world.turn(&[(who, b"listen\nnews\n\n")]);
+        assert_eq!(world.heard(who), "ok\n");
+    }
+    world.turn(&[(0, &b"signal\nnews\nx\n".repeat(1_000))]);
+    let told = world.heard(0).lines().count();
+    assert!(
+        (300..500).contains(&told),
+        "{told} signals to 99 in one turn"
+    );
+    world.rest();
+    assert_eq!(world.heard(0).lines().count() + told, 1_000);
+    assert_eq!(world.heard(99).lines().count(), 1_000);
+}
+
+#[test]
+fn one_signal_to_many_groups_of_one_client_is_bounded() {
+    let mut world = World::new(2, Settings::default());
+    world.peers[1].1.set_room(0);
+    for group in 0..1_000 {
+        world.turn(&[(1, format!("listen\nnews\n{group}\n").as_bytes())]);
+    }
+    let payload = "x".repeat(60_000);
+    for _ in 0..3 {
+        world.turn(&[(0, format!("signal\nnews\n{payload}\n").as_bytes())]);
+        world.rest(); // a long line comes in several shares
+    }
+    // Never a thousand copies of sixty thousand bytes.
+    let held = world.server.holdings().buffered_bytes;
+    assert!(
+        held < 2 * PUSH_BYTES_MAX,
+        "{held} bytes are held for one client"
+    );
+    assert!(
+        world.heard(0).starts_with("ok 64\n"),
+        "copies of one signal"
+    );
+    assert!(
+        world.peers[1].1.is_closed(),
+        "it reads nothing, and is kept"
+    );
 }
 
 #[test]

@@ -287,7 +287,7 @@ pub(super) const ROWS: &[Row] = &[
         default: "5s",
         group: TIMEOUTS,
         rule: SPAN,
-        help: "Close a connection that does not read its replies for this long; 0 is never.",
+        help: "Close a connection that takes longer than this for all it is owed; 0 is never.",
         set: |c, text| put(&mut c.write_timeout, value::span_or_none(text)),
     },
     Row {

@@ -12,6 +12,9 @@ use slab::Slab;
 /// The number that refers to nothing.
 pub(super) const NONE: u32 = u32::MAX;
 
+/// Most places an empty arena keeps.
+const KEPT_MAX: usize = 1024;
+
 /// A slab whose keys are `u32`: half the size in every link.
 pub(super) struct Arena<T>(Slab<T>);
 
@@ -32,7 +35,9 @@ impl<T> Arena<T> {
     }
 
     pub(super) fn remove(&mut self, index: u32) -> T {
-        self.0.remove(index as usize)
+        let gone = self.0.remove(index as usize);
+        self.shrink();
+        gone
     }
 
     pub(super) fn len(&self) -> usize {
@@ -48,10 +53,11 @@ impl<T> Arena<T> {
         self.0.iter().map(|(index, value)| (index as u32, value))
     }
 
-    /// Gives the memory back once nothing is left. A slab cannot move what lives in it, so with one
-    /// survivor there is nothing to gain.
-    pub(super) fn shrink_if_empty(&mut self) {
-        if self.0.is_empty() {
+    /// Gives memory back when a crowd has left, unless it is little: then it is kept for the next
+    /// one. A slab cannot move what lives in it; the one survivor that is common, the root of a tree,
+    /// was there first and is in nobody's way.
+    fn shrink(&mut self) {
+        if self.0.len() <= 1 && self.0.capacity() > KEPT_MAX {
             self.0.shrink_to_fit();
         }
     }

@@ -5,12 +5,10 @@
 //! pattern and perhaps a group; a *seat* is one client at one topic. A client that cannot take any
 //! more is not counted as having heard. Never says anything itself: it only finds out who would hear.
 
-use std::collections::BTreeMap;
-
 use super::arena::{Arena, Chain, Link, Linked, NONE};
 use super::client::Clients;
 use super::pattern::{self, Step};
-use super::types::{Effect, Effects};
+use super::types::Effects;
 use crate::base::ClientId;
 use crate::key::Key;
 use crate::keymap::KeyMap;
@@ -104,9 +102,11 @@ impl Linked<SeatsOfClient> for Seat {
 /// A place in the tree: what may follow, and the topics whose pattern ends here.
 struct Node {
     parent: u32,
-    /// The token that leads here; what kind of child it is follows from the parent's fields.
-    token: Box<[u8]>,
-    tokens: BTreeMap<Box<[u8]>, u32>,
+    /// The token that leads here from the parent, unless it is the parent's `any`.
+    token: Key,
+    /// How many places a token leads to from here.
+    children: u32,
+    /// Where any token leads.
     any: u32,
     /// Topics whose pattern ends here.
     here: Chain<OfNode>,
@@ -119,7 +119,7 @@ impl Node {
         Self {
             parent,
             token: token.into(),
-            tokens: BTreeMap::new(),
+            children: 0,
             any: NONE,
             here: Chain::new(),
             rest: Chain::new(),
@@ -127,14 +127,19 @@ impl Node {
     }
 
     fn is_bare(&self) -> bool {
-        self.tokens.is_empty() && self.any == NONE && self.here.is_empty() && self.rest.is_empty()
+        self.children == 0 && self.any == NONE && self.here.is_empty() && self.rest.is_empty()
     }
 }
 
 pub(super) struct Audience {
     ear: Ear,
     nodes: Arena<Node>,
+    /// Place and token → the next place. One map for the whole tree: a place with one way on, which is
+    /// most of them in a long pattern, costs no table of its own.
+    by_token: KeyMap,
     root: u32,
+    /// Places looked at and hearers found since the work was last asked for.
+    work: u64,
     topics: Arena<Topic>,
     all: Chain<OfAudience>,
     by_name: KeyMap,
@@ -149,7 +154,9 @@ impl Audience {
         Self {
             ear,
             nodes,
+            by_token: KeyMap::new(seed),
             root,
+            work: 0,
             topics: Arena::new(),
             all: Chain::new(),
             by_name: KeyMap::new(seed),
@@ -169,6 +176,11 @@ impl Audience {
     /// All topics, in the order in which they were first subscribed to.
     pub(super) fn topics(&self) -> impl Iterator<Item = &Topic> {
         self.all.iter(&self.topics).map(|topic| &self.topics[topic])
+    }
+
+    /// How many places and topics the tree has, but for its root; for checks.
+    pub(super) fn tree_len(&self) -> usize {
+        self.nodes.len() - 1 + self.topics.len()
     }
 
     /// How many topics there are.
@@ -231,8 +243,8 @@ impl Audience {
             if *budget == 0 {
                 return false;
             }
-            *budget -= 1;
-            self.remove_seat(clients, seat);
+            let pruned = self.remove_seat(clients, seat);
+            *budget = budget.saturating_sub(1 + pruned);
         }
         true
     }
@@ -252,7 +264,7 @@ impl Audience {
             return hearers;
         }
         let mut topics = Vec::new();
-        self.matching(self.root, name, &mut topics);
+        self.work += self.matching(self.root, name, &mut topics);
         clients.begin_cast(but);
         let (grouped, open): (Vec<u32>, Vec<u32>) = topics
             .into_iter()
@@ -265,6 +277,7 @@ impl Audience {
         for topic in grouped {
             hearers.extend(self.next_of_group(clients, topic, out));
         }
+        self.work += hearers.len() as u64;
         hearers
     }
 
@@ -272,7 +285,7 @@ impl Audience {
     /// one whose turn it is has been too slow for everybody.
     fn next_of_group(
         &mut self,
-        clients: &Clients,
+        clients: &mut Clients,
         topic: u32,
         out: &mut Effects,
     ) -> Option<ClientId> {
@@ -281,21 +294,18 @@ impl Audience {
         let first = if *turn == NONE { head } else { *turn };
         let mut seat = first;
         loop {
-            let client = &clients[self.seats[seat].client];
-            if client.can_hear() {
+            if let Some(id) = clients.tell_as_member(self.seats[seat].client) {
                 self.topics[topic].turn = self.behind(seat);
-                return Some(client.id);
+                return Some(id);
             }
+            self.work += 1;
             seat = match self.behind(seat) {
                 NONE => head,
                 next => next,
             };
             if seat == first {
                 self.topics[topic].turn = self.behind(first);
-                let client = &clients[self.seats[first].client];
-                if client.is_here() {
-                    out.push(Effect::Overrun(client.id));
-                }
+                clients.report(self.seats[first].client, out);
                 return None;
             }
         }
@@ -307,24 +317,45 @@ impl Audience {
         next.unwrap_or(NONE)
     }
 
-    /// Collects the topics that match `name` from `node` on.
-    fn matching(&self, node: u32, name: &[u8], found: &mut Vec<u32>) {
+    /// Collects the topics that match `name` from `node` on; says how many places it looked at.
+    fn matching(&self, node: u32, name: &[u8], found: &mut Vec<u32>) -> u64 {
         let it = &self.nodes[node];
         found.extend(it.rest.iter(&self.topics));
         let (token, rest) = match name.iter().position(|&byte| byte == b'.') {
             Some(dot) => (&name[..dot], Some(&name[dot + 1..])),
             None => (name, None),
         };
-        let by_token = it.tokens.get(token).copied();
+        let mut work = 1;
+        let by_token = self.child(node, token);
         for child in by_token
             .into_iter()
             .chain((it.any != NONE).then_some(it.any))
         {
             match rest {
-                Some(rest) => self.matching(child, rest, found),
+                Some(rest) => work += self.matching(child, rest, found),
                 None => found.extend(self.nodes[child].here.iter(&self.topics)),
             }
         }
+        work
+    }
+
+    /// Where a token leads from a place.
+    fn child(&self, node: u32, token: &[u8]) -> Option<u32> {
+        if self.nodes[node].children == 0 {
+            return None;
+        }
+        self.by_token.find(self.token_hash(node, token), |child| {
+            let it = &self.nodes[child];
+            it.parent == node && it.token.as_bytes() == token
+        })
+    }
+
+    fn token_hash(&self, node: u32, token: &[u8]) -> u32 {
+        self.by_token.hash(token) ^ node.wrapping_mul(0x9e37_79b9)
+    }
+
+    pub(super) fn take_work(&mut self) -> u64 {
+        std::mem::take(&mut self.work)
     }
 
     fn find_topic(&self, pattern: &[u8], group: &[u8]) -> Option<u32> {
@@ -374,11 +405,12 @@ impl Audience {
                     self.nodes[node].any = child;
                     child
                 }
-                Step::Token(token) => match self.nodes[node].tokens.get(token) {
-                    Some(&child) => child,
+                Step::Token(token) => match self.child(node, token) {
+                    Some(child) => child,
                     None => {
                         let child = self.nodes.insert(Node::new(node, token));
-                        self.nodes[node].tokens.insert(token.into(), child);
+                        self.by_token.insert(self.token_hash(node, token), child);
+                        self.nodes[node].children += 1;
                         child
                     }
                 },
@@ -398,7 +430,8 @@ impl Audience {
             .chain(wild.into_iter().flatten())
     }
 
-    fn remove_seat(&mut self, clients: &mut Clients, seat: u32) {
+    /// Says how much work it was besides.
+    fn remove_seat(&mut self, clients: &mut Clients, seat: u32) -> u32 {
         let Seat { client, topic, .. } = self.seats[seat];
         if self.topics[topic].turn == seat {
             self.topics[topic].turn = self.behind(seat);
@@ -408,11 +441,12 @@ impl Audience {
         self.by_seat.remove(self.seat_hash(client, topic), seat);
         self.seats.remove(seat);
         if self.topics[topic].seats.is_empty() {
-            self.remove_topic(topic);
+            return self.remove_topic(topic);
         }
+        0
     }
 
-    fn remove_topic(&mut self, topic: u32) {
+    fn remove_topic(&mut self, topic: u32) -> u32 {
         let Topic { node, hash, .. } = self.topics[topic];
         let is_rest = self.ear != Ear::Observe
             && pattern::steps(self.topics[topic].pattern.as_bytes()).last() == Some(Step::Rest);
@@ -422,21 +456,26 @@ impl Audience {
         self.all.unlink(&mut self.topics, topic);
         self.by_name.remove(hash, topic);
         self.topics.remove(topic);
-        self.prune(node);
+        self.prune(node)
     }
 
-    /// Removes places that lead nowhere any more.
-    fn prune(&mut self, mut node: u32) {
+    /// Removes places that lead nowhere any more; says how many.
+    fn prune(&mut self, mut node: u32) -> u32 {
+        let mut pruned = 0;
         while node != self.root && self.nodes[node].is_bare() {
             let Node { parent, token, .. } = self.nodes.remove(node);
             let it = &mut self.nodes[parent];
             if it.any == node {
                 it.any = NONE;
             } else {
-                it.tokens.remove(&token);
+                it.children -= 1;
+                self.by_token
+                    .remove(self.token_hash(parent, token.as_bytes()), node);
             }
             node = parent;
+            pruned += 1;
         }
+        pruned
     }
 
     /// Need not tell every pair apart: whoever looks compares the names.

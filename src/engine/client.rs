@@ -27,13 +27,21 @@ pub(super) struct Client {
     pub(super) seats: [Chain<SeatsOfClient>; EARS],
     /// Too much is waiting to be read by it already; told by the server.
     pub(super) deaf: bool,
+    /// That it is deaf was reported; once is enough.
+    reported: bool,
     /// The last cast it was counted in.
     cast: u64,
+    /// How often it was counted in as a member of a group.
+    copies: u32,
     /// Said `hello`, so it understands news it did not ask for.
     pub(super) introduced: bool,
     /// Who it says it is.
     pub(super) name: Option<Box<str>>,
 }
+
+/// Most copies of one signal that a client gets as a member of groups. Who is in more of them at once
+/// counts as busy in the others, so that one signal cannot fill its outbox many times over.
+const COPIES_MAX: u32 = 64;
 
 /// Whether anybody is there to be granted to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +120,9 @@ impl Clients {
             presence: Presence::Here,
             seats: [const { Chain::new() }; EARS],
             deaf: false,
+            reported: false,
             cast: 0,
+            copies: 0,
             introduced: false,
             name: None,
         });
@@ -151,16 +161,39 @@ impl Clients {
         if it.cast == self.casts || !it.is_here() {
             return;
         }
-        it.cast = self.casts;
+        (it.cast, it.copies) = (self.casts, 0);
         if it.deaf {
-            out.push(Effect::Overrun(it.id));
+            self.report(client, out);
         } else {
             to.push(it.id);
         }
     }
 
-    pub(super) fn shrink_if_empty(&mut self) {
-        self.records.shrink_if_empty();
+    /// Counts the client in for one of its groups, if it can take another copy.
+    pub(super) fn tell_as_member(&mut self, client: u32) -> Option<ClientId> {
+        let it = &mut self.records[client];
+        if it.cast != self.casts {
+            (it.cast, it.copies) = (self.casts, 0);
+        }
+        if !it.can_hear() || it.copies == COPIES_MAX {
+            return None;
+        }
+        it.copies += 1;
+        Some(it.id)
+    }
+
+    /// Says that the client does not read what it is told, if it does not and nobody said so yet.
+    pub(super) fn report(&mut self, client: u32, out: &mut Effects) {
+        let it = &mut self.records[client];
+        if it.deaf && it.is_here() && !it.reported {
+            it.reported = true;
+            out.push(Effect::Overrun(it.id));
+        }
+    }
+
+    pub(super) fn set_deaf(&mut self, client: u32, deaf: bool) {
+        let it = &mut self.records[client];
+        (it.deaf, it.reported) = (deaf, false);
     }
 
     pub(super) fn len(&self) -> usize {

@@ -88,7 +88,6 @@ impl Counters {
             *budget -= 1;
             self.shelf.remove(cx, counter);
         }
-        self.shelf.shrink_if_empty();
         self.collector
             .arm(cx, self.shelf.oldest_idle().map(|(_, since)| since));
     }

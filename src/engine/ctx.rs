@@ -41,11 +41,11 @@ impl Ctx<'_> {
 
     pub(super) fn push(&mut self, client: u32, push: Push) {
         let it = &self.clients[client];
-        self.out.push(if it.deaf {
-            Effect::Overrun(it.id)
+        if it.deaf {
+            self.clients.report(client, self.out);
         } else {
-            Effect::Push(it.id, push)
-        });
+            self.out.push(Effect::Push(it.id, push));
+        }
     }
 
     /// Who hears `name`; see [`Audience::hearers`].

@@ -7,7 +7,7 @@
 
 use super::audience::Ear;
 use super::ctx::Ctx;
-use super::lock::{Locks, Timer};
+use super::lock::{Hold, Holder, Locks, Timer};
 use super::signal;
 use super::types::{Change, Effect, Event, Push, Refusal, Reply};
 use crate::base::Token;
@@ -26,10 +26,25 @@ impl Locks {
         };
         cx.tally.releases += 1;
         let freed = self.freed_at(cx, holder);
+        let Holder {
+            client: leader,
+            hold,
+            ..
+        } = self.holders[holder];
+        // Whose leadership somebody else gives up hears of it, as if it observed until then.
+        let is_unaware = hold == Hold::Lead
+            && leader != client
+            && cx.clients[leader].is_here()
+            && !cx.audiences[Ear::Observe as usize].has_seat(leader, key, b"");
         self.remove_holder(cx, holder, Timer::Running);
         cx.reply(client, Reply::Done);
         cx.announce(Event::Resign, key);
-        tell_observers(cx, Change::Resigned, &self.table[resource].key, None);
+        let (change, name) = (Change::Resigned, &self.table[resource].key);
+        if is_unaware {
+            let key = name.clone();
+            cx.push(leader, Push::Leader { change, key });
+        }
+        tell_observers(cx, change, name, None);
         self.pass_at(cx, resource, freed);
     }
 

@@ -303,11 +303,6 @@ impl Locks {
             *budget -= 1;
             self.table.remove_idle(resource);
         }
-        self.table.shrink_if_empty();
-        self.holders.shrink_if_empty();
-        self.places.shrink_if_empty();
-        cx.waiters.shrink_if_empty();
-        cx.clients.shrink_if_empty();
         self.arm_collection(cx);
     }
 

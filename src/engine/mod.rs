@@ -314,10 +314,15 @@ impl Engine {
         stores.lists.give_back(&mut cx, popped);
     }
 
+    /// How much work finding hearers was since the last time: places looked at, lines to be told.
+    pub fn take_hearing_work(&mut self) -> u64 {
+        self.audiences.iter_mut().map(Audience::take_work).sum()
+    }
+
     /// Whether the client has so much unread that it can be told nothing more.
     pub fn set_deaf(&mut self, id: ClientId, deaf: bool) {
         if let Some(client) = self.clients.find(id) {
-            self.clients[client].deaf = deaf;
+            self.clients.set_deaf(client, deaf);
         }
     }
 

@@ -132,10 +132,6 @@ impl<V> Shelf<V> {
             .map(|thing| &self.things[thing])
     }
 
-    pub(super) fn shrink_if_empty(&mut self) {
-        self.things.shrink_if_empty();
-    }
-
     fn chain_of(&mut self, thing: u32) -> Place<'_, V> {
         let chain = if self.things[thing].idle {
             &mut self.idle

@@ -189,11 +189,6 @@ impl Table {
         self.map.remove(gone.hash, resource);
     }
 
-    /// Gives memory back after a crowd has left.
-    pub(super) fn shrink_if_empty(&mut self) {
-        self.resources.shrink_if_empty();
-    }
-
     pub(super) fn len(&self) -> usize {
         self.resources.len()
     }

@@ -98,10 +98,6 @@ impl Places {
         self.arena.len()
     }
 
-    pub(super) fn shrink_if_empty(&mut self) {
-        self.arena.shrink_if_empty();
-    }
-
     fn hash(&self, client: u32, resource: u32) -> u32 {
         self.index
             .hash(&(u64::from(client) << 32 | u64::from(resource)).to_le_bytes())

@@ -37,7 +37,7 @@ pub struct HolderView<'e> {
     pub connection: u32,
     /// Who that connection says it is.
     pub name: Option<&'e str>,
-    /// `slot`, `read` or `write`.
+    /// `slot`, `read`, `write` or `lead`.
     pub hold: &'static str,
     /// Nanoseconds since the grant.
     pub age_ns: u64,
@@ -52,7 +52,7 @@ pub struct WaiterView<'e> {
     pub connection: u32,
     /// Who that connection says it is.
     pub name: Option<&'e str>,
-    /// `slot`, `read` or `write`.
+    /// `slot`, `read`, `write` or `lead`.
     pub hold: &'static str,
     /// Nanoseconds in line.
     pub age_ns: u64,
@@ -87,6 +87,8 @@ pub struct Counts {
     pub others: usize,
     /// What all clients listen to, watch and observe.
     pub subscriptions: usize,
+    /// Topics, and places in the trees by which they are found.
+    pub topics: usize,
     /// Grants.
     pub holders: usize,
     /// Waiters in all lines.
@@ -113,6 +115,7 @@ impl Engine {
             keys: self.stores.locks.table.len(),
             others: self.keys as usize,
             subscriptions: self.audiences.iter().map(Audience::len).sum(),
+            topics: self.audiences.iter().map(Audience::tree_len).sum(),
             holders: self.stores.locks.holders.len(),
             waiters: self.waiters.len(),
             places: self.stores.locks.places.len(),

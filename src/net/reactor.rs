@@ -201,7 +201,7 @@ impl Reactor {
         self.events = events;
         self.server.finish_turn(&|| self.clock.now());
         self.follow_interests();
-        self.accept(now);
+        self.accept(self.clock.now());
         Ok(())
     }
 

@@ -41,12 +41,19 @@ pub type Clock<'c> = &'c dyn Fn() -> Nanos;
 /// everyone else had theirs.
 pub const READ_BYTES_PER_TURN: usize = 16 * 1024;
 
-/// Most answers of one turn that take a walk (`stats`, `who`, `pos`, `lrange`), over all connections;
-/// the others wait for the next turn. Each can be up to 1 MiB long.
-const WALKS_PER_TURN_MAX: u32 = 4;
+/// Most bytes of answers in one turn that take a walk (`stats`, `who`, `pos`, `lrange`), over all
+/// connections; the last one may exceed it. Who is not served now comes first in the next turn.
+const WALK_BYTES_PER_TURN: usize = 1 << 20;
+
+/// What a walk counts at least, however short its answer.
+const WALK_BYTES_MIN: usize = 16 * 1024;
+
+/// Most work of one turn in finding and telling hearers: places of the trees looked at, and lines.
+/// After that every connection is served one request at a time.
+const HEARING_PER_TURN: u64 = 32 * 1024;
 
 /// Most connections whose parked command was answered that are run on in the same turn; the rest
-/// come first in the next one.
+/// are run on in the next one.
 const RESUMED_PER_TURN_MAX: usize = 4096;
 
 /// How often a draining server looks for connections that have nothing left to wait for.
@@ -63,7 +70,7 @@ pub struct Settings {
     pub connections_max: u32,
     /// Longest a line may take to arrive, and an idle connection that owns nothing may stay.
     pub read_timeout: Millis,
-    /// Longest a peer may take nothing of what it is owed; 0 is no limit.
+    /// Longest a peer may take for what it is owed, all of it; 0 is no limit.
     pub write_timeout: Millis,
     /// Longest a shutdown waits for connections to end; 0 is no limit.
     pub shutdown_timeout: Millis,
@@ -133,8 +140,10 @@ pub struct Server<T> {
     revisit: Vec<ClientId>,
     /// Had so in the last one, and are yet to be visited in this one.
     waiting: Vec<ClientId>,
-    /// Answers that take a walk, still to be had in this turn.
-    walks_left: u32,
+    /// What is left of this turn's [`WALK_BYTES_PER_TURN`].
+    walk_bytes_left: usize,
+    /// What is left of this turn's [`HEARING_PER_TURN`].
+    hearing_left: u64,
     /// Owed bytes.
     dirty: VecDeque<ClientId>,
     /// Did not read what was pushed; to be closed.
@@ -165,7 +174,8 @@ impl<T: Transport> Server<T> {
             resumed: VecDeque::new(),
             revisit: Vec::new(),
             waiting: Vec::new(),
-            walks_left: WALKS_PER_TURN_MAX,
+            walk_bytes_left: WALK_BYTES_PER_TURN,
+            hearing_left: HEARING_PER_TURN,
             dirty: VecDeque::new(),
             overrun: Vec::new(),
             slow_consumers: 0,
@@ -224,6 +234,7 @@ impl<T: Transport> Server<T> {
 
     /// There are bytes to read.
     pub fn readable(&mut self, clock: Clock<'_>, id: ClientId) {
+        self.visit_waiting(clock);
         let Some(conn) = self.conn_mut(id) else {
             return;
         };
@@ -245,12 +256,7 @@ impl<T: Transport> Server<T> {
 
     /// Closes the turn: everything that is due is done, everything that is owed is sent.
     pub fn finish_turn(&mut self, clock: Clock<'_>) {
-        for id in mem::take(&mut self.waiting) {
-            if let Some(conn) = self.conn_mut(id) {
-                conn.revisit = false;
-                self.visit(clock, id);
-            }
-        }
+        self.visit_waiting(clock);
         let now = clock();
         self.engine.expire(now, &mut self.effects);
         self.deliver(now);
@@ -261,9 +267,10 @@ impl<T: Transport> Server<T> {
             };
             self.visit(clock, id);
         }
-        self.flush(now);
+        self.flush(clock());
         mem::swap(&mut self.waiting, &mut self.revisit);
-        self.walks_left = WALKS_PER_TURN_MAX;
+        self.walk_bytes_left = WALK_BYTES_PER_TURN;
+        self.hearing_left = HEARING_PER_TURN;
     }
 
     /// Begins a graceful end: waits are refused, idle connections go, the others may finish.
@@ -352,6 +359,16 @@ impl<T: Transport> Server<T> {
             timers: self.timers.len(),
             buffered_bytes: self.conns.iter().map(|(_, conn)| buffered(conn)).sum(),
             engine: self.engine.counts(),
+        }
+    }
+
+    /// Those who did not get all they wanted in the last turn, before anybody new.
+    fn visit_waiting(&mut self, clock: Clock<'_>) {
+        for id in mem::take(&mut self.waiting) {
+            if let Some(conn) = self.conn_mut(id) {
+                conn.revisit = false;
+                self.visit(clock, id);
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use std::mem;
 use log::{debug, warn};
 
 use super::conn::{Farewell, Phase, Transport};
-use super::{Clock, READ_BYTES_PER_TURN, Server, auth, conn, stats};
+use super::{Clock, READ_BYTES_PER_TURN, Server, WALK_BYTES_MIN, auth, conn, stats};
 use crate::base::{ClientId, Nanos};
 use crate::engine::types::Request;
 use crate::wire::line::{self, Command, Decoded, Frame, Hello};
@@ -111,7 +111,7 @@ impl<T: Transport> Server<T> {
         let mut used = 0;
         let mut scratch = mem::take(&mut self.scratch);
         loop {
-            let walks_left = self.walks_left;
+            let may_walk = self.walk_bytes_left > 0;
             let Some(conn) = self.conn_mut(id) else {
                 break;
             };
@@ -119,7 +119,7 @@ impl<T: Transport> Server<T> {
                 break;
             }
             match line::decode(&input[used..], &mut scratch) {
-                Decoded::Frame(frame) if takes_a_walk(&frame) && walks_left == 0 => {
+                Decoded::Frame(frame) if takes_a_walk(&frame) && !may_walk => {
                     conn.progress(now, 0, false);
                     conn.rested = true;
                 }
@@ -181,15 +181,20 @@ impl<T: Transport> Server<T> {
         let conn = &mut self.conns[id.slot as usize];
         conn.parked = true;
         conn.with_fence = reply::wants_fence(self.settings.wire_fence, verb, conn.hello_fence);
-        if matches!(request, Request::Position { .. } | Request::Range { .. }) {
-            conn.rested = true;
-            self.walks_left -= 1;
-        }
+        let walks = matches!(request, Request::Position { .. } | Request::Range { .. });
+        let owed = conn.outbox.len();
         self.engine.step(now, id, request, &mut self.effects);
         self.acting = Some(id);
         self.deliver(now);
         self.acting = None;
-        let conn = &self.conns[id.slot as usize];
+        if walks {
+            self.note_walk(id, owed);
+        }
+        self.hearing_left = self
+            .hearing_left
+            .saturating_sub(self.engine.take_hearing_work());
+        let conn = &mut self.conns[id.slot as usize];
+        conn.rested |= self.hearing_left == 0;
         if conn.parked && conn.hung_up {
             // Not answered, but what was asked before it still is.
             self.leave(now, id, Farewell::Flush, "left before it could wait");
@@ -237,22 +242,30 @@ impl<T: Transport> Server<T> {
     /// Writes a long answer.
     fn tell(&mut self, id: ClientId, write: impl FnOnce(&Self, &mut Vec<u8>)) {
         let slot = id.slot as usize;
+        let owed = self.conns[slot].outbox.len();
         let (mut outbox, mut pool) = (
             mem::take(&mut self.conns[slot].outbox),
             mem::take(&mut self.pool),
         );
         write(self, outbox.buf(&mut pool));
         self.pool = pool;
-        let conn = &mut self.conns[slot];
-        conn.outbox = outbox;
-        conn.rested = true;
-        self.walks_left -= 1;
+        self.conns[slot].outbox = outbox;
+        self.note_walk(id, owed);
         self.mark_dirty(id);
+    }
+
+    /// Charges an answer that took a walk; `owed` is how much the client was owed before it. One such
+    /// answer per connection and turn is enough.
+    fn note_walk(&mut self, id: ClientId, owed: usize) {
+        let conn = &mut self.conns[id.slot as usize];
+        conn.rested = true;
+        let bytes = conn.outbox.len().saturating_sub(owed).max(WALK_BYTES_MIN);
+        self.walk_bytes_left = self.walk_bytes_left.saturating_sub(bytes);
     }
 }
 
 /// Whether the answer takes a walk over keys, a line or a list. One such answer per connection and
-/// turn, and a few in all, keep a turn short whoever asks.
+/// turn, and so many bytes in all, keep a turn short whoever asks.
 fn takes_a_walk(frame: &Frame<'_>) -> bool {
     let verbs = [Verb::Stats, Verb::Who, Verb::Pos, Verb::Lrange];
     frame.command.is_ok() && frame.verb.is_some_and(|verb| verbs.contains(&verb))

@@ -88,6 +88,7 @@ impl Hearing {
         turn: u64,
         text: &str,
     ) -> Result<(), String> {
+        let has_it = link.seats.contains_key(seat);
         let has_room = link.has_room_for(seat, plan);
         match text {
             "ok" if has_room => {
@@ -147,6 +148,10 @@ impl Hearing {
         };
         let mut seats = link.seats.keys().filter(|seat| seat.ear == ear);
         if !seats.any(|seat| seat.hears(rest)) {
+            // A leader that somebody else makes resign hears of it, observing or not.
+            if word == "resigned" {
+                return Some(Ok(()));
+            }
             return Some(Err("a push to somebody who did not ask".to_owned()));
         }
         let key = rest.to_vec();

@@ -59,11 +59,11 @@ pub(super) fn of<'a>(verb: Verb, key: &'a [u8], arg: &'a [u8]) -> Result<Command
         Verb::Brpop => await_pop(key, End::Right, arg)?,
         Verb::Bwait => meet(key, arg)?,
         Verb::Listen => {
-            let (pattern, group) = (key, group(arg)?);
+            let (pattern, group) = (key, args::trim(arg));
             Request::Listen { pattern, group }
         }
         Verb::Unlisten => {
-            let (pattern, group) = (key, group(arg)?);
+            let (pattern, group) = (key, args::trim(arg));
             Request::Unlisten { pattern, group }
         }
         Verb::Signal => signal(key, arg)?,
@@ -233,16 +233,6 @@ fn meet<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
     let (count, wait) = args::two(arg)?;
     let (count, wait) = (args::limit(count)?, args::wait(wait)?);
     Ok(Request::Meet { key, count, wait })
-}
-
-/// The group to listen in; none if empty. A name of two words is refused: nobody has one on
-/// purpose.
-fn group(arg: &[u8]) -> Result<&[u8], Malformed> {
-    let mut fields = Fields(arg);
-    match (fields.next(), fields.next()) {
-        (group, None) => Ok(group.unwrap_or_default()),
-        _ => Err(Malformed::ArgumentShape),
-    }
 }
 
 /// The whole line is the payload, as long as there is something to hear in it.

@@ -366,8 +366,6 @@ fn malformed_frames_of_these_verbs_are_consumed_and_named() {
         ("bwait|k|3ms 5|", 4, BadNumber),
         ("bwait|k|3 x|", 4, BadNumber),
         ("bwait|k|3 -1|", 4, NegativeTimeout),
-        ("listen|c|two words|", 8, ArgumentShape),
-        ("unlisten|c|two\twords|", 8, ArgumentShape),
         ("signal|c||", 8, ArgumentShape),
         ("signal|c| \t\x0b\x0c|", 8, ArgumentShape),
         ("signal|c|\r|", 8, ArgumentShape),

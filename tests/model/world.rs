@@ -370,6 +370,7 @@ impl World {
             keys: model.keys.len(),
             others: 0,
             subscriptions: 0,
+            topics: 0,
             holders,
             waiters: model.keys.iter().map(|it| it.waiters.len()).sum(),
             places: model.place_count(),

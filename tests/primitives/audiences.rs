@@ -8,7 +8,7 @@ use latchd::engine::Rules;
 use latchd::engine::types::{Push, Refusal, Reply, Request, Value};
 use proptest::prelude::*;
 
-use crate::{CLIENTS, Heard, Said, World, client, config, reply};
+use crate::{CLIENTS, Heard, Said, World, client, config, reply, report_once};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -94,6 +94,8 @@ struct Model {
     subscriptions_max: usize,
     topics: Vec<Topic>,
     deaf: [bool; CLIENTS],
+    /// Reported as too slow, which is done once.
+    reported: [bool; CLIENTS],
 }
 
 impl Model {
@@ -140,6 +142,7 @@ impl Model {
 
     fn leave(&mut self, who: usize) {
         self.deaf[who] = false;
+        self.reported[who] = false;
         for topic in &mut self.topics {
             topic.remove(who);
         }
@@ -175,6 +178,7 @@ impl Model {
             }
             topic.turn = chosen.unwrap_or(selected) + 1;
         }
+        report_once(&mut overruns, &mut self.reported);
         (copies, overruns)
     }
 }
@@ -243,6 +247,7 @@ fn run(subscriptions_max: u32, ops: Vec<Op>) {
             }
             Op::Deaf(who, deaf) => {
                 model.deaf[who] = deaf;
+                model.reported[who] = false;
                 world.set_deaf(who, deaf);
             }
             Op::Leave(who) => {

@@ -16,7 +16,7 @@ use latchd::engine::types::{Change, Mode, Push, Reply, Request};
 use proptest::prelude::*;
 
 use self::lock::{Expected, Lock, News, Turn};
-use crate::{CLIENTS, Heard, Said, Time, World, client, config, span, span_or_zero};
+use crate::{CLIENTS, Heard, Said, Time, World, client, config, report_once, span, span_or_zero};
 
 /// The last one is a semaphore of two.
 const KEYS: [&str; 3] = ["a", "b", "s"];
@@ -57,6 +57,8 @@ fn op() -> impl Strategy<Value = Op> {
 struct Model {
     locks: BTreeMap<&'static str, Lock>,
     deaf: [bool; CLIENTS],
+    /// Reported as too slow, which is done once.
+    reported: [bool; CLIENTS],
     /// Every grant that was told.
     tokens: Vec<(&'static str, Token)>,
     /// What a parked client waits for.
@@ -154,6 +156,7 @@ fn run(ops: Vec<Op>) {
     let mut model = Model {
         locks: BTreeMap::from(locks),
         deaf: [false; CLIENTS],
+        reported: [false; CLIENTS],
         tokens: Vec::new(),
         awaits: [""; CLIENTS],
     };
@@ -252,11 +255,13 @@ fn run(ops: Vec<Op>) {
             }
             Op::Deaf(who, deaf) => {
                 model.deaf[who] = deaf;
+                model.reported[who] = false;
                 world.set_deaf(who, deaf);
                 continue;
             }
             Op::Leave(who) => {
                 model.deaf[who] = false;
+                model.reported[who] = false;
                 for key in KEYS {
                     model.on(now, key, &mut expected, |it, turn| it.leave(turn, who));
                 }
@@ -275,6 +280,7 @@ fn run(ops: Vec<Op>) {
         };
         let read = model.read(heard, asker);
         assert_eq!(read.news, expected.news);
+        report_once(&mut expected.overruns, &mut model.reported);
         assert_eq!(read.overruns, expected.overruns);
         let holders = model.locks.values().map(|it| it.holders.len()).sum();
         let waiters = model.locks.values().map(|it| it.line.len()).sum();

@@ -243,3 +243,12 @@ pub(crate) fn hold() -> impl Strategy<Value = (&'static [u8], Mode)> {
         1 => Just((&b"a.b"[..], pool)),
     ]
 }
+
+/// However often a client could not be told something, it is reported once until it has read.
+pub(crate) fn report_once(overruns: &mut [usize; CLIENTS], reported: &mut [bool; CLIENTS]) {
+    for (count, reported) in overruns.iter_mut().zip(reported) {
+        let is_first = *count > 0 && !*reported;
+        *reported |= *count > 0;
+        *count = usize::from(is_first);
+    }
+}

@@ -20,6 +20,7 @@ pub(super) enum News {
 
 pub(super) struct Holder {
     pub(super) who: usize,
+    lead: bool,
     /// Known once it was told.
     pub(super) token: Option<Token>,
     pub(super) deadline: Nanos,
@@ -80,6 +81,7 @@ impl Lock {
         let (token, deadline) = (None, turn.now.after(lease));
         self.holders.push(Holder {
             who,
+            lead,
             token,
             deadline,
         });
@@ -152,6 +154,10 @@ impl Lock {
         let gone = self.holders.remove(at);
         turn.tell(who, News::Answer(Reply::Done));
         if resign {
+            // A leader that somebody else makes resign hears of it, observing or not.
+            if gone.lead && gone.who != who && !self.observers.contains(&gone.who) {
+                turn.tell(gone.who, News::Leader(Change::Resigned));
+            }
             self.tell_observers(turn, Change::Resigned, None);
         }
         self.pass(turn, gone.deadline.min(turn.now));
