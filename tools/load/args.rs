@@ -17,6 +17,12 @@ pub(crate) enum Order {
         svg: Option<PathBuf>,
         options: Options,
     },
+    /// A part of the plan `storm`, started by it.
+    Holders {
+        target: String,
+        count: usize,
+        run: u16,
+    },
     Ceiling {
         port: u16,
         unix: Option<PathBuf>,
@@ -74,6 +80,13 @@ fn command() -> Command {
                         .value_parser(value_parser!(PathBuf)).help("Draw the comparison"),
                 ),
         ))
+        .subcommand(
+            Command::new("holders")
+                .hide(true)
+                .arg(Arg::new("target").long("target").required(true))
+                .arg(number::<usize>("count", "N", "How many locks"))
+                .arg(number::<u16>("run", "N", "The run their names belong to")),
+        )
         .subcommand(
             Command::new("ceiling")
                 .about("A server that only moves bytes, on loopback: what is possible at best")
@@ -187,6 +200,11 @@ pub(crate) fn read() -> Order {
             with: it.get_many("with").into_iter().flatten().cloned().collect(),
             svg: get(it, "svg"),
             options: options(it),
+        },
+        Some(("holders", it)) => Order::Holders {
+            target: get(it, "target").unwrap_or_default(),
+            count: get(it, "count").unwrap_or_default(),
+            run: get(it, "run").unwrap_or_default(),
         },
         Some(("ceiling", it)) => Order::Ceiling {
             port: get(it, "port").unwrap_or_default(),

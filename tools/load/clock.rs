@@ -5,9 +5,6 @@
 use std::fs;
 use std::time::Instant;
 
-/// Ticks per second of the times in `/proc/PID/stat`: what Linux promises to user space.
-const TICK_NS: u64 = 10_000_000;
-
 /// Nanoseconds since this program began to measure.
 pub(crate) struct Clock(Instant);
 
@@ -22,14 +19,32 @@ impl Clock {
     }
 }
 
-/// Processor time that a process has used, user and system, if it can be read.
-pub(crate) fn cpu_ns(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in brackets may hold blanks; the numbers come after it.
-    let mut fields = stat.rsplit(')').next()?.split_whitespace().skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    Some((user + system) * TICK_NS)
+/// What a process's first thread had of its core.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Share {
+    /// Time it ran, user and system.
+    pub(crate) ran_ns: u64,
+    /// Time it could have run and somebody else did: the noise of the machine.
+    pub(crate) waited_ns: u64,
+}
+
+impl Share {
+    /// So far, if it can be read.
+    pub(crate) fn of(pid: u32) -> Option<Self> {
+        let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+        let mut fields = text.split_whitespace();
+        Some(Self {
+            ran_ns: fields.next()?.parse().ok()?,
+            waited_ns: fields.next()?.parse().ok()?,
+        })
+    }
+
+    pub(crate) const fn since(self, before: Self) -> Self {
+        Self {
+            ran_ns: self.ran_ns.saturating_sub(before.ran_ns),
+            waited_ns: self.waited_ns.saturating_sub(before.waited_ns),
+        }
+    }
 }
 
 /// Resident memory of a process, if it can be read.

@@ -121,9 +121,15 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    /// What came of it, unless an answer was wrong: then its speed means nothing.
+    fn right(&self, column: usize) -> Option<&Rounds> {
+        let rounds = self.cells[column].as_ref()?;
+        (rounds.wrong.count == 0).then_some(rounds)
+    }
+
     /// latchd against the contestant in this column: the median of the rounds' ratios.
     pub(crate) fn ratio(&self, column: usize) -> Option<f64> {
-        let (ours, theirs) = (self.cells[0].as_ref()?, self.cells[column].as_ref()?);
+        let (ours, theirs) = (self.right(0)?, self.right(column)?);
         let pairs = ours.each.iter().zip(&theirs.each);
         let ratios = pairs.map(|(a, b)| self.figure.of(a) / self.figure.of(b));
         Some(median(ratios.collect()))
@@ -131,14 +137,15 @@ impl Row {
 
     /// The figure itself.
     pub(crate) fn value(&self, column: usize) -> Option<f64> {
-        let rounds = self.cells[column].as_ref()?;
+        let rounds = self.right(column)?;
         Some(rounds.median(|it| self.figure.of(it)))
     }
 
     /// The figure as text, with the p99 beside it.
     pub(crate) fn shown(&self, column: usize) -> String {
         let (Some(rounds), Some(value)) = (&self.cells[column], self.value(column)) else {
-            return "-".to_owned();
+            let wrong = self.cells[column].is_some();
+            return if wrong { "wrong" } else { "-" }.to_owned();
         };
         let value = match self.figure {
             Figure::Median => duration(value as u64),
@@ -291,10 +298,11 @@ fn as_json(table: &Table) -> String {
                 continue;
             };
             objects.push(format!(
-                "{{\"work\":{},\"server\":{},\"latchd_ratio\":{:.4},\"result\":{}}}",
+                "{{\"work\":{},\"server\":{},\"latchd_ratio\":{},\"result\":{}}}",
                 quoted(row.name),
                 quoted(name),
-                row.ratio(at).unwrap_or(f64::NAN),
+                row.ratio(at)
+                    .map_or_else(|| "null".to_owned(), |it| format!("{it:.4}")),
                 crate::json::run(row.name, rounds)
             ));
         }

@@ -265,12 +265,12 @@ impl Cycles {
             return Next::Nothing;
         }
         let Some(index) = conn.pending.pop_front() else {
-            self.breaks(format!("an answer nobody asked for: {answer:?}"));
+            self.breaks(format!("an answer nobody asked for: {answer}"));
             return Next::Nothing;
         };
         if index == INTRODUCTION {
             if answer != Answer::Ok(b"") {
-                self.breaks(format!("the introduction was answered {answer:?}"));
+                self.breaks(format!("the introduction was answered {answer}"));
             }
             return Next::Nothing;
         }
@@ -352,7 +352,7 @@ impl Cycles {
         };
         if !fine {
             let name = self.spec.workload.steps().0;
-            self.breaks(format!("{name} was answered {}", shown(answer)));
+            self.breaks(format!("{name} was answered {answer}"));
         }
         fine
     }
@@ -373,7 +373,7 @@ impl Cycles {
         };
         if !fine {
             let name = self.spec.workload.steps().1.unwrap_or_default();
-            self.breaks(format!("{name} was answered {}", shown(answer)));
+            self.breaks(format!("{name} was answered {answer}"));
         }
     }
 
@@ -404,13 +404,5 @@ impl Cycles {
                 "connection {conn} expected signal {expected} and heard {payload:?}"
             ));
         }
-    }
-}
-
-fn shown(answer: &Answer<'_>) -> String {
-    match answer {
-        Answer::Ok(rest) => format!("\"ok {}\"", rest.escape_ascii()),
-        Answer::Nil => "nil".to_owned(),
-        Answer::Push(text) | Answer::Refused(text) => format!("\"{}\"", text.escape_ascii()),
     }
 }

@@ -3,6 +3,7 @@
 //! Keys and tokens have fixed lengths, so that the ceiling can answer by size alone. Pure: no
 //! socket, no clock, no state.
 
+use std::fmt;
 use std::io::Write;
 
 use crate::spec::LEASE_S;
@@ -58,6 +59,16 @@ pub(crate) enum Answer<'a> {
     Refused(&'a [u8]),
 }
 
+impl fmt::Display for Answer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ok(rest) => write!(f, "\"ok {}\"", rest.escape_ascii()),
+            Self::Nil => f.write_str("nil"),
+            Self::Push(text) | Self::Refused(text) => write!(f, "\"{}\"", text.escape_ascii()),
+        }
+    }
+}
+
 /// How to speak to one server.
 #[derive(Clone, Debug)]
 pub(crate) struct Dialect {
@@ -107,7 +118,7 @@ impl Dialect {
             }
             Ask::Unlock(token) => match &self.script {
                 Some(script) => {
-                    out.extend_from_slice(b"*4\r\n$7\r\nEVALSHA\r\n$40\r\n");
+                    out.extend_from_slice(b"*5\r\n$7\r\nEVALSHA\r\n$40\r\n");
                     out.extend_from_slice(script);
                     out.extend_from_slice(b"\r\n$1\r\n1\r\n$18\r\n");
                     out.extend_from_slice(key);

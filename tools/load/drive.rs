@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use mio::{Events, Interest, Poll, Token};
 
-use crate::clock::{Clock, cpu_ns};
+use crate::clock::{Clock, Share};
 use crate::conn::{Came, Conn};
 use crate::cycle::{Cycles, Next};
 use crate::dialect::{ANSWER_BYTES_MAX, Answer};
@@ -112,7 +112,7 @@ struct Load<'a> {
     stage_ends_ns: u64,
     /// When measuring began.
     began_ns: u64,
-    cpu: (Option<u64>, Option<u64>),
+    cpu: (Option<Share>, Option<Share>),
     progress_ns: u64,
     beside: Beside<'a>,
 }
@@ -209,18 +209,21 @@ impl Load<'_> {
             return;
         }
         let cpu = self.cpu_now();
-        let spent = |before: Option<u64>, after: Option<u64>| Some(after? - before?);
+        let spent = |before: Option<Share>, after: Option<Share>| Some(after?.since(before?));
         let found = &mut self.cycles.found;
         found.elapsed_ns = now - self.began_ns;
-        found.server_cpu_ns = spent(self.cpu.0, cpu.0);
-        found.load_cpu_ns = spent(self.cpu.1, cpu.1);
+        found.server = spent(self.cpu.0, cpu.0);
+        found.load = spent(self.cpu.1, cpu.1);
         if self.spec.rate.is_some() {
             found.behind = now.saturating_sub(self.due_ns) / self.interval_ns.max(1);
         }
     }
 
-    fn cpu_now(&self) -> (Option<u64>, Option<u64>) {
-        (self.target.pid.and_then(cpu_ns), cpu_ns(std::process::id()))
+    fn cpu_now(&self) -> (Option<Share>, Option<Share>) {
+        (
+            self.target.pid.and_then(Share::of),
+            Share::of(std::process::id()),
+        )
     }
 
     /// What is due now: holds that end, thoughts that end, starts of an open loop.

@@ -2,6 +2,7 @@
 
 use hdrhistogram::Histogram;
 
+use crate::clock::Share;
 use crate::outcome::Rounds;
 
 /// One run.
@@ -12,13 +13,21 @@ pub(crate) fn run(title: &str, rounds: &Rounds) -> String {
         .map(|it| format!("{:.0}", it.per_s()))
         .collect();
     let wrong: Vec<String> = rounds.wrong.first.iter().map(|it| quoted(it)).collect();
-    let number = |value: Option<u64>| value.map_or_else(|| "null".to_owned(), |it| it.to_string());
-    let server: Option<u64> = rounds.each.iter().map(|it| it.server_cpu_ns).sum();
-    let load: Option<u64> = rounds.each.iter().map(|it| it.load_cpu_ns).sum();
+    let share = |share: Option<Share>| {
+        share.map_or_else(
+            || "null".to_owned(),
+            |it| {
+                format!(
+                    "{{\"ran_ns\":{},\"waited_ns\":{}}}",
+                    it.ran_ns, it.waited_ns
+                )
+            },
+        )
+    };
     format!(
         "{{\"run\":{},\"per_s\":{:.0},\"p99_ns\":{},\"takes_per_s\":{:.0},\"rounds_per_s\":[{}],\
          \"first\":{},\"second\":{},\"answers\":{},\"elapsed_ns\":{},\"retries\":{},\
-         \"overtaken\":{},\"behind\":{},\"server_cpu_ns\":{},\"load_cpu_ns\":{},\
+         \"overtaken\":{},\"behind\":{},\"server\":{},\"load\":{},\
          \"wrong\":{},\"wrong_first\":[{}]}}",
         quoted(title),
         rounds.median(|it| it.per_s()),
@@ -32,8 +41,8 @@ pub(crate) fn run(title: &str, rounds: &Rounds) -> String {
         rounds.sum(|it| it.retries),
         rounds.sum(|it| it.overtaken),
         rounds.sum(|it| it.behind),
-        number(server),
-        number(load),
+        share(rounds.share(|it| it.server)),
+        share(rounds.share(|it| it.load)),
         rounds.wrong.count,
         wrong.join(",")
     )

@@ -11,6 +11,7 @@ mod conn;
 mod cycle;
 mod dialect;
 mod drive;
+mod holders;
 mod json;
 mod ledger;
 mod outcome;
@@ -31,6 +32,7 @@ use latchd::daemon::pin::pin_to_cpu;
 
 use crate::args::Order;
 use crate::session::Session;
+use crate::target::Target;
 
 fn main() -> ExitCode {
     match obey(args::read()) {
@@ -59,6 +61,11 @@ fn obey(order: Order) -> io::Result<bool> {
             None => Err(io::Error::new(io::ErrorKind::InvalidInput, "no such plan")),
         },
         Order::Compare { with, svg, options } => compare::run(&with, svg.as_deref(), options),
+        Order::Holders { target, count, run } => {
+            let target = Target::parse(&target).map_err(io::Error::other)?;
+            holders::hold(&target, count, run)?;
+            Ok(true)
+        }
         Order::Ceiling {
             port,
             unix,

@@ -4,6 +4,7 @@
 
 use hdrhistogram::Histogram;
 
+use crate::clock::Share;
 use crate::ledger::Wrong;
 
 /// Longest latency told apart from longer ones.
@@ -29,8 +30,8 @@ pub(crate) struct Outcome {
     /// Open loop: starts that were due and had not been made at the end.
     pub(crate) behind: u64,
     /// Processor time while measuring, of the server if it is ours, and of this program.
-    pub(crate) server_cpu_ns: Option<u64>,
-    pub(crate) load_cpu_ns: Option<u64>,
+    pub(crate) server: Option<Share>,
+    pub(crate) load: Option<Share>,
     pub(crate) wrong: Wrong,
 }
 
@@ -44,8 +45,8 @@ impl Outcome {
             retries: 0,
             overtaken: 0,
             behind: 0,
-            server_cpu_ns: None,
-            load_cpu_ns: None,
+            server: None,
+            load: None,
             wrong: Wrong::default(),
         }
     }
@@ -91,6 +92,17 @@ impl Rounds {
     /// The middle of what the rounds say.
     pub(crate) fn median(&self, what: impl Fn(&Outcome) -> f64) -> f64 {
         median(self.each.iter().map(what).collect())
+    }
+
+    /// The rounds' processor time, if every round knows it.
+    pub(crate) fn share(&self, whose: impl Fn(&Outcome) -> Option<Share>) -> Option<Share> {
+        let mut sum = Share::default();
+        for round in &self.each {
+            let share = whose(round)?;
+            sum.ran_ns += share.ran_ns;
+            sum.waited_ns += share.waited_ns;
+        }
+        Some(sum)
     }
 
     /// The rounds' sum.

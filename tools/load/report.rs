@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use hdrhistogram::Histogram;
 
+use crate::clock::Share;
 use crate::outcome::Rounds;
 use crate::spec::{Keys, Spec, Workload};
 
@@ -87,22 +88,26 @@ fn checks(contended: bool, rounds: &Rounds) -> String {
     text
 }
 
+/// Who had how much of its core, and how much of it others had.
 fn processor(rounds: &Rounds) -> Option<String> {
     let elapsed = rounds.sum(|it| it.elapsed_ns).max(1) as f64;
     let answers = rounds.sum(|it| it.answers).max(1) as f64;
-    let load: u64 = rounds
-        .each
-        .iter()
-        .map(|it| it.load_cpu_ns)
-        .sum::<Option<_>>()?;
-    let server: Option<u64> = rounds.each.iter().map(|it| it.server_cpu_ns).sum();
+    let percent = |ns: u64| ns as f64 / elapsed * 100.0;
     let mut text = String::from("  processor  ");
-    if let Some(server) = server {
-        let share = server as f64 / elapsed * 100.0;
-        let each = server as f64 / answers / 1e3;
-        text.push_str(&format!("server {share:.0} %, {each:.2} us per answer; "));
+    let mut add = |name: &str, share: Share| {
+        text.push_str(&format!(
+            "{name} ran {:.0} % ({:.2} us per answer) and waited for its core {:.0} %",
+            percent(share.ran_ns),
+            share.ran_ns as f64 / answers / 1e3,
+            percent(share.waited_ns)
+        ));
+    };
+    if let Some(server) = rounds.share(|it| it.server) {
+        add("server", server);
+        add("; load", rounds.share(|it| it.load)?);
+    } else {
+        add("load", rounds.share(|it| it.load)?);
     }
-    text.push_str(&format!("load {:.0} %", load as f64 / elapsed * 100.0));
     Some(text)
 }
 

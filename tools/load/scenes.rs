@@ -2,12 +2,13 @@
 //!
 //! Each prints a few lines of its own and says whether everything was right.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::io;
 
-use crate::clock::{cpu_ns, rss_bytes};
+use crate::clock::{Share, rss_bytes};
 use crate::conn::Conn;
 use crate::dialect::{Answer, Ask, Grant, hex};
+use crate::holders::Holders;
 use crate::outcome::{Outcome, Rounds, latencies, median};
 use crate::plans;
 use crate::report::{duration, grouped};
@@ -180,14 +181,14 @@ pub(crate) fn million(session: &Session) -> io::Result<bool> {
     );
     page.row("answers per second beside them", grouped(many.per_s()));
     if let Some(pid) = session.target.pid {
-        let began = cpu_ns(pid);
+        let began = Share::of(pid).unwrap_or_default();
         let idle_ns = 1_000_000_000;
         quiet(session, idle_ns)?;
-        let spent = cpu_ns(pid).zip(began).map_or(0, |(now, then)| now - then);
+        let spent = Share::of(pid).unwrap_or_default().since(began).ran_ns;
         let share = spent as f64 / idle_ns as f64 * 100.0;
         page.row(
             "processor time while nothing happens",
-            format!("{share:.0} %"),
+            format!("{share:.2} %"),
         );
     }
     drop(filled);
@@ -288,29 +289,9 @@ pub(crate) fn storm(session: &Session) -> io::Result<bool> {
     let calm = session.run("before", &spec)?;
     let dialect = dialect(&Spec::default(), &session.target)?;
     let (run, token) = (fastrand::u16(..), [b'0'; 32]);
-    let mut holders = Vec::new();
-    for index in 0..count {
-        let mut conn = Conn::new(session.target.connect()?);
-        let mut request = Vec::new();
-        dialect.encode(
-            Ask::LockFor(&token, 3_600_000),
-            &name("hold", run, index),
-            &mut request,
-        );
-        ask_many(&dialect, &mut conn, &request, 1, |it| {
-            matches!(it, Answer::Ok(_))
-        })?;
-        holders.push(conn);
-        if index % 500 == 0 {
-            session.say(&format!("holders: {index} of {count}"));
-        }
-    }
-    let closing_ns = Cell::new(0);
-    let leave = || {
-        let began = session.clock.now_ns();
-        drop(holders);
-        closing_ns.set(session.clock.now_ns() - began);
-    };
+    session.say(&format!("{count} connections take a lock each"));
+    let holders = RefCell::new(Holders::start(&session.target, count, run)?);
+    let leave = || holders.borrow_mut().leave();
     let busy = session.run_at(
         "while they leave",
         &spec,
@@ -337,11 +318,14 @@ pub(crate) fn storm(session: &Session) -> io::Result<bool> {
         page.row(&format!("others' p99 {when}"), duration(p99));
         page.row("  most", duration(outcome.take.max()));
         page.row("  answers per second", grouped(outcome.per_s()));
+        for (who, share) in [
+            ("the server", outcome.server),
+            ("this program", outcome.load),
+        ] {
+            let waited = share.unwrap_or_default().waited_ns;
+            page.row(&format!("  {who} waited for its core"), duration(waited));
+        }
     }
-    page.row(
-        "  of which this program was busy closing sockets",
-        duration(closing_ns.get()),
-    );
     page.row(
         &format!("locks of {count} holders free afterwards"),
         free.to_string(),

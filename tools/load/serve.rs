@@ -57,7 +57,7 @@ impl Server {
         };
         command.args(options).stdin(Stdio::null());
         let child = match kind {
-            Kind::Redis => command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn(),
+            Kind::Redis => command.stdout(Stdio::piped()).spawn(),
             _ => command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn(),
         };
         let mut child = child.map_err(|error| {
@@ -121,7 +121,7 @@ fn redis(socket: &std::path::Path, cpu: Option<usize>) -> io::Result<Command> {
         .arg("--dir")
         .arg(dir);
     if let Some(cpu) = cpu {
-        command.args(["--server-cpulist", &cpu.to_string()]);
+        command.args(["--server_cpulist", &cpu.to_string()]);
     }
     Ok(command)
 }

@@ -130,7 +130,7 @@ impl Session {
 }
 
 /// As many connections as we may have.
-fn raise_descriptors() {
+pub(crate) fn raise_descriptors() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let all = Rlimit {
         current: maximum,

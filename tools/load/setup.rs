@@ -182,7 +182,7 @@ pub(crate) fn ask_many(
                     && let Some((answer, used)) = dialect.decode(bytes)
                 {
                     if !fine(&answer) {
-                        return Err(io::Error::other(format!("answered {answer:?}")));
+                        return Err(io::Error::other(format!("answered {answer}")));
                     }
                     bytes = &bytes[used..];
                     left -= 1;

@@ -79,6 +79,20 @@ impl Target {
         })
     }
 
+    /// The address as people write it; a unix socket is taken for latchd's.
+    pub(crate) fn url(&self) -> String {
+        let scheme = match self.speaks {
+            Speaks::Line if self.in_turns => "latchd",
+            Speaks::Line => "dflockd",
+            Speaks::Ceiling => "ceiling",
+            Speaks::Resp => "redis",
+        };
+        match &self.address {
+            Address::Tcp(address) => format!("{scheme}://{address}"),
+            Address::Unix(path) => format!("unix://{}", path.display()),
+        }
+    }
+
     /// Opens a connection that never blocks.
     pub(crate) fn connect(&self) -> io::Result<Stream> {
         match &self.address {
