@@ -125,8 +125,8 @@ fn common(command: Command) -> Command {
         .arg(number::<f64>("seconds", "S", "How long each run measures"))
         .arg(number::<f64>("warmup", "S", "How long each run warms up"))
         .arg(number::<usize>("rounds", "N", "How often; several runs take turns"))
-        .arg(number::<usize>("cpu", "CORE", "Load from this core [1, where there are two]"))
-        .arg(number::<usize>("server-cpu", "CORE", "Servers started here stay on this core [0, where there are two]"))
+        .arg(number::<usize>("cpu", "CORE", "Load from this core [the second allowed one]"))
+        .arg(number::<usize>("server-cpu", "CORE", "Servers started here stay on this core [the first allowed one]"))
         .arg(flag("spin", "Start latchd with --spin"))
         .arg(flag("json", "Print JSON"))
 }

@@ -155,6 +155,19 @@ impl Row {
         format!("{value} (p99 {p99})")
     }
 
+    /// The server's processor time per answer, if it is ours: what a busy machine disturbs least.
+    fn cost(&self, column: usize) -> String {
+        let rounds = self.right(column);
+        let share = rounds.and_then(|it| it.share(|round| round.server));
+        match (rounds, share) {
+            (Some(rounds), Some(share)) => {
+                let answers = rounds.sum(|it| it.answers).max(1);
+                format!("{:.2}", share.ran_ns as f64 / answers as f64 / 1e3)
+            }
+            _ => "-".to_owned(),
+        }
+    }
+
     /// Whether a longer bar is a better one.
     pub(crate) fn more_is_better(&self) -> bool {
         self.figure != Figure::Median
@@ -253,25 +266,35 @@ fn contestants(session: &Session, with: &[String]) -> io::Result<Vec<Contestant>
     Ok(all)
 }
 
-/// Ratios first.
+/// Ratios first, then the figures, then what an answer cost the server.
 fn markdown(table: &Table) -> String {
-    let others = 1..table.names.len();
-    let mut lines = vec![vec!["work".to_owned()]];
-    lines[0].extend(
-        others
+    let columns = 0..table.names.len();
+    let mut ratios = vec![vec!["work".to_owned()]];
+    ratios[0].extend(
+        columns
             .clone()
+            .skip(1)
             .map(|at| format!("latchd / {}", table.names[at])),
     );
-    lines[0].extend(table.names.iter().cloned());
+    ratios[0].extend(table.names.iter().cloned());
+    let mut costs = vec![vec!["server's processor time per answer, us".to_owned()]];
+    costs[0].extend(table.names.iter().cloned());
     for row in &table.rows {
         let mut line = vec![row.name.to_owned()];
-        line.extend(others.clone().map(|at| {
+        line.extend(columns.clone().skip(1).map(|at| {
             let ratio = row.ratio(at);
             ratio.map_or_else(|| "-".to_owned(), |it| format!("**{it:.2}**"))
         }));
-        line.extend((0..table.names.len()).map(|at| row.shown(at)));
-        lines.push(line);
+        line.extend(columns.clone().map(|at| row.shown(at)));
+        ratios.push(line);
+        let mut line = vec![row.name.to_owned()];
+        line.extend(columns.clone().map(|at| row.cost(at)));
+        costs.push(line);
     }
+    format!("{}\n{}", aligned(&ratios), aligned(&costs))
+}
+
+fn aligned(lines: &[Vec<String>]) -> String {
     let widths: Vec<usize> = (0..lines[0].len())
         .map(|at| lines.iter().map(|line| line[at].len()).max().unwrap_or(0))
         .collect();

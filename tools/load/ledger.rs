@@ -77,6 +77,9 @@ pub(crate) struct Ledger {
     in_turns: bool,
     /// Several want the same key alone.
     lines: bool,
+    /// Per connection: signals sent to it and heard by it.
+    sent: Vec<u64>,
+    heard: Vec<u64>,
     pub(crate) wrong: Wrong,
     /// Granted before one whose request was written earlier, within one turn of the server: allowed.
     pub(crate) overtaken: u64,
@@ -85,6 +88,8 @@ pub(crate) struct Ledger {
 impl Ledger {
     pub(crate) fn new(keys: usize, fenced: bool, in_turns: bool, lines: bool) -> Self {
         Self {
+            sent: vec![0; keys],
+            heard: vec![0; keys],
             keys: vec![Seen::default(); keys],
             fenced,
             in_turns,
@@ -187,6 +192,29 @@ impl Ledger {
         seen.counted_top = seen.counted_top.max(value);
     }
 
+    /// The number of the signal about to be sent to this connection: one more than the last.
+    pub(crate) fn telling(&mut self, conn: usize) -> u64 {
+        self.sent[conn] += 1;
+        self.sent[conn]
+    }
+
+    /// A connection heard a signal: from one sender they come in order, each once.
+    pub(crate) fn heard(&mut self, conn: usize, number: Option<u64>) {
+        self.heard[conn] += 1;
+        let expected = self.heard[conn];
+        if number != Some(expected) {
+            self.wrong.add(format!(
+                "connection {conn} expected signal {expected} and heard {number:?}"
+            ));
+        }
+    }
+
+    /// Signals sent and not yet heard.
+    pub(crate) fn unheard(&self) -> u64 {
+        let sent: u64 = self.sent.iter().sum();
+        sent.saturating_sub(self.heard.iter().sum())
+    }
+
     /// Everything was answered: so many raises must have given each number up to theirs once.
     pub(crate) fn close(&mut self) {
         for (key, seen) in self.keys.iter().enumerate() {
@@ -240,6 +268,17 @@ mod tests {
         // Request 3 was written when 2 had been answered, so 1 had been read.
         ledger.granted(0, Hold::Alone, 0, at(3, 2));
         assert_eq!(ledger.wrong.count, 1);
+    }
+
+    #[test]
+    fn a_signal_told_twice_is_noticed() {
+        let mut ledger = Ledger::new(1, false, true, false);
+        let first = ledger.telling(0);
+        ledger.telling(0);
+        ledger.heard(0, Some(first));
+        assert_eq!((ledger.unheard(), ledger.wrong.count), (1, 0));
+        ledger.heard(0, Some(first));
+        assert_eq!((ledger.unheard(), ledger.wrong.count), (0, 1));
     }
 
     #[test]

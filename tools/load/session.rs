@@ -2,7 +2,6 @@
 //! far it is.
 
 use std::io::{self, IsTerminal};
-use std::thread::available_parallelism;
 
 use latchd::daemon::pin::pin_to_cpu;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -58,9 +57,12 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn open(options: Options, others: &[Kind]) -> io::Result<Self> {
         raise_descriptors();
-        let two = available_parallelism().is_ok_and(|cores| cores.get() >= 2);
-        let server_cpu = options.server_cpu.or_else(|| two.then_some(0));
-        let load_cpu = options.cpu.or_else(|| two.then_some(1));
+        let (server_cpu, load_cpu) = match cores()[..] {
+            [first, second, ..] => (Some(first), Some(second)),
+            _ => (None, None),
+        };
+        let server_cpu = options.server_cpu.or(server_cpu);
+        let load_cpu = options.cpu.or(load_cpu);
         let (target, server) = match &options.target {
             Some(text) => (Target::parse(text).map_err(io::Error::other)?, None),
             None => {
@@ -127,6 +129,22 @@ impl Session {
             eprint!("\r{text:<78.78}\r");
         }
     }
+}
+
+/// The cores this process may use; none where that cannot be known.
+#[cfg(target_os = "linux")]
+fn cores() -> Vec<usize> {
+    use rustix::thread::{CpuSet, sched_getaffinity};
+
+    let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    (0..CpuSet::MAX_CPU)
+        .filter(|&core| allowed.is_set(core))
+        .collect()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn cores() -> Vec<usize> {
+    Vec::new()
 }
 
 /// As many connections as we may have.

@@ -18,7 +18,7 @@ const ZIPF_EXPONENT: f64 = 0.99;
 const TRIES: usize = 50;
 
 /// How many keys there are.
-pub(crate) fn key_count(spec: &Spec) -> usize {
+fn key_count(spec: &Spec) -> usize {
     match spec.keys {
         Keys::Own => spec.connections * spec.pipeline,
         Keys::Shared(count) | Keys::Zipf(count) => count as usize,
