@@ -8,6 +8,7 @@ use crate::outcome::Rounds;
 use crate::report;
 use crate::scenes;
 use crate::session::{Options, Session};
+use crate::setup::knows;
 use crate::spec::{Keys, Spec, Workload};
 
 /// A plan: its name, what it shows, how it goes.
@@ -47,7 +48,14 @@ pub(crate) fn find(name: &str) -> Option<&'static Plan> {
 pub(crate) fn run(plan: &Plan, options: Options) -> io::Result<bool> {
     let session = Session::open(options, &[])?;
     match plan.how {
-        How::Runs(rounds, specs) => runs(&session, specs(), rounds),
+        How::Runs(rounds, specs) => {
+            let (mut specs, all) = (specs(), specs().len());
+            specs.retain(|spec| knows(&session.target, spec));
+            if specs.len() < all {
+                eprintln!("{} runs left out: not for this server", all - specs.len());
+            }
+            runs(&session, specs, rounds)
+        }
         How::Scene(scene) => scene(&session),
     }
 }

@@ -283,6 +283,10 @@ fn lateness(session: &Session, page: &mut Page) -> io::Result<u64> {
 
 /// `storm`
 pub(crate) fn storm(session: &Session) -> io::Result<bool> {
+    if session.target.speaks != Speaks::Line {
+        let what = "this server keeps a lock whose holder has left";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+    }
     let count = session.options.count.unwrap_or(10_000);
     let mut page = Page::new(session);
     let spec = short(session);

@@ -100,18 +100,26 @@ impl Chooser {
     }
 }
 
-/// How to speak to this server; refuses work it does not know.
-pub(crate) fn dialect(spec: &Spec, target: &Target) -> io::Result<Dialect> {
+/// Whether this server does such work at all.
+pub(crate) fn knows(target: &Target, spec: &Spec) -> bool {
     let work = spec.workload;
-    let known = match target.speaks {
+    match target.speaks {
         Speaks::Line => true,
         Speaks::Ceiling => {
             work == Workload::Lock && matches!(spec.keys, Keys::Own | Keys::Shared(1))
         }
         Speaks::Resp => matches!(work, Workload::Lock | Workload::Counter | Workload::Value),
-    };
-    if !known {
-        let what = format!("this server has no {} on {}", work.name(), spec.keys);
+    }
+}
+
+/// How to speak to this server; refuses work it does not know.
+pub(crate) fn dialect(spec: &Spec, target: &Target) -> io::Result<Dialect> {
+    if !knows(target, spec) {
+        let what = format!(
+            "this server has no {} on {}",
+            spec.workload.name(),
+            spec.keys
+        );
         return Err(io::Error::new(io::ErrorKind::Unsupported, what));
     }
     let mut dialect = Dialect {
