@@ -89,7 +89,9 @@ impl Cycles {
         };
         let keys = key_names(&spec);
         let fenced = target.speaks == Speaks::Line;
-        let lines = spec.workload == Workload::Lock && spec.keys != Keys::Own;
+        // Redis keeps no line: who is refused asks again, and is not waiting meanwhile.
+        let queues = target.speaks != Speaks::Resp;
+        let lines = queues && spec.workload == Workload::Lock && spec.keys != Keys::Own;
         let ledger = Ledger::new(keys.len(), fenced, target.in_turns, lines);
         Self {
             slots: (0..spec.connections * spec.pipeline).map(slot).collect(),
