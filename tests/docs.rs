@@ -74,7 +74,12 @@ fn the_readme_says_how_to_start_and_how_to_test() {
 
 #[test]
 fn every_file_the_documents_point_to_exists() {
-    for name in ["README.md", "docs/protocol.md", "CHANGELOG.md"] {
+    for name in [
+        "README.md",
+        "docs/protocol.md",
+        "docs/benchmarks.md",
+        "CHANGELOG.md",
+    ] {
         let (path, text) = document(name);
         for target in text
             .split("](")

@@ -1,0 +1,115 @@
+//! The load generator itself: content with the real daemon, and not with one that grants twice.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot start its server has to fail"
+)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+/// Connections the wrong server takes before it has seen enough.
+const CONNECTIONS_MAX: usize = 10_000;
+
+fn latch_load(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_latch-load"))
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+#[track_caller]
+fn check(arguments: &[&str], code: i32, says: &[&str]) {
+    let output = latch_load(arguments);
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}:\n{said}");
+    for text in says {
+        assert!(said.contains(text), "{arguments:?}: no {text:?} in\n{said}");
+    }
+}
+
+/// A server that gives every lock to everybody, with fences that grow as they should.
+fn generous_server() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = format!("latchd://{}", listener.local_addr().unwrap());
+    let fence = Arc::new(AtomicU64::new(1));
+    let accept = move || {
+        for stream in listener.incoming().take(CONNECTIONS_MAX) {
+            let (stream, fence) = (stream.unwrap(), fence.clone());
+            let serve = move || while give(&stream, &fence).is_some() {};
+            thread::Builder::new().spawn(serve).unwrap();
+        }
+    };
+    thread::Builder::new().spawn(accept).unwrap();
+    target
+}
+
+/// Answers requests until the client leaves.
+fn give(stream: &TcpStream, fence: &AtomicU64) -> Option<()> {
+    let mut lines = BufReader::new(stream).lines();
+    loop {
+        let verb = lines.next()?.ok()?;
+        lines.next()?.ok()?;
+        lines.next()?.ok()?;
+        let fence = fence.fetch_add(1, Ordering::Relaxed);
+        let answer = match verb.as_str() {
+            "l" | "sl" | "rl" | "wl" => format!("ok {fence:016x}0000000000000000 60\n"),
+            _ => "ok\n".to_owned(),
+        };
+        let mut writer = stream;
+        writer.write_all(answer.as_bytes()).ok()?;
+    }
+}
+
+const TINY: [&str; 6] = ["--seconds", "0.05", "--warmup", "0.01", "--rounds", "1"];
+
+fn tiny<'a>(words: &[&'a str]) -> Vec<&'a str> {
+    [words, &TINY].concat()
+}
+
+#[test]
+fn the_daemon_is_right_in_every_kind_of_work() {
+    let says = ["throughput", "p99", "none wrong", "signal, 16 connections"];
+    check(&tiny(&["plan", "quick"]), 0, &says);
+}
+
+#[test]
+fn a_server_that_grants_twice_is_found_out() {
+    let target = generous_server();
+    let says = ["WRONG: key 0 was granted", "mutual exclusion is broken"];
+    check(&tiny(&["plan", "quick", "--target", &target]), 1, &says);
+}
+
+#[test]
+fn a_small_form_of_every_scene_is_right() {
+    for plan in ["idle-10k", "million", "expiry", "storm"] {
+        let words = ["plan", plan, "--count", "200"];
+        check(&tiny(&words), 0, &["wrong answers"]);
+    }
+}
+
+#[test]
+fn the_ceiling_does_the_same_work() {
+    let words = ["compare", "--with", "ceiling"];
+    let says = ["latchd / ceiling", "64 connections on one key"];
+    check(&tiny(&words), 0, &says);
+}
+
+#[test]
+fn a_report_for_programs_is_json() {
+    let output = latch_load(&tiny(&["run", "--json", "--connections", "2"]));
+    let runs: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(runs[0]["per_s"].as_f64().unwrap() > 0.0, "{runs}");
+    assert_eq!(runs[0]["wrong"], 0, "{runs}");
+}
+
+#[test]
+fn work_that_cannot_be_is_refused() {
+    let words = ["run", "--keys", "shared", "--pipeline", "2"];
+    check(&words, 2, &["holds back those behind it"]);
+    check(&["plan", "nothing"], 2, &["nothing"]);
+}

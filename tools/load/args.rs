@@ -1,0 +1,265 @@
+//! The command line: what may be said, and what it means.
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+
+use crate::plans::PLANS;
+use crate::session::Options;
+use crate::spec::{Keys, Spec, Workload};
+
+/// What to do.
+pub(crate) enum Order {
+    Run(Box<Spec>, Options),
+    Plan(String, Options),
+    Compare {
+        with: Vec<String>,
+        svg: Option<PathBuf>,
+        options: Options,
+    },
+    /// A part of the plan `storm`, started by it.
+    Holders {
+        target: String,
+        count: usize,
+        run: u16,
+    },
+    Ceiling {
+        port: u16,
+        unix: Option<PathBuf>,
+        cpu: Option<usize>,
+        seconds: u64,
+    },
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  latch-load plan quick                       starts latchd beside it, loads it, stops it
+  latch-load plan throughput --target latchd://127.0.0.1:6388
+  latch-load run --connections 1 --seconds 5
+  latch-load run --workload rw --keys zipf --key-count 1000 --hold 50 --rate 20000
+  latch-load compare --with redis,redis-del,ceiling --svg compare.svg
+
+Targets: latchd://host:port, unix://path (latchd), dflockd://host:port, redis://host:port.
+Throughput counts answered requests: an acquire and its release are two.
+While it loads it checks: one holder at a time, growing fences, first come first served on shared
+locks, every request answered once. Exit code: 0 when all answers were right, 1 when one was wrong
+or something broke, 2 when the arguments make no sense.
+";
+
+fn command() -> Command {
+    let mut after = String::from("Plans:\n");
+    for plan in &PLANS {
+        after.push_str(&format!("  {:<12}{}\n", plan.name, plan.shows));
+    }
+    after.push('\n');
+    after.push_str(EXAMPLES);
+    Command::new("latch-load")
+        .about("Loads a lock server, checks every answer, and says how fast it was")
+        .after_help(after)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(common(run(Command::new("run").about("One run, described by options"))))
+        .subcommand(common(
+            Command::new("plan")
+                .about("A named plan, see below")
+                .arg(Arg::new("name").required(true).value_name("NAME").value_parser(
+                    PLANS.map(|plan| plan.name),
+                ))
+                .arg(number::<usize>("count", "N", "How many locks, connections or leases, where the plan has such a number")),
+        ))
+        .subcommand(common(
+            Command::new("compare")
+                .about("latchd beside others in one interleaved run, ratios first")
+                .arg(
+                    Arg::new("with").long("with").value_name("LIST").value_delimiter(',')
+                        .default_value("redis,redis-del,ceiling")
+                        .help("redis (script), redis-del (plain DEL), ceiling, or targets like dflockd://host:port"),
+                )
+                .arg(
+                    Arg::new("svg").long("svg").value_name("FILE")
+                        .value_parser(value_parser!(PathBuf)).help("Draw the comparison"),
+                ),
+        ))
+        .subcommand(
+            Command::new("holders")
+                .hide(true)
+                .arg(Arg::new("target").long("target").required(true))
+                .arg(number::<usize>("count", "N", "How many locks"))
+                .arg(number::<u16>("run", "N", "The run their names belong to")),
+        )
+        .subcommand(
+            Command::new("ceiling")
+                .about("A server that only moves bytes, on loopback: what is possible at best")
+                .arg(number::<u16>("port", "PORT", "TCP port; 0 takes any free one").default_value("6389"))
+                .arg(
+                    Arg::new("unix").long("unix").value_name("PATH")
+                        .value_parser(value_parser!(PathBuf)).help("Listen on this socket file too"),
+                )
+                .arg(number::<usize>("cpu", "CORE", "Stay on this core"))
+                .arg(number::<u64>("seconds", "S", "End after this long").default_value("86400")),
+        )
+}
+
+fn number<T>(name: &'static str, value: &'static str, help: &'static str) -> Arg
+where
+    T: std::str::FromStr + Clone + Send + Sync + 'static,
+    <T as std::str::FromStr>::Err: std::error::Error + Send + Sync + 'static,
+{
+    let parse = |text: &str| text.parse::<T>();
+    Arg::new(name)
+        .long(name)
+        .value_name(value)
+        .help(help)
+        .value_parser(parse)
+}
+
+fn common(command: Command) -> Command {
+    let flag = |name: &'static str, help: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .action(ArgAction::SetTrue)
+            .help(help)
+    };
+    command
+        .arg(Arg::new("target").long("target").value_name("URL").help("A server that runs already; otherwise the latchd beside this program is started and stopped"))
+        .arg(number::<f64>("seconds", "S", "How long each run measures"))
+        .arg(number::<f64>("warmup", "S", "How long each run warms up"))
+        .arg(number::<usize>("rounds", "N", "How often; several runs take turns"))
+        .arg(number::<usize>("cpu", "CORE", "Load from this core [the second allowed one]"))
+        .arg(number::<usize>("server-cpu", "CORE", "Servers started here stay on this core [the first allowed one]"))
+        .arg(flag("spin", "Start latchd with --spin"))
+        .arg(flag("json", "Print JSON"))
+}
+
+fn run(command: Command) -> Command {
+    command
+        .arg(
+            Arg::new("workload")
+                .long("workload")
+                .value_name("KIND")
+                .default_value("lock")
+                .value_parser(Workload::ALL.map(Workload::name))
+                .help("What each connection does"),
+        )
+        .arg(number::<usize>("connections", "N", "Connections").default_value("64"))
+        .arg(
+            number::<usize>(
+                "pipeline",
+                "N",
+                "Requests of one connection on their way at once",
+            )
+            .default_value("1"),
+        )
+        .arg(
+            Arg::new("keys")
+                .long("keys")
+                .value_name("HOW")
+                .default_value("own")
+                .value_parser(["own", "shared", "zipf"])
+                .help("Own keys, or all choose among --key-count, evenly or by zipf"),
+        )
+        .arg(number::<u32>(
+            "key-count",
+            "N",
+            "How many shared or zipf keys [1 shared, 1000 zipf]",
+        ))
+        .arg(number::<u32>("slots", "N", "Slots of a semaphore").default_value("3"))
+        .arg(number::<u64>("hold", "US", "Hold for so many microseconds").default_value("0"))
+        .arg(
+            number::<u64>(
+                "think",
+                "US",
+                "Wait so many microseconds before the next cycle",
+            )
+            .default_value("0"),
+        )
+        .arg(number::<u64>(
+            "rate",
+            "N",
+            "Open loop: start so many cycles per second; latency counts from when each was due",
+        ))
+        .arg(
+            number::<usize>("idle", "N", "Connections beside these that say nothing")
+                .default_value("0"),
+        )
+        .arg(
+            Arg::new("del")
+                .long("del")
+                .action(ArgAction::SetTrue)
+                .help("Redis: release with DEL instead of the script that compares first"),
+        )
+}
+
+/// Reads the command line; prints help or a complaint and exits where there is nothing to do.
+pub(crate) fn read() -> Order {
+    let matches = command().get_matches();
+    match matches.subcommand() {
+        Some(("run", it)) => Order::Run(Box::new(spec(it)), options(it)),
+        Some(("plan", it)) => Order::Plan(get(it, "name").unwrap_or_default(), options(it)),
+        Some(("compare", it)) => Order::Compare {
+            with: it.get_many("with").into_iter().flatten().cloned().collect(),
+            svg: get(it, "svg"),
+            options: options(it),
+        },
+        Some(("holders", it)) => Order::Holders {
+            target: get(it, "target").unwrap_or_default(),
+            count: get(it, "count").unwrap_or_default(),
+            run: get(it, "run").unwrap_or_default(),
+        },
+        Some(("ceiling", it)) => Order::Ceiling {
+            port: get(it, "port").unwrap_or_default(),
+            unix: get(it, "unix"),
+            cpu: get(it, "cpu"),
+            seconds: get(it, "seconds").unwrap_or_default(),
+        },
+        _ => unreachable!("a subcommand is required"),
+    }
+}
+
+fn get<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, name: &str) -> Option<T> {
+    matches.try_get_one::<T>(name).ok().flatten().cloned()
+}
+
+fn options(matches: &ArgMatches) -> Options {
+    Options {
+        target: get(matches, "target"),
+        seconds: get(matches, "seconds"),
+        warmup: get(matches, "warmup"),
+        rounds: get(matches, "rounds"),
+        count: get(matches, "count"),
+        cpu: get(matches, "cpu"),
+        server_cpu: get(matches, "server-cpu"),
+        spin: matches.get_flag("spin"),
+        json: matches.get_flag("json"),
+    }
+}
+
+fn spec(matches: &ArgMatches) -> Spec {
+    let named: String = get(matches, "workload").unwrap_or_default();
+    let workload = Workload::ALL.into_iter().find(|it| it.name() == named);
+    let count: Option<u32> = get(matches, "key-count");
+    let keys = match get::<String>(matches, "keys").as_deref() {
+        Some("shared") => Keys::Shared(count.unwrap_or(1)),
+        Some("zipf") => Keys::Zipf(count.unwrap_or(1000)),
+        _ => Keys::Own,
+    };
+    let us = |name| {
+        get::<u64>(matches, name)
+            .unwrap_or_default()
+            .saturating_mul(1_000)
+    };
+    let usual = Spec::default();
+    Spec {
+        workload: workload.unwrap_or(usual.workload),
+        connections: get(matches, "connections").unwrap_or(usual.connections),
+        pipeline: get(matches, "pipeline").unwrap_or(usual.pipeline),
+        keys,
+        slots: get(matches, "slots").unwrap_or(usual.slots),
+        hold_ns: us("hold"),
+        think_ns: us("think"),
+        rate: get(matches, "rate"),
+        idle: get(matches, "idle").unwrap_or(0),
+        plain_del: matches.get_flag("del"),
+        ..usual
+    }
+}

@@ -1,0 +1,230 @@
+//! The ceiling: a server that does nothing but move as many bytes as latchd would.
+//!
+//! One mio thread, the same request and answer sizes, no keys, no table, no timers: what a lock
+//! server on this machine could reach at best. A connection's first bytes say the sizes; after that
+//! a request's first letter tells which of the two it is. For one shared key it also passes a turn
+//! from one connection to the next, which is the least a hand-over can cost.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::Duration;
+
+use mio::event::Source;
+use mio::net::{TcpListener, UnixListener};
+use mio::{Events, Interest, Poll, Token};
+use slab::Slab;
+
+use crate::clock::Clock;
+use crate::conn::{Came, Conn};
+use crate::dialect::{Ask, Dialect, Key};
+use crate::spec::Keys;
+use crate::target::Stream;
+
+/// What a taken lock is answered with, byte for byte as long as latchd's.
+const TAKEN: &[u8] = b"ok 00000000000000010000000000000001 60\n";
+const GIVEN: &[u8] = b"ok\n";
+
+const TCP: Token = Token(usize::MAX);
+const UNIX: Token = Token(usize::MAX - 1);
+
+/// Length of what a connection says first: two sizes and whether turns are passed on.
+const PREAMBLE_BYTES: usize = 3;
+
+/// Longest wait in one turn, so that the end is noticed.
+const NAP: Duration = Duration::from_millis(200);
+
+/// What a connection to the ceiling says first.
+pub(crate) fn introduce(dialect: &Dialect, key: &Key, keys: Keys, conn: &mut Conn) {
+    let token = [b'0'; 32];
+    let size = |ask| {
+        let mut bytes = Vec::new();
+        dialect.encode(ask, key, &mut bytes);
+        u8::try_from(bytes.len()).expect("requests are short")
+    };
+    let preamble = [
+        size(Ask::Lock(&token)),
+        size(Ask::Unlock(&token)),
+        u8::from(keys != Keys::Own),
+    ];
+    conn.outbox.extend_from_slice(&preamble);
+}
+
+/// Serves until `seconds` are over; says where on standard error first.
+pub(crate) fn serve(port: u16, unix: Option<&Path>, seconds: u64) -> io::Result<()> {
+    let clock = Clock::start();
+    let mut server = Server {
+        poll: Poll::new()?,
+        peers: Slab::new(),
+        line: VecDeque::new(),
+        held: false,
+        owing: Vec::new(),
+    };
+    let mut tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, port).into())?;
+    server.listen(&mut tcp, TCP)?;
+    let mut unix = unix.map(UnixListener::bind).transpose()?;
+    if let Some(unix) = &mut unix {
+        server.listen(unix, UNIX)?;
+    }
+    eprintln!("ceiling: listening on {}", tcp.local_addr()?);
+    let mut events = Events::with_capacity(1024);
+    let mut scratch = Vec::new();
+    while clock.now_ns() < seconds.saturating_mul(1_000_000_000) {
+        match server.poll.poll(&mut events, Some(NAP)) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            other => other?,
+        }
+        for event in events.iter() {
+            match event.token() {
+                TCP => while_some(tcp.accept(), |(stream, _)| {
+                    stream.set_nodelay(true)?;
+                    server.welcome(Stream::Tcp(stream))?;
+                    Ok(tcp.accept())
+                })?,
+                UNIX => {
+                    let Some(unix) = &unix else { continue };
+                    while_some(unix.accept(), |(stream, _)| {
+                        server.welcome(Stream::Unix(stream))?;
+                        Ok(unix.accept())
+                    })?;
+                }
+                Token(index) => server.serve(index, &mut scratch),
+            }
+        }
+        server.pass_on();
+    }
+    Ok(())
+}
+
+/// Goes on as long as there is somebody to accept.
+fn while_some<T>(
+    mut next: io::Result<T>,
+    mut each: impl FnMut(T) -> io::Result<io::Result<T>>,
+) -> io::Result<()> {
+    loop {
+        match next {
+            Ok(one) => next = each(one)?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+struct Peer {
+    conn: Conn,
+    /// Sizes of the two requests, and whether turns are passed on; none before it said so.
+    sizes: Option<(usize, usize, bool)>,
+}
+
+struct Server {
+    poll: Poll,
+    peers: Slab<Peer>,
+    /// Who wants the turn, and whether somebody has it.
+    line: VecDeque<usize>,
+    held: bool,
+    /// Who was given the turn and has not been told.
+    owing: Vec<usize>,
+}
+
+impl Server {
+    fn listen(&self, source: &mut impl Source, token: Token) -> io::Result<()> {
+        let registry = self.poll.registry();
+        registry.register(source, token, Interest::READABLE)
+    }
+
+    fn welcome(&mut self, mut stream: Stream) -> io::Result<()> {
+        let entry = self.peers.vacant_entry();
+        let both = Interest::READABLE | Interest::WRITABLE;
+        let token = Token(entry.key());
+        self.poll.registry().register(&mut stream, token, both)?;
+        entry.insert(Peer {
+            conn: Conn::new(stream),
+            sizes: None,
+        });
+        Ok(())
+    }
+
+    fn serve(&mut self, index: usize, scratch: &mut Vec<u8>) {
+        loop {
+            let Some(peer) = self.peers.get_mut(index) else {
+                return;
+            };
+            let (length, more) = match peer.conn.read(scratch) {
+                Ok(Came::Some(length)) => (length, true),
+                Ok(Came::Last(length)) => (length, false),
+                Ok(Came::Nothing) => (0, false),
+                Ok(Came::End) | Err(_) => return self.farewell(index),
+            };
+            if length > 0 {
+                let used = self.answer(index, &scratch[..length]);
+                self.peers[index].conn.keep(&scratch[used..length]);
+            }
+            if !more {
+                break;
+            }
+        }
+        if self.peers[index].conn.flush().is_err() {
+            self.farewell(index);
+        }
+    }
+
+    /// Answers every whole request and says how many bytes they were.
+    fn answer(&mut self, index: usize, bytes: &[u8]) -> usize {
+        let peer = &mut self.peers[index];
+        let mut used = 0;
+        if peer.sizes.is_none() {
+            let [take, give, passes, ..] = *bytes else {
+                return 0;
+            };
+            peer.sizes = Some((take.into(), give.into(), passes == 1));
+            used = PREAMBLE_BYTES;
+        }
+        let Some((take, give, passes)) = peer.sizes else {
+            return used;
+        };
+        while let Some(&letter) = bytes.get(used) {
+            let takes = letter == b'l';
+            let size = if takes { take } else { give };
+            if bytes.len() - used < size || size == 0 {
+                break;
+            }
+            used += size;
+            if takes && passes && self.held {
+                self.line.push_back(index);
+                continue;
+            }
+            peer.conn
+                .outbox
+                .extend_from_slice(if takes { TAKEN } else { GIVEN });
+            if passes {
+                self.held = takes;
+                if let Some(next) = (!takes).then(|| self.line.pop_front()).flatten() {
+                    self.held = true;
+                    self.owing.push(next);
+                }
+            }
+        }
+        used
+    }
+
+    /// Tells those who got the turn.
+    fn pass_on(&mut self) {
+        while let Some(index) = self.owing.pop() {
+            if let Some(peer) = self.peers.get_mut(index) {
+                peer.conn.outbox.extend_from_slice(TAKEN);
+                if peer.conn.flush().is_err() {
+                    self.farewell(index);
+                }
+            }
+        }
+    }
+
+    fn farewell(&mut self, index: usize) {
+        self.peers.remove(index);
+        if self.peers.is_empty() {
+            self.line.clear();
+            self.held = false;
+        }
+    }
+}

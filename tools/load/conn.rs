@@ -1,0 +1,83 @@
+//! One connection's bytes: what came and is not yet a whole answer, what is still to be sent.
+//!
+//! Reads as long as there is something and writes once per turn. Never looks inside the bytes.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+
+use crate::target::Stream;
+
+/// One read. A shorter one means that the socket is empty.
+pub(crate) const READ_BYTES: usize = 64 * 1024;
+
+/// A connection and who waits for its answers.
+pub(crate) struct Conn {
+    pub(crate) stream: Stream,
+    /// The beginning of an answer whose end has not come yet.
+    rest: Vec<u8>,
+    pub(crate) outbox: Vec<u8>,
+    sent: usize,
+    /// Whose answers come next, in order.
+    pub(crate) pending: VecDeque<u32>,
+}
+
+/// What a read brought.
+pub(crate) enum Came {
+    /// Bytes, and there may be more.
+    Some(usize),
+    /// Bytes, and now the socket is empty.
+    Last(usize),
+    Nothing,
+    /// The server closed the connection.
+    End,
+}
+
+impl Conn {
+    pub(crate) fn new(stream: Stream) -> Self {
+        Self {
+            stream,
+            rest: Vec::new(),
+            outbox: Vec::new(),
+            sent: 0,
+            pending: VecDeque::new(),
+        }
+    }
+
+    /// Reads into `scratch`, behind what was left of the last time; says how much is there in all.
+    pub(crate) fn read(&mut self, scratch: &mut Vec<u8>) -> io::Result<Came> {
+        let old = self.rest.len();
+        scratch.resize(old + READ_BYTES, 0);
+        scratch[..old].copy_from_slice(&self.rest);
+        loop {
+            return match self.stream.read(&mut scratch[old..]) {
+                Ok(0) => Ok(Came::End),
+                Ok(n) if n == READ_BYTES => Ok(Came::Some(old + n)),
+                Ok(n) => Ok(Came::Last(old + n)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Came::Nothing),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => Err(error),
+            };
+        }
+    }
+
+    /// Keeps the beginning of an answer for the next read.
+    pub(crate) fn keep(&mut self, rest: &[u8]) {
+        self.rest.clear();
+        self.rest.extend_from_slice(rest);
+    }
+
+    /// Sends what it can; the rest goes when the socket is writable again.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        while self.sent < self.outbox.len() {
+            match self.stream.write(&self.outbox[self.sent..]) {
+                Ok(n) => self.sent += n,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.outbox.clear();
+        self.sent = 0;
+        Ok(())
+    }
+}

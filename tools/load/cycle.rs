@@ -1,0 +1,393 @@
+//! One cycle after the other: take, hold, give, think, and again; for every kind of work.
+//!
+//! Every answer is checked against what was asked, and every grant against the [`Ledger`]. Writes
+//! into outboxes only; `drive` owns sockets, time and timers.
+
+use crate::conn::Conn;
+use crate::dialect::{Answer, Ask, Dialect, Grant, Key, hex, number, unhex};
+use crate::ledger::{Hold, Ledger, Written};
+use crate::outcome::Outcome;
+use crate::setup::{Chooser, key_names};
+use crate::spec::{Keys, Spec, Workload};
+use crate::target::{Speaks, Target};
+
+/// In `pending`: the answer belongs to no cycle, but to the introduction.
+const INTRODUCTION: u32 = u32::MAX;
+
+/// One in so many read-write cycles writes.
+const WRITES_ONE_IN: u32 = 10;
+
+/// What happens after an answer.
+pub(crate) enum Next {
+    /// It has been written already, or there is nothing to do.
+    Nothing,
+    /// This one goes on at this time.
+    At(u32, u64),
+    /// Open loop: this one can start again.
+    Free(u32),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Resting,
+    Taking,
+    Holding,
+    Giving,
+}
+
+/// One sequence of cycles. A connection has as many as its pipeline is deep.
+#[derive(Clone)]
+struct Slot {
+    conn: u32,
+    key: u32,
+    step: Step,
+    hold: Hold,
+    token: Grant,
+    /// When the request was written, or was due.
+    asked_ns: u64,
+    written: Written,
+    /// The value it stored last.
+    value: u64,
+}
+
+/// All of them.
+pub(crate) struct Cycles {
+    spec: Spec,
+    pub(crate) dialect: Dialect,
+    slots: Vec<Slot>,
+    keys: Vec<Key>,
+    chooser: Chooser,
+    ledger: Ledger,
+    pub(crate) found: Outcome,
+    /// How many are on their way.
+    busy: usize,
+    seq: u64,
+    answered_seq: u64,
+    /// No new cycle starts.
+    pub(crate) stopping: bool,
+    /// The run cannot go on.
+    pub(crate) broken: bool,
+    /// Where reads go; here so that it is allocated once.
+    pub(crate) scratch: Vec<u8>,
+}
+
+impl Cycles {
+    pub(crate) fn new(spec: Spec, target: &Target, dialect: Dialect) -> Self {
+        let hold = match spec.workload {
+            Workload::Semaphore => Hold::Among(spec.slots),
+            _ => Hold::Alone,
+        };
+        let slot = |index: usize| Slot {
+            conn: (index / spec.pipeline) as u32,
+            key: index as u32,
+            step: Step::Resting,
+            hold,
+            token: [b'0'; 32],
+            asked_ns: 0,
+            written: Written::default(),
+            value: 0,
+        };
+        let keys = key_names(&spec);
+        let fenced = target.speaks == Speaks::Line;
+        // Redis keeps no line: who is refused asks again, and is not waiting meanwhile.
+        let queues = target.speaks != Speaks::Resp;
+        let lines = queues && spec.workload == Workload::Lock && spec.keys != Keys::Own;
+        let ledger = Ledger::new(keys.len(), fenced, target.in_turns, lines);
+        Self {
+            slots: (0..spec.connections * spec.pipeline).map(slot).collect(),
+            keys,
+            chooser: Chooser::new(&spec),
+            ledger,
+            dialect,
+            found: Outcome::new(),
+            busy: 0,
+            seq: 0,
+            answered_seq: 0,
+            stopping: false,
+            broken: false,
+            scratch: Vec::new(),
+            spec,
+        }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(crate) fn conn_of(&self, slot: u32) -> usize {
+        self.slots[slot as usize].conn as usize
+    }
+
+    pub(crate) fn holds(&self, slot: u32) -> bool {
+        self.slots[slot as usize].step == Step::Holding
+    }
+
+    /// Whether every answer has come.
+    pub(crate) fn is_over(&self) -> bool {
+        self.busy == 0 && self.ledger.unheard() == 0
+    }
+
+    /// Measuring begins: what was counted so far was warming up.
+    pub(crate) fn forget(&mut self) {
+        let wrong = std::mem::take(&mut self.found.wrong);
+        self.found = Outcome::new();
+        self.found.wrong = wrong;
+    }
+
+    /// The end; what is still owed will not come.
+    pub(crate) fn lost(&mut self) {
+        let signals = self.ledger.unheard();
+        if self.busy > 0 || signals > 0 {
+            self.found.wrong.add(format!(
+                "{} requests were never answered and {signals} signals never heard",
+                self.busy
+            ));
+        }
+    }
+
+    /// The run cannot go on.
+    pub(crate) fn breaks(&mut self, why: String) {
+        self.broken = true;
+        self.found.wrong.add(why);
+    }
+
+    pub(crate) fn finish(mut self) -> Outcome {
+        if self.spec.workload == Workload::Counter && !self.broken {
+            self.ledger.close();
+        }
+        self.found.overtaken = self.ledger.overtaken;
+        self.found.wrong.merge(&self.ledger.wrong);
+        self.found
+    }
+
+    /// What a connection says before anything else.
+    pub(crate) fn introduce(&mut self, index: usize, conn: &mut Conn) {
+        if self.dialect.speaks == Speaks::Ceiling {
+            crate::ceiling::introduce(&self.dialect, &self.keys[0], self.spec.keys, conn);
+        }
+        if self.spec.workload == Workload::Signal {
+            // Each hears what the one before it says.
+            let key = &self.keys[index];
+            self.dialect.encode(Ask::Listen, key, &mut conn.outbox);
+            conn.pending.push_back(INTRODUCTION);
+        }
+    }
+
+    /// Writes the first request of a cycle.
+    pub(crate) fn take(&mut self, index: u32, asked_ns: u64, conn: &mut Conn) {
+        let slot = &mut self.slots[index as usize];
+        if let Some(key) = self.chooser.key() {
+            slot.key = key;
+        }
+        slot.step = Step::Taking;
+        slot.asked_ns = asked_ns;
+        self.busy += 1;
+        self.ask_first(index, conn);
+    }
+
+    fn ask_first(&mut self, index: u32, conn: &mut Conn) {
+        let slot = &mut self.slots[index as usize];
+        self.seq += 1;
+        slot.written = Written {
+            seq: self.seq,
+            after: self.answered_seq,
+        };
+        let mut key = slot.key;
+        let ask = match self.spec.workload {
+            Workload::Lock => {
+                if self.dialect.speaks == Speaks::Resp {
+                    slot.token[..16].copy_from_slice(&hex(self.seq));
+                }
+                self.ledger.asked(key, slot.written);
+                Ask::Lock(&slot.token)
+            }
+            Workload::Semaphore => Ask::Slot(self.spec.slots),
+            Workload::ReadWrite if self.chooser.one_in(WRITES_ONE_IN) => {
+                slot.hold = Hold::Alone;
+                Ask::Write
+            }
+            Workload::ReadWrite => {
+                slot.hold = Hold::Reading;
+                Ask::Read
+            }
+            Workload::Counter => Ask::Incr,
+            Workload::Value => {
+                slot.value = self.seq;
+                Ask::Set(slot.value)
+            }
+            Workload::Signal => {
+                key = (slot.conn + 1) % self.spec.connections as u32;
+                Ask::Signal(self.ledger.telling(key as usize))
+            }
+        };
+        self.dialect
+            .encode(ask, &self.keys[key as usize], &mut conn.outbox);
+        conn.pending.push_back(index);
+    }
+
+    /// Writes the second request of a cycle.
+    pub(crate) fn give(&mut self, index: u32, now: u64, conn: &mut Conn) {
+        let slot = &mut self.slots[index as usize];
+        slot.step = Step::Giving;
+        slot.asked_ns = now;
+        self.seq += 1;
+        slot.written.seq = self.seq;
+        let ask = match self.spec.workload {
+            Workload::Lock => Ask::Unlock(&slot.token),
+            Workload::Semaphore => Ask::SlotBack(&slot.token),
+            Workload::ReadWrite if slot.hold == Hold::Alone => Ask::WriteBack(&slot.token),
+            Workload::ReadWrite => Ask::ReadBack(&slot.token),
+            Workload::Value => Ask::Get,
+            Workload::Counter | Workload::Signal => unreachable!("cycles of one request"),
+        };
+        if self.spec.workload.waits() {
+            self.ledger.letting_go(slot.key, slot.hold);
+        }
+        self.dialect
+            .encode(ask, &self.keys[slot.key as usize], &mut conn.outbox);
+        conn.pending.push_back(index);
+    }
+
+    /// An answer came: to whom, was it right, and what now?
+    pub(crate) fn answered(
+        &mut self,
+        conn_index: usize,
+        answer: Answer<'_>,
+        now: u64,
+        conn: &mut Conn,
+    ) -> Next {
+        if let Answer::Push(push) = answer {
+            let payload = push.rsplit(|&byte| byte == b' ').next();
+            self.ledger.heard(conn_index, payload.and_then(unhex));
+            return Next::Nothing;
+        }
+        let Some(index) = conn.pending.pop_front() else {
+            self.breaks(format!("an answer nobody asked for: {answer}"));
+            return Next::Nothing;
+        };
+        if index == INTRODUCTION {
+            if answer != Answer::Ok(b"") {
+                self.breaks(format!("the introduction was answered {answer}"));
+            }
+            return Next::Nothing;
+        }
+        let slot = &mut self.slots[index as usize];
+        self.answered_seq = self.answered_seq.max(slot.written.seq);
+        let latency = now.saturating_sub(slot.asked_ns);
+        if slot.step == Step::Taking {
+            if answer == Answer::Nil && self.dialect.speaks == Speaks::Resp {
+                return self.again(index, conn);
+            }
+            if !self.stopping {
+                self.found.take.saturating_record(latency);
+                self.found.answers += 1;
+            }
+            if !self.taken(index, &answer) {
+                return Next::Nothing;
+            }
+            if self.spec.workload.steps().1.is_some() {
+                if self.spec.hold_ns > 0 {
+                    self.slots[index as usize].step = Step::Holding;
+                    return Next::At(index, now + self.spec.hold_ns);
+                }
+                self.give(index, now, conn);
+                return Next::Nothing;
+            }
+        } else {
+            if !self.stopping {
+                self.found.give.saturating_record(latency);
+                self.found.answers += 1;
+            }
+            self.given(index, &answer);
+        }
+        self.ended(index, now, conn)
+    }
+
+    /// Somebody else has it, and this server keeps no line.
+    fn again(&mut self, index: u32, conn: &mut Conn) -> Next {
+        self.found.retries += 1;
+        if self.stopping {
+            self.slots[index as usize].step = Step::Resting;
+            self.busy -= 1;
+        } else {
+            self.ask_first(index, conn);
+        }
+        Next::Nothing
+    }
+
+    /// Whether the first answer of a cycle was right.
+    fn taken(&mut self, index: u32, answer: &Answer<'_>) -> bool {
+        let slot = &mut self.slots[index as usize];
+        let fine = match (self.spec.workload, answer) {
+            (Workload::Lock, Answer::Ok(b"")) if self.dialect.speaks == Speaks::Resp => {
+                self.ledger.granted(slot.key, slot.hold, 0, slot.written);
+                true
+            }
+            (work, Answer::Ok(rest)) if work.waits() => match rest.get(..32).zip(rest.get(32)) {
+                Some((token, b' ')) => match unhex(&token[..16]) {
+                    Some(fence) => {
+                        slot.token.copy_from_slice(token);
+                        self.ledger
+                            .granted(slot.key, slot.hold, fence, slot.written);
+                        true
+                    }
+                    None => false,
+                },
+                _ => false,
+            },
+            (Workload::Counter, Answer::Ok(rest)) => match number(rest) {
+                Some(value) => {
+                    self.ledger.counted(slot.key, value);
+                    true
+                }
+                None => false,
+            },
+            (Workload::Value, Answer::Ok(b"")) => true,
+            // The one listener of this channel is there.
+            (Workload::Signal, Answer::Ok(b"1")) => true,
+            _ => false,
+        };
+        if !fine {
+            let name = self.spec.workload.steps().0;
+            self.breaks(format!("{name} was answered {answer}"));
+        }
+        fine
+    }
+
+    /// Checks the second answer of a cycle.
+    fn given(&mut self, index: u32, answer: &Answer<'_>) {
+        let slot = &self.slots[index as usize];
+        let resp = self.dialect.speaks == Speaks::Resp;
+        let fine = match (self.spec.workload, answer) {
+            (Workload::Value, Answer::Ok(value)) => match unhex(value) {
+                Some(value) if self.spec.keys == Keys::Own => value == slot.value,
+                Some(value) => value <= self.seq,
+                None => false,
+            },
+            (Workload::Lock, Answer::Ok(rest)) if resp => *rest == b"1",
+            (work, Answer::Ok(b"")) if work.waits() => true,
+            _ => false,
+        };
+        if !fine {
+            let name = self.spec.workload.steps().1.unwrap_or_default();
+            self.breaks(format!("{name} was answered {answer}"));
+        }
+    }
+
+    /// A cycle is over.
+    fn ended(&mut self, index: u32, now: u64, conn: &mut Conn) -> Next {
+        self.slots[index as usize].step = Step::Resting;
+        self.busy -= 1;
+        if self.stopping || self.broken {
+            return Next::Nothing;
+        }
+        if self.spec.rate.is_some() {
+            return Next::Free(index);
+        }
+        if self.spec.think_ns > 0 {
+            return Next::At(index, now + self.spec.think_ns);
+        }
+        self.take(index, now, conn);
+        Next::Nothing
+    }
+}

@@ -1,0 +1,282 @@
+//! Requests to bytes and bytes to answers, in latchd's lines and in Redis' RESP.
+//!
+//! Keys and tokens have fixed lengths, so that the ceiling can answer by size alone. Pure: no
+//! socket, no clock, no state.
+
+use std::fmt;
+use std::io::Write;
+
+use crate::spec::LEASE_S;
+use crate::target::Speaks;
+
+/// Length of every key: `lock:7f3a:00000042`.
+pub(crate) const KEY_BYTES: usize = 18;
+
+/// A key of this run.
+pub(crate) type Key = [u8; KEY_BYTES];
+
+/// A lock's token: 32 hexadecimal digits, the first half of which is the fence in latchd.
+pub(crate) type Grant = [u8; 32];
+
+/// Longest answer that is waited for; a server that says more without an end is wrong.
+pub(crate) const ANSWER_BYTES_MAX: usize = 4096;
+
+/// Redis deletes only what is still ours.
+pub(crate) const SCRIPT: &str =
+    "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
+
+/// One request.
+#[derive(Clone, Copy)]
+pub(crate) enum Ask<'a> {
+    /// Redis needs a token of ours, latchd makes its own.
+    Lock(&'a Grant),
+    /// A lock whose lease ends after so many milliseconds.
+    LockFor(&'a Grant, u64),
+    Unlock(&'a Grant),
+    Slot(u32),
+    SlotBack(&'a Grant),
+    Read,
+    ReadBack(&'a Grant),
+    Write,
+    WriteBack(&'a Grant),
+    Incr,
+    Set(u64),
+    Get,
+    Signal(u64),
+    Listen,
+}
+
+/// One answer, as far as it can be understood without knowing the question.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Answer<'a> {
+    /// `ok` and what stands behind it; a number; a value.
+    Ok(&'a [u8]),
+    /// There is none, or it is taken.
+    Nil,
+    /// Said unasked: a signal's channel and payload.
+    Push(&'a [u8]),
+    /// Everything else.
+    Refused(&'a [u8]),
+}
+
+impl fmt::Display for Answer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ok(rest) => write!(f, "\"ok {}\"", rest.escape_ascii()),
+            Self::Nil => f.write_str("nil"),
+            Self::Push(text) | Self::Refused(text) => write!(f, "\"{}\"", text.escape_ascii()),
+        }
+    }
+}
+
+/// How to speak to one server.
+#[derive(Clone, Debug)]
+pub(crate) struct Dialect {
+    pub(crate) speaks: Speaks,
+    /// Redis: the script's name, or none for a plain `DEL`.
+    pub(crate) script: Option<[u8; 40]>,
+}
+
+impl Dialect {
+    /// Appends a request.
+    pub(crate) fn encode(&self, ask: Ask<'_>, key: &Key, out: &mut Vec<u8>) {
+        match self.speaks {
+            Speaks::Line | Speaks::Ceiling => line(ask, key, out),
+            Speaks::Resp => self.resp(ask, key, out),
+        }
+    }
+
+    /// The first answer in `bytes` and its length, once it is there in full.
+    pub(crate) fn decode<'a>(&self, bytes: &'a [u8]) -> Option<(Answer<'a>, usize)> {
+        match self.speaks {
+            Speaks::Line | Speaks::Ceiling => decode_line(bytes),
+            Speaks::Resp => decode_resp(bytes),
+        }
+    }
+
+    fn resp(&self, ask: Ask<'_>, key: &Key, out: &mut Vec<u8>) {
+        let mut words = |words: &[&[u8]]| {
+            write!(out, "*{}\r\n", words.len()).expect("a Vec takes every write");
+            for word in words {
+                write!(out, "${}\r\n", word.len()).expect("a Vec takes every write");
+                out.extend_from_slice(word);
+                out.extend_from_slice(b"\r\n");
+            }
+        };
+        match ask {
+            Ask::Lock(token) => {
+                // The one that counts is copied, not formatted.
+                out.extend_from_slice(b"*6\r\n$3\r\nSET\r\n$18\r\n");
+                out.extend_from_slice(key);
+                out.extend_from_slice(b"\r\n$32\r\n");
+                out.extend_from_slice(token);
+                out.extend_from_slice(b"\r\n$2\r\nNX\r\n$2\r\nPX\r\n$5\r\n60000\r\n");
+            }
+            Ask::LockFor(token, ms) => {
+                let ms = ms.to_string();
+                words(&[b"SET", key, token, b"NX", b"PX", ms.as_bytes()]);
+            }
+            Ask::Unlock(token) => match &self.script {
+                Some(script) => {
+                    out.extend_from_slice(b"*5\r\n$7\r\nEVALSHA\r\n$40\r\n");
+                    out.extend_from_slice(script);
+                    out.extend_from_slice(b"\r\n$1\r\n1\r\n$18\r\n");
+                    out.extend_from_slice(key);
+                    out.extend_from_slice(b"\r\n$32\r\n");
+                    out.extend_from_slice(token);
+                    out.extend_from_slice(b"\r\n");
+                }
+                None => {
+                    out.extend_from_slice(b"*2\r\n$3\r\nDEL\r\n$18\r\n");
+                    out.extend_from_slice(key);
+                    out.extend_from_slice(b"\r\n");
+                }
+            },
+            Ask::Incr => words(&[b"INCR", key]),
+            Ask::Set(value) => words(&[b"SET", key, &hex(value)]),
+            Ask::Get => words(&[b"GET", key]),
+            Ask::Slot(_)
+            | Ask::SlotBack(_)
+            | Ask::Read
+            | Ask::ReadBack(_)
+            | Ask::Write
+            | Ask::WriteBack(_)
+            | Ask::Signal(_)
+            | Ask::Listen => unreachable!("refused before the run: Redis has no such thing"),
+        }
+    }
+}
+
+// What `Ask::Lock` writes into a RESP request.
+const _: () = assert!(LEASE_S == 60 && KEY_BYTES == 18);
+
+fn line(ask: Ask<'_>, key: &Key, out: &mut Vec<u8>) {
+    let mut frame = |verb: &[u8], argument: &[u8]| {
+        out.extend_from_slice(verb);
+        out.extend_from_slice(key);
+        out.push(b'\n');
+        out.extend_from_slice(argument);
+        out.push(b'\n');
+    };
+    match ask {
+        Ask::Lock(_) => frame(b"l\n", b"600 60"),
+        Ask::LockFor(_, ms) => frame(b"l\n", format!("0 {ms}ms").as_bytes()),
+        Ask::Unlock(token) => frame(b"r\n", token),
+        Ask::Slot(slots) => frame(b"sl\n", format!("600 {slots} 60").as_bytes()),
+        Ask::SlotBack(token) => frame(b"sr\n", token),
+        Ask::Read => frame(b"rl\n", b"600 60"),
+        Ask::ReadBack(token) => frame(b"rr\n", token),
+        Ask::Write => frame(b"wl\n", b"600 60"),
+        Ask::WriteBack(token) => frame(b"wr\n", token),
+        Ask::Incr => frame(b"incr\n", b"1"),
+        Ask::Set(value) => frame(b"kset\n", &hex(value)),
+        Ask::Get => frame(b"kget\n", b""),
+        Ask::Signal(payload) => frame(b"signal\n", &hex(payload)),
+        Ask::Listen => frame(b"listen\n", b""),
+    }
+}
+
+fn decode_line(bytes: &[u8]) -> Option<(Answer<'_>, usize)> {
+    let end = memchr::memchr(b'\n', bytes)?;
+    let text = &bytes[..end];
+    let answer = match text {
+        b"ok" => Answer::Ok(b""),
+        [b'o', b'k', b' ', rest @ ..] => Answer::Ok(rest),
+        b"nil" => Answer::Nil,
+        [b's', b'i', b'g', b' ', rest @ ..] => Answer::Push(rest),
+        _ => Answer::Refused(text),
+    };
+    Some((answer, end + 1))
+}
+
+fn decode_resp(bytes: &[u8]) -> Option<(Answer<'_>, usize)> {
+    let end = memchr::memchr(b'\n', bytes)?;
+    let text = bytes[..end].strip_suffix(b"\r").unwrap_or(&bytes[..end]);
+    let answer = match text {
+        b"+OK" => Answer::Ok(b""),
+        b"$-1" => Answer::Nil,
+        [b':', number @ ..] => Answer::Ok(number),
+        [b'$', length @ ..] => {
+            let Some(length) = number(length).and_then(|it| usize::try_from(it).ok()) else {
+                return Some((Answer::Refused(text), end + 1));
+            };
+            let value = bytes.get(end + 1..end + 1 + length)?;
+            bytes.get(end + 1 + length..end + 3 + length)?;
+            return Some((Answer::Ok(value), end + 3 + length));
+        }
+        _ => Answer::Refused(text),
+    };
+    Some((answer, end + 1))
+}
+
+/// Digits only.
+pub(crate) fn number(text: &[u8]) -> Option<u64> {
+    if text.is_empty() || text.len() > 18 {
+        return None;
+    }
+    text.iter().try_fold(0_u64, |sum, byte| {
+        let digit = byte.wrapping_sub(b'0');
+        (digit < 10).then(|| sum * 10 + u64::from(digit))
+    })
+}
+
+/// Sixteen hexadecimal digits.
+pub(crate) fn hex(value: u64) -> [u8; 16] {
+    let mut text = [0; 16];
+    for (at, digit) in text.iter_mut().enumerate() {
+        *digit = b"0123456789abcdef"[(value >> (60 - 4 * at) & 15) as usize];
+    }
+    text
+}
+
+/// The number in sixteen hexadecimal digits.
+pub(crate) fn unhex(text: &[u8]) -> Option<u64> {
+    let text: &[u8; 16] = text.try_into().ok()?;
+    text.iter().try_fold(0_u64, |sum, &byte| {
+        let digit = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            _ => return None,
+        };
+        Some(sum << 4 | u64::from(digit))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read_once_they_are_whole() {
+        for (bytes, want) in [
+            (&b"ok\nok"[..], Some((Answer::Ok(b""), 3))),
+            (b"ok 7 60\n", Some((Answer::Ok(b"7 60"), 8))),
+            (b"sig a b\n", Some((Answer::Push(b"a b"), 8))),
+            (b"timeout\n", Some((Answer::Refused(b"timeout"), 8))),
+            (b"ok", None),
+        ] {
+            assert_eq!(decode_line(bytes), want);
+        }
+        for (bytes, want) in [
+            (&b"+OK\r\n"[..], Some((Answer::Ok(b""), 5))),
+            (b"$-1\r\n:1\r\n", Some((Answer::Nil, 5))),
+            (b":12\r\n", Some((Answer::Ok(b"12"), 5))),
+            (b"$2\r\nab\r\n:1\r\n", Some((Answer::Ok(b"ab"), 8))),
+            (b"$2\r\nab\r", None),
+            (b"-ERR no\r\n", Some((Answer::Refused(b"-ERR no"), 9))),
+        ] {
+            assert_eq!(decode_resp(bytes), want);
+        }
+    }
+
+    #[test]
+    fn numbers_come_back() {
+        assert_eq!(
+            unhex(&hex(0x0123_4567_89ab_cdef)),
+            Some(0x0123_4567_89ab_cdef)
+        );
+        assert_eq!(unhex(b"0123"), None);
+        assert_eq!(number(b"12"), Some(12));
+        assert_eq!(number(b"-1"), None);
+    }
+}

@@ -1,0 +1,358 @@
+//! The load itself: one thread, many connections, each with a few cycles on their way at once.
+//!
+//! A run connects, warms up, measures, lets everything end, and returns an [`Outcome`]. In a closed
+//! loop a cycle starts when the one before it ended; in an open loop cycles are due at fixed times
+//! and latency counts from when they were due, so a slow server cannot hide its queue.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+use std::mem;
+use std::time::Duration;
+
+use mio::{Events, Interest, Poll, Token};
+
+use crate::clock::{Clock, Share};
+use crate::conn::{Came, Conn};
+use crate::cycle::{Cycles, Next};
+use crate::dialect::{ANSWER_BYTES_MAX, Answer};
+use crate::outcome::Outcome;
+use crate::setup;
+use crate::spec::Spec;
+use crate::target::{Stream, Target};
+
+/// How long the answers still owed at the end may take, besides the holding times.
+const DRAIN_NS_MAX: u64 = 10_000_000_000;
+
+/// Longest sleep: the stages of a run are looked at this often.
+const NAP_NS_MAX: u64 = 50_000_000;
+
+/// `poll` counts in milliseconds; what is due sooner is waited for awake.
+const AWAKE_NS: u64 = 1_500_000;
+
+/// Time between two progress lines.
+const PROGRESS_NS: u64 = 250_000_000;
+
+/// Where a run stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Warming,
+    Measuring,
+    Draining,
+}
+
+/// Whom to tell how it goes, and what to do when measuring begins.
+pub(crate) struct Beside<'a> {
+    /// Told the answers so far and the share of the time that is over.
+    pub(crate) progress: &'a dyn Fn(u64, f64),
+    /// Done once, when measuring begins.
+    pub(crate) begin: Option<Box<dyn FnOnce() + 'a>>,
+}
+
+/// Runs `spec` against `target`.
+pub(crate) fn run(
+    spec: &Spec,
+    target: &Target,
+    clock: &Clock,
+    beside: Beside<'_>,
+) -> io::Result<Outcome> {
+    let dialect = setup::dialect(spec, target)?;
+    let idle: Vec<Stream> = (0..spec.idle)
+        .map(|_| target.connect())
+        .collect::<io::Result<_>>()?;
+    let poll = Poll::new()?;
+    let mut conns = Vec::with_capacity(spec.connections);
+    for index in 0..spec.connections {
+        let mut stream = target.connect()?;
+        let both = Interest::READABLE | Interest::WRITABLE;
+        poll.registry().register(&mut stream, Token(index), both)?;
+        conns.push(Conn::new(stream));
+    }
+    let cycles = Cycles::new(spec.clone(), target, dialect);
+    let now = clock.now_ns();
+    let mut load = Load {
+        spec,
+        target,
+        clock,
+        poll,
+        conns,
+        cycles,
+        timers: BinaryHeap::new(),
+        free: Vec::new(),
+        due_ns: now,
+        interval_ns: spec.rate.map_or(0, |rate| 1_000_000_000 / rate),
+        stage: Stage::Warming,
+        stage_ends_ns: now + spec.warmup_ns,
+        began_ns: now,
+        cpu: (None, None),
+        progress_ns: now,
+        beside,
+    };
+    load.setup()?;
+    load.start();
+    load.turns()?;
+    drop(idle);
+    Ok(load.cycles.finish())
+}
+
+struct Load<'a> {
+    spec: &'a Spec,
+    target: &'a Target,
+    clock: &'a Clock,
+    poll: Poll,
+    conns: Vec<Conn>,
+    cycles: Cycles,
+    /// Who lets go, or starts again, when.
+    timers: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Open loop: who has nothing to do, and when the next cycle is due.
+    free: Vec<u32>,
+    due_ns: u64,
+    interval_ns: u64,
+    stage: Stage,
+    stage_ends_ns: u64,
+    /// When measuring began.
+    began_ns: u64,
+    cpu: (Option<Share>, Option<Share>),
+    progress_ns: u64,
+    beside: Beside<'a>,
+}
+
+impl Load<'_> {
+    /// What each connection has to say before anything else.
+    fn setup(&mut self) -> io::Result<()> {
+        for index in 0..self.conns.len() {
+            let conn = &mut self.conns[index];
+            self.cycles.introduce(index, conn);
+            conn.flush()?;
+        }
+        let until_ns = self.clock.now_ns() + DRAIN_NS_MAX;
+        let mut events = Events::with_capacity(1024);
+        while self.conns.iter().any(|conn| !conn.pending.is_empty()) && self.alive(until_ns) {
+            self.turn(&mut events, 10_000_000)?;
+        }
+        Ok(())
+    }
+
+    fn alive(&self, until_ns: u64) -> bool {
+        !self.cycles.broken && self.clock.now_ns() < until_ns
+    }
+
+    /// Everybody's first cycle.
+    fn start(&mut self) {
+        let now = self.clock.now_ns();
+        self.stage_ends_ns = now + self.spec.warmup_ns;
+        self.due_ns = now;
+        for slot in 0..self.cycles.len() as u32 {
+            if self.spec.rate.is_some() {
+                self.free.push(slot);
+            } else {
+                self.begin(slot, now);
+            }
+        }
+        self.flush_all();
+    }
+
+    /// Until all is over.
+    fn turns(&mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(1024);
+        loop {
+            let now = self.clock.now_ns();
+            if now >= self.stage_ends_ns && !self.next_stage(now) {
+                return Ok(());
+            }
+            if self.stage == Stage::Draining && self.cycles.is_over() || self.cycles.broken {
+                self.measured(now);
+                return Ok(());
+            }
+            if now >= self.progress_ns {
+                self.progress_ns = now + PROGRESS_NS;
+                let over = now.saturating_sub(self.began_ns) as f64 / self.spec.measure_ns as f64;
+                (self.beside.progress)(self.cycles.found.answers, over.min(1.0));
+            }
+            self.fire(now);
+            let nap_ns = self.nap_ns(now);
+            self.turn(&mut events, nap_ns)?;
+        }
+    }
+
+    /// Whether the run goes on.
+    fn next_stage(&mut self, now: u64) -> bool {
+        match self.stage {
+            Stage::Warming => {
+                self.stage = Stage::Measuring;
+                if let Some(begin) = self.beside.begin.take() {
+                    begin();
+                }
+                self.cycles.forget();
+                self.began_ns = now;
+                self.cpu = self.cpu_now();
+                self.stage_ends_ns = now + self.spec.measure_ns;
+            }
+            Stage::Measuring => {
+                self.measured(now);
+                self.stage = Stage::Draining;
+                self.cycles.stopping = true;
+                let holds_ns = self.spec.hold_ns * self.spec.connections as u64;
+                self.stage_ends_ns = now + DRAIN_NS_MAX + holds_ns;
+            }
+            Stage::Draining => {
+                self.cycles.lost();
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The figures are what they are now; what is answered later is only checked.
+    fn measured(&mut self, now: u64) {
+        if self.cycles.stopping {
+            return;
+        }
+        let cpu = self.cpu_now();
+        let spent = |before: Option<Share>, after: Option<Share>| Some(after?.since(before?));
+        let found = &mut self.cycles.found;
+        found.elapsed_ns = now - self.began_ns;
+        found.server = spent(self.cpu.0, cpu.0);
+        found.load = spent(self.cpu.1, cpu.1);
+        if self.spec.rate.is_some() {
+            found.behind = now.saturating_sub(self.due_ns) / self.interval_ns.max(1);
+        }
+    }
+
+    fn cpu_now(&self) -> (Option<Share>, Option<Share>) {
+        (
+            self.target.pid.and_then(Share::of),
+            Share::of(std::process::id()),
+        )
+    }
+
+    /// What is due now: holds that end, thoughts that end, starts of an open loop.
+    fn fire(&mut self, now: u64) {
+        let mut wrote = false;
+        while let Some(&Reverse((due, slot))) = self.timers.peek()
+            && due <= now
+        {
+            self.timers.pop();
+            let conn = &mut self.conns[self.cycles.conn_of(slot)];
+            if self.cycles.holds(slot) {
+                self.cycles.give(slot, now, conn);
+                wrote = true;
+            } else if !self.cycles.stopping {
+                self.cycles.take(slot, now, conn);
+                wrote = true;
+            }
+        }
+        if self.spec.rate.is_some() && !self.cycles.stopping {
+            while self.due_ns <= now
+                && let Some(slot) = self.free.pop()
+            {
+                self.begin(slot, now);
+                wrote = true;
+            }
+        }
+        if wrote {
+            self.flush_all();
+        }
+    }
+
+    /// Starts a cycle: in an open loop it is asked for when it was due, however late that is.
+    fn begin(&mut self, slot: u32, now: u64) {
+        let mut asked = now;
+        if self.spec.rate.is_some() {
+            asked = self.due_ns;
+            self.due_ns += self.interval_ns;
+        }
+        let conn = &mut self.conns[self.cycles.conn_of(slot)];
+        self.cycles.take(slot, asked, conn);
+    }
+
+    fn flush_all(&mut self) {
+        for conn in &mut self.conns {
+            if !conn.outbox.is_empty()
+                && let Err(error) = conn.flush()
+            {
+                self.cycles.breaks(format!("a connection broke: {error}"));
+            }
+        }
+    }
+
+    fn nap_ns(&self, now: u64) -> u64 {
+        let mut until = self.stage_ends_ns.min(now + NAP_NS_MAX);
+        if let Some(&Reverse((due, _))) = self.timers.peek() {
+            until = until.min(due);
+        }
+        if self.spec.rate.is_some() && !self.free.is_empty() && !self.cycles.stopping {
+            until = until.min(self.due_ns);
+        }
+        let left = until.saturating_sub(now);
+        if left < AWAKE_NS { 0 } else { left - 1_000_000 }
+    }
+
+    /// Waits for answers and goes on with whoever got one.
+    fn turn(&mut self, events: &mut Events, nap_ns: u64) -> io::Result<()> {
+        match self.poll.poll(events, Some(Duration::from_nanos(nap_ns))) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            other => other?,
+        }
+        let mut scratch = mem::take(&mut self.cycles.scratch);
+        for event in events.iter() {
+            let index = event.token().0;
+            if event.is_readable() && !self.cycles.broken {
+                self.read(index, &mut scratch);
+            }
+            let conn = &mut self.conns[index];
+            if !conn.outbox.is_empty()
+                && let Err(error) = conn.flush()
+            {
+                self.cycles.breaks(format!("a connection broke: {error}"));
+            }
+        }
+        self.cycles.scratch = scratch;
+        Ok(())
+    }
+
+    /// Reads a connection empty and answers its answers.
+    fn read(&mut self, index: usize, scratch: &mut Vec<u8>) {
+        loop {
+            let (length, more) = match self.conns[index].read(scratch) {
+                Ok(Came::Some(length)) => (length, true),
+                Ok(Came::Last(length)) => (length, false),
+                Ok(Came::Nothing) => return,
+                Ok(Came::End) => {
+                    let owed = self.conns[index].pending.len();
+                    let what = format!("the server closed a connection and owed {owed} answers");
+                    return self.cycles.breaks(what);
+                }
+                Err(error) => return self.cycles.breaks(format!("a connection broke: {error}")),
+            };
+            let now = self.clock.now_ns();
+            let mut bytes = &scratch[..length];
+            while let Some((answer, used)) = self.cycles.dialect.decode(bytes) {
+                bytes = &bytes[used..];
+                self.answered(index, answer, now);
+            }
+            if bytes.len() > ANSWER_BYTES_MAX {
+                return self.cycles.breaks("an answer without an end".to_owned());
+            }
+            self.conns[index].keep(bytes);
+            if !more {
+                return;
+            }
+        }
+    }
+
+    fn answered(&mut self, index: usize, answer: Answer<'_>, now: u64) {
+        let conn = &mut self.conns[index];
+        match self.cycles.answered(index, answer, now, conn) {
+            Next::Nothing => {}
+            Next::At(slot, due) => self.timers.push(Reverse((due, slot))),
+            Next::Free(slot) => {
+                if self.due_ns <= now {
+                    self.begin(slot, now);
+                } else {
+                    self.free.push(slot);
+                }
+            }
+        }
+    }
+}

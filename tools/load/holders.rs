@@ -1,0 +1,74 @@
+//! Many connections that each hold one lock, in a process of their own: when it is killed, the
+//! system closes them all at once, and this program can watch what the others feel meanwhile.
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+
+use crate::conn::Conn;
+use crate::dialect::{Answer, Ask, Grant};
+use crate::session::raise_descriptors;
+use crate::setup::{ask_many, dialect, name};
+use crate::spec::Spec;
+use crate::target::Target;
+
+/// What the process says when every lock is held.
+const HELD: &str = "held";
+
+/// The process; gone when dropped.
+pub(crate) struct Holders(Child);
+
+impl Holders {
+    /// Starts it and waits until every lock is held.
+    pub(crate) fn start(target: &Target, count: usize, run: u16) -> io::Result<Self> {
+        let child = Command::new(std::env::current_exe()?)
+            .args(["holders", "--target", &target.url()])
+            .args(["--count", &count.to_string(), "--run", &run.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut holders = Self(child);
+        let mut line = String::new();
+        if let Some(output) = holders.0.stdout.take() {
+            BufReader::new(output).read_line(&mut line)?;
+        }
+        if line.trim() == HELD {
+            Ok(holders)
+        } else {
+            Err(io::Error::other("not every lock could be taken"))
+        }
+    }
+
+    /// Ends it and does not wait for that.
+    pub(crate) fn leave(&mut self) {
+        let _ = self.0.kill();
+    }
+}
+
+impl Drop for Holders {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The process itself: takes the locks, then waits until its standard input ends.
+pub(crate) fn hold(target: &Target, count: usize, run: u16) -> io::Result<()> {
+    raise_descriptors();
+    let dialect = dialect(&Spec::default(), target)?;
+    let token: Grant = [b'0'; 32];
+    let mut conns = Vec::new();
+    for index in 0..count {
+        let mut conn = Conn::new(target.connect()?);
+        let mut request = Vec::new();
+        let ask = Ask::LockFor(&token, 3_600_000);
+        dialect.encode(ask, &name("hold", run, index), &mut request);
+        ask_many(&dialect, &mut conn, &request, 1, |it| {
+            matches!(it, Answer::Ok(_))
+        })?;
+        conns.push(conn);
+    }
+    println!("{HELD}");
+    io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! What a run found: how much, how fast, how wrong.
+//!
+//! Numbers only; `report`, `json` and `svg` say them.
+
+use hdrhistogram::Histogram;
+
+use crate::clock::Share;
+use crate::ledger::Wrong;
+
+/// Longest latency told apart from longer ones.
+const LATENCY_NS_MAX: u64 = 600_000_000_000;
+
+/// Latencies in nanoseconds, to three digits.
+pub(crate) fn latencies() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("constants that fit")
+}
+
+/// What one run found.
+#[derive(Clone)]
+pub(crate) struct Outcome {
+    /// Requests answered while measuring.
+    pub(crate) answers: u64,
+    pub(crate) elapsed_ns: u64,
+    /// Latencies of the first request of a cycle, and of the second.
+    pub(crate) take: Histogram<u64>,
+    pub(crate) give: Histogram<u64>,
+    /// Answers that said "taken, ask again": only from servers without a line.
+    pub(crate) retries: u64,
+    pub(crate) overtaken: u64,
+    /// Open loop: starts that were due and had not been made at the end.
+    pub(crate) behind: u64,
+    /// Processor time while measuring, of the server if it is ours, and of this program.
+    pub(crate) server: Option<Share>,
+    pub(crate) load: Option<Share>,
+    pub(crate) wrong: Wrong,
+}
+
+impl Outcome {
+    pub(crate) fn new() -> Self {
+        Self {
+            answers: 0,
+            elapsed_ns: 0,
+            take: latencies(),
+            give: latencies(),
+            retries: 0,
+            overtaken: 0,
+            behind: 0,
+            server: None,
+            load: None,
+            wrong: Wrong::default(),
+        }
+    }
+
+    /// Requests answered per second.
+    pub(crate) fn per_s(&self) -> f64 {
+        self.answers as f64 * 1e9 / self.elapsed_ns.max(1) as f64
+    }
+
+    /// Grants, or other first requests, per second.
+    pub(crate) fn takes_per_s(&self) -> f64 {
+        self.take.len() as f64 * 1e9 / self.elapsed_ns.max(1) as f64
+    }
+}
+
+/// Several rounds of the same run as one.
+pub(crate) struct Rounds {
+    pub(crate) each: Vec<Outcome>,
+    /// All rounds' latencies.
+    pub(crate) take: Histogram<u64>,
+    pub(crate) give: Histogram<u64>,
+    pub(crate) wrong: Wrong,
+}
+
+impl Rounds {
+    pub(crate) fn of(each: Vec<Outcome>) -> Self {
+        let mut all = Self {
+            each: Vec::new(),
+            take: latencies(),
+            give: latencies(),
+            wrong: Wrong::default(),
+        };
+        for round in &each {
+            // Same bounds, so nothing can be out of range.
+            let _ = all.take.add(&round.take);
+            let _ = all.give.add(&round.give);
+            all.wrong.merge(&round.wrong);
+        }
+        all.each = each;
+        all
+    }
+
+    /// The middle of what the rounds say.
+    pub(crate) fn median(&self, what: impl Fn(&Outcome) -> f64) -> f64 {
+        median(self.each.iter().map(what).collect())
+    }
+
+    /// The rounds' processor time, if every round knows it.
+    pub(crate) fn share(&self, whose: impl Fn(&Outcome) -> Option<Share>) -> Option<Share> {
+        let mut sum = Share::default();
+        for round in &self.each {
+            let share = whose(round)?;
+            sum.ran_ns += share.ran_ns;
+            sum.waited_ns += share.waited_ns;
+        }
+        Some(sum)
+    }
+
+    /// The rounds' sum.
+    pub(crate) fn sum(&self, what: impl Fn(&Outcome) -> u64) -> u64 {
+        self.each.iter().map(what).sum()
+    }
+}
+
+/// The middle one; of an even number the upper.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}

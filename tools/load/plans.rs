@@ -1,0 +1,162 @@
+//! Named plans: what each shows, and how. The plain ones are lists of runs, interleaved; the others
+//! are in `scenes`.
+
+use std::io;
+
+use crate::json;
+use crate::outcome::Rounds;
+use crate::report;
+use crate::scenes;
+use crate::session::{Options, Session};
+use crate::setup::knows;
+use crate::spec::{Keys, Spec, Workload};
+
+/// A plan: its name, what it shows, how it goes.
+pub(crate) struct Plan {
+    pub(crate) name: &'static str,
+    pub(crate) shows: &'static str,
+    how: How,
+}
+
+enum How {
+    /// So many rounds of these.
+    Runs(usize, fn() -> Vec<Spec>),
+    /// Something of its own; says whether all was right.
+    Scene(fn(&Session) -> io::Result<bool>),
+}
+
+/// All plans.
+#[rustfmt::skip] // a table is read in columns
+pub(crate) const PLANS: [Plan; 10] = [
+    Plan { name: "quick",      how: How::Runs(1, quick),            shows: "every kind of work for a moment: is it right, is it about as fast as before" },
+    Plan { name: "throughput", how: How::Runs(5, throughput),       shows: "64 connections, one request each at a time: acquire and release as fast as answered" },
+    Plan { name: "pipeline",   how: How::Runs(3, pipeline),         shows: "64 connections with 1, 4, 16 and 64 requests on their way each" },
+    Plan { name: "latency",    how: How::Runs(5, latency),          shows: "one connection alone; then an open loop of 10,000 cycles/s over 64" },
+    Plan { name: "handoff",    how: How::Runs(5, handoff),          shows: "64 connections want one key: hand-overs per second, fairness, order" },
+    Plan { name: "idle-10k",   how: How::Scene(scenes::idle),       shows: "64 busy connections with and without 10,000 idle ones; memory of an idle one" },
+    Plan { name: "million",    how: How::Scene(scenes::million),    shows: "a million held locks: time to fill, memory of one, work beside them, idle processor time" },
+    Plan { name: "expiry",     how: How::Scene(scenes::expiry),     shows: "how late leases end; a million leases ending at once, and what others feel" },
+    Plan { name: "storm",      how: How::Scene(scenes::storm),      shows: "10,000 holders disconnect at once: what others feel, when all is free again" },
+    Plan { name: "soak",       how: How::Scene(scenes::soak),       shows: "every kind of work in turn for --seconds (600): does memory stay, is all right" },
+];
+
+pub(crate) fn find(name: &str) -> Option<&'static Plan> {
+    PLANS.iter().find(|plan| plan.name == name)
+}
+
+/// Runs a plan; whether everything was right.
+pub(crate) fn run(plan: &Plan, options: Options) -> io::Result<bool> {
+    let session = Session::open(options, &[])?;
+    match plan.how {
+        How::Runs(rounds, specs) => {
+            let (mut specs, all) = (specs(), specs().len());
+            specs.retain(|spec| knows(&session.target, spec));
+            if specs.len() < all {
+                eprintln!("{} runs left out: not for this server", all - specs.len());
+            }
+            runs(&session, specs, rounds)
+        }
+        How::Scene(scene) => scene(&session),
+    }
+}
+
+/// Runs all of these in turn, several times, and reports each.
+pub(crate) fn runs(session: &Session, mut specs: Vec<Spec>, rounds: usize) -> io::Result<bool> {
+    let rounds = session.options.rounds.unwrap_or(rounds).max(1);
+    let mut each = vec![Vec::new(); specs.len()];
+    for spec in &mut specs {
+        session.options.apply(spec);
+    }
+    for round in 1..=rounds {
+        for (spec, outcomes) in specs.iter().zip(&mut each) {
+            let label = format!("round {round}/{rounds}, {}", spec.title());
+            outcomes.push(session.run(&label, spec)?);
+        }
+    }
+    let mut right = true;
+    let mut objects = Vec::new();
+    for (spec, outcomes) in specs.iter().zip(each) {
+        let rounds = Rounds::of(outcomes);
+        right &= rounds.wrong.count == 0;
+        if session.options.json {
+            objects.push(json::run(&spec.title(), &rounds));
+        } else {
+            println!("{}", report::text(&spec.title(), spec, &rounds));
+        }
+    }
+    if session.options.json {
+        println!("[{}]", objects.join(",\n "));
+    }
+    Ok(right)
+}
+
+/// Every kind of work, alone and together.
+pub(crate) fn every_kind() -> Vec<Spec> {
+    let mut specs = Vec::new();
+    for workload in Workload::ALL {
+        for keys in [Keys::Own, Keys::Shared(1), Keys::Zipf(100)] {
+            if workload == Workload::Signal && keys != Keys::Own {
+                continue; // a channel is a connection's own
+            }
+            specs.push(Spec {
+                workload,
+                keys,
+                connections: 16,
+                ..Spec::default()
+            });
+        }
+    }
+    specs
+}
+
+fn quick() -> Vec<Spec> {
+    let mut specs = every_kind();
+    specs.push(Spec {
+        connections: 16,
+        pipeline: 16,
+        ..Spec::default()
+    });
+    specs.push(Spec {
+        connections: 16,
+        rate: Some(5_000),
+        keys: Keys::Shared(100),
+        hold_ns: 100_000,
+        ..Spec::default()
+    });
+    for spec in &mut specs {
+        spec.warmup_ns = 50_000_000;
+        spec.measure_ns = 250_000_000;
+    }
+    specs
+}
+
+fn throughput() -> Vec<Spec> {
+    vec![Spec::default()]
+}
+
+fn pipeline() -> Vec<Spec> {
+    let at = |pipeline| Spec {
+        pipeline,
+        ..Spec::default()
+    };
+    [1, 4, 16, 64].map(at).into()
+}
+
+fn latency() -> Vec<Spec> {
+    let alone = Spec {
+        connections: 1,
+        ..Spec::default()
+    };
+    let open = Spec {
+        rate: Some(10_000),
+        ..Spec::default()
+    };
+    vec![alone, open]
+}
+
+fn handoff() -> Vec<Spec> {
+    vec![Spec {
+        keys: Keys::Shared(1),
+        ..Spec::default()
+    }]
+}

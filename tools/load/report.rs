@@ -1,0 +1,161 @@
+//! A run in words: the two numbers that matter, then the rest.
+
+use std::fmt::Write;
+
+use hdrhistogram::Histogram;
+
+use crate::clock::Share;
+use crate::outcome::Rounds;
+use crate::spec::{Keys, Spec, Workload};
+
+/// One run as text.
+pub(crate) fn text(title: &str, spec: &Spec, rounds: &Rounds) -> String {
+    let mut out = String::new();
+    let rate = rounds.median(|it| it.per_s());
+    let least = rounds
+        .each
+        .iter()
+        .map(|it| it.per_s())
+        .fold(f64::MAX, f64::min);
+    let most = rounds.each.iter().map(|it| it.per_s()).fold(0.0, f64::max);
+    let (first, second) = spec.workload.steps();
+    let mut line = |text: String| {
+        writeln!(out, "{text}").expect("a String takes every write");
+    };
+    line(title.to_owned());
+    line(format!(
+        "  throughput {:>14}/s   median of {}, from {} to {}",
+        grouped(rate),
+        rounds.each.len(),
+        grouped(least),
+        grouped(most)
+    ));
+    line(format!(
+        "  p99        {:>16}   of {first}; p50 {}",
+        duration(rounds.take.value_at_quantile(0.99)),
+        duration(rounds.take.value_at_quantile(0.5))
+    ));
+    let contended = spec.keys != Keys::Own && spec.workload == Workload::Lock;
+    if contended && spec.keys == Keys::Shared(1) {
+        let p50 = rounds.take.value_at_quantile(0.5).max(1);
+        line(format!(
+            "  hand-overs {:>14}/s   waiting p99/p50 {:.2}",
+            grouped(rounds.median(|it| it.takes_per_s())),
+            rounds.take.value_at_quantile(0.99) as f64 / p50 as f64
+        ));
+    }
+    line(format!(
+        "  {:<10}{:>10}{:>10}{:>10}{:>10}{:>10}",
+        "", "p50", "p90", "p99", "p99.9", "most"
+    ));
+    line(spread(first, &rounds.take));
+    if let Some(second) = second {
+        line(spread(second, &rounds.give));
+    }
+    if let Some(text) = processor(rounds) {
+        line(text);
+    }
+    let behind = rounds.sum(|it| it.behind);
+    if behind > 0 {
+        line(format!(
+            "  the server did not keep up: {behind} starts were due and not made at the end"
+        ));
+    }
+    let retries = rounds.sum(|it| it.retries);
+    if retries > 0 {
+        line(format!(
+            "  asked again because it was taken: {retries} times"
+        ));
+    }
+    line(checks(contended, rounds));
+    for what in &rounds.wrong.first {
+        line(format!("  WRONG: {what}"));
+    }
+    out
+}
+
+fn checks(contended: bool, rounds: &Rounds) -> String {
+    let answers = rounds.sum(|it| it.answers);
+    let wrong = match rounds.wrong.count {
+        0 => "none wrong".to_owned(),
+        count => format!("{count} WRONG"),
+    };
+    let mut text = format!("  checked    {answers} answers, {wrong}");
+    if contended {
+        let overtaken = rounds.sum(|it| it.overtaken);
+        text.push_str(&format!("; {overtaken} not in the order they were written"));
+    }
+    text
+}
+
+/// Who had how much of its core, and how much of it others had.
+fn processor(rounds: &Rounds) -> Option<String> {
+    let elapsed = rounds.sum(|it| it.elapsed_ns).max(1) as f64;
+    let answers = rounds.sum(|it| it.answers).max(1) as f64;
+    let percent = |ns: u64| ns as f64 / elapsed * 100.0;
+    let mut text = String::from("  processor  ");
+    let mut add = |name: &str, share: Share| {
+        text.push_str(&format!(
+            "{name} ran {:.0} % ({:.2} us per answer) and waited for its core {:.0} %",
+            percent(share.ran_ns),
+            share.ran_ns as f64 / answers / 1e3,
+            percent(share.waited_ns)
+        ));
+    };
+    if let Some(server) = rounds.share(|it| it.server) {
+        add("server", server);
+        add("; load", rounds.share(|it| it.load)?);
+    } else {
+        add("load", rounds.share(|it| it.load)?);
+    }
+    Some(text)
+}
+
+fn spread(name: &str, latency: &Histogram<u64>) -> String {
+    let mut text = format!("  {name:<10}");
+    for quantile in [0.5, 0.9, 0.99, 0.999] {
+        text.push_str(&format!(
+            "{:>10}",
+            duration(latency.value_at_quantile(quantile))
+        ));
+    }
+    text + &format!("{:>10}", duration(latency.max()))
+}
+
+/// A duration as people read it, to three digits or so.
+pub(crate) fn duration(ns: u64) -> String {
+    let ns = ns as f64;
+    match ns {
+        _ if ns < 1e4 => format!("{:.1} us", ns / 1e3),
+        _ if ns < 1e6 => format!("{:.0} us", ns / 1e3),
+        _ if ns < 1e9 => format!("{:.1} ms", ns / 1e6),
+        _ => format!("{:.2} s", ns / 1e9),
+    }
+}
+
+/// A count with its thousands apart.
+pub(crate) fn grouped(value: f64) -> String {
+    let digits = format!("{:.0}", value.max(0.0));
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_written_for_people() {
+        assert_eq!(grouped(1_234_567.4), "1,234,567");
+        assert_eq!(grouped(12.0), "12");
+        assert_eq!(duration(1_500), "1.5 us");
+        assert_eq!(duration(250_000), "250 us");
+        assert_eq!(duration(2_500_000), "2.5 ms");
+    }
+}

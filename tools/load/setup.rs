@@ -1,0 +1,203 @@
+//! What a run needs before its first request: the names of its keys, who chooses which, and for
+//! Redis the script's name.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use mio::{Events, Interest, Poll, Token};
+
+use crate::conn::{Came, Conn};
+use crate::dialect::{Answer, Dialect, Key, SCRIPT};
+use crate::spec::{Keys, Spec, Workload};
+use crate::target::{Speaks, Target};
+
+/// How unevenly zipf keys are chosen.
+const ZIPF_EXPONENT: f64 = 0.99;
+
+/// How often a single question is waited for, a tenth of a second each.
+const TRIES: usize = 50;
+
+/// How many keys there are.
+fn key_count(spec: &Spec) -> usize {
+    match spec.keys {
+        Keys::Own => spec.connections * spec.pipeline,
+        Keys::Shared(count) | Keys::Zipf(count) => count as usize,
+    }
+}
+
+/// Their names: new ones for each run, so that nothing left by an earlier one is in the way.
+pub(crate) fn key_names(spec: &Spec) -> Vec<Key> {
+    let kind = match spec.workload {
+        Workload::Lock => "lock",
+        Workload::Semaphore => "sema",
+        Workload::ReadWrite => "rdwr",
+        Workload::Counter => "cntr",
+        Workload::Value => "valu",
+        Workload::Signal => "sign",
+    };
+    let run = fastrand::u16(..);
+    let count = key_count(spec).max(spec.connections);
+    (0..count).map(|index| name(kind, run, index)).collect()
+}
+
+/// One key of one run.
+pub(crate) fn name(kind: &str, run: u16, index: usize) -> Key {
+    let mut key = [b'0'; _];
+    write!(&mut key[..], "{kind}:{run:04x}:{index:08}").expect("a key of this length");
+    key
+}
+
+/// Who uses which key next.
+pub(crate) struct Chooser {
+    rng: fastrand::Rng,
+    count: u32,
+    /// Zipf: the chance of this key or one before it.
+    up_to: Vec<f64>,
+    own: bool,
+}
+
+impl Chooser {
+    pub(crate) fn new(spec: &Spec) -> Self {
+        let (count, zipf, own) = match spec.keys {
+            Keys::Own => (0, false, true),
+            Keys::Shared(count) => (count, false, false),
+            Keys::Zipf(count) => (count, true, false),
+        };
+        let mut up_to = Vec::new();
+        if zipf {
+            let mut sum = 0.0;
+            for rank in 1..=count {
+                sum += f64::from(rank).powf(-ZIPF_EXPONENT);
+                up_to.push(sum);
+            }
+            for chance in &mut up_to {
+                *chance /= sum;
+            }
+        }
+        Self {
+            rng: fastrand::Rng::with_seed(7),
+            count,
+            up_to,
+            own,
+        }
+    }
+
+    /// The next key; none: one's own.
+    pub(crate) fn key(&mut self) -> Option<u32> {
+        if self.own {
+            return None;
+        }
+        if self.up_to.is_empty() {
+            return Some(self.rng.u32(..self.count));
+        }
+        let chance = self.rng.f64();
+        let rank = self.up_to.partition_point(|&up_to| up_to < chance) as u32;
+        Some(rank.min(self.count - 1))
+    }
+
+    pub(crate) fn one_in(&mut self, n: u32) -> bool {
+        self.rng.u32(..n) == 0
+    }
+}
+
+/// Whether this server does such work at all.
+pub(crate) fn knows(target: &Target, spec: &Spec) -> bool {
+    let work = spec.workload;
+    match target.speaks {
+        Speaks::Line => true,
+        Speaks::Ceiling => {
+            work == Workload::Lock && matches!(spec.keys, Keys::Own | Keys::Shared(1))
+        }
+        Speaks::Resp => matches!(work, Workload::Lock | Workload::Counter | Workload::Value),
+    }
+}
+
+/// How to speak to this server; refuses work it does not know.
+pub(crate) fn dialect(spec: &Spec, target: &Target) -> io::Result<Dialect> {
+    if !knows(target, spec) {
+        let what = format!(
+            "this server has no {} on {}",
+            spec.workload.name(),
+            spec.keys
+        );
+        return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+    }
+    let mut dialect = Dialect {
+        speaks: target.speaks,
+        script: None,
+    };
+    if target.speaks == Speaks::Resp && !spec.plain_del {
+        dialect.script = Some(load_script(&dialect, target)?);
+    }
+    Ok(dialect)
+}
+
+fn load_script(dialect: &Dialect, target: &Target) -> io::Result<[u8; 40]> {
+    let mut request = Vec::new();
+    write!(
+        request,
+        "*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n${}\r\n{SCRIPT}\r\n",
+        SCRIPT.len()
+    )?;
+    let mut conn = Conn::new(target.connect()?);
+    ask(dialect, &mut conn, &request, |answer| match answer {
+        Answer::Ok(name) => (*name).try_into().ok(),
+        _ => None,
+    })
+}
+
+/// One question outside a run; `read` makes sense of the answer, or none.
+pub(crate) fn ask<T>(
+    dialect: &Dialect,
+    conn: &mut Conn,
+    request: &[u8],
+    mut read: impl FnMut(&Answer<'_>) -> Option<T>,
+) -> io::Result<T> {
+    let mut found = None;
+    ask_many(dialect, conn, request, 1, |answer| {
+        found = read(answer);
+        found.is_some()
+    })?;
+    found.ok_or_else(|| io::Error::other("an answer without sense"))
+}
+
+/// Sends bytes that are several requests and reads so many answers; `fine` judges each.
+pub(crate) fn ask_many(
+    dialect: &Dialect,
+    conn: &mut Conn,
+    request: &[u8],
+    answers: usize,
+    mut fine: impl FnMut(&Answer<'_>) -> bool,
+) -> io::Result<()> {
+    let mut poll = Poll::new()?;
+    let mut events = Events::with_capacity(8);
+    let both = Interest::READABLE | Interest::WRITABLE;
+    poll.registry().register(&mut conn.stream, Token(0), both)?;
+    conn.outbox.extend_from_slice(request);
+    let (mut left, mut scratch, mut silent) = (answers, Vec::new(), 0);
+    while left > 0 {
+        conn.flush()?;
+        match conn.read(&mut scratch)? {
+            Came::End => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Came::Nothing if silent == TRIES => return Err(io::ErrorKind::TimedOut.into()),
+            Came::Nothing => {
+                poll.poll(&mut events, Some(Duration::from_millis(100)))?;
+                silent = if events.is_empty() { silent + 1 } else { 0 };
+            }
+            Came::Some(length) | Came::Last(length) => {
+                let mut bytes = &scratch[..length];
+                while left > 0
+                    && let Some((answer, used)) = dialect.decode(bytes)
+                {
+                    if !fine(&answer) {
+                        return Err(io::Error::other(format!("answered {answer}")));
+                    }
+                    bytes = &bytes[used..];
+                    left -= 1;
+                }
+                conn.keep(bytes);
+            }
+        }
+    }
+    poll.registry().deregister(&mut conn.stream)
+}

@@ -1,0 +1,188 @@
+//! What one run does: how many connections, which work, on which keys, for how long.
+//!
+//! Only values and the rules between them; nothing here talks to anybody.
+
+use std::fmt;
+
+/// What a connection does over and over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Workload {
+    /// Take a lock, let it go.
+    Lock,
+    /// Take one of a few slots, let it go.
+    Semaphore,
+    /// Nine times of ten a read lock, else a write lock.
+    ReadWrite,
+    /// Add one.
+    Counter,
+    /// Store a value, read it.
+    Value,
+    /// Tell the next connection something.
+    Signal,
+}
+
+impl Workload {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Lock,
+        Self::Semaphore,
+        Self::ReadWrite,
+        Self::Counter,
+        Self::Value,
+        Self::Signal,
+    ];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::Semaphore => "semaphore",
+            Self::ReadWrite => "rw",
+            Self::Counter => "counter",
+            Self::Value => "kv",
+            Self::Signal => "signal",
+        }
+    }
+
+    /// What the two requests of a cycle are called in a report; some have only one.
+    pub(crate) const fn steps(self) -> (&'static str, Option<&'static str>) {
+        match self {
+            Self::Lock | Self::Semaphore | Self::ReadWrite => ("acquire", Some("release")),
+            Self::Counter => ("incr", None),
+            Self::Value => ("set", Some("get")),
+            Self::Signal => ("signal", None),
+        }
+    }
+
+    /// Whether a request may have to wait for somebody else.
+    pub(crate) const fn waits(self) -> bool {
+        matches!(self, Self::Lock | Self::Semaphore | Self::ReadWrite)
+    }
+}
+
+/// Who uses which key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keys {
+    /// Nobody meets anybody.
+    Own,
+    /// All choose among so many, evenly.
+    Shared(u32),
+    /// All choose among so many, a few much more often (exponent 0.99).
+    Zipf(u32),
+}
+
+impl fmt::Display for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Own => f.write_str("own keys"),
+            Self::Shared(1) => f.write_str("one shared key"),
+            Self::Shared(count) => write!(f, "{count} shared keys"),
+            Self::Zipf(count) => write!(f, "{count} zipf keys"),
+        }
+    }
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub(crate) struct Spec {
+    pub(crate) workload: Workload,
+    pub(crate) connections: usize,
+    /// Requests of one connection on their way at once.
+    pub(crate) pipeline: usize,
+    pub(crate) keys: Keys,
+    /// How many may hold a semaphore at once.
+    pub(crate) slots: u32,
+    pub(crate) hold_ns: u64,
+    pub(crate) think_ns: u64,
+    /// Cycles started per second whether or not the server keeps up; none: as fast as it answers.
+    pub(crate) rate: Option<u64>,
+    pub(crate) warmup_ns: u64,
+    pub(crate) measure_ns: u64,
+    /// Connections beside these that never say anything.
+    pub(crate) idle: usize,
+    /// Redis: release with a plain `DEL` instead of the script that compares first.
+    pub(crate) plain_del: bool,
+}
+
+/// The lease every lock is taken with.
+pub(crate) const LEASE_S: u64 = 60;
+
+/// Most connections of one run; more file descriptors than this are seldom allowed.
+pub(crate) const CONNECTIONS_MAX: usize = 60_000;
+
+/// Most requests on their way over all connections.
+pub(crate) const SLOTS_MAX: usize = 4_000_000;
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self {
+            workload: Workload::Lock,
+            connections: 64,
+            pipeline: 1,
+            keys: Keys::Own,
+            slots: 3,
+            hold_ns: 0,
+            think_ns: 0,
+            rate: None,
+            warmup_ns: 300_000_000,
+            measure_ns: 2_000_000_000,
+            idle: 0,
+            plain_del: false,
+        }
+    }
+}
+
+impl Spec {
+    /// Why this cannot be run, if it cannot.
+    pub(crate) fn complaint(&self) -> Option<String> {
+        let total = self.connections.saturating_mul(self.pipeline);
+        if self.connections == 0 || self.pipeline == 0 || self.measure_ns == 0 || self.slots == 0 {
+            return Some("connections, pipeline, slots and seconds must be above 0".to_owned());
+        }
+        if self.connections + self.idle > CONNECTIONS_MAX || total > SLOTS_MAX {
+            return Some(format!(
+                "at most {CONNECTIONS_MAX} connections and {SLOTS_MAX} requests at once"
+            ));
+        }
+        if matches!(self.keys, Keys::Shared(0) | Keys::Zipf(0)) || self.rate == Some(0) {
+            return Some("the number of keys and the rate must be above 0".to_owned());
+        }
+        if self.keys != Keys::Own && self.workload.waits() && self.pipeline > 1 {
+            return Some(
+                "a request that waits holds back those behind it on its connection: \
+                 keys that are not own need --pipeline 1"
+                    .to_owned(),
+            );
+        }
+        if self.hold_ns >= LEASE_S * 500_000_000 {
+            return Some(format!(
+                "--hold must stay well below the lease of {LEASE_S} s"
+            ));
+        }
+        None
+    }
+
+    /// The run in one line.
+    pub(crate) fn title(&self) -> String {
+        let plural = if self.connections == 1 { "" } else { "s" };
+        let mut text = format!(
+            "{}, {} connection{plural}, {}",
+            self.workload.name(),
+            self.connections,
+            self.keys
+        );
+        if self.pipeline > 1 {
+            text.push_str(&format!(", pipeline {}", self.pipeline));
+        }
+        if let Some(rate) = self.rate {
+            text.push_str(&format!(", open loop at {rate}/s"));
+        }
+        for (what, ns) in [("hold", self.hold_ns), ("think", self.think_ns)] {
+            if ns > 0 {
+                text.push_str(&format!(", {what} {} us", ns / 1_000));
+            }
+        }
+        if self.idle > 0 {
+            text.push_str(&format!(", beside {} idle", self.idle));
+        }
+        text
+    }
+}

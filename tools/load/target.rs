@@ -1,0 +1,163 @@
+//! Whom to talk to: `latchd://host:port`, `unix://path`, `redis://host:port` and so on.
+//!
+//! Parses, connects, and hides whether a socket is TCP or unix. Knows no protocol.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use mio::event::Source;
+use mio::net::{TcpStream, UnixStream};
+use mio::{Interest, Registry, Token};
+
+/// How long one connection may take to open.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// Which language the server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Speaks {
+    /// latchd's, and so dflockd's.
+    Line,
+    /// One that answers requests of latchd's sizes, see `ceiling`.
+    Ceiling,
+    /// Redis'.
+    Resp,
+}
+
+/// Where it listens.
+#[derive(Clone, Debug)]
+pub(crate) enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+/// A server to load.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) speaks: Speaks,
+    pub(crate) address: Address,
+    /// latchd reads whole turns and answers at their end, so the order of a line can be proven from
+    /// outside; a server with many threads owes no such order.
+    pub(crate) in_turns: bool,
+    /// The process, where we started it: its processor time and memory can be read.
+    pub(crate) pid: Option<u32>,
+}
+
+impl Target {
+    /// Reads an address as people write it.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let (scheme, rest) = text
+            .split_once("://")
+            .ok_or_else(|| format!("{text:?} is not like latchd://127.0.0.1:6388"))?;
+        let tcp = |port: u16| {
+            let whole = if rest.contains(':') {
+                rest.to_owned()
+            } else {
+                format!("{rest}:{port}")
+            };
+            let mut found = whole
+                .to_socket_addrs()
+                .map_err(|error| format!("{text:?}: {error}"))?;
+            let first = found.next().ok_or_else(|| format!("{text:?}: no address"));
+            Ok::<_, String>(Address::Tcp(first?))
+        };
+        let (speaks, address, in_turns) = match scheme {
+            "latchd" => (Speaks::Line, tcp(6388)?, true),
+            "dflockd" => (Speaks::Line, tcp(6388)?, false),
+            "unix" => (Speaks::Line, Address::Unix(rest.into()), true),
+            "redis" => (Speaks::Resp, tcp(6379)?, false),
+            "ceiling" => (Speaks::Ceiling, tcp(6389)?, false),
+            _ => return Err(format!("{scheme:?} is not latchd, dflockd, unix or redis")),
+        };
+        Ok(Self {
+            speaks,
+            address,
+            in_turns,
+            pid: None,
+        })
+    }
+
+    /// The address as people write it; a unix socket is taken for latchd's.
+    pub(crate) fn url(&self) -> String {
+        let scheme = match self.speaks {
+            Speaks::Line if self.in_turns => "latchd",
+            Speaks::Line => "dflockd",
+            Speaks::Ceiling => "ceiling",
+            Speaks::Resp => "redis",
+        };
+        match &self.address {
+            Address::Tcp(address) => format!("{scheme}://{address}"),
+            Address::Unix(path) => format!("unix://{}", path.display()),
+        }
+    }
+
+    /// Opens a connection that never blocks.
+    pub(crate) fn connect(&self) -> io::Result<Stream> {
+        match &self.address {
+            Address::Tcp(address) => {
+                let stream = std::net::TcpStream::connect_timeout(address, CONNECT_MAX)?;
+                stream.set_nodelay(true)?;
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Tcp(TcpStream::from_std(stream)))
+            }
+            Address::Unix(path) => {
+                let stream = StdUnixStream::connect(path)?;
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Unix(UnixStream::from_std(stream)))
+            }
+        }
+    }
+}
+
+/// A connection, TCP or unix.
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Read for Stream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(buf),
+            Self::Unix(stream) => stream.read(buf),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(buf),
+            Self::Unix(stream) => stream.write(buf),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Source for Stream {
+    fn register(&mut self, to: &Registry, token: Token, interest: Interest) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.register(to, token, interest),
+            Self::Unix(stream) => stream.register(to, token, interest),
+        }
+    }
+
+    fn reregister(&mut self, to: &Registry, token: Token, interest: Interest) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.reregister(to, token, interest),
+            Self::Unix(stream) => stream.reregister(to, token, interest),
+        }
+    }
+
+    fn deregister(&mut self, from: &Registry) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.deregister(from),
+            Self::Unix(stream) => stream.deregister(from),
+        }
+    }
+}
