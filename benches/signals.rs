@@ -9,11 +9,13 @@
 )]
 
 use std::hint::black_box;
+use std::io::{self, ErrorKind};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use latchd::base::{ClientId, Nanos};
 use latchd::engine::types::{Effects, Request};
 use latchd::engine::{Engine, Origin, Rules};
+use latchd::server::{Server, Settings, Transport};
 
 const SPEAKER: ClientId = ClientId { slot: 0, serial: 1 };
 
@@ -104,5 +106,92 @@ fn fan_out(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, matching, fan_out);
+/// Patterns of which half match at every step and none in the end: the worst a tree can be asked.
+fn wildcards(c: &mut Criterion) {
+    let mut group = c.benchmark_group("signal among wildcards that almost match");
+    let depths: &[u32] = if sizes().len() == 2 {
+        &[4]
+    } else {
+        &[4, 8, 12]
+    };
+    for &depth in depths {
+        let mut engine = engine();
+        for index in 0..1_u32 << depth {
+            let steps = (0..depth).map(|bit| if index >> bit & 1 == 0 { "a." } else { "*." });
+            listen(
+                &mut engine,
+                index,
+                &format!("{}b", steps.collect::<String>()),
+            );
+        }
+        let channel = format!("{}c", "a.".repeat(depth as usize));
+        let mut effects = Effects::new();
+        group.bench_function(BenchmarkId::from_parameter(1_u32 << depth), |b| {
+            b.iter(|| {
+                effects.clear();
+                let (channel, payload) = (channel.as_bytes(), &b"x"[..]);
+                let request = Request::Signal { channel, payload };
+                engine.step(Nanos(0), SPEAKER, request, &mut effects);
+                black_box(&effects);
+            });
+        });
+    }
+    group.finish();
+}
+
+/// A connection that takes everything, and says what it is given to say.
+struct Sink {
+    says: &'static [u8],
+}
+
+impl Transport for Sink {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.says.is_empty() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        into[..self.says.len()].copy_from_slice(self.says);
+        Ok(std::mem::take(&mut self.says).len())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(black_box(bytes).len())
+    }
+
+    fn shutdown_write(&mut self) {}
+
+    fn peer(&self) -> String {
+        "a bench".to_owned()
+    }
+}
+
+/// From the bytes of a signal to the bytes for everyone who listens; all but the kernel.
+fn through_the_server(c: &mut Criterion) {
+    let mut group = c.benchmark_group("signal fan-out through the server");
+    for size in sizes().into_iter().filter(|&size| size <= 10_000) {
+        let mut server = Server::new(Settings::default(), engine());
+        let say = |server: &mut Server<Sink>, id, says| {
+            if let Some(sink) = server.transport_mut(id) {
+                sink.says = says;
+            }
+            server.readable(&|| Nanos(1), id);
+            server.finish_turn(&|| Nanos(1));
+        };
+        let accept = |server: &mut Server<Sink>| server.accept(Nanos(1), Sink { says: b"" });
+        let Some(speaker) = accept(&mut server) else {
+            continue;
+        };
+        for _ in 0..size {
+            if let Some(id) = accept(&mut server) {
+                say(&mut server, id, b"listen\nnews\n\n");
+            }
+        }
+        group.throughput(Throughput::Elements(u64::from(size)));
+        group.bench_function(BenchmarkId::from_parameter(size), |b| {
+            b.iter(|| say(&mut server, speaker, b"signal\nnews\nhello\n"));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, matching, wildcards, fan_out, through_the_server);
 criterion_main!(benches);
