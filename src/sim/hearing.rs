@@ -23,6 +23,8 @@ struct Signal {
     count: Option<u32>,
     /// Answered in this turn, to somebody who reads.
     is_fresh: bool,
+    /// Answered to somebody who did not, so it may have been sent at any time before.
+    is_undated: bool,
     copies: BTreeMap<u32, u32>,
     /// Hearers on their own, and groups of which somebody heard.
     open: BTreeSet<u32>,
@@ -75,6 +77,7 @@ impl Hearing {
         let signal = self.signals.get_mut(payload).expect("it was sent");
         signal.count = Some(count.ok_or("not a count")?);
         signal.is_fresh = !link.is_behind();
+        signal.is_undated = link.is_behind();
         self.touched.insert(payload.to_vec());
         Ok(())
     }
@@ -228,10 +231,8 @@ impl Hearing {
                 return Err(format!("connection {link} never heard {signal:?}"));
             }
             let missing = count.saturating_sub(signal.heard());
-            let lost = signal
-                .behind
-                .iter()
-                .filter_map(|it| self.lossy.get_key_value(it));
+            let may_be_behind = |it: &u32| signal.is_undated || signal.behind.contains(it);
+            let lost = self.lossy.iter().filter(|(it, _)| may_be_behind(it));
             let lost: Vec<(&u32, &u32)> = lost.collect();
             if missing > lost.iter().map(|(_, listens)| **listens).sum() {
                 return Err(format!("{missing} were counted and not told: {signal:?}"));
@@ -265,12 +266,7 @@ fn check_signal(turn: &Turn<'_>, signal: &mut Signal) -> Result<(), String> {
         return Err(format!("{count} were counted, {heard} heard: {signal:?}"));
     }
     if !signal.is_fresh {
-        // Nobody can say when it was sent, or it is long ago.
-        if signal.behind.is_empty() && heard < count {
-            let last = turn.links.keys().last().copied().unwrap_or(0);
-            signal.behind = (0..=last).collect();
-        }
-        return Ok(());
+        return Ok(()); // nobody can say when it was sent, or it is long ago
     }
     signal.is_fresh = false;
     let (mut open, mut topics) = (0, BTreeSet::new());
