@@ -106,7 +106,16 @@ impl Judge<'_> {
         let is_answer = link.asked.front().is_some_and(|asked| match asked.what {
             // A line is too long before it ends.
             What::Last(last) => last.is_some() && link.poison_arrived,
-            _ => asked.arrived.is_some(),
+            What::Release { .. } | What::Renew { .. } | What::Nonsense => asked.arrived.is_some(),
+            What::Thing(Ask::Add { key, .. }) if key == self.plan.wild_counter() => {
+                asked.arrived.is_some()
+            }
+            What::TakeSeat(ref seat) if !link.has_room_for(seat, self.plan) => {
+                asked.arrived.is_some()
+            }
+            // Nothing else is answered like this. To somebody who does not read, the farewell may
+            // have been said before the question arrived.
+            _ => asked.arrived.is_some() && link.blind_since.is_none(),
         });
         line == word && link.is_overdue(self.now, &self.plan.settings, owns) && !is_answer
     }

@@ -112,6 +112,10 @@ impl World {
             if let Some(key) = asked.what.key().filter(|_| asked.arrived.is_some()) {
                 rivals[key] += 1;
             }
+            // Whoever comes to observe a key looks at its leases first, whichever key it is.
+            if matches!(asked.what, What::TakeSeat(_)) && asked.arrived.is_some() {
+                rivals.iter_mut().for_each(|count| *count += 1);
+            }
         }
         rivals
     }
