@@ -152,7 +152,7 @@ impl Hearing {
         let mut seats = link.seats.keys().filter(|seat| seat.ear == ear);
         if !seats.any(|seat| seat.hears(rest)) {
             // A leader that somebody else makes resign hears of it, observing or not.
-            if word == "resigned" {
+            if word == "resigned" && link.led.contains(rest) {
                 return Some(Ok(()));
             }
             return Some(Err("a push to somebody who did not ask".to_owned()));

@@ -12,6 +12,7 @@ use super::link::{Asked, Link, Moment, Place, Sending, What};
 use super::plan::Plan;
 use super::things::{Answer, Things};
 use crate::base::{Millis, Nanos, Token};
+use crate::engine::types::Mode;
 
 /// What is known when a line comes in.
 pub(super) struct Judge<'w> {
@@ -210,6 +211,9 @@ impl Judge<'_> {
                     waited: false,
                 };
                 self.granted(link, key, fence, token, &place, since)?;
+                if mode == Mode::Lead {
+                    link.led.insert(self.plan.keys[key].0.clone());
+                }
                 Ok(Verdict::Granted)
             }
             What::Enqueue { key, mode, lease } => {

@@ -4,7 +4,7 @@
 //! knows when its last byte arrived, every line received is taken in order. Also knows every reason
 //! the server may have to end the connection. Never decides what to say and never judges an answer.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::ask::{Ask, Seat};
 use super::pipe::Peer;
@@ -155,6 +155,8 @@ pub(super) struct Link {
     pub(super) places: BTreeMap<usize, Place>,
     /// What it is told of, since which turn. Taken and left by answers, as the server does.
     pub(super) seats: BTreeMap<Seat, u64>,
+    /// The keys it was elected for: somebody else may make it resign, of which it is told.
+    pub(super) led: BTreeSet<Vec<u8>>,
     /// How often it asked to hear signals.
     pub(super) listens: u32,
     /// The rest of a frame whose beginning is sent.
@@ -206,6 +208,7 @@ impl Link {
             asked: VecDeque::new(),
             places: BTreeMap::new(),
             seats: BTreeMap::new(),
+            led: BTreeSet::new(),
             listens: 0,
             unsent: Vec::new(),
             sending: Sending::Open,
