@@ -328,7 +328,7 @@ impl Locks {
         let kind = Kind::of(mode);
         let hash = self.table.hash(key);
         if let Some(resource) = self.table.find(hash, key) {
-            match (self.table[resource].kind, kind) {
+            match (self.table[resource].kind(), kind) {
                 (known, asked) if known == asked => {}
                 (Kind::Slots { .. }, Kind::Slots { .. }) => return Err(Refusal::LimitMismatch),
                 _ => return Err(Refusal::TypeMismatch),
@@ -351,7 +351,7 @@ impl Locks {
     /// There is room beside those who hold.
     fn admits(&self, resource: u32, hold: Hold) -> bool {
         let it = &self.table[resource];
-        match (it.kind, hold) {
+        match (it.kind(), hold) {
             (Kind::Slots { limit }, _) => it.holders.len() < limit,
             (Kind::ReadWrite, Hold::Read) => it
                 .holders
@@ -396,10 +396,11 @@ impl Locks {
             by_client: Link::OUT,
             hold,
         });
+        self.table.rouse(resource);
         let it = &mut self.table[resource];
         it.holders.push_back(&mut self.holders, holder);
-        it.soonest = it.soonest.min(deadline);
-        if !it.kind.is_lock() {
+        it.note_deadline(deadline);
+        if !it.kind().is_lock() {
             self.by_fence.insert(fence_hash(token), holder);
         }
         cx.clients[client]
@@ -418,14 +419,14 @@ impl Locks {
         } = self.holders[holder];
         let deadline = cx.now.after(lease);
         cx.timers.rearm(timer, deadline);
-        let it = &mut self.table[resource];
-        it.soonest = it.soonest.min(deadline);
+        self.table[resource].note_deadline(deadline);
     }
 
     /// Appends to the key's line.
     pub(super) fn join(&mut self, cx: &mut Ctx<'_>, resource: u32, client: u32, want: Want) -> u32 {
         let waiter = Waiter::new(client, resource, Line::Hold(want), cx.now);
         let waiter = cx.waiters.insert(waiter);
+        self.table.rouse(resource);
         self.table[resource].queue.push_back(cx.waiters, waiter);
         waiter
     }
@@ -472,7 +473,7 @@ impl Locks {
             want.place = NONE;
         }
         let token = self.grant(cx, resource, it.client, want);
-        if self.table[resource].kind.is_lock() {
+        if self.table[resource].kind().is_lock() {
             election::tell_observers(cx, Change::Failover, &self.table[resource].key, None);
         }
         if parked {
@@ -506,9 +507,9 @@ impl Locks {
         // Where nothing at all is due there is nothing to look for: what has ended was ended by its
         // timer, which leaves `soonest` behind.
         let is_due = |deadline: Nanos| deadline <= cx.moment;
-        if is_due(self.table[resource].soonest) && cx.timers.next_deadline().is_some_and(is_due) {
+        if is_due(self.table[resource].soonest()) && cx.timers.next_deadline().is_some_and(is_due) {
             let (lapsed, soonest) = self.lapsed_of(cx, resource);
-            self.table[resource].soonest = soonest;
+            self.table[resource].set_soonest(soonest);
             for (deadline, holder) in lapsed {
                 self.lapse(cx, holder, Timer::Running);
                 self.pass_at(cx, resource, deadline);
@@ -552,7 +553,8 @@ impl Locks {
             ..
         } = self.holders[holder];
         let it = &self.table[resource];
-        self.lapsed.remember(token, it.hash);
+        self.lapsed
+            .remember(token, self.table.hash(it.key.as_bytes()));
         if cx.clients[client].introduced && cx.clients[client].is_here() {
             cx.push(
                 client,
@@ -592,9 +594,9 @@ impl Locks {
         let it = &mut self.table[resource];
         it.holders.unlink(&mut self.holders, holder);
         if it.holders.is_empty() {
-            it.soonest = Nanos::NEVER;
+            it.set_soonest(Nanos::NEVER);
         }
-        if !it.kind.is_lock() {
+        if !it.kind().is_lock() {
             self.by_fence.remove(fence_hash(token), holder);
         }
         cx.clients[client].holds.unlink(&mut self.holders, holder);
@@ -612,7 +614,7 @@ impl Locks {
         let token = token?;
         let resource = self.find(key)?;
         let it = &self.table[resource];
-        let holder = if it.kind.is_lock() {
+        let holder = if it.kind().is_lock() {
             it.holders.head()?
         } else {
             self.by_fence.find(fence_hash(token), |holder| {

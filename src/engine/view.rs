@@ -241,7 +241,7 @@ impl Engine {
             holders, places, ..
         } = &self.stores.locks;
         let held = || it.holders.iter(holders).map(|holder| &holders[holder]);
-        match it.kind {
+        match it.kind() {
             Kind::Slots { limit } => {
                 assert!(
                     it.holders.len() <= limit,
@@ -263,7 +263,7 @@ impl Engine {
         } in held()
         {
             assert!(
-                self.timers.deadline(*timer) >= it.soonest,
+                self.timers.deadline(*timer) >= it.soonest(),
                 "{token:?} could be overlooked"
             );
             if *place != super::arena::NONE {
@@ -276,7 +276,7 @@ impl Engine {
         if let Some(waiter) = it.queue.head() {
             let Waiter { client, .. } = self.waiters[waiter];
             let hold = self.waiters[waiter].want().hold;
-            let admitted = match (it.kind, hold) {
+            let admitted = match (it.kind(), hold) {
                 (Kind::Slots { limit }, _) => it.holders.len() < limit,
                 (Kind::ReadWrite, Hold::Read) => held().all(|it| it.hold == Hold::Read),
                 (Kind::ReadWrite, _) => it.holders.is_empty(),
@@ -425,7 +425,7 @@ impl<'e> KeyView<'e> {
     /// What it is.
     #[must_use]
     pub fn kind(self) -> Kind {
-        self.it.kind
+        self.it.kind()
     }
 
     /// How many hold it.
