@@ -7,7 +7,8 @@
 
 use super::audience::Ear;
 use super::ctx::Ctx;
-use super::lock::{Hold, Holder, Locks, Timer};
+use super::holder::{Hold, Holder};
+use super::lock::{Locks, Timer};
 use super::signal;
 use super::types::{Change, Effect, Event, Push, Refusal, Reply};
 use crate::base::Token;

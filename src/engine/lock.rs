@@ -7,10 +7,11 @@
 //! caller.
 
 use super::Due;
-use super::arena::{Arena, Link, Linked, NONE};
+use super::arena::{Arena, Link, NONE};
 use super::ctx::Ctx;
 use super::election;
 use super::gc::Collector;
+use super::holder::{Hold, Holder};
 use super::lapsed::Lapsed;
 use super::queue::{self, Line, Waiter, Want};
 use super::table::{Kind, Table};
@@ -18,83 +19,10 @@ use super::two_phase::Places;
 use super::types::{Change, Event, Mode, Push, Refusal, Reply};
 use crate::base::{Millis, Nanos, Token};
 use crate::keymap::KeyMap;
-use crate::timers::TimerId;
 
 /// Most grants at one time, over all keys; then there is no room, as if for another key. Only readers
 /// and slots can get there, at about 120 bytes each: the number of keys has its own limit.
 const HOLDS_MAX: usize = 1 << 30;
-
-/// How somebody holds, or wants to hold, a key whose kind is already known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hold {
-    Slot,
-    Read,
-    Write,
-    /// The slot of a lock, as a leader.
-    Lead,
-}
-
-impl Hold {
-    pub(super) fn of(mode: Mode) -> Self {
-        match mode {
-            Mode::Slot { .. } => Self::Slot,
-            Mode::Read => Self::Read,
-            Mode::Write => Self::Write,
-            Mode::Lead => Self::Lead,
-        }
-    }
-
-    /// For people.
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Slot => "slot",
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Lead => "lead",
-        }
-    }
-}
-
-/// One grant.
-pub(super) struct Holder {
-    pub(super) token: Token,
-    pub(super) since: Nanos,
-    pub(super) client: u32,
-    pub(super) resource: u32,
-    /// Fires when the lease ends; knows the deadline.
-    pub(super) timer: TimerId,
-    /// The two-phase place that was not yet waited for, or `NONE`.
-    pub(super) place: u32,
-    by_resource: Link,
-    by_client: Link,
-    pub(super) hold: Hold,
-}
-
-/// The chain of a key's holders.
-pub(super) struct OfResource;
-
-impl Linked<OfResource> for Holder {
-    fn link(&self) -> Link {
-        self.by_resource
-    }
-
-    fn link_mut(&mut self) -> &mut Link {
-        &mut self.by_resource
-    }
-}
-
-/// The chain of a client's holds.
-pub(super) struct OfClient;
-
-impl Linked<OfClient> for Holder {
-    fn link(&self) -> Link {
-        self.by_client
-    }
-
-    fn link_mut(&mut self) -> &mut Link {
-        &mut self.by_client
-    }
-}
 
 /// The table with everything that stands on it.
 pub(super) struct Locks {

@@ -16,6 +16,7 @@ mod ctx;
 mod election;
 mod fence;
 mod gc;
+mod holder;
 mod kv;
 mod lapsed;
 mod list;

@@ -7,7 +7,7 @@
 use super::Due;
 use super::arena::{Arena, Chain, Link, Linked, NONE};
 use super::client::Clients;
-use super::lock::Hold;
+use super::holder::Hold;
 use super::types::End;
 use crate::base::{Millis, Nanos};
 use crate::timers::{TimerId, Timers};

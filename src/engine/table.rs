@@ -7,7 +7,7 @@
 use std::ops::{Index, IndexMut};
 
 use super::arena::{Arena, Chain, Link, Linked};
-use super::lock::OfResource;
+use super::holder::OfResource;
 use super::queue::Queue;
 use super::types::Mode;
 use crate::base::Nanos;

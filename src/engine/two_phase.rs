@@ -14,7 +14,8 @@ use std::ops::Index;
 
 use super::arena::{Arena, Link, Linked, NONE};
 use super::ctx::Ctx;
-use super::lock::{Hold, Locks};
+use super::holder::Hold;
+use super::lock::Locks;
 use super::queue::{self, Want};
 use super::types::{Mode, Refusal, Reply};
 use crate::base::Millis;

@@ -5,8 +5,9 @@
 
 use super::audience::{Audience, Ear};
 use super::barrier::Barrier;
+use super::holder::{Hold, Holder};
 use super::list::List;
-use super::lock::{Hold, Holder, Locks};
+use super::lock::Locks;
 use super::queue::Waiter;
 use super::shelf::Shelf;
 use super::table::{Census, Kind, Resource};
