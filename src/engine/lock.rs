@@ -11,7 +11,7 @@ use super::arena::{Arena, Link, NONE};
 use super::ctx::Ctx;
 use super::election;
 use super::gc::Collector;
-use super::holder::{Hold, Holder};
+use super::holder::{Hold, Holder, Taken};
 use super::lapsed::Lapsed;
 use super::queue::{self, Line, Waiter, Want};
 use super::table::{Kind, Table};
@@ -284,7 +284,7 @@ impl Locks {
             (Kind::ReadWrite, Hold::Read) => it
                 .holders
                 .head()
-                .is_none_or(|holder| self.holders[holder].hold == Hold::Read),
+                .is_none_or(|holder| self.holders[holder].hold() == Hold::Read),
             (Kind::ReadWrite, _) => it.holders.is_empty(),
         }
     }
@@ -315,14 +315,13 @@ impl Locks {
             .arm(deadline, Due::Lease(self.holders.next_index()));
         let holder = self.holders.insert(Holder {
             token,
-            since: cx.now,
+            taken: Taken::new(cx.now, hold),
             client,
             resource,
             timer,
             place,
             by_resource: Link::OUT,
             by_client: Link::OUT,
-            hold,
         });
         self.table.rouse(resource);
         let it = &mut self.table[resource];

@@ -171,7 +171,7 @@ impl Locks {
                 self.restart_lease(cx, holder, lease);
                 self.remove_place(cx, place);
                 cx.reply(client, Reply::Granted { token, lease });
-                self.tell_of_grant(cx, resource, client, self.holders[holder].hold);
+                self.tell_of_grant(cx, resource, client, self.holders[holder].hold());
             }
             Standing::Expired => {
                 self.remove_place(cx, place);

@@ -251,7 +251,7 @@ impl Engine {
                 );
             }
             Kind::ReadWrite => assert!(
-                held().all(|it| it.hold == Hold::Read) || held().count() == 1,
+                held().all(|it| it.hold() == Hold::Read) || held().count() == 1,
                 "{:?} is written and read at once",
                 it.key
             ),
@@ -279,7 +279,7 @@ impl Engine {
             let hold = self.waiters[waiter].want().hold;
             let admitted = match (it.kind(), hold) {
                 (Kind::Slots { limit }, _) => it.holders.len() < limit,
-                (Kind::ReadWrite, Hold::Read) => held().all(|it| it.hold == Hold::Read),
+                (Kind::ReadWrite, Hold::Read) => held().all(|it| it.hold() == Hold::Read),
                 (Kind::ReadWrite, _) => it.holders.is_empty(),
             };
             assert!(
@@ -452,8 +452,8 @@ impl<'e> KeyView<'e> {
                 fence: it.token.fence,
                 connection: client.id.serial,
                 name: client.name.as_deref(),
-                hold: it.hold.word(),
-                age_ns: now.since(it.since),
+                hold: it.hold().word(),
+                age_ns: now.since(it.taken.since()),
                 lease_left_ns: engine.timers.deadline(it.timer).since(now),
             }
         })
