@@ -21,7 +21,7 @@ const VACANT: u32 = 1 << 31;
 /// The end of the list of vacant slots.
 const END: u32 = u32::MAX;
 
-/// Most timers that can be armed at once, at 40 bytes each; one more stops the process. Who arms them
+/// Most timers that can be armed at once, at 32 bytes each; one more stops the process. Who arms them
 /// bounds what they stand for: grants at half of this, connections by descriptors, keys by their limit.
 pub const TIMERS_MAX: usize = (END & !VACANT) as usize;
 
@@ -48,8 +48,8 @@ impl TimerId {
 
 /// Any number of deadlines, each with a `T` that says what it is for.
 ///
-/// A timer costs 16 bytes in the heap and, for a `T` of 8 bytes, 24 in the slab: 40 in all, however
-/// often it is re-armed (for a `T` of 4 bytes, 32 in all); a vector's spare room comes on top.
+/// A timer costs 16 bytes in the heap and, for a `T` of 4 bytes, 16 in the slab: 32 in all, however
+/// often it is re-armed (for a `T` of 8 bytes, 40 in all); a vector's spare room comes on top.
 /// Vacant slots are used again before the slab grows, so memory follows the most timers ever armed
 /// at once; all of it is given back when the last timer goes, and nothing before.
 ///
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_costs_forty_bytes() {
+    fn a_timer_costs_32_bytes_and_what_it_is_for() {
         assert_eq!(size_of::<Entry>(), 16);
         assert_eq!(size_of::<Slot<u64>>(), 24);
         assert_eq!(size_of::<Slot<ClientId>>(), 24);

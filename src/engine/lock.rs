@@ -6,9 +6,9 @@
 //! keys are in `two_phase.rs`. Never reads the clock and never writes a byte; `Engine` is the only
 //! caller.
 
-use super::Due;
 use super::arena::{Arena, Link, NONE};
 use super::ctx::Ctx;
+use super::due::Due;
 use super::election;
 use super::gc::Collector;
 use super::holder::{Hold, Holder, Taken};
@@ -43,7 +43,7 @@ impl Locks {
             by_fence: KeyMap::new(seed),
             places: Places::new(seed),
             lapsed: Lapsed::new(),
-            collector: Collector::new(Due::Locks),
+            collector: Collector::new(Due::LOCKS),
         }
     }
 
@@ -312,7 +312,7 @@ impl Locks {
         let deadline = cx.now.after(lease);
         let timer = cx
             .timers
-            .arm(deadline, Due::Lease(self.holders.next_index()));
+            .arm(deadline, Due::lease(self.holders.next_index()));
         let holder = self.holders.insert(Holder {
             token,
             taken: Taken::new(cx.now, hold),
