@@ -51,7 +51,8 @@ impl TimerId {
 /// A timer costs 12 bytes in the slab and, for a `T` of 4 bytes, 16 in the heap: 28 in all, however
 /// often it is re-armed (for a `T` of 8 bytes, 36 in all); a vector's spare room comes on top.
 /// Vacant slots are used again before the slab grows, so memory follows the most timers ever armed
-/// at once; all of it is given back when the last timer goes, and nothing before.
+/// at once. The heap's is given back by halves as timers go; the slab's when the last one does, which
+/// takes a millisecond after a million.
 ///
 /// The trick is that a heap entry may be *stale*: stored under an earlier time than its timer's
 /// true deadline. Re-arming later only writes the true deadline; the entry is put right when it
@@ -283,6 +284,10 @@ impl<T: Copy> Timers<T> {
         if self.heap.is_empty() && self.slots.len() > SLOTS_KEPT_MAX {
             *self = Self::new();
             return;
+        }
+        let room = self.heap.capacity();
+        if room > SLOTS_KEPT_MAX && self.heap.len() < room / 4 {
+            self.heap.shrink_to(room / 2);
         }
         self.slots[gone.slot as usize].place = self.vacant;
         self.vacant = VACANT | gone.slot;
@@ -534,6 +539,21 @@ mod tests {
             2 => any::<usize>().prop_map(|pick| Call::Cancel { pick }),
             2 => (at, 0..6_u32).prop_map(|(now, budget)| Call::Pop { now, budget }),
         ]
+    }
+
+    #[test]
+    fn memory_follows_the_timers_down() {
+        let mut timers = Timers::new();
+        let ids: Vec<TimerId> = (0..100_000).map(|at| timers.arm(Nanos(at), ())).collect();
+        for (gone, id) in ids.into_iter().enumerate() {
+            timers.cancel(id);
+            let (left, room) = (99_999 - gone, timers.heap.capacity());
+            assert!(
+                room <= (5 * left).max(2 * SLOTS_KEPT_MAX),
+                "{room} for {left}"
+            );
+        }
+        assert_eq!(timers.heap.capacity() + timers.slots.capacity(), 0);
     }
 
     proptest! {

@@ -354,6 +354,11 @@ impl Audience {
         self.by_token.hash(token) ^ node.wrapping_mul(0x9e37_79b9)
     }
 
+    /// Gives back a part of what a crowd has left behind; says whether there is more.
+    pub(super) fn tidy(&mut self) -> bool {
+        self.seats.tidy() || self.topics.tidy() || self.nodes.tidy()
+    }
+
     pub(super) fn take_work(&mut self) -> u64 {
         std::mem::take(&mut self.work)
     }

@@ -196,6 +196,11 @@ impl Clients {
         (it.deaf, it.reported) = (deaf, false);
     }
 
+    /// Gives back a part of what a crowd has left behind; says whether there is more.
+    pub(super) fn tidy(&mut self) -> bool {
+        self.records.tidy()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.records.len()
     }

@@ -32,6 +32,7 @@ pub(super) struct Ctx<'e> {
 }
 
 impl Ctx<'_> {
+    #[inline]
     pub(super) fn reply(&mut self, client: u32, reply: Reply) {
         self.out.push(Effect::Reply(self.clients[client].id, reply));
     }

@@ -146,6 +146,8 @@ pub struct Engine {
     /// How much of what clients leave behind may still be undone at once before the next
     /// [`Engine::expire`].
     departures_left: u32,
+    /// A crowd has left, and its memory is still being given back.
+    untidy: bool,
     draining: bool,
 }
 
@@ -172,6 +174,7 @@ impl Engine {
             tally: Tally::default(),
             departing: VecDeque::new(),
             departures_left: WORK_PER_TURN_MAX,
+            untidy: false,
             draining: false,
         }
     }
@@ -238,7 +241,8 @@ impl Engine {
         }
     }
 
-    /// Lets time pass: ends leases and waits, forgets idle keys, goes on with departures. At most
+    /// Lets time pass: ends leases and waits, forgets idle keys, goes on with departures, gives memory
+    /// back. At most
     /// [`WORK_PER_TURN_MAX`] of them; then [`Engine::next_deadline`] lies in the past.
     pub fn expire(&mut self, now: Nanos, out: &mut Effects) {
         // Half of the work for each, so that neither waits for the other.
@@ -261,6 +265,22 @@ impl Engine {
                 What::Counters => stores.counters.collect(&mut cx, &mut budget),
             }
         }
+        self.untidy = self.tidy();
+    }
+
+    /// Gives back a part of the memory that crowds have left behind; says whether there is more.
+    fn tidy(&mut self) -> bool {
+        let it = &mut self.stores;
+        it.locks.holders.tidy()
+            || it.locks.table.tidy()
+            || it.locks.places.tidy()
+            || it.counters.shelf.tidy()
+            || it.kv.shelf.tidy()
+            || it.lists.shelf.tidy()
+            || it.barriers.shelf.tidy()
+            || self.waiters.tidy()
+            || self.clients.tidy()
+            || self.audiences.iter_mut().any(Audience::tidy)
     }
 
     /// The connection is gone: its waits end now, what it held passes on (unless auto-release is
@@ -347,7 +367,7 @@ impl Engine {
     /// deadline, sometimes earlier.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        if self.departing.is_empty() {
+        if self.departing.is_empty() && !self.untidy {
             self.timers.next_deadline()
         } else {
             Some(Nanos(0))

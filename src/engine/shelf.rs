@@ -54,6 +54,11 @@ impl<V> Shelf<V> {
         }
     }
 
+    /// Gives back a part of what a crowd has left behind; says whether there is more.
+    pub(super) fn tidy(&mut self) -> bool {
+        self.things.tidy()
+    }
+
     pub(super) fn find(&self, key: &[u8]) -> Option<u32> {
         if self.things.is_empty() {
             return None;

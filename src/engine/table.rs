@@ -255,6 +255,11 @@ impl Table {
             .remove(self.map.hash(gone.key.as_bytes()), resource);
     }
 
+    /// Gives back a part of what a crowd has left behind; says whether there is more.
+    pub(super) fn tidy(&mut self) -> bool {
+        self.resources.tidy()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.resources.len()
     }

@@ -95,6 +95,11 @@ impl Places {
         self.arena[place].standing = Standing::Expired;
     }
 
+    /// Gives back a part of what a crowd has left behind; says whether there is more.
+    pub(super) fn tidy(&mut self) -> bool {
+        self.arena.tidy()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.arena.len()
     }

@@ -119,7 +119,7 @@ impl<T: Transport> Server<T> {
                 break;
             }
             match line::decode(&input[used..], &mut scratch) {
-                Decoded::Frame(frame) if takes_a_walk(&frame) && !may_walk => {
+                Decoded::Frame(frame) if !may_walk && takes_a_walk(&frame) => {
                     conn.progress(now, 0, false);
                     conn.rested = true;
                 }
