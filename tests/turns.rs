@@ -237,3 +237,76 @@ fn who_leaves_with_much_does_not_keep_leases_from_ending() {
     }
     assert_eq!(engine.counts().holders, 0);
 }
+
+/// Everyone but the first and the last hangs up in one turn.
+fn all_hang_up(world: &mut World) {
+    let leaving = 1..world.peers.len() - 1;
+    for (id, peer) in &world.peers[leaving.clone()] {
+        peer.close();
+        world.server.hang_up(Nanos(world.now.get()), *id);
+    }
+    for (id, _) in &world.peers[leaving] {
+        world.server.readable(&|| Nanos(world.now.get()), *id);
+    }
+}
+
+/// How many of the peers' sockets are still open on our side.
+fn open(world: &World) -> usize {
+    let open = world.peers.iter().filter(|(_, peer)| !peer.is_ended());
+    open.count()
+}
+
+#[test]
+fn a_storm_of_hang_ups_is_spread_over_turns_and_holds_nobody_up() {
+    const LEAVING: usize = 3_000;
+    let mut world = World::new(LEAVING + 2, Settings::default());
+    let keys: Vec<String> = (0..LEAVING)
+        .map(|key| format!("l\nkey{key}\n0\n"))
+        .collect();
+    for (who, request) in keys.iter().enumerate() {
+        world.turn(&[(1 + who, request.as_bytes())]);
+    }
+    let last = LEAVING + 1;
+    world.turn(&[(last, format!("l\nkey{}\n60\n", LEAVING - 1).as_bytes())]);
+    assert_eq!(world.heard(last), "", "it is held");
+
+    all_hang_up(&mut world);
+    let mut turns = 0;
+    while open(&world) > 2 {
+        let before = open(&world);
+        world.turn(&[(0, b"ping\n_\n\n")]);
+        assert_eq!(world.heard(0), "ok\n", "answered in every turn");
+        assert!(before - open(&world) <= 256, "{before} {}", open(&world));
+        turns += 1;
+        assert!(turns < LEAVING, "nobody is seen off any more");
+    }
+    assert!(turns >= LEAVING / 256, "{turns}");
+    assert!(
+        world.heard(last).starts_with("ok "),
+        "handed over by the last one to go"
+    );
+    world.rest();
+    assert_eq!(world.server.connections(), 2);
+    assert_eq!(world.server.engine().counts().holders, 1);
+}
+
+#[test]
+fn who_hangs_up_while_waiting_leaves_the_line_at_once_however_many_do() {
+    const LEAVING: usize = 3_000;
+    let mut world = World::new(LEAVING + 2, Settings::default());
+    world.turn(&[(0, b"l\njob\n0\n")]);
+    let grant = world.heard(0);
+    for who in 1..=LEAVING + 1 {
+        world.turn(&[(who, b"l\njob\n60\n")]);
+    }
+    all_hang_up(&mut world);
+    let token = grant.split(' ').nth(1).unwrap();
+    world.turn(&[(0, format!("r\njob\n{token}\n").as_bytes())]);
+    assert!(
+        world.heard(LEAVING + 1).starts_with("ok "),
+        "not to one who has left"
+    );
+    assert!(open(&world) > 2, "their sockets are still being closed");
+    world.rest();
+    assert_eq!(open(&world), 2);
+}

@@ -95,7 +95,8 @@ impl<T: Transport> Server<T> {
         self.mark_dirty(id);
     }
 
-    /// Ends the connection here and now.
+    /// Ends the connection here and now; its socket is closed at the end of the turn, or of one of the
+    /// next if many end at once.
     pub(super) fn close(&mut self, now: Nanos, id: ClientId, why: &str) {
         if self.conn_mut(id).is_none() {
             return;
@@ -118,6 +119,7 @@ impl<T: Transport> Server<T> {
         for (_, popped) in conn.handed.drain(..).rev() {
             self.engine.give_back(now, popped, &mut self.effects);
         }
+        self.ended.push_back(conn.transport);
         self.deliver(now);
     }
 

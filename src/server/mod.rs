@@ -56,6 +56,11 @@ const HEARING_PER_TURN: u64 = 32 * 1024;
 /// are run on in the next one.
 const RESUMED_PER_TURN_MAX: usize = 4096;
 
+/// Most connections whose peer has closed that are seen off in one turn, and most sockets closed: each
+/// takes the system some microseconds, and ten thousand at once were a stop of fifty milliseconds. The
+/// rest follow in the next turns; whoever hung up can wait for that.
+const FAREWELLS_PER_TURN_MAX: usize = 256;
+
 /// How often a draining server looks for connections that have nothing left to wait for.
 const DRAIN_SWEEP: Millis = Millis(50);
 
@@ -144,6 +149,10 @@ pub struct Server<T> {
     walk_bytes_left: usize,
     /// What is left of this turn's [`HEARING_PER_TURN`].
     hearing_left: u64,
+    /// What is left of this turn's [`FAREWELLS_PER_TURN_MAX`].
+    farewells_left: usize,
+    /// Of connections that have ended, to be closed.
+    ended: VecDeque<T>,
     /// Owed bytes.
     dirty: VecDeque<ClientId>,
     /// Did not read what was pushed; to be closed.
@@ -178,6 +187,8 @@ impl<T: Transport> Server<T> {
             waiting: Vec::new(),
             walk_bytes_left: WALK_BYTES_PER_TURN,
             hearing_left: HEARING_PER_TURN,
+            farewells_left: FAREWELLS_PER_TURN_MAX,
+            ended: VecDeque::new(),
             dirty: VecDeque::new(),
             overrun: Vec::new(),
             slow_consumers: 0,
@@ -243,7 +254,7 @@ impl<T: Transport> Server<T> {
         };
         conn.readable = true;
         if !conn.revisit {
-            self.visit(clock, id);
+            self.visit_or_put_off(clock, id);
         }
     }
 
@@ -271,6 +282,9 @@ impl<T: Transport> Server<T> {
             self.visit(clock, id);
         }
         self.flush(clock());
+        let farewells = self.ended.len().min(FAREWELLS_PER_TURN_MAX);
+        self.ended.drain(..farewells);
+        self.farewells_left = FAREWELLS_PER_TURN_MAX;
         mem::swap(&mut self.waiting, &mut self.revisit);
         self.walk_bytes_left = WALK_BYTES_PER_TURN;
         self.hearing_left = HEARING_PER_TURN;
@@ -310,7 +324,7 @@ impl<T: Transport> Server<T> {
     /// When the next turn must begin at the latest, even if nothing happens.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        if !self.waiting.is_empty() || !self.resumed.is_empty() {
+        if !self.waiting.is_empty() || !self.resumed.is_empty() || !self.ended.is_empty() {
             return Some(Nanos(0));
         }
         let (engine, own) = (self.engine.next_deadline(), self.timers.next_deadline());
@@ -376,9 +390,22 @@ impl<T: Transport> Server<T> {
         for id in mem::take(&mut self.waiting) {
             if let Some(conn) = self.conn_mut(id) {
                 conn.revisit = false;
-                self.visit(clock, id);
+                self.visit_or_put_off(clock, id);
             }
         }
+    }
+
+    /// Visits the connection, but only so many in a turn whose peer will send no more.
+    fn visit_or_put_off(&mut self, clock: Clock<'_>, id: ClientId) {
+        let Some(conn) = conn::find(&mut self.conns, id).filter(|conn| conn.hung_up) else {
+            return self.visit(clock, id);
+        };
+        if let Some(left) = self.farewells_left.checked_sub(1) {
+            self.farewells_left = left;
+            return self.visit(clock, id);
+        }
+        conn.revisit = true;
+        self.revisit.push(id);
     }
 
     // ---- the end of a turn ----
