@@ -1,6 +1,6 @@
 //! The comparison as a picture: bars by hand, readable on light and dark.
 
-use crate::compare::Table;
+use crate::contest::Table;
 
 const WIDTH: usize = 760;
 const BAR: usize = 18;
@@ -27,7 +27,7 @@ pub(crate) fn draw(table: &Table) -> String {
     for row in &table.rows {
         body.push_str(&format!(
             "  <text class=\"work\" x=\"10\" y=\"{y}\">{}</text>\n",
-            escaped(row.name)
+            escaped(row.job.name())
         ));
         y += 10;
         let values: Vec<Option<f64>> = (0..table.names.len()).map(|at| row.value(at)).collect();
@@ -45,11 +45,11 @@ pub(crate) fn draw(table: &Table) -> String {
                 escaped(name),
                 BAR - 3,
                 LEFT as f64 + width + 6.0,
-                escaped(&row.shown(at))
+                escaped(&row.shown(at).unwrap_or_default())
             ));
             y += BAR;
         }
-        if !row.more_is_better() {
+        if !row.job.figure().more_is_better() {
             body.push_str(&format!(
                 "  <text x=\"{LEFT}\" y=\"{}\">a shorter bar is better here</text>\n",
                 y + BAR - 5
