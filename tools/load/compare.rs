@@ -2,12 +2,11 @@
 
 use std::fs;
 use std::io;
-
 use std::path::Path;
 
 use crate::contest::{Contest, Row, Table};
 use crate::json::{self, quoted};
-use crate::report::duration;
+use crate::report::{duration, ratio};
 use crate::session::{Options, Session};
 use crate::sheet::aligned;
 use crate::svg;
@@ -19,9 +18,8 @@ const ROUNDS: usize = 5;
 pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
     let session = Session::open(options)?;
     let mut contest = Contest::open(&session)?;
-    let rounds = session.options.rounds(ROUNDS);
-    for round in 1..=rounds {
-        contest.round(&session, &format!("round {round}/{rounds}"))?;
+    for round in 1..=session.options.rounds(ROUNDS) {
+        contest.round(&session, round)?;
     }
     let table = contest.table();
     if session.options.json {
@@ -53,8 +51,8 @@ pub(crate) fn markdown(table: &Table) -> String {
         };
         let mut line = vec![format!("{}, {}{less}", row.job.name(), figure.name())];
         line.extend(rivals().map(|at| {
-            let ratio = row.ratio(at);
-            ratio.map_or_else(|| "-".to_owned(), |it| format!("**{it:.2}**"))
+            let found = row.ratio(at);
+            found.map_or_else(|| "-".to_owned(), |it| format!("**{}**", ratio(it)))
         }));
         line.extend(columns.clone().map(|at| shown(row, at)));
         ratios.push(line);

@@ -164,10 +164,13 @@ impl Contest {
         })
     }
 
-    /// Every job once with everybody who can do it.
-    pub(crate) fn round(&mut self, session: &Session, round: &str) -> io::Result<()> {
+    /// Every job once with everybody who can do it. Each round somebody else begins, so that nobody
+    /// always has the same place.
+    pub(crate) fn round(&mut self, session: &Session, round: usize) -> io::Result<()> {
         for (job, row) in Job::ALL.into_iter().zip(&mut self.outcomes) {
-            for (contestant, outcomes) in self.contestants.iter().zip(row) {
+            for turn in 0..self.contestants.len() {
+                let at = (round + turn) % self.contestants.len();
+                let contestant = &self.contestants[at];
                 let target = match job {
                     Job::Unix => contestant.unix.as_ref(),
                     _ => Some(&contestant.tcp),
@@ -175,8 +178,8 @@ impl Contest {
                 let Some(target) = target else { continue };
                 let mut spec = session.short(job.spec());
                 spec.plain_del = contestant.plain_del;
-                let label = format!("{round}, {}, {}", job.name(), contestant.name);
-                outcomes.push(session.run(&label, &spec, target)?);
+                let label = format!("round {round}, {}, {}", job.name(), contestant.name);
+                row[at].push(session.run(&label, &spec, target)?);
             }
         }
         Ok(())

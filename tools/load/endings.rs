@@ -177,22 +177,28 @@ pub(crate) fn together(session: &Session, sheet: &mut Sheet) -> io::Result<()> {
         "{} leases end in one millisecond",
         grouped(count as f64)
     ));
-    let latchd = subject(session)?;
-    let target = &latchd.target;
+    // As much time as a quick server needs; twice as much, and a new one, if that was not enough.
+    let mut filling_ns = 500_000_000 + count as u64 * 5_000;
     let mut spec = session.short(Spec::default());
-    let calm = session.run("before", &spec, target)?;
-    let turn_before = longest_turn(target)?;
-    let ended_before = stat(target, "expiries")?;
-    // As much time as a quick server needs; twice as much if that was not enough.
-    let mut filling_ns = 500_000_000 + count as u64 * 2_500;
-    let (filled, certain, end_ns) = loop {
+    let (latchd, calm, turn_before, filled, end_ns) = loop {
+        let latchd = subject(session)?;
+        let calm = session.run("before", &spec, &latchd.target)?;
+        let turn_before = longest_turn(&latchd.target)?;
         let end_ns = session.clock.now_ns() + filling_ns;
-        if let Some((filled, certain)) = fill_until(session, target, count, end_ns)? {
-            break (filled, certain, end_ns);
+        if let Some(filled) = fill_until(session, &latchd.target, count, end_ns)? {
+            break (latchd, calm, turn_before, filled, end_ns);
         }
         filling_ns *= 2;
     };
+    let target = &latchd.target;
     let turn_full = longest_turn(target)?;
+    let ended_before = stat(target, "expiries")?;
+    let early = ended_before.filter(|_| latchd.server.is_some() && session.clock.now_ns() < end_ns);
+    if let Some(early) = early.filter(|&it| it > 0.0) {
+        sheet
+            .wrong
+            .add(format!("{early} of {count} leases ended early"));
+    }
     spec.warmup_ns = end_ns.saturating_sub(session.clock.now_ns());
     spec.measure_ns = WINDOW_NS;
     let ending = session.run("while they end", &spec, target)?;
@@ -208,6 +214,7 @@ pub(crate) fn together(session: &Session, sheet: &mut Sheet) -> io::Result<()> {
         let what = format!("{all} of {count} leases ended, the others stay");
         sheet.wrong.add(what);
     }
+    let certain = filled.certain as f64;
     drop(filled);
     let percent = |part: f64| part / count as f64 * 100.0;
     put_felt(sheet, "others'", &ending.take, AtMost(5.0 * MS));
@@ -225,7 +232,7 @@ pub(crate) fn together(session: &Session, sheet: &mut Sheet) -> io::Result<()> {
         turn_before,
         Nothing,
     );
-    let certain = Some(percent(certain as f64));
+    let certain = Some(percent(certain));
     sheet.put(
         "in that millisecond beyond doubt",
         Percent,

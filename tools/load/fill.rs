@@ -16,13 +16,16 @@ const WINDOW: usize = 2_000;
 /// Longer than any scene.
 const LEASE_MS: u64 = 3_600_000;
 
-/// Locks taken in one millisecond when all shall end in one; a server needs less than half of it.
-const PER_MS: usize = 500;
+/// Locks taken in one millisecond when all shall end in one; a server needs a third of it.
+const PER_MS: usize = 300;
 
 const MS: u64 = 1_000_000;
 
+/// Time between the last batch and the end; some is needed to get ready to watch.
+const SPARE_NS: u64 = 100_000_000;
+
 /// How late in a millisecond a batch may still start.
-const START_NS_MAX: u64 = 200_000;
+const START_NS_MAX: u64 = 50_000;
 
 /// Held as long as this lives.
 pub(crate) struct Filled {
@@ -31,6 +34,8 @@ pub(crate) struct Filled {
     pub(crate) per_s: f64,
     /// Memory that each took, if the server is ours.
     pub(crate) bytes_each: Option<f64>,
+    /// How many of them end in the same millisecond beyond doubt.
+    pub(crate) certain: usize,
 }
 
 impl Filled {
@@ -40,6 +45,7 @@ impl Filled {
             run: fastrand::u16(..),
             per_s: 0.0,
             bytes_each: None,
+            certain: 0,
         })
     }
 
@@ -77,8 +83,8 @@ pub(crate) fn each_bytes(before: Option<u64>, after: Option<u64>, count: usize) 
     Some(after?.saturating_sub(before?) as f64 / count as f64)
 }
 
-/// Takes `count` locks whose leases all end in the millisecond after `end_ns`; also says how many of
-/// them do beyond doubt. None if there was not enough time.
+/// Takes `count` locks whose leases all end in the millisecond after `end_ns`; none if there was not
+/// enough time for that.
 ///
 /// A lease counts from when the server reads the request, in whole milliseconds. So a batch starts
 /// when a whole number of them is left, and if its answers are here before the millisecond is over,
@@ -88,16 +94,16 @@ pub(crate) fn fill_until(
     target: &Target,
     count: usize,
     end_ns: u64,
-) -> io::Result<Option<(Filled, usize)>> {
+) -> io::Result<Option<Filled>> {
     session.say(&format!("taking {count} locks that end together"));
     let mut filled = Filled::open(target)?;
-    let mut certain = 0;
     for first in (0..count).step_by(PER_MS) {
         let batch = PER_MS.min(count - first);
         let begins_ns = loop {
-            let Some(left) = end_ns.checked_sub(session.clock.now_ns()) else {
+            let left = end_ns.saturating_sub(session.clock.now_ns());
+            if left < SPARE_NS {
                 return Ok(None);
-            };
+            }
             // Part of the millisecond that is over already: the rest of it is waited for awake.
             let over = left.next_multiple_of(MS) - left;
             if over <= START_NS_MAX {
@@ -106,9 +112,9 @@ pub(crate) fn fill_until(
         };
         filled.take(first, batch, (end_ns - begins_ns) / MS)?;
         if session.clock.now_ns() < begins_ns + MS {
-            certain += batch;
+            filled.certain += batch;
         }
     }
     session.say("");
-    Ok(Some((filled, certain)))
+    Ok(Some(filled))
 }

@@ -48,7 +48,7 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
     let rounds = session.options.rounds(ROUNDS);
     let began = session.clock.now_ns();
     for round in 1..=rounds {
-        contest.round(&session, &format!("round {round}/{rounds}"))?;
+        contest.round(&session, round)?;
         for scene in scenes::PROVEN {
             scene(&session, &mut scenic)?;
         }

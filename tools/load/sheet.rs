@@ -6,7 +6,7 @@
 use crate::json::quoted;
 use crate::ledger::Wrong;
 use crate::outcome::{Outcome, median};
-use crate::report::{duration, grouped};
+use crate::report::{duration, grouped, ratio};
 
 /// What a number counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,10 +22,10 @@ pub(crate) enum Unit {
 impl Unit {
     fn shown(self, value: f64) -> String {
         match self {
-            Self::Ratio => format!("{value:.2}"),
+            Self::Ratio => ratio(value),
             Self::PerSecond => format!("{}/s", grouped(value)),
             Self::Nanos => duration(value as u64),
-            Self::Bytes => format!("{value:.0} bytes"),
+            Self::Bytes => format!("{} bytes", grouped(value)),
             Self::Percent => format!("{value:.2} %"),
             Self::Count => grouped(value),
         }
