@@ -41,7 +41,7 @@ Examples:
   latch-load run --connections 1 --seconds 5
   latch-load run --workload rw --keys zipf --key-count 1000 --hold 50 --rate 20000
   latch-load compare --with redis,ceiling --svg compare.svg
-  latch-load proof > proof.md                 every target, about eight minutes
+  latch-load proof > proof.md                 every target, about six minutes
 
 Targets: latchd://host:port, unix://path (latchd), dflockd://host:port, redis://host:port.
 Throughput counts answered requests: an acquire and its release are two.

@@ -106,7 +106,7 @@ impl Session {
             });
         }
         let mut arguments = arguments.to_vec();
-        if self.options.spin {
+        if self.options.spin && !arguments.contains(&"--spin") {
             arguments.push("--spin");
         }
         let server = self.start(Kind::Latchd, &arguments)?;
