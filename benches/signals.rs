@@ -13,7 +13,7 @@ use std::io::{self, ErrorKind};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use latchd::base::{ClientId, Nanos};
-use latchd::engine::types::{Effects, Request};
+use latchd::engine::types::{Effect, Effects, Reply, Request};
 use latchd::engine::{Engine, Origin, Rules};
 use latchd::server::{Server, Settings, Transport};
 
@@ -41,6 +41,14 @@ fn listen(engine: &mut Engine, index: u32, pattern: &str) {
     let (pattern, group) = (pattern.as_bytes(), &b""[..]);
     let request = Request::Listen { pattern, group };
     engine.step(Nanos(0), client(index), request, &mut Effects::new());
+}
+
+/// How many the speaker was told will hear it.
+fn hearers(effects: &Effects) -> i64 {
+    match effects.first() {
+        Some(Effect::Reply(SPEAKER, Reply::Number(hearers))) => *hearers,
+        other => panic!("not answered: {other:?}"),
+    }
 }
 
 fn sizes() -> Vec<u32> {
@@ -74,7 +82,7 @@ fn matching(c: &mut Criterion) {
                 let (channel, payload) = (&b"orders.eu.42x"[..], &b"shipped"[..]);
                 let request = Request::Signal { channel, payload };
                 engine.step(Nanos(0), SPEAKER, request, &mut effects);
-                black_box(&effects);
+                assert_eq!(hearers(&effects), 2);
             });
         });
     }
@@ -99,7 +107,7 @@ fn fan_out(c: &mut Criterion) {
                     payload: b"hello",
                 };
                 engine.step(Nanos(0), SPEAKER, request, &mut effects);
-                black_box(&effects);
+                assert_eq!(hearers(&effects), i64::from(size));
             });
         });
     }
@@ -132,7 +140,7 @@ fn wildcards(c: &mut Criterion) {
                 let (channel, payload) = (channel.as_bytes(), &b"x"[..]);
                 let request = Request::Signal { channel, payload };
                 engine.step(Nanos(0), SPEAKER, request, &mut effects);
-                black_box(&effects);
+                assert_eq!(hearers(&effects), 0);
             });
         });
     }
@@ -142,6 +150,7 @@ fn wildcards(c: &mut Criterion) {
 /// A connection that takes everything, and says what it is given to say.
 struct Sink {
     says: &'static [u8],
+    heard_bytes: usize,
 }
 
 impl Transport for Sink {
@@ -154,7 +163,8 @@ impl Transport for Sink {
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(black_box(bytes).len())
+        self.heard_bytes += black_box(bytes).len();
+        Ok(bytes.len())
     }
 
     fn shutdown_write(&mut self) {}
@@ -176,18 +186,27 @@ fn through_the_server(c: &mut Criterion) {
             server.readable(&|| Nanos(1), id);
             server.finish_turn(&|| Nanos(1));
         };
-        let accept = |server: &mut Server<Sink>| server.accept(Nanos(1), Sink { says: b"" });
-        let Some(speaker) = accept(&mut server) else {
-            continue;
+        let mut accept = |says| {
+            let sink = Sink {
+                says: b"",
+                heard_bytes: 0,
+            };
+            let id = server.accept(Nanos(1), sink).expect("there is room");
+            say(&mut server, id, says);
+            id
         };
-        for _ in 0..size {
-            if let Some(id) = accept(&mut server) {
-                say(&mut server, id, b"listen\nnews\n\n");
-            }
-        }
+        let speaker = accept(b"");
+        let listeners: Vec<ClientId> = (0..size).map(|_| accept(b"listen\nnews\n\n")).collect();
+        let last = listeners[listeners.len() - 1];
+        let mut expected = b"ok\n".len();
         group.throughput(Throughput::Elements(u64::from(size)));
         group.bench_function(BenchmarkId::from_parameter(size), |b| {
-            b.iter(|| say(&mut server, speaker, b"signal\nnews\nhello\n"));
+            b.iter(|| {
+                say(&mut server, speaker, b"signal\nnews\nhello\n");
+                expected += b"sig news hello\n".len();
+                let heard = server.transport_mut(last).map(|it| it.heard_bytes);
+                assert_eq!(heard, Some(expected));
+            });
         });
     }
     group.finish();

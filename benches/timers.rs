@@ -230,10 +230,10 @@ fn one_part(len: u32) -> KeyMap {
     map
 }
 
-/// Even hashes whose top bits are those of the first part.
+/// Even hashes whose top bits, of which ten are looked at, are those of the first part.
 fn first_part_hash(index: u32) -> u32 {
     let mut chance = fastrand::Rng::with_seed(u64::from(index));
-    chance.u32(..) >> PARTS.ilog2()
+    chance.u32(..) >> 10
 }
 
 /// The longest pause the timers can cause: the one that doubles both vectors, the last one to go.

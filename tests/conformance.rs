@@ -7,6 +7,7 @@
 
 mod common;
 
+use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use latchd::base::Millis;
 use latchd::config::Config;
@@ -61,6 +62,8 @@ struct Sockets {
     /// The clock was moved and the loop has not been told.
     clock_moved: bool,
     remote: Remote,
+    /// The loop's thread, as the system calls it.
+    loop_id: i32,
     /// Says so when the loop has ended.
     ended: Receiver<io::Result<()>>,
     has_ended: bool,
@@ -104,7 +107,8 @@ impl Sockets {
             };
             let server = common::server(&config);
             let reactor = Reactor::new(server, vec![listener], hands).unwrap();
-            tell_start.send((reactor.remote(), address)).unwrap();
+            let id = rustix::thread::gettid().as_raw_pid();
+            tell_start.send((reactor.remote(), address, id)).unwrap();
             let end = reactor.run();
             // The other end is gone if the conversation has failed.
             let _ = tell_end.send(end);
@@ -113,16 +117,32 @@ impl Sockets {
             .name("latchd".to_owned())
             .spawn(serve)
             .unwrap();
-        let (remote, address) = start.recv_timeout(PATIENCE).unwrap();
+        let (remote, address, loop_id) = start.recv_timeout(PATIENCE).unwrap();
         Self {
             address,
             clock,
             clock_moved: false,
             remote,
+            loop_id,
             ended,
             has_ended: false,
             thread: Some(thread),
             clients: Vec::new(),
+        }
+    }
+
+    /// Waits until the loop sleeps. Its last answer was read, but it may still be about to look at the
+    /// clock to know how long to sleep: a clock moved now would wake it before the next step does.
+    fn until_asleep(&self) {
+        let path = format!("/proc/self/task/{}/stat", self.loop_id);
+        #[expect(clippy::disallowed_methods, reason = "patience is real time")]
+        let began = Instant::now();
+        // The state stands behind the name, which is in parentheses. No thread, no loop to wait for.
+        while let Ok(stat) = fs::read_to_string(&path)
+            && !stat.rsplit_once(") ").unwrap().1.starts_with('S')
+        {
+            assert!(began.elapsed() < PATIENCE, "the loop does not come to rest");
+            thread::yield_now();
         }
     }
 }
@@ -164,6 +184,7 @@ impl World for Sockets {
     }
 
     fn pass(&mut self, span: Millis) {
+        self.until_asleep();
         self.clock.fetch_add(span.nanos(), Ordering::SeqCst);
         self.clock_moved = true;
     }

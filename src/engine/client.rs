@@ -8,7 +8,7 @@ use std::ops::{Index, IndexMut};
 
 use super::arena::{Arena, Chain, NONE};
 use super::audience::{EARS, SeatsOfClient};
-use super::lock::OfClient;
+use super::holder::OfClient;
 use super::two_phase::PlacesOfClient;
 use super::types::{Effect, Effects};
 use crate::base::ClientId;

@@ -3,8 +3,8 @@
 //! A name never heard of counts as 0. A counter at 0 is kept only until it has been idle, since
 //! nobody could tell; any other value is kept for ever.
 
-use super::Due;
 use super::ctx::Ctx;
+use super::due::Due;
 use super::gc::Collector;
 use super::shelf::Shelf;
 use super::types::{Event, Refusal, Reply};
@@ -18,7 +18,7 @@ impl Counters {
     pub(super) fn new(seed: [u64; 2]) -> Self {
         Self {
             shelf: Shelf::new(seed),
-            collector: Collector::new(Due::Counters),
+            collector: Collector::new(Due::COUNTERS),
         }
     }
 

@@ -4,10 +4,11 @@
 
 use super::audience::{Audience, EARS, Ear};
 use super::client::Clients;
+use super::due::Due;
 use super::fence::Fences;
 use super::queue::Waiters;
 use super::types::{Effect, Effects, Push, Refusal, Reply};
-use super::{Due, Rules, Tally};
+use super::{Rules, Tally};
 use crate::base::{ClientId, Nanos};
 use crate::timers::Timers;
 

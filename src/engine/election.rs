@@ -7,7 +7,8 @@
 
 use super::audience::Ear;
 use super::ctx::Ctx;
-use super::lock::{Hold, Holder, Locks, Timer};
+use super::holder::Hold;
+use super::lock::{Locks, Timer};
 use super::signal;
 use super::types::{Change, Effect, Event, Push, Refusal, Reply};
 use crate::base::Token;
@@ -26,11 +27,7 @@ impl Locks {
         };
         cx.tally.releases += 1;
         let freed = self.freed_at(cx, holder);
-        let Holder {
-            client: leader,
-            hold,
-            ..
-        } = self.holders[holder];
+        let (leader, hold) = (self.holders[holder].client, self.holders[holder].hold());
         // Whose leadership somebody else gives up hears of it, as if it observed until then.
         let is_unaware = hold == Hold::Lead
             && leader != client

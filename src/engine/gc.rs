@@ -3,8 +3,8 @@
 //! No timer runs while nothing is idle, so an idle daemon sleeps. What is collected, and how, is the
 //! collector's owner's.
 
-use super::Due;
 use super::ctx::Ctx;
+use super::due::Due;
 use crate::base::Nanos;
 use crate::timers::TimerId;
 

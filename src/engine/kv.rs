@@ -5,8 +5,8 @@
 
 use std::rc::Rc;
 
-use super::Due;
 use super::ctx::Ctx;
+use super::due::Due;
 use super::shelf::Shelf;
 use super::types::{Event, Refusal, Reply, Value};
 use crate::base::Millis;
@@ -111,7 +111,7 @@ impl Kv {
         let it = &mut self.shelf[entry].value;
         match (it.timer, ttl) {
             (None, Millis::ZERO) => {}
-            (None, ttl) => it.timer = Some(cx.timers.arm(cx.now.after(ttl), Due::Value(entry))),
+            (None, ttl) => it.timer = Some(cx.timers.arm(cx.now.after(ttl), Due::value(entry))),
             (Some(timer), Millis::ZERO) => {
                 cx.timers.cancel(timer);
                 it.timer = None;

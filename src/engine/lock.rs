@@ -6,11 +6,12 @@
 //! keys are in `two_phase.rs`. Never reads the clock and never writes a byte; `Engine` is the only
 //! caller.
 
-use super::Due;
-use super::arena::{Arena, Link, Linked, NONE};
+use super::arena::{Arena, Link, NONE};
 use super::ctx::Ctx;
+use super::due::Due;
 use super::election;
 use super::gc::Collector;
+use super::holder::{Hold, Holder, Taken};
 use super::lapsed::Lapsed;
 use super::queue::{self, Line, Waiter, Want};
 use super::table::{Kind, Table};
@@ -18,83 +19,10 @@ use super::two_phase::Places;
 use super::types::{Change, Event, Mode, Push, Refusal, Reply};
 use crate::base::{Millis, Nanos, Token};
 use crate::keymap::KeyMap;
-use crate::timers::TimerId;
 
 /// Most grants at one time, over all keys; then there is no room, as if for another key. Only readers
 /// and slots can get there, at about 120 bytes each: the number of keys has its own limit.
 const HOLDS_MAX: usize = 1 << 30;
-
-/// How somebody holds, or wants to hold, a key whose kind is already known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hold {
-    Slot,
-    Read,
-    Write,
-    /// The slot of a lock, as a leader.
-    Lead,
-}
-
-impl Hold {
-    pub(super) fn of(mode: Mode) -> Self {
-        match mode {
-            Mode::Slot { .. } => Self::Slot,
-            Mode::Read => Self::Read,
-            Mode::Write => Self::Write,
-            Mode::Lead => Self::Lead,
-        }
-    }
-
-    /// For people.
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Slot => "slot",
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Lead => "lead",
-        }
-    }
-}
-
-/// One grant.
-pub(super) struct Holder {
-    pub(super) token: Token,
-    pub(super) since: Nanos,
-    pub(super) client: u32,
-    pub(super) resource: u32,
-    /// Fires when the lease ends; knows the deadline.
-    pub(super) timer: TimerId,
-    /// The two-phase place that was not yet waited for, or `NONE`.
-    pub(super) place: u32,
-    by_resource: Link,
-    by_client: Link,
-    pub(super) hold: Hold,
-}
-
-/// The chain of a key's holders.
-pub(super) struct OfResource;
-
-impl Linked<OfResource> for Holder {
-    fn link(&self) -> Link {
-        self.by_resource
-    }
-
-    fn link_mut(&mut self) -> &mut Link {
-        &mut self.by_resource
-    }
-}
-
-/// The chain of a client's holds.
-pub(super) struct OfClient;
-
-impl Linked<OfClient> for Holder {
-    fn link(&self) -> Link {
-        self.by_client
-    }
-
-    fn link_mut(&mut self) -> &mut Link {
-        &mut self.by_client
-    }
-}
 
 /// The table with everything that stands on it.
 pub(super) struct Locks {
@@ -115,7 +43,7 @@ impl Locks {
             by_fence: KeyMap::new(seed),
             places: Places::new(seed),
             lapsed: Lapsed::new(),
-            collector: Collector::new(Due::Locks),
+            collector: Collector::new(Due::LOCKS),
         }
     }
 
@@ -328,7 +256,7 @@ impl Locks {
         let kind = Kind::of(mode);
         let hash = self.table.hash(key);
         if let Some(resource) = self.table.find(hash, key) {
-            match (self.table[resource].kind, kind) {
+            match (self.table[resource].kind(), kind) {
                 (known, asked) if known == asked => {}
                 (Kind::Slots { .. }, Kind::Slots { .. }) => return Err(Refusal::LimitMismatch),
                 _ => return Err(Refusal::TypeMismatch),
@@ -351,12 +279,12 @@ impl Locks {
     /// There is room beside those who hold.
     fn admits(&self, resource: u32, hold: Hold) -> bool {
         let it = &self.table[resource];
-        match (it.kind, hold) {
+        match (it.kind(), hold) {
             (Kind::Slots { limit }, _) => it.holders.len() < limit,
             (Kind::ReadWrite, Hold::Read) => it
                 .holders
                 .head()
-                .is_none_or(|holder| self.holders[holder].hold == Hold::Read),
+                .is_none_or(|holder| self.holders[holder].hold() == Hold::Read),
             (Kind::ReadWrite, _) => it.holders.is_empty(),
         }
     }
@@ -384,22 +312,22 @@ impl Locks {
         let deadline = cx.now.after(lease);
         let timer = cx
             .timers
-            .arm(deadline, Due::Lease(self.holders.next_index()));
+            .arm(deadline, Due::lease(self.holders.next_index()));
         let holder = self.holders.insert(Holder {
             token,
-            since: cx.now,
+            taken: Taken::new(cx.now, hold),
             client,
             resource,
             timer,
             place,
             by_resource: Link::OUT,
             by_client: Link::OUT,
-            hold,
         });
+        self.table.rouse(resource);
         let it = &mut self.table[resource];
         it.holders.push_back(&mut self.holders, holder);
-        it.soonest = it.soonest.min(deadline);
-        if !it.kind.is_lock() {
+        it.note_deadline(deadline);
+        if !it.kind().is_lock() {
             self.by_fence.insert(fence_hash(token), holder);
         }
         cx.clients[client]
@@ -418,14 +346,14 @@ impl Locks {
         } = self.holders[holder];
         let deadline = cx.now.after(lease);
         cx.timers.rearm(timer, deadline);
-        let it = &mut self.table[resource];
-        it.soonest = it.soonest.min(deadline);
+        self.table[resource].note_deadline(deadline);
     }
 
     /// Appends to the key's line.
     pub(super) fn join(&mut self, cx: &mut Ctx<'_>, resource: u32, client: u32, want: Want) -> u32 {
         let waiter = Waiter::new(client, resource, Line::Hold(want), cx.now);
         let waiter = cx.waiters.insert(waiter);
+        self.table.rouse(resource);
         self.table[resource].queue.push_back(cx.waiters, waiter);
         waiter
     }
@@ -472,7 +400,7 @@ impl Locks {
             want.place = NONE;
         }
         let token = self.grant(cx, resource, it.client, want);
-        if self.table[resource].kind.is_lock() {
+        if self.table[resource].kind().is_lock() {
             election::tell_observers(cx, Change::Failover, &self.table[resource].key, None);
         }
         if parked {
@@ -506,9 +434,9 @@ impl Locks {
         // Where nothing at all is due there is nothing to look for: what has ended was ended by its
         // timer, which leaves `soonest` behind.
         let is_due = |deadline: Nanos| deadline <= cx.moment;
-        if is_due(self.table[resource].soonest) && cx.timers.next_deadline().is_some_and(is_due) {
+        if is_due(self.table[resource].soonest()) && cx.timers.next_deadline().is_some_and(is_due) {
             let (lapsed, soonest) = self.lapsed_of(cx, resource);
-            self.table[resource].soonest = soonest;
+            self.table[resource].set_soonest(soonest);
             for (deadline, holder) in lapsed {
                 self.lapse(cx, holder, Timer::Running);
                 self.pass_at(cx, resource, deadline);
@@ -552,7 +480,8 @@ impl Locks {
             ..
         } = self.holders[holder];
         let it = &self.table[resource];
-        self.lapsed.remember(token, it.hash);
+        self.lapsed
+            .remember(token, self.table.hash(it.key.as_bytes()));
         if cx.clients[client].introduced && cx.clients[client].is_here() {
             cx.push(
                 client,
@@ -592,9 +521,9 @@ impl Locks {
         let it = &mut self.table[resource];
         it.holders.unlink(&mut self.holders, holder);
         if it.holders.is_empty() {
-            it.soonest = Nanos::NEVER;
+            it.set_soonest(Nanos::NEVER);
         }
-        if !it.kind.is_lock() {
+        if !it.kind().is_lock() {
             self.by_fence.remove(fence_hash(token), holder);
         }
         cx.clients[client].holds.unlink(&mut self.holders, holder);
@@ -612,7 +541,7 @@ impl Locks {
         let token = token?;
         let resource = self.find(key)?;
         let it = &self.table[resource];
-        let holder = if it.kind.is_lock() {
+        let holder = if it.kind().is_lock() {
             it.holders.head()?
         } else {
             self.by_fence.find(fence_hash(token), |holder| {

@@ -13,9 +13,11 @@ mod barrier;
 mod client;
 mod counter;
 mod ctx;
+mod due;
 mod election;
 mod fence;
 mod gc;
+mod holder;
 mod kv;
 mod lapsed;
 mod list;
@@ -38,6 +40,7 @@ use self::barrier::Barriers;
 use self::client::{Clients, Presence};
 use self::counter::Counters;
 use self::ctx::Ctx;
+use self::due::{Due, What};
 pub use self::fence::Chance;
 use self::fence::Fences;
 use self::kv::Kv;
@@ -102,21 +105,6 @@ pub struct Origin {
     pub seed: [u64; 2],
     /// Where token salts come from.
     pub chance: Chance,
-}
-
-/// What a timer stands for.
-#[derive(Clone, Copy, Debug)]
-enum Due {
-    /// This holder's lease ends.
-    Lease(u32),
-    /// This waiter's parked command has waited long enough.
-    Wait(u32),
-    /// This value's time is over.
-    Value(u32),
-    /// Idle keys of locks are to be forgotten.
-    Locks,
-    /// Idle counters at 0 are to be forgotten.
-    Counters,
 }
 
 /// How often what has happened. `grants` less all the others is what is held now.
@@ -265,12 +253,12 @@ impl Engine {
         let mut budget = WORK_PER_TURN_MAX / 2;
         while let Some((deadline, due)) = self.timers.pop_due(now, &mut budget) {
             let (stores, mut cx) = self.split(now, deadline, out);
-            match due {
-                Due::Lease(holder) => stores.locks.lease_ended(&mut cx, holder),
-                Due::Wait(waiter) => stores.wait_ended(&mut cx, waiter),
-                Due::Value(entry) => stores.kv.expired(&mut cx, entry),
-                Due::Locks => stores.locks.collect(&mut cx, &mut budget),
-                Due::Counters => stores.counters.collect(&mut cx, &mut budget),
+            match due.what() {
+                What::Lease(holder) => stores.locks.lease_ended(&mut cx, holder),
+                What::Wait(waiter) => stores.wait_ended(&mut cx, waiter),
+                What::Value(entry) => stores.kv.expired(&mut cx, entry),
+                What::Locks => stores.locks.collect(&mut cx, &mut budget),
+                What::Counters => stores.counters.collect(&mut cx, &mut budget),
             }
         }
     }

@@ -4,10 +4,10 @@
 //! ten thousand all cost the same. Who may be granted is for the primitive to say; this file only
 //! keeps order, the parked command, and its deadline.
 
-use super::Due;
 use super::arena::{Arena, Chain, Link, Linked, NONE};
 use super::client::Clients;
-use super::lock::Hold;
+use super::due::Due;
+use super::holder::Hold;
 use super::types::End;
 use crate::base::{Millis, Nanos};
 use crate::timers::{TimerId, Timers};
@@ -98,7 +98,7 @@ pub(super) fn park(
         "one client parked in two commands"
     );
     clients[client].parked = waiter;
-    waiters[waiter].timer = Some(timers.arm(deadline, Due::Wait(waiter)));
+    waiters[waiter].timer = Some(timers.arm(deadline, Due::wait(waiter)));
 }
 
 /// Takes the waiter out of its line and out of its client's hands; says whether a command was

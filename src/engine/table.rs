@@ -7,7 +7,7 @@
 use std::ops::{Index, IndexMut};
 
 use super::arena::{Arena, Chain, Link, Linked};
-use super::lock::OfResource;
+use super::holder::OfResource;
 use super::queue::Queue;
 use super::types::Mode;
 use crate::base::Nanos;
@@ -40,6 +40,13 @@ impl Kind {
         self == Self::Slots { limit: 1 }
     }
 
+    fn limit(self) -> u32 {
+        match self {
+            Self::Slots { limit } => limit,
+            Self::ReadWrite => 0,
+        }
+    }
+
     fn index(self) -> usize {
         match self {
             Self::Slots { limit: 1 } => Census::LOCKS,
@@ -49,25 +56,83 @@ impl Kind {
     }
 }
 
-/// One key's state.
+/// One key's state: 72 bytes, of which there may be millions.
 pub(super) struct Resource {
     pub(super) key: Key,
-    pub(super) kind: Kind,
+    moment: Moment,
     pub(super) holders: Chain<OfResource>,
     pub(super) queue: Queue,
+    link: Link,
     /// Two-phase places that point here, also those whose lease ran out.
     pub(super) places: u32,
-    /// No holder's lease ends before this; a lower bound, so renewing need not touch it.
-    pub(super) soonest: Nanos,
-    pub(super) hash: u32,
-    idle: bool,
-    idle_since: Nanos,
-    link: Link,
+    /// How many may hold at once; 0 is a read-write lock.
+    limit: u32,
 }
 
 impl Resource {
+    pub(super) fn kind(&self) -> Kind {
+        match self.limit {
+            0 => Kind::ReadWrite,
+            limit => Kind::Slots { limit },
+        }
+    }
+
+    /// No holder's lease ends before this; a lower bound, so renewing need not touch it.
+    pub(super) fn soonest(&self) -> Nanos {
+        self.moment.soonest()
+    }
+
+    /// Only of a key in use.
+    pub(super) fn set_soonest(&mut self, soonest: Nanos) {
+        debug_assert!(!self.moment.is_idle(), "an idle key has no lease");
+        self.moment = Moment::in_use(soonest);
+    }
+
+    /// A lease has begun that ends at this instant.
+    pub(super) fn note_deadline(&mut self, deadline: Nanos) {
+        self.set_soonest(self.soonest().min(deadline));
+    }
+
     fn in_use(&self) -> bool {
         !self.holders.is_empty() || !self.queue.is_empty() || self.places > 0
+    }
+}
+
+/// Which chain a key stands in, and the one instant that matters there: among those in use, before
+/// which no lease ends; among the idle, since when.
+///
+/// The top bit says which of the two it is; an instant that would need it, 292 years from the start,
+/// counts as the last one that does not.
+#[derive(Clone, Copy)]
+struct Moment(u64);
+
+impl Moment {
+    const IDLE: u64 = 1 << 63;
+
+    fn in_use(soonest: Nanos) -> Self {
+        Self(soonest.0.min(!Self::IDLE))
+    }
+
+    fn idle(since: Nanos) -> Self {
+        Self(since.0.min(!Self::IDLE) | Self::IDLE)
+    }
+
+    fn is_idle(self) -> bool {
+        self.0 & Self::IDLE != 0
+    }
+
+    /// Nobody holds an idle key, so nothing there ever ends.
+    fn soonest(self) -> Nanos {
+        if self.is_idle() {
+            Nanos::NEVER
+        } else {
+            Nanos(self.0)
+        }
+    }
+
+    fn idle_since(self) -> Nanos {
+        debug_assert!(self.is_idle(), "a key in use is not idle");
+        Nanos(self.0 & !Self::IDLE)
     }
 }
 
@@ -130,63 +195,64 @@ impl Table {
     pub(super) fn insert(&mut self, hash: u32, key: &[u8], kind: Kind) -> u32 {
         let resource = self.resources.insert(Resource {
             key: Key::from(key),
-            kind,
+            moment: Moment::in_use(Nanos::NEVER),
             holders: Chain::new(),
             queue: Queue::new(),
-            places: 0,
-            soonest: Nanos::NEVER,
-            hash,
-            idle: false,
-            idle_since: Nanos::default(),
             link: Link::OUT,
+            places: 0,
+            limit: kind.limit(),
         });
         self.map.insert(hash, resource);
         self.in_use[kind.index()].push_back(&mut self.resources, resource);
         resource
     }
 
-    /// Moves the resource to the chain it belongs to by now. Says whether the idle chain just got
-    /// its first member, which is when garbage collection has something to wait for.
+    /// The resource is about to be held or waited for: out of the idle chain, if it stands there.
+    pub(super) fn rouse(&mut self, resource: u32) {
+        let it = &mut self.resources[resource];
+        if it.moment.is_idle() {
+            it.moment = Moment::in_use(Nanos::NEVER);
+            let kind = it.kind().index();
+            self.idle.unlink(&mut self.resources, resource);
+            self.in_use[kind].push_back(&mut self.resources, resource);
+            self.idle_census.0[kind] -= 1;
+        }
+    }
+
+    /// Moves the resource to the idle chain, if nobody uses it any more. Says whether that chain just
+    /// got its first member, which is when garbage collection has something to wait for.
     pub(super) fn settle(&mut self, resource: u32, now: Nanos) -> bool {
         let it = &mut self.resources[resource];
-        let kind = it.kind.index();
-        match (it.idle, it.in_use()) {
-            (false, false) => {
-                it.idle = true;
-                it.idle_since = now;
-                self.in_use[kind].unlink(&mut self.resources, resource);
-                self.idle.push_back(&mut self.resources, resource);
-                self.idle_census.0[kind] += 1;
-                self.idle.len() == 1
-            }
-            (true, true) => {
-                it.idle = false;
-                self.idle.unlink(&mut self.resources, resource);
-                self.in_use[kind].push_back(&mut self.resources, resource);
-                self.idle_census.0[kind] -= 1;
-                false
-            }
-            _ => false,
+        if it.in_use() || it.moment.is_idle() {
+            return false;
         }
+        it.moment = Moment::idle(now);
+        let kind = it.kind().index();
+        self.in_use[kind].unlink(&mut self.resources, resource);
+        self.idle.push_back(&mut self.resources, resource);
+        self.idle_census.0[kind] += 1;
+        self.idle.len() == 1
     }
 
     /// The key idle for longest, and since when.
     pub(super) fn oldest_idle(&self) -> Option<(u32, Nanos)> {
         self.idle
             .head()
-            .map(|resource| (resource, self.resources[resource].idle_since))
+            .map(|resource| (resource, self.resources[resource].moment.idle_since()))
     }
 
     /// Forgets an idle key.
     pub(super) fn remove_idle(&mut self, resource: u32) {
         assert!(
-            self.resources[resource].idle,
+            self.resources[resource].moment.is_idle(),
             "forgetting a key that is in use"
         );
         self.idle.unlink(&mut self.resources, resource);
         let gone = self.resources.remove(resource);
-        self.idle_census.0[gone.kind.index()] -= 1;
-        self.map.remove(gone.hash, resource);
+        self.idle_census.0[gone.kind().index()] -= 1;
+        // Hashed again, because forgetting is rare and four bytes per key are not.
+        self.map
+            .remove(self.map.hash(gone.key.as_bytes()), resource);
     }
 
     pub(super) fn len(&self) -> usize {
@@ -210,7 +276,7 @@ impl Table {
             .idle
             .iter(&self.resources)
             .map(|resource| &self.resources[resource]);
-        resources.map(|resource| (resource, resource.idle_since))
+        resources.map(|resource| (resource, resource.moment.idle_since()))
     }
 
     pub(super) fn idle_census(&self) -> Census {
@@ -225,13 +291,13 @@ impl Table {
     pub(super) fn check(&self, resource: u32) {
         let it = &self.resources[resource];
         assert_eq!(
-            it.idle,
+            it.moment.is_idle(),
             !it.in_use(),
             "{:?} stands in the wrong chain",
             it.key
         );
         assert_eq!(
-            self.find(it.hash, it.key.as_bytes()),
+            self.find(self.hash(it.key.as_bytes()), it.key.as_bytes()),
             Some(resource),
             "{:?} is lost",
             it.key
@@ -250,5 +316,30 @@ impl Index<u32> for Table {
 impl IndexMut<u32> for Table {
     fn index_mut(&mut self, resource: u32) -> &mut Resource {
         &mut self.resources[resource]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_costs_72_bytes() {
+        assert_eq!(size_of::<Resource>(), 72);
+        // The slab knows an empty place by a value that no key has.
+        assert_eq!(size_of::<Option<Resource>>(), 72);
+    }
+
+    #[test]
+    fn a_moment_keeps_its_meaning() {
+        for nanos in [0, 1, 1_000_001, u64::MAX >> 1] {
+            let (in_use, idle) = (Moment::in_use(Nanos(nanos)), Moment::idle(Nanos(nanos)));
+            assert!(!in_use.is_idle() && idle.is_idle());
+            assert_eq!(in_use.soonest(), Nanos(nanos));
+            assert_eq!(idle.idle_since(), Nanos(nanos));
+            assert_eq!(idle.soonest(), Nanos::NEVER);
+        }
+        // Three centuries are early enough for never: it is a lower bound.
+        assert!(Moment::in_use(Nanos::NEVER).soonest() >= Nanos(u64::MAX >> 1));
     }
 }

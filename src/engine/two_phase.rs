@@ -14,7 +14,8 @@ use std::ops::Index;
 
 use super::arena::{Arena, Link, Linked, NONE};
 use super::ctx::Ctx;
-use super::lock::{Hold, Locks};
+use super::holder::Hold;
+use super::lock::Locks;
 use super::queue::{self, Want};
 use super::types::{Mode, Refusal, Reply};
 use crate::base::Millis;
@@ -170,7 +171,7 @@ impl Locks {
                 self.restart_lease(cx, holder, lease);
                 self.remove_place(cx, place);
                 cx.reply(client, Reply::Granted { token, lease });
-                self.tell_of_grant(cx, resource, client, self.holders[holder].hold);
+                self.tell_of_grant(cx, resource, client, self.holders[holder].hold());
             }
             Standing::Expired => {
                 self.remove_place(cx, place);

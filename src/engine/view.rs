@@ -5,8 +5,9 @@
 
 use super::audience::{Audience, Ear};
 use super::barrier::Barrier;
+use super::holder::{Hold, Holder};
 use super::list::List;
-use super::lock::{Hold, Holder, Locks};
+use super::lock::Locks;
 use super::queue::Waiter;
 use super::shelf::Shelf;
 use super::table::{Census, Kind, Resource};
@@ -241,7 +242,7 @@ impl Engine {
             holders, places, ..
         } = &self.stores.locks;
         let held = || it.holders.iter(holders).map(|holder| &holders[holder]);
-        match it.kind {
+        match it.kind() {
             Kind::Slots { limit } => {
                 assert!(
                     it.holders.len() <= limit,
@@ -250,7 +251,7 @@ impl Engine {
                 );
             }
             Kind::ReadWrite => assert!(
-                held().all(|it| it.hold == Hold::Read) || held().count() == 1,
+                held().all(|it| it.hold() == Hold::Read) || held().count() == 1,
                 "{:?} is written and read at once",
                 it.key
             ),
@@ -263,7 +264,7 @@ impl Engine {
         } in held()
         {
             assert!(
-                self.timers.deadline(*timer) >= it.soonest,
+                self.timers.deadline(*timer) >= it.soonest(),
                 "{token:?} could be overlooked"
             );
             if *place != super::arena::NONE {
@@ -276,9 +277,9 @@ impl Engine {
         if let Some(waiter) = it.queue.head() {
             let Waiter { client, .. } = self.waiters[waiter];
             let hold = self.waiters[waiter].want().hold;
-            let admitted = match (it.kind, hold) {
+            let admitted = match (it.kind(), hold) {
                 (Kind::Slots { limit }, _) => it.holders.len() < limit,
-                (Kind::ReadWrite, Hold::Read) => held().all(|it| it.hold == Hold::Read),
+                (Kind::ReadWrite, Hold::Read) => held().all(|it| it.hold() == Hold::Read),
                 (Kind::ReadWrite, _) => it.holders.is_empty(),
             };
             assert!(
@@ -425,7 +426,7 @@ impl<'e> KeyView<'e> {
     /// What it is.
     #[must_use]
     pub fn kind(self) -> Kind {
-        self.it.kind
+        self.it.kind()
     }
 
     /// How many hold it.
@@ -451,8 +452,8 @@ impl<'e> KeyView<'e> {
                 fence: it.token.fence,
                 connection: client.id.serial,
                 name: client.name.as_deref(),
-                hold: it.hold.word(),
-                age_ns: now.since(it.since),
+                hold: it.hold().word(),
+                age_ns: now.since(it.taken.since()),
                 lease_left_ns: engine.timers.deadline(it.timer).since(now),
             }
         })

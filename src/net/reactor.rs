@@ -46,6 +46,8 @@ pub struct Reactor {
     signals: Option<Signals>,
     remote: Remote,
     clock: Clock,
+    /// When the last turn ended, which is when the next one begins to wait.
+    turn_ended: Nanos,
     /// Poll without ever sleeping.
     spin: bool,
     /// Requests to stop that were already heard.
@@ -109,6 +111,7 @@ impl Reactor {
                 pause,
             });
         }
+        let turn_ended = clock.now();
         Ok(Self {
             poll,
             events: Events::with_capacity(EVENTS_PER_TURN_MAX),
@@ -120,6 +123,7 @@ impl Reactor {
                 stops: Arc::new(AtomicU32::new(0)),
             },
             clock,
+            turn_ended,
             spin: false,
             stops_heard: 0,
         })
@@ -202,6 +206,8 @@ impl Reactor {
         self.server.finish_turn(&|| self.clock.now());
         self.follow_interests();
         self.accept(self.clock.now());
+        self.turn_ended = self.clock.now();
+        self.server.note_turn(self.turn_ended.since(now));
         Ok(())
     }
 
@@ -217,7 +223,7 @@ impl Reactor {
             .map(|door| door.not_before);
         let next = doors.chain(self.server.next_deadline()).min()?;
         // Not from the turn's beginning: that may be long ago, and sleeping would start late.
-        Some(Duration::from_nanos(next.since(self.clock.now())))
+        Some(Duration::from_nanos(next.since(self.turn_ended)))
     }
 
     fn accept(&mut self, now: Nanos) {

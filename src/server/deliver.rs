@@ -15,6 +15,13 @@ impl<T: Transport> Server<T> {
     /// Carries out everything the engine said since the last time.
     pub(super) fn deliver(&mut self, now: Nanos) {
         let mut effects = std::mem::take(&mut self.effects);
+        if let [Effect::Reply(id, reply)] = &effects[..] {
+            // Nearly always, and then there is nothing to sort.
+            self.answer(now, *id, reply);
+            effects.clear();
+            self.effects = effects;
+            return;
+        }
         for effect in &effects {
             if let Effect::Reply(id, reply) = effect {
                 self.answer(now, *id, reply);

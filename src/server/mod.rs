@@ -150,6 +150,8 @@ pub struct Server<T> {
     overrun: Vec<ClientId>,
     /// How many were closed for that.
     slow_consumers: u64,
+    /// The longest turn so far.
+    longest_turn_ns: u64,
     /// Whose interest in writing has changed, for the reactor.
     interest: Vec<ClientId>,
     draining: bool,
@@ -179,6 +181,7 @@ impl<T: Transport> Server<T> {
             dirty: VecDeque::new(),
             overrun: Vec::new(),
             slow_consumers: 0,
+            longest_turn_ns: 0,
             interest: Vec::new(),
             draining: false,
         }
@@ -271,6 +274,12 @@ impl<T: Transport> Server<T> {
         mem::swap(&mut self.waiting, &mut self.revisit);
         self.walk_bytes_left = WALK_BYTES_PER_TURN;
         self.hearing_left = HEARING_PER_TURN;
+    }
+
+    /// The turn is over and took this long, from waking up to sleeping again: nobody can have waited
+    /// for longer than two of them. Operators see the longest.
+    pub fn note_turn(&mut self, ns: u64) {
+        self.longest_turn_ns = self.longest_turn_ns.max(ns);
     }
 
     /// Begins a graceful end: waits are refused, idle connections go, the others may finish.

@@ -155,9 +155,13 @@ impl<T: Transport> Server<T> {
             (_, Ok(Command::Ping)) => self.say(id, reply::OK),
             (_, Ok(Command::Hello(hello))) => self.hello(id, hello),
             (_, Ok(Command::Stats)) => self.tell(id, |server, out| {
-                let connections = server.conns.len();
+                let figures = stats::Figures {
+                    connections: server.conns.len(),
+                    slow_consumers: server.slow_consumers,
+                    longest_turn_ns: server.longest_turn_ns,
+                };
                 let (view, tally) = (server.engine.view(now), server.engine.tally());
-                stats::stats(out, view, tally, connections, server.slow_consumers);
+                stats::stats(out, view, tally, &figures);
             }),
             (_, Ok(Command::Who { key })) => self.tell(id, |server, out| {
                 stats::who(out, server.engine.view(now), key);

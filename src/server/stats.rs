@@ -17,17 +17,18 @@ const LINE_BYTES_MAX: usize = (1 << 20) - 16 * 1024;
 /// Most idle keys looked at. Kinds are mixed in the idle chain.
 const IDLE_LOOKED_AT_MAX: usize = 4 * ENTRIES_MAX;
 
+/// What the server itself counts.
+pub(super) struct Figures {
+    pub(super) connections: usize,
+    pub(super) slow_consumers: u64,
+    pub(super) longest_turn_ns: u64,
+}
+
 /// `ok <json>⏎` for `stats`.
-pub(super) fn stats(
-    out: &mut Vec<u8>,
-    view: View<'_>,
-    tally: Tally,
-    connections: usize,
-    slow_consumers: u64,
-) {
+pub(super) fn stats(out: &mut Vec<u8>, view: View<'_>, tally: Tally, figures: &Figures) {
     let end = out.len() + LINE_BYTES_MAX;
     out.extend_from_slice(b"ok {\"connections\":");
-    json::push_number(out, connections as u64);
+    json::push_number(out, figures.connections as u64);
     array(out, end, "locks", view.in_use(Census::LOCKS), |out, it| {
         key(out, it);
         let owner = it.holders().next();
@@ -137,7 +138,7 @@ pub(super) fn stats(
         number(out, "participants", u64::from(participants));
         seconds(out, "idle_s", it.idle_ns);
     });
-    totals(out, view, tally, slow_consumers);
+    totals(out, view, tally, figures);
     out.extend_from_slice(b"}\n");
 }
 
@@ -204,7 +205,7 @@ fn idle(out: &mut Vec<u8>, end: usize, title: &str, view: View<'_>, wanted: fn(u
     });
 }
 
-fn totals(out: &mut Vec<u8>, view: View<'_>, tally: Tally, slow_consumers: u64) {
+fn totals(out: &mut Vec<u8>, view: View<'_>, tally: Tally, figures: &Figures) {
     let (in_use, idle) = (view.in_use_census().0, view.idle_census().0);
     out.extend_from_slice(b",\"totals\":{\"locks\":");
     json::push_number(out, u64::from(in_use[Census::LOCKS]));
@@ -216,11 +217,12 @@ fn totals(out: &mut Vec<u8>, view: View<'_>, tally: Tally, slow_consumers: u64) 
     for (title, count) in view.totals() {
         number(out, title, count as u64);
     }
-    number(out, "slow_consumers", slow_consumers);
+    number(out, "slow_consumers", figures.slow_consumers);
     number(out, "grants", tally.grants);
     number(out, "releases", tally.releases);
     number(out, "expiries", tally.expiries);
     number(out, "disconnects", tally.disconnects);
+    number(out, "longest_turn_us", figures.longest_turn_ns / 1_000);
     out.push(b'}');
 }
 

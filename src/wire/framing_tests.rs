@@ -282,7 +282,39 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(part, 0..8).prop_map(|parts| parts.concat())
 }
 
+#[test]
+fn what_clients_send_is_plain() {
+    let token = "000000000000002a9f8e7d6c5b4a3921";
+    for frame in [
+        "l\nk\n10\n".to_owned(),
+        "l\nmy-job\n10 60\n".to_owned(),
+        format!("r\na-key-of-thirty-two-characters--\n{token}\n"),
+        format!("n\nmy-job\n{token} 60\n"),
+        "stats\n_\n\n".to_owned(),
+        "kset\nconfig\nhello world\t60\n".to_owned(),
+    ] {
+        for behind in ["", "l\n", "r\nmy-job\n"] {
+            let bytes = frame.clone() + behind;
+            let used = decode_plain(bytes.as_bytes()).map(|it| it.used);
+            // A tab is looked at properly: it might be a CR or LF.
+            let want = (!frame.contains('\t')).then_some(frame.len());
+            assert_eq!(used, want, "{bytes:?}");
+        }
+    }
+}
+
 proptest! {
+    /// The short way must never say anything else than the long one.
+    #[test]
+    fn a_plain_frame_is_read_as_any_other(bytes in stream()) {
+        let mut scratch = Vec::new();
+        for start in 0..bytes.len() {
+            if let Some(frame) = decode_plain(&bytes[start..]) {
+                prop_assert_eq!(decode_any(&bytes[start..], &mut scratch), Decoded::Frame(frame));
+            }
+        }
+    }
+
     #[test]
     fn how_bytes_are_cut_into_packets_changes_nothing(
         bytes in stream(),

@@ -146,7 +146,32 @@ impl Malformed {
 /// line: a peer that sends a 64 KiB secret one byte at a time makes us rescan 32 KiB per packet on
 /// average, which costs less than receiving the packet did.
 #[must_use]
+#[inline]
 pub fn decode<'a>(input: &'a [u8], scratch: &'a mut Vec<u8>) -> Decoded<'a> {
+    match decode_plain(input) {
+        Some(frame) => Decoded::Frame(frame),
+        None => decode_any(input, scratch),
+    }
+}
+
+/// Reads a frame that is as nearly all are: whole, short lines, no CR, a verb that exists, a key
+/// without blanks. `None` means that it has to be looked at properly.
+#[inline]
+pub(super) fn decode_plain(input: &[u8]) -> Option<Frame<'_>> {
+    let (command, rest) = plain_line(input, BLANK + 1)?;
+    let verb = Verb::parse(command)?;
+    let (key, rest) = plain_line(rest, BLANK + 1)?;
+    let (argument, rest) = plain_line(rest, b'\r' + 1)?;
+    Some(Frame {
+        verb: Some(verb),
+        command: meaning::of_plain(verb, key, argument),
+        used: input.len() - rest.len(),
+    })
+}
+
+/// Any other frame, or what there is of one.
+#[inline(never)]
+pub(super) fn decode_any<'a>(input: &'a [u8], scratch: &'a mut Vec<u8>) -> Decoded<'a> {
     let command = match scan(input, LINE_BYTES_MAX) {
         Scan::Whole(line) => line,
         _ if has_foreign_start(input) => return Decoded::Foreign,
@@ -211,6 +236,47 @@ pub fn decode<'a>(input: &'a [u8], scratch: &'a mut Vec<u8>) -> Decoded<'a> {
     })
 }
 
+/// The last of ASCII's blanks.
+const BLANK: u8 = b' ';
+
+/// The first line and what follows it, if that line is short and its LF is the first byte below
+/// `limit`, which is at most 128.
+///
+/// Eight bytes at a time: a vector search would have to be called, and most lines are over by then.
+#[inline]
+fn plain_line(input: &[u8], limit: u8) -> Option<(&[u8], &[u8])> {
+    const WORDS_MAX: usize = 6;
+    // No longer than any line may be.
+    const _: () = assert!(WORDS_MAX * 8 + 7 <= LINE_BYTES_MAX);
+    const ONES: u64 = u64::MAX / 255;
+    let (words, _) = input.as_chunks::<8>();
+    let mut end = 0;
+    for &word in words.iter().take(WORDS_MAX) {
+        let word = u64::from_le_bytes(word);
+        // A byte that is below borrows from its top bit. The borrow may spoil bytes behind it, but
+        // only the first one counts.
+        let below = word.wrapping_sub(ONES * u64::from(limit)) & !word & (ONES << 7);
+        if below != 0 {
+            end += below.trailing_zeros() as usize / 8;
+            return split_at_lf(input, end);
+        }
+        end += 8;
+    }
+    let tail = input[end..].iter().take(7);
+    end += tail.take_while(|&&byte| byte >= limit).count();
+    split_at_lf(input, end)
+}
+
+/// What is before and what is behind the LF that stands here, if it does.
+#[inline]
+fn split_at_lf(input: &[u8], at: usize) -> Option<(&[u8], &[u8])> {
+    let (line, rest) = input.split_at_checked(at)?;
+    match rest {
+        [b'\n', rest @ ..] => Some((line, rest)),
+        _ => None,
+    }
+}
+
 /// Where a line ends, if it does.
 enum Scan<'a> {
     Whole(Line<'a>),
@@ -227,7 +293,7 @@ struct Line<'a> {
 }
 
 fn scan(input: &[u8], bytes_max: usize) -> Scan<'_> {
-    match line_stop(input) {
+    match memchr2(b'\n', b'\r', input) {
         Some(stop) if input[stop] == b'\r' => scan_with_crs(input, bytes_max),
         Some(end) if end <= bytes_max => Scan::Whole(Line {
             raw: &input[..end],
@@ -236,17 +302,6 @@ fn scan(input: &[u8], bytes_max: usize) -> Scan<'_> {
         }),
         None if input.len() <= bytes_max => Scan::Partial,
         _ => Scan::TooLong,
-    }
-}
-
-/// Where the first LF or CR is. Most lines end within a few bytes, before a vector search pays.
-#[inline]
-fn line_stop(input: &[u8]) -> Option<usize> {
-    const NEAR: usize = 8;
-    let near = &input[..input.len().min(NEAR)];
-    match near.iter().position(|&byte| byte == b'\n' || byte == b'\r') {
-        None => Some(near.len() + memchr2(b'\n', b'\r', &input[near.len()..])?),
-        stop => stop,
     }
 }
 

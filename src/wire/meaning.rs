@@ -19,8 +19,21 @@ const SIGNAL_BYTES_MAX: usize = VALUE_BYTES_MAX;
 /// The one match over verbs. Rules are checked in the reference's order: key, number of fields,
 /// then each field from the left.
 pub(super) fn of<'a>(verb: Verb, key: &'a [u8], arg: &'a [u8]) -> Result<Command<'a>, Malformed> {
+    if !verb.row().ignores_key && memchr2(b' ', b'\t', key).is_some() {
+        return Err(Malformed::BadKey);
+    }
+    of_plain(verb, key, arg)
+}
+
+/// The same, of a key that is known to hold no blank.
+#[inline]
+pub(super) fn of_plain<'a>(
+    verb: Verb,
+    key: &'a [u8],
+    arg: &'a [u8],
+) -> Result<Command<'a>, Malformed> {
     const LOCK: Mode = Mode::Slot { limit: 1 };
-    if !verb.row().ignores_key && (key.is_empty() || memchr2(b' ', b'\t', key).is_some()) {
+    if key.is_empty() && !verb.row().ignores_key {
         return Err(Malformed::BadKey);
     }
     let request = match verb {

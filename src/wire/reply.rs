@@ -174,11 +174,9 @@ const fn refusal_line(refusal: Refusal) -> &'static [u8] {
 }
 
 fn push_grant(out: &mut Vec<u8>, word: &[u8], token: Token, lease: Millis, with_fence: bool) {
-    let mut hex = [0; 32];
-    token.uuid().simple().encode_lower(&mut hex);
     out.reserve(REPLY_BYTES_MAX);
     out.extend_from_slice(word);
-    out.extend_from_slice(&hex);
+    out.extend_from_slice(&token.hex());
     out.push(b' ');
     push_lease_and_fence(out, lease, with_fence.then_some(token.fence));
 }

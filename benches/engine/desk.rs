@@ -1,0 +1,105 @@
+//! The engine on a bench: its effects, and a clock that moves a microsecond per question.
+//!
+//! Never measures and never expects anything; the caller looks at the effects.
+
+use latchd::base::{ClientId, Millis, Nanos, Token};
+use latchd::engine::types::{Effect, Effects, Mode, Reply, Request};
+use latchd::engine::{Engine, Origin, Rules};
+
+pub(crate) const LOCK: Mode = Mode::Slot { limit: 1 };
+pub(crate) const A: ClientId = client(0);
+pub(crate) const B: ClientId = client(1);
+
+/// Somebody, by number.
+pub(crate) const fn client(index: u32) -> ClientId {
+    ClientId {
+        slot: index,
+        serial: index + 1,
+    }
+}
+
+pub(crate) struct Desk {
+    pub(crate) engine: Engine,
+    /// What the last call had as consequences.
+    pub(crate) effects: Effects,
+    pub(crate) now: Nanos,
+}
+
+impl Desk {
+    /// An empty table without limits, the same every time.
+    pub(crate) fn new() -> Self {
+        let mut salt = 0_u64;
+        let chance = Box::new(move || {
+            salt = salt.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            salt
+        });
+        let origin = Origin {
+            fence: 0,
+            seed: [1, 2],
+            chance,
+        };
+        let rules = Rules {
+            locks_max: 0,
+            keys_max: 0,
+            ..Rules::default()
+        };
+        Self {
+            engine: Engine::new(rules, origin),
+            effects: Effects::new(),
+            now: Nanos(0),
+        }
+    }
+
+    /// With this many other locks held by 64 others, each with its lease.
+    pub(crate) fn among(held: u32) -> Self {
+        let mut desk = Self::new();
+        for index in 0..held {
+            let key = format!("held:{index}");
+            desk.acquire(client(2 + index % 64), key.as_bytes());
+        }
+        desk
+    }
+
+    /// One question and all its consequences.
+    pub(crate) fn ask(&mut self, who: ClientId, request: Request<'_>) -> &[Effect] {
+        self.now = Nanos(self.now.0 + 1_000);
+        self.effects.clear();
+        self.engine.step(self.now, who, request, &mut self.effects);
+        &self.effects
+    }
+
+    /// Time passes.
+    pub(crate) fn pass(&mut self, span: Millis) -> &[Effect] {
+        self.now = self.now.after(span);
+        self.effects.clear();
+        self.engine.expire(self.now, &mut self.effects);
+        &self.effects
+    }
+
+    /// Takes a free lock for the default lease.
+    pub(crate) fn acquire(&mut self, who: ClientId, key: &[u8]) -> Token {
+        let request = Request::Acquire {
+            key,
+            mode: LOCK,
+            wait: Millis::ZERO,
+            lease: None,
+        };
+        granted(self.ask(who, request), who)
+    }
+
+    /// Lets a lock go for which nobody waits.
+    pub(crate) fn release(&mut self, who: ClientId, key: &[u8], token: Token) {
+        let token = Some(token);
+        let effects = self.ask(who, Request::Release { key, token });
+        assert_eq!(effects, [Effect::Reply(who, Reply::Done)]);
+    }
+}
+
+/// The token that `who` was told, who must have been granted what it wants.
+pub(crate) fn granted(effects: &[Effect], who: ClientId) -> Token {
+    let told = effects.iter().find_map(|effect| match effect {
+        Effect::Reply(to, Reply::Granted { token, .. }) if *to == who => Some(*token),
+        _ => None,
+    });
+    told.unwrap_or_else(|| panic!("not granted to {who:?}: {effects:?}"))
+}

@@ -1,0 +1,19 @@
+//! What one decision costs: the engine's doors without bytes, sockets or a clock.
+//!
+//! `holds.rs` has every way to hold a key, `things.rs` what is not held, `crowds.rs` what happens
+//! among many. Every bench checks what it was answered, so that none can measure a refusal.
+
+#![allow(
+    missing_docs,
+    reason = "criterion's macros make functions without them"
+)]
+
+mod crowds;
+mod desk;
+mod holds;
+mod things;
+
+use criterion::{criterion_group, criterion_main};
+
+criterion_group!(benches, holds::benches, things::benches, crowds::benches);
+criterion_main!(benches);

@@ -1,0 +1,134 @@
+//! One grant: who holds which key, how, and since when.
+//!
+//! Types and their links, no decisions: those are in `lock.rs`.
+
+use super::arena::{Link, Linked};
+use super::types::Mode;
+use crate::base::{Nanos, Token};
+use crate::timers::TimerId;
+
+/// How somebody holds, or wants to hold, a key whose kind is already known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    Slot,
+    Read,
+    Write,
+    /// The slot of a lock, as a leader.
+    Lead,
+}
+
+impl Hold {
+    /// In the order of their numbers.
+    const ALL: [Self; 4] = [Self::Slot, Self::Read, Self::Write, Self::Lead];
+
+    pub(super) fn of(mode: Mode) -> Self {
+        match mode {
+            Mode::Slot { .. } => Self::Slot,
+            Mode::Read => Self::Read,
+            Mode::Write => Self::Write,
+            Mode::Lead => Self::Lead,
+        }
+    }
+
+    /// For people.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Slot => "slot",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Lead => "lead",
+        }
+    }
+}
+
+/// One grant: 56 bytes, of which there may be millions.
+pub(super) struct Holder {
+    pub(super) token: Token,
+    pub(super) taken: Taken,
+    pub(super) client: u32,
+    pub(super) resource: u32,
+    /// Fires when the lease ends; knows the deadline.
+    pub(super) timer: TimerId,
+    /// The two-phase place that was not yet waited for, or `NONE`.
+    pub(super) place: u32,
+    pub(super) by_resource: Link,
+    pub(super) by_client: Link,
+}
+
+impl Holder {
+    pub(super) fn hold(&self) -> Hold {
+        self.taken.how()
+    }
+}
+
+/// When a key was granted, and how: two bits for how, the rest for the nanoseconds, of which 146 years
+/// are enough.
+#[derive(Clone, Copy)]
+pub(super) struct Taken(u64);
+
+impl Taken {
+    const HOW_SHIFT: u32 = 62;
+    const SINCE_MAX: u64 = (1 << Self::HOW_SHIFT) - 1;
+
+    pub(super) fn new(since: Nanos, how: Hold) -> Self {
+        Self(since.0.min(Self::SINCE_MAX) | (how as u64) << Self::HOW_SHIFT)
+    }
+
+    pub(super) fn since(self) -> Nanos {
+        Nanos(self.0 & Self::SINCE_MAX)
+    }
+
+    fn how(self) -> Hold {
+        Hold::ALL[(self.0 >> Self::HOW_SHIFT) as usize]
+    }
+}
+
+/// The chain of a key's holders.
+pub(super) struct OfResource;
+
+impl Linked<OfResource> for Holder {
+    fn link(&self) -> Link {
+        self.by_resource
+    }
+
+    fn link_mut(&mut self) -> &mut Link {
+        &mut self.by_resource
+    }
+}
+
+/// The chain of a client's holds.
+pub(super) struct OfClient;
+
+impl Linked<OfClient> for Holder {
+    fn link(&self) -> Link {
+        self.by_client
+    }
+
+    fn link_mut(&mut self) -> &mut Link {
+        &mut self.by_client
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_costs_56_bytes() {
+        assert_eq!(size_of::<Holder>(), 56);
+        // The slab knows an empty place by a value that no grant has.
+        assert_eq!(size_of::<Option<Holder>>(), 56);
+    }
+
+    #[test]
+    fn when_and_how_are_kept_apart() {
+        for how in Hold::ALL {
+            for nanos in [0, 1, Taken::SINCE_MAX] {
+                let taken = Taken::new(Nanos(nanos), how);
+                assert_eq!((taken.since(), taken.how()), (Nanos(nanos), how));
+            }
+            let taken = Taken::new(Nanos::NEVER, how);
+            assert_eq!((taken.since(), taken.how()), (Nanos(Taken::SINCE_MAX), how));
+        }
+    }
+}
