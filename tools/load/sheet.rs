@@ -89,6 +89,20 @@ impl Line {
         }
     }
 
+    /// The median, with more digits where it is only just not as wanted.
+    fn measured(&self) -> String {
+        let middle = median(self.values.clone());
+        let shown = self.unit.shown(middle);
+        match self.wanted {
+            Wanted::AtLeast(bound) | Wanted::AtMost(bound)
+                if self.met() == Some(false) && self.unit.shown(bound) == shown =>
+            {
+                format!("{shown} ({:+.2} %)", (middle / bound - 1.0) * 100.0)
+            }
+            _ => shown,
+        }
+    }
+
     fn cells(&self) -> Vec<String> {
         let show = |value| self.unit.shown(value);
         let wanted = match self.wanted {
@@ -101,7 +115,7 @@ impl Line {
             ("-".to_owned(), "-".to_owned())
         } else {
             let spread = format!("{} to {}", show(self.least()), show(self.most()));
-            (show(median(self.values.clone())), spread)
+            (self.measured(), spread)
         };
         let met = match (self.wanted, self.met()) {
             (Wanted::Nothing, _) => "",
@@ -290,6 +304,16 @@ mod tests {
         ] {
             assert_eq!(judged(wanted, values), met, "{wanted:?} {values:?}");
         }
+    }
+
+    #[test]
+    fn what_is_just_not_enough_does_not_look_as_if_it_were() {
+        let mut sheet = Sheet::default();
+        let wanted = Wanted::AtMost(1.05);
+        sheet.put("a", Unit::Ratio, Some(1.0517), wanted);
+        assert_eq!(sheet.lines[0].measured(), "1.05 (+0.16 %)");
+        sheet.put("b", Unit::Ratio, Some(1.049), wanted);
+        assert_eq!(sheet.lines[1].measured(), "1.05");
     }
 
     #[test]
