@@ -15,16 +15,23 @@ use std::thread;
 /// Connections the wrong server takes before it has seen enough.
 const CONNECTIONS_MAX: usize = 10_000;
 
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_latch-load"));
+    command.args(arguments);
+    command
+}
+
 fn latch_load(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_latch-load"))
-        .args(arguments)
-        .output()
-        .unwrap()
+    command(arguments).output().unwrap()
 }
 
 #[track_caller]
 fn check(arguments: &[&str], code: i32, says: &[&str]) {
-    let output = latch_load(arguments);
+    check_output(arguments, &latch_load(arguments), code, says);
+}
+
+#[track_caller]
+fn check_output(arguments: &[&str], output: &Output, code: i32, says: &[&str]) {
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{arguments:?}:\n{said}");
     for text in says {
@@ -98,10 +105,59 @@ fn a_server_that_grants_twice_is_found_out() {
 
 #[test]
 fn a_small_form_of_every_scene_is_right() {
-    for plan in ["idle-10k", "million", "expiry", "storm"] {
+    for (plan, says) in [
+        ("spin", "p50 / redis"),
+        ("idle-10k", "200 idle connections beside 64"),
+        ("million", "200 held locks with leases"),
+        ("disconnects", "200 clients leave, 200 locks of another"),
+        ("expiry", "200 leases end in one millisecond"),
+        ("storm", "200 holders disconnect at once"),
+    ] {
         let words = ["plan", plan, "--count", "200"];
-        check(&tiny(&words), 0, &["wrong answers"]);
+        check(&tiny(&words), 0, &[says, "wrong answers: 0"]);
     }
+}
+
+#[test]
+fn a_lease_that_does_not_last_is_found_out() {
+    let target = generous_server();
+    let words = ["plan", "expiry", "--count", "20", "--target", &target];
+    check(&tiny(&words), 1, &["WRONG: 20 leases ended early"]);
+}
+
+/// Whoever is installed takes part, and every row of the table is there either way.
+#[test]
+fn a_small_form_of_the_proof_is_right() {
+    let output = latch_load(&tiny(&["proof", "--count", "50", "--json"]));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("wrong answers: 0"), "{said}");
+    let proof: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let targets = proof["targets"].as_array().unwrap();
+    let wanted = targets.iter().filter(|it| !it["wanted"].is_null()).count();
+    assert_eq!(wanted, 26, "{said}");
+    for name in ["op/s / ceiling", "waiting p99/p50", "ended early"] {
+        let row = targets.iter().find(|it| it["figure"] == name).unwrap();
+        assert!(row["median"].is_number(), "{row}");
+    }
+}
+
+#[test]
+fn the_proof_starts_its_own_servers() {
+    let words = ["proof", "--target", "latchd://127.0.0.1:1"];
+    check(&words, 2, &["starts its servers itself"]);
+}
+
+#[test]
+fn who_is_not_installed_is_left_out() {
+    let words = tiny(&["compare", "--with", "redis,dflockd,ceiling"]);
+    let output = command(&words).env("PATH", "/nowhere").output().unwrap();
+    let says = [
+        "redis is left out",
+        "dflockd is left out",
+        "latchd / ceiling",
+    ];
+    check_output(&words, &output, 0, &says);
 }
 
 #[test]

@@ -12,8 +12,11 @@ use crate::spec::{Keys, Spec, Workload};
 pub(crate) enum Order {
     Run(Box<Spec>, Options),
     Plan(String, Options),
+    Proof {
+        svg: Option<PathBuf>,
+        options: Options,
+    },
     Compare {
-        with: Vec<String>,
         svg: Option<PathBuf>,
         options: Options,
     },
@@ -37,7 +40,8 @@ Examples:
   latch-load plan throughput --target latchd://127.0.0.1:6388
   latch-load run --connections 1 --seconds 5
   latch-load run --workload rw --keys zipf --key-count 1000 --hold 50 --rate 20000
-  latch-load compare --with redis,redis-del,ceiling --svg compare.svg
+  latch-load compare --with redis,ceiling --svg compare.svg
+  latch-load proof > proof.md                 every target, about six minutes
 
 Targets: latchd://host:port, unix://path (latchd), dflockd://host:port, redis://host:port.
 Throughput counts answered requests: an acquire and its release are two.
@@ -65,20 +69,21 @@ fn command() -> Command {
                 .arg(Arg::new("name").required(true).value_name("NAME").value_parser(
                     PLANS.map(|plan| plan.name),
                 ))
-                .arg(number::<usize>("count", "N", "How many locks, connections or leases, where the plan has such a number")),
+                .arg(count())
+                .arg(with("").help("redis, where a scene has something to compare with it")),
         ))
         .subcommand(common(
             Command::new("compare")
                 .about("latchd beside others in one interleaved run, ratios first")
-                .arg(
-                    Arg::new("with").long("with").value_name("LIST").value_delimiter(',')
-                        .default_value("redis,redis-del,ceiling")
-                        .help("redis (script), redis-del (plain DEL), ceiling, or targets like dflockd://host:port"),
-                )
-                .arg(
-                    Arg::new("svg").long("svg").value_name("FILE")
-                        .value_parser(value_parser!(PathBuf)).help("Draw the comparison"),
-                ),
+                .arg(with(EVERYBODY))
+                .arg(svg()),
+        ))
+        .subcommand(common(
+            Command::new("proof")
+                .about("Every target of docs/benchmarks.md in one interleaved run: wanted, measured, met or not")
+                .arg(with(EVERYBODY))
+                .arg(count())
+                .arg(svg()),
         ))
         .subcommand(
             Command::new("holders")
@@ -98,6 +103,36 @@ fn command() -> Command {
                 .arg(number::<usize>("cpu", "CORE", "Stay on this core"))
                 .arg(number::<u64>("seconds", "S", "End after this long").default_value("86400")),
         )
+}
+
+/// Whom a comparison is with, if nobody says.
+const EVERYBODY: &str = "redis,redis-del,dflockd,ceiling";
+
+fn with(usual: &'static str) -> Arg {
+    let arg = Arg::new("with")
+        .long("with")
+        .value_name("LIST")
+        .value_delimiter(',');
+    let arg = if usual.is_empty() {
+        arg
+    } else {
+        arg.default_value(usual)
+    };
+    arg.help("redis (script), redis-del (plain DEL), dflockd, ceiling, or targets like dflockd://host:port; what is not installed is left out")
+}
+
+fn svg() -> Arg {
+    let arg = Arg::new("svg").long("svg").value_name("FILE");
+    arg.value_parser(value_parser!(PathBuf))
+        .help("Draw the comparison")
+}
+
+fn count() -> Arg {
+    number::<usize>(
+        "count",
+        "N",
+        "At most so many locks, connections or leases in a scene",
+    )
 }
 
 fn number<T>(name: &'static str, value: &'static str, help: &'static str) -> Arg
@@ -197,7 +232,10 @@ pub(crate) fn read() -> Order {
         Some(("run", it)) => Order::Run(Box::new(spec(it)), options(it)),
         Some(("plan", it)) => Order::Plan(get(it, "name").unwrap_or_default(), options(it)),
         Some(("compare", it)) => Order::Compare {
-            with: it.get_many("with").into_iter().flatten().cloned().collect(),
+            svg: get(it, "svg"),
+            options: options(it),
+        },
+        Some(("proof", it)) => Order::Proof {
             svg: get(it, "svg"),
             options: options(it),
         },
@@ -223,6 +261,14 @@ fn get<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, name: &str) -> Op
 fn options(matches: &ArgMatches) -> Options {
     Options {
         target: get(matches, "target"),
+        with: matches
+            .try_get_many("with")
+            .ok()
+            .into_iter()
+            .flatten()
+            .flatten()
+            .cloned()
+            .collect(),
         seconds: get(matches, "seconds"),
         warmup: get(matches, "warmup"),
         rounds: get(matches, "rounds"),

@@ -32,7 +32,7 @@ const UNIX: Token = Token(usize::MAX - 1);
 /// Length of what a connection says first: two sizes and whether turns are passed on.
 const PREAMBLE_BYTES: usize = 3;
 
-/// Longest wait in one turn, so that the end is noticed.
+/// A wait this long is a pause, in which the end is noticed.
 const NAP: Duration = Duration::from_millis(200);
 
 /// What a connection to the ceiling says first.
@@ -51,7 +51,7 @@ pub(crate) fn introduce(dialect: &Dialect, key: &Key, keys: Keys, conn: &mut Con
     conn.outbox.extend_from_slice(&preamble);
 }
 
-/// Serves until `seconds` are over; says where on standard error first.
+/// Serves until `seconds` are over and nobody asks; says where on standard error first.
 pub(crate) fn serve(port: u16, unix: Option<&Path>, seconds: u64) -> io::Result<()> {
     let clock = Clock::start();
     let mut server = Server {
@@ -70,10 +70,14 @@ pub(crate) fn serve(port: u16, unix: Option<&Path>, seconds: u64) -> io::Result<
     eprintln!("ceiling: listening on {}", tcp.local_addr()?);
     let mut events = Events::with_capacity(1024);
     let mut scratch = Vec::new();
-    while clock.now_ns() < seconds.saturating_mul(1_000_000_000) {
+    loop {
         match server.poll.poll(&mut events, Some(NAP)) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             other => other?,
+        }
+        // Only in a pause: the clock is nothing a ceiling needs.
+        if events.is_empty() && clock.now_ns() >= seconds.saturating_mul(1_000_000_000) {
+            return Ok(());
         }
         for event in events.iter() {
             match event.token() {
@@ -94,7 +98,6 @@ pub(crate) fn serve(port: u16, unix: Option<&Path>, seconds: u64) -> io::Result<
         }
         server.pass_on();
     }
-    Ok(())
 }
 
 /// Goes on as long as there is somebody to accept.
@@ -133,13 +136,11 @@ impl Server {
         registry.register(source, token, Interest::READABLE)
     }
 
-    fn welcome(&mut self, mut stream: Stream) -> io::Result<()> {
+    fn welcome(&mut self, stream: Stream) -> io::Result<()> {
         let entry = self.peers.vacant_entry();
-        let both = Interest::READABLE | Interest::WRITABLE;
         let token = Token(entry.key());
-        self.poll.registry().register(&mut stream, token, both)?;
         entry.insert(Peer {
-            conn: Conn::new(stream),
+            conn: Conn::new(stream, token, self.poll.registry())?,
             sizes: None,
         });
         Ok(())
@@ -164,7 +165,7 @@ impl Server {
                 break;
             }
         }
-        if self.peers[index].conn.flush().is_err() {
+        if self.peers[index].conn.flush(self.poll.registry()).is_err() {
             self.farewell(index);
         }
     }
@@ -213,7 +214,7 @@ impl Server {
         while let Some(index) = self.owing.pop() {
             if let Some(peer) = self.peers.get_mut(index) {
                 peer.conn.outbox.extend_from_slice(TAKEN);
-                if peer.conn.flush().is_err() {
+                if peer.conn.flush(self.poll.registry()).is_err() {
                     self.farewell(index);
                 }
             }

@@ -1,9 +1,12 @@
 //! The one place that reads the clock, and what the kernel says about processor time and memory.
 //!
-//! Never waits: waiting is `poll`'s business.
+//! Waits for nothing but time, in [`Clock::rest`]; waiting for answers is `poll`'s business.
 
 use std::fs;
-use std::time::Instant;
+use std::io;
+use std::time::{Duration, Instant};
+
+use mio::{Events, Poll};
 
 /// Nanoseconds since this program began to measure.
 pub(crate) struct Clock(Instant);
@@ -16,6 +19,17 @@ impl Clock {
 
     pub(crate) fn now_ns(&self) -> u64 {
         self.0.elapsed().as_nanos() as u64
+    }
+
+    /// Lets so much time pass.
+    pub(crate) fn rest(&self, ns: u64) -> io::Result<()> {
+        let (mut poll, mut events) = (Poll::new()?, Events::with_capacity(1));
+        let until = self.now_ns() + ns;
+        while let Some(left) = until.checked_sub(self.now_ns()) {
+            let left = Duration::from_nanos(left.max(1_000_000));
+            poll.poll(&mut events, Some(left))?;
+        }
+        Ok(())
     }
 }
 

@@ -1,9 +1,14 @@
 //! One connection's bytes: what came and is not yet a whole answer, what is still to be sent.
 //!
 //! Reads as long as there is something and writes once per turn. Never looks inside the bytes.
+//!
+//! Room to write is watched for only while something is left unwritten: a unix socket reports room
+//! whenever its peer reads, and each report would wake somebody for nothing.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
+
+use mio::{Interest, Registry, Token};
 
 use crate::target::Stream;
 
@@ -12,7 +17,10 @@ pub(crate) const READ_BYTES: usize = 64 * 1024;
 
 /// A connection and who waits for its answers.
 pub(crate) struct Conn {
-    pub(crate) stream: Stream,
+    stream: Stream,
+    token: Token,
+    /// Whether the poll watches for room to write.
+    wants_room: bool,
     /// The beginning of an answer whose end has not come yet.
     rest: Vec<u8>,
     pub(crate) outbox: Vec<u8>,
@@ -33,14 +41,23 @@ pub(crate) enum Came {
 }
 
 impl Conn {
-    pub(crate) fn new(stream: Stream) -> Self {
-        Self {
+    /// From now on `registry`'s poll tells under `token` when there is something to read.
+    pub(crate) fn new(mut stream: Stream, token: Token, registry: &Registry) -> io::Result<Self> {
+        registry.register(&mut stream, token, Interest::READABLE)?;
+        Ok(Self {
             stream,
+            token,
+            wants_room: false,
             rest: Vec::new(),
             outbox: Vec::new(),
             sent: 0,
             pending: VecDeque::new(),
-        }
+        })
+    }
+
+    /// The connection itself, watched by nobody from now on.
+    pub(crate) fn into_stream(self) -> Stream {
+        self.stream
     }
 
     /// Reads into `scratch`, behind what was left of the last time; says how much is there in all.
@@ -67,17 +84,31 @@ impl Conn {
     }
 
     /// Sends what it can; the rest goes when the socket is writable again.
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
+    pub(crate) fn flush(&mut self, registry: &Registry) -> io::Result<()> {
         while self.sent < self.outbox.len() {
             match self.stream.write(&self.outbox[self.sent..]) {
                 Ok(n) => self.sent += n,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return self.want_room(true, registry);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
         self.outbox.clear();
         self.sent = 0;
-        Ok(())
+        self.want_room(false, registry)
+    }
+
+    fn want_room(&mut self, wants: bool, registry: &Registry) -> io::Result<()> {
+        if self.wants_room == wants {
+            return Ok(());
+        }
+        self.wants_room = wants;
+        let interest = match wants {
+            true => Interest::READABLE | Interest::WRITABLE,
+            false => Interest::READABLE,
+        };
+        registry.reregister(&mut self.stream, self.token, interest)
     }
 }

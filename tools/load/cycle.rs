@@ -88,7 +88,8 @@ impl Cycles {
             value: 0,
         };
         let keys = key_names(&spec);
-        let fenced = target.speaks == Speaks::Line;
+        // Of those that speak in lines, only latchd promises that tokens grow.
+        let fenced = target.in_turns;
         // Redis keeps no line: who is refused asks again, and is not waiting meanwhile.
         let queues = target.speaks != Speaks::Resp;
         let lines = queues && spec.workload == Workload::Lock && spec.keys != Keys::Own;

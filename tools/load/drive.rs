@@ -10,7 +10,7 @@ use std::io;
 use std::mem;
 use std::time::Duration;
 
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Poll, Token};
 
 use crate::clock::{Clock, Share};
 use crate::conn::{Came, Conn};
@@ -63,10 +63,8 @@ pub(crate) fn run(
     let poll = Poll::new()?;
     let mut conns = Vec::with_capacity(spec.connections);
     for index in 0..spec.connections {
-        let mut stream = target.connect()?;
-        let both = Interest::READABLE | Interest::WRITABLE;
-        poll.registry().register(&mut stream, Token(index), both)?;
-        conns.push(Conn::new(stream));
+        let stream = target.connect()?;
+        conns.push(Conn::new(stream, Token(index), poll.registry())?);
     }
     let cycles = Cycles::new(spec.clone(), target, dialect);
     let now = clock.now_ns();
@@ -123,7 +121,7 @@ impl Load<'_> {
         for index in 0..self.conns.len() {
             let conn = &mut self.conns[index];
             self.cycles.introduce(index, conn);
-            conn.flush()?;
+            conn.flush(self.poll.registry())?;
         }
         let until_ns = self.clock.now_ns() + DRAIN_NS_MAX;
         let mut events = Events::with_capacity(1024);
@@ -269,7 +267,7 @@ impl Load<'_> {
     fn flush_all(&mut self) {
         for conn in &mut self.conns {
             if !conn.outbox.is_empty()
-                && let Err(error) = conn.flush()
+                && let Err(error) = conn.flush(self.poll.registry())
             {
                 self.cycles.breaks(format!("a connection broke: {error}"));
             }
@@ -302,7 +300,7 @@ impl Load<'_> {
             }
             let conn = &mut self.conns[index];
             if !conn.outbox.is_empty()
-                && let Err(error) = conn.flush()
+                && let Err(error) = conn.flush(self.poll.registry())
             {
                 self.cycles.breaks(format!("a connection broke: {error}"));
             }

@@ -4,11 +4,10 @@
 use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
-use crate::conn::Conn;
-use crate::dialect::{Answer, Ask, Grant};
+use crate::caller::Caller;
+use crate::dialect::{Ask, Grant};
 use crate::session::raise_descriptors;
-use crate::setup::{ask_many, dialect, name};
-use crate::spec::Spec;
+use crate::setup::name;
 use crate::target::Target;
 
 /// What the process says when every lock is held.
@@ -55,18 +54,13 @@ impl Drop for Holders {
 /// The process itself: takes the locks, then waits until its standard input ends.
 pub(crate) fn hold(target: &Target, count: usize, run: u16) -> io::Result<()> {
     raise_descriptors();
-    let dialect = dialect(&Spec::default(), target)?;
     let token: Grant = [b'0'; 32];
-    let mut conns = Vec::new();
+    let mut held = Vec::new();
     for index in 0..count {
-        let mut conn = Conn::new(target.connect()?);
-        let mut request = Vec::new();
+        let mut caller = Caller::connect(target)?;
         let ask = Ask::LockFor(&token, 3_600_000);
-        dialect.encode(ask, &name("hold", run, index), &mut request);
-        ask_many(&dialect, &mut conn, &request, 1, |it| {
-            matches!(it, Answer::Ok(_))
-        })?;
-        conns.push(conn);
+        caller.must(ask, &name("hold", run, index))?;
+        held.push(caller.into_stream());
     }
     println!("{HELD}");
     io::stdin().read_to_end(&mut Vec::new())?;

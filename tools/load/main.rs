@@ -1,26 +1,32 @@
 //! latch-load: loads a lock server from one thread, checks every answer, says how fast it was.
 //!
 //! Reading order: `spec` what a run is, `drive` the loop, `cycle` what each connection does, `ledger`
-//! what must hold; then `plans`, `scenes` and `compare`. Exit code 1 means that an answer was wrong.
+//! what must hold; then `plans` and `scenes`, `contest` and `proof`. Exit code 1 means that an answer was wrong.
 
 mod args;
+mod caller;
 mod ceiling;
 mod clock;
 mod compare;
 mod conn;
+mod contest;
 mod cycle;
 mod dialect;
 mod drive;
+mod endings;
+mod fill;
 mod holders;
 mod json;
 mod ledger;
 mod outcome;
 mod plans;
+mod proof;
 mod report;
 mod scenes;
 mod serve;
 mod session;
 mod setup;
+mod sheet;
 mod spec;
 mod svg;
 mod target;
@@ -31,7 +37,6 @@ use std::process::ExitCode;
 use latchd::daemon::pin::pin_to_cpu;
 
 use crate::args::Order;
-use crate::session::Session;
 use crate::target::Target;
 
 fn main() -> ExitCode {
@@ -55,12 +60,13 @@ fn main() -> ExitCode {
 /// Whether everything was right.
 fn obey(order: Order) -> io::Result<bool> {
     match order {
-        Order::Run(spec, options) => plans::runs(&Session::open(options, &[])?, vec![*spec], 1),
+        Order::Run(spec, options) => plans::one(*spec, options),
         Order::Plan(name, options) => match plans::find(&name) {
             Some(plan) => plans::run(plan, options),
             None => Err(io::Error::new(io::ErrorKind::InvalidInput, "no such plan")),
         },
-        Order::Compare { with, svg, options } => compare::run(&with, svg.as_deref(), options),
+        Order::Compare { svg, options } => compare::run(svg.as_deref(), options),
+        Order::Proof { svg, options } => proof::run(svg.as_deref(), options),
         Order::Holders { target, count, run } => {
             let target = Target::parse(&target).map_err(io::Error::other)?;
             holders::hold(&target, count, run)?;

@@ -1,15 +1,17 @@
 //! Named plans: what each shows, and how. The plain ones are lists of runs, interleaved; the others
-//! are in `scenes`.
+//! are scenes, see `scenes` and `endings`.
 
 use std::io;
 
+use crate::endings;
 use crate::json;
 use crate::outcome::Rounds;
 use crate::report;
-use crate::scenes;
+use crate::scenes::{self, Scene};
 use crate::session::{Options, Session};
 use crate::setup::knows;
 use crate::spec::{Keys, Spec, Workload};
+use crate::target::Target;
 
 /// A plan: its name, what it shows, how it goes.
 pub(crate) struct Plan {
@@ -21,23 +23,25 @@ pub(crate) struct Plan {
 enum How {
     /// So many rounds of these.
     Runs(usize, fn() -> Vec<Spec>),
-    /// Something of its own; says whether all was right.
-    Scene(fn(&Session) -> io::Result<bool>),
+    /// So many rounds of scenes.
+    Scenes(usize, &'static [Scene]),
 }
 
 /// All plans.
 #[rustfmt::skip] // a table is read in columns
-pub(crate) const PLANS: [Plan; 10] = [
-    Plan { name: "quick",      how: How::Runs(1, quick),            shows: "every kind of work for a moment: is it right, is it about as fast as before" },
-    Plan { name: "throughput", how: How::Runs(5, throughput),       shows: "64 connections, one request each at a time: acquire and release as fast as answered" },
-    Plan { name: "pipeline",   how: How::Runs(3, pipeline),         shows: "64 connections with 1, 4, 16 and 64 requests on their way each" },
-    Plan { name: "latency",    how: How::Runs(5, latency),          shows: "one connection alone; then an open loop of 10,000 cycles/s over 64" },
-    Plan { name: "handoff",    how: How::Runs(5, handoff),          shows: "64 connections want one key: hand-overs per second, fairness, order" },
-    Plan { name: "idle-10k",   how: How::Scene(scenes::idle),       shows: "64 busy connections with and without 10,000 idle ones; memory of an idle one" },
-    Plan { name: "million",    how: How::Scene(scenes::million),    shows: "a million held locks: time to fill, memory of one, work beside them, idle processor time" },
-    Plan { name: "expiry",     how: How::Scene(scenes::expiry),     shows: "how late leases end; a million leases ending at once, and what others feel" },
-    Plan { name: "storm",      how: How::Scene(scenes::storm),      shows: "10,000 holders disconnect at once: what others feel, when all is free again" },
-    Plan { name: "soak",       how: How::Scene(scenes::soak),       shows: "every kind of work in turn for --seconds (600): does memory stay, is all right" },
+pub(crate) const PLANS: [Plan; 12] = [
+    Plan { name: "quick",       how: How::Runs(1, quick),      shows: "every kind of work for a moment: is it right, is it about as fast as before" },
+    Plan { name: "throughput",  how: How::Runs(5, throughput), shows: "64 connections, one request each at a time: acquire and release as fast as answered" },
+    Plan { name: "pipeline",    how: How::Runs(3, pipeline),   shows: "64 connections with 1, 4, 16 and 64 requests on their way each" },
+    Plan { name: "latency",     how: How::Runs(5, latency),    shows: "one connection alone; then an open loop of 10,000 cycles/s over 64" },
+    Plan { name: "handoff",     how: How::Runs(5, handoff),    shows: "64 connections want one key: hand-overs per second, fairness, order" },
+    Plan { name: "spin",        how: How::Scenes(3, &[scenes::spin]), shows: "one connection to a server that never sleeps" },
+    Plan { name: "idle-10k",    how: How::Scenes(3, &[scenes::idle]), shows: "64 busy connections with and without 10,000 idle ones; memory of an idle one" },
+    Plan { name: "million",     how: How::Scenes(3, &[scenes::million]), shows: "a million held locks: time to fill, memory of one, work beside them, idle processor time" },
+    Plan { name: "disconnects", how: How::Scenes(3, &[endings::disconnects]), shows: "clients leave while 300,000 locks of another are held: what others feel" },
+    Plan { name: "expiry",      how: How::Scenes(3, &[endings::lateness, endings::together]), shows: "how late leases end; a million leases ending in one millisecond, and what others feel" },
+    Plan { name: "storm",       how: How::Scenes(3, &[endings::storm]), shows: "10,000 holders disconnect at once: what others feel, whether all is free again" },
+    Plan { name: "soak",        how: How::Scenes(1, &[scenes::soak]), shows: "every kind of work in turn for --seconds (600): does memory stay, is all right" },
 ];
 
 pub(crate) fn find(name: &str) -> Option<&'static Plan> {
@@ -46,23 +50,36 @@ pub(crate) fn find(name: &str) -> Option<&'static Plan> {
 
 /// Runs a plan; whether everything was right.
 pub(crate) fn run(plan: &Plan, options: Options) -> io::Result<bool> {
-    let session = Session::open(options, &[])?;
+    let session = Session::open(options)?;
     match plan.how {
         How::Runs(rounds, specs) => {
+            let subject = session.latchd(&[])?;
             let (mut specs, all) = (specs(), specs().len());
-            specs.retain(|spec| knows(&session.target, spec));
+            specs.retain(|spec| knows(&subject.target, spec));
             if specs.len() < all {
                 eprintln!("{} runs left out: not for this server", all - specs.len());
             }
-            runs(&session, specs, rounds)
+            runs(&session, &subject.target, specs, rounds)
         }
-        How::Scene(scene) => scene(&session),
+        How::Scenes(rounds, scenes) => scenes::rounds(&session, scenes, rounds),
     }
 }
 
+/// One run, as the command line describes it.
+pub(crate) fn one(spec: Spec, options: Options) -> io::Result<bool> {
+    let session = Session::open(options)?;
+    let subject = session.latchd(&[])?;
+    runs(&session, &subject.target, vec![spec], 1)
+}
+
 /// Runs all of these in turn, several times, and reports each.
-pub(crate) fn runs(session: &Session, mut specs: Vec<Spec>, rounds: usize) -> io::Result<bool> {
-    let rounds = session.options.rounds.unwrap_or(rounds).max(1);
+fn runs(
+    session: &Session,
+    target: &Target,
+    mut specs: Vec<Spec>,
+    rounds: usize,
+) -> io::Result<bool> {
+    let rounds = session.options.rounds(rounds);
     let mut each = vec![Vec::new(); specs.len()];
     for spec in &mut specs {
         session.options.apply(spec);
@@ -70,7 +87,7 @@ pub(crate) fn runs(session: &Session, mut specs: Vec<Spec>, rounds: usize) -> io
     for round in 1..=rounds {
         for (spec, outcomes) in specs.iter().zip(&mut each) {
             let label = format!("round {round}/{rounds}, {}", spec.title());
-            outcomes.push(session.run(&label, spec)?);
+            outcomes.push(session.run(&label, spec, target)?);
         }
     }
     let mut right = true;

@@ -133,6 +133,15 @@ pub(crate) fn duration(ns: u64) -> String {
     }
 }
 
+/// A ratio to three digits or so.
+pub(crate) fn ratio(value: f64) -> String {
+    match value {
+        _ if value < 10.0 => format!("{value:.2}"),
+        _ if value < 100.0 => format!("{value:.1}"),
+        _ => grouped(value),
+    }
+}
+
 /// A count with its thousands apart.
 pub(crate) fn grouped(value: f64) -> String {
     let digits = format!("{:.0}", value.max(0.0));
@@ -154,6 +163,8 @@ mod tests {
     fn figures_are_written_for_people() {
         assert_eq!(grouped(1_234_567.4), "1,234,567");
         assert_eq!(grouped(12.0), "12");
+        assert_eq!(ratio(0.954), "0.95");
+        assert_eq!(ratio(220.04), "220");
         assert_eq!(duration(1_500), "1.5 us");
         assert_eq!(duration(250_000), "250 us");
         assert_eq!(duration(2_500_000), "2.5 ms");

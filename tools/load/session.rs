@@ -1,9 +1,8 @@
-//! What all commands share: the server to load, the core to load it from, the line that shows how
-//! far it is.
+//! What all commands share: the options, the cores, the clock, the line that shows how far it is;
+//! and whom to load.
 
 use std::io::{self, IsTerminal};
 
-use latchd::daemon::pin::pin_to_cpu;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::clock::Clock;
@@ -19,10 +18,12 @@ use crate::target::Target;
 pub(crate) struct Options {
     /// A server that runs already; none: start latchd.
     pub(crate) target: Option<String>,
+    /// Whom to compare with, by name.
+    pub(crate) with: Vec<String>,
     pub(crate) seconds: Option<f64>,
     pub(crate) warmup: Option<f64>,
     pub(crate) rounds: Option<usize>,
-    /// How many locks, connections or leases a plan uses.
+    /// How many locks, connections or leases a scene uses.
     pub(crate) count: Option<usize>,
     pub(crate) cpu: Option<usize>,
     pub(crate) server_cpu: Option<usize>,
@@ -40,64 +41,109 @@ impl Options {
         spec.measure_ns = self.seconds.map_or(spec.measure_ns, ns);
         spec.warmup_ns = self.warmup.map_or(spec.warmup_ns, ns);
     }
+
+    /// How often, if the command line does not say.
+    pub(crate) fn rounds(&self, usual: usize) -> usize {
+        self.rounds.unwrap_or(usual).max(1)
+    }
 }
 
-/// A server, a clock, and a place to say things.
+/// The latchd to load: one of ours, ended when dropped, or the one that `--target` names.
+pub(crate) struct Subject {
+    pub(crate) target: Target,
+    pub(crate) server: Option<Server>,
+}
+
+/// A clock, two cores, and a place to say things.
 pub(crate) struct Session {
     pub(crate) clock: Clock,
     pub(crate) options: Options,
-    pub(crate) target: Target,
-    /// Ours, if it is.
-    pub(crate) server: Option<Server>,
-    /// Servers to compare with; here so that they start before this thread is bound to its core,
-    /// because what starts later is bound to the same.
-    pub(crate) others: Vec<(Kind, Server)>,
+    server_cpu: Option<usize>,
+    load_cpu: Option<usize>,
 }
 
 impl Session {
-    pub(crate) fn open(options: Options, others: &[Kind]) -> io::Result<Self> {
+    pub(crate) fn open(mut options: Options) -> io::Result<Self> {
         raise_descriptors();
         let (server_cpu, load_cpu) = match cores()[..] {
             [first, second, ..] => (Some(first), Some(second)),
             _ => (None, None),
         };
-        let server_cpu = options.server_cpu.or(server_cpu);
-        let load_cpu = options.cpu.or(load_cpu);
-        let (target, server) = match &options.target {
-            Some(text) => (Target::parse(text).map_err(io::Error::other)?, None),
-            None => {
-                let spin: &[String] = if options.spin {
-                    &["--spin".to_owned()]
-                } else {
-                    &[]
-                };
-                let server = Server::start(Kind::Latchd, server_cpu, spin)?;
-                (server.tcp.clone(), Some(server))
+        // Whom one has not got, one cannot compare with.
+        options.with.retain(|name| {
+            let missing = Kind::named(name).is_some_and(|kind| !kind.is_here());
+            if missing {
+                eprintln!("latch-load: {name} is left out, because it is not installed here");
             }
-        };
-        let mut started = Vec::new();
-        for &kind in others {
-            started.push((kind, Server::start(kind, server_cpu, &[])?));
-        }
-        if let Some(cpu) = load_cpu {
-            pin_to_cpu(cpu)?;
-        }
-        Ok(Self {
+            !missing
+        });
+        let session = Self {
             clock: Clock::start(),
+            server_cpu: options.server_cpu.or(server_cpu),
+            load_cpu: options.cpu.or(load_cpu),
             options,
-            target,
-            server,
-            others: started,
+        };
+        stay_on(session.load_cpu)?;
+        Ok(session)
+    }
+
+    /// Starts a server. What starts stays on the core of who started it, so this thread goes to the
+    /// servers' core for that moment.
+    pub(crate) fn start(&self, kind: Kind, arguments: &[&str]) -> io::Result<Server> {
+        stay_on(self.server_cpu)?;
+        let server = Server::start(kind, arguments, &self.clock);
+        stay_on(self.load_cpu)?;
+        server
+    }
+
+    /// The latchd to load; a new one unless `--target` names one.
+    pub(crate) fn latchd(&self, arguments: &[&str]) -> io::Result<Subject> {
+        if let Some(text) = &self.options.target {
+            let target = Target::parse(text).map_err(io::Error::other)?;
+            return Ok(Subject {
+                target,
+                server: None,
+            });
+        }
+        let mut arguments = arguments.to_vec();
+        if self.options.spin && !arguments.contains(&"--spin") {
+            arguments.push("--spin");
+        }
+        let server = self.start(Kind::Latchd, &arguments)?;
+        Ok(Subject {
+            target: server.tcp.clone(),
+            server: Some(server),
         })
     }
 
-    /// One run against this session's server.
-    pub(crate) fn run(&self, label: &str, spec: &Spec) -> io::Result<Outcome> {
-        self.run_at(label, spec, &self.target, None)
+    /// A new Redis, if there is to be a comparison with it.
+    pub(crate) fn redis(&self) -> io::Result<Option<Server>> {
+        let wanted = self.options.with.iter().any(|name| name == "redis");
+        wanted.then(|| self.start(Kind::Redis, &[])).transpose()
     }
 
-    /// One run against that server; `begin` is done when measuring begins.
-    pub(crate) fn run_at<'a>(
+    /// How many of something a scene uses: as usual, or with `--count` no more than that.
+    pub(crate) fn count(&self, usual: usize) -> usize {
+        usual.min(self.options.count.unwrap_or(usual)).max(1)
+    }
+
+    /// A run of one second, or as long as the command line says.
+    pub(crate) fn short(&self, spec: Spec) -> Spec {
+        let mut spec = Spec {
+            measure_ns: 1_000_000_000,
+            ..spec
+        };
+        self.options.apply(&mut spec);
+        spec
+    }
+
+    /// One run against that server.
+    pub(crate) fn run(&self, label: &str, spec: &Spec, target: &Target) -> io::Result<Outcome> {
+        self.run_and(label, spec, target, None)
+    }
+
+    /// The same; `begin` is done when measuring begins.
+    pub(crate) fn run_and<'a>(
         &'a self,
         label: &'a str,
         spec: &Spec,
@@ -142,9 +188,30 @@ fn cores() -> Vec<usize> {
         .collect()
 }
 
+/// Keeps this thread, and what it starts from now on, on that core.
+#[cfg(target_os = "linux")]
+fn stay_on(core: Option<usize>) -> io::Result<()> {
+    use rustix::thread::{CpuSet, sched_setaffinity};
+
+    let Some(core) = core else { return Ok(()) };
+    let mut only = CpuSet::new();
+    only.set(core);
+    sched_setaffinity(None, &only).map_err(|error| {
+        io::Error::new(io::ErrorKind::InvalidInput, format!("core {core}: {error}"))
+    })
+}
+
 #[cfg(not(target_os = "linux"))]
 fn cores() -> Vec<usize> {
     Vec::new()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn stay_on(core: Option<usize>) -> io::Result<()> {
+    match core {
+        None => Ok(()),
+        Some(_) => Err(io::ErrorKind::Unsupported.into()),
+    }
 }
 
 /// As many connections as we may have.

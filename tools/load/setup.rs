@@ -2,20 +2,14 @@
 //! Redis the script's name.
 
 use std::io::{self, Write};
-use std::time::Duration;
 
-use mio::{Events, Interest, Poll, Token};
-
-use crate::conn::{Came, Conn};
+use crate::caller::Caller;
 use crate::dialect::{Answer, Dialect, Key, SCRIPT};
 use crate::spec::{Keys, Spec, Workload};
 use crate::target::{Speaks, Target};
 
 /// How unevenly zipf keys are chosen.
 const ZIPF_EXPONENT: f64 = 0.99;
-
-/// How often a single question is waited for, a tenth of a second each.
-const TRIES: usize = 50;
 
 /// How many keys there are.
 fn key_count(spec: &Spec) -> usize {
@@ -139,65 +133,9 @@ fn load_script(dialect: &Dialect, target: &Target) -> io::Result<[u8; 40]> {
         "*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n${}\r\n{SCRIPT}\r\n",
         SCRIPT.len()
     )?;
-    let mut conn = Conn::new(target.connect()?);
-    ask(dialect, &mut conn, &request, |answer| match answer {
+    let mut caller = Caller::with(dialect.clone(), target)?;
+    caller.ask(&request, |answer| match answer {
         Answer::Ok(name) => (*name).try_into().ok(),
         _ => None,
     })
-}
-
-/// One question outside a run; `read` makes sense of the answer, or none.
-pub(crate) fn ask<T>(
-    dialect: &Dialect,
-    conn: &mut Conn,
-    request: &[u8],
-    mut read: impl FnMut(&Answer<'_>) -> Option<T>,
-) -> io::Result<T> {
-    let mut found = None;
-    ask_many(dialect, conn, request, 1, |answer| {
-        found = read(answer);
-        found.is_some()
-    })?;
-    found.ok_or_else(|| io::Error::other("an answer without sense"))
-}
-
-/// Sends bytes that are several requests and reads so many answers; `fine` judges each.
-pub(crate) fn ask_many(
-    dialect: &Dialect,
-    conn: &mut Conn,
-    request: &[u8],
-    answers: usize,
-    mut fine: impl FnMut(&Answer<'_>) -> bool,
-) -> io::Result<()> {
-    let mut poll = Poll::new()?;
-    let mut events = Events::with_capacity(8);
-    let both = Interest::READABLE | Interest::WRITABLE;
-    poll.registry().register(&mut conn.stream, Token(0), both)?;
-    conn.outbox.extend_from_slice(request);
-    let (mut left, mut scratch, mut silent) = (answers, Vec::new(), 0);
-    while left > 0 {
-        conn.flush()?;
-        match conn.read(&mut scratch)? {
-            Came::End => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Came::Nothing if silent == TRIES => return Err(io::ErrorKind::TimedOut.into()),
-            Came::Nothing => {
-                poll.poll(&mut events, Some(Duration::from_millis(100)))?;
-                silent = if events.is_empty() { silent + 1 } else { 0 };
-            }
-            Came::Some(length) | Came::Last(length) => {
-                let mut bytes = &scratch[..length];
-                while left > 0
-                    && let Some((answer, used)) = dialect.decode(bytes)
-                {
-                    if !fine(&answer) {
-                        return Err(io::Error::other(format!("answered {answer}")));
-                    }
-                    bytes = &bytes[used..];
-                    left -= 1;
-                }
-                conn.keep(bytes);
-            }
-        }
-    }
-    poll.registry().deregister(&mut conn.stream)
 }

@@ -1,0 +1,266 @@
+//! The contest: latchd and others do the same jobs in turn, round after round.
+//!
+//! A ratio is taken within a round, where both had the same neighbours on the machine, and the
+//! median of the rounds is what counts. `compare` prints what came of it, `proof` judges it.
+
+use std::io;
+
+use crate::outcome::{Outcome, Rounds, median};
+use crate::report::{duration, grouped};
+use crate::serve::{Kind, Server};
+use crate::session::{Session, Subject};
+use crate::spec::{Keys, Spec};
+use crate::target::Target;
+
+/// What all do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Job {
+    Plain,
+    Pipelined,
+    Alone,
+    Hot,
+    Unix,
+}
+
+impl Job {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Plain,
+        Self::Pipelined,
+        Self::Alone,
+        Self::Hot,
+        Self::Unix,
+    ];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "64 connections",
+            Self::Pipelined => "64 connections, pipeline 16",
+            Self::Alone => "1 connection",
+            Self::Hot => "64 connections on one key",
+            Self::Unix => "64 connections, unix socket",
+        }
+    }
+
+    /// What it is judged by first.
+    pub(crate) const fn figure(self) -> Figure {
+        match self {
+            Self::Plain | Self::Pipelined | Self::Unix => Figure::Rate,
+            Self::Alone => Figure::P50,
+            Self::Hot => Figure::HandOvers,
+        }
+    }
+
+    pub(crate) fn spec(self) -> Spec {
+        let mut spec = Spec::default();
+        match self {
+            Self::Plain | Self::Unix => {}
+            Self::Pipelined => spec.pipeline = 16,
+            Self::Alone => spec.connections = 1,
+            Self::Hot => spec.keys = Keys::Shared(1),
+        }
+        spec
+    }
+}
+
+/// A number that says how good a run was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Figure {
+    /// Answers per second.
+    Rate,
+    /// Grants per second.
+    HandOvers,
+    /// Median latency of an acquire: here less is better, and below too.
+    P50,
+    P99,
+    /// How evenly those who wait are treated: p99/p50 of an acquire.
+    Evenness,
+}
+
+impl Figure {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Rate => "op/s",
+            Self::HandOvers => "hand-overs/s",
+            Self::P50 => "p50",
+            Self::P99 => "p99",
+            Self::Evenness => "waiting p99/p50",
+        }
+    }
+
+    pub(crate) fn of(self, outcome: &Outcome) -> f64 {
+        let at = |quantile| outcome.take.value_at_quantile(quantile).max(1) as f64;
+        match self {
+            Self::Rate => outcome.per_s(),
+            Self::HandOvers => outcome.takes_per_s(),
+            Self::P50 => at(0.5),
+            Self::P99 => at(0.99),
+            Self::Evenness => at(0.99) / at(0.5),
+        }
+    }
+
+    /// Whether a longer bar is a better one.
+    pub(crate) const fn more_is_better(self) -> bool {
+        matches!(self, Self::Rate | Self::HandOvers)
+    }
+}
+
+/// One of those who take part.
+struct Contestant {
+    name: String,
+    tcp: Target,
+    unix: Option<Target>,
+    plain_del: bool,
+}
+
+/// All of them, and what came of it so far.
+pub(crate) struct Contest {
+    contestants: Vec<Contestant>,
+    /// For each job, for each contestant, one outcome per round.
+    outcomes: Vec<Vec<Vec<Outcome>>>,
+    /// Running as long as this lives; Redis is one server for both its ways.
+    _subject: Subject,
+    _rivals: Vec<(Kind, Server)>,
+}
+
+impl Contest {
+    /// latchd first, then those it is compared with.
+    pub(crate) fn open(session: &Session) -> io::Result<Self> {
+        let subject = session.latchd(&[])?;
+        let mut contestants = vec![Contestant {
+            name: "latchd".to_owned(),
+            tcp: subject.target.clone(),
+            unix: subject.server.as_ref().and_then(|it| it.unix.clone()),
+            plain_del: false,
+        }];
+        let mut rivals: Vec<(Kind, Server)> = Vec::new();
+        for name in &session.options.with {
+            let (tcp, unix) = if let Some(kind) = Kind::named(name) {
+                if !rivals.iter().any(|(it, _)| *it == kind) {
+                    rivals.push((kind, session.start(kind, &[])?));
+                }
+                let mut started = rivals.iter().filter(|(it, _)| *it == kind);
+                let (_, server) = started.next().expect("it was just started");
+                (server.tcp.clone(), server.unix.clone())
+            } else {
+                let target = Target::parse(name).map_err(|error| {
+                    let what =
+                        format!("neither redis, redis-del, dflockd, ceiling nor a target: {error}");
+                    io::Error::new(io::ErrorKind::InvalidInput, what)
+                })?;
+                (target, None)
+            };
+            contestants.push(Contestant {
+                name: name.clone(),
+                tcp,
+                unix,
+                plain_del: name == "redis-del",
+            });
+        }
+        Ok(Self {
+            outcomes: vec![vec![Vec::new(); contestants.len()]; Job::ALL.len()],
+            contestants,
+            _subject: subject,
+            _rivals: rivals,
+        })
+    }
+
+    /// Every job once with everybody who can do it. Each round somebody else begins, so that nobody
+    /// always has the same place.
+    pub(crate) fn round(&mut self, session: &Session, round: usize) -> io::Result<()> {
+        for (job, row) in Job::ALL.into_iter().zip(&mut self.outcomes) {
+            for turn in 0..self.contestants.len() {
+                let at = (round + turn) % self.contestants.len();
+                let contestant = &self.contestants[at];
+                let target = match job {
+                    Job::Unix => contestant.unix.as_ref(),
+                    _ => Some(&contestant.tcp),
+                };
+                let Some(target) = target else { continue };
+                let mut spec = session.short(job.spec());
+                spec.plain_del = contestant.plain_del;
+                let label = format!("round {round}, {}, {}", job.name(), contestant.name);
+                row[at].push(session.run(&label, &spec, target)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The end.
+    pub(crate) fn table(self) -> Table {
+        let rows = Job::ALL.into_iter().zip(self.outcomes);
+        let rows = rows.map(|(job, row)| Row {
+            job,
+            cells: row
+                .into_iter()
+                .map(|it| (!it.is_empty()).then(|| Rounds::of(it)))
+                .collect(),
+        });
+        Table {
+            rows: rows.collect(),
+            names: self.contestants.into_iter().map(|it| it.name).collect(),
+        }
+    }
+}
+
+/// What came of it.
+pub(crate) struct Table {
+    pub(crate) names: Vec<String>,
+    pub(crate) rows: Vec<Row>,
+}
+
+impl Table {
+    pub(crate) fn row(&self, job: Job) -> &Row {
+        let mut rows = self.rows.iter();
+        rows.find(|it| it.job == job).expect("every job has a row")
+    }
+
+    /// The column of who is called so.
+    pub(crate) fn column(&self, name: &str) -> Option<usize> {
+        self.names.iter().position(|it| it == name)
+    }
+}
+
+/// What came of one job.
+pub(crate) struct Row {
+    pub(crate) job: Job,
+    /// None for who does not do such work.
+    pub(crate) cells: Vec<Option<Rounds>>,
+}
+
+impl Row {
+    /// What came of it, unless an answer was wrong: then its speed means nothing.
+    pub(crate) fn right(&self, column: usize) -> Option<&Rounds> {
+        let rounds = self.cells[column].as_ref()?;
+        (rounds.wrong.count == 0).then_some(rounds)
+    }
+
+    /// Round by round, latchd's figure against that of the contestant in this column.
+    pub(crate) fn ratios(&self, figure: Figure, column: usize) -> Vec<f64> {
+        let (Some(ours), Some(theirs)) = (self.right(0), self.right(column)) else {
+            return Vec::new();
+        };
+        let pairs = ours.each.iter().zip(&theirs.each);
+        pairs.map(|(a, b)| figure.of(a) / figure.of(b)).collect()
+    }
+
+    /// The median of the ratios by what the job is judged by first.
+    pub(crate) fn ratio(&self, column: usize) -> Option<f64> {
+        let ratios = self.ratios(self.job.figure(), column);
+        (!ratios.is_empty()).then(|| median(ratios))
+    }
+
+    /// The figure itself.
+    pub(crate) fn value(&self, column: usize) -> Option<f64> {
+        let rounds = self.right(column)?;
+        Some(rounds.median(|it| self.job.figure().of(it)))
+    }
+
+    /// The figure as text.
+    pub(crate) fn shown(&self, column: usize) -> Option<String> {
+        let value = self.value(column)?;
+        Some(match self.job.figure().more_is_better() {
+            true => grouped(value),
+            false => duration(value as u64),
+        })
+    }
+}

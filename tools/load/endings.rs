@@ -1,0 +1,336 @@
+//! Scenes in which something ends: clients leave, leases run out, one by one and all at once.
+//!
+//! Each asks what everybody else feels of it, and how long the server was busy with one turn.
+
+use std::cell::RefCell;
+use std::io;
+
+use hdrhistogram::Histogram;
+
+use crate::caller::Caller;
+use crate::dialect::{Answer, Ask, Dialect, Grant, Key, number};
+use crate::fill::{fill, fill_until};
+use crate::holders::Holders;
+use crate::outcome::latencies;
+use crate::report::grouped;
+use crate::session::{Session, Subject};
+use crate::setup::name;
+use crate::sheet::Unit::{Count, Nanos, Percent, Ratio};
+use crate::sheet::Wanted::{AtMost, Never, Nothing};
+use crate::sheet::{Sheet, Wanted};
+use crate::spec::Spec;
+use crate::target::{Speaks, Target};
+
+const MS: f64 = 1e6;
+
+/// How long others are watched from when the leases begin to end.
+const WINDOW_NS: u64 = 500_000_000;
+
+/// How often a number is asked for, a tenth of a second each.
+const PATIENCE: usize = 100;
+
+/// Locks of each client that leaves.
+const LOCKS_EACH: usize = 3;
+
+/// A token where none is needed.
+const TOKEN: Grant = [b'0'; 32];
+
+/// A latchd for the scene; others do not free what a client leaves behind, or nobody can wait.
+fn subject(session: &Session) -> io::Result<Subject> {
+    let subject = session.latchd(&[])?;
+    if subject.target.speaks == Speaks::Line {
+        return Ok(subject);
+    }
+    let what = "this server has no line and keeps a lock whose holder has left";
+    Err(io::Error::new(io::ErrorKind::Unsupported, what))
+}
+
+/// A number out of the server's `stats`, if it tells one by that name.
+fn stat(target: &Target, name: &str) -> io::Result<Option<f64>> {
+    Caller::connect(target)?.ask(b"stats\n_\n\n", |answer| match answer {
+        Answer::Ok(json) => Some(field(json, name)),
+        _ => Some(None), // not everybody knows the question
+    })
+}
+
+fn field(json: &[u8], name: &str) -> Option<f64> {
+    let quoted = format!("\"{name}\":");
+    let at = memchr::memmem::find(json, quoted.as_bytes())? + quoted.len();
+    let digits = json[at..].split(|it| !it.is_ascii_digit()).next()?;
+    Some(number(digits)? as f64)
+}
+
+/// The longest turn since the server started, if it says so.
+fn longest_turn(target: &Target) -> io::Result<Option<f64>> {
+    let us = stat(target, "longest_turn_us")?;
+    Ok(us.map(|it| it * 1e3))
+}
+
+/// Puts the p99 and the longest of what was felt.
+fn put_felt(sheet: &mut Sheet, who: &str, felt: &Histogram<u64>, p99: Wanted) {
+    let at = |quantile| Some(felt.value_at_quantile(quantile) as f64);
+    sheet.put(&format!("{who} p99"), Nanos, at(0.99), p99);
+    sheet.put(&format!("{who} most"), Nanos, at(1.0), Nothing);
+}
+
+/// Clients leave one after the other while very many locks are held that are none of theirs.
+pub(crate) fn disconnects(session: &Session, sheet: &mut Sheet) -> io::Result<()> {
+    let (held, clients) = (session.count(300_000), session.count(1_000));
+    sheet.about(format!(
+        "{} clients leave, {} locks of another",
+        grouped(clients as f64),
+        grouped(held as f64)
+    ));
+    let latchd = subject(session)?;
+    let without = departures(session, &latchd.target, clients)?;
+    let filled = fill(session, &latchd.target, held)?;
+    let with = departures(session, &latchd.target, clients)?;
+    drop(filled);
+    let p99 = |it: &Histogram<u64>| it.value_at_quantile(0.99) as f64;
+    let ratio = p99(&with) / p99(&without);
+    let longer = with.max().saturating_sub(without.max()) as f64;
+    sheet.put(
+        "others' p99 / without the locks",
+        Ratio,
+        Some(ratio),
+        AtMost(1.2),
+    );
+    sheet.put(
+        "others' most, above without",
+        Nanos,
+        Some(longer),
+        AtMost(3.0 * MS),
+    );
+    put_felt(sheet, "others'", &with, Nothing);
+    put_felt(sheet, "without the locks: others'", &without, Nothing);
+    Ok(())
+}
+
+/// Each client leaves just before a request of somebody else, who so feels all of what that costs.
+fn departures(session: &Session, target: &Target, clients: usize) -> io::Result<Histogram<u64>> {
+    let run = fastrand::u16(..);
+    let mut probe = Caller::connect(target)?;
+    let probe_key = name("prob", run, 0);
+    let mut felt = latencies();
+    for index in 0..clients {
+        let mut client = Caller::connect(target)?;
+        let write = |at: usize, dialect: &Dialect, out: &mut Vec<u8>| {
+            let key = name("leav", run, index * LOCKS_EACH + at);
+            dialect.encode(Ask::Lock(&TOKEN), &key, out);
+        };
+        let fine = |answer: &Answer<'_>| matches!(answer, Answer::Ok(_));
+        client.many(LOCKS_EACH, LOCKS_EACH, write, fine)?;
+        drop(client);
+        let asked = session.clock.now_ns();
+        let token = acquire(&mut probe, &probe_key)?;
+        felt.saturating_record(session.clock.now_ns() - asked);
+        probe.must(Ask::Unlock(&token), &probe_key)?;
+    }
+    Ok(felt)
+}
+
+fn acquire(caller: &mut Caller, key: &Key) -> io::Result<Grant> {
+    let mut request = Vec::new();
+    caller.dialect.encode(Ask::Lock(&TOKEN), key, &mut request);
+    caller.ask(&request, |answer| match answer {
+        Answer::Ok(rest) => rest.first_chunk::<32>().copied(),
+        _ => None,
+    })
+}
+
+/// Short leases, one after the other, each with somebody waiting for its end.
+pub(crate) fn lateness(session: &Session, sheet: &mut Sheet) -> io::Result<()> {
+    const LEASE_MS: u64 = 20;
+    sheet.about(format!("a lease of {LEASE_MS} ms ends, nothing else runs"));
+    let latchd = subject(session)?;
+    let mut holder = Caller::connect(&latchd.target)?;
+    let mut waiter = Caller::connect(&latchd.target)?;
+    let (mut late, mut early) = (latencies(), 0_u32);
+    let run = fastrand::u16(..);
+    for index in 0..session.count(300) {
+        let key = name("late", run, index);
+        let asked = session.clock.now_ns();
+        holder.must(Ask::LockFor(&TOKEN, LEASE_MS), &key)?;
+        let token = acquire(&mut waiter, &key)?;
+        // Counted from before the first request was sent: what looks early is early beyond doubt.
+        match (session.clock.now_ns() - asked).checked_sub(LEASE_MS * 1_000_000) {
+            Some(ns) => late.saturating_record(ns),
+            None => early += 1,
+        }
+        waiter.must(Ask::Unlock(&token), &key)?;
+    }
+    if early > 0 {
+        sheet.wrong.add(format!("{early} leases ended early"));
+    }
+    let at = |quantile| Some(late.value_at_quantile(quantile) as f64);
+    sheet.put("ended early", Count, Some(early.into()), Never);
+    sheet.put("late by, p99", Nanos, at(0.99), AtMost(2.0 * MS));
+    sheet.put("late by, p50", Nanos, at(0.5), Nothing);
+    sheet.put("late by, most", Nanos, at(1.0), Nothing);
+    Ok(())
+}
+
+/// A million leases end in one millisecond.
+pub(crate) fn together(session: &Session, sheet: &mut Sheet) -> io::Result<()> {
+    let count = session.count(1_000_000);
+    sheet.about(format!(
+        "{} leases end in one millisecond",
+        grouped(count as f64)
+    ));
+    // As much time as a quick server needs; twice as much, and a new one, if that was not enough.
+    let mut filling_ns = 500_000_000 + count as u64 * 5_000;
+    let mut spec = session.short(Spec::default());
+    let (latchd, calm, turn_before, filled, end_ns) = loop {
+        let latchd = subject(session)?;
+        let calm = session.run("before", &spec, &latchd.target)?;
+        let turn_before = longest_turn(&latchd.target)?;
+        let end_ns = session.clock.now_ns() + filling_ns;
+        if let Some(filled) = fill_until(session, &latchd.target, count, end_ns)? {
+            break (latchd, calm, turn_before, filled, end_ns);
+        }
+        filling_ns *= 2;
+    };
+    let target = &latchd.target;
+    let turn_full = longest_turn(target)?;
+    let ended_before = stat(target, "expiries")?;
+    let early = ended_before.filter(|_| latchd.server.is_some() && session.clock.now_ns() < end_ns);
+    if let Some(early) = early.filter(|&it| it > 0.0) {
+        sheet
+            .wrong
+            .add(format!("{early} of {count} leases ended early"));
+    }
+    spec.warmup_ns = end_ns.saturating_sub(session.clock.now_ns());
+    spec.measure_ns = WINDOW_NS;
+    let ending = session.run("while they end", &spec, target)?;
+    let ended = |it: Option<f64>| it.zip(ended_before).map(|(a, b)| a - b);
+    let in_time = ended(stat(target, "expiries")?);
+    let turn_over = longest_turn(target)?;
+    let all = patiently(
+        session,
+        || Ok(ended(stat(target, "expiries")?)),
+        count as f64,
+    )?;
+    if let Some(all) = all.filter(|&all| all < count as f64) {
+        let what = format!("{all} of {count} leases ended, the others stay");
+        sheet.wrong.add(what);
+    }
+    let certain = filled.certain as f64;
+    drop(filled);
+    let percent = |part: f64| part / count as f64 * 100.0;
+    put_felt(sheet, "others'", &ending.take, AtMost(5.0 * MS));
+    put_felt(sheet, "before: others'", &calm.take, Nothing);
+    sheet.put("longest turn", Nanos, turn_over, AtMost(10.0 * MS));
+    sheet.put(
+        "longest turn, until all were held",
+        Nanos,
+        turn_full,
+        Nothing,
+    );
+    sheet.put(
+        "longest turn, before the first",
+        Nanos,
+        turn_before,
+        Nothing,
+    );
+    let certain = Some(percent(certain));
+    sheet.put(
+        "in that millisecond beyond doubt",
+        Percent,
+        certain,
+        Nothing,
+    );
+    let in_time = in_time.map(percent);
+    sheet.put("ended half a second later", Percent, in_time, Nothing);
+    sheet.check(&calm);
+    sheet.check(&ending);
+    Ok(())
+}
+
+/// Asks again, for a few seconds, until it is as much as expected; what it is at last.
+fn patiently(
+    session: &Session,
+    mut ask: impl FnMut() -> io::Result<Option<f64>>,
+    expected: f64,
+) -> io::Result<Option<f64>> {
+    let mut last = ask()?;
+    for _ in 0..PATIENCE {
+        if last.is_none_or(|it| it >= expected) {
+            break;
+        }
+        session.clock.rest(100_000_000)?;
+        last = ask()?;
+    }
+    Ok(last)
+}
+
+/// Very many holders disconnect at once.
+pub(crate) fn storm(session: &Session, sheet: &mut Sheet) -> io::Result<()> {
+    let count = session.count(10_000);
+    sheet.about(format!(
+        "{} holders disconnect at once",
+        grouped(count as f64)
+    ));
+    let latchd = subject(session)?;
+    let spec = session.short(Spec::default());
+    let calm = session.run("before", &spec, &latchd.target)?;
+    let run = fastrand::u16(..);
+    session.say(&format!("{count} connections take a lock each"));
+    let holders = RefCell::new(Holders::start(&latchd.target, count, run)?);
+    let leave = || holders.borrow_mut().leave();
+    let busy = session.run_and(
+        "while they leave",
+        &spec,
+        &latchd.target,
+        Some(Box::new(leave)),
+    )?;
+    // Whoever asks now gets each at once, or the run above was too short for the server.
+    let write = |at: usize, dialect: &Dialect, out: &mut Vec<u8>| {
+        dialect.encode(Ask::LockFor(&TOKEN, 1_000), &name("hold", run, at), out);
+    };
+    let mut kept = 0_u32;
+    Caller::connect(&latchd.target)?.many(count, count, write, |answer| {
+        kept += u32::from(!matches!(answer, Answer::Ok(_)));
+        true
+    })?;
+    if kept > 0 {
+        sheet
+            .wrong
+            .add(format!("{kept} locks of holders that left are not free"));
+    }
+    put_felt(sheet, "others'", &busy.take, Nothing);
+    put_felt(sheet, "before: others'", &calm.take, Nothing);
+    let ratio = busy.per_s() / calm.per_s();
+    sheet.put("op/s / before", Ratio, Some(ratio), Nothing);
+    for (who, share) in [("server", busy.server), ("load", busy.load)] {
+        let waited = share.map(|it| it.waited_ns as f64);
+        sheet.put(
+            &format!("{who} waited for its core"),
+            Nanos,
+            waited,
+            Nothing,
+        );
+    }
+    sheet.put(
+        "longest turn",
+        Nanos,
+        longest_turn(&latchd.target)?,
+        Nothing,
+    );
+    sheet.put("locks not free afterwards", Count, Some(kept.into()), Never);
+    sheet.check(&calm);
+    sheet.check(&busy);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_found_where_it_is_told() {
+        let json = br#"{"a":1,"totals":{"expiries":250},"longest_turn_us":7}"#;
+        assert_eq!(field(json, "expiries"), Some(250.0));
+        assert_eq!(field(json, "longest_turn_us"), Some(7.0));
+        assert_eq!(field(json, "turn_us"), None);
+    }
+}

@@ -1,0 +1,120 @@
+//! Very many locks held by one connection: taken as fast as the server answers, or so that all of
+//! them end in the same millisecond.
+
+use std::io;
+
+use crate::caller::Caller;
+use crate::clock::rss_bytes;
+use crate::dialect::{Answer, Ask, Dialect, Grant, hex};
+use crate::session::Session;
+use crate::setup::name;
+use crate::target::Target;
+
+/// Requests on their way at once.
+const WINDOW: usize = 2_000;
+
+/// Longer than any scene.
+const LEASE_MS: u64 = 3_600_000;
+
+/// Locks taken in one millisecond when all shall end in one; a server needs a third of it.
+const PER_MS: usize = 300;
+
+const MS: u64 = 1_000_000;
+
+/// Time between the last batch and the end; some is needed to get ready to watch.
+const SPARE_NS: u64 = 100_000_000;
+
+/// How late in a millisecond a batch may still start.
+const START_NS_MAX: u64 = 50_000;
+
+/// Held as long as this lives.
+pub(crate) struct Filled {
+    caller: Caller,
+    run: u16,
+    pub(crate) per_s: f64,
+    /// Memory that each took, if the server is ours.
+    pub(crate) bytes_each: Option<f64>,
+    /// How many of them end in the same millisecond beyond doubt.
+    pub(crate) certain: usize,
+}
+
+impl Filled {
+    fn open(target: &Target) -> io::Result<Self> {
+        Ok(Self {
+            caller: Caller::connect(target)?,
+            run: fastrand::u16(..),
+            per_s: 0.0,
+            bytes_each: None,
+            certain: 0,
+        })
+    }
+
+    /// Takes `count` locks, the first of them with this number.
+    fn take(&mut self, first: usize, count: usize, lease_ms: u64) -> io::Result<()> {
+        let mut token: Grant = [b'0'; 32];
+        let run = self.run;
+        let write = |at: usize, dialect: &Dialect, out: &mut Vec<u8>| {
+            let number = first + at;
+            token[..16].copy_from_slice(&hex(number as u64));
+            let key = name("fill", run, number);
+            dialect.encode(Ask::LockFor(&token, lease_ms), &key, out);
+        };
+        let fine = |answer: &Answer<'_>| matches!(answer, Answer::Ok(_));
+        self.caller.many(count, WINDOW, write, fine)
+    }
+}
+
+/// Takes `count` locks as fast as they are given.
+pub(crate) fn fill(session: &Session, target: &Target, count: usize) -> io::Result<Filled> {
+    session.say(&format!("taking {count} locks"));
+    let mut filled = Filled::open(target)?;
+    let before = target.pid.and_then(rss_bytes);
+    let began = session.clock.now_ns();
+    filled.take(0, count, LEASE_MS)?;
+    let seconds = (session.clock.now_ns() - began) as f64 / 1e9;
+    filled.per_s = count as f64 / seconds;
+    filled.bytes_each = each_bytes(before, target.pid.and_then(rss_bytes), count);
+    session.say("");
+    Ok(filled)
+}
+
+/// Memory between two looks, for each of `count`.
+pub(crate) fn each_bytes(before: Option<u64>, after: Option<u64>, count: usize) -> Option<f64> {
+    Some(after?.saturating_sub(before?) as f64 / count as f64)
+}
+
+/// Takes `count` locks whose leases all end in the millisecond after `end_ns`; none if there was not
+/// enough time for that.
+///
+/// A lease counts from when the server reads the request, in whole milliseconds. So a batch starts
+/// when a whole number of them is left, and if its answers are here before the millisecond is over,
+/// then it was read in it and all its leases end in the same one.
+pub(crate) fn fill_until(
+    session: &Session,
+    target: &Target,
+    count: usize,
+    end_ns: u64,
+) -> io::Result<Option<Filled>> {
+    session.say(&format!("taking {count} locks that end together"));
+    let mut filled = Filled::open(target)?;
+    for first in (0..count).step_by(PER_MS) {
+        let batch = PER_MS.min(count - first);
+        let begins_ns = loop {
+            let left = end_ns.saturating_sub(session.clock.now_ns());
+            if left < SPARE_NS {
+                return Ok(None);
+            }
+            // Part of the millisecond that is over already: the rest of it is waited for awake.
+            let over = left.next_multiple_of(MS) - left;
+            if over <= START_NS_MAX {
+                break end_ns - left.next_multiple_of(MS);
+            }
+        };
+        filled.take(first, batch, (end_ns - begins_ns) / MS)?;
+        if session.clock.now_ns() < begins_ns + MS {
+            filled.certain += batch;
+        }
+    }
+    session.say("");
+    Ok(Some(filled))
+}

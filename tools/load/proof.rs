@@ -1,0 +1,136 @@
+//! The proof: every target of docs/benchmarks.md in one interleaved run.
+//!
+//! A round is the contest once and every scene once, so everything that is compared had the same
+//! neighbours. A target that is missed is said and is no error; a wrong answer is one.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use crate::compare;
+use crate::contest::{Contest, Figure, Job, Table};
+use crate::outcome::Outcome;
+use crate::scenes;
+use crate::session::{Options, Session};
+use crate::sheet::{Sheet, Unit, Wanted};
+use crate::svg;
+
+/// Rounds, if the command line does not say.
+const ROUNDS: usize = 5;
+
+/// What latchd should be against others in the contest.
+#[rustfmt::skip] // a table is read in columns
+const AGAINST: [(Job, Figure, &str, Wanted); 10] = [
+    (Job::Plain,     Figure::Rate,      "ceiling",   Wanted::AtLeast(0.90)),
+    (Job::Plain,     Figure::Rate,      "redis",     Wanted::AtLeast(1.4)),
+    (Job::Plain,     Figure::Rate,      "dflockd",   Wanted::AtLeast(2.2)),
+    (Job::Pipelined, Figure::Rate,      "ceiling",   Wanted::AtLeast(0.55)),
+    (Job::Pipelined, Figure::Rate,      "redis-del", Wanted::AtLeast(1.4)),
+    (Job::Pipelined, Figure::Rate,      "redis",     Wanted::AtLeast(3.0)),
+    (Job::Alone,     Figure::P50,       "ceiling",   Wanted::AtMost(1.05)),
+    (Job::Alone,     Figure::P99,       "ceiling",   Wanted::AtMost(1.05)),
+    (Job::Hot,       Figure::HandOvers, "ceiling",   Wanted::AtLeast(0.9)),
+    (Job::Unix,      Figure::Rate,      "ceiling",   Wanted::AtLeast(0.85)),
+];
+
+/// How evenly those who wait for one key should be treated.
+const EVENNESS: Wanted = Wanted::AtMost(2.0);
+
+/// Runs everything; whether every answer was right.
+pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
+    if options.target.is_some() || options.spin {
+        let what = "the proof starts its servers itself: no --target, no --spin";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
+    let session = Session::open(options)?;
+    let mut contest = Contest::open(&session)?;
+    let mut scenic = Sheet::default();
+    let rounds = session.options.rounds(ROUNDS);
+    let began = session.clock.now_ns();
+    for round in 1..=rounds {
+        contest.round(&session, round)?;
+        for scene in scenes::PROVEN {
+            scene(&session, &mut scenic)?;
+        }
+        let minutes = (session.clock.now_ns() - began) as f64 / 6e10;
+        eprintln!("latch-load: round {round} of {rounds} is over, {minutes:.1} minutes so far");
+    }
+    let table = contest.table();
+    let mut sheet = judged(&table);
+    sheet.append(scenic);
+    if session.options.json {
+        println!(
+            "{{\"targets\":{},\n\"contest\":{}}}",
+            sheet.json(),
+            compare::as_json(&table)
+        );
+    } else {
+        println!("{}\n{}", sheet.markdown(), compare::markdown(&table));
+    }
+    if let Some(path) = svg {
+        fs::write(path, svg::draw(&table))?;
+    }
+    eprintln!("latch-load: {}", sheet.verdict());
+    let right = compare::complain(&table);
+    Ok(sheet.complain() && right)
+}
+
+/// The contest's part of the table.
+fn judged(table: &Table) -> Sheet {
+    let mut sheet = Sheet::default();
+    for job in Job::ALL {
+        sheet.about(job.name());
+        let row = table.row(job);
+        for (_, figure, rival, wanted) in AGAINST.into_iter().filter(|it| it.0 == job) {
+            let ratios = table.column(rival).map(|at| row.ratios(figure, at));
+            let name = format!("{} / {rival}", figure.name());
+            sheet.put_all(&name, Unit::Ratio, ratios.unwrap_or_default(), wanted);
+        }
+        let ours = row.right(0).map_or(&[][..], |it| &it.each);
+        match job {
+            Job::Hot => {
+                let wrong = row.cells[0].as_ref().map_or(0, |it| it.wrong.count);
+                let out_of_turn = "granted twice or out of turn";
+                sheet.put(out_of_turn, Unit::Count, Some(wrong as f64), Wanted::Never);
+                let evenness = ours.iter().map(|it| Figure::Evenness.of(it)).collect();
+                sheet.put_all(Figure::Evenness.name(), Unit::Ratio, evenness, EVENNESS);
+            }
+            Job::Unix => {
+                let tcp = table
+                    .row(Job::Plain)
+                    .right(0)
+                    .map_or(&[][..], |it| &it.each);
+                let pairs = ours.iter().zip(tcp);
+                let ratios = pairs.map(|(a, b)| a.per_s() / b.per_s()).collect();
+                sheet.put_all("op/s / TCP", Unit::Ratio, ratios, Wanted::Nothing);
+            }
+            Job::Plain | Job::Pipelined | Job::Alone => {}
+        }
+    }
+    sheet.about("the machine, all contests");
+    for (who, whose) in [("server", Whose::Server), ("load", Whose::Load)] {
+        let waited = format!("{who} waited for its core");
+        sheet.put_all(&waited, Unit::Percent, waits(table, whose), Wanted::Nothing);
+    }
+    sheet
+}
+
+#[derive(Clone, Copy)]
+enum Whose {
+    Server,
+    Load,
+}
+
+/// How much of every run somebody else had the core: what disturbed the measurement, in per cent.
+fn waits(table: &Table, whose: Whose) -> Vec<f64> {
+    let cells = table.rows.iter().flat_map(|it| &it.cells).flatten();
+    let runs = cells.flat_map(|it| &it.each);
+    let share = |it: &Outcome| {
+        let share = match whose {
+            Whose::Server => it.server?,
+            Whose::Load => it.load?,
+        };
+        Some(share.waited_ns as f64 / it.elapsed_ns.max(1) as f64 * 100.0)
+    };
+    runs.filter_map(share).collect()
+}

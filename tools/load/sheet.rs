@@ -1,0 +1,326 @@
+//! Figures over rounds: what was measured, what is wanted, whether it was met.
+//!
+//! Every round puts its figures here, those of the same work and name become one line, and the
+//! median of the rounds is what counts. Knows nothing of how a figure is measured.
+
+use crate::json::quoted;
+use crate::ledger::Wrong;
+use crate::outcome::{Outcome, median};
+use crate::report::{duration, grouped, ratio};
+
+/// What a number counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Ratio,
+    PerSecond,
+    Nanos,
+    Bytes,
+    Percent,
+    Count,
+}
+
+impl Unit {
+    fn shown(self, value: f64) -> String {
+        match self {
+            Self::Ratio => ratio(value),
+            Self::PerSecond => format!("{}/s", grouped(value)),
+            Self::Nanos => duration(value as u64),
+            Self::Bytes => format!("{} bytes", grouped(value)),
+            Self::Percent => format!("{value:.2} %"),
+            Self::Count => grouped(value),
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Ratio => "ratio",
+            Self::PerSecond => "per_s",
+            Self::Nanos => "ns",
+            Self::Bytes => "bytes",
+            Self::Percent => "percent",
+            Self::Count => "count",
+        }
+    }
+}
+
+/// What a figure should be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Wanted {
+    /// It is there to explain the others.
+    Nothing,
+    AtLeast(f64),
+    AtMost(f64),
+    /// Zero, in every round.
+    Never,
+}
+
+/// One figure, round by round.
+struct Line {
+    work: String,
+    figure: String,
+    unit: Unit,
+    wanted: Wanted,
+    values: Vec<f64>,
+}
+
+impl Line {
+    fn least(&self) -> f64 {
+        self.values.iter().copied().fold(f64::INFINITY, f64::min)
+    }
+
+    fn most(&self) -> f64 {
+        self.values
+            .iter()
+            .copied()
+            .fold(f64::NEG_INFINITY, f64::max)
+    }
+
+    /// Whether it is as wanted; none where nothing is wanted or nothing was measured.
+    fn met(&self) -> Option<bool> {
+        if self.values.is_empty() {
+            return None;
+        }
+        let middle = median(self.values.clone());
+        match self.wanted {
+            Wanted::Nothing => None,
+            Wanted::AtLeast(bound) => Some(middle >= bound),
+            Wanted::AtMost(bound) => Some(middle <= bound),
+            Wanted::Never => Some(self.most() == 0.0),
+        }
+    }
+
+    /// The median, with more digits where it is only just not as wanted.
+    fn measured(&self) -> String {
+        let middle = median(self.values.clone());
+        let shown = self.unit.shown(middle);
+        match self.wanted {
+            Wanted::AtLeast(bound) | Wanted::AtMost(bound)
+                if self.met() == Some(false) && self.unit.shown(bound) == shown =>
+            {
+                format!("{shown} ({:+.2} %)", (middle / bound - 1.0) * 100.0)
+            }
+            _ => shown,
+        }
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let show = |value| self.unit.shown(value);
+        let wanted = match self.wanted {
+            Wanted::Nothing => String::new(),
+            Wanted::AtLeast(bound) => format!("≥ {}", show(bound)),
+            Wanted::AtMost(bound) => format!("≤ {}", show(bound)),
+            Wanted::Never => "0".to_owned(),
+        };
+        let (measured, spread) = if self.values.is_empty() {
+            ("-".to_owned(), "-".to_owned())
+        } else {
+            let spread = format!("{} to {}", show(self.least()), show(self.most()));
+            (self.measured(), spread)
+        };
+        let met = match (self.wanted, self.met()) {
+            (Wanted::Nothing, _) => "",
+            (_, None) => "-",
+            (_, Some(true)) => "yes",
+            (_, Some(false)) => "**no**",
+        };
+        vec![
+            self.work.clone(),
+            self.figure.clone(),
+            wanted,
+            measured,
+            spread,
+            met.to_owned(),
+        ]
+    }
+
+    fn json(&self) -> String {
+        let number = |value: f64| match value.is_finite() {
+            true => format!("{value:.4}"),
+            false => "null".to_owned(),
+        };
+        let (relation, bound) = match self.wanted {
+            Wanted::Nothing => ("null", f64::NAN),
+            Wanted::AtLeast(bound) => ("\"at least\"", bound),
+            Wanted::AtMost(bound) => ("\"at most\"", bound),
+            Wanted::Never => ("\"at most\"", 0.0),
+        };
+        let each: Vec<String> = self.values.iter().map(|&it| number(it)).collect();
+        format!(
+            "{{\"work\":{},\"figure\":{},\"unit\":\"{}\",\"wanted\":{relation},\"bound\":{},\
+             \"median\":{},\"least\":{},\"most\":{},\"rounds\":[{}],\"met\":{}}}",
+            quoted(&self.work),
+            quoted(&self.figure),
+            self.unit.name(),
+            number(bound),
+            number(median(self.values.clone())),
+            number(self.least()),
+            number(self.most()),
+            each.join(","),
+            self.met()
+                .map_or_else(|| "null".to_owned(), |it| it.to_string())
+        )
+    }
+}
+
+/// All lines.
+#[derive(Default)]
+pub(crate) struct Sheet {
+    lines: Vec<Line>,
+    work: String,
+    pub(crate) wrong: Wrong,
+}
+
+impl Sheet {
+    /// What is put from now on belongs to this work.
+    pub(crate) fn about(&mut self, work: impl Into<String>) {
+        self.work = work.into();
+    }
+
+    /// A figure of this round; none if it cannot be known here.
+    pub(crate) fn put(&mut self, figure: &str, unit: Unit, value: Option<f64>, wanted: Wanted) {
+        let work = &self.work;
+        let mut lines = self.lines.iter_mut();
+        let known = lines.find(|it| it.work == *work && it.figure == figure);
+        match known {
+            Some(line) => line.values.extend(value),
+            None => self.lines.push(Line {
+                work: work.clone(),
+                figure: figure.to_owned(),
+                unit,
+                wanted,
+                values: value.into_iter().collect(),
+            }),
+        }
+    }
+
+    /// A figure of all rounds at once.
+    pub(crate) fn put_all(&mut self, figure: &str, unit: Unit, values: Vec<f64>, wanted: Wanted) {
+        self.put(figure, unit, None, wanted);
+        for value in values {
+            self.put(figure, unit, Some(value), wanted);
+        }
+    }
+
+    /// What was wrong in a run.
+    pub(crate) fn check(&mut self, outcome: &Outcome) {
+        self.wrong.merge(&outcome.wrong);
+    }
+
+    /// Adds the lines of another sheet.
+    pub(crate) fn append(&mut self, other: Self) {
+        self.lines.extend(other.lines);
+        self.wrong.merge(&other.wrong);
+    }
+
+    /// The table as it stands in a document.
+    pub(crate) fn markdown(&self) -> String {
+        let head = ["work", "figure", "wanted", "median", "rounds", "met"];
+        let mut table = vec![head.map(str::to_owned).to_vec()];
+        let mut before = "";
+        for line in &self.lines {
+            let mut cells = line.cells();
+            if line.work == before {
+                cells[0].clear();
+            }
+            before = &line.work;
+            table.push(cells);
+        }
+        aligned(&table)
+    }
+
+    /// How many figures were as wanted, in one sentence.
+    pub(crate) fn verdict(&self) -> String {
+        let met: Vec<bool> = self.lines.iter().filter_map(Line::met).collect();
+        let (all, good) = (met.len(), met.iter().filter(|&&it| it).count());
+        let unknown = |it: &&Line| it.wanted != Wanted::Nothing && it.met().is_none();
+        let unknown = match self.lines.iter().filter(unknown).count() {
+            0 => String::new(),
+            count => format!(", {count} not measured"),
+        };
+        format!(
+            "{good} of {all} targets met{unknown}; wrong answers: {}",
+            self.wrong.count
+        )
+    }
+
+    /// A list of objects.
+    pub(crate) fn json(&self) -> String {
+        let lines: Vec<String> = self.lines.iter().map(Line::json).collect();
+        format!("[{}]", lines.join(",\n "))
+    }
+
+    /// Says what was wrong; whether nothing was.
+    pub(crate) fn complain(&self) -> bool {
+        for what in &self.wrong.first {
+            eprintln!("WRONG: {what}");
+        }
+        self.wrong.count == 0
+    }
+}
+
+/// A markdown table whose columns line up; the first line is its head.
+pub(crate) fn aligned(lines: &[Vec<String>]) -> String {
+    let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max();
+    let widths: Vec<usize> = (0..lines[0].len())
+        .map(|at| width(at).unwrap_or(0))
+        .collect();
+    let rules = widths.iter().map(|&width| "-".repeat(width)).collect();
+    let mut text = String::new();
+    for line in lines.iter().take(1).chain([&rules]).chain(&lines[1..]) {
+        let cells = line.iter().zip(&widths);
+        let cells: Vec<String> = cells
+            .map(|(cell, &width)| format!("{cell:<width$}"))
+            .collect();
+        text.push_str(&format!("| {} |\n", cells.join(" | ")));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(wanted: Wanted, values: &[f64]) -> Option<bool> {
+        let mut sheet = Sheet::default();
+        for &value in values {
+            sheet.put("a", Unit::Ratio, Some(value), wanted);
+        }
+        sheet.put("a", Unit::Ratio, None, wanted);
+        assert_eq!(sheet.lines.len(), 1, "rounds are one line");
+        sheet.lines[0].met()
+    }
+
+    #[test]
+    fn the_median_is_judged_and_never_means_never() {
+        for (wanted, values, met) in [
+            (Wanted::AtLeast(0.9), &[0.1, 0.9, 1.0][..], Some(true)),
+            (Wanted::AtLeast(0.9), &[0.1, 0.8, 1.0], Some(false)),
+            (Wanted::AtMost(2.0), &[1.0, 2.0, 9.0], Some(true)),
+            (Wanted::AtMost(2.0), &[1.0, 3.0, 9.0], Some(false)),
+            (Wanted::Never, &[0.0, 0.0, 1.0], Some(false)),
+            (Wanted::Never, &[0.0], Some(true)),
+            (Wanted::Never, &[], None),
+            (Wanted::Nothing, &[1.0], None),
+        ] {
+            assert_eq!(judged(wanted, values), met, "{wanted:?} {values:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_just_not_enough_does_not_look_as_if_it_were() {
+        let mut sheet = Sheet::default();
+        let wanted = Wanted::AtMost(1.05);
+        sheet.put("a", Unit::Ratio, Some(1.0517), wanted);
+        assert_eq!(sheet.lines[0].measured(), "1.05 (+0.16 %)");
+        sheet.put("b", Unit::Ratio, Some(1.049), wanted);
+        assert_eq!(sheet.lines[1].measured(), "1.05");
+    }
+
+    #[test]
+    fn a_table_lines_up() {
+        let line = |a: &str, b: &str| vec![a.to_owned(), b.to_owned()];
+        let text = aligned(&[line("a", "wanted"), line("long", "≥ 1")]);
+        let want = "| a    | wanted |\n| ---- | ------ |\n| long | ≥ 1    |\n";
+        assert_eq!(text, want);
+    }
+}
