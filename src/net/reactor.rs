@@ -1,7 +1,8 @@
 //! The loop: poll → hang-ups → other events → finish the turn → accept → sleep.
 //!
 //! Accepting comes last: by then whoever left in this turn has made room for one who came after it.
-//! Reads the clock when a turn begins, after every read of a socket, and before it sleeps. mio tells about readiness only once, so whoever is not drained is
+//! Reads the clock when a turn begins, after every read of a socket, and before it sleeps: three times
+//! for one request. mio tells about readiness only once, so whoever is not drained is
 //! remembered (by the server, for connections; here, for listeners). Interest in writing is taken
 //! only while something is owed: a unix socket would otherwise wake us whenever its peer reads.
 //! Never looks inside a request.
@@ -205,7 +206,9 @@ impl Reactor {
         self.events = events;
         self.server.finish_turn(&|| self.clock.now());
         self.follow_interests();
-        self.accept(self.clock.now());
+        if self.listeners.iter().any(|door| door.ready) {
+            self.accept(self.clock.now());
+        }
         self.turn_ended = self.clock.now();
         self.server.note_turn(self.turn_ended.since(now));
         Ok(())

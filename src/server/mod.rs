@@ -141,6 +141,8 @@ pub struct Server<T> {
     acting: Option<ClientId>,
     /// Parked, answered, perhaps with more input.
     resumed: VecDeque<ClientId>,
+    /// When the clock was last looked at in this turn.
+    looked_at: Option<Nanos>,
     /// Had more than one turn's share, in this turn.
     revisit: Vec<ClientId>,
     /// Had so in the last one, and are yet to be visited in this one.
@@ -183,6 +185,7 @@ impl<T: Transport> Server<T> {
             line: Vec::new(),
             acting: None,
             resumed: VecDeque::new(),
+            looked_at: None,
             revisit: Vec::new(),
             waiting: Vec::new(),
             walk_bytes_left: WALK_BYTES_PER_TURN,
@@ -271,7 +274,7 @@ impl<T: Transport> Server<T> {
     /// Closes the turn: everything that is due is done, everything that is owed is sent.
     pub fn finish_turn(&mut self, clock: Clock<'_>) {
         self.visit_waiting(clock);
-        let now = clock();
+        let now = self.last_look(clock);
         self.engine.expire(now, &mut self.effects);
         self.deliver(now);
         self.fire_timers(now);
@@ -281,7 +284,9 @@ impl<T: Transport> Server<T> {
             };
             self.visit(clock, id);
         }
-        self.flush(clock());
+        let now = self.last_look(clock);
+        self.flush(now);
+        self.looked_at = None;
         let farewells = self.ended.len().min(FAREWELLS_PER_TURN_MAX);
         self.ended.drain(..farewells);
         self.farewells_left = FAREWELLS_PER_TURN_MAX;
@@ -382,6 +387,22 @@ impl<T: Transport> Server<T> {
             timers: self.timers.len(),
             buffered_bytes: self.conns.iter().map(|(_, conn)| buffered(conn)).sum(),
             engine: self.engine.counts(),
+        }
+    }
+
+    /// What time it is, right now.
+    fn look_at_clock(&mut self, clock: Clock<'_>) -> Nanos {
+        let now = clock();
+        self.looked_at = Some(now);
+        now
+    }
+
+    /// What time it was when somebody last looked in this turn. What is due may come a moment late but
+    /// must not come early, so there is no need to look again.
+    fn last_look(&mut self, clock: Clock<'_>) -> Nanos {
+        match self.looked_at {
+            Some(now) => now,
+            None => self.look_at_clock(clock),
         }
     }
 

@@ -25,7 +25,8 @@ impl<T: Transport> Server<T> {
         if let Some(conn) = self.conn_mut(id) {
             conn.rested = false;
             if !conn.inbox.is_empty() && !conn.is_leaving() {
-                self.serve_inbox(clock(), id);
+                let now = self.look_at_clock(clock);
+                self.serve_inbox(now, id);
             }
         }
         while let Some(conn) = self.conn_mut(id)
@@ -37,18 +38,23 @@ impl<T: Transport> Server<T> {
             match conn.transport.read(&mut landing[..room]) {
                 Ok(0) => {
                     conn.readable = false;
-                    self.leave(clock(), id, Farewell::Flush, "closed");
+                    let now = self.look_at_clock(clock);
+                    self.leave(now, id, Farewell::Flush, "closed");
                 }
                 Ok(received) => {
                     // A short read has emptied the socket: the read that would say so is saved. Not
                     // after a hang-up, where the end itself is still to be read.
                     conn.readable = received == room || conn.hung_up;
                     share -= received;
-                    self.receive(clock(), id, &landing[..received]);
+                    let now = self.look_at_clock(clock);
+                    self.receive(now, id, &landing[..received]);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => conn.readable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => self.close(clock(), id, &error.to_string()),
+                Err(error) => {
+                    let now = self.look_at_clock(clock);
+                    self.close(now, id, &error.to_string());
+                }
             }
         }
         self.landing = landing;
