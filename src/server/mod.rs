@@ -407,7 +407,11 @@ impl<T: Transport> Server<T> {
     }
 
     /// Those who did not get all they wanted in the last turn, before anybody new.
+    #[inline]
     fn visit_waiting(&mut self, clock: Clock<'_>) {
+        if self.waiting.is_empty() {
+            return; // asked before every event
+        }
         for id in mem::take(&mut self.waiting) {
             if let Some(conn) = self.conn_mut(id) {
                 conn.revisit = false;

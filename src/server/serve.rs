@@ -85,6 +85,9 @@ impl<T: Transport> Server<T> {
             return self.serve_inbox(now, id);
         }
         let used = self.serve(now, id, bytes);
+        if used == bytes.len() {
+            return; // nearly always
+        }
         let Self { conns, pool, .. } = self;
         if let Some(conn) = conn::find(conns, id)
             && !conn.is_leaving()
@@ -122,6 +125,10 @@ impl<T: Transport> Server<T> {
                 break;
             };
             if conn.is_leaving() || conn.is_held_up() {
+                break;
+            }
+            if used == input.len() {
+                conn.progress(now, 0, false);
                 break;
             }
             match line::decode(&input[used..], &mut scratch) {
