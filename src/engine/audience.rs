@@ -355,6 +355,7 @@ impl Audience {
     }
 
     /// Gives back a part of what a crowd has left behind; says whether there is more.
+    #[inline]
     pub(super) fn tidy(&mut self) -> bool {
         self.seats.tidy() || self.topics.tidy() || self.nodes.tidy()
     }

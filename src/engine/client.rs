@@ -197,6 +197,7 @@ impl Clients {
     }
 
     /// Gives back a part of what a crowd has left behind; says whether there is more.
+    #[inline]
     pub(super) fn tidy(&mut self) -> bool {
         self.records.tidy()
     }

@@ -55,6 +55,7 @@ impl<V> Shelf<V> {
     }
 
     /// Gives back a part of what a crowd has left behind; says whether there is more.
+    #[inline]
     pub(super) fn tidy(&mut self) -> bool {
         self.things.tidy()
     }

@@ -256,6 +256,7 @@ impl Table {
     }
 
     /// Gives back a part of what a crowd has left behind; says whether there is more.
+    #[inline]
     pub(super) fn tidy(&mut self) -> bool {
         self.resources.tidy()
     }

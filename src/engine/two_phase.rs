@@ -96,6 +96,7 @@ impl Places {
     }
 
     /// Gives back a part of what a crowd has left behind; says whether there is more.
+    #[inline]
     pub(super) fn tidy(&mut self) -> bool {
         self.arena.tidy()
     }
