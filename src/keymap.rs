@@ -102,7 +102,8 @@ impl KeyMap {
         self.len == 0
     }
 
-    /// The keyed hash of a name; the caller keeps it beside the name, for [`KeyMap::remove`].
+    /// The keyed hash of a name; the caller keeps it beside the name or makes it again, for
+    /// [`KeyMap::remove`].
     ///
     /// 32 bits are enough to choose a bucket among four thousand million. That two names share them
     /// is unlikely, not impossible: only the question in [`KeyMap::find`] decides.

@@ -273,10 +273,16 @@ fn a_storm_of_hang_ups_is_spread_over_turns_and_holds_nobody_up() {
     all_hang_up(&mut world);
     let mut turns = 0;
     while open(&world) > 2 {
-        let before = open(&world);
+        let (open_before, before) = (open(&world), world.server.connections());
         world.turn(&[(0, b"ping\n_\n\n")]);
         assert_eq!(world.heard(0), "ok\n", "answered in every turn");
-        assert!(before - open(&world) <= 256, "{before} {}", open(&world));
+        assert!(
+            open_before - open(&world) <= 256,
+            "{open_before} {}",
+            open(&world)
+        );
+        let after = world.server.connections();
+        assert!(before - after <= 256, "{before} {after}");
         turns += 1;
         assert!(turns < LEAVING, "nobody is seen off any more");
     }
@@ -309,4 +315,134 @@ fn who_hangs_up_while_waiting_leaves_the_line_at_once_however_many_do() {
     assert!(open(&world) > 2, "their sockets are still being closed");
     world.rest();
     assert_eq!(open(&world), 2);
+}
+
+/// Hung up, but reading: it has asked so many questions of one per turn.
+fn ask_at_length_and_half_close(world: &mut World, who: usize) {
+    let (id, peer) = &world.peers[who];
+    peer.send(&b"who\njob\n\n".repeat(1_000));
+    peer.arrive(usize::MAX);
+    peer.close();
+    world.server.hang_up(Nanos(0), *id);
+}
+
+#[test]
+fn who_hung_up_with_nothing_to_say_is_not_kept_waiting_by_those_with_much() {
+    const TALKERS: usize = 600;
+    let mut world = World::new(TALKERS + 2, Settings::default());
+    world.turn(&[(TALKERS, b"l\njob\n0\n")]);
+    world.turn(&[(TALKERS + 1, b"l\njob\n60\n")]);
+    for who in 0..TALKERS {
+        ask_at_length_and_half_close(&mut world, who);
+    }
+    let (id, peer) = &world.peers[TALKERS];
+    peer.close();
+    world.server.hang_up(Nanos(0), *id);
+    for _ in 0..TALKERS / 256 + 1 {
+        world.turn(&[]);
+    }
+    assert!(world.heard(TALKERS + 1).starts_with("ok "), "handed over");
+    world.rest();
+    assert_eq!(world.server.connections(), 1);
+}
+
+#[test]
+fn nobody_is_closed_before_it_was_read_however_many_hang_up() {
+    const LEAVING: usize = 1_000;
+    let mut world = World::new(LEAVING + 2, Settings::default());
+    world.turn(&[(0, b"l\njob\n0\n")]);
+    for who in 1..=LEAVING {
+        // Parked, with a question behind it that nobody will answer, but somebody has to read.
+        world.turn(&[(who, b"ping\n_\n\nl\njob\n60\n")]);
+        world.peers[who].1.send(b"ping\n_\n\n");
+        world.peers[who].1.arrive(usize::MAX);
+    }
+    all_hang_up(&mut world);
+    world.turn(&[]);
+    world.rest();
+    assert_eq!(open(&world), 2);
+    for who in 1..=LEAVING {
+        assert_eq!(world.heard(who), "ok\n");
+        assert!(
+            world.peers[who].1.was_read(),
+            "{who}: closed unread, which is a reset"
+        );
+    }
+}
+
+#[test]
+fn who_hung_up_has_made_room() {
+    let settings = Settings {
+        connections_max: 600,
+        ..Settings::default()
+    };
+    let mut world = World::new(600, settings);
+    for (id, peer) in &world.peers {
+        peer.close();
+        world.server.hang_up(Nanos(0), *id);
+    }
+    world.turn(&[]);
+    for name in 0..600 {
+        let (pipe, _peer) = pipe(1_000 + name);
+        assert!(world.server.accept(Nanos(0), pipe).is_some(), "{name}");
+    }
+    let (one_too_many, _peer) = pipe(2_000);
+    assert!(world.server.accept(Nanos(0), one_too_many).is_none());
+}
+
+#[test]
+fn the_longest_turn_is_told() {
+    let mut world = World::new(1, Settings::default());
+    for ns in [3_000, 7_000, 5_000] {
+        world.server.note_turn(ns);
+    }
+    world.turn(&[(0, b"stats\n_\n\n")]);
+    assert!(world.heard(0).contains("\"longest_turn_us\":7}"));
+}
+
+/// Turns of the engine until nothing is due.
+fn turns_until_idle(engine: &mut Engine, effects: &mut Effects) -> usize {
+    let mut turns = 0;
+    while engine.next_deadline() == Some(Nanos(0)) {
+        engine.expire(Nanos(1), effects);
+        effects.clear();
+        turns += 1;
+        assert!(turns < 1_000, "it never comes to rest");
+    }
+    turns
+}
+
+#[test]
+fn the_memory_of_a_crowd_is_given_back_in_turns_of_their_own() {
+    let client = |slot| ClientId {
+        slot,
+        serial: slot + 1,
+    };
+    let mut effects = Effects::new();
+    // Enough for several pieces of memory: of clients alone, and of clients and their grants.
+    for locks in [false, true] {
+        let mut engine = engine();
+        for slot in 0..40_000 {
+            if locks {
+                let key = format!("key{slot}");
+                let request = acquire(key.as_bytes(), Millis::from_secs(60));
+                engine.step(Nanos(0), client(slot), request, &mut effects);
+            } else {
+                engine.introduce(client(slot), None);
+            }
+        }
+        effects.clear();
+        for slot in 0..40_000 {
+            engine.disconnect(Nanos(0), client(slot), &mut effects);
+            if slot % 1_000 == 0 {
+                engine.expire(Nanos(1), &mut effects);
+            }
+        }
+        engine.expire(Nanos(1), &mut effects);
+        let turns = turns_until_idle(&mut engine, &mut effects);
+        assert!(
+            turns >= if locks { 4 } else { 2 },
+            "{turns} with locks: {locks}"
+        );
+    }
 }

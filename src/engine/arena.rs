@@ -32,7 +32,7 @@ pub(super) struct Arena<T> {
     attic: Vec<Place<T>>,
 }
 
-enum Place<T> {
+pub(super) enum Place<T> {
     /// And the next such place, or `NONE`.
     Vacant(u32),
     Taken(T),
@@ -89,17 +89,20 @@ impl<T> Arena<T> {
 
     /// The crowd has left: what it leaves behind is for [`Arena::tidy`]. Nothing can be moved but for
     /// the one that came first, under its number 0: the root of a tree, which stays when all others
-    /// have gone.
+    /// have gone. Anybody else who stays keeps all of it, until it goes too.
     fn move_out(&mut self) {
         if self.len == 1 && matches!(self.places[0], Place::Vacant(_)) {
             return;
         }
-        self.tidy_all();
-        self.attic = mem::take(&mut self.places);
+        let earlier = mem::replace(&mut self.attic, mem::take(&mut self.places));
         self.vacant = NONE;
         if self.len == 1 {
             let first = mem::replace(&mut self.attic[0], Place::Vacant(NONE));
             self.places.push(first);
+        }
+        // Two crowds in short order: the smaller one's memory goes at once, the larger one's slowly.
+        if earlier.len() > self.attic.len() {
+            self.attic = earlier;
         }
     }
 
@@ -116,11 +119,6 @@ impl<T> Arena<T> {
         self.attic.truncate(rest);
         self.attic.shrink_to_fit();
         self.attic.capacity() > 0
-    }
-
-    /// Two crowds in short order: room is needed for the second one.
-    fn tidy_all(&mut self) {
-        self.attic = Vec::new();
     }
 
     pub(super) fn len(&self) -> usize {

@@ -21,8 +21,9 @@ use crate::base::{Millis, Nanos, Token};
 use crate::keymap::KeyMap;
 
 /// Most grants at one time, over all keys; then there is no room, as if for another key. Only readers
-/// and slots can get there, at about 120 bytes each: the number of keys has its own limit.
-const HOLDS_MAX: usize = 1 << 30;
+/// and slots can get there, at about 100 bytes each: the number of keys has its own limit. Half of
+/// what a timer can stand for, so that there is room for all who stand in line when it is reached.
+const HOLDS_MAX: usize = 1 << 29;
 
 /// The table with everything that stands on it.
 pub(super) struct Locks {
@@ -353,7 +354,6 @@ impl Locks {
     pub(super) fn join(&mut self, cx: &mut Ctx<'_>, resource: u32, client: u32, want: Want) -> u32 {
         let waiter = Waiter::new(client, resource, Line::Hold(want), cx.now);
         let waiter = cx.waiters.insert(waiter);
-        self.table.rouse(resource);
         self.table[resource].queue.push_back(cx.waiters, waiter);
         waiter
     }

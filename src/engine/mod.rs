@@ -241,9 +241,9 @@ impl Engine {
         }
     }
 
-    /// Lets time pass: ends leases and waits, forgets idle keys, goes on with departures, gives memory
-    /// back. At most
-    /// [`WORK_PER_TURN_MAX`] of them; then [`Engine::next_deadline`] lies in the past.
+    /// Lets time pass: ends leases and waits, forgets idle keys, goes on with departures, at most
+    /// [`WORK_PER_TURN_MAX`] of them; and gives some memory back. If that was not all,
+    /// [`Engine::next_deadline`] lies in the past.
     pub fn expire(&mut self, now: Nanos, out: &mut Effects) {
         // Half of the work for each, so that neither waits for the other.
         let mut budget = WORK_PER_TURN_MAX / 2;

@@ -37,6 +37,10 @@ impl<V> Linked<OfShelf> for Thing<V> {
     }
 }
 
+/// Most things on all shelves, also where an operator set no limit: half of what a timer can stand for,
+/// and more than fit into a hundred gigabytes.
+const KEYS_MAX: u32 = 1 << 29;
+
 pub(super) struct Shelf<V> {
     map: KeyMap,
     things: Arena<Thing<V>>,
@@ -76,7 +80,11 @@ impl<V> Shelf<V> {
         key: &[u8],
         value: V,
     ) -> Result<u32, Refusal> {
-        if cx.rules.keys_max != 0 && *cx.keys >= cx.rules.keys_max {
+        let keys_max = match cx.rules.keys_max {
+            0 => KEYS_MAX,
+            some => some.min(KEYS_MAX),
+        };
+        if *cx.keys >= keys_max {
             return Err(Refusal::MaxKeys);
         }
         Ok(self.insert_anyway(cx, key, value))

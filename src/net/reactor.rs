@@ -2,10 +2,10 @@
 //!
 //! Accepting comes last: by then whoever left in this turn has made room for one who came after it.
 //! Reads the clock when a turn begins, after every read of a socket, and before it sleeps: three times
-//! for one request. mio tells about readiness only once, so whoever is not drained is
-//! remembered (by the server, for connections; here, for listeners). Interest in writing is taken
-//! only while something is owed: a unix socket would otherwise wake us whenever its peer reads.
-//! Never looks inside a request.
+//! for one request. mio tells about readiness only once, so whoever is not drained is remembered (by
+//! the server, for connections; here, for listeners). Interest in writing is taken only while
+//! something is owed: a unix socket would otherwise wake us whenever its peer reads. Never looks
+//! inside a request.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -47,8 +47,8 @@ pub struct Reactor {
     signals: Option<Signals>,
     remote: Remote,
     clock: Clock,
-    /// When the last turn ended, which is when the next one begins to wait.
-    turn_ended: Nanos,
+    /// When the turn began; none before the first.
+    woke_at: Option<Nanos>,
     /// Poll without ever sleeping.
     spin: bool,
     /// Requests to stop that were already heard.
@@ -112,7 +112,6 @@ impl Reactor {
                 pause,
             });
         }
-        let turn_ended = clock.now();
         Ok(Self {
             poll,
             events: Events::with_capacity(EVENTS_PER_TURN_MAX),
@@ -124,7 +123,7 @@ impl Reactor {
                 stops: Arc::new(AtomicU32::new(0)),
             },
             clock,
-            turn_ended,
+            woke_at: None,
             spin: false,
             stops_heard: 0,
         })
@@ -166,7 +165,7 @@ impl Reactor {
     }
 
     fn turn(&mut self) -> io::Result<()> {
-        let mut timeout = self.timeout();
+        let mut timeout = self.fall_asleep();
         // Interrupted is also a process that was stopped and goes on, perhaps much later. What came
         // meanwhile has to be heard before the leases that ended meanwhile, so look once more.
         while let Err(error) = self.poll.poll(&mut self.events, timeout) {
@@ -209,13 +208,17 @@ impl Reactor {
         if self.listeners.iter().any(|door| door.ready) {
             self.accept(self.clock.now());
         }
-        self.turn_ended = self.clock.now();
-        self.server.note_turn(self.turn_ended.since(now));
+        self.woke_at = Some(now);
         Ok(())
     }
 
-    /// How long to sleep: until the next deadline, not at all while somebody has more to do.
-    fn timeout(&self) -> Option<Duration> {
+    /// Ends the turn and says how long to sleep: until the next deadline, not at all while somebody has
+    /// more to do.
+    fn fall_asleep(&mut self) -> Option<Duration> {
+        let now = self.clock.now();
+        if let Some(woke_at) = self.woke_at {
+            self.server.note_turn(now.since(woke_at));
+        }
         if self.spin {
             return Some(Duration::ZERO);
         }
@@ -226,7 +229,7 @@ impl Reactor {
             .map(|door| door.not_before);
         let next = doors.chain(self.server.next_deadline()).min()?;
         // Not from the turn's beginning: that may be long ago, and sleeping would start late.
-        Some(Duration::from_nanos(next.since(self.turn_ended)))
+        Some(Duration::from_nanos(next.since(now)))
     }
 
     fn accept(&mut self, now: Nanos) {

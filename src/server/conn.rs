@@ -96,7 +96,7 @@ pub(super) struct Conn<T> {
     pub(super) rested: bool,
     /// In the server's list of connections to flush.
     pub(super) dirty: bool,
-    /// In the server's list of connections to visit again.
+    /// In one of the server's lists of connections to visit.
     pub(super) revisit: bool,
     /// The reactor listens for room to write.
     pub(super) watches_write: bool,
@@ -147,6 +147,17 @@ impl<T: Transport> Conn<T> {
 
     pub(super) fn is_leaving(&self) -> bool {
         matches!(self.phase, Phase::Leaving { .. })
+    }
+
+    /// It only has to take what it is owed, and is closed then.
+    pub(super) fn is_flushed_last(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Leaving {
+                farewell: Farewell::Flush,
+                ..
+            }
+        )
     }
 
     /// No further frame may be served now: an answer is outstanding, or the peer does not read.

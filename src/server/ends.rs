@@ -182,7 +182,8 @@ impl<T: Transport> Server<T> {
                 slot: slot as u32,
                 serial: conn.serial,
             };
-            (conn.is_quiet() && !conn.is_leaving() && !engine.has_unfinished(id)).then_some(id)
+            let is_done = conn.is_quiet() && !conn.revisit && !conn.is_leaving();
+            (is_done && !engine.has_unfinished(id)).then_some(id)
         };
         let ids: Vec<_> = conns
             .iter()

@@ -3,8 +3,9 @@
 //! The order of a turn is here and nowhere else. The reactor reports what happened on the sockets
 //! ([`hang_up`](Server::hang_up) before everything else, then [`readable`](Server::readable) and
 //! [`writable`](Server::writable)), and closes the turn with
-//! [`finish_turn`](Server::finish_turn): visit again who had more → expire → resume → flush. Only
-//! then are newcomers let in ([`accept`](Server::accept)), to the places that became free.
+//! [`finish_turn`](Server::finish_turn): expire → resume → flush → close what has ended. Whoever hung
+//! up and whoever had more in the last turn is visited before anybody else. Last of all newcomers are
+//! let in ([`accept`](Server::accept)), to the places that became free.
 //!
 //! Knows neither sockets nor the clock: with pipes for a [`Transport`] and a number for the time,
 //! the simulator runs this very code.
@@ -56,10 +57,13 @@ const HEARING_PER_TURN: u64 = 32 * 1024;
 /// are run on in the next one.
 const RESUMED_PER_TURN_MAX: usize = 4096;
 
-/// Most connections whose peer has closed that are seen off in one turn, and most sockets closed: each
-/// takes the system some microseconds, and ten thousand at once were a stop of fifty milliseconds. The
-/// rest follow in the next turns; whoever hung up can wait for that.
+/// Most connections that are visited in one turn although their peer has hung up. Ten thousand at once
+/// would be a stop of twenty milliseconds for everybody else. The others follow in the next turns,
+/// first come, first served: some of them still read, and all hold what somebody may wait for.
 const FAREWELLS_PER_TURN_MAX: usize = 256;
+
+/// Most sockets closed in one turn, which takes the system some microseconds each.
+const CLOSES_PER_TURN_MAX: usize = 256;
 
 /// How often a draining server looks for connections that have nothing left to wait for.
 const DRAIN_SWEEP: Millis = Millis(50);
@@ -143,6 +147,8 @@ pub struct Server<T> {
     resumed: VecDeque<ClientId>,
     /// When the clock was last looked at in this turn.
     looked_at: Option<Nanos>,
+    /// Those on the lists have had their visit in this turn.
+    has_visited_listed: bool,
     /// Had more than one turn's share, in this turn.
     revisit: Vec<ClientId>,
     /// Had so in the last one, and are yet to be visited in this one.
@@ -151,8 +157,8 @@ pub struct Server<T> {
     walk_bytes_left: usize,
     /// What is left of this turn's [`HEARING_PER_TURN`].
     hearing_left: u64,
-    /// What is left of this turn's [`FAREWELLS_PER_TURN_MAX`].
-    farewells_left: usize,
+    /// Whose peer has hung up and who are yet to be visited.
+    farewells: VecDeque<ClientId>,
     /// Of connections that have ended, to be closed.
     ended: VecDeque<T>,
     /// Owed bytes.
@@ -186,11 +192,12 @@ impl<T: Transport> Server<T> {
             acting: None,
             resumed: VecDeque::new(),
             looked_at: None,
+            has_visited_listed: false,
             revisit: Vec::new(),
             waiting: Vec::new(),
             walk_bytes_left: WALK_BYTES_PER_TURN,
             hearing_left: HEARING_PER_TURN,
-            farewells_left: FAREWELLS_PER_TURN_MAX,
+            farewells: VecDeque::new(),
             ended: VecDeque::new(),
             dirty: VecDeque::new(),
             overrun: Vec::new(),
@@ -206,7 +213,9 @@ impl<T: Transport> Server<T> {
     /// A new connection. `None` closes it: there is no room, or the server is shutting down.
     pub fn accept(&mut self, now: Nanos, transport: T) -> Option<ClientId> {
         let connections_max = self.settings.connections_max as usize;
-        if connections_max != 0 && self.conns.len() >= connections_max {
+        // Who has hung up has made room, also while it waits to be seen off.
+        let connections = self.conns.len().saturating_sub(self.farewells.len());
+        if connections_max != 0 && connections >= connections_max {
             info!(
                 "refusing {}: {connections_max} connections are open",
                 transport.peer()
@@ -237,7 +246,8 @@ impl<T: Transport> Server<T> {
     }
 
     /// The peer has closed, at least its sending side. Reported before anything else of the turn,
-    /// so that nobody who has already left is granted what another event of the turn sets free.
+    /// so that nobody who has already left is granted what another event of the turn sets free, or
+    /// counted among those who hear of it.
     pub fn hang_up(&mut self, now: Nanos, id: ClientId) {
         let Some(conn) = self.conn_mut(id) else {
             return;
@@ -247,17 +257,24 @@ impl<T: Transport> Server<T> {
         if conn.parked {
             self.leave(now, id, Farewell::Flush, "left while waiting");
         }
+        self.visit_later(id);
     }
 
     /// There are bytes to read.
     pub fn readable(&mut self, clock: Clock<'_>, id: ClientId) {
-        self.visit_waiting(clock);
+        self.visit_listed(clock);
         let Some(conn) = self.conn_mut(id) else {
             return;
         };
+        // Who has hung up is on a list since it did, or was visited already and has come to its end.
+        if conn.hung_up && (conn.revisit || conn.is_leaving()) {
+            return;
+        }
         conn.readable = true;
-        if !conn.revisit {
-            self.visit_or_put_off(clock, id);
+        if conn.hung_up {
+            self.visit_later(id);
+        } else if !conn.revisit {
+            self.visit(clock, id);
         }
     }
 
@@ -273,7 +290,7 @@ impl<T: Transport> Server<T> {
 
     /// Closes the turn: everything that is due is done, everything that is owed is sent.
     pub fn finish_turn(&mut self, clock: Clock<'_>) {
-        self.visit_waiting(clock);
+        self.visit_listed(clock);
         let now = self.last_look(clock);
         self.engine.expire(now, &mut self.effects);
         self.deliver(now);
@@ -287,16 +304,16 @@ impl<T: Transport> Server<T> {
         let now = self.last_look(clock);
         self.flush(now);
         self.looked_at = None;
-        let farewells = self.ended.len().min(FAREWELLS_PER_TURN_MAX);
-        self.ended.drain(..farewells);
-        self.farewells_left = FAREWELLS_PER_TURN_MAX;
+        self.has_visited_listed = false;
+        let closes = self.ended.len().min(CLOSES_PER_TURN_MAX);
+        self.ended.drain(..closes);
         mem::swap(&mut self.waiting, &mut self.revisit);
         self.walk_bytes_left = WALK_BYTES_PER_TURN;
         self.hearing_left = HEARING_PER_TURN;
     }
 
-    /// The turn is over and took this long, from waking up to sleeping again: nobody can have waited
-    /// for longer than two of them. Operators see the longest.
+    /// The turn is over and took this long, from waking up to sleeping again. Operators see the
+    /// longest: for so long nobody was heard.
     pub fn note_turn(&mut self, ns: u64) {
         self.longest_turn_ns = self.longest_turn_ns.max(ns);
     }
@@ -329,7 +346,11 @@ impl<T: Transport> Server<T> {
     /// When the next turn must begin at the latest, even if nothing happens.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        if !self.waiting.is_empty() || !self.resumed.is_empty() || !self.ended.is_empty() {
+        let is_idle = self.waiting.is_empty()
+            && self.resumed.is_empty()
+            && self.farewells.is_empty()
+            && self.ended.is_empty();
+        if !is_idle {
             return Some(Nanos(0));
         }
         let (engine, own) = (self.engine.next_deadline(), self.timers.next_deadline());
@@ -390,6 +411,8 @@ impl<T: Transport> Server<T> {
         }
     }
 
+    // ---- visiting ----
+
     /// What time it is, right now.
     fn look_at_clock(&mut self, clock: Clock<'_>) -> Nanos {
         let now = clock();
@@ -406,31 +429,51 @@ impl<T: Transport> Server<T> {
         }
     }
 
-    /// Those who did not get all they wanted in the last turn, before anybody new.
+    /// Once in a turn, before anybody else: those who have hung up, then those who did not get all they
+    /// wanted in the last turn.
     #[inline]
-    fn visit_waiting(&mut self, clock: Clock<'_>) {
-        if self.waiting.is_empty() {
-            return; // asked before every event
+    fn visit_listed(&mut self, clock: Clock<'_>) {
+        if !self.has_visited_listed {
+            self.has_visited_listed = true;
+            self.see_off(clock);
+            self.visit_waiting(clock);
         }
+    }
+
+    fn visit_waiting(&mut self, clock: Clock<'_>) {
         for id in mem::take(&mut self.waiting) {
             if let Some(conn) = self.conn_mut(id) {
                 conn.revisit = false;
-                self.visit_or_put_off(clock, id);
+                self.visit(clock, id);
             }
         }
     }
 
-    /// Visits the connection, but only so many in a turn whose peer will send no more.
-    fn visit_or_put_off(&mut self, clock: Clock<'_>, id: ClientId) {
-        let Some(conn) = conn::find(&mut self.conns, id).filter(|conn| conn.hung_up) else {
-            return self.visit(clock, id);
-        };
-        if let Some(left) = self.farewells_left.checked_sub(1) {
-            self.farewells_left = left;
-            return self.visit(clock, id);
+    /// As many as a turn has time for. Who has more to say than one
+    /// share goes to the end of the line.
+    fn see_off(&mut self, clock: Clock<'_>) {
+        for _ in 0..self.farewells.len().min(FAREWELLS_PER_TURN_MAX) {
+            let Some(id) = self.farewells.pop_front() else {
+                break;
+            };
+            if let Some(conn) = self.conn_mut(id) {
+                conn.revisit = false;
+                self.visit(clock, id);
+            }
         }
+    }
+
+    /// Puts the connection on the list of those to be visited, unless it stands on one.
+    fn visit_later(&mut self, id: ClientId) {
+        let Some(conn) = conn::find(&mut self.conns, id).filter(|conn| !conn.revisit) else {
+            return;
+        };
         conn.revisit = true;
-        self.revisit.push(id);
+        if conn.hung_up {
+            self.farewells.push_back(id);
+        } else {
+            self.revisit.push(id);
+        }
     }
 
     // ---- the end of a turn ----
@@ -512,13 +555,14 @@ impl<T: Transport> Server<T> {
             && conn.outbox.is_empty()
         {
             match farewell {
+                // It is still to be read: closed now, what was sent would be lost to a reset.
+                Farewell::Flush if conn.revisit => {}
                 Farewell::Flush => self.close(now, id, "closed"),
                 Farewell::HalfClose => conn.transport.shutdown_write(),
                 Farewell::Delay => {}
             }
-        } else if conn.has_more() && !conn.revisit {
-            conn.revisit = true;
-            self.revisit.push(id);
+        } else if conn.has_more() {
+            self.visit_later(id);
         }
     }
 

@@ -58,12 +58,13 @@ impl<T: Transport> Server<T> {
             }
         }
         self.landing = landing;
-        if let Some(conn) = self.conn_mut(id)
-            && conn.has_more()
-            && !conn.revisit
-        {
-            conn.revisit = true;
-            self.revisit.push(id);
+        let Some(conn) = self.conn_mut(id) else {
+            return;
+        };
+        if conn.has_more() {
+            self.visit_later(id);
+        } else if conn.is_flushed_last() {
+            self.mark_dirty(id); // and be closed, now that it was read
         }
     }
 
@@ -128,7 +129,6 @@ impl<T: Transport> Server<T> {
                 break;
             }
             if used == input.len() {
-                conn.progress(now, 0, false);
                 break;
             }
             match line::decode(&input[used..], &mut scratch) {

@@ -185,6 +185,13 @@ impl Peer {
         self.line.borrow().closed_by_server
     }
 
+    /// Whether the server has read all that arrived. If it closes before, a real peer is reset, and may
+    /// lose answers.
+    #[must_use]
+    pub fn was_read(&self) -> bool {
+        self.line.borrow().arrived.is_empty()
+    }
+
     /// What the server would be told about this connection now.
     #[must_use]
     pub fn readiness(&self) -> Readiness {

@@ -291,6 +291,7 @@ fn what_clients_send_is_plain() {
         format!("r\na-key-of-thirty-two-characters--\n{token}\n"),
         format!("n\nmy-job\n{token} 60\n"),
         "stats\n_\n\n".to_owned(),
+        "l\nschlüssel-鍵\n10\n".to_owned(),
         "kset\nconfig\nhello world\t60\n".to_owned(),
     ] {
         for behind in ["", "l\n", "r\nmy-job\n"] {
