@@ -87,20 +87,24 @@ fn the_daemon_is_right_in_every_kind_of_work() {
 #[test]
 fn a_server_that_grants_twice_is_found_out() {
     let target = generous_server();
-    // Held for a while, or a second grant would only show if it overtook the first release.
-    let run = [
-        "run",
-        "--keys",
-        "shared",
-        "--connections",
-        "8",
-        "--hold",
-        "2000",
-        "--target",
-        &target,
-    ];
-    let says = ["WRONG: key 0 was granted", "mutual exclusion is broken"];
-    check(&tiny(&run), 1, &says);
+    for work in [
+        &["--workload", "lock"][..],
+        &["--workload", "semaphore", "--slots", "1"],
+        &["--workload", "semaphore", "--slots", "3"],
+        &["--workload", "rw"],
+        // Let go by a timer instead of at once.
+        &["--workload", "lock", "--hold", "100"],
+    ] {
+        let mut run = vec!["run", "--keys", "shared", "--target", &target];
+        run.extend(work);
+        let says = ["WRONG: key 0 was granted", "mutual exclusion is broken"];
+        check(&tiny(&run), 1, &says);
+    }
+    check(
+        &tiny(&["plan", "handoff", "--target", &target]),
+        1,
+        &["mutual exclusion is broken"],
+    );
 }
 
 #[test]

@@ -128,6 +128,11 @@ impl Cycles {
         self.busy == 0 && self.ledger.unheard() == 0
     }
 
+    /// All that was written is on its way; answers are waited for now.
+    pub(crate) fn sent(&mut self) {
+        self.ledger.sent();
+    }
+
     /// Measuring begins: what was counted so far was warming up.
     pub(crate) fn forget(&mut self) {
         let wrong = std::mem::take(&mut self.found.wrong);

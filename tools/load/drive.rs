@@ -288,6 +288,7 @@ impl Load<'_> {
 
     /// Waits for answers and goes on with whoever got one.
     fn turn(&mut self, events: &mut Events, nap_ns: u64) -> io::Result<()> {
+        self.cycles.sent();
         match self.poll.poll(events, Some(Duration::from_nanos(nap_ns))) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             other => other?,
