@@ -11,9 +11,13 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 /// Connections the wrong server takes before it has seen enough.
 const CONNECTIONS_MAX: usize = 10_000;
+
+/// How long a server that stalls does.
+const STALL: Duration = Duration::from_secs(1);
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_latch-load"));
@@ -41,13 +45,18 @@ fn check_output(arguments: &[&str], output: &Output, code: i32, says: &[&str]) {
 
 /// A server that gives every lock to everybody, with fences that grow as they should.
 fn generous_server() -> String {
+    server(None)
+}
+
+/// The same; it makes each connection wait for the answer to the request with this number.
+fn server(stalls_at: Option<usize>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = format!("latchd://{}", listener.local_addr().unwrap());
     let fence = Arc::new(AtomicU64::new(1));
     let accept = move || {
         for stream in listener.incoming().take(CONNECTIONS_MAX) {
             let (stream, fence) = (stream.unwrap(), fence.clone());
-            let serve = move || while give(&stream, &fence).is_some() {};
+            let serve = move || give(&stream, &fence, stalls_at);
             thread::Builder::new().spawn(serve).unwrap();
         }
     };
@@ -56,12 +65,18 @@ fn generous_server() -> String {
 }
 
 /// Answers requests until the client leaves.
-fn give(stream: &TcpStream, fence: &AtomicU64) -> Option<()> {
+fn give(stream: &TcpStream, fence: &AtomicU64, stalls_at: Option<usize>) -> Option<()> {
     let mut lines = BufReader::new(stream).lines();
-    loop {
+    for number in 0.. {
         let verb = lines.next()?.ok()?;
         lines.next()?.ok()?;
         lines.next()?.ok()?;
+        if Some(number) == stalls_at {
+            // Who has one request on its way at a time says nothing more meanwhile.
+            stream.set_read_timeout(Some(STALL)).ok()?;
+            assert!(stream.peek(&mut [0]).is_err());
+            stream.set_read_timeout(None).ok()?;
+        }
         let fence = fence.fetch_add(1, Ordering::Relaxed);
         let answer = match verb.as_str() {
             "l" | "sl" | "rl" | "wl" => format!("ok {fence:016x}0000000000000000 60\n"),
@@ -70,6 +85,7 @@ fn give(stream: &TcpStream, fence: &AtomicU64) -> Option<()> {
         let mut writer = stream;
         writer.write_all(answer.as_bytes()).ok()?;
     }
+    None
 }
 
 const TINY: [&str; 6] = ["--seconds", "0.05", "--warmup", "0.01", "--rounds", "1"];
@@ -177,6 +193,20 @@ fn a_report_for_programs_is_json() {
     let runs: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(runs[0]["per_s"].as_f64().unwrap() > 0.0, "{runs}");
     assert_eq!(runs[0]["wrong"], 0, "{runs}");
+}
+
+/// 0.3 s at 2,000/s, of which the server answers the first five of each connection and stalls: all 600
+/// are in the latencies, though most could not even start before the end.
+#[test]
+fn an_open_loop_leaves_nothing_out() {
+    let target = server(Some(10));
+    let words = "run --rate 2000 --connections 2 --warmup 0 --seconds 0.3 --json --target";
+    let words: Vec<&str> = words.split(' ').chain([&target[..]]).collect();
+    let output = latch_load(&words);
+    let runs: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let number = |name: &str| runs[0]["first"][name].as_u64().unwrap();
+    assert!(number("count") >= 600, "{runs}");
+    assert!(u128::from(number("max_ns")) >= STALL.as_nanos(), "{runs}");
 }
 
 #[test]

@@ -140,8 +140,24 @@ impl Cycles {
         self.found.wrong = wrong;
     }
 
+    /// Whether a latency is recorded. In an open loop nothing starts that was not due while
+    /// measuring, so what ends later counts too: a stall at the end would be left out otherwise.
+    const fn counts(&self) -> bool {
+        !self.stopping || self.spec.rate.is_some()
+    }
+
     /// The end; what is still owed will not come.
-    pub(crate) fn lost(&mut self) {
+    pub(crate) fn lost(&mut self, now: u64) {
+        if self.counts() {
+            for slot in &self.slots {
+                let latency = now.saturating_sub(slot.asked_ns);
+                match slot.step {
+                    Step::Taking => self.found.take.saturating_record(latency),
+                    Step::Giving => self.found.give.saturating_record(latency),
+                    Step::Resting | Step::Holding => {}
+                }
+            }
+        }
         let signals = self.ledger.unheard();
         if self.busy > 0 || signals > 0 {
             self.found.wrong.add(format!(
@@ -284,9 +300,12 @@ impl Cycles {
             if answer == Answer::Nil && self.dialect.speaks == Speaks::Resp {
                 return self.again(index, conn);
             }
-            if !self.stopping {
+            if self.counts() {
                 self.found.take.saturating_record(latency);
+            }
+            if !self.stopping {
                 self.found.answers += 1;
+                self.found.takes += 1;
             }
             if !self.taken(index, &answer) {
                 return Next::Nothing;
@@ -300,8 +319,10 @@ impl Cycles {
                 return Next::Nothing;
             }
         } else {
-            if !self.stopping {
+            if self.counts() {
                 self.found.give.saturating_record(latency);
+            }
+            if !self.stopping {
                 self.found.answers += 1;
             }
             self.given(index, &answer);

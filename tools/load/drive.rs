@@ -156,11 +156,11 @@ impl Load<'_> {
         loop {
             let now = self.clock.now_ns();
             if now >= self.stage_ends_ns && !self.next_stage(now) {
-                return Ok(());
+                break;
             }
             if self.stage == Stage::Draining && self.cycles.is_over() || self.cycles.broken {
                 self.measured(now);
-                return Ok(());
+                break;
             }
             if now >= self.progress_ns {
                 self.progress_ns = now + PROGRESS_NS;
@@ -171,6 +171,10 @@ impl Load<'_> {
             let nap_ns = self.nap_ns(now);
             self.turn(&mut events, nap_ns)?;
         }
+        let (due_ns, interval_ns) = (self.due_ns, self.interval_ns);
+        let found = &mut self.cycles.found;
+        found.never_started(due_ns, interval_ns, self.clock.now_ns());
+        Ok(())
     }
 
     /// Whether the run goes on.
@@ -187,6 +191,8 @@ impl Load<'_> {
                 self.stage_ends_ns = now + self.spec.measure_ns;
             }
             Stage::Measuring => {
+                // What is due by now and can start does; only the rest is behind.
+                self.fire(now);
                 self.measured(now);
                 self.stage = Stage::Draining;
                 self.cycles.stopping = true;
@@ -194,14 +200,15 @@ impl Load<'_> {
                 self.stage_ends_ns = now + DRAIN_NS_MAX + holds_ns;
             }
             Stage::Draining => {
-                self.cycles.lost();
+                self.cycles.lost(now);
                 return false;
             }
         }
         true
     }
 
-    /// The figures are what they are now; what is answered later is only checked.
+    /// The figures are what they are now. What is answered later is checked, and in an open loop its
+    /// latency counts.
     fn measured(&mut self, now: u64) {
         if self.cycles.stopping {
             return;
@@ -213,7 +220,9 @@ impl Load<'_> {
         found.server = spent(self.cpu.0, cpu.0);
         found.load = spent(self.cpu.1, cpu.1);
         if self.spec.rate.is_some() {
-            found.behind = now.saturating_sub(self.due_ns) / self.interval_ns.max(1);
+            found.behind = now
+                .saturating_sub(self.due_ns)
+                .div_ceil(self.interval_ns.max(1));
         }
     }
 
