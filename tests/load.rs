@@ -142,7 +142,7 @@ fn a_small_form_of_every_scene_is_right() {
 fn a_lease_that_does_not_last_is_found_out() {
     let target = generous_server();
     let words = ["plan", "expiry", "--count", "20", "--target", &target];
-    check(&tiny(&words), 1, &["WRONG: 20 leases ended early"]);
+    check(&tiny(&words), 1, &["leases ended early"]);
 }
 
 /// Whoever is installed takes part, and every row of the table is there either way.
@@ -158,7 +158,9 @@ fn a_small_form_of_the_proof_is_right() {
     assert_eq!(wanted, 26, "{said}");
     for name in ["op/s / ceiling", "waiting p99/p50", "ended early"] {
         let row = targets.iter().find(|it| it["figure"] == name).unwrap();
-        assert!(row["median"].is_number(), "{row}");
+        // On a busy machine a run as short as this may end before its first answer.
+        let measured = row["rounds"].as_array().is_some_and(|it| !it.is_empty());
+        assert_eq!(row["median"].is_number(), measured, "{row}");
     }
 }
 
@@ -185,6 +187,19 @@ fn the_ceiling_does_the_same_work() {
     let words = ["compare", "--with", "ceiling"];
     let says = ["latchd / ceiling", "64 connections on one key"];
     check(&tiny(&words), 0, &says);
+}
+
+#[test]
+fn runs_that_may_end_before_the_first_answer_are_json_too() {
+    let run = "compare --json --with ceiling --rounds 1 --warmup 0 --seconds 0.0000001";
+    let run: Vec<&str> = run.split(' ').collect();
+    let output = latch_load(&run);
+    check_output(&run, &output, 0, &[]);
+    let cells: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for cell in cells.as_array().unwrap() {
+        let measured = cell["result"]["answers"] != 0;
+        assert!(measured || cell["latchd_ratio"].is_null(), "{cell}");
+    }
 }
 
 #[test]

@@ -67,7 +67,8 @@ pub(crate) fn markdown(table: &Table) -> String {
 fn shown(row: &Row, column: usize) -> String {
     match (&row.cells[column], row.shown(column)) {
         (None, _) => "-".to_owned(),
-        (Some(_), None) => "wrong".to_owned(),
+        (Some(rounds), None) if rounds.wrong.count > 0 => "wrong".to_owned(),
+        (Some(_), None) => "not measured".to_owned(),
         (Some(rounds), Some(value)) => {
             let p99 = duration(rounds.take.value_at_quantile(0.99));
             format!("{value} (p99 {p99})")
@@ -77,7 +78,7 @@ fn shown(row: &Row, column: usize) -> String {
 
 /// The server's processor time per answer, if it is ours: what a busy machine disturbs least.
 fn cost(row: &Row, column: usize) -> String {
-    let rounds = row.right(column);
+    let rounds = row.right(column).filter(|_| row.value(column).is_some());
     let share = rounds.and_then(|it| it.share(|round| round.server));
     match (rounds, share) {
         (Some(rounds), Some(share)) => {
@@ -96,12 +97,12 @@ pub(crate) fn as_json(table: &Table) -> String {
             let Some(rounds) = &row.cells[at] else {
                 continue;
             };
-            let ratio = row.ratio(at);
+            let ratio = row.ratio(at).unwrap_or(f64::NAN);
             objects.push(format!(
                 "{{\"work\":{},\"server\":{},\"latchd_ratio\":{},\"result\":{}}}",
                 quoted(row.job.name()),
                 quoted(name),
-                ratio.map_or_else(|| "null".to_owned(), |it| format!("{it:.4}")),
+                json::number(ratio),
                 json::run(row.job.name(), rounds)
             ));
         }

@@ -41,6 +41,11 @@ impl Holders {
     pub(crate) fn leave(&mut self) {
         let _ = self.0.kill();
     }
+
+    /// Waits until it has ended: the system has closed every connection then.
+    pub(crate) fn gone(mut self) -> io::Result<()> {
+        self.0.wait().map(drop)
+    }
 }
 
 impl Drop for Holders {

@@ -101,8 +101,8 @@ fn judged(table: &Table) -> Sheet {
                     .right(0)
                     .map_or(&[][..], |it| &it.each);
                 let pairs = ours.iter().zip(tcp);
-                let ratios = pairs.map(|(a, b)| a.per_s() / b.per_s()).collect();
-                sheet.put_all("op/s / TCP", Unit::Ratio, ratios, Wanted::Nothing);
+                let ratios = pairs.map(|(a, b)| Figure::Rate.of(a) / Figure::Rate.of(b));
+                sheet.put_all("op/s / TCP", Unit::Ratio, ratios.collect(), Wanted::Nothing);
             }
             Job::Plain | Job::Pipelined | Job::Alone => {}
         }
