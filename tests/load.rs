@@ -226,7 +226,48 @@ fn an_open_loop_leaves_nothing_out() {
 
 #[test]
 fn work_that_cannot_be_is_refused() {
-    let words = ["run", "--keys", "shared", "--pipeline", "2"];
-    check(&words, 2, &["holds back those behind it"]);
+    for (words, says) in [
+        ("run --keys shared --pipeline 2", "holds back those behind"),
+        ("run --target foo", "--target foo: say it like latchd://"),
+        ("run --target foo://x", "--target foo://x: say latchd://"),
+        ("compare --target foo", "--target foo: say it like"),
+        ("compare --with nobody", "--with nobody: say it like"),
+        ("proof --with nobody", "or say redis, redis-del, dflockd"),
+        (
+            "plan million --with nonsense",
+            "only be compared with redis",
+        ),
+        (
+            "run --connections 18446744073709551615 --idle 5",
+            "at most 60000 connections",
+        ),
+        ("run --cpu 5000", "--cpu 5000: no such core here"),
+        (
+            "compare --server-cpu 5000",
+            "--server-cpu 5000: no such core",
+        ),
+        ("run --keys shared --key-count 4000000000", "up to 4000000"),
+        ("run --keys zipf --key-count 0", "from 1 up to"),
+        ("run --key-count 7", "--keys shared or zipf"),
+        ("run --rounds 0", "--rounds 0: say 1 or more"),
+        ("plan storm --count 0", "--count 0: say 1 or more"),
+        ("run --rate 1000000001", "from 1 up to 10000000"),
+        ("run --rate 0", "from 1 up to 10000000"),
+        (
+            "run --rate 10 --think 5",
+            "--think has no effect with --rate",
+        ),
+        ("run --think 18446744073709551615", "--think: at most"),
+        ("run --seconds 0", "--seconds 0: say above 0"),
+        ("plan quick --seconds nan", "--seconds NaN: say above 0"),
+        ("run --warmup=-1", "--warmup -1: say from 0"),
+    ] {
+        let words: Vec<&str> = words.split(' ').collect();
+        let output = latch_load(&words);
+        check_output(&words, &output, 2, &[says]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        let ours = said.starts_with("latch-load: ");
+        assert!(!ours || said.lines().count() == 1, "{words:?}: {said}");
+    }
     check(&["plan", "nothing"], 2, &["nothing"]);
 }

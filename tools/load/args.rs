@@ -7,6 +7,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use crate::plans::PLANS;
 use crate::session::Options;
 use crate::spec::{Keys, Spec, Workload};
+use crate::target::Target;
 
 /// What to do.
 pub(crate) enum Order {
@@ -22,7 +23,7 @@ pub(crate) enum Order {
     },
     /// A part of the plan `storm`, started by it.
     Holders {
-        target: String,
+        target: Target,
         count: usize,
         run: u16,
     },
@@ -225,22 +226,36 @@ fn run(command: Command) -> Command {
         )
 }
 
-/// Reads the command line; prints help or a complaint and exits where there is nothing to do.
-pub(crate) fn read() -> Order {
+/// Reads the command line, or says what is wrong with it; prints help and exits where that is asked.
+pub(crate) fn read() -> Result<Order, String> {
     let matches = command().get_matches();
-    match matches.subcommand() {
-        Some(("run", it)) => Order::Run(Box::new(spec(it)), options(it)),
-        Some(("plan", it)) => Order::Plan(get(it, "name").unwrap_or_default(), options(it)),
+    Ok(match matches.subcommand() {
+        Some(("run", it)) => {
+            let (mut spec, options) = (spec(it)?, options(it)?);
+            options.apply(&mut spec);
+            if let Some(complaint) = spec.complaint() {
+                return Err(complaint);
+            }
+            Order::Run(Box::new(spec), options)
+        }
+        Some(("plan", it)) => {
+            if let Some(other) = names(it).iter().find(|it| *it != "redis") {
+                return Err(format!(
+                    "--with {other}: a plan can only be compared with redis; for others, see compare"
+                ));
+            }
+            Order::Plan(get(it, "name").unwrap_or_default(), options(it)?)
+        }
         Some(("compare", it)) => Order::Compare {
             svg: get(it, "svg"),
-            options: options(it),
+            options: options(it)?,
         },
         Some(("proof", it)) => Order::Proof {
             svg: get(it, "svg"),
-            options: options(it),
+            options: options(it)?,
         },
         Some(("holders", it)) => Order::Holders {
-            target: get(it, "target").unwrap_or_default(),
+            target: Target::parse(&get::<String>(it, "target").unwrap_or_default())?,
             count: get(it, "count").unwrap_or_default(),
             run: get(it, "run").unwrap_or_default(),
         },
@@ -251,24 +266,25 @@ pub(crate) fn read() -> Order {
             seconds: get(it, "seconds").unwrap_or_default(),
         },
         _ => unreachable!("a subcommand is required"),
-    }
+    })
 }
 
 fn get<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, name: &str) -> Option<T> {
     matches.try_get_one::<T>(name).ok().flatten().cloned()
 }
 
-fn options(matches: &ArgMatches) -> Options {
-    Options {
-        target: get(matches, "target"),
-        with: matches
-            .try_get_many("with")
-            .ok()
-            .into_iter()
-            .flatten()
-            .flatten()
-            .cloned()
-            .collect(),
+/// Whom to compare with.
+fn names(matches: &ArgMatches) -> Vec<String> {
+    let names = matches.try_get_many("with").ok().flatten();
+    names.into_iter().flatten().cloned().collect()
+}
+
+fn options(matches: &ArgMatches) -> Result<Options, String> {
+    let target = get::<String>(matches, "target");
+    let target = target.as_deref().map(Target::parse).transpose();
+    let options = Options {
+        target: target.map_err(|why| format!("--target {why}"))?,
+        with: names(matches),
         seconds: get(matches, "seconds"),
         warmup: get(matches, "warmup"),
         rounds: get(matches, "rounds"),
@@ -277,16 +293,23 @@ fn options(matches: &ArgMatches) -> Options {
         server_cpu: get(matches, "server-cpu"),
         spin: matches.get_flag("spin"),
         json: matches.get_flag("json"),
+    };
+    match options.complaint() {
+        Some(complaint) => Err(complaint),
+        None => Ok(options),
     }
 }
 
-fn spec(matches: &ArgMatches) -> Spec {
+fn spec(matches: &ArgMatches) -> Result<Spec, String> {
     let named: String = get(matches, "workload").unwrap_or_default();
     let workload = Workload::ALL.into_iter().find(|it| it.name() == named);
     let count: Option<u32> = get(matches, "key-count");
     let keys = match get::<String>(matches, "keys").as_deref() {
         Some("shared") => Keys::Shared(count.unwrap_or(1)),
         Some("zipf") => Keys::Zipf(count.unwrap_or(1000)),
+        _ if count.is_some() => {
+            return Err("--key-count is for --keys shared or zipf; own keys are as many as the requests on their way".to_owned());
+        }
         _ => Keys::Own,
     };
     let us = |name| {
@@ -295,7 +318,7 @@ fn spec(matches: &ArgMatches) -> Spec {
             .saturating_mul(1_000)
     };
     let usual = Spec::default();
-    Spec {
+    Ok(Spec {
         workload: workload.unwrap_or(usual.workload),
         connections: get(matches, "connections").unwrap_or(usual.connections),
         pipeline: get(matches, "pipeline").unwrap_or(usual.pipeline),
@@ -307,5 +330,5 @@ fn spec(matches: &ArgMatches) -> Spec {
         idle: get(matches, "idle").unwrap_or(0),
         plain_del: matches.get_flag("del"),
         ..usual
-    }
+    })
 }

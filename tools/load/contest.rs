@@ -146,12 +146,7 @@ impl Contest {
                 let (_, server) = started.next().expect("it was just started");
                 (server.tcp.clone(), server.unix.clone())
             } else {
-                let target = Target::parse(name).map_err(|error| {
-                    let what =
-                        format!("neither redis, redis-del, dflockd, ceiling nor a target: {error}");
-                    io::Error::new(io::ErrorKind::InvalidInput, what)
-                })?;
-                (target, None)
+                (Target::parse(name).map_err(io::Error::other)?, None)
             };
             contestants.push(Contestant {
                 name: name.clone(),

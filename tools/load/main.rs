@@ -37,10 +37,16 @@ use std::process::ExitCode;
 use latchd::daemon::pin::pin_to_cpu;
 
 use crate::args::Order;
-use crate::target::Target;
 
 fn main() -> ExitCode {
-    match obey(args::read()) {
+    let order = match args::read() {
+        Ok(order) => order,
+        Err(complaint) => {
+            eprintln!("latch-load: {complaint}");
+            return ExitCode::from(2);
+        }
+    };
+    match obey(order) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
             eprintln!("latch-load: not everything was right");
@@ -68,7 +74,6 @@ fn obey(order: Order) -> io::Result<bool> {
         Order::Compare { svg, options } => compare::run(svg.as_deref(), options),
         Order::Proof { svg, options } => proof::run(svg.as_deref(), options),
         Order::Holders { target, count, run } => {
-            let target = Target::parse(&target).map_err(io::Error::other)?;
             holders::hold(&target, count, run)?;
             Ok(true)
         }

@@ -17,7 +17,7 @@ use crate::target::Target;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     /// A server that runs already; none: start latchd.
-    pub(crate) target: Option<String>,
+    pub(crate) target: Option<Target>,
     /// Whom to compare with, by name.
     pub(crate) with: Vec<String>,
     pub(crate) seconds: Option<f64>,
@@ -35,16 +35,42 @@ pub(crate) struct Options {
 const SECONDS_MAX: f64 = 86_400.0;
 
 impl Options {
+    /// What makes no sense in them, if anything.
+    pub(crate) fn complaint(&self) -> Option<String> {
+        for (name, seconds, least) in [
+            ("seconds", self.seconds, f64::MIN_POSITIVE),
+            ("warmup", self.warmup, 0.0),
+        ] {
+            if let Some(it) = seconds.filter(|it| !(least..=SECONDS_MAX).contains(it)) {
+                let from = if least > 0.0 { "above 0" } else { "from 0" };
+                return Some(format!("--{name} {it}: say {from} up to {SECONDS_MAX}"));
+            }
+        }
+        for (name, number) in [("rounds", self.rounds), ("count", self.count)] {
+            if number == Some(0) {
+                return Some(format!("--{name} 0: say 1 or more"));
+            }
+        }
+        let known =
+            |name: &str| Kind::named(name).map_or_else(|| Target::parse(name).err(), |_| None);
+        let unknown = self.with.iter().find_map(|it| known(it));
+        unknown.map(|why| {
+            format!(
+                "--with {why}; or say redis, redis-del, dflockd or ceiling, which are started here"
+            )
+        })
+    }
+
     /// What the command line says about time, put into a run.
     pub(crate) fn apply(&self, spec: &mut Spec) {
-        let ns = |seconds: f64| (seconds.clamp(0.0, SECONDS_MAX) * 1e9) as u64;
+        let ns = |seconds: f64| (seconds * 1e9) as u64;
         spec.measure_ns = self.seconds.map_or(spec.measure_ns, ns);
         spec.warmup_ns = self.warmup.map_or(spec.warmup_ns, ns);
     }
 
     /// How often, if the command line does not say.
     pub(crate) fn rounds(&self, usual: usize) -> usize {
-        self.rounds.unwrap_or(usual).max(1)
+        self.rounds.unwrap_or(usual)
     }
 }
 
@@ -65,7 +91,15 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn open(mut options: Options) -> io::Result<Self> {
         raise_descriptors();
-        let (server_cpu, load_cpu) = match cores()[..] {
+        let cores = cores();
+        for (name, core) in [("cpu", options.cpu), ("server-cpu", options.server_cpu)] {
+            if let Some(core) = core.filter(|it| !cores.contains(it)) {
+                let what =
+                    format!("--{name} {core}: no such core here; this process may use {cores:?}");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+            }
+        }
+        let (server_cpu, load_cpu) = match cores[..] {
             [first, second, ..] => (Some(first), Some(second)),
             _ => (None, None),
         };
@@ -98,10 +132,9 @@ impl Session {
 
     /// The latchd to load; a new one unless `--target` names one.
     pub(crate) fn latchd(&self, arguments: &[&str]) -> io::Result<Subject> {
-        if let Some(text) = &self.options.target {
-            let target = Target::parse(text).map_err(io::Error::other)?;
+        if let Some(target) = &self.options.target {
             return Ok(Subject {
-                target,
+                target: target.clone(),
                 server: None,
             });
         }
@@ -124,7 +157,7 @@ impl Session {
 
     /// How many of something a scene uses: as usual, or with `--count` no more than that.
     pub(crate) fn count(&self, usual: usize) -> usize {
-        usual.min(self.options.count.unwrap_or(usual)).max(1)
+        usual.min(self.options.count.unwrap_or(usual))
     }
 
     /// A run of one second, or as long as the command line says.

@@ -50,7 +50,7 @@ impl Target {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (scheme, rest) = text
             .split_once("://")
-            .ok_or_else(|| format!("{text:?} is not like latchd://127.0.0.1:6388"))?;
+            .ok_or_else(|| format!("{text}: say it like latchd://127.0.0.1:6388"))?;
         let tcp = |port: u16| {
             let whole = if rest.contains(':') {
                 rest.to_owned()
@@ -59,8 +59,8 @@ impl Target {
             };
             let mut found = whole
                 .to_socket_addrs()
-                .map_err(|error| format!("{text:?}: {error}"))?;
-            let first = found.next().ok_or_else(|| format!("{text:?}: no address"));
+                .map_err(|error| format!("{text}: {error}"))?;
+            let first = found.next().ok_or_else(|| format!("{text}: no address"));
             Ok::<_, String>(Address::Tcp(first?))
         };
         let (speaks, address, in_turns) = match scheme {
@@ -69,7 +69,11 @@ impl Target {
             "unix" => (Speaks::Line, Address::Unix(rest.into()), true),
             "redis" => (Speaks::Resp, tcp(6379)?, false),
             "ceiling" => (Speaks::Ceiling, tcp(6389)?, false),
-            _ => return Err(format!("{scheme:?} is not latchd, dflockd, unix or redis")),
+            _ => {
+                return Err(format!(
+                    "{text}: say latchd://, unix://, dflockd://, redis:// or ceiling://"
+                ));
+            }
         };
         Ok(Self {
             speaks,
