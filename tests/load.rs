@@ -5,9 +5,11 @@
     reason = "a test that cannot start its server has to fail"
 )]
 
-use std::io::{BufRead, BufReader, Write};
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Command, Output};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -222,6 +224,57 @@ fn an_open_loop_leaves_nothing_out() {
     let number = |name: &str| runs[0]["first"][name].as_u64().unwrap();
     assert!(number("count") >= 600, "{runs}");
     assert!(u128::from(number("max_ns")) >= STALL.as_nanos(), "{runs}");
+}
+
+/// Killed, so that it cannot do anything about it itself.
+#[test]
+fn a_server_does_not_outlive_who_started_it() {
+    for (words, wanted) in [
+        (&["run", "--seconds", "600"][..], 1),
+        (&["compare", "--with", "ceiling", "--seconds", "600"], 2),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut load = command(words);
+        load.env("TMPDIR", folder.path());
+        let mut load = load.stdout(Stdio::null()).spawn().unwrap();
+        let sockets = || {
+            let files = fs::read_dir(folder.path()).unwrap();
+            let paths = files.map(|it| it.unwrap().path());
+            paths
+                .filter(|it| it.extension().is_some_and(|it| it == "sock"))
+                .collect::<Vec<_>>()
+        };
+        let connected = loop {
+            assert!(load.try_wait().unwrap().is_none());
+            let streams = sockets().into_iter().flat_map(UnixStream::connect);
+            let streams: Vec<UnixStream> = streams.collect();
+            if streams.len() == wanted {
+                break streams;
+            }
+            thread::yield_now();
+        };
+        load.kill().unwrap();
+        load.wait().unwrap();
+        for mut stream in connected {
+            // Until it closes the connection.
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+        while !sockets().is_empty() {
+            thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    let mut load = command(&tiny(&["run"]));
+    let mut load = load
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop((load.stdout.take(), load.stderr.take()));
+    assert_eq!(load.wait().unwrap().code(), Some(0));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The command line: what may be said, and what it means.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -26,6 +27,11 @@ pub(crate) enum Order {
         target: Target,
         count: usize,
         run: u16,
+    },
+    /// A server on its way to become one, see `tied`.
+    Tied {
+        parent: u32,
+        words: Vec<OsString>,
     },
     Ceiling {
         port: u16,
@@ -92,6 +98,15 @@ fn command() -> Command {
                 .arg(Arg::new("target").long("target").required(true))
                 .arg(number::<usize>("count", "N", "How many locks"))
                 .arg(number::<u16>("run", "N", "The run their names belong to")),
+        )
+        .subcommand(
+            Command::new("tied")
+                .hide(true)
+                .arg(number::<u32>("parent", "PID", "Whose end is its end").required(true))
+                .arg(
+                    Arg::new("words").last(true).num_args(1..).required(true)
+                        .value_parser(value_parser!(OsString)),
+                ),
         )
         .subcommand(
             Command::new("ceiling")
@@ -258,6 +273,15 @@ pub(crate) fn read() -> Result<Order, String> {
             target: Target::parse(&get::<String>(it, "target").unwrap_or_default())?,
             count: get(it, "count").unwrap_or_default(),
             run: get(it, "run").unwrap_or_default(),
+        },
+        Some(("tied", it)) => Order::Tied {
+            parent: get(it, "parent").unwrap_or_default(),
+            words: it
+                .get_many("words")
+                .into_iter()
+                .flatten()
+                .cloned()
+                .collect(),
         },
         Some(("ceiling", it)) => Order::Ceiling {
             port: get(it, "port").unwrap_or_default(),

@@ -10,6 +10,7 @@ use crate::report::{duration, ratio};
 use crate::session::{Options, Session};
 use crate::sheet::aligned;
 use crate::svg;
+use crate::voice::{remark, report};
 
 /// Rounds, if the command line does not say.
 const ROUNDS: usize = 5;
@@ -23,9 +24,9 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
     }
     let table = contest.table();
     if session.options.json {
-        println!("{}", as_json(&table));
+        report(&as_json(&table))?;
     } else {
-        print!("{}", markdown(&table));
+        report(markdown(&table).trim_end())?;
     }
     if let Some(path) = svg {
         fs::write(path, svg::draw(&table))?;
@@ -117,7 +118,7 @@ pub(crate) fn complain(table: &Table) -> bool {
         for (name, cell) in table.names.iter().zip(&row.cells) {
             for what in cell.iter().flat_map(|it| &it.wrong.first) {
                 right = false;
-                eprintln!("WRONG: {name}, {}: {what}", row.job.name());
+                remark(&format!("WRONG: {name}, {}: {what}", row.job.name()));
             }
         }
     }

@@ -14,6 +14,7 @@ use crate::scenes;
 use crate::session::{Options, Session};
 use crate::sheet::{Sheet, Unit, Wanted};
 use crate::svg;
+use crate::voice::{remark, report};
 
 /// Rounds, if the command line does not say.
 const ROUNDS: usize = 5;
@@ -53,24 +54,29 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
             scene(&session, &mut scenic)?;
         }
         let minutes = (session.clock.now_ns() - began) as f64 / 6e10;
-        eprintln!("latch-load: round {round} of {rounds} is over, {minutes:.1} minutes so far");
+        remark(&format!(
+            "latch-load: round {round} of {rounds} is over, {minutes:.1} minutes so far"
+        ));
     }
     let table = contest.table();
     let mut sheet = judged(&table);
     sheet.append(scenic);
     if session.options.json {
-        println!(
-            "{{\"targets\":{},\n\"contest\":{}}}",
-            sheet.json(),
-            compare::as_json(&table)
-        );
+        let (targets, contest) = (sheet.json(), compare::as_json(&table));
+        report(&format!(
+            "{{\"targets\":{targets},\n\"contest\":{contest}}}"
+        ))?;
     } else {
-        println!("{}\n{}", sheet.markdown(), compare::markdown(&table));
+        report(&format!(
+            "{}\n{}",
+            sheet.markdown(),
+            compare::markdown(&table)
+        ))?;
     }
     if let Some(path) = svg {
         fs::write(path, svg::draw(&table))?;
     }
-    eprintln!("latch-load: {}", sheet.verdict());
+    remark(&format!("latch-load: {}", sheet.verdict()));
     let right = compare::complain(&table);
     Ok(sheet.complain() && right)
 }

@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::clock::Clock;
 use crate::target::{Address, Speaks, Target};
+use crate::tied::tied;
 
 /// Most lines a server may say before it says that it is ready.
 const LINES_MAX: usize = 200;
@@ -71,14 +72,16 @@ impl Server {
             Kind::Redis | Kind::Dflockd => free_port()?,
         };
         let mut command = command(kind, port, &socket)?;
-        command.args(arguments).stdin(Stdio::null());
+        let program = command.get_program().display().to_string();
+        command.args(arguments);
+        let mut command = tied(&command)?;
+        command.stdin(Stdio::null());
         match kind {
             Kind::Redis => command.stdout(Stdio::piped()),
             Kind::Latchd | Kind::Ceiling => command.stderr(Stdio::piped()).stdout(Stdio::null()),
             // It writes a line for every request; nobody shall make it wait for a reader.
             Kind::Dflockd => command.stderr(Stdio::null()).stdout(Stdio::null()),
         };
-        let program = command.get_program().display().to_string();
         let child = command.spawn().map_err(|error| {
             io::Error::new(error.kind(), format!("cannot start {program}: {error}"))
         })?;

@@ -1,7 +1,7 @@
 //! What all commands share: the options, the cores, the clock, the line that shows how far it is;
 //! and whom to load.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -12,6 +12,7 @@ use crate::report::grouped;
 use crate::serve::{Kind, Server};
 use crate::spec::Spec;
 use crate::target::Target;
+use crate::voice::remark;
 
 /// What the command line says besides the work itself.
 #[derive(Clone, Debug, Default)]
@@ -107,7 +108,8 @@ impl Session {
         options.with.retain(|name| {
             let missing = Kind::named(name).is_some_and(|kind| !kind.is_here());
             if missing {
-                eprintln!("latch-load: {name} is left out, because it is not installed here");
+                let why = "because it is not installed here";
+                remark(&format!("latch-load: {name} is left out, {why}"));
             }
             !missing
         });
@@ -205,7 +207,7 @@ impl Session {
     /// The progress line; nothing where nobody watches.
     pub(crate) fn say(&self, text: &str) {
         if io::stderr().is_terminal() {
-            eprint!("\r{text:<78.78}\r");
+            let _ = write!(io::stderr(), "\r{text:<78.78}\r");
         }
     }
 }

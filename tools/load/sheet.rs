@@ -7,6 +7,7 @@ use crate::json::{number, quoted};
 use crate::ledger::Wrong;
 use crate::outcome::{Outcome, median};
 use crate::report::{duration, grouped, ratio};
+use crate::voice::remark;
 
 /// What a number counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,7 +250,7 @@ impl Sheet {
     /// Says what was wrong; whether nothing was.
     pub(crate) fn complain(&self) -> bool {
         for what in &self.wrong.first {
-            eprintln!("WRONG: {what}");
+            remark(&format!("WRONG: {what}"));
         }
         self.wrong.count == 0
     }
