@@ -266,6 +266,15 @@ fn a_server_does_not_outlive_who_started_it() {
 }
 
 #[test]
+fn a_server_that_ends_by_itself_has_the_last_word() {
+    let words = tiny(&["run"]);
+    let mut load = command(&words);
+    load.env("LATCHD_DEFAULT_LEASE_TTL", "soon");
+    let says = ["ended by itself", "soon", "did not start"];
+    check_output(&words, &load.output().unwrap(), 1, &says);
+}
+
+#[test]
 fn a_reader_that_leaves_is_no_error() {
     let mut load = command(&tiny(&["run"]));
     let mut load = load

@@ -177,6 +177,7 @@ impl Cycles {
         if self.spec.workload == Workload::Counter && !self.broken {
             self.ledger.close();
         }
+        self.found.broken = self.broken;
         self.found.overtaken = self.ledger.overtaken;
         self.found.wrong.merge(&self.ledger.wrong);
         self.found

@@ -39,6 +39,8 @@ pub(crate) struct Outcome {
     pub(crate) server: Option<Share>,
     pub(crate) load: Option<Share>,
     pub(crate) wrong: Wrong,
+    /// It ended before its time.
+    pub(crate) broken: bool,
 }
 
 impl Outcome {
@@ -55,6 +57,7 @@ impl Outcome {
             server: None,
             load: None,
             wrong: Wrong::default(),
+            broken: false,
         }
     }
 

@@ -1,7 +1,9 @@
 //! What all commands share: the options, the cores, the clock, the line that shows how far it is;
 //! and whom to load.
 
+use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
+use std::rc::Rc;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -83,8 +85,10 @@ pub(crate) struct Subject {
 
 /// A clock, two cores, and a place to say things.
 pub(crate) struct Session {
-    pub(crate) clock: Clock,
+    pub(crate) clock: Rc<Clock>,
     pub(crate) options: Options,
+    /// A run went wrong: the servers' last words may say why.
+    broke: Rc<Cell<bool>>,
     server_cpu: Option<usize>,
     load_cpu: Option<usize>,
 }
@@ -114,7 +118,8 @@ impl Session {
             !missing
         });
         let session = Self {
-            clock: Clock::start(),
+            clock: Rc::new(Clock::start()),
+            broke: Rc::new(Cell::new(false)),
             server_cpu: options.server_cpu.or(server_cpu),
             load_cpu: options.cpu.or(load_cpu),
             options,
@@ -127,7 +132,7 @@ impl Session {
     /// servers' core for that moment.
     pub(crate) fn start(&self, kind: Kind, arguments: &[&str]) -> io::Result<Server> {
         stay_on(self.server_cpu)?;
-        let server = Server::start(kind, arguments, &self.clock);
+        let server = Server::start(kind, arguments, &self.clock, &self.broke);
         stay_on(self.load_cpu)?;
         server
     }
@@ -200,6 +205,9 @@ impl Session {
             begin,
         };
         let outcome = drive::run(spec, target, &self.clock, beside);
+        if outcome.as_ref().map_or(true, |it| it.broken) {
+            self.broke.set(true);
+        }
         self.say("");
         outcome
     }
