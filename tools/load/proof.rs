@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::compare;
 use crate::contest::{Contest, Figure, Job, Table};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, median};
 use crate::scenes;
 use crate::session::{Options, Session};
 use crate::sheet::{Sheet, Unit, Wanted};
@@ -36,6 +36,9 @@ const AGAINST: [(Job, Figure, &str, Wanted); 10] = [
 
 /// How evenly those who wait for one key should be treated.
 const EVENNESS: Wanted = Wanted::AtMost(2.0);
+
+/// A median wait for a core above this says more about the machine than about a server.
+const WAITED_PERCENT_MAX: f64 = 3.0;
 
 /// Runs everything; whether every answer was right.
 pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
@@ -77,6 +80,9 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
         fs::write(path, svg::draw(&table))?;
     }
     remark(&format!("latch-load: {}", sheet.verdict()));
+    if let Some(busy) = busy(&table) {
+        remark(&format!("latch-load: {busy}"));
+    }
     let right = compare::complain(&table);
     Ok(sheet.complain() && right)
 }
@@ -125,6 +131,18 @@ fn judged(table: &Table) -> Sheet {
 enum Whose {
     Server,
     Load,
+}
+
+/// Whether others had the cores for so long that the figures are theirs as well.
+fn busy(table: &Table) -> Option<String> {
+    let waited = [Whose::Server, Whose::Load].map(|whose| median(waits(table, whose)));
+    let [server, load] = waited;
+    waited.iter().any(|&it| it > WAITED_PERCENT_MAX).then(|| {
+        format!(
+            "warning: the machine was busy: measure again (the server waited {server:.1} % of the \
+             time for its core, the load {load:.1} %)"
+        )
+    })
 }
 
 /// How much of every run somebody else had the core: what disturbed the measurement, in per cent.
