@@ -193,12 +193,15 @@ impl Session {
         if let Some(complaint) = spec.complaint() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, complaint));
         }
-        let progress = |answers: u64, over: f64| {
+        let progress = |answers: u64, over: Option<f64>| {
             let answers = grouped(answers as f64);
-            self.say(&format!(
-                "{label}: {:3.0} %, {answers} answers",
-                over * 100.0
-            ));
+            match over {
+                None => self.say(&format!("{label}: warming up")),
+                Some(over) => {
+                    let percent = over * 100.0;
+                    self.say(&format!("{label}: {percent:3.0} %, {answers} answers"));
+                }
+            }
         };
         let beside = Beside {
             progress: &progress,
