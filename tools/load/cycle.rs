@@ -88,12 +88,10 @@ impl Cycles {
             value: 0,
         };
         let keys = key_names(&spec);
-        // Of those that speak in lines, only latchd promises that tokens grow.
-        let fenced = target.in_turns;
         // Redis keeps no line: who is refused asks again, and is not waiting meanwhile.
         let queues = target.speaks != Speaks::Resp;
         let lines = queues && spec.workload == Workload::Lock && spec.keys != Keys::Own;
-        let ledger = Ledger::new(keys.len(), fenced, target.in_turns, lines);
+        let ledger = Ledger::new(keys.len(), target.in_turns, lines);
         Self {
             slots: (0..spec.connections * spec.pipeline).map(slot).collect(),
             keys,

@@ -72,9 +72,8 @@ pub(crate) struct Written {
 /// All keys of one run.
 pub(crate) struct Ledger {
     keys: Vec<Seen>,
-    /// Fences are told and grow.
-    fenced: bool,
-    /// The order of a line can be proven, see [`Ledger::stands_first`].
+    /// latchd: fences are told and grow, and the order of a line can be proven, see
+    /// [`Ledger::stands_first`].
     in_turns: bool,
     /// Several want the same key alone.
     lines: bool,
@@ -89,12 +88,11 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    pub(crate) fn new(keys: usize, fenced: bool, in_turns: bool, lines: bool) -> Self {
+    pub(crate) fn new(keys: usize, in_turns: bool, lines: bool) -> Self {
         Self {
             sent: vec![0; keys],
             heard: vec![0; keys],
             keys: vec![Seen::default(); keys],
-            fenced,
             in_turns,
             lines,
             leaving: Vec::new(),
@@ -128,7 +126,7 @@ impl Ledger {
                  mutual exclusion is broken"
             ));
         }
-        if self.fenced {
+        if self.in_turns {
             // Only who holds alone is ordered against everybody; two readers' grants may cross on
             // their way to us.
             let below = match hold {
@@ -255,7 +253,7 @@ mod tests {
 
     #[test]
     fn two_holders_are_noticed_and_readers_are_not() {
-        let mut ledger = Ledger::new(1, true, true, false);
+        let mut ledger = Ledger::new(1, true, false);
         ledger.granted(0, Hold::Reading, 1, at(1, 0));
         ledger.granted(0, Hold::Reading, 2, at(2, 0));
         assert_eq!(ledger.wrong.count, 0);
@@ -266,7 +264,7 @@ mod tests {
     #[test]
     fn what_is_let_go_is_held_until_the_turn_is_over() {
         let two = Hold::Among(2);
-        let mut ledger = Ledger::new(1, true, true, false);
+        let mut ledger = Ledger::new(1, true, false);
         for fence in 1..=2 {
             ledger.granted(0, two, fence, at(fence, 0));
             ledger.letting_go(0, two);
@@ -283,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_fence_that_does_not_grow_is_noticed() {
-        let mut ledger = Ledger::new(1, true, true, false);
+        let mut ledger = Ledger::new(1, true, false);
         ledger.granted(0, Hold::Alone, 5, at(1, 0));
         ledger.letting_go(0, Hold::Alone);
         ledger.sent();
@@ -293,22 +291,22 @@ mod tests {
 
     #[test]
     fn overtaking_is_wrong_only_where_the_order_is_certain() {
-        let mut ledger = Ledger::new(1, false, true, true);
+        let mut ledger = Ledger::new(1, true, true);
         for seq in [1, 2, 3] {
             ledger.asked(0, at(seq, 0));
         }
-        ledger.granted(0, Hold::Alone, 0, at(2, 0));
+        ledger.granted(0, Hold::Alone, 1, at(2, 0));
         assert_eq!((ledger.overtaken, ledger.wrong.count), (1, 0));
         ledger.letting_go(0, Hold::Alone);
         ledger.sent();
         // Request 3 was written when 2 had been answered, so 1 had been read.
-        ledger.granted(0, Hold::Alone, 0, at(3, 2));
+        ledger.granted(0, Hold::Alone, 2, at(3, 2));
         assert_eq!(ledger.wrong.count, 1);
     }
 
     #[test]
     fn a_signal_told_twice_is_noticed() {
-        let mut ledger = Ledger::new(1, false, true, false);
+        let mut ledger = Ledger::new(1, true, false);
         let first = ledger.telling(0);
         ledger.telling(0);
         ledger.heard(0, Some(first));
@@ -319,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_lost_count_is_noticed() {
-        let mut ledger = Ledger::new(2, false, true, false);
+        let mut ledger = Ledger::new(2, true, false);
         ledger.counted(0, 1);
         ledger.counted(0, 2);
         ledger.counted(1, 1);
