@@ -50,7 +50,8 @@ Examples:
   latch-load compare --with redis,ceiling --svg compare.svg
   latch-load proof > proof.md                 every target, about six minutes
 
-Targets: latchd://host:port, unix://path (latchd), dflockd://host:port, redis://host:port.
+Targets: latchd://host:port, unix://path (latchd), dflockd://host:port, redis://host:port,
+ceiling://host:port.
 Throughput counts answered requests: an acquire and its release are two.
 While it loads it checks: one holder at a time, growing fences, first come first served on shared
 locks, every request answered once. Exit code: 0 when all answers were right, 1 when one was wrong
@@ -81,7 +82,7 @@ fn command() -> Command {
         ))
         .subcommand(common(
             Command::new("compare")
-                .about("latchd beside others in one interleaved run, ratios first")
+                .about("latchd, or --target, beside others in one interleaved run, ratios first")
                 .arg(with(EVERYBODY))
                 .arg(svg()),
         ))

@@ -39,18 +39,12 @@ pub(crate) fn markdown(table: &Table) -> String {
     let columns = 0..table.names.len();
     let rivals = || columns.clone().skip(1);
     let mut ratios = vec![vec!["work".to_owned()]];
-    ratios[0].extend(rivals().map(|at| format!("latchd / {}", table.names[at])));
+    ratios[0].extend(rivals().map(|at| format!("{} / {}", table.names[0], table.names[at])));
     ratios[0].extend(table.names.iter().cloned());
     let mut costs = vec![vec!["server's processor time per answer, us".to_owned()]];
     costs[0].extend(table.names.iter().cloned());
     for row in &table.rows {
-        let figure = row.job.figure();
-        let less = if figure.more_is_better() {
-            ""
-        } else {
-            " (less is better)"
-        };
-        let mut line = vec![format!("{}, {}{less}", row.job.name(), figure.name())];
+        let mut line = vec![row.job.heading()];
         line.extend(rivals().map(|at| {
             let found = row.ratio(at);
             found.map_or_else(|| "-".to_owned(), |it| format!("**{}**", ratio(it)))

@@ -41,6 +41,16 @@ impl Job {
         }
     }
 
+    /// What it is and what it is judged by, over a line or a group of bars.
+    pub(crate) fn heading(self) -> String {
+        let figure = self.figure();
+        let less = match figure.more_is_better() {
+            true => "",
+            false => " (less is better)",
+        };
+        format!("{}, {}{less}", self.name(), figure.name())
+    }
+
     /// What it is judged by first.
     pub(crate) const fn figure(self) -> Figure {
         match self {
@@ -127,11 +137,11 @@ pub(crate) struct Contest {
 }
 
 impl Contest {
-    /// latchd first, then those it is compared with.
+    /// Who is compared first, usually latchd; then those it is compared with.
     pub(crate) fn open(session: &Session) -> io::Result<Self> {
         let subject = session.latchd(&[])?;
         let mut contestants = vec![Contestant {
-            name: "latchd".to_owned(),
+            name: subject.target.name().to_owned(),
             tcp: subject.target.clone(),
             unix: subject.server.as_ref().and_then(|it| it.unix.clone()),
             plain_del: false,
@@ -233,7 +243,7 @@ impl Row {
         (rounds.wrong.count == 0).then_some(rounds)
     }
 
-    /// Round by round, latchd's figure against that of the contestant in this column.
+    /// Round by round, the first one's figure against that of the contestant in this column.
     pub(crate) fn ratios(&self, figure: Figure, column: usize) -> Vec<f64> {
         let (Some(ours), Some(theirs)) = (self.right(0), self.right(column)) else {
             return Vec::new();

@@ -95,7 +95,11 @@ fn judged(table: &Table) -> Sheet {
         let row = table.row(job);
         for (_, figure, rival, wanted) in AGAINST.into_iter().filter(|it| it.0 == job) {
             let ratios = table.column(rival).map(|at| row.ratios(figure, at));
-            let name = format!("{} / {rival}", figure.name());
+            let named = match rival {
+                "dflockd" => "dflockd (Python)", // there is another one
+                other => other,
+            };
+            let name = format!("{} / {named}", figure.name());
             sheet.put_all(&name, Unit::Ratio, ratios.unwrap_or_default(), wanted);
         }
         let ours = row.right(0).map_or(&[][..], |it| &it.each);

@@ -39,7 +39,8 @@ pub(crate) struct Target {
     pub(crate) speaks: Speaks,
     pub(crate) address: Address,
     /// latchd reads whole turns and answers at their end, so the order of a line can be proven from
-    /// outside; a server with many threads owes no such order.
+    /// outside; a server with many threads owes no such order. And of those that speak in lines
+    /// only latchd promises that tokens grow.
     pub(crate) in_turns: bool,
     /// The process, where we started it: its processor time and memory can be read.
     pub(crate) pid: Option<u32>,
@@ -83,14 +84,19 @@ impl Target {
         })
     }
 
-    /// The address as people write it; a unix socket is taken for latchd's.
-    pub(crate) fn url(&self) -> String {
-        let scheme = match self.speaks {
+    /// Whose server it is.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self.speaks {
             Speaks::Line if self.in_turns => "latchd",
             Speaks::Line => "dflockd",
             Speaks::Ceiling => "ceiling",
             Speaks::Resp => "redis",
-        };
+        }
+    }
+
+    /// The address as people write it; a unix socket is taken for latchd's.
+    pub(crate) fn url(&self) -> String {
+        let scheme = self.name();
         match &self.address {
             Address::Tcp(address) => format!("{scheme}://{address}"),
             Address::Unix(path) => format!("unix://{}", path.display()),
