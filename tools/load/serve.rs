@@ -79,7 +79,7 @@ impl Server {
         kind: Kind,
         arguments: &[&str],
         clock: &Rc<Clock>,
-        broke: &Rc<Cell<bool>>,
+        broke: &Rc<Cell<Option<u32>>>,
     ) -> io::Result<Self> {
         let name = format!("latch-load-{:016x}", fastrand::u64(..));
         let socket = std::env::temp_dir().join(format!("{name}.sock"));
@@ -150,8 +150,8 @@ struct Running {
     socket: PathBuf,
     said: File,
     clock: Rc<Clock>,
-    /// A run went wrong, perhaps because this one ended.
-    broke: Rc<Cell<bool>>,
+    /// Whose run went wrong, perhaps because it ended.
+    broke: Rc<Cell<Option<u32>>>,
 }
 
 impl Running {
@@ -228,7 +228,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         let ended = self.child.try_wait().is_ok_and(|it| it.is_some());
-        if (ended || self.broke.get())
+        if (ended || self.broke.get() == Some(self.child.id()))
             && let Ok(words) = self.last_words()
         {
             remark(&format!("latch-load: {words}"));

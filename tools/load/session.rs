@@ -87,8 +87,8 @@ pub(crate) struct Subject {
 pub(crate) struct Session {
     pub(crate) clock: Rc<Clock>,
     pub(crate) options: Options,
-    /// A run went wrong: the servers' last words may say why.
-    broke: Rc<Cell<bool>>,
+    /// The process whose run went wrong: its last words may say why.
+    broke: Rc<Cell<Option<u32>>>,
     server_cpu: Option<usize>,
     load_cpu: Option<usize>,
 }
@@ -119,7 +119,7 @@ impl Session {
         });
         let session = Self {
             clock: Rc::new(Clock::start()),
-            broke: Rc::new(Cell::new(false)),
+            broke: Rc::new(Cell::new(None)),
             server_cpu: options.server_cpu.or(server_cpu),
             load_cpu: options.cpu.or(load_cpu),
             options,
@@ -209,7 +209,7 @@ impl Session {
         };
         let outcome = drive::run(spec, target, &self.clock, beside);
         if outcome.as_ref().map_or(true, |it| it.broken) {
-            self.broke.set(true);
+            self.broke.set(target.pid);
         }
         self.say("");
         outcome
