@@ -6,7 +6,7 @@
 )]
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Output, Stdio};
@@ -256,11 +256,20 @@ fn a_server_does_not_outlive_who_started_it() {
         load.kill().unwrap();
         load.wait().unwrap();
         for mut stream in connected {
-            // Until it closes the connection.
-            let _ = stream.read_to_end(&mut Vec::new());
+            // Until it closes the connection, or too long.
+            stream.set_read_timeout(Some(30 * STALL)).unwrap();
+            let end = stream.read_to_end(&mut Vec::new());
+            let late = end.is_err_and(|it| it.kind() == ErrorKind::WouldBlock);
+            assert!(!late, "{words:?}: a server goes on");
         }
+        // A socket on which nobody says anything is a way to wait.
+        let (silence, _other) = UnixStream::pair().unwrap();
+        silence.set_read_timeout(Some(STALL / 100)).unwrap();
+        let mut tries = 3_000;
         while !sockets().is_empty() {
-            thread::yield_now();
+            tries -= 1;
+            assert!(tries > 0, "{words:?}: a socket file stays");
+            let _ = (&silence).read(&mut [0]);
         }
     }
 }
