@@ -66,15 +66,16 @@ pub(crate) fn serve(port: u16, path: Option<&Path>, seconds: u64) -> io::Result<
         held: false,
         owing: Vec::new(),
     };
+    // Before there is a socket file that a signal could leave behind.
+    let asked_to_end = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        flag::register(signal, asked_to_end.clone())?;
+    }
     let mut tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, port).into())?;
     server.listen(&mut tcp, TCP)?;
     let mut unix = path.map(UnixListener::bind).transpose()?;
     if let Some(unix) = &mut unix {
         server.listen(unix, UNIX)?;
-    }
-    let asked_to_end = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT] {
-        flag::register(signal, asked_to_end.clone())?;
     }
     eprintln!("ceiling: listening on {}", tcp.local_addr()?);
     let mut events = Events::with_capacity(1024);
