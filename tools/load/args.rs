@@ -1,5 +1,6 @@
 //! The command line: what may be said, and what it means.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -7,6 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use crate::plans::PLANS;
 use crate::session::Options;
 use crate::spec::{Keys, Spec, Workload};
+use crate::target::Target;
 
 /// What to do.
 pub(crate) enum Order {
@@ -22,9 +24,14 @@ pub(crate) enum Order {
     },
     /// A part of the plan `storm`, started by it.
     Holders {
-        target: String,
+        target: Target,
         count: usize,
         run: u16,
+    },
+    /// A server on its way to become one, see `tied`.
+    Tied {
+        parent: u32,
+        words: Vec<OsString>,
     },
     Ceiling {
         port: u16,
@@ -43,7 +50,8 @@ Examples:
   latch-load compare --with redis,ceiling --svg compare.svg
   latch-load proof > proof.md                 every target, about six minutes
 
-Targets: latchd://host:port, unix://path (latchd), dflockd://host:port, redis://host:port.
+Targets: latchd://host:port, unix://path (latchd), dflockd://host:port, redis://host:port,
+ceiling://host:port.
 Throughput counts answered requests: an acquire and its release are two.
 While it loads it checks: one holder at a time, growing fences, first come first served on shared
 locks, every request answered once. Exit code: 0 when all answers were right, 1 when one was wrong
@@ -74,7 +82,7 @@ fn command() -> Command {
         ))
         .subcommand(common(
             Command::new("compare")
-                .about("latchd beside others in one interleaved run, ratios first")
+                .about("latchd, or --target, beside others in one interleaved run, ratios first")
                 .arg(with(EVERYBODY))
                 .arg(svg()),
         ))
@@ -91,6 +99,15 @@ fn command() -> Command {
                 .arg(Arg::new("target").long("target").required(true))
                 .arg(number::<usize>("count", "N", "How many locks"))
                 .arg(number::<u16>("run", "N", "The run their names belong to")),
+        )
+        .subcommand(
+            Command::new("tied")
+                .hide(true)
+                .arg(number::<u32>("parent", "PID", "Whose end is its end").required(true))
+                .arg(
+                    Arg::new("words").last(true).num_args(1..).required(true)
+                        .value_parser(value_parser!(OsString)),
+                ),
         )
         .subcommand(
             Command::new("ceiling")
@@ -225,24 +242,47 @@ fn run(command: Command) -> Command {
         )
 }
 
-/// Reads the command line; prints help or a complaint and exits where there is nothing to do.
-pub(crate) fn read() -> Order {
+/// Reads the command line, or says what is wrong with it; prints help and exits where that is asked.
+pub(crate) fn read() -> Result<Order, String> {
     let matches = command().get_matches();
-    match matches.subcommand() {
-        Some(("run", it)) => Order::Run(Box::new(spec(it)), options(it)),
-        Some(("plan", it)) => Order::Plan(get(it, "name").unwrap_or_default(), options(it)),
+    Ok(match matches.subcommand() {
+        Some(("run", it)) => {
+            let (mut spec, options) = (spec(it)?, options(it)?);
+            options.apply(&mut spec);
+            if let Some(complaint) = spec.complaint() {
+                return Err(complaint);
+            }
+            Order::Run(Box::new(spec), options)
+        }
+        Some(("plan", it)) => {
+            if let Some(other) = names(it).iter().find(|it| *it != "redis") {
+                return Err(format!(
+                    "--with {other}: a plan can only be compared with redis; for others, see compare"
+                ));
+            }
+            Order::Plan(get(it, "name").unwrap_or_default(), options(it)?)
+        }
         Some(("compare", it)) => Order::Compare {
             svg: get(it, "svg"),
-            options: options(it),
+            options: options(it)?,
         },
         Some(("proof", it)) => Order::Proof {
             svg: get(it, "svg"),
-            options: options(it),
+            options: options(it)?,
         },
         Some(("holders", it)) => Order::Holders {
-            target: get(it, "target").unwrap_or_default(),
+            target: Target::parse(&get::<String>(it, "target").unwrap_or_default())?,
             count: get(it, "count").unwrap_or_default(),
             run: get(it, "run").unwrap_or_default(),
+        },
+        Some(("tied", it)) => Order::Tied {
+            parent: get(it, "parent").unwrap_or_default(),
+            words: it
+                .get_many("words")
+                .into_iter()
+                .flatten()
+                .cloned()
+                .collect(),
         },
         Some(("ceiling", it)) => Order::Ceiling {
             port: get(it, "port").unwrap_or_default(),
@@ -251,24 +291,25 @@ pub(crate) fn read() -> Order {
             seconds: get(it, "seconds").unwrap_or_default(),
         },
         _ => unreachable!("a subcommand is required"),
-    }
+    })
 }
 
 fn get<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, name: &str) -> Option<T> {
     matches.try_get_one::<T>(name).ok().flatten().cloned()
 }
 
-fn options(matches: &ArgMatches) -> Options {
-    Options {
-        target: get(matches, "target"),
-        with: matches
-            .try_get_many("with")
-            .ok()
-            .into_iter()
-            .flatten()
-            .flatten()
-            .cloned()
-            .collect(),
+/// Whom to compare with.
+fn names(matches: &ArgMatches) -> Vec<String> {
+    let names = matches.try_get_many("with").ok().flatten();
+    names.into_iter().flatten().cloned().collect()
+}
+
+fn options(matches: &ArgMatches) -> Result<Options, String> {
+    let target = get::<String>(matches, "target");
+    let target = target.as_deref().map(Target::parse).transpose();
+    let options = Options {
+        target: target.map_err(|why| format!("--target {why}"))?,
+        with: names(matches),
         seconds: get(matches, "seconds"),
         warmup: get(matches, "warmup"),
         rounds: get(matches, "rounds"),
@@ -277,16 +318,23 @@ fn options(matches: &ArgMatches) -> Options {
         server_cpu: get(matches, "server-cpu"),
         spin: matches.get_flag("spin"),
         json: matches.get_flag("json"),
+    };
+    match options.complaint() {
+        Some(complaint) => Err(complaint),
+        None => Ok(options),
     }
 }
 
-fn spec(matches: &ArgMatches) -> Spec {
+fn spec(matches: &ArgMatches) -> Result<Spec, String> {
     let named: String = get(matches, "workload").unwrap_or_default();
     let workload = Workload::ALL.into_iter().find(|it| it.name() == named);
     let count: Option<u32> = get(matches, "key-count");
     let keys = match get::<String>(matches, "keys").as_deref() {
         Some("shared") => Keys::Shared(count.unwrap_or(1)),
         Some("zipf") => Keys::Zipf(count.unwrap_or(1000)),
+        _ if count.is_some() => {
+            return Err("--key-count is for --keys shared or zipf; own keys are as many as the requests on their way".to_owned());
+        }
         _ => Keys::Own,
     };
     let us = |name| {
@@ -295,7 +343,7 @@ fn spec(matches: &ArgMatches) -> Spec {
             .saturating_mul(1_000)
     };
     let usual = Spec::default();
-    Spec {
+    Ok(Spec {
         workload: workload.unwrap_or(usual.workload),
         connections: get(matches, "connections").unwrap_or(usual.connections),
         pipeline: get(matches, "pipeline").unwrap_or(usual.pipeline),
@@ -307,5 +355,5 @@ fn spec(matches: &ArgMatches) -> Spec {
         idle: get(matches, "idle").unwrap_or(0),
         plain_del: matches.get_flag("del"),
         ..usual
-    }
+    })
 }

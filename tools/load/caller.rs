@@ -96,7 +96,10 @@ impl Caller {
                 Came::Nothing if silent == TRIES => return Err(io::ErrorKind::TimedOut.into()),
                 Came::Nothing => {
                     let nap = Some(Duration::from_millis(100));
-                    self.poll.poll(&mut self.events, nap)?;
+                    match self.poll.poll(&mut self.events, nap) {
+                        Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                        other => other?,
+                    }
                     silent = if self.events.is_empty() {
                         silent + 1
                     } else {

@@ -6,14 +6,19 @@
 //! from one connection to the next, which is the least a hand-over can cost.
 
 use std::collections::VecDeque;
+use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mio::event::Source;
 use mio::net::{TcpListener, UnixListener};
 use mio::{Events, Interest, Poll, Token};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 use slab::Slab;
 
 use crate::clock::Clock;
@@ -51,8 +56,8 @@ pub(crate) fn introduce(dialect: &Dialect, key: &Key, keys: Keys, conn: &mut Con
     conn.outbox.extend_from_slice(&preamble);
 }
 
-/// Serves until `seconds` are over and nobody asks; says where on standard error first.
-pub(crate) fn serve(port: u16, unix: Option<&Path>, seconds: u64) -> io::Result<()> {
+/// Serves until `seconds` are over and nobody asks, or a signal asks it to end; says where on standard error first.
+pub(crate) fn serve(port: u16, path: Option<&Path>, seconds: u64) -> io::Result<()> {
     let clock = Clock::start();
     let mut server = Server {
         poll: Poll::new()?,
@@ -61,23 +66,28 @@ pub(crate) fn serve(port: u16, unix: Option<&Path>, seconds: u64) -> io::Result<
         held: false,
         owing: Vec::new(),
     };
+    // Before there is a socket file that a signal could leave behind.
+    let asked_to_end = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        flag::register(signal, asked_to_end.clone())?;
+    }
     let mut tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, port).into())?;
     server.listen(&mut tcp, TCP)?;
-    let mut unix = unix.map(UnixListener::bind).transpose()?;
+    let mut unix = path.map(UnixListener::bind).transpose()?;
     if let Some(unix) = &mut unix {
         server.listen(unix, UNIX)?;
     }
     eprintln!("ceiling: listening on {}", tcp.local_addr()?);
     let mut events = Events::with_capacity(1024);
     let mut scratch = Vec::new();
-    loop {
+    while !asked_to_end.load(Ordering::Relaxed) {
         match server.poll.poll(&mut events, Some(NAP)) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             other => other?,
         }
         // Only in a pause: the clock is nothing a ceiling needs.
         if events.is_empty() && clock.now_ns() >= seconds.saturating_mul(1_000_000_000) {
-            return Ok(());
+            break;
         }
         for event in events.iter() {
             match event.token() {
@@ -98,6 +108,7 @@ pub(crate) fn serve(port: u16, unix: Option<&Path>, seconds: u64) -> io::Result<
         }
         server.pass_on();
     }
+    path.map_or(Ok(()), fs::remove_file)
 }
 
 /// Goes on as long as there is somebody to accept.

@@ -27,7 +27,10 @@ impl Clock {
         let until = self.now_ns() + ns;
         while let Some(left) = until.checked_sub(self.now_ns()) {
             let left = Duration::from_nanos(left.max(1_000_000));
-            poll.poll(&mut events, Some(left))?;
+            match poll.poll(&mut events, Some(left)) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => other?,
+            }
         }
         Ok(())
     }

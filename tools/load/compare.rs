@@ -10,6 +10,7 @@ use crate::report::{duration, ratio};
 use crate::session::{Options, Session};
 use crate::sheet::aligned;
 use crate::svg;
+use crate::voice::{remark, report};
 
 /// Rounds, if the command line does not say.
 const ROUNDS: usize = 5;
@@ -23,9 +24,9 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
     }
     let table = contest.table();
     if session.options.json {
-        println!("{}", as_json(&table));
+        report(&as_json(&table))?;
     } else {
-        print!("{}", markdown(&table));
+        report(markdown(&table).trim_end())?;
     }
     if let Some(path) = svg {
         fs::write(path, svg::draw(&table))?;
@@ -38,18 +39,12 @@ pub(crate) fn markdown(table: &Table) -> String {
     let columns = 0..table.names.len();
     let rivals = || columns.clone().skip(1);
     let mut ratios = vec![vec!["work".to_owned()]];
-    ratios[0].extend(rivals().map(|at| format!("latchd / {}", table.names[at])));
+    ratios[0].extend(rivals().map(|at| format!("{} / {}", table.names[0], table.names[at])));
     ratios[0].extend(table.names.iter().cloned());
     let mut costs = vec![vec!["server's processor time per answer, us".to_owned()]];
     costs[0].extend(table.names.iter().cloned());
     for row in &table.rows {
-        let figure = row.job.figure();
-        let less = if figure.more_is_better() {
-            ""
-        } else {
-            " (less is better)"
-        };
-        let mut line = vec![format!("{}, {}{less}", row.job.name(), figure.name())];
+        let mut line = vec![row.job.heading()];
         line.extend(rivals().map(|at| {
             let found = row.ratio(at);
             found.map_or_else(|| "-".to_owned(), |it| format!("**{}**", ratio(it)))
@@ -67,7 +62,8 @@ pub(crate) fn markdown(table: &Table) -> String {
 fn shown(row: &Row, column: usize) -> String {
     match (&row.cells[column], row.shown(column)) {
         (None, _) => "-".to_owned(),
-        (Some(_), None) => "wrong".to_owned(),
+        (Some(rounds), None) if rounds.wrong.count > 0 => "wrong".to_owned(),
+        (Some(_), None) => "not measured".to_owned(),
         (Some(rounds), Some(value)) => {
             let p99 = duration(rounds.take.value_at_quantile(0.99));
             format!("{value} (p99 {p99})")
@@ -77,7 +73,7 @@ fn shown(row: &Row, column: usize) -> String {
 
 /// The server's processor time per answer, if it is ours: what a busy machine disturbs least.
 fn cost(row: &Row, column: usize) -> String {
-    let rounds = row.right(column);
+    let rounds = row.right(column).filter(|_| row.value(column).is_some());
     let share = rounds.and_then(|it| it.share(|round| round.server));
     match (rounds, share) {
         (Some(rounds), Some(share)) => {
@@ -96,12 +92,12 @@ pub(crate) fn as_json(table: &Table) -> String {
             let Some(rounds) = &row.cells[at] else {
                 continue;
             };
-            let ratio = row.ratio(at);
+            let ratio = row.ratio(at).unwrap_or(f64::NAN);
             objects.push(format!(
                 "{{\"work\":{},\"server\":{},\"latchd_ratio\":{},\"result\":{}}}",
                 quoted(row.job.name()),
                 quoted(name),
-                ratio.map_or_else(|| "null".to_owned(), |it| format!("{it:.4}")),
+                json::number(ratio),
                 json::run(row.job.name(), rounds)
             ));
         }
@@ -116,7 +112,7 @@ pub(crate) fn complain(table: &Table) -> bool {
         for (name, cell) in table.names.iter().zip(&row.cells) {
             for what in cell.iter().flat_map(|it| &it.wrong.first) {
                 right = false;
-                eprintln!("WRONG: {name}, {}: {what}", row.job.name());
+                remark(&format!("WRONG: {name}, {}: {what}", row.job.name()));
             }
         }
     }

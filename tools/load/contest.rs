@@ -41,6 +41,16 @@ impl Job {
         }
     }
 
+    /// What it is and what it is judged by, over a line or a group of bars.
+    pub(crate) fn heading(self) -> String {
+        let figure = self.figure();
+        let less = match figure.more_is_better() {
+            true => "",
+            false => " (less is better)",
+        };
+        format!("{}, {}{less}", self.name(), figure.name())
+    }
+
     /// What it is judged by first.
     pub(crate) const fn figure(self) -> Figure {
         match self {
@@ -87,7 +97,11 @@ impl Figure {
         }
     }
 
+    /// No number if nothing was answered.
     pub(crate) fn of(self, outcome: &Outcome) -> f64 {
+        if outcome.take.is_empty() {
+            return f64::NAN;
+        }
         let at = |quantile| outcome.take.value_at_quantile(quantile).max(1) as f64;
         match self {
             Self::Rate => outcome.per_s(),
@@ -123,11 +137,11 @@ pub(crate) struct Contest {
 }
 
 impl Contest {
-    /// latchd first, then those it is compared with.
+    /// Who is compared first, usually latchd; then those it is compared with.
     pub(crate) fn open(session: &Session) -> io::Result<Self> {
         let subject = session.latchd(&[])?;
         let mut contestants = vec![Contestant {
-            name: "latchd".to_owned(),
+            name: subject.target.name().to_owned(),
             tcp: subject.target.clone(),
             unix: subject.server.as_ref().and_then(|it| it.unix.clone()),
             plain_del: false,
@@ -142,12 +156,7 @@ impl Contest {
                 let (_, server) = started.next().expect("it was just started");
                 (server.tcp.clone(), server.unix.clone())
             } else {
-                let target = Target::parse(name).map_err(|error| {
-                    let what =
-                        format!("neither redis, redis-del, dflockd, ceiling nor a target: {error}");
-                    io::Error::new(io::ErrorKind::InvalidInput, what)
-                })?;
-                (target, None)
+                (Target::parse(name).map_err(io::Error::other)?, None)
             };
             contestants.push(Contestant {
                 name: name.clone(),
@@ -234,13 +243,14 @@ impl Row {
         (rounds.wrong.count == 0).then_some(rounds)
     }
 
-    /// Round by round, latchd's figure against that of the contestant in this column.
+    /// Round by round, the first one's figure against that of the contestant in this column.
     pub(crate) fn ratios(&self, figure: Figure, column: usize) -> Vec<f64> {
         let (Some(ours), Some(theirs)) = (self.right(0), self.right(column)) else {
             return Vec::new();
         };
         let pairs = ours.each.iter().zip(&theirs.each);
-        pairs.map(|(a, b)| figure.of(a) / figure.of(b)).collect()
+        let ratios = pairs.map(|(a, b)| figure.of(a) / figure.of(b));
+        ratios.filter(|it| it.is_finite()).collect()
     }
 
     /// The median of the ratios by what the job is judged by first.
@@ -249,10 +259,12 @@ impl Row {
         (!ratios.is_empty()).then(|| median(ratios))
     }
 
-    /// The figure itself.
+    /// The figure itself, of the rounds in which anything was answered.
     pub(crate) fn value(&self, column: usize) -> Option<f64> {
-        let rounds = self.right(column)?;
-        Some(rounds.median(|it| self.job.figure().of(it)))
+        let each = self.right(column)?.each.iter();
+        let values = each.map(|it| self.job.figure().of(it));
+        let values: Vec<f64> = values.filter(|it| it.is_finite()).collect();
+        (!values.is_empty()).then(|| median(values))
     }
 
     /// The figure as text.
@@ -262,5 +274,34 @@ impl Row {
             true => grouped(value),
             false => duration(value as u64),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(answers: u64) -> Outcome {
+        let mut outcome = Outcome::new();
+        outcome.elapsed_ns = 1_000_000_000;
+        outcome.answers = answers;
+        outcome.takes = answers;
+        outcome.take.saturating_record_n(1_000, answers);
+        outcome
+    }
+
+    #[test]
+    fn a_run_without_answers_is_not_measured() {
+        let row = |ours: &[u64], theirs: &[u64]| Row {
+            job: Job::Plain,
+            cells: [ours, theirs]
+                .map(|it| Some(Rounds::of(it.iter().map(|&it| outcome(it)).collect())))
+                .into(),
+        };
+        let some = row(&[30, 0, 20], &[0, 10, 10]);
+        assert_eq!(some.ratio(1), Some(2.0));
+        assert_eq!(some.value(0), Some(30.0));
+        let none = row(&[10, 10], &[0, 0]);
+        assert_eq!((none.ratio(1), none.value(1)), (None, None));
     }
 }

@@ -88,12 +88,10 @@ impl Cycles {
             value: 0,
         };
         let keys = key_names(&spec);
-        // Of those that speak in lines, only latchd promises that tokens grow.
-        let fenced = target.in_turns;
         // Redis keeps no line: who is refused asks again, and is not waiting meanwhile.
         let queues = target.speaks != Speaks::Resp;
         let lines = queues && spec.workload == Workload::Lock && spec.keys != Keys::Own;
-        let ledger = Ledger::new(keys.len(), fenced, target.in_turns, lines);
+        let ledger = Ledger::new(keys.len(), target.in_turns, lines);
         Self {
             slots: (0..spec.connections * spec.pipeline).map(slot).collect(),
             keys,
@@ -128,6 +126,11 @@ impl Cycles {
         self.busy == 0 && self.ledger.unheard() == 0
     }
 
+    /// All that was written is on its way; answers are waited for now.
+    pub(crate) fn sent(&mut self) {
+        self.ledger.sent();
+    }
+
     /// Measuring begins: what was counted so far was warming up.
     pub(crate) fn forget(&mut self) {
         let wrong = std::mem::take(&mut self.found.wrong);
@@ -135,8 +138,24 @@ impl Cycles {
         self.found.wrong = wrong;
     }
 
+    /// Whether a latency is recorded. In an open loop nothing starts that was not due while
+    /// measuring, so what ends later counts too: a stall at the end would be left out otherwise.
+    const fn counts(&self) -> bool {
+        !self.stopping || self.spec.rate.is_some()
+    }
+
     /// The end; what is still owed will not come.
-    pub(crate) fn lost(&mut self) {
+    pub(crate) fn lost(&mut self, now: u64) {
+        if self.counts() {
+            for slot in &self.slots {
+                let latency = now.saturating_sub(slot.asked_ns);
+                match slot.step {
+                    Step::Taking => self.found.take.saturating_record(latency),
+                    Step::Giving => self.found.give.saturating_record(latency),
+                    Step::Resting | Step::Holding => {}
+                }
+            }
+        }
         let signals = self.ledger.unheard();
         if self.busy > 0 || signals > 0 {
             self.found.wrong.add(format!(
@@ -156,6 +175,7 @@ impl Cycles {
         if self.spec.workload == Workload::Counter && !self.broken {
             self.ledger.close();
         }
+        self.found.broken = self.broken;
         self.found.overtaken = self.ledger.overtaken;
         self.found.wrong.merge(&self.ledger.wrong);
         self.found
@@ -279,9 +299,12 @@ impl Cycles {
             if answer == Answer::Nil && self.dialect.speaks == Speaks::Resp {
                 return self.again(index, conn);
             }
-            if !self.stopping {
+            if self.counts() {
                 self.found.take.saturating_record(latency);
+            }
+            if !self.stopping {
                 self.found.answers += 1;
+                self.found.takes += 1;
             }
             if !self.taken(index, &answer) {
                 return Next::Nothing;
@@ -295,8 +318,10 @@ impl Cycles {
                 return Next::Nothing;
             }
         } else {
-            if !self.stopping {
+            if self.counts() {
                 self.found.give.saturating_record(latency);
+            }
+            if !self.stopping {
                 self.found.answers += 1;
             }
             self.given(index, &answer);

@@ -5,7 +5,7 @@
 //! and latency counts from when they were due, so a slow server cannot hide its queue.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::mem;
 use std::time::Duration;
@@ -43,8 +43,8 @@ enum Stage {
 
 /// Whom to tell how it goes, and what to do when measuring begins.
 pub(crate) struct Beside<'a> {
-    /// Told the answers so far and the share of the time that is over.
-    pub(crate) progress: &'a dyn Fn(u64, f64),
+    /// Told the answers so far and the share of the measuring time that is over; none: it warms up.
+    pub(crate) progress: &'a dyn Fn(u64, Option<f64>),
     /// Done once, when measuring begins.
     pub(crate) begin: Option<Box<dyn FnOnce() + 'a>>,
 }
@@ -76,7 +76,7 @@ pub(crate) fn run(
         conns,
         cycles,
         timers: BinaryHeap::new(),
-        free: Vec::new(),
+        free: VecDeque::new(),
         due_ns: now,
         interval_ns: spec.rate.map_or(0, |rate| 1_000_000_000 / rate),
         stage: Stage::Warming,
@@ -102,8 +102,9 @@ struct Load<'a> {
     cycles: Cycles,
     /// Who lets go, or starts again, when.
     timers: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Open loop: who has nothing to do, and when the next cycle is due.
-    free: Vec<u32>,
+    /// Open loop: who has nothing to do, the longest first, so that all have their turn however low
+    /// the rate is; and when the next cycle is due.
+    free: VecDeque<u32>,
     due_ns: u64,
     interval_ns: u64,
     stage: Stage,
@@ -142,7 +143,7 @@ impl Load<'_> {
         self.due_ns = now;
         for slot in 0..self.cycles.len() as u32 {
             if self.spec.rate.is_some() {
-                self.free.push(slot);
+                self.free.push_back(slot);
             } else {
                 self.begin(slot, now);
             }
@@ -156,21 +157,26 @@ impl Load<'_> {
         loop {
             let now = self.clock.now_ns();
             if now >= self.stage_ends_ns && !self.next_stage(now) {
-                return Ok(());
+                break;
             }
             if self.stage == Stage::Draining && self.cycles.is_over() || self.cycles.broken {
                 self.measured(now);
-                return Ok(());
+                break;
             }
             if now >= self.progress_ns {
                 self.progress_ns = now + PROGRESS_NS;
                 let over = now.saturating_sub(self.began_ns) as f64 / self.spec.measure_ns as f64;
-                (self.beside.progress)(self.cycles.found.answers, over.min(1.0));
+                let over = (self.stage != Stage::Warming).then_some(over.min(1.0));
+                (self.beside.progress)(self.cycles.found.answers, over);
             }
             self.fire(now);
             let nap_ns = self.nap_ns(now);
             self.turn(&mut events, nap_ns)?;
         }
+        let (due_ns, interval_ns) = (self.due_ns, self.interval_ns);
+        let found = &mut self.cycles.found;
+        found.never_started(due_ns, interval_ns, self.clock.now_ns());
+        Ok(())
     }
 
     /// Whether the run goes on.
@@ -187,6 +193,8 @@ impl Load<'_> {
                 self.stage_ends_ns = now + self.spec.measure_ns;
             }
             Stage::Measuring => {
+                // What is due by now and can start does; only the rest is behind.
+                self.fire(now);
                 self.measured(now);
                 self.stage = Stage::Draining;
                 self.cycles.stopping = true;
@@ -194,14 +202,15 @@ impl Load<'_> {
                 self.stage_ends_ns = now + DRAIN_NS_MAX + holds_ns;
             }
             Stage::Draining => {
-                self.cycles.lost();
+                self.cycles.lost(now);
                 return false;
             }
         }
         true
     }
 
-    /// The figures are what they are now; what is answered later is only checked.
+    /// The figures are what they are now. What is answered later is checked, and in an open loop its
+    /// latency counts.
     fn measured(&mut self, now: u64) {
         if self.cycles.stopping {
             return;
@@ -213,7 +222,9 @@ impl Load<'_> {
         found.server = spent(self.cpu.0, cpu.0);
         found.load = spent(self.cpu.1, cpu.1);
         if self.spec.rate.is_some() {
-            found.behind = now.saturating_sub(self.due_ns) / self.interval_ns.max(1);
+            found.behind = now
+                .saturating_sub(self.due_ns)
+                .div_ceil(self.interval_ns.max(1));
         }
     }
 
@@ -242,7 +253,7 @@ impl Load<'_> {
         }
         if self.spec.rate.is_some() && !self.cycles.stopping {
             while self.due_ns <= now
-                && let Some(slot) = self.free.pop()
+                && let Some(slot) = self.free.pop_front()
             {
                 self.begin(slot, now);
                 wrote = true;
@@ -288,6 +299,7 @@ impl Load<'_> {
 
     /// Waits for answers and goes on with whoever got one.
     fn turn(&mut self, events: &mut Events, nap_ns: u64) -> io::Result<()> {
+        self.cycles.sent();
         match self.poll.poll(events, Some(Duration::from_nanos(nap_ns))) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             other => other?,
@@ -348,7 +360,7 @@ impl Load<'_> {
                 if self.due_ns <= now {
                     self.begin(slot, now);
                 } else {
-                    self.free.push(slot);
+                    self.free.push_back(slot);
                 }
             }
         }

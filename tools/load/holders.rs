@@ -9,6 +9,7 @@ use crate::dialect::{Ask, Grant};
 use crate::session::raise_descriptors;
 use crate::setup::name;
 use crate::target::Target;
+use crate::voice::report;
 
 /// What the process says when every lock is held.
 const HELD: &str = "held";
@@ -41,6 +42,11 @@ impl Holders {
     pub(crate) fn leave(&mut self) {
         let _ = self.0.kill();
     }
+
+    /// Waits until it has ended: the system has closed every connection then.
+    pub(crate) fn gone(mut self) -> io::Result<()> {
+        self.0.wait().map(drop)
+    }
 }
 
 impl Drop for Holders {
@@ -62,7 +68,7 @@ pub(crate) fn hold(target: &Target, count: usize, run: u16) -> io::Result<()> {
         caller.must(ask, &name("hold", run, index))?;
         held.push(caller.into_stream());
     }
-    println!("{HELD}");
+    report(HELD)?;
     io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
 }

@@ -61,6 +61,14 @@ fn latencies(latency: &Histogram<u64>) -> String {
     )
 }
 
+/// A number; null where there is none.
+pub(crate) fn number(value: f64) -> String {
+    match value.is_finite() {
+        true => format!("{value:.4}"),
+        false => "null".to_owned(),
+    }
+}
+
 /// Text between quotes.
 pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
@@ -78,6 +86,13 @@ pub(crate) fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_number_is_null() {
+        assert_eq!(number(0.5), "0.5000");
+        assert_eq!(number(f64::NAN), "null");
+        assert_eq!(number(f64::INFINITY), "null");
+    }
 
     #[test]
     fn text_is_quoted() {

@@ -2,7 +2,8 @@
 //! nothing lost, nothing told twice.
 //!
 //! Knows only what a client can know. It believes a lock held from the moment the grant was read
-//! until the moment its release is written, so whatever it calls wrong is wrong beyond doubt.
+//! until the end of the turn in which its release was written, see [`Ledger::sent`], so whatever it
+//! calls wrong is wrong beyond doubt.
 
 use std::collections::VecDeque;
 
@@ -71,12 +72,13 @@ pub(crate) struct Written {
 /// All keys of one run.
 pub(crate) struct Ledger {
     keys: Vec<Seen>,
-    /// Fences are told and grow.
-    fenced: bool,
-    /// The order of a line can be proven, see [`Ledger::stands_first`].
+    /// latchd: fences are told and grow, and the order of a line can be proven, see
+    /// [`Ledger::stands_first`].
     in_turns: bool,
     /// Several want the same key alone.
     lines: bool,
+    /// Whose releases were written in this turn.
+    leaving: Vec<(u32, Hold)>,
     /// Per connection: signals sent to it and heard by it.
     sent: Vec<u64>,
     heard: Vec<u64>,
@@ -86,14 +88,14 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    pub(crate) fn new(keys: usize, fenced: bool, in_turns: bool, lines: bool) -> Self {
+    pub(crate) fn new(keys: usize, in_turns: bool, lines: bool) -> Self {
         Self {
             sent: vec![0; keys],
             heard: vec![0; keys],
             keys: vec![Seen::default(); keys],
-            fenced,
             in_turns,
             lines,
+            leaving: Vec::new(),
             wrong: Wrong::default(),
             overtaken: 0,
         }
@@ -124,7 +126,7 @@ impl Ledger {
                  mutual exclusion is broken"
             ));
         }
-        if self.fenced {
+        if self.in_turns {
             // Only who holds alone is ordered against everybody; two readers' grants may cross on
             // their way to us.
             let below = match hold {
@@ -173,15 +175,27 @@ impl Ledger {
         }
     }
 
-    /// A release is being written.
+    /// A release is being written; it is held until [`Ledger::sent`].
     pub(crate) fn letting_go(&mut self, key: u32, hold: Hold) {
-        let seen = &mut self.keys[key as usize];
-        let held = match hold {
-            Hold::Alone => &mut seen.alone,
-            Hold::Among(_) => &mut seen.among,
-            Hold::Reading => &mut seen.reading,
-        };
-        *held = held.saturating_sub(1);
+        self.leaving.push((key, hold));
+    }
+
+    /// All that was written is on its way, and answers are waited for only now.
+    ///
+    /// What one wait reports could be read before anything was sent in answer to it, and who wants a
+    /// shared key has one request on its way: its answer, or the beginning of it, was there before
+    /// any of the turn's releases left. So all grants that one turn reads were in force at one
+    /// moment, together with those that the turn lets go.
+    pub(crate) fn sent(&mut self) {
+        for (key, hold) in self.leaving.drain(..) {
+            let seen = &mut self.keys[key as usize];
+            let held = match hold {
+                Hold::Alone => &mut seen.alone,
+                Hold::Among(_) => &mut seen.among,
+                Hold::Reading => &mut seen.reading,
+            };
+            *held = held.saturating_sub(1);
+        }
     }
 
     /// A counter that began at 0 was raised by one and is now `value`.
@@ -239,7 +253,7 @@ mod tests {
 
     #[test]
     fn two_holders_are_noticed_and_readers_are_not() {
-        let mut ledger = Ledger::new(1, true, true, false);
+        let mut ledger = Ledger::new(1, true, false);
         ledger.granted(0, Hold::Reading, 1, at(1, 0));
         ledger.granted(0, Hold::Reading, 2, at(2, 0));
         assert_eq!(ledger.wrong.count, 0);
@@ -248,31 +262,51 @@ mod tests {
     }
 
     #[test]
+    fn what_is_let_go_is_held_until_the_turn_is_over() {
+        let two = Hold::Among(2);
+        let mut ledger = Ledger::new(1, true, false);
+        for fence in 1..=2 {
+            ledger.granted(0, two, fence, at(fence, 0));
+            ledger.letting_go(0, two);
+        }
+        ledger.sent();
+        ledger.granted(0, two, 3, at(3, 0));
+        ledger.letting_go(0, two);
+        ledger.granted(0, two, 4, at(4, 0));
+        assert_eq!(ledger.wrong.count, 0);
+        ledger.letting_go(0, two);
+        ledger.granted(0, two, 5, at(5, 0));
+        assert!(ledger.wrong.first[0].contains("while 2 held it"));
+    }
+
+    #[test]
     fn a_fence_that_does_not_grow_is_noticed() {
-        let mut ledger = Ledger::new(1, true, true, false);
+        let mut ledger = Ledger::new(1, true, false);
         ledger.granted(0, Hold::Alone, 5, at(1, 0));
         ledger.letting_go(0, Hold::Alone);
+        ledger.sent();
         ledger.granted(0, Hold::Alone, 5, at(2, 0));
         assert!(ledger.wrong.first[0].contains("not above"));
     }
 
     #[test]
     fn overtaking_is_wrong_only_where_the_order_is_certain() {
-        let mut ledger = Ledger::new(1, false, true, true);
+        let mut ledger = Ledger::new(1, true, true);
         for seq in [1, 2, 3] {
             ledger.asked(0, at(seq, 0));
         }
-        ledger.granted(0, Hold::Alone, 0, at(2, 0));
+        ledger.granted(0, Hold::Alone, 1, at(2, 0));
         assert_eq!((ledger.overtaken, ledger.wrong.count), (1, 0));
         ledger.letting_go(0, Hold::Alone);
+        ledger.sent();
         // Request 3 was written when 2 had been answered, so 1 had been read.
-        ledger.granted(0, Hold::Alone, 0, at(3, 2));
+        ledger.granted(0, Hold::Alone, 2, at(3, 2));
         assert_eq!(ledger.wrong.count, 1);
     }
 
     #[test]
     fn a_signal_told_twice_is_noticed() {
-        let mut ledger = Ledger::new(1, false, true, false);
+        let mut ledger = Ledger::new(1, true, false);
         let first = ledger.telling(0);
         ledger.telling(0);
         ledger.heard(0, Some(first));
@@ -283,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_lost_count_is_noticed() {
-        let mut ledger = Ledger::new(2, false, true, false);
+        let mut ledger = Ledger::new(2, true, false);
         ledger.counted(0, 1);
         ledger.counted(0, 2);
         ledger.counted(1, 1);

@@ -30,6 +30,8 @@ mod sheet;
 mod spec;
 mod svg;
 mod target;
+mod tied;
+mod voice;
 
 use std::io;
 use std::process::ExitCode;
@@ -37,21 +39,28 @@ use std::process::ExitCode;
 use latchd::daemon::pin::pin_to_cpu;
 
 use crate::args::Order;
-use crate::target::Target;
+use crate::voice::remark;
 
 fn main() -> ExitCode {
-    match obey(args::read()) {
+    let order = match args::read() {
+        Ok(order) => order,
+        Err(complaint) => {
+            remark(&format!("latch-load: {complaint}"));
+            return ExitCode::from(2);
+        }
+    };
+    match obey(order) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
-            eprintln!("latch-load: not everything was right");
+            remark("latch-load: not everything was right");
             ExitCode::FAILURE
         }
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-            eprintln!("latch-load: {error}");
+            remark(&format!("latch-load: {error}"));
             ExitCode::from(2)
         }
         Err(error) => {
-            eprintln!("latch-load: {error}");
+            remark(&format!("latch-load: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -68,8 +77,11 @@ fn obey(order: Order) -> io::Result<bool> {
         Order::Compare { svg, options } => compare::run(svg.as_deref(), options),
         Order::Proof { svg, options } => proof::run(svg.as_deref(), options),
         Order::Holders { target, count, run } => {
-            let target = Target::parse(&target).map_err(io::Error::other)?;
             holders::hold(&target, count, run)?;
+            Ok(true)
+        }
+        Order::Tied { parent, words } => {
+            tied::become_tied(parent, &words)?;
             Ok(true)
         }
         Order::Ceiling {

@@ -10,6 +10,9 @@ use crate::ledger::Wrong;
 /// Longest latency told apart from longer ones.
 const LATENCY_NS_MAX: u64 = 600_000_000_000;
 
+/// Most groups in which cycles that never started are recorded: finer than the histogram's digits.
+const GROUPS_MAX: u64 = 100_000;
+
 /// Latencies in nanoseconds, to three digits.
 pub(crate) fn latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("constants that fit")
@@ -20,8 +23,11 @@ pub(crate) fn latencies() -> Histogram<u64> {
 pub(crate) struct Outcome {
     /// Requests answered while measuring.
     pub(crate) answers: u64,
+    /// Of these, first requests of a cycle.
+    pub(crate) takes: u64,
     pub(crate) elapsed_ns: u64,
-    /// Latencies of the first request of a cycle, and of the second.
+    /// Latencies of the first request of a cycle, and of the second. In an open loop also of what
+    /// was due while measuring and was answered later, or never.
     pub(crate) take: Histogram<u64>,
     pub(crate) give: Histogram<u64>,
     /// Answers that said "taken, ask again": only from servers without a line.
@@ -33,12 +39,15 @@ pub(crate) struct Outcome {
     pub(crate) server: Option<Share>,
     pub(crate) load: Option<Share>,
     pub(crate) wrong: Wrong,
+    /// It ended before its time.
+    pub(crate) broken: bool,
 }
 
 impl Outcome {
     pub(crate) fn new() -> Self {
         Self {
             answers: 0,
+            takes: 0,
             elapsed_ns: 0,
             take: latencies(),
             give: latencies(),
@@ -48,6 +57,24 @@ impl Outcome {
             server: None,
             load: None,
             wrong: Wrong::default(),
+            broken: false,
+        }
+    }
+
+    /// Open loop: `behind` cycles, each `interval_ns` after the one before, the first of them at
+    /// `due_ns`, have not even started. They waited at least until now.
+    pub(crate) fn never_started(&mut self, due_ns: u64, interval_ns: u64, now: u64) {
+        // Very many are recorded in groups, each with the shortest wait in it.
+        let group = self.behind.div_ceil(GROUPS_MAX).max(1);
+        let mut left = self.behind;
+        let mut before = 0;
+        while left > 0 {
+            let count = group.min(left);
+            before += count;
+            left -= count;
+            let last_due_ns = due_ns.saturating_add((before - 1).saturating_mul(interval_ns));
+            let waited = now.saturating_sub(last_due_ns);
+            self.take.saturating_record_n(waited, count);
         }
     }
 
@@ -58,7 +85,7 @@ impl Outcome {
 
     /// Grants, or other first requests, per second.
     pub(crate) fn takes_per_s(&self) -> f64 {
-        self.take.len() as f64 * 1e9 / self.elapsed_ns.max(1) as f64
+        self.takes as f64 * 1e9 / self.elapsed_ns.max(1) as f64
     }
 }
 
@@ -115,4 +142,22 @@ impl Rounds {
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_never_started_has_waited_until_now() {
+        let mut found = Outcome::new();
+        found.behind = 3;
+        found.never_started(1_000, 100, 2_000);
+        assert_eq!(found.take.len(), 3);
+        assert_eq!((found.take.min(), found.take.max()), (800, 1_000));
+        // As many as one likes, in no time.
+        found.behind = 1_000_000_000_000;
+        found.never_started(0, 1, 1_000_000_000_000);
+        assert_eq!(found.take.len(), 1_000_000_000_003);
+    }
 }

@@ -12,6 +12,7 @@ use crate::session::{Options, Session};
 use crate::setup::knows;
 use crate::spec::{Keys, Spec, Workload};
 use crate::target::Target;
+use crate::voice::{self, remark};
 
 /// A plan: its name, what it shows, how it goes.
 pub(crate) struct Plan {
@@ -57,7 +58,8 @@ pub(crate) fn run(plan: &Plan, options: Options) -> io::Result<bool> {
             let (mut specs, all) = (specs(), specs().len());
             specs.retain(|spec| knows(&subject.target, spec));
             if specs.len() < all {
-                eprintln!("{} runs left out: not for this server", all - specs.len());
+                let out = all - specs.len();
+                remark(&format!("{out} runs left out: not for this server"));
             }
             runs(&session, &subject.target, specs, rounds)
         }
@@ -98,11 +100,11 @@ fn runs(
         if session.options.json {
             objects.push(json::run(&spec.title(), &rounds));
         } else {
-            println!("{}", report::text(&spec.title(), spec, &rounds));
+            voice::report(&report::text(&spec.title(), spec, &rounds))?;
         }
     }
     if session.options.json {
-        println!("[{}]", objects.join(",\n "));
+        voice::report(&format!("[{}]", objects.join(",\n ")))?;
     }
     Ok(right)
 }

@@ -9,11 +9,12 @@ use std::path::Path;
 
 use crate::compare;
 use crate::contest::{Contest, Figure, Job, Table};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, median};
 use crate::scenes;
 use crate::session::{Options, Session};
 use crate::sheet::{Sheet, Unit, Wanted};
 use crate::svg;
+use crate::voice::{remark, report};
 
 /// Rounds, if the command line does not say.
 const ROUNDS: usize = 5;
@@ -36,6 +37,9 @@ const AGAINST: [(Job, Figure, &str, Wanted); 10] = [
 /// How evenly those who wait for one key should be treated.
 const EVENNESS: Wanted = Wanted::AtMost(2.0);
 
+/// A median wait for a core above this says more about the machine than about a server.
+const WAITED_PERCENT_MAX: f64 = 3.0;
+
 /// Runs everything; whether every answer was right.
 pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
     if options.target.is_some() || options.spin {
@@ -53,24 +57,32 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
             scene(&session, &mut scenic)?;
         }
         let minutes = (session.clock.now_ns() - began) as f64 / 6e10;
-        eprintln!("latch-load: round {round} of {rounds} is over, {minutes:.1} minutes so far");
+        remark(&format!(
+            "latch-load: round {round} of {rounds} is over, {minutes:.1} minutes so far"
+        ));
     }
     let table = contest.table();
     let mut sheet = judged(&table);
     sheet.append(scenic);
     if session.options.json {
-        println!(
-            "{{\"targets\":{},\n\"contest\":{}}}",
-            sheet.json(),
-            compare::as_json(&table)
-        );
+        let (targets, contest) = (sheet.json(), compare::as_json(&table));
+        report(&format!(
+            "{{\"targets\":{targets},\n\"contest\":{contest}}}"
+        ))?;
     } else {
-        println!("{}\n{}", sheet.markdown(), compare::markdown(&table));
+        report(&format!(
+            "{}\n{}",
+            sheet.markdown(),
+            compare::markdown(&table)
+        ))?;
     }
     if let Some(path) = svg {
         fs::write(path, svg::draw(&table))?;
     }
-    eprintln!("latch-load: {}", sheet.verdict());
+    remark(&format!("latch-load: {}", sheet.verdict()));
+    if let Some(busy) = busy(&table) {
+        remark(&format!("latch-load: {busy}"));
+    }
     let right = compare::complain(&table);
     Ok(sheet.complain() && right)
 }
@@ -83,7 +95,11 @@ fn judged(table: &Table) -> Sheet {
         let row = table.row(job);
         for (_, figure, rival, wanted) in AGAINST.into_iter().filter(|it| it.0 == job) {
             let ratios = table.column(rival).map(|at| row.ratios(figure, at));
-            let name = format!("{} / {rival}", figure.name());
+            let named = match rival {
+                "dflockd" => "dflockd (Python)", // there is another one
+                other => other,
+            };
+            let name = format!("{} / {named}", figure.name());
             sheet.put_all(&name, Unit::Ratio, ratios.unwrap_or_default(), wanted);
         }
         let ours = row.right(0).map_or(&[][..], |it| &it.each);
@@ -101,8 +117,8 @@ fn judged(table: &Table) -> Sheet {
                     .right(0)
                     .map_or(&[][..], |it| &it.each);
                 let pairs = ours.iter().zip(tcp);
-                let ratios = pairs.map(|(a, b)| a.per_s() / b.per_s()).collect();
-                sheet.put_all("op/s / TCP", Unit::Ratio, ratios, Wanted::Nothing);
+                let ratios = pairs.map(|(a, b)| Figure::Rate.of(a) / Figure::Rate.of(b));
+                sheet.put_all("op/s / TCP", Unit::Ratio, ratios.collect(), Wanted::Nothing);
             }
             Job::Plain | Job::Pipelined | Job::Alone => {}
         }
@@ -119,6 +135,18 @@ fn judged(table: &Table) -> Sheet {
 enum Whose {
     Server,
     Load,
+}
+
+/// Whether others had the cores for so long that the figures are theirs as well.
+fn busy(table: &Table) -> Option<String> {
+    let waited = [Whose::Server, Whose::Load].map(|whose| median(waits(table, whose)));
+    let [server, load] = waited;
+    waited.iter().any(|&it| it > WAITED_PERCENT_MAX).then(|| {
+        format!(
+            "warning: the machine was busy: measure again (the server waited {server:.1} % of the \
+             time for its core, the load {load:.1} %)"
+        )
+    })
 }
 
 /// How much of every run somebody else had the core: what disturbed the measurement, in per cent.

@@ -58,7 +58,8 @@ pub(crate) fn text(title: &str, spec: &Spec, rounds: &Rounds) -> String {
     let behind = rounds.sum(|it| it.behind);
     if behind > 0 {
         line(format!(
-            "  the server did not keep up: {behind} starts were due and not made at the end"
+            "  the server did not keep up: {behind} starts were due and not made at the end; their \
+             latency is the time they had waited by then"
         ));
     }
     let retries = rounds.sum(|it| it.retries);

@@ -21,6 +21,7 @@ use crate::sheet::Unit::{Bytes, Count, Nanos, PerSecond, Percent, Ratio};
 use crate::sheet::Wanted::{AtLeast, AtMost, Nothing};
 use crate::spec::Spec;
 use crate::target::{Stream, Target};
+use crate::voice::report;
 
 /// One round of something.
 pub(crate) type Scene = fn(&Session, &mut Sheet) -> io::Result<()>;
@@ -45,9 +46,9 @@ pub(crate) fn rounds(session: &Session, scenes: &[Scene], usual: usize) -> io::R
         }
     }
     if session.options.json {
-        println!("{}", sheet.json());
+        report(&sheet.json())?;
     } else {
-        println!("{}\n{}", sheet.markdown(), sheet.verdict());
+        report(&format!("{}\n{}", sheet.markdown(), sheet.verdict()))?;
     }
     Ok(sheet.complain())
 }

@@ -1,22 +1,34 @@
 //! Servers this program starts for itself, and ends: latchd, Redis, dflockd, the ceiling.
 //!
-//! All on loopback and on a free port; all but dflockd on a socket file too.
+//! All on loopback and on a free port; all but dflockd on a socket file too. What they say goes into
+//! a file without a name, and is shown if one ends by itself or a run breaks.
 
-use std::fs;
-use std::io::{self, BufRead, BufReader, Read};
+use std::cell::Cell;
+use std::fs::{self, File, OpenOptions};
+use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 
 use crate::clock::Clock;
 use crate::target::{Address, Speaks, Target};
+use crate::tied::tied;
+use crate::voice::remark;
 
-/// Most lines a server may say before it says that it is ready.
-const LINES_MAX: usize = 200;
+/// How often a server is asked whether it is ready, and how long after each time.
+const TRIES: usize = 5_000;
+const TRY_NS: u64 = 2_000_000;
 
-/// How often a server that says nothing is tried, and how long after each time.
-const TRIES: usize = 500;
-const TRY_NS: u64 = 20_000_000;
+/// How often, at most, the end of a server is waited for after a run broke.
+const END_TRIES: usize = 100;
+
+/// How much of what a server said is looked at, from the beginning and from the end.
+const SAID_BYTES_MAX: usize = 64 * 1024;
+
+/// How many of its last lines are shown.
+const LAST_LINES: usize = 10;
 
 /// Which server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,26 +75,42 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts one.
-    pub(crate) fn start(kind: Kind, arguments: &[&str], clock: &Clock) -> io::Result<Self> {
-        let name = format!("latch-load-{:016x}.sock", fastrand::u64(..));
-        let socket = std::env::temp_dir().join(name);
+    pub(crate) fn start(
+        kind: Kind,
+        arguments: &[&str],
+        clock: &Rc<Clock>,
+        broke: &Rc<Cell<Option<u32>>>,
+    ) -> io::Result<Self> {
+        let name = format!("latch-load-{:016x}", fastrand::u64(..));
+        let socket = std::env::temp_dir().join(format!("{name}.sock"));
+        let said = nameless(&std::env::temp_dir().join(format!("{name}.log")))?;
         let port = match kind {
             Kind::Latchd | Kind::Ceiling => 0, // they say which one they took
             Kind::Redis | Kind::Dflockd => free_port()?,
         };
         let mut command = command(kind, port, &socket)?;
-        command.args(arguments).stdin(Stdio::null());
+        let program = command.get_program().display().to_string();
+        command.args(arguments);
+        let mut command = tied(&command)?;
+        command.stdin(Stdio::null());
         match kind {
-            Kind::Redis => command.stdout(Stdio::piped()),
-            Kind::Latchd | Kind::Ceiling => command.stderr(Stdio::piped()).stdout(Stdio::null()),
-            // It writes a line for every request; nobody shall make it wait for a reader.
+            Kind::Latchd | Kind::Redis | Kind::Ceiling => {
+                command.stdout(said.try_clone()?).stderr(said.try_clone()?)
+            }
+            // It writes a line for every request, which shall cost it as little as possible.
             Kind::Dflockd => command.stderr(Stdio::null()).stdout(Stdio::null()),
         };
-        let program = command.get_program().display().to_string();
         let child = command.spawn().map_err(|error| {
             io::Error::new(error.kind(), format!("cannot start {program}: {error}"))
         })?;
-        let mut running = Running { child, socket };
+        let mut running = Running {
+            program,
+            child,
+            socket,
+            said,
+            clock: clock.clone(),
+            broke: broke.clone(),
+        };
         let port = match kind {
             Kind::Latchd | Kind::Ceiling => running.says("listen").and_then(|line| {
                 let port = line
@@ -92,9 +120,9 @@ impl Server {
                 port.ok_or_else(|| io::Error::other(line))
             }),
             Kind::Redis => running.says("Ready to accept connections").map(|_| port),
-            Kind::Dflockd => running.listens(port, clock).map(|()| port),
+            Kind::Dflockd => running.listens(port).map(|()| port),
         }
-        .map_err(|error| io::Error::other(format!("{program} did not start: {error}")))?;
+        .map_err(|error| io::Error::other(format!("{} {error}", running.program)))?;
         let speaks = match kind {
             Kind::Latchd | Kind::Dflockd => Speaks::Line,
             Kind::Redis => Speaks::Resp,
@@ -115,54 +143,113 @@ impl Server {
     }
 }
 
-/// The process, and the file it leaves behind.
+/// The process, what it says, and the file it leaves behind.
 struct Running {
+    program: String,
     child: Child,
     socket: PathBuf,
+    said: File,
+    clock: Rc<Clock>,
+    /// Whose run went wrong, perhaps because it ended.
+    broke: Rc<Cell<Option<u32>>>,
 }
 
 impl Running {
     /// Waits until it says this, and returns the line.
     fn says(&mut self, what: &str) -> io::Result<String> {
-        let output: Box<dyn Read> = match (self.child.stdout.take(), self.child.stderr.take()) {
-            (Some(out), _) => Box::new(out),
-            (None, Some(err)) => Box::new(err),
-            (None, None) => return Err(io::Error::other("a server without a voice")),
-        };
-        let mut said = String::new();
-        for line in BufReader::new(output).lines().take(LINES_MAX) {
-            let line = line?;
-            if line.contains(what) {
-                return Ok(line);
-            }
-            said.push_str(&line);
-            said.push('\n');
-        }
-        Err(io::Error::other(said))
+        self.until(|it| {
+            let said = it.said_from(0)?;
+            // A line without its end may not be all of it.
+            let mut lines = said.split_inclusive('\n').filter(|it| it.ends_with('\n'));
+            Ok(lines.find(|it| it.contains(what)).map(str::to_owned))
+        })
     }
 
     /// Waits until it takes a connection.
-    fn listens(&mut self, port: u16, clock: &Clock) -> io::Result<()> {
+    fn listens(&mut self, port: u16) -> io::Result<()> {
+        self.until(|_| Ok(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()))?;
+        Ok(())
+    }
+
+    /// Asks again and again, as long as it runs.
+    fn until<T>(&mut self, ask: impl Fn(&Self) -> io::Result<Option<T>>) -> io::Result<T> {
         for _ in 0..TRIES {
-            if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {
-                return Ok(());
+            // Before it is asked, so that its last words are heard.
+            let ended = self.child.try_wait()?;
+            if let Some(found) = ask(self)? {
+                return Ok(found);
             }
-            if let Some(status) = self.child.try_wait()? {
-                return Err(io::Error::other(status.to_string()));
+            if ended.is_some() {
+                return Err(io::Error::other("did not start"));
             }
-            clock.rest(TRY_NS)?;
+            self.clock.rest(TRY_NS)?;
         }
-        Err(io::ErrorKind::TimedOut.into())
+        Err(io::Error::new(io::ErrorKind::TimedOut, "is not ready"))
+    }
+
+    /// What it said from there on.
+    fn said_from(&self, offset: u64) -> io::Result<String> {
+        let mut bytes = vec![0; SAID_BYTES_MAX];
+        let length = self.said.read_at(&mut bytes, offset)?;
+        Ok(String::from_utf8_lossy(&bytes[..length]).into_owned())
+    }
+
+    /// How it ended, if it did, and what it said last.
+    fn last_words(&mut self) -> io::Result<String> {
+        let mut status = self.child.try_wait()?;
+        for _ in 0..END_TRIES {
+            // Its connections are closed before it has ended.
+            if status.is_some() {
+                break;
+            }
+            self.clock.rest(TRY_NS)?;
+            status = self.child.try_wait()?;
+        }
+        let mut text = match status {
+            Some(status) => format!("{} ended by itself: {status}", self.program),
+            None => format!("{} still runs", self.program),
+        };
+        let length = self.said.metadata()?.len();
+        let said = self.said_from(length.saturating_sub(SAID_BYTES_MAX as u64))?;
+        let lines: Vec<&str> = said.lines().collect();
+        if lines.is_empty() {
+            text.push_str("; it said nothing");
+        } else {
+            text.push_str("; it said last:");
+        }
+        for line in lines.iter().skip(lines.len().saturating_sub(LAST_LINES)) {
+            text.push_str("\n  ");
+            text.push_str(line);
+        }
+        Ok(text)
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
+        let ended = self.child.try_wait().is_ok_and(|it| it.is_some());
+        if (ended || self.broke.get() == Some(self.child.id()))
+            && let Ok(words) = self.last_words()
+        {
+            remark(&format!("latch-load: {words}"));
+        }
         // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = fs::remove_file(&self.socket);
     }
+}
+
+/// A file that is gone when nobody has it open any more. Written at its end, whoever writes.
+fn nameless(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let file = options
+        .read(true)
+        .append(true)
+        .create_new(true)
+        .open(path)?;
+    fs::remove_file(path)?;
+    Ok(file)
 }
 
 fn free_port() -> io::Result<u16> {

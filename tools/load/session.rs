@@ -1,7 +1,9 @@
 //! What all commands share: the options, the cores, the clock, the line that shows how far it is;
 //! and whom to load.
 
-use std::io::{self, IsTerminal};
+use std::cell::Cell;
+use std::io::{self, IsTerminal, Write};
+use std::rc::Rc;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -12,12 +14,13 @@ use crate::report::grouped;
 use crate::serve::{Kind, Server};
 use crate::spec::Spec;
 use crate::target::Target;
+use crate::voice::remark;
 
 /// What the command line says besides the work itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     /// A server that runs already; none: start latchd.
-    pub(crate) target: Option<String>,
+    pub(crate) target: Option<Target>,
     /// Whom to compare with, by name.
     pub(crate) with: Vec<String>,
     pub(crate) seconds: Option<f64>,
@@ -35,16 +38,42 @@ pub(crate) struct Options {
 const SECONDS_MAX: f64 = 86_400.0;
 
 impl Options {
+    /// What makes no sense in them, if anything.
+    pub(crate) fn complaint(&self) -> Option<String> {
+        for (name, seconds, least) in [
+            ("seconds", self.seconds, f64::MIN_POSITIVE),
+            ("warmup", self.warmup, 0.0),
+        ] {
+            if let Some(it) = seconds.filter(|it| !(least..=SECONDS_MAX).contains(it)) {
+                let from = if least > 0.0 { "above 0" } else { "from 0" };
+                return Some(format!("--{name} {it}: say {from} up to {SECONDS_MAX}"));
+            }
+        }
+        for (name, number) in [("rounds", self.rounds), ("count", self.count)] {
+            if number == Some(0) {
+                return Some(format!("--{name} 0: say 1 or more"));
+            }
+        }
+        let known =
+            |name: &str| Kind::named(name).map_or_else(|| Target::parse(name).err(), |_| None);
+        let unknown = self.with.iter().find_map(|it| known(it));
+        unknown.map(|why| {
+            format!(
+                "--with {why}; or say redis, redis-del, dflockd or ceiling, which are started here"
+            )
+        })
+    }
+
     /// What the command line says about time, put into a run.
     pub(crate) fn apply(&self, spec: &mut Spec) {
-        let ns = |seconds: f64| (seconds.clamp(0.0, SECONDS_MAX) * 1e9) as u64;
+        let ns = |seconds: f64| (seconds * 1e9) as u64;
         spec.measure_ns = self.seconds.map_or(spec.measure_ns, ns);
         spec.warmup_ns = self.warmup.map_or(spec.warmup_ns, ns);
     }
 
     /// How often, if the command line does not say.
     pub(crate) fn rounds(&self, usual: usize) -> usize {
-        self.rounds.unwrap_or(usual).max(1)
+        self.rounds.unwrap_or(usual)
     }
 }
 
@@ -56,8 +85,10 @@ pub(crate) struct Subject {
 
 /// A clock, two cores, and a place to say things.
 pub(crate) struct Session {
-    pub(crate) clock: Clock,
+    pub(crate) clock: Rc<Clock>,
     pub(crate) options: Options,
+    /// The process whose run went wrong: its last words may say why.
+    broke: Rc<Cell<Option<u32>>>,
     server_cpu: Option<usize>,
     load_cpu: Option<usize>,
 }
@@ -65,7 +96,15 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn open(mut options: Options) -> io::Result<Self> {
         raise_descriptors();
-        let (server_cpu, load_cpu) = match cores()[..] {
+        let cores = cores();
+        for (name, core) in [("cpu", options.cpu), ("server-cpu", options.server_cpu)] {
+            if let Some(core) = core.filter(|it| !cores.contains(it)) {
+                let what =
+                    format!("--{name} {core}: no such core here; this process may use {cores:?}");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+            }
+        }
+        let (server_cpu, load_cpu) = match cores[..] {
             [first, second, ..] => (Some(first), Some(second)),
             _ => (None, None),
         };
@@ -73,12 +112,14 @@ impl Session {
         options.with.retain(|name| {
             let missing = Kind::named(name).is_some_and(|kind| !kind.is_here());
             if missing {
-                eprintln!("latch-load: {name} is left out, because it is not installed here");
+                let why = "because it is not installed here";
+                remark(&format!("latch-load: {name} is left out, {why}"));
             }
             !missing
         });
         let session = Self {
-            clock: Clock::start(),
+            clock: Rc::new(Clock::start()),
+            broke: Rc::new(Cell::new(None)),
             server_cpu: options.server_cpu.or(server_cpu),
             load_cpu: options.cpu.or(load_cpu),
             options,
@@ -91,17 +132,16 @@ impl Session {
     /// servers' core for that moment.
     pub(crate) fn start(&self, kind: Kind, arguments: &[&str]) -> io::Result<Server> {
         stay_on(self.server_cpu)?;
-        let server = Server::start(kind, arguments, &self.clock);
+        let server = Server::start(kind, arguments, &self.clock, &self.broke);
         stay_on(self.load_cpu)?;
         server
     }
 
     /// The latchd to load; a new one unless `--target` names one.
     pub(crate) fn latchd(&self, arguments: &[&str]) -> io::Result<Subject> {
-        if let Some(text) = &self.options.target {
-            let target = Target::parse(text).map_err(io::Error::other)?;
+        if let Some(target) = &self.options.target {
             return Ok(Subject {
-                target,
+                target: target.clone(),
                 server: None,
             });
         }
@@ -124,7 +164,7 @@ impl Session {
 
     /// How many of something a scene uses: as usual, or with `--count` no more than that.
     pub(crate) fn count(&self, usual: usize) -> usize {
-        usual.min(self.options.count.unwrap_or(usual)).max(1)
+        usual.min(self.options.count.unwrap_or(usual))
     }
 
     /// A run of one second, or as long as the command line says.
@@ -153,18 +193,24 @@ impl Session {
         if let Some(complaint) = spec.complaint() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, complaint));
         }
-        let progress = |answers: u64, over: f64| {
+        let progress = |answers: u64, over: Option<f64>| {
             let answers = grouped(answers as f64);
-            self.say(&format!(
-                "{label}: {:3.0} %, {answers} answers",
-                over * 100.0
-            ));
+            match over {
+                None => self.say(&format!("{label}: warming up")),
+                Some(over) => {
+                    let percent = over * 100.0;
+                    self.say(&format!("{label}: {percent:3.0} %, {answers} answers"));
+                }
+            }
         };
         let beside = Beside {
             progress: &progress,
             begin,
         };
         let outcome = drive::run(spec, target, &self.clock, beside);
+        if outcome.as_ref().map_or(true, |it| it.broken) {
+            self.broke.set(target.pid);
+        }
         self.say("");
         outcome
     }
@@ -172,7 +218,7 @@ impl Session {
     /// The progress line; nothing where nobody watches.
     pub(crate) fn say(&self, text: &str) {
         if io::stderr().is_terminal() {
-            eprint!("\r{text:<78.78}\r");
+            let _ = write!(io::stderr(), "\r{text:<78.78}\r");
         }
     }
 }

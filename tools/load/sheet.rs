@@ -3,10 +3,11 @@
 //! Every round puts its figures here, those of the same work and name become one line, and the
 //! median of the rounds is what counts. Knows nothing of how a figure is measured.
 
-use crate::json::quoted;
+use crate::json::{number, quoted};
 use crate::ledger::Wrong;
 use crate::outcome::{Outcome, median};
 use crate::report::{duration, grouped, ratio};
+use crate::voice::remark;
 
 /// What a number counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,10 +135,6 @@ impl Line {
     }
 
     fn json(&self) -> String {
-        let number = |value: f64| match value.is_finite() {
-            true => format!("{value:.4}"),
-            false => "null".to_owned(),
-        };
         let (relation, bound) = match self.wanted {
             Wanted::Nothing => ("null", f64::NAN),
             Wanted::AtLeast(bound) => ("\"at least\"", bound),
@@ -176,8 +173,9 @@ impl Sheet {
         self.work = work.into();
     }
 
-    /// A figure of this round; none if it cannot be known here.
+    /// A figure of this round; none, or no number, if it cannot be known here.
     pub(crate) fn put(&mut self, figure: &str, unit: Unit, value: Option<f64>, wanted: Wanted) {
+        let value = value.filter(|it| it.is_finite());
         let work = &self.work;
         let mut lines = self.lines.iter_mut();
         let known = lines.find(|it| it.work == *work && it.figure == figure);
@@ -252,7 +250,7 @@ impl Sheet {
     /// Says what was wrong; whether nothing was.
     pub(crate) fn complain(&self) -> bool {
         for what in &self.wrong.first {
-            eprintln!("WRONG: {what}");
+            remark(&format!("WRONG: {what}"));
         }
         self.wrong.count == 0
     }
@@ -286,6 +284,7 @@ mod tests {
             sheet.put("a", Unit::Ratio, Some(value), wanted);
         }
         sheet.put("a", Unit::Ratio, None, wanted);
+        sheet.put("a", Unit::Ratio, Some(f64::NAN), wanted);
         assert_eq!(sheet.lines.len(), 1, "rounds are one line");
         sheet.lines[0].met()
     }

@@ -111,6 +111,15 @@ pub(crate) const CONNECTIONS_MAX: usize = 60_000;
 /// Most requests on their way over all connections.
 pub(crate) const SLOTS_MAX: usize = 4_000_000;
 
+/// Most shared keys: each takes memory here, and its number has eight digits.
+pub(crate) const KEYS_MAX: u32 = 4_000_000;
+
+/// Most cycles started per second; the time between two of them is a whole number of nanoseconds.
+pub(crate) const RATE_MAX: u64 = 10_000_000;
+
+/// Longest pause between two cycles.
+const THINK_NS_MAX: u64 = 3_600_000_000_000;
+
 impl Default for Spec {
     fn default() -> Self {
         Self {
@@ -137,13 +146,34 @@ impl Spec {
         if self.connections == 0 || self.pipeline == 0 || self.measure_ns == 0 || self.slots == 0 {
             return Some("connections, pipeline, slots and seconds must be above 0".to_owned());
         }
-        if self.connections + self.idle > CONNECTIONS_MAX || total > SLOTS_MAX {
+        if self.connections.saturating_add(self.idle) > CONNECTIONS_MAX || total > SLOTS_MAX {
             return Some(format!(
-                "at most {CONNECTIONS_MAX} connections and {SLOTS_MAX} requests at once"
+                "at most {CONNECTIONS_MAX} connections, idle ones included, and {SLOTS_MAX} \
+                 requests on their way at once"
             ));
         }
-        if matches!(self.keys, Keys::Shared(0) | Keys::Zipf(0)) || self.rate == Some(0) {
-            return Some("the number of keys and the rate must be above 0".to_owned());
+        if let Keys::Shared(count) | Keys::Zipf(count) = self.keys
+            && !(1..=KEYS_MAX).contains(&count)
+        {
+            return Some(format!("--key-count {count}: say from 1 up to {KEYS_MAX}"));
+        }
+        if let Some(rate) = self.rate {
+            if !(1..=RATE_MAX).contains(&rate) {
+                return Some(format!(
+                    "--rate {rate}: say from 1 up to {RATE_MAX} per second"
+                ));
+            }
+            if self.think_ns > 0 {
+                return Some(
+                    "--think has no effect with --rate, which says when cycles start: leave out \
+                     one of them"
+                        .to_owned(),
+                );
+            }
+        }
+        if self.think_ns > THINK_NS_MAX {
+            let most_us = THINK_NS_MAX / 1_000;
+            return Some(format!("--think: at most {most_us} microseconds, an hour"));
         }
         if self.keys != Keys::Own && self.workload.waits() && self.pipeline > 1 {
             return Some(

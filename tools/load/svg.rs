@@ -1,9 +1,9 @@
 //! The comparison as a picture: bars by hand, on a background of its own, for light and dark.
 //!
-//! Behind every other server's bar stands first what latchd's figure is divided by its own, then the
-//! figure itself. The same is said in words for who cannot see it.
+//! Behind every other server's bar stands first what the first one's figure is divided by its own,
+//! then the figure itself. The same is said in words for who cannot see it.
 
-use crate::contest::{Row, Table};
+use crate::contest::Table;
 use crate::report::ratio;
 
 const WIDTH: usize = 760;
@@ -34,10 +34,8 @@ const STYLE: &str = "\
   </style>
 ";
 
-const TITLE: &str = "latchd beside other servers";
-
 const LEGEND: [&str; 3] = [
-    "Bold: latchd's figure divided by this one's, median of the rounds; bars are as long as that says.",
+    "Bold: the first one's figure divided by this one's, median of the rounds; bars are as long as that says.",
     "redis releases with a script that compares first, redis-del with DEL; dflockd is the one in Python.",
     "The ceiling only moves the same bytes: what any lock server could reach on this machine.",
 ];
@@ -49,13 +47,14 @@ pub(crate) fn draw(table: &Table) -> String {
         let line = format!("  <text class=\"{class}\" x=\"{x}\" y=\"{y}\">{text}</text>\n");
         body.push_str(&line);
     };
-    text("head", MARGIN, 38, TITLE);
+    let title = format!("{} beside other servers", escaped(&table.names[0]));
+    text("head", MARGIN, 38, &title);
     for (at, line) in LEGEND.iter().enumerate() {
         text("quiet", MARGIN, 60 + 18 * at, line);
     }
     let mut y = 76 + 18 * LEGEND.len();
     for row in &table.rows {
-        let heading = heading(row);
+        let heading = row.job.heading();
         words.push_str(&format!("{heading}:"));
         body.push_str(&format!(
             "  <text class=\"work\" x=\"{MARGIN}\" y=\"{y}\">{heading}</text>\n"
@@ -85,7 +84,7 @@ pub(crate) fn draw(table: &Table) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
          viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-labelledby=\"title desc\">\n\
-         \x20 <title id=\"title\">{TITLE}</title>\n\
+         \x20 <title id=\"title\">{title}</title>\n\
          \x20 <desc id=\"desc\">{}\n{words}</desc>\n\
          {STYLE}\
          \x20 <rect class=\"page\" x=\"0.5\" y=\"0.5\" width=\"{}\" height=\"{}\" rx=\"6\"/>\n\
@@ -96,19 +95,11 @@ pub(crate) fn draw(table: &Table) -> String {
     )
 }
 
-fn heading(row: &Row) -> String {
-    let figure = row.job.figure();
-    let less = match figure.more_is_better() {
-        true => "",
-        false => " (less is better)",
-    };
-    format!("{}, {}{less}", row.job.name(), figure.name())
-}
-
 /// One bar, this much of the longest.
 fn bar(name: &str, shown: &str, times: &str, part: f64, y: usize) -> String {
     let class = match name {
-        "latchd" => "us",
+        // Only the first is not compared with anybody.
+        _ if times.is_empty() => "us",
         "ceiling" => "ceiling",
         _ => "them",
     };

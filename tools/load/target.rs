@@ -39,7 +39,8 @@ pub(crate) struct Target {
     pub(crate) speaks: Speaks,
     pub(crate) address: Address,
     /// latchd reads whole turns and answers at their end, so the order of a line can be proven from
-    /// outside; a server with many threads owes no such order.
+    /// outside; a server with many threads owes no such order. And of those that speak in lines
+    /// only latchd promises that tokens grow.
     pub(crate) in_turns: bool,
     /// The process, where we started it: its processor time and memory can be read.
     pub(crate) pid: Option<u32>,
@@ -50,7 +51,7 @@ impl Target {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (scheme, rest) = text
             .split_once("://")
-            .ok_or_else(|| format!("{text:?} is not like latchd://127.0.0.1:6388"))?;
+            .ok_or_else(|| format!("{text}: say it like latchd://127.0.0.1:6388"))?;
         let tcp = |port: u16| {
             let whole = if rest.contains(':') {
                 rest.to_owned()
@@ -59,8 +60,8 @@ impl Target {
             };
             let mut found = whole
                 .to_socket_addrs()
-                .map_err(|error| format!("{text:?}: {error}"))?;
-            let first = found.next().ok_or_else(|| format!("{text:?}: no address"));
+                .map_err(|error| format!("{text}: {error}"))?;
+            let first = found.next().ok_or_else(|| format!("{text}: no address"));
             Ok::<_, String>(Address::Tcp(first?))
         };
         let (speaks, address, in_turns) = match scheme {
@@ -69,7 +70,11 @@ impl Target {
             "unix" => (Speaks::Line, Address::Unix(rest.into()), true),
             "redis" => (Speaks::Resp, tcp(6379)?, false),
             "ceiling" => (Speaks::Ceiling, tcp(6389)?, false),
-            _ => return Err(format!("{scheme:?} is not latchd, dflockd, unix or redis")),
+            _ => {
+                return Err(format!(
+                    "{text}: say latchd://, unix://, dflockd://, redis:// or ceiling://"
+                ));
+            }
         };
         Ok(Self {
             speaks,
@@ -79,14 +84,19 @@ impl Target {
         })
     }
 
-    /// The address as people write it; a unix socket is taken for latchd's.
-    pub(crate) fn url(&self) -> String {
-        let scheme = match self.speaks {
+    /// Whose server it is.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self.speaks {
             Speaks::Line if self.in_turns => "latchd",
             Speaks::Line => "dflockd",
             Speaks::Ceiling => "ceiling",
             Speaks::Resp => "redis",
-        };
+        }
+    }
+
+    /// The address as people write it; a unix socket is taken for latchd's.
+    pub(crate) fn url(&self) -> String {
+        let scheme = self.name();
         match &self.address {
             Address::Tcp(address) => format!("{scheme}://{address}"),
             Address::Unix(path) => format!("unix://{}", path.display()),

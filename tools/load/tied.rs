@@ -1,0 +1,48 @@
+//! A server that ends when this program does, however that ends: killed, aborted, or done.
+//!
+//! Between this program and the server stands this program once more, for a moment: it asks the
+//! system for a signal at the end of its parent, and then becomes the server, which keeps that.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{self, Command};
+
+/// The command that becomes `command`, tied to this process.
+pub(crate) fn tied(command: &Command) -> io::Result<Command> {
+    let mut tied = Command::new(std::env::current_exe()?);
+    tied.args(["tied", "--parent", &process::id().to_string(), "--"])
+        .arg(command.get_program())
+        .args(command.get_args());
+    Ok(tied)
+}
+
+/// Becomes that program; comes back only if it cannot.
+pub(crate) fn become_tied(parent: u32, words: &[OsString]) -> io::Result<()> {
+    let [program, arguments @ ..] = words else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    follow(parent)?;
+    let error = Command::new(program).args(arguments).exec();
+    let what = format!("cannot start {}: {error}", program.display());
+    Err(io::Error::new(error.kind(), what))
+}
+
+/// The signal is one that lets a server clean up behind it.
+#[cfg(target_os = "linux")]
+fn follow(parent: u32) -> io::Result<()> {
+    use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    // It may have ended before we asked.
+    match getppid() {
+        Some(now) if now.as_raw_nonzero().get().unsigned_abs() == parent => Ok(()),
+        _ => Err(io::Error::other("who started this has ended")),
+    }
+}
+
+/// Elsewhere a server is ended only by who started it.
+#[cfg(not(target_os = "linux"))]
+fn follow(_: u32) -> io::Result<()> {
+    Ok(())
+}

@@ -1,0 +1,26 @@
+//! What this program says: reports on standard output, remarks on standard error.
+//!
+//! A reader that has left wants no more, and is no reason to end differently: `println!` would
+//! panic.
+
+use std::io::{self, Write};
+
+/// Part of a report, with the end of its line.
+pub(crate) fn report(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let written = out
+        .write_all(text.as_bytes())
+        .and_then(|()| out.write_all(b"\n"))
+        .and_then(|()| out.flush());
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// A remark; where it cannot be written, nobody can be told.
+pub(crate) fn remark(text: &str) {
+    let _ = io::stderr()
+        .lock()
+        .write_all(format!("{text}\n").as_bytes());
+}
