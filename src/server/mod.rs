@@ -59,7 +59,9 @@ const RESUMED_PER_TURN_MAX: usize = 4096;
 
 /// Most connections that are visited in one turn although their peer has hung up. Ten thousand at once
 /// would be a stop of twenty milliseconds for everybody else. The others follow in the next turns,
-/// first come, first served: some of them still read, and all hold what somebody may wait for.
+/// first come, first served: some of them still read, and all hold what somebody may wait for. As many
+/// as a listener accepts in a turn, so that at the limit of connections who left makes room for all
+/// who came after it.
 const FAREWELLS_PER_TURN_MAX: usize = 256;
 
 /// Most sockets closed in one turn, which takes the system some microseconds each.
@@ -213,9 +215,7 @@ impl<T: Transport> Server<T> {
     /// A new connection. `None` closes it: there is no room, or the server is shutting down.
     pub fn accept(&mut self, now: Nanos, transport: T) -> Option<ClientId> {
         let connections_max = self.settings.connections_max as usize;
-        // Who has hung up has made room, also while it waits to be seen off.
-        let connections = self.conns.len().saturating_sub(self.farewells.len());
-        if connections_max != 0 && connections >= connections_max {
+        if connections_max != 0 && self.conns.len() >= connections_max {
             info!(
                 "refusing {}: {connections_max} connections are open",
                 transport.peer()
