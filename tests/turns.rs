@@ -446,3 +446,92 @@ fn the_memory_of_a_crowd_is_given_back_in_turns_of_their_own() {
         );
     }
 }
+
+#[test]
+fn whoever_left_is_neither_granted_nor_counted_while_it_waits_to_be_seen_off() {
+    const LEAVING: usize = 1_000;
+    let mut world = World::new(LEAVING + 3, Settings::default());
+    let (speaker, waiter) = (LEAVING + 1, LEAVING + 2);
+    world.turn(&[(0, b"l\njob\n0\n")]);
+    let grant = world.heard(0);
+    for who in 1..=LEAVING {
+        // In line, but not parked; and listening, once on its own and once in a group.
+        world.turn(&[(who, b"e\njob\n\nlisten\nnews\n\nlisten\nnews\ng\n")]);
+    }
+    world.turn(&[(speaker, b"listen\nnews\ng\n")]);
+    world.turn(&[(waiter, b"l\njob\n60\n")]);
+    world.heard(speaker);
+    for (id, peer) in &world.peers[1..=LEAVING] {
+        peer.close();
+        world.server.hang_up(Nanos(0), *id);
+    }
+    let token = grant.split(' ').nth(1).unwrap();
+    let release = format!("r\njob\n{token}\n");
+    world.turn(&[(0, release.as_bytes()), (speaker, b"signal\nnews\nhello\n")]);
+    assert!(
+        world.server.connections() > 3,
+        "some are still to be seen off"
+    );
+    let answer = world.heard(waiter);
+    assert!(
+        answer.starts_with("ok 0000000000000002"),
+        "{answer:?}: the next fence"
+    );
+    assert_eq!(world.heard(speaker), "ok 1\nsig news hello\n");
+    world.rest();
+    assert_eq!(world.server.connections(), 3);
+}
+
+#[test]
+fn a_full_outbox_that_empties_at_once_is_no_reason_to_close_unread() {
+    let mut world = World::new(2, Settings::default());
+    world.turn(&[(1, b"l\njob\n0\n")]);
+    world.turn(&[(0, b"listen\nnews\n\nl\njob\n60\n")]);
+    world.peers[0].1.set_room(0);
+    let signal = format!("signal\nnews\n{}\n", "x".repeat(60_000));
+    for _ in 0..6 {
+        world.turn(&[(1, signal.as_bytes())]);
+        world.rest();
+    }
+    world.peers[0].1.send(b"ping\n_\n\n");
+    world.peers[0].1.arrive(usize::MAX);
+    world.peers[0].1.close();
+    let id = world.peers[0].0;
+    world.server.hang_up(Nanos(0), id);
+    world.turn(&[]);
+    assert!(
+        !world.peers[0].1.was_read(),
+        "held up by what it does not read"
+    );
+    world.peers[0].1.set_room(usize::MAX);
+    world.server.writable(id);
+    world.turn(&[]);
+    world.rest();
+    assert!(world.peers[0].1.was_read() && world.peers[0].1.is_closed());
+}
+
+#[test]
+fn who_was_denied_a_walk_is_not_denied_it_again_for_those_who_had_one() {
+    const TALKERS: usize = 200;
+    let mut world = World::new(TALKERS + 1, Settings::default());
+    let talk = b"who\njob\n\n".repeat(100);
+    let talkers: Vec<(usize, &[u8])> = (0..TALKERS).map(|who| (who, &talk[..])).collect();
+    world.turn(&talkers);
+    world.turn(&[(TALKERS, b"who\njob\n\n")]);
+    for _ in 0..TALKERS * 16 * 1024 / (1 << 20) + 2 {
+        world.turn(&[]);
+    }
+    assert!(world.heard(TALKERS).starts_with("ok "));
+}
+
+#[test]
+fn those_who_hung_up_leave_time_for_the_walks_of_others() {
+    const TALKERS: usize = 300;
+    let mut world = World::new(TALKERS + 1, Settings::default());
+    for who in 0..TALKERS {
+        ask_at_length_and_half_close(&mut world, who);
+    }
+    world.turn(&[(TALKERS, b"who\njob\n\n")]);
+    world.turn(&[]);
+    assert!(world.heard(TALKERS).starts_with("ok "));
+}

@@ -27,6 +27,8 @@ pub(super) struct Client {
     pub(super) seats: [Chain<SeatsOfClient>; EARS],
     /// Too much is waiting to be read by it already; told by the server.
     pub(super) deaf: bool,
+    /// Its peer has hung up and it is yet to be served to its end; told by the server.
+    pub(super) absent: bool,
     /// That it is deaf was reported; once is enough.
     reported: bool,
     /// The last cast it was counted in.
@@ -59,9 +61,14 @@ impl Client {
         self.presence == Presence::Here
     }
 
+    /// Whether it can be given something it did not ask for just now: a turn, or news.
+    pub(super) fn is_present(&self) -> bool {
+        self.is_here() && !self.absent
+    }
+
     /// Whether it can be told something it did not ask for just now.
     pub(super) fn can_hear(&self) -> bool {
-        self.is_here() && !self.deaf
+        self.is_present() && !self.deaf
     }
 
     pub(super) fn seat_count(&self) -> u32 {
@@ -120,6 +127,7 @@ impl Clients {
             presence: Presence::Here,
             seats: [const { Chain::new() }; EARS],
             deaf: false,
+            absent: false,
             reported: false,
             cast: 0,
             copies: 0,
@@ -158,7 +166,7 @@ impl Clients {
     /// reported instead.
     pub(super) fn tell_once(&mut self, client: u32, to: &mut Vec<ClientId>, out: &mut Effects) {
         let it = &mut self.records[client];
-        if it.cast == self.casts || !it.is_here() {
+        if it.cast == self.casts || !it.is_present() {
             return;
         }
         (it.cast, it.copies) = (self.casts, 0);

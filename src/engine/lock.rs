@@ -374,7 +374,7 @@ impl Locks {
     pub(super) fn pass(&mut self, cx: &mut Ctx<'_>, resource: u32) {
         while let Some(waiter) = self.table[resource].queue.head() {
             let Waiter { client, timer, .. } = cx.waiters[waiter];
-            if !cx.clients[client].is_here() {
+            if !cx.clients[client].is_present() {
                 self.give_up(cx, waiter);
             } else if timer.is_some_and(|timer| cx.timers.deadline(timer) < cx.moment) {
                 self.give_up(cx, waiter);

@@ -334,6 +334,14 @@ impl Engine {
         }
     }
 
+    /// Whether the client's peer has hung up while it still waits for its last visit: until then nothing
+    /// is granted to it that it waits for, and nobody counts it as a hearer.
+    pub fn set_absent(&mut self, id: ClientId, absent: bool) {
+        if let Some(client) = self.clients.find(id) {
+            self.clients[client].absent = absent;
+        }
+    }
+
     /// The client said `hello`: it understands pushes, and perhaps gave a name.
     pub fn introduce(&mut self, id: ClientId, name: Option<&str>) {
         let client = self.clients.find_or_insert(id);

@@ -22,8 +22,9 @@ use crate::base::{ClientId, Millis, Nanos};
 use crate::server::Server;
 
 /// Most events of one turn; the rest come with the next. So many that one turn hears everyone: after
-/// a long stop every lease may be over, and a release that has arrived must still come first. The
-/// memory is not touched until it is needed.
+/// a long stop every lease may be over, and a release that has arrived must still come first (but for
+/// that of somebody who has hung up, among many who have). The memory is not touched until it is
+/// needed.
 const EVENTS_PER_TURN_MAX: usize = 64 * 1024;
 
 /// Most connections accepted from one listener in one turn.

@@ -94,6 +94,8 @@ pub(super) struct Conn<T> {
     pub(super) hung_up: bool,
     /// Whole frames were left in the inbox on purpose, for the next turn.
     pub(super) rested: bool,
+    /// Because they take a walk and there was no time left for one.
+    pub(super) denied: bool,
     /// In the server's list of connections to flush.
     pub(super) dirty: bool,
     /// In one of the server's lists of connections to visit.
@@ -135,6 +137,7 @@ impl<T: Transport> Conn<T> {
             readable: false,
             hung_up: false,
             rested: false,
+            denied: false,
             dirty: false,
             revisit: false,
             watches_write: false,

@@ -18,7 +18,7 @@ const AUTH_DELAY: Millis = Millis(100);
 const FAREWELL_MAX: Millis = Millis(1_000);
 
 /// How many bytes of what a peer still sends after it was cut off are read and thrown away; after
-/// that its socket is left alone until the farewell is over.
+/// that its socket is left alone until the farewell is over, or closed if it has hung up.
 const FAREWELL_DISCARD_BYTES_MAX: u32 = 1 << 20;
 
 /// A turn this late is our own doing (the process was stopped), and no peer's.

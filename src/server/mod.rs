@@ -57,11 +57,11 @@ const HEARING_PER_TURN: u64 = 32 * 1024;
 /// are run on in the next one.
 const RESUMED_PER_TURN_MAX: usize = 4096;
 
-/// Most connections that are visited in one turn although their peer has hung up. Ten thousand at once
+/// Most connections that are visited in one turn because their peer has hung up. Ten thousand at once
 /// would be a stop of twenty milliseconds for everybody else. The others follow in the next turns,
-/// first come, first served: some of them still read, and all hold what somebody may wait for. As many
-/// as a listener accepts in a turn, so that at the limit of connections who left makes room for all
-/// who came after it.
+/// first come, first served: some of them still read, and all hold what somebody may wait for; until
+/// then they are given nothing. As many as a listener accepts in a turn, so that at the limit of
+/// connections who left usually makes room for who came after it.
 const FAREWELLS_PER_TURN_MAX: usize = 256;
 
 /// Most sockets closed in one turn, which takes the system some microseconds each.
@@ -155,6 +155,10 @@ pub struct Server<T> {
     revisit: Vec<ClientId>,
     /// Had so in the last one, and are yet to be visited in this one.
     waiting: Vec<ClientId>,
+    /// Were denied a walk in this turn, and come first in the next.
+    denied: Vec<ClientId>,
+    /// Were so in the last one, and are yet to be visited in this one.
+    denied_before: Vec<ClientId>,
     /// What is left of this turn's [`WALK_BYTES_PER_TURN`].
     walk_bytes_left: usize,
     /// What is left of this turn's [`HEARING_PER_TURN`].
@@ -197,6 +201,8 @@ impl<T: Transport> Server<T> {
             has_visited_listed: false,
             revisit: Vec::new(),
             waiting: Vec::new(),
+            denied: Vec::new(),
+            denied_before: Vec::new(),
             walk_bytes_left: WALK_BYTES_PER_TURN,
             hearing_left: HEARING_PER_TURN,
             farewells: VecDeque::new(),
@@ -246,8 +252,8 @@ impl<T: Transport> Server<T> {
     }
 
     /// The peer has closed, at least its sending side. Reported before anything else of the turn,
-    /// so that nobody who has already left is granted what another event of the turn sets free, or
-    /// counted among those who hear of it.
+    /// so that nobody who has already left is granted what another event sets free, or counted among
+    /// those who hear of it, also if it takes some turns until it is seen off.
     pub fn hang_up(&mut self, now: Nanos, id: ClientId) {
         let Some(conn) = self.conn_mut(id) else {
             return;
@@ -258,6 +264,9 @@ impl<T: Transport> Server<T> {
             self.leave(now, id, Farewell::Flush, "left while waiting");
         }
         self.visit_later(id);
+        if self.farewells.len() > FAREWELLS_PER_TURN_MAX {
+            self.engine.set_absent(id, true); // not its turn yet
+        }
     }
 
     /// There are bytes to read.
@@ -266,7 +275,8 @@ impl<T: Transport> Server<T> {
         let Some(conn) = self.conn_mut(id) else {
             return;
         };
-        // Who has hung up is on a list since it did, or was visited already and has come to its end.
+        // Who has hung up is on a list since it did, or was visited already and has come to its end;
+        // unless it was held up or had nothing to be read.
         if conn.hung_up && (conn.revisit || conn.is_leaving()) {
             return;
         }
@@ -308,6 +318,7 @@ impl<T: Transport> Server<T> {
         let closes = self.ended.len().min(CLOSES_PER_TURN_MAX);
         self.ended.drain(..closes);
         mem::swap(&mut self.waiting, &mut self.revisit);
+        mem::swap(&mut self.denied_before, &mut self.denied);
         self.walk_bytes_left = WALK_BYTES_PER_TURN;
         self.hearing_left = HEARING_PER_TURN;
     }
@@ -347,6 +358,7 @@ impl<T: Transport> Server<T> {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
         let is_idle = self.waiting.is_empty()
+            && self.denied_before.is_empty()
             && self.resumed.is_empty()
             && self.farewells.is_empty()
             && self.ended.is_empty();
@@ -429,37 +441,52 @@ impl<T: Transport> Server<T> {
         }
     }
 
-    /// Once in a turn, before anybody else: those who have hung up, then those who did not get all they
-    /// wanted in the last turn.
+    /// Once in a turn, before anybody else: those who have hung up, those who were denied a walk in the
+    /// last turn, then those who had more in it than their share.
     #[inline]
     fn visit_listed(&mut self, clock: Clock<'_>) {
         if !self.has_visited_listed {
             self.has_visited_listed = true;
+            // Half of the walks are for those who are still there.
+            let for_others = self.walk_bytes_left / 2;
+            self.walk_bytes_left -= for_others;
             self.see_off(clock);
+            self.walk_bytes_left += for_others;
+            self.visit_denied(clock);
             self.visit_waiting(clock);
         }
     }
 
     fn visit_waiting(&mut self, clock: Clock<'_>) {
         for id in mem::take(&mut self.waiting) {
-            if let Some(conn) = self.conn_mut(id) {
-                conn.revisit = false;
-                self.visit(clock, id);
-            }
+            self.visit_from_list(clock, id);
         }
     }
 
-    /// As many as a turn has time for. Who has more to say than one
-    /// share goes to the end of the line.
+    fn visit_denied(&mut self, clock: Clock<'_>) {
+        for id in mem::take(&mut self.denied_before) {
+            self.visit_from_list(clock, id);
+        }
+    }
+
+    /// As many as a turn has time for. Who has more to say than one share goes to the end of the line.
     fn see_off(&mut self, clock: Clock<'_>) {
         for _ in 0..self.farewells.len().min(FAREWELLS_PER_TURN_MAX) {
             let Some(id) = self.farewells.pop_front() else {
                 break;
             };
-            if let Some(conn) = self.conn_mut(id) {
-                conn.revisit = false;
-                self.visit(clock, id);
+            self.visit_from_list(clock, id);
+        }
+    }
+
+    /// It is no longer on a list, and what it still has to say counts.
+    fn visit_from_list(&mut self, clock: Clock<'_>, id: ClientId) {
+        if let Some(conn) = self.conn_mut(id) {
+            conn.revisit = false;
+            if conn.hung_up {
+                self.engine.set_absent(id, false);
             }
+            self.visit(clock, id);
         }
     }
 
@@ -471,6 +498,8 @@ impl<T: Transport> Server<T> {
         conn.revisit = true;
         if conn.hung_up {
             self.farewells.push_back(id);
+        } else if conn.denied {
+            self.denied.push(id);
         } else {
             self.revisit.push(id);
         }
@@ -556,7 +585,7 @@ impl<T: Transport> Server<T> {
         {
             match farewell {
                 // It is still to be read: closed now, what was sent would be lost to a reset.
-                Farewell::Flush if conn.revisit => {}
+                Farewell::Flush if conn.revisit || conn.readable => self.visit_later(id),
                 Farewell::Flush => self.close(now, id, "closed"),
                 Farewell::HalfClose => conn.transport.shutdown_write(),
                 Farewell::Delay => {}

@@ -23,7 +23,7 @@ impl<T: Transport> Server<T> {
         let mut share = READ_BYTES_PER_TURN;
         let mut landing = mem::take(&mut self.landing);
         if let Some(conn) = self.conn_mut(id) {
-            conn.rested = false;
+            (conn.rested, conn.denied) = (false, false);
             if !conn.inbox.is_empty() && !conn.is_leaving() {
                 let now = self.look_at_clock(clock);
                 self.serve_inbox(now, id);
@@ -134,7 +134,7 @@ impl<T: Transport> Server<T> {
             match line::decode(&input[used..], &mut scratch) {
                 Decoded::Frame(frame) if !may_walk && takes_a_walk(&frame) => {
                     conn.progress(now, 0, false);
-                    conn.rested = true;
+                    (conn.rested, conn.denied) = (true, true);
                 }
                 Decoded::Frame(frame) => {
                     used += frame.used;

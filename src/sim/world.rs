@@ -1,8 +1,8 @@
 //! Virtual time and the order of events: the agenda, the loop, and one turn of the server.
 //!
-//! A turn mirrors `net::reactor`: hang-ups first, then every other event in any order, then new
-//! connections, then `finish_turn`; the next one begins when something has arrived or the server's
-//! next deadline has come. Here also live the faults of time: turns that come late and a server
+//! A turn mirrors `net::reactor`: hang-ups first, then every other event in any order, then
+//! `finish_turn`, but that new connections come before it here and after it there; the next one begins
+//! when something has arrived or the server's next deadline has come. Here also live the faults of time: turns that come late and a server
 //! that is stopped. What clients do is in `acts.rs`, what is checked afterwards in `observe.rs`.
 
 use std::cmp::Reverse;
