@@ -207,7 +207,8 @@ impl Table {
         resource
     }
 
-    /// The resource is about to be held or waited for: out of the idle chain, if it stands there.
+    /// The resource is about to be held: out of the idle chain, if it stands there. Who has to wait finds
+    /// it held already.
     pub(super) fn rouse(&mut self, resource: u32) {
         let it = &mut self.resources[resource];
         if it.moment.is_idle() {

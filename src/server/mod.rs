@@ -157,8 +157,6 @@ pub struct Server<T> {
     waiting: Vec<ClientId>,
     /// Were denied a walk in this turn, and come first in the next.
     denied: Vec<ClientId>,
-    /// Were so in the last one, and are yet to be visited in this one.
-    denied_before: Vec<ClientId>,
     /// What is left of this turn's [`WALK_BYTES_PER_TURN`].
     walk_bytes_left: usize,
     /// What is left of this turn's [`HEARING_PER_TURN`].
@@ -202,7 +200,6 @@ impl<T: Transport> Server<T> {
             revisit: Vec::new(),
             waiting: Vec::new(),
             denied: Vec::new(),
-            denied_before: Vec::new(),
             walk_bytes_left: WALK_BYTES_PER_TURN,
             hearing_left: HEARING_PER_TURN,
             farewells: VecDeque::new(),
@@ -317,8 +314,8 @@ impl<T: Transport> Server<T> {
         self.has_visited_listed = false;
         let closes = self.ended.len().min(CLOSES_PER_TURN_MAX);
         self.ended.drain(..closes);
-        mem::swap(&mut self.waiting, &mut self.revisit);
-        mem::swap(&mut self.denied_before, &mut self.denied);
+        self.waiting.append(&mut self.denied);
+        self.waiting.append(&mut self.revisit);
         self.walk_bytes_left = WALK_BYTES_PER_TURN;
         self.hearing_left = HEARING_PER_TURN;
     }
@@ -358,7 +355,6 @@ impl<T: Transport> Server<T> {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
         let is_idle = self.waiting.is_empty()
-            && self.denied_before.is_empty()
             && self.resumed.is_empty()
             && self.farewells.is_empty()
             && self.ended.is_empty();
@@ -452,20 +448,9 @@ impl<T: Transport> Server<T> {
             self.walk_bytes_left -= for_others;
             self.see_off(clock);
             self.walk_bytes_left += for_others;
-            self.visit_denied(clock);
-            self.visit_waiting(clock);
-        }
-    }
-
-    fn visit_waiting(&mut self, clock: Clock<'_>) {
-        for id in mem::take(&mut self.waiting) {
-            self.visit_from_list(clock, id);
-        }
-    }
-
-    fn visit_denied(&mut self, clock: Clock<'_>) {
-        for id in mem::take(&mut self.denied_before) {
-            self.visit_from_list(clock, id);
+            for id in mem::take(&mut self.waiting) {
+                self.visit_from_list(clock, id);
+            }
         }
     }
 
