@@ -100,7 +100,7 @@ pub(super) fn integer(field: &[u8]) -> Result<i64, Malformed> {
     }
 }
 
-/// A signed span in milliseconds: `10` is seconds, `250ms` is not (D10).
+/// A signed span in milliseconds: `10` is seconds, `250ms` is not.
 fn span_ms(field: &[u8]) -> Result<i64, Malformed> {
     const SPAN_MS_MAX: i64 = Millis::MAX.0 as i64;
     let (number, unit_ms) = match field.strip_suffix(b"ms") {

@@ -13,7 +13,7 @@ use crate::wire::line::{Command, Hello, Malformed, NAME_BYTES_MAX};
 use crate::wire::verbs::{VALUE_BYTES_MAX, Verb};
 
 /// Longest `sig <channel> <payload>` line without its LF: what dflockd's clients still read. A
-/// payload that would exceed it is refused, since nobody could hear it (must-not 92).
+/// payload that would exceed it is refused, since nobody could hear it.
 const SIGNAL_BYTES_MAX: usize = VALUE_BYTES_MAX;
 
 /// The one match over verbs. Rules are checked in the reference's order: key, number of fields,
@@ -122,7 +122,7 @@ fn acquire_slot<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed>
     })
 }
 
-/// The whole line is one number: `30 junk` is a bad one, not a lease of 30 (must-not 55).
+/// The whole line is one number: `30 junk` is a bad one, not a lease of 30.
 fn enqueue<'a>(key: &'a [u8], mode: Mode, arg: &[u8]) -> Result<Request<'a>, Malformed> {
     let lease = match args::trim(arg) {
         b"" => None,
@@ -180,7 +180,7 @@ fn count_up<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
     Ok(Request::Add { key, delta, down })
 }
 
-/// The smallest number of all has no negation, so nobody can count down by it (must-not 72).
+/// The smallest number of all has no negation, so nobody can count down by it.
 fn count_down<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
     let delta = args::integer(args::only(arg)?)?;
     let delta = delta.checked_neg().ok_or(Malformed::BadNumber)?;
@@ -193,8 +193,7 @@ fn set_count<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
     Ok(Request::SetCount { key, value })
 }
 
-/// Only a tab ends the value: a number at its end belongs to it, and so does every blank (must-not
-/// 66).
+/// Only a tab ends the value: a number at its end belongs to it, and so does every blank.
 fn put<'a>(key: &'a [u8], arg: &'a [u8]) -> Result<Request<'a>, Malformed> {
     let mut fields = arg.split(|&byte| byte == b'\t');
     let (Some(value @ [_, ..]), ttl, None) = (fields.next(), fields.next(), fields.next()) else {

@@ -79,7 +79,7 @@ fn only_a_tab_ends_a_value() {
         ("v\t250ms", "v", 250),
         ("v\t+05", "v", 5_000),
         ("v\t9223372036", "v", Millis::MAX.0),
-        // must-not 66: a number at the end is no time to live.
+        // A number at the end is no time to live.
         ("42", "42", 0),
         ("a 42", "a 42", 0),
         ("42\t7", "42", 7_000),

@@ -181,7 +181,7 @@ fn push_grant(out: &mut Vec<u8>, word: &[u8], token: Token, lease: Millis, with_
     push_lease_and_fence(out, lease, with_fence.then_some(token.fence));
 }
 
-/// Whole seconds as the reference prints them; anything finer in `ms` (D10).
+/// Whole seconds as the reference prints them; anything finer in `ms`.
 fn push_lease_and_fence(out: &mut Vec<u8>, lease: Millis, fence: Option<Fence>) {
     if lease.0.is_multiple_of(1_000) {
         push_number(out, lease.0 / 1_000);

@@ -5,11 +5,11 @@
 
 use std::fmt::Write as _;
 
-/// Longest content of a command, key or argument line, in bytes without CR and LF (D11).
+/// Longest content of a command, key or argument line, in bytes without CR and LF.
 /// A longer one is answered `error` and the connection is closed.
 pub const LINE_BYTES_MAX: usize = 256;
 
-/// Longest argument line of a verb that carries a value (D11). Same fate.
+/// Longest argument line of a verb that carries a value. Same fate.
 pub const VALUE_BYTES_MAX: usize = 65_536;
 
 /// A verb of the protocol. Several may mean the same to the engine; the letters a client chose
