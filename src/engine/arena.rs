@@ -11,10 +11,10 @@ use std::ops::{Index, IndexMut};
 /// The number that refers to nothing.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Most places an empty arena keeps.
+/// Most slots an empty arena keeps.
 const KEPT_MAX: usize = 1024;
 
-/// Most places given back at one go: about a megabyte, a tenth of a millisecond.
+/// Most slots given back at one go: about a megabyte, a tenth of a millisecond.
 const TIDIED_MAX: usize = 16 * 1024;
 
 /// A slab whose keys are `u32`: half the size in every link. Unlike the crate of that name it gives
@@ -24,16 +24,16 @@ const TIDIED_MAX: usize = 16 * 1024;
 /// One vector, not many small ones: those would cost a quarter more instructions per request, and
 /// growing is no stop, since the system moves pages and copies nothing.
 pub(super) struct Arena<T> {
-    places: Vec<Place<T>>,
-    /// The place that became vacant last, or `NONE`.
+    slots: Vec<Slot<T>>,
+    /// The slot that became vacant last, or `NONE`.
     vacant: u32,
     len: usize,
-    /// Where a crowd was that has left: nothing but vacant places.
-    attic: Vec<Place<T>>,
+    /// Where a crowd was that has left: nothing but vacant slots.
+    retired: Vec<Slot<T>>,
 }
 
-pub(super) enum Place<T> {
-    /// And the next such place, or `NONE`.
+pub(super) enum Slot<T> {
+    /// And the next such slot, or `NONE`.
     Vacant(u32),
     Taken(T),
 }
@@ -41,17 +41,17 @@ pub(super) enum Place<T> {
 impl<T> Arena<T> {
     pub(super) const fn new() -> Self {
         Self {
-            places: Vec::new(),
+            slots: Vec::new(),
             vacant: NONE,
             len: 0,
-            attic: Vec::new(),
+            retired: Vec::new(),
         }
     }
 
     /// The index that the next insertion will get.
     pub(super) fn next_index(&self) -> u32 {
         match self.vacant {
-            NONE => self.places.len() as u32,
+            NONE => self.slots.len() as u32,
             vacant => vacant,
         }
     }
@@ -60,28 +60,28 @@ impl<T> Arena<T> {
         self.len += 1;
         let index = self.vacant;
         if index == NONE {
-            let index = self.places.len();
+            let index = self.slots.len();
             assert!(index < NONE as usize, "more than 2^32 - 1 of one thing");
-            self.places.push(Place::Taken(value));
+            self.slots.push(Slot::Taken(value));
             return index as u32;
         }
-        let place = &mut self.places[index as usize];
-        let Place::Vacant(next) = *place else {
-            misplaced(index);
+        let slot = &mut self.slots[index as usize];
+        let Slot::Vacant(next) = *slot else {
+            misused_slot(index);
         };
-        *place = Place::Taken(value);
+        *slot = Slot::Taken(value);
         self.vacant = next;
         index
     }
 
     pub(super) fn remove(&mut self, index: u32) -> T {
-        let place = &mut self.places[index as usize];
-        let Place::Taken(gone) = mem::replace(place, Place::Vacant(self.vacant)) else {
-            misplaced(index);
+        let slot = &mut self.slots[index as usize];
+        let Slot::Taken(gone) = mem::replace(slot, Slot::Vacant(self.vacant)) else {
+            misused_slot(index);
         };
         self.vacant = index;
         self.len -= 1;
-        if self.len <= 1 && self.places.capacity() > KEPT_MAX {
+        if self.len <= 1 && self.slots.capacity() > KEPT_MAX {
             self.move_out();
         }
         gone
@@ -91,18 +91,18 @@ impl<T> Arena<T> {
     /// the one that came first, under its number 0: the root of a tree, which stays when all others
     /// have gone. Anybody else who stays keeps all of it, until it goes too.
     fn move_out(&mut self) {
-        if self.len == 1 && matches!(self.places[0], Place::Vacant(_)) {
+        if self.len == 1 && matches!(self.slots[0], Slot::Vacant(_)) {
             return;
         }
-        let earlier = mem::replace(&mut self.attic, mem::take(&mut self.places));
+        let earlier = mem::replace(&mut self.retired, mem::take(&mut self.slots));
         self.vacant = NONE;
         if self.len == 1 {
-            let first = mem::replace(&mut self.attic[0], Place::Vacant(NONE));
-            self.places.push(first);
+            let first = mem::replace(&mut self.retired[0], Slot::Vacant(NONE));
+            self.slots.push(first);
         }
         // Two crowds in short order: the smaller one's memory goes at once, the larger one's slowly.
-        if earlier.len() > self.attic.len() {
-            self.attic = earlier;
+        if earlier.len() > self.retired.len() {
+            self.retired = earlier;
         }
     }
 
@@ -110,15 +110,15 @@ impl<T> Arena<T> {
     /// turn of every arena, so to have nothing to do must cost nothing.
     #[inline]
     pub(super) fn tidy(&mut self) -> bool {
-        self.attic.capacity() > 0 && self.tidy_some()
+        self.retired.capacity() > 0 && self.tidy_some()
     }
 
     #[cold]
     fn tidy_some(&mut self) -> bool {
-        let rest = self.attic.len().saturating_sub(TIDIED_MAX);
-        self.attic.truncate(rest);
-        self.attic.shrink_to_fit();
-        self.attic.capacity() > 0
+        let rest = self.retired.len().saturating_sub(TIDIED_MAX);
+        self.retired.truncate(rest);
+        self.retired.shrink_to_fit();
+        self.retired.capacity() > 0
     }
 
     pub(super) fn len(&self) -> usize {
@@ -132,10 +132,10 @@ impl<T> Arena<T> {
     /// In the order of indices, which depends on history but never on chance.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0..)
-            .zip(&self.places)
-            .filter_map(|(index, place)| match place {
-                Place::Taken(value) => Some((index, value)),
-                Place::Vacant(_) => None,
+            .zip(&self.slots)
+            .filter_map(|(index, slot)| match slot {
+                Slot::Taken(value) => Some((index, value)),
+                Slot::Vacant(_) => None,
             })
     }
 }
@@ -143,8 +143,8 @@ impl<T> Arena<T> {
 /// Somebody kept a number beyond its time: a bug, and worse to live with than to stop.
 #[cold]
 #[inline(never)]
-fn misplaced(index: u32) -> ! {
-    panic!("place {index} is not what it was thought to be")
+fn misused_slot(index: u32) -> ! {
+    panic!("slot {index} is not what it was thought to be")
 }
 
 impl<T> Index<u32> for Arena<T> {
@@ -152,9 +152,9 @@ impl<T> Index<u32> for Arena<T> {
 
     #[inline]
     fn index(&self, index: u32) -> &T {
-        match &self.places[index as usize] {
-            Place::Taken(value) => value,
-            Place::Vacant(_) => misplaced(index),
+        match &self.slots[index as usize] {
+            Slot::Taken(value) => value,
+            Slot::Vacant(_) => misused_slot(index),
         }
     }
 }
@@ -162,9 +162,9 @@ impl<T> Index<u32> for Arena<T> {
 impl<T> IndexMut<u32> for Arena<T> {
     #[inline]
     fn index_mut(&mut self, index: u32) -> &mut T {
-        match &mut self.places[index as usize] {
-            Place::Taken(value) => value,
-            Place::Vacant(_) => misplaced(index),
+        match &mut self.slots[index as usize] {
+            Slot::Taken(value) => value,
+            Slot::Vacant(_) => misused_slot(index),
         }
     }
 }
@@ -199,8 +199,8 @@ pub(super) trait Linked<C> {
 
 /// A doubly linked list through an arena, in the order of joining.
 ///
-/// `C` names the chain, so that a holder's place among a key's holders cannot be mistaken for its
-/// place among a client's.
+/// `C` names the chain, so that a holder's position among a key's holders cannot be mistaken for its
+/// position among a client's.
 #[derive(Debug)]
 pub(super) struct Chain<C> {
     head: u32,
@@ -335,11 +335,11 @@ mod tests {
             (1, 0),
             "the first one is still there"
         );
-        assert!(arena.places.capacity() < KEPT_MAX);
-        let mut before = arena.attic.capacity();
+        assert!(arena.slots.capacity() < KEPT_MAX);
+        let mut before = arena.retired.capacity();
         assert!(before >= 100_000);
         while arena.tidy() {
-            let after = arena.attic.capacity();
+            let after = arena.retired.capacity();
             // The first time the vector's spare room goes too, which was never touched.
             let spare = 131_072 - 100_000;
             assert!(
@@ -348,7 +348,7 @@ mod tests {
             );
             before = after;
         }
-        assert_eq!(arena.attic.capacity(), 0);
+        assert_eq!(arena.retired.capacity(), 0);
     }
 
     #[test]

@@ -111,14 +111,14 @@ impl Linked<OfClient> for Holder {
 
 #[cfg(test)]
 mod tests {
-    use super::super::arena::Place;
+    use super::super::arena::Slot;
     use super::*;
 
     #[test]
     fn a_grant_costs_56_bytes() {
         assert_eq!(size_of::<Holder>(), 56);
-        // The arena knows a vacant place by a value that no grant has.
-        assert_eq!(size_of::<Place<Holder>>(), 56);
+        // The arena knows a vacant slot by a value that no grant has.
+        assert_eq!(size_of::<Slot<Holder>>(), 56);
     }
 
     #[test]

@@ -328,14 +328,14 @@ impl IndexMut<u32> for Table {
 
 #[cfg(test)]
 mod tests {
-    use super::super::arena::Place;
+    use super::super::arena::Slot;
     use super::*;
 
     #[test]
     fn a_key_costs_72_bytes() {
         assert_eq!(size_of::<Resource>(), 72);
-        // The arena knows a vacant place by a value that no key has.
-        assert_eq!(size_of::<Place<Resource>>(), 72);
+        // The arena knows a vacant slot by a value that no key has.
+        assert_eq!(size_of::<Slot<Resource>>(), 72);
     }
 
     #[test]
