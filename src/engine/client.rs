@@ -9,7 +9,7 @@ use std::ops::{Index, IndexMut};
 use super::arena::{Arena, Chain, NONE};
 use super::audience::{EARS, SeatsOfClient};
 use super::holder::OfClient;
-use super::two_phase::PlacesOfClient;
+use super::two_phase::TicketsOfClient;
 use super::types::{Effect, Effects};
 use crate::base::ClientId;
 
@@ -19,7 +19,7 @@ pub(super) struct Client {
     /// Every grant that counts as this client's, oldest first.
     pub(super) holds: Chain<OfClient>,
     /// Every enqueue that was not yet waited for.
-    pub(super) places: Chain<PlacesOfClient>,
+    pub(super) tickets: Chain<TicketsOfClient>,
     /// The waiter of the blocking command this client is parked in, or `NONE`.
     pub(super) parked: u32,
     pub(super) presence: Presence,
@@ -77,7 +77,7 @@ impl Client {
 
     /// It holds something, stands in a line, or is parked.
     pub(super) fn has_unfinished(&self) -> bool {
-        !self.holds.is_empty() || !self.places.is_empty() || self.parked != NONE
+        !self.holds.is_empty() || !self.tickets.is_empty() || self.parked != NONE
     }
 
     pub(super) fn owns_nothing(&self) -> bool {
@@ -122,7 +122,7 @@ impl Clients {
         let client = self.records.insert(Client {
             id,
             holds: Chain::new(),
-            places: Chain::new(),
+            tickets: Chain::new(),
             parked: NONE,
             presence: Presence::Here,
             seats: [const { Chain::new() }; EARS],

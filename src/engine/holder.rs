@@ -49,8 +49,8 @@ pub(super) struct Holder {
     pub(super) resource: u32,
     /// Fires when the lease ends; knows the deadline.
     pub(super) timer: TimerId,
-    /// The two-phase place that was not yet waited for, or `NONE`.
-    pub(super) place: u32,
+    /// The two-phase ticket that was not yet waited for, or `NONE`.
+    pub(super) ticket: u32,
     pub(super) by_resource: Link,
     pub(super) by_client: Link,
 }

@@ -15,7 +15,7 @@ use super::holder::{Hold, Holder, Taken};
 use super::lapsed::Lapsed;
 use super::queue::{self, Line, Waiter, Want};
 use super::table::{Kind, Table};
-use super::two_phase::Places;
+use super::two_phase::Tickets;
 use super::types::{Change, Event, Mode, Push, Refusal, Reply};
 use crate::base::{Millis, Nanos, Token};
 use crate::keymap::KeyMap;
@@ -31,7 +31,7 @@ pub(super) struct Locks {
     pub(super) holders: Arena<Holder>,
     /// Fence → holder, for keys that can have several; a lock's one holder is found without.
     by_fence: KeyMap,
-    pub(super) places: Places,
+    pub(super) tickets: Tickets,
     lapsed: Lapsed,
     pub(super) collector: Collector,
 }
@@ -42,7 +42,7 @@ impl Locks {
             table: Table::new(seed),
             holders: Arena::new(),
             by_fence: KeyMap::new(seed),
-            places: Places::new(seed),
+            tickets: Tickets::new(seed),
             lapsed: Lapsed::new(),
             collector: Collector::new(Due::LOCKS),
         }
@@ -64,7 +64,7 @@ impl Locks {
         let want = Want {
             hold: Hold::of(mode),
             lease,
-            place: NONE,
+            ticket: NONE,
         };
         if self.is_free(resource, want.hold) {
             let token = self.grant(cx, resource, client, want);
@@ -119,12 +119,12 @@ impl Locks {
             return cx.refuse(client, why);
         };
         if cx.timers.deadline(self.holders[holder].timer) <= cx.moment {
-            let place = self.holders[holder].place;
+            let ticket = self.holders[holder].ticket;
             cx.refuse(client, Refusal::LeaseExpired);
             self.evict_expired(cx, resource);
             // The asker knows now, so a later wait need not be told again.
-            if place != NONE {
-                self.remove_place(cx, place);
+            if ticket != NONE {
+                self.remove_ticket(cx, ticket);
                 self.settle(cx, resource);
             }
             return;
@@ -139,8 +139,8 @@ impl Locks {
             return cx.reply(client, Reply::Nothing);
         };
         self.evict_expired(cx, resource);
-        let place = self.places.find(client, resource);
-        let reply = match place.and_then(|place| self.places.waiter(place)) {
+        let ticket = self.tickets.find(client, resource);
+        let reply = match ticket.and_then(|ticket| self.tickets.waiter(ticket)) {
             Some(waiter) => Reply::Number(queue::position(cx.waiters, waiter).into()),
             None if self.holds(cx, client, resource) => Reply::Number(0),
             None => Reply::Nothing,
@@ -181,15 +181,15 @@ impl Locks {
     ///
     /// Waits first, then holds: what it lets go must not come back to it.
     pub(super) fn depart(&mut self, cx: &mut Ctx<'_>, client: u32, budget: &mut u32) -> bool {
-        while let Some(place) = cx.clients[client].places.head() {
+        while let Some(ticket) = cx.clients[client].tickets.head() {
             if *budget == 0 {
                 return false;
             }
             *budget -= 1;
-            let resource = self.places[place].resource;
-            match self.places.waiter(place) {
+            let resource = self.tickets[ticket].resource;
+            match self.tickets.waiter(ticket) {
                 Some(waiter) => self.give_up(cx, waiter),
-                None => self.remove_place(cx, place),
+                None => self.remove_ticket(cx, ticket),
             }
             self.pass(cx, resource);
         }
@@ -303,7 +303,11 @@ impl Locks {
         client: u32,
         want: Want,
     ) -> Token {
-        let Want { hold, lease, place } = want;
+        let Want {
+            hold,
+            lease,
+            ticket,
+        } = want;
         assert!(
             self.admits(resource, hold),
             "granting {:?} beyond its limit",
@@ -320,7 +324,7 @@ impl Locks {
             client,
             resource,
             timer,
-            place,
+            ticket,
             by_resource: Link::OUT,
             by_client: Link::OUT,
         });
@@ -334,8 +338,8 @@ impl Locks {
         cx.clients[client]
             .holds
             .push_back(&mut self.holders, holder);
-        if place != NONE {
-            self.places.hold(place, holder);
+        if ticket != NONE {
+            self.tickets.hold(ticket, holder);
         }
         cx.tally.grants += 1;
         token
@@ -358,14 +362,14 @@ impl Locks {
         waiter
     }
 
-    /// Takes a waiter out of its line, with its place if it has one. Says nothing to anyone.
+    /// Takes a waiter out of its line, with its ticket if it has one. Says nothing to anyone.
     pub(super) fn give_up(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         let resource = cx.waiters[waiter].subject;
         let queue = &mut self.table[resource].queue;
         let (gone, _) = queue::leave(cx.waiters, cx.timers, cx.clients, queue, waiter);
-        let Want { place, .. } = gone.want();
-        if place != NONE {
-            self.remove_place(cx, place);
+        let Want { ticket, .. } = gone.want();
+        if ticket != NONE {
+            self.remove_ticket(cx, ticket);
         }
     }
 
@@ -395,9 +399,9 @@ impl Locks {
         let queue = &mut self.table[resource].queue;
         let (it, parked) = queue::leave(cx.waiters, cx.timers, cx.clients, queue, waiter);
         let mut want = it.want();
-        if parked && want.place != NONE {
-            self.remove_place(cx, want.place);
-            want.place = NONE;
+        if parked && want.ticket != NONE {
+            self.remove_ticket(cx, want.ticket);
+            want.ticket = NONE;
         }
         let token = self.grant(cx, resource, it.client, want);
         if self.table[resource].kind().is_lock() {
@@ -470,13 +474,13 @@ impl Locks {
         cx.moment = present;
     }
 
-    /// Ends one lease: the holder is remembered and told, and its place knows.
+    /// Ends one lease: the holder is remembered and told, and its ticket knows.
     fn lapse(&mut self, cx: &mut Ctx<'_>, holder: u32, timer: Timer) {
         let Holder {
             token,
             client,
             resource,
-            place,
+            ticket,
             ..
         } = self.holders[holder];
         let it = &self.table[resource];
@@ -493,9 +497,9 @@ impl Locks {
         }
         cx.announce(Event::Release, it.key.as_bytes());
         cx.tally.expiries += 1;
-        if place != NONE {
-            self.holders[holder].place = NONE;
-            self.places.expire(place);
+        if ticket != NONE {
+            self.holders[holder].ticket = NONE;
+            self.tickets.expire(ticket);
         }
         self.remove_holder(cx, holder, timer);
     }
@@ -508,14 +512,14 @@ impl Locks {
             .min(cx.moment)
     }
 
-    /// Takes a grant back, with its place if it still has one. Serves nobody: `pass` does.
+    /// Takes a grant back, with its ticket if it still has one. Serves nobody: `pass` does.
     pub(super) fn remove_holder(&mut self, cx: &mut Ctx<'_>, holder: u32, timer: Timer) {
         let Holder {
             token,
             client,
             resource,
             timer: id,
-            place,
+            ticket,
             ..
         } = self.holders[holder];
         let it = &mut self.table[resource];
@@ -530,8 +534,8 @@ impl Locks {
         if let Timer::Running = timer {
             cx.timers.cancel(id);
         }
-        if place != NONE {
-            self.remove_place(cx, place);
+        if ticket != NONE {
+            self.remove_ticket(cx, ticket);
         }
         self.holders.remove(holder);
         cx.clients.forget_if_done(client);

@@ -273,7 +273,7 @@ impl Engine {
         let it = &mut self.stores;
         it.locks.holders.tidy()
             || it.locks.table.tidy()
-            || it.locks.places.tidy()
+            || it.locks.tickets.tidy()
             || it.counters.shelf.tidy()
             || it.kv.shelf.tidy()
             || it.lists.shelf.tidy()

@@ -59,8 +59,8 @@ pub(super) enum Line {
 pub(super) struct Want {
     pub(super) hold: Hold,
     pub(super) lease: Millis,
-    /// The two-phase place this waiter stands for, or `NONE` for a plain acquire.
-    pub(super) place: u32,
+    /// The two-phase ticket this waiter stands for, or `NONE` for a plain acquire.
+    pub(super) ticket: u32,
 }
 
 impl Waiter {

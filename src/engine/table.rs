@@ -1,7 +1,7 @@
 //! Key → resource: find, make room, tidy away.
 //!
 //! Every resource stands in exactly one chain: among those of its kind that are in use, or, when
-//! nobody holds, waits or has a place, in the idle chain in order of last use. Garbage collection
+//! nobody holds, waits or has a ticket, in the idle chain in order of last use. Garbage collection
 //! and the key limit both take from the idle chain's head, so neither ever searches. Never grants.
 
 use std::ops::{Index, IndexMut};
@@ -63,8 +63,8 @@ pub(super) struct Resource {
     pub(super) holders: Chain<OfResource>,
     pub(super) queue: Queue,
     link: Link,
-    /// Two-phase places that point here, also those whose lease ran out.
-    pub(super) places: u32,
+    /// Two-phase tickets that point here, also those whose lease ran out.
+    pub(super) tickets: u32,
     /// How many may hold at once; 0 is a read-write lock.
     limit: u32,
 }
@@ -94,7 +94,7 @@ impl Resource {
     }
 
     fn in_use(&self) -> bool {
-        !self.holders.is_empty() || !self.queue.is_empty() || self.places > 0
+        !self.holders.is_empty() || !self.queue.is_empty() || self.tickets > 0
     }
 }
 
@@ -199,7 +199,7 @@ impl Table {
             holders: Chain::new(),
             queue: Queue::new(),
             link: Link::OUT,
-            places: 0,
+            tickets: 0,
             limit: kind.limit(),
         });
         self.map.insert(hash, resource);

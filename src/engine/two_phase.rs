@@ -1,4 +1,4 @@
-//! Two-phase acquire: take a place in line now, wait for it later.
+//! Two-phase acquire: take a ticket for the queue now, wait for it later.
 //!
 //! ```text
 //! none ── e ──▶ HELD (answered "acquired")      none ── e ──▶ QUEUED (answered "queued")
@@ -7,7 +7,7 @@
 //!              EXPIRED: the next `w` is told, once           `w`: told, full lease, none
 //! ```
 //!
-//! A place belongs to one client and one key. It goes when it is waited for, when its grant is
+//! A ticket belongs to one client and one key. It goes when it is waited for, when its grant is
 //! released by whoever has the token, and with its client. Keys, waiters and grants are `lock.rs`'s.
 
 use std::ops::Index;
@@ -22,7 +22,7 @@ use crate::base::Millis;
 use crate::keymap::KeyMap;
 
 /// One client's enqueue for one key.
-pub(super) struct Place {
+pub(super) struct Ticket {
     pub(super) client: u32,
     pub(super) resource: u32,
     /// The lease asked for, which starts again when the wait returns.
@@ -42,10 +42,10 @@ pub(super) enum Standing {
     Expired,
 }
 
-/// The chain of a client's places.
-pub(super) struct PlacesOfClient;
+/// The chain of a client's tickets.
+pub(super) struct TicketsOfClient;
 
-impl Linked<PlacesOfClient> for Place {
+impl Linked<TicketsOfClient> for Ticket {
     fn link(&self) -> Link {
         self.link
     }
@@ -55,13 +55,13 @@ impl Linked<PlacesOfClient> for Place {
     }
 }
 
-/// All places, found by client and key.
-pub(super) struct Places {
-    arena: Arena<Place>,
+/// All tickets, found by client and key.
+pub(super) struct Tickets {
+    arena: Arena<Ticket>,
     index: KeyMap,
 }
 
-impl Places {
+impl Tickets {
     pub(super) fn new(seed: [u64; 2]) -> Self {
         Self {
             arena: Arena::new(),
@@ -73,26 +73,26 @@ impl Places {
         if self.arena.is_empty() {
             return None;
         }
-        self.index.find(self.hash(client, resource), |place| {
-            let it = &self.arena[place];
+        self.index.find(self.hash(client, resource), |ticket| {
+            let it = &self.arena[ticket];
             it.client == client && it.resource == resource
         })
     }
 
-    /// The waiter that stands for this place, while it is in line.
-    pub(super) fn waiter(&self, place: u32) -> Option<u32> {
-        match self.arena[place].standing {
+    /// The waiter that stands for this ticket, while it is in line.
+    pub(super) fn waiter(&self, ticket: u32) -> Option<u32> {
+        match self.arena[ticket].standing {
             Standing::Queued(waiter) => Some(waiter),
             Standing::Held(_) | Standing::Expired => None,
         }
     }
 
-    pub(super) fn hold(&mut self, place: u32, holder: u32) {
-        self.arena[place].standing = Standing::Held(holder);
+    pub(super) fn hold(&mut self, ticket: u32, holder: u32) {
+        self.arena[ticket].standing = Standing::Held(holder);
     }
 
-    pub(super) fn expire(&mut self, place: u32) {
-        self.arena[place].standing = Standing::Expired;
+    pub(super) fn expire(&mut self, ticket: u32) {
+        self.arena[ticket].standing = Standing::Expired;
     }
 
     /// Gives back a part of what a crowd has left behind; says whether there is more.
@@ -111,11 +111,11 @@ impl Places {
     }
 }
 
-impl Index<u32> for Places {
-    type Output = Place;
+impl Index<u32> for Tickets {
+    type Output = Ticket;
 
-    fn index(&self, place: u32) -> &Place {
-        &self.arena[place]
+    fn index(&self, ticket: u32) -> &Ticket {
+        &self.arena[ticket]
     }
 }
 
@@ -129,11 +129,11 @@ impl Locks {
         lease: Millis,
     ) {
         if let Some(resource) = self.find(key)
-            && let Some(place) = self.places.find(client, resource)
+            && let Some(ticket) = self.tickets.find(client, resource)
         {
             self.evict_expired(cx, resource);
-            match self.places[place].standing {
-                Standing::Expired => self.remove_place(cx, place),
+            match self.tickets[ticket].standing {
+                Standing::Expired => self.remove_ticket(cx, ticket),
                 Standing::Queued(_) | Standing::Held(_) => {
                     return cx.refuse(client, Refusal::AlreadyEnqueued);
                 }
@@ -146,41 +146,59 @@ impl Locks {
         };
         let hold = Hold::of(mode);
         if self.is_free(resource, hold) {
-            let place = self.insert_place(cx, client, resource, lease);
-            let token = self.grant(cx, resource, client, Want { hold, lease, place });
+            let ticket = self.insert_ticket(cx, client, resource, lease);
+            let token = self.grant(
+                cx,
+                resource,
+                client,
+                Want {
+                    hold,
+                    lease,
+                    ticket,
+                },
+            );
             cx.reply(client, Reply::Acquired { token, lease });
             self.tell_of_grant(cx, resource, client, hold);
         } else if self.is_line_full(cx, resource) {
             cx.refuse(client, Refusal::MaxWaiters);
         } else {
-            let place = self.insert_place(cx, client, resource, lease);
-            let waiter = self.join(cx, resource, client, Want { hold, lease, place });
-            self.places.arena[place].standing = Standing::Queued(waiter);
+            let ticket = self.insert_ticket(cx, client, resource, lease);
+            let waiter = self.join(
+                cx,
+                resource,
+                client,
+                Want {
+                    hold,
+                    lease,
+                    ticket,
+                },
+            );
+            self.tickets.arena[ticket].standing = Standing::Queued(waiter);
             cx.reply(client, Reply::Queued);
         }
         self.settle(cx, resource);
     }
 
     pub(super) fn wait(&mut self, cx: &mut Ctx<'_>, client: u32, key: &[u8], wait: Millis) {
-        let Some((resource, place)) = self.find(key).and_then(|resource| {
-            self.places
+        let Some((resource, ticket)) = self.find(key).and_then(|resource| {
+            self.tickets
                 .find(client, resource)
-                .map(|place| (resource, place))
+                .map(|ticket| (resource, ticket))
         }) else {
             return cx.refuse(client, Refusal::NotEnqueued);
         };
         self.evict_expired(cx, resource);
-        match self.places[place].standing {
+        match self.tickets[ticket].standing {
             Standing::Held(holder) => {
-                let lease = self.places[place].lease;
+                let lease = self.tickets[ticket].lease;
                 let token = self.holders[holder].token;
                 self.restart_lease(cx, holder, lease);
-                self.remove_place(cx, place);
+                self.remove_ticket(cx, ticket);
                 cx.reply(client, Reply::Granted { token, lease });
                 self.tell_of_grant(cx, resource, client, self.holders[holder].hold());
             }
             Standing::Expired => {
-                self.remove_place(cx, place);
+                self.remove_ticket(cx, ticket);
                 cx.refuse(client, Refusal::LeaseExpired);
             }
             Standing::Queued(waiter) if wait == Millis::ZERO || cx.draining => {
@@ -209,44 +227,50 @@ impl Locks {
         self.settle(cx, resource);
     }
 
-    fn insert_place(&mut self, cx: &mut Ctx<'_>, client: u32, resource: u32, lease: Millis) -> u32 {
+    fn insert_ticket(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        client: u32,
+        resource: u32,
+        lease: Millis,
+    ) -> u32 {
         let standing = Standing::Expired; // until the caller knows better, in the same breath
-        let place = Place {
+        let ticket = Ticket {
             client,
             resource,
             lease,
             standing,
             link: Link::OUT,
         };
-        let place = self.places.arena.insert(place);
-        self.places
+        let ticket = self.tickets.arena.insert(ticket);
+        self.tickets
             .index
-            .insert(self.places.hash(client, resource), place);
+            .insert(self.tickets.hash(client, resource), ticket);
         cx.clients[client]
-            .places
-            .push_back(&mut self.places.arena, place);
-        self.table[resource].places += 1;
-        place
+            .tickets
+            .push_back(&mut self.tickets.arena, ticket);
+        self.table[resource].tickets += 1;
+        ticket
     }
 
-    /// Forgets a place; the grant behind it, if any, stays with its client.
-    pub(super) fn remove_place(&mut self, cx: &mut Ctx<'_>, place: u32) {
-        let Place {
+    /// Forgets a ticket; the grant behind it, if any, stays with its client.
+    pub(super) fn remove_ticket(&mut self, cx: &mut Ctx<'_>, ticket: u32) {
+        let Ticket {
             client,
             resource,
             standing,
             ..
-        } = self.places[place];
+        } = self.tickets[ticket];
         if let Standing::Held(holder) = standing {
-            self.holders[holder].place = NONE;
+            self.holders[holder].ticket = NONE;
         }
         cx.clients[client]
-            .places
-            .unlink(&mut self.places.arena, place);
-        self.places
+            .tickets
+            .unlink(&mut self.tickets.arena, ticket);
+        self.tickets
             .index
-            .remove(self.places.hash(client, resource), place);
-        self.places.arena.remove(place);
-        self.table[resource].places -= 1;
+            .remove(self.tickets.hash(client, resource), ticket);
+        self.tickets.arena.remove(ticket);
+        self.table[resource].tickets -= 1;
     }
 }

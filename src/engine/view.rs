@@ -88,14 +88,14 @@ pub struct Counts {
     pub others: usize,
     /// What all clients listen to, watch and observe.
     pub subscriptions: usize,
-    /// Topics, and places in the trees by which they are found.
+    /// Topics, and nodes of the trees by which they are found.
     pub topics: usize,
     /// Grants.
     pub holders: usize,
     /// Waiters in all lines.
     pub waiters: usize,
     /// Enqueues not yet waited for.
-    pub places: usize,
+    pub tickets: usize,
     /// Clients that have asked for something and not left.
     pub clients: usize,
     /// Armed timers.
@@ -119,7 +119,7 @@ impl Engine {
             topics: self.audiences.iter().map(Audience::tree_len).sum(),
             holders: self.stores.locks.holders.len(),
             waiters: self.waiters.len(),
-            places: self.stores.locks.places.len(),
+            tickets: self.stores.locks.tickets.len(),
             clients: self.clients.len(),
             timers: self.timers.len(),
         }
@@ -239,7 +239,7 @@ impl Engine {
 
     fn check_key(&self, resource: u32, it: &Resource) {
         let Locks {
-            holders, places, ..
+            holders, tickets, ..
         } = &self.stores.locks;
         let held = || it.holders.iter(holders).map(|holder| &holders[holder]);
         match it.kind() {
@@ -259,7 +259,7 @@ impl Engine {
         for Holder {
             token,
             timer,
-            place,
+            ticket,
             ..
         } in held()
         {
@@ -267,10 +267,10 @@ impl Engine {
                 self.timers.deadline(*timer) >= it.soonest(),
                 "{token:?} could be overlooked"
             );
-            if *place != super::arena::NONE {
+            if *ticket != super::arena::NONE {
                 assert!(
-                    matches!(places[*place].standing, Standing::Held(_)),
-                    "place and grant"
+                    matches!(tickets[*ticket].standing, Standing::Held(_)),
+                    "ticket and grant"
                 );
             }
         }

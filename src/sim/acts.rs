@@ -184,10 +184,10 @@ impl World {
             } => self.history.renewal_sent(fence, question, self.now, lease),
             What::Wait { key, .. } => {
                 self.waits.insert((number, key));
-                let place = self.link(number).places.get_mut(&key);
-                if let Some(place) = place.filter(|place| !place.waited) {
-                    place.waited = true;
-                    if let (Some(fence), lease) = (place.held, place.lease) {
+                let ticket = self.link(number).tickets.get_mut(&key);
+                if let Some(ticket) = ticket.filter(|ticket| !ticket.waited) {
+                    ticket.waited = true;
+                    if let (Some(fence), lease) = (ticket.held, ticket.lease) {
                         self.history.renewal_sent(fence, question, self.now, lease);
                     }
                 }
@@ -429,8 +429,8 @@ impl World {
         for number in numbers {
             let link = &self.links[&number];
             let mut asked = link.asked.iter();
-            // Who has a place in line is never cut off, so silence would never end.
-            let has_place = !link.places.is_empty()
+            // Who has a ticket in line is never cut off, so silence would never end.
+            let has_place = !link.tickets.is_empty()
                 || !link.seats.is_empty()
                 || asked.any(|it| matches!(it.what, What::Enqueue { .. } | What::TakeSeat(_)));
             if may_stay && !has_place {

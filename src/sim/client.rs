@@ -130,11 +130,11 @@ impl Speaker<'_> {
     }
 
     fn wait(&mut self) -> Said {
-        let places: Vec<usize> = self.link.places.keys().copied().collect();
-        let key = if places.is_empty() || self.rng.u8(..8) == 0 {
+        let tickets: Vec<usize> = self.link.tickets.keys().copied().collect();
+        let key = if tickets.is_empty() || self.rng.u8(..8) == 0 {
             self.rng.usize(..self.plan.keys.len())
         } else {
-            *pick(self.rng, &places)
+            *pick(self.rng, &tickets)
         };
         let wait = Millis(*pick(self.rng, &self.plan.waits_ms));
         let letters = *pick(self.rng, &["w", "w", "sw", "rw", "ww"]);

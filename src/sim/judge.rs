@@ -8,7 +8,7 @@ use super::ask::Ask;
 use super::checker::Checker;
 use super::hearing::Hearing;
 use super::history::History;
-use super::link::{Asked, Link, Moment, Place, Sending, What};
+use super::link::{Asked, Link, Moment, Sending, Ticket, What};
 use super::plan::Plan;
 use super::things::{Answer, Things};
 use crate::base::{Millis, Nanos, Token};
@@ -202,7 +202,7 @@ impl Judge<'_> {
             } => {
                 let (fence, token) = grant(text, "ok", lease, asked.with_fence)?;
                 let by = asked.begun.map_or(self.turn, |it| it.turn);
-                let place = Place {
+                let ticket = Ticket {
                     mode,
                     lease,
                     fence_before: asked.fence_before,
@@ -210,14 +210,14 @@ impl Judge<'_> {
                     held: None,
                     waited: false,
                 };
-                self.granted(link, key, fence, token, &place, since)?;
+                self.granted(link, key, fence, token, &ticket, since)?;
                 if mode == Mode::Lead {
                     link.led.insert(self.plan.keys[key].0.clone());
                 }
                 Ok(Verdict::Granted)
             }
             What::Enqueue { key, mode, lease } => {
-                let mut place = Place {
+                let mut ticket = Ticket {
                     mode,
                     lease,
                     fence_before: asked.fence_before,
@@ -228,8 +228,8 @@ impl Judge<'_> {
                 let mut verdict = Verdict::Other;
                 if text != "queued" {
                     let (fence, token) = grant(text, "acquired", lease, asked.with_fence)?;
-                    self.granted(link, key, fence, token, &place, since)?;
-                    place.held = Some(fence);
+                    self.granted(link, key, fence, token, &ticket, since)?;
+                    ticket.held = Some(fence);
                     verdict = Verdict::Granted;
                     // A wait that is already on its way starts the lease again.
                     for later in &link.asked {
@@ -238,24 +238,24 @@ impl Judge<'_> {
                         }
                     }
                 }
-                link.places.insert(key, place);
+                link.tickets.insert(key, ticket);
                 Ok(verdict)
             }
             What::Wait { key, .. } => {
-                let Some(place) = link.places.remove(&key) else {
-                    return Err("waited for a place that was never taken".to_owned());
+                let Some(ticket) = link.tickets.remove(&key) else {
+                    return Err("waited for a ticket that was never taken".to_owned());
                 };
-                let (fence, token) = grant(text, "ok", place.lease, asked.with_fence)?;
+                let (fence, token) = grant(text, "ok", ticket.lease, asked.with_fence)?;
                 match self.history.get(fence) {
-                    Some(known) if place.held == Some(fence) && known.token == token => {
-                        let span = (since, place.lease);
+                    Some(known) if ticket.held == Some(fence) && known.token == token => {
+                        let span = (since, ticket.lease);
                         self.history
                             .renewed(self.now, fence, asked.number, span, arrived.turn)?;
                     }
-                    _ if place.held.is_some() => {
+                    _ if ticket.held.is_some() => {
                         return Err("a wait for one grant was answered with another".to_owned());
                     }
-                    _ => self.granted(link, key, fence, token, &place, since)?,
+                    _ => self.granted(link, key, fence, token, &ticket, since)?,
                 }
                 Ok(Verdict::Granted)
             }
@@ -263,7 +263,7 @@ impl Judge<'_> {
                 let fence = target.ok_or("invariant 6: released with a token of nobody")?;
                 expect(text, "ok")?;
                 self.history.released(fence, arrived, self.turn)?;
-                link.places.retain(|_, place| place.held != Some(fence));
+                link.tickets.retain(|_, ticket| ticket.held != Some(fence));
                 Ok(Verdict::Other)
             }
             What::Renew { target, lease, .. } => {
@@ -294,10 +294,10 @@ impl Judge<'_> {
         key: usize,
         fence: u64,
         token: &str,
-        place: &Place,
+        ticket: &Ticket,
         since: Nanos,
     ) -> Result<(), String> {
-        if self.draining.is_some_and(|turn| place.joined.0 >= turn) {
+        if self.draining.is_some_and(|turn| ticket.joined.0 >= turn) {
             return Err("granted while draining".to_owned());
         }
         let left = link.ended
@@ -310,11 +310,11 @@ impl Judge<'_> {
             fence,
             token,
             key,
-            place.mode,
+            ticket.mode,
             self.link,
-            place.joined,
-            (since, place.lease),
-            place.fence_before,
+            ticket.joined,
+            (since, ticket.lease),
+            ticket.fence_before,
             left,
         )
     }
@@ -354,13 +354,13 @@ impl Judge<'_> {
             ("error_draining", What::Acquire { .. } | What::Enqueue { .. } | What::Wait { .. }) => {
                 self.draining.is_some()
             }
-            ("error_already_enqueued", What::Enqueue { key, .. }) => link.places.contains_key(key),
+            ("error_already_enqueued", What::Enqueue { key, .. }) => link.tickets.contains_key(key),
             ("error_lease_expired", What::Wait { .. } | What::Renew { .. }) => true,
             ("error_not_enqueued", What::Wait { key, .. }) => {
                 // In line and never granted as far as we know: then nobody else can end it.
-                link.places
+                link.tickets
                     .get(key)
-                    .is_none_or(|place| place.held.is_some())
+                    .is_none_or(|ticket| ticket.held.is_some())
             }
             ("error", What::Release { .. } | What::Renew { .. }) => true,
             ("nil", What::Position { key }) => {
@@ -376,12 +376,12 @@ impl Judge<'_> {
         }
         self.check_alone(link, asked, text)?;
         match asked.what {
-            // Refused for another reason than the place it had: then it has none any more.
+            // Refused for another reason than the ticket it had: then it has none any more.
             What::Enqueue { key, .. } if text != "error_already_enqueued" => {
-                link.places.remove(&key);
+                link.tickets.remove(&key);
             }
             What::Wait { key, .. } => {
-                if let Some(fence) = link.places.remove(&key).and_then(|place| place.held) {
+                if let Some(fence) = link.tickets.remove(&key).and_then(|ticket| ticket.held) {
                     self.history
                         .not_renewed(self.now, fence, asked.number, self.turn)?;
                 }

@@ -120,9 +120,9 @@ pub(super) struct Asked {
     end: u64,
 }
 
-/// What the client knows of its place in a line.
+/// What the client knows of its ticket in a line.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct Ticket {
     pub(super) mode: Mode,
     pub(super) lease: Millis,
     pub(super) fence_before: u64,
@@ -152,7 +152,7 @@ pub(super) struct Link {
     /// Once accepted.
     pub(super) id: Option<ClientId>,
     pub(super) asked: VecDeque<Asked>,
-    pub(super) places: BTreeMap<usize, Place>,
+    pub(super) tickets: BTreeMap<usize, Ticket>,
     /// What it is told of, since which turn. Taken and left by answers, as the server does.
     pub(super) seats: BTreeMap<Seat, u64>,
     /// The keys it was elected for: somebody else may make it resign, of which it is told.
@@ -206,7 +206,7 @@ impl Link {
             peer,
             id: None,
             asked: VecDeque::new(),
-            places: BTreeMap::new(),
+            tickets: BTreeMap::new(),
             seats: BTreeMap::new(),
             led: BTreeSet::new(),
             listens: 0,

@@ -202,7 +202,7 @@ impl World {
         for asked in link.asked {
             let fence = match asked.what {
                 What::Renew { target, .. } => target,
-                What::Wait { key, .. } => link.places.get(&key).and_then(|place| place.held),
+                What::Wait { key, .. } => link.tickets.get(&key).and_then(|ticket| ticket.held),
                 _ => None,
             };
             if let Some(fence) = fence {

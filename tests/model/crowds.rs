@@ -391,13 +391,13 @@ fn who_leaves_with_thousands_of_locks_and_places_is_undone_in_slices() {
     };
     assert!(!table.engine.owns_something(heir));
     // A lock of the one who left is let go by somebody else before its turn came: the line moves
-    // on, past the place that the leaver still has in it.
+    // on, past the ticket that the leaver still has in it.
     let contested = name(KEYS * 2 - 1);
     let view = table.engine.view(table.now).key(&contested).unwrap();
     assert_eq!(
         view.waiter_count(),
         2,
-        "the leaver's place is among the last"
+        "the leaver's ticket is among the last"
     );
     let fence = view.holders().next().unwrap().fence;
     let token = Some(Token {

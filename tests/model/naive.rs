@@ -89,7 +89,7 @@ pub struct Waiter {
 }
 
 /// What a client may still wait for on a key.
-struct Place {
+struct Ticket {
     client: u32,
     lease: Millis,
     stage: Stage,
@@ -109,7 +109,7 @@ pub struct Key {
     pub holders: Vec<Holder>,
     /// In the order in which they came.
     pub waiters: Vec<Waiter>,
-    places: Vec<Place>,
+    tickets: Vec<Ticket>,
     pub idle_since: Option<Nanos>,
 }
 
@@ -201,14 +201,14 @@ impl Model {
         let auto_release = self.rules.auto_release;
         for at in 0..self.keys.len() {
             let key = &mut self.keys[at];
-            let before = (key.waiters.len(), key.places.len(), key.holders.len());
+            let before = (key.waiters.len(), key.tickets.len(), key.holders.len());
             key.waiters.retain(|it| it.client != client);
-            key.places.retain(|it| it.client != client);
+            key.tickets.retain(|it| it.client != client);
             if auto_release {
                 key.holders.retain(|it| it.client != client);
             }
             self.tally.disconnects += (before.2 - key.holders.len()) as u64;
-            if before != (key.waiters.len(), key.places.len(), key.holders.len()) {
+            if before != (key.waiters.len(), key.tickets.len(), key.holders.len()) {
                 self.serve(at, self.now);
             }
         }
@@ -267,7 +267,7 @@ impl Model {
         self.keys.iter().any(|key| {
             key.holders.iter().any(|it| it.client == client)
                 || key.waiters.iter().any(|it| it.client == client)
-                || key.places.iter().any(|it| it.client == client)
+                || key.tickets.iter().any(|it| it.client == client)
         })
     }
 
@@ -277,13 +277,13 @@ impl Model {
     }
 
     /// The keys this client enqueued for and may still wait for.
-    pub fn places_of(&self, client: u32) -> Vec<usize> {
-        let has = |it: &&Key| it.places.iter().any(|it| it.client == client);
+    pub fn tickets_of(&self, client: u32) -> Vec<usize> {
+        let has = |it: &&Key| it.tickets.iter().any(|it| it.client == client);
         self.keys.iter().filter(has).map(|it| it.name).collect()
     }
 
-    pub fn place_count(&self) -> usize {
-        self.keys.iter().map(|it| it.places.len()).sum()
+    pub fn ticket_count(&self) -> usize {
+        self.keys.iter().map(|it| it.tickets.len()).sum()
     }
 
     pub fn parked_count(&self) -> usize {
@@ -344,7 +344,7 @@ impl Model {
                     kind,
                     holders: Vec::new(),
                     waiters: Vec::new(),
-                    places: Vec::new(),
+                    tickets: Vec::new(),
                     idle_since: None,
                 });
                 self.keys.len() - 1
@@ -359,7 +359,7 @@ impl Model {
             let lease_ms = lease.0;
             if enqueued {
                 let stage = Stage::Held(fence);
-                self.keys[at].places.push(Place {
+                self.keys[at].tickets.push(Ticket {
                     client,
                     lease,
                     stage,
@@ -383,7 +383,7 @@ impl Model {
             });
             if enqueued {
                 let stage = Stage::Queued;
-                key.places.push(Place {
+                key.tickets.push(Ticket {
                     client,
                     lease,
                     stage,
@@ -445,9 +445,9 @@ impl Model {
     fn end_lease(&mut self, at: usize, index: usize, moment: Nanos) {
         let key = &mut self.keys[at];
         let gone = key.holders.remove(index);
-        for place in &mut key.places {
-            if place.stage == Stage::Held(gone.fence) {
-                place.stage = Stage::Expired;
+        for ticket in &mut key.tickets {
+            if ticket.stage == Stage::Held(gone.fence) {
+                ticket.stage = Stage::Expired;
             }
         }
         self.tally.expiries += 1;
@@ -470,10 +470,10 @@ impl Model {
             self.serve(at, self.now);
         }
         if let Some((at, index)) = self.find_place(name, client) {
-            if self.keys[at].places[index].stage != Stage::Expired {
+            if self.keys[at].tickets[index].stage != Stage::Expired {
                 return self.refuse(client, Refusal::AlreadyEnqueued);
             }
-            self.keys[at].places.remove(index);
+            self.keys[at].tickets.remove(index);
         }
         self.acquire(client, name, mode, None, lease);
     }
@@ -487,10 +487,10 @@ impl Model {
             return self.refuse(client, Refusal::NotEnqueued);
         };
         let (now, key) = (self.now, &mut self.keys[at]);
-        let Place { lease, stage, .. } = key.places[index];
+        let Ticket { lease, stage, .. } = key.tickets[index];
         match stage {
             Stage::Held(fence) => {
-                key.places.remove(index);
+                key.tickets.remove(index);
                 for holder in &mut key.holders {
                     if holder.fence == fence {
                         holder.deadline = now.after(lease);
@@ -500,7 +500,7 @@ impl Model {
                 self.say(now, client, Word::Granted { fence, lease_ms });
             }
             Stage::Expired => {
-                key.places.remove(index);
+                key.tickets.remove(index);
                 self.refuse(client, Refusal::LeaseExpired);
             }
             Stage::Queued => {
@@ -557,14 +557,14 @@ impl Model {
                 let fence = self.grant(at, client, hold, lease, moment);
                 if was_queued.until.is_some() {
                     if was_queued.enqueued {
-                        self.keys[at].places.retain(|it| it.client != client);
+                        self.keys[at].tickets.retain(|it| it.client != client);
                     }
                     let lease_ms = lease.0;
                     self.say(moment, client, Word::Granted { fence, lease_ms });
                 } else {
-                    let mut places = self.keys[at].places.iter_mut();
-                    let place = places.find(|it| it.client == client).unwrap();
-                    place.stage = Stage::Held(fence);
+                    let mut tickets = self.keys[at].tickets.iter_mut();
+                    let ticket = tickets.find(|it| it.client == client).unwrap();
+                    ticket.stage = Stage::Held(fence);
                 }
             } else {
                 break;
@@ -601,12 +601,12 @@ impl Model {
         self.say(moment, gone.client, Word::TimedOut);
     }
 
-    /// Out of the line, and out of the place if it stood for one.
+    /// Out of the line, and out of the ticket if it stood for one.
     fn leave(&mut self, at: usize, index: usize) -> Waiter {
         let key = &mut self.keys[at];
         let gone = key.waiters.remove(index);
         if gone.enqueued {
-            key.places.retain(|it| it.client != gone.client);
+            key.tickets.retain(|it| it.client != gone.client);
         }
         gone
     }
@@ -621,7 +621,7 @@ impl Model {
     /// Who became idle is idle from now; who is gone and holds nothing is forgotten.
     fn finish(&mut self) {
         for key in &mut self.keys {
-            let idle = key.holders.is_empty() && key.waiters.is_empty() && key.places.is_empty();
+            let idle = key.holders.is_empty() && key.waiters.is_empty() && key.tickets.is_empty();
             key.idle_since = match key.idle_since {
                 _ if !idle => None,
                 None => Some(self.now),
@@ -662,8 +662,8 @@ impl Model {
 
     fn find_place(&self, name: usize, client: u32) -> Option<(usize, usize)> {
         let at = self.find(name)?;
-        let mut places = self.keys[at].places.iter();
-        Some((at, places.position(|it| it.client == client)?))
+        let mut tickets = self.keys[at].tickets.iter();
+        Some((at, tickets.position(|it| it.client == client)?))
     }
 
     fn refuse(&mut self, client: u32, why: Refusal) {
@@ -695,6 +695,6 @@ impl Key {
     }
 
     fn forget_place_of(&mut self, fence: u64) {
-        self.places.retain(|it| it.stage != Stage::Held(fence));
+        self.tickets.retain(|it| it.stage != Stage::Held(fence));
     }
 }

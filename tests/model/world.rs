@@ -130,10 +130,10 @@ impl World {
                 self.pick_token(key, pick, nth)
             }
             Verb::Wait { aimed: true, .. } => {
-                let places = self.model.places_of(id.serial);
+                let tickets = self.model.tickets_of(id.serial);
                 (
-                    places
-                        .get(key % places.len().max(1))
+                    tickets
+                        .get(key % tickets.len().max(1))
                         .copied()
                         .unwrap_or(key),
                     None,
@@ -373,7 +373,7 @@ impl World {
             topics: 0,
             holders,
             waiters: model.keys.iter().map(|it| it.waiters.len()).sum(),
-            places: model.place_count(),
+            tickets: model.ticket_count(),
             clients: model.clients.len(),
             timers: counts.timers,
         };

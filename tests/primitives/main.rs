@@ -138,12 +138,12 @@ impl World {
             subscriptions,
             holders,
             waiters,
-            places,
+            tickets,
             clients,
             ..
         } = self.engine.counts();
         assert_eq!(
-            [subscriptions, holders, waiters, places, clients],
+            [subscriptions, holders, waiters, tickets, clients],
             [0; 5],
             "left behind"
         );

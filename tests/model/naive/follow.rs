@@ -49,8 +49,8 @@ impl Model {
         };
         for key in &mut self.keys {
             key.holders.iter_mut().for_each(|it| rename(&mut it.fence));
-            for place in &mut key.places {
-                if let Stage::Held(fence) = &mut place.stage {
+            for ticket in &mut key.tickets {
+                if let Stage::Held(fence) = &mut ticket.stage {
                     rename(fence);
                 }
             }
