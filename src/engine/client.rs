@@ -7,8 +7,8 @@
 use std::ops::{Index, IndexMut};
 
 use super::arena::{Arena, Chain, NONE};
-use super::audience::{EARS, SeatsOfClient};
 use super::holder::OfClient;
+use super::subscriptions::{SubscriptionsOfClient, TOPICS};
 use super::two_phase::TicketsOfClient;
 use super::types::{Effect, Effects};
 use crate::base::ClientId;
@@ -23,8 +23,8 @@ pub(super) struct Client {
     /// The waiter of the blocking command this client is parked in, or `NONE`.
     pub(super) parked: u32,
     pub(super) presence: Presence,
-    /// What it listens to, watches and observes, by [`Ear`](super::audience::Ear).
-    pub(super) seats: [Chain<SeatsOfClient>; EARS],
+    /// What it listens to, watches and observes, by [`Topic`](super::subscriptions::Topic).
+    pub(super) subscriptions: [Chain<SubscriptionsOfClient>; TOPICS],
     /// Too much is waiting to be read by it already; told by the server.
     pub(super) deaf: bool,
     /// Its peer has hung up and it is yet to be served to its end; told by the server.
@@ -71,8 +71,8 @@ impl Client {
         self.is_present() && !self.deaf
     }
 
-    pub(super) fn seat_count(&self) -> u32 {
-        self.seats.iter().map(Chain::len).sum()
+    pub(super) fn subscription_count(&self) -> u32 {
+        self.subscriptions.iter().map(Chain::len).sum()
     }
 
     /// It holds something, stands in a line, or is parked.
@@ -81,7 +81,7 @@ impl Client {
     }
 
     pub(super) fn owns_nothing(&self) -> bool {
-        !self.has_unfinished() && self.seat_count() == 0
+        !self.has_unfinished() && self.subscription_count() == 0
     }
 }
 
@@ -125,7 +125,7 @@ impl Clients {
             tickets: Chain::new(),
             parked: NONE,
             presence: Presence::Here,
-            seats: [const { Chain::new() }; EARS],
+            subscriptions: [const { Chain::new() }; TOPICS],
             deaf: false,
             absent: false,
             reported: false,

@@ -2,11 +2,11 @@
 //!
 //! Lives for one call of one of the engine's doors. Decides nothing.
 
-use super::audience::{Audience, EARS, Ear};
 use super::client::Clients;
 use super::due::Due;
 use super::fence::Fences;
 use super::queue::Waiters;
+use super::subscriptions::{Subscriptions, TOPICS, Topic};
 use super::types::{Effect, Effects, Push, Refusal, Reply};
 use super::{Rules, Tally};
 use crate::base::{ClientId, Nanos};
@@ -25,7 +25,7 @@ pub(super) struct Ctx<'e> {
     pub(super) waiters: &'e mut Waiters,
     pub(super) fences: &'e mut Fences,
     pub(super) tally: &'e mut Tally,
-    pub(super) audiences: &'e mut [Audience; EARS],
+    pub(super) subscriptions: &'e mut [Subscriptions; TOPICS],
     /// How many counters, values, lists and barriers there are.
     pub(super) keys: &'e mut u32,
     pub(super) draining: bool,
@@ -50,8 +50,13 @@ impl Ctx<'_> {
         }
     }
 
-    /// Who hears `name`; see [`Audience::hearers`].
-    pub(super) fn hearers(&mut self, ear: Ear, name: &[u8], but: Option<u32>) -> Vec<ClientId> {
-        self.audiences[ear as usize].hearers(self.clients, name, but, self.out)
+    /// Who hears `name`; see [`Subscriptions::recipients`].
+    pub(super) fn recipients(
+        &mut self,
+        topic: Topic,
+        name: &[u8],
+        but: Option<u32>,
+    ) -> Vec<ClientId> {
+        self.subscriptions[topic as usize].recipients(self.clients, name, but, self.out)
     }
 }

@@ -5,11 +5,11 @@
 //! `failover` (somebody in line took over) and `elected` (and leads), in this order. A key that is
 //! lost with nobody in line is not reported: there is no new leader to tell of.
 
-use super::audience::Ear;
 use super::ctx::Ctx;
 use super::holder::Hold;
 use super::lock::{Locks, Timer};
 use super::signal;
+use super::subscriptions::Topic;
 use super::types::{Change, Effect, Event, Push, Refusal, Reply};
 use crate::base::Token;
 use crate::key::Key;
@@ -32,7 +32,7 @@ impl Locks {
         let is_unaware = hold == Hold::Lead
             && leader != client
             && cx.clients[leader].is_here()
-            && !cx.audiences[Ear::Observe as usize].has_seat(leader, key, b"");
+            && !cx.subscriptions[Topic::Observe as usize].is_subscribed(leader, key, b"");
         self.remove_holder(cx, holder, Timer::Running);
         cx.reply(client, Reply::Done);
         cx.announce(Event::Resign, key);
@@ -52,10 +52,11 @@ impl Locks {
             self.evict_expired(cx, resource);
         }
         let leads = resource.is_some_and(|resource| !self.table[resource].holders.is_empty());
-        let observes =
-            |cx: &Ctx<'_>| cx.audiences[Ear::Observe as usize].has_seat(client, key, b"");
+        let observes = |cx: &Ctx<'_>| {
+            cx.subscriptions[Topic::Observe as usize].is_subscribed(client, key, b"")
+        };
         let observed = observes(cx);
-        signal::subscribe(cx, Ear::Observe, client, key, b"");
+        signal::subscribe(cx, Topic::Observe, client, key, b"");
         // A second time is no news.
         if leads && observes(cx) && !observed {
             let (change, key) = (Change::Elected, Key::from(key));
@@ -66,10 +67,10 @@ impl Locks {
 
 /// Tells everyone who observes the key, but for one who knows already.
 pub(super) fn tell_observers(cx: &mut Ctx<'_>, change: Change, key: &Key, but: Option<u32>) {
-    let hearers = cx.hearers(Ear::Observe, key.as_bytes(), but);
-    if !hearers.is_empty() {
+    let recipients = cx.recipients(Topic::Observe, key.as_bytes(), but);
+    if !recipients.is_empty() {
         cx.out.push(Effect::Cast(
-            hearers,
+            recipients,
             Push::Leader {
                 change,
                 key: key.clone(),

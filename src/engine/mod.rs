@@ -8,7 +8,6 @@
 //! no log and no way to fail.
 
 mod arena;
-mod audience;
 mod barrier;
 mod client;
 mod counter;
@@ -26,6 +25,7 @@ mod pattern;
 mod queue;
 mod shelf;
 mod signal;
+mod subscriptions;
 mod table;
 mod two_phase;
 pub mod types;
@@ -35,7 +35,6 @@ mod watch;
 use std::collections::VecDeque;
 
 use self::arena::NONE;
-use self::audience::{Audience, EARS, Ear};
 use self::barrier::Barriers;
 use self::client::{Clients, Presence};
 use self::counter::Counters;
@@ -47,6 +46,7 @@ use self::kv::Kv;
 use self::list::Lists;
 use self::lock::Locks;
 use self::queue::{Line, Waiters};
+use self::subscriptions::{Subscriptions, TOPICS, Topic};
 pub use self::table::{Census, Kind};
 use self::types::{Effects, Popped, Refusal, Reply, Request};
 use crate::base::{ClientId, Millis, Nanos};
@@ -133,7 +133,7 @@ struct Stores {
 pub struct Engine {
     rules: Rules,
     stores: Stores,
-    audiences: [Audience; EARS],
+    subscriptions: [Subscriptions; TOPICS],
     /// Counters, values, lists and barriers.
     keys: u32,
     waiters: Waiters,
@@ -165,7 +165,8 @@ impl Engine {
                 lists: Lists::new(seed),
                 barriers: Barriers::new(seed),
             },
-            audiences: [Ear::Listen, Ear::Watch, Ear::Observe].map(|ear| Audience::new(ear, seed)),
+            subscriptions: [Topic::Listen, Topic::Watch, Topic::Observe]
+                .map(|topic| Subscriptions::new(topic, seed)),
             keys: 0,
             waiters: Waiters::new(),
             clients: Clients::new(),
@@ -213,7 +214,7 @@ impl Engine {
             Request::Position { key } => locks.position(cx, client, key),
             Request::Resign { key, token } => locks.resign(cx, client, key, token),
             Request::Observe { key } => locks.observe(cx, client, key),
-            Request::Unobserve { key } => signal::unsubscribe(cx, Ear::Observe, client, key, b""),
+            Request::Unobserve { key } => signal::unsubscribe(cx, Topic::Observe, client, key, b""),
             Request::Add { key, delta, down } => counters.add(cx, client, key, delta, down),
             Request::Count { key } => counters.get(cx, client, key),
             Request::SetCount { key, value } => counters.set(cx, client, key, value),
@@ -228,15 +229,15 @@ impl Engine {
             Request::Range { key, start, stop } => lists.range(cx, client, key, start, stop),
             Request::Meet { key, count, wait } => barriers.meet(cx, client, key, count, wait),
             Request::Listen { pattern, group } => {
-                signal::subscribe(cx, Ear::Listen, client, pattern, group);
+                signal::subscribe(cx, Topic::Listen, client, pattern, group);
             }
             Request::Unlisten { pattern, group } => {
-                signal::unsubscribe(cx, Ear::Listen, client, pattern, group);
+                signal::unsubscribe(cx, Topic::Listen, client, pattern, group);
             }
             Request::Signal { channel, payload } => signal::signal(cx, client, channel, payload),
-            Request::Watch { pattern } => signal::subscribe(cx, Ear::Watch, client, pattern, b""),
+            Request::Watch { pattern } => signal::subscribe(cx, Topic::Watch, client, pattern, b""),
             Request::Unwatch { pattern } => {
-                signal::unsubscribe(cx, Ear::Watch, client, pattern, b"");
+                signal::unsubscribe(cx, Topic::Watch, client, pattern, b"");
             }
         }
     }
@@ -280,7 +281,7 @@ impl Engine {
             || it.barriers.shelf.tidy()
             || self.waiters.tidy()
             || self.clients.tidy()
-            || self.audiences.iter_mut().any(Audience::tidy)
+            || self.subscriptions.iter_mut().any(Subscriptions::tidy)
     }
 
     /// The connection is gone: its waits end now, what it held passes on (unless auto-release is
@@ -305,7 +306,7 @@ impl Engine {
         }
         let done = stores.locks.depart(cx, client, budget)
             && cx
-                .audiences
+                .subscriptions
                 .iter_mut()
                 .all(|it| it.leave_all(cx.clients, client, budget));
         if done {
@@ -322,9 +323,12 @@ impl Engine {
         stores.lists.give_back(&mut cx, popped);
     }
 
-    /// How much work finding hearers was since the last time: places looked at, lines to be told.
-    pub fn take_hearing_work(&mut self) -> u64 {
-        self.audiences.iter_mut().map(Audience::take_work).sum()
+    /// How much work finding recipients was since the last time: nodes looked at, lines to be told.
+    pub fn take_recipient_work(&mut self) -> u64 {
+        self.subscriptions
+            .iter_mut()
+            .map(Subscriptions::take_work)
+            .sum()
     }
 
     /// Whether the client has so much unread that it can be told nothing more.
@@ -415,7 +419,7 @@ impl Engine {
             waiters: &mut self.waiters,
             fences: &mut self.fences,
             tally: &mut self.tally,
-            audiences: &mut self.audiences,
+            subscriptions: &mut self.subscriptions,
             keys: &mut self.keys,
             draining: self.draining,
         };

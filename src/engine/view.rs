@@ -3,13 +3,13 @@
 //! Everything comes in a fixed order (that of the table's chains), so two equal histories look
 //! equal. Never changes anything, and never walks further than its caller asks.
 
-use super::audience::{Audience, Ear};
 use super::barrier::Barrier;
 use super::holder::{Hold, Holder};
 use super::list::List;
 use super::lock::Locks;
 use super::queue::Waiter;
 use super::shelf::Shelf;
+use super::subscriptions::{Subscriptions, Topic};
 use super::table::{Census, Kind, Resource};
 use super::two_phase::Standing;
 use super::{Engine, Stores, Tally};
@@ -89,7 +89,7 @@ pub struct Counts {
     /// What all clients listen to, watch and observe.
     pub subscriptions: usize,
     /// Topics, and nodes of the trees by which they are found.
-    pub topics: usize,
+    pub patterns: usize,
     /// Grants.
     pub holders: usize,
     /// Waiters in all lines.
@@ -115,8 +115,8 @@ impl Engine {
         Counts {
             keys: self.stores.locks.table.len(),
             others: self.keys as usize,
-            subscriptions: self.audiences.iter().map(Audience::len).sum(),
-            topics: self.audiences.iter().map(Audience::tree_len).sum(),
+            subscriptions: self.subscriptions.iter().map(Subscriptions::len).sum(),
+            patterns: self.subscriptions.iter().map(Subscriptions::tree_len).sum(),
             holders: self.stores.locks.holders.len(),
             waiters: self.waiters.len(),
             tickets: self.stores.locks.tickets.len(),
@@ -359,15 +359,15 @@ impl<'e> View<'e> {
 
     /// What is listened to: pattern, group, how many.
     pub fn listened(self) -> impl Iterator<Item = (&'e [u8], &'e [u8], u32)> {
-        self.topics(Ear::Listen)
+        self.patterns(Topic::Listen)
     }
 
     /// What is watched: pattern, nothing, how many.
     pub fn watched(self) -> impl Iterator<Item = (&'e [u8], &'e [u8], u32)> {
-        self.topics(Ear::Watch)
+        self.patterns(Topic::Watch)
     }
 
-    /// How many counters, values, lists and barriers there are, and topics listened to and watched.
+    /// How many counters, values, lists and barriers there are, and patterns listened to and watched.
     #[must_use]
     pub fn totals(self) -> [(&'static str, usize); 6] {
         let Stores {
@@ -377,13 +377,14 @@ impl<'e> View<'e> {
             barriers,
             ..
         } = &self.engine.stores;
-        let topics = |ear: Ear| self.engine.audiences[ear as usize].topic_count() as usize;
+        let patterns =
+            |topic: Topic| self.engine.subscriptions[topic as usize].pattern_count() as usize;
         [
             ("counters", counters.shelf.len()),
             ("kv_entries", kv.shelf.len()),
             ("lists", lists.shelf.len()),
-            ("signal_channels", topics(Ear::Listen)),
-            ("watch_channels", topics(Ear::Watch)),
+            ("signal_channels", patterns(Topic::Listen)),
+            ("watch_channels", patterns(Topic::Watch)),
             ("barriers", barriers.shelf.len()),
         ]
     }
@@ -400,9 +401,15 @@ impl<'e> View<'e> {
         })
     }
 
-    fn topics(self, ear: Ear) -> impl Iterator<Item = (&'e [u8], &'e [u8], u32)> {
-        let topics = self.engine.audiences[ear as usize].topics();
-        topics.map(|it| (it.pattern.as_bytes(), it.group.as_bytes(), it.seats.len()))
+    fn patterns(self, topic: Topic) -> impl Iterator<Item = (&'e [u8], &'e [u8], u32)> {
+        let patterns = self.engine.subscriptions[topic as usize].patterns();
+        patterns.map(|it| {
+            (
+                it.pattern.as_bytes(),
+                it.group.as_bytes(),
+                it.subscriptions.len(),
+            )
+        })
     }
 
     /// One key by name.

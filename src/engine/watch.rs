@@ -2,8 +2,8 @@
 //!
 //! The primitives announce what they did; nothing is computed while nobody watches.
 
-use super::audience::Ear;
 use super::ctx::Ctx;
+use super::subscriptions::Topic;
 use super::types::{Effect, Event, Push};
 use crate::key::Key;
 
@@ -13,16 +13,16 @@ impl Ctx<'_> {
         if !self.is_watched() {
             return;
         }
-        let hearers = self.hearers(Ear::Watch, key, None);
-        if !hearers.is_empty() {
+        let recipients = self.recipients(Topic::Watch, key, None);
+        if !recipients.is_empty() {
             let key = Key::from(key);
             self.out
-                .push(Effect::Cast(hearers, Push::Watch { event, key }));
+                .push(Effect::Cast(recipients, Push::Watch { event, key }));
         }
     }
 
     /// Whether anybody watches anything.
     pub(super) fn is_watched(&self) -> bool {
-        !self.audiences[Ear::Watch as usize].is_empty()
+        !self.subscriptions[Topic::Watch as usize].is_empty()
     }
 }

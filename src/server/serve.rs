@@ -209,7 +209,7 @@ impl<T: Transport> Server<T> {
         }
         self.hearing_left = self
             .hearing_left
-            .saturating_sub(self.engine.take_hearing_work());
+            .saturating_sub(self.engine.take_recipient_work());
         let conn = &mut self.conns[id.slot as usize];
         conn.rested |= self.hearing_left == 0;
         if conn.parked && conn.hung_up {

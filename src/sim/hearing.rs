@@ -28,7 +28,7 @@ struct Signal {
     copies: BTreeMap<u32, u32>,
     /// Hearers on their own, and groups of which somebody heard.
     open: BTreeSet<u32>,
-    topics: BTreeSet<Seat>,
+    patterns: BTreeSet<Seat>,
     /// Connections that were counted, perhaps, and had not read when the answer came.
     behind: BTreeSet<u32>,
     /// Those of them that certainly listen on their own: they hear it once they read, or are ended.
@@ -190,7 +190,7 @@ impl Hearing {
         if !open.is_empty() {
             signal.open.insert(number);
         }
-        signal.topics.extend(groups.into_iter().cloned());
+        signal.patterns.extend(groups.into_iter().cloned());
         self.touched.insert(payload.to_vec());
         Ok(())
     }
@@ -256,7 +256,7 @@ impl Hearing {
 /// As many hear as were counted: each on its own once, of each group one.
 fn check_signal(turn: &Turn<'_>, signal: &mut Signal) -> Result<(), String> {
     let heard = signal.heard();
-    if heard as usize > signal.open.len() + signal.topics.len() {
+    if heard as usize > signal.open.len() + signal.patterns.len() {
         return Err(format!("heard by two of a group: {signal:?}"));
     }
     let Some(count) = signal.count else {
@@ -269,7 +269,7 @@ fn check_signal(turn: &Turn<'_>, signal: &mut Signal) -> Result<(), String> {
         return Ok(()); // nobody can say when it was sent, or it is long ago
     }
     signal.is_fresh = false;
-    let (mut open, mut topics) = (0, BTreeSet::new());
+    let (mut open, mut patterns) = (0, BTreeSet::new());
     for (number, link) in turn.links {
         let seats = link.seats.iter().filter(|(_, since)| **since < turn.number);
         let seats = seats.map(|(seat, _)| seat);
@@ -284,15 +284,15 @@ fn check_signal(turn: &Turn<'_>, signal: &mut Signal) -> Result<(), String> {
             }
             continue;
         }
-        topics.extend(groups);
+        patterns.extend(groups);
         open += u32::from(!alone.is_empty());
         if !alone.is_empty() && !signal.copies.contains_key(number) {
             return Err(format!("connection {number} listens, and was not told"));
         }
     }
-    if count < open + topics.len() as u32 {
+    if count < open + patterns.len() as u32 {
         return Err(format!(
-            "{count} were counted, but {open} and {topics:?} listen"
+            "{count} were counted, but {open} and {patterns:?} listen"
         ));
     }
     if !turn.doubt && heard != count {

@@ -370,7 +370,7 @@ impl World {
             keys: model.keys.len(),
             others: 0,
             subscriptions: 0,
-            topics: 0,
+            patterns: 0,
             holders,
             waiters: model.keys.iter().map(|it| it.waiters.len()).sum(),
             tickets: model.ticket_count(),

@@ -92,7 +92,7 @@ struct Topic {
 #[derive(Default)]
 struct Model {
     subscriptions_max: usize,
-    topics: Vec<Topic>,
+    patterns: Vec<Topic>,
     deaf: [bool; CLIENTS],
     /// Reported as too slow, which is done once.
     reported: [bool; CLIENTS],
@@ -100,8 +100,8 @@ struct Model {
 
 impl Model {
     fn find(&mut self, kind: Kind, pattern: &str, group: &str) -> Option<&mut Topic> {
-        let mut topics = self.topics.iter_mut();
-        topics.find(|it| it.kind == kind && it.pattern == pattern && it.group == group)
+        let mut patterns = self.patterns.iter_mut();
+        patterns.find(|it| it.kind == kind && it.pattern == pattern && it.group == group)
     }
 
     fn subscribe(&mut self, who: usize, kind: Kind, pattern: &str, group: &'static str) -> Reply {
@@ -109,7 +109,7 @@ impl Model {
             return Reply::Refused(Refusal::BadPattern);
         }
         let seats = self
-            .topics
+            .patterns
             .iter()
             .filter(|it| it.members.contains(&who))
             .count();
@@ -118,7 +118,7 @@ impl Model {
             Some(topic) if topic.members.contains(&who) => {}
             _ if is_full => return Reply::Refused(Refusal::MaxSubscriptions),
             Some(topic) => topic.members.push(who),
-            None => self.topics.push(Topic {
+            None => self.patterns.push(Topic {
                 kind,
                 pattern: pattern.to_owned(),
                 group,
@@ -136,24 +136,24 @@ impl Model {
         if let Some(topic) = self.find(kind, pattern, group) {
             topic.remove(who);
         }
-        self.topics.retain(|it| !it.members.is_empty());
+        self.patterns.retain(|it| !it.members.is_empty());
         Reply::Done
     }
 
     fn leave(&mut self, who: usize) {
         self.deaf[who] = false;
         self.reported[who] = false;
-        for topic in &mut self.topics {
+        for topic in &mut self.patterns {
             topic.remove(who);
         }
-        self.topics.retain(|it| !it.members.is_empty());
+        self.patterns.retain(|it| !it.members.is_empty());
     }
 
     /// How many copies each client gets, and how often it is found to be too slow.
     fn signal(&mut self, channel: &str) -> ([usize; CLIENTS], [usize; CLIENTS]) {
         let (mut copies, mut overruns) = ([0; CLIENTS], [0; CLIENTS]);
-        let topics = self.topics.iter_mut();
-        let matching = topics.filter(|it| it.kind == Kind::Listen && hears(&it.pattern, channel));
+        let patterns = self.patterns.iter_mut();
+        let matching = patterns.filter(|it| it.kind == Kind::Listen && hears(&it.pattern, channel));
         let (open, grouped): (Vec<_>, Vec<_>) = matching.partition(|it| it.group.is_empty());
         for who in 0..CLIENTS {
             if open.iter().any(|it| it.members.contains(&who)) {
@@ -255,11 +255,11 @@ fn run(subscriptions_max: u32, ops: Vec<Op>) {
                 assert_eq!(world.leave(who), []);
             }
         }
-        let seats = model.topics.iter().map(|it| it.members.len()).sum();
+        let seats = model.patterns.iter().map(|it| it.members.len()).sum();
         assert_eq!(world.engine.counts().subscriptions, seats);
         let view = world.engine.view(world.now);
         let theirs: Vec<_> = view.listened().collect();
-        let listened = model.topics.iter().filter(|it| it.kind == Kind::Listen);
+        let listened = model.patterns.iter().filter(|it| it.kind == Kind::Listen);
         let ours: Vec<_> = listened
             .map(|it| {
                 (
