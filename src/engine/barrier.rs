@@ -5,8 +5,8 @@
 //! arrival in the same turn as a timeout comes first, so who is complete is released.
 
 use super::ctx::Ctx;
+use super::named::Named;
 use super::queue::{self, Line, Queue, Waiter};
-use super::shelf::Shelf;
 use super::types::{Refusal, Reply};
 use crate::base::Millis;
 
@@ -18,13 +18,13 @@ pub(super) struct Barrier {
 }
 
 pub(super) struct Barriers {
-    pub(super) shelf: Shelf<Barrier>,
+    pub(super) named: Named<Barrier>,
 }
 
 impl Barriers {
     pub(super) fn new(seed: [u64; 2]) -> Self {
         Self {
-            shelf: Shelf::new(seed),
+            named: Named::new(seed),
         }
     }
 
@@ -39,12 +39,12 @@ impl Barriers {
         if cx.draining {
             return cx.refuse(client, Refusal::Draining);
         }
-        let barrier = match self.shelf.find(key) {
-            Some(barrier) if self.shelf[barrier].value.count != count => {
+        let barrier = match self.named.find(key) {
+            Some(barrier) if self.named[barrier].value.count != count => {
                 return cx.refuse(client, Refusal::CountMismatch);
             }
             Some(barrier) => barrier,
-            None => match self.shelf.insert(
+            None => match self.named.insert(
                 cx,
                 key,
                 Barrier {
@@ -56,7 +56,7 @@ impl Barriers {
                 Err(refusal) => return cx.refuse(client, refusal),
             },
         };
-        if self.shelf[barrier].value.queue.len() + 1 == count {
+        if self.named[barrier].value.queue.len() + 1 == count {
             self.dissolve(cx, barrier, &Reply::Done);
             cx.reply(client, Reply::Done);
         } else if wait == Millis::ZERO {
@@ -66,11 +66,11 @@ impl Barriers {
             let waiter = cx
                 .waiters
                 .insert(Waiter::new(client, barrier, Line::Meet, cx.now));
-            self.shelf[barrier]
+            self.named[barrier]
                 .value
                 .queue
                 .push_back(cx.waiters, waiter);
-            self.shelf.touch(barrier, cx.now, false);
+            self.named.touch(barrier, cx.now, false);
             queue::park(
                 cx.waiters,
                 cx.timers,
@@ -84,7 +84,7 @@ impl Barriers {
     /// A participant has waited long enough, or is gone; the others need not wait for it.
     pub(super) fn give_up(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         let barrier = cx.waiters[waiter].subject;
-        let queue = &mut self.shelf[barrier].value.queue;
+        let queue = &mut self.named[barrier].value.queue;
         queue::leave(cx.waiters, cx.timers, cx.clients, queue, waiter);
         self.dissolve(cx, barrier, &Reply::TimedOut);
     }
@@ -92,20 +92,20 @@ impl Barriers {
     /// Shutdown sends this one away, as all the others.
     pub(super) fn send_away(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         let barrier = cx.waiters[waiter].subject;
-        let queue = &mut self.shelf[barrier].value.queue;
+        let queue = &mut self.named[barrier].value.queue;
         queue::leave(cx.waiters, cx.timers, cx.clients, queue, waiter);
         if queue.is_empty() {
-            self.shelf.remove(cx, barrier);
+            self.named.remove(cx, barrier);
         }
     }
 
     /// Everyone who waits is told the same, in the order they came, and the barrier is gone.
     fn dissolve(&mut self, cx: &mut Ctx<'_>, barrier: u32, reply: &Reply) {
-        while let Some(waiter) = self.shelf[barrier].value.queue.head() {
-            let queue = &mut self.shelf[barrier].value.queue;
+        while let Some(waiter) = self.named[barrier].value.queue.head() {
+            let queue = &mut self.named[barrier].value.queue;
             let (it, _) = queue::leave(cx.waiters, cx.timers, cx.clients, queue, waiter);
             cx.reply(it.client, reply.clone());
         }
-        self.shelf.remove(cx, barrier);
+        self.named.remove(cx, barrier);
     }
 }

@@ -6,18 +6,18 @@
 use super::ctx::Ctx;
 use super::due::Due;
 use super::gc::Collector;
-use super::shelf::Shelf;
+use super::named::Named;
 use super::types::{Event, Refusal, Reply};
 
 pub(super) struct Counters {
-    pub(super) shelf: Shelf<i64>,
+    pub(super) named: Named<i64>,
     pub(super) collector: Collector,
 }
 
 impl Counters {
     pub(super) fn new(seed: [u64; 2]) -> Self {
         Self {
-            shelf: Shelf::new(seed),
+            named: Named::new(seed),
             collector: Collector::new(Due::COUNTERS),
         }
     }
@@ -31,9 +31,9 @@ impl Counters {
         down: bool,
     ) {
         let present = self
-            .shelf
+            .named
             .find(key)
-            .map_or(0, |counter| self.shelf[counter].value);
+            .map_or(0, |counter| self.named[counter].value);
         let Some(sum) = present.checked_add(delta) else {
             return cx.refuse(client, Refusal::Overflow);
         };
@@ -58,19 +58,19 @@ impl Counters {
 
     pub(super) fn get(&mut self, cx: &mut Ctx<'_>, client: u32, key: &[u8]) {
         let value = self
-            .shelf
+            .named
             .find(key)
-            .map_or(0, |counter| self.shelf[counter].value);
+            .map_or(0, |counter| self.named[counter].value);
         cx.reply(client, Reply::Number(value));
     }
 
     fn store(&mut self, cx: &mut Ctx<'_>, key: &[u8], value: i64) -> Result<(), Refusal> {
-        let counter = match self.shelf.find(key) {
+        let counter = match self.named.find(key) {
             Some(counter) => counter,
-            None => self.shelf.insert(cx, key, 0)?,
+            None => self.named.insert(cx, key, 0)?,
         };
-        self.shelf[counter].value = value;
-        if self.shelf.touch(counter, cx.now, value == 0) {
+        self.named[counter].value = value;
+        if self.named.touch(counter, cx.now, value == 0) {
             self.collector.arm(cx, Some(cx.now));
         }
         Ok(())
@@ -79,16 +79,16 @@ impl Counters {
     /// Forgets counters at 0 that were idle for long enough.
     pub(super) fn collect(&mut self, cx: &mut Ctx<'_>, budget: &mut u32) {
         self.collector.begin(cx);
-        while let Some((counter, since)) = self.shelf.oldest_idle()
+        while let Some((counter, since)) = self.named.oldest_idle()
             && Collector::is_due(cx, since)
         {
             if *budget == 0 {
                 return self.collector.again(cx);
             }
             *budget -= 1;
-            self.shelf.remove(cx, counter);
+            self.named.remove(cx, counter);
         }
         self.collector
-            .arm(cx, self.shelf.oldest_idle().map(|(_, since)| since));
+            .arm(cx, self.named.oldest_idle().map(|(_, since)| since));
     }
 }

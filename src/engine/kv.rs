@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use super::ctx::Ctx;
 use super::due::Due;
-use super::shelf::Shelf;
+use super::named::Named;
 use super::types::{Event, Refusal, Reply, Value};
 use crate::base::Millis;
 use crate::timers::TimerId;
@@ -19,13 +19,13 @@ pub(super) struct Entry {
 }
 
 pub(super) struct Kv {
-    pub(super) shelf: Shelf<Entry>,
+    pub(super) named: Named<Entry>,
 }
 
 impl Kv {
     pub(super) fn new(seed: [u64; 2]) -> Self {
         Self {
-            shelf: Shelf::new(seed),
+            named: Named::new(seed),
         }
     }
 
@@ -48,7 +48,7 @@ impl Kv {
 
     pub(super) fn fetch(&mut self, cx: &mut Ctx<'_>, client: u32, key: &[u8]) {
         let reply = match self.live(cx, key) {
-            Some(entry) => Reply::Value(Rc::clone(&self.shelf[entry].value.value)),
+            Some(entry) => Reply::Value(Rc::clone(&self.named[entry].value.value)),
             None => Reply::Nothing,
         };
         cx.reply(client, reply);
@@ -73,7 +73,7 @@ impl Kv {
         // No value is empty, so an empty expectation can only mean that nothing is there.
         let present = self
             .live(cx, key)
-            .map_or(&[][..], |entry| &*self.shelf[entry].value.value);
+            .map_or(&[][..], |entry| &*self.named[entry].value.value);
         if present != old {
             return cx.reply(client, Reply::Conflict);
         }
@@ -88,7 +88,7 @@ impl Kv {
 
     /// A value's time is over.
     pub(super) fn expired(&mut self, cx: &mut Ctx<'_>, entry: u32) {
-        self.shelf[entry].value.timer = None;
+        self.named[entry].value.timer = None;
         self.remove(cx, entry);
     }
 
@@ -102,13 +102,13 @@ impl Kv {
         let value = Value::from(value);
         let entry = match self.live(cx, key) {
             Some(entry) => {
-                self.shelf[entry].value.value = value;
-                self.shelf.touch(entry, cx.now, false);
+                self.named[entry].value.value = value;
+                self.named.touch(entry, cx.now, false);
                 entry
             }
-            None => self.shelf.insert(cx, key, Entry { value, timer: None })?,
+            None => self.named.insert(cx, key, Entry { value, timer: None })?,
         };
-        let it = &mut self.shelf[entry].value;
+        let it = &mut self.named[entry].value;
         match (it.timer, ttl) {
             (None, Millis::ZERO) => {}
             (None, ttl) => it.timer = Some(cx.timers.arm(cx.now.after(ttl), Due::value(entry))),
@@ -123,8 +123,8 @@ impl Kv {
 
     /// The entry, unless its time is over.
     fn live(&mut self, cx: &mut Ctx<'_>, key: &[u8]) -> Option<u32> {
-        let entry = self.shelf.find(key)?;
-        let timer = self.shelf[entry].value.timer;
+        let entry = self.named.find(key)?;
+        let timer = self.named[entry].value.timer;
         if timer.is_some_and(|timer| cx.timers.deadline(timer) <= cx.moment) {
             self.remove(cx, entry);
             return None;
@@ -133,7 +133,7 @@ impl Kv {
     }
 
     fn remove(&mut self, cx: &mut Ctx<'_>, entry: u32) {
-        let gone = self.shelf.remove(cx, entry);
+        let gone = self.named.remove(cx, entry);
         if let Some(timer) = gone.value.timer {
             cx.timers.cancel(timer);
         }

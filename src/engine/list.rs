@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::ctx::Ctx;
+use super::named::Named;
 use super::queue::{self, Line, Queue, Waiter};
-use super::shelf::Shelf;
 use super::types::{End, Event, Popped, Refusal, Reply, Value};
 use crate::base::Millis;
 
@@ -25,13 +25,13 @@ pub(super) struct List {
 }
 
 pub(super) struct Lists {
-    pub(super) shelf: Shelf<List>,
+    pub(super) named: Named<List>,
 }
 
 impl Lists {
     pub(super) fn new(seed: [u64; 2]) -> Self {
         Self {
-            shelf: Shelf::new(seed),
+            named: Named::new(seed),
         }
     }
 
@@ -58,7 +58,7 @@ impl Lists {
             cx.announce(event, key);
             return self.hand_over(cx, list, popper, value);
         }
-        let it = &mut self.shelf[list].value.values;
+        let it = &mut self.named[list].value.values;
         if cx.rules.list_length_max != 0 && it.len() >= cx.rules.list_length_max as usize {
             return cx.refuse(client, Refusal::ListFull);
         }
@@ -67,7 +67,7 @@ impl Lists {
             End::Right => it.push_back(value),
         }
         let length = it.len() as i64;
-        self.shelf.touch(list, cx.now, false);
+        self.named.touch(list, cx.now, false);
         cx.reply(client, Reply::Number(length));
         cx.announce(event, key);
     }
@@ -114,8 +114,8 @@ impl Lists {
         let waiter = cx
             .waiters
             .insert(Waiter::new(client, list, Line::Pop(end), cx.now));
-        self.shelf[list].value.poppers.push_back(cx.waiters, waiter);
-        self.shelf.touch(list, cx.now, false);
+        self.named[list].value.poppers.push_back(cx.waiters, waiter);
+        self.named.touch(list, cx.now, false);
         queue::park(
             cx.waiters,
             cx.timers,
@@ -127,9 +127,9 @@ impl Lists {
 
     pub(super) fn length(&mut self, cx: &mut Ctx<'_>, client: u32, key: &[u8]) {
         let length = self
-            .shelf
+            .named
             .find(key)
-            .map_or(0, |list| self.shelf[list].value.values.len());
+            .map_or(0, |list| self.named[list].value.values.len());
         cx.reply(client, Reply::Number(length as i64));
     }
 
@@ -141,10 +141,10 @@ impl Lists {
         start: i64,
         stop: i64,
     ) {
-        let Some(list) = self.shelf.find(key) else {
+        let Some(list) = self.named.find(key) else {
             return cx.reply(client, Reply::Values(Vec::new()));
         };
-        let it = &self.shelf[list].value.values;
+        let it = &self.named[list].value.values;
         let length = it.len() as i64;
         let from_start = |index: i64| {
             if index < 0 {
@@ -171,7 +171,7 @@ impl Lists {
     /// A popper has waited long enough, or is gone.
     pub(super) fn give_up(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         let list = cx.waiters[waiter].subject;
-        let queue = &mut self.shelf[list].value.poppers;
+        let queue = &mut self.named[list].value.poppers;
         queue::leave(cx.waiters, cx.timers, cx.clients, queue, waiter);
         self.remove_if_empty(cx, list);
     }
@@ -180,40 +180,40 @@ impl Lists {
     pub(super) fn give_back(&mut self, cx: &mut Ctx<'_>, popped: Popped) {
         let Popped { key, end, value } = popped;
         // Nothing is lost for want of room: the value was here before.
-        let list = self.shelf.find(key.as_bytes()).unwrap_or_else(|| {
+        let list = self.named.find(key.as_bytes()).unwrap_or_else(|| {
             let list = List {
                 values: VecDeque::new(),
                 poppers: Queue::new(),
             };
-            self.shelf.insert_anyway(cx, key.as_bytes(), list)
+            self.named.insert_anyway(cx, key.as_bytes(), list)
         });
         if let Some(popper) = self.next_popper(cx, list) {
             return self.hand_over(cx, list, popper, value);
         }
-        let values = &mut self.shelf[list].value.values;
+        let values = &mut self.named[list].value.values;
         match end {
             End::Left => values.push_front(value),
             End::Right => values.push_back(value),
         }
-        self.shelf.touch(list, cx.now, false);
+        self.named.touch(list, cx.now, false);
     }
 
     fn find_or_insert(&mut self, cx: &mut Ctx<'_>, key: &[u8]) -> Result<u32, Refusal> {
-        match self.shelf.find(key) {
+        match self.named.find(key) {
             Some(list) => Ok(list),
             None => {
                 let list = List {
                     values: VecDeque::new(),
                     poppers: Queue::new(),
                 };
-                self.shelf.insert(cx, key, list)
+                self.named.insert(cx, key, list)
             }
         }
     }
 
     fn take(&mut self, cx: &mut Ctx<'_>, key: &[u8], end: End) -> Option<Popped> {
-        let list = self.shelf.find(key)?;
-        let values = &mut self.shelf[list].value.values;
+        let list = self.named.find(key)?;
+        let values = &mut self.named[list].value.values;
         let value = match end {
             End::Left => values.pop_front()?,
             End::Right => values.pop_back()?,
@@ -221,7 +221,7 @@ impl Lists {
         if values.capacity() > CAPACITY_KEPT_MIN && values.len() < values.capacity() / 4 {
             values.shrink_to(values.capacity() / 2);
         }
-        self.shelf.touch(list, cx.now, false);
+        self.named.touch(list, cx.now, false);
         self.remove_if_empty(cx, list);
         Some(Popped {
             key: key.into(),
@@ -232,12 +232,12 @@ impl Lists {
 
     /// Whoever has waited longest and is still there. Those whose time is over are told so.
     fn next_popper(&mut self, cx: &mut Ctx<'_>, list: u32) -> Option<u32> {
-        while let Some(waiter) = self.shelf[list].value.poppers.head() {
+        while let Some(waiter) = self.named[list].value.poppers.head() {
             let Waiter { client, timer, .. } = cx.waiters[waiter];
             if timer.is_none_or(|timer| cx.timers.deadline(timer) >= cx.moment) {
                 return Some(waiter);
             }
-            let queue = &mut self.shelf[list].value.poppers;
+            let queue = &mut self.named[list].value.poppers;
             queue::leave(cx.waiters, cx.timers, cx.clients, queue, waiter);
             cx.reply(client, Reply::Nothing);
         }
@@ -245,7 +245,7 @@ impl Lists {
     }
 
     fn hand_over(&mut self, cx: &mut Ctx<'_>, list: u32, popper: u32, value: Value) {
-        let it = &mut self.shelf[list];
+        let it = &mut self.named[list];
         let key = it.key.clone();
         let queue = &mut it.value.poppers;
         let (it, _) = queue::leave(cx.waiters, cx.timers, cx.clients, queue, popper);
@@ -259,18 +259,18 @@ impl Lists {
         };
         cx.reply(it.client, Reply::Popped(popped));
         cx.announce(blocking_pop(end), key.as_bytes());
-        self.shelf.touch(list, cx.now, false);
+        self.named.touch(list, cx.now, false);
         self.remove_if_empty(cx, list);
     }
 
     fn remove_if_empty(&mut self, cx: &mut Ctx<'_>, list: u32) {
-        let List { values, poppers } = &self.shelf[list].value;
+        let List { values, poppers } = &self.named[list].value;
         assert!(
             values.is_empty() || poppers.is_empty(),
             "a value, yet somebody waits for one"
         );
         if values.is_empty() && poppers.is_empty() {
-            self.shelf.remove(cx, list);
+            self.named.remove(cx, list);
         }
     }
 }

@@ -21,9 +21,9 @@ mod kv;
 mod lapsed;
 mod list;
 mod lock;
+mod named;
 mod pattern;
 mod queue;
-mod shelf;
 mod signal;
 mod subscriptions;
 mod table;
@@ -275,10 +275,10 @@ impl Engine {
         it.locks.holders.tidy()
             || it.locks.table.tidy()
             || it.locks.tickets.tidy()
-            || it.counters.shelf.tidy()
-            || it.kv.shelf.tidy()
-            || it.lists.shelf.tidy()
-            || it.barriers.shelf.tidy()
+            || it.counters.named.tidy()
+            || it.kv.named.tidy()
+            || it.lists.named.tidy()
+            || it.barriers.named.tidy()
             || self.waiters.tidy()
             || self.clients.tidy()
             || self.subscriptions.iter_mut().any(Subscriptions::tidy)

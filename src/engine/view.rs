@@ -7,8 +7,8 @@ use super::barrier::Barrier;
 use super::holder::{Hold, Holder};
 use super::list::List;
 use super::lock::Locks;
+use super::named::Named;
 use super::queue::Waiter;
-use super::shelf::Shelf;
 use super::subscriptions::{Subscriptions, Topic};
 use super::table::{Census, Kind, Resource};
 use super::two_phase::Standing;
@@ -61,7 +61,7 @@ pub struct WaiterView<'e> {
 
 /// A counter, a value, a list or a barrier.
 #[derive(Clone, Copy, Debug)]
-pub struct ThingView<'e, W> {
+pub struct EntryView<'e, W> {
     /// Its name.
     pub key: &'e [u8],
     /// Nanoseconds since its last use.
@@ -162,7 +162,7 @@ impl Engine {
         } = &self.stores;
         let collections = [
             (&locks.collector, locks.table.oldest_idle()),
-            (&counters.collector, counters.shelf.oldest_idle()),
+            (&counters.collector, counters.named.oldest_idle()),
         ];
         for (collector, oldest) in collections {
             assert!(
@@ -172,7 +172,7 @@ impl Engine {
         }
         let collections = collections.iter().filter(|(it, _)| it.is_armed()).count();
         let lives = kv
-            .shelf
+            .named
             .iter()
             .filter(|it| it.value.timer.is_some())
             .count();
@@ -197,7 +197,7 @@ impl Engine {
             barriers,
             ..
         } = &self.stores;
-        for list in lists.shelf.iter() {
+        for list in lists.named.iter() {
             let List { values, poppers } = &list.value;
             waiters += poppers.iter(&self.waiters).count();
             assert!(
@@ -206,7 +206,7 @@ impl Engine {
                 list.key
             );
         }
-        for barrier in barriers.shelf.iter() {
+        for barrier in barriers.named.iter() {
             let Barrier { count, queue } = &barrier.value;
             waiters += queue.iter(&self.waiters).count();
             assert!(
@@ -216,14 +216,14 @@ impl Engine {
             );
         }
         assert_eq!(waiters, self.waiters.len(), "a waiter without a line");
-        let things = [
-            counters.shelf.len(),
-            kv.shelf.len(),
-            lists.shelf.len(),
-            barriers.shelf.len(),
+        let entries = [
+            counters.named.len(),
+            kv.named.len(),
+            lists.named.len(),
+            barriers.named.len(),
         ];
         assert_eq!(
-            things.iter().sum::<usize>(),
+            entries.iter().sum::<usize>(),
             self.keys as usize,
             "keys are miscounted"
         );
@@ -327,14 +327,14 @@ impl<'e> View<'e> {
     }
 
     /// Counters, with how long they were not used.
-    pub fn counters(self) -> impl Iterator<Item = ThingView<'e, i64>> {
-        self.things(&self.engine.stores.counters.shelf, |_, &value| value)
+    pub fn counters(self) -> impl Iterator<Item = EntryView<'e, i64>> {
+        self.entries(&self.engine.stores.counters.named, |_, &value| value)
     }
 
     /// Values that still live.
-    pub fn values(self) -> impl Iterator<Item = ThingView<'e, ValueView>> {
-        let alive = move |it: &ThingView<'e, ValueView>| it.what.ttl_ns != Some(0);
-        let values = self.things(&self.engine.stores.kv.shelf, |view, entry| {
+    pub fn values(self) -> impl Iterator<Item = EntryView<'e, ValueView>> {
+        let alive = move |it: &EntryView<'e, ValueView>| it.what.ttl_ns != Some(0);
+        let values = self.entries(&self.engine.stores.kv.named, |view, entry| {
             let deadline = entry.timer.map(|timer| view.engine.timers.deadline(timer));
             let ttl_ns = deadline.map(|deadline| deadline.since(view.now));
             ValueView {
@@ -346,15 +346,15 @@ impl<'e> View<'e> {
     }
 
     /// Lists: how many values, how many poppers.
-    pub fn lists(self) -> impl Iterator<Item = ThingView<'e, (usize, u32)>> {
+    pub fn lists(self) -> impl Iterator<Item = EntryView<'e, (usize, u32)>> {
         let what = |_, list: &List| (list.values.len(), list.poppers.len());
-        self.things(&self.engine.stores.lists.shelf, what)
+        self.entries(&self.engine.stores.lists.named, what)
     }
 
     /// Barriers: how many must come, how many have.
-    pub fn barriers(self) -> impl Iterator<Item = ThingView<'e, (u32, u32)>> {
+    pub fn barriers(self) -> impl Iterator<Item = EntryView<'e, (u32, u32)>> {
         let what = |_, barrier: &Barrier| (barrier.count, barrier.queue.len());
-        self.things(&self.engine.stores.barriers.shelf, what)
+        self.entries(&self.engine.stores.barriers.named, what)
     }
 
     /// What is listened to: pattern, group, how many.
@@ -380,21 +380,21 @@ impl<'e> View<'e> {
         let patterns =
             |topic: Topic| self.engine.subscriptions[topic as usize].pattern_count() as usize;
         [
-            ("counters", counters.shelf.len()),
-            ("kv_entries", kv.shelf.len()),
-            ("lists", lists.shelf.len()),
+            ("counters", counters.named.len()),
+            ("kv_entries", kv.named.len()),
+            ("lists", lists.named.len()),
             ("signal_channels", patterns(Topic::Listen)),
             ("watch_channels", patterns(Topic::Watch)),
-            ("barriers", barriers.shelf.len()),
+            ("barriers", barriers.named.len()),
         ]
     }
 
-    fn things<V, W>(
+    fn entries<V, W>(
         self,
-        shelf: &'e Shelf<V>,
+        named: &'e Named<V>,
         what: impl Fn(Self, &'e V) -> W,
-    ) -> impl Iterator<Item = ThingView<'e, W>> {
-        shelf.iter().map(move |it| ThingView {
+    ) -> impl Iterator<Item = EntryView<'e, W>> {
+        named.iter().map(move |it| EntryView {
             key: it.key.as_bytes(),
             idle_ns: self.now.since(it.touched),
             what: what(self, &it.value),

@@ -85,20 +85,20 @@ pub(super) fn stats(out: &mut Vec<u8>, view: View<'_>, tally: Tally, figures: &F
     idle(out, end, "idle_locks", view, |limit| limit == 1);
     idle(out, end, "idle_semaphores", view, |limit| limit > 1);
     array(out, end, "counters", view.counters(), |out, it| {
-        thing(out, it.key);
+        entry_key(out, it.key);
         name(out, "value");
         out.extend_from_slice(it.what.to_string().as_bytes());
         seconds(out, "idle_s", it.idle_ns);
     });
     array(out, end, "kv_entries", view.values(), |out, it| {
-        thing(out, it.key);
+        entry_key(out, it.key);
         number(out, "value_len", it.what.bytes as u64);
         seconds(out, "ttl", it.what.ttl_ns.unwrap_or(0));
         seconds(out, "idle_s", it.idle_ns);
     });
     array(out, end, "lists", view.lists(), |out, it| {
         let (length, poppers) = it.what;
-        thing(out, it.key);
+        entry_key(out, it.key);
         number(out, "len", length as u64);
         if poppers > 0 {
             number(out, "pop_waiters", u64::from(poppers));
@@ -133,7 +133,7 @@ pub(super) fn stats(out: &mut Vec<u8>, view: View<'_>, tally: Tally, figures: &F
     );
     array(out, end, "barriers", view.barriers(), |out, it| {
         let (count, participants) = it.what;
-        thing(out, it.key);
+        entry_key(out, it.key);
         number(out, "count", u64::from(count));
         number(out, "participants", u64::from(participants));
         seconds(out, "idle_s", it.idle_ns);
@@ -261,10 +261,10 @@ fn someone(out: &mut Vec<u8>, connection: u32, called: Option<&str>, hold: &str)
 }
 
 fn key(out: &mut Vec<u8>, it: KeyView<'_>) {
-    thing(out, it.key());
+    entry_key(out, it.key());
 }
 
-fn thing(out: &mut Vec<u8>, key: &[u8]) {
+fn entry_key(out: &mut Vec<u8>, key: &[u8]) {
     out.extend_from_slice(b"\"key\":");
     json::push_str_escaped(out, key);
 }
