@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::engine::Chance;
+use crate::engine::SaltSource;
 
 const BUFFER_BYTES: usize = 4096;
 
@@ -18,7 +18,7 @@ pub(super) fn seed() -> io::Result<[u64; 2]> {
 }
 
 /// An endless supply of salts.
-pub(super) fn salts() -> Chance {
+pub(super) fn salts() -> SaltSource {
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut used = BUFFER_BYTES;
     Box::new(move || {

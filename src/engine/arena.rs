@@ -274,10 +274,10 @@ mod tests {
 
     use super::*;
 
-    struct Line;
+    struct Awaiting;
     struct Bead(Link);
 
-    impl Linked<Line> for Bead {
+    impl Linked<Awaiting> for Bead {
         fn link(&self) -> Link {
             self.0
         }
@@ -367,7 +367,7 @@ mod tests {
     #[test]
     fn a_chain_keeps_the_order_of_joining_whoever_leaves() {
         let mut arena = Arena::new();
-        let mut chain = Chain::<Line>::new();
+        let mut chain = Chain::<Awaiting>::new();
         let mut model = VecDeque::new();
         let mut chance = fastrand::Rng::with_seed(7);
         for _ in 0..10_000 {

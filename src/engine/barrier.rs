@@ -6,7 +6,7 @@
 
 use super::ctx::Ctx;
 use super::named::Named;
-use super::queue::{self, Line, Queue, Waiter};
+use super::queue::{self, Awaiting, Queue, Waiter};
 use super::types::{Refusal, Reply};
 use crate::base::Millis;
 
@@ -65,7 +65,7 @@ impl Barriers {
         } else {
             let waiter = cx
                 .waiters
-                .insert(Waiter::new(client, barrier, Line::Meet, cx.now));
+                .insert(Waiter::new(client, barrier, Awaiting::Barrier, cx.now));
             self.named[barrier]
                 .value
                 .queue

@@ -75,7 +75,7 @@ impl Client {
         self.subscriptions.iter().map(Chain::len).sum()
     }
 
-    /// It holds something, stands in a line, or is parked.
+    /// It holds something, stands in a queue, or is parked.
     pub(super) fn has_unfinished(&self) -> bool {
         !self.holds.is_empty() || !self.tickets.is_empty() || self.parked != NONE
     }

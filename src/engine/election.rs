@@ -2,8 +2,8 @@
 //!
 //! `elect` is an acquire on the same keys as `l` (with `Mode::Lead`), `resign` a release; both besides
 //! tell the key's observers. On the way from one leader to the next they hear `resigned` (if it let go itself),
-//! `failover` (somebody in line took over) and `elected` (and leads), in this order. A key that is
-//! lost with nobody in line is not reported: there is no new leader to tell of.
+//! `failover` (somebody in the queue took over) and `elected` (and leads), in this order. A key that is
+//! lost with nobody in the queue is not reported: there is no new leader to tell of.
 
 use super::ctx::Ctx;
 use super::holder::Hold;
@@ -42,7 +42,7 @@ impl Locks {
             cx.push(leader, Push::Leader { change, key });
         }
         tell_observers(cx, change, name, None);
-        self.pass_at(cx, resource, freed);
+        self.grant_waiting_at(cx, resource, freed);
     }
 
     /// From now on; if somebody leads at this moment, that is the first thing to know.

@@ -6,16 +6,16 @@
 use crate::base::{Fence, Token};
 
 /// Where salts come from: the system's random source in the daemon, a seeded one in tests.
-pub type Chance = Box<dyn FnMut() -> u64>;
+pub type SaltSource = Box<dyn FnMut() -> u64>;
 
 pub(super) struct Fences {
     last: u64,
-    chance: Chance,
+    chance: SaltSource,
 }
 
 impl Fences {
     /// The first fence given out is `start + 1`.
-    pub(super) fn new(start: u64, chance: Chance) -> Self {
+    pub(super) fn new(start: u64, chance: SaltSource) -> Self {
         Self {
             last: start,
             chance,

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use super::ctx::Ctx;
 use super::named::Named;
-use super::queue::{self, Line, Queue, Waiter};
+use super::queue::{self, Awaiting, Queue, Waiter};
 use super::types::{End, Event, Popped, Refusal, Reply, Value};
 use crate::base::Millis;
 
@@ -113,7 +113,7 @@ impl Lists {
         };
         let waiter = cx
             .waiters
-            .insert(Waiter::new(client, list, Line::Pop(end), cx.now));
+            .insert(Waiter::new(client, list, Awaiting::Pop(end), cx.now));
         self.named[list].value.poppers.push_back(cx.waiters, waiter);
         self.named.touch(list, cx.now, false);
         queue::park(
@@ -249,8 +249,8 @@ impl Lists {
         let key = it.key.clone();
         let queue = &mut it.value.poppers;
         let (it, _) = queue::leave(cx.waiters, cx.timers, cx.clients, queue, popper);
-        let Line::Pop(end) = it.line else {
-            unreachable!("a list's line is of poppers")
+        let Awaiting::Pop(end) = it.awaiting else {
+            unreachable!("a list's queue is of poppers")
         };
         let popped = Popped {
             key: key.clone(),

@@ -1,7 +1,7 @@
 //! Locks, semaphores and read-write locks: holders, a FIFO of waiters, a lease on every hold.
 //!
 //! A lock is a semaphore of one; a read-write lock differs only in who fits beside whom
-//! (`Locks::admits`), and an election in who is told (`election.rs`). Fairness is strict: one line per key for all modes, and only a timeout, a
+//! (`Locks::admits`), and an election in who is told (`election.rs`). Fairness is strict: one queue per key for all modes, and only a timeout, a
 //! disconnect or the end of the lease lets someone overtake. The two-phase commands over the same
 //! keys are in `two_phase.rs`. Never reads the clock and never writes a byte; `Engine` is the only
 //! caller.
@@ -13,7 +13,7 @@ use super::election;
 use super::gc::Collector;
 use super::holder::{Hold, Holder, Taken};
 use super::lapsed::Lapsed;
-use super::queue::{self, Line, Waiter, Want};
+use super::queue::{self, Awaiting, Waiter, Want};
 use super::table::{Kind, Table};
 use super::two_phase::Tickets;
 use super::types::{Change, Event, Mode, Push, Refusal, Reply};
@@ -22,7 +22,7 @@ use crate::keymap::KeyMap;
 
 /// Most grants at one time, over all keys; then there is no room, as if for another key. Only readers
 /// and slots can get there, at about 100 bytes each: the number of keys has its own limit. Half of
-/// what a timer can stand for, so that there is room for all who stand in line when it is reached.
+/// what a timer can stand for, so that there is room for all who stand in the queue when it is reached.
 const HOLDS_MAX: usize = 1 << 29;
 
 /// The table with everything that stands on it.
@@ -70,7 +70,7 @@ impl Locks {
             let token = self.grant(cx, resource, client, want);
             cx.reply(client, Reply::Granted { token, lease });
             self.tell_of_grant(cx, resource, client, want.hold);
-        } else if self.is_line_full(cx, resource) {
+        } else if self.is_queue_full(cx, resource) {
             cx.refuse(client, Refusal::MaxWaiters);
         } else if wait == Millis::ZERO {
             cx.reply(client, Reply::TimedOut);
@@ -79,7 +79,7 @@ impl Locks {
             let deadline = cx.now.after(wait);
             queue::park(cx.waiters, cx.timers, cx.clients, waiter, deadline);
         }
-        self.settle(cx, resource);
+        self.mark_idle(cx, resource);
     }
 
     pub(super) fn release(
@@ -97,7 +97,7 @@ impl Locks {
         self.remove_holder(cx, holder, Timer::Running);
         cx.reply(client, Reply::Done);
         cx.announce(Event::Release, key);
-        self.pass_at(cx, resource, freed);
+        self.grant_waiting_at(cx, resource, freed);
     }
 
     pub(super) fn renew(
@@ -125,7 +125,7 @@ impl Locks {
             // The asker knows now, so a later wait need not be told again.
             if ticket != NONE {
                 self.remove_ticket(cx, ticket);
-                self.settle(cx, resource);
+                self.mark_idle(cx, resource);
             }
             return;
         }
@@ -152,7 +152,7 @@ impl Locks {
     pub(super) fn lease_ended(&mut self, cx: &mut Ctx<'_>, holder: u32) {
         let resource = self.holders[holder].resource;
         self.lapse(cx, holder, Timer::Fired);
-        self.pass(cx, resource);
+        self.grant_waiting(cx, resource);
     }
 
     /// A parked command's timer fired: time out, unless the key is free at this very instant.
@@ -163,7 +163,7 @@ impl Locks {
         // A lease that ends at the same instant ends first, whichever timer fired first.
         self.evict_expired(cx, resource);
         while cx.clients[client].parked == waiter {
-            // Of waits that end at the same instant the first in line ends first, whichever timer
+            // Of waits that end at the same instant the first in the queue ends first, whichever timer
             // fired first: it may leave room for the others.
             let head = self.table[resource].queue.head().unwrap_or(waiter);
             let head_is_due = cx.waiters[head]
@@ -173,7 +173,7 @@ impl Locks {
             let told = cx.waiters[gone].client;
             self.give_up(cx, gone);
             cx.reply(told, Reply::TimedOut);
-            self.pass(cx, resource);
+            self.grant_waiting(cx, resource);
         }
     }
 
@@ -191,7 +191,7 @@ impl Locks {
                 Some(waiter) => self.give_up(cx, waiter),
                 None => self.remove_ticket(cx, ticket),
             }
-            self.pass(cx, resource);
+            self.grant_waiting(cx, resource);
         }
         if cx.rules.auto_release {
             while let Some(holder) = cx.clients[client].holds.head() {
@@ -206,18 +206,18 @@ impl Locks {
                 if cx.is_watched() && !self.holds(cx, client, resource) {
                     cx.announce(Event::Release, self.table[resource].key.as_bytes());
                 }
-                self.pass(cx, resource);
+                self.grant_waiting(cx, resource);
             }
         }
         true
     }
 
-    /// A parked command has waited long enough, or its client is gone: out of the line, and whoever
+    /// A parked command has waited long enough, or its client is gone: out of the queue, and whoever
     /// that makes room for is served.
-    pub(super) fn step_aside(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
+    pub(super) fn leave_queue(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         let resource = cx.waiters[waiter].subject;
         self.give_up(cx, waiter);
-        self.pass(cx, resource);
+        self.grant_waiting(cx, resource);
     }
 
     /// Forgets keys that were idle for long enough.
@@ -272,7 +272,7 @@ impl Locks {
         Ok(self.table.insert(hash, key, kind))
     }
 
-    /// A newcomer may have the key now: there is room, and nobody stands in line.
+    /// A newcomer may have the key now: there is room, and nobody stands in the queue.
     pub(super) fn is_free(&self, resource: u32, hold: Hold) -> bool {
         self.table[resource].queue.is_empty() && self.admits(resource, hold)
     }
@@ -290,7 +290,7 @@ impl Locks {
         }
     }
 
-    pub(super) fn is_line_full(&self, cx: &Ctx<'_>, resource: u32) -> bool {
+    pub(super) fn is_queue_full(&self, cx: &Ctx<'_>, resource: u32) -> bool {
         let waiters_max = cx.rules.waiters_per_key_max;
         waiters_max != 0 && self.table[resource].queue.len() >= waiters_max
     }
@@ -328,7 +328,7 @@ impl Locks {
             by_resource: Link::OUT,
             by_client: Link::OUT,
         });
-        self.table.rouse(resource);
+        self.table.mark_used(resource);
         let it = &mut self.table[resource];
         it.holders.push_back(&mut self.holders, holder);
         it.note_deadline(deadline);
@@ -354,15 +354,15 @@ impl Locks {
         self.table[resource].note_deadline(deadline);
     }
 
-    /// Appends to the key's line.
+    /// Appends to the key's queue.
     pub(super) fn join(&mut self, cx: &mut Ctx<'_>, resource: u32, client: u32, want: Want) -> u32 {
-        let waiter = Waiter::new(client, resource, Line::Hold(want), cx.now);
+        let waiter = Waiter::new(client, resource, Awaiting::Hold(want), cx.now);
         let waiter = cx.waiters.insert(waiter);
         self.table[resource].queue.push_back(cx.waiters, waiter);
         waiter
     }
 
-    /// Takes a waiter out of its line, with its ticket if it has one. Says nothing to anyone.
+    /// Takes a waiter out of its queue, with its ticket if it has one. Says nothing to anyone.
     pub(super) fn give_up(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         let resource = cx.waiters[waiter].subject;
         let queue = &mut self.table[resource].queue;
@@ -373,9 +373,9 @@ impl Locks {
         }
     }
 
-    /// Grants to the head of the line for as long as there is room. Run after everything that may
+    /// Grants to the head of the queue for as long as there is room. Run after everything that may
     /// have made room; also finds the resource its chain.
-    pub(super) fn pass(&mut self, cx: &mut Ctx<'_>, resource: u32) {
+    pub(super) fn grant_waiting(&mut self, cx: &mut Ctx<'_>, resource: u32) {
         while let Some(waiter) = self.table[resource].queue.head() {
             let Waiter { client, timer, .. } = cx.waiters[waiter];
             if !cx.clients[client].is_present() {
@@ -389,12 +389,12 @@ impl Locks {
                 break;
             }
         }
-        self.settle(cx, resource);
+        self.mark_idle(cx, resource);
         #[cfg(debug_assertions)]
         self.table.check(resource);
     }
 
-    /// The head of the line becomes a holder.
+    /// The head of the queue becomes a holder.
     fn promote(&mut self, cx: &mut Ctx<'_>, resource: u32, waiter: u32) {
         let queue = &mut self.table[resource].queue;
         let (it, parked) = queue::leave(cx.waiters, cx.timers, cx.clients, queue, waiter);
@@ -430,7 +430,7 @@ impl Locks {
         }
     }
 
-    /// Ends every lease on this key that has passed, then serves the line.
+    /// Ends every lease on this key that has passed, then serves the queue.
     ///
     /// Each at its own instant and in order, as its timer would have: who still waited when a lease
     /// ended is granted, also if that was long ago and its own wait has ended since.
@@ -443,12 +443,12 @@ impl Locks {
             self.table[resource].set_soonest(soonest);
             for (deadline, holder) in lapsed {
                 self.lapse(cx, holder, Timer::Running);
-                self.pass_at(cx, resource, deadline);
+                self.grant_waiting_at(cx, resource, deadline);
             }
         }
-        // The head of the line may have waited for long enough.
+        // The head of the queue may have waited for long enough.
         if !self.table[resource].queue.is_empty() {
-            self.pass(cx, resource);
+            self.grant_waiting(cx, resource);
         }
     }
 
@@ -467,10 +467,10 @@ impl Locks {
         (lapsed, soonest)
     }
 
-    /// Serves the line for room that was made at an earlier instant.
-    pub(super) fn pass_at(&mut self, cx: &mut Ctx<'_>, resource: u32, moment: Nanos) {
+    /// Serves the queue for room that was made at an earlier instant.
+    pub(super) fn grant_waiting_at(&mut self, cx: &mut Ctx<'_>, resource: u32, moment: Nanos) {
         let present = std::mem::replace(&mut cx.moment, moment);
-        self.pass(cx, resource);
+        self.grant_waiting(cx, resource);
         cx.moment = present;
     }
 
@@ -512,7 +512,7 @@ impl Locks {
             .min(cx.moment)
     }
 
-    /// Takes a grant back, with its ticket if it still has one. Serves nobody: `pass` does.
+    /// Takes a grant back, with its ticket if it still has one. Serves nobody: `grant_waiting` does.
     pub(super) fn remove_holder(&mut self, cx: &mut Ctx<'_>, holder: u32, timer: Timer) {
         let Holder {
             token,
@@ -574,8 +574,8 @@ impl Locks {
     }
 
     /// Finds the resource the chain it belongs to.
-    pub(super) fn settle(&mut self, cx: &mut Ctx<'_>, resource: u32) {
-        if self.table.settle(resource, cx.now) {
+    pub(super) fn mark_idle(&mut self, cx: &mut Ctx<'_>, resource: u32) {
+        if self.table.mark_idle(resource, cx.now) {
             self.arm_collection(cx);
         }
     }

@@ -40,12 +40,12 @@ use self::client::{Clients, Presence};
 use self::counter::Counters;
 use self::ctx::Ctx;
 use self::due::{Due, What};
-pub use self::fence::Chance;
 use self::fence::Fences;
+pub use self::fence::SaltSource;
 use self::kv::Kv;
 use self::list::Lists;
 use self::lock::Locks;
-use self::queue::{Line, Waiters};
+use self::queue::{Awaiting, Waiters};
 use self::subscriptions::{Subscriptions, TOPICS, Topic};
 pub use self::table::{Census, Kind};
 use self::types::{Effects, Popped, Refusal, Reply, Request};
@@ -63,7 +63,7 @@ pub struct Rules {
     /// Most keys; 0 is no limit. At the limit the longest idle key makes room; if none is idle, a
     /// new key is refused.
     pub locks_max: u32,
-    /// Most waiters in one line; 0 is no limit.
+    /// Most waiters in one queue; 0 is no limit.
     pub waiters_per_key_max: u32,
     /// Most counters, values, lists and barriers together; 0 is no limit.
     pub keys_max: u32,
@@ -104,7 +104,7 @@ pub struct Origin {
     /// Seed of the key table's hash, secret from clients.
     pub seed: [u64; 2],
     /// Where token salts come from.
-    pub chance: Chance,
+    pub chance: SaltSource,
 }
 
 /// How often what has happened. `grants` less all the others is what is held now.
@@ -302,7 +302,7 @@ impl Engine {
         let (stores, mut cx) = self.split(now, now, out);
         let cx = &mut cx;
         if cx.clients[client].parked != NONE {
-            stores.step_aside(cx, cx.clients[client].parked);
+            stores.leave_queue(cx, cx.clients[client].parked);
         }
         let done = stores.locks.depart(cx, client, budget)
             && cx
@@ -394,7 +394,7 @@ impl Engine {
             .is_some_and(|client| !self.clients[client].owns_nothing())
     }
 
-    /// Whether a shutdown has to wait for the client: it holds something or stands in a line. What it
+    /// Whether a shutdown has to wait for the client: it holds something or stands in a queue. What it
     /// merely listens to is not worth waiting for.
     #[must_use]
     pub fn has_unfinished(&self, id: ClientId) -> bool {
@@ -431,14 +431,14 @@ impl Stores {
     /// A parked command's timer fired.
     fn wait_ended(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         let client = cx.waiters[waiter].client;
-        match cx.waiters[waiter].line {
-            Line::Hold(_) => self.locks.wait_ended(cx, waiter),
-            Line::Pop(_) => {
+        match cx.waiters[waiter].awaiting {
+            Awaiting::Hold(_) => self.locks.wait_ended(cx, waiter),
+            Awaiting::Pop(_) => {
                 cx.waiters[waiter].timer = None;
                 self.lists.give_up(cx, waiter);
                 cx.reply(client, Reply::Nothing);
             }
-            Line::Meet => {
+            Awaiting::Barrier => {
                 cx.waiters[waiter].timer = None;
                 cx.reply(client, Reply::TimedOut);
                 self.barriers.give_up(cx, waiter);
@@ -446,32 +446,32 @@ impl Stores {
         }
     }
 
-    /// Shutdown: every parked command is refused and leaves its line.
+    /// Shutdown: every parked command is refused and leaves its queue.
     fn send_away(&mut self, cx: &mut Ctx<'_>, parked: &[u32]) {
         let mut resources = Vec::new();
         for &waiter in parked {
             cx.refuse(cx.waiters[waiter].client, Refusal::Draining);
-            match cx.waiters[waiter].line {
-                Line::Hold(_) => {
+            match cx.waiters[waiter].awaiting {
+                Awaiting::Hold(_) => {
                     resources.push(cx.waiters[waiter].subject);
                     self.locks.give_up(cx, waiter);
                 }
-                Line::Pop(_) => self.lists.give_up(cx, waiter),
-                Line::Meet => self.barriers.send_away(cx, waiter),
+                Awaiting::Pop(_) => self.lists.give_up(cx, waiter),
+                Awaiting::Barrier => self.barriers.send_away(cx, waiter),
             }
         }
-        // Only now: a pass in between would grant to somebody about to be sent away.
+        // Only now: granting in between would grant to somebody about to be sent away.
         for resource in resources {
-            self.locks.pass(cx, resource);
+            self.locks.grant_waiting(cx, resource);
         }
     }
 
-    /// Takes a waiter out of whatever line it stands in, without a word to it.
-    fn step_aside(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
-        match cx.waiters[waiter].line {
-            Line::Hold(_) => self.locks.step_aside(cx, waiter),
-            Line::Pop(_) => self.lists.give_up(cx, waiter),
-            Line::Meet => self.barriers.give_up(cx, waiter),
+    /// Takes a waiter out of whatever queue it stands in, without a word to it.
+    fn leave_queue(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
+        match cx.waiters[waiter].awaiting {
+            Awaiting::Hold(_) => self.locks.leave_queue(cx, waiter),
+            Awaiting::Pop(_) => self.lists.give_up(cx, waiter),
+            Awaiting::Barrier => self.barriers.give_up(cx, waiter),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The line in front of a key: strictly first come, first served.
+//! The queue in front of a key: strictly first come, first served.
 //!
 //! Waiters are linked through one arena, so joining, being granted and leaving from the middle of
 //! ten thousand all cost the same. Who may be granted is for the primitive to say; this file only
@@ -15,18 +15,18 @@ use crate::timers::{TimerId, Timers};
 /// The chain of waiters of one key.
 pub(super) struct OfQueue;
 
-/// A line of waiters, in the order in which they came.
+/// A queue of waiters, in the order in which they came.
 pub(super) type Queue = Chain<OfQueue>;
 
 pub(super) type Waiters = Arena<Waiter>;
 
-/// Somebody in line.
+/// Somebody in the queue.
 pub(super) struct Waiter {
     pub(super) client: u32,
     /// What is waited for: a key, a list or a barrier, by its number.
     pub(super) subject: u32,
-    pub(super) line: Line,
-    /// In line since.
+    pub(super) awaiting: Awaiting,
+    /// In queue since.
     pub(super) since: Nanos,
     /// Runs while a command is parked on this waiter; an enqueue alone waits without end.
     pub(super) timer: Option<TimerId>,
@@ -45,13 +45,13 @@ impl Linked<OfQueue> for Waiter {
 
 /// What somebody waits for, and what it takes to be served.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Line {
+pub(super) enum Awaiting {
     /// To hold a key.
     Hold(Want),
     /// For a value of a list, from this end.
     Pop(End),
     /// For enough others to come to a barrier.
-    Meet,
+    Barrier,
 }
 
 /// The hold a waiter wants.
@@ -64,22 +64,24 @@ pub(super) struct Want {
 }
 
 impl Waiter {
-    pub(super) fn new(client: u32, subject: u32, line: Line, since: Nanos) -> Self {
+    pub(super) fn new(client: u32, subject: u32, awaiting: Awaiting, since: Nanos) -> Self {
         Self {
             client,
             subject,
-            line,
+            awaiting,
             since,
             timer: None,
             link: Link::OUT,
         }
     }
 
-    /// For a waiter in a key's line, which is the only kind there.
+    /// For a waiter in a key's queue, which is the only kind there.
     pub(super) fn want(&self) -> Want {
-        match self.line {
-            Line::Hold(want) => want,
-            Line::Pop(_) | Line::Meet => unreachable!("in a key's line, but not for the key"),
+        match self.awaiting {
+            Awaiting::Hold(want) => want,
+            Awaiting::Pop(_) | Awaiting::Barrier => {
+                unreachable!("in a key's queue, but not for the key")
+            }
         }
     }
 }
@@ -101,7 +103,7 @@ pub(super) fn park(
     waiters[waiter].timer = Some(timers.arm(deadline, Due::wait(waiter)));
 }
 
-/// Takes the waiter out of its line and out of its client's hands; says whether a command was
+/// Takes the waiter out of its queue and out of its client's hands; says whether a command was
 /// parked on it, which the caller then owes an answer.
 pub(super) fn leave(
     waiters: &mut Waiters,

@@ -209,7 +209,7 @@ impl Table {
 
     /// The resource is about to be held: out of the idle chain, if it stands there. Who has to wait finds
     /// it held already.
-    pub(super) fn rouse(&mut self, resource: u32) {
+    pub(super) fn mark_used(&mut self, resource: u32) {
         let it = &mut self.resources[resource];
         if it.moment.is_idle() {
             it.moment = Moment::in_use(Nanos::NEVER);
@@ -222,7 +222,7 @@ impl Table {
 
     /// Moves the resource to the idle chain, if nobody uses it any more. Says whether that chain just
     /// got its first member, which is when garbage collection has something to wait for.
-    pub(super) fn settle(&mut self, resource: u32, now: Nanos) -> bool {
+    pub(super) fn mark_idle(&mut self, resource: u32, now: Nanos) -> bool {
         let it = &mut self.resources[resource];
         if it.in_use() || it.moment.is_idle() {
             return false;

@@ -34,7 +34,7 @@ pub(super) struct Ticket {
 /// How far an enqueue has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// In line, as this waiter.
+    /// In queue, as this waiter.
     Queued(u32),
     /// Granted, as this holder.
     Held(u32),
@@ -79,7 +79,7 @@ impl Tickets {
         })
     }
 
-    /// The waiter that stands for this ticket, while it is in line.
+    /// The waiter that stands for this ticket, while it is in the queue.
     pub(super) fn waiter(&self, ticket: u32) -> Option<u32> {
         match self.arena[ticket].standing {
             Standing::Queued(waiter) => Some(waiter),
@@ -138,7 +138,7 @@ impl Locks {
                     return cx.refuse(client, Refusal::AlreadyEnqueued);
                 }
             }
-            self.settle(cx, resource);
+            self.mark_idle(cx, resource);
         }
         let resource = match self.open(cx, key, mode) {
             Ok(resource) => resource,
@@ -159,7 +159,7 @@ impl Locks {
             );
             cx.reply(client, Reply::Acquired { token, lease });
             self.tell_of_grant(cx, resource, client, hold);
-        } else if self.is_line_full(cx, resource) {
+        } else if self.is_queue_full(cx, resource) {
             cx.refuse(client, Refusal::MaxWaiters);
         } else {
             let ticket = self.insert_ticket(cx, client, resource, lease);
@@ -176,7 +176,7 @@ impl Locks {
             self.tickets.arena[ticket].standing = Standing::Queued(waiter);
             cx.reply(client, Reply::Queued);
         }
-        self.settle(cx, resource);
+        self.mark_idle(cx, resource);
     }
 
     pub(super) fn wait(&mut self, cx: &mut Ctx<'_>, client: u32, key: &[u8], wait: Millis) {
@@ -212,7 +212,7 @@ impl Locks {
                         Reply::TimedOut
                     },
                 );
-                self.pass(cx, resource);
+                self.grant_waiting(cx, resource);
             }
             Standing::Queued(waiter) => {
                 queue::park(
@@ -224,7 +224,7 @@ impl Locks {
                 );
             }
         }
-        self.settle(cx, resource);
+        self.mark_idle(cx, resource);
     }
 
     fn insert_ticket(

@@ -13,7 +13,7 @@ pub type Value = Rc<[u8]>;
 /// What a client asks of the lock table. Borrowed from the bytes it arrived in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// `l sl rl wl elect`: take the key now, or wait in line for up to `wait`.
+    /// `l sl rl wl elect`: take the key now, or wait in the queue for up to `wait`.
     Acquire {
         /// The name to lock.
         key: &'a [u8],
@@ -24,7 +24,7 @@ pub enum Request<'a> {
         /// How long the grant lasts without a renewal; `None` is the server's default.
         lease: Option<Millis>,
     },
-    /// `e se re we`: take the key now, or take a place in line and return at once.
+    /// `e se re we`: take the key now, or take a place in the queue and return at once.
     Enqueue {
         /// The name to lock.
         key: &'a [u8],
@@ -37,7 +37,7 @@ pub enum Request<'a> {
     Wait {
         /// The name that was enqueued for.
         key: &'a [u8],
-        /// How long to wait; zero means look once and leave the line.
+        /// How long to wait; zero means look once and leave the queue.
         wait: Millis,
     },
     /// `r sr rr wr`: let go.
@@ -56,7 +56,7 @@ pub enum Request<'a> {
         /// The new lease; `None` is the server's default, not the lease of the grant.
         lease: Option<Millis>,
     },
-    /// `pos`: where this client stands in the key's line.
+    /// `pos`: where this client stands in the key's queue.
     Position {
         /// The name asked about.
         key: &'a [u8],
@@ -252,7 +252,7 @@ pub enum Reply {
         /// The lease that runs from now on.
         lease: Millis,
     },
-    /// An enqueue took a place in line.
+    /// An enqueue took a place in the queue.
     Queued,
     /// A renewal succeeded.
     Renewed {
@@ -263,7 +263,7 @@ pub enum Reply {
     },
     /// It is done, and there is no more to say.
     Done,
-    /// A count, a length, a place in line.
+    /// A count, a length, a place in the queue.
     Number(i64),
     /// A stored value.
     Value(Value),
@@ -272,7 +272,7 @@ pub enum Reply {
     Popped(Popped),
     /// A part of a list.
     Values(Vec<Value>),
-    /// Nothing is there: no value, no place in line.
+    /// Nothing is there: no value, no place in the queue.
     Nothing,
     /// `kcas`: another value is there.
     Conflict,
@@ -407,7 +407,7 @@ pub enum Change {
     Elected,
     /// The leader has let go of its own accord.
     Resigned,
-    /// The next in line has taken over.
+    /// The next in the queue has taken over.
     Failover,
 }
 

@@ -46,7 +46,7 @@ pub struct HolderView<'e> {
     pub lease_left_ns: u64,
 }
 
-/// Somebody in line.
+/// Somebody in the queue.
 #[derive(Clone, Copy, Debug)]
 pub struct WaiterView<'e> {
     /// The number of the connection that waits.
@@ -55,7 +55,7 @@ pub struct WaiterView<'e> {
     pub name: Option<&'e str>,
     /// `slot`, `read`, `write` or `lead`.
     pub hold: &'static str,
-    /// Nanoseconds in line.
+    /// Nanoseconds in the queue.
     pub age_ns: u64,
 }
 
@@ -92,7 +92,7 @@ pub struct Counts {
     pub patterns: usize,
     /// Grants.
     pub holders: usize,
-    /// Waiters in all lines.
+    /// Waiters in all queues.
     pub waiters: usize,
     /// Enqueues not yet waited for.
     pub tickets: usize,
@@ -215,7 +215,7 @@ impl Engine {
                 barrier.key
             );
         }
-        assert_eq!(waiters, self.waiters.len(), "a waiter without a line");
+        assert_eq!(waiters, self.waiters.len(), "a waiter without a queue");
         let entries = [
             counters.named.len(),
             kv.named.len(),
@@ -291,7 +291,7 @@ impl Engine {
         for waiter in it.queue.iter(&self.waiters) {
             assert_eq!(
                 self.waiters[waiter].subject, resource,
-                "waiting in two lines"
+                "waiting in two queues"
             );
         }
     }
