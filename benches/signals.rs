@@ -12,15 +12,15 @@ use std::hint::black_box;
 use std::io::{self, ErrorKind};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use latchd::base::{ClientId, Nanos};
+use latchd::base::{ConnId, Nanos};
 use latchd::engine::types::{Effect, Effects, Reply, Request};
 use latchd::engine::{Engine, Origin, Rules};
 use latchd::server::{Server, Settings, Transport};
 
-const SPEAKER: ClientId = ClientId { slot: 0, serial: 1 };
+const SPEAKER: ConnId = ConnId { slot: 0, serial: 1 };
 
-fn client(index: u32) -> ClientId {
-    ClientId {
+fn client(index: u32) -> ConnId {
+    ConnId {
         slot: 1 + index,
         serial: 2 + index,
     }
@@ -196,7 +196,7 @@ fn through_the_server(c: &mut Criterion) {
             id
         };
         let speaker = accept(b"");
-        let listeners: Vec<ClientId> = (0..size).map(|_| accept(b"listen\nnews\n\n")).collect();
+        let listeners: Vec<ConnId> = (0..size).map(|_| accept(b"listen\nnews\n\n")).collect();
         let last = listeners[listeners.len() - 1];
         let mut expected = b"ok\n".len();
         group.throughput(Throughput::Elements(u64::from(size)));

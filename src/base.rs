@@ -55,21 +55,21 @@ impl Millis {
 /// Slots are reused at once, serials are not (they wrap only after 4 294 967 295 connections), so a
 /// late event or a stale owner can never be mistaken for whoever has the slot now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ClientId {
+pub struct ConnId {
     /// Where the connection sits in the server's slab.
     pub slot: u32,
     /// The how-manieth connection this is, from 1; shown to people as the connection number.
     pub serial: u32,
 }
 
-impl ClientId {
+impl ConnId {
     /// Both halves in one word, as readiness events carry it.
     #[must_use]
     pub const fn pack(self) -> u64 {
         ((self.serial as u64) << 32) | self.slot as u64
     }
 
-    /// The inverse of [`ClientId::pack`].
+    /// The inverse of [`ConnId::pack`].
     #[must_use]
     pub const fn unpack(word: u64) -> Self {
         Self {
@@ -159,12 +159,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_id_survives_packing() {
-        let id = ClientId {
+    fn a_connection_id_survives_packing() {
+        let id = ConnId {
             slot: 7,
             serial: u32::MAX,
         };
-        assert_eq!(ClientId::unpack(id.pack()), id);
+        assert_eq!(ConnId::unpack(id.pack()), id);
     }
 
     #[test]

@@ -353,7 +353,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::base::ClientId;
+    use crate::base::ConnId;
 
     /// A budget that is never used up.
     const PLENTY: u32 = u32::MAX;
@@ -371,7 +371,7 @@ mod tests {
     fn a_timer_costs_24_bytes_and_what_it_is_for() {
         assert_eq!(size_of::<Slot>(), 12);
         assert_eq!(size_of::<Entry<u32>>(), 16);
-        assert_eq!(size_of::<Entry<ClientId>>(), 24);
+        assert_eq!(size_of::<Entry<ConnId>>(), 24);
         assert_eq!(size_of::<TimerId>(), 4);
         assert_eq!(size_of::<Option<TimerId>>(), 4);
     }

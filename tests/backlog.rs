@@ -1,6 +1,6 @@
 //! What piles up on either side of a connection is worked off, however long it takes the server.
 
-use latchd::base::{ClientId, Nanos};
+use latchd::base::{ConnId, Nanos};
 use latchd::engine::{Engine, Origin, Rules};
 use latchd::server::{Server, Settings};
 use latchd::sim::{Peer, Pipe, pipe};
@@ -8,7 +8,7 @@ use latchd::sim::{Peer, Pipe, pipe};
 /// A server with one client, who reads everything at once.
 struct Pair {
     server: Server<Pipe>,
-    id: ClientId,
+    id: ConnId,
     peer: Peer,
     now: Nanos,
 }

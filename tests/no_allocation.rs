@@ -13,7 +13,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use latchd::base::{ClientId, Millis, Nanos, Token};
+use latchd::base::{ConnId, Millis, Nanos, Token};
 use latchd::engine::types::{Effect, Effects, Mode, Reply, Request};
 use latchd::engine::{Engine, Origin, Rules};
 use latchd::server::{Server, Settings, Transport};
@@ -90,10 +90,7 @@ fn token_of(effects: &mut Effects) -> Token {
 /// Every kind of hold, with a renewal and a hand-over to somebody who waits.
 fn engine_rounds() {
     let mut engine = engine();
-    let (a, b) = (
-        ClientId { slot: 0, serial: 1 },
-        ClientId { slot: 1, serial: 2 },
-    );
+    let (a, b) = (ConnId { slot: 0, serial: 1 }, ConnId { slot: 1, serial: 2 });
     let mut effects = Effects::new();
     let mut round = |index: u64| {
         let now = Nanos(index * 1_000_000);

@@ -6,7 +6,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use latchd::base::{ClientId, Millis, Nanos};
+use latchd::base::{ConnId, Millis, Nanos};
 use latchd::engine::{Engine, Origin, Rules};
 use latchd::server::{Holdings, Server, Settings};
 use latchd::sim::{Peer, Pipe, pipe};
@@ -16,7 +16,7 @@ use latchd::wire::buf::PUSH_BYTES_MAX;
 struct World {
     server: Server<Pipe>,
     now: Nanos,
-    peers: Vec<(Peer, ClientId)>,
+    peers: Vec<(Peer, ConnId)>,
 }
 
 impl World {

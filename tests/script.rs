@@ -9,7 +9,7 @@ mod common;
 
 use std::collections::VecDeque;
 
-use latchd::base::{ClientId, Millis, Nanos};
+use latchd::base::{ConnId, Millis, Nanos};
 use latchd::config::Config;
 use latchd::server::{Holdings, Server};
 use latchd::sim::{Peer, Pipe, pipe};
@@ -30,15 +30,15 @@ struct Pipes {
     now: Nanos,
     clients: Vec<Client>,
     /// Went since the last turn.
-    gone: Vec<ClientId>,
+    gone: Vec<ConnId>,
     /// Sent something since the last turn, or went.
-    heard_of: Vec<ClientId>,
+    heard_of: Vec<ConnId>,
 }
 
 struct Client {
     peer: Peer,
     /// `None` if the server did not want it.
-    id: Option<ClientId>,
+    id: Option<ConnId>,
     lines: VecDeque<u8>,
     is_over: bool,
 }

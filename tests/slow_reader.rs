@@ -6,7 +6,7 @@
     reason = "a test helper that fails has to fail the test"
 )]
 
-use latchd::base::{ClientId, Millis, Nanos};
+use latchd::base::{ConnId, Millis, Nanos};
 use latchd::engine::{Engine, Origin, Rules};
 use latchd::server::{Server, Settings};
 use latchd::sim::{Peer, Pipe, pipe};
@@ -18,7 +18,7 @@ const PING: &[u8] = b"ping\n_\n\n";
 struct World {
     server: Server<Pipe>,
     peer: Peer,
-    id: ClientId,
+    id: ConnId,
     now: Nanos,
 }
 

@@ -8,7 +8,7 @@
 
 use std::cell::Cell;
 
-use latchd::base::{ClientId, Millis, Nanos};
+use latchd::base::{ConnId, Millis, Nanos};
 use latchd::engine::types::{Effects, Mode, Request};
 use latchd::engine::{Engine, Origin, Rules, WORK_PER_TURN_MAX};
 use latchd::server::{Server, Settings};
@@ -36,7 +36,7 @@ fn acquire(key: &[u8], lease: Millis) -> Request<'_> {
 /// A server, its peers, and the time.
 struct World {
     server: Server<Pipe>,
-    peers: Vec<(ClientId, Peer)>,
+    peers: Vec<(ConnId, Peer)>,
     now: Cell<u64>,
     /// How far every look at the clock moves it.
     look_ns: u64,
@@ -215,10 +215,7 @@ fn one_signal_to_many_groups_of_one_client_is_bounded() {
 fn who_leaves_with_much_does_not_keep_leases_from_ending() {
     let mut engine = engine();
     let mut effects = Effects::new();
-    let (rich, poor) = (
-        ClientId { slot: 0, serial: 1 },
-        ClientId { slot: 1, serial: 2 },
-    );
+    let (rich, poor) = (ConnId { slot: 0, serial: 1 }, ConnId { slot: 1, serial: 2 });
     for index in 0..4 * WORK_PER_TURN_MAX {
         let key = index.to_le_bytes();
         engine.step(Nanos(0), rich, acquire(&key, Millis::MAX), &mut effects);
@@ -414,7 +411,7 @@ fn turns_until_idle(engine: &mut Engine, effects: &mut Effects) -> usize {
 
 #[test]
 fn the_memory_of_a_crowd_is_given_back_in_turns_of_their_own() {
-    let client = |slot| ClientId {
+    let client = |slot| ConnId {
         slot,
         serial: slot + 1,
     };

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use criterion::{BatchSize, Criterion};
-use latchd::base::{ClientId, Millis};
+use latchd::base::{ConnId, Millis};
 use latchd::engine::types::Request;
 
 use crate::desk::{A, Desk, LOCK, client, granted};
@@ -65,7 +65,7 @@ fn leaving_the_middle(c: &mut Criterion) {
             let who = line.remove(LINE as usize / 2).expect("the line is long");
             desk.engine.disconnect(desk.now, who, &mut desk.effects);
             assert_eq!(desk.engine.counts().waiters, LINE as usize - 1);
-            let who = ClientId {
+            let who = ConnId {
                 serial: who.serial + LINE,
                 ..who
             };
@@ -76,7 +76,7 @@ fn leaving_the_middle(c: &mut Criterion) {
     group.finish();
 }
 
-fn long_line<const LINE: u32>() -> (Desk, VecDeque<ClientId>) {
+fn long_line<const LINE: u32>() -> (Desk, VecDeque<ConnId>) {
     let mut desk = Desk::new();
     let request = Request::Acquire {
         key: b"job",
@@ -85,14 +85,14 @@ fn long_line<const LINE: u32>() -> (Desk, VecDeque<ClientId>) {
         lease: Some(Millis::MAX),
     };
     granted(desk.ask(A, request), A);
-    let line: VecDeque<ClientId> = (2..2 + LINE).map(client).collect();
+    let line: VecDeque<ConnId> = (2..2 + LINE).map(client).collect();
     for &who in &line {
         join(&mut desk, who);
     }
     (desk, line)
 }
 
-fn join(desk: &mut Desk, who: ClientId) {
+fn join(desk: &mut Desk, who: ConnId) {
     let request = Request::Acquire {
         key: b"job",
         mode: LOCK,

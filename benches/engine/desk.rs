@@ -2,17 +2,17 @@
 //!
 //! Never measures and never expects anything; the caller looks at the effects.
 
-use latchd::base::{ClientId, Millis, Nanos, Token};
+use latchd::base::{ConnId, Millis, Nanos, Token};
 use latchd::engine::types::{Effect, Effects, Mode, Reply, Request};
 use latchd::engine::{Engine, Origin, Rules};
 
 pub(crate) const LOCK: Mode = Mode::Slot { limit: 1 };
-pub(crate) const A: ClientId = client(0);
-pub(crate) const B: ClientId = client(1);
+pub(crate) const A: ConnId = client(0);
+pub(crate) const B: ConnId = client(1);
 
 /// Somebody, by number.
-pub(crate) const fn client(index: u32) -> ClientId {
-    ClientId {
+pub(crate) const fn client(index: u32) -> ConnId {
+    ConnId {
         slot: index,
         serial: index + 1,
     }
@@ -61,7 +61,7 @@ impl Desk {
     }
 
     /// One question and all its consequences.
-    pub(crate) fn ask(&mut self, who: ClientId, request: Request<'_>) -> &[Effect] {
+    pub(crate) fn ask(&mut self, who: ConnId, request: Request<'_>) -> &[Effect] {
         self.now = Nanos(self.now.0 + 1_000);
         self.effects.clear();
         self.engine.step(self.now, who, request, &mut self.effects);
@@ -77,7 +77,7 @@ impl Desk {
     }
 
     /// Takes a free lock for the default lease.
-    pub(crate) fn acquire(&mut self, who: ClientId, key: &[u8]) -> Token {
+    pub(crate) fn acquire(&mut self, who: ConnId, key: &[u8]) -> Token {
         let request = Request::Acquire {
             key,
             mode: LOCK,
@@ -88,7 +88,7 @@ impl Desk {
     }
 
     /// Lets a lock go for which nobody waits.
-    pub(crate) fn release(&mut self, who: ClientId, key: &[u8], token: Token) {
+    pub(crate) fn release(&mut self, who: ConnId, key: &[u8], token: Token) {
         let token = Some(token);
         let effects = self.ask(who, Request::Release { key, token });
         assert_eq!(effects, [Effect::Reply(who, Reply::Done)]);
@@ -96,7 +96,7 @@ impl Desk {
 }
 
 /// The token that `who` was told, who must have been granted what it wants.
-pub(crate) fn granted(effects: &[Effect], who: ClientId) -> Token {
+pub(crate) fn granted(effects: &[Effect], who: ConnId) -> Token {
     let told = effects.iter().find_map(|effect| match effect {
         Effect::Reply(to, Reply::Granted { token, .. }) if *to == who => Some(*token),
         _ => None,

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use criterion::{BatchSize, Criterion};
-use latchd::base::{ClientId, Millis, Token};
+use latchd::base::{ConnId, Millis, Token};
 use latchd::engine::types::{Effect, Mode, Reply, Request};
 
 use crate::desk::{A, B, Desk, LOCK, client, granted};
@@ -170,7 +170,7 @@ impl Primitive {
     }
 
     /// Others hold the key, in the order in which they will let go, and for ever if they do not.
-    fn fill(&self, desk: &mut Desk) -> VecDeque<(ClientId, Mode, Token)> {
+    fn fill(&self, desk: &mut Desk) -> VecDeque<(ConnId, Mode, Token)> {
         let holders = (0..self.rivals).map(|index| {
             let (who, mode) = (client(2 + index), self.rival);
             let request = Request::Acquire {
@@ -185,13 +185,7 @@ impl Primitive {
     }
 
     /// Somebody wants the key that others hold.
-    fn want<'d>(
-        &self,
-        desk: &'d mut Desk,
-        who: ClientId,
-        mode: Mode,
-        wait: Millis,
-    ) -> &'d [Effect] {
+    fn want<'d>(&self, desk: &'d mut Desk, who: ConnId, mode: Mode, wait: Millis) -> &'d [Effect] {
         let (key, lease) = (KEY, None);
         if self.two_phase {
             take_a_place(desk, who, key, mode);
@@ -209,7 +203,7 @@ impl Primitive {
 }
 
 /// In the line of a key that somebody holds.
-fn take_a_place(desk: &mut Desk, who: ClientId, key: &[u8], mode: Mode) {
+fn take_a_place(desk: &mut Desk, who: ConnId, key: &[u8], mode: Mode) {
     let lease = None;
     let effects = desk.ask(who, Request::Enqueue { key, mode, lease });
     assert_eq!(effects, [Effect::Reply(who, Reply::Queued)]);
@@ -218,7 +212,7 @@ fn take_a_place(desk: &mut Desk, who: ClientId, key: &[u8], mode: Mode) {
 /// In the way that belongs to how it is held.
 fn let_go<'d>(
     desk: &'d mut Desk,
-    who: ClientId,
+    who: ConnId,
     mode: Mode,
     key: &[u8],
     token: Token,

@@ -5,7 +5,7 @@
 
 use std::io::{self, ErrorKind};
 
-use latchd::base::{ClientId, Millis, Nanos};
+use latchd::base::{ConnId, Millis, Nanos};
 use latchd::engine::Engine;
 use latchd::server::{Server, Settings, Transport};
 
@@ -46,7 +46,7 @@ impl Transport for Peer {
 
 pub(crate) struct Room {
     server: Server<Peer>,
-    peers: Vec<ClientId>,
+    peers: Vec<ConnId>,
     now: Nanos,
 }
 

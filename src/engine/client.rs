@@ -11,11 +11,11 @@ use super::holder::OfClient;
 use super::subscriptions::{SubscriptionsOfClient, TOPICS};
 use super::two_phase::TicketsOfClient;
 use super::types::{Effect, Effects};
-use crate::base::ClientId;
+use crate::base::ConnId;
 
 /// A client's number in the engine; connections come and go under it.
 pub(super) struct Client {
-    pub(super) id: ClientId,
+    pub(super) id: ConnId,
     /// Every grant that counts as this client's, oldest first.
     pub(super) holds: Chain<OfClient>,
     /// Every enqueue that was not yet waited for.
@@ -102,12 +102,12 @@ impl Clients {
         }
     }
 
-    pub(super) fn find(&self, id: ClientId) -> Option<u32> {
+    pub(super) fn find(&self, id: ConnId) -> Option<u32> {
         let client = *self.by_slot.get(id.slot as usize)?;
         (client != NONE && self.records[client].id == id).then_some(client)
     }
 
-    pub(super) fn find_or_insert(&mut self, id: ClientId) -> u32 {
+    pub(super) fn find_or_insert(&mut self, id: ConnId) -> u32 {
         if let Some(client) = self.find(id) {
             return client;
         }
@@ -139,7 +139,7 @@ impl Clients {
     }
 
     /// The connection is gone: its slot may be reused from now on.
-    pub(super) fn detach(&mut self, id: ClientId) -> Option<u32> {
+    pub(super) fn detach(&mut self, id: ConnId) -> Option<u32> {
         let client = self.find(id)?;
         self.by_slot[id.slot as usize] = NONE;
         self.records[client].presence = Presence::Leaving;
@@ -164,7 +164,7 @@ impl Clients {
 
     /// Counts the client in, unless it was in this cast already. One that cannot take more is
     /// reported instead.
-    pub(super) fn tell_once(&mut self, client: u32, to: &mut Vec<ClientId>, out: &mut Effects) {
+    pub(super) fn tell_once(&mut self, client: u32, to: &mut Vec<ConnId>, out: &mut Effects) {
         let it = &mut self.records[client];
         if it.cast == self.casts || !it.is_present() {
             return;
@@ -178,7 +178,7 @@ impl Clients {
     }
 
     /// Counts the client in for one of its groups, if it can take another copy.
-    pub(super) fn tell_as_member(&mut self, client: u32) -> Option<ClientId> {
+    pub(super) fn tell_as_member(&mut self, client: u32) -> Option<ConnId> {
         let it = &mut self.records[client];
         if it.cast != self.casts {
             (it.cast, it.copies) = (self.casts, 0);

@@ -9,7 +9,7 @@ use super::queue::Waiters;
 use super::subscriptions::{Subscriptions, TOPICS, Topic};
 use super::types::{Effect, Effects, Push, Refusal, Reply};
 use super::{Rules, Tally};
-use crate::base::{ClientId, Nanos};
+use crate::base::{ConnId, Nanos};
 use crate::timers::Timers;
 
 pub(super) struct Ctx<'e> {
@@ -56,7 +56,7 @@ impl Ctx<'_> {
         topic: Topic,
         name: &[u8],
         but: Option<u32>,
-    ) -> Vec<ClientId> {
+    ) -> Vec<ConnId> {
         self.subscriptions[topic as usize].recipients(self.clients, name, but, self.out)
     }
 }

@@ -49,7 +49,7 @@ use self::queue::{Awaiting, Waiters};
 use self::subscriptions::{Subscriptions, TOPICS, Topic};
 pub use self::table::{Census, Kind};
 use self::types::{Effects, Popped, Refusal, Reply, Request};
-use crate::base::{ClientId, Millis, Nanos};
+use crate::base::{ConnId, Millis, Nanos};
 use crate::timers::Timers;
 
 /// Most timers, releases and forgotten keys one call works off. What is left is due at once and
@@ -182,7 +182,7 @@ impl Engine {
 
     /// Decides one request. The client must not be parked: on one connection, answers come before
     /// the next question. No answer among the effects means that the client is parked from now on.
-    pub fn step(&mut self, now: Nanos, id: ClientId, request: Request<'_>, out: &mut Effects) {
+    pub fn step(&mut self, now: Nanos, id: ConnId, request: Request<'_>, out: &mut Effects) {
         let client = self.clients.find_or_insert(id);
         let lease_default = self.rules.lease_default;
         let (stores, mut cx) = self.split(now, now, out);
@@ -286,7 +286,7 @@ impl Engine {
 
     /// The connection is gone: its waits end now, what it held passes on (unless auto-release is
     /// off, then what it held runs out its lease), and it hears no more.
-    pub fn disconnect(&mut self, now: Nanos, id: ClientId, out: &mut Effects) {
+    pub fn disconnect(&mut self, now: Nanos, id: ConnId, out: &mut Effects) {
         let Some(client) = self.clients.detach(id) else {
             return; // never asked for anything
         };
@@ -332,7 +332,7 @@ impl Engine {
     }
 
     /// Whether the client has so much unread that it can be told nothing more.
-    pub fn set_deaf(&mut self, id: ClientId, deaf: bool) {
+    pub fn set_deaf(&mut self, id: ConnId, deaf: bool) {
         if let Some(client) = self.clients.find(id) {
             self.clients.set_deaf(client, deaf);
         }
@@ -340,14 +340,14 @@ impl Engine {
 
     /// Whether the client's peer has hung up while it still waits for its last visit: until then nothing
     /// is granted to it that it waits for, and nobody counts it as a hearer.
-    pub fn set_absent(&mut self, id: ClientId, absent: bool) {
+    pub fn set_absent(&mut self, id: ConnId, absent: bool) {
         if let Some(client) = self.clients.find(id) {
             self.clients[client].absent = absent;
         }
     }
 
     /// The client said `hello`: it understands pushes, and perhaps gave a name.
-    pub fn introduce(&mut self, id: ClientId, name: Option<&str>) {
+    pub fn introduce(&mut self, id: ConnId, name: Option<&str>) {
         let client = self.clients.find_or_insert(id);
         self.clients[client].introduced = true;
         if let Some(name) = name {
@@ -357,7 +357,7 @@ impl Engine {
 
     /// What the client called itself in [`Engine::introduce`].
     #[must_use]
-    pub fn name_of(&self, id: ClientId) -> Option<&str> {
+    pub fn name_of(&self, id: ConnId) -> Option<&str> {
         self.clients[self.clients.find(id)?].name.as_deref()
     }
 
@@ -388,7 +388,7 @@ impl Engine {
 
     /// Whether the client would lose something if its connection were cut: a hold, a place, a wait.
     #[must_use]
-    pub fn owns_something(&self, id: ClientId) -> bool {
+    pub fn owns_something(&self, id: ConnId) -> bool {
         self.clients
             .find(id)
             .is_some_and(|client| !self.clients[client].owns_nothing())
@@ -397,7 +397,7 @@ impl Engine {
     /// Whether a shutdown has to wait for the client: it holds something or stands in a queue. What it
     /// merely listens to is not worth waiting for.
     #[must_use]
-    pub fn has_unfinished(&self, id: ClientId) -> bool {
+    pub fn has_unfinished(&self, id: ConnId) -> bool {
         self.clients
             .find(id)
             .is_some_and(|client| self.clients[client].has_unfinished())

@@ -9,7 +9,7 @@ use super::arena::{Arena, Chain, Link, Linked, NONE};
 use super::client::Clients;
 use super::pattern::{self, Step};
 use super::types::Effects;
-use crate::base::ClientId;
+use crate::base::ConnId;
 use crate::key::Key;
 use crate::keymap::KeyMap;
 
@@ -264,7 +264,7 @@ impl Subscriptions {
         name: &[u8],
         but: Option<u32>,
         out: &mut Effects,
-    ) -> Vec<ClientId> {
+    ) -> Vec<ConnId> {
         let mut recipients = Vec::new();
         if self.subscriptions.is_empty() {
             return recipients;
@@ -301,7 +301,7 @@ impl Subscriptions {
         clients: &mut Clients,
         pattern_id: u32,
         out: &mut Effects,
-    ) -> Option<ClientId> {
+    ) -> Option<ConnId> {
         let Pattern {
             turn,
             subscriptions,

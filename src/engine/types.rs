@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use crate::base::{ClientId, Fence, Millis, Token};
+use crate::base::{ConnId, Fence, Millis, Token};
 use crate::key::Key;
 
 /// A value a client stored: shared between the table and the answers that carry it, never changed.
@@ -415,13 +415,13 @@ pub enum Change {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Answer the client's one outstanding request.
-    Reply(ClientId, Reply),
+    Reply(ConnId, Reply),
     /// Tell the client something besides.
-    Push(ClientId, Push),
+    Push(ConnId, Push),
     /// Tell all of these the same.
-    Cast(Vec<ClientId>, Push),
+    Cast(Vec<ConnId>, Push),
     /// The client does not read what it is told: disconnect it.
-    Overrun(ClientId),
+    Overrun(ConnId),
 }
 
 /// The consequences of one step, in the order in which they happened.

@@ -18,7 +18,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook_mio::v1_0::Signals;
 
 use super::{Clock, Listener, Stream};
-use crate::base::{ClientId, Millis, Nanos};
+use crate::base::{ConnId, Millis, Nanos};
 use crate::server::Server;
 
 /// Most events of one turn; the rest come with the next. So many that one turn hears everyone: after
@@ -328,12 +328,12 @@ fn welcome(server: &mut Server<Stream>, poll: &Poll, now: Nanos, stream: Stream)
     }
 }
 
-fn token(id: ClientId) -> Token {
+fn token(id: ConnId) -> Token {
     Token(usize::try_from(id.pack()).expect("a 64-bit machine"))
 }
 
-fn connection(token: Token) -> Option<ClientId> {
-    let id = ClientId::unpack(token.0 as u64);
+fn connection(token: Token) -> Option<ConnId> {
+    let id = ConnId::unpack(token.0 as u64);
     (id.serial != 0).then_some(id)
 }
 

@@ -8,7 +8,7 @@ use std::io;
 use slab::Slab;
 
 use super::Settings;
-use crate::base::{ClientId, Millis, Nanos};
+use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::Popped;
 use crate::timers::TimerId;
 use crate::wire::buf::{Inbox, Outbox, Pool};
@@ -113,7 +113,7 @@ pub(super) struct Conn<T> {
 }
 
 /// The connection, unless its slot has gone to somebody else.
-pub(super) fn find<T>(conns: &mut Slab<Conn<T>>, id: ClientId) -> Option<&mut Conn<T>> {
+pub(super) fn find<T>(conns: &mut Slab<Conn<T>>, id: ConnId) -> Option<&mut Conn<T>> {
     conns
         .get_mut(id.slot as usize)
         .filter(|conn| conn.serial == id.serial)

@@ -7,7 +7,7 @@
 
 use super::Server;
 use super::conn::{self, Transport};
-use crate::base::{ClientId, Nanos};
+use crate::base::{ConnId, Nanos};
 use crate::engine::types::{Effect, Push, Reply};
 use crate::wire::reply;
 
@@ -43,7 +43,7 @@ impl<T: Transport> Server<T> {
         self.effects = effects;
     }
 
-    fn answer(&mut self, now: Nanos, id: ClientId, reply: &Reply) {
+    fn answer(&mut self, now: Nanos, id: ConnId, reply: &Reply) {
         let Some(conn) = conn::find(&mut self.conns, id) else {
             return;
         };
@@ -61,7 +61,7 @@ impl<T: Transport> Server<T> {
     }
 
     /// Spells the line once, however many hear it.
-    fn cast(&mut self, now: Nanos, ids: &[ClientId], push: &Push) {
+    fn cast(&mut self, now: Nanos, ids: &[ConnId], push: &Push) {
         let mut line = std::mem::take(&mut self.line);
         line.clear();
         reply::encode_push(&mut line, push);

@@ -7,7 +7,7 @@ use log::{debug, info, warn};
 
 use super::conn::{Conn, Farewell, Flushed, Phase, Transport};
 use super::{Due, Server};
-use crate::base::{ClientId, Millis, Nanos};
+use crate::base::{ConnId, Millis, Nanos};
 use crate::wire::buf::PUSH_BYTES_MAX;
 use crate::wire::reply;
 
@@ -26,14 +26,14 @@ const LATE_NS: u64 = 1_000_000_000;
 
 impl<T: Transport> Server<T> {
     /// Refuses a peer that has not shown the secret.
-    pub(super) fn turn_away(&mut self, now: Nanos, id: ClientId) {
+    pub(super) fn turn_away(&mut self, now: Nanos, id: ConnId) {
         warn!("closing {}: it did not show the secret", self.peer(id));
         self.say(id, reply::ERROR_AUTH);
         self.leave(now, id, Farewell::Delay, "not authenticated");
     }
 
     /// Ends a connection whose input can no longer be followed, with a last `error`.
-    pub(super) fn cut_off(&mut self, now: Nanos, id: ClientId, why: &str) {
+    pub(super) fn cut_off(&mut self, now: Nanos, id: ConnId, why: &str) {
         if self.conns[id.slot as usize].phase == Phase::Locked {
             return self.turn_away(now, id);
         }
@@ -43,7 +43,7 @@ impl<T: Transport> Server<T> {
     }
 
     /// Ends a connection that does not read what is pushed to it.
-    pub(super) fn close_slow_consumer(&mut self, now: Nanos, id: ClientId) {
+    pub(super) fn close_slow_consumer(&mut self, now: Nanos, id: ConnId) {
         if let Some(conn) = self.conn_mut(id) {
             let peer = conn.transport.peer();
             warn!("closing {peer}: more than {PUSH_BYTES_MAX} bytes pushed to it are unread");
@@ -54,7 +54,7 @@ impl<T: Transport> Server<T> {
 
     /// Serves the connection no longer: the engine forgets it now, the socket follows when what is
     /// owed is sent and the farewell is over.
-    pub(super) fn leave(&mut self, now: Nanos, id: ClientId, farewell: Farewell, why: &str) {
+    pub(super) fn leave(&mut self, now: Nanos, id: ConnId, farewell: Farewell, why: &str) {
         let Self {
             conns,
             pool,
@@ -97,7 +97,7 @@ impl<T: Transport> Server<T> {
 
     /// Ends the connection here and now; its socket is closed at the end of the turn, or of one of the
     /// next if many end at once.
-    pub(super) fn close(&mut self, now: Nanos, id: ClientId, why: &str) {
+    pub(super) fn close(&mut self, now: Nanos, id: ConnId, why: &str) {
         if self.conn_mut(id).is_none() {
             return;
         }
@@ -133,7 +133,7 @@ impl<T: Transport> Server<T> {
             ..
         } = self;
         let conn = &mut conns[slot as usize];
-        let id = ClientId {
+        let id = ConnId {
             slot,
             serial: conn.serial,
         };
@@ -178,7 +178,7 @@ impl<T: Transport> Server<T> {
     pub(super) fn sweep(&mut self, now: Nanos) {
         let Self { conns, engine, .. } = self;
         let finished = |slot: usize, conn: &Conn<T>| {
-            let id = ClientId {
+            let id = ConnId {
                 slot: slot as u32,
                 serial: conn.serial,
             };

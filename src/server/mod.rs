@@ -26,7 +26,7 @@ use slab::Slab;
 
 pub use self::conn::Transport;
 use self::conn::{Conn, Farewell, Flushed, Phase};
-use crate::base::{ClientId, Millis, Nanos};
+use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::Engine;
 use crate::engine::types::Effects;
 use crate::engine::view::Counts;
@@ -145,37 +145,37 @@ pub struct Server<T> {
     /// Where a line that several hear is spelled.
     line: Vec<u8>,
     /// The connection whose frames are being served; its answers do not resume it.
-    acting: Option<ClientId>,
+    acting: Option<ConnId>,
     /// Parked, answered, perhaps with more input.
-    resumed: VecDeque<ClientId>,
+    resumed: VecDeque<ConnId>,
     /// When the clock was last looked at in this turn.
     looked_at: Option<Nanos>,
     /// Those on the lists have had their visit in this turn.
     has_visited_listed: bool,
     /// Had more than one turn's share, in this turn.
-    revisit: Vec<ClientId>,
+    revisit: Vec<ConnId>,
     /// Had so in the last one, and are yet to be visited in this one.
-    waiting: Vec<ClientId>,
+    waiting: Vec<ConnId>,
     /// Were denied a walk in this turn, and come first in the next.
-    denied: Vec<ClientId>,
+    denied: Vec<ConnId>,
     /// What is left of this turn's [`WALK_BYTES_PER_TURN`].
     walk_bytes_left: usize,
     /// What is left of this turn's [`HEARING_PER_TURN`].
     hearing_left: u64,
     /// Whose peer has hung up and who are yet to be visited.
-    farewells: VecDeque<ClientId>,
+    farewells: VecDeque<ConnId>,
     /// Of connections that have ended, to be closed.
     ended: VecDeque<T>,
     /// Owed bytes.
-    dirty: VecDeque<ClientId>,
+    dirty: VecDeque<ConnId>,
     /// Did not read what was pushed; to be closed.
-    overrun: Vec<ClientId>,
+    overrun: Vec<ConnId>,
     /// How many were closed for that.
     slow_consumers: u64,
     /// The longest turn so far.
     longest_turn_ns: u64,
     /// Whose interest in writing has changed, for the reactor.
-    interest: Vec<ClientId>,
+    interest: Vec<ConnId>,
     draining: bool,
 }
 
@@ -217,7 +217,7 @@ impl<T: Transport> Server<T> {
     // ---- doors: what the reactor reports ----
 
     /// A new connection. `None` closes it: there is no room, or the server is shutting down.
-    pub fn accept(&mut self, now: Nanos, transport: T) -> Option<ClientId> {
+    pub fn accept(&mut self, now: Nanos, transport: T) -> Option<ConnId> {
         let connections_max = self.settings.connections_max as usize;
         if connections_max != 0 && self.conns.len() >= connections_max {
             info!(
@@ -232,7 +232,7 @@ impl<T: Transport> Server<T> {
         // 0 is nobody: it marks the reactor's own tokens, and `owner_conn_id` of an unowned key.
         self.serial = self.serial.checked_add(1).unwrap_or(1);
         let slot = self.conns.vacant_key() as u32;
-        let id = ClientId {
+        let id = ConnId {
             slot,
             serial: self.serial,
         };
@@ -252,7 +252,7 @@ impl<T: Transport> Server<T> {
     /// The peer has closed, at least its sending side. Reported before anything else of the turn,
     /// so that nobody who has already left is granted what another event sets free, or counted among
     /// those who hear of it, also if it takes some turns until it is seen off.
-    pub fn hang_up(&mut self, now: Nanos, id: ClientId) {
+    pub fn hang_up(&mut self, now: Nanos, id: ConnId) {
         let Some(conn) = self.conn_mut(id) else {
             return;
         };
@@ -268,7 +268,7 @@ impl<T: Transport> Server<T> {
     }
 
     /// There are bytes to read.
-    pub fn readable(&mut self, clock: Clock<'_>, id: ClientId) {
+    pub fn readable(&mut self, clock: Clock<'_>, id: ConnId) {
         self.visit_listed(clock);
         let Some(conn) = self.conn_mut(id) else {
             return;
@@ -287,12 +287,12 @@ impl<T: Transport> Server<T> {
     }
 
     /// There is room to write again.
-    pub fn writable(&mut self, id: ClientId) {
+    pub fn writable(&mut self, id: ConnId) {
         self.mark_dirty(id);
     }
 
     /// The connection can be listened to no longer.
-    pub fn lose(&mut self, now: Nanos, id: ClientId) {
+    pub fn lose(&mut self, now: Nanos, id: ConnId) {
         self.close(now, id, "lost");
     }
 
@@ -344,7 +344,7 @@ impl<T: Transport> Server<T> {
 
     /// Ends every connection now.
     pub fn close_all(&mut self, now: Nanos) {
-        let ids: Vec<ClientId> = self.ids().collect();
+        let ids: Vec<ConnId> = self.ids().collect();
         for id in ids {
             self.close(now, id, "server stops");
         }
@@ -367,7 +367,7 @@ impl<T: Transport> Server<T> {
     }
 
     /// Connections whose interest in writing changed, with what it is now.
-    pub fn changed_interests(&mut self, mut tell: impl FnMut(ClientId, &mut T, bool)) {
+    pub fn changed_interests(&mut self, mut tell: impl FnMut(ConnId, &mut T, bool)) {
         for id in mem::take(&mut self.interest) {
             if let Some(conn) = self.conn_mut(id) {
                 let wants_write = !conn.outbox.is_empty();
@@ -380,7 +380,7 @@ impl<T: Transport> Server<T> {
     }
 
     /// The transport of a connection, to be registered.
-    pub fn transport_mut(&mut self, id: ClientId) -> Option<&mut T> {
+    pub fn transport_mut(&mut self, id: ConnId) -> Option<&mut T> {
         self.conn_mut(id).map(|conn| &mut conn.transport)
     }
 
@@ -442,7 +442,7 @@ impl<T: Transport> Server<T> {
         }
     }
 
-    fn mark_dirty(&mut self, id: ClientId) {
+    fn mark_dirty(&mut self, id: ConnId) {
         if let Some(conn) = self.conn_mut(id)
             && !conn.dirty
         {
@@ -465,7 +465,7 @@ impl<T: Transport> Server<T> {
         }
     }
 
-    fn flush_one(&mut self, now: Nanos, id: ClientId) {
+    fn flush_one(&mut self, now: Nanos, id: ConnId) {
         let Self {
             conns,
             pool,
@@ -513,19 +513,19 @@ impl<T: Transport> Server<T> {
     // ---- finding connections ----
 
     /// The connection, unless its slot has gone to somebody else.
-    fn conn_mut(&mut self, id: ClientId) -> Option<&mut Conn<T>> {
+    fn conn_mut(&mut self, id: ConnId) -> Option<&mut Conn<T>> {
         conn::find(&mut self.conns, id)
     }
 
-    fn ids(&self) -> impl Iterator<Item = ClientId> {
-        let id = |(slot, conn): (usize, &Conn<T>)| ClientId {
+    fn ids(&self) -> impl Iterator<Item = ConnId> {
+        let id = |(slot, conn): (usize, &Conn<T>)| ConnId {
             slot: slot as u32,
             serial: conn.serial,
         };
         self.conns.iter().map(id)
     }
 
-    fn peer(&self, id: ClientId) -> String {
+    fn peer(&self, id: ConnId) -> String {
         self.conns[id.slot as usize].transport.peer()
     }
 }

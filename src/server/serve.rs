@@ -11,7 +11,7 @@ use log::{debug, warn};
 
 use super::conn::{Farewell, Phase, Transport};
 use super::{Clock, READ_BYTES_PER_TURN, Server, WALK_BYTES_MIN, auth, conn, stats};
-use crate::base::{ClientId, Nanos};
+use crate::base::{ConnId, Nanos};
 use crate::engine::types::Request;
 use crate::wire::line::{self, Command, Decoded, Frame, Hello};
 use crate::wire::reply;
@@ -19,7 +19,7 @@ use crate::wire::verbs::Verb;
 
 impl<T: Transport> Server<T> {
     /// Serves the connection until it has nothing more, is held up, or has had its share.
-    pub(super) fn visit(&mut self, clock: Clock<'_>, id: ClientId) {
+    pub(super) fn visit(&mut self, clock: Clock<'_>, id: ConnId) {
         let mut share = READ_BYTES_PER_TURN;
         let mut landing = mem::take(&mut self.landing);
         if let Some(conn) = self.conn_mut(id) {
@@ -69,7 +69,7 @@ impl<T: Transport> Server<T> {
     }
 
     /// Bytes have come: serve them where they are, or behind those that came before.
-    fn receive(&mut self, now: Nanos, id: ClientId, bytes: &[u8]) {
+    fn receive(&mut self, now: Nanos, id: ConnId, bytes: &[u8]) {
         let Self { conns, pool, .. } = self;
         let conn = &mut conns[id.slot as usize];
         if let Phase::Leaving {
@@ -102,7 +102,7 @@ impl<T: Transport> Server<T> {
         }
     }
 
-    fn serve_inbox(&mut self, now: Nanos, id: ClientId) {
+    fn serve_inbox(&mut self, now: Nanos, id: ConnId) {
         let slot = id.slot as usize;
         let mut inbox = mem::take(&mut self.conns[slot].inbox);
         let used = self.serve(now, id, inbox.bytes());
@@ -117,7 +117,7 @@ impl<T: Transport> Server<T> {
 
     /// Serves the whole frames at the front of `input` and says how many bytes they were. Stops
     /// early when the connection is held up; the connection may be gone afterwards.
-    fn serve(&mut self, now: Nanos, id: ClientId, input: &[u8]) -> usize {
+    fn serve(&mut self, now: Nanos, id: ConnId, input: &[u8]) -> usize {
         let mut used = 0;
         let mut scratch = mem::take(&mut self.scratch);
         loop {
@@ -159,7 +159,7 @@ impl<T: Transport> Server<T> {
         used
     }
 
-    fn serve_frame(&mut self, now: Nanos, id: ClientId, frame: &Frame<'_>) {
+    fn serve_frame(&mut self, now: Nanos, id: ConnId, frame: &Frame<'_>) {
         if self.conns[id.slot as usize].phase == Phase::Locked {
             return self.unlock(now, id, frame);
         }
@@ -194,7 +194,7 @@ impl<T: Transport> Server<T> {
     }
 
     /// Puts a request before the engine; without an answer the connection is parked.
-    fn ask(&mut self, now: Nanos, id: ClientId, verb: Verb, request: Request<'_>) {
+    fn ask(&mut self, now: Nanos, id: ConnId, verb: Verb, request: Request<'_>) {
         let conn = &mut self.conns[id.slot as usize];
         conn.parked = true;
         conn.with_fence = reply::wants_fence(self.settings.wire_fence, verb, conn.hello_fence);
@@ -218,7 +218,7 @@ impl<T: Transport> Server<T> {
         }
     }
 
-    fn hello(&mut self, id: ClientId, hello: Hello<'_>) {
+    fn hello(&mut self, id: ConnId, hello: Hello<'_>) {
         let name = hello.name.and_then(|name| str::from_utf8(name).ok());
         self.engine.introduce(id, name);
         let fence = {
@@ -240,7 +240,7 @@ impl<T: Transport> Server<T> {
     }
 
     /// The first frame of a connection, while a secret is required.
-    fn unlock(&mut self, now: Nanos, id: ClientId, frame: &Frame<'_>) {
+    fn unlock(&mut self, now: Nanos, id: ConnId, frame: &Frame<'_>) {
         let secret = self.settings.auth_token.as_deref().unwrap_or_default();
         if auth::opens(secret, &frame.command) {
             self.conns[id.slot as usize].phase = Phase::Open;
@@ -250,14 +250,14 @@ impl<T: Transport> Server<T> {
         }
     }
 
-    pub(super) fn say(&mut self, id: ClientId, line: &[u8]) {
+    pub(super) fn say(&mut self, id: ConnId, line: &[u8]) {
         let conn = &mut self.conns[id.slot as usize];
         conn.outbox.buf(&mut self.pool).extend_from_slice(line);
         self.mark_dirty(id);
     }
 
     /// Writes a long answer.
-    fn tell(&mut self, id: ClientId, write: impl FnOnce(&Self, &mut Vec<u8>)) {
+    fn tell(&mut self, id: ConnId, write: impl FnOnce(&Self, &mut Vec<u8>)) {
         let slot = id.slot as usize;
         let owed = self.conns[slot].outbox.len();
         let (mut outbox, mut pool) = (
@@ -273,7 +273,7 @@ impl<T: Transport> Server<T> {
 
     /// Charges an answer that took a walk; `owed` is how much the client was owed before it. One such
     /// answer per connection and turn is enough.
-    fn note_walk(&mut self, id: ClientId, owed: usize) {
+    fn note_walk(&mut self, id: ConnId, owed: usize) {
         let conn = &mut self.conns[id.slot as usize];
         conn.rested = true;
         let bytes = conn.outbox.len().saturating_sub(owed).max(WALK_BYTES_MIN);

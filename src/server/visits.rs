@@ -7,7 +7,7 @@ use std::mem;
 
 use super::conn::{self, Transport};
 use super::{Clock, FAREWELLS_PER_TURN_MAX, Server};
-use crate::base::{ClientId, Nanos};
+use crate::base::{ConnId, Nanos};
 
 impl<T: Transport> Server<T> {
     /// What time it is, right now.
@@ -54,7 +54,7 @@ impl<T: Transport> Server<T> {
     }
 
     /// It is no longer on a list, and what it still has to say counts.
-    fn visit_from_list(&mut self, clock: Clock<'_>, id: ClientId) {
+    fn visit_from_list(&mut self, clock: Clock<'_>, id: ConnId) {
         if let Some(conn) = self.conn_mut(id) {
             conn.revisit = false;
             if conn.hung_up {
@@ -65,7 +65,7 @@ impl<T: Transport> Server<T> {
     }
 
     /// Puts the connection on the list of those to be visited, unless it stands on one.
-    pub(super) fn visit_later(&mut self, id: ClientId) {
+    pub(super) fn visit_later(&mut self, id: ConnId) {
         let Some(conn) = conn::find(&mut self.conns, id).filter(|conn| !conn.revisit) else {
             return;
         };

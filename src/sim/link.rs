@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::ask::{Ask, Seat};
 use super::pipe::Peer;
 use super::plan::Plan;
-use crate::base::{ClientId, Millis, Nanos};
+use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::Mode;
 use crate::server::Settings;
 
@@ -150,7 +150,7 @@ pub(super) struct Link {
     pub(super) client: usize,
     pub(super) peer: Peer,
     /// Once accepted.
-    pub(super) id: Option<ClientId>,
+    pub(super) id: Option<ConnId>,
     pub(super) asked: VecDeque<Asked>,
     pub(super) tickets: BTreeMap<usize, Ticket>,
     /// What it is told of, since which turn. Taken and left by answers, as the server does.

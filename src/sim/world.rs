@@ -19,7 +19,7 @@ use super::pipe::{Pipe, Readiness};
 use super::plan::Plan;
 use super::things::Things;
 use super::trace::{Keep, Trace};
-use crate::base::{ClientId, Millis, Nanos};
+use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::{Engine, Origin};
 use crate::server::Server;
 
@@ -46,7 +46,7 @@ pub(super) enum Event {
 /// What a poll reports.
 #[derive(Clone, Copy, Debug)]
 enum Ready {
-    Conn(ClientId, Readiness),
+    Conn(ConnId, Readiness),
     Signal,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct World {
     /// Connections the next poll reports.
     pending: BTreeSet<u32>,
     /// Ids that are out of use, to be reported by mistake.
-    pub(super) stale: VecDeque<ClientId>,
+    pub(super) stale: VecDeque<ConnId>,
     signals: u32,
     /// When the server was told to stop: instant, turn; and told again.
     pub(super) draining: Option<(Nanos, u64)>,

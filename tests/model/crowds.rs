@@ -2,7 +2,7 @@
 //!
 //! Plain tests with fixed seeds. They count and compare; none of them looks at how long it took.
 
-use latchd::base::{ClientId, Millis, Nanos, Token};
+use latchd::base::{ConnId, Millis, Nanos, Token};
 use latchd::engine::types::{Effect, Effects, Mode, Refusal, Reply, Request};
 use latchd::engine::view::Counts;
 use latchd::engine::{Engine, Origin, Rules, WORK_PER_TURN_MAX};
@@ -102,8 +102,8 @@ impl Table {
     }
 }
 
-fn id(client: u32) -> ClientId {
-    ClientId {
+fn id(client: u32) -> ConnId {
+    ConnId {
         slot: client,
         serial: client + 1,
     }
@@ -385,7 +385,7 @@ fn who_leaves_with_thousands_of_locks_and_places_is_undone_in_slices() {
     table.engine.check();
 
     // The slot is free for another at once, which inherits nothing.
-    let heir = ClientId {
+    let heir = ConnId {
         slot: 0,
         serial: 99,
     };

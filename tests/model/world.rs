@@ -4,7 +4,7 @@
 //! Plays the server's part as far as the engine can tell: a parked client asks nothing, a slot is
 //! reused only after its client left, serials never return, time never goes back.
 
-use latchd::base::{ClientId, Fence, Millis, Nanos, Token};
+use latchd::base::{ConnId, Fence, Millis, Nanos, Token};
 use latchd::engine::types::{Effect, Effects, Push, Refusal, Reply, Request};
 use latchd::engine::view::{Counts, KeyView};
 use latchd::engine::{Census, Engine, Kind, Origin, Rules};
@@ -27,7 +27,7 @@ pub struct World {
     rules: Rules,
     now: Nanos,
     /// Who sits where.
-    clients: [ClientId; CLIENTS],
+    clients: [ConnId; CLIENTS],
     last_serial: u32,
     /// Every token a client was ever told, with its key.
     tokens: Vec<(usize, Token)>,
@@ -48,7 +48,7 @@ impl World {
             seed: [7, 9],
             chance,
         };
-        let clients = std::array::from_fn(|slot| ClientId {
+        let clients = std::array::from_fn(|slot| ConnId {
             slot: slot as u32,
             serial: slot as u32 + 1,
         });
@@ -118,13 +118,13 @@ impl World {
         same("ends and grants", ended, tally.grants)
     }
 
-    fn whoever_may_ask(&self, nth: usize) -> Option<ClientId> {
-        let free = |it: &&ClientId| !self.model.is_parked(it.serial);
+    fn whoever_may_ask(&self, nth: usize) -> Option<ConnId> {
+        let free = |it: &&ConnId| !self.model.is_parked(it.serial);
         let free: Vec<_> = self.clients.iter().filter(free).collect();
         free.get(nth % free.len().max(1)).copied().copied()
     }
 
-    fn ask(&mut self, id: ClientId, key: usize, verb: Verb) -> Verdict {
+    fn ask(&mut self, id: ConnId, key: usize, verb: Verb) -> Verdict {
         let (key, token) = match verb {
             Verb::Release { pick, nth } | Verb::Renew { pick, nth, .. } => {
                 self.pick_token(key, pick, nth)

@@ -16,7 +16,7 @@ mod lists;
 mod values;
 mod watches;
 
-use latchd::base::{ClientId, Millis, Nanos};
+use latchd::base::{ConnId, Millis, Nanos};
 use latchd::engine::types::{Effect, Effects, Mode, Popped, Push, Reply, Request};
 use latchd::engine::view::Counts;
 use latchd::engine::{Engine, Origin, Rules};
@@ -51,7 +51,7 @@ pub(crate) enum Time {
 pub(crate) struct World {
     pub(crate) engine: Engine,
     pub(crate) now: Nanos,
-    ids: [ClientId; CLIENTS],
+    ids: [ConnId; CLIENTS],
     serial: u32,
     parked: [bool; CLIENTS],
 }
@@ -66,7 +66,7 @@ impl World {
         Self {
             engine: Engine::new(rules, origin),
             now: Nanos(1),
-            ids: std::array::from_fn(|slot| ClientId {
+            ids: std::array::from_fn(|slot| ConnId {
                 slot: slot as u32,
                 serial: slot as u32 + 1,
             }),
@@ -174,7 +174,7 @@ impl World {
                 Effect::Push(id, push) => heard.push((self.who(id), Said::Push(push))),
                 Effect::Cast(ids, push) => {
                     assert!(!ids.is_empty(), "told to nobody: {push:?}");
-                    let told = |id: ClientId| (self.who(id), Said::Push(push.clone()));
+                    let told = |id: ConnId| (self.who(id), Said::Push(push.clone()));
                     heard.extend(ids.into_iter().map(told));
                 }
                 Effect::Overrun(id) => heard.push((self.who(id), Said::Overrun)),
@@ -183,7 +183,7 @@ impl World {
         in_order(heard)
     }
 
-    fn who(&self, id: ClientId) -> usize {
+    fn who(&self, id: ConnId) -> usize {
         let who = id.slot as usize;
         assert_eq!(self.ids[who], id, "somebody who left is told something");
         who
