@@ -239,7 +239,7 @@ const STEPS: &[Step] = &[
             },
             hears!(
                 Effect::Reply(B, Reply::Number(1)),
-                Effect::Cast(_, Push::Signal { .. })
+                Effect::Broadcast(_, Push::Signal { .. })
             ),
         )],
     },
@@ -250,7 +250,7 @@ const STEPS: &[Step] = &[
             INCR,
             hears!(
                 Effect::Reply(B, Reply::Number(_)),
-                Effect::Cast(
+                Effect::Broadcast(
                     _,
                     Push::Watch {
                         event: Event::Incr,

@@ -26,13 +26,13 @@ pub(super) struct Client {
     /// What it listens to, watches and observes, by [`Topic`](super::subscriptions::Topic).
     pub(super) subscriptions: [Chain<SubscriptionsOfClient>; TOPICS],
     /// Too much is waiting to be read by it already; told by the server.
-    pub(super) deaf: bool,
+    pub(super) overrun: bool,
     /// Its peer has hung up and it is yet to be served to its end; told by the server.
-    pub(super) absent: bool,
-    /// That it is deaf was reported; once is enough.
+    pub(super) hung_up: bool,
+    /// That it is overrun was reported; once is enough.
     reported: bool,
-    /// The last cast it was counted in.
-    cast: u64,
+    /// The last broadcast it was counted in.
+    broadcast: u64,
     /// How often it was counted in as a member of a group.
     copies: u32,
     /// Said `hello`, so it understands news it did not ask for.
@@ -63,12 +63,12 @@ impl Client {
 
     /// Whether it can be given something it did not ask for just now: a turn, or news.
     pub(super) fn is_present(&self) -> bool {
-        self.is_here() && !self.absent
+        self.is_here() && !self.hung_up
     }
 
     /// Whether it can be told something it did not ask for just now.
     pub(super) fn can_hear(&self) -> bool {
-        self.is_present() && !self.deaf
+        self.is_present() && !self.overrun
     }
 
     pub(super) fn subscription_count(&self) -> u32 {
@@ -90,7 +90,7 @@ pub(super) struct Clients {
     /// Connection slot → record, `NONE` where there is none.
     by_slot: Vec<u32>,
     /// Casts so far; a client that has this number has been counted in the present one.
-    casts: u64,
+    broadcasts: u64,
 }
 
 impl Clients {
@@ -98,7 +98,7 @@ impl Clients {
         Self {
             records: Arena::new(),
             by_slot: Vec::new(),
-            casts: 0,
+            broadcasts: 0,
         }
     }
 
@@ -126,10 +126,10 @@ impl Clients {
             parked: NONE,
             presence: Presence::Here,
             subscriptions: [const { Chain::new() }; TOPICS],
-            deaf: false,
-            absent: false,
+            overrun: false,
+            hung_up: false,
             reported: false,
-            cast: 0,
+            broadcast: 0,
             copies: 0,
             introduced: false,
             name: None,
@@ -155,22 +155,22 @@ impl Clients {
     }
 
     /// From now on, nobody has been told yet, but for one who knows already.
-    pub(super) fn begin_cast(&mut self, but: Option<u32>) {
-        self.casts += 1;
+    pub(super) fn begin_broadcast(&mut self, but: Option<u32>) {
+        self.broadcasts += 1;
         if let Some(client) = but {
-            self.records[client].cast = self.casts;
+            self.records[client].broadcast = self.broadcasts;
         }
     }
 
-    /// Counts the client in, unless it was in this cast already. One that cannot take more is
+    /// Counts the client in, unless it was in this broadcast already. One that cannot take more is
     /// reported instead.
     pub(super) fn tell_once(&mut self, client: u32, to: &mut Vec<ConnId>, out: &mut Effects) {
         let it = &mut self.records[client];
-        if it.cast == self.casts || !it.is_present() {
+        if it.broadcast == self.broadcasts || !it.is_present() {
             return;
         }
-        (it.cast, it.copies) = (self.casts, 0);
-        if it.deaf {
+        (it.broadcast, it.copies) = (self.broadcasts, 0);
+        if it.overrun {
             self.report(client, out);
         } else {
             to.push(it.id);
@@ -180,8 +180,8 @@ impl Clients {
     /// Counts the client in for one of its groups, if it can take another copy.
     pub(super) fn tell_as_member(&mut self, client: u32) -> Option<ConnId> {
         let it = &mut self.records[client];
-        if it.cast != self.casts {
-            (it.cast, it.copies) = (self.casts, 0);
+        if it.broadcast != self.broadcasts {
+            (it.broadcast, it.copies) = (self.broadcasts, 0);
         }
         if !it.can_hear() || it.copies == COPIES_MAX {
             return None;
@@ -193,15 +193,15 @@ impl Clients {
     /// Says that the client does not read what it is told, if it does not and nobody said so yet.
     pub(super) fn report(&mut self, client: u32, out: &mut Effects) {
         let it = &mut self.records[client];
-        if it.deaf && it.is_here() && !it.reported {
+        if it.overrun && it.is_here() && !it.reported {
             it.reported = true;
             out.push(Effect::Overrun(it.id));
         }
     }
 
-    pub(super) fn set_deaf(&mut self, client: u32, deaf: bool) {
+    pub(super) fn set_overrun(&mut self, client: u32, overrun: bool) {
         let it = &mut self.records[client];
-        (it.deaf, it.reported) = (deaf, false);
+        (it.overrun, it.reported) = (overrun, false);
     }
 
     /// Gives back a part of what a crowd has left behind; says whether there is more.

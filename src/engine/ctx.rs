@@ -43,7 +43,7 @@ impl Ctx<'_> {
 
     pub(super) fn push(&mut self, client: u32, push: Push) {
         let it = &self.clients[client];
-        if it.deaf {
+        if it.overrun {
             self.clients.report(client, self.out);
         } else {
             self.out.push(Effect::Push(it.id, push));

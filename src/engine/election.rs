@@ -69,7 +69,7 @@ impl Locks {
 pub(super) fn tell_observers(cx: &mut Ctx<'_>, change: Change, key: &Key, but: Option<u32>) {
     let recipients = cx.recipients(Topic::Observe, key.as_bytes(), but);
     if !recipients.is_empty() {
-        cx.out.push(Effect::Cast(
+        cx.out.push(Effect::Broadcast(
             recipients,
             Push::Leader {
                 change,

@@ -332,17 +332,17 @@ impl Engine {
     }
 
     /// Whether the client has so much unread that it can be told nothing more.
-    pub fn set_deaf(&mut self, id: ConnId, deaf: bool) {
+    pub fn set_overrun(&mut self, id: ConnId, overrun: bool) {
         if let Some(client) = self.clients.find(id) {
-            self.clients.set_deaf(client, deaf);
+            self.clients.set_overrun(client, overrun);
         }
     }
 
     /// Whether the client's peer has hung up while it still waits for its last visit: until then nothing
     /// is granted to it that it waits for, and nobody counts it as a hearer.
-    pub fn set_absent(&mut self, id: ConnId, absent: bool) {
+    pub fn set_hung_up(&mut self, id: ConnId, hung_up: bool) {
         if let Some(client) = self.clients.find(id) {
-            self.clients[client].absent = absent;
+            self.clients[client].hung_up = hung_up;
         }
     }
 

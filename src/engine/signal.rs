@@ -14,8 +14,10 @@ pub(super) fn signal(cx: &mut Ctx<'_>, client: u32, channel: &[u8], payload: &[u
     cx.reply(client, Reply::Number(recipients.len() as i64));
     if !recipients.is_empty() {
         let (channel, payload) = (Value::from(channel), Value::from(payload));
-        cx.out
-            .push(Effect::Cast(recipients, Push::Signal { channel, payload }));
+        cx.out.push(Effect::Broadcast(
+            recipients,
+            Push::Signal { channel, payload },
+        ));
     }
 }
 

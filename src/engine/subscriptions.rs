@@ -271,7 +271,7 @@ impl Subscriptions {
         }
         let mut patterns = Vec::new();
         self.work += self.matching(self.root, name, &mut patterns);
-        clients.begin_cast(but);
+        clients.begin_broadcast(but);
         let (grouped, open): (Vec<u32>, Vec<u32>) = patterns
             .into_iter()
             .partition(|&pattern_id| !self.patterns[pattern_id].group.is_empty());

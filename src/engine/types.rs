@@ -419,7 +419,7 @@ pub enum Effect {
     /// Tell the client something besides.
     Push(ConnId, Push),
     /// Tell all of these the same.
-    Cast(Vec<ConnId>, Push),
+    Broadcast(Vec<ConnId>, Push),
     /// The client does not read what it is told: disconnect it.
     Overrun(ConnId),
 }

@@ -17,7 +17,7 @@ impl Ctx<'_> {
         if !recipients.is_empty() {
             let key = Key::from(key);
             self.out
-                .push(Effect::Cast(recipients, Push::Watch { event, key }));
+                .push(Effect::Broadcast(recipients, Push::Watch { event, key }));
         }
     }
 

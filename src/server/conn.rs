@@ -36,7 +36,7 @@ pub trait Transport {
 
 /// How a connection that is served no longer comes to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Farewell {
+pub(super) enum Closing {
     /// Close as soon as everything owed is sent.
     Flush,
     /// Send everything, say that there will be no more, read on until the peer has understood.
@@ -50,12 +50,12 @@ pub(super) enum Farewell {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// A secret is required and has not been shown.
-    Locked,
+    Unauthenticated,
     /// Served.
     Open,
     /// Served no longer; the engine has forgotten it.
     Leaving {
-        farewell: Farewell,
+        closing: Closing,
         until: Nanos,
         discard_bytes_left: u32,
     },
@@ -93,12 +93,12 @@ pub(super) struct Conn<T> {
     /// The peer will send no more than what is already on its way.
     pub(super) hung_up: bool,
     /// Whole frames were left in the inbox on purpose, for the next turn.
-    pub(super) rested: bool,
+    pub(super) yielded: bool,
     /// Because they take a walk and there was no time left for one.
     pub(super) denied: bool,
     /// In the server's list of connections to flush.
     pub(super) dirty: bool,
-    /// In one of the server's lists of connections to visit.
+    /// In one of the server's lists of connections to serve.
     pub(super) revisit: bool,
     /// The reactor listens for room to write.
     pub(super) watches_write: bool,
@@ -107,9 +107,9 @@ pub(super) struct Conn<T> {
     /// What `hello` asked for.
     pub(super) hello_fence: Option<bool>,
     /// The engine knows that this peer has too much unread to be told any more.
-    pub(super) deaf: bool,
+    pub(super) overrun: bool,
     /// Values popped for this peer that are not sent yet, each with the bytes owed up to its end.
-    pub(super) handed: Vec<(usize, Popped)>,
+    pub(super) unsent_pops: Vec<(usize, Popped)>,
 }
 
 /// The connection, unless its slot has gone to somebody else.
@@ -136,15 +136,15 @@ impl<T: Transport> Conn<T> {
             parked: false,
             readable: false,
             hung_up: false,
-            rested: false,
+            yielded: false,
             denied: false,
             dirty: false,
             revisit: false,
             watches_write: false,
             with_fence: false,
             hello_fence: None,
-            deaf: false,
-            handed: Vec::new(),
+            overrun: false,
+            unsent_pops: Vec::new(),
         }
     }
 
@@ -157,7 +157,7 @@ impl<T: Transport> Conn<T> {
         matches!(
             self.phase,
             Phase::Leaving {
-                farewell: Farewell::Flush,
+                closing: Closing::Flush,
                 ..
             }
         )
@@ -165,21 +165,21 @@ impl<T: Transport> Conn<T> {
 
     /// No further frame may be served now: an answer is outstanding, or the peer does not read.
     pub(super) fn is_held_up(&self) -> bool {
-        self.parked || self.rested || self.outbox.is_full()
+        self.parked || self.yielded || self.outbox.is_full()
     }
 
     /// There may be something to do without a new event.
     pub(super) fn has_more(&self) -> bool {
         // Whole frames stay behind also when an answer has filled the outbox.
         let has_frames = !self.inbox.is_empty() && !self.mid_frame;
-        !self.parked && !self.outbox.is_full() && (self.readable || self.rested || has_frames)
+        !self.parked && !self.outbox.is_full() && (self.readable || self.yielded || has_frames)
     }
 
     /// It is the peer's turn to speak: it waits for no answer, has taken all it was given, and we
     /// have read all that it said. Only now does the read timeout run; a line that is late because
     /// we are is not the peer's fault.
     pub(super) fn is_awaited(&self) -> bool {
-        !self.parked && self.outbox.is_empty() && !self.readable && !self.rested
+        !self.parked && self.outbox.is_empty() && !self.readable && !self.yielded
     }
 
     /// Nothing is under way in either direction.
@@ -229,7 +229,7 @@ impl<T: Transport> Conn<T> {
 
     /// What has left is the peer's for good.
     fn note_sent(&mut self, sent: usize) {
-        self.handed.retain_mut(|(owed, _)| {
+        self.unsent_pops.retain_mut(|(owed, _)| {
             let kept = *owed > sent;
             *owed = owed.saturating_sub(sent);
             kept

@@ -30,8 +30,8 @@ impl<T: Transport> Server<T> {
         for effect in effects.drain(..) {
             match effect {
                 Effect::Reply(..) => {}
-                Effect::Push(id, push) => self.cast(now, &[id], &push),
-                Effect::Cast(ids, push) => self.cast(now, &ids, &push),
+                Effect::Push(id, push) => self.broadcast(now, &[id], &push),
+                Effect::Broadcast(ids, push) => self.broadcast(now, &ids, &push),
                 Effect::Overrun(id) => self.overrun.push(id),
             }
         }
@@ -52,7 +52,7 @@ impl<T: Transport> Server<T> {
         conn.line_started = now;
         reply::encode_reply(conn.outbox.buf(&mut self.pool), reply, conn.with_fence);
         if let Reply::Popped(popped) = reply {
-            conn.handed.push((conn.outbox.len(), popped.clone()));
+            conn.unsent_pops.push((conn.outbox.len(), popped.clone()));
         }
         if self.acting != Some(id) {
             self.resumed.push_back(id);
@@ -61,7 +61,7 @@ impl<T: Transport> Server<T> {
     }
 
     /// Spells the line once, however many hear it.
-    fn cast(&mut self, now: Nanos, ids: &[ConnId], push: &Push) {
+    fn broadcast(&mut self, now: Nanos, ids: &[ConnId], push: &Push) {
         let mut line = std::mem::take(&mut self.line);
         line.clear();
         reply::encode_push(&mut line, push);
@@ -80,8 +80,8 @@ impl<T: Transport> Server<T> {
                 // turn alone may be this much. A broken one is found when it is flushed.
                 if conn.outbox.is_overrun() {
                     conn.flush(now, pool);
-                    conn.deaf = conn.outbox.is_overrun();
-                    engine.set_deaf(id, conn.deaf);
+                    conn.overrun = conn.outbox.is_overrun();
+                    engine.set_overrun(id, conn.overrun);
                 }
                 self.mark_dirty(id);
             }

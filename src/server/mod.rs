@@ -11,12 +11,12 @@
 //! the simulator runs this very code.
 
 mod auth;
+mod closing;
 mod conn;
 mod deliver;
-mod ends;
+mod ready;
 mod serve;
 mod stats;
-mod visits;
 
 use std::collections::VecDeque;
 use std::mem;
@@ -25,7 +25,7 @@ use log::{debug, info, warn};
 use slab::Slab;
 
 pub use self::conn::Transport;
-use self::conn::{Conn, Farewell, Flushed, Phase};
+use self::conn::{Closing, Conn, Flushed, Phase};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::Engine;
 use crate::engine::types::Effects;
@@ -52,7 +52,7 @@ const WALK_BYTES_MIN: usize = 16 * 1024;
 
 /// Most work of one turn in finding and telling hearers: places of the trees looked at, and lines.
 /// After that every connection is served one request at a time.
-const HEARING_PER_TURN: u64 = 32 * 1024;
+const RECIPIENT_WORK_PER_TURN: u64 = 32 * 1024;
 
 /// Most connections whose parked command was answered that are run on in the same turn; the rest
 /// are run on in the next one.
@@ -63,7 +63,7 @@ const RESUMED_PER_TURN_MAX: usize = 4096;
 /// first come, first served: some of them still read, and all hold what somebody may wait for; until
 /// then they are given nothing. As many as a listener accepts in a turn, so that at the limit of
 /// connections who left usually makes room for who came after it.
-const FAREWELLS_PER_TURN_MAX: usize = 256;
+const HUNG_UP_PER_TURN_MAX: usize = 256;
 
 /// Most sockets closed in one turn, which takes the system some microseconds each.
 const CLOSES_PER_TURN_MAX: usize = 256;
@@ -139,7 +139,7 @@ pub struct Server<T> {
     effects: Effects,
     pool: Pool,
     /// Where bytes are read to. Frames are decoded here; only what is left over is copied.
-    landing: Vec<u8>,
+    read_buf: Vec<u8>,
     /// Where the codec puts a frame it has to rewrite.
     scratch: Vec<u8>,
     /// Where a line that several hear is spelled.
@@ -149,9 +149,9 @@ pub struct Server<T> {
     /// Parked, answered, perhaps with more input.
     resumed: VecDeque<ConnId>,
     /// When the clock was last looked at in this turn.
-    looked_at: Option<Nanos>,
-    /// Those on the lists have had their visit in this turn.
-    has_visited_listed: bool,
+    clock_read: Option<Nanos>,
+    /// Those on the lists have been served in this turn.
+    has_served_ready: bool,
     /// Had more than one turn's share, in this turn.
     revisit: Vec<ConnId>,
     /// Had so in the last one, and are yet to be visited in this one.
@@ -160,10 +160,10 @@ pub struct Server<T> {
     denied: Vec<ConnId>,
     /// What is left of this turn's [`WALK_BYTES_PER_TURN`].
     walk_bytes_left: usize,
-    /// What is left of this turn's [`HEARING_PER_TURN`].
-    hearing_left: u64,
+    /// What is left of this turn's [`RECIPIENT_WORK_PER_TURN`].
+    recipient_work_left: u64,
     /// Whose peer has hung up and who are yet to be visited.
-    farewells: VecDeque<ConnId>,
+    hung_up: VecDeque<ConnId>,
     /// Of connections that have ended, to be closed.
     ended: VecDeque<T>,
     /// Owed bytes.
@@ -191,19 +191,19 @@ impl<T: Transport> Server<T> {
             timers: Timers::new(),
             effects: Effects::new(),
             pool: Pool::new(),
-            landing: vec![0; READ_BYTES_PER_TURN],
+            read_buf: vec![0; READ_BYTES_PER_TURN],
             scratch: Vec::new(),
             line: Vec::new(),
             acting: None,
             resumed: VecDeque::new(),
-            looked_at: None,
-            has_visited_listed: false,
+            clock_read: None,
+            has_served_ready: false,
             revisit: Vec::new(),
             waiting: Vec::new(),
             denied: Vec::new(),
             walk_bytes_left: WALK_BYTES_PER_TURN,
-            hearing_left: HEARING_PER_TURN,
-            farewells: VecDeque::new(),
+            recipient_work_left: RECIPIENT_WORK_PER_TURN,
+            hung_up: VecDeque::new(),
             ended: VecDeque::new(),
             dirty: VecDeque::new(),
             overrun: Vec::new(),
@@ -240,7 +240,7 @@ impl<T: Transport> Server<T> {
         let deadline = now.after(self.settings.read_timeout);
         let timer = self.timers.arm(deadline, Due::Conn(slot));
         let phase = if self.settings.auth_token.is_some() {
-            Phase::Locked
+            Phase::Unauthenticated
         } else {
             Phase::Open
         };
@@ -259,17 +259,17 @@ impl<T: Transport> Server<T> {
         conn.hung_up = true;
         conn.readable = true;
         if conn.parked {
-            self.leave(now, id, Farewell::Flush, "left while waiting");
+            self.leave(now, id, Closing::Flush, "left while waiting");
         }
-        self.visit_later(id);
-        if self.farewells.len() > FAREWELLS_PER_TURN_MAX {
-            self.engine.set_absent(id, true); // not its turn yet
+        self.serve_later(id);
+        if self.hung_up.len() > HUNG_UP_PER_TURN_MAX {
+            self.engine.set_hung_up(id, true); // not its turn yet
         }
     }
 
     /// There are bytes to read.
     pub fn readable(&mut self, clock: Clock<'_>, id: ConnId) {
-        self.visit_listed(clock);
+        self.serve_ready(clock);
         let Some(conn) = self.conn_mut(id) else {
             return;
         };
@@ -280,9 +280,9 @@ impl<T: Transport> Server<T> {
         }
         conn.readable = true;
         if conn.hung_up {
-            self.visit_later(id);
+            self.serve_later(id);
         } else if !conn.revisit {
-            self.visit(clock, id);
+            self.serve_conn(clock, id);
         }
     }
 
@@ -298,8 +298,8 @@ impl<T: Transport> Server<T> {
 
     /// Closes the turn: everything that is due is done, everything that is owed is sent.
     pub fn finish_turn(&mut self, clock: Clock<'_>) {
-        self.visit_listed(clock);
-        let now = self.last_look(clock);
+        self.serve_ready(clock);
+        let now = self.last_read_clock(clock);
         self.engine.expire(now, &mut self.effects);
         self.deliver(now);
         self.fire_timers(now);
@@ -307,18 +307,18 @@ impl<T: Transport> Server<T> {
             let Some(id) = self.resumed.pop_front() else {
                 break;
             };
-            self.visit(clock, id);
+            self.serve_conn(clock, id);
         }
-        let now = self.last_look(clock);
+        let now = self.last_read_clock(clock);
         self.flush(now);
-        self.looked_at = None;
-        self.has_visited_listed = false;
+        self.clock_read = None;
+        self.has_served_ready = false;
         let closes = self.ended.len().min(CLOSES_PER_TURN_MAX);
         self.ended.drain(..closes);
         self.waiting.append(&mut self.denied);
         self.waiting.append(&mut self.revisit);
         self.walk_bytes_left = WALK_BYTES_PER_TURN;
-        self.hearing_left = HEARING_PER_TURN;
+        self.recipient_work_left = RECIPIENT_WORK_PER_TURN;
     }
 
     /// The turn is over and took this long, from waking up to sleeping again. Operators see the
@@ -357,7 +357,7 @@ impl<T: Transport> Server<T> {
     pub fn next_deadline(&self) -> Option<Nanos> {
         let is_idle = self.waiting.is_empty()
             && self.resumed.is_empty()
-            && self.farewells.is_empty()
+            && self.hung_up.is_empty()
             && self.ended.is_empty();
         if !is_idle {
             return Some(Nanos(0));
@@ -426,7 +426,7 @@ impl<T: Transport> Server<T> {
         let mut budget = crate::engine::WORK_PER_TURN_MAX;
         while let Some((_, due)) = self.timers.pop_due(now, &mut budget) {
             match due {
-                Due::Conn(slot) => self.look_at(now, slot),
+                Due::Conn(slot) => self.on_timer(now, slot),
                 Due::DrainSweep => {
                     self.timers.arm(now.after(DRAIN_SWEEP), Due::DrainSweep);
                     self.sweep(now);
@@ -491,22 +491,22 @@ impl<T: Transport> Server<T> {
         if conn.watches_write == conn.outbox.is_empty() {
             self.interest.push(id);
         }
-        if conn.deaf && !conn.outbox.is_overrun() {
-            conn.deaf = false;
-            self.engine.set_deaf(id, false);
+        if conn.overrun && !conn.outbox.is_overrun() {
+            conn.overrun = false;
+            self.engine.set_overrun(id, false);
         }
-        if let Phase::Leaving { farewell, .. } = conn.phase
+        if let Phase::Leaving { closing, .. } = conn.phase
             && conn.outbox.is_empty()
         {
-            match farewell {
+            match closing {
                 // It is still to be read: closed now, what was sent would be lost to a reset.
-                Farewell::Flush if conn.revisit || conn.readable => self.visit_later(id),
-                Farewell::Flush => self.close(now, id, "closed"),
-                Farewell::HalfClose => conn.transport.shutdown_write(),
-                Farewell::Delay => {}
+                Closing::Flush if conn.revisit || conn.readable => self.serve_later(id),
+                Closing::Flush => self.close(now, id, "closed"),
+                Closing::HalfClose => conn.transport.shutdown_write(),
+                Closing::Delay => {}
             }
         } else if conn.has_more() {
-            self.visit_later(id);
+            self.serve_later(id);
         }
     }
 

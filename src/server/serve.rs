@@ -2,14 +2,14 @@
 //!
 //! Frames are served where they landed; only an unfinished one is copied. A connection is held up
 //! while its answer is outstanding or it does not read; it is put on the list to be visited again
-//! when it has more than its share. Ends are in `ends.rs`.
+//! when it has more than its share. Ends are in `closing.rs`.
 
 use std::io;
 use std::mem;
 
 use log::{debug, warn};
 
-use super::conn::{Farewell, Phase, Transport};
+use super::conn::{Closing, Phase, Transport};
 use super::{Clock, READ_BYTES_PER_TURN, Server, WALK_BYTES_MIN, auth, conn, stats};
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::Request;
@@ -19,13 +19,13 @@ use crate::wire::verbs::Verb;
 
 impl<T: Transport> Server<T> {
     /// Serves the connection until it has nothing more, is held up, or has had its share.
-    pub(super) fn visit(&mut self, clock: Clock<'_>, id: ConnId) {
+    pub(super) fn serve_conn(&mut self, clock: Clock<'_>, id: ConnId) {
         let mut share = READ_BYTES_PER_TURN;
-        let mut landing = mem::take(&mut self.landing);
+        let mut read_buf = mem::take(&mut self.read_buf);
         if let Some(conn) = self.conn_mut(id) {
-            (conn.rested, conn.denied) = (false, false);
+            (conn.yielded, conn.denied) = (false, false);
             if !conn.inbox.is_empty() && !conn.is_leaving() {
-                let now = self.look_at_clock(clock);
+                let now = self.read_clock(clock);
                 self.serve_inbox(now, id);
             }
         }
@@ -35,34 +35,34 @@ impl<T: Transport> Server<T> {
             && share > 0
         {
             let room = share.min(conn.inbox.room());
-            match conn.transport.read(&mut landing[..room]) {
+            match conn.transport.read(&mut read_buf[..room]) {
                 Ok(0) => {
                     conn.readable = false;
-                    let now = self.look_at_clock(clock);
-                    self.leave(now, id, Farewell::Flush, "closed");
+                    let now = self.read_clock(clock);
+                    self.leave(now, id, Closing::Flush, "closed");
                 }
                 Ok(received) => {
                     // A short read has emptied the socket: the read that would say so is saved. Not
                     // after a hang-up, where the end itself is still to be read.
                     conn.readable = received == room || conn.hung_up;
                     share -= received;
-                    let now = self.look_at_clock(clock);
-                    self.receive(now, id, &landing[..received]);
+                    let now = self.read_clock(clock);
+                    self.receive(now, id, &read_buf[..received]);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => conn.readable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    let now = self.look_at_clock(clock);
+                    let now = self.read_clock(clock);
                     self.close(now, id, &error.to_string());
                 }
             }
         }
-        self.landing = landing;
+        self.read_buf = read_buf;
         let Some(conn) = self.conn_mut(id) else {
             return;
         };
         if conn.has_more() {
-            self.visit_later(id);
+            self.serve_later(id);
         } else if conn.is_flushed_last() {
             self.mark_dirty(id); // and be closed, now that it was read
         }
@@ -134,7 +134,7 @@ impl<T: Transport> Server<T> {
             match line::decode(&input[used..], &mut scratch) {
                 Decoded::Frame(frame) if !may_walk && takes_a_walk(&frame) => {
                     conn.progress(now, 0, false);
-                    (conn.rested, conn.denied) = (true, true);
+                    (conn.yielded, conn.denied) = (true, true);
                 }
                 Decoded::Frame(frame) => {
                     used += frame.used;
@@ -160,7 +160,7 @@ impl<T: Transport> Server<T> {
     }
 
     fn serve_frame(&mut self, now: Nanos, id: ConnId, frame: &Frame<'_>) {
-        if self.conns[id.slot as usize].phase == Phase::Locked {
+        if self.conns[id.slot as usize].phase == Phase::Unauthenticated {
             return self.unlock(now, id, frame);
         }
         match (frame.verb, frame.command) {
@@ -207,14 +207,14 @@ impl<T: Transport> Server<T> {
         if walks {
             self.note_walk(id, owed);
         }
-        self.hearing_left = self
-            .hearing_left
+        self.recipient_work_left = self
+            .recipient_work_left
             .saturating_sub(self.engine.take_recipient_work());
         let conn = &mut self.conns[id.slot as usize];
-        conn.rested |= self.hearing_left == 0;
+        conn.yielded |= self.recipient_work_left == 0;
         if conn.parked && conn.hung_up {
             // Not answered, but what was asked before it still is.
-            self.leave(now, id, Farewell::Flush, "left before it could wait");
+            self.leave(now, id, Closing::Flush, "left before it could wait");
         }
     }
 
@@ -275,7 +275,7 @@ impl<T: Transport> Server<T> {
     /// answer per connection and turn is enough.
     fn note_walk(&mut self, id: ConnId, owed: usize) {
         let conn = &mut self.conns[id.slot as usize];
-        conn.rested = true;
+        conn.yielded = true;
         let bytes = conn.outbox.len().saturating_sub(owed).max(WALK_BYTES_MIN);
         self.walk_bytes_left = self.walk_bytes_left.saturating_sub(bytes);
     }

@@ -248,7 +248,7 @@ fn run(subscriptions_max: u32, ops: Vec<Op>) {
             Op::Deaf(who, deaf) => {
                 model.deaf[who] = deaf;
                 model.reported[who] = false;
-                world.set_deaf(who, deaf);
+                world.set_overrun(who, deaf);
             }
             Op::Leave(who) => {
                 model.leave(who);

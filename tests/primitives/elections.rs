@@ -256,7 +256,7 @@ fn run(ops: Vec<Op>) {
             Op::Deaf(who, deaf) => {
                 model.deaf[who] = deaf;
                 model.reported[who] = false;
-                world.set_deaf(who, deaf);
+                world.set_overrun(who, deaf);
                 continue;
             }
             Op::Leave(who) => {

@@ -112,11 +112,11 @@ impl World {
     }
 
     /// As the server would say of a client whose outbox is full, which must have asked something.
-    pub(crate) fn set_deaf(&mut self, who: usize, deaf: bool) {
+    pub(crate) fn set_overrun(&mut self, who: usize, deaf: bool) {
         if !self.parked[who] {
             self.ask(who, Request::Count { key: b"unheard of" });
         }
-        self.engine.set_deaf(self.ids[who], deaf);
+        self.engine.set_overrun(self.ids[who], deaf);
     }
 
     /// Moves the clock; `next` is when the model has something due.
@@ -172,7 +172,7 @@ impl World {
                     heard.push((who, Said::Reply(reply)));
                 }
                 Effect::Push(id, push) => heard.push((self.who(id), Said::Push(push))),
-                Effect::Cast(ids, push) => {
+                Effect::Broadcast(ids, push) => {
                     assert!(!ids.is_empty(), "told to nobody: {push:?}");
                     let told = |id: ConnId| (self.who(id), Said::Push(push.clone()));
                     heard.extend(ids.into_iter().map(told));

@@ -5,7 +5,7 @@
 
 use log::{debug, info, warn};
 
-use super::conn::{Conn, Farewell, Flushed, Phase, Transport};
+use super::conn::{Closing, Conn, Flushed, Phase, Transport};
 use super::{Due, Server};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::wire::buf::PUSH_BYTES_MAX;
@@ -15,11 +15,11 @@ use crate::wire::reply;
 const AUTH_DELAY: Millis = Millis(100);
 
 /// How long a peer that was cut off may take to read its last answer.
-const FAREWELL_MAX: Millis = Millis(1_000);
+const CLOSING_MAX: Millis = Millis(1_000);
 
 /// How many bytes of what a peer still sends after it was cut off are read and thrown away; after
-/// that its socket is left alone until the farewell is over, or closed if it has hung up.
-const FAREWELL_DISCARD_BYTES_MAX: u32 = 1 << 20;
+/// that its socket is left alone until the closing is over, or closed if it has hung up.
+const CLOSING_DISCARD_BYTES_MAX: u32 = 1 << 20;
 
 /// A turn this late is our own doing (the process was stopped), and no peer's.
 const LATE_NS: u64 = 1_000_000_000;
@@ -29,17 +29,17 @@ impl<T: Transport> Server<T> {
     pub(super) fn turn_away(&mut self, now: Nanos, id: ConnId) {
         warn!("closing {}: it did not show the secret", self.peer(id));
         self.say(id, reply::ERROR_AUTH);
-        self.leave(now, id, Farewell::Delay, "not authenticated");
+        self.leave(now, id, Closing::Delay, "not authenticated");
     }
 
     /// Ends a connection whose input can no longer be followed, with a last `error`.
     pub(super) fn cut_off(&mut self, now: Nanos, id: ConnId, why: &str) {
-        if self.conns[id.slot as usize].phase == Phase::Locked {
+        if self.conns[id.slot as usize].phase == Phase::Unauthenticated {
             return self.turn_away(now, id);
         }
         info!("closing {}: {why}", self.peer(id));
         self.say(id, reply::ERROR);
-        self.leave(now, id, Farewell::HalfClose, why);
+        self.leave(now, id, Closing::HalfClose, why);
     }
 
     /// Ends a connection that does not read what is pushed to it.
@@ -53,8 +53,8 @@ impl<T: Transport> Server<T> {
     }
 
     /// Serves the connection no longer: the engine forgets it now, the socket follows when what is
-    /// owed is sent and the farewell is over.
-    pub(super) fn leave(&mut self, now: Nanos, id: ConnId, farewell: Farewell, why: &str) {
+    /// owed is sent and the closing is over.
+    pub(super) fn leave(&mut self, now: Nanos, id: ConnId, closing: Closing, why: &str) {
         let Self {
             conns,
             pool,
@@ -66,24 +66,24 @@ impl<T: Transport> Server<T> {
         if conn.is_leaving() {
             // It has said all it had to say; nothing is left to wait for but our own bytes.
             if let Phase::Leaving {
-                farewell: it @ Farewell::HalfClose,
+                closing: it @ Closing::HalfClose,
                 ..
             } = &mut conn.phase
             {
-                *it = Farewell::Flush;
+                *it = Closing::Flush;
             }
             return self.mark_dirty(id);
         }
-        debug!("connection {} ends: {why}", id.serial);
-        let until = match farewell {
+        debug!("connection {} closing: {why}", id.serial);
+        let until = match closing {
             // It may read as slowly as the write timeout allows.
-            Farewell::Flush => Nanos::NEVER,
-            Farewell::HalfClose => now.after(FAREWELL_MAX),
-            Farewell::Delay => now.after(AUTH_DELAY),
+            Closing::Flush => Nanos::NEVER,
+            Closing::HalfClose => now.after(CLOSING_MAX),
+            Closing::Delay => now.after(AUTH_DELAY),
         };
-        let discard_bytes_left = FAREWELL_DISCARD_BYTES_MAX;
+        let discard_bytes_left = CLOSING_DISCARD_BYTES_MAX;
         conn.phase = Phase::Leaving {
-            farewell,
+            closing,
             until,
             discard_bytes_left,
         };
@@ -112,11 +112,11 @@ impl<T: Transport> Server<T> {
         conn.inbox.clear(pool);
         conn.outbox.clear(pool);
         if !conn.is_leaving() {
-            debug!("connection {} ends: {why}", id.serial);
+            debug!("connection {} closing: {why}", id.serial);
             self.engine.disconnect(now, id, &mut self.effects);
         }
         // What was popped for it and never sent goes back, the last one first.
-        for (_, popped) in conn.handed.drain(..).rev() {
+        for (_, popped) in conn.unsent_pops.drain(..).rev() {
             self.engine.give_back(now, popped, &mut self.effects);
         }
         self.ended.push_back(conn.transport);
@@ -124,7 +124,7 @@ impl<T: Transport> Server<T> {
     }
 
     /// A connection's timer fired: something may have taken too long.
-    pub(super) fn look_at(&mut self, now: Nanos, slot: u32) {
+    pub(super) fn on_timer(&mut self, now: Nanos, slot: u32) {
         let Self {
             conns,
             pool,
@@ -160,7 +160,7 @@ impl<T: Transport> Server<T> {
         let conn = &mut conns[slot as usize];
         if let Phase::Leaving { until, .. } = conn.phase {
             if until <= now {
-                return self.close(now, id, "farewell is over");
+                return self.close(now, id, "closing is over");
             }
         } else if conn.is_awaited() && conn.read_deadline(settings) <= now {
             if conn.mid_frame || !engine.owns_something(id) {
