@@ -7,7 +7,7 @@ use criterion::{BatchSize, Criterion};
 use latchd::base::{ConnId, Millis};
 use latchd::engine::types::Request;
 
-use crate::desk::{A, Desk, LOCK, client, granted};
+use crate::harness::{A, Harness, LOCK, client, granted};
 
 const MANY: usize = 1_000;
 
@@ -22,14 +22,14 @@ fn free_among_held(c: &mut Criterion) {
     let mut group = c.benchmark_group("engine/lock");
     for held in [1_000, 1_000_000] {
         // Built when it is that bench's turn: a filter does not pay for the others.
-        let mut desk = None;
+        let mut harness = None;
         group.bench_function(format!("free-among-{held}"), |b| {
             let quick = std::env::args().any(|it| it == "--test");
             let held = if quick { held.min(1_000) } else { held };
-            let desk = desk.get_or_insert_with(|| Desk::among(held));
+            let harness = harness.get_or_insert_with(|| Harness::among(held));
             b.iter(|| {
-                let token = desk.acquire(A, b"job");
-                desk.release(A, b"job", token);
+                let token = harness.acquire(A, b"job");
+                harness.release(A, b"job", token);
             });
         });
     }
@@ -41,11 +41,11 @@ fn leases_ending(c: &mut Criterion) {
     group.sample_size(20);
     group.bench_function(format!("expire-{MANY}"), |b| {
         b.iter_batched(
-            || Desk::among(MANY as u32),
-            |mut desk| {
-                desk.pass(Millis::from_secs(34));
-                assert_eq!(desk.engine.tally().expiries, MANY as u64);
-                desk
+            || Harness::among(MANY as u32),
+            |mut harness| {
+                harness.pass(Millis::from_secs(34));
+                assert_eq!(harness.engine.tally().expiries, MANY as u64);
+                harness
             },
             BatchSize::LargeInput,
         );
@@ -60,46 +60,46 @@ fn leaving_the_middle(c: &mut Criterion) {
     let mut group = c.benchmark_group("engine/lock");
     let mut built = None;
     group.bench_function(format!("leave-the-middle-of-{LINE}"), |b| {
-        let (desk, line) = built.get_or_insert_with(long_line::<LINE>);
+        let (harness, line) = built.get_or_insert_with(long_line::<LINE>);
         b.iter(|| {
             let who = line.remove(LINE as usize / 2).expect("the line is long");
-            desk.engine.disconnect(desk.now, who, &mut desk.effects);
-            assert_eq!(desk.engine.counts().waiters, LINE as usize - 1);
+            harness.engine.disconnect(harness.now, who, &mut harness.effects);
+            assert_eq!(harness.engine.counts().waiters, LINE as usize - 1);
             let who = ConnId {
                 serial: who.serial + LINE,
                 ..who
             };
-            join(desk, who);
+            join(harness, who);
             line.push_back(who);
         });
     });
     group.finish();
 }
 
-fn long_line<const LINE: u32>() -> (Desk, VecDeque<ConnId>) {
-    let mut desk = Desk::new();
+fn long_line<const LINE: u32>() -> (Harness, VecDeque<ConnId>) {
+    let mut harness = Harness::new();
     let request = Request::Acquire {
         key: b"job",
         mode: LOCK,
         wait: Millis::ZERO,
         lease: Some(Millis::MAX),
     };
-    granted(desk.ask(A, request), A);
+    granted(harness.ask(A, request), A);
     let line: VecDeque<ConnId> = (2..2 + LINE).map(client).collect();
     for &who in &line {
-        join(&mut desk, who);
+        join(&mut harness, who);
     }
-    (desk, line)
+    (harness, line)
 }
 
-fn join(desk: &mut Desk, who: ConnId) {
+fn join(harness: &mut Harness, who: ConnId) {
     let request = Request::Acquire {
         key: b"job",
         mode: LOCK,
         wait: Millis::MAX,
         lease: None,
     };
-    let effects = desk.ask(who, request);
+    let effects = harness.ask(who, request);
     assert!(effects.is_empty(), "did not wait: {effects:?}");
 }
 
@@ -119,19 +119,19 @@ fn unsubscribing(c: &mut Criterion) {
         group.sample_size(20);
         group.bench_function(format!("disconnect-{MANY}-heard"), |b| {
             let full = || {
-                let mut desk = Desk::new();
+                let mut harness = Harness::new();
                 for index in 0..MANY {
-                    desk.ask(A, ask(format!("news.{index}").as_bytes()));
+                    harness.ask(A, ask(format!("news.{index}").as_bytes()));
                 }
-                assert_eq!(desk.engine.counts().subscriptions, MANY);
-                desk
+                assert_eq!(harness.engine.counts().subscriptions, MANY);
+                harness
             };
             b.iter_batched(
                 full,
-                |mut desk| {
-                    desk.engine.disconnect(desk.now, A, &mut desk.effects);
-                    assert_eq!(desk.engine.counts().subscriptions, 0);
-                    desk
+                |mut harness| {
+                    harness.engine.disconnect(harness.now, A, &mut harness.effects);
+                    assert_eq!(harness.engine.counts().subscriptions, 0);
+                    harness
                 },
                 BatchSize::LargeInput,
             );

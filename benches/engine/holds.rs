@@ -7,7 +7,7 @@ use criterion::{BatchSize, Criterion};
 use latchd::base::{ConnId, Millis, Token};
 use latchd::engine::types::{Effect, Mode, Reply, Request};
 
-use crate::desk::{A, B, Desk, LOCK, client, granted};
+use crate::harness::{A, B, Harness, LOCK, client, granted};
 
 /// A way to hold a key.
 struct Primitive {
@@ -63,51 +63,51 @@ pub(crate) fn benches(c: &mut Criterion) {
 fn steps(c: &mut Criterion, it: &Primitive) {
     let mut group = c.benchmark_group(format!("engine/{}", it.name));
     group.bench_function("free", |b| {
-        let mut desk = Desk::new();
+        let mut harness = Harness::new();
         b.iter(|| {
-            let token = it.take(&mut desk, KEY);
-            let effects = let_go(&mut desk, A, it.mode, KEY, token);
+            let token = it.take(&mut harness, KEY);
+            let effects = let_go(&mut harness, A, it.mode, KEY, token);
             assert_eq!(effects, [Effect::Reply(A, Reply::Done)]);
         });
     });
     group.bench_function("held", |b| {
-        let mut desk = Desk::new();
-        it.fill(&mut desk);
+        let mut harness = Harness::new();
+        it.fill(&mut harness);
         b.iter(|| {
-            let effects = it.want(&mut desk, B, it.mode, Millis::ZERO);
+            let effects = it.want(&mut harness, B, it.mode, Millis::ZERO);
             assert_eq!(effects, [Effect::Reply(B, Reply::TimedOut)]);
         });
     });
     group.bench_function("renew", |b| {
-        let mut desk = Desk::new();
+        let mut harness = Harness::new();
         let (key, lease) = (KEY, None);
-        let token = Some(it.take(&mut desk, key));
+        let token = Some(it.take(&mut harness, key));
         b.iter(|| {
-            let effects = desk.ask(A, Request::Renew { key, token, lease });
+            let effects = harness.ask(A, Request::Renew { key, token, lease });
             assert!(matches!(effects, [Effect::Reply(A, Reply::Renewed { .. })]));
         });
     });
     group.bench_function("hand-over", |b| {
-        let mut desk = Desk::new();
-        let mut holders = it.fill(&mut desk);
+        let mut harness = Harness::new();
+        let mut holders = it.fill(&mut harness);
         let mut next = (B, it.mode);
         b.iter(|| {
             let (waiter, mode) = next;
-            let effects = it.want(&mut desk, waiter, mode, Millis(1_000));
+            let effects = it.want(&mut harness, waiter, mode, Millis(1_000));
             assert!(effects.is_empty(), "did not wait: {effects:?}");
             let (holder, held, token) = holders.pop_front().expect("it is held");
-            let effects = let_go(&mut desk, holder, held, KEY, token);
+            let effects = let_go(&mut harness, holder, held, KEY, token);
             holders.push_back((waiter, mode, granted(effects, waiter)));
             next = (holder, held);
         });
     });
     group.bench_function("timeout", |b| {
-        let mut desk = Desk::new();
-        it.fill(&mut desk);
+        let mut harness = Harness::new();
+        it.fill(&mut harness);
         b.iter(|| {
-            let effects = it.want(&mut desk, B, it.mode, Millis(1));
+            let effects = it.want(&mut harness, B, it.mode, Millis(1));
             assert!(effects.is_empty(), "did not wait: {effects:?}");
-            let effects = desk.pass(Millis(1));
+            let effects = harness.pass(Millis(1));
             assert_eq!(effects, [Effect::Reply(B, Reply::TimedOut)]);
         });
     });
@@ -120,27 +120,27 @@ fn disconnect(c: &mut Criterion, it: &Primitive) {
     group.sample_size(20);
     group.bench_function(format!("disconnect-{MANY}"), |b| {
         let full = || {
-            let mut desk = Desk::new();
+            let mut harness = Harness::new();
             for index in 0..MANY {
                 let key = format!("key:{index}");
                 if it.two_phase {
-                    desk.acquire(B, key.as_bytes());
-                    take_a_place(&mut desk, A, key.as_bytes(), it.mode);
+                    harness.acquire(B, key.as_bytes());
+                    take_a_place(&mut harness, A, key.as_bytes(), it.mode);
                 } else {
-                    it.take(&mut desk, key.as_bytes());
+                    it.take(&mut harness, key.as_bytes());
                 }
             }
-            desk.effects.clear();
-            desk
+            harness.effects.clear();
+            harness
         };
         let left = if it.two_phase { MANY } else { 0 };
         b.iter_batched(
             full,
-            |mut desk| {
-                desk.engine.disconnect(desk.now, A, &mut desk.effects);
-                let counts = desk.engine.counts();
+            |mut harness| {
+                harness.engine.disconnect(harness.now, A, &mut harness.effects);
+                let counts = harness.engine.counts();
                 assert_eq!((counts.holders, counts.waiters), (left, 0));
-                desk
+                harness
             },
             BatchSize::LargeInput,
         );
@@ -150,7 +150,7 @@ fn disconnect(c: &mut Criterion, it: &Primitive) {
 
 impl Primitive {
     /// A key that is free is A's.
-    fn take(&self, desk: &mut Desk, key: &[u8]) -> Token {
+    fn take(&self, harness: &mut Harness, key: &[u8]) -> Token {
         let (mode, wait, lease) = (self.mode, Millis::ZERO, None);
         if !self.two_phase {
             let request = Request::Acquire {
@@ -159,18 +159,18 @@ impl Primitive {
                 wait,
                 lease,
             };
-            return granted(desk.ask(A, request), A);
+            return granted(harness.ask(A, request), A);
         }
-        let effects = desk.ask(A, Request::Enqueue { key, mode, lease });
+        let effects = harness.ask(A, Request::Enqueue { key, mode, lease });
         assert!(matches!(
             effects,
             [Effect::Reply(A, Reply::Acquired { .. })]
         ));
-        granted(desk.ask(A, Request::Wait { key, wait }), A)
+        granted(harness.ask(A, Request::Wait { key, wait }), A)
     }
 
     /// Others hold the key, in the order in which they will let go, and for ever if they do not.
-    fn fill(&self, desk: &mut Desk) -> VecDeque<(ConnId, Mode, Token)> {
+    fn fill(&self, harness: &mut Harness) -> VecDeque<(ConnId, Mode, Token)> {
         let holders = (0..self.rivals).map(|index| {
             let (who, mode) = (client(2 + index), self.rival);
             let request = Request::Acquire {
@@ -179,17 +179,17 @@ impl Primitive {
                 wait: Millis::ZERO,
                 lease: Some(Millis::MAX),
             };
-            (who, mode, granted(desk.ask(who, request), who))
+            (who, mode, granted(harness.ask(who, request), who))
         });
         holders.collect()
     }
 
     /// Somebody wants the key that others hold.
-    fn want<'d>(&self, desk: &'d mut Desk, who: ConnId, mode: Mode, wait: Millis) -> &'d [Effect] {
+    fn want<'d>(&self, harness: &'d mut Harness, who: ConnId, mode: Mode, wait: Millis) -> &'d [Effect] {
         let (key, lease) = (KEY, None);
         if self.two_phase {
-            take_a_place(desk, who, key, mode);
-            desk.ask(who, Request::Wait { key, wait })
+            take_a_place(harness, who, key, mode);
+            harness.ask(who, Request::Wait { key, wait })
         } else {
             let request = Request::Acquire {
                 key,
@@ -197,21 +197,21 @@ impl Primitive {
                 wait,
                 lease,
             };
-            desk.ask(who, request)
+            harness.ask(who, request)
         }
     }
 }
 
 /// In the line of a key that somebody holds.
-fn take_a_place(desk: &mut Desk, who: ConnId, key: &[u8], mode: Mode) {
+fn take_a_place(harness: &mut Harness, who: ConnId, key: &[u8], mode: Mode) {
     let lease = None;
-    let effects = desk.ask(who, Request::Enqueue { key, mode, lease });
+    let effects = harness.ask(who, Request::Enqueue { key, mode, lease });
     assert_eq!(effects, [Effect::Reply(who, Reply::Queued)]);
 }
 
 /// In the way that belongs to how it is held.
 fn let_go<'d>(
-    desk: &'d mut Desk,
+    harness: &'d mut Harness,
     who: ConnId,
     mode: Mode,
     key: &[u8],
@@ -222,5 +222,5 @@ fn let_go<'d>(
         Mode::Lead => Request::Resign { key, token },
         Mode::Slot { .. } | Mode::Read | Mode::Write => Request::Release { key, token },
     };
-    desk.ask(who, request)
+    harness.ask(who, request)
 }

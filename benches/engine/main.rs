@@ -9,7 +9,7 @@
 )]
 
 mod crowds;
-mod desk;
+mod harness;
 mod holds;
 mod things;
 

@@ -5,7 +5,7 @@ use criterion::Criterion;
 use latchd::base::Millis;
 use latchd::engine::types::{Effect, End, Event, Push, Reply, Request};
 
-use crate::desk::{A, B, Desk};
+use crate::harness::{A, B, Harness};
 
 /// Whether these are the consequences that should be.
 type Check = fn(&[Effect]) -> bool;
@@ -271,20 +271,20 @@ pub(crate) fn benches(c: &mut Criterion) {
     let mut group = c.benchmark_group("engine");
     for step in STEPS {
         group.bench_function(step.name, |b| {
-            let mut desk = Desk::new();
-            converse(&mut desk, step.first);
-            b.iter(|| converse(&mut desk, step.each));
+            let mut harness = Harness::new();
+            converse(&mut harness, step.first);
+            b.iter(|| converse(&mut harness, step.each));
         });
     }
     group.finish();
 }
 
-fn converse(desk: &mut Desk, acts: &[Act]) {
+fn converse(harness: &mut Harness, acts: &[Act]) {
     for act in acts {
         let (effects, check) = match *act {
-            Act::A(request, check) => (desk.ask(A, request), check),
-            Act::B(request, check) => (desk.ask(B, request), check),
-            Act::Pass(span, check) => (desk.pass(span), check),
+            Act::A(request, check) => (harness.ask(A, request), check),
+            Act::B(request, check) => (harness.ask(B, request), check),
+            Act::Pass(span, check) => (harness.pass(span), check),
         };
         assert!(check(effects), "not as it should be: {effects:?}");
     }

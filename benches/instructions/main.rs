@@ -8,9 +8,9 @@
 //! `instructions --list` names the scenes, `instructions <scene> <operations>` runs one. Without
 //! either, as under `cargo bench`, each runs once: to see that it works, not to measure.
 
-#[path = "../engine/desk.rs"]
+#[path = "../engine/harness.rs"]
 #[expect(dead_code, reason = "the engine's benches use more of it")]
-mod desk;
+mod harness;
 mod room;
 mod scenes;
 

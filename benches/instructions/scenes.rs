@@ -8,7 +8,7 @@ use std::hint::black_box;
 use latchd::base::{Millis, Nanos};
 use latchd::timers::Timers;
 
-use crate::desk::{A, Desk};
+use crate::harness::{A, Harness};
 use crate::room::Room;
 
 /// Something that is done again and again.
@@ -78,7 +78,7 @@ const fn alone(name: &'static str, run: fn(u32)) -> Scene {
 }
 
 fn room(peers: usize) -> Room {
-    Room::new(Desk::new().engine, peers)
+    Room::new(Harness::new().engine, peers)
 }
 
 /// Everyone says the same, and hears the same.
@@ -267,10 +267,10 @@ fn signal(rounds: u32) {
 // ---- without the server ----
 
 fn engine(rounds: u32, held: u32) {
-    let mut desk = Desk::among(held);
+    let mut harness = Harness::among(held);
     for _ in 0..rounds {
-        let token = desk.acquire(A, b"job");
-        desk.release(A, b"job", token);
+        let token = harness.acquire(A, b"job");
+        harness.release(A, b"job", token);
     }
 }
 

@@ -18,14 +18,14 @@ pub(crate) const fn client(index: u32) -> ConnId {
     }
 }
 
-pub(crate) struct Desk {
+pub(crate) struct Harness {
     pub(crate) engine: Engine,
     /// What the last call had as consequences.
     pub(crate) effects: Effects,
     pub(crate) now: Nanos,
 }
 
-impl Desk {
+impl Harness {
     /// An empty table without limits, the same every time.
     pub(crate) fn new() -> Self {
         let mut salt = 0_u64;
@@ -52,12 +52,12 @@ impl Desk {
 
     /// With this many other locks held by 64 others, each with its lease.
     pub(crate) fn among(held: u32) -> Self {
-        let mut desk = Self::new();
+        let mut harness = Self::new();
         for index in 0..held {
             let key = format!("held:{index}");
-            desk.acquire(client(2 + index % 64), key.as_bytes());
+            harness.acquire(client(2 + index % 64), key.as_bytes());
         }
-        desk
+        harness
     }
 
     /// One question and all its consequences.
