@@ -13,8 +13,8 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use latchd::base::{Fence, Millis, Token};
 use latchd::engine::types::{Change, End, Event, Popped, Push, Refusal, Reply};
 use latchd::key::Key;
+use latchd::wire::answer::{encode_push, encode_reply};
 use latchd::wire::line::{Decoded, Frame, decode};
-use latchd::wire::reply::{encode_push, encode_reply};
 
 const TOKEN: &str = "000000000000002a9f8e7d6c5b4a3921";
 

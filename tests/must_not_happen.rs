@@ -413,7 +413,7 @@ const TABLE: &[Row] = &[
     ]),
     (93, "events named by command letters", &[
         Script("watch.txt", "Sixteen events, by their names and not by the letters of the verbs."),
-        Test("src/wire/reply.rs", "a_change_is_told_by_the_word_of_its_verb"),
+        Test("src/wire/answer.rs", "a_change_is_told_by_the_word_of_its_verb"),
     ]),
     (94, "no event for implicit release, RW, two-phase, elections", &[
         Script("watch.txt", "A lock lost to its lease is released."),

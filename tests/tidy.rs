@@ -134,7 +134,7 @@ const WALLS: &[Wall] = &[
     },
     Wall {
         layer: "config",
-        may_name: &["base", "wire::reply"],
+        may_name: &["base", "wire::answer"],
         may_not_name: &[
             "mio",
             "socket2",

@@ -63,7 +63,9 @@ fn leaving_the_middle(c: &mut Criterion) {
         let (harness, line) = built.get_or_insert_with(long_line::<LINE>);
         b.iter(|| {
             let who = line.remove(LINE as usize / 2).expect("the line is long");
-            harness.engine.disconnect(harness.now, who, &mut harness.effects);
+            harness
+                .engine
+                .disconnect(harness.now, who, &mut harness.effects);
             assert_eq!(harness.engine.counts().waiters, LINE as usize - 1);
             let who = ConnId {
                 serial: who.serial + LINE,
@@ -129,7 +131,9 @@ fn unsubscribing(c: &mut Criterion) {
             b.iter_batched(
                 full,
                 |mut harness| {
-                    harness.engine.disconnect(harness.now, A, &mut harness.effects);
+                    harness
+                        .engine
+                        .disconnect(harness.now, A, &mut harness.effects);
                     assert_eq!(harness.engine.counts().subscriptions, 0);
                     harness
                 },

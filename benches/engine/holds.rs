@@ -137,7 +137,9 @@ fn disconnect(c: &mut Criterion, it: &Primitive) {
         b.iter_batched(
             full,
             |mut harness| {
-                harness.engine.disconnect(harness.now, A, &mut harness.effects);
+                harness
+                    .engine
+                    .disconnect(harness.now, A, &mut harness.effects);
                 let counts = harness.engine.counts();
                 assert_eq!((counts.holders, counts.waiters), (left, 0));
                 harness
@@ -185,7 +187,13 @@ impl Primitive {
     }
 
     /// Somebody wants the key that others hold.
-    fn want<'d>(&self, harness: &'d mut Harness, who: ConnId, mode: Mode, wait: Millis) -> &'d [Effect] {
+    fn want<'d>(
+        &self,
+        harness: &'d mut Harness,
+        who: ConnId,
+        mode: Mode,
+        wait: Millis,
+    ) -> &'d [Effect] {
         let (key, lease) = (KEY, None);
         if self.two_phase {
             take_a_place(harness, who, key, mode);

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use log::LevelFilter;
 
 use crate::base::Millis;
-use crate::wire::reply::WireFence;
+use crate::wire::answer::WireFence;
 pub use command::settings_markdown;
 use table::{ROWS, Row, Wrong};
 pub use value::Secret;

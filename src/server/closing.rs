@@ -8,8 +8,8 @@ use log::{debug, info, warn};
 use super::conn::{Closing, Conn, Flushed, Phase, Transport};
 use super::{Due, Server};
 use crate::base::{ConnId, Millis, Nanos};
+use crate::wire::answer;
 use crate::wire::buf::PUSH_BYTES_MAX;
-use crate::wire::reply;
 
 /// How long a wrong secret keeps its connection from trying again.
 const AUTH_DELAY: Millis = Millis(100);
@@ -28,7 +28,7 @@ impl<T: Transport> Server<T> {
     /// Refuses a peer that has not shown the secret.
     pub(super) fn turn_away(&mut self, now: Nanos, id: ConnId) {
         warn!("closing {}: it did not show the secret", self.peer(id));
-        self.say(id, reply::ERROR_AUTH);
+        self.say(id, answer::ERROR_AUTH);
         self.leave(now, id, Closing::Delay, "not authenticated");
     }
 
@@ -38,7 +38,7 @@ impl<T: Transport> Server<T> {
             return self.turn_away(now, id);
         }
         info!("closing {}: {why}", self.peer(id));
-        self.say(id, reply::ERROR);
+        self.say(id, answer::ERROR);
         self.leave(now, id, Closing::HalfClose, why);
     }
 

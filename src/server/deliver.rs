@@ -9,7 +9,7 @@ use super::Server;
 use super::conn::{self, Transport};
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::{Effect, Push, Reply};
-use crate::wire::reply;
+use crate::wire::answer;
 
 impl<T: Transport> Server<T> {
     /// Carries out everything the engine said since the last time.
@@ -50,7 +50,7 @@ impl<T: Transport> Server<T> {
         assert!(conn.parked, "two answers to one request of {id:?}");
         conn.parked = false;
         conn.line_started = now;
-        reply::encode_reply(conn.outbox.buf(&mut self.pool), reply, conn.with_fence);
+        answer::encode_reply(conn.outbox.buf(&mut self.pool), reply, conn.with_fence);
         if let Reply::Popped(popped) = reply {
             conn.unsent_pops.push((conn.outbox.len(), popped.clone()));
         }
@@ -64,7 +64,7 @@ impl<T: Transport> Server<T> {
     fn broadcast(&mut self, now: Nanos, ids: &[ConnId], push: &Push) {
         let mut line = std::mem::take(&mut self.line);
         line.clear();
-        reply::encode_push(&mut line, push);
+        answer::encode_push(&mut line, push);
         for &id in ids {
             let Self {
                 conns,

@@ -31,8 +31,8 @@ use crate::engine::Engine;
 use crate::engine::types::Effects;
 use crate::engine::view::Counts;
 use crate::timers::Timers;
+use crate::wire::answer::WireFence;
 use crate::wire::buf::Pool;
-use crate::wire::reply::WireFence;
 
 /// Where the time is read. A lease must not be counted from before its request came, so the time is
 /// read after every read of a socket, and not once per turn: in a long turn the last request would

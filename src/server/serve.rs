@@ -13,8 +13,8 @@ use super::conn::{Closing, Phase, Transport};
 use super::{Clock, READ_BYTES_PER_TURN, Server, WALK_BYTES_MIN, auth, conn, stats};
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::Request;
+use crate::wire::answer;
 use crate::wire::line::{self, Command, Decoded, Frame, Hello};
-use crate::wire::reply;
 use crate::wire::verbs::Verb;
 
 impl<T: Transport> Server<T> {
@@ -165,7 +165,7 @@ impl<T: Transport> Server<T> {
         }
         match (frame.verb, frame.command) {
             (Some(verb), Ok(Command::Engine(request))) => self.ask(now, id, verb, request),
-            (_, Ok(Command::Ping)) => self.say(id, reply::OK),
+            (_, Ok(Command::Ping)) => self.say(id, answer::OK),
             (_, Ok(Command::Hello(hello))) => self.hello(id, hello),
             (_, Ok(Command::Stats)) => self.tell(id, |server, out| {
                 let figures = stats::Figures {
@@ -180,7 +180,7 @@ impl<T: Transport> Server<T> {
                 stats::who(out, server.engine.view(now), key);
             }),
             // A second `auth`, or one that nobody asked for.
-            (_, Ok(Command::Auth { .. })) => self.say(id, reply::ERROR),
+            (_, Ok(Command::Auth { .. })) => self.say(id, answer::ERROR),
             (_, Ok(Command::Engine(_))) => unreachable!("a request without a verb"),
             (_, Err(malformed)) => {
                 debug!(
@@ -188,7 +188,7 @@ impl<T: Transport> Server<T> {
                     id.serial,
                     malformed.code()
                 );
-                self.say(id, reply::ERROR);
+                self.say(id, answer::ERROR);
             }
         }
     }
@@ -197,7 +197,7 @@ impl<T: Transport> Server<T> {
     fn ask(&mut self, now: Nanos, id: ConnId, verb: Verb, request: Request<'_>) {
         let conn = &mut self.conns[id.slot as usize];
         conn.parked = true;
-        conn.with_fence = reply::wants_fence(self.settings.wire_fence, verb, conn.hello_fence);
+        conn.with_fence = answer::wants_fence(self.settings.wire_fence, verb, conn.hello_fence);
         let walks = matches!(request, Request::Position { .. } | Request::Range { .. });
         let owed = conn.outbox.len();
         self.engine.step(now, id, request, &mut self.effects);
@@ -224,7 +224,7 @@ impl<T: Transport> Server<T> {
         let fence = {
             let conn = &mut self.conns[id.slot as usize];
             conn.hello_fence = hello.fence.or(conn.hello_fence);
-            reply::wants_fence(self.settings.wire_fence, Verb::Lock, conn.hello_fence)
+            answer::wants_fence(self.settings.wire_fence, Verb::Lock, conn.hello_fence)
         };
         let (version, epoch) = (env!("CARGO_PKG_VERSION"), self.settings.epoch);
         let mut line = format!(
@@ -244,7 +244,7 @@ impl<T: Transport> Server<T> {
         let secret = self.settings.auth_token.as_deref().unwrap_or_default();
         if auth::opens(secret, &frame.command) {
             self.conns[id.slot as usize].phase = Phase::Open;
-            self.say(id, reply::OK);
+            self.say(id, answer::OK);
         } else {
             self.turn_away(now, id);
         }

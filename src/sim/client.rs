@@ -11,7 +11,7 @@ use super::plan::{Deed, Plan, SECRET, pick};
 use super::things::Things;
 use crate::base::{Millis, Nanos};
 use crate::engine::types::Mode;
-use crate::wire::reply::WireFence;
+use crate::wire::answer::WireFence;
 
 /// Most a client says before it has heard anything back.
 pub(super) const OPEN_QUESTIONS_MAX: usize = 300;

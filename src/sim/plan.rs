@@ -11,7 +11,7 @@ use crate::base::Millis;
 use crate::engine::Rules;
 use crate::engine::types::Mode;
 use crate::server::Settings;
-use crate::wire::reply::WireFence;
+use crate::wire::answer::WireFence;
 
 /// The secret of worlds that have one.
 pub(super) const SECRET: &[u8] = b"s3cret";

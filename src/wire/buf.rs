@@ -6,8 +6,8 @@
 
 use std::mem;
 
+use crate::wire::answer::VALUES_BYTES_MAX;
 use crate::wire::line::FRAME_BYTES_MAX;
-use crate::wire::reply::VALUES_BYTES_MAX;
 
 /// Most unread bytes of one client: the longest legal frame and some. At the bound nothing more is
 /// taken; the server stops reading that socket until frames have been consumed.

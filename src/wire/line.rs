@@ -4,14 +4,14 @@
 //! its CRs, into the caller's scratch. Framing is decided before meaning: a frame that makes no
 //! sense is still consumed whole, so the stream stays in step. Never panics on peer
 //! input, never allocates but for scratch, and knows nothing of the lock table. What the lines mean is
-//! in `meaning`.
+//! in `command`.
 
 use std::fmt;
 
 use memchr::{memchr, memchr_iter, memchr2};
 
 use crate::engine::types::Request;
-use crate::wire::meaning;
+use crate::wire::command;
 use crate::wire::verbs::{LINE_BYTES_MAX, VALUE_BYTES_MAX, Verb};
 
 /// Most CRs in one line. They are dropped and do not count toward the line's length, so without a
@@ -164,7 +164,7 @@ pub(super) fn decode_plain(input: &[u8]) -> Option<Frame<'_>> {
     let (argument, rest) = plain_line(rest, b'\r' + 1)?;
     Some(Frame {
         verb: Some(verb),
-        command: meaning::of_plain(verb, key, argument),
+        command: command::parse_plain(verb, key, argument),
         used: input.len() - rest.len(),
     })
 }
@@ -226,7 +226,7 @@ pub(super) fn decode_any<'a>(input: &'a [u8], scratch: &'a mut Vec<u8>) -> Decod
         (key.raw, argument.raw)
     };
     let command = match verb {
-        Some(verb) => meaning::of(verb, key, argument),
+        Some(verb) => command::parse(verb, key, argument),
         None => Err(Malformed::UnknownCommand),
     };
     Decoded::Frame(Frame {

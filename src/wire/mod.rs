@@ -3,17 +3,17 @@
 //! Pure: a function of the bytes handed in. Never touches a socket, a clock or the lock table, so
 //! all of it can be fuzzed with a byte slice.
 
+pub mod answer;
 pub mod buf;
 pub mod json;
 pub mod line;
-pub mod reply;
 pub mod verbs;
 
 mod args;
+mod command;
 #[cfg(test)]
 mod framing_tests;
 #[cfg(test)]
 mod line_tests;
-mod meaning;
 #[cfg(test)]
 mod primitive_tests;

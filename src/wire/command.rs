@@ -18,16 +18,20 @@ const SIGNAL_BYTES_MAX: usize = VALUE_BYTES_MAX;
 
 /// The one match over verbs. Rules are checked in the reference's order: key, number of fields,
 /// then each field from the left.
-pub(super) fn of<'a>(verb: Verb, key: &'a [u8], arg: &'a [u8]) -> Result<Command<'a>, Malformed> {
+pub(super) fn parse<'a>(
+    verb: Verb,
+    key: &'a [u8],
+    arg: &'a [u8],
+) -> Result<Command<'a>, Malformed> {
     if !verb.row().ignores_key && memchr2(b' ', b'\t', key).is_some() {
         return Err(Malformed::BadKey);
     }
-    of_plain(verb, key, arg)
+    parse_plain(verb, key, arg)
 }
 
 /// The same, of a key that is known to hold no blank.
 #[inline]
-pub(super) fn of_plain<'a>(
+pub(super) fn parse_plain<'a>(
     verb: Verb,
     key: &'a [u8],
     arg: &'a [u8],
