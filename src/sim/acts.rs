@@ -429,7 +429,7 @@ impl World {
         for number in numbers {
             let link = &self.links[&number];
             let mut asked = link.asked.iter();
-            // Who has a ticket in line is never cut off, so silence would never end.
+            // A client with a ticket is never cut off, so silence would never end.
             let has_place = !link.tickets.is_empty()
                 || !link.seats.is_empty()
                 || asked.any(|it| matches!(it.what, What::Enqueue { .. } | What::TakeSeat(_)));

@@ -120,7 +120,7 @@ pub(super) struct Asked {
     end: u64,
 }
 
-/// What the client knows of its ticket in a line.
+/// What the client knows of its ticket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ticket {
     pub(super) mode: Mode,

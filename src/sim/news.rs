@@ -2,7 +2,7 @@
 //!
 //! An answer says that something was done in this turn; whoever watches that key must have been told
 //! as often as it was done, and those who did it not before their answer. Whoever comes to lead from
-//! its ticket in line takes over from another: observers hear `failover`, then `elected`, with nothing
+//! its ticket in the queue takes over from another: observers hear `failover`, then `elected`, with nothing
 //! of this key in between.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ pub(super) struct News {
 /// One line read by a connection in this turn, as far as it matters here.
 #[derive(Clone, Debug)]
 pub(super) enum Item {
-    /// It was answered to have done this; from its ticket in line, if it waited there before.
+    /// It was answered to have done this; from its ticket in the queue, if it waited there before.
     Did { news: News, from_line: bool },
     /// It was told of this.
     Heard(News),

@@ -1,7 +1,7 @@
 //! One key of the key-value store, as clients know it: who wrote what when, and what may be read.
 //!
 //! No two writes store the same value, so a value read names the write it came from. A write took
-//! ticket somewhere between its arrival and its answer; what was certainly overwritten, deleted or
+//! place somewhere between its arrival and its answer; what was certainly overwritten, deleted or
 //! out of time before a question came must not be the answer to it, and what is certainly there must
 //! not be denied. Never looks into the server.
 

@@ -23,7 +23,7 @@ proptest! {
     // Long cases, so many of them to try when one of them is made shorter.
     #![proptest_config(ProptestConfig { max_shrink_iters: 50_000, ..ProptestConfig::default() })]
 
-    /// Leases, lines, two-phase tickets, limits, departures, collection: all at once.
+    /// Leases, queues, two-phase tickets, limits, departures, collection: all at once.
     #[test]
     fn the_engine_does_what_the_model_does(rules in ops::rules(), script in ops::script(300)) {
         let mut world = World::new(rules);

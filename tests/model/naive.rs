@@ -601,7 +601,7 @@ impl Model {
         self.say(moment, gone.client, Word::TimedOut);
     }
 
-    /// Out of the line, and out of the ticket if it stood for one.
+    /// Out of the queue, with its ticket if it has one.
     fn leave(&mut self, at: usize, index: usize) -> Waiter {
         let key = &mut self.keys[at];
         let gone = key.waiters.remove(index);
