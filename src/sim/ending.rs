@@ -91,7 +91,7 @@ impl World {
             holdings.engine.timers = 0;
             if !self.plan.rules.auto_release {
                 holdings.engine.holders = 0;
-                holdings.engine.clients = 0;
+                (holdings.engine.owners, holdings.engine.connections) = (0, 0);
             }
         }
         if holdings != Holdings::default() {

@@ -374,7 +374,8 @@ impl World {
             holders,
             waiters: model.keys.iter().map(|it| it.waiters.len()).sum(),
             tickets: model.ticket_count(),
-            clients: model.clients.len(),
+            owners: model.clients.len(),
+            connections: model.clients.iter().filter(|it| it.here).count(),
             timers: counts.timers,
         };
         same("counts", counts, expected)?;

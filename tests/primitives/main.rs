@@ -139,12 +139,13 @@ impl World {
             holders,
             waiters,
             tickets,
-            clients,
+            owners,
+            connections,
             ..
         } = self.engine.counts();
         assert_eq!(
-            [subscriptions, holders, waiters, tickets, clients],
-            [0; 5],
+            [subscriptions, holders, waiters, tickets, owners, connections],
+            [0; 6],
             "left behind"
         );
         for _ in 0..2 {
