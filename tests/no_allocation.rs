@@ -14,7 +14,7 @@ use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use latchd::base::{ConnId, Millis, Nanos, Token};
-use latchd::engine::types::{Effect, Effects, Mode, Reply, Request};
+use latchd::engine::types::{Effect, Effects, Input, Mode, Reply, Request};
 use latchd::engine::{Engine, Origin, Rules};
 use latchd::server::{Server, Settings, Transport};
 
@@ -109,30 +109,40 @@ fn engine_rounds() {
                 wait: Millis(1_000),
                 lease: None,
             };
-            engine.step(now, a, acquire, &mut effects);
+            engine.apply(now, Input::Request(a, acquire), &mut effects);
             let token = Some(token_of(&mut effects));
-            engine.step(
+            engine.apply(
                 now,
-                a,
-                Request::Renew {
-                    key,
-                    token,
-                    lease: None,
-                },
+                Input::Request(
+                    a,
+                    Request::Renew {
+                        key,
+                        token,
+                        lease: None,
+                    },
+                ),
                 &mut effects,
             );
             effects.clear();
-            engine.step(now, b, acquire, &mut effects);
+            engine.apply(now, Input::Request(b, acquire), &mut effects);
             let parked = effects.is_empty();
-            engine.step(now, a, Request::Release { key, token }, &mut effects);
+            engine.apply(
+                now,
+                Input::Request(a, Request::Release { key, token }),
+                &mut effects,
+            );
             if parked {
                 effects.swap_remove(0); // the release's own answer
             }
             let token = Some(token_of(&mut effects));
-            engine.step(now, b, Request::Release { key, token }, &mut effects);
+            engine.apply(
+                now,
+                Input::Request(b, Request::Release { key, token }),
+                &mut effects,
+            );
             effects.clear();
         }
-        engine.expire(now, &mut effects);
+        engine.apply(now, Input::Time, &mut effects);
     };
     allocations_of(WARM_UP, &mut round);
     assert_eq!(

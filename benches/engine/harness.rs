@@ -3,7 +3,7 @@
 //! Never measures and never expects anything; the caller looks at the effects.
 
 use latchd::base::{ConnId, Millis, Nanos, Token};
-use latchd::engine::types::{Effect, Effects, Mode, Reply, Request};
+use latchd::engine::types::{Effect, Effects, Input, Mode, Reply, Request};
 use latchd::engine::{Engine, Origin, Rules};
 
 pub(crate) const LOCK: Mode = Mode::Slot { limit: 1 };
@@ -64,7 +64,8 @@ impl Harness {
     pub(crate) fn ask(&mut self, who: ConnId, request: Request<'_>) -> &[Effect] {
         self.now = Nanos(self.now.0 + 1_000);
         self.effects.clear();
-        self.engine.step(self.now, who, request, &mut self.effects);
+        self.engine
+            .apply(self.now, Input::Request(who, request), &mut self.effects);
         &self.effects
     }
 
@@ -72,7 +73,7 @@ impl Harness {
     pub(crate) fn pass(&mut self, span: Millis) -> &[Effect] {
         self.now = self.now.after(span);
         self.effects.clear();
-        self.engine.expire(self.now, &mut self.effects);
+        self.engine.apply(self.now, Input::Time, &mut self.effects);
         &self.effects
     }
 

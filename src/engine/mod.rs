@@ -1,11 +1,9 @@
 //! The lock table: pure, deterministic, infallible.
 //!
-//! [`Engine`] has five doors: [`step`](Engine::step) for a request, [`expire`](Engine::expire) for
-//! time that has passed, [`disconnect`](Engine::disconnect) for a client that is gone,
-//! [`introduce`](Engine::introduce) for one that said who it is, and [`drain`](Engine::drain) for
-//! the end. Each takes the time as an argument and appends what shall be done to a list of
-//! [`Effect`](types::Effect)s. The engine itself never does anything: it has no socket, no clock,
-//! no log and no way to fail.
+//! [`Engine`] has one door, [`apply`](Engine::apply): an [`Input`] comes in with its time, and what
+//! shall be done is appended to a list of [`Effect`](types::Effect)s. The engine itself never does
+//! anything: it has no socket, no clock, no log, no chance and no way to fail. Everything else here
+//! only looks (`view.rs`).
 
 mod arena;
 mod barrier;
@@ -50,7 +48,7 @@ use self::owner::Owners;
 use self::queue::{Awaiting, Waiters};
 use self::subscriptions::{Subscriptions, TOPICS, Topic};
 pub use self::table::{Census, Kind};
-use self::types::{Effects, Popped, Refusal, Reply, Request};
+use self::types::{Effects, Input, Refusal, Reply, Request};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::timers::Timers;
 
@@ -147,7 +145,7 @@ pub struct Engine {
     /// Connections that left with more than one turn's work behind them.
     departing: VecDeque<ConnIndex>,
     /// How much of what clients leave behind may still be undone at once before the next
-    /// [`Engine::expire`].
+    /// [`Input::Time`].
     departures_left: u32,
     /// A crowd has left, and its memory is still being given back.
     untidy: bool,
@@ -184,9 +182,33 @@ impl Engine {
         }
     }
 
-    /// Decides one request. The client must not be parked: on one connection, answers come before
-    /// the next question. No answer among the effects means that the client is parked from now on.
-    pub fn step(&mut self, now: Nanos, id: ConnId, request: Request<'_>, out: &mut Effects) {
+    /// Takes one input in and appends what follows from it to `out`.
+    #[inline]
+    pub fn apply(&mut self, now: Nanos, input: Input<'_>, out: &mut Effects) {
+        match input {
+            Input::Request(id, request) => self.decide(now, id, request, out),
+            Input::Hello(id, name) => self.introduce(id, name),
+            Input::HungUp(id, hung_up) => {
+                if let Some(conn) = self.conns.find(id) {
+                    self.conns[conn].hung_up = hung_up;
+                }
+            }
+            Input::Overrun(id, overrun) => {
+                if let Some(conn) = self.conns.find(id) {
+                    self.conns.set_overrun(conn, overrun);
+                }
+            }
+            Input::Disconnected(id) => self.disconnect(now, id, out),
+            Input::Unsent(popped) => {
+                let (stores, mut cx) = self.split(now, now, out);
+                stores.lists.give_back(&mut cx, popped);
+            }
+            Input::Time => self.expire(now, out),
+            Input::Drain => self.drain(now, out),
+        }
+    }
+
+    fn decide(&mut self, now: Nanos, id: ConnId, request: Request<'_>, out: &mut Effects) {
         let asker = self.conns.asker(id, &mut self.owners);
         let Asker { conn, .. } = asker;
         let lease_default = self.rules.lease_default;
@@ -250,7 +272,7 @@ impl Engine {
     /// Lets time pass: ends leases and waits, forgets idle keys, goes on with departures, at most
     /// [`WORK_PER_TURN_MAX`] of them; and gives some memory back. If that was not all,
     /// [`Engine::next_deadline`] lies in the past.
-    pub fn expire(&mut self, now: Nanos, out: &mut Effects) {
+    fn expire(&mut self, now: Nanos, out: &mut Effects) {
         // Half of the work for each, so that neither waits for the other.
         let mut budget = WORK_PER_TURN_MAX / 2;
         while let Some(&conn) = self.departing.front() {
@@ -290,9 +312,7 @@ impl Engine {
             || self.subscriptions.iter_mut().any(Subscriptions::tidy)
     }
 
-    /// The connection is gone: its waits end now, what it held passes on (unless auto-release is
-    /// off, then what it held runs out its lease), and it hears no more.
-    pub fn disconnect(&mut self, now: Nanos, id: ConnId, out: &mut Effects) {
+    fn disconnect(&mut self, now: Nanos, id: ConnId, out: &mut Effects) {
         let Some(conn) = self.conns.detach(id, &mut self.owners) else {
             return; // never asked for anything
         };
@@ -323,14 +343,8 @@ impl Engine {
         done
     }
 
-    /// A popped value could not be told to its client: it goes back to where it came from, or to
-    /// whoever waits for one.
-    pub fn give_back(&mut self, now: Nanos, popped: Popped, out: &mut Effects) {
-        let (stores, mut cx) = self.split(now, now, out);
-        stores.lists.give_back(&mut cx, popped);
-    }
-
-    /// How much work finding recipients was since the last time: nodes looked at, lines to be told.
+    /// How much work finding recipients was since the last time: nodes looked at, lines to be told. It
+    /// is for whoever shares out the time of a turn; the engine decides nothing by it.
     pub fn take_recipient_work(&mut self) -> u64 {
         self.subscriptions
             .iter_mut()
@@ -338,23 +352,7 @@ impl Engine {
             .sum()
     }
 
-    /// Whether the client has so much unread that it can be told nothing more.
-    pub fn set_overrun(&mut self, id: ConnId, overrun: bool) {
-        if let Some(conn) = self.conns.find(id) {
-            self.conns.set_overrun(conn, overrun);
-        }
-    }
-
-    /// Whether the client's peer has hung up while it still waits for its last visit: until then nothing
-    /// is granted to it that it waits for, and nobody counts it as a hearer.
-    pub fn set_hung_up(&mut self, id: ConnId, hung_up: bool) {
-        if let Some(conn) = self.conns.find(id) {
-            self.conns[conn].hung_up = hung_up;
-        }
-    }
-
-    /// The client said `hello`: it understands pushes, and perhaps gave a name.
-    pub fn introduce(&mut self, id: ConnId, name: Option<&str>) {
+    fn introduce(&mut self, id: ConnId, name: Option<&str>) {
         let Asker { conn, owner } = self.conns.asker(id, &mut self.owners);
         self.conns[conn].introduced = true;
         if let Some(name) = name {
@@ -362,16 +360,14 @@ impl Engine {
         }
     }
 
-    /// What the client called itself in [`Engine::introduce`].
+    /// What the client called itself in [`Input::Hello`].
     #[must_use]
     pub fn name_of(&self, id: ConnId) -> Option<&str> {
         let conn = self.conns.find(id)?;
         self.owners[self.conns[conn].owner].name.as_deref()
     }
 
-    /// Shutdown has begun: every parked command is refused now, every new acquire from now on.
-    /// Releases and renewals go on, and leases still end.
-    pub fn drain(&mut self, now: Nanos, out: &mut Effects) {
+    fn drain(&mut self, now: Nanos, out: &mut Effects) {
         self.draining = true;
         let parked = self
             .conns
@@ -383,7 +379,7 @@ impl Engine {
         stores.send_away(&mut cx, &parked);
     }
 
-    /// When [`Engine::expire`] should be called next at the latest; never later than the earliest
+    /// When [`Input::Time`] should come next at the latest; never later than the earliest
     /// deadline, sometimes earlier.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {

@@ -8,6 +8,7 @@ use log::{debug, info, warn};
 use super::conn::{Closing, Conn, Flushed, Phase, Transport};
 use super::{Due, Server};
 use crate::base::{ConnId, Millis, Nanos};
+use crate::engine::types::Input;
 use crate::wire::answer;
 use crate::wire::buf::PUSH_BYTES_MAX;
 
@@ -90,7 +91,8 @@ impl<T: Transport> Server<T> {
         conn.parked = false;
         conn.inbox.clear(pool);
         timers.rearm(conn.timer, conn.deadline(now, settings));
-        self.engine.disconnect(now, id, &mut self.effects);
+        self.engine
+            .apply(now, Input::Disconnected(id), &mut self.effects);
         self.deliver(now);
         self.mark_dirty(id);
     }
@@ -113,11 +115,13 @@ impl<T: Transport> Server<T> {
         conn.outbox.clear(pool);
         if !conn.is_leaving() {
             debug!("connection {} closing: {why}", id.serial);
-            self.engine.disconnect(now, id, &mut self.effects);
+            self.engine
+                .apply(now, Input::Disconnected(id), &mut self.effects);
         }
         // What was popped for it and never sent goes back, the last one first.
         for (_, popped) in conn.unsent_pops.drain(..).rev() {
-            self.engine.give_back(now, popped, &mut self.effects);
+            self.engine
+                .apply(now, Input::Unsent(popped), &mut self.effects);
         }
         self.ended.push_back(conn.transport);
         self.deliver(now);

@@ -8,7 +8,7 @@
 use super::Server;
 use super::conn::{self, Transport};
 use crate::base::{ConnId, Nanos};
-use crate::engine::types::{Effect, Push, Reply};
+use crate::engine::types::{Effect, Input, Push, Reply};
 use crate::wire::answer;
 
 impl<T: Transport> Server<T> {
@@ -70,6 +70,7 @@ impl<T: Transport> Server<T> {
                 conns,
                 pool,
                 engine,
+                effects,
                 ..
             } = self;
             if let Some(conn) = conn::find(conns, id)
@@ -81,7 +82,7 @@ impl<T: Transport> Server<T> {
                 if conn.outbox.is_overrun() {
                     conn.flush(now, pool);
                     conn.overrun = conn.outbox.is_overrun();
-                    engine.set_overrun(id, conn.overrun);
+                    engine.apply(now, Input::Overrun(id, conn.overrun), effects);
                 }
                 self.mark_dirty(id);
             }

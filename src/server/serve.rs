@@ -12,7 +12,7 @@ use log::{debug, warn};
 use super::conn::{Closing, Phase, Transport};
 use super::{Clock, READ_BYTES_PER_TURN, Server, WALK_BYTES_MIN, auth, conn, stats};
 use crate::base::{ConnId, Nanos};
-use crate::engine::types::Request;
+use crate::engine::types::{Input, Request};
 use crate::wire::answer;
 use crate::wire::line::{self, Command, Decoded, Frame, Hello};
 use crate::wire::verbs::Verb;
@@ -166,7 +166,7 @@ impl<T: Transport> Server<T> {
         match (frame.verb, frame.command) {
             (Some(verb), Ok(Command::Engine(request))) => self.ask(now, id, verb, request),
             (_, Ok(Command::Ping)) => self.say(id, answer::OK),
-            (_, Ok(Command::Hello(hello))) => self.hello(id, hello),
+            (_, Ok(Command::Hello(hello))) => self.hello(now, id, hello),
             (_, Ok(Command::Stats)) => self.tell(id, |server, out| {
                 let figures = stats::Figures {
                     connections: server.conns.len(),
@@ -200,7 +200,8 @@ impl<T: Transport> Server<T> {
         conn.with_fence = answer::wants_fence(self.settings.wire_fence, verb, conn.hello_fence);
         let walks = matches!(request, Request::Position { .. } | Request::Range { .. });
         let owed = conn.outbox.len();
-        self.engine.step(now, id, request, &mut self.effects);
+        self.engine
+            .apply(now, Input::Request(id, request), &mut self.effects);
         self.acting = Some(id);
         self.deliver(now);
         self.acting = None;
@@ -218,9 +219,10 @@ impl<T: Transport> Server<T> {
         }
     }
 
-    fn hello(&mut self, id: ConnId, hello: Hello<'_>) {
+    fn hello(&mut self, now: Nanos, id: ConnId, hello: Hello<'_>) {
         let name = hello.name.and_then(|name| str::from_utf8(name).ok());
-        self.engine.introduce(id, name);
+        self.engine
+            .apply(now, Input::Hello(id, name), &mut self.effects);
         let fence = {
             let conn = &mut self.conns[id.slot as usize];
             conn.hello_fence = hello.fence.or(conn.hello_fence);

@@ -3,7 +3,7 @@
 //! Plain tests with fixed seeds. They count and compare; none of them looks at how long it took.
 
 use latchd::base::{ConnId, Millis, Nanos, Token};
-use latchd::engine::types::{Effect, Effects, Mode, Refusal, Reply, Request};
+use latchd::engine::types::{Effect, Effects, Input, Mode, Refusal, Reply, Request};
 use latchd::engine::view::Counts;
 use latchd::engine::{Engine, Origin, Rules, WORK_PER_TURN_MAX};
 
@@ -39,7 +39,7 @@ impl Table {
     fn ask(&mut self, client: u32, request: Request<'_>) -> &[Effect] {
         self.out.clear();
         self.engine
-            .step(self.now, id(client), request, &mut self.out);
+            .apply(self.now, Input::Request(id(client), request), &mut self.out);
         &self.out
     }
 
@@ -70,7 +70,8 @@ impl Table {
 
     fn leave(&mut self, client: u32) -> &[Effect] {
         self.out.clear();
-        self.engine.disconnect(self.now, id(client), &mut self.out);
+        self.engine
+            .apply(self.now, Input::Disconnected(id(client)), &mut self.out);
         &self.out
     }
 
@@ -78,7 +79,7 @@ impl Table {
     fn expire(&mut self) -> u64 {
         let before = self.engine.tally().expiries;
         self.out.clear();
-        self.engine.expire(self.now, &mut self.out);
+        self.engine.apply(self.now, Input::Time, &mut self.out);
         self.engine.tally().expiries - before
     }
 

@@ -5,7 +5,7 @@
 //! reused only after its client left, serials never return, time never goes back.
 
 use latchd::base::{ConnId, Fence, Millis, Nanos, Token};
-use latchd::engine::types::{Effect, Effects, Push, Refusal, Reply, Request};
+use latchd::engine::types::{Effect, Effects, Input, Push, Refusal, Reply, Request};
 use latchd::engine::view::{Counts, KeyView};
 use latchd::engine::{Census, Engine, Kind, Origin, Rules};
 
@@ -180,7 +180,8 @@ impl World {
             Verb::Position => (Request::Position { key: name }, Ask::Position),
         };
         let mut out = Effects::new();
-        self.engine.step(self.now, id, request, &mut out);
+        self.engine
+            .apply(self.now, Input::Request(id, request), &mut out);
         self.model.ask(id.serial, key, ask);
         let answered = |it: &Effect| matches!(it, Effect::Reply(to, _) if *to == id);
         let answers = out.iter().filter(|it| answered(it)).count();
@@ -231,7 +232,7 @@ impl World {
 
     fn expire(&mut self) -> Verdict {
         let mut out = Effects::new();
-        self.engine.expire(self.now, &mut out);
+        self.engine.apply(self.now, Input::Time, &mut out);
         self.model.expire();
         self.compare(&out, true)?;
         let next = self.engine.next_deadline();
@@ -242,13 +243,15 @@ impl World {
     fn leave(&mut self, client: usize) -> Verdict {
         let id = self.clients[client];
         let mut out = Effects::new();
-        self.engine.disconnect(self.now, id, &mut out);
+        self.engine
+            .apply(self.now, Input::Disconnected(id), &mut out);
         self.model.disconnect(id.serial);
         self.last_serial += 1;
         self.clients[client].serial = self.last_serial;
         self.compare(&out, false)?;
         out.clear();
-        self.engine.disconnect(self.now, id, &mut out);
+        self.engine
+            .apply(self.now, Input::Disconnected(id), &mut out);
         same("effects of leaving twice", out.len(), 0)?;
         same(
             "owns something after leaving",
@@ -260,7 +263,11 @@ impl World {
     fn hello(&mut self, client: usize, named: bool) -> Verdict {
         let id = self.clients[client];
         let name = named.then(|| format!("client {}", self.now.0));
-        self.engine.introduce(id, name.as_deref());
+        self.engine.apply(
+            self.now,
+            Input::Hello(id, name.as_deref()),
+            &mut Effects::new(),
+        );
         self.model.introduce(id.serial, name);
         self.compare(&[], false)
     }
@@ -282,7 +289,7 @@ impl World {
             return Ok(());
         }
         let mut out = Effects::new();
-        self.engine.drain(self.now, &mut out);
+        self.engine.apply(self.now, Input::Drain, &mut out);
         self.model.drain();
         self.compare(&out, false)
     }

@@ -17,7 +17,7 @@ mod values;
 mod watches;
 
 use latchd::base::{ConnId, Millis, Nanos};
-use latchd::engine::types::{Effect, Effects, Mode, Popped, Push, Reply, Request};
+use latchd::engine::types::{Effect, Effects, Input, Mode, Popped, Push, Reply, Request};
 use latchd::engine::view::Counts;
 use latchd::engine::{Engine, Origin, Rules};
 use proptest::prelude::*;
@@ -84,12 +84,12 @@ impl World {
         assert!(!self.parked[who], "one question at a time");
         self.parked[who] = true;
         let (now, id) = (self.now, self.ids[who]);
-        self.call(|engine, out| engine.step(now, id, request, out))
+        self.call(|engine, out| engine.apply(now, Input::Request(id, request), out))
     }
 
     pub(crate) fn expire(&mut self) -> Heard {
         let now = self.now;
-        self.call(|engine, out| engine.expire(now, out))
+        self.call(|engine, out| engine.apply(now, Input::Time, out))
     }
 
     /// The connection ends, and the next one takes its slot.
@@ -98,17 +98,17 @@ impl World {
         self.parked[who] = false;
         self.serial += 1;
         self.ids[who].serial = self.serial;
-        self.call(|engine, out| engine.disconnect(now, id, out))
+        self.call(|engine, out| engine.apply(now, Input::Disconnected(id), out))
     }
 
     pub(crate) fn give_back(&mut self, popped: Popped) -> Heard {
         let now = self.now;
-        self.call(|engine, out| engine.give_back(now, popped, out))
+        self.call(|engine, out| engine.apply(now, Input::Unsent(popped), out))
     }
 
     pub(crate) fn drain(&mut self) -> Heard {
         let now = self.now;
-        self.call(|engine, out| engine.drain(now, out))
+        self.call(|engine, out| engine.apply(now, Input::Drain, out))
     }
 
     /// As the server would say of a client whose outbox is full, which must have asked something.
@@ -116,7 +116,8 @@ impl World {
         if !self.parked[who] {
             self.ask(who, Request::Count { key: b"unheard of" });
         }
-        self.engine.set_overrun(self.ids[who], deaf);
+        let input = Input::Overrun(self.ids[who], deaf);
+        self.engine.apply(self.now, input, &mut Effects::new());
     }
 
     /// Moves the clock; `next` is when the model has something due.
@@ -144,7 +145,14 @@ impl World {
             ..
         } = self.engine.counts();
         assert_eq!(
-            [subscriptions, holders, waiters, tickets, owners, connections],
+            [
+                subscriptions,
+                holders,
+                waiters,
+                tickets,
+                owners,
+                connections
+            ],
             [0; 6],
             "left behind"
         );
