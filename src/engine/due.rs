@@ -23,12 +23,12 @@ impl Due {
     pub(super) const LOCKS: Self = Self(Self::CHORES);
     pub(super) const COUNTERS: Self = Self(Self::CHORES | 1);
 
-    /// The kind is in the top two bits, whose it is in the rest.
-    const KIND_SHIFT: u32 = 30;
+    /// The kind is in the top three bits, of which four are still free, whose it is in the rest.
+    const KIND_SHIFT: u32 = 29;
     const LEASES: u32 = 0;
     const WAITS: u32 = 1 << Self::KIND_SHIFT;
     const VALUES: u32 = 2 << Self::KIND_SHIFT;
-    const CHORES: u32 = 3 << Self::KIND_SHIFT;
+    const CHORES: u32 = 7 << Self::KIND_SHIFT;
 
     pub(super) fn lease(holder: u32) -> Self {
         Self::of(Self::LEASES, holder)
@@ -45,7 +45,7 @@ impl Due {
     fn of(kind: u32, index: u32) -> Self {
         assert!(
             index >> Self::KIND_SHIFT == 0,
-            "more than 2^30 things with a timer"
+            "more than 2^29 things with a timer"
         );
         Self(kind | index)
     }
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn what_was_put_in_comes_out() {
-        for index in [0, 1, (1 << 30) - 1] {
+        for index in [0, 1, (1 << 29) - 1] {
             assert_eq!(Due::lease(index).what(), What::Lease(index));
             assert_eq!(Due::wait(index).what(), What::Wait(index));
             assert_eq!(Due::value(index).what(), What::Value(index));
@@ -78,8 +78,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic = "more than 2^30"]
+    #[should_panic = "more than 2^29"]
     fn an_index_that_does_not_fit_is_not_cut_short() {
-        let _ = Due::wait(1 << 30);
+        let _ = Due::wait(1 << 29);
     }
 }

@@ -62,13 +62,13 @@ impl Holder {
     }
 }
 
-/// When a key was granted, and how: two bits for how, the rest for the nanoseconds, of which 146 years
-/// are enough.
+/// When a key was granted, and how: three bits for how, of which four are still free, the rest for the
+/// nanoseconds, of which 73 years are enough.
 #[derive(Clone, Copy)]
 pub(super) struct Taken(u64);
 
 impl Taken {
-    const HOW_SHIFT: u32 = 62;
+    const HOW_SHIFT: u32 = 61;
     const SINCE_MAX: u64 = (1 << Self::HOW_SHIFT) - 1;
 
     pub(super) fn new(since: Nanos, how: Hold) -> Self {

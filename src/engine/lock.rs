@@ -25,7 +25,7 @@ use crate::keymap::KeyMap;
 /// Most grants at one time, over all keys; then there is no room, as if for another key. Only readers
 /// and slots can get there, at about 100 bytes each: the number of keys has its own limit. Half of
 /// what a timer can stand for, so that there is room for all who stand in the queue when it is reached.
-const HOLDS_MAX: usize = 1 << 29;
+const HOLDS_MAX: usize = 1 << 28;
 
 /// The table with everything that stands on it.
 pub(super) struct Locks {
