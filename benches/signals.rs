@@ -32,7 +32,7 @@ fn engine() -> Engine {
         Origin {
             fence: 0,
             seed: [1, 2],
-            chance: Box::new(|| 7),
+            salt_key: [3, 4],
         },
     )
 }

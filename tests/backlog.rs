@@ -18,7 +18,7 @@ impl Pair {
         let origin = Origin {
             fence: 0,
             seed: [1, 2],
-            chance: Box::new(|| 0),
+            salt_key: [3, 4],
         };
         let engine = Engine::new(Rules::default(), origin);
         let mut server = Server::new(Settings::default(), engine);

@@ -65,17 +65,12 @@ fn allocations_of(rounds: u64, mut round: impl FnMut(u64)) -> u64 {
 }
 
 fn engine() -> Engine {
-    let mut salt = 0;
-    let chance = Box::new(move || {
-        salt += 1;
-        salt
-    });
     Engine::new(
         Rules::default(),
         Origin {
             fence: 0,
             seed: [1, 2],
-            chance,
+            salt_key: [3, 4],
         },
     )
 }

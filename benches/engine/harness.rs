@@ -28,15 +28,10 @@ pub(crate) struct Harness {
 impl Harness {
     /// An empty table without limits, the same every time.
     pub(crate) fn new() -> Self {
-        let mut salt = 0_u64;
-        let chance = Box::new(move || {
-            salt = salt.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            salt
-        });
         let origin = Origin {
             fence: 0,
             seed: [1, 2],
-            chance,
+            salt_key: [3, 4],
         };
         let rules = Rules {
             locks_max: 0,

@@ -1,59 +1,23 @@
-//! The system's random source, read 4 KiB at a time: one system call for 512 tokens.
+//! The system's random source: the two secrets of a run are read here, at its start.
 
 use std::io;
 
-use crate::engine::SaltSource;
-
-const BUFFER_BYTES: usize = 4096;
-
-/// The seed of the key table's hash.
-pub(super) fn seed() -> io::Result<[u64; 2]> {
+/// 128 bits that nobody can guess.
+pub(super) fn secret() -> io::Result<[u64; 2]> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(io::Error::from)?;
-    let mut words = words(&bytes);
-    Ok([
-        words.next().unwrap_or_default(),
-        words.next().unwrap_or_default(),
-    ])
-}
-
-/// An endless supply of salts.
-pub(super) fn salts() -> SaltSource {
-    let mut buffer = vec![0; BUFFER_BYTES];
-    let mut used = BUFFER_BYTES;
-    Box::new(move || {
-        if used == BUFFER_BYTES {
-            // Guessable tokens would be worse than none, so this is the end of the process.
-            getrandom::fill(&mut buffer).expect("the system has no random numbers");
-            used = 0;
-        }
-        let salt = words(&buffer[used..used + 8]).next().unwrap_or_default();
-        buffer[used..used + 8].fill(0); // a salt that is out need not lie around
-        used += 8;
-        salt
-    })
-}
-
-fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
-    bytes
-        .as_chunks()
-        .0
-        .iter()
-        .map(|chunk| u64::from_ne_bytes(*chunk))
+    let bits = u128::from_ne_bytes(bytes);
+    Ok([bits as u64, (bits >> 64) as u64])
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     #[test]
-    fn salts_do_not_repeat_across_refills() {
-        let mut salts = salts();
-        let seen: BTreeSet<u64> = (0..2_000).map(|_| salts()).collect();
-        assert_eq!(seen.len(), 2_000);
-        assert!(!seen.contains(&0));
-        assert_ne!(seed().unwrap(), seed().unwrap());
+    fn no_two_secrets_are_the_same() {
+        let secrets = [secret().unwrap(), secret().unwrap()];
+        let words: std::collections::BTreeSet<u64> = secrets.into_iter().flatten().collect();
+        assert_eq!(words.len(), 4);
     }
 }

@@ -74,8 +74,8 @@ pub fn run(config: &Config, strangers: &[String]) -> Result<(), DaemonError> {
     let wall_clock_us = wall_clock_us();
     let origin = Origin {
         fence: wall_clock_us,
-        seed: chance::seed().map_err(failed_to("get random numbers"))?,
-        chance: chance::salts(),
+        seed: chance::secret().map_err(failed_to("get random numbers"))?,
+        salt_key: chance::secret().map_err(failed_to("get random numbers"))?,
     };
     let engine = Engine::new(rules(config), origin);
     let server = Server::new(settings(config, wall_clock_us), engine);

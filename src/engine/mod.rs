@@ -40,7 +40,6 @@ use self::counter::Counters;
 use self::ctx::Ctx;
 use self::due::{Due, What};
 use self::fence::Fences;
-pub use self::fence::SaltSource;
 use self::kv::Kv;
 use self::list::Lists;
 use self::lock::Locks;
@@ -103,8 +102,8 @@ pub struct Origin {
     pub fence: u64,
     /// Seed of the key table's hash, secret from clients.
     pub seed: [u64; 2],
-    /// Where token salts come from.
-    pub chance: SaltSource,
+    /// What the salts of tokens are made with, secret from clients.
+    pub salt_key: [u64; 2],
 }
 
 /// How often what has happened. `grants` less all the others is what is held now.
@@ -173,7 +172,7 @@ impl Engine {
             conns: Conns::new(),
             owners: Owners::new(),
             timers: Timers::new(),
-            fences: Fences::new(origin.fence, origin.chance),
+            fences: Fences::new(origin.fence, origin.salt_key),
             tally: Tally::default(),
             departing: VecDeque::new(),
             departures_left: WORK_PER_TURN_MAX,

@@ -101,12 +101,11 @@ impl World {
     pub(super) fn new(seed: u64, keep: Keep) -> Self {
         let mut rng = Rng::with_seed(seed);
         let plan = Plan::draw(&mut rng);
-        let mut salts = Rng::with_seed(!seed);
         let fence = rng.u64(..1 << 40);
         let origin = Origin {
             fence,
             seed: [rng.u64(..), rng.u64(..)],
-            chance: Box::new(move || salts.u64(..)),
+            salt_key: [rng.u64(..), rng.u64(..)],
         };
         let engine = Engine::new(plan.rules.clone(), origin);
         let mut trace = Trace::new(keep);

@@ -18,15 +18,10 @@ struct Table {
 
 impl Table {
     fn new() -> Self {
-        let mut salt = 0;
-        let chance = Box::new(move || {
-            salt += 1;
-            salt
-        });
         let origin = Origin {
             fence: 0,
             seed: [1, 2],
-            chance,
+            salt_key: [3, 4],
         };
         Self {
             engine: Engine::new(Rules::default(), origin),
@@ -355,10 +350,11 @@ fn who_leaves_with_thousands_of_locks_and_places_is_undone_in_slices() {
     let (mode, lease, wait) = (LOCK, Some(Millis::from_secs(600)), Millis::from_secs(60));
     let mut table = Table::new();
     let name = |key: u32| key.to_le_bytes();
+    let mut token = None;
     for key in 0..KEYS {
         table.grant(0, &name(key), mode, Millis::from_secs(600));
         let key = &name(key + KEYS);
-        table.grant(1, key, mode, Millis::from_secs(600));
+        token = Some(table.grant(1, key, mode, Millis::from_secs(600)));
         assert_eq!(
             table.answer(0, Request::Enqueue { key, mode, lease }),
             Reply::Queued
@@ -391,7 +387,7 @@ fn who_leaves_with_thousands_of_locks_and_places_is_undone_in_slices() {
         serial: 99,
     };
     assert!(!table.engine.owns_something(heir));
-    // A lock of the one who left is let go by somebody else before its turn came: the line moves
+    // A lock of the one who left is let go by somebody else before its turn came: the queue moves
     // on, past the ticket that the leaver still has in it.
     let contested = name(KEYS * 2 - 1);
     let view = table.engine.view(table.now).key(&contested).unwrap();
@@ -400,11 +396,6 @@ fn who_leaves_with_thousands_of_locks_and_places_is_undone_in_slices() {
         2,
         "the leaver's ticket is among the last"
     );
-    let fence = view.holders().next().unwrap().fence;
-    let token = Some(Token {
-        fence,
-        salt: fence.0,
-    });
     let key = &contested;
     assert_eq!(
         table.answer(3, Request::Release { key, token }),

@@ -38,15 +38,10 @@ type Verdict = Result<(), String>;
 
 impl World {
     pub fn new(rules: Rules) -> Self {
-        let mut salt = 0_u64;
-        let chance = Box::new(move || {
-            salt = salt.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            salt
-        });
         let origin = Origin {
             fence: FENCE,
             seed: [7, 9],
-            chance,
+            salt_key: [3, 4],
         };
         let clients = std::array::from_fn(|slot| ConnId {
             slot: slot as u32,

@@ -61,7 +61,7 @@ impl World {
         let origin = Origin {
             fence: 0,
             seed: [1, 2],
-            chance: Box::new(|| 7),
+            salt_key: [3, 4],
         };
         Self {
             engine: Engine::new(rules, origin),
