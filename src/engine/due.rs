@@ -13,6 +13,8 @@ pub(super) enum What {
     Wait(u32),
     /// This value's time is over.
     Value(u32),
+    /// This ticket, whose lease ran out, was remembered for long enough.
+    Ticket(u32),
     /// Idle keys of locks are to be forgotten.
     Locks,
     /// Idle counters at 0 are to be forgotten.
@@ -23,11 +25,12 @@ impl Due {
     pub(super) const LOCKS: Self = Self(Self::CHORES);
     pub(super) const COUNTERS: Self = Self(Self::CHORES | 1);
 
-    /// The kind is in the top three bits, of which four are still free, whose it is in the rest.
+    /// The kind is in the top three bits, of which three are still free, whose it is in the rest.
     const KIND_SHIFT: u32 = 29;
     const LEASES: u32 = 0;
     const WAITS: u32 = 1 << Self::KIND_SHIFT;
     const VALUES: u32 = 2 << Self::KIND_SHIFT;
+    const TICKETS: u32 = 3 << Self::KIND_SHIFT;
     const CHORES: u32 = 7 << Self::KIND_SHIFT;
 
     pub(super) fn lease(holder: u32) -> Self {
@@ -40,6 +43,10 @@ impl Due {
 
     pub(super) fn value(entry: u32) -> Self {
         Self::of(Self::VALUES, entry)
+    }
+
+    pub(super) fn ticket(ticket: u32) -> Self {
+        Self::of(Self::TICKETS, ticket)
     }
 
     fn of(kind: u32, index: u32) -> Self {
@@ -56,6 +63,7 @@ impl Due {
             Self::LEASES => What::Lease(index),
             Self::WAITS => What::Wait(index),
             Self::VALUES => What::Value(index),
+            Self::TICKETS => What::Ticket(index),
             _ if self == Self::LOCKS => What::Locks,
             _ => What::Counters,
         }
@@ -72,6 +80,7 @@ mod tests {
             assert_eq!(Due::lease(index).what(), What::Lease(index));
             assert_eq!(Due::wait(index).what(), What::Wait(index));
             assert_eq!(Due::value(index).what(), What::Value(index));
+            assert_eq!(Due::ticket(index).what(), What::Ticket(index));
         }
         assert_eq!(Due::LOCKS.what(), What::Locks);
         assert_eq!(Due::COUNTERS.what(), What::Counters);

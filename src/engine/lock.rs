@@ -512,7 +512,7 @@ impl Locks {
         cx.tally.expiries += 1;
         if ticket != NONE {
             self.holders[holder].ticket = NONE;
-            self.tickets.expire(ticket);
+            self.tickets.expire(cx, ticket);
         }
         self.remove_holder(cx, holder, timer);
     }

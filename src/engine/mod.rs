@@ -288,6 +288,7 @@ impl Engine {
                 What::Lease(holder) => stores.locks.lease_ended(&mut cx, holder),
                 What::Wait(waiter) => stores.wait_ended(&mut cx, waiter),
                 What::Value(entry) => stores.kv.expired(&mut cx, entry),
+                What::Ticket(ticket) => stores.locks.ticket_forgotten(&mut cx, ticket),
                 What::Locks => stores.locks.collect(&mut cx, &mut budget),
                 What::Counters => stores.counters.collect(&mut cx, &mut budget),
             }

@@ -5,6 +5,9 @@
 //!                 │ lease ends                                  │ granted: HELD, not yet told
 //!                 ▼                                             ▼
 //!              EXPIRED: the next `w` is told, once           `w`: told, full lease, none
+//!                 │ nobody asks for as long as an idle key is remembered
+//!                 ▼
+//!               none
 //! ```
 //!
 //! A ticket belongs to one owner and one key. It goes when it is waited for, when its grant is
@@ -15,6 +18,7 @@ use std::ops::Index;
 use super::arena::{Arena, Link, Linked, NONE};
 use super::conn::Asker;
 use super::ctx::Ctx;
+use super::due::Due;
 use super::holder::Hold;
 use super::lock::Locks;
 use super::owner::OwnerIndex;
@@ -22,6 +26,11 @@ use super::queue::Want;
 use super::types::{Mode, Refusal, Reply};
 use crate::base::Millis;
 use crate::keymap::KeyMap;
+use crate::timers::TimerId;
+
+/// How long it is remembered at least that the lease behind a ticket ran out; as long as an idle key,
+/// if that is longer.
+const EXPIRED_KEPT_MIN: Millis = Millis::from_secs(60);
 
 /// One owner's enqueue for one key.
 pub(super) struct Ticket {
@@ -40,8 +49,9 @@ pub(super) enum Standing {
     Queued(u32),
     /// Granted, as this holder.
     Held(u32),
-    /// Granted, and the lease ran out before the client came to hear of it.
-    Expired,
+    /// Granted, and the lease ran out before the client came to hear of it. Forgotten when this timer
+    /// fires: a client that never asks again must not keep the key, nor its connection, for ever.
+    Expired(TimerId),
 }
 
 /// The chain of an owner's tickets.
@@ -85,7 +95,7 @@ impl Tickets {
     pub(super) fn waiter(&self, ticket: u32) -> Option<u32> {
         match self.arena[ticket].standing {
             Standing::Queued(waiter) => Some(waiter),
-            Standing::Held(_) | Standing::Expired => None,
+            Standing::Held(_) | Standing::Expired(_) => None,
         }
     }
 
@@ -93,8 +103,17 @@ impl Tickets {
         self.arena[ticket].standing = Standing::Held(holder);
     }
 
-    pub(super) fn expire(&mut self, ticket: u32) {
-        self.arena[ticket].standing = Standing::Expired;
+    /// The lease behind the ticket ran out before anybody waited for it.
+    pub(super) fn expire(&mut self, cx: &mut Ctx<'_>, ticket: u32) {
+        let until = cx.now.after(cx.rules.gc_idle_max.max(EXPIRED_KEPT_MIN));
+        let timer = cx.timers.arm(until, Due::ticket(ticket));
+        self.arena[ticket].standing = Standing::Expired(timer);
+    }
+
+    /// How many wait to be forgotten; for checks.
+    pub(super) fn expired_count(&self) -> usize {
+        let is_expired = |it: &Ticket| matches!(it.standing, Standing::Expired(_));
+        self.arena.iter().filter(|(_, it)| is_expired(it)).count()
     }
 
     /// Gives back a part of what a crowd has left behind; says whether there is more.
@@ -135,7 +154,7 @@ impl Locks {
         {
             self.evict_expired(cx, resource);
             match self.tickets[ticket].standing {
-                Standing::Expired => self.remove_ticket(cx, ticket),
+                Standing::Expired(_) => self.remove_ticket(cx, ticket),
                 Standing::Queued(_) | Standing::Held(_) => {
                     return cx.refuse(asker.conn, Refusal::AlreadyEnqueued);
                 }
@@ -199,7 +218,7 @@ impl Locks {
                 cx.reply(asker.conn, Reply::Granted { token, lease });
                 self.tell_of_grant(cx, resource, asker.conn, self.holders[holder].hold());
             }
-            Standing::Expired => {
+            Standing::Expired(_) => {
                 self.remove_ticket(cx, ticket);
                 cx.refuse(asker.conn, Refusal::LeaseExpired);
             }
@@ -223,6 +242,14 @@ impl Locks {
         self.mark_idle(cx, resource);
     }
 
+    /// Nobody came to hear that a lease ran out.
+    pub(super) fn ticket_forgotten(&mut self, cx: &mut Ctx<'_>, ticket: u32) {
+        let resource = self.tickets[ticket].resource;
+        self.tickets.arena[ticket].standing = Standing::Queued(NONE); // its timer is gone already
+        self.remove_ticket(cx, ticket);
+        self.mark_idle(cx, resource);
+    }
+
     fn insert_ticket(
         &mut self,
         cx: &mut Ctx<'_>,
@@ -230,7 +257,7 @@ impl Locks {
         resource: u32,
         lease: Millis,
     ) -> u32 {
-        let standing = Standing::Expired; // until the caller knows better, in the same breath
+        let standing = Standing::Queued(NONE); // until the caller knows better, in the same breath
         let ticket = Ticket {
             owner,
             resource,
@@ -257,8 +284,10 @@ impl Locks {
             standing,
             ..
         } = self.tickets[ticket];
-        if let Standing::Held(holder) = standing {
-            self.holders[holder].ticket = NONE;
+        match standing {
+            Standing::Queued(_) => {}
+            Standing::Held(holder) => self.holders[holder].ticket = NONE,
+            Standing::Expired(timer) => cx.timers.cancel(timer),
         }
         cx.owners[owner]
             .tickets

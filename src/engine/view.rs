@@ -179,7 +179,8 @@ impl Engine {
             .iter()
             .filter(|it| it.value.timer.is_some())
             .count();
-        let timers = held as usize + parked + collections + lives;
+        let expired_tickets = locks.tickets.expired_count();
+        let timers = held as usize + parked + collections + lives + expired_tickets;
         assert_eq!(self.timers.len(), timers, "a timer nobody waits for");
         let (mut holders, mut waiters) = (0, 0);
         for (resource, it) in self.stores.locks.table.iter() {

@@ -364,7 +364,7 @@ impl World {
         let Self { engine, model, .. } = self;
         let counts = engine.counts();
         let holders: usize = model.keys.iter().map(|it| it.holders.len()).sum();
-        let running = holders + model.parked_count();
+        let running = holders + model.parked_count() + model.expired_ticket_count();
         // One more may run for collection; it runs on when the last idle key is used again.
         let spare = counts.timers.wrapping_sub(running);
         same("timers that nobody needs", spare.saturating_sub(1), 0)?;
