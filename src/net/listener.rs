@@ -1,4 +1,4 @@
-//! Sockets that wait for peers: a TCP port, a unix socket.
+//! Sockets that wait for peers: a TCP port, a unix socket. `accept.rs` decides when to accept from them.
 //!
 //! A unix socket gets its permissions before it listens. What is in the way at its path is removed
 //! only if it is a socket that nobody serves any more; anything else is never touched.

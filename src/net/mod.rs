@@ -2,6 +2,7 @@
 //!
 //! Moves bytes and instants to `server` and never looks inside a request.
 
+mod accept;
 mod clock;
 mod listener;
 mod reactor;

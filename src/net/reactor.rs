@@ -17,8 +17,9 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook_mio::v1_0::Signals;
 
+use super::accept::{ACCEPT_PAUSE_MIN, Door, accept};
 use super::{Clock, Listener, Stream};
-use crate::base::{ClientId, Millis, Nanos};
+use crate::base::{ClientId, Nanos};
 use crate::server::Server;
 
 /// Most events of one turn; the rest come with the next. So many that one turn hears everyone: after
@@ -26,13 +27,6 @@ use crate::server::Server;
 /// that of somebody who has hung up, among many who have). The memory is not touched until it is
 /// needed.
 const EVENTS_PER_TURN_MAX: usize = 64 * 1024;
-
-/// Most connections accepted from one listener in one turn.
-const ACCEPTS_PER_TURN_MAX: u32 = 256;
-
-/// How long accepting pauses when descriptors have run out: doubled up to the second figure.
-const ACCEPT_PAUSE_MIN: Millis = Millis(5);
-const ACCEPT_PAUSE_MAX: Millis = Millis(1_000);
 
 /// Our own tokens. A connection's has its serial in the upper half, and no serial is 0.
 const SIGNALS: Token = Token(0);
@@ -54,16 +48,6 @@ pub struct Reactor {
     spin: bool,
     /// Requests to stop that were already heard.
     stops_heard: u32,
-}
-
-/// A listener and how accepting from it goes.
-struct Door {
-    listener: Listener,
-    /// Somebody may be waiting.
-    ready: bool,
-    /// Descriptors have run out: not before this.
-    not_before: Nanos,
-    pause: Millis,
 }
 
 /// A handle by which another thread ends the loop, or makes it look at a clock that was moved.
@@ -207,7 +191,12 @@ impl Reactor {
         self.server.finish_turn(&|| self.clock.now());
         self.follow_interests();
         if self.listeners.iter().any(|door| door.ready) {
-            self.accept(self.clock.now());
+            accept(
+                &mut self.listeners,
+                &mut self.server,
+                &self.poll,
+                self.clock.now(),
+            );
         }
         self.woke_at = Some(now);
         Ok(())
@@ -231,32 +220,6 @@ impl Reactor {
         let next = doors.chain(self.server.next_deadline()).min()?;
         // Not from the turn's beginning: that may be long ago, and sleeping would start late.
         Some(Duration::from_nanos(next.since(now)))
-    }
-
-    fn accept(&mut self, now: Nanos) {
-        for door in &mut self.listeners {
-            let mut accepts_left = ACCEPTS_PER_TURN_MAX;
-            while door.ready && door.not_before <= now && accepts_left > 0 {
-                accepts_left -= 1;
-                match door.listener.accept() {
-                    Ok(stream) => {
-                        door.pause = ACCEPT_PAUSE_MIN;
-                        welcome(&mut self.server, &self.poll, now, stream);
-                    }
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => door.ready = false,
-                    // The peer was gone before we got to it.
-                    Err(error) if is_of_one_peer(&error) => {}
-                    Err(error) => {
-                        // Descriptors or memory. The peers stay in the backlog meanwhile.
-                        if door.pause == ACCEPT_PAUSE_MIN {
-                            warn!("cannot accept on {}: {error}; trying on", door.listener);
-                        }
-                        door.not_before = now.after(door.pause);
-                        door.pause = Millis(door.pause.0 * 2).min(ACCEPT_PAUSE_MAX);
-                    }
-                }
-            }
-        }
     }
 
     /// Listens for room to write exactly where something is owed.
@@ -313,34 +276,11 @@ impl Reactor {
     }
 }
 
-/// Takes a connection in, or lets it fall if there is no room.
-fn welcome(server: &mut Server<Stream>, poll: &Poll, now: Nanos, stream: Stream) {
-    let Some(id) = server.accept(now, stream) else {
-        return;
-    };
-    let registered = server.transport_mut(id).map(|stream| {
-        poll.registry()
-            .register(stream, token(id), Interest::READABLE)
-    });
-    if let Some(Err(error)) = registered {
-        error!("cannot listen to connection {}: {error}", id.serial);
-        server.lose(now, id);
-    }
-}
-
-fn token(id: ClientId) -> Token {
+pub(super) fn token(id: ClientId) -> Token {
     Token(usize::try_from(id.pack()).expect("a 64-bit machine"))
 }
 
 fn connection(token: Token) -> Option<ClientId> {
     let id = ClientId::unpack(token.0 as u64);
     (id.serial != 0).then_some(id)
-}
-
-/// Errors of `accept` that concern one peer and are over with it.
-fn is_of_one_peer(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::Interrupted
-    )
 }
