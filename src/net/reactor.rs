@@ -17,7 +17,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook_mio::v1_0::Signals;
 
-use super::accept::{ACCEPT_PAUSE_MIN, Door, accept};
+use super::accept::Acceptor;
 use super::{Clock, Listener, Stream};
 use crate::base::{ClientId, Nanos};
 use crate::server::Server;
@@ -38,7 +38,7 @@ pub struct Reactor {
     poll: Poll,
     events: Events,
     server: Server<Stream>,
-    listeners: Vec<Door>,
+    acceptors: Vec<Acceptor>,
     signals: Option<Signals>,
     remote: Remote,
     clock: Clock,
@@ -84,24 +84,18 @@ impl Reactor {
     pub fn new(server: Server<Stream>, listeners: Vec<Listener>, clock: Clock) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
-        let mut doors = Vec::with_capacity(listeners.len());
+        let mut acceptors = Vec::with_capacity(listeners.len());
         for (index, mut listener) in listeners.into_iter().enumerate() {
             let token = Token(FIRST_LISTENER + index);
             poll.registry()
                 .register(&mut listener, token, Interest::READABLE)?;
-            let (not_before, pause) = (Nanos::default(), ACCEPT_PAUSE_MIN);
-            doors.push(Door {
-                listener,
-                ready: false,
-                not_before,
-                pause,
-            });
+            acceptors.push(Acceptor::new(listener));
         }
         Ok(Self {
             poll,
             events: Events::with_capacity(EVENTS_PER_TURN_MAX),
             server,
-            listeners: doors,
+            acceptors,
             signals: None,
             remote: Remote {
                 waker,
@@ -181,8 +175,8 @@ impl Reactor {
                 (SIGNALS, _) => self.hear_signals(now),
                 (WAKER, _) => self.hear_remote(now),
                 (Token(token), _) => {
-                    if let Some(door) = self.listeners.get_mut(token - FIRST_LISTENER) {
-                        door.ready = true;
+                    if let Some(acceptor) = self.acceptors.get_mut(token - FIRST_LISTENER) {
+                        acceptor.note_ready();
                     }
                 }
             }
@@ -190,14 +184,7 @@ impl Reactor {
         self.events = events;
         self.server.finish_turn(&|| self.clock.now());
         self.follow_interests();
-        if self.listeners.iter().any(|door| door.ready) {
-            accept(
-                &mut self.listeners,
-                &mut self.server,
-                &self.poll,
-                self.clock.now(),
-            );
-        }
+        self.accept();
         self.woke_at = Some(now);
         Ok(())
     }
@@ -212,14 +199,20 @@ impl Reactor {
         if self.spin {
             return Some(Duration::ZERO);
         }
-        let doors = self
-            .listeners
-            .iter()
-            .filter(|door| door.ready)
-            .map(|door| door.not_before);
-        let next = doors.chain(self.server.next_deadline()).min()?;
+        let attempts = self.acceptors.iter().filter_map(Acceptor::next_attempt);
+        let next = attempts.chain(self.server.next_deadline()).min()?;
         // Not from the turn's beginning: that may be long ago, and sleeping would start late.
         Some(Duration::from_nanos(next.since(now)))
+    }
+
+    fn accept(&mut self) {
+        if self.acceptors.iter().all(|it| it.next_attempt().is_none()) {
+            return; // without a look at the clock
+        }
+        let now = self.clock.now();
+        for acceptor in &mut self.acceptors {
+            acceptor.accept(now, &mut self.server, self.poll.registry());
+        }
     }
 
     /// Listens for room to write exactly where something is owed.
@@ -271,7 +264,7 @@ impl Reactor {
             "shutting down: {} connections may finish",
             self.server.connections()
         );
-        self.listeners.clear();
+        self.acceptors.clear();
         self.server.shutdown(now);
     }
 }
