@@ -3,9 +3,9 @@
 //! Everything the pure layers take as an argument enters here: the wall clock once, chance, the
 //! settings, the sockets.
 
-mod chance;
 pub mod logging;
 pub mod pin;
+mod random;
 
 use std::fmt;
 use std::io;
@@ -74,8 +74,8 @@ pub fn run(config: &Config, strangers: &[String]) -> Result<(), DaemonError> {
     let wall_clock_us = wall_clock_us();
     let origin = Origin {
         fence: wall_clock_us,
-        seed: chance::seed().map_err(failed_to("get random numbers"))?,
-        chance: chance::salts(),
+        seed: random::seed().map_err(failed_to("get random numbers"))?,
+        chance: random::salts(),
     };
     let engine = Engine::new(rules(config), origin);
     let server = Server::new(settings(config, wall_clock_us), engine);
