@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         }
     };
     let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
-    match daemon::run(&config, &config::unknown_variables(names)) {
+    match daemon::run(&config, &config::unknown_env(names)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("latchd: {error}");

@@ -144,7 +144,7 @@ pub fn load(
 
 /// Of these names of environment variables, those that are meant for us and mean nothing: a typing
 /// error in one must not go unnoticed, least of all in that of a token.
-pub fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<String> {
+pub fn unknown_env(names: impl Iterator<Item = String>) -> Vec<String> {
     let known = |name: &String| ROWS.iter().any(|row| row.env.contains(&name.as_str()));
     let mut unknown: Vec<String> = names
         .filter(|name| name.starts_with("LATCHD_") && !known(name))

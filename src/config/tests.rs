@@ -469,6 +469,6 @@ fn a_variable_that_means_nothing_is_noticed() {
         "LATCHD_GC_LOOP_SLEEP",
         "LATCHD_A",
     ];
-    let unknown = unknown_variables(names.map(str::to_owned).into_iter());
+    let unknown = unknown_env(names.map(str::to_owned).into_iter());
     assert_eq!(unknown, ["LATCHD_A", "LATCHD_AUTH_TOKN"]);
 }

@@ -43,16 +43,16 @@ fn failed_to(attempt: impl Into<String>) -> impl FnOnce(io::Error) -> DaemonErro
     move |cause| DaemonError { attempt, cause }
 }
 
-/// Serves with these settings until told to stop. `strangers` are variables of the environment that
+/// Serves with these settings until told to stop. `unknown_env` are variables of the environment that
 /// look like settings and are none, for the log.
 ///
 /// # Errors
 /// When something needed at the start is not to be had; the text names the option concerned.
-pub fn run(config: &Config, strangers: &[String]) -> Result<(), DaemonError> {
+pub fn run(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
     logging::init(config)
         .map_err(io::Error::other)
         .map_err(failed_to("log"))?;
-    for name in strangers {
+    for name in unknown_env {
         warn!("the environment variable {name} is not a setting: see --help");
     }
     raise_descriptor_limit();
