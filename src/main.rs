@@ -3,10 +3,14 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use latchd::config::{self, Outcome};
+use latchd::config::{self, Exit, Outcome};
 use latchd::daemon;
 
 fn main() -> ExitCode {
+    ExitCode::from(run().code())
+}
+
+fn run() -> Exit {
     // Lossy on purpose: a variable that is not text must be refused by name, not overlooked.
     let env = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
     let config = match config::load(std::env::args_os(), &env) {
@@ -14,19 +18,19 @@ fn main() -> ExitCode {
         Ok(Outcome::Print(text)) => {
             // A reader that has seen enough (`--help | head`) is not an error.
             let _ = std::io::stdout().write_all(text.as_bytes());
-            return ExitCode::SUCCESS;
+            return Exit::Success;
         }
         Err(error) => {
             eprintln!("configuration error: {error}");
-            return ExitCode::FAILURE;
+            return error.exit();
         }
     };
     let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
     match daemon::run(&config, &config::unknown_env(names)) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => Exit::Success,
         Err(error) => {
             eprintln!("latchd: {error}");
-            ExitCode::FAILURE
+            error.exit()
         }
     }
 }

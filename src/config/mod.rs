@@ -8,6 +8,7 @@
 //! out. The only thing read from outside is the token file.
 
 mod command;
+mod exit;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ use log::LevelFilter;
 use crate::base::Millis;
 use crate::wire::reply::WireFence;
 pub use command::settings_markdown;
+pub use exit::Exit;
 use table::{ROWS, Row, Wrong};
 pub use value::Secret;
 
@@ -100,11 +102,34 @@ pub enum Outcome {
 /// Why the settings cannot be used: one line that names the option, its value and what would be
 /// right. Never quotes the value of `--auth-token`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError(String);
+pub struct ConfigError {
+    exit: Exit,
+    text: String,
+}
+
+impl ConfigError {
+    /// What the process ends with.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    /// The command line or a variable is wrong in itself.
+    fn usage(text: String) -> Self {
+        let exit = Exit::Usage;
+        Self { exit, text }
+    }
+
+    /// The settings can be read, but not used here or not together.
+    fn unusable(text: String) -> Self {
+        let exit = Exit::Config;
+        Self { exit, text }
+    }
+}
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
@@ -253,13 +278,15 @@ impl Given {
     fn apply(&self, config: &mut Config) -> Result<(), ConfigError> {
         let name = &self.written_as;
         if self.text.contains(char::REPLACEMENT_CHARACTER) {
-            return Err(ConfigError(format!("{name}: the value is not valid UTF-8")));
+            let text = format!("{name}: the value is not valid UTF-8");
+            return Err(ConfigError::usage(text));
         }
-        (self.row.set)(config, &self.text).map_err(|wrong| {
-            ConfigError(match wrong {
-                Wrong::Value => format!("{name}: {:?} is not {}", self.text, self.row.rule),
-                Wrong::Because(why) => format!("{name}: {why}"),
-            })
+        (self.row.set)(config, &self.text).map_err(|wrong| match wrong {
+            Wrong::Value => {
+                ConfigError::usage(format!("{name}: {:?} is not {}", self.text, self.row.rule))
+            }
+            Wrong::Because(why) => ConfigError::usage(format!("{name}: {why}")),
+            Wrong::File(why) => ConfigError::unusable(format!("{name}: {why}")),
         })
     }
 }
@@ -271,7 +298,7 @@ fn keep_one_token(given: &mut Vec<Given>) -> Result<(), ConfigError> {
     if tokens().filter(|one| one.source == Source::Flag).count() > 1 {
         let why = "--auth-token and --auth-token-file both given: keep one, \
                    so that it is clear which token counts";
-        return Err(ConfigError(why.to_owned()));
+        return Err(ConfigError::unusable(why.to_owned()));
     }
     let best = tokens()
         .min_by_key(|one| Reverse(one.source)) // of equals the first, which is the token itself

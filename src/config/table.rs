@@ -67,6 +67,8 @@ pub(super) enum Wrong {
     Value,
     /// Something the rule cannot say. Never quotes a token.
     Because(String),
+    /// It names a file that cannot be used. Never quotes a token.
+    File(String),
 }
 
 /// The options, in the order `--help` shows them.
@@ -311,7 +313,7 @@ pub(super) const ROWS: &[Row] = &[
         rule: "a token: one line of printable text",
         help: "Token every client must send first. Others on the machine can see a command \
                line: prefer the file. A variable that is set but empty is an error.",
-        set: |c, text| put_token(c, value::token(text)),
+        set: |c, text| put_token(c, value::token(text).map_err(Wrong::Because)),
     },
     Row {
         flag: "auth-token-file",
@@ -323,7 +325,7 @@ pub(super) const ROWS: &[Row] = &[
         rule: "the path of a file that holds the token",
         help: "File that holds the token; blanks and line ends after it do not count. Order: \
                --auth-token or --auth-token-file (not both), then the variables, token first.",
-        set: |c, text| put_token(c, value::token_file(text)),
+        set: |c, text| put_token(c, token_in_file(text)),
     },
     Row {
         flag: "cpu",
@@ -395,9 +397,17 @@ fn put<T>(place: &mut T, value: Option<T>) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn put_token(config: &mut Config, token: Result<value::Secret, String>) -> Result<(), Wrong> {
-    config.auth_token = Some(token.map_err(Wrong::Because)?);
+fn put_token(config: &mut Config, token: Result<value::Secret, Wrong>) -> Result<(), Wrong> {
+    config.auth_token = Some(token?);
     Ok(())
+}
+
+fn token_in_file(path: &str) -> Result<value::Secret, Wrong> {
+    if path.is_empty() {
+        let why = "the path is empty; to run without a token, do not set it";
+        return Err(Wrong::Because(why.to_owned()));
+    }
+    value::token_file(path).map_err(Wrong::File)
 }
 
 const LISTENING: &str = "Listening";

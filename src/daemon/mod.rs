@@ -8,13 +8,13 @@ pub mod pin;
 mod random;
 
 use std::fmt;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use log::{info, warn};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::config::Config;
+use crate::config::{Config, Exit};
 use crate::engine::{Engine, Origin, Rules};
 use crate::net::{Clock, Listener, Reactor};
 use crate::server::{Server, Settings};
@@ -24,6 +24,24 @@ use crate::server::{Server, Settings};
 pub struct DaemonError {
     attempt: String,
     cause: io::Error,
+    exit: Exit,
+}
+
+impl DaemonError {
+    fn new(attempt: &str, cause: io::Error, exit: Exit) -> Self {
+        let attempt = format!("cannot {attempt}");
+        Self {
+            attempt,
+            cause,
+            exit,
+        }
+    }
+
+    /// What the process ends with.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        self.exit
+    }
 }
 
 impl fmt::Display for DaemonError {
@@ -38,9 +56,8 @@ impl std::error::Error for DaemonError {
     }
 }
 
-fn failed_to(attempt: impl Into<String>) -> impl FnOnce(io::Error) -> DaemonError {
-    let attempt = format!("cannot {}", attempt.into());
-    move |cause| DaemonError { attempt, cause }
+fn failed_to(attempt: &str) -> impl FnOnce(io::Error) -> DaemonError {
+    move |cause| DaemonError::new(attempt, cause, Exit::Failure)
 }
 
 /// Serves with these settings until told to stop. `unknown_env` are variables of the environment that
@@ -57,19 +74,11 @@ pub fn run(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
     }
     raise_descriptor_limit();
     if let Some(cpu) = config.cpu {
-        pin::pin_to_cpu(cpu).map_err(failed_to("pin the thread"))?;
+        pin::pin_to_cpu(cpu)
+            .map_err(|cause| DaemonError::new("pin the thread", cause, Exit::Config))?;
     }
     let address = config.listen_addr();
-    let tcp = Listener::tcp(address)
-        .map_err(failed_to(format!("listen on --host and --port {address}")))?;
-    let mut listeners = vec![tcp];
-    if let Some(path) = &config.unix_socket {
-        let unix = Listener::unix(path, config.unix_socket_mode).map_err(failed_to(format!(
-            "listen on --unix-socket {}",
-            path.display()
-        )))?;
-        listeners.push(unix);
-    }
+    let listeners = listen(config)?;
     let places: Vec<String> = listeners.iter().map(ToString::to_string).collect();
     let wall_clock_us = wall_clock_us();
     let origin = Origin {
@@ -97,6 +106,36 @@ pub fn run(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
     reactor.run().map_err(failed_to("go on polling"))?;
     info!("stopped");
     Ok(())
+}
+
+/// Listens on the TCP port, and on the unix socket if there is one.
+fn listen(config: &Config) -> Result<Vec<Listener>, DaemonError> {
+    let address = config.listen_addr();
+    let tcp = Listener::tcp(address).map_err(|cause| {
+        let exit = match cause.kind() {
+            ErrorKind::AddrInUse => Exit::InUse,
+            // The network may not be up yet, so this is no fault of the settings.
+            _ => Exit::Failure,
+        };
+        DaemonError::new(
+            &format!("listen on --host and --port {address}"),
+            cause,
+            exit,
+        )
+    })?;
+    let mut listeners = vec![tcp];
+    if let Some(path) = &config.unix_socket {
+        let unix = Listener::unix(path, config.unix_socket_mode).map_err(|cause| {
+            let exit = match cause.kind() {
+                ErrorKind::AddrInUse => Exit::InUse,
+                _ => Exit::Config,
+            };
+            let attempt = format!("listen on --unix-socket {}", path.display());
+            DaemonError::new(&attempt, cause, exit)
+        })?;
+        listeners.push(unix);
+    }
+    Ok(listeners)
 }
 
 /// What the settings say about keys.

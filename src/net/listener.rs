@@ -65,7 +65,8 @@ impl Listener {
     /// Listens on a path, with these permissions from the first moment on.
     ///
     /// # Errors
-    /// When something that is not a dead socket is at the path, or it cannot be bound.
+    /// `AddrInUse` when a live socket is at the path, `AlreadyExists` when something that is no
+    /// socket is there; otherwise why it cannot be bound.
     pub fn unix(path: &Path, mode: u32) -> io::Result<Self> {
         remove_dead_socket(path)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
@@ -162,12 +163,12 @@ impl Drop for UnixSocket {
 
 /// Clears the path if a daemon that is gone left its socket there.
 fn remove_dead_socket(path: &Path) -> io::Result<()> {
-    let refuse = |why: &str| {
+    let refuse = |kind, why: &str| {
         let text = format!(
             "{} {why}; remove it or choose another --unix-socket",
             path.display()
         );
-        Err(io::Error::new(ErrorKind::AddrInUse, text))
+        Err(io::Error::new(kind, text))
     };
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
@@ -175,14 +176,15 @@ fn remove_dead_socket(path: &Path) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     if !metadata.file_type().is_socket() {
-        return refuse("exists and is not a socket");
+        return refuse(ErrorKind::AlreadyExists, "exists and is not a socket");
     }
     match UnixStream::connect(path) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),
-        Err(error) => refuse(&format!(
-            "exists and cannot be asked whether it is in use ({error})"
-        )),
-        Ok(_) => refuse("is in use by a running daemon"),
+        Err(error) => {
+            let why = format!("exists and cannot be asked whether it is in use ({error})");
+            refuse(ErrorKind::AddrInUse, &why)
+        }
+        Ok(_) => refuse(ErrorKind::AddrInUse, "is in use by a running daemon"),
     }
 }
 
