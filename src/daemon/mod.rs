@@ -3,12 +3,13 @@
 //! Everything the pure layers take as an argument enters here: the wall clock once, chance, the
 //! settings, the sockets.
 
+mod listen;
 pub mod logging;
 pub mod pin;
 mod random;
 
 use std::fmt;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use log::{info, warn};
@@ -16,27 +17,22 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::{Config, Exit};
 use crate::engine::{Engine, Origin, Rules};
-use crate::net::{Clock, Listener, Reactor};
+use crate::net::{Clock, Reactor};
 use crate::server::{Server, Settings};
 
-/// Why the daemon could not start or had to stop: what was tried, and what came of it.
+/// Why the daemon could not start or had to stop.
 #[derive(Debug)]
 pub struct DaemonError {
+    /// What was tried.
     attempt: String,
+    /// What came of it.
     cause: io::Error,
+    /// What an operator can do about it; empty where the cause says so itself.
+    advice: &'static str,
     exit: Exit,
 }
 
 impl DaemonError {
-    fn new(attempt: &str, cause: io::Error, exit: Exit) -> Self {
-        let attempt = format!("cannot {attempt}");
-        Self {
-            attempt,
-            cause,
-            exit,
-        }
-    }
-
     /// What the process ends with.
     #[must_use]
     pub fn exit(&self) -> Exit {
@@ -46,7 +42,11 @@ impl DaemonError {
 
 impl fmt::Display for DaemonError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.attempt, self.cause)
+        write!(f, "{}: {}", self.attempt, self.cause)?;
+        if !self.advice.is_empty() {
+            write!(f, "; {}", self.advice)?;
+        }
+        Ok(())
     }
 }
 
@@ -57,7 +57,12 @@ impl std::error::Error for DaemonError {
 }
 
 fn failed_to(attempt: &str) -> impl FnOnce(io::Error) -> DaemonError {
-    move |cause| DaemonError::new(attempt, cause, Exit::Failure)
+    move |cause| DaemonError {
+        attempt: format!("cannot {attempt}"),
+        cause,
+        advice: "",
+        exit: Exit::Failure,
+    }
 }
 
 /// Serves with these settings until told to stop. `unknown_env` are variables of the environment that
@@ -74,11 +79,13 @@ pub fn run(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
     }
     raise_descriptor_limit();
     if let Some(cpu) = config.cpu {
-        pin::pin_to_cpu(cpu)
-            .map_err(|cause| DaemonError::new("pin the thread", cause, Exit::Config))?;
+        pin::pin_to_cpu(cpu).map_err(|cause| DaemonError {
+            exit: Exit::Config,
+            ..failed_to("pin the thread")(cause)
+        })?;
     }
     let address = config.listen_addr();
-    let listeners = listen(config)?;
+    let listeners = listen::listen(config)?;
     let places: Vec<String> = listeners.iter().map(ToString::to_string).collect();
     let wall_clock_us = wall_clock_us();
     let origin = Origin {
@@ -106,36 +113,6 @@ pub fn run(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
     reactor.run().map_err(failed_to("go on polling"))?;
     info!("stopped");
     Ok(())
-}
-
-/// Listens on the TCP port, and on the unix socket if there is one.
-fn listen(config: &Config) -> Result<Vec<Listener>, DaemonError> {
-    let address = config.listen_addr();
-    let tcp = Listener::tcp(address).map_err(|cause| {
-        let exit = match cause.kind() {
-            ErrorKind::AddrInUse => Exit::InUse,
-            // The network may not be up yet, so this is no fault of the settings.
-            _ => Exit::Failure,
-        };
-        DaemonError::new(
-            &format!("listen on --host and --port {address}"),
-            cause,
-            exit,
-        )
-    })?;
-    let mut listeners = vec![tcp];
-    if let Some(path) = &config.unix_socket {
-        let unix = Listener::unix(path, config.unix_socket_mode).map_err(|cause| {
-            let exit = match cause.kind() {
-                ErrorKind::AddrInUse => Exit::InUse,
-                _ => Exit::Config,
-            };
-            let attempt = format!("listen on --unix-socket {}", path.display());
-            DaemonError::new(&attempt, cause, exit)
-        })?;
-        listeners.push(unix);
-    }
-    Ok(listeners)
 }
 
 /// What the settings say about keys.

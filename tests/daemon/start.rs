@@ -184,8 +184,10 @@ fn a_port_in_use_is_refused_and_named() {
     let mut command = latchd();
     command.arg(format!("--port={}", address.port()));
     let said = refusal(69, command);
-    assert!(said.contains(&format!("--port {address}")), "{said}");
+    let place = format!("cannot listen on {address} (--host, --port): ");
+    assert!(said.contains(&place), "{said}");
     assert!(said.contains("in use"), "{said}");
+    assert!(said.ends_with("choose another --port"), "{said}");
 }
 
 #[test]
@@ -193,7 +195,9 @@ fn an_address_of_another_machine_is_refused() {
     let mut command = latchd();
     command.args(["--host=192.0.2.1", "--port=0"]);
     let said = refusal(1, command);
-    assert!(said.contains("--host"), "{said}");
+    let place = "cannot listen on 192.0.2.1:0 (--host, --port): ";
+    assert!(said.contains(place), "{said}");
+    assert!(said.ends_with("choose another --host"), "{said}");
 }
 
 #[test]
