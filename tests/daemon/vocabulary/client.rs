@@ -228,7 +228,13 @@ impl Client {
     fn receive(&mut self, patience: Duration) -> io::Result<usize> {
         self.socket.set_read_timeout(Some(patience)).unwrap();
         let mut bytes = [0; 64 * 1024];
-        let count = self.socket.read(&mut bytes)?;
+        let count = loop {
+            match self.socket.read(&mut bytes) {
+                // This process was stopped and goes on; nothing is said about the daemon.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                result => break result?,
+            }
+        };
         self.received.drain(..std::mem::take(&mut self.read));
         self.received.extend_from_slice(&bytes[..count]);
         Ok(count)
