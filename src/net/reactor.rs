@@ -254,19 +254,27 @@ impl Reactor {
     /// The first time lets everyone finish, the second time does not.
     fn stop(&mut self, now: Nanos) {
         if self.server.is_draining() {
-            warn!(
-                "told to stop again: closing {} connections",
-                self.server.connections()
-            );
+            let closed = connections(self.server.connections());
+            warn!("told to stop again: closing {closed}");
             return self.server.close_all(now);
         }
-        info!(
-            "shutting down: {} connections may finish",
-            self.server.connections()
-        );
+        match self.server.connections() {
+            0 => info!("shutting down: no connection is open"),
+            count => info!(
+                "shutting down: {} may finish within --shutdown-timeout; \
+                 a second signal closes all at once",
+                connections(count)
+            ),
+        }
         self.acceptors.clear();
         self.server.shutdown(now);
     }
+}
+
+/// `1 connection`, `2 connections`.
+fn connections(count: usize) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} connection{plural}")
 }
 
 pub(super) fn token(id: ClientId) -> Token {

@@ -82,16 +82,36 @@ fn a_second_signal_waits_for_nobody() {
     let mut holder = daemon.connect();
     holder.lock("k", "0");
     daemon.signal(Signal::TERM);
-    daemon.wait_for_log("shutting down: 1 connections");
+    daemon.wait_for_log("shutting down: 1 connection may finish");
     assert!(holder.is_open_and_quiet());
     daemon.signal(Signal::TERM);
     holder.end();
     let (code, log) = daemon.wait_for_exit();
     assert_eq!(code, 0);
-    assert!(
-        log.iter().any(|line| line.contains("told to stop again")),
-        "{log:#?}"
-    );
+    let again = "told to stop again: closing 1 connection";
+    assert!(log.iter().any(|line| line.ends_with(again)), "{log:#?}");
+}
+
+#[test]
+fn the_log_says_how_many_may_finish_and_how_to_force_the_end() {
+    for (holders, said) in [
+        (0, "shutting down: no connection is open"),
+        (
+            2,
+            "shutting down: 2 connections may finish within --shutdown-timeout",
+        ),
+    ] {
+        let mut daemon = Daemon::start(&[]);
+        let mut clients: Vec<Client> = (0..holders).map(|_| daemon.connect()).collect();
+        for (nth, client) in clients.iter_mut().enumerate() {
+            client.lock(&format!("k{nth}"), "0");
+        }
+        daemon.signal(Signal::TERM);
+        let line = daemon.wait_for_log(said);
+        assert_eq!(line.contains("a second signal"), holders > 0, "{line}");
+        drop(clients);
+        assert_eq!(daemon.wait_for_exit().0, 0);
+    }
 }
 
 #[test]
