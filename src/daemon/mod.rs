@@ -98,7 +98,7 @@ pub fn run(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
     let mut reactor =
         Reactor::new(server, listeners, Clock::system()).map_err(failed_to("start the loop"))?;
     reactor
-        .stop_on_signals()
+        .catch_signals()
         .map_err(failed_to("catch signals"))?;
     // Whoever reads this may connect and may send a signal, so both are provided for by now.
     for place in places {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use log::{error, info, warn};
 use mio::{Events, Interest, Poll, Token, Waker};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook_mio::v1_0::Signals;
 
 use super::accept::Acceptor;
@@ -113,12 +113,12 @@ impl Reactor {
         self.spin = true;
     }
 
-    /// Ends on SIGINT and SIGTERM.
+    /// Stops on SIGINT and SIGTERM, and survives SIGHUP.
     ///
     /// # Errors
     /// When the signals cannot be caught.
-    pub fn stop_on_signals(&mut self) -> io::Result<()> {
-        let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    pub fn catch_signals(&mut self) -> io::Result<()> {
+        let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
         self.poll
             .registry()
             .register(&mut signals, SIGNALS, Interest::READABLE)?;
@@ -235,12 +235,19 @@ impl Reactor {
     }
 
     fn hear_signals(&mut self, now: Nanos) {
-        let count = self
-            .signals
-            .as_mut()
-            .map_or(0, |signals| signals.pending().count());
-        for _ in 0..count {
-            self.stop(now);
+        let Some(signals) = &mut self.signals else {
+            return;
+        };
+        let pending: Vec<_> = signals.pending().collect();
+        for signal in pending {
+            match signal {
+                // A closed terminal and a habit of reloading must not cost anyone a lock.
+                SIGHUP => info!(
+                    "SIGHUP: nothing to reload; settings are read at the start only, \
+                     restart latchd to change them"
+                ),
+                _ => self.stop(now),
+            }
         }
     }
 

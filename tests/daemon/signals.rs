@@ -1,4 +1,4 @@
-//! Stopping: who may finish, who is told, and who is not waited for.
+//! Signals. Stopping: who may finish, who is told, and who is not waited for. SIGHUP stops nothing.
 
 use std::time::{Duration, Instant};
 
@@ -129,6 +129,37 @@ fn the_shutdown_timeout_forces_by_itself_and_not_before() {
         log.iter().any(|line| line.contains("did not end in time")),
         "{log:#?}"
     );
+}
+
+#[test]
+fn sighup_is_logged_and_takes_nothing_from_anyone() {
+    let mut daemon = Daemon::start(&[]);
+    let (mut holder, mut other) = (daemon.connect(), daemon.connect());
+    let grant = holder.lock("k", "0");
+    daemon.signal(Signal::HUP);
+    let line = daemon.wait_for_log("SIGHUP");
+    assert!(
+        line.contains(" INFO ") && line.contains("restart"),
+        "{line}"
+    );
+    assert_eq!(other.ask("l k 0"), "timeout", "k is still held");
+    assert_eq!(daemon.connect().ask("ping _ _"), "ok");
+    holder.release("k", &grant);
+    daemon.stop();
+}
+
+#[test]
+fn sighup_is_no_second_signal_to_stop() {
+    let mut daemon = Daemon::start(&[]);
+    let mut holder = daemon.connect();
+    let grant = holder.lock("k", "0");
+    daemon.signal(Signal::TERM);
+    daemon.wait_for_log("shutting down");
+    daemon.signal(Signal::HUP);
+    daemon.wait_for_log("SIGHUP");
+    holder.release("k", &grant);
+    holder.expect_end();
+    assert_eq!(daemon.wait_for_exit().0, 0);
 }
 
 /// Stopped for longer than the lease; what was in the socket by then still counts.
