@@ -26,11 +26,5 @@ fn run() -> Exit {
         }
     };
     let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
-    match daemon::run(&config, &config::unknown_env(names)) {
-        Ok(()) => Exit::Success,
-        Err(error) => {
-            eprintln!("latchd: {error}");
-            error.exit()
-        }
-    }
+    daemon::run(&config, &config::unknown_env(names))
 }

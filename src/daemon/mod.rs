@@ -12,7 +12,7 @@ use std::fmt;
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use log::{info, warn};
+use log::{error, info, warn};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::{Config, Exit};
@@ -21,8 +21,7 @@ use crate::net::{Clock, Reactor};
 use crate::server::{Server, Settings};
 
 /// Why the daemon could not start or had to stop.
-#[derive(Debug)]
-pub struct DaemonError {
+struct DaemonError {
     /// What was tried.
     attempt: String,
     /// What came of it.
@@ -30,14 +29,6 @@ pub struct DaemonError {
     /// What an operator can do about it; empty where the cause says so itself.
     advice: &'static str,
     exit: Exit,
-}
-
-impl DaemonError {
-    /// What the process ends with.
-    #[must_use]
-    pub fn exit(&self) -> Exit {
-        self.exit
-    }
 }
 
 impl fmt::Display for DaemonError {
@@ -50,12 +41,6 @@ impl fmt::Display for DaemonError {
     }
 }
 
-impl std::error::Error for DaemonError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.cause)
-    }
-}
-
 fn failed_to(attempt: &str) -> impl FnOnce(io::Error) -> DaemonError {
     move |cause| DaemonError {
         attempt: format!("cannot {attempt}"),
@@ -65,15 +50,26 @@ fn failed_to(attempt: &str) -> impl FnOnce(io::Error) -> DaemonError {
     }
 }
 
-/// Serves with these settings until told to stop. `unknown_env` are variables of the environment that
-/// look like settings and are none, for the log.
+/// Serves with these settings until told to stop, and says how it ended. `unknown_env` are variables of
+/// the environment that look like settings and are none, for the log.
 ///
-/// # Errors
-/// When something needed at the start is not to be had; the text names the option concerned.
-pub fn run(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
-    logging::init(config)
-        .map_err(io::Error::other)
-        .map_err(failed_to("log"))?;
+/// A failure is a log record like any other, so that a collector of JSON can read it.
+#[must_use]
+pub fn run(config: &Config, unknown_env: &[String]) -> Exit {
+    let _ = logging::init(config); // a process that has a logger already keeps it
+    match serve(config, unknown_env) {
+        Ok(()) => {
+            info!("stopped");
+            Exit::Success
+        }
+        Err(error) => {
+            error!("{error}");
+            error.exit
+        }
+    }
+}
+
+fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
     for name in unknown_env {
         warn!("the environment variable {name} is not a setting: see --help");
     }
@@ -110,9 +106,7 @@ pub fn run(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
     if config.spin {
         reactor.spin();
     }
-    reactor.run().map_err(failed_to("go on polling"))?;
-    info!("stopped");
-    Ok(())
+    reactor.run().map_err(failed_to("go on polling"))
 }
 
 /// What the settings say about keys.
