@@ -3,6 +3,7 @@
 //! Everything the pure layers take as an argument enters here: the wall clock once, chance, the
 //! settings, the sockets.
 
+mod hint;
 mod listen;
 pub mod logging;
 pub mod pin;
@@ -17,7 +18,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::{Config, Exit};
 use crate::engine::{Engine, Origin, Rules};
-use crate::net::{Clock, Reactor};
+use crate::net::{Clock, Listener, Reactor};
 use crate::server::{Server, Settings};
 
 /// Why the daemon could not start or had to stop.
@@ -80,8 +81,8 @@ fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
             ..failed_to("pin the thread")(cause)
         })?;
     }
-    let address = config.listen_addr();
     let listeners = listen::listen(config)?;
+    let address = listeners.iter().find_map(Listener::address);
     let places: Vec<String> = listeners.iter().map(ToString::to_string).collect();
     let wall_clock_us = wall_clock_us();
     let origin = Origin {
@@ -100,8 +101,14 @@ fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
     for place in places {
         info!("latchd {} listens on {place}", env!("CARGO_PKG_VERSION"));
     }
+    if let Some(address) = address {
+        info!("{}", hint::try_it(address, config.auth_token.is_some()));
+    }
     if config.is_open_to_the_network() {
-        warn!("{address} is open to the network and asks for no --auth-token");
+        warn!(
+            "other machines can connect and no token is asked for: \
+             set --auth-token-file, or --host 127.0.0.1"
+        );
     }
     if config.spin {
         reactor.spin();

@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 
-use crate::vocabulary::{Daemon, End, PATIENCE, latchd, refusal};
+use crate::vocabulary::{Daemon, End, Grant, PATIENCE, latchd, refusal};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -19,6 +19,47 @@ fn the_start_line_names_the_version_and_the_real_port() {
     let said = format!(" INFO  latchd {VERSION} listens on 127.0.0.1:{port}");
     assert!(line.ends_with(&said), "{line}");
     assert_eq!(daemon.connect().ask("ping _ _"), "ok");
+}
+
+/// The first half of the command runs in a shell; the second half, `nc -N`, is played by this test.
+#[test]
+fn the_hint_of_the_start_can_be_pasted() {
+    const TOKEN: &str = "it's 100% \\n s3cret";
+    let with_token = format!("--auth-token={TOKEN}");
+    for (options, answers) in [
+        (&["--host=127.0.0.1"][..], 1),
+        (&["--host=0.0.0.0"], 1),
+        (&["--host=::1"], 1),
+        (&["--host=::"], 1),
+        (&["--host=::", &with_token], 2),
+        (&["--log-format=text", &with_token], 2),
+    ] {
+        if options[0].contains("::") && TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
+            eprintln!("skipped: this machine has no IPv6 loopback");
+            continue;
+        }
+        let daemon = Daemon::start(options);
+        let hint = daemon.wait_for_log(" INFO  try it");
+        assert!(!hint.contains("s3cret"), "{hint}");
+        let (_, command) = hint.split_once(": ").unwrap();
+        let (printf, nc) = command.split_once(" | ").unwrap();
+        let sent = Command::new("sh")
+            .args(["-c", printf])
+            .env("TOKEN", TOKEN)
+            .output()
+            .unwrap()
+            .stdout;
+        let ["nc", "-N", host, port] = nc.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{hint}");
+        };
+        let mut stream = TcpStream::connect((host, port.parse().unwrap())).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(&sent).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let said = std::io::read_to_string(stream).unwrap();
+        assert_eq!(said.lines().count(), answers, "{options:?}: {said}");
+        assert_eq!(Grant::of(said.lines().last().unwrap()).lease, "33");
+    }
 }
 
 /// The default port may be taken by somebody else's daemon; then it is named in the refusal.
@@ -207,7 +248,7 @@ fn open_to_the_network_without_a_secret_is_worth_a_warning() {
         let _ = daemon.connect();
         let log = daemon.stop();
         log.iter()
-            .any(|it| it.contains("WARN") && it.contains("--auth-token"))
+            .any(|it| it.contains("WARN") && it.contains("--auth-token-file"))
     };
     assert!(warns(&["--host=0.0.0.0"]));
     assert!(!warns(&["--host=0.0.0.0", "--auth-token=s3cret"]));
@@ -256,11 +297,10 @@ fn nobody_reading_the_log_stops_nothing() {
         .unwrap(); // and then closed
     let (_, address) = line.trim_end().split_once("listens on ").unwrap();
     let answers = (0..3).map(|_| {
-        use std::io::Write;
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(b"nonsense\nk\n\nping\n\n\n").unwrap();
-        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
         std::io::read_to_string(stream).unwrap()
     });
     let answers: Vec<String> = answers.collect();
