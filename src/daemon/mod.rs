@@ -21,36 +21,6 @@ use crate::engine::{Engine, Origin, Rules};
 use crate::net::{Clock, Listener, Reactor};
 use crate::server::{Server, Settings};
 
-/// Why the daemon could not start or had to stop.
-struct DaemonError {
-    /// What was tried.
-    attempt: String,
-    /// What came of it.
-    cause: io::Error,
-    /// What an operator can do about it; empty where the cause says so itself.
-    advice: &'static str,
-    exit: Exit,
-}
-
-impl fmt::Display for DaemonError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.attempt, self.cause)?;
-        if !self.advice.is_empty() {
-            write!(f, "; {}", self.advice)?;
-        }
-        Ok(())
-    }
-}
-
-fn failed_to(attempt: &str) -> impl FnOnce(io::Error) -> DaemonError {
-    move |cause| DaemonError {
-        attempt: format!("cannot {attempt}"),
-        cause,
-        advice: "",
-        exit: Exit::Failure,
-    }
-}
-
 /// Serves with these settings until told to stop, and says how it ended. `unknown_env` are variables of
 /// the environment that look like settings and are none, for the log.
 ///
@@ -116,6 +86,36 @@ fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
     reactor.run().map_err(failed_to("go on polling"))
 }
 
+/// Why the daemon could not start or had to stop.
+struct DaemonError {
+    /// What was tried.
+    attempt: String,
+    /// What came of it.
+    cause: io::Error,
+    /// What an operator can do about it; empty where the cause says so itself.
+    advice: &'static str,
+    exit: Exit,
+}
+
+impl fmt::Display for DaemonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.attempt, self.cause)?;
+        if !self.advice.is_empty() {
+            write!(f, "; {}", self.advice)?;
+        }
+        Ok(())
+    }
+}
+
+fn failed_to(attempt: &str) -> impl FnOnce(io::Error) -> DaemonError {
+    move |cause| DaemonError {
+        attempt: format!("cannot {attempt}"),
+        cause,
+        advice: "",
+        exit: Exit::Failure,
+    }
+}
+
 /// What the settings say about keys.
 #[must_use]
 pub fn rules(config: &Config) -> Rules {
@@ -162,15 +162,11 @@ fn wall_clock_us() -> u64 {
 /// Every connection is a descriptor; the limit a shell hands out is made for editors.
 fn raise_descriptor_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current != maximum
-        && let Err(error) = setrlimit(
-            Resource::Nofile,
-            Rlimit {
-                current: maximum,
-                maximum,
-            },
-        )
-    {
-        warn!("descriptors stay limited to {current:?}: {error}");
+    let Some(limit) = current.filter(|_| current != maximum) else {
+        return;
+    };
+    let current = maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current, maximum }) {
+        warn!("cannot raise the limit of open files above {limit}: {error}");
     }
 }
