@@ -94,7 +94,7 @@ pub(super) const ROWS: &[Row] = &[
         group: LISTENING,
         rule: "a port: a whole number from 0 to 65535, 0 for any free one",
         help: "TCP port to listen on, 0 to 65535; 0 takes any free port.",
-        set: |c, text| put(&mut c.port, value::port(text)),
+        set: put_port,
     },
     Row {
         flag: "unix-socket",
@@ -395,6 +395,18 @@ pub(super) const ROWS: &[Row] = &[
 fn put<T>(place: &mut T, value: Option<T>) -> Result<(), Wrong> {
     *place = value.ok_or(Wrong::Value)?;
     Ok(())
+}
+
+/// Kubernetes gives every pod beside a service named latchd a LATCHD_PORT that is no port, and "not a
+/// number" would not lead anyone there.
+fn put_port(config: &mut Config, text: &str) -> Result<(), Wrong> {
+    if text.starts_with("tcp://") {
+        return Err(Wrong::Because(format!(
+            "{text:?} is not a port but what Kubernetes sets for a service named latchd; \
+             set enableServiceLinks: false for the pod, or rename the service"
+        )));
+    }
+    put(&mut config.port, value::port(text))
 }
 
 fn put_token(config: &mut Config, token: Result<value::Secret, Wrong>) -> Result<(), Wrong> {

@@ -196,6 +196,16 @@ fn an_empty_variable_is_unset_unless_it_is_a_token() {
 }
 
 #[test]
+fn a_port_made_by_kubernetes_is_refused_with_the_way_out() {
+    let says = error("", &[("LATCHD_PORT", "tcp://10.96.0.12:6388")]);
+    assert!(
+        says.starts_with(r#"LATCHD_PORT: "tcp://10.96.0.12:6388" is not a port"#),
+        "{says}"
+    );
+    assert!(says.contains("enableServiceLinks: false"), "{says}");
+}
+
+#[test]
 fn variables_are_named_after_flags_and_dflockds_are_not_read() {
     for row in ROWS {
         let own = format!("LATCHD_{}", row.flag.to_uppercase().replace('-', "_"));
