@@ -11,7 +11,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Exit {
-    // Lossy on purpose: a variable that is not text must be refused by name, not overlooked.
+    // Lossy on purpose: a variable that is not UTF-8 must be refused by name, not overlooked.
     let env = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
     let config = match config::load(std::env::args_os(), &env) {
         Ok(Outcome::Run(config)) => config,

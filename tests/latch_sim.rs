@@ -1,4 +1,4 @@
-//! The command `latch-sim`: what it accepts, and what it says to somebody who meets it for the first time.
+//! The command `latch-sim`: what it accepts, and what it says to somebody who has never used it.
 //!
 //! Whether the worlds hold is the matter of `simulation.rs`.
 

@@ -11,7 +11,7 @@ use clap::{Arg, ArgAction, Command};
 use super::table::{ROWS, Row, Takes};
 use super::{ConfigError, Exit};
 
-/// What stands on a command line.
+/// What a command line asks for.
 pub(super) enum Parsed {
     /// The options that were given, at most one per row.
     Flags(Vec<Flag>),
@@ -28,7 +28,8 @@ pub(super) struct Flag {
     pub(super) text: String,
 }
 
-/// Reads a command line that begins with the program's name. Of an option given twice the last counts.
+/// Reads a command line that begins with the program's name. An option may be repeated; the last
+/// one counts.
 pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, ConfigError> {
     let args: Vec<OsString> = args.into_iter().map(two_dashes).collect();
     refuse_dashed_words(&args)?;
@@ -203,8 +204,8 @@ fn wrap(text: &str) -> String {
     wrapped
 }
 
-/// Go programs write long options with one dash: `-port` becomes `--port`. So does a word that is
-/// no option at all, so that `-prot` is answered with "did you mean --port" and not taken for `-p`.
+/// Go programs write long options with one dash, so `-port` becomes `--port`. Unknown words get a
+/// second dash too: `-prot` is answered with "did you mean --port" and not taken for `-p`.
 fn two_dashes(arg: OsString) -> OsString {
     let bytes = arg.as_encoded_bytes();
     match bytes {
@@ -217,8 +218,8 @@ fn two_dashes(arg: OsString) -> OsString {
     }
 }
 
-/// `--auth-token --spin` is a forgotten value, or one that begins with a dash. clap would report
-/// the second word as an unknown option, and so might print a token.
+/// In `--auth-token --spin` the value was forgotten, or it begins with a dash. clap would report
+/// the second word as an unknown option, and that might print a token.
 fn refuse_dashed_words(args: &[OsString]) -> Result<(), ConfigError> {
     let takes_word = |arg: &OsString| {
         let is = |row: &&Row| row.takes == Takes::Word && *arg == *format!("--{}", row.flag);

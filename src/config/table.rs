@@ -21,7 +21,7 @@ pub(super) struct Row {
     pub(super) env: &'static [&'static str],
     /// The default as one would write it; empty if there is none.
     pub(super) default: &'static str,
-    /// The heading it stands under. Rows of one group stand together.
+    /// Its heading in `--help`. The rows of one group follow each other.
     pub(super) group: &'static str,
     /// What a value must be, as the end of "`x` is not …".
     pub(super) rule: &'static str,
@@ -32,7 +32,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Whether this decides what clients must show; such a variable may not be set and empty.
+    /// Whether this is the token or its file; a variable of such a row must not be set to nothing.
     pub(super) fn is_token(&self) -> bool {
         self.flag.starts_with("auth-token")
     }
@@ -43,12 +43,13 @@ impl Row {
 pub(super) enum Takes {
     /// `--x` or `--x=no`.
     Switch {
-        /// One that is on by default can be turned off without a value, by this name.
+        /// The name of the option that turns it off without a value, if it is on by default.
         negation: Option<&'static str>,
     },
-    /// Any next word, so that `-5` is reported as a bad number and not as an unknown option.
+    /// The next word, whatever it is, so that `-5` is reported as a bad number and not as an
+    /// unknown option.
     Number,
-    /// A next word without a dash; others need `--x=-word`. So `--x --y` is an error, not a value.
+    /// The next word, unless it begins with a dash: `--x --y` is an error, `--x=-word` is not.
     Word,
 }
 
@@ -391,14 +392,14 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-/// The one place where an understood value enters the settings.
+/// Puts a value into the settings, or refuses it if it could not be understood.
 fn put<T>(place: &mut T, value: Option<T>) -> Result<(), Wrong> {
     *place = value.ok_or(Wrong::Value)?;
     Ok(())
 }
 
-/// Kubernetes gives every pod beside a service named latchd a LATCHD_PORT that is no port, and "not a
-/// number" would not lead anyone there.
+/// Kubernetes gives every pod beside a service named latchd a LATCHD_PORT that is no port, and "not
+/// a number" would not lead anyone there.
 fn put_port(config: &mut Config, text: &str) -> Result<(), Wrong> {
     if text.starts_with("tcp://") {
         return Err(Wrong::Because(format!(

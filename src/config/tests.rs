@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 use super::table::Takes;
 use super::*;
 
-/// One word per blank; a word cannot contain one.
+/// Loads a command line whose words are separated by blanks.
 fn load_line(line: &str, env: &[(&str, &str)]) -> Result<Outcome, ConfigError> {
     let args = ["latchd"].into_iter().chain(line.split_whitespace());
     load(args.map(OsString::from), &|name| {

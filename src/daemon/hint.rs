@@ -15,9 +15,8 @@ pub(super) fn try_it(address: SocketAddr, asks_for_token: bool) -> String {
         ("", "", "")
     };
     let (host, port) = (reachable(address.ip()), address.port());
-    format!(
-        r"try it in another terminal{condition}: printf '{auth}l\ndemo\n10\n'{token} | nc -N {host} {port}"
-    )
+    let command = format!(r"printf '{auth}l\ndemo\n10\n'{token} | nc -N {host} {port}");
+    format!("try it in another terminal{condition}: {command}")
 }
 
 /// Every interface is no address to connect to; loopback is one of them.

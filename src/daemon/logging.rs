@@ -1,11 +1,11 @@
 //! The log: one event, one line, on standard error, as text or as JSON.
 //!
-//! A record may carry fields, `debug!(key = "job", fence = 7; "lease ended")`: members of the object in
-//! JSON, ` key=job fence=7` after the message in text.
+//! A record may carry fields, `debug!(key = "job", fence = 7; "lease ended")`: members of the
+//! object in JSON, ` key=job fence=7` after the message in text.
 //!
-//! Nothing a peer sends can end a line or move a terminal's cursor: control characters are escaped in
-//! both formats; and no value of a field can pass for another field. Level and format come from the
-//! settings; `RUST_LOG` is never read.
+//! Nothing a peer sends can end a line or move a terminal's cursor: control characters are escaped
+//! in both formats; and no value of a field can pass for another field. Level and format come from
+//! the settings; `RUST_LOG` is never read.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -20,8 +20,8 @@ use crate::config::{Config, LogFormat};
 /// What every JSON line has, whatever the fields of its record.
 const MEMBERS: [&str; 4] = ["ts", "level", "target", "msg"];
 
-/// Sends everything logged from now on to standard error. A line that cannot be written is lost,
-/// never a reason to stop.
+/// Sends everything that is logged from now on to standard error. A line that cannot be written is
+/// lost; that never stops the daemon.
 ///
 /// # Errors
 ///
@@ -29,7 +29,7 @@ const MEMBERS: [&str; 4] = ["ts", "level", "target", "msg"];
 pub fn init(config: &Config) -> Result<(), SetLoggerError> {
     let format = config.log_format;
     Builder::new()
-        // Other crates are heard when something is wrong; their trace would drown ours.
+        // Other crates may report warnings and errors; their trace would drown ours.
         .filter_level(config.log_level.min(LevelFilter::Warn))
         .filter_module(env!("CARGO_CRATE_NAME"), config.log_level)
         .target(Target::Stderr)
@@ -40,7 +40,7 @@ pub fn init(config: &Config) -> Result<(), SetLoggerError> {
         .try_init()
 }
 
-/// One event as it is written, line end included. `since_1970` is the wall clock.
+/// The line of one event, with its line end. `since_1970` is the wall clock.
 #[must_use]
 pub fn line(format: LogFormat, since_1970: Duration, record: &Record<'_>) -> String {
     let (ts, level) = (timestamp(since_1970), record.level());
@@ -136,14 +136,14 @@ fn civil_from_days(days: u64) -> (u64, u64, u64) {
     (year, month, day)
 }
 
-/// What could end a line, or make a terminal show something else than was logged: control
-/// characters, the Unicode line ends, and the marks that turn the direction of writing.
+/// Whether a character could end a line or make a terminal show something else than was logged:
+/// control characters, Unicode's line ends, and the marks that change the direction of writing.
 fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A text for people, unsafe characters as `\n`, `\u{1b}` and so on.
+/// A text for people, with unsafe characters written as `\n`, `\u{1b}` and so on.
 fn escaped(message: &str) -> String {
     let mut escaped = String::with_capacity(message.len());
     for c in message.chars() {
@@ -156,8 +156,8 @@ fn escaped(message: &str) -> String {
     escaped
 }
 
-/// The value of a field for people: in quotes where it would otherwise not be clear where it ends, or
-/// what was escaped.
+/// The value of a field for people: in quotes where it would otherwise not be clear where it ends,
+/// or what was escaped.
 fn quoted_if_needed(value: &str) -> String {
     let is_plain = |c: char| !c.is_whitespace() && !is_unsafe(c) && !matches!(c, '"' | '=' | '\\');
     if !value.is_empty() && value.chars().all(is_plain) {
@@ -175,9 +175,9 @@ fn json(message: &str) -> String {
             '"' => escaped.push_str("\\\""),
             '\\' => escaped.push_str("\\\\"),
             '\n' => escaped.push_str("\\n"),
-            // Every unsafe character lies below U+10000, so four digits say it.
+            // Every unsafe character lies below U+10000, so four digits are enough.
             c if is_unsafe(c) => {
-                let _ = write!(escaped, "\\u{:04x}", u32::from(c)); // a String never refuses
+                let _ = write!(escaped, "\\u{:04x}", u32::from(c)); // a String never fails
             }
             c => escaped.push(c),
         }

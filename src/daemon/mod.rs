@@ -1,7 +1,7 @@
 //! Starting and stopping: what happens around the loop, never inside it.
 //!
-//! Everything the pure layers take as an argument enters here: the wall clock once, chance, the
-//! settings, the sockets.
+//! The pure layers take everything as an argument, and this is where it comes from: the wall clock
+//! (read once), random numbers, the settings, the sockets.
 
 mod hint;
 mod listen;
@@ -21,8 +21,8 @@ use crate::engine::{Engine, Origin, Rules};
 use crate::net::{Clock, Listener, Reactor};
 use crate::server::{Server, Settings};
 
-/// Serves with these settings until told to stop, and says how it ended. `unknown_env` are variables of
-/// the environment that look like settings and are none, for the log.
+/// Serves with these settings until told to stop, and returns how it ended. `unknown_env` names the
+/// variables that look like settings and are none; they are reported in the log.
 ///
 /// A failure is a log record like any other, so that a collector of JSON can read it.
 #[must_use]
@@ -67,7 +67,7 @@ fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
     reactor
         .catch_signals()
         .map_err(failed_to("catch signals"))?;
-    // Whoever reads this may connect and may send a signal, so both are provided for by now.
+    // Somebody who reads these lines may connect or send a signal at once, and both work by now.
     for place in places {
         info!("latchd {} listens on {place}", env!("CARGO_PKG_VERSION"));
     }
@@ -149,8 +149,8 @@ pub fn settings(config: &Config, epoch: u64) -> Settings {
     }
 }
 
-/// Microseconds since 1970: where fences start. A run would have to grant more than a million
-/// times a second over its whole life for the next one to start below its last fence.
+/// Microseconds since 1970, where fences start. The next start of the daemon is above all earlier
+/// fences unless this one grants more than a million times a second over its whole life.
 #[expect(clippy::disallowed_methods, reason = "the one look at the wall clock")]
 fn wall_clock_us() -> u64 {
     let since_1970 = SystemTime::now()
@@ -159,7 +159,7 @@ fn wall_clock_us() -> u64 {
     u64::try_from(since_1970.as_micros()).unwrap_or(0)
 }
 
-/// Every connection is a descriptor; the limit a shell hands out is made for editors.
+/// Every connection needs a descriptor, and the usual limit of a shell is far too low for a server.
 fn raise_descriptor_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let Some(limit) = current.filter(|_| current != maximum) else {

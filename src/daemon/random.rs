@@ -23,12 +23,12 @@ pub(super) fn salts() -> Chance {
     let mut used = BUFFER_BYTES;
     Box::new(move || {
         if used == BUFFER_BYTES {
-            // Guessable tokens would be worse than none, so this is the end of the process.
+            // The process ends here, because tokens that can be guessed would be worse than none.
             getrandom::fill(&mut buffer).expect("the system has no random numbers");
             used = 0;
         }
         let salt = words(&buffer[used..used + 8]).next().unwrap_or_default();
-        buffer[used..used + 8].fill(0); // a salt that is out need not lie around
+        buffer[used..used + 8].fill(0); // a salt that is in use need not stay in memory here
         used += 8;
         salt
     })

@@ -1,8 +1,9 @@
 //! Accepting connections: how many in one turn, and what happens when descriptors run out (EMFILE).
 //!
-//! A connection that is not accepted yet waits in the listener's backlog, which the kernel keeps, so
-//! a pause in accepting loses nobody. An outage is reported once when it begins and once when it is
-//! over, however many attempts lie between. The reactor says when to accept: at the end of its turn.
+//! A connection that is not accepted yet waits in the listener's backlog, which the kernel keeps,
+//! so a pause in accepting loses nobody. An outage is reported once when it begins and once when it
+//! is over, however many attempts lie between. The reactor says when to accept: at the end of its
+//! turn.
 
 use std::io::{self, ErrorKind};
 

@@ -1,6 +1,6 @@
 //! File descriptors and the clock: the only layer that knows either.
 //!
-//! Moves bytes and instants to `server` and never looks inside a request.
+//! It brings bytes and the time to `server` and never looks inside a request.
 
 mod accept;
 mod clock;

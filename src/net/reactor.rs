@@ -1,11 +1,12 @@
 //! The loop: poll → hang-ups → other events → finish the turn → accept → sleep.
 //!
-//! Accepting comes last: by then whoever left in this turn has made room for one who came after it.
-//! Reads the clock when a turn begins, after every read of a socket, and before it sleeps: three times
-//! for one request. mio tells about readiness only once, so whoever is not drained is remembered (by
-//! the server, for connections; here, for listeners). Interest in writing is taken only while
-//! something is owed: a unix socket would otherwise wake us whenever its peer reads. Never looks
-//! inside a request.
+//! Accepting comes last: connections that ended in this turn have made room by then.
+//!
+//! The loop reads the clock when a turn begins, after every read of a socket, and before it sleeps:
+//! three times for one request. mio reports readiness only once, so somebody has to remember each
+//! socket that was not drained: the server does for connections, `accept.rs` for listeners. The
+//! loop asks about room to write only while a connection has unsent bytes; otherwise a unix socket
+//! would wake it whenever the peer reads. It never looks inside a request.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -22,13 +23,13 @@ use super::{Clock, Listener, Stream};
 use crate::base::{ClientId, Nanos};
 use crate::server::Server;
 
-/// Most events of one turn; the rest come with the next. So many that one turn hears everyone: after
-/// a long stop every lease may be over, and a release that has arrived must still come first (but for
-/// that of somebody who has hung up, among many who have). The memory is not touched until it is
-/// needed.
+/// Most events of one turn; the rest come with the next turn. There is room for everyone: after a
+/// long stop every lease may have ended, and a release that has arrived must still be heard first.
+/// (If many clients have hung up, the releases of some of them may come too late.) The kernel
+/// provides the memory only where events are written.
 const EVENTS_PER_TURN_MAX: usize = 64 * 1024;
 
-/// Our own tokens. A connection's has its serial in the upper half, and no serial is 0.
+/// Our own tokens. The token of a connection has the serial in its upper half, and no serial is 0.
 const SIGNALS: Token = Token(0);
 const WAKER: Token = Token(1);
 const FIRST_LISTENER: usize = 2;
@@ -42,15 +43,15 @@ pub struct Reactor {
     signals: Option<Signals>,
     remote: Remote,
     clock: Clock,
-    /// When the turn began; none before the first.
+    /// When the latest turn began; `None` before the first one.
     woke_at: Option<Nanos>,
-    /// Poll without ever sleeping.
+    /// The loop polls and never sleeps.
     spin: bool,
-    /// Requests to stop that were already heard.
+    /// How many of the remote's requests to stop were already followed.
     stops_heard: u32,
 }
 
-/// A handle by which another thread ends the loop, or makes it look at a clock that was moved.
+/// A handle with which another thread stops the loop, or makes it look at a clock that was moved.
 #[derive(Clone, Debug)]
 pub struct Remote {
     waker: Arc<Waker>,
@@ -108,7 +109,7 @@ impl Reactor {
         })
     }
 
-    /// Never sleeps: the lowest latency for a whole core.
+    /// Makes the loop poll without sleeping: the lowest latency, at the price of a whole core.
     pub fn spin(&mut self) {
         self.spin = true;
     }
@@ -145,8 +146,9 @@ impl Reactor {
 
     fn turn(&mut self) -> io::Result<()> {
         let mut timeout = self.fall_asleep();
-        // Interrupted is also a process that was stopped and goes on, perhaps much later. What came
-        // meanwhile has to be heard before the leases that ended meanwhile, so look once more.
+        // Polling is interrupted, among others, when the process was stopped and goes on, perhaps
+        // much later. Requests that arrived meanwhile must be heard before leases that ended
+        // meanwhile are taken away, so poll once more.
         while let Err(error) = self.poll.poll(&mut self.events, timeout) {
             if error.kind() != ErrorKind::Interrupted {
                 return Err(error);
@@ -189,8 +191,8 @@ impl Reactor {
         Ok(())
     }
 
-    /// Ends the turn and says how long to sleep: until the next deadline, not at all while somebody has
-    /// more to do.
+    /// Ends the turn and returns how long to sleep: until the next deadline, or not at all if work
+    /// is left over.
     fn fall_asleep(&mut self) -> Option<Duration> {
         let now = self.clock.now();
         if let Some(woke_at) = self.woke_at {
@@ -201,13 +203,13 @@ impl Reactor {
         }
         let attempts = self.acceptors.iter().filter_map(Acceptor::next_attempt);
         let next = attempts.chain(self.server.next_deadline()).min()?;
-        // Not from the turn's beginning: that may be long ago, and sleeping would start late.
+        // Counted from now and not from the beginning of the turn, which may be long ago.
         Some(Duration::from_nanos(next.since(now)))
     }
 
     fn accept(&mut self) {
         if self.acceptors.iter().all(|it| it.next_attempt().is_none()) {
-            return; // without a look at the clock
+            return; // and save the look at the clock
         }
         let now = self.clock.now();
         for acceptor in &mut self.acceptors {
@@ -215,7 +217,7 @@ impl Reactor {
         }
     }
 
-    /// Listens for room to write exactly where something is owed.
+    /// Asks about room to write for those connections that have unsent bytes, and for no others.
     fn follow_interests(&mut self) {
         let registry = self.poll.registry();
         self.server.changed_interests(|id, stream, wants_write| {
@@ -225,7 +227,7 @@ impl Reactor {
                 Interest::READABLE
             };
             if let Err(error) = registry.reregister(stream, token(id), interest) {
-                // Nothing is lost: the write timeout ends a connection that hears of no room.
+                // The write timeout will end a connection whose bytes cannot be sent.
                 error!(
                     "cannot listen for room to write to connection {}: {error}",
                     id.serial
@@ -258,7 +260,7 @@ impl Reactor {
         }
     }
 
-    /// The first time lets everyone finish, the second time does not.
+    /// The first call lets clients finish, the second one closes every connection.
     fn stop(&mut self, now: Nanos) {
         if self.server.is_draining() {
             let closed = connections(self.server.connections());

@@ -141,7 +141,7 @@ impl Client {
         serde_json::from_str(json).unwrap()
     }
 
-    /// Waits until so many stand in line for the key, a round trip at a time.
+    /// Waits until this many clients are in the queue for the key, one round trip at a time.
     #[track_caller]
     pub(crate) fn wait_for_waiters(&mut self, key: &str, waiters: usize) {
         let start = Instant::now();
