@@ -317,7 +317,7 @@ const TABLE: &[Row] = &[
         Test("src/config/tests.rs", "a_bad_value_is_an_error_that_names_option_and_value"),
         Test("src/config/tests.rs", "an_unknown_option_is_answered_with_the_right_one"),
         Test("src/config/tests.rs", "switches_in_every_spelling"),
-        Test("tests/daemon/start.rs", "wrong_settings_end_it_with_1_and_name_the_option"),
+        Test("tests/daemon/start.rs", "wrong_settings_end_it_and_name_the_option"),
     ]),
 
     // Counters, values, lists

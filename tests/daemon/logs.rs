@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::vocabulary::Daemon;
+use crate::vocabulary::{Daemon, latchd, refusal};
 
 /// Input that would be several lines, colours or orders to a terminal if it were logged as it is.
 fn hostile_inputs() -> Vec<Vec<u8>> {
@@ -72,6 +72,28 @@ fn json_lines_are_objects_of_four_fields() {
     assert_eq!(start["level"], "INFO");
     let message = start["msg"].as_str().unwrap();
     assert!(message.contains(" listens on 127.0.0.1:"), "{message}");
+}
+
+/// A collector must be able to read why there is no daemon.
+#[test]
+fn a_failed_start_is_a_log_line_in_the_format_asked_for() {
+    let why = "cannot listen on /dev/null (--unix-socket)";
+    let start = |format: &str| {
+        let mut command = latchd();
+        command.args([
+            "--port=0",
+            "--unix-socket=/dev/null",
+            "--log-format",
+            format,
+        ]);
+        refusal(78, command)
+    };
+    let text = start("text");
+    assert!(text.contains(&format!("Z ERROR {why}")), "{text}");
+    let json = start("json");
+    let json: Value = serde_json::from_str(&json).expect(&json);
+    assert_eq!(json["level"], "ERROR");
+    assert!(json["msg"].as_str().unwrap().starts_with(why), "{json}");
 }
 
 #[test]
