@@ -32,7 +32,7 @@ fn engine() -> Engine {
         Origin {
             fence: 0,
             seed: [1, 2],
-            salt_key: [3, 4],
+            salt_key: [3, 4, 5, 6],
         },
     )
 }

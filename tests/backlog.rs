@@ -18,7 +18,7 @@ impl Pair {
         let origin = Origin {
             fence: 0,
             seed: [1, 2],
-            salt_key: [3, 4],
+            salt_key: [3, 4, 5, 6],
         };
         let engine = Engine::new(Rules::default(), origin);
         let mut server = Server::new(Settings::default(), engine);

@@ -27,7 +27,7 @@ impl World {
         let origin = Origin {
             fence: 0,
             seed: [1, 2],
-            salt_key: [3, 4],
+            salt_key: [3, 4, 5, 6],
         };
         let settings = Settings {
             write_timeout: Millis::from_secs(WRITE_TIMEOUT_S),

@@ -19,7 +19,7 @@ fn engine() -> Engine {
     let origin = Origin {
         fence: 0,
         seed: [1, 2],
-        salt_key: [3, 4],
+        salt_key: [3, 4, 5, 6],
     };
     Engine::new(Rules::default(), origin)
 }

@@ -31,7 +31,7 @@ impl Harness {
         let origin = Origin {
             fence: 0,
             seed: [1, 2],
-            salt_key: [3, 4],
+            salt_key: [3, 4, 5, 6],
         };
         let rules = Rules {
             locks_max: 0,

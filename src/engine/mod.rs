@@ -23,6 +23,7 @@ mod named;
 mod owner;
 mod pattern;
 mod queue;
+mod salts;
 mod signal;
 mod subscriptions;
 mod table;
@@ -45,6 +46,7 @@ use self::list::Lists;
 use self::lock::Locks;
 use self::owner::Owners;
 use self::queue::{Awaiting, Waiters};
+pub use self::salts::SaltKey;
 use self::subscriptions::{Subscriptions, TOPICS, Topic};
 pub use self::table::{Census, Kind};
 use self::types::{Effects, Input, Refusal, Reply, Request};
@@ -103,7 +105,7 @@ pub struct Origin {
     /// Seed of the key table's hash, secret from clients.
     pub seed: [u64; 2],
     /// What the salts of tokens are made with, secret from clients.
-    pub salt_key: [u64; 2],
+    pub salt_key: SaltKey,
 }
 
 /// How often what has happened. `grants` less all the others is what is held now.

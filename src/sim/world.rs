@@ -105,7 +105,7 @@ impl World {
         let origin = Origin {
             fence,
             seed: [rng.u64(..), rng.u64(..)],
-            salt_key: [rng.u64(..), rng.u64(..)],
+            salt_key: std::array::from_fn(|_| rng.u64(..)),
         };
         let engine = Engine::new(plan.rules.clone(), origin);
         let mut trace = Trace::new(keep);

@@ -83,7 +83,7 @@ pub(crate) fn server<T: Transport>(config: &Config) -> Server<T> {
     let origin = Origin {
         fence: 0,
         seed: [1, 2],
-        salt_key: [3, 4],
+        salt_key: [3, 4, 5, 6],
     };
     Server::new(settings, Engine::new(rules, origin))
 }

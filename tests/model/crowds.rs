@@ -21,7 +21,7 @@ impl Table {
         let origin = Origin {
             fence: 0,
             seed: [1, 2],
-            salt_key: [3, 4],
+            salt_key: [3, 4, 5, 6],
         };
         Self {
             engine: Engine::new(Rules::default(), origin),

@@ -41,7 +41,7 @@ impl World {
         let origin = Origin {
             fence: FENCE,
             seed: [7, 9],
-            salt_key: [3, 4],
+            salt_key: [3, 4, 5, 6],
         };
         let clients = std::array::from_fn(|slot| ConnId {
             slot: slot as u32,

@@ -61,7 +61,7 @@ impl World {
         let origin = Origin {
             fence: 0,
             seed: [1, 2],
-            salt_key: [3, 4],
+            salt_key: [3, 4, 5, 6],
         };
         Self {
             engine: Engine::new(rules, origin),
