@@ -14,6 +14,9 @@ use super::things::{Answer, Things};
 use crate::base::{Millis, Nanos, Token};
 use crate::engine::types::Mode;
 
+/// How long the server remembers at least that the lease behind a ticket ran out.
+const EXPIRED_TICKET_KEPT: Millis = Millis::from_secs(60);
+
 /// What is known when a line comes in.
 pub(super) struct Judge<'w> {
     pub(super) plan: &'w Plan,
@@ -206,6 +209,7 @@ impl Judge<'_> {
                     mode,
                     lease,
                     fence_before: asked.fence_before,
+                    arrived: arrived.at,
                     joined: (arrived.turn, by),
                     held: None,
                     waited: false,
@@ -221,6 +225,7 @@ impl Judge<'_> {
                     mode,
                     lease,
                     fence_before: asked.fence_before,
+                    arrived: arrived.at,
                     joined: (arrived.turn, self.turn),
                     held: None,
                     waited: false,
@@ -357,10 +362,15 @@ impl Judge<'_> {
             ("error_already_enqueued", What::Enqueue { key, .. }) => link.tickets.contains_key(key),
             ("error_lease_expired", What::Wait { .. } | What::Renew { .. }) => true,
             ("error_not_enqueued", What::Wait { key, .. }) => {
-                // In line and never granted as far as we know: then nobody else can end it.
-                link.tickets
-                    .get(key)
-                    .is_none_or(|ticket| ticket.held.is_some())
+                // In the queue and never granted as far as we know: then nothing ends it but a grant
+                // that nobody heard of, whose lease ran out and was remembered for a minute.
+                link.tickets.get(key).is_none_or(|ticket| {
+                    let over = ticket
+                        .arrived
+                        .after(ticket.lease)
+                        .after(EXPIRED_TICKET_KEPT);
+                    ticket.held.is_some() || over <= self.now
+                })
             }
             ("error", What::Release { .. } | What::Renew { .. }) => true,
             ("nil", What::Position { key }) => {

@@ -126,7 +126,8 @@ pub(super) struct Ticket {
     pub(super) mode: Mode,
     pub(super) lease: Millis,
     pub(super) fence_before: u64,
-    /// Arrived after, in line by: what the order of grants is held against.
+    pub(super) arrived: Nanos,
+    /// Arrived after, in the queue by: what the order of grants is held against.
     pub(super) joined: (u64, u64),
     /// Answered `acquired` with this fence, not `queued`.
     pub(super) held: Option<u64>,
