@@ -29,16 +29,16 @@ type Row = (u32, &'static str, &'static [Cover]);
 const TABLE: &[Row] = &[
     // Grants, queues, fairness
     (1, "newcomer overtakes because a lease just expired", &[
-        Script("lease.txt", "A newcomer does not overtake the line because a lease just ended."),
-        Script("rwlock.txt", "A newcomer that would fit does not overtake the line."),
+        Script("lease.txt", "A newcomer does not overtake the queue because a lease just ended."),
+        Script("rwlock.txt", "A newcomer that would fit does not overtake the queue."),
     ]),
     (2, "expired holder blocks until a sweep", &[
         Script("lease.txt", "A lease that is over blocks nobody, noticed or not."),
-        Script("lease.txt", "A lease ends, and the next in line has the key at once."),
+        Script("lease.txt", "A lease ends, and the next in the queue has the key at once."),
     ]),
     (3, "waiter whose connection closed receives the lock", &[
-        Script("disconnect.txt", "A waiter that goes leaves the line at once, and is never granted."),
-        Script("disconnect.txt", "A waiter that is reset leaves the line at once."),
+        Script("disconnect.txt", "A waiter that goes leaves the queue at once, and is never granted."),
+        Script("disconnect.txt", "A waiter that is reset leaves the queue at once."),
         Script("disconnect.txt", "A waiter leaves at the very moment the lock comes free."),
         Test("tests/daemon/departures.rs", "the_next_who_is_still_there_gets_the_lock"),
     ]),
@@ -62,10 +62,10 @@ const TABLE: &[Row] = &[
         Script("lease.txt", "A grant is never born dead: its lease runs from when the server made it."),
     ]),
     (9, "skipped dead waiter consumes a fence", &[
-        Script("disconnect.txt", "Nobody who has left costs a fence."),
+        Script("disconnect.txt", "Waiters that have left cost no fence."),
     ]),
     (10, "dead waiter in the queue panics or stops granting", &[
-        Script("disconnect.txt", "A waiter that is reset leaves the line at once."),
+        Script("disconnect.txt", "A waiter that is reset leaves the queue at once."),
         Script("disconnect.txt", "The last waiter goes, and the lock is free for whoever comes."),
     ]),
     (11, "timed-out waiter removed without granting again", &[
@@ -78,14 +78,14 @@ const TABLE: &[Row] = &[
         Script("rwlock.txt", "A writer whose time is over stands in nobody's way, noticed or not."),
     ]),
     (13, "live writer at the head is skipped", &[
-        Script("rwlock.txt", "A writer at the head of the line is not skipped for the readers behind it."),
+        Script("rwlock.txt", "A writer at the head of the queue is not skipped for the readers behind it."),
     ]),
     (14, "lease eviction makes reader and writer hold together", &[
         Script("rwlock.txt", "A lease that ends makes room for a reader or a writer, never for both."),
-        Script("rwlock.txt", "The same when the server only notices on the next request."),
+        Script("rwlock.txt", "The same when the server notices only on the next request."),
     ]),
     (15, "waiter queue memory grows", &[
-        Script("framing.txt", "Tries without end leave nothing in the line."),
+        Script("framing.txt", "Any number of tries leave nothing in the queue."),
         Test("src/engine/arena.rs", "a_chain_keeps_the_order_of_joining_whoever_leaves"),
         Test("tests/model/crowds.rs", "waiting_in_vain_leaves_nothing_behind"),
     ]),
@@ -115,7 +115,7 @@ const TABLE: &[Row] = &[
         Test("tests/daemon/signals.rs", "who_renews_while_it_is_stopped_and_too_late_does_not_get_the_lock_back"),
     ]),
     (22, "renew of an expired lease does not hand over", &[
-        Script("renew.txt", "The same when the server only notices on the renewal, and the next in line gets the lock."),
+        Script("renew.txt", "The same when the server notices only on the renewal, and the next in the queue gets the lock."),
     ]),
     (23, "renew of an expired lease answers plain error", &[
         Script("renew.txt", "A lease that is over cannot be renewed, and the answer says why."),
@@ -129,13 +129,13 @@ const TABLE: &[Row] = &[
     ]),
     (26, "e, expiry, e is already enqueued", &[
         Script("two_phase.txt", "Enqueue, lease over, enqueue."),
-        Script("two_phase.txt", "An enqueue finds its own lease over, though the server only notices now."),
+        Script("two_phase.txt", "An enqueue finds its own lease over, though the server notices only now."),
     ]),
     (27, "granted, never waited, expired: never again", &[
         Script("two_phase.txt", "Queued, granted, never waited for, lease over: the connection may enqueue again."),
     ]),
     (28, "releasing one slot deletes the enqueue of another", &[
-        Script("semaphore.txt", "A place in line outlives the release of another slot of the same key."),
+        Script("semaphore.txt", "A place in the queue outlives the release of another slot of the same key."),
         Script("semaphore.txt", "A slot taken with `se` is still to be waited for after another slot went."),
     ]),
     (29, "`w` after expiry answers something else", &[
@@ -143,7 +143,7 @@ const TABLE: &[Row] = &[
         Script("two_phase.txt", "A lease that was lost before the wait is told once, then all begins anew."),
     ]),
     (30, "`w` on an expired lease leaves the owner behind", &[
-        Script("two_phase.txt", "The same when the server only notices on the wait: the next in line gets the key."),
+        Script("two_phase.txt", "The same when the server notices only on the wait: the next in the queue gets the key."),
         Script("two_phase.txt", "The same for one who was queued, granted, and comes too late."),
     ]),
     (31, "stale `w` extends another owner's lease", &[
@@ -156,10 +156,10 @@ const TABLE: &[Row] = &[
         Script("semaphore.txt", "One connection may hold several slots, and loses them all when it goes."),
     ]),
     (34, "cleanup stops early when nothing was owned", &[
-        Script("disconnect.txt", "Who owned nothing still leaves the line."),
+        Script("disconnect.txt", "A connection that owned nothing still leaves the queue."),
     ]),
     (35, "auto-release off: dead waiters stay", &[
-        Script("auto_release_off.txt", "Waiters that go leave the line at once."),
+        Script("auto_release_off.txt", "Waiters that go leave the queue at once."),
     ]),
     (36, "owned-token bookkeeping leaks", &[
         Script("gc.txt", "A key taken, waited for, let go and forgotten leaves nothing behind."),
@@ -186,7 +186,7 @@ const TABLE: &[Row] = &[
         Impossible("looking and adding are one step of one thread"),
     ]),
     (41, "max-locks refuses an existing key", &[
-        Script("limits.txt", "A key that exists is never refused for their number."),
+        Script("limits.txt", "A key that exists is never refused because of the limit."),
     ]),
     (42, "max-connections exceeded by concurrent accepts", &[
         Script("limits.txt", "No more connections than allowed: one too many is closed without a word."),
@@ -197,17 +197,17 @@ const TABLE: &[Row] = &[
         Script("stats.txt", "How often what has happened."),
     ]),
     (44, "duplicates inflate the subscription count, spurious un* deflate it", &[
-        Script("keys_limits.txt", "To ask again for what one has is no more than to have it."),
-        Script("keys_limits.txt", "To give up what one never had makes no room."),
+        Script("keys_limits.txt", "Subscribing twice counts once."),
+        Script("keys_limits.txt", "Giving up what one never had makes no room."),
     ]),
     (45, "observe bypasses max-subscriptions; duplicate at the cap rejected", &[
-        Script("keys_limits.txt", "At the bound, what one has is still granted again."),
-        Script("keys_limits.txt", "To observe counts like the others, and who is refused is not told of the leader."),
-        Script("keys_limits.txt", "To lead is no subscription."),
+        Script("keys_limits.txt", "At the bound, subscribing again to the same is still ok."),
+        Script("keys_limits.txt", "`observe` counts like the others, and a refused observer is not told of the leader."),
+        Script("keys_limits.txt", "Leading is no subscription."),
     ]),
     (46, "max-keys slot not given back", &[
-        Script("keys_limits.txt", "A value that is forgotten makes room."),
-        Script("keys_limits.txt", "Also one whose time is over, though nobody noticed yet."),
+        Script("keys_limits.txt", "A value that is deleted or over makes room."),
+        Script("keys_limits.txt", "Also one whose time is over, though the server has not noticed yet."),
         Script("keys_limits.txt", "A list that is emptied makes room."),
         Script("keys_limits.txt", "A barrier makes room however it ends."),
     ]),
@@ -220,7 +220,7 @@ const TABLE: &[Row] = &[
     (49, "negative gc-max-idle; GC of state in use", &[
         Test("src/config/tests.rs", "a_bad_value_is_an_error_that_names_option_and_value"),
         Script("gc.txt", "A key that is held or waited for stays."),
-        Script("gc.txt", "With no patience at all a key goes at the next look."),
+        Script("gc.txt", "With --gc-max-idle=0 an idle key goes at the next collection."),
     ]),
 
     // Framing and protocol
@@ -232,7 +232,7 @@ const TABLE: &[Row] = &[
     ]),
     (51, "unterminated huge line grows memory", &[
         Script("framing.txt", "A megabyte without a line end is not waited for."),
-        Script("framing.txt", "CRs do not count, but not without end either."),
+        Script("framing.txt", "CRs do not count, up to 256 of them."),
         Test("src/wire/buf.rs", "an_inbox_takes_what_fits_and_no_more"),
         Test("tests/daemon/framing.rs", "a_megabyte_without_a_line_end_is_cut_and_not_kept"),
     ]),
@@ -253,7 +253,7 @@ const TABLE: &[Row] = &[
     ]),
     (56, "spans near 2^63 overflow", &[
         Script("framing.txt", "Waits are not negative, and spans do not overflow."),
-        Script("lock.txt", "The longest spans do not overflow."),
+        Script("lock.txt", "The longest times do not overflow."),
         Test("src/base.rs", "time_saturates_instead_of_wrapping"),
     ]),
     (57, "huge configured durations overflow", &[
@@ -261,7 +261,7 @@ const TABLE: &[Row] = &[
         Test("src/base.rs", "time_saturates_instead_of_wrapping"),
     ]),
     (58, "key with blank, or empty, accepted", &[
-        Script("framing.txt", "A key is something, without blanks."),
+        Script("framing.txt", "A key is not empty and holds no blank."),
     ]),
     (59, "CR reaches payloads or changes tokens", &[
         Script("framing.txt", "CRs vanish wherever they stand."),
@@ -272,7 +272,7 @@ const TABLE: &[Row] = &[
         Later("TLS"),
     ]),
     (61, "responses shared between connections", &[
-        Script("fence.txt", "Whoever waits is answered in the shape its own connection asked for."),
+        Script("fence.txt", "A waiter is answered in the shape its own connection asked for."),
         Test("src/wire/buf.rs", "an_empty_box_owns_no_memory_and_a_steady_one_allocates_nothing"),
     ]),
     (62, "`acquired` printed as `ok`", &[
@@ -291,8 +291,8 @@ const TABLE: &[Row] = &[
         Test("src/net/listener.rs", "an_ipv6_address_is_shown_in_brackets"),
     ]),
     (66, "kset value misread as TTL; tabs shift fields; empty value", &[
-        Script("kv.txt", "A number is a value like any other; only a tab makes a time to live."),
-        Script("kv.txt", "Tabs do not shift fields, and nothing is no value."),
+        Script("kv.txt", "A number is a value like any other; only a tab begins a time to live."),
+        Script("kv.txt", "Tabs do not shift fields, and a value is not empty."),
     ]),
 
     // Auth and config
@@ -301,7 +301,7 @@ const TABLE: &[Row] = &[
         Script("auth.txt", "A malformed frame is a wrong one, and so is a line that is too long."),
     ]),
     (68, "auth failure without slowdown, or not logged", &[
-        Script("auth.txt", "Who does not is refused, waits a little, and is closed."),
+        Script("auth.txt", "A client that does not is refused, has to wait a little, and is closed."),
         Test("tests/daemon/auth.rs", "a_wrong_secret_is_closed_not_before_100_ms"),
         Test("tests/daemon/auth.rs", "a_failure_is_logged_once_and_no_secret_ever"),
     ]),
@@ -322,53 +322,53 @@ const TABLE: &[Row] = &[
 
     // Counters, values, lists
     (72, "incr/decr wraps around; decr of the smallest number", &[
-        Script("counter.txt", "It does not wrap around, and what is refused changes nothing."),
-        Script("counter.txt", "The smallest number has no opposite to count down by."),
+        Script("counter.txt", "A counter does not wrap around, and a refusal changes nothing."),
+        Script("counter.txt", "The smallest number has no negation, so nobody can count down by it."),
     ]),
     (73, "blpop timeout looks like an empty value", &[
-        Script("list.txt", "A wait in vain is nil, which no value is."),
+        Script("list.txt", "A wait that ends in vain is nil, which no value is."),
     ]),
     (74, "a pop deletes the list under parked poppers", &[
         Script("list.txt", "Looking at a list somebody waits at does not take it from under them."),
     ]),
     (75, "push handed to a dead popper is lost", &[
-        Script("list.txt", "One who left gets nothing, and nothing is lost on it."),
+        Script("list.txt", "A client that left gets no value, and none is lost on it."),
         Script("list.txt", "The same when it leaves at the very moment of the push."),
-        Script("list.txt", "The last who waited leaves: the next push stays."),
+        Script("list.txt", "The last one who waited leaves, and the next push stays in the list."),
         Test("tests/push.rs", "a_value_handed_to_one_who_dies_goes_to_the_next_who_waits"),
         Test("tests/push.rs", "a_value_that_was_not_told_in_full_goes_back_to_where_it_was"),
         Test("tests/daemon/push.rs", "values_popped_for_a_client_that_is_reset_go_back_in_order"),
     ]),
     (76, "empty list left behind", &[
-        Script("list.txt", "Nothing is left of a list that has nothing and nobody."),
-        Script("list.txt", "The last who waited leaves: the next push stays."),
+        Script("list.txt", "A list without values and waiters is gone."),
+        Script("list.txt", "The last one who waited leaves, and the next push stays in the list."),
     ]),
     (77, "queue use grows memory; order lost", &[
-        Script("list.txt", "A queue keeps its order, however often it is filled and emptied."),
+        Script("list.txt", "A list used as a queue keeps its order, however often it is filled and emptied."),
         Test("tests/daemon/push.rs", "a_queue_that_is_emptied_as_it_is_filled_keeps_no_memory"),
     ]),
     (78, "expired value visible; value without TTL vanishes", &[
-        Script("kv.txt", "Whoever asks at that very instant is told the same, though nobody noticed yet."),
-        Script("kv.txt", "To a swap, a value whose time is over is not there."),
+        Script("kv.txt", "A value whose time is over is not seen, though the server has not noticed yet."),
+        Script("kv.txt", "For a swap, a value whose time is over is not there."),
         Script("kv.txt", "Without a time to live a value stays, however long nobody asks for it."),
     ]),
     (79, "two winners of one swap", &[
-        Script("kv.txt", "Of two who saw the same old value one wins."),
+        Script("kv.txt", "Of two clients that saw the same old value, one wins."),
     ]),
 
     // Barriers
     (80, "a participant leaves, the others hang", &[
         Script("barrier.txt", "The first whose time is over sends everyone away."),
         Script("barrier.txt", "The first who leaves sends everyone away."),
-        Script("barrier.txt", "The same for one that breaks, or says that it will say no more."),
+        Script("barrier.txt", "The same if the first to leave is reset, or half-closes."),
     ]),
     (81, "timeout for one participant of a tripped barrier", &[
-        Script("barrier.txt", "Who is complete is released, though somebody's time is over at that very instant."),
-        Script("barrier.txt", "Also if the server only notices both later."),
-        Script("barrier.txt", "Who left just before was not there to be met."),
+        Script("barrier.txt", "A complete barrier releases everyone, though somebody's time is over at that very instant."),
+        Script("barrier.txt", "The same when the server notices both only later."),
+        Script("barrier.txt", "Somebody who left just before is not counted."),
     ]),
     (82, "timeout 0 depends on scheduling; duplicate counts twice", &[
-        Script("barrier.txt", "A time of nothing completes the barrier, or ends it."),
+        Script("barrier.txt", "A wait of no time completes the barrier, or ends it."),
         Script("barrier.txt", "One connection is one participant, however often it comes."),
     ]),
 
@@ -383,30 +383,30 @@ const TABLE: &[Row] = &[
         Impossible("there is no lock to hold, and no write waits"),
     ]),
     (85, "marked as told and not told; told twice", &[
-        Script("signal.txt", "Once to each who listens, however many of its patterns match."),
+        Script("signal.txt", "A listener hears a signal once, however many of its patterns match."),
         Test("tests/push.rs", "who_does_not_read_is_told_up_to_the_bound_then_closed_and_counted"),
     ]),
     (86, "delivery count includes drops", &[
-        Script("signal.txt", "The count is of those who are told."),
+        Script("signal.txt", "The answer counts those who are told."),
         Test("tests/push.rs", "who_does_not_read_is_told_up_to_the_bound_then_closed_and_counted"),
     ]),
     (87, "full first member loses the signal; full group is a black hole", &[
         Test("tests/push.rs", "a_group_passes_over_who_is_full_and_survives_when_all_are"),
     ]),
     (88, "group delivery suppresses non-group delivery", &[
-        Script("signal.txt", "Groups do not take from each other, nor from who listens alone."),
+        Script("signal.txt", "Groups do not take signals from each other, nor from single listeners."),
         Script("signal.txt", "The same group under two patterns is two groups."),
     ]),
     (89, "ghost subscription after disconnect", &[
-        Script("signal.txt", "Nobody who left is spoken to, whatever it listened to."),
+        Script("signal.txt", "A listener that left is told nothing, whatever it listened to."),
         Test("tests/push.rs", "who_leaves_with_many_subscriptions_hears_through_none_of_them"),
     ]),
     (90, "bad patterns accepted", &[
-        Script("signal.txt", "No patterns."),
+        Script("signal.txt", "Patterns that are none."),
         Test("src/engine/pattern.rs", "wildcards_are_whole_tokens_and_the_rest_is_last"),
     ]),
     (91, "blank payload or wildcard channel accepted", &[
-        Script("signal.txt", "A signal says something, on a channel and not on a pattern."),
+        Script("signal.txt", "A signal has a payload, and a channel without wildcards."),
     ]),
     (92, "payload that subscribers cannot read", &[
         Script("signal.txt", "A signal is never longer than its readers can read."),
@@ -419,10 +419,10 @@ const TABLE: &[Row] = &[
         Script("watch.txt", "A lock lost to its lease is released."),
         Script("watch.txt", "Also if a newcomer finds it over, or its holder does."),
         Script("watch.txt", "A lock lost with its connection is released, once for each key."),
-        Script("watch.txt", "Read and write locks, semaphores, places in line, elections."),
+        Script("watch.txt", "Read and write locks, semaphores, places in the queue, elections."),
     ]),
     (95, "pushes to a dead socket; command parked on it stays", &[
-        Script("push.txt", "A listener waits in a command and breaks: neither a word nor a value goes to it."),
+        Script("push.txt", "A listener that waits in a command is reset: neither a signal nor a value goes to it."),
         Test("tests/push.rs", "a_push_to_a_dead_peer_ends_what_it_waited_for"),
     ]),
     (96, "pushes in flight interleave with an end", &[
@@ -432,32 +432,32 @@ const TABLE: &[Row] = &[
     ]),
     (97, "observer lost when leadership changes", &[
         Script("election.txt", "To observe and to lead are two things; neither undoes the other."),
-        Script("election.txt", "Who observes hears of every leader there will be, whatever became of those before."),
+        Script("election.txt", "An observer hears of every later leader, whatever became of those before."),
     ]),
     (98, "observe misses or duplicates the leader", &[
-        Script("election.txt", "Who asks is told of a leader at once, of whatever kind, and only if there is one."),
-        Script("election.txt", "A leader whose lease is over is none, though the server only notices now."),
+        Script("election.txt", "An observer is told at once if somebody holds the key, in whatever way."),
+        Script("election.txt", "A leader whose lease is over is none, though the server notices only now."),
     ]),
     (99, "`resigned` after `failover` or `elected`", &[
-        Script("election.txt", "`resigned` comes before what follows from it, to each who observes."),
+        Script("election.txt", "Every observer hears `resigned` before what follows from it."),
     ]),
     (100, "semaphore grants emit `leader failover`", &[
-        Script("election.txt", "Slots are not led."),
+        Script("election.txt", "Semaphores and read-write locks have no leader changes."),
     ]),
     (101, "leader watcher leaks", &[
-        Script("election.txt", "Nobody who led and did not ask is told anything."),
+        Script("election.txt", "A former leader that does not observe is told nothing."),
         Test("tests/script.rs", "every_transcript_is_held_to_over_pipes"),
     ]),
     (102, "resign by another cleans up the caller", &[
-        Script("election.txt", "Who resigns for another ends that one's lead and not its own."),
+        Script("election.txt", "Resigning with another's token ends the other's lead and not one's own."),
     ]),
 
     // Stats and shutdown
     (103, "stats: null arrays, unowned shown idle, totals", &[
         Script("stats.txt", "Nothing at all: every array is there and empty, never null."),
         Script("stats.txt", "Idle keys are listed apart; idle read-write locks only counted."),
-        Script("stats.txt", "A key that only a place still needs is in use and has no owner."),
-        Script("stats.txt", "Everything there is and nobody owns: the connections are gone, and so are their lines."),
+        Script("stats.txt", "A key that only a place in its queue still needs is in use and has no owner."),
+        Script("stats.txt", "When the connections are gone, so are their subscriptions, lists and barriers."),
     ]),
     (104, "shutdown hangs; timeout 0 waits", &[
         Script("drain.txt", "After the shutdown timeout everyone goes."),
@@ -467,12 +467,12 @@ const TABLE: &[Row] = &[
     (105, "parked waits survive shutdown", &[
         Script("drain.txt", "Waits are refused, idle connections go, holders may let go."),
         Script("drain.txt", "Waiters that left before are not answered."),
-        Script("drain.txt", "Whoever waits for a value, for others or for the lead is sent away."),
+        Script("drain.txt", "Waits for a value, for others or for the lead are refused."),
         Test("tests/daemon/signals.rs", "a_thousand_waiters_are_told_and_the_exit_code_is_0"),
     ]),
     (106, "new commands accepted while draining", &[
         Script("drain.txt", "What would be new is refused, what is held is served."),
-        Script("drain.txt", "What could wait is refused even where it need not, all else is served."),
+        Script("drain.txt", "A command that could wait is refused even if it need not; all others are served."),
     ]),
 ];
 
