@@ -48,12 +48,14 @@ fn the_protocol_page_lists_every_verb() {
     check_table("docs/protocol.md", "verbs", &verbs::protocol_markdown());
 }
 
+/// The summary that stands before the table, written by hand.
 #[test]
-fn the_readme_names_every_verb() {
-    let (_, readme) = document("README.md");
+fn the_protocol_on_one_screen_names_every_verb() {
+    let (_, page) = document("docs/protocol.md");
+    let (summary, _) = page.split_once("<!-- verbs -->").unwrap();
     for row in &verbs::TABLE {
         assert!(
-            readme.contains(&format!("`{}`", row.letters)),
+            summary.contains(&format!("`{}`", row.letters)),
             "`{}` is missing",
             row.letters
         );
@@ -72,26 +74,45 @@ fn the_readme_says_how_to_start_and_how_to_test() {
     );
 }
 
+const PAGES: [&str; 5] = [
+    "README.md",
+    "CHANGELOG.md",
+    "docs/benchmarks.md",
+    "docs/design.md",
+    "docs/protocol.md",
+];
+
 #[test]
-fn every_file_the_documents_point_to_exists() {
-    for name in [
-        "README.md",
-        "docs/protocol.md",
-        "docs/benchmarks.md",
-        "CHANGELOG.md",
-    ] {
+fn every_file_and_heading_the_documents_point_to_exists() {
+    for name in PAGES {
         let (path, text) = document(name);
-        for target in text
+        let targets = text
             .split("](")
             .skip(1)
-            .map(|rest| rest.split(')').next().unwrap())
-        {
-            if !target.contains("://") {
-                assert!(
-                    path.with_file_name(target).exists(),
-                    "{name} points to {target}"
-                );
+            .map(|rest| rest.split(')').next().unwrap());
+        for target in targets.filter(|target| !target.contains("://")) {
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let page = if file.is_empty() {
+                path.clone()
+            } else {
+                path.with_file_name(file)
+            };
+            assert!(page.exists(), "{name} points to {target}");
+            if !heading.is_empty() {
+                let text = fs::read_to_string(page).unwrap();
+                let mut headings = text.lines().filter(|line| line.starts_with('#'));
+                let is_there = headings.any(|line| anchor(line) == heading);
+                assert!(is_there, "{name} points to {target}");
             }
         }
     }
+}
+
+/// What a heading is called in a link.
+fn anchor(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text
+        .chars()
+        .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
