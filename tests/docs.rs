@@ -1,4 +1,5 @@
-//! What README and docs say is what the code does: tables are made from the code and compared.
+//! What README and docs say is what the code does: tables are made from the code and compared, the
+//! example is run, links lead somewhere.
 //!
 //! After a change of an option or a verb, `UPDATE_DOCS=1 cargo test --test docs` writes them anew.
 
@@ -8,7 +9,9 @@
 )]
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 use latchd::config;
 use latchd::wire::verbs;
@@ -39,8 +42,8 @@ fn check_table(name: &str, mark: &str, table: &str) {
 }
 
 #[test]
-fn the_readme_lists_every_setting() {
-    check_table("README.md", "settings", &config::settings_markdown());
+fn the_page_of_settings_lists_every_setting() {
+    check_table("docs/settings.md", "settings", &config::settings_markdown());
 }
 
 #[test]
@@ -74,12 +77,73 @@ fn the_readme_says_how_to_start_and_how_to_test() {
     );
 }
 
-const PAGES: [&str; 5] = [
+/// The conversation in the README, held with a daemon on a free port; the work takes no time.
+#[test]
+fn the_example_in_the_readme_works_as_it_is_shown() {
+    let (_, readme) = document("README.md");
+    let (_, example) = readme.split_once("```bash\n").unwrap();
+    let (example, _) = example.split_once("```").unwrap();
+    let daemon = Daemon::start();
+    let place = format!("/dev/tcp/127.0.0.1/{}", daemon.port);
+    let work = example.lines().find(|line| line.starts_with("sleep "));
+    let example = example
+        .replace("/dev/tcp/127.0.0.1/6388", &place)
+        .replace(work.unwrap(), ":");
+    assert!(example.contains(&place));
+    let output = Command::new("bash")
+        .args(["-euc", &example])
+        .stderr(Stdio::inherit())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let fence = said
+        .strip_prefix("ok, fence ")
+        .and_then(|rest| rest.strip_suffix(", for 60 s\nok 60\nok\n"));
+    assert!(
+        fence.is_some_and(|fence| fence.parse::<u64>().is_ok()),
+        "{said}"
+    );
+    assert!(output.status.success());
+}
+
+/// latchd on a free port, killed when dropped.
+struct Daemon {
+    child: Child,
+    port: String,
+}
+
+impl Daemon {
+    fn start() -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_latchd"))
+            .args(["--port", "0"])
+            .env_clear()
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let log = BufReader::new(child.stderr.take().unwrap());
+        let said = log.lines().map(|line| line.unwrap());
+        let place = said
+            .filter_map(|line| Some(line.split_once(" listens on 127.0.0.1:")?.1.to_owned()))
+            .next();
+        let port = place.expect("it says where it listens");
+        Self { child, port }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+const PAGES: [&str; 6] = [
     "README.md",
     "CHANGELOG.md",
     "docs/benchmarks.md",
     "docs/design.md",
     "docs/protocol.md",
+    "docs/settings.md",
 ];
 
 #[test]
