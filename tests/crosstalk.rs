@@ -47,7 +47,7 @@ impl World {
         let origin = Origin {
             fence: 0,
             seed: [1, 2],
-            salt_key: [3, 4],
+            salt_key: [3, 4, 5, 6],
         };
         Self {
             server: Server::new(Settings::default(), Engine::new(Rules::default(), origin)),
