@@ -7,12 +7,12 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-mod audiences;
 mod barriers;
 mod counters;
 mod drains;
 mod elections;
 mod lists;
+mod subscriptions;
 mod values;
 mod watches;
 

@@ -130,9 +130,6 @@ impl Model {
     }
 
     fn unsubscribe(&mut self, who: usize, kind: Kind, pattern: &str, group: &str) -> Reply {
-        if kind != Kind::Observe && !is_valid(pattern) {
-            return Reply::Refused(Refusal::BadPattern);
-        }
         if let Some(topic) = self.find(kind, pattern, group) {
             topic.remove(who);
         }
