@@ -5,12 +5,13 @@
 //! reused only after its client left, serials never return, time never goes back.
 
 use latchd::base::{ConnId, Fence, Millis, Nanos, Token};
-use latchd::engine::types::{Effect, Effects, Input, Push, Refusal, Reply, Request};
+use latchd::engine::types::{Effect, Input, Push, Refusal, Reply, Request};
 use latchd::engine::view::{Counts, KeyView};
-use latchd::engine::{Census, Engine, Kind, Origin, Rules};
+use latchd::engine::{Census, Kind, Origin, Rules};
 
 use super::naive::{Ask, Key, Model, Word};
 use super::ops::{Op, Pick, Step, Verb};
+use super::replay::LoggedEngine;
 
 /// One name is too long to be stored inline.
 const NAMES: [&[u8]; 4] = [b"a", b"b", b"c", b"a name of more than 22 bytes"];
@@ -22,7 +23,7 @@ pub const CLIENTS: usize = 5;
 const FENCE: u64 = 4096 - 20;
 
 pub struct World {
-    engine: Engine,
+    engine: LoggedEngine,
     model: Model,
     rules: Rules,
     now: Nanos,
@@ -38,7 +39,7 @@ type Verdict = Result<(), String>;
 
 impl World {
     pub fn new(rules: Rules) -> Self {
-        let origin = Origin {
+        let origin = || Origin {
             fence: FENCE,
             seed: [7, 9],
             salt_key: [3, 4, 5, 6],
@@ -48,7 +49,7 @@ impl World {
             serial: slot as u32 + 1,
         });
         Self {
-            engine: Engine::new(rules.clone(), origin),
+            engine: LoggedEngine::new(rules.clone(), origin),
             model: Model::new(rules.clone(), FENCE),
             rules,
             now: Nanos(0),
@@ -108,6 +109,7 @@ impl World {
             self.engine.next_deadline(),
             None,
         )?;
+        self.engine.replay()?;
         let tally = self.engine.tally();
         let ended = tally.releases + tally.expiries + tally.disconnects;
         same("ends and grants", ended, tally.grants)
@@ -174,9 +176,7 @@ impl World {
             ),
             Verb::Position => (Request::Position { key: name }, Ask::Position),
         };
-        let mut out = Effects::new();
-        self.engine
-            .apply(self.now, Input::Request(id, request), &mut out);
+        let out = self.engine.apply(self.now, Input::Request(id, request));
         self.model.ask(id.serial, key, ask);
         let answered = |it: &Effect| matches!(it, Effect::Reply(to, _) if *to == id);
         let answers = out.iter().filter(|it| answered(it)).count();
@@ -226,8 +226,7 @@ impl World {
     }
 
     fn expire(&mut self) -> Verdict {
-        let mut out = Effects::new();
-        self.engine.apply(self.now, Input::Time, &mut out);
+        let out = self.engine.apply(self.now, Input::Time);
         self.model.expire();
         self.compare(&out, true)?;
         let next = self.engine.next_deadline();
@@ -237,16 +236,12 @@ impl World {
     /// The client goes, and another takes its slot.
     fn leave(&mut self, client: usize) -> Verdict {
         let id = self.clients[client];
-        let mut out = Effects::new();
-        self.engine
-            .apply(self.now, Input::Disconnected(id), &mut out);
+        let out = self.engine.apply(self.now, Input::Disconnected(id));
         self.model.disconnect(id.serial);
         self.last_serial += 1;
         self.clients[client].serial = self.last_serial;
         self.compare(&out, false)?;
-        out.clear();
-        self.engine
-            .apply(self.now, Input::Disconnected(id), &mut out);
+        let out = self.engine.apply(self.now, Input::Disconnected(id));
         same("effects of leaving twice", out.len(), 0)?;
         same(
             "owns something after leaving",
@@ -258,11 +253,9 @@ impl World {
     fn hello(&mut self, client: usize, named: bool) -> Verdict {
         let id = self.clients[client];
         let name = named.then(|| format!("client {}", self.now.0));
-        self.engine.apply(
-            self.now,
-            Input::Hello(id, name.as_deref()),
-            &mut Effects::new(),
-        );
+        // The log outlives the name.
+        let logged = name.as_deref().map(|name| &*String::leak(name.to_owned()));
+        self.engine.apply(self.now, Input::Hello(id, logged));
         self.model.introduce(id.serial, name);
         self.compare(&[], false)
     }
@@ -283,8 +276,7 @@ impl World {
         if std::mem::replace(&mut self.draining, true) {
             return Ok(());
         }
-        let mut out = Effects::new();
-        self.engine.apply(self.now, Input::Drain, &mut out);
+        let out = self.engine.apply(self.now, Input::Drain);
         self.model.drain();
         self.compare(&out, false)
     }
