@@ -13,10 +13,11 @@ use std::fmt;
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use log::{error, info, warn};
+use log::{LevelFilter, error, info, warn};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::{Config, Exit};
+use crate::engine::types::Notes;
 use crate::engine::{Engine, Origin, Rules};
 use crate::net::{Clock, Listener, Reactor};
 use crate::server::{Server, Settings};
@@ -129,6 +130,11 @@ pub fn rules(config: &Config) -> Rules {
         auto_release: config.auto_release_on_disconnect,
         gc_interval: config.gc_interval,
         gc_idle_max: config.gc_max_idle,
+        notes: match config.log_level {
+            LevelFilter::Trace => Notes::All,
+            LevelFilter::Debug => Notes::Expiries,
+            _ => Notes::Off,
+        },
     }
 }
 

@@ -5,12 +5,14 @@
 use super::conn::{ConnIndex, Conns};
 use super::due::Due;
 use super::fence::Fences;
+use super::holder::Holder;
 use super::owner::Owners;
 use super::queue::{Waiter, Waiters};
 use super::subscriptions::{Subscriptions, TOPICS, Topic};
-use super::types::{Effect, Effects, Push, Refusal, Reply};
+use super::types::{Effect, Effects, Note, Noted, Notes, Push, Refusal, Reply};
 use super::{Rules, Tally};
 use crate::base::{ConnId, Nanos};
+use crate::key::Key;
 use crate::timers::Timers;
 
 pub(super) struct Ctx<'e> {
@@ -49,6 +51,23 @@ impl Ctx<'_> {
             self.conns.report(conn, self.out);
         } else {
             self.out.push(Effect::Push(it.id, push));
+        }
+    }
+
+    /// Says for the log what became of a grant, if that is read.
+    #[inline]
+    pub(super) fn note(&mut self, what: Noted, holder: &Holder, key: &Key) {
+        let least = match what {
+            Noted::Expired => Notes::Expiries,
+            Noted::Granted | Noted::Released | Noted::Disconnected => Notes::All,
+        };
+        if self.rules.notes >= least {
+            self.out.push(Effect::Note(Note {
+                what,
+                key: key.clone(),
+                fence: holder.token.fence,
+                conn: self.owners[holder.owner].conn_id,
+            }));
         }
     }
 

@@ -11,7 +11,7 @@ use super::holder::Hold;
 use super::lock::{Locks, Timer};
 use super::signal;
 use super::subscriptions::Topic;
-use super::types::{Change, Effect, Event, Push, Refusal, Reply};
+use super::types::{Change, Effect, Event, Noted, Push, Refusal, Reply};
 use crate::base::Token;
 use crate::key::Key;
 
@@ -27,6 +27,7 @@ impl Locks {
             return cx.refuse(asker.conn, Refusal::NotHolder);
         };
         cx.tally.releases += 1;
+        self.note(cx, Noted::Released, holder);
         let freed = self.freed_at(cx, holder);
         let (leader, hold) = (self.holders[holder].owner, self.holders[holder].hold());
         let leader_conn = cx.owners[leader].conn;

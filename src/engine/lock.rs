@@ -18,7 +18,7 @@ use super::owner::OwnerIndex;
 use super::queue::{self, Awaiting, Waiter, Want};
 use super::table::{Kind, Table};
 use super::two_phase::Tickets;
-use super::types::{Change, Event, Mode, Push, Refusal, Reply};
+use super::types::{Change, Event, Mode, Noted, Push, Refusal, Reply};
 use crate::base::{Millis, Nanos, Token};
 use crate::keymap::KeyMap;
 
@@ -94,6 +94,7 @@ impl Locks {
             return cx.refuse(asker.conn, Refusal::NotHolder);
         };
         cx.tally.releases += 1;
+        self.note(cx, Noted::Released, holder);
         let freed = self.freed_at(cx, holder);
         self.remove_holder(cx, holder, Timer::Running);
         cx.reply(asker.conn, Reply::Done);
@@ -202,6 +203,7 @@ impl Locks {
                 *budget -= 1;
                 let resource = self.holders[holder].resource;
                 cx.tally.disconnects += 1;
+                self.note(cx, Noted::Disconnected, holder);
                 self.remove_holder(cx, holder, Timer::Running);
                 // Once per key, however many of its slots the owner had.
                 if cx.is_watched() && !self.holds(cx, owner, resource) {
@@ -341,7 +343,14 @@ impl Locks {
             self.tickets.hold(ticket, holder);
         }
         cx.tally.grants += 1;
+        self.note(cx, Noted::Granted, holder);
         token
+    }
+
+    #[inline]
+    pub(super) fn note(&self, cx: &mut Ctx<'_>, what: Noted, holder: u32) {
+        let it = &self.holders[holder];
+        cx.note(what, it, &self.table[it.resource].key);
     }
 
     pub(super) fn restart_lease(&mut self, cx: &mut Ctx<'_>, holder: u32, lease: Millis) {
@@ -510,6 +519,7 @@ impl Locks {
         }
         cx.announce(Event::Release, it.key.as_bytes());
         cx.tally.expiries += 1;
+        self.note(cx, Noted::Expired, holder);
         if ticket != NONE {
             self.holders[holder].ticket = NONE;
             self.tickets.expire(cx, ticket);

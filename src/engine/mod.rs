@@ -49,7 +49,7 @@ use self::queue::{Awaiting, Waiters};
 pub use self::salts::SaltKey;
 use self::subscriptions::{Subscriptions, TOPICS, Topic};
 pub use self::table::{Census, Kind};
-use self::types::{Effects, Input, Refusal, Reply, Request};
+use self::types::{Effects, Input, Notes, Refusal, Reply, Request};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::timers::Timers;
 
@@ -80,6 +80,8 @@ pub struct Rules {
     pub gc_interval: Millis,
     /// How long a key may be idle before it is forgotten.
     pub gc_idle_max: Millis,
+    /// What is said for the log.
+    pub notes: Notes,
 }
 
 impl Default for Rules {
@@ -94,6 +96,7 @@ impl Default for Rules {
             auto_release: true,
             gc_interval: Millis::from_secs(5),
             gc_idle_max: Millis::from_secs(60),
+            notes: Notes::Off,
         }
     }
 }

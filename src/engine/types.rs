@@ -451,6 +451,46 @@ pub enum Effect {
     Broadcast(Vec<ConnId>, Push),
     /// The client does not read what it is told: disconnect it.
     Overrun(ConnId),
+    /// For the log, and only if somebody reads it: see [`Rules::notes`](super::Rules::notes).
+    Note(Note),
+}
+
+/// What became of a grant, for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// What happened.
+    pub what: Noted,
+    /// The key that was granted.
+    pub key: Key,
+    /// Which grant.
+    pub fence: Fence,
+    /// The connection it was granted to.
+    pub conn: ConnId,
+}
+
+/// What can become of a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Noted {
+    /// It was made.
+    Granted,
+    /// Somebody who had its token let go.
+    Released,
+    /// Its connection ended.
+    Disconnected,
+    /// Its lease ended.
+    Expired,
+}
+
+/// Which notes are taken. Each costs an allocation or two, so none is taken that nobody reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Notes {
+    /// None.
+    #[default]
+    Off,
+    /// Of leases that ended.
+    Expiries,
+    /// Of every grant and how it ended.
+    All,
 }
 
 /// The consequences of inputs, in the order in which they happened.

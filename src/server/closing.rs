@@ -47,7 +47,10 @@ impl<T: Transport> Server<T> {
     pub(super) fn close_slow_consumer(&mut self, now: Nanos, id: ConnId) {
         if let Some(conn) = self.conn_mut(id) {
             let peer = conn.transport.peer();
-            warn!("closing {peer}: more than {PUSH_BYTES_MAX} bytes pushed to it are unread");
+            debug!(
+                client = id.serial, peer;
+                "slow consumer: more than {PUSH_BYTES_MAX} bytes pushed to it are unread"
+            );
             self.slow_consumers += 1;
             self.close(now, id, "slow consumer");
         }

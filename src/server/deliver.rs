@@ -5,10 +5,12 @@
 //! input. A value popped from a list is remembered until it has been sent, so that it can go back if
 //! it never is. Never decides anything, and leaves sending to the end of the turn.
 
+use log::{Level, log};
+
 use super::Server;
 use super::conn::{self, Transport};
 use crate::base::{ConnId, Nanos};
-use crate::engine::types::{Effect, Input, Push, Reply};
+use crate::engine::types::{Effect, Input, Note, Noted, Push, Reply};
 use crate::wire::answer;
 
 impl<T: Transport> Server<T> {
@@ -33,6 +35,7 @@ impl<T: Transport> Server<T> {
                 Effect::Push(id, push) => self.broadcast(now, &[id], &push),
                 Effect::Broadcast(ids, push) => self.broadcast(now, &ids, &push),
                 Effect::Overrun(id) => self.overrun.push(id),
+                Effect::Note(note) => log_note(&note),
             }
         }
         // Nothing above asks the engine, so the list to put back is the only one there is.
@@ -89,4 +92,26 @@ impl<T: Transport> Server<T> {
         }
         self.line = line;
     }
+}
+
+/// One line about a grant. Whoever looks for a lease that was lost finds it at debug; grants and
+/// releases, which are every request, at trace.
+#[cold]
+fn log_note(note: &Note) {
+    let (key, fence, client) = (
+        note.key.as_bytes().escape_ascii().to_string(),
+        note.fence.0,
+        note.conn.serial,
+    );
+    let level = match note.what {
+        Noted::Expired => Level::Debug,
+        Noted::Granted | Noted::Released | Noted::Disconnected => Level::Trace,
+    };
+    let what = match note.what {
+        Noted::Granted => "granted",
+        Noted::Released => "released",
+        Noted::Disconnected => "released: its connection ended",
+        Noted::Expired => "lease expired",
+    };
+    log!(level, key, fence, client; "{what}");
 }

@@ -9,7 +9,7 @@ use fastrand::Rng;
 use super::ask::Sort;
 use crate::base::Millis;
 use crate::engine::Rules;
-use crate::engine::types::Mode;
+use crate::engine::types::{Mode, Notes};
 use crate::server::Settings;
 use crate::wire::answer::WireFence;
 
@@ -342,6 +342,7 @@ fn rules(rng: &mut Rng, scale: u64, is_loud: bool) -> Rules {
         auto_release: rng.u8(..4) != 0,
         gc_interval: Millis(*pick(rng, &[5_000, scale])),
         gc_idle_max: Millis(*pick(rng, &[60_000, scale, 1])),
+        notes: Notes::Off,
     }
 }
 
