@@ -6,11 +6,11 @@ use std::path::Path;
 
 use crate::contest::{Contest, Row, Table};
 use crate::json::{self, quoted};
+use crate::output::{eprint, print};
 use crate::report::{duration, ratio};
 use crate::session::{Options, Session};
 use crate::sheet::aligned;
 use crate::svg;
-use crate::voice::{remark, report};
 
 /// Rounds, if the command line does not say.
 const ROUNDS: usize = 5;
@@ -24,9 +24,9 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
     }
     let table = contest.table();
     if session.options.json {
-        report(&as_json(&table))?;
+        print(&as_json(&table))?;
     } else {
-        report(markdown(&table).trim_end())?;
+        print(markdown(&table).trim_end())?;
     }
     if let Some(path) = svg {
         fs::write(path, svg::draw(&table))?;
@@ -112,7 +112,7 @@ pub(crate) fn complain(table: &Table) -> bool {
         for (name, cell) in table.names.iter().zip(&row.cells) {
             for what in cell.iter().flat_map(|it| &it.wrong.first) {
                 right = false;
-                remark(&format!("WRONG: {name}, {}: {what}", row.job.name()));
+                eprint(&format!("WRONG: {name}, {}: {what}", row.job.name()));
             }
         }
     }

@@ -6,10 +6,10 @@ use std::process::{Child, Command, Stdio};
 
 use crate::caller::Caller;
 use crate::dialect::{Ask, Grant};
+use crate::output::print;
 use crate::session::raise_descriptors;
 use crate::setup::name;
 use crate::target::Target;
-use crate::voice::report;
 
 /// What the process says when every lock is held.
 const HELD: &str = "held";
@@ -68,7 +68,7 @@ pub(crate) fn hold(target: &Target, count: usize, run: u16) -> io::Result<()> {
         caller.must(ask, &name("hold", run, index))?;
         held.push(caller.into_stream());
     }
-    report(HELD)?;
+    print(HELD)?;
     io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
 }

@@ -19,6 +19,7 @@ mod holders;
 mod json;
 mod ledger;
 mod outcome;
+mod output;
 mod plans;
 mod proof;
 mod report;
@@ -31,7 +32,6 @@ mod spec;
 mod svg;
 mod target;
 mod tied;
-mod voice;
 
 use std::io;
 use std::process::ExitCode;
@@ -39,28 +39,28 @@ use std::process::ExitCode;
 use latchd::daemon::pin::pin_to_cpu;
 
 use crate::args::Order;
-use crate::voice::remark;
+use crate::output::eprint;
 
 fn main() -> ExitCode {
     let order = match args::read() {
         Ok(order) => order,
         Err(complaint) => {
-            remark(&format!("latch-load: {complaint}"));
+            eprint(&format!("latch-load: {complaint}"));
             return ExitCode::from(2);
         }
     };
     match obey(order) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
-            remark("latch-load: not everything was right");
+            eprint("latch-load: not everything was right");
             ExitCode::FAILURE
         }
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-            remark(&format!("latch-load: {error}"));
+            eprint(&format!("latch-load: {error}"));
             ExitCode::from(2)
         }
         Err(error) => {
-            remark(&format!("latch-load: {error}"));
+            eprint(&format!("latch-load: {error}"));
             ExitCode::FAILURE
         }
     }

@@ -6,13 +6,13 @@ use std::io;
 use crate::endings;
 use crate::json;
 use crate::outcome::Rounds;
+use crate::output::{self, eprint};
 use crate::report;
 use crate::scenes::{self, Scene};
 use crate::session::{Options, Session};
 use crate::setup::knows;
 use crate::spec::{Keys, Spec, Workload};
 use crate::target::Target;
-use crate::voice::{self, remark};
 
 /// A plan: its name, what it shows, how it goes.
 pub(crate) struct Plan {
@@ -59,7 +59,7 @@ pub(crate) fn run(plan: &Plan, options: Options) -> io::Result<bool> {
             specs.retain(|spec| knows(&subject.target, spec));
             if specs.len() < all {
                 let out = all - specs.len();
-                remark(&format!("{out} runs left out: not for this server"));
+                eprint(&format!("{out} runs left out: not for this server"));
             }
             runs(&session, &subject.target, specs, rounds)
         }
@@ -100,11 +100,11 @@ fn runs(
         if session.options.json {
             objects.push(json::run(&spec.title(), &rounds));
         } else {
-            voice::report(&report::text(&spec.title(), spec, &rounds))?;
+            output::print(&report::text(&spec.title(), spec, &rounds))?;
         }
     }
     if session.options.json {
-        voice::report(&format!("[{}]", objects.join(",\n ")))?;
+        output::print(&format!("[{}]", objects.join(",\n ")))?;
     }
     Ok(right)
 }

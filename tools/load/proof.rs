@@ -10,11 +10,11 @@ use std::path::Path;
 use crate::compare;
 use crate::contest::{Contest, Figure, Job, Table};
 use crate::outcome::{Outcome, median};
+use crate::output::{eprint, print};
 use crate::scenes;
 use crate::session::{Options, Session};
 use crate::sheet::{Sheet, Unit, Wanted};
 use crate::svg;
-use crate::voice::{remark, report};
 
 /// Rounds, if the command line does not say.
 const ROUNDS: usize = 5;
@@ -57,7 +57,7 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
             scene(&session, &mut scenic)?;
         }
         let minutes = (session.clock.now_ns() - began) as f64 / 6e10;
-        remark(&format!(
+        eprint(&format!(
             "latch-load: round {round} of {rounds} is over, {minutes:.1} minutes so far"
         ));
     }
@@ -66,11 +66,11 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
     sheet.append(scenic);
     if session.options.json {
         let (targets, contest) = (sheet.json(), compare::as_json(&table));
-        report(&format!(
+        print(&format!(
             "{{\"targets\":{targets},\n\"contest\":{contest}}}"
         ))?;
     } else {
-        report(&format!(
+        print(&format!(
             "{}\n{}",
             sheet.markdown(),
             compare::markdown(&table)
@@ -79,9 +79,9 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
     if let Some(path) = svg {
         fs::write(path, svg::draw(&table))?;
     }
-    remark(&format!("latch-load: {}", sheet.verdict()));
+    eprint(&format!("latch-load: {}", sheet.verdict()));
     if let Some(busy) = busy(&table) {
-        remark(&format!("latch-load: {busy}"));
+        eprint(&format!("latch-load: {busy}"));
     }
     let right = compare::complain(&table);
     Ok(sheet.complain() && right)

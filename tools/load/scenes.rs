@@ -12,6 +12,7 @@ use crate::dialect::{Answer, Ask};
 use crate::endings;
 use crate::fill::{each_bytes, fill};
 use crate::outcome::Outcome;
+use crate::output::print;
 use crate::plans;
 use crate::report::grouped;
 use crate::session::Session;
@@ -21,7 +22,6 @@ use crate::sheet::Unit::{Bytes, Count, Nanos, PerSecond, Percent, Ratio};
 use crate::sheet::Wanted::{AtLeast, AtMost, Nothing};
 use crate::spec::Spec;
 use crate::target::{Stream, Target};
-use crate::voice::report;
 
 /// One round of something.
 pub(crate) type Scene = fn(&Session, &mut Sheet) -> io::Result<()>;
@@ -46,9 +46,9 @@ pub(crate) fn rounds(session: &Session, scenes: &[Scene], usual: usize) -> io::R
         }
     }
     if session.options.json {
-        report(&sheet.json())?;
+        print(&sheet.json())?;
     } else {
-        report(&format!("{}\n{}", sheet.markdown(), sheet.verdict()))?;
+        print(&format!("{}\n{}", sheet.markdown(), sheet.verdict()))?;
     }
     Ok(sheet.complain())
 }

@@ -13,9 +13,9 @@ use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 
 use crate::clock::Clock;
+use crate::output::eprint;
 use crate::target::{Address, Speaks, Target};
 use crate::tied::tied;
-use crate::voice::remark;
 
 /// How often a server is asked whether it is ready, and how long after each time.
 const TRIES: usize = 5_000;
@@ -231,7 +231,7 @@ impl Drop for Running {
         if (ended || self.broke.get() == Some(self.child.id()))
             && let Ok(words) = self.last_words()
         {
-            remark(&format!("latch-load: {words}"));
+            eprint(&format!("latch-load: {words}"));
         }
         // It may have ended by itself.
         let _ = self.child.kill();

@@ -10,11 +10,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::clock::Clock;
 use crate::drive::{self, Beside};
 use crate::outcome::Outcome;
+use crate::output::eprint;
 use crate::report::grouped;
 use crate::serve::{Kind, Server};
 use crate::spec::Spec;
 use crate::target::Target;
-use crate::voice::remark;
 
 /// What the command line says besides the work itself.
 #[derive(Clone, Debug, Default)]
@@ -113,7 +113,7 @@ impl Session {
             let missing = Kind::named(name).is_some_and(|kind| !kind.is_here());
             if missing {
                 let why = "because it is not installed here";
-                remark(&format!("latch-load: {name} is left out, {why}"));
+                eprint(&format!("latch-load: {name} is left out, {why}"));
             }
             !missing
         });

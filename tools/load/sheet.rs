@@ -6,8 +6,8 @@
 use crate::json::{number, quoted};
 use crate::ledger::Wrong;
 use crate::outcome::{Outcome, median};
+use crate::output::eprint;
 use crate::report::{duration, grouped, ratio};
-use crate::voice::remark;
 
 /// What a number counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,7 +250,7 @@ impl Sheet {
     /// Says what was wrong; whether nothing was.
     pub(crate) fn complain(&self) -> bool {
         for what in &self.wrong.first {
-            remark(&format!("WRONG: {what}"));
+            eprint(&format!("WRONG: {what}"));
         }
         self.wrong.count == 0
     }

@@ -1,4 +1,4 @@
-//! What this program says: reports on standard output, remarks on standard error.
+//! What this program says: results on standard output, messages on standard error.
 //!
 //! A reader that has left wants no more, and is no reason to end differently: `println!` would
 //! panic.
@@ -6,7 +6,7 @@
 use std::io::{self, Write};
 
 /// Part of a report, with the end of its line.
-pub(crate) fn report(text: &str) -> io::Result<()> {
+pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let written = out
         .write_all(text.as_bytes())
@@ -18,8 +18,8 @@ pub(crate) fn report(text: &str) -> io::Result<()> {
     }
 }
 
-/// A remark; where it cannot be written, nobody can be told.
-pub(crate) fn remark(text: &str) {
+/// A message; where it cannot be written, nobody can be told.
+pub(crate) fn eprint(text: &str) {
     let _ = io::stderr()
         .lock()
         .write_all(format!("{text}\n").as_bytes());
