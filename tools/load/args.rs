@@ -28,8 +28,8 @@ pub(crate) enum Order {
         count: usize,
         run: u16,
     },
-    /// A server on its way to become one, see `tied`.
-    Tied {
+    /// A server on its way to become one, see `child`.
+    Child {
         parent: u32,
         words: Vec<OsString>,
     },
@@ -101,7 +101,7 @@ fn command() -> Command {
                 .arg(number::<u16>("run", "N", "The run their names belong to")),
         )
         .subcommand(
-            Command::new("tied")
+            Command::new("child")
                 .hide(true)
                 .arg(number::<u32>("parent", "PID", "Whose end is its end").required(true))
                 .arg(
@@ -275,7 +275,7 @@ pub(crate) fn read() -> Result<Order, String> {
             count: get(it, "count").unwrap_or_default(),
             run: get(it, "run").unwrap_or_default(),
         },
-        Some(("tied", it)) => Order::Tied {
+        Some(("child", it)) => Order::Child {
             parent: get(it, "parent").unwrap_or_default(),
             words: it
                 .get_many("words")

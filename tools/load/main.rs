@@ -6,6 +6,7 @@
 mod args;
 mod caller;
 mod ceiling;
+mod child;
 mod clock;
 mod compare;
 mod conn;
@@ -31,7 +32,6 @@ mod sheet;
 mod spec;
 mod svg;
 mod target;
-mod tied;
 
 use std::io;
 use std::process::ExitCode;
@@ -80,8 +80,8 @@ fn obey(order: Order) -> io::Result<bool> {
             holders::hold(&target, count, run)?;
             Ok(true)
         }
-        Order::Tied { parent, words } => {
-            tied::become_tied(parent, &words)?;
+        Order::Child { parent, words } => {
+            child::become_server(parent, &words)?;
             Ok(true)
         }
         Order::Ceiling {

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 
+use crate::child;
 use crate::clock::Clock;
 use crate::output::eprint;
 use crate::target::{Address, Speaks, Target};
-use crate::tied::tied;
 
 /// How often a server is asked whether it is ready, and how long after each time.
 const TRIES: usize = 5_000;
@@ -91,7 +91,7 @@ impl Server {
         let mut command = command(kind, port, &socket)?;
         let program = command.get_program().display().to_string();
         command.args(arguments);
-        let mut command = tied(&command)?;
+        let mut command = child::command(&command)?;
         command.stdin(Stdio::null());
         match kind {
             Kind::Latchd | Kind::Redis | Kind::Ceiling => {

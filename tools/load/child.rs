@@ -8,17 +8,18 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{self, Command};
 
-/// The command that becomes `command`, tied to this process.
-pub(crate) fn tied(command: &Command) -> io::Result<Command> {
-    let mut tied = Command::new(std::env::current_exe()?);
-    tied.args(["tied", "--parent", &process::id().to_string(), "--"])
-        .arg(command.get_program())
-        .args(command.get_args());
-    Ok(tied)
+/// The command that becomes `server` and ends with this process.
+pub(crate) fn command(server: &Command) -> io::Result<Command> {
+    let mut child = Command::new(std::env::current_exe()?);
+    child
+        .args(["child", "--parent", &process::id().to_string(), "--"])
+        .arg(server.get_program())
+        .args(server.get_args());
+    Ok(child)
 }
 
 /// Becomes that program; comes back only if it cannot.
-pub(crate) fn become_tied(parent: u32, words: &[OsString]) -> io::Result<()> {
+pub(crate) fn become_server(parent: u32, words: &[OsString]) -> io::Result<()> {
     let [program, arguments @ ..] = words else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
