@@ -5,11 +5,11 @@ use std::io;
 use std::path::Path;
 
 use crate::contest::{Contest, Row, Table};
+use crate::figures::aligned;
 use crate::json::{self, quoted};
 use crate::output::{eprint, print};
 use crate::report::{duration, ratio};
 use crate::session::{Options, Session};
-use crate::sheet::aligned;
 use crate::svg;
 
 /// Rounds, if the command line does not say.
@@ -44,16 +44,16 @@ pub(crate) fn markdown(table: &Table) -> String {
     let mut costs = vec![vec!["server's processor time per answer, us".to_owned()]];
     costs[0].extend(table.names.iter().cloned());
     for row in &table.rows {
-        let mut line = vec![row.job.heading()];
-        line.extend(rivals().map(|at| {
+        let mut cells = vec![row.job.heading()];
+        cells.extend(rivals().map(|at| {
             let found = row.ratio(at);
             found.map_or_else(|| "-".to_owned(), |it| format!("**{}**", ratio(it)))
         }));
-        line.extend(columns.clone().map(|at| shown(row, at)));
-        ratios.push(line);
-        let mut line = vec![row.job.name().to_owned()];
-        line.extend(columns.clone().map(|at| cost(row, at)));
-        costs.push(line);
+        cells.extend(columns.clone().map(|at| shown(row, at)));
+        ratios.push(cells);
+        let mut cells = vec![row.job.name().to_owned()];
+        cells.extend(columns.clone().map(|at| cost(row, at)));
+        costs.push(cells);
     }
     format!("{}\n{}", aligned(&ratios), aligned(&costs))
 }

@@ -43,20 +43,20 @@ impl Job {
 
     /// What it is and what it is judged by, over a line or a group of bars.
     pub(crate) fn heading(self) -> String {
-        let figure = self.figure();
-        let less = match figure.more_is_better() {
+        let measure = self.measure();
+        let less = match measure.more_is_better() {
             true => "",
             false => " (less is better)",
         };
-        format!("{}, {}{less}", self.name(), figure.name())
+        format!("{}, {}{less}", self.name(), measure.name())
     }
 
     /// What it is judged by first.
-    pub(crate) const fn figure(self) -> Figure {
+    pub(crate) const fn measure(self) -> Measure {
         match self {
-            Self::Plain | Self::Pipelined | Self::Unix => Figure::Rate,
-            Self::Alone => Figure::P50,
-            Self::Hot => Figure::HandOvers,
+            Self::Plain | Self::Pipelined | Self::Unix => Measure::Rate,
+            Self::Alone => Measure::P50,
+            Self::Hot => Measure::HandOvers,
         }
     }
 
@@ -74,7 +74,7 @@ impl Job {
 
 /// A number that says how good a run was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Figure {
+pub(crate) enum Measure {
     /// Answers per second.
     Rate,
     /// Grants per second.
@@ -86,7 +86,7 @@ pub(crate) enum Figure {
     Evenness,
 }
 
-impl Figure {
+impl Measure {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Rate => "op/s",
@@ -244,25 +244,25 @@ impl Row {
     }
 
     /// Round by round, the first one's figure against that of the contestant in this column.
-    pub(crate) fn ratios(&self, figure: Figure, column: usize) -> Vec<f64> {
+    pub(crate) fn ratios(&self, measure: Measure, column: usize) -> Vec<f64> {
         let (Some(ours), Some(theirs)) = (self.right(0), self.right(column)) else {
             return Vec::new();
         };
         let pairs = ours.each.iter().zip(&theirs.each);
-        let ratios = pairs.map(|(a, b)| figure.of(a) / figure.of(b));
+        let ratios = pairs.map(|(a, b)| measure.of(a) / measure.of(b));
         ratios.filter(|it| it.is_finite()).collect()
     }
 
     /// The median of the ratios by what the job is judged by first.
     pub(crate) fn ratio(&self, column: usize) -> Option<f64> {
-        let ratios = self.ratios(self.job.figure(), column);
+        let ratios = self.ratios(self.job.measure(), column);
         (!ratios.is_empty()).then(|| median(ratios))
     }
 
     /// The figure itself, of the rounds in which anything was answered.
     pub(crate) fn value(&self, column: usize) -> Option<f64> {
         let each = self.right(column)?.each.iter();
-        let values = each.map(|it| self.job.figure().of(it));
+        let values = each.map(|it| self.job.measure().of(it));
         let values: Vec<f64> = values.filter(|it| it.is_finite()).collect();
         (!values.is_empty()).then(|| median(values))
     }
@@ -270,7 +270,7 @@ impl Row {
     /// The figure as text.
     pub(crate) fn shown(&self, column: usize) -> Option<String> {
         let value = self.value(column)?;
-        Some(match self.job.figure().more_is_better() {
+        Some(match self.job.measure().more_is_better() {
             true => grouped(value),
             false => duration(value as u64),
         })

@@ -9,15 +9,15 @@ use hdrhistogram::Histogram;
 
 use crate::caller::Caller;
 use crate::dialect::{Answer, Ask, Dialect, Grant, Key, number};
+use crate::figures::Unit::{Count, Nanos, Percent, Ratio};
+use crate::figures::Wanted::{AtMost, Never, Nothing};
+use crate::figures::{Figures, Wanted};
 use crate::fill::{fill, fill_until};
 use crate::holders::Holders;
 use crate::outcome::latencies;
 use crate::report::grouped;
 use crate::session::{Session, Subject};
 use crate::setup::name;
-use crate::sheet::Unit::{Count, Nanos, Percent, Ratio};
-use crate::sheet::Wanted::{AtMost, Never, Nothing};
-use crate::sheet::{Sheet, Wanted};
 use crate::spec::Spec;
 use crate::target::{Speaks, Target};
 
@@ -67,16 +67,16 @@ fn longest_turn(target: &Target) -> io::Result<Option<f64>> {
 }
 
 /// Puts the p99 and the longest of what was felt.
-fn put_felt(sheet: &mut Sheet, who: &str, felt: &Histogram<u64>, p99: Wanted) {
+fn put_felt(figures: &mut Figures, who: &str, felt: &Histogram<u64>, p99: Wanted) {
     let at = |quantile| Some(felt.value_at_quantile(quantile) as f64);
-    sheet.put(&format!("{who} p99"), Nanos, at(0.99), p99);
-    sheet.put(&format!("{who} most"), Nanos, at(1.0), Nothing);
+    figures.put(&format!("{who} p99"), Nanos, at(0.99), p99);
+    figures.put(&format!("{who} most"), Nanos, at(1.0), Nothing);
 }
 
 /// Clients leave one after the other while very many locks are held that are none of theirs.
-pub(crate) fn disconnects(session: &Session, sheet: &mut Sheet) -> io::Result<()> {
+pub(crate) fn disconnects(session: &Session, figures: &mut Figures) -> io::Result<()> {
     let (held, clients) = (session.count(300_000), session.count(1_000));
-    sheet.about(format!(
+    figures.about(format!(
         "{} clients leave, {} locks of another",
         grouped(clients as f64),
         grouped(held as f64)
@@ -89,20 +89,20 @@ pub(crate) fn disconnects(session: &Session, sheet: &mut Sheet) -> io::Result<()
     let p99 = |it: &Histogram<u64>| it.value_at_quantile(0.99) as f64;
     let ratio = p99(&with) / p99(&without);
     let longer = with.max().saturating_sub(without.max()) as f64;
-    sheet.put(
+    figures.put(
         "others' p99 / without the locks",
         Ratio,
         Some(ratio),
         AtMost(1.2),
     );
-    sheet.put(
+    figures.put(
         "others' most, above without",
         Nanos,
         Some(longer),
         AtMost(3.0 * MS),
     );
-    put_felt(sheet, "others'", &with, Nothing);
-    put_felt(sheet, "without the locks: others'", &without, Nothing);
+    put_felt(figures, "others'", &with, Nothing);
+    put_felt(figures, "without the locks: others'", &without, Nothing);
     Ok(())
 }
 
@@ -139,9 +139,9 @@ fn acquire(caller: &mut Caller, key: &Key) -> io::Result<Grant> {
 }
 
 /// Short leases, one after the other, each with somebody waiting for its end.
-pub(crate) fn lateness(session: &Session, sheet: &mut Sheet) -> io::Result<()> {
+pub(crate) fn lateness(session: &Session, figures: &mut Figures) -> io::Result<()> {
     const LEASE_MS: u64 = 20;
-    sheet.about(format!("a lease of {LEASE_MS} ms ends, nothing else runs"));
+    figures.about(format!("a lease of {LEASE_MS} ms ends, nothing else runs"));
     let latchd = subject(session)?;
     let mut holder = Caller::connect(&latchd.target)?;
     let mut waiter = Caller::connect(&latchd.target)?;
@@ -160,20 +160,20 @@ pub(crate) fn lateness(session: &Session, sheet: &mut Sheet) -> io::Result<()> {
         waiter.must(Ask::Unlock(&token), &key)?;
     }
     if early > 0 {
-        sheet.wrong.add(format!("{early} leases ended early"));
+        figures.wrong.add(format!("{early} leases ended early"));
     }
     let at = |quantile| Some(late.value_at_quantile(quantile) as f64);
-    sheet.put("ended early", Count, Some(early.into()), Never);
-    sheet.put("late by, p99", Nanos, at(0.99), AtMost(2.0 * MS));
-    sheet.put("late by, p50", Nanos, at(0.5), Nothing);
-    sheet.put("late by, most", Nanos, at(1.0), Nothing);
+    figures.put("ended early", Count, Some(early.into()), Never);
+    figures.put("late by, p99", Nanos, at(0.99), AtMost(2.0 * MS));
+    figures.put("late by, p50", Nanos, at(0.5), Nothing);
+    figures.put("late by, most", Nanos, at(1.0), Nothing);
     Ok(())
 }
 
 /// A million leases end in one millisecond.
-pub(crate) fn together(session: &Session, sheet: &mut Sheet) -> io::Result<()> {
+pub(crate) fn together(session: &Session, figures: &mut Figures) -> io::Result<()> {
     let count = session.count(1_000_000);
-    sheet.about(format!(
+    figures.about(format!(
         "{} leases end in one millisecond",
         grouped(count as f64)
     ));
@@ -195,7 +195,7 @@ pub(crate) fn together(session: &Session, sheet: &mut Sheet) -> io::Result<()> {
     let ended_before = stat(target, "expiries")?;
     let early = ended_before.filter(|_| latchd.server.is_some() && session.clock.now_ns() < end_ns);
     if let Some(early) = early.filter(|&it| it > 0.0) {
-        sheet
+        figures
             .wrong
             .add(format!("{early} of {count} leases ended early"));
     }
@@ -212,37 +212,37 @@ pub(crate) fn together(session: &Session, sheet: &mut Sheet) -> io::Result<()> {
     )?;
     if let Some(all) = all.filter(|&all| all < count as f64) {
         let what = format!("{all} of {count} leases ended, the others stay");
-        sheet.wrong.add(what);
+        figures.wrong.add(what);
     }
     let certain = filled.certain as f64;
     drop(filled);
     let percent = |part: f64| part / count as f64 * 100.0;
-    put_felt(sheet, "others'", &ending.take, AtMost(5.0 * MS));
-    put_felt(sheet, "before: others'", &calm.take, Nothing);
-    sheet.put("longest turn", Nanos, turn_over, AtMost(10.0 * MS));
-    sheet.put(
+    put_felt(figures, "others'", &ending.take, AtMost(5.0 * MS));
+    put_felt(figures, "before: others'", &calm.take, Nothing);
+    figures.put("longest turn", Nanos, turn_over, AtMost(10.0 * MS));
+    figures.put(
         "longest turn, until all were held",
         Nanos,
         turn_full,
         Nothing,
     );
-    sheet.put(
+    figures.put(
         "longest turn, before the first",
         Nanos,
         turn_before,
         Nothing,
     );
     let certain = Some(percent(certain));
-    sheet.put(
+    figures.put(
         "in that millisecond beyond doubt",
         Percent,
         certain,
         Nothing,
     );
     let in_time = in_time.map(percent);
-    sheet.put("ended half a second later", Percent, in_time, Nothing);
-    sheet.check(&calm);
-    sheet.check(&ending);
+    figures.put("ended half a second later", Percent, in_time, Nothing);
+    figures.check(&calm);
+    figures.check(&ending);
     Ok(())
 }
 
@@ -264,9 +264,9 @@ fn patiently(
 }
 
 /// Very many holders disconnect at once.
-pub(crate) fn storm(session: &Session, sheet: &mut Sheet) -> io::Result<()> {
+pub(crate) fn storm(session: &Session, figures: &mut Figures) -> io::Result<()> {
     let count = session.count(10_000);
-    sheet.about(format!(
+    figures.about(format!(
         "{} holders disconnect at once",
         grouped(count as f64)
     ));
@@ -286,32 +286,32 @@ pub(crate) fn storm(session: &Session, sheet: &mut Sheet) -> io::Result<()> {
     holders.into_inner().gone()?;
     let kept = kept(session, &latchd.target, count, run)?;
     if kept > 0 {
-        sheet
+        figures
             .wrong
             .add(format!("{kept} locks of holders that left are not free"));
     }
-    put_felt(sheet, "others'", &busy.take, Nothing);
-    put_felt(sheet, "before: others'", &calm.take, Nothing);
+    put_felt(figures, "others'", &busy.take, Nothing);
+    put_felt(figures, "before: others'", &calm.take, Nothing);
     let ratio = busy.per_s() / calm.per_s();
-    sheet.put("op/s / before", Ratio, Some(ratio), Nothing);
+    figures.put("op/s / before", Ratio, Some(ratio), Nothing);
     for (who, share) in [("server", busy.server), ("load", busy.load)] {
         let waited = share.map(|it| it.waited_ns as f64);
-        sheet.put(
+        figures.put(
             &format!("{who} waited for its core"),
             Nanos,
             waited,
             Nothing,
         );
     }
-    sheet.put(
+    figures.put(
         "longest turn",
         Nanos,
         longest_turn(&latchd.target)?,
         Nothing,
     );
-    sheet.put("locks not free afterwards", Count, Some(kept as f64), Never);
-    sheet.check(&calm);
-    sheet.check(&busy);
+    figures.put("locks not free afterwards", Count, Some(kept as f64), Never);
+    figures.check(&calm);
+    figures.check(&busy);
     Ok(())
 }
 

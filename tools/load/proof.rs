@@ -8,12 +8,12 @@ use std::io;
 use std::path::Path;
 
 use crate::compare;
-use crate::contest::{Contest, Figure, Job, Table};
+use crate::contest::{Contest, Job, Measure, Table};
+use crate::figures::{Figures, Unit, Wanted};
 use crate::outcome::{Outcome, median};
 use crate::output::{eprint, print};
 use crate::scenes;
 use crate::session::{Options, Session};
-use crate::sheet::{Sheet, Unit, Wanted};
 use crate::svg;
 
 /// Rounds, if the command line does not say.
@@ -21,17 +21,17 @@ const ROUNDS: usize = 5;
 
 /// What latchd should be against others in the contest.
 #[rustfmt::skip] // a table is read in columns
-const AGAINST: [(Job, Figure, &str, Wanted); 10] = [
-    (Job::Plain,     Figure::Rate,      "ceiling",   Wanted::AtLeast(0.90)),
-    (Job::Plain,     Figure::Rate,      "redis",     Wanted::AtLeast(1.4)),
-    (Job::Plain,     Figure::Rate,      "dflockd",   Wanted::AtLeast(2.2)),
-    (Job::Pipelined, Figure::Rate,      "ceiling",   Wanted::AtLeast(0.55)),
-    (Job::Pipelined, Figure::Rate,      "redis-del", Wanted::AtLeast(1.4)),
-    (Job::Pipelined, Figure::Rate,      "redis",     Wanted::AtLeast(3.0)),
-    (Job::Alone,     Figure::P50,       "ceiling",   Wanted::AtMost(1.05)),
-    (Job::Alone,     Figure::P99,       "ceiling",   Wanted::AtMost(1.05)),
-    (Job::Hot,       Figure::HandOvers, "ceiling",   Wanted::AtLeast(0.9)),
-    (Job::Unix,      Figure::Rate,      "ceiling",   Wanted::AtLeast(0.85)),
+const AGAINST: [(Job, Measure, &str, Wanted); 10] = [
+    (Job::Plain,     Measure::Rate,      "ceiling",   Wanted::AtLeast(0.90)),
+    (Job::Plain,     Measure::Rate,      "redis",     Wanted::AtLeast(1.4)),
+    (Job::Plain,     Measure::Rate,      "dflockd",   Wanted::AtLeast(2.2)),
+    (Job::Pipelined, Measure::Rate,      "ceiling",   Wanted::AtLeast(0.55)),
+    (Job::Pipelined, Measure::Rate,      "redis-del", Wanted::AtLeast(1.4)),
+    (Job::Pipelined, Measure::Rate,      "redis",     Wanted::AtLeast(3.0)),
+    (Job::Alone,     Measure::P50,       "ceiling",   Wanted::AtMost(1.05)),
+    (Job::Alone,     Measure::P99,       "ceiling",   Wanted::AtMost(1.05)),
+    (Job::Hot,       Measure::HandOvers, "ceiling",   Wanted::AtLeast(0.9)),
+    (Job::Unix,      Measure::Rate,      "ceiling",   Wanted::AtLeast(0.85)),
 ];
 
 /// How evenly those who wait for one key should be treated.
@@ -48,7 +48,7 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
     }
     let session = Session::open(options)?;
     let mut contest = Contest::open(&session)?;
-    let mut scenic = Sheet::default();
+    let mut scenic = Figures::default();
     let rounds = session.options.rounds(ROUNDS);
     let began = session.clock.now_ns();
     for round in 1..=rounds {
@@ -62,54 +62,54 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
         ));
     }
     let table = contest.table();
-    let mut sheet = judged(&table);
-    sheet.append(scenic);
+    let mut figures = judged(&table);
+    figures.append(scenic);
     if session.options.json {
-        let (targets, contest) = (sheet.json(), compare::as_json(&table));
+        let (targets, contest) = (figures.json(), compare::as_json(&table));
         print(&format!(
             "{{\"targets\":{targets},\n\"contest\":{contest}}}"
         ))?;
     } else {
         print(&format!(
             "{}\n{}",
-            sheet.markdown(),
+            figures.markdown(),
             compare::markdown(&table)
         ))?;
     }
     if let Some(path) = svg {
         fs::write(path, svg::draw(&table))?;
     }
-    eprint(&format!("latch-load: {}", sheet.verdict()));
+    eprint(&format!("latch-load: {}", figures.verdict()));
     if let Some(busy) = busy(&table) {
         eprint(&format!("latch-load: {busy}"));
     }
     let right = compare::complain(&table);
-    Ok(sheet.complain() && right)
+    Ok(figures.complain() && right)
 }
 
 /// The contest's part of the table.
-fn judged(table: &Table) -> Sheet {
-    let mut sheet = Sheet::default();
+fn judged(table: &Table) -> Figures {
+    let mut figures = Figures::default();
     for job in Job::ALL {
-        sheet.about(job.name());
+        figures.about(job.name());
         let row = table.row(job);
-        for (_, figure, rival, wanted) in AGAINST.into_iter().filter(|it| it.0 == job) {
-            let ratios = table.column(rival).map(|at| row.ratios(figure, at));
+        for (_, measure, rival, wanted) in AGAINST.into_iter().filter(|it| it.0 == job) {
+            let ratios = table.column(rival).map(|at| row.ratios(measure, at));
             let named = match rival {
                 "dflockd" => "dflockd (Python)", // there is another one
                 other => other,
             };
-            let name = format!("{} / {named}", figure.name());
-            sheet.put_all(&name, Unit::Ratio, ratios.unwrap_or_default(), wanted);
+            let name = format!("{} / {named}", measure.name());
+            figures.put_all(&name, Unit::Ratio, ratios.unwrap_or_default(), wanted);
         }
         let ours = row.right(0).map_or(&[][..], |it| &it.each);
         match job {
             Job::Hot => {
                 let wrong = row.cells[0].as_ref().map_or(0, |it| it.wrong.count);
                 let out_of_turn = "granted twice or out of turn";
-                sheet.put(out_of_turn, Unit::Count, Some(wrong as f64), Wanted::Never);
-                let evenness = ours.iter().map(|it| Figure::Evenness.of(it)).collect();
-                sheet.put_all(Figure::Evenness.name(), Unit::Ratio, evenness, EVENNESS);
+                figures.put(out_of_turn, Unit::Count, Some(wrong as f64), Wanted::Never);
+                let evenness = ours.iter().map(|it| Measure::Evenness.of(it)).collect();
+                figures.put_all(Measure::Evenness.name(), Unit::Ratio, evenness, EVENNESS);
             }
             Job::Unix => {
                 let tcp = table
@@ -117,18 +117,18 @@ fn judged(table: &Table) -> Sheet {
                     .right(0)
                     .map_or(&[][..], |it| &it.each);
                 let pairs = ours.iter().zip(tcp);
-                let ratios = pairs.map(|(a, b)| Figure::Rate.of(a) / Figure::Rate.of(b));
-                sheet.put_all("op/s / TCP", Unit::Ratio, ratios.collect(), Wanted::Nothing);
+                let ratios = pairs.map(|(a, b)| Measure::Rate.of(a) / Measure::Rate.of(b));
+                figures.put_all("op/s / TCP", Unit::Ratio, ratios.collect(), Wanted::Nothing);
             }
             Job::Plain | Job::Pipelined | Job::Alone => {}
         }
     }
-    sheet.about("the machine, all contests");
+    figures.about("the machine, all contests");
     for (who, whose) in [("server", Whose::Server), ("load", Whose::Load)] {
         let waited = format!("{who} waited for its core");
-        sheet.put_all(&waited, Unit::Percent, waits(table, whose), Wanted::Nothing);
+        figures.put_all(&waited, Unit::Percent, waits(table, whose), Wanted::Nothing);
     }
-    sheet
+    figures
 }
 
 #[derive(Clone, Copy)]

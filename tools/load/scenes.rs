@@ -1,6 +1,6 @@
 //! Scenes that are more than a run: a server that spins, many idle connections, a million locks.
 //!
-//! A scene is one round: it starts the servers it needs, ends them, and puts its figures on a sheet
+//! A scene is one round: it starts the servers it needs, ends them, and puts what it found into [`Figures`]
 //! together with what is wanted of them. The scenes in which something ends are in `endings`.
 
 use std::io;
@@ -10,6 +10,9 @@ use crate::clock::{Share, rss_bytes};
 use crate::contest::Job;
 use crate::dialect::{Answer, Ask};
 use crate::endings;
+use crate::figures::Figures;
+use crate::figures::Unit::{Bytes, Count, Nanos, PerSecond, Percent, Ratio};
+use crate::figures::Wanted::{AtLeast, AtMost, Nothing};
 use crate::fill::{each_bytes, fill};
 use crate::outcome::Outcome;
 use crate::output::print;
@@ -17,14 +20,11 @@ use crate::plans;
 use crate::report::grouped;
 use crate::session::Session;
 use crate::setup::name;
-use crate::sheet::Sheet;
-use crate::sheet::Unit::{Bytes, Count, Nanos, PerSecond, Percent, Ratio};
-use crate::sheet::Wanted::{AtLeast, AtMost, Nothing};
 use crate::spec::Spec;
 use crate::target::{Stream, Target};
 
 /// One round of something.
-pub(crate) type Scene = fn(&Session, &mut Sheet) -> io::Result<()>;
+pub(crate) type Scene = fn(&Session, &mut Figures) -> io::Result<()>;
 
 /// Those with a target, and the storm.
 pub(crate) const PROVEN: [Scene; 7] = [
@@ -37,26 +37,26 @@ pub(crate) const PROVEN: [Scene; 7] = [
     endings::storm,
 ];
 
-/// Runs scenes in turn, several times, and prints the sheet; whether every answer was right.
+/// Runs scenes in turn, several times, and prints their figures; whether every answer was right.
 pub(crate) fn rounds(session: &Session, scenes: &[Scene], usual: usize) -> io::Result<bool> {
-    let mut sheet = Sheet::default();
+    let mut figures = Figures::default();
     for _ in 0..session.options.rounds(usual) {
         for scene in scenes {
-            scene(session, &mut sheet)?;
+            scene(session, &mut figures)?;
         }
     }
     if session.options.json {
-        print(&sheet.json())?;
+        print(&figures.json())?;
     } else {
-        print(&format!("{}\n{}", sheet.markdown(), sheet.verdict()))?;
+        print(&format!("{}\n{}", figures.markdown(), figures.verdict()))?;
     }
-    Ok(sheet.complain())
+    Ok(figures.complain())
 }
 
 /// One connection to a server that never sleeps; it is there only for this, because it would take
 /// its core from all others.
-pub(crate) fn spin(session: &Session, sheet: &mut Sheet) -> io::Result<()> {
-    sheet.about("1 connection, `--spin`");
+pub(crate) fn spin(session: &Session, figures: &mut Figures) -> io::Result<()> {
+    figures.about("1 connection, `--spin`");
     let spec = session.short(Job::Alone.spec());
     let p50 = |it: &Outcome| it.take.value_at_quantile(0.5) as f64;
     let redis = match session.redis()? {
@@ -66,11 +66,11 @@ pub(crate) fn spin(session: &Session, sheet: &mut Sheet) -> io::Result<()> {
     let latchd = session.latchd(&["--spin"])?;
     let ours = session.run("1 connection, spinning", &spec, &latchd.target)?;
     let ratio = redis.as_ref().map(|it| p50(&ours) / p50(it));
-    sheet.put("p50 / redis", Ratio, ratio, AtMost(0.35));
-    sheet.put("p50", Nanos, Some(p50(&ours)), Nothing);
-    sheet.put("p50, redis", Nanos, redis.as_ref().map(p50), Nothing);
-    sheet.check(&ours);
-    redis.iter().for_each(|it| sheet.check(it));
+    figures.put("p50 / redis", Ratio, ratio, AtMost(0.35));
+    figures.put("p50", Nanos, Some(p50(&ours)), Nothing);
+    figures.put("p50, redis", Nanos, redis.as_ref().map(p50), Nothing);
+    figures.check(&ours);
+    redis.iter().for_each(|it| figures.check(it));
     Ok(())
 }
 
@@ -102,9 +102,9 @@ impl Crowd {
 }
 
 /// 64 busy connections with and without 10,000 idle ones.
-pub(crate) fn idle(session: &Session, sheet: &mut Sheet) -> io::Result<()> {
+pub(crate) fn idle(session: &Session, figures: &mut Figures) -> io::Result<()> {
     let count = session.count(10_000);
-    sheet.about(format!(
+    figures.about(format!(
         "{} idle connections beside 64",
         grouped(count as f64)
     ));
@@ -120,25 +120,25 @@ pub(crate) fn idle(session: &Session, sheet: &mut Sheet) -> io::Result<()> {
     drop(latchd);
     let redis = match session.redis()? {
         Some(redis) => {
-            sheet.check(&session.run("warming up redis", &spec, &redis.tcp)?);
+            figures.check(&session.run("warming up redis", &spec, &redis.tcp)?);
             Crowd::gather(&redis.tcp, count)?.bytes_each
         }
         None => None,
     };
     let ratio = 2.0 * with.per_s() / (before.per_s() + after.per_s());
-    sheet.put("op/s / without", Ratio, Some(ratio), AtLeast(0.97));
-    sheet.put("memory each", Bytes, bytes_each, AtMost(512.0));
-    sheet.put("memory each, redis", Bytes, redis, Nothing);
+    figures.put("op/s / without", Ratio, Some(ratio), AtLeast(0.97));
+    figures.put("memory each", Bytes, bytes_each, AtMost(512.0));
+    figures.put("memory each, redis", Bytes, redis, Nothing);
     for outcome in [before, with, after] {
-        sheet.check(&outcome);
+        figures.check(&outcome);
     }
     Ok(())
 }
 
 /// A million held locks: time to fill, memory of one, work beside them, idle processor time.
-pub(crate) fn million(session: &Session, sheet: &mut Sheet) -> io::Result<()> {
+pub(crate) fn million(session: &Session, figures: &mut Figures) -> io::Result<()> {
     let count = session.count(1_000_000);
-    sheet.about(format!("{} held locks with leases", grouped(count as f64)));
+    figures.about(format!("{} held locks with leases", grouped(count as f64)));
     let redis = match session.redis()? {
         Some(server) => {
             let filled = fill(session, &server.tcp, count)?;
@@ -150,12 +150,12 @@ pub(crate) fn million(session: &Session, sheet: &mut Sheet) -> io::Result<()> {
     let filled = fill(session, &many.target, count)?;
     let ratio = redis.map(|(per_s, _)| filled.per_s / per_s);
     let redis_bytes = redis.and_then(|it| it.1);
-    sheet.put("memory each", Bytes, filled.bytes_each, AtMost(174.0));
-    sheet.put("memory each, redis", Bytes, redis_bytes, Nothing);
-    sheet.put("filled/s / redis", Ratio, ratio, AtLeast(2.0));
-    sheet.put("filled/s", PerSecond, Some(filled.per_s), Nothing);
+    figures.put("memory each", Bytes, filled.bytes_each, AtMost(174.0));
+    figures.put("memory each, redis", Bytes, redis_bytes, Nothing);
+    figures.put("filled/s / redis", Ratio, ratio, AtLeast(2.0));
+    figures.put("filled/s", PerSecond, Some(filled.per_s), Nothing);
     let redis_per_s = redis.map(|it| it.0);
-    sheet.put("filled/s, redis", PerSecond, redis_per_s, Nothing);
+    figures.put("filled/s, redis", PerSecond, redis_per_s, Nothing);
 
     // Pipelined, so that the work shows and not the system calls around it.
     let spec = session.short(Job::Pipelined.spec());
@@ -171,11 +171,11 @@ pub(crate) fn million(session: &Session, sheet: &mut Sheet) -> io::Result<()> {
         "server's time per op / beside {}",
         grouped(few_count as f64)
     );
-    sheet.put(&name, Ratio, ratio, AtMost(1.3));
+    figures.put(&name, Ratio, ratio, AtMost(1.3));
     let idle = idle_share(session, &many.target, spec.measure_ns)?;
-    sheet.put("processor while idle", Percent, idle, AtMost(0.5));
-    sheet.check(&beside_few);
-    sheet.check(&beside_many);
+    figures.put("processor while idle", Percent, idle, AtMost(0.5));
+    figures.check(&beside_few);
+    figures.check(&beside_many);
     Ok(())
 }
 
@@ -189,9 +189,9 @@ fn idle_share(session: &Session, target: &Target, ns: u64) -> io::Result<Option<
 }
 
 /// Every kind of work in turn for a long time.
-pub(crate) fn soak(session: &Session, sheet: &mut Sheet) -> io::Result<()> {
+pub(crate) fn soak(session: &Session, figures: &mut Figures) -> io::Result<()> {
     let total_s = session.options.seconds.unwrap_or(600.0);
-    sheet.about(format!("every kind of work in turn for {total_s} s"));
+    figures.about(format!("every kind of work in turn for {total_s} s"));
     let latchd = session.latchd(&[])?;
     let rss = || latchd.target.pid.and_then(rss_bytes).map(|it| it as f64);
     let mut specs = plans::every_kind();
@@ -208,16 +208,16 @@ pub(crate) fn soak(session: &Session, sheet: &mut Sheet) -> io::Result<()> {
             let label = format!("pass {passes}, {}", spec.title());
             let outcome = session.run(&label, spec, &latchd.target)?;
             answers += outcome.answers;
-            sheet.check(&outcome);
+            figures.check(&outcome);
         }
-        if sheet.wrong.count > 0 {
+        if figures.wrong.count > 0 {
             break;
         }
         first_rss = first_rss.or_else(rss);
     }
-    sheet.put("passes", Count, Some(passes.into()), Nothing);
-    sheet.put("answers checked", Count, Some(answers as f64), Nothing);
-    sheet.put("memory after the first pass", Bytes, first_rss, Nothing);
-    sheet.put("memory at the end", Bytes, rss(), Nothing);
+    figures.put("passes", Count, Some(passes.into()), Nothing);
+    figures.put("answers checked", Count, Some(answers as f64), Nothing);
+    figures.put("memory after the first pass", Bytes, first_rss, Nothing);
+    figures.put("memory at the end", Bytes, rss(), Nothing);
     Ok(())
 }

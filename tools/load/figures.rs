@@ -1,6 +1,6 @@
 //! Figures over rounds: what was measured, what is wanted, whether it was met.
 //!
-//! Every round puts its figures here, those of the same work and name become one line, and the
+//! Every round puts its figures here, those of the same work and name become one [`Figure`], and the
 //! median of the rounds is what counts. Knows nothing of how a figure is measured.
 
 use crate::json::{number, quoted};
@@ -56,15 +56,15 @@ pub(crate) enum Wanted {
 }
 
 /// One figure, round by round.
-struct Line {
+struct Figure {
     work: String,
-    figure: String,
+    name: String,
     unit: Unit,
     wanted: Wanted,
     values: Vec<f64>,
 }
 
-impl Line {
+impl Figure {
     fn least(&self) -> f64 {
         self.values.iter().copied().fold(f64::INFINITY, f64::min)
     }
@@ -126,7 +126,7 @@ impl Line {
         };
         vec![
             self.work.clone(),
-            self.figure.clone(),
+            self.name.clone(),
             wanted,
             measured,
             spread,
@@ -146,7 +146,7 @@ impl Line {
             "{{\"work\":{},\"figure\":{},\"unit\":\"{}\",\"wanted\":{relation},\"bound\":{},\
              \"median\":{},\"least\":{},\"most\":{},\"rounds\":[{}],\"met\":{}}}",
             quoted(&self.work),
-            quoted(&self.figure),
+            quoted(&self.name),
             self.unit.name(),
             number(bound),
             number(median(self.values.clone())),
@@ -159,31 +159,31 @@ impl Line {
     }
 }
 
-/// All lines.
+/// All of them.
 #[derive(Default)]
-pub(crate) struct Sheet {
-    lines: Vec<Line>,
+pub(crate) struct Figures {
+    all: Vec<Figure>,
     work: String,
     pub(crate) wrong: Wrong,
 }
 
-impl Sheet {
+impl Figures {
     /// What is put from now on belongs to this work.
     pub(crate) fn about(&mut self, work: impl Into<String>) {
         self.work = work.into();
     }
 
     /// A figure of this round; none, or no number, if it cannot be known here.
-    pub(crate) fn put(&mut self, figure: &str, unit: Unit, value: Option<f64>, wanted: Wanted) {
+    pub(crate) fn put(&mut self, name: &str, unit: Unit, value: Option<f64>, wanted: Wanted) {
         let value = value.filter(|it| it.is_finite());
         let work = &self.work;
-        let mut lines = self.lines.iter_mut();
-        let known = lines.find(|it| it.work == *work && it.figure == figure);
+        let mut all = self.all.iter_mut();
+        let known = all.find(|it| it.work == *work && it.name == name);
         match known {
-            Some(line) => line.values.extend(value),
-            None => self.lines.push(Line {
+            Some(figure) => figure.values.extend(value),
+            None => self.all.push(Figure {
                 work: work.clone(),
-                figure: figure.to_owned(),
+                name: name.to_owned(),
                 unit,
                 wanted,
                 values: value.into_iter().collect(),
@@ -192,10 +192,10 @@ impl Sheet {
     }
 
     /// A figure of all rounds at once.
-    pub(crate) fn put_all(&mut self, figure: &str, unit: Unit, values: Vec<f64>, wanted: Wanted) {
-        self.put(figure, unit, None, wanted);
+    pub(crate) fn put_all(&mut self, name: &str, unit: Unit, values: Vec<f64>, wanted: Wanted) {
+        self.put(name, unit, None, wanted);
         for value in values {
-            self.put(figure, unit, Some(value), wanted);
+            self.put(name, unit, Some(value), wanted);
         }
     }
 
@@ -204,9 +204,9 @@ impl Sheet {
         self.wrong.merge(&outcome.wrong);
     }
 
-    /// Adds the lines of another sheet.
+    /// Adds those of another.
     pub(crate) fn append(&mut self, other: Self) {
-        self.lines.extend(other.lines);
+        self.all.extend(other.all);
         self.wrong.merge(&other.wrong);
     }
 
@@ -215,12 +215,12 @@ impl Sheet {
         let head = ["work", "figure", "wanted", "median", "rounds", "met"];
         let mut table = vec![head.map(str::to_owned).to_vec()];
         let mut before = "";
-        for line in &self.lines {
-            let mut cells = line.cells();
-            if line.work == before {
+        for figure in &self.all {
+            let mut cells = figure.cells();
+            if figure.work == before {
                 cells[0].clear();
             }
-            before = &line.work;
+            before = &figure.work;
             table.push(cells);
         }
         aligned(&table)
@@ -228,10 +228,10 @@ impl Sheet {
 
     /// How many figures were as wanted, in one sentence.
     pub(crate) fn verdict(&self) -> String {
-        let met: Vec<bool> = self.lines.iter().filter_map(Line::met).collect();
+        let met: Vec<bool> = self.all.iter().filter_map(Figure::met).collect();
         let (all, good) = (met.len(), met.iter().filter(|&&it| it).count());
-        let unknown = |it: &&Line| it.wanted != Wanted::Nothing && it.met().is_none();
-        let unknown = match self.lines.iter().filter(unknown).count() {
+        let unknown = |it: &&Figure| it.wanted != Wanted::Nothing && it.met().is_none();
+        let unknown = match self.all.iter().filter(unknown).count() {
             0 => String::new(),
             count => format!(", {count} not measured"),
         };
@@ -243,8 +243,8 @@ impl Sheet {
 
     /// A list of objects.
     pub(crate) fn json(&self) -> String {
-        let lines: Vec<String> = self.lines.iter().map(Line::json).collect();
-        format!("[{}]", lines.join(",\n "))
+        let all: Vec<String> = self.all.iter().map(Figure::json).collect();
+        format!("[{}]", all.join(",\n "))
     }
 
     /// Says what was wrong; whether nothing was.
@@ -256,16 +256,16 @@ impl Sheet {
     }
 }
 
-/// A markdown table whose columns line up; the first line is its head.
-pub(crate) fn aligned(lines: &[Vec<String>]) -> String {
-    let width = |at: usize| lines.iter().map(|line| line[at].chars().count()).max();
-    let widths: Vec<usize> = (0..lines[0].len())
+/// A markdown table whose columns line up; the first row is its head.
+pub(crate) fn aligned(rows: &[Vec<String>]) -> String {
+    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max();
+    let widths: Vec<usize> = (0..rows[0].len())
         .map(|at| width(at).unwrap_or(0))
         .collect();
     let rules = widths.iter().map(|&width| "-".repeat(width)).collect();
     let mut text = String::new();
-    for line in lines.iter().take(1).chain([&rules]).chain(&lines[1..]) {
-        let cells = line.iter().zip(&widths);
+    for row in rows.iter().take(1).chain([&rules]).chain(&rows[1..]) {
+        let cells = row.iter().zip(&widths);
         let cells: Vec<String> = cells
             .map(|(cell, &width)| format!("{cell:<width$}"))
             .collect();
@@ -279,14 +279,14 @@ mod tests {
     use super::*;
 
     fn judged(wanted: Wanted, values: &[f64]) -> Option<bool> {
-        let mut sheet = Sheet::default();
+        let mut figures = Figures::default();
         for &value in values {
-            sheet.put("a", Unit::Ratio, Some(value), wanted);
+            figures.put("a", Unit::Ratio, Some(value), wanted);
         }
-        sheet.put("a", Unit::Ratio, None, wanted);
-        sheet.put("a", Unit::Ratio, Some(f64::NAN), wanted);
-        assert_eq!(sheet.lines.len(), 1, "rounds are one line");
-        sheet.lines[0].met()
+        figures.put("a", Unit::Ratio, None, wanted);
+        figures.put("a", Unit::Ratio, Some(f64::NAN), wanted);
+        assert_eq!(figures.all.len(), 1, "rounds are one figure");
+        figures.all[0].met()
     }
 
     #[test]
@@ -307,18 +307,18 @@ mod tests {
 
     #[test]
     fn what_is_just_not_enough_does_not_look_as_if_it_were() {
-        let mut sheet = Sheet::default();
+        let mut figures = Figures::default();
         let wanted = Wanted::AtMost(1.05);
-        sheet.put("a", Unit::Ratio, Some(1.0517), wanted);
-        assert_eq!(sheet.lines[0].measured(), "1.05 (+0.16 %)");
-        sheet.put("b", Unit::Ratio, Some(1.049), wanted);
-        assert_eq!(sheet.lines[1].measured(), "1.05");
+        figures.put("a", Unit::Ratio, Some(1.0517), wanted);
+        assert_eq!(figures.all[0].measured(), "1.05 (+0.16 %)");
+        figures.put("b", Unit::Ratio, Some(1.049), wanted);
+        assert_eq!(figures.all[1].measured(), "1.05");
     }
 
     #[test]
     fn a_table_lines_up() {
-        let line = |a: &str, b: &str| vec![a.to_owned(), b.to_owned()];
-        let text = aligned(&[line("a", "wanted"), line("long", "≥ 1")]);
+        let row = |a: &str, b: &str| vec![a.to_owned(), b.to_owned()];
+        let text = aligned(&[row("a", "wanted"), row("long", "≥ 1")]);
         let want = "| a    | wanted |\n| ---- | ------ |\n| long | ≥ 1    |\n";
         assert_eq!(text, want);
     }
