@@ -1,10 +1,10 @@
-//! The contest as tables: ratios first, then the figures, then what an answer cost the server.
+//! The comparison as tables: ratios first, then the figures, then what an answer cost the server.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::contest::{Contest, Row, Table};
+use crate::comparison::{Comparison, Row, Table};
 use crate::figures::aligned;
 use crate::json::{self, quoted};
 use crate::output::{eprint, print};
@@ -18,11 +18,11 @@ const ROUNDS: usize = 5;
 /// Runs the comparison; whether every answer was right.
 pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
     let session = Session::open(options)?;
-    let mut contest = Contest::open(&session)?;
+    let mut comparison = Comparison::open(&session)?;
     for round in 1..=session.options.rounds(ROUNDS) {
-        contest.round(&session, round)?;
+        comparison.round(&session, round)?;
     }
-    let table = contest.table();
+    let table = comparison.table();
     if session.options.json {
         print(&as_json(&table))?;
     } else {
@@ -37,15 +37,15 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
 /// Two tables.
 pub(crate) fn markdown(table: &Table) -> String {
     let columns = 0..table.names.len();
-    let rivals = || columns.clone().skip(1);
+    let others = || columns.clone().skip(1);
     let mut ratios = vec![vec!["work".to_owned()]];
-    ratios[0].extend(rivals().map(|at| format!("{} / {}", table.names[0], table.names[at])));
+    ratios[0].extend(others().map(|at| format!("{} / {}", table.names[0], table.names[at])));
     ratios[0].extend(table.names.iter().cloned());
     let mut costs = vec![vec!["server's processor time per answer, us".to_owned()]];
     costs[0].extend(table.names.iter().cloned());
     for row in &table.rows {
         let mut cells = vec![row.job.heading()];
-        cells.extend(rivals().map(|at| {
+        cells.extend(others().map(|at| {
             let found = row.ratio(at);
             found.map_or_else(|| "-".to_owned(), |it| format!("**{}**", ratio(it)))
         }));

@@ -1,7 +1,7 @@
 //! latch-load: loads a lock server from one thread, checks every answer, says how fast it was.
 //!
 //! Reading order: `spec` what a run is, `drive` the loop, `cycle` what each connection does, `ledger`
-//! what must hold; then `plans` and `scenes`, `contest` and `proof`. Exit code 1 means that an answer was wrong.
+//! what must hold; then `plans` and `scenes`, `comparison` and `proof`. Exit code 1 means that an answer was wrong.
 
 mod args;
 mod caller;
@@ -9,8 +9,8 @@ mod ceiling;
 mod child;
 mod clock;
 mod compare;
+mod comparison;
 mod conn;
-mod contest;
 mod cycle;
 mod dialect;
 mod drive;

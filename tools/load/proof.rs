@@ -1,6 +1,6 @@
 //! The proof: every target of docs/benchmarks.md in one interleaved run.
 //!
-//! A round is the contest once and every scene once, so everything that is compared had the same
+//! A round is the comparison once and every scene once, so everything that is compared had the same
 //! neighbours. A target that is missed is said and is no error; a wrong answer is one.
 
 use std::fs;
@@ -8,7 +8,7 @@ use std::io;
 use std::path::Path;
 
 use crate::compare;
-use crate::contest::{Contest, Job, Measure, Table};
+use crate::comparison::{Comparison, Job, Measure, Table};
 use crate::figures::{Figures, Unit, Wanted};
 use crate::outcome::{Outcome, median};
 use crate::output::{eprint, print};
@@ -19,7 +19,7 @@ use crate::svg;
 /// Rounds, if the command line does not say.
 const ROUNDS: usize = 5;
 
-/// What latchd should be against others in the contest.
+/// What latchd should be against others in the comparison.
 #[rustfmt::skip] // a table is read in columns
 const AGAINST: [(Job, Measure, &str, Wanted); 10] = [
     (Job::Plain,     Measure::Rate,      "ceiling",   Wanted::AtLeast(0.90)),
@@ -47,12 +47,12 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
     let session = Session::open(options)?;
-    let mut contest = Contest::open(&session)?;
+    let mut comparison = Comparison::open(&session)?;
     let mut scenic = Figures::default();
     let rounds = session.options.rounds(ROUNDS);
     let began = session.clock.now_ns();
     for round in 1..=rounds {
-        contest.round(&session, round)?;
+        comparison.round(&session, round)?;
         for scene in scenes::PROVEN {
             scene(&session, &mut scenic)?;
         }
@@ -61,13 +61,13 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
             "latch-load: round {round} of {rounds} is over, {minutes:.1} minutes so far"
         ));
     }
-    let table = contest.table();
+    let table = comparison.table();
     let mut figures = judged(&table);
     figures.append(scenic);
     if session.options.json {
-        let (targets, contest) = (figures.json(), compare::as_json(&table));
+        let (targets, comparison) = (figures.json(), compare::as_json(&table));
         print(&format!(
-            "{{\"targets\":{targets},\n\"contest\":{contest}}}"
+            "{{\"targets\":{targets},\n\"comparison\":{comparison}}}"
         ))?;
     } else {
         print(&format!(
@@ -87,17 +87,17 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
     Ok(figures.complain() && right)
 }
 
-/// The contest's part of the table.
+/// The comparison's part of the table.
 fn judged(table: &Table) -> Figures {
     let mut figures = Figures::default();
     for job in Job::ALL {
         figures.about(job.name());
         let row = table.row(job);
-        for (_, measure, rival, wanted) in AGAINST.into_iter().filter(|it| it.0 == job) {
-            let ratios = table.column(rival).map(|at| row.ratios(measure, at));
-            let named = match rival {
-                "dflockd" => "dflockd (Python)", // there is another one
-                other => other,
+        for (_, measure, other, wanted) in AGAINST.into_iter().filter(|it| it.0 == job) {
+            let ratios = table.column(other).map(|at| row.ratios(measure, at));
+            let named = match other {
+                "dflockd" => "dflockd (Python)", // there is one in Go too
+                name => name,
             };
             let name = format!("{} / {named}", measure.name());
             figures.put_all(&name, Unit::Ratio, ratios.unwrap_or_default(), wanted);
@@ -123,7 +123,7 @@ fn judged(table: &Table) -> Figures {
             Job::Plain | Job::Pipelined | Job::Alone => {}
         }
     }
-    figures.about("the machine, all contests");
+    figures.about("the machine, all comparisons");
     for (who, whose) in [("server", Whose::Server), ("load", Whose::Load)] {
         let waited = format!("{who} waited for its core");
         figures.put_all(&waited, Unit::Percent, waits(table, whose), Wanted::Nothing);

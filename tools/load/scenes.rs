@@ -7,7 +7,7 @@ use std::io;
 
 use crate::caller::Caller;
 use crate::clock::{Share, rss_bytes};
-use crate::contest::Job;
+use crate::comparison::Job;
 use crate::dialect::{Answer, Ask};
 use crate::endings;
 use crate::figures::Figures;

@@ -3,7 +3,7 @@
 //! Behind every other server's bar stands first what the first one's figure is divided by its own,
 //! then the figure itself. The same is said in words for who cannot see it.
 
-use crate::contest::Table;
+use crate::comparison::Table;
 use crate::report::ratio;
 
 const WIDTH: usize = 760;

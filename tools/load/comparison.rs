@@ -1,4 +1,4 @@
-//! The contest: latchd and others do the same jobs in turn, round after round.
+//! The comparison: latchd and others do the same jobs in turn, round after round.
 //!
 //! A ratio is taken within a round, where both had the same neighbours on the machine, and the
 //! median of the rounds is what counts. `compare` prints what came of it, `proof` judges it.
@@ -119,7 +119,7 @@ impl Measure {
 }
 
 /// One of those who take part.
-struct Contestant {
+struct Participant {
     name: String,
     tcp: Target,
     unix: Option<Target>,
@@ -127,38 +127,38 @@ struct Contestant {
 }
 
 /// All of them, and what came of it so far.
-pub(crate) struct Contest {
-    contestants: Vec<Contestant>,
-    /// For each job, for each contestant, one outcome per round.
+pub(crate) struct Comparison {
+    participants: Vec<Participant>,
+    /// For each job, for each participant, one outcome per round.
     outcomes: Vec<Vec<Vec<Outcome>>>,
     /// Running as long as this lives; Redis is one server for both its ways.
     _subject: Subject,
-    _rivals: Vec<(Kind, Server)>,
+    _others: Vec<(Kind, Server)>,
 }
 
-impl Contest {
+impl Comparison {
     /// Who is compared first, usually latchd; then those it is compared with.
     pub(crate) fn open(session: &Session) -> io::Result<Self> {
         let subject = session.latchd(&[])?;
-        let mut contestants = vec![Contestant {
+        let mut participants = vec![Participant {
             name: subject.target.name().to_owned(),
             tcp: subject.target.clone(),
             unix: subject.server.as_ref().and_then(|it| it.unix.clone()),
             plain_del: false,
         }];
-        let mut rivals: Vec<(Kind, Server)> = Vec::new();
+        let mut others: Vec<(Kind, Server)> = Vec::new();
         for name in &session.options.with {
             let (tcp, unix) = if let Some(kind) = Kind::named(name) {
-                if !rivals.iter().any(|(it, _)| *it == kind) {
-                    rivals.push((kind, session.start(kind, &[])?));
+                if !others.iter().any(|(it, _)| *it == kind) {
+                    others.push((kind, session.start(kind, &[])?));
                 }
-                let mut started = rivals.iter().filter(|(it, _)| *it == kind);
+                let mut started = others.iter().filter(|(it, _)| *it == kind);
                 let (_, server) = started.next().expect("it was just started");
                 (server.tcp.clone(), server.unix.clone())
             } else {
                 (Target::parse(name).map_err(io::Error::other)?, None)
             };
-            contestants.push(Contestant {
+            participants.push(Participant {
                 name: name.clone(),
                 tcp,
                 unix,
@@ -166,10 +166,10 @@ impl Contest {
             });
         }
         Ok(Self {
-            outcomes: vec![vec![Vec::new(); contestants.len()]; Job::ALL.len()],
-            contestants,
+            outcomes: vec![vec![Vec::new(); participants.len()]; Job::ALL.len()],
+            participants,
             _subject: subject,
-            _rivals: rivals,
+            _others: others,
         })
     }
 
@@ -177,17 +177,17 @@ impl Contest {
     /// always has the same place.
     pub(crate) fn round(&mut self, session: &Session, round: usize) -> io::Result<()> {
         for (job, row) in Job::ALL.into_iter().zip(&mut self.outcomes) {
-            for turn in 0..self.contestants.len() {
-                let at = (round + turn) % self.contestants.len();
-                let contestant = &self.contestants[at];
+            for turn in 0..self.participants.len() {
+                let at = (round + turn) % self.participants.len();
+                let participant = &self.participants[at];
                 let target = match job {
-                    Job::Unix => contestant.unix.as_ref(),
-                    _ => Some(&contestant.tcp),
+                    Job::Unix => participant.unix.as_ref(),
+                    _ => Some(&participant.tcp),
                 };
                 let Some(target) = target else { continue };
                 let mut spec = session.short(job.spec());
-                spec.plain_del = contestant.plain_del;
-                let label = format!("round {round}, {}, {}", job.name(), contestant.name);
+                spec.plain_del = participant.plain_del;
+                let label = format!("round {round}, {}, {}", job.name(), participant.name);
                 row[at].push(session.run(&label, &spec, target)?);
             }
         }
@@ -206,7 +206,7 @@ impl Contest {
         });
         Table {
             rows: rows.collect(),
-            names: self.contestants.into_iter().map(|it| it.name).collect(),
+            names: self.participants.into_iter().map(|it| it.name).collect(),
         }
     }
 }
@@ -243,7 +243,7 @@ impl Row {
         (rounds.wrong.count == 0).then_some(rounds)
     }
 
-    /// Round by round, the first one's figure against that of the contestant in this column.
+    /// Round by round, the first one's figure against that of the participant in this column.
     pub(crate) fn ratios(&self, measure: Measure, column: usize) -> Vec<f64> {
         let (Some(ours), Some(theirs)) = (self.right(0), self.right(column)) else {
             return Vec::new();
