@@ -127,7 +127,7 @@ fn a_server_that_grants_twice_is_found_out() {
 }
 
 #[test]
-fn a_small_form_of_every_scene_is_right() {
+fn a_small_form_of_every_scenario_is_right() {
     for (plan, says) in [
         ("spin", "p50 / redis"),
         ("idle-10k", "200 idle connections beside 64"),

@@ -78,7 +78,7 @@ fn command() -> Command {
                     PLANS.map(|plan| plan.name),
                 ))
                 .arg(count())
-                .arg(with("").help("redis, where a scene has something to compare with it")),
+                .arg(with("").help("redis, where a scenario has something to compare with it")),
         ))
         .subcommand(common(
             Command::new("compare")
@@ -148,7 +148,7 @@ fn count() -> Arg {
     number::<usize>(
         "count",
         "N",
-        "At most so many locks, connections or leases in a scene",
+        "At most so many locks, connections or leases in a scenario",
     )
 }
 

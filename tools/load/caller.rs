@@ -1,4 +1,4 @@
-//! One connection that asks and waits for its answers: what scenes need besides a run.
+//! One connection that asks and waits for its answers: what scenarios need besides a run.
 
 use std::io;
 use std::time::Duration;

@@ -13,7 +13,7 @@ use crate::target::Target;
 /// Requests on their way at once.
 const WINDOW: usize = 2_000;
 
-/// Longer than any scene.
+/// Longer than any scenario.
 const LEASE_MS: u64 = 3_600_000;
 
 /// Locks taken in one millisecond when all shall end in one; a server needs a third of it.

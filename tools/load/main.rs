@@ -1,7 +1,7 @@
 //! latch-load: loads a lock server from one thread, checks every answer, says how fast it was.
 //!
 //! Reading order: `spec` what a run is, `drive` the loop, `cycle` what each connection does, `ledger`
-//! what must hold; then `plans` and `scenes`, `comparison` and `proof`. Exit code 1 means that an answer was wrong.
+//! what must hold; then `plans` and `scenarios`, `comparison` and `proof`. Exit code 1 means that an answer was wrong.
 
 mod args;
 mod caller;
@@ -13,8 +13,8 @@ mod comparison;
 mod conn;
 mod cycle;
 mod dialect;
+mod disconnect_scenarios;
 mod drive;
-mod endings;
 mod figures;
 mod fill;
 mod holders;
@@ -25,7 +25,7 @@ mod output;
 mod plans;
 mod proof;
 mod report;
-mod scenes;
+mod scenarios;
 mod serve;
 mod session;
 mod setup;

@@ -1,14 +1,14 @@
 //! Named plans: what each shows, and how. The plain ones are lists of runs, interleaved; the others
-//! are scenes, see `scenes` and `endings`.
+//! are scenarios, see `scenarios` and `disconnect_scenarios`.
 
 use std::io;
 
-use crate::endings;
+use crate::disconnect_scenarios;
 use crate::json;
 use crate::outcome::Rounds;
 use crate::output::{self, eprint};
 use crate::report;
-use crate::scenes::{self, Scene};
+use crate::scenarios::{self, Scenario};
 use crate::session::{Options, Session};
 use crate::setup::knows;
 use crate::spec::{Keys, Spec, Workload};
@@ -24,8 +24,8 @@ pub(crate) struct Plan {
 enum How {
     /// So many rounds of these.
     Runs(usize, fn() -> Vec<Spec>),
-    /// So many rounds of scenes.
-    Scenes(usize, &'static [Scene]),
+    /// So many rounds of scenarios.
+    Scenarios(usize, &'static [Scenario]),
 }
 
 /// All plans.
@@ -36,13 +36,13 @@ pub(crate) const PLANS: [Plan; 12] = [
     Plan { name: "pipeline",    how: How::Runs(3, pipeline),   shows: "64 connections with 1, 4, 16 and 64 requests on their way each" },
     Plan { name: "latency",     how: How::Runs(5, latency),    shows: "one connection alone; then an open loop of 10,000 cycles/s over 64" },
     Plan { name: "handoff",     how: How::Runs(5, handoff),    shows: "64 connections want one key: hand-overs per second, fairness, order" },
-    Plan { name: "spin",        how: How::Scenes(3, &[scenes::spin]), shows: "one connection to a server that never sleeps" },
-    Plan { name: "idle-10k",    how: How::Scenes(3, &[scenes::idle]), shows: "64 busy connections with and without 10,000 idle ones; memory of an idle one" },
-    Plan { name: "million",     how: How::Scenes(3, &[scenes::million]), shows: "a million held locks: time to fill, memory of one, work beside them, idle processor time" },
-    Plan { name: "disconnects", how: How::Scenes(3, &[endings::disconnects]), shows: "clients leave while 300,000 locks of another are held: what others feel" },
-    Plan { name: "expiry",      how: How::Scenes(3, &[endings::lateness, endings::together]), shows: "how late leases end; a million leases ending in one millisecond, and what others feel" },
-    Plan { name: "storm",       how: How::Scenes(3, &[endings::storm]), shows: "10,000 holders disconnect at once: what others feel, whether all is free again" },
-    Plan { name: "soak",        how: How::Scenes(1, &[scenes::soak]), shows: "every kind of work in turn for --seconds (600): does memory stay, is all right" },
+    Plan { name: "spin",        how: How::Scenarios(3, &[scenarios::spin]), shows: "one connection to a server that never sleeps" },
+    Plan { name: "idle-10k",    how: How::Scenarios(3, &[scenarios::idle]), shows: "64 busy connections with and without 10,000 idle ones; memory of an idle one" },
+    Plan { name: "million",     how: How::Scenarios(3, &[scenarios::million]), shows: "a million held locks: time to fill, memory of one, work beside them, idle processor time" },
+    Plan { name: "disconnects", how: How::Scenarios(3, &[disconnect_scenarios::disconnects]), shows: "clients leave while 300,000 locks of another are held: what others feel" },
+    Plan { name: "expiry",      how: How::Scenarios(3, &[disconnect_scenarios::lateness, disconnect_scenarios::together]), shows: "how late leases end; a million leases ending in one millisecond, and what others feel" },
+    Plan { name: "storm",       how: How::Scenarios(3, &[disconnect_scenarios::storm]), shows: "10,000 holders disconnect at once: what others feel, whether all is free again" },
+    Plan { name: "soak",        how: How::Scenarios(1, &[scenarios::soak]), shows: "every kind of work in turn for --seconds (600): does memory stay, is all right" },
 ];
 
 pub(crate) fn find(name: &str) -> Option<&'static Plan> {
@@ -63,7 +63,7 @@ pub(crate) fn run(plan: &Plan, options: Options) -> io::Result<bool> {
             }
             runs(&session, &subject.target, specs, rounds)
         }
-        How::Scenes(rounds, scenes) => scenes::rounds(&session, scenes, rounds),
+        How::Scenarios(rounds, scenarios) => scenarios::rounds(&session, scenarios, rounds),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The proof: every target of docs/benchmarks.md in one interleaved run.
 //!
-//! A round is the comparison once and every scene once, so everything that is compared had the same
+//! A round is the comparison once and every scenario once, so everything that is compared had the same
 //! neighbours. A target that is missed is said and is no error; a wrong answer is one.
 
 use std::fs;
@@ -12,7 +12,7 @@ use crate::comparison::{Comparison, Job, Measure, Table};
 use crate::figures::{Figures, Unit, Wanted};
 use crate::outcome::{Outcome, median};
 use crate::output::{eprint, print};
-use crate::scenes;
+use crate::scenarios;
 use crate::session::{Options, Session};
 use crate::svg;
 
@@ -48,13 +48,13 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
     }
     let session = Session::open(options)?;
     let mut comparison = Comparison::open(&session)?;
-    let mut scenic = Figures::default();
+    let mut from_scenarios = Figures::default();
     let rounds = session.options.rounds(ROUNDS);
     let began = session.clock.now_ns();
     for round in 1..=rounds {
         comparison.round(&session, round)?;
-        for scene in scenes::PROVEN {
-            scene(&session, &mut scenic)?;
+        for scenario in scenarios::PROVEN {
+            scenario(&session, &mut from_scenarios)?;
         }
         let minutes = (session.clock.now_ns() - began) as f64 / 6e10;
         eprint(&format!(
@@ -63,7 +63,7 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
     }
     let table = comparison.table();
     let mut figures = judged(&table);
-    figures.append(scenic);
+    figures.append(from_scenarios);
     if session.options.json {
         let (targets, comparison) = (figures.json(), compare::as_json(&table));
         print(&format!(

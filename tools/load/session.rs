@@ -26,7 +26,7 @@ pub(crate) struct Options {
     pub(crate) seconds: Option<f64>,
     pub(crate) warmup: Option<f64>,
     pub(crate) rounds: Option<usize>,
-    /// How many locks, connections or leases a scene uses.
+    /// How many locks, connections or leases a scenario uses.
     pub(crate) count: Option<usize>,
     pub(crate) cpu: Option<usize>,
     pub(crate) server_cpu: Option<usize>,
@@ -162,7 +162,7 @@ impl Session {
         wanted.then(|| self.start(Kind::Redis, &[])).transpose()
     }
 
-    /// How many of something a scene uses: as usual, or with `--count` no more than that.
+    /// How many of something a scenario uses: as usual, or with `--count` no more than that.
     pub(crate) fn count(&self, usual: usize) -> usize {
         usual.min(self.options.count.unwrap_or(usual))
     }

@@ -1,7 +1,7 @@
-//! Scenes that are more than a run: a server that spins, many idle connections, a million locks.
+//! Scenarios that are more than a run: a server that spins, many idle connections, a million locks.
 //!
-//! A scene is one round: it starts the servers it needs, ends them, and puts what it found into [`Figures`]
-//! together with what is wanted of them. The scenes in which something ends are in `endings`.
+//! A scenario is one round: it starts the servers it needs, ends them, and puts what it found into [`Figures`]
+//! together with what is wanted of them. The scenarios in which something ends are in `disconnect_scenarios`.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use crate::caller::Caller;
 use crate::clock::{Share, rss_bytes};
 use crate::comparison::Job;
 use crate::dialect::{Answer, Ask};
-use crate::endings;
+use crate::disconnect_scenarios;
 use crate::figures::Figures;
 use crate::figures::Unit::{Bytes, Count, Nanos, PerSecond, Percent, Ratio};
 use crate::figures::Wanted::{AtLeast, AtMost, Nothing};
@@ -24,25 +24,25 @@ use crate::spec::Spec;
 use crate::target::{Stream, Target};
 
 /// One round of something.
-pub(crate) type Scene = fn(&Session, &mut Figures) -> io::Result<()>;
+pub(crate) type Scenario = fn(&Session, &mut Figures) -> io::Result<()>;
 
 /// Those with a target, and the storm.
-pub(crate) const PROVEN: [Scene; 7] = [
+pub(crate) const PROVEN: [Scenario; 7] = [
     spin,
     idle,
     million,
-    endings::disconnects,
-    endings::lateness,
-    endings::together,
-    endings::storm,
+    disconnect_scenarios::disconnects,
+    disconnect_scenarios::lateness,
+    disconnect_scenarios::together,
+    disconnect_scenarios::storm,
 ];
 
-/// Runs scenes in turn, several times, and prints their figures; whether every answer was right.
-pub(crate) fn rounds(session: &Session, scenes: &[Scene], usual: usize) -> io::Result<bool> {
+/// Runs scenarios in turn, several times, and prints their figures; whether every answer was right.
+pub(crate) fn rounds(session: &Session, scenarios: &[Scenario], usual: usize) -> io::Result<bool> {
     let mut figures = Figures::default();
     for _ in 0..session.options.rounds(usual) {
-        for scene in scenes {
-            scene(session, &mut figures)?;
+        for scenario in scenarios {
+            scenario(session, &mut figures)?;
         }
     }
     if session.options.json {

@@ -1,4 +1,4 @@
-//! Scenes in which something ends: clients leave, leases run out, one by one and all at once.
+//! Scenarios in which something ends: clients leave, leases run out, one by one and all at once.
 //!
 //! Each asks what everybody else feels of it, and how long the server was busy with one turn.
 
@@ -35,7 +35,7 @@ const LOCKS_EACH: usize = 3;
 /// A token where none is needed.
 const TOKEN: Grant = [b'0'; 32];
 
-/// A latchd for the scene; others do not free what a client leaves behind, or nobody can wait.
+/// A latchd for the scenario; others do not free what a client leaves behind, or nobody can wait.
 fn subject(session: &Session) -> io::Result<Subject> {
     let subject = session.latchd(&[])?;
     if subject.target.speaks == Speaks::Line {
