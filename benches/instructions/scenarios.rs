@@ -1,4 +1,4 @@
-//! The scenes: what the hot path does, again and again.
+//! The scenarios: what the hot path does, again and again.
 //!
 //! Names and numbers of operations are what `benches/instructions.txt` is compared by. Frames and
 //! answers have a fixed length, so a peer knows where its tokens are.
@@ -12,7 +12,7 @@ use crate::desk::{A, Desk};
 use crate::room::Room;
 
 /// Something that is done again and again.
-pub(crate) struct Scene {
+pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     /// Operations in one round.
     pub(crate) batch: u32,
@@ -29,7 +29,7 @@ const MANY: u32 = 100_000;
 /// How long a wait lasts that ends in vain.
 const WAIT: Millis = Millis(5);
 
-pub(crate) const SCENES: [Scene; 12] = [
+pub(crate) const SCENARIOS: [Scenario; 12] = [
     // The floor: what a request costs that asks nothing of the engine.
     served("server/ping", PEERS, |rounds| {
         repeat(rounds, "ping\n_\n\n", "ok\n");
@@ -58,8 +58,8 @@ pub(crate) const SCENES: [Scene; 12] = [
 ];
 
 /// Through the server, from bytes to bytes.
-const fn served(name: &'static str, batch: usize, run: fn(u32)) -> Scene {
-    Scene {
+const fn served(name: &'static str, batch: usize, run: fn(u32)) -> Scenario {
+    Scenario {
         name,
         batch: batch as u32,
         operations: [2 * 1_024, 10 * 1_024],
@@ -68,8 +68,8 @@ const fn served(name: &'static str, batch: usize, run: fn(u32)) -> Scene {
 }
 
 /// Without bytes.
-const fn alone(name: &'static str, run: fn(u32)) -> Scene {
-    Scene {
+const fn alone(name: &'static str, run: fn(u32)) -> Scenario {
+    Scenario {
         name,
         batch: 1,
         operations: [2_000, 22_000],
