@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use mio::{Events, Poll, Token};
 
+use crate::codec::{Answer, Codec, Key, Request};
 use crate::conn::{Came, Conn};
-use crate::dialect::{Answer, Ask, Dialect, Key};
 use crate::target::{Stream, Target};
 
 /// How often an answer is waited for, a tenth of a second each.
@@ -14,7 +14,7 @@ const TRIES: usize = 50;
 
 /// A connection with a poll of its own.
 pub(crate) struct Caller {
-    pub(crate) dialect: Dialect,
+    pub(crate) codec: Codec,
     conn: Conn,
     poll: Poll,
     events: Events,
@@ -24,17 +24,17 @@ pub(crate) struct Caller {
 impl Caller {
     /// Connects, without Redis' script.
     pub(crate) fn connect(target: &Target) -> io::Result<Self> {
-        let dialect = Dialect {
-            speaks: target.speaks,
+        let codec = Codec {
+            protocol: target.protocol,
             script: None,
         };
-        Self::with(dialect, target)
+        Self::with(codec, target)
     }
 
-    pub(crate) fn with(dialect: Dialect, target: &Target) -> io::Result<Self> {
+    pub(crate) fn with(codec: Codec, target: &Target) -> io::Result<Self> {
         let poll = Poll::new()?;
         Ok(Self {
-            dialect,
+            codec,
             conn: Conn::new(target.connect()?, Token(0), poll.registry())?,
             poll,
             events: Events::with_capacity(8),
@@ -48,10 +48,10 @@ impl Caller {
     }
 
     /// A request that has to be answered `ok`.
-    pub(crate) fn must(&mut self, ask: Ask<'_>, key: &Key) -> io::Result<()> {
-        let mut request = Vec::new();
-        self.dialect.encode(ask, key, &mut request);
-        self.ask(&request, |answer| {
+    pub(crate) fn must(&mut self, request: Request<'_>, key: &Key) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        self.codec.encode(request, key, &mut bytes);
+        self.ask(&bytes, |answer| {
             matches!(answer, Answer::Ok(_)).then_some(())
         })
     }
@@ -63,7 +63,7 @@ impl Caller {
         mut read: impl FnMut(&Answer<'_>) -> Option<T>,
     ) -> io::Result<T> {
         let mut found = None;
-        let write = |_, _: &Dialect, out: &mut Vec<u8>| out.extend_from_slice(request);
+        let write = |_, _: &Codec, out: &mut Vec<u8>| out.extend_from_slice(request);
         self.many(1, 1, write, |answer| {
             found = read(answer);
             found.is_some()
@@ -77,7 +77,7 @@ impl Caller {
         &mut self,
         count: usize,
         window: usize,
-        mut write: impl FnMut(usize, &Dialect, &mut Vec<u8>),
+        mut write: impl FnMut(usize, &Codec, &mut Vec<u8>),
         mut fine: impl FnMut(&Answer<'_>) -> bool,
     ) -> io::Result<()> {
         let (mut asked, mut answered, mut silent) = (0, 0, 0);
@@ -86,7 +86,7 @@ impl Caller {
             if asked - answered <= window / 2 {
                 let until = count.min(answered + window);
                 for number in asked..until {
-                    write(number, &self.dialect, &mut self.conn.outbox);
+                    write(number, &self.codec, &mut self.conn.outbox);
                 }
                 asked = until;
                 self.conn.flush(self.poll.registry())?;
@@ -110,7 +110,7 @@ impl Caller {
                 Came::Some(length) | Came::Last(length) => {
                     let mut bytes = &self.scratch[..length];
                     while answered < asked
-                        && let Some((answer, used)) = self.dialect.decode(bytes)
+                        && let Some((answer, used)) = self.codec.decode(bytes)
                     {
                         if !fine(&answer) {
                             return Err(io::Error::other(format!("answered {answer}")));

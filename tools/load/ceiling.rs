@@ -22,8 +22,8 @@ use signal_hook::flag;
 use slab::Slab;
 
 use crate::clock::Clock;
+use crate::codec::{Codec, Key, Request};
 use crate::conn::{Came, Conn};
-use crate::dialect::{Ask, Dialect, Key};
 use crate::spec::Keys;
 use crate::target::Stream;
 
@@ -41,16 +41,16 @@ const PREAMBLE_BYTES: usize = 3;
 const NAP: Duration = Duration::from_millis(200);
 
 /// What a connection to the ceiling says first.
-pub(crate) fn introduce(dialect: &Dialect, key: &Key, keys: Keys, conn: &mut Conn) {
+pub(crate) fn introduce(codec: &Codec, key: &Key, keys: Keys, conn: &mut Conn) {
     let token = [b'0'; 32];
-    let size = |ask| {
+    let size = |request| {
         let mut bytes = Vec::new();
-        dialect.encode(ask, key, &mut bytes);
+        codec.encode(request, key, &mut bytes);
         u8::try_from(bytes.len()).expect("requests are short")
     };
     let preamble = [
-        size(Ask::Lock(&token)),
-        size(Ask::Unlock(&token)),
+        size(Request::Lock(&token)),
+        size(Request::Unlock(&token)),
         u8::from(keys != Keys::Own),
     ];
     conn.outbox.extend_from_slice(&preamble);

@@ -3,13 +3,13 @@
 //! Every answer is checked against what was asked, and every grant against the [`Ledger`]. Writes
 //! into outboxes only; `drive` owns sockets, time and timers.
 
+use crate::codec::{Answer, Codec, Key, LockToken, Request, hex, number, unhex};
 use crate::conn::Conn;
-use crate::dialect::{Answer, Ask, Dialect, Grant, Key, hex, number, unhex};
 use crate::ledger::{Hold, Ledger, Written};
 use crate::outcome::Outcome;
 use crate::setup::{Chooser, key_names};
 use crate::spec::{Keys, Spec, Workload};
-use crate::target::{Speaks, Target};
+use crate::target::{Protocol, Target};
 
 /// In `pending`: the answer belongs to no cycle, but to the introduction.
 const INTRODUCTION: u32 = u32::MAX;
@@ -42,7 +42,7 @@ struct Slot {
     key: u32,
     step: Step,
     hold: Hold,
-    token: Grant,
+    token: LockToken,
     /// When the request was written, or was due.
     asked_ns: u64,
     written: Written,
@@ -53,7 +53,7 @@ struct Slot {
 /// All of them.
 pub(crate) struct Cycles {
     spec: Spec,
-    pub(crate) dialect: Dialect,
+    pub(crate) codec: Codec,
     slots: Vec<Slot>,
     keys: Vec<Key>,
     chooser: Chooser,
@@ -72,7 +72,7 @@ pub(crate) struct Cycles {
 }
 
 impl Cycles {
-    pub(crate) fn new(spec: Spec, target: &Target, dialect: Dialect) -> Self {
+    pub(crate) fn new(spec: Spec, target: &Target, codec: Codec) -> Self {
         let hold = match spec.workload {
             Workload::Semaphore => Hold::Among(spec.slots),
             _ => Hold::Alone,
@@ -89,7 +89,7 @@ impl Cycles {
         };
         let keys = key_names(&spec);
         // Redis keeps no line: who is refused asks again, and is not waiting meanwhile.
-        let queues = target.speaks != Speaks::Resp;
+        let queues = target.protocol != Protocol::Resp;
         let lines = queues && spec.workload == Workload::Lock && spec.keys != Keys::Own;
         let ledger = Ledger::new(keys.len(), target.in_turns, lines);
         Self {
@@ -97,7 +97,7 @@ impl Cycles {
             keys,
             chooser: Chooser::new(&spec),
             ledger,
-            dialect,
+            codec,
             found: Outcome::new(),
             busy: 0,
             seq: 0,
@@ -183,13 +183,13 @@ impl Cycles {
 
     /// What a connection says before anything else.
     pub(crate) fn introduce(&mut self, index: usize, conn: &mut Conn) {
-        if self.dialect.speaks == Speaks::Ceiling {
-            crate::ceiling::introduce(&self.dialect, &self.keys[0], self.spec.keys, conn);
+        if self.codec.protocol == Protocol::Ceiling {
+            crate::ceiling::introduce(&self.codec, &self.keys[0], self.spec.keys, conn);
         }
         if self.spec.workload == Workload::Signal {
             // Each hears what the one before it says.
             let key = &self.keys[index];
-            self.dialect.encode(Ask::Listen, key, &mut conn.outbox);
+            self.codec.encode(Request::Listen, key, &mut conn.outbox);
             conn.pending.push_back(INTRODUCTION);
         }
     }
@@ -214,35 +214,35 @@ impl Cycles {
             after: self.answered_seq,
         };
         let mut key = slot.key;
-        let ask = match self.spec.workload {
+        let request = match self.spec.workload {
             Workload::Lock => {
-                if self.dialect.speaks == Speaks::Resp {
+                if self.codec.protocol == Protocol::Resp {
                     slot.token[..16].copy_from_slice(&hex(self.seq));
                 }
                 self.ledger.asked(key, slot.written);
-                Ask::Lock(&slot.token)
+                Request::Lock(&slot.token)
             }
-            Workload::Semaphore => Ask::Slot(self.spec.slots),
+            Workload::Semaphore => Request::TakeSlot(self.spec.slots),
             Workload::ReadWrite if self.chooser.one_in(WRITES_ONE_IN) => {
                 slot.hold = Hold::Alone;
-                Ask::Write
+                Request::WriteLock
             }
             Workload::ReadWrite => {
                 slot.hold = Hold::Reading;
-                Ask::Read
+                Request::ReadLock
             }
-            Workload::Counter => Ask::Incr,
+            Workload::Counter => Request::Incr,
             Workload::Value => {
                 slot.value = self.seq;
-                Ask::Set(slot.value)
+                Request::Set(slot.value)
             }
             Workload::Signal => {
                 key = (slot.conn + 1) % self.spec.connections as u32;
-                Ask::Signal(self.ledger.telling(key as usize))
+                Request::Signal(self.ledger.telling(key as usize))
             }
         };
-        self.dialect
-            .encode(ask, &self.keys[key as usize], &mut conn.outbox);
+        self.codec
+            .encode(request, &self.keys[key as usize], &mut conn.outbox);
         conn.pending.push_back(index);
     }
 
@@ -253,19 +253,19 @@ impl Cycles {
         slot.asked_ns = now;
         self.seq += 1;
         slot.written.seq = self.seq;
-        let ask = match self.spec.workload {
-            Workload::Lock => Ask::Unlock(&slot.token),
-            Workload::Semaphore => Ask::SlotBack(&slot.token),
-            Workload::ReadWrite if slot.hold == Hold::Alone => Ask::WriteBack(&slot.token),
-            Workload::ReadWrite => Ask::ReadBack(&slot.token),
-            Workload::Value => Ask::Get,
+        let request = match self.spec.workload {
+            Workload::Lock => Request::Unlock(&slot.token),
+            Workload::Semaphore => Request::ReturnSlot(&slot.token),
+            Workload::ReadWrite if slot.hold == Hold::Alone => Request::WriteUnlock(&slot.token),
+            Workload::ReadWrite => Request::ReadUnlock(&slot.token),
+            Workload::Value => Request::Get,
             Workload::Counter | Workload::Signal => unreachable!("cycles of one request"),
         };
         if self.spec.workload.waits() {
             self.ledger.letting_go(slot.key, slot.hold);
         }
-        self.dialect
-            .encode(ask, &self.keys[slot.key as usize], &mut conn.outbox);
+        self.codec
+            .encode(request, &self.keys[slot.key as usize], &mut conn.outbox);
         conn.pending.push_back(index);
     }
 
@@ -296,7 +296,7 @@ impl Cycles {
         self.answered_seq = self.answered_seq.max(slot.written.seq);
         let latency = now.saturating_sub(slot.asked_ns);
         if slot.step == Step::Taking {
-            if answer == Answer::Nil && self.dialect.speaks == Speaks::Resp {
+            if answer == Answer::Nil && self.codec.protocol == Protocol::Resp {
                 return self.again(index, conn);
             }
             if self.counts() {
@@ -345,7 +345,7 @@ impl Cycles {
     fn taken(&mut self, index: u32, answer: &Answer<'_>) -> bool {
         let slot = &mut self.slots[index as usize];
         let fine = match (self.spec.workload, answer) {
-            (Workload::Lock, Answer::Ok(b"")) if self.dialect.speaks == Speaks::Resp => {
+            (Workload::Lock, Answer::Ok(b"")) if self.codec.protocol == Protocol::Resp => {
                 self.ledger.granted(slot.key, slot.hold, 0, slot.written);
                 true
             }
@@ -383,7 +383,7 @@ impl Cycles {
     /// Checks the second answer of a cycle.
     fn given(&mut self, index: u32, answer: &Answer<'_>) {
         let slot = &self.slots[index as usize];
-        let resp = self.dialect.speaks == Speaks::Resp;
+        let resp = self.codec.protocol == Protocol::Resp;
         let fine = match (self.spec.workload, answer) {
             (Workload::Value, Answer::Ok(value)) => match unhex(value) {
                 Some(value) if self.spec.keys == Keys::Own => value == slot.value,

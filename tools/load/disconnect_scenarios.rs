@@ -8,7 +8,7 @@ use std::io;
 use hdrhistogram::Histogram;
 
 use crate::caller::Caller;
-use crate::dialect::{Answer, Ask, Dialect, Grant, Key, number};
+use crate::codec::{Answer, Codec, Key, LockToken, Request, number};
 use crate::figures::Unit::{Count, Nanos, Percent, Ratio};
 use crate::figures::Wanted::{AtMost, Never, Nothing};
 use crate::figures::{Figures, Wanted};
@@ -19,7 +19,7 @@ use crate::report::grouped;
 use crate::session::{Session, Subject};
 use crate::setup::name;
 use crate::spec::Spec;
-use crate::target::{Speaks, Target};
+use crate::target::{Protocol, Target};
 
 const MS: f64 = 1e6;
 
@@ -33,12 +33,12 @@ const PATIENCE: usize = 100;
 const LOCKS_EACH: usize = 3;
 
 /// A token where none is needed.
-const TOKEN: Grant = [b'0'; 32];
+const TOKEN: LockToken = [b'0'; 32];
 
 /// A latchd for the scenario; others do not free what a client leaves behind, or nobody can wait.
 fn subject(session: &Session) -> io::Result<Subject> {
     let subject = session.latchd(&[])?;
-    if subject.target.speaks == Speaks::Line {
+    if subject.target.protocol == Protocol::Line {
         return Ok(subject);
     }
     let what = "this server has no line and keeps a lock whose holder has left";
@@ -114,9 +114,9 @@ fn departures(session: &Session, target: &Target, clients: usize) -> io::Result<
     let mut felt = latencies();
     for index in 0..clients {
         let mut client = Caller::connect(target)?;
-        let write = |at: usize, dialect: &Dialect, out: &mut Vec<u8>| {
+        let write = |at: usize, codec: &Codec, out: &mut Vec<u8>| {
             let key = name("leav", run, index * LOCKS_EACH + at);
-            dialect.encode(Ask::Lock(&TOKEN), &key, out);
+            codec.encode(Request::Lock(&TOKEN), &key, out);
         };
         let fine = |answer: &Answer<'_>| matches!(answer, Answer::Ok(_));
         client.many(LOCKS_EACH, LOCKS_EACH, write, fine)?;
@@ -124,14 +124,16 @@ fn departures(session: &Session, target: &Target, clients: usize) -> io::Result<
         let asked = session.clock.now_ns();
         let token = acquire(&mut probe, &probe_key)?;
         felt.saturating_record(session.clock.now_ns() - asked);
-        probe.must(Ask::Unlock(&token), &probe_key)?;
+        probe.must(Request::Unlock(&token), &probe_key)?;
     }
     Ok(felt)
 }
 
-fn acquire(caller: &mut Caller, key: &Key) -> io::Result<Grant> {
+fn acquire(caller: &mut Caller, key: &Key) -> io::Result<LockToken> {
     let mut request = Vec::new();
-    caller.dialect.encode(Ask::Lock(&TOKEN), key, &mut request);
+    caller
+        .codec
+        .encode(Request::Lock(&TOKEN), key, &mut request);
     caller.ask(&request, |answer| match answer {
         Answer::Ok(rest) => rest.first_chunk::<32>().copied(),
         _ => None,
@@ -150,14 +152,14 @@ pub(crate) fn lateness(session: &Session, figures: &mut Figures) -> io::Result<(
     for index in 0..session.count(300) {
         let key = name("late", run, index);
         let asked = session.clock.now_ns();
-        holder.must(Ask::LockFor(&TOKEN, LEASE_MS), &key)?;
+        holder.must(Request::LockFor(&TOKEN, LEASE_MS), &key)?;
         let token = acquire(&mut waiter, &key)?;
         // Counted from before the first request was sent: what looks early is early beyond doubt.
         match (session.clock.now_ns() - asked).checked_sub(LEASE_MS * 1_000_000) {
             Some(ns) => late.saturating_record(ns),
             None => early += 1,
         }
-        waiter.must(Ask::Unlock(&token), &key)?;
+        waiter.must(Request::Unlock(&token), &key)?;
     }
     if early > 0 {
         figures.wrong.add(format!("{early} leases ended early"));
@@ -321,9 +323,9 @@ fn kept(session: &Session, target: &Target, count: usize, run: u16) -> io::Resul
     let mut caller = Caller::connect(target)?;
     let mut left: Vec<usize> = (0..count).collect();
     for _ in 0..PATIENCE {
-        let write = |at: usize, dialect: &Dialect, out: &mut Vec<u8>| {
+        let write = |at: usize, codec: &Codec, out: &mut Vec<u8>| {
             let key = name("hold", run, left[at]);
-            dialect.encode(Ask::LockFor(&TOKEN, 60_000), &key, out);
+            codec.encode(Request::LockFor(&TOKEN, 60_000), &key, out);
         };
         let mut refused = Vec::with_capacity(left.len());
         caller.many(left.len(), count, write, |answer| {

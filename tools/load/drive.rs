@@ -13,9 +13,9 @@ use std::time::Duration;
 use mio::{Events, Poll, Token};
 
 use crate::clock::{Clock, Share};
+use crate::codec::{ANSWER_BYTES_MAX, Answer};
 use crate::conn::{Came, Conn};
 use crate::cycle::{Cycles, Next};
-use crate::dialect::{ANSWER_BYTES_MAX, Answer};
 use crate::outcome::Outcome;
 use crate::setup;
 use crate::spec::Spec;
@@ -56,7 +56,7 @@ pub(crate) fn run(
     clock: &Clock,
     beside: Beside<'_>,
 ) -> io::Result<Outcome> {
-    let dialect = setup::dialect(spec, target)?;
+    let codec = setup::codec(spec, target)?;
     let idle: Vec<Stream> = (0..spec.idle)
         .map(|_| target.connect())
         .collect::<io::Result<_>>()?;
@@ -66,7 +66,7 @@ pub(crate) fn run(
         let stream = target.connect()?;
         conns.push(Conn::new(stream, Token(index), poll.registry())?);
     }
-    let cycles = Cycles::new(spec.clone(), target, dialect);
+    let cycles = Cycles::new(spec.clone(), target, codec);
     let now = clock.now_ns();
     let mut load = Load {
         spec,
@@ -337,7 +337,7 @@ impl Load<'_> {
             };
             let now = self.clock.now_ns();
             let mut bytes = &scratch[..length];
-            while let Some((answer, used)) = self.cycles.dialect.decode(bytes) {
+            while let Some((answer, used)) = self.cycles.codec.decode(bytes) {
                 bytes = &bytes[used..];
                 self.answered(index, answer, now);
             }

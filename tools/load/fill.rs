@@ -5,7 +5,7 @@ use std::io;
 
 use crate::caller::Caller;
 use crate::clock::rss_bytes;
-use crate::dialect::{Answer, Ask, Dialect, Grant, hex};
+use crate::codec::{Answer, Codec, LockToken, Request, hex};
 use crate::session::Session;
 use crate::setup::name;
 use crate::target::Target;
@@ -51,13 +51,13 @@ impl Filled {
 
     /// Takes `count` locks, the first of them with this number.
     fn take(&mut self, first: usize, count: usize, lease_ms: u64) -> io::Result<()> {
-        let mut token: Grant = [b'0'; 32];
+        let mut token: LockToken = [b'0'; 32];
         let run = self.run;
-        let write = |at: usize, dialect: &Dialect, out: &mut Vec<u8>| {
+        let write = |at: usize, codec: &Codec, out: &mut Vec<u8>| {
             let number = first + at;
             token[..16].copy_from_slice(&hex(number as u64));
             let key = name("fill", run, number);
-            dialect.encode(Ask::LockFor(&token, lease_ms), &key, out);
+            codec.encode(Request::LockFor(&token, lease_ms), &key, out);
         };
         let fine = |answer: &Answer<'_>| matches!(answer, Answer::Ok(_));
         self.caller.many(count, WINDOW, write, fine)

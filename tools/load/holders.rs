@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
 use crate::caller::Caller;
-use crate::dialect::{Ask, Grant};
+use crate::codec::{LockToken, Request};
 use crate::output::print;
 use crate::session::raise_descriptors;
 use crate::setup::name;
@@ -60,12 +60,12 @@ impl Drop for Holders {
 /// The process itself: takes the locks, then waits until its standard input ends.
 pub(crate) fn hold(target: &Target, count: usize, run: u16) -> io::Result<()> {
     raise_descriptors();
-    let token: Grant = [b'0'; 32];
+    let token: LockToken = [b'0'; 32];
     let mut held = Vec::new();
     for index in 0..count {
         let mut caller = Caller::connect(target)?;
-        let ask = Ask::LockFor(&token, 3_600_000);
-        caller.must(ask, &name("hold", run, index))?;
+        let request = Request::LockFor(&token, 3_600_000);
+        caller.must(request, &name("hold", run, index))?;
         held.push(caller.into_stream());
     }
     print(HELD)?;

@@ -7,8 +7,8 @@ use std::io;
 
 use crate::caller::Caller;
 use crate::clock::{Share, rss_bytes};
+use crate::codec::{Answer, Request};
 use crate::comparison::Job;
-use crate::dialect::{Answer, Ask};
 use crate::disconnect_scenarios;
 use crate::figures::Figures;
 use crate::figures::Unit::{Bytes, Count, Nanos, PerSecond, Percent, Ratio};
@@ -90,8 +90,8 @@ impl Crowd {
         // They are accepted in order: when the last one is answered, all are there.
         let mut last = Caller::connect(target)?;
         let mut request = Vec::new();
-        last.dialect
-            .encode(Ask::Get, &name("none", 0, 0), &mut request);
+        last.codec
+            .encode(Request::Get, &name("none", 0, 0), &mut request);
         last.ask(&request, |answer| (*answer == Answer::Nil).then_some(()))?;
         streams.push(last.into_stream());
         Ok(Self {

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use crate::child;
 use crate::clock::Clock;
 use crate::output::eprint;
-use crate::target::{Address, Speaks, Target};
+use crate::target::{Address, Protocol, Target};
 
 /// How often a server is asked whether it is ready, and how long after each time.
 const TRIES: usize = 5_000;
@@ -123,13 +123,13 @@ impl Server {
             Kind::Dflockd => running.listens(port).map(|()| port),
         }
         .map_err(|error| io::Error::other(format!("{} {error}", running.program)))?;
-        let speaks = match kind {
-            Kind::Latchd | Kind::Dflockd => Speaks::Line,
-            Kind::Redis => Speaks::Resp,
-            Kind::Ceiling => Speaks::Ceiling,
+        let protocol = match kind {
+            Kind::Latchd | Kind::Dflockd => Protocol::Line,
+            Kind::Redis => Protocol::Resp,
+            Kind::Ceiling => Protocol::Ceiling,
         };
         let target = |address| Target {
-            speaks,
+            protocol,
             address,
             in_turns: kind == Kind::Latchd,
             pid: Some(running.child.id()),

@@ -4,9 +4,9 @@
 use std::io::{self, Write};
 
 use crate::caller::Caller;
-use crate::dialect::{Answer, Dialect, Key, SCRIPT};
+use crate::codec::{Answer, Codec, Key, SCRIPT};
 use crate::spec::{Keys, Spec, Workload};
-use crate::target::{Speaks, Target};
+use crate::target::{Protocol, Target};
 
 /// How unevenly zipf keys are chosen.
 const ZIPF_EXPONENT: f64 = 0.99;
@@ -97,17 +97,17 @@ impl Chooser {
 /// Whether this server does such work at all.
 pub(crate) fn knows(target: &Target, spec: &Spec) -> bool {
     let work = spec.workload;
-    match target.speaks {
-        Speaks::Line => true,
-        Speaks::Ceiling => {
+    match target.protocol {
+        Protocol::Line => true,
+        Protocol::Ceiling => {
             work == Workload::Lock && matches!(spec.keys, Keys::Own | Keys::Shared(1))
         }
-        Speaks::Resp => matches!(work, Workload::Lock | Workload::Counter | Workload::Value),
+        Protocol::Resp => matches!(work, Workload::Lock | Workload::Counter | Workload::Value),
     }
 }
 
 /// How to speak to this server; refuses work it does not know.
-pub(crate) fn dialect(spec: &Spec, target: &Target) -> io::Result<Dialect> {
+pub(crate) fn codec(spec: &Spec, target: &Target) -> io::Result<Codec> {
     if !knows(target, spec) {
         let what = format!(
             "this server has no {} on {}",
@@ -116,24 +116,24 @@ pub(crate) fn dialect(spec: &Spec, target: &Target) -> io::Result<Dialect> {
         );
         return Err(io::Error::new(io::ErrorKind::Unsupported, what));
     }
-    let mut dialect = Dialect {
-        speaks: target.speaks,
+    let mut codec = Codec {
+        protocol: target.protocol,
         script: None,
     };
-    if target.speaks == Speaks::Resp && !spec.plain_del {
-        dialect.script = Some(load_script(&dialect, target)?);
+    if target.protocol == Protocol::Resp && !spec.plain_del {
+        codec.script = Some(load_script(&codec, target)?);
     }
-    Ok(dialect)
+    Ok(codec)
 }
 
-fn load_script(dialect: &Dialect, target: &Target) -> io::Result<[u8; 40]> {
+fn load_script(codec: &Codec, target: &Target) -> io::Result<[u8; 40]> {
     let mut request = Vec::new();
     write!(
         request,
         "*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n${}\r\n{SCRIPT}\r\n",
         SCRIPT.len()
     )?;
-    let mut caller = Caller::with(dialect.clone(), target)?;
+    let mut caller = Caller::with(codec.clone(), target)?;
     caller.ask(&request, |answer| match answer {
         Answer::Ok(name) => (*name).try_into().ok(),
         _ => None,

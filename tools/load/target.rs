@@ -15,9 +15,9 @@ use mio::{Interest, Registry, Token};
 /// How long one connection may take to open.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// Which language the server speaks.
+/// Which protocol the server speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Speaks {
+pub(crate) enum Protocol {
     /// latchd's, and so dflockd's.
     Line,
     /// One that answers requests of latchd's sizes, see `ceiling`.
@@ -36,7 +36,7 @@ pub(crate) enum Address {
 /// A server to load.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    pub(crate) speaks: Speaks,
+    pub(crate) protocol: Protocol,
     pub(crate) address: Address,
     /// latchd reads whole turns and answers at their end, so the order of a line can be proven from
     /// outside; a server with many threads owes no such order. And of those that speak in lines
@@ -64,12 +64,12 @@ impl Target {
             let first = found.next().ok_or_else(|| format!("{text}: no address"));
             Ok::<_, String>(Address::Tcp(first?))
         };
-        let (speaks, address, in_turns) = match scheme {
-            "latchd" => (Speaks::Line, tcp(6388)?, true),
-            "dflockd" => (Speaks::Line, tcp(6388)?, false),
-            "unix" => (Speaks::Line, Address::Unix(rest.into()), true),
-            "redis" => (Speaks::Resp, tcp(6379)?, false),
-            "ceiling" => (Speaks::Ceiling, tcp(6389)?, false),
+        let (protocol, address, in_turns) = match scheme {
+            "latchd" => (Protocol::Line, tcp(6388)?, true),
+            "dflockd" => (Protocol::Line, tcp(6388)?, false),
+            "unix" => (Protocol::Line, Address::Unix(rest.into()), true),
+            "redis" => (Protocol::Resp, tcp(6379)?, false),
+            "ceiling" => (Protocol::Ceiling, tcp(6389)?, false),
             _ => {
                 return Err(format!(
                     "{text}: say latchd://, unix://, dflockd://, redis:// or ceiling://"
@@ -77,7 +77,7 @@ impl Target {
             }
         };
         Ok(Self {
-            speaks,
+            protocol,
             address,
             in_turns,
             pid: None,
@@ -86,11 +86,11 @@ impl Target {
 
     /// Whose server it is.
     pub(crate) const fn name(&self) -> &'static str {
-        match self.speaks {
-            Speaks::Line if self.in_turns => "latchd",
-            Speaks::Line => "dflockd",
-            Speaks::Ceiling => "ceiling",
-            Speaks::Resp => "redis",
+        match self.protocol {
+            Protocol::Line if self.in_turns => "latchd",
+            Protocol::Line => "dflockd",
+            Protocol::Ceiling => "ceiling",
+            Protocol::Resp => "redis",
         }
     }
 

@@ -7,7 +7,7 @@ use std::fmt;
 use std::io::Write;
 
 use crate::spec::LEASE_S;
-use crate::target::Speaks;
+use crate::target::Protocol;
 
 /// Length of every key: `lock:7f3a:00000042`.
 pub(crate) const KEY_BYTES: usize = 18;
@@ -16,7 +16,7 @@ pub(crate) const KEY_BYTES: usize = 18;
 pub(crate) type Key = [u8; KEY_BYTES];
 
 /// A lock's token: 32 hexadecimal digits, the first half of which is the fence in latchd.
-pub(crate) type Grant = [u8; 32];
+pub(crate) type LockToken = [u8; 32];
 
 /// Longest answer that is waited for; a server that says more without an end is wrong.
 pub(crate) const ANSWER_BYTES_MAX: usize = 4096;
@@ -27,18 +27,18 @@ pub(crate) const SCRIPT: &str =
 
 /// One request.
 #[derive(Clone, Copy)]
-pub(crate) enum Ask<'a> {
+pub(crate) enum Request<'a> {
     /// Redis needs a token of ours, latchd makes its own.
-    Lock(&'a Grant),
+    Lock(&'a LockToken),
     /// A lock whose lease ends after so many milliseconds.
-    LockFor(&'a Grant, u64),
-    Unlock(&'a Grant),
-    Slot(u32),
-    SlotBack(&'a Grant),
-    Read,
-    ReadBack(&'a Grant),
-    Write,
-    WriteBack(&'a Grant),
+    LockFor(&'a LockToken, u64),
+    Unlock(&'a LockToken),
+    TakeSlot(u32),
+    ReturnSlot(&'a LockToken),
+    ReadLock,
+    ReadUnlock(&'a LockToken),
+    WriteLock,
+    WriteUnlock(&'a LockToken),
     Incr,
     Set(u64),
     Get,
@@ -71,30 +71,30 @@ impl fmt::Display for Answer<'_> {
 
 /// How to speak to one server.
 #[derive(Clone, Debug)]
-pub(crate) struct Dialect {
-    pub(crate) speaks: Speaks,
+pub(crate) struct Codec {
+    pub(crate) protocol: Protocol,
     /// Redis: the script's name, or none for a plain `DEL`.
     pub(crate) script: Option<[u8; 40]>,
 }
 
-impl Dialect {
+impl Codec {
     /// Appends a request.
-    pub(crate) fn encode(&self, ask: Ask<'_>, key: &Key, out: &mut Vec<u8>) {
-        match self.speaks {
-            Speaks::Line | Speaks::Ceiling => line(ask, key, out),
-            Speaks::Resp => self.resp(ask, key, out),
+    pub(crate) fn encode(&self, request: Request<'_>, key: &Key, out: &mut Vec<u8>) {
+        match self.protocol {
+            Protocol::Line | Protocol::Ceiling => line(request, key, out),
+            Protocol::Resp => self.resp(request, key, out),
         }
     }
 
     /// The first answer in `bytes` and its length, once it is there in full.
     pub(crate) fn decode<'a>(&self, bytes: &'a [u8]) -> Option<(Answer<'a>, usize)> {
-        match self.speaks {
-            Speaks::Line | Speaks::Ceiling => decode_line(bytes),
-            Speaks::Resp => decode_resp(bytes),
+        match self.protocol {
+            Protocol::Line | Protocol::Ceiling => decode_line(bytes),
+            Protocol::Resp => decode_resp(bytes),
         }
     }
 
-    fn resp(&self, ask: Ask<'_>, key: &Key, out: &mut Vec<u8>) {
+    fn resp(&self, request: Request<'_>, key: &Key, out: &mut Vec<u8>) {
         let mut words = |words: &[&[u8]]| {
             write!(out, "*{}\r\n", words.len()).expect("a Vec takes every write");
             for word in words {
@@ -103,8 +103,8 @@ impl Dialect {
                 out.extend_from_slice(b"\r\n");
             }
         };
-        match ask {
-            Ask::Lock(token) => {
+        match request {
+            Request::Lock(token) => {
                 // The one that counts is copied, not formatted.
                 out.extend_from_slice(b"*6\r\n$3\r\nSET\r\n$18\r\n");
                 out.extend_from_slice(key);
@@ -112,11 +112,11 @@ impl Dialect {
                 out.extend_from_slice(token);
                 out.extend_from_slice(b"\r\n$2\r\nNX\r\n$2\r\nPX\r\n$5\r\n60000\r\n");
             }
-            Ask::LockFor(token, ms) => {
+            Request::LockFor(token, ms) => {
                 let ms = ms.to_string();
                 words(&[b"SET", key, token, b"NX", b"PX", ms.as_bytes()]);
             }
-            Ask::Unlock(token) => match &self.script {
+            Request::Unlock(token) => match &self.script {
                 Some(script) => {
                     out.extend_from_slice(b"*5\r\n$7\r\nEVALSHA\r\n$40\r\n");
                     out.extend_from_slice(script);
@@ -132,25 +132,25 @@ impl Dialect {
                     out.extend_from_slice(b"\r\n");
                 }
             },
-            Ask::Incr => words(&[b"INCR", key]),
-            Ask::Set(value) => words(&[b"SET", key, &hex(value)]),
-            Ask::Get => words(&[b"GET", key]),
-            Ask::Slot(_)
-            | Ask::SlotBack(_)
-            | Ask::Read
-            | Ask::ReadBack(_)
-            | Ask::Write
-            | Ask::WriteBack(_)
-            | Ask::Signal(_)
-            | Ask::Listen => unreachable!("refused before the run: Redis has no such thing"),
+            Request::Incr => words(&[b"INCR", key]),
+            Request::Set(value) => words(&[b"SET", key, &hex(value)]),
+            Request::Get => words(&[b"GET", key]),
+            Request::TakeSlot(_)
+            | Request::ReturnSlot(_)
+            | Request::ReadLock
+            | Request::ReadUnlock(_)
+            | Request::WriteLock
+            | Request::WriteUnlock(_)
+            | Request::Signal(_)
+            | Request::Listen => unreachable!("refused before the run: Redis has no such thing"),
         }
     }
 }
 
-// What `Ask::Lock` writes into a RESP request.
+// What `Request::Lock` writes into a RESP request.
 const _: () = assert!(LEASE_S == 60 && KEY_BYTES == 18);
 
-fn line(ask: Ask<'_>, key: &Key, out: &mut Vec<u8>) {
+fn line(request: Request<'_>, key: &Key, out: &mut Vec<u8>) {
     let mut frame = |verb: &[u8], argument: &[u8]| {
         out.extend_from_slice(verb);
         out.extend_from_slice(key);
@@ -158,21 +158,21 @@ fn line(ask: Ask<'_>, key: &Key, out: &mut Vec<u8>) {
         out.extend_from_slice(argument);
         out.push(b'\n');
     };
-    match ask {
-        Ask::Lock(_) => frame(b"l\n", b"600 60"),
-        Ask::LockFor(_, ms) => frame(b"l\n", format!("0 {ms}ms").as_bytes()),
-        Ask::Unlock(token) => frame(b"r\n", token),
-        Ask::Slot(slots) => frame(b"sl\n", format!("600 {slots} 60").as_bytes()),
-        Ask::SlotBack(token) => frame(b"sr\n", token),
-        Ask::Read => frame(b"rl\n", b"600 60"),
-        Ask::ReadBack(token) => frame(b"rr\n", token),
-        Ask::Write => frame(b"wl\n", b"600 60"),
-        Ask::WriteBack(token) => frame(b"wr\n", token),
-        Ask::Incr => frame(b"incr\n", b"1"),
-        Ask::Set(value) => frame(b"kset\n", &hex(value)),
-        Ask::Get => frame(b"kget\n", b""),
-        Ask::Signal(payload) => frame(b"signal\n", &hex(payload)),
-        Ask::Listen => frame(b"listen\n", b""),
+    match request {
+        Request::Lock(_) => frame(b"l\n", b"600 60"),
+        Request::LockFor(_, ms) => frame(b"l\n", format!("0 {ms}ms").as_bytes()),
+        Request::Unlock(token) => frame(b"r\n", token),
+        Request::TakeSlot(slots) => frame(b"sl\n", format!("600 {slots} 60").as_bytes()),
+        Request::ReturnSlot(token) => frame(b"sr\n", token),
+        Request::ReadLock => frame(b"rl\n", b"600 60"),
+        Request::ReadUnlock(token) => frame(b"rr\n", token),
+        Request::WriteLock => frame(b"wl\n", b"600 60"),
+        Request::WriteUnlock(token) => frame(b"wr\n", token),
+        Request::Incr => frame(b"incr\n", b"1"),
+        Request::Set(value) => frame(b"kset\n", &hex(value)),
+        Request::Get => frame(b"kget\n", b""),
+        Request::Signal(payload) => frame(b"signal\n", &hex(payload)),
+        Request::Listen => frame(b"listen\n", b""),
     }
 }
 
