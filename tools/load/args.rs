@@ -11,7 +11,7 @@ use crate::spec::{Keys, Spec, Workload};
 use crate::target::Target;
 
 /// What to do.
-pub(crate) enum Order {
+pub(crate) enum Action {
     Run(Box<Spec>, Options),
     Plan(String, Options),
     Proof {
@@ -243,7 +243,7 @@ fn run(command: Command) -> Command {
 }
 
 /// Reads the command line, or says what is wrong with it; prints help and exits where that is asked.
-pub(crate) fn read() -> Result<Order, String> {
+pub(crate) fn read() -> Result<Action, String> {
     let matches = command().get_matches();
     Ok(match matches.subcommand() {
         Some(("run", it)) => {
@@ -252,7 +252,7 @@ pub(crate) fn read() -> Result<Order, String> {
             if let Some(complaint) = spec.complaint() {
                 return Err(complaint);
             }
-            Order::Run(Box::new(spec), options)
+            Action::Run(Box::new(spec), options)
         }
         Some(("plan", it)) => {
             if let Some(other) = names(it).iter().find(|it| *it != "redis") {
@@ -260,22 +260,22 @@ pub(crate) fn read() -> Result<Order, String> {
                     "--with {other}: a plan can only be compared with redis; for others, see compare"
                 ));
             }
-            Order::Plan(get(it, "name").unwrap_or_default(), options(it)?)
+            Action::Plan(get(it, "name").unwrap_or_default(), options(it)?)
         }
-        Some(("compare", it)) => Order::Compare {
+        Some(("compare", it)) => Action::Compare {
             svg: get(it, "svg"),
             options: options(it)?,
         },
-        Some(("proof", it)) => Order::Proof {
+        Some(("proof", it)) => Action::Proof {
             svg: get(it, "svg"),
             options: options(it)?,
         },
-        Some(("holders", it)) => Order::Holders {
+        Some(("holders", it)) => Action::Holders {
             target: Target::parse(&get::<String>(it, "target").unwrap_or_default())?,
             count: get(it, "count").unwrap_or_default(),
             run: get(it, "run").unwrap_or_default(),
         },
-        Some(("child", it)) => Order::Child {
+        Some(("child", it)) => Action::Child {
             parent: get(it, "parent").unwrap_or_default(),
             words: it
                 .get_many("words")
@@ -284,7 +284,7 @@ pub(crate) fn read() -> Result<Order, String> {
                 .cloned()
                 .collect(),
         },
-        Some(("ceiling", it)) => Order::Ceiling {
+        Some(("ceiling", it)) => Action::Ceiling {
             port: get(it, "port").unwrap_or_default(),
             unix: get(it, "unix"),
             cpu: get(it, "cpu"),

@@ -23,7 +23,7 @@ use slab::Slab;
 
 use crate::clock::Clock;
 use crate::codec::{Codec, Key, Request};
-use crate::conn::{Came, Conn};
+use crate::conn::{Conn, Received};
 use crate::spec::Keys;
 use crate::target::Stream;
 
@@ -163,10 +163,10 @@ impl Server {
                 return;
             };
             let (length, more) = match peer.conn.read(scratch) {
-                Ok(Came::Some(length)) => (length, true),
-                Ok(Came::Last(length)) => (length, false),
-                Ok(Came::Nothing) => (0, false),
-                Ok(Came::End) | Err(_) => return self.farewell(index),
+                Ok(Received::Some(length)) => (length, true),
+                Ok(Received::Last(length)) => (length, false),
+                Ok(Received::Nothing) => (0, false),
+                Ok(Received::End) | Err(_) => return self.farewell(index),
             };
             if length > 0 {
                 let used = self.answer(index, &scratch[..length]);

@@ -38,14 +38,14 @@ impl Clock {
 
 /// What a process's first thread had of its core.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Share {
+pub(crate) struct CpuTime {
     /// Time it ran, user and system.
     pub(crate) ran_ns: u64,
     /// Time it could have run and somebody else did: the noise of the machine.
     pub(crate) waited_ns: u64,
 }
 
-impl Share {
+impl CpuTime {
     /// So far, if it can be read.
     pub(crate) fn of(pid: u32) -> Option<Self> {
         let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;

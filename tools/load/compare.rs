@@ -74,11 +74,11 @@ fn shown(row: &Row, column: usize) -> String {
 /// The server's processor time per answer, if it is ours: what a busy machine disturbs least.
 fn cost(row: &Row, column: usize) -> String {
     let rounds = row.right(column).filter(|_| row.value(column).is_some());
-    let share = rounds.and_then(|it| it.share(|round| round.server));
-    match (rounds, share) {
-        (Some(rounds), Some(share)) => {
+    let spent = rounds.and_then(|it| it.cpu_time(|round| round.server));
+    match (rounds, spent) {
+        (Some(rounds), Some(spent)) => {
             let answers = rounds.sum(|it| it.answers).max(1);
-            format!("{:.2}", share.ran_ns as f64 / answers as f64 / 1e3)
+            format!("{:.2}", spent.ran_ns as f64 / answers as f64 / 1e3)
         }
         _ => "-".to_owned(),
     }

@@ -7,7 +7,7 @@ use std::io;
 
 use crate::outcome::{Outcome, Rounds, median};
 use crate::report::{duration, grouped};
-use crate::serve::{Kind, Server};
+use crate::serve::{Server, ServerKind};
 use crate::session::{Session, Subject};
 use crate::spec::{Keys, Spec};
 use crate::target::Target;
@@ -133,7 +133,7 @@ pub(crate) struct Comparison {
     outcomes: Vec<Vec<Vec<Outcome>>>,
     /// Running as long as this lives; Redis is one server for both its ways.
     _subject: Subject,
-    _others: Vec<(Kind, Server)>,
+    _others: Vec<(ServerKind, Server)>,
 }
 
 impl Comparison {
@@ -146,9 +146,9 @@ impl Comparison {
             unix: subject.server.as_ref().and_then(|it| it.unix.clone()),
             plain_del: false,
         }];
-        let mut others: Vec<(Kind, Server)> = Vec::new();
+        let mut others: Vec<(ServerKind, Server)> = Vec::new();
         for name in &session.options.with {
-            let (tcp, unix) = if let Some(kind) = Kind::named(name) {
+            let (tcp, unix) = if let Some(kind) = ServerKind::named(name) {
                 if !others.iter().any(|(it, _)| *it == kind) {
                     others.push((kind, session.start(kind, &[])?));
                 }

@@ -30,7 +30,7 @@ pub(crate) struct Conn {
 }
 
 /// What a read brought.
-pub(crate) enum Came {
+pub(crate) enum Received {
     /// Bytes, and there may be more.
     Some(usize),
     /// Bytes, and now the socket is empty.
@@ -61,16 +61,16 @@ impl Conn {
     }
 
     /// Reads into `scratch`, behind what was left of the last time; says how much is there in all.
-    pub(crate) fn read(&mut self, scratch: &mut Vec<u8>) -> io::Result<Came> {
+    pub(crate) fn read(&mut self, scratch: &mut Vec<u8>) -> io::Result<Received> {
         let old = self.rest.len();
         scratch.resize(old + READ_BYTES, 0);
         scratch[..old].copy_from_slice(&self.rest);
         loop {
             return match self.stream.read(&mut scratch[old..]) {
-                Ok(0) => Ok(Came::End),
-                Ok(n) if n == READ_BYTES => Ok(Came::Some(old + n)),
-                Ok(n) => Ok(Came::Last(old + n)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Came::Nothing),
+                Ok(0) => Ok(Received::End),
+                Ok(n) if n == READ_BYTES => Ok(Received::Some(old + n)),
+                Ok(n) => Ok(Received::Last(old + n)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Received::Nothing),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => Err(error),
             };

@@ -7,12 +7,12 @@ use std::io;
 
 use hdrhistogram::Histogram;
 
-use crate::caller::Caller;
+use crate::client::Client;
 use crate::codec::{Answer, Codec, Key, LockToken, Request, number};
 use crate::figures::Unit::{Count, Nanos, Percent, Ratio};
 use crate::figures::Wanted::{AtMost, Never, Nothing};
 use crate::figures::{Figures, Wanted};
-use crate::fill::{fill, fill_until};
+use crate::held_locks::{fill, fill_until};
 use crate::holders::Holders;
 use crate::outcome::latencies;
 use crate::report::grouped;
@@ -47,7 +47,7 @@ fn subject(session: &Session) -> io::Result<Subject> {
 
 /// A number out of the server's `stats`, if it tells one by that name.
 fn stat(target: &Target, name: &str) -> io::Result<Option<f64>> {
-    Caller::connect(target)?.ask(b"stats\n_\n\n", |answer| match answer {
+    Client::connect(target)?.ask(b"stats\n_\n\n", |answer| match answer {
         Answer::Ok(json) => Some(field(json, name)),
         _ => Some(None), // not everybody knows the question
     })
@@ -83,9 +83,9 @@ pub(crate) fn disconnects(session: &Session, figures: &mut Figures) -> io::Resul
     ));
     let latchd = subject(session)?;
     let without = departures(session, &latchd.target, clients)?;
-    let filled = fill(session, &latchd.target, held)?;
+    let held = fill(session, &latchd.target, held)?;
     let with = departures(session, &latchd.target, clients)?;
-    drop(filled);
+    drop(held);
     let p99 = |it: &Histogram<u64>| it.value_at_quantile(0.99) as f64;
     let ratio = p99(&with) / p99(&without);
     let longer = with.max().saturating_sub(without.max()) as f64;
@@ -109,11 +109,11 @@ pub(crate) fn disconnects(session: &Session, figures: &mut Figures) -> io::Resul
 /// Each client leaves just before a request of somebody else, who so feels all of what that costs.
 fn departures(session: &Session, target: &Target, clients: usize) -> io::Result<Histogram<u64>> {
     let run = fastrand::u16(..);
-    let mut probe = Caller::connect(target)?;
+    let mut probe = Client::connect(target)?;
     let probe_key = name("prob", run, 0);
     let mut felt = latencies();
     for index in 0..clients {
-        let mut client = Caller::connect(target)?;
+        let mut client = Client::connect(target)?;
         let write = |at: usize, codec: &Codec, out: &mut Vec<u8>| {
             let key = name("leav", run, index * LOCKS_EACH + at);
             codec.encode(Request::Lock(&TOKEN), &key, out);
@@ -129,12 +129,12 @@ fn departures(session: &Session, target: &Target, clients: usize) -> io::Result<
     Ok(felt)
 }
 
-fn acquire(caller: &mut Caller, key: &Key) -> io::Result<LockToken> {
+fn acquire(client: &mut Client, key: &Key) -> io::Result<LockToken> {
     let mut request = Vec::new();
-    caller
+    client
         .codec
         .encode(Request::Lock(&TOKEN), key, &mut request);
-    caller.ask(&request, |answer| match answer {
+    client.ask(&request, |answer| match answer {
         Answer::Ok(rest) => rest.first_chunk::<32>().copied(),
         _ => None,
     })
@@ -145,8 +145,8 @@ pub(crate) fn lateness(session: &Session, figures: &mut Figures) -> io::Result<(
     const LEASE_MS: u64 = 20;
     figures.about(format!("a lease of {LEASE_MS} ms ends, nothing else runs"));
     let latchd = subject(session)?;
-    let mut holder = Caller::connect(&latchd.target)?;
-    let mut waiter = Caller::connect(&latchd.target)?;
+    let mut holder = Client::connect(&latchd.target)?;
+    let mut waiter = Client::connect(&latchd.target)?;
     let (mut late, mut early) = (latencies(), 0_u32);
     let run = fastrand::u16(..);
     for index in 0..session.count(300) {
@@ -182,13 +182,13 @@ pub(crate) fn together(session: &Session, figures: &mut Figures) -> io::Result<(
     // As much time as a quick server needs; twice as much, and a new one, if that was not enough.
     let mut filling_ns = 500_000_000 + count as u64 * 5_000;
     let mut spec = session.short(Spec::default());
-    let (latchd, calm, turn_before, filled, end_ns) = loop {
+    let (latchd, calm, turn_before, held, end_ns) = loop {
         let latchd = subject(session)?;
         let calm = session.run("before", &spec, &latchd.target)?;
         let turn_before = longest_turn(&latchd.target)?;
         let end_ns = session.clock.now_ns() + filling_ns;
-        if let Some(filled) = fill_until(session, &latchd.target, count, end_ns)? {
-            break (latchd, calm, turn_before, filled, end_ns);
+        if let Some(held) = fill_until(session, &latchd.target, count, end_ns)? {
+            break (latchd, calm, turn_before, held, end_ns);
         }
         filling_ns *= 2;
     };
@@ -216,8 +216,8 @@ pub(crate) fn together(session: &Session, figures: &mut Figures) -> io::Result<(
         let what = format!("{all} of {count} leases ended, the others stay");
         figures.wrong.add(what);
     }
-    let certain = filled.certain as f64;
-    drop(filled);
+    let certain = held.certain as f64;
+    drop(held);
     let percent = |part: f64| part / count as f64 * 100.0;
     put_felt(figures, "others'", &ending.take, AtMost(5.0 * MS));
     put_felt(figures, "before: others'", &calm.take, Nothing);
@@ -296,8 +296,8 @@ pub(crate) fn storm(session: &Session, figures: &mut Figures) -> io::Result<()> 
     put_felt(figures, "before: others'", &calm.take, Nothing);
     let ratio = busy.per_s() / calm.per_s();
     figures.put("op/s / before", Ratio, Some(ratio), Nothing);
-    for (who, share) in [("server", busy.server), ("load", busy.load)] {
-        let waited = share.map(|it| it.waited_ns as f64);
+    for (who, spent) in [("server", busy.server), ("load", busy.load)] {
+        let waited = spent.map(|it| it.waited_ns as f64);
         figures.put(
             &format!("{who} waited for its core"),
             Nanos,
@@ -320,7 +320,7 @@ pub(crate) fn storm(session: &Session, figures: &mut Figures) -> io::Result<()> 
 /// How many locks are not to be had. A server that is late gets a few seconds: only what stays is
 /// wrong.
 fn kept(session: &Session, target: &Target, count: usize, run: u16) -> io::Result<usize> {
-    let mut caller = Caller::connect(target)?;
+    let mut client = Client::connect(target)?;
     let mut left: Vec<usize> = (0..count).collect();
     for _ in 0..PATIENCE {
         let write = |at: usize, codec: &Codec, out: &mut Vec<u8>| {
@@ -328,7 +328,7 @@ fn kept(session: &Session, target: &Target, count: usize, run: u16) -> io::Resul
             codec.encode(Request::LockFor(&TOKEN, 60_000), &key, out);
         };
         let mut refused = Vec::with_capacity(left.len());
-        caller.many(left.len(), count, write, |answer| {
+        client.many(left.len(), count, write, |answer| {
             refused.push(!matches!(answer, Answer::Ok(_)));
             true
         })?;

@@ -4,7 +4,7 @@
 use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
-use crate::caller::Caller;
+use crate::client::Client;
 use crate::codec::{LockToken, Request};
 use crate::output::print;
 use crate::session::raise_descriptors;
@@ -63,10 +63,10 @@ pub(crate) fn hold(target: &Target, count: usize, run: u16) -> io::Result<()> {
     let token: LockToken = [b'0'; 32];
     let mut held = Vec::new();
     for index in 0..count {
-        let mut caller = Caller::connect(target)?;
+        let mut client = Client::connect(target)?;
         let request = Request::LockFor(&token, 3_600_000);
-        caller.must(request, &name("hold", run, index))?;
-        held.push(caller.into_stream());
+        client.must(request, &name("hold", run, index))?;
+        held.push(client.into_stream());
     }
     print(HELD)?;
     io::stdin().read_to_end(&mut Vec::new())?;

@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 
-use crate::clock::Share;
+use crate::clock::CpuTime;
 use crate::outcome::Rounds;
 
 /// One run.
@@ -13,8 +13,8 @@ pub(crate) fn run(title: &str, rounds: &Rounds) -> String {
         .map(|it| format!("{:.0}", it.per_s()))
         .collect();
     let wrong: Vec<String> = rounds.wrong.first.iter().map(|it| quoted(it)).collect();
-    let share = |share: Option<Share>| {
-        share.map_or_else(
+    let spent = |spent: Option<CpuTime>| {
+        spent.map_or_else(
             || "null".to_owned(),
             |it| {
                 format!(
@@ -41,8 +41,8 @@ pub(crate) fn run(title: &str, rounds: &Rounds) -> String {
         rounds.sum(|it| it.retries),
         rounds.sum(|it| it.overtaken),
         rounds.sum(|it| it.behind),
-        share(rounds.share(|it| it.server)),
-        share(rounds.share(|it| it.load)),
+        spent(rounds.cpu_time(|it| it.server)),
+        spent(rounds.cpu_time(|it| it.load)),
         rounds.wrong.count,
         wrong.join(",")
     )

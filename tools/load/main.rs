@@ -1,22 +1,22 @@
 //! latch-load: loads a lock server from one thread, checks every answer, says how fast it was.
 //!
-//! Reading order: `spec` what a run is, `drive` the loop, `cycle` what each connection does, `ledger`
+//! Reading order: `spec` what a run is, `event_loop` the loop, `cycles` what each connection does, `ledger`
 //! what must hold; then `plans` and `scenarios`, `comparison` and `proof`. Exit code 1 means that an answer was wrong.
 
 mod args;
-mod caller;
 mod ceiling;
 mod child;
+mod client;
 mod clock;
 mod codec;
 mod compare;
 mod comparison;
 mod conn;
-mod cycle;
+mod cycles;
 mod disconnect_scenarios;
-mod drive;
+mod event_loop;
 mod figures;
-mod fill;
+mod held_locks;
 mod holders;
 mod json;
 mod ledger;
@@ -38,18 +38,18 @@ use std::process::ExitCode;
 
 use latchd::daemon::pin::pin_to_cpu;
 
-use crate::args::Order;
+use crate::args::Action;
 use crate::output::eprint;
 
 fn main() -> ExitCode {
-    let order = match args::read() {
-        Ok(order) => order,
+    let action = match args::read() {
+        Ok(action) => action,
         Err(complaint) => {
             eprint(&format!("latch-load: {complaint}"));
             return ExitCode::from(2);
         }
     };
-    match obey(order) {
+    match act(action) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
             eprint("latch-load: not everything was right");
@@ -67,24 +67,24 @@ fn main() -> ExitCode {
 }
 
 /// Whether everything was right.
-fn obey(order: Order) -> io::Result<bool> {
-    match order {
-        Order::Run(spec, options) => plans::one(*spec, options),
-        Order::Plan(name, options) => match plans::find(&name) {
+fn act(action: Action) -> io::Result<bool> {
+    match action {
+        Action::Run(spec, options) => plans::one(*spec, options),
+        Action::Plan(name, options) => match plans::find(&name) {
             Some(plan) => plans::run(plan, options),
             None => Err(io::Error::new(io::ErrorKind::InvalidInput, "no such plan")),
         },
-        Order::Compare { svg, options } => compare::run(svg.as_deref(), options),
-        Order::Proof { svg, options } => proof::run(svg.as_deref(), options),
-        Order::Holders { target, count, run } => {
+        Action::Compare { svg, options } => compare::run(svg.as_deref(), options),
+        Action::Proof { svg, options } => proof::run(svg.as_deref(), options),
+        Action::Holders { target, count, run } => {
             holders::hold(&target, count, run)?;
             Ok(true)
         }
-        Order::Child { parent, words } => {
+        Action::Child { parent, words } => {
             child::become_server(parent, &words)?;
             Ok(true)
         }
-        Order::Ceiling {
+        Action::Ceiling {
             port,
             unix,
             cpu,

@@ -4,7 +4,7 @@
 
 use hdrhistogram::Histogram;
 
-use crate::clock::Share;
+use crate::clock::CpuTime;
 use crate::ledger::Wrong;
 
 /// Longest latency told apart from longer ones.
@@ -36,8 +36,8 @@ pub(crate) struct Outcome {
     /// Open loop: starts that were due and had not been made at the end.
     pub(crate) behind: u64,
     /// Processor time while measuring, of the server if it is ours, and of this program.
-    pub(crate) server: Option<Share>,
-    pub(crate) load: Option<Share>,
+    pub(crate) server: Option<CpuTime>,
+    pub(crate) load: Option<CpuTime>,
     pub(crate) wrong: Wrong,
     /// It ended before its time.
     pub(crate) broken: bool,
@@ -122,12 +122,12 @@ impl Rounds {
     }
 
     /// The rounds' processor time, if every round knows it.
-    pub(crate) fn share(&self, whose: impl Fn(&Outcome) -> Option<Share>) -> Option<Share> {
-        let mut sum = Share::default();
+    pub(crate) fn cpu_time(&self, whose: impl Fn(&Outcome) -> Option<CpuTime>) -> Option<CpuTime> {
+        let mut sum = CpuTime::default();
         for round in &self.each {
-            let share = whose(round)?;
-            sum.ran_ns += share.ran_ns;
-            sum.waited_ns += share.waited_ns;
+            let spent = whose(round)?;
+            sum.ran_ns += spent.ran_ns;
+            sum.waited_ns += spent.waited_ns;
         }
         Some(sum)
     }

@@ -153,12 +153,12 @@ fn busy(table: &Table) -> Option<String> {
 fn waits(table: &Table, whose: Whose) -> Vec<f64> {
     let cells = table.rows.iter().flat_map(|it| &it.cells).flatten();
     let runs = cells.flat_map(|it| &it.each);
-    let share = |it: &Outcome| {
-        let share = match whose {
+    let spent = |it: &Outcome| {
+        let spent = match whose {
             Whose::Server => it.server?,
             Whose::Load => it.load?,
         };
-        Some(share.waited_ns as f64 / it.elapsed_ns.max(1) as f64 * 100.0)
+        Some(spent.waited_ns as f64 / it.elapsed_ns.max(1) as f64 * 100.0)
     };
-    runs.filter_map(share).collect()
+    runs.filter_map(spent).collect()
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use hdrhistogram::Histogram;
 
-use crate::clock::Share;
+use crate::clock::CpuTime;
 use crate::outcome::Rounds;
 use crate::spec::{Keys, Spec, Workload};
 
@@ -95,19 +95,19 @@ fn processor(rounds: &Rounds) -> Option<String> {
     let answers = rounds.sum(|it| it.answers).max(1) as f64;
     let percent = |ns: u64| ns as f64 / elapsed * 100.0;
     let mut text = String::from("  processor  ");
-    let mut add = |name: &str, share: Share| {
+    let mut add = |name: &str, spent: CpuTime| {
         text.push_str(&format!(
             "{name} ran {:.0} % ({:.2} us per answer) and waited for its core {:.0} %",
-            percent(share.ran_ns),
-            share.ran_ns as f64 / answers / 1e3,
-            percent(share.waited_ns)
+            percent(spent.ran_ns),
+            spent.ran_ns as f64 / answers / 1e3,
+            percent(spent.waited_ns)
         ));
     };
-    if let Some(server) = rounds.share(|it| it.server) {
+    if let Some(server) = rounds.cpu_time(|it| it.server) {
         add("server", server);
-        add("; load", rounds.share(|it| it.load)?);
+        add("; load", rounds.cpu_time(|it| it.load)?);
     } else {
-        add("load", rounds.share(|it| it.load)?);
+        add("load", rounds.cpu_time(|it| it.load)?);
     }
     Some(text)
 }

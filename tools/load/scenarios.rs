@@ -5,15 +5,15 @@
 
 use std::io;
 
-use crate::caller::Caller;
-use crate::clock::{Share, rss_bytes};
+use crate::client::Client;
+use crate::clock::{CpuTime, rss_bytes};
 use crate::codec::{Answer, Request};
 use crate::comparison::Job;
 use crate::disconnect_scenarios;
 use crate::figures::Figures;
 use crate::figures::Unit::{Bytes, Count, Nanos, PerSecond, Percent, Ratio};
 use crate::figures::Wanted::{AtLeast, AtMost, Nothing};
-use crate::fill::{each_bytes, fill};
+use crate::held_locks::{each_bytes, fill};
 use crate::outcome::Outcome;
 use crate::output::print;
 use crate::plans;
@@ -75,12 +75,12 @@ pub(crate) fn spin(session: &Session, figures: &mut Figures) -> io::Result<()> {
 }
 
 /// Connections that say nothing.
-struct Crowd {
+struct IdleConnections {
     _streams: Vec<Stream>,
     bytes_each: Option<f64>,
 }
 
-impl Crowd {
+impl IdleConnections {
     fn gather(target: &Target, count: usize) -> io::Result<Self> {
         let before = target.pid.and_then(rss_bytes);
         let mut streams = Vec::with_capacity(count);
@@ -88,7 +88,7 @@ impl Crowd {
             streams.push(target.connect()?);
         }
         // They are accepted in order: when the last one is answered, all are there.
-        let mut last = Caller::connect(target)?;
+        let mut last = Client::connect(target)?;
         let mut request = Vec::new();
         last.codec
             .encode(Request::Get, &name("none", 0, 0), &mut request);
@@ -112,16 +112,16 @@ pub(crate) fn idle(session: &Session, figures: &mut Figures) -> io::Result<()> {
     let latchd = session.latchd(&[])?;
     // Without, with and without again, so that what changes steadily meanwhile cancels out.
     let before = session.run("without idle ones", &spec, &latchd.target)?;
-    let crowd = Crowd::gather(&latchd.target, count)?;
-    let bytes_each = crowd.bytes_each;
+    let idle = IdleConnections::gather(&latchd.target, count)?;
+    let bytes_each = idle.bytes_each;
     let with = session.run(&format!("beside {count} idle"), &spec, &latchd.target)?;
-    drop(crowd);
+    drop(idle);
     let after = session.run("without them again", &spec, &latchd.target)?;
     drop(latchd);
     let redis = match session.redis()? {
         Some(redis) => {
             figures.check(&session.run("warming up redis", &spec, &redis.tcp)?);
-            Crowd::gather(&redis.tcp, count)?.bytes_each
+            IdleConnections::gather(&redis.tcp, count)?.bytes_each
         }
         None => None,
     };
@@ -141,19 +141,19 @@ pub(crate) fn million(session: &Session, figures: &mut Figures) -> io::Result<()
     figures.about(format!("{} held locks with leases", grouped(count as f64)));
     let redis = match session.redis()? {
         Some(server) => {
-            let filled = fill(session, &server.tcp, count)?;
-            Some((filled.per_s, filled.bytes_each))
+            let held = fill(session, &server.tcp, count)?;
+            Some((held.per_s, held.bytes_each))
         }
         None => None,
     };
     let many = session.latchd(&[])?;
-    let filled = fill(session, &many.target, count)?;
-    let ratio = redis.map(|(per_s, _)| filled.per_s / per_s);
+    let held = fill(session, &many.target, count)?;
+    let ratio = redis.map(|(per_s, _)| held.per_s / per_s);
     let redis_bytes = redis.and_then(|it| it.1);
-    figures.put("memory each", Bytes, filled.bytes_each, AtMost(174.0));
+    figures.put("memory each", Bytes, held.bytes_each, AtMost(174.0));
     figures.put("memory each, redis", Bytes, redis_bytes, Nothing);
     figures.put("filled/s / redis", Ratio, ratio, AtLeast(2.0));
-    figures.put("filled/s", PerSecond, Some(filled.per_s), Nothing);
+    figures.put("filled/s", PerSecond, Some(held.per_s), Nothing);
     let redis_per_s = redis.map(|it| it.0);
     figures.put("filled/s, redis", PerSecond, redis_per_s, Nothing);
 
@@ -161,7 +161,7 @@ pub(crate) fn million(session: &Session, figures: &mut Figures) -> io::Result<()
     let spec = session.short(Job::Pipelined.spec());
     let few = session.latchd(&[])?;
     let few_count = session.count(1_000);
-    let _few_filled = fill(session, &few.target, few_count)?;
+    let _few_held = fill(session, &few.target, few_count)?;
     let beside_few = session.run("beside a few", &spec, &few.target)?;
     let beside_many = session.run("beside many", &spec, &many.target)?;
     let cost = |it: &Outcome| Some(it.server?.ran_ns as f64 / it.answers.max(1) as f64);
@@ -172,7 +172,7 @@ pub(crate) fn million(session: &Session, figures: &mut Figures) -> io::Result<()
         grouped(few_count as f64)
     );
     figures.put(&name, Ratio, ratio, AtMost(1.3));
-    let idle = idle_share(session, &many.target, spec.measure_ns)?;
+    let idle = idle_percent(session, &many.target, spec.measure_ns)?;
     figures.put("processor while idle", Percent, idle, AtMost(0.5));
     figures.check(&beside_few);
     figures.check(&beside_many);
@@ -180,11 +180,11 @@ pub(crate) fn million(session: &Session, figures: &mut Figures) -> io::Result<()
 }
 
 /// How much of a core the server uses while nobody asks anything.
-fn idle_share(session: &Session, target: &Target, ns: u64) -> io::Result<Option<f64>> {
-    let share = || target.pid.and_then(Share::of);
-    let before = share();
+fn idle_percent(session: &Session, target: &Target, ns: u64) -> io::Result<Option<f64>> {
+    let cpu_time = || target.pid.and_then(CpuTime::of);
+    let before = cpu_time();
     session.clock.rest(ns)?;
-    let spent = before.zip(share()).map(|(a, b)| b.since(a).ran_ns);
+    let spent = before.zip(cpu_time()).map(|(a, b)| b.since(a).ran_ns);
     Ok(spent.map(|it| it as f64 / ns as f64 * 100.0))
 }
 

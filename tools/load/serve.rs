@@ -32,14 +32,14 @@ const LAST_LINES: usize = 10;
 
 /// Which server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ServerKind {
     Latchd,
     Redis,
     Dflockd,
     Ceiling,
 }
 
-impl Kind {
+impl ServerKind {
     /// As the command line says it.
     pub(crate) fn named(name: &str) -> Option<Self> {
         match name {
@@ -76,7 +76,7 @@ pub(crate) struct Server {
 impl Server {
     /// Starts one.
     pub(crate) fn start(
-        kind: Kind,
+        kind: ServerKind,
         arguments: &[&str],
         clock: &Rc<Clock>,
         broke: &Rc<Cell<Option<u32>>>,
@@ -85,8 +85,8 @@ impl Server {
         let socket = std::env::temp_dir().join(format!("{name}.sock"));
         let said = nameless(&std::env::temp_dir().join(format!("{name}.log")))?;
         let port = match kind {
-            Kind::Latchd | Kind::Ceiling => 0, // they say which one they took
-            Kind::Redis | Kind::Dflockd => free_port()?,
+            ServerKind::Latchd | ServerKind::Ceiling => 0, // they say which one they took
+            ServerKind::Redis | ServerKind::Dflockd => free_port()?,
         };
         let mut command = command(kind, port, &socket)?;
         let program = command.get_program().display().to_string();
@@ -94,11 +94,11 @@ impl Server {
         let mut command = child::command(&command)?;
         command.stdin(Stdio::null());
         match kind {
-            Kind::Latchd | Kind::Redis | Kind::Ceiling => {
+            ServerKind::Latchd | ServerKind::Redis | ServerKind::Ceiling => {
                 command.stdout(said.try_clone()?).stderr(said.try_clone()?)
             }
             // It writes a line for every request, which shall cost it as little as possible.
-            Kind::Dflockd => command.stderr(Stdio::null()).stdout(Stdio::null()),
+            ServerKind::Dflockd => command.stderr(Stdio::null()).stdout(Stdio::null()),
         };
         let child = command.spawn().map_err(|error| {
             io::Error::new(error.kind(), format!("cannot start {program}: {error}"))
@@ -112,29 +112,29 @@ impl Server {
             broke: broke.clone(),
         };
         let port = match kind {
-            Kind::Latchd | Kind::Ceiling => running.says("listen").and_then(|line| {
+            ServerKind::Latchd | ServerKind::Ceiling => running.says("listen").and_then(|line| {
                 let port = line
                     .rsplit(':')
                     .next()
                     .and_then(|it| it.trim().parse().ok());
                 port.ok_or_else(|| io::Error::other(line))
             }),
-            Kind::Redis => running.says("Ready to accept connections").map(|_| port),
-            Kind::Dflockd => running.listens(port).map(|()| port),
+            ServerKind::Redis => running.says("Ready to accept connections").map(|_| port),
+            ServerKind::Dflockd => running.listens(port).map(|()| port),
         }
         .map_err(|error| io::Error::other(format!("{} {error}", running.program)))?;
         let protocol = match kind {
-            Kind::Latchd | Kind::Dflockd => Protocol::Line,
-            Kind::Redis => Protocol::Resp,
-            Kind::Ceiling => Protocol::Ceiling,
+            ServerKind::Latchd | ServerKind::Dflockd => Protocol::Line,
+            ServerKind::Redis => Protocol::Resp,
+            ServerKind::Ceiling => Protocol::Ceiling,
         };
         let target = |address| Target {
             protocol,
             address,
-            in_turns: kind == Kind::Latchd,
+            in_turns: kind == ServerKind::Latchd,
             pid: Some(running.child.id()),
         };
-        let has_socket = kind != Kind::Dflockd;
+        let has_socket = kind != ServerKind::Dflockd;
         Ok(Self {
             tcp: target(Address::Tcp((Ipv4Addr::LOCALHOST, port).into())),
             unix: has_socket.then(|| target(Address::Unix(running.socket.clone()))),
@@ -257,29 +257,29 @@ fn free_port() -> io::Result<u16> {
     Ok(taken.local_addr()?.port())
 }
 
-fn command(kind: Kind, port: u16, socket: &Path) -> io::Result<Command> {
+fn command(kind: ServerKind, port: u16, socket: &Path) -> io::Result<Command> {
     let port = port.to_string();
     let mut command;
     match kind {
-        Kind::Latchd => {
+        ServerKind::Latchd => {
             command = Command::new(std::env::current_exe()?.with_file_name("latchd"));
             command.args(["--port", &port, "--read-timeout=3600", "--max-locks=0"]);
             command.arg("--unix-socket").arg(socket);
         }
-        Kind::Ceiling => {
+        ServerKind::Ceiling => {
             command = Command::new(std::env::current_exe()?);
             command
                 .args(["ceiling", "--port", &port, "--unix"])
                 .arg(socket);
         }
-        Kind::Redis => {
+        ServerKind::Redis => {
             command = Command::new("redis-server");
             command.args(["--port", &port, "--bind", "127.0.0.1"]);
             command.args(["--save", "", "--appendonly", "no", "--maxclients", "60000"]);
             command.arg("--unixsocket").arg(socket);
             command.arg("--dir").arg(std::env::temp_dir());
         }
-        Kind::Dflockd => {
+        ServerKind::Dflockd => {
             command = Command::new("dflockd");
             command.args(["--host", "127.0.0.1", "--port", &port]);
             command.args(["--max-locks", "10000000", "--read-timeout", "3600"]);

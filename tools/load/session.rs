@@ -8,11 +8,11 @@ use std::rc::Rc;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::clock::Clock;
-use crate::drive::{self, Beside};
+use crate::event_loop::{self, Hooks};
 use crate::outcome::Outcome;
 use crate::output::eprint;
 use crate::report::grouped;
-use crate::serve::{Kind, Server};
+use crate::serve::{Server, ServerKind};
 use crate::spec::Spec;
 use crate::target::Target;
 
@@ -54,8 +54,9 @@ impl Options {
                 return Some(format!("--{name} 0: say 1 or more"));
             }
         }
-        let known =
-            |name: &str| Kind::named(name).map_or_else(|| Target::parse(name).err(), |_| None);
+        let known = |name: &str| {
+            ServerKind::named(name).map_or_else(|| Target::parse(name).err(), |_| None)
+        };
         let unknown = self.with.iter().find_map(|it| known(it));
         unknown.map(|why| {
             format!(
@@ -110,7 +111,7 @@ impl Session {
         };
         // Whom one has not got, one cannot compare with.
         options.with.retain(|name| {
-            let missing = Kind::named(name).is_some_and(|kind| !kind.is_here());
+            let missing = ServerKind::named(name).is_some_and(|kind| !kind.is_here());
             if missing {
                 let why = "because it is not installed here";
                 eprint(&format!("latch-load: {name} is left out, {why}"));
@@ -130,7 +131,7 @@ impl Session {
 
     /// Starts a server. What starts stays on the core of who started it, so this thread goes to the
     /// servers' core for that moment.
-    pub(crate) fn start(&self, kind: Kind, arguments: &[&str]) -> io::Result<Server> {
+    pub(crate) fn start(&self, kind: ServerKind, arguments: &[&str]) -> io::Result<Server> {
         stay_on(self.server_cpu)?;
         let server = Server::start(kind, arguments, &self.clock, &self.broke);
         stay_on(self.load_cpu)?;
@@ -149,7 +150,7 @@ impl Session {
         if self.options.spin && !arguments.contains(&"--spin") {
             arguments.push("--spin");
         }
-        let server = self.start(Kind::Latchd, &arguments)?;
+        let server = self.start(ServerKind::Latchd, &arguments)?;
         Ok(Subject {
             target: server.tcp.clone(),
             server: Some(server),
@@ -159,7 +160,9 @@ impl Session {
     /// A new Redis, if there is to be a comparison with it.
     pub(crate) fn redis(&self) -> io::Result<Option<Server>> {
         let wanted = self.options.with.iter().any(|name| name == "redis");
-        wanted.then(|| self.start(Kind::Redis, &[])).transpose()
+        wanted
+            .then(|| self.start(ServerKind::Redis, &[]))
+            .transpose()
     }
 
     /// How many of something a scenario uses: as usual, or with `--count` no more than that.
@@ -203,11 +206,11 @@ impl Session {
                 }
             }
         };
-        let beside = Beside {
+        let hooks = Hooks {
             progress: &progress,
             begin,
         };
-        let outcome = drive::run(spec, target, &self.clock, beside);
+        let outcome = event_loop::run(spec, target, &self.clock, hooks);
         if outcome.as_ref().map_or(true, |it| it.broken) {
             self.broke.set(target.pid);
         }

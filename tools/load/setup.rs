@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use crate::caller::Caller;
+use crate::client::Client;
 use crate::codec::{Answer, Codec, Key, SCRIPT};
 use crate::spec::{Keys, Spec, Workload};
 use crate::target::{Protocol, Target};
@@ -133,8 +133,8 @@ fn load_script(codec: &Codec, target: &Target) -> io::Result<[u8; 40]> {
         "*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n${}\r\n{SCRIPT}\r\n",
         SCRIPT.len()
     )?;
-    let mut caller = Caller::with(codec.clone(), target)?;
-    caller.ask(&request, |answer| match answer {
+    let mut client = Client::with(codec.clone(), target)?;
+    client.ask(&request, |answer| match answer {
         Answer::Ok(name) => (*name).try_into().ok(),
         _ => None,
     })

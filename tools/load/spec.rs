@@ -109,7 +109,7 @@ pub(crate) const LEASE_S: u64 = 60;
 pub(crate) const CONNECTIONS_MAX: usize = 60_000;
 
 /// Most requests on their way over all connections.
-pub(crate) const SLOTS_MAX: usize = 4_000_000;
+pub(crate) const REQUESTS_MAX: usize = 4_000_000;
 
 /// Most shared keys: each takes memory here, and its number has eight digits.
 pub(crate) const KEYS_MAX: u32 = 4_000_000;
@@ -146,9 +146,9 @@ impl Spec {
         if self.connections == 0 || self.pipeline == 0 || self.measure_ns == 0 || self.slots == 0 {
             return Some("connections, pipeline, slots and seconds must be above 0".to_owned());
         }
-        if self.connections.saturating_add(self.idle) > CONNECTIONS_MAX || total > SLOTS_MAX {
+        if self.connections.saturating_add(self.idle) > CONNECTIONS_MAX || total > REQUESTS_MAX {
             return Some(format!(
-                "at most {CONNECTIONS_MAX} connections, idle ones included, and {SLOTS_MAX} \
+                "at most {CONNECTIONS_MAX} connections, idle ones included, and {REQUESTS_MAX} \
                  requests on their way at once"
             ));
         }

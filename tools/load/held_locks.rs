@@ -3,7 +3,7 @@
 
 use std::io;
 
-use crate::caller::Caller;
+use crate::client::Client;
 use crate::clock::rss_bytes;
 use crate::codec::{Answer, Codec, LockToken, Request, hex};
 use crate::session::Session;
@@ -28,8 +28,8 @@ const SPARE_NS: u64 = 100_000_000;
 const START_NS_MAX: u64 = 50_000;
 
 /// Held as long as this lives.
-pub(crate) struct Filled {
-    caller: Caller,
+pub(crate) struct HeldLocks {
+    client: Client,
     run: u16,
     pub(crate) per_s: f64,
     /// Memory that each took, if the server is ours.
@@ -38,10 +38,10 @@ pub(crate) struct Filled {
     pub(crate) certain: usize,
 }
 
-impl Filled {
+impl HeldLocks {
     fn open(target: &Target) -> io::Result<Self> {
         Ok(Self {
-            caller: Caller::connect(target)?,
+            client: Client::connect(target)?,
             run: fastrand::u16(..),
             per_s: 0.0,
             bytes_each: None,
@@ -60,22 +60,22 @@ impl Filled {
             codec.encode(Request::LockFor(&token, lease_ms), &key, out);
         };
         let fine = |answer: &Answer<'_>| matches!(answer, Answer::Ok(_));
-        self.caller.many(count, WINDOW, write, fine)
+        self.client.many(count, WINDOW, write, fine)
     }
 }
 
 /// Takes `count` locks as fast as they are given.
-pub(crate) fn fill(session: &Session, target: &Target, count: usize) -> io::Result<Filled> {
+pub(crate) fn fill(session: &Session, target: &Target, count: usize) -> io::Result<HeldLocks> {
     session.say(&format!("taking {count} locks"));
-    let mut filled = Filled::open(target)?;
+    let mut held = HeldLocks::open(target)?;
     let before = target.pid.and_then(rss_bytes);
     let began = session.clock.now_ns();
-    filled.take(0, count, LEASE_MS)?;
+    held.take(0, count, LEASE_MS)?;
     let seconds = (session.clock.now_ns() - began) as f64 / 1e9;
-    filled.per_s = count as f64 / seconds;
-    filled.bytes_each = each_bytes(before, target.pid.and_then(rss_bytes), count);
+    held.per_s = count as f64 / seconds;
+    held.bytes_each = each_bytes(before, target.pid.and_then(rss_bytes), count);
     session.say("");
-    Ok(filled)
+    Ok(held)
 }
 
 /// Memory between two looks, for each of `count`.
@@ -94,9 +94,9 @@ pub(crate) fn fill_until(
     target: &Target,
     count: usize,
     end_ns: u64,
-) -> io::Result<Option<Filled>> {
+) -> io::Result<Option<HeldLocks>> {
     session.say(&format!("taking {count} locks that end together"));
-    let mut filled = Filled::open(target)?;
+    let mut held = HeldLocks::open(target)?;
     for first in (0..count).step_by(PER_MS) {
         let batch = PER_MS.min(count - first);
         let begins_ns = loop {
@@ -110,11 +110,11 @@ pub(crate) fn fill_until(
                 break end_ns - left.next_multiple_of(MS);
             }
         };
-        filled.take(first, batch, (end_ns - begins_ns) / MS)?;
+        held.take(first, batch, (end_ns - begins_ns) / MS)?;
         if session.clock.now_ns() < begins_ns + MS {
-            filled.certain += batch;
+            held.certain += batch;
         }
     }
     session.say("");
-    Ok(Some(filled))
+    Ok(Some(held))
 }

@@ -6,14 +6,14 @@ use std::time::Duration;
 use mio::{Events, Poll, Token};
 
 use crate::codec::{Answer, Codec, Key, Request};
-use crate::conn::{Came, Conn};
+use crate::conn::{Conn, Received};
 use crate::target::{Stream, Target};
 
 /// How often an answer is waited for, a tenth of a second each.
 const TRIES: usize = 50;
 
 /// A connection with a poll of its own.
-pub(crate) struct Caller {
+pub(crate) struct Client {
     pub(crate) codec: Codec,
     conn: Conn,
     poll: Poll,
@@ -21,7 +21,7 @@ pub(crate) struct Caller {
     scratch: Vec<u8>,
 }
 
-impl Caller {
+impl Client {
     /// Connects, without Redis' script.
     pub(crate) fn connect(target: &Target) -> io::Result<Self> {
         let codec = Codec {
@@ -92,9 +92,9 @@ impl Caller {
                 self.conn.flush(self.poll.registry())?;
             }
             match self.conn.read(&mut self.scratch)? {
-                Came::End => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Came::Nothing if silent == TRIES => return Err(io::ErrorKind::TimedOut.into()),
-                Came::Nothing => {
+                Received::End => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Received::Nothing if silent == TRIES => return Err(io::ErrorKind::TimedOut.into()),
+                Received::Nothing => {
                     let nap = Some(Duration::from_millis(100));
                     match self.poll.poll(&mut self.events, nap) {
                         Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -107,7 +107,7 @@ impl Caller {
                     };
                     self.conn.flush(self.poll.registry())?;
                 }
-                Came::Some(length) | Came::Last(length) => {
+                Received::Some(length) | Received::Last(length) => {
                     let mut bytes = &self.scratch[..length];
                     while answered < asked
                         && let Some((answer, used)) = self.codec.decode(bytes)

@@ -1,7 +1,7 @@
 //! One cycle after the other: take, hold, give, think, and again; for every kind of work.
 //!
 //! Every answer is checked against what was asked, and every grant against the [`Ledger`]. Writes
-//! into outboxes only; `drive` owns sockets, time and timers.
+//! into outboxes only; `event_loop` owns sockets, time and timers.
 
 use crate::codec::{Answer, Codec, Key, LockToken, Request, hex, number, unhex};
 use crate::conn::Conn;
@@ -37,7 +37,7 @@ enum Step {
 
 /// One sequence of cycles. A connection has as many as its pipeline is deep.
 #[derive(Clone)]
-struct Slot {
+struct Worker {
     conn: u32,
     key: u32,
     step: Step,
@@ -54,7 +54,7 @@ struct Slot {
 pub(crate) struct Cycles {
     spec: Spec,
     pub(crate) codec: Codec,
-    slots: Vec<Slot>,
+    workers: Vec<Worker>,
     keys: Vec<Key>,
     chooser: Chooser,
     ledger: Ledger,
@@ -77,7 +77,7 @@ impl Cycles {
             Workload::Semaphore => Hold::Among(spec.slots),
             _ => Hold::Alone,
         };
-        let slot = |index: usize| Slot {
+        let worker = |index: usize| Worker {
             conn: (index / spec.pipeline) as u32,
             key: index as u32,
             step: Step::Resting,
@@ -93,7 +93,7 @@ impl Cycles {
         let lines = queues && spec.workload == Workload::Lock && spec.keys != Keys::Own;
         let ledger = Ledger::new(keys.len(), target.in_turns, lines);
         Self {
-            slots: (0..spec.connections * spec.pipeline).map(slot).collect(),
+            workers: (0..spec.connections * spec.pipeline).map(worker).collect(),
             keys,
             chooser: Chooser::new(&spec),
             ledger,
@@ -110,15 +110,15 @@ impl Cycles {
     }
 
     pub(crate) const fn len(&self) -> usize {
-        self.slots.len()
+        self.workers.len()
     }
 
-    pub(crate) fn conn_of(&self, slot: u32) -> usize {
-        self.slots[slot as usize].conn as usize
+    pub(crate) fn conn_of(&self, worker: u32) -> usize {
+        self.workers[worker as usize].conn as usize
     }
 
-    pub(crate) fn holds(&self, slot: u32) -> bool {
-        self.slots[slot as usize].step == Step::Holding
+    pub(crate) fn holds(&self, worker: u32) -> bool {
+        self.workers[worker as usize].step == Step::Holding
     }
 
     /// Whether every answer has come.
@@ -147,9 +147,9 @@ impl Cycles {
     /// The end; what is still owed will not come.
     pub(crate) fn lost(&mut self, now: u64) {
         if self.counts() {
-            for slot in &self.slots {
-                let latency = now.saturating_sub(slot.asked_ns);
-                match slot.step {
+            for worker in &self.workers {
+                let latency = now.saturating_sub(worker.asked_ns);
+                match worker.step {
                     Step::Taking => self.found.take.saturating_record(latency),
                     Step::Giving => self.found.give.saturating_record(latency),
                     Step::Resting | Step::Holding => {}
@@ -196,48 +196,48 @@ impl Cycles {
 
     /// Writes the first request of a cycle.
     pub(crate) fn take(&mut self, index: u32, asked_ns: u64, conn: &mut Conn) {
-        let slot = &mut self.slots[index as usize];
+        let worker = &mut self.workers[index as usize];
         if let Some(key) = self.chooser.key() {
-            slot.key = key;
+            worker.key = key;
         }
-        slot.step = Step::Taking;
-        slot.asked_ns = asked_ns;
+        worker.step = Step::Taking;
+        worker.asked_ns = asked_ns;
         self.busy += 1;
         self.ask_first(index, conn);
     }
 
     fn ask_first(&mut self, index: u32, conn: &mut Conn) {
-        let slot = &mut self.slots[index as usize];
+        let worker = &mut self.workers[index as usize];
         self.seq += 1;
-        slot.written = Written {
+        worker.written = Written {
             seq: self.seq,
             after: self.answered_seq,
         };
-        let mut key = slot.key;
+        let mut key = worker.key;
         let request = match self.spec.workload {
             Workload::Lock => {
                 if self.codec.protocol == Protocol::Resp {
-                    slot.token[..16].copy_from_slice(&hex(self.seq));
+                    worker.token[..16].copy_from_slice(&hex(self.seq));
                 }
-                self.ledger.asked(key, slot.written);
-                Request::Lock(&slot.token)
+                self.ledger.asked(key, worker.written);
+                Request::Lock(&worker.token)
             }
             Workload::Semaphore => Request::TakeSlot(self.spec.slots),
             Workload::ReadWrite if self.chooser.one_in(WRITES_ONE_IN) => {
-                slot.hold = Hold::Alone;
+                worker.hold = Hold::Alone;
                 Request::WriteLock
             }
             Workload::ReadWrite => {
-                slot.hold = Hold::Reading;
+                worker.hold = Hold::Reading;
                 Request::ReadLock
             }
             Workload::Counter => Request::Incr,
             Workload::Value => {
-                slot.value = self.seq;
-                Request::Set(slot.value)
+                worker.value = self.seq;
+                Request::Set(worker.value)
             }
             Workload::Signal => {
-                key = (slot.conn + 1) % self.spec.connections as u32;
+                key = (worker.conn + 1) % self.spec.connections as u32;
                 Request::Signal(self.ledger.telling(key as usize))
             }
         };
@@ -248,24 +248,26 @@ impl Cycles {
 
     /// Writes the second request of a cycle.
     pub(crate) fn give(&mut self, index: u32, now: u64, conn: &mut Conn) {
-        let slot = &mut self.slots[index as usize];
-        slot.step = Step::Giving;
-        slot.asked_ns = now;
+        let worker = &mut self.workers[index as usize];
+        worker.step = Step::Giving;
+        worker.asked_ns = now;
         self.seq += 1;
-        slot.written.seq = self.seq;
+        worker.written.seq = self.seq;
         let request = match self.spec.workload {
-            Workload::Lock => Request::Unlock(&slot.token),
-            Workload::Semaphore => Request::ReturnSlot(&slot.token),
-            Workload::ReadWrite if slot.hold == Hold::Alone => Request::WriteUnlock(&slot.token),
-            Workload::ReadWrite => Request::ReadUnlock(&slot.token),
+            Workload::Lock => Request::Unlock(&worker.token),
+            Workload::Semaphore => Request::ReturnSlot(&worker.token),
+            Workload::ReadWrite if worker.hold == Hold::Alone => {
+                Request::WriteUnlock(&worker.token)
+            }
+            Workload::ReadWrite => Request::ReadUnlock(&worker.token),
             Workload::Value => Request::Get,
             Workload::Counter | Workload::Signal => unreachable!("cycles of one request"),
         };
         if self.spec.workload.waits() {
-            self.ledger.letting_go(slot.key, slot.hold);
+            self.ledger.letting_go(worker.key, worker.hold);
         }
         self.codec
-            .encode(request, &self.keys[slot.key as usize], &mut conn.outbox);
+            .encode(request, &self.keys[worker.key as usize], &mut conn.outbox);
         conn.pending.push_back(index);
     }
 
@@ -292,10 +294,10 @@ impl Cycles {
             }
             return Next::Nothing;
         }
-        let slot = &mut self.slots[index as usize];
-        self.answered_seq = self.answered_seq.max(slot.written.seq);
-        let latency = now.saturating_sub(slot.asked_ns);
-        if slot.step == Step::Taking {
+        let worker = &mut self.workers[index as usize];
+        self.answered_seq = self.answered_seq.max(worker.written.seq);
+        let latency = now.saturating_sub(worker.asked_ns);
+        if worker.step == Step::Taking {
             if answer == Answer::Nil && self.codec.protocol == Protocol::Resp {
                 return self.again(index, conn);
             }
@@ -311,7 +313,7 @@ impl Cycles {
             }
             if self.spec.workload.steps().1.is_some() {
                 if self.spec.hold_ns > 0 {
-                    self.slots[index as usize].step = Step::Holding;
+                    self.workers[index as usize].step = Step::Holding;
                     return Next::At(index, now + self.spec.hold_ns);
                 }
                 self.give(index, now, conn);
@@ -333,7 +335,7 @@ impl Cycles {
     fn again(&mut self, index: u32, conn: &mut Conn) -> Next {
         self.found.retries += 1;
         if self.stopping {
-            self.slots[index as usize].step = Step::Resting;
+            self.workers[index as usize].step = Step::Resting;
             self.busy -= 1;
         } else {
             self.ask_first(index, conn);
@@ -343,18 +345,19 @@ impl Cycles {
 
     /// Whether the first answer of a cycle was right.
     fn taken(&mut self, index: u32, answer: &Answer<'_>) -> bool {
-        let slot = &mut self.slots[index as usize];
+        let worker = &mut self.workers[index as usize];
         let fine = match (self.spec.workload, answer) {
             (Workload::Lock, Answer::Ok(b"")) if self.codec.protocol == Protocol::Resp => {
-                self.ledger.granted(slot.key, slot.hold, 0, slot.written);
+                self.ledger
+                    .granted(worker.key, worker.hold, 0, worker.written);
                 true
             }
             (work, Answer::Ok(rest)) if work.waits() => match rest.get(..32).zip(rest.get(32)) {
                 Some((token, b' ')) => match unhex(&token[..16]) {
                     Some(fence) => {
-                        slot.token.copy_from_slice(token);
+                        worker.token.copy_from_slice(token);
                         self.ledger
-                            .granted(slot.key, slot.hold, fence, slot.written);
+                            .granted(worker.key, worker.hold, fence, worker.written);
                         true
                     }
                     None => false,
@@ -363,7 +366,7 @@ impl Cycles {
             },
             (Workload::Counter, Answer::Ok(rest)) => match number(rest) {
                 Some(value) => {
-                    self.ledger.counted(slot.key, value);
+                    self.ledger.counted(worker.key, value);
                     true
                 }
                 None => false,
@@ -382,11 +385,11 @@ impl Cycles {
 
     /// Checks the second answer of a cycle.
     fn given(&mut self, index: u32, answer: &Answer<'_>) {
-        let slot = &self.slots[index as usize];
+        let worker = &self.workers[index as usize];
         let resp = self.codec.protocol == Protocol::Resp;
         let fine = match (self.spec.workload, answer) {
             (Workload::Value, Answer::Ok(value)) => match unhex(value) {
-                Some(value) if self.spec.keys == Keys::Own => value == slot.value,
+                Some(value) if self.spec.keys == Keys::Own => value == worker.value,
                 Some(value) => value <= self.seq,
                 None => false,
             },
@@ -402,7 +405,7 @@ impl Cycles {
 
     /// A cycle is over.
     fn ended(&mut self, index: u32, now: u64, conn: &mut Conn) -> Next {
-        self.slots[index as usize].step = Step::Resting;
+        self.workers[index as usize].step = Step::Resting;
         self.busy -= 1;
         if self.stopping || self.broken {
             return Next::Nothing;

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use mio::{Events, Poll, Token};
 
-use crate::clock::{Clock, Share};
+use crate::clock::{Clock, CpuTime};
 use crate::codec::{ANSWER_BYTES_MAX, Answer};
-use crate::conn::{Came, Conn};
-use crate::cycle::{Cycles, Next};
+use crate::conn::{Conn, Received};
+use crate::cycles::{Cycles, Next};
 use crate::outcome::Outcome;
 use crate::setup;
 use crate::spec::Spec;
@@ -42,7 +42,7 @@ enum Stage {
 }
 
 /// Whom to tell how it goes, and what to do when measuring begins.
-pub(crate) struct Beside<'a> {
+pub(crate) struct Hooks<'a> {
     /// Told the answers so far and the share of the measuring time that is over; none: it warms up.
     pub(crate) progress: &'a dyn Fn(u64, Option<f64>),
     /// Done once, when measuring begins.
@@ -54,7 +54,7 @@ pub(crate) fn run(
     spec: &Spec,
     target: &Target,
     clock: &Clock,
-    beside: Beside<'_>,
+    hooks: Hooks<'_>,
 ) -> io::Result<Outcome> {
     let codec = setup::codec(spec, target)?;
     let idle: Vec<Stream> = (0..spec.idle)
@@ -84,7 +84,7 @@ pub(crate) fn run(
         began_ns: now,
         cpu: (None, None),
         progress_ns: now,
-        beside,
+        hooks,
     };
     load.setup()?;
     load.start();
@@ -111,9 +111,9 @@ struct Load<'a> {
     stage_ends_ns: u64,
     /// When measuring began.
     began_ns: u64,
-    cpu: (Option<Share>, Option<Share>),
+    cpu: (Option<CpuTime>, Option<CpuTime>),
     progress_ns: u64,
-    beside: Beside<'a>,
+    hooks: Hooks<'a>,
 }
 
 impl Load<'_> {
@@ -141,11 +141,11 @@ impl Load<'_> {
         let now = self.clock.now_ns();
         self.stage_ends_ns = now + self.spec.warmup_ns;
         self.due_ns = now;
-        for slot in 0..self.cycles.len() as u32 {
+        for worker in 0..self.cycles.len() as u32 {
             if self.spec.rate.is_some() {
-                self.free.push_back(slot);
+                self.free.push_back(worker);
             } else {
-                self.begin(slot, now);
+                self.begin(worker, now);
             }
         }
         self.flush_all();
@@ -167,7 +167,7 @@ impl Load<'_> {
                 self.progress_ns = now + PROGRESS_NS;
                 let over = now.saturating_sub(self.began_ns) as f64 / self.spec.measure_ns as f64;
                 let over = (self.stage != Stage::Warming).then_some(over.min(1.0));
-                (self.beside.progress)(self.cycles.found.answers, over);
+                (self.hooks.progress)(self.cycles.found.answers, over);
             }
             self.fire(now);
             let nap_ns = self.nap_ns(now);
@@ -184,7 +184,7 @@ impl Load<'_> {
         match self.stage {
             Stage::Warming => {
                 self.stage = Stage::Measuring;
-                if let Some(begin) = self.beside.begin.take() {
+                if let Some(begin) = self.hooks.begin.take() {
                     begin();
                 }
                 self.cycles.forget();
@@ -216,7 +216,7 @@ impl Load<'_> {
             return;
         }
         let cpu = self.cpu_now();
-        let spent = |before: Option<Share>, after: Option<Share>| Some(after?.since(before?));
+        let spent = |before: Option<CpuTime>, after: Option<CpuTime>| Some(after?.since(before?));
         let found = &mut self.cycles.found;
         found.elapsed_ns = now - self.began_ns;
         found.server = spent(self.cpu.0, cpu.0);
@@ -228,34 +228,34 @@ impl Load<'_> {
         }
     }
 
-    fn cpu_now(&self) -> (Option<Share>, Option<Share>) {
+    fn cpu_now(&self) -> (Option<CpuTime>, Option<CpuTime>) {
         (
-            self.target.pid.and_then(Share::of),
-            Share::of(std::process::id()),
+            self.target.pid.and_then(CpuTime::of),
+            CpuTime::of(std::process::id()),
         )
     }
 
     /// What is due now: holds that end, thoughts that end, starts of an open loop.
     fn fire(&mut self, now: u64) {
         let mut wrote = false;
-        while let Some(&Reverse((due, slot))) = self.timers.peek()
+        while let Some(&Reverse((due, worker))) = self.timers.peek()
             && due <= now
         {
             self.timers.pop();
-            let conn = &mut self.conns[self.cycles.conn_of(slot)];
-            if self.cycles.holds(slot) {
-                self.cycles.give(slot, now, conn);
+            let conn = &mut self.conns[self.cycles.conn_of(worker)];
+            if self.cycles.holds(worker) {
+                self.cycles.give(worker, now, conn);
                 wrote = true;
             } else if !self.cycles.stopping {
-                self.cycles.take(slot, now, conn);
+                self.cycles.take(worker, now, conn);
                 wrote = true;
             }
         }
         if self.spec.rate.is_some() && !self.cycles.stopping {
             while self.due_ns <= now
-                && let Some(slot) = self.free.pop_front()
+                && let Some(worker) = self.free.pop_front()
             {
-                self.begin(slot, now);
+                self.begin(worker, now);
                 wrote = true;
             }
         }
@@ -265,14 +265,14 @@ impl Load<'_> {
     }
 
     /// Starts a cycle: in an open loop it is asked for when it was due, however late that is.
-    fn begin(&mut self, slot: u32, now: u64) {
+    fn begin(&mut self, worker: u32, now: u64) {
         let mut asked = now;
         if self.spec.rate.is_some() {
             asked = self.due_ns;
             self.due_ns += self.interval_ns;
         }
-        let conn = &mut self.conns[self.cycles.conn_of(slot)];
-        self.cycles.take(slot, asked, conn);
+        let conn = &mut self.conns[self.cycles.conn_of(worker)];
+        self.cycles.take(worker, asked, conn);
     }
 
     fn flush_all(&mut self) {
@@ -325,10 +325,10 @@ impl Load<'_> {
     fn read(&mut self, index: usize, scratch: &mut Vec<u8>) {
         loop {
             let (length, more) = match self.conns[index].read(scratch) {
-                Ok(Came::Some(length)) => (length, true),
-                Ok(Came::Last(length)) => (length, false),
-                Ok(Came::Nothing) => return,
-                Ok(Came::End) => {
+                Ok(Received::Some(length)) => (length, true),
+                Ok(Received::Last(length)) => (length, false),
+                Ok(Received::Nothing) => return,
+                Ok(Received::End) => {
                     let owed = self.conns[index].pending.len();
                     let what = format!("the server closed a connection and owed {owed} answers");
                     return self.cycles.breaks(what);
@@ -355,12 +355,12 @@ impl Load<'_> {
         let conn = &mut self.conns[index];
         match self.cycles.answered(index, answer, now, conn) {
             Next::Nothing => {}
-            Next::At(slot, due) => self.timers.push(Reverse((due, slot))),
-            Next::Free(slot) => {
+            Next::At(worker, due) => self.timers.push(Reverse((due, worker))),
+            Next::Free(worker) => {
                 if self.due_ns <= now {
-                    self.begin(slot, now);
+                    self.begin(worker, now);
                 } else {
-                    self.free.push_back(slot);
+                    self.free.push_back(worker);
                 }
             }
         }
