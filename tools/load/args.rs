@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use crate::plans::PLANS;
+use crate::run::spec::{Keys, Spec, Workload};
+use crate::servers::target::Target;
 use crate::session::Options;
-use crate::spec::{Keys, Spec, Workload};
-use crate::target::Target;
 
 /// What to do.
 pub(crate) enum Action {

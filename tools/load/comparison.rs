@@ -5,12 +5,12 @@
 
 use std::io;
 
-use crate::outcome::{Outcome, Rounds, median};
-use crate::report::{duration, grouped};
-use crate::serve::{Server, ServerKind};
+use crate::report::text::{duration, grouped};
+use crate::run::outcome::{Outcome, Rounds, median};
+use crate::run::spec::{Keys, Spec};
+use crate::servers::target::Target;
+use crate::servers::{Server, ServerKind};
 use crate::session::{Session, Subject};
-use crate::spec::{Keys, Spec};
-use crate::target::Target;
 
 /// What all do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

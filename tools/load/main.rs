@@ -1,37 +1,20 @@
 //! latch-load: loads a lock server from one thread, checks every answer, says how fast it was.
 //!
-//! Reading order: `spec` what a run is, `event_loop` the loop, `cycles` what each connection does, `ledger`
-//! what must hold; then `plans` and `scenarios`, `comparison` and `proof`. Exit code 1 means that an answer was wrong.
+//! Reading order: `run` is one run, from what it does to what must hold; `servers` are those it can be
+//! run against; `scenarios` are more than a run; `plans`, `comparison` and `proof` put them together, and
+//! `report` says what was found. Exit code 1 means that an answer was wrong.
 
 mod args;
-mod ceiling;
-mod child;
-mod client;
 mod clock;
-mod codec;
-mod compare;
 mod comparison;
-mod conn;
-mod cycles;
-mod disconnect_scenarios;
-mod event_loop;
-mod figures;
-mod held_locks;
-mod holders;
-mod json;
-mod ledger;
-mod outcome;
 mod output;
 mod plans;
 mod proof;
 mod report;
+mod run;
 mod scenarios;
-mod serve;
+mod servers;
 mod session;
-mod setup;
-mod spec;
-mod svg;
-mod target;
 
 use std::io;
 use std::process::ExitCode;
@@ -74,14 +57,14 @@ fn act(action: Action) -> io::Result<bool> {
             Some(plan) => plans::run(plan, options),
             None => Err(io::Error::new(io::ErrorKind::InvalidInput, "no such plan")),
         },
-        Action::Compare { svg, options } => compare::run(svg.as_deref(), options),
+        Action::Compare { svg, options } => report::comparison::run(svg.as_deref(), options),
         Action::Proof { svg, options } => proof::run(svg.as_deref(), options),
         Action::Holders { target, count, run } => {
-            holders::hold(&target, count, run)?;
+            scenarios::holders::hold(&target, count, run)?;
             Ok(true)
         }
         Action::Child { parent, words } => {
-            child::become_server(parent, &words)?;
+            servers::child::become_server(parent, &words)?;
             Ok(true)
         }
         Action::Ceiling {
@@ -93,7 +76,7 @@ fn act(action: Action) -> io::Result<bool> {
             if let Some(cpu) = cpu {
                 pin_to_cpu(cpu)?;
             }
-            ceiling::serve(port, unix.as_deref(), seconds)?;
+            servers::ceiling::serve(port, unix.as_deref(), seconds)?;
             Ok(true)
         }
     }

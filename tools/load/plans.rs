@@ -3,16 +3,16 @@
 
 use std::io;
 
-use crate::disconnect_scenarios;
-use crate::json;
-use crate::outcome::Rounds;
 use crate::output::{self, eprint};
-use crate::report;
+use crate::report::json;
+use crate::report::text;
+use crate::run::outcome::Rounds;
+use crate::run::setup::knows;
+use crate::run::spec::{Keys, Spec, Workload};
+use crate::scenarios::disconnect_scenarios;
 use crate::scenarios::{self, Scenario};
+use crate::servers::target::Target;
 use crate::session::{Options, Session};
-use crate::setup::knows;
-use crate::spec::{Keys, Spec, Workload};
-use crate::target::Target;
 
 /// A plan: its name, what it shows, how it goes.
 pub(crate) struct Plan {
@@ -100,7 +100,7 @@ fn runs(
         if session.options.json {
             objects.push(json::run(&spec.title(), &rounds));
         } else {
-            output::print(&report::text(&spec.title(), spec, &rounds))?;
+            output::print(&text::run(&spec.title(), spec, &rounds))?;
         }
     }
     if session.options.json {

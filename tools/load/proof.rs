@@ -7,14 +7,14 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::compare;
 use crate::comparison::{Comparison, Job, Measure, Table};
-use crate::figures::{Figures, Unit, Wanted};
-use crate::outcome::{Outcome, median};
 use crate::output::{eprint, print};
+use crate::report::comparison;
+use crate::report::figures::{Figures, Unit, Wanted};
+use crate::report::svg;
+use crate::run::outcome::{Outcome, median};
 use crate::scenarios;
 use crate::session::{Options, Session};
-use crate::svg;
 
 /// Rounds, if the command line does not say.
 const ROUNDS: usize = 5;
@@ -65,15 +65,15 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
     let mut figures = judged(&table);
     figures.append(from_scenarios);
     if session.options.json {
-        let (targets, comparison) = (figures.json(), compare::as_json(&table));
+        let (targets, compared) = (figures.json(), comparison::as_json(&table));
         print(&format!(
-            "{{\"targets\":{targets},\n\"comparison\":{comparison}}}"
+            "{{\"targets\":{targets},\n\"comparison\":{compared}}}"
         ))?;
     } else {
         print(&format!(
             "{}\n{}",
             figures.markdown(),
-            compare::markdown(&table)
+            comparison::markdown(&table)
         ))?;
     }
     if let Some(path) = svg {
@@ -83,7 +83,7 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
     if let Some(busy) = busy(&table) {
         eprint(&format!("latch-load: {busy}"));
     }
-    let right = compare::complain(&table);
+    let right = comparison::complain(&table);
     Ok(figures.complain() && right)
 }
 

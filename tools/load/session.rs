@@ -8,13 +8,13 @@ use std::rc::Rc;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::clock::Clock;
-use crate::event_loop::{self, Hooks};
-use crate::outcome::Outcome;
 use crate::output::eprint;
-use crate::report::grouped;
-use crate::serve::{Server, ServerKind};
-use crate::spec::Spec;
-use crate::target::Target;
+use crate::report::text::grouped;
+use crate::run::event_loop::{self, Hooks};
+use crate::run::outcome::Outcome;
+use crate::run::spec::Spec;
+use crate::servers::target::Target;
+use crate::servers::{Server, ServerKind};
 
 /// What the command line says besides the work itself.
 #[derive(Clone, Debug, Default)]

@@ -5,11 +5,11 @@ use std::fmt::Write;
 use hdrhistogram::Histogram;
 
 use crate::clock::CpuTime;
-use crate::outcome::Rounds;
-use crate::spec::{Keys, Spec, Workload};
+use crate::run::outcome::Rounds;
+use crate::run::spec::{Keys, Spec, Workload};
 
 /// One run as text.
-pub(crate) fn text(title: &str, spec: &Spec, rounds: &Rounds) -> String {
+pub(crate) fn run(title: &str, spec: &Spec, rounds: &Rounds) -> String {
     let mut out = String::new();
     let rate = rounds.median(|it| it.per_s());
     let least = rounds

@@ -5,12 +5,12 @@ use std::io;
 use std::path::Path;
 
 use crate::comparison::{Comparison, Row, Table};
-use crate::figures::aligned;
-use crate::json::{self, quoted};
 use crate::output::{eprint, print};
-use crate::report::{duration, ratio};
+use crate::report::figures::aligned;
+use crate::report::json::{self, quoted};
+use crate::report::svg;
+use crate::report::text::{duration, ratio};
 use crate::session::{Options, Session};
-use crate::svg;
 
 /// Rounds, if the command line does not say.
 const ROUNDS: usize = 5;

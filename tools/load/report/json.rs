@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 
 use crate::clock::CpuTime;
-use crate::outcome::Rounds;
+use crate::run::outcome::Rounds;
 
 /// One run.
 pub(crate) fn run(title: &str, rounds: &Rounds) -> String {

@@ -22,10 +22,10 @@ use signal_hook::flag;
 use slab::Slab;
 
 use crate::clock::Clock;
-use crate::codec::{Codec, Key, Request};
-use crate::conn::{Conn, Received};
-use crate::spec::Keys;
-use crate::target::Stream;
+use crate::run::codec::{Codec, Key, Request};
+use crate::run::conn::{Conn, Received};
+use crate::run::spec::Keys;
+use crate::servers::target::Stream;
 
 /// What a taken lock is answered with, byte for byte as long as latchd's.
 const TAKEN: &[u8] = b"ok 00000000000000010000000000000001 60\n";

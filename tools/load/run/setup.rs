@@ -3,10 +3,10 @@
 
 use std::io::{self, Write};
 
-use crate::client::Client;
-use crate::codec::{Answer, Codec, Key, SCRIPT};
-use crate::spec::{Keys, Spec, Workload};
-use crate::target::{Protocol, Target};
+use crate::run::client::Client;
+use crate::run::codec::{Answer, Codec, Key, SCRIPT};
+use crate::run::spec::{Keys, Spec, Workload};
+use crate::servers::target::{Protocol, Target};
 
 /// How unevenly zipf keys are chosen.
 const ZIPF_EXPONENT: f64 = 0.99;

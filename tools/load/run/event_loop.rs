@@ -13,13 +13,13 @@ use std::time::Duration;
 use mio::{Events, Poll, Token};
 
 use crate::clock::{Clock, CpuTime};
-use crate::codec::{ANSWER_BYTES_MAX, Answer};
-use crate::conn::{Conn, Received};
-use crate::cycles::{Cycles, Next};
-use crate::outcome::Outcome;
-use crate::setup;
-use crate::spec::Spec;
-use crate::target::{Stream, Target};
+use crate::run::codec::{ANSWER_BYTES_MAX, Answer};
+use crate::run::conn::{Conn, Received};
+use crate::run::cycles::{Cycles, Next};
+use crate::run::outcome::Outcome;
+use crate::run::setup;
+use crate::run::spec::Spec;
+use crate::servers::target::{Stream, Target};
 
 /// How long the answers still owed at the end may take, besides the holding times.
 const DRAIN_NS_MAX: u64 = 10_000_000_000;

@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 
 use mio::{Interest, Registry, Token};
 
-use crate::target::Stream;
+use crate::servers::target::Stream;
 
 /// One read. A shorter one means that the socket is empty.
 pub(crate) const READ_BYTES: usize = 64 * 1024;

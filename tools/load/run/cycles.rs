@@ -3,13 +3,13 @@
 //! Every answer is checked against what was asked, and every grant against the [`Ledger`]. Writes
 //! into outboxes only; `event_loop` owns sockets, time and timers.
 
-use crate::codec::{Answer, Codec, Key, LockToken, Request, hex, number, unhex};
-use crate::conn::Conn;
-use crate::ledger::{Hold, Ledger, Written};
-use crate::outcome::Outcome;
-use crate::setup::{Chooser, key_names};
-use crate::spec::{Keys, Spec, Workload};
-use crate::target::{Protocol, Target};
+use crate::run::codec::{Answer, Codec, Key, LockToken, Request, hex, number, unhex};
+use crate::run::conn::Conn;
+use crate::run::ledger::{Hold, Ledger, Written};
+use crate::run::outcome::Outcome;
+use crate::run::setup::{Chooser, key_names};
+use crate::run::spec::{Keys, Spec, Workload};
+use crate::servers::target::{Protocol, Target};
 
 /// In `pending`: the answer belongs to no cycle, but to the introduction.
 const INTRODUCTION: u32 = u32::MAX;
@@ -184,7 +184,7 @@ impl Cycles {
     /// What a connection says before anything else.
     pub(crate) fn introduce(&mut self, index: usize, conn: &mut Conn) {
         if self.codec.protocol == Protocol::Ceiling {
-            crate::ceiling::introduce(&self.codec, &self.keys[0], self.spec.keys, conn);
+            crate::servers::ceiling::introduce(&self.codec, &self.keys[0], self.spec.keys, conn);
         }
         if self.spec.workload == Workload::Signal {
             // Each hears what the one before it says.

@@ -7,19 +7,19 @@ use std::io;
 
 use hdrhistogram::Histogram;
 
-use crate::client::Client;
-use crate::codec::{Answer, Codec, Key, LockToken, Request, number};
-use crate::figures::Unit::{Count, Nanos, Percent, Ratio};
-use crate::figures::Wanted::{AtMost, Never, Nothing};
-use crate::figures::{Figures, Wanted};
-use crate::held_locks::{fill, fill_until};
-use crate::holders::Holders;
-use crate::outcome::latencies;
-use crate::report::grouped;
+use crate::report::figures::Unit::{Count, Nanos, Percent, Ratio};
+use crate::report::figures::Wanted::{AtMost, Never, Nothing};
+use crate::report::figures::{Figures, Wanted};
+use crate::report::text::grouped;
+use crate::run::client::Client;
+use crate::run::codec::{Answer, Codec, Key, LockToken, Request, number};
+use crate::run::outcome::latencies;
+use crate::run::setup::name;
+use crate::run::spec::Spec;
+use crate::scenarios::held_locks::{fill, fill_until};
+use crate::scenarios::holders::Holders;
+use crate::servers::target::{Protocol, Target};
 use crate::session::{Session, Subject};
-use crate::setup::name;
-use crate::spec::Spec;
-use crate::target::{Protocol, Target};
 
 const MS: f64 = 1e6;
 

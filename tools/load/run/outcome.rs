@@ -5,7 +5,7 @@
 use hdrhistogram::Histogram;
 
 use crate::clock::CpuTime;
-use crate::ledger::Wrong;
+use crate::run::ledger::Wrong;
 
 /// Longest latency told apart from longer ones.
 const LATENCY_NS_MAX: u64 = 600_000_000_000;

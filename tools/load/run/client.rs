@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use mio::{Events, Poll, Token};
 
-use crate::codec::{Answer, Codec, Key, Request};
-use crate::conn::{Conn, Received};
-use crate::target::{Stream, Target};
+use crate::run::codec::{Answer, Codec, Key, Request};
+use crate::run::conn::{Conn, Received};
+use crate::servers::target::{Stream, Target};
 
 /// How often an answer is waited for, a tenth of a second each.
 const TRIES: usize = 50;

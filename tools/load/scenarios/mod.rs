@@ -3,25 +3,28 @@
 //! A scenario is one round: it starts the servers it needs, ends them, and puts what it found into [`Figures`]
 //! together with what is wanted of them. The scenarios in which something ends are in `disconnect_scenarios`.
 
+pub(crate) mod disconnect_scenarios;
+pub(crate) mod held_locks;
+pub(crate) mod holders;
+
 use std::io;
 
-use crate::client::Client;
 use crate::clock::{CpuTime, rss_bytes};
-use crate::codec::{Answer, Request};
 use crate::comparison::Job;
-use crate::disconnect_scenarios;
-use crate::figures::Figures;
-use crate::figures::Unit::{Bytes, Count, Nanos, PerSecond, Percent, Ratio};
-use crate::figures::Wanted::{AtLeast, AtMost, Nothing};
-use crate::held_locks::{each_bytes, fill};
-use crate::outcome::Outcome;
 use crate::output::print;
 use crate::plans;
-use crate::report::grouped;
+use crate::report::figures::Figures;
+use crate::report::figures::Unit::{Bytes, Count, Nanos, PerSecond, Percent, Ratio};
+use crate::report::figures::Wanted::{AtLeast, AtMost, Nothing};
+use crate::report::text::grouped;
+use crate::run::client::Client;
+use crate::run::codec::{Answer, Request};
+use crate::run::outcome::Outcome;
+use crate::run::setup::name;
+use crate::run::spec::Spec;
+use crate::scenarios::held_locks::{each_bytes, fill};
+use crate::servers::target::{Stream, Target};
 use crate::session::Session;
-use crate::setup::name;
-use crate::spec::Spec;
-use crate::target::{Stream, Target};
 
 /// One round of something.
 pub(crate) type Scenario = fn(&Session, &mut Figures) -> io::Result<()>;

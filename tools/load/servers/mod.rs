@@ -3,6 +3,10 @@
 //! All on loopback and on a free port; all but dflockd on a socket file too. What they say goes into
 //! a file without a name, and is shown if one ends by itself or a run breaks.
 
+pub(crate) mod ceiling;
+pub(crate) mod child;
+pub(crate) mod target;
+
 use std::cell::Cell;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -12,10 +16,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 
-use crate::child;
 use crate::clock::Clock;
 use crate::output::eprint;
-use crate::target::{Address, Protocol, Target};
+use crate::servers::target::{Address, Protocol, Target};
 
 /// How often a server is asked whether it is ready, and how long after each time.
 const TRIES: usize = 5_000;

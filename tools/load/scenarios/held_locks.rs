@@ -3,12 +3,12 @@
 
 use std::io;
 
-use crate::client::Client;
 use crate::clock::rss_bytes;
-use crate::codec::{Answer, Codec, LockToken, Request, hex};
+use crate::run::client::Client;
+use crate::run::codec::{Answer, Codec, LockToken, Request, hex};
+use crate::run::setup::name;
+use crate::servers::target::Target;
 use crate::session::Session;
-use crate::setup::name;
-use crate::target::Target;
 
 /// Requests on their way at once.
 const WINDOW: usize = 2_000;

@@ -6,8 +6,8 @@
 use std::fmt;
 use std::io::Write;
 
-use crate::spec::LEASE_S;
-use crate::target::Protocol;
+use crate::run::spec::LEASE_S;
+use crate::servers::target::Protocol;
 
 /// Length of every key: `lock:7f3a:00000042`.
 pub(crate) const KEY_BYTES: usize = 18;

@@ -3,11 +3,11 @@
 //! Every round puts its figures here, those of the same work and name become one [`Figure`], and the
 //! median of the rounds is what counts. Knows nothing of how a figure is measured.
 
-use crate::json::{number, quoted};
-use crate::ledger::Wrong;
-use crate::outcome::{Outcome, median};
 use crate::output::eprint;
-use crate::report::{duration, grouped, ratio};
+use crate::report::json::{number, quoted};
+use crate::report::text::{duration, grouped, ratio};
+use crate::run::ledger::Wrong;
+use crate::run::outcome::{Outcome, median};
 
 /// What a number counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

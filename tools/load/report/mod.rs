@@ -1,0 +1,10 @@
+//! What was found, for readers: text for people, JSON for programs, tables and a picture.
+//!
+//! Never measures anything. `text` and `json` are of a single run, `figures` is the table of targets,
+//! `comparison` the tables of servers side by side, `svg` the picture of these.
+
+pub(crate) mod comparison;
+pub(crate) mod figures;
+pub(crate) mod json;
+pub(crate) mod svg;
+pub(crate) mod text;
