@@ -1,16 +1,43 @@
 //! The comparison: latchd and others do the same jobs in turn, round after round.
 //!
 //! A ratio is taken within a round, where both had the same neighbours on the machine, and the
-//! median of the rounds is what counts. `compare` prints what came of it, `proof` judges it.
+//! median of the rounds is what counts. `report::tables` shows what came of it, `proof` judges it.
 
+use std::fs;
 use std::io;
+use std::path::Path;
 
-use crate::report::text::{duration, grouped};
+use crate::output::print;
+use crate::report::format::{duration, grouped};
+use crate::report::svg;
+use crate::report::tables;
 use crate::run::outcome::{Outcome, Rounds, median};
 use crate::run::spec::{Keys, Spec};
 use crate::servers::target::Target;
 use crate::servers::{Server, ServerKind};
-use crate::session::{Session, Subject};
+use crate::session::{Options, Session, Subject};
+
+/// Rounds, if the command line does not say.
+const ROUNDS: usize = 5;
+
+/// Runs the comparison; whether every answer was right.
+pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
+    let session = Session::open(options)?;
+    let mut comparison = Comparison::open(&session)?;
+    for round in 1..=session.options.rounds(ROUNDS) {
+        comparison.round(&session, round)?;
+    }
+    let table = comparison.table();
+    if session.options.json {
+        print(&tables::as_json(&table))?;
+    } else {
+        print(tables::markdown(&table).trim_end())?;
+    }
+    if let Some(path) = svg {
+        fs::write(path, svg::draw(&table))?;
+    }
+    Ok(tables::complain(&table))
+}
 
 /// What all do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -57,7 +57,7 @@ fn act(action: Action) -> io::Result<bool> {
             Some(plan) => plans::run(plan, options),
             None => Err(io::Error::new(io::ErrorKind::InvalidInput, "no such plan")),
         },
-        Action::Compare { svg, options } => report::comparison::run(svg.as_deref(), options),
+        Action::Compare { svg, options } => comparison::run(svg.as_deref(), options),
         Action::Proof { svg, options } => proof::run(svg.as_deref(), options),
         Action::Holders { target, count, run } => {
             scenarios::holders::hold(&target, count, run)?;

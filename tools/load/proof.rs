@@ -9,9 +9,9 @@ use std::path::Path;
 
 use crate::comparison::{Comparison, Job, Measure, Table};
 use crate::output::{eprint, print};
-use crate::report::comparison;
 use crate::report::figures::{Figures, Unit, Wanted};
 use crate::report::svg;
+use crate::report::tables;
 use crate::run::outcome::{Outcome, median};
 use crate::scenarios;
 use crate::session::{Options, Session};
@@ -65,7 +65,7 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
     let mut figures = judged(&table);
     figures.append(from_scenarios);
     if session.options.json {
-        let (targets, compared) = (figures.json(), comparison::as_json(&table));
+        let (targets, compared) = (figures.json(), tables::as_json(&table));
         print(&format!(
             "{{\"targets\":{targets},\n\"comparison\":{compared}}}"
         ))?;
@@ -73,7 +73,7 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
         print(&format!(
             "{}\n{}",
             figures.markdown(),
-            comparison::markdown(&table)
+            tables::markdown(&table)
         ))?;
     }
     if let Some(path) = svg {
@@ -83,7 +83,7 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
     if let Some(busy) = busy(&table) {
         eprint(&format!("latch-load: {busy}"));
     }
-    let right = comparison::complain(&table);
+    let right = tables::complain(&table);
     Ok(figures.complain() && right)
 }
 

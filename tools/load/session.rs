@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::clock::Clock;
 use crate::output::eprint;
-use crate::report::text::grouped;
+use crate::report::format::grouped;
 use crate::run::event_loop::{self, Hooks};
 use crate::run::outcome::Outcome;
 use crate::run::spec::Spec;

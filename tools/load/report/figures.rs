@@ -4,8 +4,8 @@
 //! median of the rounds is what counts. Knows nothing of how a figure is measured.
 
 use crate::output::eprint;
+use crate::report::format::{aligned, duration, grouped, ratio};
 use crate::report::json::{number, quoted};
-use crate::report::text::{duration, grouped, ratio};
 use crate::run::ledger::Wrong;
 use crate::run::outcome::{Outcome, median};
 
@@ -256,24 +256,6 @@ impl Figures {
     }
 }
 
-/// A markdown table whose columns line up; the first row is its head.
-pub(crate) fn aligned(rows: &[Vec<String>]) -> String {
-    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max();
-    let widths: Vec<usize> = (0..rows[0].len())
-        .map(|at| width(at).unwrap_or(0))
-        .collect();
-    let rules = widths.iter().map(|&width| "-".repeat(width)).collect();
-    let mut text = String::new();
-    for row in rows.iter().take(1).chain([&rules]).chain(&rows[1..]) {
-        let cells = row.iter().zip(&widths);
-        let cells: Vec<String> = cells
-            .map(|(cell, &width)| format!("{cell:<width$}"))
-            .collect();
-        text.push_str(&format!("| {} |\n", cells.join(" | ")));
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -313,13 +295,5 @@ mod tests {
         assert_eq!(figures.all[0].measured(), "1.05 (+0.16 %)");
         figures.put("b", Unit::Ratio, Some(1.049), wanted);
         assert_eq!(figures.all[1].measured(), "1.05");
-    }
-
-    #[test]
-    fn a_table_lines_up() {
-        let row = |a: &str, b: &str| vec![a.to_owned(), b.to_owned()];
-        let text = aligned(&[row("a", "wanted"), row("long", "≥ 1")]);
-        let want = "| a    | wanted |\n| ---- | ------ |\n| long | ≥ 1    |\n";
-        assert_eq!(text, want);
     }
 }

@@ -4,7 +4,7 @@
 //! then the figure itself. The same is said in words for who cannot see it.
 
 use crate::comparison::Table;
-use crate::report::text::ratio;
+use crate::report::format::ratio;
 
 const WIDTH: usize = 760;
 const MARGIN: usize = 24;

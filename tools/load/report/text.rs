@@ -5,6 +5,7 @@ use std::fmt::Write;
 use hdrhistogram::Histogram;
 
 use crate::clock::CpuTime;
+use crate::report::format::{duration, grouped};
 use crate::run::outcome::Rounds;
 use crate::run::spec::{Keys, Spec, Workload};
 
@@ -121,53 +122,4 @@ fn spread(name: &str, latency: &Histogram<u64>) -> String {
         ));
     }
     text + &format!("{:>10}", duration(latency.max()))
-}
-
-/// A duration as people read it, to three digits or so.
-pub(crate) fn duration(ns: u64) -> String {
-    let ns = ns as f64;
-    match ns {
-        _ if ns < 1e4 => format!("{:.1} us", ns / 1e3),
-        _ if ns < 1e6 => format!("{:.0} us", ns / 1e3),
-        _ if ns < 1e9 => format!("{:.1} ms", ns / 1e6),
-        _ => format!("{:.2} s", ns / 1e9),
-    }
-}
-
-/// A ratio to three digits or so.
-pub(crate) fn ratio(value: f64) -> String {
-    match value {
-        _ if value < 10.0 => format!("{value:.2}"),
-        _ if value < 100.0 => format!("{value:.1}"),
-        _ => grouped(value),
-    }
-}
-
-/// A count with its thousands apart.
-pub(crate) fn grouped(value: f64) -> String {
-    let digits = format!("{:.0}", value.max(0.0));
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_are_written_for_people() {
-        assert_eq!(grouped(1_234_567.4), "1,234,567");
-        assert_eq!(grouped(12.0), "12");
-        assert_eq!(ratio(0.954), "0.95");
-        assert_eq!(ratio(220.04), "220");
-        assert_eq!(duration(1_500), "1.5 us");
-        assert_eq!(duration(250_000), "250 us");
-        assert_eq!(duration(2_500_000), "2.5 ms");
-    }
 }

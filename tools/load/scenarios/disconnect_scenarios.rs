@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use crate::report::figures::Unit::{Count, Nanos, Percent, Ratio};
 use crate::report::figures::Wanted::{AtMost, Never, Nothing};
 use crate::report::figures::{Figures, Wanted};
-use crate::report::text::grouped;
+use crate::report::format::grouped;
 use crate::run::client::Client;
 use crate::run::codec::{Answer, Codec, Key, LockToken, Request, number};
 use crate::run::outcome::latencies;

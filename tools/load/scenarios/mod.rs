@@ -16,7 +16,7 @@ use crate::plans;
 use crate::report::figures::Figures;
 use crate::report::figures::Unit::{Bytes, Count, Nanos, PerSecond, Percent, Ratio};
 use crate::report::figures::Wanted::{AtLeast, AtMost, Nothing};
-use crate::report::text::grouped;
+use crate::report::format::grouped;
 use crate::run::client::Client;
 use crate::run::codec::{Answer, Request};
 use crate::run::outcome::Outcome;

@@ -1,38 +1,9 @@
 //! The comparison as tables: ratios first, then the figures, then what an answer cost the server.
 
-use std::fs;
-use std::io;
-use std::path::Path;
-
-use crate::comparison::{Comparison, Row, Table};
-use crate::output::{eprint, print};
-use crate::report::figures::aligned;
+use crate::comparison::{Row, Table};
+use crate::output::eprint;
+use crate::report::format::{aligned, duration, ratio};
 use crate::report::json::{self, quoted};
-use crate::report::svg;
-use crate::report::text::{duration, ratio};
-use crate::session::{Options, Session};
-
-/// Rounds, if the command line does not say.
-const ROUNDS: usize = 5;
-
-/// Runs the comparison; whether every answer was right.
-pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
-    let session = Session::open(options)?;
-    let mut comparison = Comparison::open(&session)?;
-    for round in 1..=session.options.rounds(ROUNDS) {
-        comparison.round(&session, round)?;
-    }
-    let table = comparison.table();
-    if session.options.json {
-        print(&as_json(&table))?;
-    } else {
-        print(markdown(&table).trim_end())?;
-    }
-    if let Some(path) = svg {
-        fs::write(path, svg::draw(&table))?;
-    }
-    Ok(complain(&table))
-}
 
 /// Two tables.
 pub(crate) fn markdown(table: &Table) -> String {
