@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
+use crate::options::Options;
 use crate::plans::PLANS;
 use crate::run::spec::{Keys, Spec, Workload};
 use crate::servers::target::Target;
-use crate::session::Options;
 
 /// What to do.
 pub(crate) enum Action {

@@ -1,8 +1,7 @@
-//! The one place that reads the clock, and what the kernel says about processor time and memory.
+//! The one place that reads the clock.
 //!
 //! Waits for nothing but time, in [`Clock::rest`]; waiting for answers is `poll`'s business.
 
-use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -34,40 +33,4 @@ impl Clock {
         }
         Ok(())
     }
-}
-
-/// What a process's first thread had of its core.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CpuTime {
-    /// Time it ran, user and system.
-    pub(crate) ran_ns: u64,
-    /// Time it could have run and somebody else did: the noise of the machine.
-    pub(crate) waited_ns: u64,
-}
-
-impl CpuTime {
-    /// So far, if it can be read.
-    pub(crate) fn of(pid: u32) -> Option<Self> {
-        let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
-        let mut fields = text.split_whitespace();
-        Some(Self {
-            ran_ns: fields.next()?.parse().ok()?,
-            waited_ns: fields.next()?.parse().ok()?,
-        })
-    }
-
-    pub(crate) const fn since(self, before: Self) -> Self {
-        Self {
-            ran_ns: self.ran_ns.saturating_sub(before.ran_ns),
-            waited_ns: self.waited_ns.saturating_sub(before.waited_ns),
-        }
-    }
-}
-
-/// Resident memory of a process, if it can be read.
-pub(crate) fn rss_bytes(pid: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
-    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kib * 1024)
 }

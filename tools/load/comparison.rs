@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use crate::options::Options;
 use crate::output::print;
 use crate::report::format::{duration, grouped};
 use crate::report::svg;
@@ -15,7 +16,7 @@ use crate::run::outcome::{Outcome, Rounds, median};
 use crate::run::spec::{Keys, Spec};
 use crate::servers::target::Target;
 use crate::servers::{Server, ServerKind};
-use crate::session::{Options, Session, Subject};
+use crate::session::{Session, Subject};
 
 /// Rounds, if the command line does not say.
 const ROUNDS: usize = 5;

@@ -7,6 +7,8 @@
 mod args;
 mod clock;
 mod comparison;
+mod machine;
+mod options;
 mod output;
 mod plans;
 mod proof;

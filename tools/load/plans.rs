@@ -3,6 +3,7 @@
 
 use std::io;
 
+use crate::options::Options;
 use crate::output::{self, eprint};
 use crate::report::json;
 use crate::report::text;
@@ -12,7 +13,7 @@ use crate::run::spec::{Keys, Spec, Workload};
 use crate::scenarios::disconnect_scenarios;
 use crate::scenarios::{self, Scenario};
 use crate::servers::target::Target;
-use crate::session::{Options, Session};
+use crate::session::Session;
 
 /// A plan: its name, what it shows, how it goes.
 pub(crate) struct Plan {

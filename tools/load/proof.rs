@@ -8,13 +8,14 @@ use std::io;
 use std::path::Path;
 
 use crate::comparison::{Comparison, Job, Measure, Table};
+use crate::options::Options;
 use crate::output::{eprint, print};
 use crate::report::figures::{Figures, Unit, Wanted};
 use crate::report::svg;
 use crate::report::tables;
 use crate::run::outcome::{Outcome, median};
 use crate::scenarios;
-use crate::session::{Options, Session};
+use crate::session::Session;
 
 /// Rounds, if the command line does not say.
 const ROUNDS: usize = 5;

@@ -1,13 +1,12 @@
-//! What all commands share: the options, the cores, the clock, the line that shows how far it is;
-//! and whom to load.
+//! What all commands share: the cores, the clock, the progress line, and whom to load.
 
 use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
 use std::rc::Rc;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
 use crate::clock::Clock;
+use crate::machine::{cores, raise_descriptors, stay_on};
+use crate::options::Options;
 use crate::output::eprint;
 use crate::report::format::grouped;
 use crate::run::event_loop::{self, Hooks};
@@ -15,68 +14,6 @@ use crate::run::outcome::Outcome;
 use crate::run::spec::Spec;
 use crate::servers::target::Target;
 use crate::servers::{Server, ServerKind};
-
-/// What the command line says besides the work itself.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Options {
-    /// A server that runs already; none: start latchd.
-    pub(crate) target: Option<Target>,
-    /// Whom to compare with, by name.
-    pub(crate) with: Vec<String>,
-    pub(crate) seconds: Option<f64>,
-    pub(crate) warmup: Option<f64>,
-    pub(crate) rounds: Option<usize>,
-    /// How many locks, connections or leases a scenario uses.
-    pub(crate) count: Option<usize>,
-    pub(crate) cpu: Option<usize>,
-    pub(crate) server_cpu: Option<usize>,
-    pub(crate) spin: bool,
-    pub(crate) json: bool,
-}
-
-/// Longest that one stage of one run may take.
-const SECONDS_MAX: f64 = 86_400.0;
-
-impl Options {
-    /// What makes no sense in them, if anything.
-    pub(crate) fn complaint(&self) -> Option<String> {
-        for (name, seconds, least) in [
-            ("seconds", self.seconds, f64::MIN_POSITIVE),
-            ("warmup", self.warmup, 0.0),
-        ] {
-            if let Some(it) = seconds.filter(|it| !(least..=SECONDS_MAX).contains(it)) {
-                let from = if least > 0.0 { "above 0" } else { "from 0" };
-                return Some(format!("--{name} {it}: say {from} up to {SECONDS_MAX}"));
-            }
-        }
-        for (name, number) in [("rounds", self.rounds), ("count", self.count)] {
-            if number == Some(0) {
-                return Some(format!("--{name} 0: say 1 or more"));
-            }
-        }
-        let known = |name: &str| {
-            ServerKind::named(name).map_or_else(|| Target::parse(name).err(), |_| None)
-        };
-        let unknown = self.with.iter().find_map(|it| known(it));
-        unknown.map(|why| {
-            format!(
-                "--with {why}; or say redis, redis-del, dflockd or ceiling, which are started here"
-            )
-        })
-    }
-
-    /// What the command line says about time, put into a run.
-    pub(crate) fn apply(&self, spec: &mut Spec) {
-        let ns = |seconds: f64| (seconds * 1e9) as u64;
-        spec.measure_ns = self.seconds.map_or(spec.measure_ns, ns);
-        spec.warmup_ns = self.warmup.map_or(spec.warmup_ns, ns);
-    }
-
-    /// How often, if the command line does not say.
-    pub(crate) fn rounds(&self, usual: usize) -> usize {
-        self.rounds.unwrap_or(usual)
-    }
-}
 
 /// The latchd to load: one of ours, ended when dropped, or the one that `--target` names.
 pub(crate) struct Subject {
@@ -224,52 +161,4 @@ impl Session {
             let _ = write!(io::stderr(), "\r{text:<78.78}\r");
         }
     }
-}
-
-/// The cores this process may use; none where that cannot be known.
-#[cfg(target_os = "linux")]
-fn cores() -> Vec<usize> {
-    use rustix::thread::{CpuSet, sched_getaffinity};
-
-    let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
-    (0..CpuSet::MAX_CPU)
-        .filter(|&core| allowed.is_set(core))
-        .collect()
-}
-
-/// Keeps this thread, and what it starts from now on, on that core.
-#[cfg(target_os = "linux")]
-fn stay_on(core: Option<usize>) -> io::Result<()> {
-    use rustix::thread::{CpuSet, sched_setaffinity};
-
-    let Some(core) = core else { return Ok(()) };
-    let mut only = CpuSet::new();
-    only.set(core);
-    sched_setaffinity(None, &only).map_err(|error| {
-        io::Error::new(io::ErrorKind::InvalidInput, format!("core {core}: {error}"))
-    })
-}
-
-#[cfg(not(target_os = "linux"))]
-fn cores() -> Vec<usize> {
-    Vec::new()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn stay_on(core: Option<usize>) -> io::Result<()> {
-    match core {
-        None => Ok(()),
-        Some(_) => Err(io::ErrorKind::Unsupported.into()),
-    }
-}
-
-/// As many connections as we may have.
-pub(crate) fn raise_descriptors() {
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    let all = Rlimit {
-        current: maximum,
-        maximum,
-    };
-    // Where it is refused, connecting will say so.
-    let _ = setrlimit(Resource::Nofile, all);
 }

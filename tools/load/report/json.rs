@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 
-use crate::clock::CpuTime;
+use crate::machine::CpuTime;
 use crate::run::outcome::Rounds;
 
 /// One run.

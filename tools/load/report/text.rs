@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use hdrhistogram::Histogram;
 
-use crate::clock::CpuTime;
+use crate::machine::CpuTime;
 use crate::report::format::{duration, grouped};
 use crate::run::outcome::Rounds;
 use crate::run::spec::{Keys, Spec, Workload};

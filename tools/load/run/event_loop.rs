@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use mio::{Events, Poll, Token};
 
-use crate::clock::{Clock, CpuTime};
+use crate::clock::Clock;
+use crate::machine::CpuTime;
 use crate::run::codec::{ANSWER_BYTES_MAX, Answer};
 use crate::run::conn::{Conn, Received};
 use crate::run::cycles::{Cycles, Next};

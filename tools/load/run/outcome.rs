@@ -4,7 +4,7 @@
 
 use hdrhistogram::Histogram;
 
-use crate::clock::CpuTime;
+use crate::machine::CpuTime;
 use crate::run::ledger::Wrong;
 
 /// Longest latency told apart from longer ones.

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use crate::clock::rss_bytes;
+use crate::machine::rss_bytes;
 use crate::run::client::Client;
 use crate::run::codec::{Answer, Codec, LockToken, Request, hex};
 use crate::run::setup::name;

@@ -4,12 +4,12 @@
 use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
+use crate::machine::raise_descriptors;
 use crate::output::print;
 use crate::run::client::Client;
 use crate::run::codec::{LockToken, Request};
 use crate::run::setup::name;
 use crate::servers::target::Target;
-use crate::session::raise_descriptors;
 
 /// What the process says when every lock is held.
 const HELD: &str = "held";

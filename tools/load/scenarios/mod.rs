@@ -9,8 +9,8 @@ pub(crate) mod holders;
 
 use std::io;
 
-use crate::clock::{CpuTime, rss_bytes};
 use crate::comparison::Job;
+use crate::machine::{CpuTime, rss_bytes};
 use crate::output::print;
 use crate::plans;
 use crate::report::figures::Figures;
