@@ -8,7 +8,6 @@ use crate::output::{self, eprint};
 use crate::report::json;
 use crate::report::text;
 use crate::run::outcome::Rounds;
-use crate::run::setup::knows;
 use crate::run::spec::{Keys, Spec, Workload};
 use crate::scenarios::disconnect_scenarios;
 use crate::scenarios::{self, Scenario};
@@ -57,7 +56,7 @@ pub(crate) fn run(plan: &Plan, options: Options) -> io::Result<bool> {
         How::Runs(rounds, specs) => {
             let subject = session.latchd(&[])?;
             let (mut specs, all) = (specs(), specs().len());
-            specs.retain(|spec| knows(&subject.target, spec));
+            specs.retain(|spec| spec.is_known_to(subject.target.protocol));
             if specs.len() < all {
                 let out = all - specs.len();
                 eprint(&format!("{out} runs left out: not for this server"));

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use mio::{Events, Poll, Token};
 
-use crate::run::codec::{Answer, Codec, Key, Request};
+use crate::run::codec::{Answer, Codec, Key, LockToken, NO_KEY, NO_TOKEN, Request};
 use crate::run::conn::{Conn, Received};
-use crate::servers::target::{Stream, Target};
+use crate::run::spec::Spec;
+use crate::servers::target::{Protocol, Stream, Target};
 
 /// How often an answer is waited for, a tenth of a second each.
 const TRIES: usize = 50;
@@ -24,17 +25,9 @@ pub(crate) struct Client {
 impl Client {
     /// Connects, without Redis' script.
     pub(crate) fn connect(target: &Target) -> io::Result<Self> {
-        let codec = Codec {
-            protocol: target.protocol,
-            script: None,
-        };
-        Self::with(codec, target)
-    }
-
-    pub(crate) fn with(codec: Codec, target: &Target) -> io::Result<Self> {
         let poll = Poll::new()?;
         Ok(Self {
-            codec,
+            codec: Codec::new(target.protocol),
             conn: Conn::new(target.connect()?, Token(0), poll.registry())?,
             poll,
             events: Events::with_capacity(8),
@@ -49,26 +42,32 @@ impl Client {
 
     /// A request that has to be answered `ok`.
     pub(crate) fn must(&mut self, request: Request<'_>, key: &Key) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        self.codec.encode(request, key, &mut bytes);
-        self.ask(&bytes, |answer| {
+        self.ask(request, key, |answer| {
             matches!(answer, Answer::Ok(_)).then_some(())
         })
     }
 
-    /// One request as bytes; `read` makes sense of the answer, or none.
+    /// One request; `read` makes sense of the answer, or none.
     pub(crate) fn ask<T>(
         &mut self,
-        request: &[u8],
+        request: Request<'_>,
+        key: &Key,
         mut read: impl FnMut(&Answer<'_>) -> Option<T>,
     ) -> io::Result<T> {
         let mut found = None;
-        let write = |_, _: &Codec, out: &mut Vec<u8>| out.extend_from_slice(request);
+        let write = |_, codec: &Codec, out: &mut Vec<u8>| codec.encode(request, key, out);
         self.many(1, 1, write, |answer| {
             found = read(answer);
             found.is_some()
         })?;
         found.ok_or_else(|| io::Error::other("an answer without sense"))
+    }
+
+    /// Takes a lock and returns its token.
+    pub(crate) fn lock(&mut self, key: &Key) -> io::Result<LockToken> {
+        self.ask(Request::Lock(&NO_TOKEN), key, |answer| {
+            answer.grant().map(|(token, _)| *token)
+        })
     }
 
     /// So many requests, at most `window` of them on their way; `write` appends the one with this
@@ -124,4 +123,26 @@ impl Client {
         }
         Ok(())
     }
+}
+
+/// How to speak to this server in such a run; refuses work that the server does not know.
+pub(crate) fn codec_for(spec: &Spec, target: &Target) -> io::Result<Codec> {
+    if !spec.is_known_to(target.protocol) {
+        let what = format!(
+            "this server has no {} on {}",
+            spec.workload.name(),
+            spec.keys
+        );
+        return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+    }
+    let mut codec = Codec::new(target.protocol);
+    if target.protocol == Protocol::Resp && !spec.plain_del {
+        let mut client = Client::connect(target)?;
+        let name = client.ask(Request::LoadScript, &NO_KEY, |answer| match answer {
+            Answer::Ok(name) => (*name).try_into().ok(),
+            _ => None,
+        })?;
+        codec.script = Some(name);
+    }
+    Ok(codec)
 }

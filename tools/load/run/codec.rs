@@ -1,5 +1,6 @@
 //! Requests to bytes and bytes to answers, in latchd's lines and in Redis' RESP.
 //!
+//! The only file that knows how a request is spelled and what an answer looks like.
 //! Keys and tokens have fixed lengths, so that the ceiling can answer by size alone. Pure: no
 //! socket, no clock, no state.
 
@@ -18,11 +19,17 @@ pub(crate) type Key = [u8; KEY_BYTES];
 /// A lock's token: 32 hexadecimal digits, the first half of which is the fence in latchd.
 pub(crate) type LockToken = [u8; 32];
 
+/// For requests that are about no key.
+pub(crate) const NO_KEY: Key = [b'_'; KEY_BYTES];
+
+/// For locks whose token the server makes, or nobody needs again.
+pub(crate) const NO_TOKEN: LockToken = [b'0'; 32];
+
 /// Longest answer that is waited for; a server that says more without an end is wrong.
 pub(crate) const ANSWER_BYTES_MAX: usize = 4096;
 
 /// Redis deletes only what is still ours.
-pub(crate) const SCRIPT: &str =
+const SCRIPT: &str =
     "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
 
 /// One request.
@@ -44,6 +51,10 @@ pub(crate) enum Request<'a> {
     Get,
     Signal(u64),
     Listen,
+    /// What the server says of itself; the key does not matter.
+    Stats,
+    /// Redis: remembers the script and says its name; the key does not matter.
+    LoadScript,
 }
 
 /// One answer, as far as it can be understood without knowing the question.
@@ -57,6 +68,30 @@ pub(crate) enum Answer<'a> {
     Push(&'a [u8]),
     /// Everything else.
     Refused(&'a [u8]),
+}
+
+impl<'a> Answer<'a> {
+    /// The token of a grant, and the fence in it.
+    pub(crate) fn grant(&self) -> Option<(&'a LockToken, u64)> {
+        let Self::Ok(rest) = *self else { return None };
+        let (token, behind) = rest.split_first_chunk()?;
+        let fence = unhex(&token[..16])?;
+        (behind.first() == Some(&b' ')).then_some((token, fence))
+    }
+
+    /// The number that a signal carries.
+    pub(crate) fn signal(&self) -> Option<u64> {
+        let Self::Push(text) = *self else { return None };
+        unhex(text.rsplit(|&byte| byte == b' ').next()?)
+    }
+
+    /// A number in the server's [`Request::Stats`], if it tells one by that name.
+    pub(crate) fn stat(&self, name: &str) -> Option<u64> {
+        let Self::Ok(json) = *self else { return None };
+        let quoted = format!("\"{name}\":");
+        let at = memchr::memmem::find(json, quoted.as_bytes())? + quoted.len();
+        number(json[at..].split(|it| !it.is_ascii_digit()).next()?)
+    }
 }
 
 impl fmt::Display for Answer<'_> {
@@ -78,6 +113,14 @@ pub(crate) struct Codec {
 }
 
 impl Codec {
+    /// Without Redis' script.
+    pub(crate) const fn new(protocol: Protocol) -> Self {
+        Self {
+            protocol,
+            script: None,
+        }
+    }
+
     /// Appends a request.
     pub(crate) fn encode(&self, request: Request<'_>, key: &Key, out: &mut Vec<u8>) {
         match self.protocol {
@@ -135,6 +178,7 @@ impl Codec {
             Request::Incr => words(&[b"INCR", key]),
             Request::Set(value) => words(&[b"SET", key, &hex(value)]),
             Request::Get => words(&[b"GET", key]),
+            Request::LoadScript => words(&[b"SCRIPT", b"LOAD", SCRIPT.as_bytes()]),
             Request::TakeSlot(_)
             | Request::ReturnSlot(_)
             | Request::ReadLock
@@ -142,7 +186,8 @@ impl Codec {
             | Request::WriteLock
             | Request::WriteUnlock(_)
             | Request::Signal(_)
-            | Request::Listen => unreachable!("refused before the run: Redis has no such thing"),
+            | Request::Listen
+            | Request::Stats => unreachable!("refused before the run: Redis has no such thing"),
         }
     }
 }
@@ -173,6 +218,8 @@ fn line(request: Request<'_>, key: &Key, out: &mut Vec<u8>) {
         Request::Get => frame(b"kget\n", b""),
         Request::Signal(payload) => frame(b"signal\n", &hex(payload)),
         Request::Listen => frame(b"listen\n", b""),
+        Request::Stats => out.extend_from_slice(b"stats\n_\n\n"),
+        Request::LoadScript => unreachable!("only Redis has scripts"),
     }
 }
 
@@ -267,6 +314,31 @@ mod tests {
         ] {
             assert_eq!(decode_resp(bytes), want);
         }
+    }
+
+    #[test]
+    fn a_grant_is_a_token_with_its_fence() {
+        let token = b"00000000000000070123456789abcdef";
+        let grant = |text: &[u8]| {
+            Answer::Ok(text)
+                .grant()
+                .map(|(token, fence)| (*token, fence))
+        };
+        let whole = [&token[..], b" 60"].concat();
+        assert_eq!(grant(&whole), Some((*token, 7)));
+        assert_eq!(grant(token), None, "a lease is missing");
+        assert_eq!(grant(&whole[1..]), None, "a digit is missing");
+        assert_eq!(Answer::Nil.grant(), None);
+    }
+
+    #[test]
+    fn a_number_is_found_where_it_is_told() {
+        let json = br#"{"a":1,"totals":{"expiries":250},"longest_turn_us":7}"#;
+        let stats = Answer::Ok(json);
+        assert_eq!(stats.stat("expiries"), Some(250));
+        assert_eq!(stats.stat("longest_turn_us"), Some(7));
+        assert_eq!(stats.stat("turn_us"), None);
+        assert_eq!(Answer::Push(b"a 000000000000001f").signal(), Some(31));
     }
 
     #[test]

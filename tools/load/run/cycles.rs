@@ -3,11 +3,11 @@
 //! Every answer is checked against what was asked, and every grant against the [`Ledger`]. Writes
 //! into outboxes only; `event_loop` owns sockets, time and timers.
 
-use crate::run::codec::{Answer, Codec, Key, LockToken, Request, hex, number, unhex};
+use crate::run::codec::{Answer, Codec, Key, LockToken, NO_TOKEN, Request, hex, number, unhex};
 use crate::run::conn::Conn;
+use crate::run::keys::{KeyChooser, key_names};
 use crate::run::ledger::{Hold, Ledger, Written};
 use crate::run::outcome::Outcome;
-use crate::run::setup::{Chooser, key_names};
 use crate::run::spec::{Keys, Spec, Workload};
 use crate::servers::target::{Protocol, Target};
 
@@ -56,7 +56,7 @@ pub(crate) struct Cycles {
     pub(crate) codec: Codec,
     workers: Vec<Worker>,
     keys: Vec<Key>,
-    chooser: Chooser,
+    chooser: KeyChooser,
     ledger: Ledger,
     pub(crate) found: Outcome,
     /// How many are on their way.
@@ -82,7 +82,7 @@ impl Cycles {
             key: index as u32,
             step: Step::Resting,
             hold,
-            token: [b'0'; 32],
+            token: NO_TOKEN,
             asked_ns: 0,
             written: Written::default(),
             value: 0,
@@ -95,7 +95,7 @@ impl Cycles {
         Self {
             workers: (0..spec.connections * spec.pipeline).map(worker).collect(),
             keys,
-            chooser: Chooser::new(&spec),
+            chooser: KeyChooser::new(&spec),
             ledger,
             codec,
             found: Outcome::new(),
@@ -279,9 +279,8 @@ impl Cycles {
         now: u64,
         conn: &mut Conn,
     ) -> Next {
-        if let Answer::Push(push) = answer {
-            let payload = push.rsplit(|&byte| byte == b' ').next();
-            self.ledger.heard(conn_index, payload.and_then(unhex));
+        if let Answer::Push(_) = answer {
+            self.ledger.heard(conn_index, answer.signal());
             return Next::Nothing;
         }
         let Some(index) = conn.pending.pop_front() else {
@@ -352,17 +351,14 @@ impl Cycles {
                     .granted(worker.key, worker.hold, 0, worker.written);
                 true
             }
-            (work, Answer::Ok(rest)) if work.waits() => match rest.get(..32).zip(rest.get(32)) {
-                Some((token, b' ')) => match unhex(&token[..16]) {
-                    Some(fence) => {
-                        worker.token.copy_from_slice(token);
-                        self.ledger
-                            .granted(worker.key, worker.hold, fence, worker.written);
-                        true
-                    }
-                    None => false,
-                },
-                _ => false,
+            (work, _) if work.waits() => match answer.grant() {
+                Some((token, fence)) => {
+                    worker.token = *token;
+                    self.ledger
+                        .granted(worker.key, worker.hold, fence, worker.written);
+                    true
+                }
+                None => false,
             },
             (Workload::Counter, Answer::Ok(rest)) => match number(rest) {
                 Some(value) => {

@@ -14,11 +14,11 @@ use mio::{Events, Poll, Token};
 
 use crate::clock::Clock;
 use crate::machine::CpuTime;
+use crate::run::client::codec_for;
 use crate::run::codec::{ANSWER_BYTES_MAX, Answer};
 use crate::run::conn::{Conn, Received};
 use crate::run::cycles::{Cycles, Next};
 use crate::run::outcome::Outcome;
-use crate::run::setup;
 use crate::run::spec::Spec;
 use crate::servers::target::{Stream, Target};
 
@@ -57,7 +57,7 @@ pub(crate) fn run(
     clock: &Clock,
     hooks: Hooks<'_>,
 ) -> io::Result<Outcome> {
-    let codec = setup::codec(spec, target)?;
+    let codec = codec_for(spec, target)?;
     let idle: Vec<Stream> = (0..spec.idle)
         .map(|_| target.connect())
         .collect::<io::Result<_>>()?;

@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use crate::servers::target::Protocol;
+
 /// What a connection does over and over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workload {
@@ -188,6 +190,18 @@ impl Spec {
             ));
         }
         None
+    }
+
+    /// Whether a server that speaks this does such work at all.
+    pub(crate) const fn is_known_to(&self, protocol: Protocol) -> bool {
+        let work = self.workload;
+        match protocol {
+            Protocol::Line => true,
+            Protocol::Ceiling => {
+                matches!(work, Workload::Lock) && matches!(self.keys, Keys::Own | Keys::Shared(1))
+            }
+            Protocol::Resp => matches!(work, Workload::Lock | Workload::Counter | Workload::Value),
+        }
     }
 
     /// The run in one line.

@@ -12,9 +12,9 @@ use crate::report::figures::Wanted::{AtMost, Never, Nothing};
 use crate::report::figures::{Figures, Wanted};
 use crate::report::format::grouped;
 use crate::run::client::Client;
-use crate::run::codec::{Answer, Codec, Key, LockToken, Request, number};
+use crate::run::codec::{Answer, Codec, NO_KEY, NO_TOKEN, Request};
+use crate::run::keys::key_name;
 use crate::run::outcome::latencies;
-use crate::run::setup::name;
 use crate::run::spec::Spec;
 use crate::scenarios::held_locks::{fill, fill_until};
 use crate::scenarios::holders::Holders;
@@ -32,9 +32,6 @@ const PATIENCE: usize = 100;
 /// Locks of each client that leaves.
 const LOCKS_EACH: usize = 3;
 
-/// A token where none is needed.
-const TOKEN: LockToken = [b'0'; 32];
-
 /// A latchd for the scenario; others do not free what a client leaves behind, or nobody can wait.
 fn subject(session: &Session) -> io::Result<Subject> {
     let subject = session.latchd(&[])?;
@@ -47,17 +44,10 @@ fn subject(session: &Session) -> io::Result<Subject> {
 
 /// A number out of the server's `stats`, if it tells one by that name.
 fn stat(target: &Target, name: &str) -> io::Result<Option<f64>> {
-    Client::connect(target)?.ask(b"stats\n_\n\n", |answer| match answer {
-        Answer::Ok(json) => Some(field(json, name)),
-        _ => Some(None), // not everybody knows the question
-    })
-}
-
-fn field(json: &[u8], name: &str) -> Option<f64> {
-    let quoted = format!("\"{name}\":");
-    let at = memchr::memmem::find(json, quoted.as_bytes())? + quoted.len();
-    let digits = json[at..].split(|it| !it.is_ascii_digit()).next()?;
-    Some(number(digits)? as f64)
+    let mut client = Client::connect(target)?;
+    // Not every server knows the question.
+    let found = client.ask(Request::Stats, &NO_KEY, |answer| Some(answer.stat(name)))?;
+    Ok(found.map(|it| it as f64))
 }
 
 /// The longest turn since the server started, if it says so.
@@ -110,34 +100,23 @@ pub(crate) fn disconnects(session: &Session, figures: &mut Figures) -> io::Resul
 fn departures(session: &Session, target: &Target, clients: usize) -> io::Result<Histogram<u64>> {
     let run = fastrand::u16(..);
     let mut probe = Client::connect(target)?;
-    let probe_key = name("prob", run, 0);
+    let probe_key = key_name("prob", run, 0);
     let mut felt = latencies();
     for index in 0..clients {
         let mut client = Client::connect(target)?;
         let write = |at: usize, codec: &Codec, out: &mut Vec<u8>| {
-            let key = name("leav", run, index * LOCKS_EACH + at);
-            codec.encode(Request::Lock(&TOKEN), &key, out);
+            let key = key_name("leav", run, index * LOCKS_EACH + at);
+            codec.encode(Request::Lock(&NO_TOKEN), &key, out);
         };
         let fine = |answer: &Answer<'_>| matches!(answer, Answer::Ok(_));
         client.many(LOCKS_EACH, LOCKS_EACH, write, fine)?;
         drop(client);
         let asked = session.clock.now_ns();
-        let token = acquire(&mut probe, &probe_key)?;
+        let token = probe.lock(&probe_key)?;
         felt.saturating_record(session.clock.now_ns() - asked);
         probe.must(Request::Unlock(&token), &probe_key)?;
     }
     Ok(felt)
-}
-
-fn acquire(client: &mut Client, key: &Key) -> io::Result<LockToken> {
-    let mut request = Vec::new();
-    client
-        .codec
-        .encode(Request::Lock(&TOKEN), key, &mut request);
-    client.ask(&request, |answer| match answer {
-        Answer::Ok(rest) => rest.first_chunk::<32>().copied(),
-        _ => None,
-    })
 }
 
 /// Short leases, one after the other, each with somebody waiting for its end.
@@ -150,10 +129,10 @@ pub(crate) fn lateness(session: &Session, figures: &mut Figures) -> io::Result<(
     let (mut late, mut early) = (latencies(), 0_u32);
     let run = fastrand::u16(..);
     for index in 0..session.count(300) {
-        let key = name("late", run, index);
+        let key = key_name("late", run, index);
         let asked = session.clock.now_ns();
-        holder.must(Request::LockFor(&TOKEN, LEASE_MS), &key)?;
-        let token = acquire(&mut waiter, &key)?;
+        holder.must(Request::LockFor(&NO_TOKEN, LEASE_MS), &key)?;
+        let token = waiter.lock(&key)?;
         // Counted from before the first request was sent: what looks early is early beyond doubt.
         match (session.clock.now_ns() - asked).checked_sub(LEASE_MS * 1_000_000) {
             Some(ns) => late.saturating_record(ns),
@@ -324,8 +303,8 @@ fn kept(session: &Session, target: &Target, count: usize, run: u16) -> io::Resul
     let mut left: Vec<usize> = (0..count).collect();
     for _ in 0..PATIENCE {
         let write = |at: usize, codec: &Codec, out: &mut Vec<u8>| {
-            let key = name("hold", run, left[at]);
-            codec.encode(Request::LockFor(&TOKEN, 60_000), &key, out);
+            let key = key_name("hold", run, left[at]);
+            codec.encode(Request::LockFor(&NO_TOKEN, 60_000), &key, out);
         };
         let mut refused = Vec::with_capacity(left.len());
         client.many(left.len(), count, write, |answer| {
@@ -340,17 +319,4 @@ fn kept(session: &Session, target: &Target, count: usize, run: u16) -> io::Resul
         session.clock.rest(100_000_000)?;
     }
     Ok(left.len())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_number_is_found_where_it_is_told() {
-        let json = br#"{"a":1,"totals":{"expiries":250},"longest_turn_us":7}"#;
-        assert_eq!(field(json, "expiries"), Some(250.0));
-        assert_eq!(field(json, "longest_turn_us"), Some(7.0));
-        assert_eq!(field(json, "turn_us"), None);
-    }
 }

@@ -5,8 +5,8 @@ use std::io;
 
 use crate::machine::rss_bytes;
 use crate::run::client::Client;
-use crate::run::codec::{Answer, Codec, LockToken, Request, hex};
-use crate::run::setup::name;
+use crate::run::codec::{Answer, Codec, NO_TOKEN, Request, hex};
+use crate::run::keys::key_name;
 use crate::servers::target::Target;
 use crate::session::Session;
 
@@ -51,12 +51,12 @@ impl HeldLocks {
 
     /// Takes `count` locks, the first of them with this number.
     fn take(&mut self, first: usize, count: usize, lease_ms: u64) -> io::Result<()> {
-        let mut token: LockToken = [b'0'; 32];
+        let mut token = NO_TOKEN;
         let run = self.run;
         let write = |at: usize, codec: &Codec, out: &mut Vec<u8>| {
             let number = first + at;
             token[..16].copy_from_slice(&hex(number as u64));
-            let key = name("fill", run, number);
+            let key = key_name("fill", run, number);
             codec.encode(Request::LockFor(&token, lease_ms), &key, out);
         };
         let fine = |answer: &Answer<'_>| matches!(answer, Answer::Ok(_));

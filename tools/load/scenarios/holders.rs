@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use crate::machine::raise_descriptors;
 use crate::output::print;
 use crate::run::client::Client;
-use crate::run::codec::{LockToken, Request};
-use crate::run::setup::name;
+use crate::run::codec::{NO_TOKEN, Request};
+use crate::run::keys::key_name;
 use crate::servers::target::Target;
 
 /// What the process says when every lock is held.
@@ -60,12 +60,11 @@ impl Drop for Holders {
 /// The process itself: takes the locks, then waits until its standard input ends.
 pub(crate) fn hold(target: &Target, count: usize, run: u16) -> io::Result<()> {
     raise_descriptors();
-    let token: LockToken = [b'0'; 32];
     let mut held = Vec::new();
     for index in 0..count {
         let mut client = Client::connect(target)?;
-        let request = Request::LockFor(&token, 3_600_000);
-        client.must(request, &name("hold", run, index))?;
+        let request = Request::LockFor(&NO_TOKEN, 3_600_000);
+        client.must(request, &key_name("hold", run, index))?;
         held.push(client.into_stream());
     }
     print(HELD)?;

@@ -19,8 +19,8 @@ use crate::report::figures::Wanted::{AtLeast, AtMost, Nothing};
 use crate::report::format::grouped;
 use crate::run::client::Client;
 use crate::run::codec::{Answer, Request};
+use crate::run::keys::key_name;
 use crate::run::outcome::Outcome;
-use crate::run::setup::name;
 use crate::run::spec::Spec;
 use crate::scenarios::held_locks::{each_bytes, fill};
 use crate::servers::target::{Stream, Target};
@@ -92,10 +92,9 @@ impl IdleConnections {
         }
         // They are accepted in order: when the last one is answered, all are there.
         let mut last = Client::connect(target)?;
-        let mut request = Vec::new();
-        last.codec
-            .encode(Request::Get, &name("none", 0, 0), &mut request);
-        last.ask(&request, |answer| (*answer == Answer::Nil).then_some(()))?;
+        last.ask(Request::Get, &key_name("none", 0, 0), |answer| {
+            (*answer == Answer::Nil).then_some(())
+        })?;
         streams.push(last.into_stream());
         Ok(Self {
             _streams: streams,

@@ -22,7 +22,7 @@ use signal_hook::flag;
 use slab::Slab;
 
 use crate::clock::Clock;
-use crate::run::codec::{Codec, Key, Request};
+use crate::run::codec::{Codec, Key, NO_TOKEN, Request};
 use crate::run::conn::{Conn, Received};
 use crate::run::spec::Keys;
 use crate::servers::target::Stream;
@@ -42,15 +42,14 @@ const NAP: Duration = Duration::from_millis(200);
 
 /// What a connection to the ceiling says first.
 pub(crate) fn introduce(codec: &Codec, key: &Key, keys: Keys, conn: &mut Conn) {
-    let token = [b'0'; 32];
     let size = |request| {
         let mut bytes = Vec::new();
         codec.encode(request, key, &mut bytes);
         u8::try_from(bytes.len()).expect("requests are short")
     };
     let preamble = [
-        size(Request::Lock(&token)),
-        size(Request::Unlock(&token)),
+        size(Request::Lock(&NO_TOKEN)),
+        size(Request::Unlock(&NO_TOKEN)),
         u8::from(keys != Keys::Own),
     ];
     conn.outbox.extend_from_slice(&preamble);

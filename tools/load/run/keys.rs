@@ -1,12 +1,9 @@
-//! What a run needs before its first request: the names of its keys, who chooses which, and for
-//! Redis the script's name.
+//! The keys of a run: their names, and which one a request is for.
 
-use std::io::{self, Write};
+use std::io::Write;
 
-use crate::run::client::Client;
-use crate::run::codec::{Answer, Codec, Key, SCRIPT};
+use crate::run::codec::Key;
 use crate::run::spec::{Keys, Spec, Workload};
-use crate::servers::target::{Protocol, Target};
 
 /// How unevenly zipf keys are chosen.
 const ZIPF_EXPONENT: f64 = 0.99;
@@ -31,18 +28,18 @@ pub(crate) fn key_names(spec: &Spec) -> Vec<Key> {
     };
     let run = fastrand::u16(..);
     let count = key_count(spec).max(spec.connections);
-    (0..count).map(|index| name(kind, run, index)).collect()
+    (0..count).map(|index| key_name(kind, run, index)).collect()
 }
 
 /// One key of one run.
-pub(crate) fn name(kind: &str, run: u16, index: usize) -> Key {
+pub(crate) fn key_name(kind: &str, run: u16, index: usize) -> Key {
     let mut key = [b'0'; _];
     write!(&mut key[..], "{kind}:{run:04x}:{index:08}").expect("a key of this length");
     key
 }
 
 /// Who uses which key next.
-pub(crate) struct Chooser {
+pub(crate) struct KeyChooser {
     rng: fastrand::Rng,
     count: u32,
     /// Zipf: the chance of this key or one before it.
@@ -50,7 +47,7 @@ pub(crate) struct Chooser {
     own: bool,
 }
 
-impl Chooser {
+impl KeyChooser {
     pub(crate) fn new(spec: &Spec) -> Self {
         let (count, zipf, own) = match spec.keys {
             Keys::Own => (0, false, true),
@@ -92,50 +89,4 @@ impl Chooser {
     pub(crate) fn one_in(&mut self, n: u32) -> bool {
         self.rng.u32(..n) == 0
     }
-}
-
-/// Whether this server does such work at all.
-pub(crate) fn knows(target: &Target, spec: &Spec) -> bool {
-    let work = spec.workload;
-    match target.protocol {
-        Protocol::Line => true,
-        Protocol::Ceiling => {
-            work == Workload::Lock && matches!(spec.keys, Keys::Own | Keys::Shared(1))
-        }
-        Protocol::Resp => matches!(work, Workload::Lock | Workload::Counter | Workload::Value),
-    }
-}
-
-/// How to speak to this server; refuses work it does not know.
-pub(crate) fn codec(spec: &Spec, target: &Target) -> io::Result<Codec> {
-    if !knows(target, spec) {
-        let what = format!(
-            "this server has no {} on {}",
-            spec.workload.name(),
-            spec.keys
-        );
-        return Err(io::Error::new(io::ErrorKind::Unsupported, what));
-    }
-    let mut codec = Codec {
-        protocol: target.protocol,
-        script: None,
-    };
-    if target.protocol == Protocol::Resp && !spec.plain_del {
-        codec.script = Some(load_script(&codec, target)?);
-    }
-    Ok(codec)
-}
-
-fn load_script(codec: &Codec, target: &Target) -> io::Result<[u8; 40]> {
-    let mut request = Vec::new();
-    write!(
-        request,
-        "*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n${}\r\n{SCRIPT}\r\n",
-        SCRIPT.len()
-    )?;
-    let mut client = Client::with(codec.clone(), target)?;
-    client.ask(&request, |answer| match answer {
-        Answer::Ok(name) => (*name).try_into().ok(),
-        _ => None,
-    })
 }
