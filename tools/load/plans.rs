@@ -1,5 +1,5 @@
 //! Named plans: what each shows, and how. The plain ones are lists of runs, interleaved; the others
-//! are scenarios, see `scenarios` and `disconnect_scenarios`.
+//! are scenarios, see `scenarios`.
 
 use std::io;
 
@@ -9,8 +9,7 @@ use crate::report::json;
 use crate::report::text;
 use crate::run::outcome::Rounds;
 use crate::run::spec::{Keys, Spec, Workload};
-use crate::scenarios::disconnect_scenarios;
-use crate::scenarios::{self, Scenario};
+use crate::scenarios::{self, Scenario, expiry};
 use crate::servers::target::Target;
 use crate::session::Session;
 
@@ -36,13 +35,13 @@ pub(crate) const PLANS: [Plan; 12] = [
     Plan { name: "pipeline",    how: How::Runs(3, pipeline),   shows: "64 connections with 1, 4, 16 and 64 requests on their way each" },
     Plan { name: "latency",     how: How::Runs(5, latency),    shows: "one connection alone; then an open loop of 10,000 cycles/s over 64" },
     Plan { name: "handoff",     how: How::Runs(5, handoff),    shows: "64 connections want one key: hand-overs per second, fairness, order" },
-    Plan { name: "spin",        how: How::Scenarios(3, &[scenarios::spin]), shows: "one connection to a server that never sleeps" },
-    Plan { name: "idle-10k",    how: How::Scenarios(3, &[scenarios::idle]), shows: "64 busy connections with and without 10,000 idle ones; memory of an idle one" },
-    Plan { name: "million",     how: How::Scenarios(3, &[scenarios::million]), shows: "a million held locks: time to fill, memory of one, work beside them, idle processor time" },
-    Plan { name: "disconnects", how: How::Scenarios(3, &[disconnect_scenarios::disconnects]), shows: "clients leave while 300,000 locks of another are held: what others feel" },
-    Plan { name: "expiry",      how: How::Scenarios(3, &[disconnect_scenarios::lateness, disconnect_scenarios::together]), shows: "how late leases end; a million leases ending in one millisecond, and what others feel" },
-    Plan { name: "storm",       how: How::Scenarios(3, &[disconnect_scenarios::storm]), shows: "10,000 holders disconnect at once: what others feel, whether all is free again" },
-    Plan { name: "soak",        how: How::Scenarios(1, &[scenarios::soak]), shows: "every kind of work in turn for --seconds (600): does memory stay, is all right" },
+    Plan { name: "spin",        how: How::Scenarios(3, &[scenarios::spin::run]), shows: "one connection to a server that never sleeps" },
+    Plan { name: "idle-10k",    how: How::Scenarios(3, &[scenarios::idle::run]), shows: "64 busy connections with and without 10,000 idle ones; memory of an idle one" },
+    Plan { name: "million",     how: How::Scenarios(3, &[scenarios::million::run]), shows: "a million held locks: time to fill, memory of one, work beside them, idle processor time" },
+    Plan { name: "disconnects", how: How::Scenarios(3, &[scenarios::disconnects::run]), shows: "clients leave while 300,000 locks of another are held: what others feel" },
+    Plan { name: "expiry",      how: How::Scenarios(3, &[expiry::lateness, expiry::together]), shows: "how late leases end; a million leases ending in one millisecond, and what others feel" },
+    Plan { name: "storm",       how: How::Scenarios(3, &[scenarios::storm::run]), shows: "10,000 holders disconnect at once: what others feel, whether all is free again" },
+    Plan { name: "soak",        how: How::Scenarios(1, &[scenarios::soak::run]), shows: "every kind of work in turn for --seconds (600): does memory stay, is all right" },
 ];
 
 pub(crate) fn find(name: &str) -> Option<&'static Plan> {
