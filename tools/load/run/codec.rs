@@ -124,8 +124,8 @@ impl Codec {
     /// Appends a request.
     pub(crate) fn encode(&self, request: Request<'_>, key: &Key, out: &mut Vec<u8>) {
         match self.protocol {
-            Protocol::Line | Protocol::Ceiling => line(request, key, out),
-            Protocol::Resp => self.resp(request, key, out),
+            Protocol::Line | Protocol::Ceiling => encode_line(request, key, out),
+            Protocol::Resp => self.encode_resp(request, key, out),
         }
     }
 
@@ -137,7 +137,7 @@ impl Codec {
         }
     }
 
-    fn resp(&self, request: Request<'_>, key: &Key, out: &mut Vec<u8>) {
+    fn encode_resp(&self, request: Request<'_>, key: &Key, out: &mut Vec<u8>) {
         let mut words = |words: &[&[u8]]| {
             write!(out, "*{}\r\n", words.len()).expect("a Vec takes every write");
             for word in words {
@@ -195,7 +195,7 @@ impl Codec {
 // What `Request::Lock` writes into a RESP request.
 const _: () = assert!(LEASE_S == 60 && KEY_BYTES == 18);
 
-fn line(request: Request<'_>, key: &Key, out: &mut Vec<u8>) {
+fn encode_line(request: Request<'_>, key: &Key, out: &mut Vec<u8>) {
     let mut frame = |verb: &[u8], argument: &[u8]| {
         out.extend_from_slice(verb);
         out.extend_from_slice(key);

@@ -88,10 +88,10 @@ impl Cycles {
             value: 0,
         };
         let keys = key_names(&spec);
-        // Redis keeps no line: who is refused asks again, and is not waiting meanwhile.
-        let queues = target.protocol != Protocol::Resp;
-        let lines = queues && spec.workload == Workload::Lock && spec.keys != Keys::Own;
-        let ledger = Ledger::new(keys.len(), target.in_turns, lines);
+        // Redis keeps no queue: whoever is refused asks again, and does not wait meanwhile.
+        let keeps_queue = target.protocol != Protocol::Resp;
+        let queues = keeps_queue && spec.workload == Workload::Lock && spec.keys != Keys::Own;
+        let ledger = Ledger::new(keys.len(), target.in_turns, queues);
         Self {
             workers: (0..spec.connections * spec.pipeline).map(worker).collect(),
             keys,
@@ -330,7 +330,7 @@ impl Cycles {
         self.ended(index, now, conn)
     }
 
-    /// Somebody else has it, and this server keeps no line.
+    /// Somebody else has it, and this server keeps no queue.
     fn again(&mut self, index: u32, conn: &mut Conn) -> Next {
         self.found.retries += 1;
         if self.stopping {

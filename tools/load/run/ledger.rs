@@ -46,7 +46,7 @@ impl Wrong {
 
 /// One key as the clients see it.
 #[derive(Clone, Default)]
-struct Seen {
+struct KeyState {
     alone: u32,
     among: u32,
     reading: u32,
@@ -54,7 +54,7 @@ struct Seen {
     fence: u64,
     fence_alone: u64,
     /// Requests on their way, by the order in which they were written.
-    line: VecDeque<u64>,
+    queue: VecDeque<u64>,
     counted: u64,
     counted_sum: u128,
     counted_top: u64,
@@ -71,12 +71,12 @@ pub(crate) struct Written {
 
 /// All keys of one run.
 pub(crate) struct Ledger {
-    keys: Vec<Seen>,
-    /// latchd: fences are told and grow, and the order of a line can be proven, see
-    /// [`Ledger::stands_first`].
+    keys: Vec<KeyState>,
+    /// latchd: fences are told and grow, and the order of a queue can be proven, see
+    /// [`Ledger::check_order`].
     in_turns: bool,
     /// Several want the same key alone.
-    lines: bool,
+    queues: bool,
     /// Whose releases were written in this turn.
     leaving: Vec<(u32, Hold)>,
     /// Per connection: signals sent to it and heard by it.
@@ -88,13 +88,13 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    pub(crate) fn new(keys: usize, in_turns: bool, lines: bool) -> Self {
+    pub(crate) fn new(keys: usize, in_turns: bool, queues: bool) -> Self {
         Self {
             sent: vec![0; keys],
             heard: vec![0; keys],
-            keys: vec![Seen::default(); keys],
+            keys: vec![KeyState::default(); keys],
             in_turns,
-            lines,
+            queues,
             leaving: Vec::new(),
             wrong: Wrong::default(),
             overtaken: 0,
@@ -103,15 +103,15 @@ impl Ledger {
 
     /// A request for this key is being written.
     pub(crate) fn asked(&mut self, key: u32, written: Written) {
-        if self.lines {
-            self.keys[key as usize].line.push_back(written.seq);
+        if self.queues {
+            self.keys[key as usize].queue.push_back(written.seq);
         }
     }
 
     /// A grant was read.
     pub(crate) fn granted(&mut self, key: u32, hold: Hold, fence: u64, written: Written) {
-        if self.lines {
-            self.stands_first(key, written);
+        if self.queues {
+            self.check_order(key, written);
         }
         let seen = &mut self.keys[key as usize];
         let clash = match hold {
@@ -155,11 +155,11 @@ impl Ledger {
     /// server had answered something written later before the second request was written: its one
     /// thread had then been through everything that lay in its sockets. Inside one turn any order
     /// is right.
-    fn stands_first(&mut self, key: u32, written: Written) {
-        let line = &mut self.keys[key as usize].line;
-        let first = line.front().copied().unwrap_or(written.seq);
-        if let Some(at) = line.iter().position(|&seq| seq == written.seq) {
-            line.remove(at);
+    fn check_order(&mut self, key: u32, written: Written) {
+        let queue = &mut self.keys[key as usize].queue;
+        let first = queue.front().copied().unwrap_or(written.seq);
+        if let Some(at) = queue.iter().position(|&seq| seq == written.seq) {
+            queue.remove(at);
         }
         if first >= written.seq {
             return;

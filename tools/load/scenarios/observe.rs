@@ -25,7 +25,7 @@ pub(super) fn subject(session: &Session) -> io::Result<Subject> {
     if subject.target.protocol == Protocol::Line {
         return Ok(subject);
     }
-    let what = "this server has no line and keeps a lock whose holder has left";
+    let what = "this server keeps no queue, or keeps a lock whose holder has left";
     Err(io::Error::new(io::ErrorKind::Unsupported, what))
 }
 

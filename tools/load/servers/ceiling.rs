@@ -61,9 +61,9 @@ pub(crate) fn serve(port: u16, path: Option<&Path>, seconds: u64) -> io::Result<
     let mut server = Server {
         poll: Poll::new()?,
         peers: Slab::new(),
-        line: VecDeque::new(),
+        queue: VecDeque::new(),
         held: false,
-        owing: Vec::new(),
+        to_tell: Vec::new(),
     };
     // Before there is a socket file that a signal could leave behind.
     let asked_to_end = Arc::new(AtomicBool::new(false));
@@ -90,28 +90,28 @@ pub(crate) fn serve(port: u16, path: Option<&Path>, seconds: u64) -> io::Result<
         }
         for event in events.iter() {
             match event.token() {
-                TCP => while_some(tcp.accept(), |(stream, _)| {
+                TCP => each_accepted(tcp.accept(), |(stream, _)| {
                     stream.set_nodelay(true)?;
-                    server.welcome(Stream::Tcp(stream))?;
+                    server.accept(Stream::Tcp(stream))?;
                     Ok(tcp.accept())
                 })?,
                 UNIX => {
                     let Some(unix) = &unix else { continue };
-                    while_some(unix.accept(), |(stream, _)| {
-                        server.welcome(Stream::Unix(stream))?;
+                    each_accepted(unix.accept(), |(stream, _)| {
+                        server.accept(Stream::Unix(stream))?;
                         Ok(unix.accept())
                     })?;
                 }
                 Token(index) => server.serve(index, &mut scratch),
             }
         }
-        server.pass_on();
+        server.tell();
     }
     path.map_or(Ok(()), fs::remove_file)
 }
 
 /// Goes on as long as there is somebody to accept.
-fn while_some<T>(
+fn each_accepted<T>(
     mut next: io::Result<T>,
     mut each: impl FnMut(T) -> io::Result<io::Result<T>>,
 ) -> io::Result<()> {
@@ -134,10 +134,10 @@ struct Server {
     poll: Poll,
     peers: Slab<Peer>,
     /// Who wants the turn, and whether somebody has it.
-    line: VecDeque<usize>,
+    queue: VecDeque<usize>,
     held: bool,
     /// Who was given the turn and has not been told.
-    owing: Vec<usize>,
+    to_tell: Vec<usize>,
 }
 
 impl Server {
@@ -146,7 +146,7 @@ impl Server {
         registry.register(source, token, Interest::READABLE)
     }
 
-    fn welcome(&mut self, stream: Stream) -> io::Result<()> {
+    fn accept(&mut self, stream: Stream) -> io::Result<()> {
         let entry = self.peers.vacant_entry();
         let token = Token(entry.key());
         entry.insert(Peer {
@@ -165,7 +165,7 @@ impl Server {
                 Ok(Received::Some(length)) => (length, true),
                 Ok(Received::Last(length)) => (length, false),
                 Ok(Received::Nothing) => (0, false),
-                Ok(Received::End) | Err(_) => return self.farewell(index),
+                Ok(Received::End) | Err(_) => return self.close(index),
             };
             if length > 0 {
                 let used = self.answer(index, &scratch[..length]);
@@ -176,7 +176,7 @@ impl Server {
             }
         }
         if self.peers[index].conn.flush(self.poll.registry()).is_err() {
-            self.farewell(index);
+            self.close(index);
         }
     }
 
@@ -202,7 +202,7 @@ impl Server {
             }
             used += size;
             if takes && passes && self.held {
-                self.line.push_back(index);
+                self.queue.push_back(index);
                 continue;
             }
             peer.conn
@@ -210,9 +210,9 @@ impl Server {
                 .extend_from_slice(if takes { TAKEN } else { GIVEN });
             if passes {
                 self.held = takes;
-                if let Some(next) = (!takes).then(|| self.line.pop_front()).flatten() {
+                if let Some(next) = (!takes).then(|| self.queue.pop_front()).flatten() {
                     self.held = true;
-                    self.owing.push(next);
+                    self.to_tell.push(next);
                 }
             }
         }
@@ -220,21 +220,21 @@ impl Server {
     }
 
     /// Tells those who got the turn.
-    fn pass_on(&mut self) {
-        while let Some(index) = self.owing.pop() {
+    fn tell(&mut self) {
+        while let Some(index) = self.to_tell.pop() {
             if let Some(peer) = self.peers.get_mut(index) {
                 peer.conn.outbox.extend_from_slice(TAKEN);
                 if peer.conn.flush(self.poll.registry()).is_err() {
-                    self.farewell(index);
+                    self.close(index);
                 }
             }
         }
     }
 
-    fn farewell(&mut self, index: usize) {
+    fn close(&mut self, index: usize) {
         self.peers.remove(index);
         if self.peers.is_empty() {
-            self.line.clear();
+            self.queue.clear();
             self.held = false;
         }
     }
