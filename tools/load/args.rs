@@ -1,4 +1,4 @@
-//! The command line: what may be said, and what it means.
+//! The command line: its options, and what they mean.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -22,13 +22,13 @@ pub(crate) enum Action {
         svg: Option<PathBuf>,
         options: Options,
     },
-    /// A part of the plan `storm`, started by it.
+    /// The process that the plan `storm` starts and kills, see `scenarios::holders`.
     Holders {
         target: Target,
         count: usize,
         run: u16,
     },
-    /// A server on its way to become one, see `child`.
+    /// The process that becomes a server, see `servers::child`.
     Child {
         parent: u32,
         words: Vec<OsString>,
@@ -122,7 +122,7 @@ fn command() -> Command {
         )
 }
 
-/// Whom a comparison is with, if nobody says.
+/// The servers to compare with, unless the command line names others.
 const EVERYBODY: &str = "redis,redis-del,dflockd,ceiling";
 
 fn with(usual: &'static str) -> Arg {
@@ -242,7 +242,8 @@ fn run(command: Command) -> Command {
         )
 }
 
-/// Reads the command line, or says what is wrong with it; prints help and exits where that is asked.
+/// Reads the command line, or says what is wrong with it. If it asks for help, prints that and
+/// exits.
 pub(crate) fn read() -> Result<Action, String> {
     let matches = command().get_matches();
     Ok(match matches.subcommand() {
@@ -298,7 +299,7 @@ fn get<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, name: &str) -> Op
     matches.try_get_one::<T>(name).ok().flatten().cloned()
 }
 
-/// Whom to compare with.
+/// The servers to compare with.
 fn names(matches: &ArgMatches) -> Vec<String> {
     let names = matches.try_get_many("with").ok().flatten();
     names.into_iter().flatten().cloned().collect()

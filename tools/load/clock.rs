@@ -1,13 +1,13 @@
 //! The one place that reads the clock.
 //!
-//! Waits for nothing but time, in [`Clock::rest`]; waiting for answers is `poll`'s business.
+//! [`Clock::rest`] waits for time to pass; everything else waits for answers, with `poll`.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Poll};
 
-/// Nanoseconds since this program began to measure.
+/// Counts nanoseconds from when this program started it.
 pub(crate) struct Clock(Instant);
 
 impl Clock {
@@ -20,7 +20,7 @@ impl Clock {
         self.0.elapsed().as_nanos() as u64
     }
 
-    /// Lets so much time pass.
+    /// Waits for this long.
     pub(crate) fn rest(&self, ns: u64) -> io::Result<()> {
         let (mut poll, mut events) = (Poll::new()?, Events::with_capacity(1));
         let until = self.now_ns() + ns;

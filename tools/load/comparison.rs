@@ -1,7 +1,7 @@
 //! The comparison: latchd and others do the same jobs in turn, round after round.
 //!
-//! A ratio is taken within a round, where both had the same neighbours on the machine, and the
-//! median of the rounds is what counts. `report::tables` shows what came of it, `proof` judges it.
+//! A ratio is taken within a round, in which both servers had the same neighbours on the machine,
+//! and the median of the rounds counts. `report::tables` shows the result, `proof` judges it.
 
 use std::fs;
 use std::io;
@@ -18,10 +18,10 @@ use crate::servers::target::Target;
 use crate::servers::{Server, ServerKind};
 use crate::session::{Session, Subject};
 
-/// Rounds, if the command line does not say.
+/// Rounds, unless the command line says otherwise.
 const ROUNDS: usize = 5;
 
-/// Runs the comparison; whether every answer was right.
+/// Runs the comparison; returns whether every answer was right.
 pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
     let session = Session::open(options)?;
     let mut comparison = Comparison::open(&session)?;
@@ -40,7 +40,7 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
     Ok(tables::complain(&table))
 }
 
-/// What all do.
+/// The work that every participant does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Job {
     Plain,
@@ -69,7 +69,7 @@ impl Job {
         }
     }
 
-    /// What it is and what it is judged by, over a line or a group of bars.
+    /// The work and its measure: the title of a row or of a group of bars.
     pub(crate) fn heading(self) -> String {
         let measure = self.measure();
         let less = match measure.more_is_better() {
@@ -79,7 +79,7 @@ impl Job {
         format!("{}, {}{less}", self.name(), measure.name())
     }
 
-    /// What it is judged by first.
+    /// The measure that ranks the participants.
     pub(crate) const fn measure(self) -> Measure {
         match self {
             Self::Plain | Self::Pipelined | Self::Unix => Measure::Rate,
@@ -100,17 +100,17 @@ impl Job {
     }
 }
 
-/// A number that says how good a run was.
+/// A number that says how well a run went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Measure {
     /// Answers per second.
     Rate,
     /// Grants per second.
     HandOvers,
-    /// Median latency of an acquire: here less is better, and below too.
+    /// Median latency of an acquire; for this and those below, less is better.
     P50,
     P99,
-    /// How evenly those who wait are treated: p99/p50 of an acquire.
+    /// How evenly waiters are treated: p99/p50 of an acquire.
     Evenness,
 }
 
@@ -125,7 +125,7 @@ impl Measure {
         }
     }
 
-    /// No number if nothing was answered.
+    /// Not a number if nothing was answered.
     pub(crate) fn of(self, outcome: &Outcome) -> f64 {
         if outcome.take.is_empty() {
             return f64::NAN;
@@ -140,13 +140,13 @@ impl Measure {
         }
     }
 
-    /// Whether a longer bar is a better one.
+    /// Whether a higher value is better.
     pub(crate) const fn more_is_better(self) -> bool {
         matches!(self, Self::Rate | Self::HandOvers)
     }
 }
 
-/// One of those who take part.
+/// One server that takes part.
 struct Participant {
     name: String,
     tcp: Target,
@@ -154,18 +154,19 @@ struct Participant {
     plain_del: bool,
 }
 
-/// All of them, and what came of it so far.
+/// All participants, and their outcomes so far.
 pub(crate) struct Comparison {
     participants: Vec<Participant>,
     /// For each job, for each participant, one outcome per round.
     outcomes: Vec<Vec<Vec<Outcome>>>,
-    /// Running as long as this lives; Redis is one server for both its ways.
+    /// The servers run as long as this lives. `redis` and `redis-del` share one server.
     _subject: Subject,
     _others: Vec<(ServerKind, Server)>,
 }
 
 impl Comparison {
-    /// Who is compared first, usually latchd; then those it is compared with.
+    /// Starts all servers. The first participant, usually latchd, is the one the others are
+    /// compared with.
     pub(crate) fn open(session: &Session) -> io::Result<Self> {
         let subject = session.latchd(&[])?;
         let mut participants = vec![Participant {
@@ -201,8 +202,8 @@ impl Comparison {
         })
     }
 
-    /// Every job once with everybody who can do it. Each round somebody else begins, so that nobody
-    /// always has the same place.
+    /// Runs every job once with every participant that can do it. In each round another participant
+    /// begins, so that none always has the same place.
     pub(crate) fn round(&mut self, session: &Session, round: usize) -> io::Result<()> {
         for (job, row) in Job::ALL.into_iter().zip(&mut self.outcomes) {
             for turn in 0..self.participants.len() {
@@ -222,7 +223,7 @@ impl Comparison {
         Ok(())
     }
 
-    /// The end.
+    /// The result; ends all servers.
     pub(crate) fn table(self) -> Table {
         let rows = Job::ALL.into_iter().zip(self.outcomes);
         let rows = rows.map(|(job, row)| Row {
@@ -239,7 +240,7 @@ impl Comparison {
     }
 }
 
-/// What came of it.
+/// The result of a comparison.
 pub(crate) struct Table {
     pub(crate) names: Vec<String>,
     pub(crate) rows: Vec<Row>,
@@ -251,27 +252,27 @@ impl Table {
         rows.find(|it| it.job == job).expect("every job has a row")
     }
 
-    /// The column of who is called so.
+    /// The column of the participant with this name.
     pub(crate) fn column(&self, name: &str) -> Option<usize> {
         self.names.iter().position(|it| it == name)
     }
 }
 
-/// What came of one job.
+/// The result of one job.
 pub(crate) struct Row {
     pub(crate) job: Job,
-    /// None for who does not do such work.
+    /// `None` for a participant that cannot do the job.
     pub(crate) cells: Vec<Option<Rounds>>,
 }
 
 impl Row {
-    /// What came of it, unless an answer was wrong: then its speed means nothing.
+    /// The rounds, unless an answer was wrong: then the speed means nothing.
     pub(crate) fn right(&self, column: usize) -> Option<&Rounds> {
         let rounds = self.cells[column].as_ref()?;
         (rounds.wrong.count == 0).then_some(rounds)
     }
 
-    /// Round by round, the first one's figure against that of the participant in this column.
+    /// Round by round, the first participant's figure divided by the figure in this column.
     pub(crate) fn ratios(&self, measure: Measure, column: usize) -> Vec<f64> {
         let (Some(ours), Some(theirs)) = (self.right(0), self.right(column)) else {
             return Vec::new();
@@ -281,13 +282,13 @@ impl Row {
         ratios.filter(|it| it.is_finite()).collect()
     }
 
-    /// The median of the ratios by what the job is judged by first.
+    /// The median of the ratios, by the job's own measure.
     pub(crate) fn ratio(&self, column: usize) -> Option<f64> {
         let ratios = self.ratios(self.job.measure(), column);
         (!ratios.is_empty()).then(|| median(ratios))
     }
 
-    /// The figure itself, of the rounds in which anything was answered.
+    /// The median figure of the rounds in which anything was answered.
     pub(crate) fn value(&self, column: usize) -> Option<f64> {
         let each = self.right(column)?.each.iter();
         let values = each.map(|it| self.job.measure().of(it));

@@ -1,23 +1,23 @@
-//! The machine below: which cores there are, processor time and memory of a process, limits.
+//! The machine: its cores, the processor time and memory of a process, limits.
 //!
-//! What cannot be read here is none, and is then not measured.
+//! What cannot be read on this system is `None`, and the figures that need it are not measured.
 
 use std::fs;
 use std::io;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What a process's first thread had of its core.
+/// How long the first thread of a process had its core.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CpuTime {
     /// Time it ran, user and system.
     pub(crate) ran_ns: u64,
-    /// Time it could have run and somebody else did: the noise of the machine.
+    /// Time it was ready to run while another process had the core: the noise of the machine.
     pub(crate) waited_ns: u64,
 }
 
 impl CpuTime {
-    /// So far, if it can be read.
+    /// Since the process started, if that can be read.
     pub(crate) fn of(pid: u32) -> Option<Self> {
         let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
         let mut fields = text.split_whitespace();
@@ -43,7 +43,7 @@ pub(crate) fn rss_bytes(pid: u32) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The cores this process may use; none where that cannot be known.
+/// The cores that this process may use; empty where the system does not say.
 #[cfg(target_os = "linux")]
 pub(crate) fn cores() -> Vec<usize> {
     use rustix::thread::{CpuSet, sched_getaffinity};
@@ -54,7 +54,7 @@ pub(crate) fn cores() -> Vec<usize> {
         .collect()
 }
 
-/// Keeps this thread, and what it starts from now on, on that core.
+/// Keeps this thread, and all processes it starts from now on, on that core.
 #[cfg(target_os = "linux")]
 pub(crate) fn stay_on(core: Option<usize>) -> io::Result<()> {
     use rustix::thread::{CpuSet, sched_setaffinity};
@@ -80,13 +80,13 @@ pub(crate) fn stay_on(core: Option<usize>) -> io::Result<()> {
     }
 }
 
-/// As many connections as we may have.
+/// Raises the limit of open connections as far as the system allows.
 pub(crate) fn raise_descriptors() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let all = Rlimit {
         current: maximum,
         maximum,
     };
-    // Where it is refused, connecting will say so.
+    // If that is refused, connecting will fail and say so.
     let _ = setrlimit(Resource::Nofile, all);
 }

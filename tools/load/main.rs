@@ -1,8 +1,9 @@
 //! latch-load: loads a lock server from one thread, checks every answer, says how fast it was.
 //!
-//! Reading order: `run` is one run, from what it does to what must hold; `servers` are those it can be
-//! run against; `scenarios` are more than a run; `plans`, `comparison` and `proof` put them together, and
-//! `report` says what was found. Exit code 1 means that an answer was wrong.
+//! Reading order: `run` is one run, from what it does to what must hold; `servers` starts and finds
+//! the servers it is run against; `scenarios` are more than a run; `plans`, `comparison` and
+//! `proof` put them together; `report` shows what was found. Exit code 1 means that an answer was
+//! wrong.
 
 mod args;
 mod clock;
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether everything was right.
+/// Does what the command line asks; returns whether everything was right.
 fn act(action: Action) -> io::Result<bool> {
     match action {
         Action::Run(spec, options) => plans::one(*spec, options),

@@ -1,20 +1,20 @@
-//! What the command line says besides the work itself, and what makes no sense in it.
+//! The options that all commands share, and which values of them make no sense.
 
 use crate::run::spec::Spec;
 use crate::servers::ServerKind;
 use crate::servers::target::Target;
 
-/// All of it; whatever is none is as usual.
+/// The options; each that is `None` has its default.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
-    /// A server that runs already; none: start latchd.
+    /// A server that runs already; `None` starts latchd.
     pub(crate) target: Option<Target>,
-    /// Whom to compare with, by name.
+    /// The servers to compare with, by name.
     pub(crate) with: Vec<String>,
     pub(crate) seconds: Option<f64>,
     pub(crate) warmup: Option<f64>,
     pub(crate) rounds: Option<usize>,
-    /// How many locks, connections or leases a scenario uses.
+    /// The most locks, connections or leases that a scenario uses.
     pub(crate) count: Option<usize>,
     pub(crate) cpu: Option<usize>,
     pub(crate) server_cpu: Option<usize>,
@@ -22,11 +22,11 @@ pub(crate) struct Options {
     pub(crate) json: bool,
 }
 
-/// Longest that one stage of one run may take.
+/// The longest time that one stage of a run may take.
 const SECONDS_MAX: f64 = 86_400.0;
 
 impl Options {
-    /// What makes no sense in them, if anything.
+    /// What makes no sense about them, if anything.
     pub(crate) fn complaint(&self) -> Option<String> {
         for (name, seconds, least) in [
             ("seconds", self.seconds, f64::MIN_POSITIVE),
@@ -53,14 +53,14 @@ impl Options {
         })
     }
 
-    /// What the command line says about time, put into a run.
+    /// Applies `--seconds` and `--warmup` to a run.
     pub(crate) fn apply(&self, spec: &mut Spec) {
         let ns = |seconds: f64| (seconds * 1e9) as u64;
         spec.measure_ns = self.seconds.map_or(spec.measure_ns, ns);
         spec.warmup_ns = self.warmup.map_or(spec.warmup_ns, ns);
     }
 
-    /// How often, if the command line does not say.
+    /// The number of rounds; `usual`, unless the command line says otherwise.
     pub(crate) fn rounds(&self, usual: usize) -> usize {
         self.rounds.unwrap_or(usual)
     }

@@ -1,11 +1,11 @@
 //! What this program says: results on standard output, messages on standard error.
 //!
-//! A reader that has left wants no more, and is no reason to end differently: `println!` would
-//! panic.
+//! When the reader of a pipe has left, printing does nothing, and the exit code stays the same;
+//! `println!` would panic.
 
 use std::io::{self, Write};
 
-/// Part of a report, with the end of its line.
+/// Prints part of a report and ends its line.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let written = out
@@ -18,7 +18,7 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     }
 }
 
-/// A message; where it cannot be written, nobody can be told.
+/// Prints a message. If that fails, there is nobody left to tell.
 pub(crate) fn eprint(text: &str) {
     let _ = io::stderr()
         .lock()

@@ -1,5 +1,5 @@
-//! Named plans: what each shows, and how. The plain ones are lists of runs, interleaved; the others
-//! are scenarios, see `scenarios`.
+//! Named plans: what each shows, and how. Some are lists of runs that take turns, the others are
+//! scenarios, see `scenarios`.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use crate::scenarios::{self, Scenario, expiry};
 use crate::servers::target::Target;
 use crate::session::Session;
 
-/// A plan: its name, what it shows, how it goes.
+/// A plan: its name, what it shows, what it runs.
 pub(crate) struct Plan {
     pub(crate) name: &'static str,
     pub(crate) shows: &'static str,
@@ -21,9 +21,9 @@ pub(crate) struct Plan {
 }
 
 enum How {
-    /// So many rounds of these.
+    /// This many rounds of these runs.
     Runs(usize, fn() -> Vec<Spec>),
-    /// So many rounds of scenarios.
+    /// This many rounds of these scenarios.
     Scenarios(usize, &'static [Scenario]),
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Plan> {
     PLANS.iter().find(|plan| plan.name == name)
 }
 
-/// Runs a plan; whether everything was right.
+/// Runs a plan; returns whether everything was right.
 pub(crate) fn run(plan: &Plan, options: Options) -> io::Result<bool> {
     let session = Session::open(options)?;
     match plan.how {
@@ -108,7 +108,7 @@ fn runs(
     Ok(right)
 }
 
-/// Every kind of work, alone and together.
+/// Every kind of work, on own keys and on shared ones.
 pub(crate) fn every_kind() -> Vec<Spec> {
     let mut specs = Vec::new();
     for workload in Workload::ALL {

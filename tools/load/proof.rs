@@ -1,7 +1,8 @@
 //! The proof: every target of docs/benchmarks.md in one interleaved run.
 //!
-//! A round is the comparison once and every scenario once, so everything that is compared had the same
-//! neighbours. A target that is missed is said and is no error; a wrong answer is one.
+//! A round is the comparison once and every scenario once, so that everything that is compared ran
+//! beside the same neighbours. A missed target is reported and is no error; a wrong answer is an
+//! error.
 
 use std::fs;
 use std::io;
@@ -17,10 +18,10 @@ use crate::run::outcome::{Outcome, median};
 use crate::scenarios;
 use crate::session::Session;
 
-/// Rounds, if the command line does not say.
+/// Rounds, unless the command line says otherwise.
 const ROUNDS: usize = 5;
 
-/// What latchd should be against others in the comparison.
+/// How latchd should compare with the others.
 #[rustfmt::skip] // a table is read in columns
 const AGAINST: [(Job, Measure, &str, Wanted); 10] = [
     (Job::Plain,     Measure::Rate,      "ceiling",   Wanted::AtLeast(0.90)),
@@ -38,10 +39,11 @@ const AGAINST: [(Job, Measure, &str, Wanted); 10] = [
 /// How evenly those who wait for one key should be treated.
 const EVENNESS: Wanted = Wanted::AtMost(2.0);
 
-/// A median wait for a core above this says more about the machine than about a server.
+/// If a process waits longer than this for its core, the figures describe the machine, not the
+/// servers.
 const WAITED_PERCENT_MAX: f64 = 3.0;
 
-/// Runs everything; whether every answer was right.
+/// Runs everything; returns whether every answer was right.
 pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
     if options.target.is_some() || options.spin {
         let what = "the proof starts its servers itself: no --target, no --spin";
@@ -88,7 +90,7 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
     Ok(figures.complain() && right)
 }
 
-/// The comparison's part of the table.
+/// The targets that the comparison can judge.
 fn judged(table: &Table) -> Figures {
     let mut figures = Figures::default();
     for job in Job::ALL {
@@ -138,7 +140,7 @@ enum Whose {
     Load,
 }
 
-/// Whether others had the cores for so long that the figures are theirs as well.
+/// A warning, if other processes had the cores for so long that the figures cannot be trusted.
 fn busy(table: &Table) -> Option<String> {
     let waited = [Whose::Server, Whose::Load].map(|whose| median(waits(table, whose)));
     let [server, load] = waited;
@@ -150,7 +152,7 @@ fn busy(table: &Table) -> Option<String> {
     })
 }
 
-/// How much of every run somebody else had the core: what disturbed the measurement, in per cent.
+/// How long, in per cent of each run, another process had the core: what disturbed the measurement.
 fn waits(table: &Table, whose: Whose) -> Vec<f64> {
     let cells = table.rows.iter().flat_map(|it| &it.cells).flatten();
     let runs = cells.flat_map(|it| &it.each);

@@ -1,4 +1,4 @@
-//! What all commands share: the cores, the clock, the progress line, and whom to load.
+//! What all commands share: the cores, the clock, the progress line, and the server to load.
 
 use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
@@ -15,17 +15,18 @@ use crate::run::spec::Spec;
 use crate::servers::target::Target;
 use crate::servers::{Server, ServerKind};
 
-/// The latchd to load: one of ours, ended when dropped, or the one that `--target` names.
+/// The server to load: a latchd started here, which ends when this is dropped, or the one that
+/// `--target` names.
 pub(crate) struct Subject {
     pub(crate) target: Target,
     pub(crate) server: Option<Server>,
 }
 
-/// A clock, two cores, and a place to say things.
+/// A clock, two cores, and where to report progress.
 pub(crate) struct Session {
     pub(crate) clock: Rc<Clock>,
     pub(crate) options: Options,
-    /// The process whose run went wrong: its last words may say why.
+    /// The server process whose run broke: its last output may say why.
     broke: Rc<Cell<Option<u32>>>,
     server_cpu: Option<usize>,
     load_cpu: Option<usize>,
@@ -46,7 +47,7 @@ impl Session {
             [first, second, ..] => (Some(first), Some(second)),
             _ => (None, None),
         };
-        // Whom one has not got, one cannot compare with.
+        // A server that is not installed is left out of the comparison.
         options.with.retain(|name| {
             let missing = ServerKind::named(name).is_some_and(|kind| !kind.is_here());
             if missing {
@@ -66,8 +67,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Starts a server. What starts stays on the core of who started it, so this thread goes to the
-    /// servers' core for that moment.
+    /// Starts a server. A process inherits the core of the thread that starts it, so this thread
+    /// moves to the servers' core for that moment.
     pub(crate) fn start(&self, kind: ServerKind, arguments: &[&str]) -> io::Result<Server> {
         stay_on(self.server_cpu)?;
         let server = Server::start(kind, arguments, &self.clock, &self.broke);
@@ -75,7 +76,7 @@ impl Session {
         server
     }
 
-    /// The latchd to load; a new one unless `--target` names one.
+    /// The server to load: a new latchd, unless `--target` names a server.
     pub(crate) fn latchd(&self, arguments: &[&str]) -> io::Result<Subject> {
         if let Some(target) = &self.options.target {
             return Ok(Subject {
@@ -94,7 +95,7 @@ impl Session {
         })
     }
 
-    /// A new Redis, if there is to be a comparison with it.
+    /// A new Redis, if the command line asks for a comparison with it.
     pub(crate) fn redis(&self) -> io::Result<Option<Server>> {
         let wanted = self.options.with.iter().any(|name| name == "redis");
         wanted
@@ -102,7 +103,7 @@ impl Session {
             .transpose()
     }
 
-    /// How many of something a scenario uses: as usual, or with `--count` no more than that.
+    /// How many of something a scenario uses: `usual`, but never more than `--count`.
     pub(crate) fn count(&self, usual: usize) -> usize {
         usual.min(self.options.count.unwrap_or(usual))
     }
@@ -122,7 +123,7 @@ impl Session {
         self.run_and(label, spec, target, None)
     }
 
-    /// The same; `begin` is done when measuring begins.
+    /// The same; calls `begin` when measuring begins.
     pub(crate) fn run_and<'a>(
         &'a self,
         label: &'a str,
@@ -155,7 +156,7 @@ impl Session {
         outcome
     }
 
-    /// The progress line; nothing where nobody watches.
+    /// Shows the progress line, if standard error is a terminal.
     pub(crate) fn say(&self, text: &str) {
         if io::stderr().is_terminal() {
             let _ = write!(io::stderr(), "\r{text:<78.78}\r");

@@ -1,7 +1,7 @@
 //! Figures over rounds: what was measured, what is wanted, whether it was met.
 //!
-//! Every round puts its figures here, those of the same work and name become one [`Figure`], and the
-//! median of the rounds is what counts. Knows nothing of how a figure is measured.
+//! Every round puts its figures here. Those with the same work and name become one [`Figure`], and
+//! the median of the rounds counts. Knows nothing of how a figure is measured.
 
 use crate::output::eprint;
 use crate::report::format::{aligned, duration, grouped, ratio};
@@ -47,7 +47,7 @@ impl Unit {
 /// What a figure should be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Wanted {
-    /// It is there to explain the others.
+    /// The figure only explains the others.
     Nothing,
     AtLeast(f64),
     AtMost(f64),
@@ -76,7 +76,7 @@ impl Figure {
             .fold(f64::NEG_INFINITY, f64::max)
     }
 
-    /// Whether it is as wanted; none where nothing is wanted or nothing was measured.
+    /// Whether it is as wanted; `None` if nothing is wanted or nothing was measured.
     fn met(&self) -> Option<bool> {
         if self.values.is_empty() {
             return None;
@@ -90,7 +90,8 @@ impl Figure {
         }
     }
 
-    /// The median, with more digits where it is only just not as wanted.
+    /// The median, with the difference in per cent if rounding would hide that it misses its
+    /// target.
     fn measured(&self) -> String {
         let middle = median(self.values.clone());
         let shown = self.unit.shown(middle);
@@ -159,7 +160,7 @@ impl Figure {
     }
 }
 
-/// All of them.
+/// All figures of a plan or a proof.
 #[derive(Default)]
 pub(crate) struct Figures {
     all: Vec<Figure>,
@@ -168,12 +169,12 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// What is put from now on belongs to this work.
+    /// All figures put from now on belong to this work.
     pub(crate) fn about(&mut self, work: impl Into<String>) {
         self.work = work.into();
     }
 
-    /// A figure of this round; none, or no number, if it cannot be known here.
+    /// Adds a figure of this round; `None`, or no number, if it could not be measured.
     pub(crate) fn put(&mut self, name: &str, unit: Unit, value: Option<f64>, wanted: Wanted) {
         let value = value.filter(|it| it.is_finite());
         let work = &self.work;
@@ -191,7 +192,7 @@ impl Figures {
         }
     }
 
-    /// A figure of all rounds at once.
+    /// Adds a figure of all rounds at once.
     pub(crate) fn put_all(&mut self, name: &str, unit: Unit, values: Vec<f64>, wanted: Wanted) {
         self.put(name, unit, None, wanted);
         for value in values {
@@ -199,18 +200,18 @@ impl Figures {
         }
     }
 
-    /// What was wrong in a run.
+    /// Adds the wrong answers of a run.
     pub(crate) fn check(&mut self, outcome: &Outcome) {
         self.wrong.merge(&outcome.wrong);
     }
 
-    /// Adds those of another.
+    /// Adds all figures and wrong answers of `other`.
     pub(crate) fn append(&mut self, other: Self) {
         self.all.extend(other.all);
         self.wrong.merge(&other.wrong);
     }
 
-    /// The table as it stands in a document.
+    /// The figures as a Markdown table.
     pub(crate) fn markdown(&self) -> String {
         let head = ["work", "figure", "wanted", "median", "rounds", "met"];
         let mut table = vec![head.map(str::to_owned).to_vec()];
@@ -241,13 +242,13 @@ impl Figures {
         )
     }
 
-    /// A list of objects.
+    /// The figures as a JSON array.
     pub(crate) fn json(&self) -> String {
         let all: Vec<String> = self.all.iter().map(Figure::json).collect();
         format!("[{}]", all.join(",\n "))
     }
 
-    /// Says what was wrong; whether nothing was.
+    /// Prints the wrong answers; returns whether there were none.
     pub(crate) fn complain(&self) -> bool {
         for what in &self.wrong.first {
             eprint(&format!("WRONG: {what}"));

@@ -61,7 +61,7 @@ fn latencies(latency: &Histogram<u64>) -> String {
     )
 }
 
-/// A number; null where there is none.
+/// A number; null if there is none.
 pub(crate) fn number(value: f64) -> String {
     match value.is_finite() {
         true => format!("{value:.4}"),
@@ -69,7 +69,7 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// Text between quotes.
+/// Text as a JSON string.
 pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

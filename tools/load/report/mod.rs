@@ -1,8 +1,7 @@
-//! What was found, for readers: text for people, JSON for programs, tables and a picture.
+//! Shows what was found: as text for people, JSON for programs, tables and a picture.
 //!
-//! Never measures anything. `text` and `json` are of a single run, `figures` is the table of targets,
-//! `tables` are of servers side by side, `svg` the picture of these;
-//! `format` writes numbers.
+//! Never measures anything. `text` and `json` show one run, `figures` the targets, `tables` and
+//! `svg` servers side by side; `format` writes numbers.
 
 pub(crate) mod figures;
 pub(crate) mod format;

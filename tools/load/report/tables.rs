@@ -5,7 +5,7 @@ use crate::output::eprint;
 use crate::report::format::{aligned, duration, ratio};
 use crate::report::json::{self, quoted};
 
-/// Two tables.
+/// Two tables: ratios with figures, and the server's cost of an answer.
 pub(crate) fn markdown(table: &Table) -> String {
     let columns = 0..table.names.len();
     let others = || columns.clone().skip(1);
@@ -42,7 +42,8 @@ fn shown(row: &Row, column: usize) -> String {
     }
 }
 
-/// The server's processor time per answer, if it is ours: what a busy machine disturbs least.
+/// The server's processor time per answer, if it was started here. A busy machine disturbs this
+/// least.
 fn cost(row: &Row, column: usize) -> String {
     let rounds = row.right(column).filter(|_| row.value(column).is_some());
     let spent = rounds.and_then(|it| it.cpu_time(|round| round.server));
@@ -55,7 +56,7 @@ fn cost(row: &Row, column: usize) -> String {
     }
 }
 
-/// A list of objects.
+/// A JSON array with one object for each job and server.
 pub(crate) fn as_json(table: &Table) -> String {
     let mut objects = Vec::new();
     for row in &table.rows {
@@ -76,7 +77,7 @@ pub(crate) fn as_json(table: &Table) -> String {
     format!("[{}]", objects.join(",\n "))
 }
 
-/// Says what was wrong; whether nothing was.
+/// Prints the wrong answers; returns whether there were none.
 pub(crate) fn complain(table: &Table) -> bool {
     let mut right = true;
     for row in &table.rows {

@@ -90,7 +90,7 @@ fn checks(contended: bool, rounds: &Rounds) -> String {
     text
 }
 
-/// Who had how much of its core, and how much of it others had.
+/// How much of its core each of server and load used, and how long it waited for it.
 fn processor(rounds: &Rounds) -> Option<String> {
     let elapsed = rounds.sum(|it| it.elapsed_ns).max(1) as f64;
     let answers = rounds.sum(|it| it.answers).max(1) as f64;

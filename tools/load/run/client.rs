@@ -1,4 +1,5 @@
-//! One connection that asks and waits for its answers: what scenarios need besides a run.
+//! One connection that sends requests and waits for their answers: what scenarios need besides
+//! runs.
 
 use std::io;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use crate::run::conn::{Conn, Received};
 use crate::run::spec::Spec;
 use crate::servers::target::{Protocol, Stream, Target};
 
-/// How often an answer is waited for, a tenth of a second each.
+/// How often it waits for an answer, a tenth of a second each time.
 const TRIES: usize = 50;
 
 /// A connection with a poll of its own.
@@ -35,19 +36,19 @@ impl Client {
         })
     }
 
-    /// Keeps the connection and asks nothing any more.
+    /// The connection alone, without a way to send requests.
     pub(crate) fn into_stream(self) -> Stream {
         self.conn.into_stream()
     }
 
-    /// A request that has to be answered `ok`.
+    /// Sends a request that must be answered `ok`.
     pub(crate) fn must(&mut self, request: Request<'_>, key: &Key) -> io::Result<()> {
         self.ask(request, key, |answer| {
             matches!(answer, Answer::Ok(_)).then_some(())
         })
     }
 
-    /// One request; `read` makes sense of the answer, or none.
+    /// Sends one request; `read` returns what the answer means, or `None` if it is wrong.
     pub(crate) fn ask<T>(
         &mut self,
         request: Request<'_>,
@@ -70,8 +71,8 @@ impl Client {
         })
     }
 
-    /// So many requests, at most `window` of them on their way; `write` appends the one with this
-    /// number, `fine` judges each answer.
+    /// Sends `count` requests, at most `window` of them at once. `write` appends the request with
+    /// this number, `fine` judges each answer.
     pub(crate) fn many(
         &mut self,
         count: usize,
@@ -81,7 +82,7 @@ impl Client {
     ) -> io::Result<()> {
         let (mut asked, mut answered, mut silent) = (0, 0, 0);
         while answered < count {
-            // Half a window at a time, so that both sides have something to do.
+            // Half a window at a time, so that both sides always have work.
             if asked - answered <= window / 2 {
                 let until = count.min(answered + window);
                 for number in asked..until {
@@ -125,7 +126,7 @@ impl Client {
     }
 }
 
-/// How to speak to this server in such a run; refuses work that the server does not know.
+/// The codec for this server and this run; refuses work that the server does not know.
 pub(crate) fn codec_for(spec: &Spec, target: &Target) -> io::Result<Codec> {
     if !spec.is_known_to(target.protocol) {
         let what = format!(

@@ -1,8 +1,8 @@
 //! Requests to bytes and bytes to answers, in latchd's lines and in Redis' RESP.
 //!
-//! The only file that knows how a request is spelled and what an answer looks like.
-//! Keys and tokens have fixed lengths, so that the ceiling can answer by size alone. Pure: no
-//! socket, no clock, no state.
+//! The only file that knows how a request is spelled and what an answer looks like. Keys and tokens
+//! have fixed lengths, so that the ceiling can answer by size alone. Pure: no socket, no clock, no
+//! state.
 
 use std::fmt;
 use std::io::Write;
@@ -22,13 +22,13 @@ pub(crate) type LockToken = [u8; 32];
 /// For requests that are about no key.
 pub(crate) const NO_KEY: Key = [b'_'; KEY_BYTES];
 
-/// For locks whose token the server makes, or nobody needs again.
+/// For locks whose token the server makes, or nobody uses again.
 pub(crate) const NO_TOKEN: LockToken = [b'0'; 32];
 
-/// Longest answer that is waited for; a server that says more without an end is wrong.
+/// Longest answer that is accepted; a server that sends more without an end is wrong.
 pub(crate) const ANSWER_BYTES_MAX: usize = 4096;
 
-/// Redis deletes only what is still ours.
+/// Redis: deletes a lock only if the token is still ours.
 const SCRIPT: &str =
     "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
 
@@ -51,20 +51,20 @@ pub(crate) enum Request<'a> {
     Get,
     Signal(u64),
     Listen,
-    /// What the server says of itself; the key does not matter.
+    /// Asks what the server reports about itself; the key does not matter.
     Stats,
-    /// Redis: remembers the script and says its name; the key does not matter.
+    /// Redis: stores the script and returns its name; the key does not matter.
     LoadScript,
 }
 
 /// One answer, as far as it can be understood without knowing the question.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer<'a> {
-    /// `ok` and what stands behind it; a number; a value.
+    /// `ok` with the rest of the line; a number; a value.
     Ok(&'a [u8]),
-    /// There is none, or it is taken.
+    /// There is none, or another client has it.
     Nil,
-    /// Said unasked: a signal's channel and payload.
+    /// Not an answer: a signal's channel and payload.
     Push(&'a [u8]),
     /// Everything else.
     Refused(&'a [u8]),
@@ -85,7 +85,7 @@ impl<'a> Answer<'a> {
         unhex(text.rsplit(|&byte| byte == b' ').next()?)
     }
 
-    /// A number in the server's [`Request::Stats`], if it tells one by that name.
+    /// A number in the answer to [`Request::Stats`], if there is one with that name.
     pub(crate) fn stat(&self, name: &str) -> Option<u64> {
         let Self::Ok(json) = *self else { return None };
         let quoted = format!("\"{name}\":");
@@ -129,7 +129,7 @@ impl Codec {
         }
     }
 
-    /// The first answer in `bytes` and its length, once it is there in full.
+    /// The first answer in `bytes` and its length, once it is complete.
     pub(crate) fn decode<'a>(&self, bytes: &'a [u8]) -> Option<(Answer<'a>, usize)> {
         match self.protocol {
             Protocol::Line | Protocol::Ceiling => decode_line(bytes),
@@ -148,7 +148,7 @@ impl Codec {
         };
         match request {
             Request::Lock(token) => {
-                // The one that counts is copied, not formatted.
+                // The request that is measured most is copied, not formatted.
                 out.extend_from_slice(b"*6\r\n$3\r\nSET\r\n$18\r\n");
                 out.extend_from_slice(key);
                 out.extend_from_slice(b"\r\n$32\r\n");
@@ -192,7 +192,7 @@ impl Codec {
     }
 }
 
-// What `Request::Lock` writes into a RESP request.
+// The lengths and the lease in the RESP form of `Request::Lock`.
 const _: () = assert!(LEASE_S == 60 && KEY_BYTES == 18);
 
 fn encode_line(request: Request<'_>, key: &Key, out: &mut Vec<u8>) {

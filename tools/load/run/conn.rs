@@ -1,9 +1,9 @@
-//! One connection's bytes: what came and is not yet a whole answer, what is still to be sent.
+//! The bytes of one connection: the beginning of an answer, and what is still to be sent.
 //!
 //! Reads as long as there is something and writes once per turn. Never looks inside the bytes.
 //!
-//! Room to write is watched for only while something is left unwritten: a unix socket reports room
-//! whenever its peer reads, and each report would wake somebody for nothing.
+//! It asks to be told about room to write only while something is unsent: a unix socket reports
+//! room whenever its peer reads, and each report would be a wake-up for nothing.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -12,10 +12,10 @@ use mio::{Interest, Registry, Token};
 
 use crate::servers::target::Stream;
 
-/// One read. A shorter one means that the socket is empty.
+/// Length of a full read. A shorter read means that the socket is empty.
 pub(crate) const READ_BYTES: usize = 64 * 1024;
 
-/// A connection and who waits for its answers.
+/// A connection, and which requests wait for its answers.
 pub(crate) struct Conn {
     stream: Stream,
     token: Token,
@@ -25,7 +25,7 @@ pub(crate) struct Conn {
     rest: Vec<u8>,
     pub(crate) outbox: Vec<u8>,
     sent: usize,
-    /// Whose answers come next, in order.
+    /// The workers that wait for an answer, in the order of their requests.
     pub(crate) pending: VecDeque<u32>,
 }
 
@@ -41,7 +41,8 @@ pub(crate) enum Received {
 }
 
 impl Conn {
-    /// From now on `registry`'s poll tells under `token` when there is something to read.
+    /// Registers the connection: from now on the poll reports under `token` that there is something
+    /// to read.
     pub(crate) fn new(mut stream: Stream, token: Token, registry: &Registry) -> io::Result<Self> {
         registry.register(&mut stream, token, Interest::READABLE)?;
         Ok(Self {
@@ -55,12 +56,12 @@ impl Conn {
         })
     }
 
-    /// The connection itself, watched by nobody from now on.
+    /// The socket itself, which nobody reads from now on.
     pub(crate) fn into_stream(self) -> Stream {
         self.stream
     }
 
-    /// Reads into `scratch`, behind what was left of the last time; says how much is there in all.
+    /// Reads into `scratch`, behind what the last read left over; returns how much is there in all.
     pub(crate) fn read(&mut self, scratch: &mut Vec<u8>) -> io::Result<Received> {
         let old = self.rest.len();
         scratch.resize(old + READ_BYTES, 0);

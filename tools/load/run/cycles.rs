@@ -1,4 +1,4 @@
-//! One cycle after the other: take, hold, give, think, and again; for every kind of work.
+//! What a connection does: cycle after cycle of take, hold, give and think, for every kind of work.
 //!
 //! Every answer is checked against what was asked, and every grant against the [`Ledger`]. Writes
 //! into outboxes only; `event_loop` owns sockets, time and timers.
@@ -11,7 +11,7 @@ use crate::run::outcome::Outcome;
 use crate::run::spec::{Keys, Spec, Workload};
 use crate::servers::target::{Protocol, Target};
 
-/// In `pending`: the answer belongs to no cycle, but to the introduction.
+/// In `pending`: the answer belongs to what was sent before the first cycle.
 const INTRODUCTION: u32 = u32::MAX;
 
 /// One in so many read-write cycles writes.
@@ -19,11 +19,11 @@ const WRITES_ONE_IN: u32 = 10;
 
 /// What happens after an answer.
 pub(crate) enum Next {
-    /// It has been written already, or there is nothing to do.
+    /// Nothing; the next request is written already, if there is one.
     Nothing,
-    /// This one goes on at this time.
+    /// This worker continues at this time.
     At(u32, u64),
-    /// Open loop: this one can start again.
+    /// Open loop: this worker can start a cycle.
     Free(u32),
 }
 
@@ -50,7 +50,7 @@ struct Worker {
     value: u64,
 }
 
-/// All of them.
+/// The workers of all connections.
 pub(crate) struct Cycles {
     spec: Spec,
     pub(crate) codec: Codec,
@@ -59,7 +59,7 @@ pub(crate) struct Cycles {
     chooser: KeyChooser,
     ledger: Ledger,
     pub(crate) found: Outcome,
-    /// How many are on their way.
+    /// How many workers are in a cycle.
     busy: usize,
     seq: u64,
     answered_seq: u64,
@@ -67,7 +67,7 @@ pub(crate) struct Cycles {
     pub(crate) stopping: bool,
     /// The run cannot go on.
     pub(crate) broken: bool,
-    /// Where reads go; here so that it is allocated once.
+    /// Reads go here; kept so that it is allocated once.
     pub(crate) scratch: Vec<u8>,
 }
 
@@ -126,12 +126,12 @@ impl Cycles {
         self.busy == 0 && self.ledger.unheard() == 0
     }
 
-    /// All that was written is on its way; answers are waited for now.
+    /// Everything written so far has been sent; now the loop waits for answers.
     pub(crate) fn sent(&mut self) {
         self.ledger.sent();
     }
 
-    /// Measuring begins: what was counted so far was warming up.
+    /// Measuring begins: forgets what was counted while warming up.
     pub(crate) fn forget(&mut self) {
         let wrong = std::mem::take(&mut self.found.wrong);
         self.found = Outcome::new();
@@ -144,7 +144,7 @@ impl Cycles {
         !self.stopping || self.spec.rate.is_some()
     }
 
-    /// The end; what is still owed will not come.
+    /// The time for the last answers is over; those that are missing are lost.
     pub(crate) fn lost(&mut self, now: u64) {
         if self.counts() {
             for worker in &self.workers {
@@ -181,13 +181,13 @@ impl Cycles {
         self.found
     }
 
-    /// What a connection says before anything else.
+    /// Writes what a connection sends before its first cycle.
     pub(crate) fn introduce(&mut self, index: usize, conn: &mut Conn) {
         if self.codec.protocol == Protocol::Ceiling {
             crate::servers::ceiling::introduce(&self.codec, &self.keys[0], self.spec.keys, conn);
         }
         if self.spec.workload == Workload::Signal {
-            // Each hears what the one before it says.
+            // Each connection listens to the one before it.
             let key = &self.keys[index];
             self.codec.encode(Request::Listen, key, &mut conn.outbox);
             conn.pending.push_back(INTRODUCTION);
@@ -271,7 +271,7 @@ impl Cycles {
         conn.pending.push_back(index);
     }
 
-    /// An answer came: to whom, was it right, and what now?
+    /// Reads an answer: which worker it is for, whether it is right, and what comes next.
     pub(crate) fn answered(
         &mut self,
         conn_index: usize,
@@ -330,7 +330,7 @@ impl Cycles {
         self.ended(index, now, conn)
     }
 
-    /// Somebody else has it, and this server keeps no queue.
+    /// Another client has the lock and the server keeps no queue, so it asks again.
     fn again(&mut self, index: u32, conn: &mut Conn) -> Next {
         self.found.retries += 1;
         if self.stopping {
@@ -368,7 +368,7 @@ impl Cycles {
                 None => false,
             },
             (Workload::Value, Answer::Ok(b"")) => true,
-            // The one listener of this channel is there.
+            // Exactly one connection listens to this channel.
             (Workload::Signal, Answer::Ok(b"1")) => true,
             _ => false,
         };

@@ -1,4 +1,4 @@
-//! The load itself: one thread, many connections, each with a few cycles on their way at once.
+//! The event loop of a run: one thread, many connections, each with a few cycles under way.
 //!
 //! A run connects, warms up, measures, lets everything end, and returns an [`Outcome`]. In a closed
 //! loop a cycle starts when the one before it ended; in an open loop cycles are due at fixed times
@@ -22,19 +22,19 @@ use crate::run::outcome::Outcome;
 use crate::run::spec::Spec;
 use crate::servers::target::{Stream, Target};
 
-/// How long the answers still owed at the end may take, besides the holding times.
+/// How long the last answers may take at the end, in addition to the holding times.
 const DRAIN_NS_MAX: u64 = 10_000_000_000;
 
-/// Longest sleep: the stages of a run are looked at this often.
+/// Longest sleep, so that the stages of a run begin in time.
 const NAP_NS_MAX: u64 = 50_000_000;
 
-/// `poll` counts in milliseconds; what is due sooner is waited for awake.
+/// `poll` counts in milliseconds; for whatever is due sooner, the loop stays awake.
 const AWAKE_NS: u64 = 1_500_000;
 
 /// Time between two progress lines.
 const PROGRESS_NS: u64 = 250_000_000;
 
-/// Where a run stands.
+/// The stage of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Warming,
@@ -42,11 +42,12 @@ enum Stage {
     Draining,
 }
 
-/// Whom to tell how it goes, and what to do when measuring begins.
+/// What the loop calls while it runs.
 pub(crate) struct Hooks<'a> {
-    /// Told the answers so far and the share of the measuring time that is over; none: it warms up.
+    /// Called with the answers so far, and the part of the measuring time that is over; `None`
+    /// while it warms up.
     pub(crate) progress: &'a dyn Fn(u64, Option<f64>),
-    /// Done once, when measuring begins.
+    /// Called once, when measuring begins.
     pub(crate) begin: Option<Box<dyn FnOnce() + 'a>>,
 }
 
@@ -101,10 +102,10 @@ struct Load<'a> {
     poll: Poll,
     conns: Vec<Conn>,
     cycles: Cycles,
-    /// Who lets go, or starts again, when.
+    /// When a worker releases what it holds, or starts again.
     timers: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Open loop: who has nothing to do, the longest first, so that all have their turn however low
-    /// the rate is; and when the next cycle is due.
+    /// Open loop: the workers without a cycle, the longest idle first, so that all get their turn
+    /// even at a low rate; and when the next cycle is due.
     free: VecDeque<u32>,
     due_ns: u64,
     interval_ns: u64,
@@ -118,7 +119,7 @@ struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// What each connection has to say before anything else.
+    /// Sends what each connection has to send before its first cycle.
     fn setup(&mut self) -> io::Result<()> {
         for index in 0..self.conns.len() {
             let conn = &mut self.conns[index];
@@ -137,7 +138,7 @@ impl Load<'_> {
         !self.cycles.broken && self.clock.now_ns() < until_ns
     }
 
-    /// Everybody's first cycle.
+    /// Starts the first cycle of every worker.
     fn start(&mut self) {
         let now = self.clock.now_ns();
         self.stage_ends_ns = now + self.spec.warmup_ns;
@@ -152,7 +153,7 @@ impl Load<'_> {
         self.flush_all();
     }
 
-    /// Until all is over.
+    /// Runs until all is over.
     fn turns(&mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(1024);
         loop {
@@ -180,7 +181,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Whether the run goes on.
+    /// Begins the next stage; returns whether there is one.
     fn next_stage(&mut self, now: u64) -> bool {
         match self.stage {
             Stage::Warming => {
@@ -194,7 +195,7 @@ impl Load<'_> {
                 self.stage_ends_ns = now + self.spec.measure_ns;
             }
             Stage::Measuring => {
-                // What is due by now and can start does; only the rest is behind.
+                // Cycles that are due by now start if they can; only the others count as behind.
                 self.fire(now);
                 self.measured(now);
                 self.stage = Stage::Draining;
@@ -210,8 +211,7 @@ impl Load<'_> {
         true
     }
 
-    /// The figures are what they are now. What is answered later is checked, and in an open loop its
-    /// latency counts.
+    /// Measuring ends. Later answers are still checked, and in an open loop their latency counts.
     fn measured(&mut self, now: u64) {
         if self.cycles.stopping {
             return;
@@ -236,7 +236,7 @@ impl Load<'_> {
         )
     }
 
-    /// What is due now: holds that end, thoughts that end, starts of an open loop.
+    /// Does what is due now: releases, next cycles, and starts of an open loop.
     fn fire(&mut self, now: u64) {
         let mut wrote = false;
         while let Some(&Reverse((due, worker))) = self.timers.peek()
@@ -265,7 +265,8 @@ impl Load<'_> {
         }
     }
 
-    /// Starts a cycle: in an open loop it is asked for when it was due, however late that is.
+    /// Starts a cycle. In an open loop its latency counts from when it was due, however late that
+    /// is.
     fn begin(&mut self, worker: u32, now: u64) {
         let mut asked = now;
         if self.spec.rate.is_some() {
@@ -298,7 +299,7 @@ impl Load<'_> {
         if left < AWAKE_NS { 0 } else { left - 1_000_000 }
     }
 
-    /// Waits for answers and goes on with whoever got one.
+    /// Waits for answers, and continues the cycles that got one.
     fn turn(&mut self, events: &mut Events, nap_ns: u64) -> io::Result<()> {
         self.cycles.sent();
         match self.poll.poll(events, Some(Duration::from_nanos(nap_ns))) {
@@ -322,7 +323,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Reads a connection empty and answers its answers.
+    /// Reads all answers of a connection, and continues their cycles.
     fn read(&mut self, index: usize, scratch: &mut Vec<u8>) {
         loop {
             let (length, more) = match self.conns[index].read(scratch) {

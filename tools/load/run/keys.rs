@@ -16,7 +16,8 @@ fn key_count(spec: &Spec) -> usize {
     }
 }
 
-/// Their names: new ones for each run, so that nothing left by an earlier one is in the way.
+/// The names of all keys: new ones for each run, so that nothing left by an earlier run is in the
+/// way.
 pub(crate) fn key_names(spec: &Spec) -> Vec<Key> {
     let kind = match spec.workload {
         Workload::Lock => "lock",
@@ -38,11 +39,11 @@ pub(crate) fn key_name(kind: &str, run: u16, index: usize) -> Key {
     key
 }
 
-/// Who uses which key next.
+/// Chooses the key of the next cycle.
 pub(crate) struct KeyChooser {
     rng: fastrand::Rng,
     count: u32,
-    /// Zipf: the chance of this key or one before it.
+    /// Zipf: the probability of this key or one before it.
     up_to: Vec<f64>,
     own: bool,
 }
@@ -73,7 +74,7 @@ impl KeyChooser {
         }
     }
 
-    /// The next key; none: one's own.
+    /// The next key; `None` for the worker's own.
     pub(crate) fn key(&mut self) -> Option<u32> {
         if self.own {
             return None;

@@ -1,9 +1,9 @@
 //! What must hold, checked on every answer: one holder, growing fences, first come first served,
-//! nothing lost, nothing told twice.
+//! nothing lost, nothing delivered twice.
 //!
-//! Knows only what a client can know. It believes a lock held from the moment the grant was read
+//! Knows only what a client can know. It takes a lock for held from the moment the grant was read
 //! until the end of the turn in which its release was written, see [`Ledger::sent`], so whatever it
-//! calls wrong is wrong beyond doubt.
+//! calls wrong is certainly wrong.
 
 use std::collections::VecDeque;
 
@@ -15,13 +15,13 @@ const KEPT_MAX: usize = 8;
 pub(crate) enum Hold {
     /// By one at a time.
     Alone,
-    /// By so many at a time.
+    /// By this many at a time.
     Among(u32),
     /// By any number of readers.
     Reading,
 }
 
-/// What the answers said that they should not have.
+/// The wrong answers: how many, and the first of them in words.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wrong {
     pub(crate) count: u64,
@@ -50,10 +50,10 @@ struct KeyState {
     alone: u32,
     among: u32,
     reading: u32,
-    /// The highest fence of all, and of those that held alone.
+    /// The highest fence of all grants, and of those that were exclusive.
     fence: u64,
     fence_alone: u64,
-    /// Requests on their way, by the order in which they were written.
+    /// Requests without an answer, in the order in which they were written.
     queue: VecDeque<u64>,
     counted: u64,
     counted_sum: u128,
@@ -72,18 +72,19 @@ pub(crate) struct Written {
 /// All keys of one run.
 pub(crate) struct Ledger {
     keys: Vec<KeyState>,
-    /// latchd: fences are told and grow, and the order of a queue can be proven, see
+    /// The server is latchd: fences grow, and the order of a queue can be proven, see
     /// [`Ledger::check_order`].
     in_turns: bool,
-    /// Several want the same key alone.
+    /// Several clients want the same key, each for itself alone.
     queues: bool,
-    /// Whose releases were written in this turn.
+    /// The holds whose releases were written in this turn.
     leaving: Vec<(u32, Hold)>,
     /// Per connection: signals sent to it and heard by it.
     sent: Vec<u64>,
     heard: Vec<u64>,
     pub(crate) wrong: Wrong,
-    /// Granted before one whose request was written earlier, within one turn of the server: allowed.
+    /// Grants to a request that was written after another one that still waits, within one turn of
+    /// the server: that is allowed.
     pub(crate) overtaken: u64,
 }
 
@@ -127,8 +128,8 @@ impl Ledger {
             ));
         }
         if self.in_turns {
-            // Only who holds alone is ordered against everybody; two readers' grants may cross on
-            // their way to us.
+            // Only exclusive grants are ordered against all others; the grants of two readers may
+            // arrive here in any order.
             let below = match hold {
                 Hold::Alone => seen.fence,
                 Hold::Among(_) => 0,
@@ -151,10 +152,10 @@ impl Ledger {
         }
     }
 
-    /// First come, first served. Who wrote first is known; who arrived first is known only if the
-    /// server had answered something written later before the second request was written: its one
-    /// thread had then been through everything that lay in its sockets. Inside one turn any order
-    /// is right.
+    /// First come, first served. It is known which request was written first. Which one arrived
+    /// first is known only if the server had already answered something written after the first
+    /// when the second was written: its one thread had then read everything in its sockets. Within
+    /// one turn any order is right.
     fn check_order(&mut self, key: u32, written: Written) {
         let queue = &mut self.keys[key as usize].queue;
         let first = queue.front().copied().unwrap_or(written.seq);
@@ -175,17 +176,17 @@ impl Ledger {
         }
     }
 
-    /// A release is being written; it is held until [`Ledger::sent`].
+    /// A release is being written; the lock counts as held until [`Ledger::sent`].
     pub(crate) fn letting_go(&mut self, key: u32, hold: Hold) {
         self.leaving.push((key, hold));
     }
 
-    /// All that was written is on its way, and answers are waited for only now.
+    /// Everything written so far has been sent, and only now does the client wait for answers.
     ///
-    /// What one wait reports could be read before anything was sent in answer to it, and who wants a
-    /// shared key has one request on its way: its answer, or the beginning of it, was there before
-    /// any of the turn's releases left. So all grants that one turn reads were in force at one
-    /// moment, together with those that the turn lets go.
+    /// All that one wait reports had arrived before anything was sent in reply to it, and a worker
+    /// on a shared key has one request under way: its answer, or the beginning of it, was there
+    /// before any release of this turn was sent. So all grants read in one turn were valid at the
+    /// same moment, together with those that the turn releases.
     pub(crate) fn sent(&mut self) {
         for (key, hold) in self.leaving.drain(..) {
             let seen = &mut self.keys[key as usize];
@@ -229,7 +230,7 @@ impl Ledger {
         sent.saturating_sub(self.heard.iter().sum())
     }
 
-    /// Everything was answered: so many raises must have given each number up to theirs once.
+    /// All requests are answered: `n` increments must have returned each number from 1 to `n` once.
     pub(crate) fn close(&mut self) {
         for (key, seen) in self.keys.iter().enumerate() {
             let n = u128::from(seen.counted);

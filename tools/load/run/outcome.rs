@@ -1,16 +1,17 @@
 //! What a run found: how much, how fast, how wrong.
 //!
-//! Numbers only; `report`, `json` and `svg` say them.
+//! Numbers only; `report` shows them.
 
 use hdrhistogram::Histogram;
 
 use crate::machine::CpuTime;
 use crate::run::ledger::Wrong;
 
-/// Longest latency told apart from longer ones.
+/// Longest latency that is recorded; longer ones count as this long.
 const LATENCY_NS_MAX: u64 = 600_000_000_000;
 
-/// Most groups in which cycles that never started are recorded: finer than the histogram's digits.
+/// Most groups in which cycles that never started are recorded; finer than the histogram can tell
+/// apart.
 const GROUPS_MAX: u64 = 100_000;
 
 /// Latencies in nanoseconds, to three digits.
@@ -30,16 +31,16 @@ pub(crate) struct Outcome {
     /// was due while measuring and was answered later, or never.
     pub(crate) take: Histogram<u64>,
     pub(crate) give: Histogram<u64>,
-    /// Answers that said "taken, ask again": only from servers without a line.
+    /// Answers after which a client had to ask again; only from servers without a queue.
     pub(crate) retries: u64,
     pub(crate) overtaken: u64,
     /// Open loop: starts that were due and had not been made at the end.
     pub(crate) behind: u64,
-    /// Processor time while measuring, of the server if it is ours, and of this program.
+    /// Processor time while measuring, of the server if it was started here, and of this program.
     pub(crate) server: Option<CpuTime>,
     pub(crate) load: Option<CpuTime>,
     pub(crate) wrong: Wrong,
-    /// It ended before its time.
+    /// The run ended early, because it could not go on.
     pub(crate) broken: bool,
 }
 
@@ -62,7 +63,7 @@ impl Outcome {
     }
 
     /// Open loop: `behind` cycles, each `interval_ns` after the one before, the first of them at
-    /// `due_ns`, have not even started. They waited at least until now.
+    /// `due_ns`, have never started. Each has waited at least until now.
     pub(crate) fn never_started(&mut self, due_ns: u64, interval_ns: u64, now: u64) {
         // Very many are recorded in groups, each with the shortest wait in it.
         let group = self.behind.div_ceil(GROUPS_MAX).max(1);
@@ -121,7 +122,7 @@ impl Rounds {
         median(self.each.iter().map(what).collect())
     }
 
-    /// The rounds' processor time, if every round knows it.
+    /// The processor time of all rounds, if every round knows it.
     pub(crate) fn cpu_time(&self, whose: impl Fn(&Outcome) -> Option<CpuTime>) -> Option<CpuTime> {
         let mut sum = CpuTime::default();
         for round in &self.each {
@@ -138,7 +139,7 @@ impl Rounds {
     }
 }
 
-/// The middle one; of an even number the upper.
+/// The middle value; the upper one of an even number.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
@@ -155,7 +156,7 @@ mod tests {
         found.never_started(1_000, 100, 2_000);
         assert_eq!(found.take.len(), 3);
         assert_eq!((found.take.min(), found.take.max()), (800, 1_000));
-        // As many as one likes, in no time.
+        // Very many take no longer than a few.
         found.behind = 1_000_000_000_000;
         found.never_started(0, 1, 1_000_000_000_000);
         assert_eq!(found.take.len(), 1_000_000_000_003);

@@ -1,6 +1,6 @@
 //! What one run does: how many connections, which work, on which keys, for how long.
 //!
-//! Only values and the rules between them; nothing here talks to anybody.
+//! Only values, and the rules between them; nothing here opens a connection.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub(crate) enum Workload {
     Counter,
     /// Store a value, read it.
     Value,
-    /// Tell the next connection something.
+    /// Send a signal to the next connection.
     Signal,
 }
 
@@ -54,20 +54,20 @@ impl Workload {
         }
     }
 
-    /// Whether a request may have to wait for somebody else.
+    /// Whether a request may have to wait for another client.
     pub(crate) const fn waits(self) -> bool {
         matches!(self, Self::Lock | Self::Semaphore | Self::ReadWrite)
     }
 }
 
-/// Who uses which key.
+/// Which keys the connections use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keys {
-    /// Nobody meets anybody.
+    /// Each worker has its own.
     Own,
-    /// All choose among so many, evenly.
+    /// All choose among this many, evenly.
     Shared(u32),
-    /// All choose among so many, a few much more often (exponent 0.99).
+    /// All choose among this many, a few of them much more often (exponent 0.99).
     Zipf(u32),
 }
 
@@ -87,18 +87,19 @@ impl fmt::Display for Keys {
 pub(crate) struct Spec {
     pub(crate) workload: Workload,
     pub(crate) connections: usize,
-    /// Requests of one connection on their way at once.
+    /// Requests of one connection that wait for an answer at once.
     pub(crate) pipeline: usize,
     pub(crate) keys: Keys,
     /// How many may hold a semaphore at once.
     pub(crate) slots: u32,
     pub(crate) hold_ns: u64,
     pub(crate) think_ns: u64,
-    /// Cycles started per second whether or not the server keeps up; none: as fast as it answers.
+    /// Cycles started per second, whether or not the server keeps up; `None`: as fast as it
+    /// answers.
     pub(crate) rate: Option<u64>,
     pub(crate) warmup_ns: u64,
     pub(crate) measure_ns: u64,
-    /// Connections beside these that never say anything.
+    /// Further connections that never send anything.
     pub(crate) idle: usize,
     /// Redis: release with a plain `DEL` instead of the script that compares first.
     pub(crate) plain_del: bool,
@@ -110,7 +111,7 @@ pub(crate) const LEASE_S: u64 = 60;
 /// Most connections of one run; more file descriptors than this are seldom allowed.
 pub(crate) const CONNECTIONS_MAX: usize = 60_000;
 
-/// Most requests on their way over all connections.
+/// Most requests that wait for an answer at once, over all connections.
 pub(crate) const REQUESTS_MAX: usize = 4_000_000;
 
 /// Most shared keys: each takes memory here, and its number has eight digits.
@@ -142,7 +143,7 @@ impl Default for Spec {
 }
 
 impl Spec {
-    /// Why this cannot be run, if it cannot.
+    /// Why this cannot run, if it cannot.
     pub(crate) fn complaint(&self) -> Option<String> {
         let total = self.connections.saturating_mul(self.pipeline);
         if self.connections == 0 || self.pipeline == 0 || self.measure_ns == 0 || self.slots == 0 {
@@ -192,7 +193,7 @@ impl Spec {
         None
     }
 
-    /// Whether a server that speaks this does such work at all.
+    /// Whether servers with this protocol can do this work.
     pub(crate) const fn is_known_to(&self, protocol: Protocol) -> bool {
         let work = self.workload;
         match protocol {

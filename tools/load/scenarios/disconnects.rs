@@ -20,7 +20,7 @@ use crate::session::Session;
 /// Locks of each client that leaves.
 const LOCKS_EACH: usize = 3;
 
-/// Clients leave one after the other while very many locks are held that are none of theirs.
+/// Clients leave one after the other while another client holds very many locks.
 pub(crate) fn run(session: &Session, figures: &mut Figures) -> io::Result<()> {
     let (held, clients) = (session.count(300_000), session.count(1_000));
     figures.about(format!(
@@ -53,7 +53,8 @@ pub(crate) fn run(session: &Session, figures: &mut Figures) -> io::Result<()> {
     Ok(())
 }
 
-/// Each client leaves just before a request of somebody else, who so feels all of what that costs.
+/// Each client leaves just before a request of another client, whose latency then includes all that
+/// leaving costs.
 fn departures(session: &Session, target: &Target, clients: usize) -> io::Result<Histogram<u64>> {
     let run = fastrand::u16(..);
     let mut probe = Client::connect(target)?;

@@ -1,4 +1,4 @@
-//! Leases end: how late, one by one; and what everybody else feels when a million end at once.
+//! Leases end: how late each one does, and what other clients feel when a million end at once.
 
 use std::io;
 
@@ -15,10 +15,10 @@ use crate::scenarios::held_locks::fill_until;
 use crate::scenarios::observe::{MS, PATIENCE, longest_turn, put_felt, stat, subject};
 use crate::session::Session;
 
-/// How long others are watched from when the leases begin to end.
+/// How long other clients are measured after the leases begin to end.
 const WINDOW_NS: u64 = 500_000_000;
 
-/// Short leases, one after the other, each with somebody waiting for its end.
+/// Short leases, one after the other, each with a client that waits for its end.
 pub(crate) fn lateness(session: &Session, figures: &mut Figures) -> io::Result<()> {
     const LEASE_MS: u64 = 20;
     figures.about(format!("a lease of {LEASE_MS} ms ends, nothing else runs"));
@@ -32,7 +32,7 @@ pub(crate) fn lateness(session: &Session, figures: &mut Figures) -> io::Result<(
         let asked = session.clock.now_ns();
         holder.must(Request::LockFor(&NO_TOKEN, LEASE_MS), &key)?;
         let token = waiter.lock(&key)?;
-        // Counted from before the first request was sent: what looks early is early beyond doubt.
+        // Counted from before the first request was sent: what looks early is certainly early.
         match (session.clock.now_ns() - asked).checked_sub(LEASE_MS * 1_000_000) {
             Some(ns) => late.saturating_record(ns),
             None => early += 1,
@@ -57,7 +57,8 @@ pub(crate) fn together(session: &Session, figures: &mut Figures) -> io::Result<(
         "{} leases end in one millisecond",
         grouped(count as f64)
     ));
-    // As much time as a quick server needs; twice as much, and a new one, if that was not enough.
+    // As much time as a fast server needs to grant all locks. If that was not enough, it starts
+    // again with a new server and twice the time.
     let mut filling_ns = 500_000_000 + count as u64 * 5_000;
     let mut spec = session.short(Spec::default());
     let (latchd, calm, turn_before, held, end_ns) = loop {
@@ -126,7 +127,7 @@ pub(crate) fn together(session: &Session, figures: &mut Figures) -> io::Result<(
     Ok(())
 }
 
-/// Asks again, for a few seconds, until it is as much as expected; what it is at last.
+/// Asks again, for a few seconds, until the number is as high as expected; returns the last one.
 fn patiently(
     session: &Session,
     mut ask: impl FnMut() -> io::Result<Option<f64>>,

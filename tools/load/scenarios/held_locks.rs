@@ -1,5 +1,5 @@
-//! Very many locks held by one connection: taken as fast as the server answers, or so that all of
-//! them end in the same millisecond.
+//! Very many locks held by one connection: taken as fast as the server answers, or so that all
+//! their leases end in the same millisecond.
 
 use std::io;
 
@@ -13,28 +13,29 @@ use crate::session::Session;
 /// Requests on their way at once.
 const WINDOW: usize = 2_000;
 
-/// Longer than any scenario.
+/// A lease longer than any scenario.
 const LEASE_MS: u64 = 3_600_000;
 
-/// Locks taken in one millisecond when all shall end in one; a server needs a third of it.
+/// Locks of one batch when all leases shall end together. A server needs a third of a millisecond
+/// for them.
 const PER_MS: usize = 300;
 
 const MS: u64 = 1_000_000;
 
-/// Time between the last batch and the end; some is needed to get ready to watch.
+/// Time between the last batch and the end of the leases, to get ready to watch.
 const SPARE_NS: u64 = 100_000_000;
 
 /// How late in a millisecond a batch may still start.
 const START_NS_MAX: u64 = 50_000;
 
-/// Held as long as this lives.
+/// The locks, held as long as this lives.
 pub(crate) struct HeldLocks {
     client: Client,
     run: u16,
     pub(crate) per_s: f64,
-    /// Memory that each took, if the server is ours.
+    /// Server memory per lock, if the server was started here.
     pub(crate) bytes_each: Option<f64>,
-    /// How many of them end in the same millisecond beyond doubt.
+    /// How many of the leases certainly end in the same millisecond.
     pub(crate) certain: usize,
 }
 
@@ -49,7 +50,7 @@ impl HeldLocks {
         })
     }
 
-    /// Takes `count` locks, the first of them with this number.
+    /// Takes `count` locks, numbered from `first`.
     fn take(&mut self, first: usize, count: usize, lease_ms: u64) -> io::Result<()> {
         let mut token = NO_TOKEN;
         let run = self.run;
@@ -64,7 +65,7 @@ impl HeldLocks {
     }
 }
 
-/// Takes `count` locks as fast as they are given.
+/// Takes `count` locks as fast as the server grants them.
 pub(crate) fn fill(session: &Session, target: &Target, count: usize) -> io::Result<HeldLocks> {
     session.say(&format!("taking {count} locks"));
     let mut held = HeldLocks::open(target)?;
@@ -78,17 +79,17 @@ pub(crate) fn fill(session: &Session, target: &Target, count: usize) -> io::Resu
     Ok(held)
 }
 
-/// Memory between two looks, for each of `count`.
+/// The growth of memory between two looks, divided by `count`.
 pub(crate) fn each_bytes(before: Option<u64>, after: Option<u64>, count: usize) -> Option<f64> {
     Some(after?.saturating_sub(before?) as f64 / count as f64)
 }
 
-/// Takes `count` locks whose leases all end in the millisecond after `end_ns`; none if there was not
-/// enough time for that.
+/// Takes `count` locks whose leases all end in the millisecond after `end_ns`; `None` if the time
+/// was not enough.
 ///
-/// A lease counts from when the server reads the request, in whole milliseconds. So a batch starts
-/// when a whole number of them is left, and if its answers are here before the millisecond is over,
-/// then it was read in it and all its leases end in the same one.
+/// A lease counts whole milliseconds from when the server reads the request. So a batch starts when
+/// a whole number of milliseconds is left. If its answers arrive before that millisecond is over,
+/// the server read it in that millisecond, and all its leases end in the same one.
 pub(crate) fn fill_until(
     session: &Session,
     target: &Target,
@@ -104,7 +105,7 @@ pub(crate) fn fill_until(
             if left < SPARE_NS {
                 return Ok(None);
             }
-            // Part of the millisecond that is over already: the rest of it is waited for awake.
+            // How much of the current millisecond is over. The rest is spent in this loop, awake.
             let over = left.next_multiple_of(MS) - left;
             if over <= START_NS_MAX {
                 break end_ns - left.next_multiple_of(MS);

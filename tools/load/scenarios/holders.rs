@@ -1,5 +1,5 @@
-//! Many connections that each hold one lock, in a process of their own: when it is killed, the
-//! system closes them all at once, and this program can watch what the others feel meanwhile.
+//! Many connections that each hold one lock, in a process of their own. When it is killed, the
+//! system closes all of them at once, while this program measures what other clients feel.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -14,7 +14,7 @@ use crate::servers::target::Target;
 /// What the process says when every lock is held.
 const HELD: &str = "held";
 
-/// The process; gone when dropped.
+/// The process; killed when this is dropped.
 pub(crate) struct Holders(Child);
 
 impl Holders {
@@ -38,12 +38,12 @@ impl Holders {
         }
     }
 
-    /// Ends it and does not wait for that.
+    /// Kills it, and does not wait until it has ended.
     pub(crate) fn leave(&mut self) {
         let _ = self.0.kill();
     }
 
-    /// Waits until it has ended: the system has closed every connection then.
+    /// Waits until it has ended; by then the system has closed every connection.
     pub(crate) fn gone(mut self) -> io::Result<()> {
         self.0.wait().map(drop)
     }
@@ -57,7 +57,7 @@ impl Drop for Holders {
     }
 }
 
-/// The process itself: takes the locks, then waits until its standard input ends.
+/// What the process does: takes the locks, then waits until its standard input ends.
 pub(crate) fn hold(target: &Target, count: usize, run: u16) -> io::Result<()> {
     raise_descriptors();
     let mut held = Vec::new();

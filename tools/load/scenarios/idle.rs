@@ -1,4 +1,4 @@
-//! Very many idle connections beside a few busy ones: do they cost throughput, how much memory?
+//! Very many idle connections beside a few busy ones: do they cost throughput, and how much memory?
 
 use std::io;
 
@@ -24,7 +24,7 @@ pub(crate) fn run(session: &Session, figures: &mut Figures) -> io::Result<()> {
     ));
     let spec = session.short(Spec::default());
     let latchd = session.latchd(&[])?;
-    // Without, with and without again, so that what changes steadily meanwhile cancels out.
+    // Without, with, and without again, so that a steady drift of the machine cancels out.
     let before = session.run("without idle ones", &spec, &latchd.target)?;
     let idle = IdleConnections::gather(&latchd.target, count)?;
     let bytes_each = idle.bytes_each;
@@ -49,7 +49,7 @@ pub(crate) fn run(session: &Session, figures: &mut Figures) -> io::Result<()> {
     Ok(())
 }
 
-/// Connections that say nothing.
+/// Connections that send nothing.
 struct IdleConnections {
     _streams: Vec<Stream>,
     bytes_each: Option<f64>,
@@ -62,7 +62,7 @@ impl IdleConnections {
         for _ in 1..count {
             streams.push(target.connect()?);
         }
-        // They are accepted in order: when the last one is answered, all are there.
+        // Connections are accepted in order: once the last one is answered, all are open.
         let mut last = Client::connect(target)?;
         last.ask(Request::Get, &key_name("none", 0, 0), |answer| {
             (*answer == Answer::Nil).then_some(())

@@ -22,10 +22,10 @@ use crate::output::print;
 use crate::report::figures::Figures;
 use crate::session::Session;
 
-/// One round of something.
+/// One round of a scenario.
 pub(crate) type Scenario = fn(&Session, &mut Figures) -> io::Result<()>;
 
-/// Those with a target, and the storm.
+/// The scenarios of the proof.
 pub(crate) const PROVEN: [Scenario; 7] = [
     spin::run,
     idle::run,
@@ -36,7 +36,8 @@ pub(crate) const PROVEN: [Scenario; 7] = [
     storm::run,
 ];
 
-/// Runs scenarios in turn, several times, and prints their figures; whether every answer was right.
+/// Runs scenarios in turn, several times, and prints their figures; returns whether every answer
+/// was right.
 pub(crate) fn rounds(session: &Session, scenarios: &[Scenario], usual: usize) -> io::Result<bool> {
     let mut figures = Figures::default();
     for _ in 0..session.options.rounds(usual) {

@@ -1,5 +1,5 @@
-//! What scenarios look at besides their own runs: what others felt meanwhile, and what the server
-//! says of itself.
+//! What scenarios observe: the latency that other clients felt meanwhile, and what the server
+//! reports about itself.
 
 use std::io;
 
@@ -13,13 +13,14 @@ use crate::run::codec::{NO_KEY, Request};
 use crate::servers::target::{Protocol, Target};
 use crate::session::{Session, Subject};
 
-/// Nanoseconds of a millisecond.
+/// Nanoseconds in a millisecond.
 pub(super) const MS: f64 = 1e6;
 
-/// How often a server that is late is asked again, a tenth of a second each.
+/// How often a slow server is asked again, every tenth of a second.
 pub(super) const PATIENCE: usize = 100;
 
-/// A latchd for the scenario; others do not free what a client leaves behind, or nobody can wait.
+/// The server to load. It must keep a queue and free the locks of a client that leaves, so it
+/// cannot be Redis or the ceiling.
 pub(super) fn subject(session: &Session) -> io::Result<Subject> {
     let subject = session.latchd(&[])?;
     if subject.target.protocol == Protocol::Line {
@@ -29,21 +30,21 @@ pub(super) fn subject(session: &Session) -> io::Result<Subject> {
     Err(io::Error::new(io::ErrorKind::Unsupported, what))
 }
 
-/// A number out of the server's `stats`, if it tells one by that name.
+/// A number of the server's `stats`; `None` if it has none with that name.
 pub(super) fn stat(target: &Target, name: &str) -> io::Result<Option<f64>> {
     let mut client = Client::connect(target)?;
-    // Not every server knows the question.
+    // Not every server knows `stats`.
     let found = client.ask(Request::Stats, &NO_KEY, |answer| Some(answer.stat(name)))?;
     Ok(found.map(|it| it as f64))
 }
 
-/// The longest turn since the server started, if it says so.
+/// The longest turn since the server started, if its `stats` say so.
 pub(super) fn longest_turn(target: &Target) -> io::Result<Option<f64>> {
     let us = stat(target, "longest_turn_us")?;
     Ok(us.map(|it| it * 1e3))
 }
 
-/// Puts the p99 and the longest of what was felt.
+/// Puts the p99 and the longest of these latencies.
 pub(super) fn put_felt(figures: &mut Figures, who: &str, felt: &Histogram<u64>, p99: Wanted) {
     let at = |quantile| Some(felt.value_at_quantile(quantile) as f64);
     figures.put(&format!("{who} p99"), Nanos, at(0.99), p99);

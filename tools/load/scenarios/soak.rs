@@ -1,4 +1,4 @@
-//! Every kind of work in turn for a long time: does memory stay, is everything right?
+//! Every kind of work in turn for a long time: does memory stay constant, is every answer right?
 
 use std::io;
 

@@ -9,8 +9,7 @@ use crate::report::figures::Wanted::{AtMost, Nothing};
 use crate::run::outcome::Outcome;
 use crate::session::Session;
 
-/// One connection to a server that never sleeps; it is there only for this, because it would take
-/// its core from all others.
+/// The server runs only for this scenario, because it would take its core from all others.
 pub(crate) fn run(session: &Session, figures: &mut Figures) -> io::Result<()> {
     figures.about("1 connection, `--spin`");
     let spec = session.short(Job::Alone.spec());

@@ -68,8 +68,8 @@ pub(crate) fn run(session: &Session, figures: &mut Figures) -> io::Result<()> {
     Ok(())
 }
 
-/// How many locks are not to be had. A server that is late gets a few seconds: only what stays is
-/// wrong.
+/// How many locks cannot be taken. A slow server gets a few seconds; only locks that stay held
+/// after that are wrong.
 fn kept(session: &Session, target: &Target, count: usize, run: u16) -> io::Result<usize> {
     let mut client = Client::connect(target)?;
     let mut left: Vec<usize> = (0..count).collect();

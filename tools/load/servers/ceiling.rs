@@ -1,9 +1,9 @@
 //! The ceiling: a server that does nothing but move as many bytes as latchd would.
 //!
-//! One mio thread, the same request and answer sizes, no keys, no table, no timers: what a lock
-//! server on this machine could reach at best. A connection's first bytes say the sizes; after that
-//! a request's first letter tells which of the two it is. For one shared key it also passes a turn
-//! from one connection to the next, which is the least a hand-over can cost.
+//! One mio thread, the same request and answer sizes, no keys, no table, no timers: the best that a
+//! lock server could reach on this machine. The first bytes of a connection give the sizes; after
+//! that, the first letter of a request tells which of the two it is. For one shared key it also
+//! hands the lock from one connection to the next, which is the least that a hand-over can cost.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -27,20 +27,20 @@ use crate::run::conn::{Conn, Received};
 use crate::run::spec::Keys;
 use crate::servers::target::Stream;
 
-/// What a taken lock is answered with, byte for byte as long as latchd's.
+/// The answer to an acquire, as many bytes as latchd's.
 const TAKEN: &[u8] = b"ok 00000000000000010000000000000001 60\n";
 const GIVEN: &[u8] = b"ok\n";
 
 const TCP: Token = Token(usize::MAX);
 const UNIX: Token = Token(usize::MAX - 1);
 
-/// Length of what a connection says first: two sizes and whether turns are passed on.
+/// Length of what a connection sends first: two sizes, and whether all share one lock.
 const PREAMBLE_BYTES: usize = 3;
 
-/// A wait this long is a pause, in which the end is noticed.
+/// How long one wait for events may take, so that the end is noticed in time.
 const NAP: Duration = Duration::from_millis(200);
 
-/// What a connection to the ceiling says first.
+/// Writes what a connection to the ceiling sends first.
 pub(crate) fn introduce(codec: &Codec, key: &Key, keys: Keys, conn: &mut Conn) {
     let size = |request| {
         let mut bytes = Vec::new();
@@ -55,7 +55,8 @@ pub(crate) fn introduce(codec: &Codec, key: &Key, keys: Keys, conn: &mut Conn) {
     conn.outbox.extend_from_slice(&preamble);
 }
 
-/// Serves until `seconds` are over and nobody asks, or a signal asks it to end; says where on standard error first.
+/// Serves until a signal comes, or until `seconds` are over and no request comes. First prints its
+/// address to standard error.
 pub(crate) fn serve(port: u16, path: Option<&Path>, seconds: u64) -> io::Result<()> {
     let clock = Clock::start();
     let mut server = Server {
@@ -84,7 +85,7 @@ pub(crate) fn serve(port: u16, path: Option<&Path>, seconds: u64) -> io::Result<
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             other => other?,
         }
-        // Only in a pause: the clock is nothing a ceiling needs.
+        // Only when nothing happened: reading the clock would lower the ceiling.
         if events.is_empty() && clock.now_ns() >= seconds.saturating_mul(1_000_000_000) {
             break;
         }
@@ -110,7 +111,7 @@ pub(crate) fn serve(port: u16, path: Option<&Path>, seconds: u64) -> io::Result<
     path.map_or(Ok(()), fs::remove_file)
 }
 
-/// Goes on as long as there is somebody to accept.
+/// Goes on as long as there are connections to accept.
 fn each_accepted<T>(
     mut next: io::Result<T>,
     mut each: impl FnMut(T) -> io::Result<io::Result<T>>,
@@ -126,17 +127,17 @@ fn each_accepted<T>(
 
 struct Peer {
     conn: Conn,
-    /// Sizes of the two requests, and whether turns are passed on; none before it said so.
+    /// Sizes of the two requests, and whether all share one lock; `None` until they came.
     sizes: Option<(usize, usize, bool)>,
 }
 
 struct Server {
     poll: Poll,
     peers: Slab<Peer>,
-    /// Who wants the turn, and whether somebody has it.
+    /// Who waits for the shared lock, and whether it is held.
     queue: VecDeque<usize>,
     held: bool,
-    /// Who was given the turn and has not been told.
+    /// Who was granted the lock and has not been told.
     to_tell: Vec<usize>,
 }
 
@@ -180,7 +181,7 @@ impl Server {
         }
     }
 
-    /// Answers every whole request and says how many bytes they were.
+    /// Answers every complete request; returns how many bytes they were.
     fn answer(&mut self, index: usize, bytes: &[u8]) -> usize {
         let peer = &mut self.peers[index];
         let mut used = 0;
@@ -219,7 +220,7 @@ impl Server {
         used
     }
 
-    /// Tells those who got the turn.
+    /// Tells those who were granted the lock.
     fn tell(&mut self) {
         while let Some(index) = self.to_tell.pop() {
             if let Some(peer) = self.peers.get_mut(index) {

@@ -1,7 +1,7 @@
-//! A server that ends when this program does, however that ends: killed, aborted, or done.
+//! A child process that ends with this program, even if this program is killed.
 //!
-//! Between this program and the server stands this program once more, for a moment: it asks the
-//! system for a signal at the end of its parent, and then becomes the server, which keeps that.
+//! This program starts itself once more. The copy asks the system for a signal when its parent
+//! ends, and then becomes the server, which inherits that.
 
 use std::ffi::OsString;
 use std::io;
@@ -18,7 +18,7 @@ pub(crate) fn command(server: &Command) -> io::Result<Command> {
     Ok(child)
 }
 
-/// Becomes that program; comes back only if it cannot.
+/// Becomes that program; returns only if that fails.
 pub(crate) fn become_server(parent: u32, words: &[OsString]) -> io::Result<()> {
     let [program, arguments @ ..] = words else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -29,20 +29,20 @@ pub(crate) fn become_server(parent: u32, words: &[OsString]) -> io::Result<()> {
     Err(io::Error::new(error.kind(), what))
 }
 
-/// The signal is one that lets a server clean up behind it.
+/// SIGTERM lets a server clean up behind it.
 #[cfg(target_os = "linux")]
 fn follow(parent: u32) -> io::Result<()> {
     use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
     set_parent_process_death_signal(Some(Signal::TERM))?;
-    // It may have ended before we asked.
+    // The parent may have ended before the request.
     match getppid() {
         Some(now) if now.as_raw_nonzero().get().unsigned_abs() == parent => Ok(()),
         _ => Err(io::Error::other("who started this has ended")),
     }
 }
 
-/// Elsewhere a server is ended only by who started it.
+/// On other systems a server ends only if this program ends it.
 #[cfg(not(target_os = "linux"))]
 fn follow(_: u32) -> io::Result<()> {
     Ok(())

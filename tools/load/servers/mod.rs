@@ -1,8 +1,8 @@
-//! Servers this program starts for itself, and ends: latchd, Redis, dflockd, the ceiling.
+//! The servers that are compared: finds and starts latchd, Redis, dflockd and the ceiling.
 //!
-//! All on loopback and on a free port; all but dflockd on a socket file too. `process` waits for them
-//! and ends them, `child` sees to it that none outlives this program, `target` says where a server is
-//! and connects to it, `ceiling` is the one that is part of this program.
+//! All listen on loopback and on a free port; all but dflockd on a socket file too. `process` waits
+//! for them and ends them, `child` makes sure that none outlives this program, `target` is the
+//! address of a server and connects to it, `ceiling` is the server that is part of this program.
 
 pub(crate) mod ceiling;
 pub(crate) mod child;
@@ -30,7 +30,7 @@ pub(crate) enum ServerKind {
 }
 
 impl ServerKind {
-    /// As the command line says it.
+    /// The server with this name on the command line.
     pub(crate) fn named(name: &str) -> Option<Self> {
         match name {
             "redis" | "redis-del" => Some(Self::Redis),
@@ -40,7 +40,7 @@ impl ServerKind {
         }
     }
 
-    /// Whether it can be started at all.
+    /// Whether it is installed.
     pub(crate) fn is_here(self) -> bool {
         let program = match self {
             Self::Latchd | Self::Ceiling => return true,
@@ -50,12 +50,12 @@ impl ServerKind {
         let mut command = Command::new(program);
         command.arg("--help").stdin(Stdio::null());
         let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
-        // A shell's word for a program that is not there, or not for this version, is 127.
+        // Shells, and launchers such as pyenv's, exit with 127 if there is no such program.
         status.is_ok_and(|it| it.code() != Some(127))
     }
 }
 
-/// A server of ours, ended when dropped.
+/// A server that was started here; it ends when this is dropped.
 pub(crate) struct Server {
     _process: ServerProcess,
     pub(crate) tcp: Target,
@@ -75,7 +75,7 @@ impl Server {
         let socket = std::env::temp_dir().join(format!("{name}.sock"));
         let said = nameless_file(&std::env::temp_dir().join(format!("{name}.log")))?;
         let port = match kind {
-            ServerKind::Latchd | ServerKind::Ceiling => 0, // they say which one they took
+            ServerKind::Latchd | ServerKind::Ceiling => 0, // they print the port they took
             ServerKind::Redis | ServerKind::Dflockd => free_port()?,
         };
         let mut command = command(kind, port, &socket)?;
@@ -87,7 +87,7 @@ impl Server {
             ServerKind::Latchd | ServerKind::Redis | ServerKind::Ceiling => {
                 command.stdout(said.try_clone()?).stderr(said.try_clone()?)
             }
-            // It writes a line for every request, which shall cost it as little as possible.
+            // It logs every request, which shall cost it as little as possible.
             ServerKind::Dflockd => command.stderr(Stdio::null()).stdout(Stdio::null()),
         };
         let child = command.spawn().map_err(|error| {

@@ -1,5 +1,5 @@
-//! The process of a server that was started here: waits until it is ready, ends it, and shows what it
-//! said last if it ended by itself or its run broke.
+//! The process of a server that was started here: waits until it is ready, ends it, and shows its
+//! last output if it ended by itself or its run broke.
 
 use std::cell::Cell;
 use std::fs::{self, File, OpenOptions};
@@ -13,51 +13,51 @@ use std::rc::Rc;
 use crate::clock::Clock;
 use crate::output::eprint;
 
-/// How often a server is asked whether it is ready, and how long after each time.
+/// How often, and in which intervals, a server is asked whether it is ready.
 const TRIES: usize = 5_000;
 const TRY_NS: u64 = 2_000_000;
 
-/// How often, at most, the end of a server is waited for after a run broke.
+/// How often, at most, it looks whether a server has ended after a run broke.
 const END_TRIES: usize = 100;
 
-/// How much of what a server said is looked at, from the beginning and from the end.
+/// How much of a server's output is read, from its beginning or its end.
 const SAID_BYTES_MAX: usize = 64 * 1024;
 
 /// How many of its last lines are shown.
 const LAST_LINES: usize = 10;
 
-/// The process, what it says, and the file it leaves behind.
+/// The process, its output, and the socket file it leaves behind.
 pub(super) struct ServerProcess {
     pub(super) program: String,
     pub(super) child: Child,
     pub(super) socket: PathBuf,
     pub(super) said: File,
     pub(super) clock: Rc<Clock>,
-    /// Whose run went wrong, perhaps because it ended.
+    /// The process whose run broke, perhaps because it ended.
     pub(super) broke: Rc<Cell<Option<u32>>>,
 }
 
 impl ServerProcess {
-    /// Waits until it says this, and returns the line.
+    /// Waits until it prints this, and returns the line.
     pub(super) fn says(&mut self, what: &str) -> io::Result<String> {
         self.until(|it| {
             let said = it.said_from(0)?;
-            // A line without its end may not be all of it.
+            // A line without a line end may be incomplete.
             let mut lines = said.split_inclusive('\n').filter(|it| it.ends_with('\n'));
             Ok(lines.find(|it| it.contains(what)).map(str::to_owned))
         })
     }
 
-    /// Waits until it takes a connection.
+    /// Waits until it accepts a connection.
     pub(super) fn listens(&mut self, port: u16) -> io::Result<()> {
         self.until(|_| Ok(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()))?;
         Ok(())
     }
 
-    /// Asks again and again, as long as it runs.
+    /// Asks again and again, as long as the process runs.
     fn until<T>(&mut self, ask: impl Fn(&Self) -> io::Result<Option<T>>) -> io::Result<T> {
         for _ in 0..TRIES {
-            // Before it is asked, so that its last words are heard.
+            // Looked at before asking, so that what it prints at its end is still read.
             let ended = self.child.try_wait()?;
             if let Some(found) = ask(self)? {
                 return Ok(found);
@@ -70,18 +70,18 @@ impl ServerProcess {
         Err(io::Error::new(io::ErrorKind::TimedOut, "is not ready"))
     }
 
-    /// What it said from there on.
+    /// Its output from this offset on.
     fn said_from(&self, offset: u64) -> io::Result<String> {
         let mut bytes = vec![0; SAID_BYTES_MAX];
         let length = self.said.read_at(&mut bytes, offset)?;
         Ok(String::from_utf8_lossy(&bytes[..length]).into_owned())
     }
 
-    /// How it ended, if it did, and what it said last.
+    /// How it ended, if it did, and the last lines of its output.
     fn last_words(&mut self) -> io::Result<String> {
         let mut status = self.child.try_wait()?;
         for _ in 0..END_TRIES {
-            // Its connections are closed before it has ended.
+            // The system closes the connections of a process before it reports its end.
             if status.is_some() {
                 break;
             }
@@ -123,7 +123,7 @@ impl Drop for ServerProcess {
     }
 }
 
-/// A file that is gone when nobody has it open any more. Written at its end, whoever writes.
+/// A file without a name: it is gone once nobody has it open. All writes append.
 pub(super) fn nameless_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let file = options

@@ -1,6 +1,6 @@
-//! Whom to talk to: `latchd://host:port`, `unix://path`, `redis://host:port` and so on.
+//! The address of a server: `latchd://host:port`, `unix://path`, `redis://host:port` and so on.
 //!
-//! Parses, connects, and hides whether a socket is TCP or unix. Knows no protocol.
+//! Parses it, connects, and hides whether a socket is TCP or unix. Knows no protocol.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -18,7 +18,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// Which protocol the server speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
-    /// latchd's, and so dflockd's.
+    /// latchd's and dflockd's.
     Line,
     /// One that answers requests of latchd's sizes, see `ceiling`.
     Ceiling,
@@ -38,11 +38,11 @@ pub(crate) enum Address {
 pub(crate) struct Target {
     pub(crate) protocol: Protocol,
     pub(crate) address: Address,
-    /// latchd reads whole turns and answers at their end, so the order of a line can be proven from
-    /// outside; a server with many threads owes no such order. And of those that speak in lines
-    /// only latchd promises that tokens grow.
+    /// latchd reads whole turns and answers at their end, so a client can prove the order of its
+    /// queue; a server with many threads promises no such order. And of those with the line
+    /// protocol, only latchd promises that fences grow.
     pub(crate) in_turns: bool,
-    /// The process, where we started it: its processor time and memory can be read.
+    /// The process, if it was started here: its processor time and memory can be read.
     pub(crate) pid: Option<u32>,
 }
 
@@ -84,7 +84,7 @@ impl Target {
         })
     }
 
-    /// Whose server it is.
+    /// The name of the server.
     pub(crate) const fn name(&self) -> &'static str {
         match self.protocol {
             Protocol::Line if self.in_turns => "latchd",
