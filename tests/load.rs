@@ -205,6 +205,48 @@ fn runs_that_may_end_before_the_first_answer_are_json_too() {
     }
 }
 
+/// The server answers its first request long after the run is over.
+#[test]
+fn a_run_too_short_for_an_answer_is_not_measured() {
+    let target = server(Some(0));
+    let words = "run --connections 1 --warmup 0 --seconds 0.01 --target";
+    let words: Vec<&str> = words.split(' ').chain([&target[..]]).collect();
+    let says = [
+        "throughput     not measured",
+        "p99            not measured",
+        "--seconds",
+    ];
+    check(&words, 0, &says);
+    let json = [&words[..], &["--json"]].concat();
+    let output = latch_load(&json);
+    check_output(&json, &output, 0, &[]);
+    let runs: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(runs[0]["answers"], 0, "{runs}");
+    for name in ["per_s", "p99_ns", "takes_per_s"] {
+        assert!(runs[0][name].is_null(), "{name}: {runs}");
+    }
+    assert!(runs[0]["rounds_per_s"][0].is_null(), "{runs}");
+    assert!(runs[0]["first"]["p50_ns"].is_null(), "{runs}");
+}
+
+/// In runs this short most is not measured; whatever is says so, and 0 is no reason to be content.
+#[test]
+fn no_target_is_met_without_a_measurement() {
+    let words = "proof --with ceiling --count 1 --rounds 1 --warmup 0 --seconds 0.0000001 --json";
+    let words: Vec<&str> = words.split(' ').collect();
+    let output = latch_load(&words);
+    check_output(&words, &output, 0, &["not measured"]);
+    let proof: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for row in proof["targets"].as_array().unwrap() {
+        let measured = row["rounds"].as_array().unwrap();
+        assert_eq!(row["median"].is_null(), measured.is_empty(), "{row}");
+        let zero_is_fine = row["unit"] == "count" || row["figure"] == "others' most, above without";
+        if row["met"] == true && !zero_is_fine {
+            assert!(row["median"].as_f64().unwrap() > 0.0, "{row}");
+        }
+    }
+}
+
 #[test]
 fn a_report_for_programs_is_json() {
     let output = latch_load(&tiny(&["run", "--json", "--connections", "2"]));

@@ -12,7 +12,7 @@ use crate::output::print;
 use crate::report::format::{duration, grouped};
 use crate::report::svg;
 use crate::report::tables;
-use crate::run::outcome::{Outcome, Rounds, median};
+use crate::run::outcome::{Outcome, Rounds, median, quantile};
 use crate::run::spec::{Keys, Spec};
 use crate::servers::target::Target;
 use crate::servers::{Server, ServerKind};
@@ -125,18 +125,15 @@ impl Measure {
         }
     }
 
-    /// Not a number if nothing was answered.
-    pub(crate) fn of(self, outcome: &Outcome) -> f64 {
-        if outcome.take.is_empty() {
-            return f64::NAN;
-        }
-        let at = |quantile| outcome.take.value_at_quantile(quantile).max(1) as f64;
+    /// `None` if nothing was answered.
+    pub(crate) fn of(self, outcome: &Outcome) -> Option<f64> {
+        let at = |part| quantile(&outcome.take, part).map(|ns| ns.max(1) as f64);
         match self {
             Self::Rate => outcome.per_s(),
             Self::HandOvers => outcome.takes_per_s(),
             Self::P50 => at(0.5),
             Self::P99 => at(0.99),
-            Self::Evenness => at(0.99) / at(0.5),
+            Self::Evenness => Some(at(0.99)? / at(0.5)?),
         }
     }
 
@@ -278,22 +275,18 @@ impl Row {
             return Vec::new();
         };
         let pairs = ours.each.iter().zip(&theirs.each);
-        let ratios = pairs.map(|(a, b)| measure.of(a) / measure.of(b));
-        ratios.filter(|it| it.is_finite()).collect()
+        let ratios = pairs.map(|(a, b)| Some(measure.of(a)? / measure.of(b)?));
+        ratios.flatten().collect()
     }
 
     /// The median of the ratios, by the job's own measure.
     pub(crate) fn ratio(&self, column: usize) -> Option<f64> {
-        let ratios = self.ratios(self.job.measure(), column);
-        (!ratios.is_empty()).then(|| median(ratios))
+        median(self.ratios(self.job.measure(), column))
     }
 
     /// The median figure of the rounds in which anything was answered.
     pub(crate) fn value(&self, column: usize) -> Option<f64> {
-        let each = self.right(column)?.each.iter();
-        let values = each.map(|it| self.job.measure().of(it));
-        let values: Vec<f64> = values.filter(|it| it.is_finite()).collect();
-        (!values.is_empty()).then(|| median(values))
+        self.right(column)?.median(|it| self.job.measure().of(it))
     }
 
     /// The figure as text.

@@ -14,7 +14,7 @@ use crate::output::{eprint, print};
 use crate::report::figures::{Figures, Unit, Wanted};
 use crate::report::svg;
 use crate::report::tables;
-use crate::run::outcome::{Outcome, median};
+use crate::run::outcome::{Outcome, Rounds, median};
 use crate::scenarios;
 use crate::session::Session;
 
@@ -108,11 +108,15 @@ fn judged(table: &Table) -> Figures {
         let ours = row.right(0).map_or(&[][..], |it| &it.each);
         match job {
             Job::Hot => {
-                let wrong = row.cells[0].as_ref().map_or(0, |it| it.wrong.count);
-                let out_of_turn = "granted twice or out of turn";
-                figures.put(out_of_turn, Unit::Count, Some(wrong as f64), Wanted::Never);
-                let evenness = ours.iter().map(|it| Measure::Evenness.of(it)).collect();
-                figures.put_all(Measure::Evenness.name(), Unit::Ratio, evenness, EVENNESS);
+                figures.put(
+                    "granted twice or out of turn",
+                    Unit::Count,
+                    row.cells[0].as_ref().and_then(wrong_grants),
+                    Wanted::Never,
+                );
+                let evenness = ours.iter().filter_map(|it| Measure::Evenness.of(it));
+                let name = Measure::Evenness.name();
+                figures.put_all(name, Unit::Ratio, evenness.collect(), EVENNESS);
             }
             Job::Unix => {
                 let tcp = table
@@ -120,7 +124,7 @@ fn judged(table: &Table) -> Figures {
                     .right(0)
                     .map_or(&[][..], |it| &it.each);
                 let pairs = ours.iter().zip(tcp);
-                let ratios = pairs.map(|(a, b)| Measure::Rate.of(a) / Measure::Rate.of(b));
+                let ratios = pairs.filter_map(|(a, b)| Some(a.per_s()? / b.per_s()?));
                 figures.put_all("op/s / TCP", Unit::Ratio, ratios.collect(), Wanted::Nothing);
             }
             Job::Plain | Job::Pipelined | Job::Alone => {}
@@ -134,6 +138,12 @@ fn judged(table: &Table) -> Figures {
     figures
 }
 
+/// How many answers were wrong; `None` if there were no grants to check.
+fn wrong_grants(rounds: &Rounds) -> Option<f64> {
+    let wrong = rounds.wrong.count;
+    (wrong > 0 || rounds.sum(|it| it.takes) > 0).then_some(wrong as f64)
+}
+
 #[derive(Clone, Copy)]
 enum Whose {
     Server,
@@ -143,8 +153,10 @@ enum Whose {
 /// A warning, if other processes had the cores for so long that the figures cannot be trusted.
 fn busy(table: &Table) -> Option<String> {
     let waited = [Whose::Server, Whose::Load].map(|whose| median(waits(table, whose)));
-    let [server, load] = waited;
-    waited.iter().any(|&it| it > WAITED_PERCENT_MAX).then(|| {
+    let [Some(server), Some(load)] = waited else {
+        return None;
+    };
+    (server.max(load) > WAITED_PERCENT_MAX).then(|| {
         format!(
             "warning: the machine was busy: measure again (the server waited {server:.1} % of the \
              time for its core, the load {load:.1} %)"

@@ -4,7 +4,7 @@
 //! the median of the rounds counts. Knows nothing of how a figure is measured.
 
 use crate::output::eprint;
-use crate::report::format::{aligned, duration, grouped, ratio};
+use crate::report::format::{NOT_MEASURED, aligned, duration, grouped, ratio};
 use crate::report::json::{number, quoted};
 use crate::run::ledger::Wrong;
 use crate::run::outcome::{Outcome, median};
@@ -21,6 +21,15 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
+    /// Whether 0 can be what was measured. A ratio, a rate or a size of 0 only says that the time was
+    /// too short or the number too small to see anything.
+    const fn can_be_zero(self) -> bool {
+        match self {
+            Self::Ratio | Self::PerSecond | Self::Bytes => false,
+            Self::Nanos | Self::Percent | Self::Count => true,
+        }
+    }
+
     fn shown(self, value: f64) -> String {
         match self {
             Self::Ratio => ratio(value),
@@ -65,35 +74,34 @@ struct Figure {
 }
 
 impl Figure {
-    fn least(&self) -> f64 {
-        self.values.iter().copied().fold(f64::INFINITY, f64::min)
+    fn least(&self) -> Option<f64> {
+        self.values.iter().copied().reduce(f64::min)
     }
 
-    fn most(&self) -> f64 {
-        self.values
-            .iter()
-            .copied()
-            .fold(f64::NEG_INFINITY, f64::max)
+    fn median(&self) -> Option<f64> {
+        median(self.values.clone())
+    }
+
+    fn most(&self) -> Option<f64> {
+        self.values.iter().copied().reduce(f64::max)
     }
 
     /// Whether it is as wanted; `None` if nothing is wanted or nothing was measured.
     fn met(&self) -> Option<bool> {
-        if self.values.is_empty() {
-            return None;
-        }
-        let middle = median(self.values.clone());
         match self.wanted {
             Wanted::Nothing => None,
-            Wanted::AtLeast(bound) => Some(middle >= bound),
-            Wanted::AtMost(bound) => Some(middle <= bound),
-            Wanted::Never => Some(self.most() == 0.0),
+            Wanted::AtLeast(bound) => Some(self.median()? >= bound),
+            Wanted::AtMost(bound) => Some(self.median()? <= bound),
+            Wanted::Never => Some(self.most()? == 0.0),
         }
     }
 
     /// The median, with the difference in per cent if rounding would hide that it misses its
     /// target.
     fn measured(&self) -> String {
-        let middle = median(self.values.clone());
+        let Some(middle) = self.median() else {
+            return NOT_MEASURED.to_owned();
+        };
         let shown = self.unit.shown(middle);
         match self.wanted {
             Wanted::AtLeast(bound) | Wanted::AtMost(bound)
@@ -113,11 +121,9 @@ impl Figure {
             Wanted::AtMost(bound) => format!("≤ {}", show(bound)),
             Wanted::Never => "0".to_owned(),
         };
-        let (measured, spread) = if self.values.is_empty() {
-            ("-".to_owned(), "-".to_owned())
-        } else {
-            let spread = format!("{} to {}", show(self.least()), show(self.most()));
-            (self.measured(), spread)
+        let spread = match self.least().zip(self.most()) {
+            Some((least, most)) => format!("{} to {}", show(least), show(most)),
+            None => "-".to_owned(),
         };
         let met = match (self.wanted, self.met()) {
             (Wanted::Nothing, _) => "",
@@ -129,7 +135,7 @@ impl Figure {
             self.work.clone(),
             self.name.clone(),
             wanted,
-            measured,
+            self.measured(),
             spread,
             met.to_owned(),
         ]
@@ -137,12 +143,12 @@ impl Figure {
 
     fn json(&self) -> String {
         let (relation, bound) = match self.wanted {
-            Wanted::Nothing => ("null", f64::NAN),
-            Wanted::AtLeast(bound) => ("\"at least\"", bound),
-            Wanted::AtMost(bound) => ("\"at most\"", bound),
-            Wanted::Never => ("\"at most\"", 0.0),
+            Wanted::Nothing => ("null", None),
+            Wanted::AtLeast(bound) => ("\"at least\"", Some(bound)),
+            Wanted::AtMost(bound) => ("\"at most\"", Some(bound)),
+            Wanted::Never => ("\"at most\"", Some(0.0)),
         };
-        let each: Vec<String> = self.values.iter().map(|&it| number(it)).collect();
+        let each: Vec<String> = self.values.iter().map(|&it| number(Some(it))).collect();
         format!(
             "{{\"work\":{},\"figure\":{},\"unit\":\"{}\",\"wanted\":{relation},\"bound\":{},\
              \"median\":{},\"least\":{},\"most\":{},\"rounds\":[{}],\"met\":{}}}",
@@ -150,7 +156,7 @@ impl Figure {
             quoted(&self.name),
             self.unit.name(),
             number(bound),
-            number(median(self.values.clone())),
+            number(self.median()),
             number(self.least()),
             number(self.most()),
             each.join(","),
@@ -174,9 +180,10 @@ impl Figures {
         self.work = work.into();
     }
 
-    /// Adds a figure of this round; `None`, or no number, if it could not be measured.
+    /// Adds a figure of this round; `None`, or no number, if it could not be measured; see
+    /// [`Unit::can_be_zero`] too.
     pub(crate) fn put(&mut self, name: &str, unit: Unit, value: Option<f64>, wanted: Wanted) {
-        let value = value.filter(|it| it.is_finite());
+        let value = value.filter(|it| it.is_finite() && (*it != 0.0 || unit.can_be_zero()));
         let work = &self.work;
         let mut all = self.all.iter_mut();
         let known = all.find(|it| it.work == *work && it.name == name);
@@ -264,10 +271,10 @@ mod tests {
     fn judged(wanted: Wanted, values: &[f64]) -> Option<bool> {
         let mut figures = Figures::default();
         for &value in values {
-            figures.put("a", Unit::Ratio, Some(value), wanted);
+            figures.put("a", Unit::Count, Some(value), wanted);
         }
-        figures.put("a", Unit::Ratio, None, wanted);
-        figures.put("a", Unit::Ratio, Some(f64::NAN), wanted);
+        figures.put("a", Unit::Count, None, wanted);
+        figures.put("a", Unit::Count, Some(f64::NAN), wanted);
         assert_eq!(figures.all.len(), 1, "rounds are one figure");
         figures.all[0].met()
     }
@@ -285,6 +292,26 @@ mod tests {
             (Wanted::Nothing, &[1.0], None),
         ] {
             assert_eq!(judged(wanted, values), met, "{wanted:?} {values:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_measured_is_never_met() {
+        for unit in [Unit::Ratio, Unit::PerSecond, Unit::Bytes] {
+            let mut figures = Figures::default();
+            figures.put("a", unit, Some(0.0), Wanted::AtMost(1.3));
+            let figure = &figures.all[0];
+            assert_eq!(figure.met(), None, "{unit:?} 0");
+            let cells = figure.cells();
+            assert_eq!(cells[3..], [NOT_MEASURED, "-", "-"], "{unit:?} 0");
+            let json = figure.json();
+            let says = "\"median\":null,\"least\":null,\"most\":null,\"rounds\":[],\"met\":null";
+            assert!(json.contains(says), "{json}");
+            let verdict = figures.verdict();
+            assert!(
+                verdict.starts_with("0 of 0 targets met, 1 not measured"),
+                "{verdict}"
+            );
         }
     }
 

@@ -1,5 +1,8 @@
 //! How numbers and tables are written for people.
 
+/// What stands where there is no figure.
+pub(crate) const NOT_MEASURED: &str = "not measured";
+
 /// A duration as people read it, to three digits or so.
 pub(crate) fn duration(ns: u64) -> String {
     let ns = ns as f64;

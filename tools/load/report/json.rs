@@ -1,38 +1,31 @@
-//! A run as one JSON object, for programs.
+//! A run as one JSON object, for programs. What was not measured is null.
 
 use hdrhistogram::Histogram;
 
 use crate::machine::CpuTime;
-use crate::run::outcome::Rounds;
+use crate::run::outcome::{Outcome, Rounds, quantile};
 
 /// One run.
 pub(crate) fn run(title: &str, rounds: &Rounds) -> String {
-    let each: Vec<String> = rounds
-        .each
-        .iter()
-        .map(|it| format!("{:.0}", it.per_s()))
-        .collect();
+    let each: Vec<String> = rounds.each.iter().map(|it| whole(it.per_s())).collect();
     let wrong: Vec<String> = rounds.wrong.first.iter().map(|it| quoted(it)).collect();
     let spent = |spent: Option<CpuTime>| {
-        spent.map_or_else(
-            || "null".to_owned(),
-            |it| {
-                format!(
-                    "{{\"ran_ns\":{},\"waited_ns\":{}}}",
-                    it.ran_ns, it.waited_ns
-                )
-            },
-        )
+        or_null(spent.map(|it| {
+            format!(
+                "{{\"ran_ns\":{},\"waited_ns\":{}}}",
+                it.ran_ns, it.waited_ns
+            )
+        }))
     };
     format!(
-        "{{\"run\":{},\"per_s\":{:.0},\"p99_ns\":{},\"takes_per_s\":{:.0},\"rounds_per_s\":[{}],\
+        "{{\"run\":{},\"per_s\":{},\"p99_ns\":{},\"takes_per_s\":{},\"rounds_per_s\":[{}],\
          \"first\":{},\"second\":{},\"answers\":{},\"elapsed_ns\":{},\"retries\":{},\
          \"overtaken\":{},\"behind\":{},\"server\":{},\"load\":{},\
          \"wrong\":{},\"wrong_first\":[{}]}}",
         quoted(title),
-        rounds.median(|it| it.per_s()),
-        rounds.take.value_at_quantile(0.99),
-        rounds.median(|it| it.takes_per_s()),
+        whole(rounds.median(Outcome::per_s)),
+        or_null(quantile(&rounds.take, 0.99)),
+        whole(rounds.median(Outcome::takes_per_s)),
         each.join(","),
         latencies(&rounds.take),
         latencies(&rounds.give),
@@ -49,7 +42,7 @@ pub(crate) fn run(title: &str, rounds: &Rounds) -> String {
 }
 
 fn latencies(latency: &Histogram<u64>) -> String {
-    let at = |quantile| latency.value_at_quantile(quantile);
+    let at = |part| or_null(quantile(latency, part));
     format!(
         "{{\"count\":{},\"p50_ns\":{},\"p90_ns\":{},\"p99_ns\":{},\"p999_ns\":{},\"max_ns\":{}}}",
         latency.len(),
@@ -57,16 +50,21 @@ fn latencies(latency: &Histogram<u64>) -> String {
         at(0.9),
         at(0.99),
         at(0.999),
-        latency.max()
+        at(1.0)
     )
 }
 
-/// A number; null if there is none.
-pub(crate) fn number(value: f64) -> String {
-    match value.is_finite() {
-        true => format!("{value:.4}"),
-        false => "null".to_owned(),
-    }
+/// A fraction; null if there is none.
+pub(crate) fn number(value: Option<f64>) -> String {
+    or_null(value.map(|it| format!("{it:.4}")))
+}
+
+fn whole(value: Option<f64>) -> String {
+    or_null(value.map(|it| format!("{it:.0}")))
+}
+
+fn or_null(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "null".to_owned(), |it| it.to_string())
 }
 
 /// Text as a JSON string.
@@ -88,10 +86,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_number_is_null() {
-        assert_eq!(number(0.5), "0.5000");
-        assert_eq!(number(f64::NAN), "null");
-        assert_eq!(number(f64::INFINITY), "null");
+    fn what_was_not_measured_is_null() {
+        assert_eq!(number(Some(0.5)), "0.5000");
+        assert_eq!(number(None), "null");
+        let json = run("short", &Rounds::of(vec![Outcome::new()]));
+        for null in ["per_s", "p99_ns", "takes_per_s", "p50_ns", "max_ns"] {
+            assert!(json.contains(&format!("\"{null}\":null")), "{null}: {json}");
+        }
+        assert!(json.contains("\"rounds_per_s\":[null]"), "{json}");
+        assert!(json.contains("\"answers\":0"), "{json}");
     }
 
     #[test]

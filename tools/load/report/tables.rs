@@ -2,8 +2,9 @@
 
 use crate::comparison::{Row, Table};
 use crate::output::eprint;
-use crate::report::format::{aligned, duration, ratio};
+use crate::report::format::{NOT_MEASURED, aligned, duration, ratio};
 use crate::report::json::{self, quoted};
+use crate::run::outcome::{per_answer, quantile};
 
 /// Two tables: ratios with figures, and the server's cost of an answer.
 pub(crate) fn markdown(table: &Table) -> String {
@@ -34,25 +35,26 @@ fn shown(row: &Row, column: usize) -> String {
     match (&row.cells[column], row.shown(column)) {
         (None, _) => "-".to_owned(),
         (Some(rounds), None) if rounds.wrong.count > 0 => "wrong".to_owned(),
-        (Some(_), None) => "not measured".to_owned(),
-        (Some(rounds), Some(value)) => {
-            let p99 = duration(rounds.take.value_at_quantile(0.99));
-            format!("{value} (p99 {p99})")
-        }
+        (Some(_), None) => NOT_MEASURED.to_owned(),
+        (Some(rounds), Some(value)) => match quantile(&rounds.take, 0.99) {
+            Some(p99) => format!("{value} (p99 {})", duration(p99)),
+            None => value,
+        },
     }
 }
 
 /// The server's processor time per answer, if it was started here. A busy machine disturbs this
 /// least.
 fn cost(row: &Row, column: usize) -> String {
-    let rounds = row.right(column).filter(|_| row.value(column).is_some());
-    let spent = rounds.and_then(|it| it.cpu_time(|round| round.server));
-    match (rounds, spent) {
-        (Some(rounds), Some(spent)) => {
-            let answers = rounds.sum(|it| it.answers).max(1);
-            format!("{:.2}", spent.ran_ns as f64 / answers as f64 / 1e3)
-        }
-        _ => "-".to_owned(),
+    let Some(rounds) = row.right(column) else {
+        return "-".to_owned();
+    };
+    let Some(spent) = rounds.cpu_time(|round| round.server) else {
+        return "-".to_owned(); // it was not started here
+    };
+    match per_answer(spent, rounds.sum(|it| it.answers)) {
+        Some(ns) => format!("{:.2}", ns / 1e3),
+        None => NOT_MEASURED.to_owned(),
     }
 }
 
@@ -64,12 +66,11 @@ pub(crate) fn as_json(table: &Table) -> String {
             let Some(rounds) = &row.cells[at] else {
                 continue;
             };
-            let ratio = row.ratio(at).unwrap_or(f64::NAN);
             objects.push(format!(
                 "{{\"work\":{},\"server\":{},\"latchd_ratio\":{},\"result\":{}}}",
                 quoted(row.job.name()),
                 quoted(name),
-                json::number(ratio),
+                json::number(row.ratio(at)),
                 json::run(row.job.name(), rounds)
             ));
         }

@@ -1,6 +1,7 @@
 //! What a run found: how much, how fast, how wrong.
 //!
-//! Numbers only; `report` shows them.
+//! Numbers only; `report` shows them. What could not be measured is `None`, never 0: a run that ended
+//! before its first answer has no rate and no latency.
 
 use hdrhistogram::Histogram;
 
@@ -80,13 +81,22 @@ impl Outcome {
     }
 
     /// Requests answered per second.
-    pub(crate) fn per_s(&self) -> f64 {
-        self.answers as f64 * 1e9 / self.elapsed_ns.max(1) as f64
+    pub(crate) fn per_s(&self) -> Option<f64> {
+        self.rate(self.answers)
     }
 
     /// Grants, or other first requests, per second.
-    pub(crate) fn takes_per_s(&self) -> f64 {
-        self.takes as f64 * 1e9 / self.elapsed_ns.max(1) as f64
+    pub(crate) fn takes_per_s(&self) -> Option<f64> {
+        self.rate(self.takes)
+    }
+
+    fn rate(&self, count: u64) -> Option<f64> {
+        (count > 0).then(|| count as f64 * 1e9 / self.elapsed_ns.max(1) as f64)
+    }
+
+    /// The server's processor time per answer.
+    pub(crate) fn server_ns_per_answer(&self) -> Option<f64> {
+        per_answer(self.server?, self.answers)
     }
 }
 
@@ -117,9 +127,9 @@ impl Rounds {
         all
     }
 
-    /// The middle of what the rounds say.
-    pub(crate) fn median(&self, what: impl Fn(&Outcome) -> f64) -> f64 {
-        median(self.each.iter().map(what).collect())
+    /// The median of the rounds in which it was measured.
+    pub(crate) fn median(&self, what: impl Fn(&Outcome) -> Option<f64>) -> Option<f64> {
+        median(self.each.iter().filter_map(what).collect())
     }
 
     /// The processor time of all rounds, if every round knows it.
@@ -140,14 +150,49 @@ impl Rounds {
 }
 
 /// The middle value; the upper one of an even number.
-pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+    values.get(values.len() / 2).copied()
+}
+
+/// The latency at this quantile; 1.0 is the longest.
+pub(crate) fn quantile(latency: &Histogram<u64>, quantile: f64) -> Option<u64> {
+    (!latency.is_empty()).then(|| latency.value_at_quantile(quantile))
+}
+
+/// Processor time per answer. A process that did not run at all was not measured: the time was too
+/// short for the system to count.
+pub(crate) fn per_answer(spent: CpuTime, answers: u64) -> Option<f64> {
+    (answers > 0 && spent.ran_ns > 0).then(|| spent.ran_ns as f64 / answers as f64)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_answers_nothing_is_measured() {
+        let mut found = Outcome::new();
+        found.elapsed_ns = 1_000;
+        found.server = Some(CpuTime {
+            ran_ns: 500,
+            waited_ns: 0,
+        });
+        assert_eq!((found.per_s(), found.takes_per_s()), (None, None));
+        assert_eq!(found.server_ns_per_answer(), None);
+        assert_eq!(quantile(&found.take, 0.5), None);
+        found.answers = 5;
+        assert_eq!(found.per_s(), Some(5e6));
+        assert_eq!(found.server_ns_per_answer(), Some(100.0));
+        found.server = Some(CpuTime::default());
+        assert_eq!(
+            found.server_ns_per_answer(),
+            None,
+            "it ran too short to be counted"
+        );
+        let rounds = Rounds::of(vec![Outcome::new(), found]);
+        assert_eq!(rounds.median(Outcome::per_s), Some(5e6));
+    }
 
     #[test]
     fn who_never_started_has_waited_until_now() {

@@ -9,7 +9,7 @@ use crate::report::format::grouped;
 use crate::run::client::Client;
 use crate::run::codec::{NO_TOKEN, Request};
 use crate::run::keys::key_name;
-use crate::run::outcome::latencies;
+use crate::run::outcome::{latencies, quantile};
 use crate::run::spec::Spec;
 use crate::scenarios::held_locks::fill_until;
 use crate::scenarios::observe::{MS, PATIENCE, longest_turn, put_felt, stat, subject};
@@ -42,7 +42,7 @@ pub(crate) fn lateness(session: &Session, figures: &mut Figures) -> io::Result<(
     if early > 0 {
         figures.wrong.add(format!("{early} leases ended early"));
     }
-    let at = |quantile| Some(late.value_at_quantile(quantile) as f64);
+    let at = |part| quantile(&late, part).map(|ns| ns as f64);
     figures.put("ended early", Count, Some(early.into()), Never);
     figures.put("late by, p99", Nanos, at(0.99), AtMost(2.0 * MS));
     figures.put("late by, p50", Nanos, at(0.5), Nothing);

@@ -42,9 +42,8 @@ pub(crate) fn run(session: &Session, figures: &mut Figures) -> io::Result<()> {
     let _few_held = fill(session, &few.target, few_count)?;
     let beside_few = session.run("beside a few", &spec, &few.target)?;
     let beside_many = session.run("beside many", &spec, &many.target)?;
-    let cost = |it: &Outcome| Some(it.server?.ran_ns as f64 / it.answers.max(1) as f64);
-    let costs = cost(&beside_many).zip(cost(&beside_few));
-    let ratio = costs.map(|(many, few)| many / few);
+    let costs = [&beside_many, &beside_few].map(Outcome::server_ns_per_answer);
+    let ratio = costs[0].zip(costs[1]).map(|(many, few)| many / few);
     let name = format!(
         "server's time per op / beside {}",
         grouped(few_count as f64)
@@ -63,5 +62,7 @@ fn idle_percent(session: &Session, target: &Target, ns: u64) -> io::Result<Optio
     let before = cpu_time();
     session.clock.rest(ns)?;
     let spent = before.zip(cpu_time()).map(|(a, b)| b.since(a).ran_ns);
+    // A server that did not run at all was watched for too short a time to say anything.
+    let spent = spent.filter(|&ns| ns > 0);
     Ok(spent.map(|it| it as f64 / ns as f64 * 100.0))
 }

@@ -10,6 +10,7 @@ use crate::report::figures::Wanted::Nothing;
 use crate::report::figures::{Figures, Wanted};
 use crate::run::client::Client;
 use crate::run::codec::{NO_KEY, Request};
+use crate::run::outcome::quantile;
 use crate::servers::target::{Protocol, Target};
 use crate::session::{Session, Subject};
 
@@ -40,13 +41,13 @@ pub(super) fn stat(target: &Target, name: &str) -> io::Result<Option<f64>> {
 
 /// The longest turn since the server started, if its `stats` say so.
 pub(super) fn longest_turn(target: &Target) -> io::Result<Option<f64>> {
-    let us = stat(target, "longest_turn_us")?;
+    let us = stat(target, "longest_turn_us")?.filter(|&us| us > 0.0);
     Ok(us.map(|it| it * 1e3))
 }
 
 /// Puts the p99 and the longest of these latencies.
 pub(super) fn put_felt(figures: &mut Figures, who: &str, felt: &Histogram<u64>, p99: Wanted) {
-    let at = |quantile| Some(felt.value_at_quantile(quantile) as f64);
+    let at = |part| quantile(felt, part).map(|ns| ns as f64);
     figures.put(&format!("{who} p99"), Nanos, at(0.99), p99);
     figures.put(&format!("{who} most"), Nanos, at(1.0), Nothing);
 }

@@ -45,8 +45,8 @@ pub(crate) fn run(session: &Session, figures: &mut Figures) -> io::Result<()> {
     }
     put_felt(figures, "others'", &busy.take, Nothing);
     put_felt(figures, "before: others'", &calm.take, Nothing);
-    let ratio = busy.per_s() / calm.per_s();
-    figures.put("op/s / before", Ratio, Some(ratio), Nothing);
+    let ratio = busy.per_s().zip(calm.per_s()).map(|(a, b)| a / b);
+    figures.put("op/s / before", Ratio, ratio, Nothing);
     for (who, spent) in [("server", busy.server), ("load", busy.load)] {
         let waited = spent.map(|it| it.waited_ns as f64);
         figures.put(
