@@ -323,6 +323,30 @@ fn a_server_that_ends_by_itself_has_the_last_word() {
 }
 
 #[test]
+fn a_server_that_cannot_be_reached_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("none.sock").display().to_string();
+    let refused = format!("cannot reach {address}: connection refused; start a server there");
+    let missing = format!("cannot reach {socket}: no such socket; start a server there");
+    for (command, target, says) in [
+        (&["run"][..], format!("latchd://{address}"), &refused),
+        (&["plan", "latency"], format!("redis://{address}"), &refused),
+        (&["run"], format!("unix://{socket}"), &missing),
+    ] {
+        let words = [command, &["--target", &target]].concat();
+        let output = latch_load(&words);
+        check_output(&words, &output, 1, &["leave out --target"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        let first = format!("latch-load: {says}");
+        assert!(said.starts_with(&first), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
+
+#[test]
 fn a_reader_that_leaves_is_no_error() {
     let mut load = command(&tiny(&["run"]));
     let mut load = load

@@ -105,6 +105,11 @@ impl Target {
 
     /// Opens a connection that never blocks.
     pub(crate) fn connect(&self) -> io::Result<Stream> {
+        self.open()
+            .map_err(|error| io::Error::new(error.kind(), self.unreachable(&error)))
+    }
+
+    fn open(&self) -> io::Result<Stream> {
         match &self.address {
             Address::Tcp(address) => {
                 let stream = std::net::TcpStream::connect_timeout(address, CONNECT_MAX)?;
@@ -118,6 +123,28 @@ impl Target {
                 Ok(Stream::Unix(UnixStream::from_std(stream)))
             }
         }
+    }
+
+    /// What went wrong and, unless the server was started here, what to do about it.
+    fn unreachable(&self, error: &io::Error) -> String {
+        let address = match &self.address {
+            Address::Tcp(address) => address.to_string(),
+            Address::Unix(path) => path.display().to_string(),
+        };
+        let why = match error.kind() {
+            io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+            io::ErrorKind::NotFound => "no such socket".to_owned(),
+            io::ErrorKind::TimedOut => "no answer".to_owned(),
+            _ => error.to_string(),
+        };
+        let advice = match self.pid {
+            Some(_) => "",
+            None => {
+                "; start a server there or correct the address, or leave out --target, and latchd \
+                 is started for you"
+            }
+        };
+        format!("cannot reach {address}: {why}{advice}")
     }
 }
 
