@@ -201,7 +201,9 @@ fn runs_that_may_end_before_the_first_answer_are_json_too() {
     let cells: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     for cell in cells.as_array().unwrap() {
         let measured = cell["result"]["answers"] != 0;
-        assert!(measured || cell["latchd_ratio"].is_null(), "{cell}");
+        assert_eq!(cell["subject"], "latchd", "{cell}");
+        let ratio = cell.get("subject_ratio").unwrap();
+        assert!(measured || ratio.is_null(), "{cell}");
     }
 }
 

@@ -58,7 +58,8 @@ fn cost(row: &Row, column: usize) -> String {
     }
 }
 
-/// A JSON array with one object for each job and server.
+/// A JSON array with one object for each job and server. `subject` is the server that the others are
+/// compared with, usually latchd, and `subject_ratio` its figure divided by this server's.
 pub(crate) fn as_json(table: &Table) -> String {
     let mut objects = Vec::new();
     for row in &table.rows {
@@ -67,9 +68,10 @@ pub(crate) fn as_json(table: &Table) -> String {
                 continue;
             };
             objects.push(format!(
-                "{{\"work\":{},\"server\":{},\"latchd_ratio\":{},\"result\":{}}}",
+                "{{\"work\":{},\"server\":{},\"subject\":{},\"subject_ratio\":{},\"result\":{}}}",
                 quoted(row.job.name()),
                 quoted(name),
+                quoted(&table.names[0]),
                 json::number(row.ratio(at)),
                 json::run(row.job.name(), rounds)
             ));
@@ -90,4 +92,40 @@ pub(crate) fn complain(table: &Table) -> bool {
         }
     }
     right
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comparison::Job;
+    use crate::run::outcome::{Outcome, Rounds};
+
+    fn rounds(answers: u64) -> Option<Rounds> {
+        let mut outcome = Outcome::new();
+        (outcome.answers, outcome.takes) = (answers, answers);
+        outcome.elapsed_ns = 1_000_000_000;
+        outcome.take.saturating_record_n(1_000, answers);
+        Some(Rounds::of(vec![outcome]))
+    }
+
+    #[test]
+    fn the_ratio_is_of_whoever_comes_first() {
+        let table = Table {
+            names: ["redis", "ceiling", "dflockd"].map(str::to_owned).into(),
+            rows: vec![Row {
+                job: Job::Plain,
+                cells: vec![rounds(100), rounds(200), rounds(0)],
+            }],
+        };
+        let json: serde_json::Value = serde_json::from_str(&as_json(&table)).unwrap();
+        for (cell, server, ratio) in [
+            (&json[0], "redis", Some(1.0)),
+            (&json[1], "ceiling", Some(0.5)),
+            (&json[2], "dflockd", None),
+        ] {
+            assert_eq!(cell["server"], server);
+            assert_eq!(cell["subject"], "redis");
+            assert_eq!(cell["subject_ratio"].as_f64(), ratio, "{cell}");
+        }
+    }
 }
