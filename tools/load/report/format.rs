@@ -7,8 +7,8 @@ pub(crate) const NOT_MEASURED: &str = "not measured";
 pub(crate) fn duration(ns: u64) -> String {
     let ns = ns as f64;
     match ns {
-        _ if ns < 1e4 => format!("{:.1} us", ns / 1e3),
-        _ if ns < 1e6 => format!("{:.0} us", ns / 1e3),
+        _ if ns < 1e4 => format!("{:.1} µs", ns / 1e3),
+        _ if ns < 1e6 => format!("{:.0} µs", ns / 1e3),
         _ if ns < 1e9 => format!("{:.1} ms", ns / 1e6),
         _ => format!("{:.2} s", ns / 1e9),
     }
@@ -64,8 +64,8 @@ mod tests {
         assert_eq!(grouped(12.0), "12");
         assert_eq!(ratio(0.954), "0.95");
         assert_eq!(ratio(220.04), "220");
-        assert_eq!(duration(1_500), "1.5 us");
-        assert_eq!(duration(250_000), "250 us");
+        assert_eq!(duration(1_500), "1.5 µs");
+        assert_eq!(duration(250_000), "250 µs");
         assert_eq!(duration(2_500_000), "2.5 ms");
     }
 

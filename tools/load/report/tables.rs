@@ -13,7 +13,7 @@ pub(crate) fn markdown(table: &Table) -> String {
     let mut ratios = vec![vec!["work".to_owned()]];
     ratios[0].extend(others().map(|at| format!("{} / {}", table.names[0], table.names[at])));
     ratios[0].extend(table.names.iter().cloned());
-    let mut costs = vec![vec!["server's processor time per answer, us".to_owned()]];
+    let mut costs = vec![vec!["server's processor time per answer, µs".to_owned()]];
     costs[0].extend(table.names.iter().cloned());
     for row in &table.rows {
         let mut cells = vec![row.job.heading()];

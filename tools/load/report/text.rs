@@ -116,7 +116,7 @@ fn processor(rounds: &Rounds) -> Option<String> {
     let percent = |ns: u64| ns as f64 / elapsed * 100.0;
     let mut text = String::from("  processor  ");
     let mut add = |name: &str, spent: CpuTime| {
-        let each = per_answer(spent, answers).map(|ns| format!(" ({:.2} us per answer)", ns / 1e3));
+        let each = per_answer(spent, answers).map(|ns| format!(" ({:.2} µs per answer)", ns / 1e3));
         text.push_str(&format!(
             "{name} ran {:.0} %{} and waited for its core {:.0} %",
             percent(spent.ran_ns),
@@ -155,7 +155,7 @@ mod tests {
         let text = run("short", &spec, &Rounds::of(vec![Outcome::new()]));
         assert_eq!(text.matches(NOT_MEASURED).count(), 3, "{text}");
         assert!(text.contains("--seconds"), "{text}");
-        for zero in ["0/s", "0.0 us", "0.00"] {
+        for zero in ["0/s", "0.0 µs", "0.00"] {
             assert!(!text.contains(zero), "{zero}: {text}");
         }
     }

@@ -222,7 +222,7 @@ impl Spec {
         }
         for (what, ns) in [("hold", self.hold_ns), ("think", self.think_ns)] {
             if ns > 0 {
-                text.push_str(&format!(", {what} {} us", ns / 1_000));
+                text.push_str(&format!(", {what} {} µs", ns / 1_000));
             }
         }
         if self.idle > 0 {
