@@ -193,6 +193,22 @@ fn the_ceiling_does_the_same_work() {
 }
 
 #[test]
+fn a_comparison_says_when_and_on_what() {
+    let words = tiny(&["compare", "--with", "ceiling"]);
+    let said = String::from_utf8(latch_load(&words).stdout).unwrap();
+    let mut lines = said.lines();
+    let measured_on = lines.next().unwrap();
+    let (date, machine) = measured_on.split_once("; ").unwrap();
+    let parts: Vec<usize> = date.split('-').map(str::len).collect();
+    assert_eq!(parts, [4, 2, 2], "{measured_on}");
+    assert!(
+        machine.to_lowercase().contains(std::env::consts::OS),
+        "{measured_on}"
+    );
+    assert_eq!(lines.next(), Some(""), "{said}");
+}
+
+#[test]
 fn runs_that_may_end_before_the_first_answer_are_json_too() {
     let run = "compare --json --with ceiling --rounds 1 --warmup 0 --seconds 0.0000001";
     let run: Vec<&str> = run.split(' ').collect();

@@ -32,7 +32,8 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
     if session.options.json {
         print(&tables::as_json(&table))?;
     } else {
-        print(tables::markdown(&table).trim_end())?;
+        let tables = tables::markdown(&table);
+        print(&format!("{}\n{}", tables::measured_on(), tables.trim_end()))?;
     }
     if let Some(path) = svg {
         fs::write(path, svg::draw(&table))?;

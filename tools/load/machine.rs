@@ -7,6 +7,32 @@ use std::io;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+/// What figures were measured on: cores, processor, system.
+pub(crate) fn description() -> String {
+    let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    described(&cpus, &release)
+}
+
+fn described(cpus: &str, release: &str) -> String {
+    let named = |name| cpus.lines().filter_map(move |line| line.strip_prefix(name));
+    let mut parts = Vec::new();
+    match named("processor").count() {
+        0 => {}
+        1 => parts.push("1 core".to_owned()),
+        count => parts.push(format!("{count} cores")),
+    }
+    let model = named("model name")
+        .next()
+        .and_then(|it| it.split_once(": "));
+    parts.extend(model.map(|(_, model)| model.trim().to_owned()));
+    match release.trim().split('-').next().unwrap_or_default() {
+        "" => parts.push(std::env::consts::OS.to_owned()),
+        version => parts.push(format!("Linux {version}")),
+    }
+    parts.join(", ")
+}
+
 /// How long the first thread of a process had its core.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CpuTime {
@@ -89,4 +115,19 @@ pub(crate) fn raise_descriptors() {
     };
     // If that is refused, connecting will fail and say so.
     let _ = setrlimit(Resource::Nofile, all);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_described_as_far_as_it_is_known() {
+        let cpu = "processor\t: 0\nmodel name\t: Some CPU @ 2.80GHz\nflags: a\n";
+        let two = [cpu, cpu].concat();
+        let shown = described(&two, "6.18.44-cloud-amd64\n");
+        assert_eq!(shown, "2 cores, Some CPU @ 2.80GHz, Linux 6.18.44");
+        assert_eq!(described("processor : 0\n", "6.1"), "1 core, Linux 6.1");
+        assert_eq!(described("", ""), std::env::consts::OS);
+    }
 }

@@ -74,7 +74,8 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
         ))?;
     } else {
         print(&format!(
-            "{}\n{}",
+            "{}\n{}\n{}",
+            tables::measured_on(),
             figures.markdown(),
             tables::markdown(&table)
         ))?;

@@ -1,10 +1,17 @@
 //! The comparison as tables: ratios first, then the figures, then what an answer cost the server.
 
+use crate::clock::today;
 use crate::comparison::{Row, Table};
+use crate::machine;
 use crate::output::eprint;
 use crate::report::format::{NOT_MEASURED, aligned, duration, ratio};
 use crate::report::json::{self, quoted};
 use crate::run::outcome::{per_answer, quantile};
+
+/// When and on what it was measured, above the tables: without it a figure says nothing.
+pub(crate) fn measured_on() -> String {
+    format!("{}; {}:\n", today(), machine::description())
+}
 
 /// Two tables: ratios with figures, and the server's cost of an answer.
 pub(crate) fn markdown(table: &Table) -> String {
