@@ -9,6 +9,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -206,6 +207,47 @@ fn a_comparison_says_when_and_on_what() {
         "{measured_on}"
     );
     assert_eq!(lines.next(), Some(""), "{said}");
+}
+
+/// The picture shows the figures of the page, and is drawn as the program draws it today.
+#[test]
+fn the_picture_is_of_the_figures_in_the_page() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let output = latch_load(&["draw", docs.join("benchmarks.md").to_str().unwrap()]);
+    let drawn = String::from_utf8(output.stdout).unwrap();
+    let picture = fs::read_to_string(docs.join("benchmarks.svg")).unwrap();
+    assert!(
+        drawn == picture,
+        "run latch-load draw docs/benchmarks.md > docs/benchmarks.svg"
+    );
+}
+
+#[test]
+fn a_comparison_is_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("compare.svg");
+    let words = [
+        "compare",
+        "--with",
+        "ceiling",
+        "--svg",
+        path.to_str().unwrap(),
+    ];
+    check(&tiny(&words), 0, &[]);
+    let picture = fs::read_to_string(&path).unwrap();
+    assert!(picture.starts_with("<svg "), "{picture}");
+    for absent in ["redis", "dflockd"] {
+        assert!(
+            !picture.contains(absent),
+            "{absent} took no part:\n{picture}"
+        );
+    }
+    check(
+        &["draw", "Cargo.toml"],
+        1,
+        &["Cargo.toml: there is no table of a comparison"],
+    );
+    check(&["draw", "nowhere.md"], 1, &["nowhere.md: "]);
 }
 
 #[test]

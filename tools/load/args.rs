@@ -22,6 +22,10 @@ pub(crate) enum Action {
         svg: Option<PathBuf>,
         options: Options,
     },
+    /// A picture of figures that are written down.
+    Draw {
+        page: PathBuf,
+    },
     /// The process that the plan `storm` starts and kills, see `scenarios::holders`.
     Holders {
         target: Target,
@@ -49,6 +53,7 @@ Examples:
   latch-load run --workload rw --keys zipf --key-count 1000 --hold 50 --rate 20000
   latch-load compare --with redis,ceiling --svg compare.svg
   latch-load proof > proof.md                 every target, about six minutes
+  latch-load draw proof.md > proof.svg        a picture of its comparison
 
 Targets: latchd://host:port, unix://path (latchd), dflockd://host:port, redis://host:port,
 ceiling://host:port.
@@ -93,6 +98,14 @@ fn command() -> Command {
                 .arg(count())
                 .arg(svg()),
         ))
+        .subcommand(
+            Command::new("draw")
+                .about("Prints the picture of a comparison that is written down, as compare and proof print it")
+                .arg(
+                    Arg::new("page").required(true).value_name("FILE")
+                        .value_parser(value_parser!(PathBuf)).help("A Markdown file with its tables"),
+                ),
+        )
         .subcommand(
             Command::new("holders")
                 .hide(true)
@@ -270,6 +283,9 @@ pub(crate) fn read() -> Result<Action, String> {
         Some(("proof", it)) => Action::Proof {
             svg: get(it, "svg"),
             options: options(it)?,
+        },
+        Some(("draw", it)) => Action::Draw {
+            page: get(it, "page").unwrap_or_default(),
         },
         Some(("holders", it)) => Action::Holders {
             target: Target::parse(&get::<String>(it, "target").unwrap_or_default())?,

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use crate::options::Options;
 use crate::output::print;
+use crate::report::chart::Chart;
 use crate::report::format::{duration, grouped};
 use crate::report::svg;
 use crate::report::tables;
@@ -29,14 +30,17 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
         comparison.round(&session, round)?;
     }
     let table = comparison.table();
+    let text = format!("{}\n{}", tables::measured_on(), tables::markdown(&table));
     if session.options.json {
         print(&tables::as_json(&table))?;
     } else {
-        let tables = tables::markdown(&table);
-        print(&format!("{}\n{}", tables::measured_on(), tables.trim_end()))?;
+        print(text.trim_end())?;
     }
     if let Some(path) = svg {
-        fs::write(path, svg::draw(&table))?;
+        fs::write(
+            path,
+            svg::draw(&Chart::read(&text).map_err(io::Error::other)?),
+        )?;
     }
     Ok(tables::complain(&table))
 }

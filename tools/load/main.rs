@@ -19,13 +19,16 @@ mod scenarios;
 mod servers;
 mod session;
 
+use std::fs;
 use std::io;
 use std::process::ExitCode;
 
 use latchd::daemon::pin::pin_to_cpu;
 
 use crate::args::Action;
-use crate::output::eprint;
+use crate::output::{eprint, print};
+use crate::report::chart::Chart;
+use crate::report::svg;
 
 fn main() -> ExitCode {
     let action = match args::read() {
@@ -62,6 +65,12 @@ fn act(action: Action) -> io::Result<bool> {
         },
         Action::Compare { svg, options } => comparison::run(svg.as_deref(), options),
         Action::Proof { svg, options } => proof::run(svg.as_deref(), options),
+        Action::Draw { page } => {
+            let at = |error| io::Error::other(format!("{}: {error}", page.display()));
+            let text = fs::read_to_string(&page).map_err(|error| at(error.to_string()))?;
+            print(svg::draw(&Chart::read(&text).map_err(at)?).trim_end())?;
+            Ok(true)
+        }
         Action::Holders { target, count, run } => {
             scenarios::holders::hold(&target, count, run)?;
             Ok(true)

@@ -11,6 +11,7 @@ use std::path::Path;
 use crate::comparison::{Comparison, Job, Measure, Table};
 use crate::options::Options;
 use crate::output::{eprint, print};
+use crate::report::chart::Chart;
 use crate::report::figures::{Figures, Unit, Wanted};
 use crate::report::svg;
 use crate::report::tables;
@@ -67,21 +68,25 @@ pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
     let table = comparison.table();
     let mut figures = judged(&table);
     figures.append(from_scenarios);
+    let text = format!(
+        "{}\n{}\n{}",
+        tables::measured_on(),
+        figures.markdown(),
+        tables::markdown(&table)
+    );
     if session.options.json {
         let (targets, compared) = (figures.json(), tables::as_json(&table));
         print(&format!(
             "{{\"targets\":{targets},\n\"comparison\":{compared}}}"
         ))?;
     } else {
-        print(&format!(
-            "{}\n{}\n{}",
-            tables::measured_on(),
-            figures.markdown(),
-            tables::markdown(&table)
-        ))?;
+        print(&text)?;
     }
     if let Some(path) = svg {
-        fs::write(path, svg::draw(&table))?;
+        fs::write(
+            path,
+            svg::draw(&Chart::read(&text).map_err(io::Error::other)?),
+        )?;
     }
     eprint(&format!("latch-load: {}", figures.verdict()));
     if let Some(busy) = busy(&table) {

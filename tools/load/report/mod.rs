@@ -1,8 +1,9 @@
 //! Shows what was found: as text for people, JSON for programs, tables and a picture.
 //!
-//! Never measures anything. `text` and `json` show one run, `figures` the targets, `tables` and
-//! `svg` servers side by side; `format` writes numbers.
+//! Never measures anything. `text` and `json` show one run, `figures` the targets, `tables`
+//! servers side by side, `chart` and `svg` the picture of such a table; `format` writes numbers.
 
+pub(crate) mod chart;
 pub(crate) mod figures;
 pub(crate) mod format;
 pub(crate) mod json;
