@@ -34,6 +34,7 @@ pub mod engine;
 pub mod key;
 pub mod keymap;
 pub mod net;
+pub mod pipe;
 pub mod server;
 pub mod sim;
 pub mod timers;

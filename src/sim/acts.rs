@@ -5,11 +5,11 @@
 
 use super::client::{OPEN_QUESTIONS_MAX, Said, Speaker};
 use super::link::{Link, Moment, Sending, What};
-use super::pipe::pipe;
 use super::plan::{Deed, Ending, pick};
 use super::trace::{LINE_BYTES_KEPT, readable};
 use super::world::{Event, World};
 use crate::base::Millis;
+use crate::pipe::pipe;
 
 /// As a member of how many groups somebody hears what is loud: four lines are too many then.
 pub(super) const CRAVED_GROUPS: usize = 20;

@@ -8,10 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::history::History;
-use super::pipe::Pipe;
 use crate::base::Nanos;
 use crate::engine::view::{KeyView, View};
 use crate::engine::{Kind, Tally};
+use crate::pipe::Pipe;
 use crate::server::Server;
 
 /// One key after a turn.

@@ -7,10 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::ask::{Ask, Seat};
-use super::pipe::Peer;
 use super::plan::Plan;
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::Mode;
+use crate::pipe::Peer;
 use crate::server::Settings;
 
 /// A question and what its answer is held against.

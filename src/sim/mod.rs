@@ -1,7 +1,7 @@
 //! The server without a network and without time passing by itself.
 //!
 //! [`run`] takes a seed and plays a whole world from it: clients that speak the real protocol over
-//! [`Pipe`]s, segments cut and delayed, connections closed, broken and left unread, a server that is
+//! pipes, segments cut and delayed, connections closed, broken and left unread, a server that is
 //! late or stopped, a shutdown in the middle; and the shipped `server` code in between, at instants
 //! the world chooses. After every turn everything that must hold is checked. The same seed gives the
 //! same run, line for line, so a failure is a number one can send to a colleague.
@@ -24,7 +24,6 @@ mod link;
 mod meetings;
 mod news;
 mod observe;
-mod pipe;
 mod plan;
 mod register;
 mod talk;
@@ -34,7 +33,6 @@ mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-pub use self::pipe::{Peer, Pipe, Readiness, pipe};
 pub use self::trace::{Keep, TAIL_LINES_MAX};
 use self::world::World;
 

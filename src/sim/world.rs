@@ -15,12 +15,12 @@ use super::checker::Checker;
 use super::hearing::Hearing;
 use super::history::History;
 use super::link::Link;
-use super::pipe::{Pipe, Readiness};
 use super::plan::Plan;
 use super::things::Things;
 use super::trace::{Keep, Trace};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::{Engine, Origin};
+use crate::pipe::{Pipe, Readiness};
 use crate::server::Server;
 
 /// A run that takes more turns than this does not come to rest: somebody spins.
