@@ -6,35 +6,20 @@
 //! the world chooses. After every turn everything that must hold is checked. The same seed gives the
 //! same run, line for line, so a failure is a number one can send to a colleague.
 //!
-//! Reading order: `plan` (what a seed draws), `world` (time and turns), `acts`, `client` and `talk`
-//! (what clients do and say), `link` and `ask` (one connection's books), `judge` (what is answered),
-//! `history` and `checker` (locks), `things`, `register` and `meetings` (everything else), `hearing`
-//! and `news` (what is told unasked), `observe` and `ending` (when it is checked). Never touches a
-//! socket, a thread or the clock.
+//! Reading order: `plan` (what a seed draws), `simulation` (time and turns), `clients` (what clients do
+//! and say), `checks` (what must hold), `trace` (what is told about it). Never touches a socket, a
+//! thread or the clock.
 
-mod acts;
-mod ask;
-mod checker;
-mod client;
-mod ending;
-mod hearing;
-mod history;
-mod judge;
-mod link;
-mod meetings;
-mod news;
-mod observe;
+mod checks;
+mod clients;
 mod plan;
-mod register;
-mod talk;
-mod things;
+mod simulation;
 mod trace;
-mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use self::simulation::World;
 pub use self::trace::{Keep, TAIL_LINES_MAX};
-use self::world::World;
 
 /// How often what happened in one run, or in many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 
 use fastrand::Rng;
 
-use super::ask::Sort;
+use super::clients::request::Sort;
 use crate::base::Millis;
 use crate::engine::Rules;
 use crate::engine::types::Mode;

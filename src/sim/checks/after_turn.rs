@@ -6,21 +6,21 @@
 
 use std::collections::BTreeMap;
 
-use super::ask::Sort;
-use super::checker::Ways;
-use super::judge::{Judge, Verdict};
-use super::link::{Link, Moment, Sending, What};
-use super::news::{Turn, is_attentive};
-use super::things::Parked;
-use super::trace::readable;
-use super::world::World;
+use super::answers::{Judge, Verdict};
+use super::entries::Parked;
+use super::key_events::{Turn, is_attentive};
+use super::lock_table::Ways;
 use crate::base::Millis;
+use crate::sim::clients::connection::{Link, Moment, Sending, What};
+use crate::sim::clients::request::Sort;
+use crate::sim::simulation::World;
+use crate::sim::trace::readable;
 
 /// Most stale ids that are kept to be reported by mistake.
 const STALE_MAX: usize = 4;
 
 impl World {
-    pub(super) fn observe(&mut self) -> Result<(), String> {
+    pub(crate) fn observe(&mut self) -> Result<(), String> {
         let numbers: Vec<u32> = self.links.keys().copied().collect();
         // Ends first: who was cut off in the turn that granted to the next holds nothing any more.
         for &number in &numbers {

@@ -3,15 +3,15 @@
 //! A seat is taken and given up by answers, and the server writes answers and pushes in the order of
 //! what happened: so between the two answers, and only there, pushes may come. What somebody was
 //! answered to have done is what watchers must hear of in the same turn, once each, and never before
-//! the one who did it has the answer (`news`). No two signals carry the same payload.
+//! the one who did it has the answer (`key_events`). No two signals carry the same payload.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::ask::{Ear, Seat};
-use super::link::{Asked, Link};
-use super::news::{self, CHANGES, EVENTS, Item, News, Turn, is_attentive};
-use super::plan::Plan;
+use super::key_events::{self as news, CHANGES, EVENTS, Item, News, Turn, is_attentive};
 use crate::engine::Tally;
+use crate::sim::clients::connection::{Asked, Link};
+use crate::sim::clients::request::{Ear, Seat};
+use crate::sim::plan::Plan;
 
 /// One signal.
 #[derive(Clone, Debug, Default)]
@@ -43,21 +43,21 @@ impl Signal {
 
 /// All that is heard in one run.
 #[derive(Debug, Default)]
-pub(super) struct Hearing {
-    pub(super) now: BTreeMap<u32, Vec<Item>>,
+pub(crate) struct Hearing {
+    pub(crate) now: BTreeMap<u32, Vec<Item>>,
     signals: BTreeMap<Vec<u8>, Signal>,
     touched: BTreeSet<Vec<u8>>,
     /// Connections that ended without reading everything: how often they listened.
     lossy: BTreeMap<u32, u32>,
     tally: Tally,
     /// Lines that were pushed.
-    pub(super) pushes: u64,
+    pub(crate) pushes: u64,
 }
 
 impl Hearing {
     // ---- what is asked and answered ----
 
-    pub(super) fn signal_sent(&mut self, sender: u32, channel: &[u8], payload: &[u8]) {
+    pub(crate) fn signal_sent(&mut self, sender: u32, channel: &[u8], payload: &[u8]) {
         let signal = Signal {
             channel: channel.to_vec(),
             sender,
@@ -67,7 +67,7 @@ impl Hearing {
         self.signals.insert(payload.to_vec(), signal);
     }
 
-    pub(super) fn signalled(
+    pub(crate) fn signalled(
         &mut self,
         link: &Link,
         payload: &[u8],
@@ -83,7 +83,7 @@ impl Hearing {
     }
 
     /// The answer to a question for a seat, which is decided by the seats already taken.
-    pub(super) fn seated(
+    pub(crate) fn seated(
         &mut self,
         plan: &Plan,
         (number, link): (u32, &mut Link),
@@ -109,7 +109,7 @@ impl Hearing {
     }
 
     /// Notes what an answer says has happened.
-    pub(super) fn note(
+    pub(crate) fn note(
         &mut self,
         plan: &Plan,
         (number, link): (u32, &Link),
@@ -125,7 +125,7 @@ impl Hearing {
     // ---- what is pushed ----
 
     /// Takes a line that answers nothing, if it is one.
-    pub(super) fn push(
+    pub(crate) fn push(
         &mut self,
         (number, link): (u32, &Link),
         line: &[u8],
@@ -197,7 +197,7 @@ impl Hearing {
 
     // ---- after each turn ----
 
-    pub(super) fn after_turn(&mut self, turn: &Turn<'_>) -> Result<(), String> {
+    pub(crate) fn after_turn(&mut self, turn: &Turn<'_>) -> Result<(), String> {
         for payload in std::mem::take(&mut self.touched) {
             let signal = self
                 .signals
@@ -217,12 +217,12 @@ impl Hearing {
     }
 
     /// The connection ended without having read everything.
-    pub(super) fn lost_track_of(&mut self, number: u32, listens: u32) {
+    pub(crate) fn lost_track_of(&mut self, number: u32, listens: u32) {
         self.lossy.insert(number, listens);
     }
 
     /// Whoever was counted was told, or ended before it could read.
-    pub(super) fn check_end(&self, unread_bytes_max: usize) -> Result<(), String> {
+    pub(crate) fn check_end(&self, unread_bytes_max: usize) -> Result<(), String> {
         let mut unread: BTreeMap<u32, usize> = BTreeMap::new();
         for signal in self.signals.values() {
             let Some(count) = signal.count else { continue };

@@ -2,28 +2,28 @@
 //!
 //! No two pushes carry the same value, so each value is followed from its push to the one client
 //! that was told it. A counter is the sum of what was acknowledged, give or take what never got an
-//! answer. Values of the key-value store are in `register`, barriers in `meetings`. After each turn the
+//! answer. Values of the key-value store are in `values`, barriers in `barriers`. After each turn the
 //! sums are compared with what the server shows of itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::ask::{Ask, Sort};
-use super::link::Moment;
-use super::meetings::Meetings;
-use super::plan::Plan;
-use super::register::Register;
+use super::barriers::Meetings;
+use super::values::Register;
 use crate::base::Millis;
 use crate::engine::view::View;
+use crate::sim::clients::connection::Moment;
+use crate::sim::clients::request::{Ask, Sort};
+use crate::sim::plan::Plan;
 
 /// An answer and whose it is.
-pub(super) struct Answer<'a> {
-    pub(super) link: u32,
-    pub(super) question: u64,
-    pub(super) arrived: Moment,
-    pub(super) now: Moment,
+pub(crate) struct Answer<'a> {
+    pub(crate) link: u32,
+    pub(crate) question: u64,
+    pub(crate) arrived: Moment,
+    pub(crate) now: Moment,
     /// The server had been told to stop.
-    pub(super) draining: bool,
-    pub(super) text: &'a str,
+    pub(crate) draining: bool,
+    pub(crate) text: &'a str,
 }
 
 /// A value of a list, on its way.
@@ -46,14 +46,14 @@ struct Told {
 
 /// Somebody who waits for a value or at a barrier, and did so before this turn.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Parked {
-    pub(super) sort: Sort,
-    pub(super) key: usize,
-    pub(super) link: u32,
+pub(crate) struct Parked {
+    pub(crate) sort: Sort,
+    pub(crate) key: usize,
+    pub(crate) link: u32,
     /// The turn since which that is certain.
-    pub(super) since: u64,
+    pub(crate) since: u64,
     /// It waits on.
-    pub(super) stays: bool,
+    pub(crate) stays: bool,
 }
 
 /// How many values a list has, as far as clients know.
@@ -80,19 +80,19 @@ struct Counter {
 
 /// Everything of one run.
 #[derive(Debug, Default)]
-pub(super) struct Things {
+pub(crate) struct Things {
     values: BTreeMap<String, Pushed>,
     stocks: Vec<Stock>,
     /// A value may have been handed out and given back, so the order in which they come is open.
-    pub(super) was_given_back: bool,
+    pub(crate) was_given_back: bool,
     told_now: Vec<Told>,
     counters: Vec<Counter>,
-    pub(super) registers: Vec<Register>,
+    pub(crate) registers: Vec<Register>,
     meetings: Meetings,
 }
 
 impl Things {
-    pub(super) fn new(plan: &Plan) -> Self {
+    pub(crate) fn new(plan: &Plan) -> Self {
         Self {
             stocks: vec![Stock::default(); plan.things(Sort::List)],
             counters: vec![Counter::default(); plan.things(Sort::Counter)],
@@ -102,7 +102,7 @@ impl Things {
     }
 
     /// From now on the server may do it.
-    pub(super) fn arrived(&mut self, question: u64, ask: &Ask, at: Moment) {
+    pub(crate) fn arrived(&mut self, question: u64, ask: &Ask, at: Moment) {
         match ask {
             Ask::Add { key, delta, .. } => {
                 self.counters[*key].open.insert(question, *delta);
@@ -128,7 +128,7 @@ impl Things {
     }
 
     /// Holds an answer against its question.
-    pub(super) fn answer(&mut self, plan: &Plan, ask: &Ask, it: &Answer<'_>) -> Result<(), String> {
+    pub(crate) fn answer(&mut self, plan: &Plan, ask: &Ask, it: &Answer<'_>) -> Result<(), String> {
         if let Some(rest) = it.text.strip_prefix("ok") {
             return match (ask, rest.strip_prefix(' ')) {
                 (Ask::SetCount { .. } | Ask::Put { .. } | Ask::Delete { .. }, None)
@@ -323,7 +323,7 @@ impl Things {
     // ---- after each turn ----
 
     /// With `doubt`, answers may be on their way, or lost.
-    pub(super) fn after_turn(
+    pub(crate) fn after_turn(
         &mut self,
         plan: &Plan,
         view: View<'_>,
@@ -392,7 +392,7 @@ impl Things {
     }
 
     /// Everything was taken out: whatever was acknowledged has been told to somebody.
-    pub(super) fn check_end(&self, is_swept: bool) -> Result<(), String> {
+    pub(crate) fn check_end(&self, is_swept: bool) -> Result<(), String> {
         let is_lost = |it: &&Pushed| it.acked.is_some() && it.told.is_none();
         let lost = self.values.iter().find(|(_, it)| is_lost(it));
         match lost.filter(|_| is_swept) {
@@ -402,7 +402,7 @@ impl Things {
     }
 
     /// Values that clients were told, for the statistics.
-    pub(super) fn told_count(&self) -> u64 {
+    pub(crate) fn told_count(&self) -> u64 {
         self.values.values().filter(|it| it.told.is_some()).count() as u64
     }
 }

@@ -3,25 +3,25 @@
 //! Frames are cut anywhere, delayed and joined; connections are closed, half-closed, broken and
 //! left unread. Every deed is noted in the history before the server can know of it.
 
-use super::client::{OPEN_QUESTIONS_MAX, Said, Speaker};
-use super::link::{Link, Moment, Sending, What};
-use super::plan::{Deed, Ending, pick};
-use super::trace::{LINE_BYTES_KEPT, readable};
-use super::world::{Event, World};
+use super::connection::{Link, Moment, Sending, What};
+use super::lock_requests::{OPEN_QUESTIONS_MAX, Said, Speaker};
 use crate::base::Millis;
 use crate::pipe::pipe;
+use crate::sim::plan::{Deed, Ending, pick};
+use crate::sim::simulation::{Event, World};
+use crate::sim::trace::{LINE_BYTES_KEPT, readable};
 
 /// As a member of how many groups somebody hears what is loud: four lines are too many then.
-pub(super) const CRAVED_GROUPS: usize = 20;
+pub(crate) const CRAVED_GROUPS: usize = 20;
 
 /// Most a stalled reader still takes.
-pub(super) const ROOM_BYTES_MAX: usize = 200;
+pub(crate) const ROOM_BYTES_MAX: usize = 200;
 
 /// Most segments one frame is cut into.
 const SEGMENTS_MAX: usize = 64;
 
 impl World {
-    pub(super) fn happen(&mut self, event: Event) {
+    pub(crate) fn happen(&mut self, event: Event) {
         match event {
             Event::Act(client) => {
                 if self.deeds_left == 0 {
@@ -115,7 +115,7 @@ impl World {
             .expect("asked by number only while it lives")
     }
 
-    pub(super) fn connect(&mut self, client: usize) {
+    pub(crate) fn connect(&mut self, client: usize) {
         if self.draining.is_some() {
             return;
         }
@@ -134,7 +134,7 @@ impl World {
     }
 
     /// Something to do at once, besides what is on the agenda.
-    pub(super) fn act_again(&mut self, client: usize) {
+    pub(crate) fn act_again(&mut self, client: usize) {
         if self.deeds_left > 0 {
             let after = self.within(self.plan.delay_ms_max);
             self.schedule(after, Event::React(client));
@@ -159,7 +159,7 @@ impl World {
     }
 
     /// Notes what is said, and returns its bytes.
-    pub(super) fn utter(&mut self, number: u32, said: Said) -> Vec<u8> {
+    pub(crate) fn utter(&mut self, number: u32, said: Said) -> Vec<u8> {
         let Said {
             what,
             frame,
@@ -284,7 +284,7 @@ impl World {
     }
 
     /// Puts bytes on their way, in one segment or several, one behind the other.
-    pub(super) fn send(&mut self, number: u32, bytes: &[u8]) {
+    pub(crate) fn send(&mut self, number: u32, bytes: &[u8]) {
         self.link(number).send(bytes);
         let mut left = bytes.len();
         let mut cuts = 0;
@@ -338,7 +338,7 @@ impl World {
     }
 
     /// Sends no more; the end follows what is on its way.
-    pub(super) fn close(&mut self, number: u32) {
+    pub(crate) fn close(&mut self, number: u32) {
         let link = self.link(number);
         if link.sending != Sending::Open || link.reset {
             return;

@@ -3,20 +3,20 @@
 //! Values without an end, counters that are not 0 and lists that are not empty are kept for ever;
 //! one last client takes them away, and learns whether everything that was put there is there.
 
-use super::acts::{CRAVED_GROUPS, ROOM_BYTES_MAX};
-use super::ask::{Ask, Sort};
-use super::client::{Said, said};
-use super::link::What;
-use super::plan::{Ending, SECRET};
-use super::talk::OTHER_GROUPS_MAX;
-use super::world::World;
 use crate::server::Holdings;
+use crate::sim::clients::actions::{CRAVED_GROUPS, ROOM_BYTES_MAX};
+use crate::sim::clients::connection::What;
+use crate::sim::clients::entry_requests::OTHER_GROUPS_MAX;
+use crate::sim::clients::lock_requests::{Said, said};
+use crate::sim::clients::request::{Ask, Sort};
+use crate::sim::plan::{Ending, SECRET};
+use crate::sim::simulation::World;
 use crate::wire::buf::PUSH_BYTES_MAX;
 use crate::wire::verbs::VALUE_BYTES_MAX;
 
 impl World {
     /// Sends the last client, if it was not there yet, and says whether it has something to do.
-    pub(super) fn sweep_up(&mut self) -> Result<bool, String> {
+    pub(crate) fn sweep_up(&mut self) -> Result<bool, String> {
         if self.draining.is_some() || std::mem::replace(&mut self.has_swept, true) {
             return Ok(false);
         }
@@ -80,7 +80,7 @@ impl World {
     }
 
     /// Nobody is there any more, and nothing of anybody.
-    pub(super) fn check_end(&mut self) -> Result<(), String> {
+    pub(crate) fn check_end(&mut self) -> Result<(), String> {
         let mut holdings = self.server.holdings();
         if self.draining.is_some() {
             // The process ends here: what is left are its own timers and idle keys, and, if they

@@ -7,7 +7,7 @@ use crate::base::Millis;
 
 /// Something that is neither a lock nor news. Each kind has its own keys, counted from 0.
 #[derive(Clone, Debug)]
-pub(super) enum Ask {
+pub(crate) enum Ask {
     /// `incr`, or `decr` if `down`; `delta` is what is added in either case.
     Add {
         key: usize,
@@ -66,7 +66,7 @@ pub(super) enum Ask {
 
 /// The kinds of things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Sort {
+pub(crate) enum Sort {
     Counter = 0,
     Value = 1,
     List = 2,
@@ -74,7 +74,7 @@ pub(super) enum Sort {
 }
 
 impl Ask {
-    pub(super) fn thing(&self) -> (Sort, usize) {
+    pub(crate) fn thing(&self) -> (Sort, usize) {
         match *self {
             Self::Add { key, .. } | Self::Count { key } | Self::SetCount { key } => {
                 (Sort::Counter, key)
@@ -92,7 +92,7 @@ impl Ask {
         }
     }
 
-    pub(super) fn letters(&self) -> &'static str {
+    pub(crate) fn letters(&self) -> &'static str {
         match self {
             Self::Add { down: false, .. } => "incr",
             Self::Add { down: true, .. } => "decr",
@@ -115,7 +115,7 @@ impl Ask {
     }
 
     /// What watchers are told when this was answered with a yes: the verb, where there is news.
-    pub(super) fn event(&self) -> Option<&'static str> {
+    pub(crate) fn event(&self) -> Option<&'static str> {
         match self {
             Self::Count { .. }
             | Self::Fetch { .. }
@@ -127,21 +127,21 @@ impl Ask {
     }
 
     /// How long it may stay unanswered.
-    pub(super) fn wait(&self) -> Millis {
+    pub(crate) fn wait(&self) -> Millis {
         match self {
             Self::AwaitPop { wait, .. } | Self::Meet { wait, .. } => *wait,
             _ => Millis::ZERO,
         }
     }
 
-    pub(super) fn is_pop(&self) -> bool {
+    pub(crate) fn is_pop(&self) -> bool {
         matches!(self, Self::Pop { .. } | Self::AwaitPop { .. })
     }
 }
 
 /// What is heard: signals, changes of keys, changes of leaders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Ear {
+pub(crate) enum Ear {
     Listen,
     Watch,
     Observe,
@@ -149,16 +149,16 @@ pub(super) enum Ear {
 
 /// One subscription of one connection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Seat {
-    pub(super) ear: Ear,
-    pub(super) pattern: Vec<u8>,
+pub(crate) struct Seat {
+    pub(crate) ear: Ear,
+    pub(crate) pattern: Vec<u8>,
     /// Empty: on its own.
-    pub(super) group: Vec<u8>,
+    pub(crate) group: Vec<u8>,
 }
 
 impl Seat {
     /// Whether wildcards stand only where they may. Leaders are observed by name.
-    pub(super) fn is_sound(&self) -> bool {
+    pub(crate) fn is_sound(&self) -> bool {
         let tokens: Vec<&[u8]> = self.pattern.split(|&byte| byte == b'.').collect();
         let is_sound = |(index, token): (usize, &&[u8])| match **token {
             [b'*'] => true,
@@ -169,7 +169,7 @@ impl Seat {
     }
 
     /// Whether a name is heard here: token by token, as slowly as it gets.
-    pub(super) fn hears(&self, name: &[u8]) -> bool {
+    pub(crate) fn hears(&self, name: &[u8]) -> bool {
         if self.ear == Ear::Observe {
             return self.pattern == name;
         }

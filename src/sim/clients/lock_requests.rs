@@ -5,40 +5,40 @@
 
 use fastrand::Rng;
 
-use super::history::History;
-use super::link::{Link, What};
-use super::plan::{Deed, Plan, SECRET, pick};
-use super::things::Things;
+use super::connection::{Link, What};
 use crate::base::{Millis, Nanos};
 use crate::engine::types::Mode;
+use crate::sim::checks::entries::Things;
+use crate::sim::checks::grants::History;
+use crate::sim::plan::{Deed, Plan, SECRET, pick};
 use crate::wire::answer::WireFence;
 
 /// Most a client says before it has heard anything back.
-pub(super) const OPEN_QUESTIONS_MAX: usize = 300;
+pub(crate) const OPEN_QUESTIONS_MAX: usize = 300;
 
 /// One frame and what it asks.
-pub(super) struct Said {
-    pub(super) what: What,
-    pub(super) frame: Vec<u8>,
-    pub(super) with_fence: bool,
+pub(crate) struct Said {
+    pub(crate) what: What,
+    pub(crate) frame: Vec<u8>,
+    pub(crate) with_fence: bool,
 }
 
 /// A client about to speak.
-pub(super) struct Speaker<'w> {
-    pub(super) rng: &'w mut Rng,
-    pub(super) plan: &'w Plan,
-    pub(super) history: &'w History,
-    pub(super) things: &'w Things,
+pub(crate) struct Speaker<'w> {
+    pub(crate) rng: &'w mut Rng,
+    pub(crate) plan: &'w Plan,
+    pub(crate) history: &'w History,
+    pub(crate) things: &'w Things,
     /// The number the question will have.
-    pub(super) serial: u64,
-    pub(super) number: u32,
-    pub(super) link: &'w Link,
-    pub(super) now: Nanos,
+    pub(crate) serial: u64,
+    pub(crate) number: u32,
+    pub(crate) link: &'w Link,
+    pub(crate) now: Nanos,
 }
 
 impl Speaker<'_> {
     /// The frame for this deed, unless there is nothing to do it with.
-    pub(super) fn say(&mut self, deed: Deed) -> Option<Said> {
+    pub(crate) fn say(&mut self, deed: Deed) -> Option<Said> {
         if self.plan.settings.auth_token.is_some() && !self.link.has_shown_secret {
             return Some(self.auth());
         }
@@ -259,7 +259,7 @@ impl Speaker<'_> {
         (lease, format!(" {}", self.span(lease)))
     }
 
-    pub(super) fn span(&mut self, span: Millis) -> String {
+    pub(crate) fn span(&mut self, span: Millis) -> String {
         match self.rng.u8(..8) {
             0 if span.0.is_multiple_of(1_000) => format!("+00{}", span.0 / 1_000),
             1..7 if span.0.is_multiple_of(1_000) => format!("{}", span.0 / 1_000),
@@ -334,7 +334,7 @@ impl Speaker<'_> {
     }
 }
 
-pub(super) fn said(what: What, letters: &str, key: &[u8], argument: &[u8]) -> Said {
+pub(crate) fn said(what: What, letters: &str, key: &[u8], argument: &[u8]) -> Said {
     let frame = [letters.as_bytes(), b"\n", key, b"\n", argument, b"\n"].concat();
     Said {
         what,

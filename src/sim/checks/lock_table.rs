@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::history::History;
+use super::grants::History;
 use crate::base::Nanos;
 use crate::engine::view::{KeyView, View};
 use crate::engine::{Kind, Tally};
@@ -31,33 +31,33 @@ struct Held {
 }
 
 /// Why a grant may end that neither was released nor ran out.
-pub(super) struct Ways<'w> {
+pub(crate) struct Ways<'w> {
     /// Serial number of a connection → its number in the history.
-    pub(super) links: &'w BTreeMap<u32, u32>,
+    pub(crate) links: &'w BTreeMap<u32, u32>,
     /// Whether a connection (by history number) has ended or has a reason to.
-    pub(super) has_left: &'w dyn Fn(u32) -> bool,
+    pub(crate) has_left: &'w dyn Fn(u32) -> bool,
     /// Connections and keys for which a `w` was sent, which starts a lease again.
-    pub(super) waits: &'w BTreeSet<(u32, usize)>,
-    pub(super) auto_release: bool,
+    pub(crate) waits: &'w BTreeSet<(u32, usize)>,
+    pub(crate) auto_release: bool,
     /// The server was not running before this; lateness is counted from here.
-    pub(super) awake_since: Nanos,
+    pub(crate) awake_since: Nanos,
 }
 
 /// What was seen so far.
 #[derive(Debug, Default)]
-pub(super) struct Checker {
+pub(crate) struct Checker {
     keys: Vec<Seen>,
     /// Keys that somebody held in the turn before and still holds.
-    pub(super) steady: Vec<bool>,
+    pub(crate) steady: Vec<bool>,
     fence_origin: u64,
     fence_max: u64,
     /// The latest end of a lease, in all and while the server was running.
-    pub(super) late_ns_max: u64,
-    pub(super) late_awake_ns_max: u64,
+    pub(crate) late_ns_max: u64,
+    pub(crate) late_awake_ns_max: u64,
 }
 
 impl Checker {
-    pub(super) fn new(keys: usize, fence_origin: u64) -> Self {
+    pub(crate) fn new(keys: usize, fence_origin: u64) -> Self {
         Self {
             keys: vec![Seen::default(); keys],
             steady: vec![false; keys],
@@ -68,7 +68,7 @@ impl Checker {
         }
     }
 
-    pub(super) fn after_turn(
+    pub(crate) fn after_turn(
         &mut self,
         now: Nanos,
         server: &Server<Pipe>,
@@ -112,23 +112,23 @@ impl Checker {
     }
 
     /// Whether, by the last turn seen, nothing stands in the way of a request at `now`.
-    pub(super) fn is_free(&self, key: usize, now: Nanos) -> bool {
+    pub(crate) fn is_free(&self, key: usize, now: Nanos) -> bool {
         let seen = &self.keys[key];
         seen.waiters.is_empty() && seen.holders.values().all(|it| it.deadline <= now)
     }
 
     /// Whether this grant was there at the last turn seen.
-    pub(super) fn is_held(&self, key: usize, fence: u64) -> bool {
+    pub(crate) fn is_held(&self, key: usize, fence: u64) -> bool {
         self.keys[key].holders.contains_key(&fence)
     }
 
     /// Whether the connection stands in the line of this key.
-    pub(super) fn is_in_line(&self, key: usize, connection: u32) -> bool {
+    pub(crate) fn is_in_line(&self, key: usize, connection: u32) -> bool {
         self.keys[key].waiters.iter().any(|it| it.0 == connection)
     }
 
     /// Every connection that holds or waits, with what it does.
-    pub(super) fn connections(&self) -> impl Iterator<Item = (u32, &'static str)> {
+    pub(crate) fn connections(&self) -> impl Iterator<Item = (u32, &'static str)> {
         self.keys.iter().flat_map(|seen| {
             let holders = seen.holders.values().map(|it| (it.connection, "holds"));
             holders.chain(seen.waiters.iter().map(|it| (it.0, "waits")))

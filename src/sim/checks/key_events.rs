@@ -7,30 +7,30 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::ask::Ear;
-use super::link::{Asked, Link, What};
-use super::plan::Plan;
 use crate::engine::Tally;
 use crate::engine::types::Mode;
+use crate::sim::clients::connection::{Asked, Link, What};
+use crate::sim::clients::request::Ear;
+use crate::sim::plan::Plan;
 
 /// The events that can be watched, and the changes that can be observed.
-pub(super) const EVENTS: [&str; 16] = [
+pub(crate) const EVENTS: [&str; 16] = [
     "acquire", "release", "incr", "decr", "cset", "kset", "kdel", "kcas", "lpush", "rpush", "lpop",
     "rpop", "blpop", "brpop", "elect", "resign",
 ];
-pub(super) const CHANGES: [&str; 3] = ["elected", "resigned", "failover"];
+pub(crate) const CHANGES: [&str; 3] = ["elected", "resigned", "failover"];
 
 /// Something that happened to a key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct News {
-    pub(super) ear: Ear,
-    pub(super) word: &'static str,
-    pub(super) key: Vec<u8>,
+pub(crate) struct News {
+    pub(crate) ear: Ear,
+    pub(crate) word: &'static str,
+    pub(crate) key: Vec<u8>,
 }
 
 /// One line read by a connection in this turn, as far as it matters here.
 #[derive(Clone, Debug)]
-pub(super) enum Item {
+pub(crate) enum Item {
     /// It was answered to have done this; from its ticket in the queue, if it waited there before.
     Did { news: News, from_line: bool },
     /// It was told of this.
@@ -40,24 +40,24 @@ pub(super) enum Item {
 }
 
 /// What is known of a turn when all its lines are read.
-pub(super) struct Turn<'w> {
-    pub(super) number: u64,
-    pub(super) links: &'w BTreeMap<u32, Link>,
+pub(crate) struct Turn<'w> {
+    pub(crate) number: u64,
+    pub(crate) links: &'w BTreeMap<u32, Link>,
     /// Somebody may not have been told what it did.
-    pub(super) doubt: bool,
-    pub(super) tally: Tally,
+    pub(crate) doubt: bool,
+    pub(crate) tally: Tally,
     /// Keys that had the same holder from the turn's beginning to its end.
-    pub(super) steady: BTreeSet<&'w [u8]>,
+    pub(crate) steady: BTreeSet<&'w [u8]>,
 }
 
 /// Whether everything that was said to the connection in this turn has been read, and everything
 /// that should have been said to it has been said.
-pub(super) fn is_attentive(link: &Link) -> bool {
+pub(crate) fn is_attentive(link: &Link) -> bool {
     link.id.is_some() && !link.is_behind() && !link.ended && !link.has_left() && !link.farewell
 }
 
 /// Notes what an answer says has happened.
-pub(super) fn done(plan: &Plan, link: &Link, asked: &Asked, text: &str) -> Vec<Item> {
+pub(crate) fn done(plan: &Plan, link: &Link, asked: &Asked, text: &str) -> Vec<Item> {
     if link.is_behind() || !(text.starts_with("ok") || text.starts_with("acquired")) {
         return Vec::new(); // it may have happened earlier
     }
@@ -108,7 +108,7 @@ pub(super) fn done(plan: &Plan, link: &Link, asked: &Asked, text: &str) -> Vec<I
 }
 
 /// Everything that was said in one turn.
-pub(super) fn check(
+pub(crate) fn check(
     turn: &Turn<'_>,
     before: &Tally,
     now: &BTreeMap<u32, Vec<Item>>,

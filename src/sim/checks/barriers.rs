@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use super::ask::Sort;
-use super::things::{Answer, Parked};
+use super::entries::{Answer, Parked};
 use crate::base::Millis;
+use crate::sim::clients::request::Sort;
 
 /// How a barrier let somebody go.
 #[derive(Clone, Debug)]
@@ -22,12 +22,12 @@ struct Left {
 
 /// Everybody who was let go in this turn.
 #[derive(Debug, Default)]
-pub(super) struct Meetings {
+pub(crate) struct Meetings {
     left_now: Vec<Left>,
 }
 
 impl Meetings {
-    pub(super) fn left(&mut self, key: usize, count: u32, wait: Millis, it: &Answer<'_>) {
+    pub(crate) fn left(&mut self, key: usize, count: u32, wait: Millis, it: &Answer<'_>) {
         self.left_now.push(Left {
             key,
             link: it.link,
@@ -39,7 +39,7 @@ impl Meetings {
 
     /// `parked` met at a barrier before this turn, and those of them who are still there to be told
     /// were all told the same, or all nothing. Without `doubt`, everyone else's answer is known too.
-    pub(super) fn check(&mut self, parked: &[Parked], doubt: bool) -> Result<(), String> {
+    pub(crate) fn check(&mut self, parked: &[Parked], doubt: bool) -> Result<(), String> {
         let left = std::mem::take(&mut self.left_now);
         let mut fates = BTreeMap::new();
         for &Parked { key, link, .. } in parked.iter().filter(|it| it.sort == Sort::Barrier) {

@@ -6,16 +6,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::ask::{Ask, Seat};
-use super::plan::Plan;
+use super::request::{Ask, Seat};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::Mode;
 use crate::pipe::Peer;
 use crate::server::Settings;
+use crate::sim::plan::Plan;
 
 /// A question and what its answer is held against.
 #[derive(Clone, Debug)]
-pub(super) enum What {
+pub(crate) enum What {
     Acquire {
         key: usize,
         mode: Mode,
@@ -66,7 +66,7 @@ pub(super) enum What {
 
 impl What {
     /// How long the command may stay unanswered.
-    pub(super) fn wait(&self) -> Millis {
+    pub(crate) fn wait(&self) -> Millis {
         match self {
             Self::Acquire { wait, .. } | Self::Wait { wait, .. } => *wait,
             Self::Thing(ask) => ask.wait(),
@@ -75,14 +75,14 @@ impl What {
     }
 
     /// Whether it concerns no lock.
-    pub(super) fn is_other(&self) -> bool {
+    pub(crate) fn is_other(&self) -> bool {
         matches!(
             self,
             Self::Thing(_) | Self::TakeSeat(_) | Self::LeaveSeat(_) | Self::Signal { .. }
         )
     }
 
-    pub(super) fn key(&self) -> Option<usize> {
+    pub(crate) fn key(&self) -> Option<usize> {
         match *self {
             Self::Acquire { key, .. }
             | Self::Enqueue { key, .. }
@@ -97,46 +97,46 @@ impl What {
 
 /// An instant, and how many turns were over by then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Moment {
-    pub(super) at: Nanos,
-    pub(super) turn: u64,
+pub(crate) struct Moment {
+    pub(crate) at: Nanos,
+    pub(crate) turn: u64,
 }
 
 /// A question on its way.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(crate) struct Asked {
     /// Unique in its world.
-    pub(super) number: u64,
-    pub(super) what: What,
+    pub(crate) number: u64,
+    pub(crate) what: What,
     /// Whether the answer to this verb carries the fence.
-    pub(super) with_fence: bool,
+    pub(crate) with_fence: bool,
     /// The highest fence anybody had heard of when this was sent.
-    pub(super) fence_before: u64,
+    pub(crate) fence_before: u64,
     /// When the last byte arrived.
-    pub(super) arrived: Option<Moment>,
+    pub(crate) arrived: Option<Moment>,
     /// When the server has begun with it for certain.
-    pub(super) begun: Option<Moment>,
+    pub(crate) begun: Option<Moment>,
     /// Where in the stream it ends.
     end: u64,
 }
 
 /// What the client knows of its ticket.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ticket {
-    pub(super) mode: Mode,
-    pub(super) lease: Millis,
-    pub(super) fence_before: u64,
+pub(crate) struct Ticket {
+    pub(crate) mode: Mode,
+    pub(crate) lease: Millis,
+    pub(crate) fence_before: u64,
     /// Arrived after, in line by: what the order of grants is held against.
-    pub(super) joined: (u64, u64),
+    pub(crate) joined: (u64, u64),
     /// Answered `acquired` with this fence, not `queued`.
-    pub(super) held: Option<u64>,
+    pub(crate) held: Option<u64>,
     /// A `w` is on its way.
-    pub(super) waited: bool,
+    pub(crate) waited: bool,
 }
 
 /// The peer's sending side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sending {
+pub(crate) enum Sending {
     Open,
     /// The end follows the last byte in flight.
     Ending,
@@ -146,48 +146,48 @@ pub(super) enum Sending {
 
 /// One connection.
 #[derive(Debug)]
-pub(super) struct Link {
-    pub(super) client: usize,
-    pub(super) peer: Peer,
+pub(crate) struct Link {
+    pub(crate) client: usize,
+    pub(crate) peer: Peer,
     /// Once accepted.
-    pub(super) id: Option<ConnId>,
-    pub(super) asked: VecDeque<Asked>,
-    pub(super) tickets: BTreeMap<usize, Ticket>,
+    pub(crate) id: Option<ConnId>,
+    pub(crate) asked: VecDeque<Asked>,
+    pub(crate) tickets: BTreeMap<usize, Ticket>,
     /// What it is told of, since which turn. Taken and left by answers, as the server does.
-    pub(super) seats: BTreeMap<Seat, u64>,
+    pub(crate) seats: BTreeMap<Seat, u64>,
     /// The keys it was elected for: somebody else may make it resign, of which it is told.
-    pub(super) led: BTreeSet<Vec<u8>>,
+    pub(crate) led: BTreeSet<Vec<u8>>,
     /// How often it asked to hear signals.
-    pub(super) listens: u32,
+    pub(crate) listens: u32,
     /// The rest of a frame whose beginning is sent.
-    pub(super) unsent: Vec<u8>,
-    pub(super) sending: Sending,
-    pub(super) reset: bool,
+    pub(crate) unsent: Vec<u8>,
+    pub(crate) sending: Sending,
+    pub(crate) reset: bool,
     /// The server has ended it, at least its own sending side.
-    pub(super) ended: bool,
+    pub(crate) ended: bool,
     /// The turn after which that was seen.
-    pub(super) ended_by: u64,
+    pub(crate) ended_by: u64,
     /// A `What::Last` was sent; has begun to arrive.
-    pub(super) poisoned: bool,
-    pub(super) poison_arrived: bool,
+    pub(crate) poisoned: bool,
+    pub(crate) poison_arrived: bool,
     /// An unasked `error` came: the end is near.
-    pub(super) farewell: bool,
+    pub(crate) farewell: bool,
     /// The secret, if there is one, is on its way; has been accepted.
-    pub(super) has_shown_secret: bool,
-    pub(super) is_open: bool,
-    pub(super) hello_fence: Option<bool>,
+    pub(crate) has_shown_secret: bool,
+    pub(crate) is_open: bool,
+    pub(crate) hello_fence: Option<bool>,
     /// `hello` was answered, so pushes are to be expected. From the moment it is sent they may come.
-    pub(super) may_be_pushed_to: bool,
+    pub(crate) may_be_pushed_to: bool,
     /// Reads nothing, since.
-    pub(super) stalled: Option<Nanos>,
+    pub(crate) stalled: Option<Nanos>,
     /// What comes in may be older than it looks: as old as this.
-    pub(super) blind_since: Option<Nanos>,
+    pub(crate) blind_since: Option<Nanos>,
     /// The read timeout may have struck while the client did not read, so it does not know.
-    pub(super) was_overdue: bool,
+    pub(crate) was_overdue: bool,
     /// The server wants to hear of room to write.
-    pub(super) watches_write: bool,
+    pub(crate) watches_write: bool,
     /// When the next segment may arrive at the earliest: segments keep their order.
-    pub(super) next_arrival: Nanos,
+    pub(crate) next_arrival: Nanos,
     /// The line now being received cannot have begun before.
     line_since: Nanos,
     sent_bytes: u64,
@@ -200,7 +200,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(client: usize, peer: Peer, now: Nanos) -> Self {
+    pub(crate) fn new(client: usize, peer: Peer, now: Nanos) -> Self {
         Self {
             client,
             peer,
@@ -237,7 +237,7 @@ impl Link {
     }
 
     /// Notes a question of `frame` bytes; the bytes themselves go through [`Link::send`].
-    pub(super) fn ask(&mut self, number: u64, what: What, fence: (bool, u64), frame: usize) {
+    pub(crate) fn ask(&mut self, number: u64, what: What, fence: (bool, u64), frame: usize) {
         let begins = self.asked.back().map_or(self.sent_bytes, |it| it.end);
         self.asked.push_back(Asked {
             number,
@@ -250,7 +250,7 @@ impl Link {
         });
     }
 
-    pub(super) fn send(&mut self, bytes: &[u8]) {
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
         for (index, &byte) in bytes.iter().enumerate() {
             if byte == b'\n' {
                 self.line_ends.push_back(self.sent_bytes + index as u64 + 1);
@@ -261,7 +261,7 @@ impl Link {
     }
 
     /// Lets a segment arrive, and the end behind the last one. Says which questions became whole.
-    pub(super) fn arrive(&mut self, now: Moment, count: usize) -> Vec<Asked> {
+    pub(crate) fn arrive(&mut self, now: Moment, count: usize) -> Vec<Asked> {
         self.arrived_bytes += self.peer.arrive(count) as u64;
         if self.sending == Sending::Ending && self.peer.in_flight() == 0 {
             self.sending = Sending::Ended;
@@ -289,7 +289,7 @@ impl Link {
     }
 
     /// The lines that came in since the last time; nothing while the client does not read.
-    pub(super) fn receive(&mut self) -> Vec<Vec<u8>> {
+    pub(crate) fn receive(&mut self) -> Vec<Vec<u8>> {
         if self.stalled.is_some() {
             return Vec::new();
         }
@@ -306,63 +306,63 @@ impl Link {
     }
 
     /// Bytes of a line that never ended.
-    pub(super) fn has_torn_line(&self) -> bool {
+    pub(crate) fn has_torn_line(&self) -> bool {
         !self.received.is_empty()
     }
 
     /// An answer came, so the server looks for a new line from here on.
-    pub(super) fn answered(&mut self, now: Nanos, asked: &Asked) {
+    pub(crate) fn answered(&mut self, now: Nanos, asked: &Asked) {
         if asked.what.wait() != Millis::ZERO {
             self.line_since = self.line_since.max(self.earliest(now, asked));
         }
     }
 
     /// When the answer that was received now was given, at the earliest.
-    pub(super) fn earliest(&self, now: Nanos, asked: &Asked) -> Nanos {
+    pub(crate) fn earliest(&self, now: Nanos, asked: &Asked) -> Nanos {
         let arrived = asked.arrived.map_or(now, |moment| moment.at);
         self.blind_since.map_or(now, |since| since.max(arrived))
     }
 
-    pub(super) fn is_mid_frame(&self) -> bool {
+    pub(crate) fn is_mid_frame(&self) -> bool {
         self.arrived_bytes > self.whole_bytes
     }
 
     /// Whether the server can see that nobody is there any more.
-    pub(super) fn has_hung_up(&self) -> bool {
+    pub(crate) fn has_hung_up(&self) -> bool {
         self.sending == Sending::Ended || self.reset
     }
 
     /// Whether the peer has done something for which the server may close, now or once it reads on.
-    pub(super) fn has_left(&self) -> bool {
+    pub(crate) fn has_left(&self) -> bool {
         self.has_hung_up() || self.poison_arrived
     }
 
     /// Whether it may have been told more than it has read, or will never read it.
-    pub(super) fn is_behind(&self) -> bool {
+    pub(crate) fn is_behind(&self) -> bool {
         self.stalled.is_some() || self.blind_since.is_some() || self.reset
     }
 
     /// Whether it may take this seat. A second time is as good as the first.
-    pub(super) fn has_room_for(&self, seat: &Seat, plan: &Plan) -> bool {
+    pub(crate) fn has_room_for(&self, seat: &Seat, plan: &Plan) -> bool {
         let seats_max = plan.rules.subscriptions_max as usize;
         let has_room = seats_max == 0 || self.seats.len() < seats_max;
         seat.is_sound() && (has_room || self.seats.contains_key(seat))
     }
 
     /// Whether it is certainly to be told of something, for which a connection may be silent.
-    pub(super) fn is_seated(&self) -> bool {
+    pub(crate) fn is_seated(&self) -> bool {
         let leaves = |asked: &Asked| matches!(asked.what, What::LeaveSeat(_));
         !self.seats.is_empty() && !self.asked.iter().any(leaves)
     }
 
     /// Whether the read timeout may have struck.
-    pub(super) fn is_overdue(&self, now: Nanos, settings: &Settings, owns: bool) -> bool {
+    pub(crate) fn is_overdue(&self, now: Nanos, settings: &Settings, owns: bool) -> bool {
         let late = now >= self.line_since.after(settings.read_timeout);
         self.was_overdue || late && (self.is_mid_frame() || !owns)
     }
 
     /// Whether the write timeout may have struck.
-    pub(super) fn is_stuck(&self, now: Nanos, settings: &Settings) -> bool {
+    pub(crate) fn is_stuck(&self, now: Nanos, settings: &Settings) -> bool {
         let since = self.stalled.unwrap_or(Nanos::NEVER);
         settings.write_timeout != Millis::ZERO && now >= since.after(settings.write_timeout)
     }

@@ -3,7 +3,7 @@
 //! A turn mirrors `net::reactor`: hang-ups first, then every other event in any order, then
 //! `finish_turn`, but that new connections come before it here and after it there; the next one begins
 //! when something has arrived or the server's next deadline has come. Here also live the faults of time: turns that come late and a server
-//! that is stopped. What clients do is in `acts.rs`, what is checked afterwards in `observe.rs`.
+//! that is stopped. What clients do is in `clients`, what is checked afterwards in `checks`.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use fastrand::Rng;
 
 use super::Totals;
-use super::checker::Checker;
-use super::hearing::Hearing;
-use super::history::History;
-use super::link::Link;
+use super::checks::entries::Things;
+use super::checks::grants::History;
+use super::checks::lock_table::Checker;
+use super::checks::pushes::Hearing;
+use super::clients::connection::Link;
 use super::plan::Plan;
-use super::things::Things;
 use super::trace::{Keep, Trace};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::{Engine, Origin};

@@ -4,40 +4,40 @@
 //! lease, its fence and its timing must fit that question and no other. What it says about grants
 //! goes to the history. Never knows the server's state, only the rules it was started with.
 
-use super::ask::Ask;
-use super::checker::Checker;
-use super::hearing::Hearing;
-use super::history::History;
-use super::link::{Asked, Link, Moment, Sending, Ticket, What};
-use super::plan::Plan;
-use super::things::{Answer, Things};
+use super::entries::{Answer, Things};
+use super::grants::History;
+use super::lock_table::Checker;
+use super::pushes::Hearing;
 use crate::base::{Millis, Nanos, Token};
 use crate::engine::types::Mode;
+use crate::sim::clients::connection::{Asked, Link, Moment, Sending, Ticket, What};
+use crate::sim::clients::request::Ask;
+use crate::sim::plan::Plan;
 
 /// What is known when a line comes in.
-pub(super) struct Judge<'w> {
-    pub(super) plan: &'w Plan,
-    pub(super) history: &'w mut History,
+pub(crate) struct Judge<'w> {
+    pub(crate) plan: &'w Plan,
+    pub(crate) history: &'w mut History,
     /// The lock table as it was before this turn.
-    pub(super) before: &'w Checker,
+    pub(crate) before: &'w Checker,
     /// How many questions about each key the server may have seen in this turn.
-    pub(super) rivals: &'w [u32],
+    pub(crate) rivals: &'w [u32],
     /// The question that was the first of its connection in this turn.
-    pub(super) first: Option<u64>,
-    pub(super) things: &'w mut Things,
-    pub(super) hearing: &'w mut Hearing,
+    pub(crate) first: Option<u64>,
+    pub(crate) things: &'w mut Things,
+    pub(crate) hearing: &'w mut Hearing,
     /// The connection's number.
-    pub(super) link: u32,
-    pub(super) now: Nanos,
+    pub(crate) link: u32,
+    pub(crate) now: Nanos,
     /// The turn just over.
-    pub(super) turn: u64,
+    pub(crate) turn: u64,
     /// The turn in which the server was told to stop.
-    pub(super) draining: Option<u64>,
+    pub(crate) draining: Option<u64>,
 }
 
 /// How a line ended a question, for the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     Granted,
     TimedOut,
     /// About a counter, a value, a list or a barrier; the same, with success.
@@ -48,7 +48,7 @@ pub(super) enum Verdict {
 }
 
 impl Judge<'_> {
-    pub(super) fn line(&mut self, link: &mut Link, line: &[u8]) -> Result<Verdict, String> {
+    pub(crate) fn line(&mut self, link: &mut Link, line: &[u8]) -> Result<Verdict, String> {
         if let Some(news) = line.strip_prefix(b"lost ") {
             return self.lost(link, news).map(|()| Verdict::Other);
         }

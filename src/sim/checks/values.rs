@@ -7,8 +7,8 @@
 
 use std::collections::BTreeSet;
 
-use super::link::Moment;
 use crate::base::Millis;
+use crate::sim::clients::connection::Moment;
 
 /// A write, or a deletion.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ impl Write {
 
 /// One key.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Register {
+pub(crate) struct Register {
     writes: Vec<Write>,
     /// What was exchanged for something else: each at most once.
     swapped: BTreeSet<String>,
@@ -44,7 +44,7 @@ pub(super) struct Register {
 
 impl Register {
     /// A write has arrived; it may be done from now on.
-    pub(super) fn arrived(&mut self, question: u64, value: &str, ttl: Millis, arrived: Moment) {
+    pub(crate) fn arrived(&mut self, question: u64, value: &str, ttl: Millis, arrived: Moment) {
         self.writes.push(Write {
             question,
             value: value.to_owned(),
@@ -54,25 +54,25 @@ impl Register {
         });
     }
 
-    pub(super) fn done(&mut self, question: u64, now: Moment) {
+    pub(crate) fn done(&mut self, question: u64, now: Moment) {
         let write = self.writes.iter_mut().find(|it| it.question == question);
         if let Some(write) = write {
             write.done = Some(now);
         }
     }
 
-    pub(super) fn refused(&mut self, question: u64) {
+    pub(crate) fn refused(&mut self, question: u64) {
         self.writes.retain(|it| it.question != question);
     }
 
     /// A value that may have been stored, for somebody who wants to exchange it.
-    pub(super) fn recent(&self, back: usize) -> Option<&str> {
+    pub(crate) fn recent(&self, back: usize) -> Option<&str> {
         let stored = self.writes.iter().rev().filter(|it| !it.value.is_empty());
         stored.map(|it| it.value.as_str()).nth(back)
     }
 
     /// This value was there, somewhere between arrival and now.
-    pub(super) fn read(&self, value: &str, arrived: Moment) -> Result<(), String> {
+    pub(crate) fn read(&self, value: &str, arrived: Moment) -> Result<(), String> {
         let Some(it) = self.writes.iter().find(|it| it.value == value) else {
             return Err(format!("{value:?} was never stored"));
         };
@@ -88,7 +88,7 @@ impl Register {
     }
 
     /// Nothing was there.
-    pub(super) fn read_nothing(&self, arrived: Moment, now: Moment) -> Result<(), String> {
+    pub(crate) fn read_nothing(&self, arrived: Moment, now: Moment) -> Result<(), String> {
         for it in self.writes.iter().filter(|it| !it.value.is_empty()) {
             let mut others = self.writes.iter().filter(|w| w.question != it.question);
             let may_be_gone = others
@@ -101,7 +101,7 @@ impl Register {
     }
 
     /// An exchange succeeded: it read the old value and is the only one that ever replaces it so.
-    pub(super) fn swapped(
+    pub(crate) fn swapped(
         &mut self,
         question: u64,
         old: &str,
@@ -127,7 +127,7 @@ impl Register {
     }
 
     /// An exchange found another value.
-    pub(super) fn conflicted(
+    pub(crate) fn conflicted(
         &mut self,
         question: u64,
         old: &str,

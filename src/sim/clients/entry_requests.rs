@@ -1,13 +1,13 @@
 //! What clients say about counters, values, lists, barriers, signals, watches and leaders.
 //!
 //! Every value stored, pushed or signalled is unique in its world: it carries the number of its
-//! question. The frames around them are made as in `client`.
+//! question. The frames around them are made as in `lock_requests`.
 
-use super::ask::{Ask, Ear, Seat, Sort};
-use super::client::{Said, Speaker, said};
-use super::link::What;
-use super::plan::pick;
+use super::connection::What;
+use super::lock_requests::{Said, Speaker, said};
+use super::request::{Ask, Ear, Seat, Sort};
 use crate::base::Millis;
+use crate::sim::plan::pick;
 use crate::wire::verbs::VALUE_BYTES_MAX;
 
 /// Where signals are sent, and what is listened to.
@@ -18,13 +18,13 @@ const PATTERNS: [&str; 11] = [
 const GROUPS: [&str; 4] = ["", "", "g", "h"];
 
 /// In how many of those groups somebody hears what is loud: two each with `*` and with `>`.
-pub(super) const OTHER_GROUPS_MAX: usize = 4;
+pub(crate) const OTHER_GROUPS_MAX: usize = 4;
 
 /// Where worlds are loud.
 const LOUD_CHANNEL: &str = "loud";
 
 impl Speaker<'_> {
-    pub(super) fn count(&mut self) -> Said {
+    pub(crate) fn count(&mut self) -> Said {
         let key = self.rng.usize(..self.plan.things(Sort::Counter));
         let is_wild = key == self.plan.wild_counter();
         match self.rng.u8(..8) {
@@ -46,7 +46,7 @@ impl Speaker<'_> {
         }
     }
 
-    pub(super) fn store(&mut self) -> Said {
+    pub(crate) fn store(&mut self) -> Said {
         let key = self.rng.usize(..self.plan.things(Sort::Value));
         let value = self.fresh('w');
         let longest_ms = self.plan.leases_ms.iter().max().copied().unwrap_or(1);
@@ -75,7 +75,7 @@ impl Speaker<'_> {
         }
     }
 
-    pub(super) fn push(&mut self) -> Said {
+    pub(crate) fn push(&mut self) -> Said {
         let key = self.rng.usize(..self.plan.things(Sort::List));
         // The first list is a queue.
         let left = key != 0 && self.rng.bool();
@@ -84,7 +84,7 @@ impl Speaker<'_> {
         self.thing(Ask::Push { key, value, left }, &argument)
     }
 
-    pub(super) fn pop(&mut self) -> Said {
+    pub(crate) fn pop(&mut self) -> Said {
         let key = self.rng.usize(..self.plan.things(Sort::List));
         let left = key == 0 || self.rng.bool();
         match self.rng.u8(..8) {
@@ -102,7 +102,7 @@ impl Speaker<'_> {
         }
     }
 
-    pub(super) fn meet(&mut self) -> Said {
+    pub(crate) fn meet(&mut self) -> Said {
         let key = self.rng.usize(..self.plan.things(Sort::Barrier));
         let mut count = self.plan.barriers[key];
         if self.rng.u8(..100) < self.plan.mismatch_pct {
@@ -115,7 +115,7 @@ impl Speaker<'_> {
 
     // ---- to be told things ----
 
-    pub(super) fn take_seat(&mut self) -> Said {
+    pub(crate) fn take_seat(&mut self) -> Said {
         let (ear, group) = match self.rng.u8(..3) {
             0 => (Ear::Listen, *pick(self.rng, &GROUPS)),
             1 => (Ear::Watch, ""),
@@ -125,7 +125,7 @@ impl Speaker<'_> {
         self.seat(ear, &pattern, group)
     }
 
-    pub(super) fn leave_seat(&mut self) -> Said {
+    pub(crate) fn leave_seat(&mut self) -> Said {
         let taken: Vec<&Seat> = self.link.seats.keys().collect();
         let seat = if taken.is_empty() || self.rng.u8(..8) == 0 {
             Seat {
@@ -145,7 +145,7 @@ impl Speaker<'_> {
         said(What::LeaveSeat(seat), letters, &pattern, &group)
     }
 
-    pub(super) fn signal(&mut self) -> Said {
+    pub(crate) fn signal(&mut self) -> Said {
         let channel = *pick(self.rng, &CHANNELS);
         let payload = match self.rng.u8(..8) {
             0 => format!("{}  with blanks\tand more ", self.fresh('s')),
@@ -155,7 +155,7 @@ impl Speaker<'_> {
     }
 
     /// As much as one line can say.
-    pub(super) fn shout(&mut self) -> Said {
+    pub(crate) fn shout(&mut self) -> Said {
         let mut payload = self.fresh('s');
         let length = VALUE_BYTES_MAX - LOUD_CHANNEL.len() - 8;
         payload.extend(std::iter::repeat_n('!', length - payload.len()));
@@ -163,7 +163,7 @@ impl Speaker<'_> {
     }
 
     /// Hears what is loud many times over: on its own, and as a member of each of many groups.
-    pub(super) fn crave(&mut self, group: usize) -> Said {
+    pub(crate) fn crave(&mut self, group: usize) -> Said {
         let group = match group {
             0 => String::new(),
             group => format!("g{group}"),

@@ -8,18 +8,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::link::Moment;
 use crate::base::{Millis, Nanos};
 use crate::engine::types::Mode;
+use crate::sim::clients::connection::Moment;
 
 /// One grant, as clients know it.
 #[derive(Clone, Debug)]
-pub(super) struct Grant {
-    pub(super) key: usize,
-    pub(super) mode: Mode,
-    pub(super) token: String,
+pub(crate) struct Grant {
+    pub(crate) key: usize,
+    pub(crate) mode: Mode,
+    pub(crate) token: String,
     /// The connection it was granted to.
-    pub(super) owner: u32,
+    pub(crate) owner: u32,
     /// Where in the line: arrived after turn, in line by turn.
     joined: (u64, u64),
     /// The lease ends somewhere in between; as told by the last answer.
@@ -30,9 +30,9 @@ pub(super) struct Grant {
     /// Renewals without an answer: question, sent, lease.
     renewals: Vec<(u64, Nanos, Millis)>,
     /// A renewal has arrived, so the deadline may have moved.
-    pub(super) renewal_arrived: bool,
+    pub(crate) renewal_arrived: bool,
     releases_sent: u32,
-    pub(super) release_arrived: bool,
+    pub(crate) release_arrived: bool,
     /// A release was answered `ok`.
     is_released: bool,
     /// Its connection is ending, and takes the grant with it.
@@ -67,7 +67,7 @@ impl Grant {
 
 /// All grants of one run.
 #[derive(Debug)]
-pub(super) struct History {
+pub(crate) struct History {
     grants: BTreeMap<u64, Grant>,
     /// Those that may still be alive, by key.
     live: Vec<BTreeSet<u64>>,
@@ -75,13 +75,13 @@ pub(super) struct History {
     touched: BTreeSet<usize>,
     auto_release: bool,
     /// The highest fence anybody has heard of.
-    pub(super) fence_max: u64,
-    pub(super) releases_sent: u64,
-    pub(super) releases_done: u64,
+    pub(crate) fence_max: u64,
+    pub(crate) releases_sent: u64,
+    pub(crate) releases_done: u64,
 }
 
 impl History {
-    pub(super) fn new(keys: usize, auto_release: bool) -> Self {
+    pub(crate) fn new(keys: usize, auto_release: bool) -> Self {
         Self {
             grants: BTreeMap::new(),
             live: vec![BTreeSet::new(); keys],
@@ -93,56 +93,56 @@ impl History {
         }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.grants.len()
     }
 
-    pub(super) fn get(&self, fence: u64) -> Option<&Grant> {
+    pub(crate) fn get(&self, fence: u64) -> Option<&Grant> {
         self.grants.get(&fence)
     }
 
-    pub(super) fn nth(&self, n: usize) -> Option<(u64, &Grant)> {
+    pub(crate) fn nth(&self, n: usize) -> Option<(u64, &Grant)> {
         let fence = *self.grants.keys().nth(n)?;
         Some((fence, &self.grants[&fence]))
     }
 
     /// What this connection was granted and has no reason to think lost.
-    pub(super) fn held_by(&self, owner: u32, now: Nanos) -> Vec<u64> {
+    pub(crate) fn held_by(&self, owner: u32, now: Nanos) -> Vec<u64> {
         let live = self.live.iter().flatten().copied();
         live.filter(|fence| self.grants[fence].owner == owner && self.grants[fence].is_certain(now))
             .collect()
     }
 
-    pub(super) fn holds(&self, owner: u32, key: usize, now: Nanos) -> bool {
+    pub(crate) fn holds(&self, owner: u32, key: usize, now: Nanos) -> bool {
         self.live[key].iter().any(|fence| {
             let it = &self.grants[fence];
             it.owner == owner && it.is_certain(now)
         })
     }
 
-    pub(super) fn owns_something(&self, owner: u32, now: Nanos) -> bool {
+    pub(crate) fn owns_something(&self, owner: u32, now: Nanos) -> bool {
         (0..self.live.len()).any(|key| self.holds(owner, key, now))
     }
 
     /// Whether nobody but one release, and no departure, can have ended this grant.
-    pub(super) fn is_only_release(&self, fence: u64) -> bool {
+    pub(crate) fn is_only_release(&self, fence: u64) -> bool {
         let it = &self.grants[&fence];
         it.releases_sent == 1 && !it.owner_left && it.over.is_none()
     }
 
     // ---- what is sent ----
 
-    pub(super) fn release_sent(&mut self, fence: u64) {
+    pub(crate) fn release_sent(&mut self, fence: u64) {
         self.releases_sent += 1;
         self.grant(fence).releases_sent += 1;
     }
 
-    pub(super) fn renewal_sent(&mut self, fence: u64, question: u64, now: Nanos, lease: Millis) {
+    pub(crate) fn renewal_sent(&mut self, fence: u64, question: u64, now: Nanos, lease: Millis) {
         self.grant(fence).renewals.push((question, now, lease));
     }
 
     /// The connection ends: what it holds is certain no longer, if that ends with it.
-    pub(super) fn owner_leaves(&mut self, owner: u32) {
+    pub(crate) fn owner_leaves(&mut self, owner: u32) {
         if self.auto_release {
             let owned = self.grants.values_mut().filter(|it| it.owner == owner);
             owned.for_each(|it| it.owner_left = true);
@@ -150,7 +150,7 @@ impl History {
     }
 
     /// The server has ended the connection, and with it what it held.
-    pub(super) fn owner_is_gone(&mut self, owner: u32, turn: u64) {
+    pub(crate) fn owner_is_gone(&mut self, owner: u32, turn: u64) {
         if self.auto_release {
             for it in self.grants.values_mut().filter(|it| it.owner == owner) {
                 it.owner_left = true;
@@ -163,7 +163,7 @@ impl History {
 
     /// A grant was told for the first time.
     #[expect(clippy::too_many_arguments, reason = "a grant has that many sides")]
-    pub(super) fn granted(
+    pub(crate) fn granted(
         &mut self,
         now: Nanos,
         fence: u64,
@@ -232,7 +232,7 @@ impl History {
     }
 
     /// The lease started again, somewhere from `since` to now.
-    pub(super) fn renewed(
+    pub(crate) fn renewed(
         &mut self,
         now: Nanos,
         fence: u64,
@@ -264,7 +264,7 @@ impl History {
         Ok(())
     }
 
-    pub(super) fn not_renewed(
+    pub(crate) fn not_renewed(
         &mut self,
         now: Nanos,
         fence: u64,
@@ -287,7 +287,7 @@ impl History {
     }
 
     /// The answer to this renewal will never be known.
-    pub(super) fn renewal_lost(&mut self, now: Nanos, fence: u64, question: u64) {
+    pub(crate) fn renewal_lost(&mut self, now: Nanos, fence: u64, question: u64) {
         let it = self.grant(fence);
         if let Some(at) = it.renewals.iter().position(|&(it, ..)| it == question) {
             let (_, sent, lease) = it.renewals.remove(at);
@@ -296,7 +296,7 @@ impl History {
         }
     }
 
-    pub(super) fn released(
+    pub(crate) fn released(
         &mut self,
         fence: u64,
         arrived: Moment,
@@ -315,7 +315,7 @@ impl History {
         Ok(())
     }
 
-    pub(super) fn not_released(&mut self, now: Nanos, fence: u64) -> Result<(), String> {
+    pub(crate) fn not_released(&mut self, now: Nanos, fence: u64) -> Result<(), String> {
         let is_only_release = self.is_only_release(fence);
         if is_only_release && now < self.grant(fence).deadline_min() {
             return Err(format!(
@@ -326,7 +326,7 @@ impl History {
     }
 
     /// The server said unasked that the lease has ended.
-    pub(super) fn lost(&mut self, now: Nanos, fence: u64, turn: u64) -> Result<(), String> {
+    pub(crate) fn lost(&mut self, now: Nanos, fence: u64, turn: u64) -> Result<(), String> {
         let Some(it) = self.grants.get_mut(&fence) else {
             return Ok(()); // granted in line and never waited for: nobody knew
         };
@@ -340,7 +340,7 @@ impl History {
     // ---- after each turn ----
 
     /// Every lease that has certainly passed is over now: the server has had a turn since.
-    pub(super) fn turn_ended(&mut self, now: Nanos, turn: u64) {
+    pub(crate) fn turn_ended(&mut self, now: Nanos, turn: u64) {
         let Self { grants, live, .. } = self;
         for live in live {
             live.retain(|fence| {
@@ -354,7 +354,7 @@ impl History {
     }
 
     /// At most as many certain holders as fit.
-    pub(super) fn check_exclusion(&mut self, now: Nanos) -> Result<(), String> {
+    pub(crate) fn check_exclusion(&mut self, now: Nanos) -> Result<(), String> {
         for key in std::mem::take(&mut self.touched) {
             let certain = self.live[key]
                 .iter()
@@ -376,7 +376,7 @@ impl History {
         Ok(())
     }
 
-    pub(super) fn grant(&mut self, fence: u64) -> &mut Grant {
+    pub(crate) fn grant(&mut self, fence: u64) -> &mut Grant {
         self.grants
             .get_mut(&fence)
             .expect("only known fences are asked about")
