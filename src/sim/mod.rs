@@ -6,15 +6,18 @@
 //! the world chooses. After every turn everything that must hold is checked. The same seed gives the
 //! same run, line for line, so a failure is a number one can send to a colleague.
 //!
-//! Reading order: `plan` (what a seed draws), `simulation` (time and turns), `clients` (what clients do
-//! and say), `checks` (what must hold), `trace` (what is told about it). Never touches a socket, a
-//! thread or the clock.
+//! Reading order: `plan` (what a seed draws), `simulation` (virtual time and the agenda), `turn` (one
+//! turn of the server), `clients` (what clients do and say), `faults` (what goes wrong with network,
+//! readers and server), `checks` (what must hold), `trace` (what is told about it). Never touches a
+//! socket, a thread or the clock.
 
 mod checks;
 mod clients;
+mod faults;
 mod plan;
 mod simulation;
 mod trace;
+mod turn;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,9 +1,7 @@
-//! Virtual time and the order of events: the agenda, the loop, and one turn of the server.
+//! Everything there is in one run, and the order of events: virtual time, the agenda, the loop.
 //!
-//! A turn mirrors `net::reactor`: hang-ups first, then every other event in any order, then
-//! `finish_turn`, but that new connections come before it here and after it there; the next one begins
-//! when something has arrived or the server's next deadline has come. Here also live the faults of time: turns that come late and a server
-//! that is stopped. What clients do is in `clients`, what is checked afterwards in `checks`.
+//! What is on the agenda happens outside the server: in `clients` and `faults`. When something has
+//! arrived, or the server's next deadline has come, it takes a `turn`.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -18,9 +16,9 @@ use super::checks::pushes::Hearing;
 use super::clients::connection::Link;
 use super::plan::Plan;
 use super::trace::{Keep, Trace};
-use crate::base::{ConnId, Millis, Nanos};
+use crate::base::{ConnId, Nanos};
 use crate::engine::{Engine, Origin};
-use crate::pipe::{Pipe, Readiness};
+use crate::pipe::Pipe;
 use crate::server::Server;
 
 /// A run that takes more turns than this does not come to rest: somebody spins.
@@ -40,13 +38,6 @@ pub(super) enum Event {
     /// A client that did not read does so again.
     Unstall(u32),
     /// The server is told to stop.
-    Signal,
-}
-
-/// What a poll reports.
-#[derive(Clone, Copy, Debug)]
-enum Ready {
-    Conn(ConnId, Readiness),
     Signal,
 }
 
@@ -76,17 +67,17 @@ pub(super) struct World {
     /// Connected, not yet accepted.
     pub(super) backlog: VecDeque<(u32, Pipe)>,
     /// Connections the next poll reports.
-    pending: BTreeSet<u32>,
+    pub(super) pending: BTreeSet<u32>,
     /// Ids that are out of use, to be reported by mistake.
     pub(super) stale: VecDeque<ConnId>,
-    signals: u32,
+    pub(super) signals: u32,
     /// When the server was told to stop: instant, turn; and told again.
     pub(super) draining: Option<(Nanos, u64)>,
     pub(super) is_killed: bool,
     /// When the turn for what is pending begins.
-    due: Option<Nanos>,
+    pub(super) due: Option<Nanos>,
     /// How late the next deadline is noticed.
-    oversleep_ns: u64,
+    pub(super) oversleep_ns: u64,
     pub(super) stopped_until: Nanos,
     pub(super) deeds_left: u32,
     pub(super) has_ended: bool,
@@ -179,32 +170,33 @@ impl World {
         self.check_end()
     }
 
-    pub(super) fn schedule(&mut self, at: Nanos, event: Event) {
-        self.scheduled += 1;
-        self.agenda.push(Reverse((at, self.scheduled, event)));
-    }
-
-    /// The next poll has something to say about this connection.
-    pub(super) fn report(&mut self, link: u32) {
-        self.pending.insert(link);
-        self.expect_turn();
-    }
-
-    pub(super) fn expect_turn(&mut self) {
-        if self.due.is_none() {
-            let delay_us = self.rng.u64(..=self.plan.turn_delay_us_max);
-            self.due = Some(Nanos(self.now.0 + delay_us * 1_000));
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Act(client) => {
+                if self.deeds_left == 0 {
+                    return self.end();
+                }
+                let after = self.think();
+                // While the server is stopped, clients mostly wait for it as well.
+                let waits = self.now < self.stopped_until && self.rng.u8(..4) != 0;
+                if waits {
+                    return self.schedule(after.max(self.stopped_until), event);
+                }
+                self.schedule(after, event);
+                self.act(client);
+            }
+            Event::React(_) if self.has_ended => {}
+            Event::React(client) => self.act(client),
+            Event::Arrive(link, count) => self.arrive(link, count),
+            Event::Break(link) => self.reset(link),
+            Event::Unstall(link) => self.unstall(link),
+            Event::Signal => self.signal(),
         }
     }
 
-    pub(super) fn signal(&mut self) {
-        self.signals += 1;
-        self.expect_turn();
-    }
-
-    /// Whether the server has nothing to do at this instant.
-    pub(super) fn is_quiet(&self) -> bool {
-        self.due.is_none() && self.server.next_deadline().is_none_or(|at| at > self.now)
+    pub(super) fn schedule(&mut self, at: Nanos, event: Event) {
+        self.scheduled += 1;
+        self.agenda.push(Reverse((at, self.scheduled, event)));
     }
 
     /// A moment later: in whole milliseconds, or not.
@@ -219,150 +211,5 @@ impl World {
 
     pub(super) fn think(&mut self) -> Nanos {
         self.within(self.plan.think_ms_max)
-    }
-
-    /// The server does not run for a while: bytes arrive, deadlines pass, nothing happens.
-    pub(super) fn stop_for(&mut self, span: Millis) {
-        self.trace
-            .say(self.now, format_args!("server stopped for {} ms", span.0));
-        self.stopped_until = self.stopped_until.max(self.now.after(span));
-        self.totals.stops += 1;
-    }
-
-    /// When the poll returns.
-    fn wake(&self) -> Option<Nanos> {
-        let deadline = self.server.next_deadline();
-        let deadline = deadline.map(|at| Nanos(at.0.saturating_add(self.oversleep_ns)));
-        let at = self.due.into_iter().chain(deadline).min()?;
-        // A timer that never fires is no reason to wake.
-        (at < Nanos::NEVER).then_some(at.max(self.stopped_until))
-    }
-
-    /// One turn, as the reactor does it, and everything that must hold after it.
-    fn take_turn(&mut self) -> Result<(), String> {
-        let now = self.now;
-        let events = self.poll();
-        self.trace.mix(&now.0.to_le_bytes());
-        for event in &events {
-            if let Ready::Conn(id, ready) = event
-                && (ready.read_closed || ready.error)
-            {
-                self.server.hang_up(now, *id);
-            }
-        }
-        for event in &events {
-            match *event {
-                Ready::Conn(id, ready) => {
-                    if ready.readable || ready.read_closed || ready.error {
-                        self.server.readable(&|| now, id);
-                    }
-                    if ready.writable {
-                        self.server.writable(id);
-                    }
-                }
-                Ready::Signal => self.hear_signal(),
-            }
-        }
-        let accepted = self.accept();
-        self.server.finish_turn(&|| now);
-        self.turn += 1;
-        self.totals.turns += 1;
-        self.follow_interests();
-        // Registering reports what has come before.
-        for link in accepted? {
-            if self.links[&link].peer.readiness().readable {
-                self.report(link);
-            }
-        }
-        self.oversleep_ns = if self.plan.whole_ms {
-            0
-        } else {
-            self.rng.u64(..1_000_000)
-        };
-        self.observe()
-    }
-
-    /// What has happened since the last turn, in any order.
-    fn poll(&mut self) -> Vec<Ready> {
-        let mut events = Vec::new();
-        for number in std::mem::take(&mut self.pending) {
-            let Some(link) = self.links.get(&number) else {
-                continue;
-            };
-            let Some(id) = link.id else { continue };
-            let mut ready = link.peer.readiness();
-            ready.writable &= link.watches_write;
-            events.push(Ready::Conn(id, ready));
-            if self.rng.u8(..100) < self.plan.echo_pct {
-                // Said twice, or said of somebody who is gone: neither may matter.
-                let stale = self.stale.pop_front().map(|id| {
-                    let all = Readiness {
-                        readable: true,
-                        writable: true,
-                        read_closed: true,
-                        error: true,
-                    };
-                    Ready::Conn(id, all)
-                });
-                events.push(stale.unwrap_or(Ready::Conn(id, ready)));
-            }
-        }
-        for _ in 0..std::mem::take(&mut self.signals) {
-            events.push(Ready::Signal);
-        }
-        self.due = None;
-        self.rng.shuffle(&mut events);
-        events
-    }
-
-    fn accept(&mut self) -> Result<Vec<u32>, String> {
-        let mut accepted = Vec::new();
-        for (number, pipe) in std::mem::take(&mut self.backlog) {
-            let limit = self.plan.settings.connections_max as usize;
-            let has_room = limit == 0 || self.server.connections() < limit;
-            let id = self.server.accept(self.now, pipe);
-            if id.is_some() != has_room {
-                return Err(format!("accepted {id:?} with room {has_room}"));
-            }
-            let link = self.links.get_mut(&number).expect("in the backlog");
-            link.id = id;
-            match id {
-                Some(id) => {
-                    self.by_serial.insert(id.serial, number);
-                    accepted.push(number);
-                }
-                None => self.totals.refused += 1,
-            }
-        }
-        Ok(accepted)
-    }
-
-    fn hear_signal(&mut self) {
-        self.trace
-            .say(self.now, format_args!("server told to stop"));
-        if self.server.is_draining() {
-            self.is_killed = true;
-            return self.server.close_all(self.now);
-        }
-        self.backlog.clear(); // the listeners are gone, and with them who waited there
-        self.draining = Some((self.now, self.turn + 1));
-        self.server.shutdown(self.now);
-    }
-
-    /// Where the server wants to hear of room to write, and there is some, it is told at once.
-    fn follow_interests(&mut self) {
-        let mut changed = Vec::new();
-        self.server
-            .changed_interests(|id, _, wants_write| changed.push((id, wants_write)));
-        for (id, wants_write) in changed {
-            let number = self.by_serial[&id.serial];
-            if let Some(link) = self.links.get_mut(&number) {
-                link.watches_write = wants_write;
-                let ready = link.peer.readiness();
-                if wants_write && ready.writable || ready.readable {
-                    self.report(number);
-                }
-            }
-        }
     }
 }

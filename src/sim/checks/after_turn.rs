@@ -11,8 +11,8 @@ use super::entries::Parked;
 use super::key_events::{Turn, is_attentive};
 use super::lock_table::Ways;
 use crate::base::Millis;
-use crate::sim::clients::connection::{Link, Moment, Sending, What};
-use crate::sim::clients::request::Sort;
+use crate::sim::clients::connection::{Link, Moment, Sending};
+use crate::sim::clients::request::{Sort, What};
 use crate::sim::simulation::World;
 use crate::sim::trace::readable;
 

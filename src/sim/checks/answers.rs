@@ -10,8 +10,8 @@ use super::lock_table::Checker;
 use super::pushes::Hearing;
 use crate::base::{Millis, Nanos, Token};
 use crate::engine::types::Mode;
-use crate::sim::clients::connection::{Asked, Link, Moment, Sending, Ticket, What};
-use crate::sim::clients::request::Ask;
+use crate::sim::clients::connection::{Asked, Link, Moment, Sending, Ticket};
+use crate::sim::clients::request::{Ask, What};
 use crate::sim::plan::Plan;
 
 /// What is known when a line comes in.

@@ -4,11 +4,11 @@
 //! one last client takes them away, and learns whether everything that was put there is there.
 
 use crate::server::Holdings;
-use crate::sim::clients::actions::{CRAVED_GROUPS, ROOM_BYTES_MAX};
-use crate::sim::clients::connection::What;
+use crate::sim::clients::actions::CRAVED_GROUPS;
 use crate::sim::clients::entry_requests::OTHER_GROUPS_MAX;
 use crate::sim::clients::lock_requests::{Said, said};
-use crate::sim::clients::request::{Ask, Sort};
+use crate::sim::clients::request::{Ask, Sort, What};
+use crate::sim::faults::readers::ROOM_BYTES_MAX;
 use crate::sim::plan::{Ending, SECRET};
 use crate::sim::simulation::World;
 use crate::wire::buf::PUSH_BYTES_MAX;

@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::Tally;
 use crate::engine::types::Mode;
-use crate::sim::clients::connection::{Asked, Link, What};
-use crate::sim::clients::request::Ear;
+use crate::sim::clients::connection::{Asked, Link};
+use crate::sim::clients::request::What;
+use crate::sim::clients::subscription::Ear;
 use crate::sim::plan::Plan;
 
 /// The events that can be watched, and the changes that can be observed.

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::key_events::{self as news, CHANGES, EVENTS, Item, News, Turn, is_attentive};
 use crate::engine::Tally;
 use crate::sim::clients::connection::{Asked, Link};
-use crate::sim::clients::request::{Ear, Seat};
+use crate::sim::clients::subscription::{Ear, Seat};
 use crate::sim::plan::Plan;
 
 /// One signal.

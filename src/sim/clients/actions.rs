@@ -1,10 +1,11 @@
-//! What happens outside the server: clients come, speak, fall silent and go; segments travel.
+//! What clients do: they come, speak, fall silent and go.
 //!
-//! Frames are cut anywhere, delayed and joined; connections are closed, half-closed, broken and
-//! left unread. Every deed is noted in the history before the server can know of it.
+//! Everything they do is noted before the server can know of it; what becomes of it on the way is in
+//! `faults`.
 
-use super::connection::{Link, Moment, Sending, What};
+use super::connection::{Link, Sending};
 use super::lock_requests::{OPEN_QUESTIONS_MAX, Said, Speaker};
+use super::request::What;
 use crate::base::Millis;
 use crate::pipe::pipe;
 use crate::sim::plan::{Deed, Ending, pick};
@@ -14,54 +15,11 @@ use crate::sim::trace::{LINE_BYTES_KEPT, readable};
 /// As a member of how many groups somebody hears what is loud: four lines are too many then.
 pub(crate) const CRAVED_GROUPS: usize = 20;
 
-/// Most a stalled reader still takes.
-pub(crate) const ROOM_BYTES_MAX: usize = 200;
-
-/// Most segments one frame is cut into.
-const SEGMENTS_MAX: usize = 64;
-
 impl World {
-    pub(crate) fn happen(&mut self, event: Event) {
-        match event {
-            Event::Act(client) => {
-                if self.deeds_left == 0 {
-                    return self.end();
-                }
-                let after = self.think();
-                // While the server is stopped, clients mostly wait for it as well.
-                let waits = self.now < self.stopped_until && self.rng.u8(..4) != 0;
-                if waits {
-                    return self.schedule(after.max(self.stopped_until), event);
-                }
-                self.schedule(after, event);
-                self.act(client);
-            }
-            Event::React(_) if self.has_ended => {}
-            Event::React(client) => self.act(client),
-            Event::Arrive(link, count) => self.arrive(link, count),
-            Event::Break(link) => self.reset(link),
-            Event::Unstall(link) => self.unstall(link),
-            Event::Signal => self.signal(),
-        }
-    }
-
-    fn act(&mut self, client: usize) {
+    pub(crate) fn act(&mut self, client: usize) {
         self.deeds_left = self.deeds_left.saturating_sub(1);
-        let is_time = self.deeds_left == self.plan.deeds_max / 6;
-        if is_time && matches!(self.plan.ending, Ending::Drain | Ending::Kill) {
-            self.signal();
-            if self.plan.ending == Ending::Kill {
-                let after = self.think();
-                self.schedule(after, Event::Signal);
-            }
-        }
-        if self.rng.u16(..1_000) < self.plan.stop_pml && self.now >= self.stopped_until {
-            let think_ms = self.plan.think_ms_max;
-            let spans_ms = [think_ms, think_ms, 10 * think_ms, 60_000];
-            let span_ms = (*pick(&mut self.rng, &spans_ms)).min(60_000);
-            let span_ms = self.rng.u64(1..=span_ms);
-            self.stop_for(Millis(span_ms));
-        }
+        self.perhaps_shut_down();
+        self.perhaps_stop();
         let Some(number) = self.clients[client] else {
             return self.connect(client);
         };
@@ -109,7 +67,7 @@ impl World {
         }
     }
 
-    fn link(&mut self, number: u32) -> &mut Link {
+    pub(crate) fn link(&mut self, number: u32) -> &mut Link {
         self.links
             .get_mut(&number)
             .expect("asked by number only while it lives")
@@ -283,136 +241,8 @@ impl World {
         self.send(number, &bytes);
     }
 
-    /// Puts bytes on their way, in one segment or several, one behind the other.
-    pub(crate) fn send(&mut self, number: u32, bytes: &[u8]) {
-        self.link(number).send(bytes);
-        let mut left = bytes.len();
-        let mut cuts = 0;
-        if self.rng.u8(..100) < self.plan.split_pct {
-            cuts = match self.rng.u8(..6) {
-                0 => left.min(SEGMENTS_MAX) - 1,
-                _ => self.rng.usize(1..4),
-            };
-        }
-        let size_max = bytes.len() / (cuts + 1);
-        while left > 0 {
-            let count = match cuts {
-                0 => left,
-                _ => self.rng.usize(1..=size_max.max(1)).min(left),
-            };
-            cuts = cuts.saturating_sub(1);
-            left -= count;
-            let at = self.within(self.plan.delay_ms_max);
-            let link = self.link(number);
-            link.next_arrival = link.next_arrival.max(at);
-            let at = link.next_arrival;
-            self.schedule(at, Event::Arrive(number, count));
-        }
-    }
-
-    fn arrive(&mut self, number: u32, count: usize) {
-        let moment = Moment {
-            at: self.now,
-            turn: self.turn,
-        };
-        let Some(link) = self.links.get_mut(&number).filter(|link| !link.reset) else {
-            return;
-        };
-        for asked in link.arrive(moment, count) {
-            match &asked.what {
-                What::Thing(ask) => self.things.arrived(asked.number, ask, moment),
-                What::Release {
-                    target: Some(fence),
-                    ..
-                } => self.history.grant(*fence).release_arrived = true,
-                What::Renew {
-                    target: Some(fence),
-                    ..
-                } => self.history.grant(*fence).renewal_arrived = true,
-                _ => {}
-            }
-        }
-        if link.id.is_some() {
-            self.report(number);
-        }
-    }
-
-    /// Sends no more; the end follows what is on its way.
-    pub(crate) fn close(&mut self, number: u32) {
-        let link = self.link(number);
-        if link.sending != Sending::Open || link.reset {
-            return;
-        }
-        link.sending = Sending::Ending;
-        let (client, at) = (link.client, link.next_arrival.max(self.now));
-        self.trace
-            .say(self.now, format_args!("c{client:<2} closes {number}"));
-        self.totals.closes += 1;
-        self.history.owner_leaves(number);
-        self.schedule(at, Event::Arrive(number, 0));
-    }
-
-    fn reset(&mut self, number: u32) {
-        let Some(link) = self.links.get_mut(&number).filter(|link| !link.reset) else {
-            return;
-        };
-        link.reset = true;
-        link.peer.reset();
-        let client = link.client;
-        if self.clients[client] == Some(number) {
-            self.clients[client] = None;
-        }
-        self.trace
-            .say(self.now, format_args!("c{client:<2} breaks {number}"));
-        self.totals.resets += 1;
-        self.history.owner_leaves(number);
-        if self.links[&number].id.is_some() {
-            self.report(number);
-        }
-    }
-
-    fn stall(&mut self, number: u32) {
-        let some = self.rng.usize(..40);
-        let room = *pick(&mut self.rng, &[0, 0, 1, some, some, ROOM_BYTES_MAX]);
-        let span_ms = *pick(&mut self.rng, &[1, 10, 100, 1_000]) * self.plan.think_ms_max / 4;
-        self.stall_for(number, room, span_ms);
-    }
-
-    /// Reads nothing beyond `room` for up to this long.
-    fn stall_for(&mut self, number: u32, room: usize, span_ms: u64) {
-        let until = self.within(span_ms);
-        let link = self.links.get_mut(&number).expect("its client just looked");
-        if link.stalled.is_some() || link.ended || self.plan.think_ms_max == 0 {
-            return;
-        }
-        // Who has not yet read since the last time has never stopped not reading.
-        link.stalled = link.blind_since.or(Some(self.now));
-        link.blind_since = link.stalled;
-        link.peer.set_room(room);
-        self.trace.say(
-            self.now,
-            format_args!("c{:<2} reads nothing beyond {room} bytes", link.client),
-        );
-        self.totals.stalls += 1;
-        self.schedule(until, Event::Unstall(number));
-    }
-
-    fn unstall(&mut self, number: u32) {
-        let Some(link) = self.links.get_mut(&number) else {
-            return;
-        };
-        link.stalled = None;
-        link.peer.set_room(usize::MAX);
-        let (client, is_known) = (link.client, link.id.is_some());
-        self.trace
-            .say(self.now, format_args!("c{client:<2} reads again"));
-        if is_known {
-            self.report(number);
-        }
-    }
-
     /// The last deed is done.
-    fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         if std::mem::replace(&mut self.has_ended, true) {
             return;
         }

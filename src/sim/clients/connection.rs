@@ -6,94 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::request::{Ask, Seat};
+use super::request::What;
+use super::subscription::Seat;
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::Mode;
 use crate::pipe::Peer;
 use crate::server::Settings;
 use crate::sim::plan::Plan;
-
-/// A question and what its answer is held against.
-#[derive(Clone, Debug)]
-pub(crate) enum What {
-    Acquire {
-        key: usize,
-        mode: Mode,
-        wait: Millis,
-        lease: Millis,
-    },
-    Enqueue {
-        key: usize,
-        mode: Mode,
-        lease: Millis,
-    },
-    Wait {
-        key: usize,
-        wait: Millis,
-    },
-    /// `target` is the fence, if the token is one that was granted on this very key.
-    Release {
-        key: usize,
-        target: Option<u64>,
-        /// Said as `resign`.
-        resigns: bool,
-    },
-    Renew {
-        key: usize,
-        target: Option<u64>,
-        lease: Millis,
-    },
-    Position {
-        key: usize,
-    },
-    /// A counter, a value, a list or a barrier.
-    Thing(Ask),
-    TakeSeat(Seat),
-    LeaveSeat(Seat),
-    Signal {
-        channel: Vec<u8>,
-        payload: Vec<u8>,
-    },
-    Json,
-    Hello,
-    /// Answered `ok`, whatever happens.
-    Ok,
-    /// Answered `error`, whatever happens.
-    Nonsense,
-    /// The last the server hears: it says this, if anything, and closes.
-    Last(Option<&'static str>),
-}
-
-impl What {
-    /// How long the command may stay unanswered.
-    pub(crate) fn wait(&self) -> Millis {
-        match self {
-            Self::Acquire { wait, .. } | Self::Wait { wait, .. } => *wait,
-            Self::Thing(ask) => ask.wait(),
-            _ => Millis::ZERO,
-        }
-    }
-
-    /// Whether it concerns no lock.
-    pub(crate) fn is_other(&self) -> bool {
-        matches!(
-            self,
-            Self::Thing(_) | Self::TakeSeat(_) | Self::LeaveSeat(_) | Self::Signal { .. }
-        )
-    }
-
-    pub(crate) fn key(&self) -> Option<usize> {
-        match *self {
-            Self::Acquire { key, .. }
-            | Self::Enqueue { key, .. }
-            | Self::Wait { key, .. }
-            | Self::Release { key, .. }
-            | Self::Renew { key, .. }
-            | Self::Position { key } => Some(key),
-            _ => None,
-        }
-    }
-}
 
 /// An instant, and how many turns were over by then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

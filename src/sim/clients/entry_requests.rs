@@ -3,9 +3,9 @@
 //! Every value stored, pushed or signalled is unique in its world: it carries the number of its
 //! question. The frames around them are made as in `lock_requests`.
 
-use super::connection::What;
 use super::lock_requests::{Said, Speaker, said};
-use super::request::{Ask, Ear, Seat, Sort};
+use super::request::{Ask, Sort, What};
+use super::subscription::{Ear, Seat};
 use crate::base::Millis;
 use crate::sim::plan::pick;
 use crate::wire::verbs::VALUE_BYTES_MAX;

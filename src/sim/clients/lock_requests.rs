@@ -5,7 +5,8 @@
 
 use fastrand::Rng;
 
-use super::connection::{Link, What};
+use super::connection::Link;
+use super::request::What;
 use crate::base::{Millis, Nanos};
 use crate::engine::types::Mode;
 use crate::sim::checks::entries::Things;

@@ -9,3 +9,4 @@ pub(super) mod connection;
 pub(super) mod entry_requests;
 pub(super) mod lock_requests;
 pub(super) mod request;
+pub(super) mod subscription;

@@ -1,9 +1,93 @@
-//! Questions about counters, values, lists and barriers, and about being told things.
+//! What a client may ask for, and what is remembered of it until it is answered.
 //!
-//! Words only: what was asked, of which thing, and how its success is announced to watchers. Never
-//! says it and never judges the answer.
+//! Says what was asked, of which key, and how its success is announced to watchers. Never writes a
+//! frame and never checks an answer.
 
+use super::subscription::Seat;
 use crate::base::Millis;
+use crate::engine::types::Mode;
+
+/// A question and what its answer is held against.
+#[derive(Clone, Debug)]
+pub(crate) enum What {
+    Acquire {
+        key: usize,
+        mode: Mode,
+        wait: Millis,
+        lease: Millis,
+    },
+    Enqueue {
+        key: usize,
+        mode: Mode,
+        lease: Millis,
+    },
+    Wait {
+        key: usize,
+        wait: Millis,
+    },
+    /// `target` is the fence, if the token is one that was granted on this very key.
+    Release {
+        key: usize,
+        target: Option<u64>,
+        /// Said as `resign`.
+        resigns: bool,
+    },
+    Renew {
+        key: usize,
+        target: Option<u64>,
+        lease: Millis,
+    },
+    Position {
+        key: usize,
+    },
+    /// A counter, a value, a list or a barrier.
+    Thing(Ask),
+    TakeSeat(Seat),
+    LeaveSeat(Seat),
+    Signal {
+        channel: Vec<u8>,
+        payload: Vec<u8>,
+    },
+    Json,
+    Hello,
+    /// Answered `ok`, whatever happens.
+    Ok,
+    /// Answered `error`, whatever happens.
+    Nonsense,
+    /// The last the server hears: it says this, if anything, and closes.
+    Last(Option<&'static str>),
+}
+
+impl What {
+    /// How long the command may stay unanswered.
+    pub(crate) fn wait(&self) -> Millis {
+        match self {
+            Self::Acquire { wait, .. } | Self::Wait { wait, .. } => *wait,
+            Self::Thing(ask) => ask.wait(),
+            _ => Millis::ZERO,
+        }
+    }
+
+    /// Whether it concerns no lock.
+    pub(crate) fn is_other(&self) -> bool {
+        matches!(
+            self,
+            Self::Thing(_) | Self::TakeSeat(_) | Self::LeaveSeat(_) | Self::Signal { .. }
+        )
+    }
+
+    pub(crate) fn key(&self) -> Option<usize> {
+        match *self {
+            Self::Acquire { key, .. }
+            | Self::Enqueue { key, .. }
+            | Self::Wait { key, .. }
+            | Self::Release { key, .. }
+            | Self::Renew { key, .. }
+            | Self::Position { key } => Some(key),
+            _ => None,
+        }
+    }
+}
 
 /// Something that is neither a lock nor news. Each kind has its own keys, counted from 0.
 #[derive(Clone, Debug)]
@@ -136,76 +220,5 @@ impl Ask {
 
     pub(crate) fn is_pop(&self) -> bool {
         matches!(self, Self::Pop { .. } | Self::AwaitPop { .. })
-    }
-}
-
-/// What is heard: signals, changes of keys, changes of leaders.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Ear {
-    Listen,
-    Watch,
-    Observe,
-}
-
-/// One subscription of one connection.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Seat {
-    pub(crate) ear: Ear,
-    pub(crate) pattern: Vec<u8>,
-    /// Empty: on its own.
-    pub(crate) group: Vec<u8>,
-}
-
-impl Seat {
-    /// Whether wildcards stand only where they may. Leaders are observed by name.
-    pub(crate) fn is_sound(&self) -> bool {
-        let tokens: Vec<&[u8]> = self.pattern.split(|&byte| byte == b'.').collect();
-        let is_sound = |(index, token): (usize, &&[u8])| match **token {
-            [b'*'] => true,
-            [b'>'] => index + 1 == tokens.len(),
-            _ => !token.iter().any(|byte| b"*>".contains(byte)),
-        };
-        self.ear == Ear::Observe || tokens.iter().enumerate().all(is_sound)
-    }
-
-    /// Whether a name is heard here: token by token, as slowly as it gets.
-    pub(crate) fn hears(&self, name: &[u8]) -> bool {
-        if self.ear == Ear::Observe {
-            return self.pattern == name;
-        }
-        let mut name = name.split(|&byte| byte == b'.');
-        for token in self.pattern.split(|&byte| byte == b'.') {
-            match (token, name.next()) {
-                (_, None) => return false,
-                (b">", _) => return true,
-                (b"*", _) => {}
-                (token, Some(it)) if token == it => {}
-                _ => return false,
-            }
-        }
-        name.next().is_none()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patterns_hear_by_token() {
-        let hears = |pattern: &str, name: &str| {
-            let seat = Seat {
-                ear: Ear::Listen,
-                pattern: pattern.into(),
-                group: Vec::new(),
-            };
-            seat.is_sound() && seat.hears(name.as_bytes())
-        };
-        for (pattern, name) in [("a", "a"), ("*", "a"), (">", "a.b"), ("a.>", "a.b.c")] {
-            assert!(hears(pattern, name), "{pattern} {name}");
-        }
-        for (pattern, name) in [("a", "b"), ("*", "a.b"), ("a.>", "a"), ("fo*", "fo*")] {
-            assert!(!hears(pattern, name), "{pattern} {name}");
-        }
     }
 }

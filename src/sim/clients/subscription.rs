@@ -1,0 +1,75 @@
+//! Subscriptions as a client sees them: what it listens to, watches or observes.
+//!
+//! Matches a pattern with a name token by token, as slowly as it gets, because the server does it
+//! quickly.
+
+/// What is heard: signals, changes of keys, changes of leaders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Ear {
+    Listen,
+    Watch,
+    Observe,
+}
+
+/// One subscription of one connection.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Seat {
+    pub(crate) ear: Ear,
+    pub(crate) pattern: Vec<u8>,
+    /// Empty: on its own.
+    pub(crate) group: Vec<u8>,
+}
+
+impl Seat {
+    /// Whether wildcards stand only where they may. Leaders are observed by name.
+    pub(crate) fn is_sound(&self) -> bool {
+        let tokens: Vec<&[u8]> = self.pattern.split(|&byte| byte == b'.').collect();
+        let is_sound = |(index, token): (usize, &&[u8])| match **token {
+            [b'*'] => true,
+            [b'>'] => index + 1 == tokens.len(),
+            _ => !token.iter().any(|byte| b"*>".contains(byte)),
+        };
+        self.ear == Ear::Observe || tokens.iter().enumerate().all(is_sound)
+    }
+
+    /// Whether a name is heard here: token by token, as slowly as it gets.
+    pub(crate) fn hears(&self, name: &[u8]) -> bool {
+        if self.ear == Ear::Observe {
+            return self.pattern == name;
+        }
+        let mut name = name.split(|&byte| byte == b'.');
+        for token in self.pattern.split(|&byte| byte == b'.') {
+            match (token, name.next()) {
+                (_, None) => return false,
+                (b">", _) => return true,
+                (b"*", _) => {}
+                (token, Some(it)) if token == it => {}
+                _ => return false,
+            }
+        }
+        name.next().is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_hear_by_token() {
+        let hears = |pattern: &str, name: &str| {
+            let seat = Seat {
+                ear: Ear::Listen,
+                pattern: pattern.into(),
+                group: Vec::new(),
+            };
+            seat.is_sound() && seat.hears(name.as_bytes())
+        };
+        for (pattern, name) in [("a", "a"), ("*", "a"), (">", "a.b"), ("a.>", "a.b.c")] {
+            assert!(hears(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in [("a", "b"), ("*", "a.b"), ("a.>", "a"), ("fo*", "fo*")] {
+            assert!(!hears(pattern, name), "{pattern} {name}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Faults of the network: frames are cut anywhere, delayed and joined, connections closed, half-closed
+//! and broken.
+//!
+//! Segments keep their order, as in TCP. Whatever is sent or ended is noted in the books of `checks`
+//! before the server can know of it.
+
+use crate::sim::clients::connection::{Moment, Sending};
+use crate::sim::clients::request::What;
+use crate::sim::simulation::{Event, World};
+
+/// Most segments one frame is cut into.
+const SEGMENTS_MAX: usize = 64;
+
+impl World {
+    /// Puts bytes on their way, in one segment or several, one behind the other.
+    pub(crate) fn send(&mut self, number: u32, bytes: &[u8]) {
+        self.link(number).send(bytes);
+        let mut left = bytes.len();
+        let mut cuts = 0;
+        if self.rng.u8(..100) < self.plan.split_pct {
+            cuts = match self.rng.u8(..6) {
+                0 => left.min(SEGMENTS_MAX) - 1,
+                _ => self.rng.usize(1..4),
+            };
+        }
+        let size_max = bytes.len() / (cuts + 1);
+        while left > 0 {
+            let count = match cuts {
+                0 => left,
+                _ => self.rng.usize(1..=size_max.max(1)).min(left),
+            };
+            cuts = cuts.saturating_sub(1);
+            left -= count;
+            let at = self.within(self.plan.delay_ms_max);
+            let link = self.link(number);
+            link.next_arrival = link.next_arrival.max(at);
+            let at = link.next_arrival;
+            self.schedule(at, Event::Arrive(number, count));
+        }
+    }
+
+    pub(crate) fn arrive(&mut self, number: u32, count: usize) {
+        let moment = Moment {
+            at: self.now,
+            turn: self.turn,
+        };
+        let Some(link) = self.links.get_mut(&number).filter(|link| !link.reset) else {
+            return;
+        };
+        for asked in link.arrive(moment, count) {
+            match &asked.what {
+                What::Thing(ask) => self.things.arrived(asked.number, ask, moment),
+                What::Release {
+                    target: Some(fence),
+                    ..
+                } => self.history.grant(*fence).release_arrived = true,
+                What::Renew {
+                    target: Some(fence),
+                    ..
+                } => self.history.grant(*fence).renewal_arrived = true,
+                _ => {}
+            }
+        }
+        if link.id.is_some() {
+            self.report(number);
+        }
+    }
+
+    /// Sends no more; the end follows what is on its way.
+    pub(crate) fn close(&mut self, number: u32) {
+        let link = self.link(number);
+        if link.sending != Sending::Open || link.reset {
+            return;
+        }
+        link.sending = Sending::Ending;
+        let (client, at) = (link.client, link.next_arrival.max(self.now));
+        self.trace
+            .say(self.now, format_args!("c{client:<2} closes {number}"));
+        self.totals.closes += 1;
+        self.history.owner_leaves(number);
+        self.schedule(at, Event::Arrive(number, 0));
+    }
+
+    pub(crate) fn reset(&mut self, number: u32) {
+        let Some(link) = self.links.get_mut(&number).filter(|link| !link.reset) else {
+            return;
+        };
+        link.reset = true;
+        link.peer.reset();
+        let client = link.client;
+        if self.clients[client] == Some(number) {
+            self.clients[client] = None;
+        }
+        self.trace
+            .say(self.now, format_args!("c{client:<2} breaks {number}"));
+        self.totals.resets += 1;
+        self.history.owner_leaves(number);
+        if self.links[&number].id.is_some() {
+            self.report(number);
+        }
+    }
+}

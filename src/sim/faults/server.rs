@@ -1,0 +1,71 @@
+//! Faults of the server's own: it is stopped for a while, comes late, hears of things twice or of
+//! connections that are gone, and is told to shut down in the middle.
+
+use crate::base::{ConnId, Millis, Nanos};
+use crate::pipe::Readiness;
+use crate::sim::plan::{Ending, pick};
+use crate::sim::simulation::{Event, World};
+
+impl World {
+    /// Sometimes stops the server while clients go on.
+    pub(crate) fn perhaps_stop(&mut self) {
+        if self.rng.u16(..1_000) < self.plan.stop_pml && self.now >= self.stopped_until {
+            let think_ms = self.plan.think_ms_max;
+            let spans_ms = [think_ms, think_ms, 10 * think_ms, 60_000];
+            let span_ms = (*pick(&mut self.rng, &spans_ms)).min(60_000);
+            let span_ms = self.rng.u64(1..=span_ms);
+            self.stop_for(Millis(span_ms));
+        }
+    }
+
+    /// The server does not run for a while: bytes arrive, deadlines pass, nothing happens.
+    fn stop_for(&mut self, span: Millis) {
+        self.trace
+            .say(self.now, format_args!("server stopped for {} ms", span.0));
+        self.stopped_until = self.stopped_until.max(self.now.after(span));
+        self.totals.stops += 1;
+    }
+
+    /// When the turn begins for something that has just happened.
+    pub(crate) fn turn_begins(&mut self) -> Nanos {
+        let delay_us = self.rng.u64(..=self.plan.turn_delay_us_max);
+        Nanos(self.now.0 + delay_us * 1_000)
+    }
+
+    /// How much too late the next deadline is noticed.
+    pub(crate) fn oversleep(&mut self) -> u64 {
+        if self.plan.whole_ms {
+            0
+        } else {
+            self.rng.u64(..1_000_000)
+        }
+    }
+
+    /// Sometimes one event more: the same once again, or one of a connection that is gone. Neither may
+    /// matter.
+    pub(crate) fn echo(&mut self, id: ConnId, ready: Readiness) -> Option<(ConnId, Readiness)> {
+        if self.rng.u8(..100) >= self.plan.echo_pct {
+            return None;
+        }
+        let all = Readiness {
+            readable: true,
+            writable: true,
+            read_closed: true,
+            error: true,
+        };
+        let stale = self.stale.pop_front().map(|id| (id, all));
+        Some(stale.unwrap_or((id, ready)))
+    }
+
+    /// Tells the server to stop, where that is planned and the time has come; perhaps twice.
+    pub(crate) fn perhaps_shut_down(&mut self) {
+        let is_time = self.deeds_left == self.plan.deeds_max / 6;
+        if is_time && matches!(self.plan.ending, Ending::Drain | Ending::Kill) {
+            self.signal();
+            if self.plan.ending == Ending::Kill {
+                let after = self.think();
+                self.schedule(after, Event::Signal);
+            }
+        }
+    }
+}

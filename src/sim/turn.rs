@@ -1,0 +1,165 @@
+//! One turn of the server: what the poll reports, what the server is called with, when it wakes.
+//!
+//! A turn mirrors `net::reactor`: hang-ups first, then every other event in any order, then
+//! `finish_turn`, but that new connections come before it here and after it there; the next one begins
+//! when something has arrived or the server's next deadline has come. How late that is noticed is
+//! drawn in `faults::server`; what must hold afterwards is in `checks`.
+
+use super::simulation::World;
+use crate::base::{ConnId, Nanos};
+use crate::pipe::Readiness;
+
+/// What a poll reports.
+#[derive(Clone, Copy, Debug)]
+enum Ready {
+    Conn(ConnId, Readiness),
+    Signal,
+}
+
+impl World {
+    /// The next poll has something to say about this connection.
+    pub(super) fn report(&mut self, link: u32) {
+        self.pending.insert(link);
+        self.expect_turn();
+    }
+
+    pub(super) fn expect_turn(&mut self) {
+        if self.due.is_none() {
+            self.due = Some(self.turn_begins());
+        }
+    }
+
+    pub(super) fn signal(&mut self) {
+        self.signals += 1;
+        self.expect_turn();
+    }
+
+    /// Whether the server has nothing to do at this instant.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.due.is_none() && self.server.next_deadline().is_none_or(|at| at > self.now)
+    }
+
+    /// When the poll returns.
+    pub(super) fn wake(&self) -> Option<Nanos> {
+        let deadline = self.server.next_deadline();
+        let deadline = deadline.map(|at| Nanos(at.0.saturating_add(self.oversleep_ns)));
+        let at = self.due.into_iter().chain(deadline).min()?;
+        // A timer that never fires is no reason to wake.
+        (at < Nanos::NEVER).then_some(at.max(self.stopped_until))
+    }
+
+    /// One turn, as the reactor does it, and everything that must hold after it.
+    pub(super) fn take_turn(&mut self) -> Result<(), String> {
+        let now = self.now;
+        let events = self.poll();
+        self.trace.mix(&now.0.to_le_bytes());
+        for event in &events {
+            if let Ready::Conn(id, ready) = event
+                && (ready.read_closed || ready.error)
+            {
+                self.server.hang_up(now, *id);
+            }
+        }
+        for event in &events {
+            match *event {
+                Ready::Conn(id, ready) => {
+                    if ready.readable || ready.read_closed || ready.error {
+                        self.server.readable(&|| now, id);
+                    }
+                    if ready.writable {
+                        self.server.writable(id);
+                    }
+                }
+                Ready::Signal => self.hear_signal(),
+            }
+        }
+        let accepted = self.accept();
+        self.server.finish_turn(&|| now);
+        self.turn += 1;
+        self.totals.turns += 1;
+        self.follow_interests();
+        // Registering reports what has come before.
+        for link in accepted? {
+            if self.links[&link].peer.readiness().readable {
+                self.report(link);
+            }
+        }
+        self.oversleep_ns = self.oversleep();
+        self.observe()
+    }
+
+    /// What has happened since the last turn, in any order.
+    fn poll(&mut self) -> Vec<Ready> {
+        let mut events = Vec::new();
+        for number in std::mem::take(&mut self.pending) {
+            let Some(link) = self.links.get(&number) else {
+                continue;
+            };
+            let Some(id) = link.id else { continue };
+            let mut ready = link.peer.readiness();
+            ready.writable &= link.watches_write;
+            events.push(Ready::Conn(id, ready));
+            events.extend(
+                self.echo(id, ready)
+                    .map(|(id, ready)| Ready::Conn(id, ready)),
+            );
+        }
+        for _ in 0..std::mem::take(&mut self.signals) {
+            events.push(Ready::Signal);
+        }
+        self.due = None;
+        self.rng.shuffle(&mut events);
+        events
+    }
+
+    fn accept(&mut self) -> Result<Vec<u32>, String> {
+        let mut accepted = Vec::new();
+        for (number, pipe) in std::mem::take(&mut self.backlog) {
+            let limit = self.plan.settings.connections_max as usize;
+            let has_room = limit == 0 || self.server.connections() < limit;
+            let id = self.server.accept(self.now, pipe);
+            if id.is_some() != has_room {
+                return Err(format!("accepted {id:?} with room {has_room}"));
+            }
+            let link = self.links.get_mut(&number).expect("in the backlog");
+            link.id = id;
+            match id {
+                Some(id) => {
+                    self.by_serial.insert(id.serial, number);
+                    accepted.push(number);
+                }
+                None => self.totals.refused += 1,
+            }
+        }
+        Ok(accepted)
+    }
+
+    fn hear_signal(&mut self) {
+        self.trace
+            .say(self.now, format_args!("server told to stop"));
+        if self.server.is_draining() {
+            self.is_killed = true;
+            return self.server.close_all(self.now);
+        }
+        self.backlog.clear(); // the listeners are gone, and with them who waited there
+        self.draining = Some((self.now, self.turn + 1));
+        self.server.shutdown(self.now);
+    }
+
+    /// Where the server wants to hear of room to write, and there is some, it is told at once.
+    fn follow_interests(&mut self) {
+        let mut changed = Vec::new();
+        self.server
+            .changed_interests(|id, _, wants_write| changed.push((id, wants_write)));
+        for (id, wants_write) in changed {
+            let number = self.by_serial[&id.serial];
+            if let Some(link) = self.links.get_mut(&number) {
+                link.watches_write = wants_write;
+                let ready = link.peer.readiness();
+                if wants_write && ready.writable || ready.readable {
+                    self.report(number);
+                }
+            }
+        }
+    }
+}
