@@ -21,7 +21,7 @@ mod turn;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use self::simulation::World;
+use self::simulation::Simulation;
 pub use self::trace::{Keep, TAIL_LINES_MAX};
 
 /// How often what happened in one run, or in many.
@@ -124,9 +124,9 @@ pub struct Outcome {
 /// violation too.
 #[must_use]
 pub fn run(seed: u64, keep: Keep) -> Outcome {
-    let mut world = World::new(seed, keep);
+    let mut simulation = Simulation::new(seed, keep);
     // The world is not used after a panic, except for its trace, which a panic leaves whole.
-    let result = catch_unwind(AssertUnwindSafe(|| world.run()));
+    let result = catch_unwind(AssertUnwindSafe(|| simulation.run()));
     let violation = match result {
         Ok(result) => result.err(),
         Err(panic) => {
@@ -137,8 +137,8 @@ pub fn run(seed: u64, keep: Keep) -> Outcome {
     };
     Outcome {
         violation,
-        hash: world.trace.hash(),
-        lines: world.trace.take_lines(),
-        totals: world.totals,
+        hash: simulation.trace.hash(),
+        lines: simulation.trace.take_lines(),
+        totals: simulation.totals,
     }
 }

@@ -162,7 +162,7 @@ pub(super) struct Plan {
     pub(super) mismatch_pct: u8,
     pub(super) eager_pct: u8,
     /// In per mille of deeds: the server is stopped for up to a minute.
-    pub(super) stop_pml: u16,
+    pub(super) pause_pml: u16,
     /// In percent of events: reported twice, or for a connection that is gone.
     pub(super) echo_pct: u8,
     pub(super) deeds_max: u32,
@@ -215,7 +215,7 @@ impl Plan {
             pipeline_pct: *pick(rng, &[0, 10, 40]),
             mismatch_pct: *pick(rng, &[0, 0, 3, 20]),
             eager_pct: *pick(rng, &[0, 20, 80]),
-            stop_pml: *pick(rng, &[0, 0, 4, 20]),
+            pause_pml: *pick(rng, &[0, 0, 4, 20]),
             echo_pct: *pick(rng, &[0, 5, 30]),
             deeds_max: if is_loud { 150 } else { 350 } + clients as u32 * rng.u32(8..=24),
             ending: match rng.u8(..10) {

@@ -13,7 +13,7 @@ use super::checks::entries::Things;
 use super::checks::grants::History;
 use super::checks::lock_table::Checker;
 use super::checks::pushes::Hearing;
-use super::clients::connection::Link;
+use super::clients::connection::Connection;
 use super::plan::Plan;
 use super::trace::{Keep, Trace};
 use crate::base::{ConnId, Nanos};
@@ -26,7 +26,7 @@ const TURNS_MAX: u64 = 100_000;
 
 /// Something that happens outside the server, at its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Event {
+pub(super) enum Scheduled {
     /// A client does something, and again after a while.
     Act(usize),
     /// A client does something because an answer came.
@@ -38,11 +38,11 @@ pub(super) enum Event {
     /// A client that did not read does so again.
     Unstall(u32),
     /// The server is told to stop.
-    Signal,
+    Shutdown,
 }
 
 /// Everything there is in one run.
-pub(super) struct World {
+pub(super) struct Simulation {
     pub(super) plan: Plan,
     pub(super) rng: Rng,
     pub(super) trace: Trace,
@@ -55,11 +55,11 @@ pub(super) struct World {
     pub(super) now: Nanos,
     /// Turns that are over.
     pub(super) turn: u64,
-    agenda: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
-    scheduled: u64,
+    agenda: BinaryHeap<Reverse<(Nanos, u64, Scheduled)>>,
+    scheduled_count: u64,
     /// Connections by number; numbers are never used again.
-    pub(super) links: BTreeMap<u32, Link>,
-    pub(super) links_made: u32,
+    pub(super) connections: BTreeMap<u32, Connection>,
+    pub(super) connections_made: u32,
     /// The server's serial number → number.
     pub(super) by_serial: BTreeMap<u32, u32>,
     /// Each client's connection.
@@ -70,7 +70,7 @@ pub(super) struct World {
     pub(super) pending: BTreeSet<u32>,
     /// Ids that are out of use, to be reported by mistake.
     pub(super) stale: VecDeque<ConnId>,
-    pub(super) signals: u32,
+    pub(super) shutdown_signals: u32,
     /// When the server was told to stop: instant, turn; and told again.
     pub(super) draining: Option<(Nanos, u64)>,
     pub(super) is_killed: bool,
@@ -78,7 +78,7 @@ pub(super) struct World {
     pub(super) due: Option<Nanos>,
     /// How late the next deadline is noticed.
     pub(super) oversleep_ns: u64,
-    pub(super) stopped_until: Nanos,
+    pub(super) paused_until: Nanos,
     pub(super) deeds_left: u32,
     pub(super) has_ended: bool,
     /// The last client has come, for what the others left for ever.
@@ -88,7 +88,7 @@ pub(super) struct World {
     pub(super) waits: BTreeSet<(u32, usize)>,
 }
 
-impl World {
+impl Simulation {
     pub(super) fn new(seed: u64, keep: Keep) -> Self {
         let mut rng = Rng::with_seed(seed);
         let plan = Plan::draw(&mut rng);
@@ -118,19 +118,19 @@ impl World {
             now,
             turn: 0,
             agenda: BinaryHeap::new(),
-            scheduled: 0,
-            links: BTreeMap::new(),
-            links_made: 0,
+            scheduled_count: 0,
+            connections: BTreeMap::new(),
+            connections_made: 0,
             by_serial: BTreeMap::new(),
             backlog: VecDeque::new(),
             pending: BTreeSet::new(),
             stale: VecDeque::new(),
-            signals: 0,
+            shutdown_signals: 0,
             draining: None,
             is_killed: false,
             due: None,
             oversleep_ns: 0,
-            stopped_until: now,
+            paused_until: now,
             has_ended: false,
             has_swept: false,
             questions: 0,
@@ -142,22 +142,22 @@ impl World {
     pub(super) fn run(&mut self) -> Result<(), String> {
         for client in 0..self.clients.len() {
             let after = self.think();
-            self.schedule(after, Event::Act(client));
+            self.schedule(after, Scheduled::Act(client));
         }
         while !self.server.is_drained() {
             let next = self.agenda.peek().map(|Reverse((at, ..))| *at);
-            match (next, self.wake()) {
+            match (next, self.wakes_at()) {
                 (None, None) if self.sweep_up()? => {}
                 (None, None) => break,
-                (Some(at), wake) if wake.is_none_or(|wake| at <= wake) => {
+                (Some(at), wakes_at) if wakes_at.is_none_or(|wake| at <= wake) => {
                     self.now = self.now.max(at);
                     if let Some(Reverse((_, _, event))) = self.agenda.pop() {
-                        self.happen(event);
+                        self.run_event(event);
                     }
                 }
-                (_, Some(wake)) => {
+                (_, Some(wakes_at)) => {
                     // No two turns read the same time.
-                    self.now = Nanos(self.now.0 + 1_000).max(wake);
+                    self.now = Nanos(self.now.0 + 1_000).max(wakes_at);
                     self.take_turn()?;
                 }
                 (Some(_), None) => unreachable!("the agenda goes on without the server"),
@@ -170,33 +170,33 @@ impl World {
         self.check_end()
     }
 
-    fn happen(&mut self, event: Event) {
+    fn run_event(&mut self, event: Scheduled) {
         match event {
-            Event::Act(client) => {
+            Scheduled::Act(client) => {
                 if self.deeds_left == 0 {
                     return self.end();
                 }
                 let after = self.think();
                 // While the server is stopped, clients mostly wait for it as well.
-                let waits = self.now < self.stopped_until && self.rng.u8(..4) != 0;
+                let waits = self.now < self.paused_until && self.rng.u8(..4) != 0;
                 if waits {
-                    return self.schedule(after.max(self.stopped_until), event);
+                    return self.schedule(after.max(self.paused_until), event);
                 }
                 self.schedule(after, event);
                 self.act(client);
             }
-            Event::React(_) if self.has_ended => {}
-            Event::React(client) => self.act(client),
-            Event::Arrive(link, count) => self.arrive(link, count),
-            Event::Break(link) => self.reset(link),
-            Event::Unstall(link) => self.unstall(link),
-            Event::Signal => self.signal(),
+            Scheduled::React(_) if self.has_ended => {}
+            Scheduled::React(client) => self.act(client),
+            Scheduled::Arrive(number, count) => self.arrive(number, count),
+            Scheduled::Break(number) => self.reset(number),
+            Scheduled::Unstall(number) => self.unstall(number),
+            Scheduled::Shutdown => self.signal_shutdown(),
         }
     }
 
-    pub(super) fn schedule(&mut self, at: Nanos, event: Event) {
-        self.scheduled += 1;
-        self.agenda.push(Reverse((at, self.scheduled, event)));
+    pub(super) fn schedule(&mut self, at: Nanos, event: Scheduled) {
+        self.scheduled_count += 1;
+        self.agenda.push(Reverse((at, self.scheduled_count, event)));
     }
 
     /// A moment later: in whole milliseconds, or not.

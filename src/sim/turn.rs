@@ -5,21 +5,21 @@
 //! when something has arrived or the server's next deadline has come. How late that is noticed is
 //! drawn in `faults::server`; what must hold afterwards is in `checks`.
 
-use super::simulation::World;
+use super::simulation::Simulation;
 use crate::base::{ConnId, Nanos};
 use crate::pipe::Readiness;
 
 /// What a poll reports.
 #[derive(Clone, Copy, Debug)]
-enum Ready {
+enum PollEvent {
     Conn(ConnId, Readiness),
-    Signal,
+    Shutdown,
 }
 
-impl World {
+impl Simulation {
     /// The next poll has something to say about this connection.
-    pub(super) fn report(&mut self, link: u32) {
-        self.pending.insert(link);
+    pub(super) fn report(&mut self, number: u32) {
+        self.pending.insert(number);
         self.expect_turn();
     }
 
@@ -29,8 +29,8 @@ impl World {
         }
     }
 
-    pub(super) fn signal(&mut self) {
-        self.signals += 1;
+    pub(super) fn signal_shutdown(&mut self) {
+        self.shutdown_signals += 1;
         self.expect_turn();
     }
 
@@ -40,12 +40,12 @@ impl World {
     }
 
     /// When the poll returns.
-    pub(super) fn wake(&self) -> Option<Nanos> {
+    pub(super) fn wakes_at(&self) -> Option<Nanos> {
         let deadline = self.server.next_deadline();
         let deadline = deadline.map(|at| Nanos(at.0.saturating_add(self.oversleep_ns)));
         let at = self.due.into_iter().chain(deadline).min()?;
         // A timer that never fires is no reason to wake.
-        (at < Nanos::NEVER).then_some(at.max(self.stopped_until))
+        (at < Nanos::NEVER).then_some(at.max(self.paused_until))
     }
 
     /// One turn, as the reactor does it, and everything that must hold after it.
@@ -54,7 +54,7 @@ impl World {
         let events = self.poll();
         self.trace.mix(&now.0.to_le_bytes());
         for event in &events {
-            if let Ready::Conn(id, ready) = event
+            if let PollEvent::Conn(id, ready) = event
                 && (ready.read_closed || ready.error)
             {
                 self.server.hang_up(now, *id);
@@ -62,7 +62,7 @@ impl World {
         }
         for event in &events {
             match *event {
-                Ready::Conn(id, ready) => {
+                PollEvent::Conn(id, ready) => {
                     if ready.readable || ready.read_closed || ready.error {
                         self.server.readable(&|| now, id);
                     }
@@ -70,7 +70,7 @@ impl World {
                         self.server.writable(id);
                     }
                 }
-                Ready::Signal => self.hear_signal(),
+                PollEvent::Shutdown => self.shut_down(),
             }
         }
         let accepted = self.accept();
@@ -79,9 +79,9 @@ impl World {
         self.totals.turns += 1;
         self.follow_interests();
         // Registering reports what has come before.
-        for link in accepted? {
-            if self.links[&link].peer.readiness().readable {
-                self.report(link);
+        for number in accepted? {
+            if self.connections[&number].peer.readiness().readable {
+                self.report(number);
             }
         }
         self.oversleep_ns = self.oversleep();
@@ -89,23 +89,23 @@ impl World {
     }
 
     /// What has happened since the last turn, in any order.
-    fn poll(&mut self) -> Vec<Ready> {
+    fn poll(&mut self) -> Vec<PollEvent> {
         let mut events = Vec::new();
         for number in std::mem::take(&mut self.pending) {
-            let Some(link) = self.links.get(&number) else {
+            let Some(conn) = self.connections.get(&number) else {
                 continue;
             };
-            let Some(id) = link.id else { continue };
-            let mut ready = link.peer.readiness();
-            ready.writable &= link.watches_write;
-            events.push(Ready::Conn(id, ready));
+            let Some(id) = conn.id else { continue };
+            let mut ready = conn.peer.readiness();
+            ready.writable &= conn.watches_write;
+            events.push(PollEvent::Conn(id, ready));
             events.extend(
                 self.echo(id, ready)
-                    .map(|(id, ready)| Ready::Conn(id, ready)),
+                    .map(|(id, ready)| PollEvent::Conn(id, ready)),
             );
         }
-        for _ in 0..std::mem::take(&mut self.signals) {
-            events.push(Ready::Signal);
+        for _ in 0..std::mem::take(&mut self.shutdown_signals) {
+            events.push(PollEvent::Shutdown);
         }
         self.due = None;
         self.rng.shuffle(&mut events);
@@ -121,8 +121,8 @@ impl World {
             if id.is_some() != has_room {
                 return Err(format!("accepted {id:?} with room {has_room}"));
             }
-            let link = self.links.get_mut(&number).expect("in the backlog");
-            link.id = id;
+            let conn = self.connections.get_mut(&number).expect("in the backlog");
+            conn.id = id;
             match id {
                 Some(id) => {
                     self.by_serial.insert(id.serial, number);
@@ -134,7 +134,7 @@ impl World {
         Ok(accepted)
     }
 
-    fn hear_signal(&mut self) {
+    fn shut_down(&mut self) {
         self.trace
             .say(self.now, format_args!("server told to stop"));
         if self.server.is_draining() {
@@ -153,9 +153,9 @@ impl World {
             .changed_interests(|id, _, wants_write| changed.push((id, wants_write)));
         for (id, wants_write) in changed {
             let number = self.by_serial[&id.serial];
-            if let Some(link) = self.links.get_mut(&number) {
-                link.watches_write = wants_write;
-                let ready = link.peer.readiness();
+            if let Some(conn) = self.connections.get_mut(&number) {
+                conn.watches_write = wants_write;
+                let ready = conn.peer.readiness();
                 if wants_write && ready.writable || ready.readable {
                     self.report(number);
                 }

@@ -11,17 +11,17 @@ use super::entries::Parked;
 use super::key_events::{Turn, is_attentive};
 use super::lock_table::Ways;
 use crate::base::Millis;
-use crate::sim::clients::connection::{Link, Moment, Sending};
+use crate::sim::clients::connection::{Connection, Moment, Sending};
 use crate::sim::clients::request::{Sort, What};
-use crate::sim::simulation::World;
+use crate::sim::simulation::Simulation;
 use crate::sim::trace::readable;
 
 /// Most stale ids that are kept to be reported by mistake.
 const STALE_MAX: usize = 4;
 
-impl World {
+impl Simulation {
     pub(crate) fn observe(&mut self) -> Result<(), String> {
-        let numbers: Vec<u32> = self.links.keys().copied().collect();
+        let numbers: Vec<u32> = self.connections.keys().copied().collect();
         // Ends first: who was cut off in the turn that granted to the next holds nothing any more.
         for &number in &numbers {
             self.find_end(number)?;
@@ -47,9 +47,9 @@ impl World {
     }
 
     /// Whether the server has, or may have, a reason to end this connection.
-    fn has_reason(&self, number: u32, link: &Link) -> bool {
+    fn has_reason(&self, number: u32, conn: &Connection) -> bool {
         let settings = &self.plan.settings;
-        let owns = link.is_seated() || self.history.owns_something(number, self.now);
+        let owns = conn.is_seated() || self.history.owns_something(number, self.now);
         let is_over = self.draining.is_some_and(|(since, _)| {
             let timeout = settings.shutdown_timeout;
             let at = since.after(timeout);
@@ -58,57 +58,57 @@ impl World {
             self.is_killed || is_done || (timeout != Millis::ZERO && self.now >= at)
         });
         // Who understands news and does not read them is a slow consumer.
-        let is_slow = link.may_be_pushed_to && link.blind_since.is_some();
-        link.has_left()
-            || link.farewell
+        let is_slow = conn.may_be_pushed_to && conn.blind_since.is_some();
+        conn.has_left()
+            || conn.farewell
             || is_slow
             || is_over
-            || link.is_overdue(self.now, settings, owns)
-            || link.is_stuck(self.now, settings)
-            || self.may_be_overrun(link)
+            || conn.is_overdue(self.now, settings, owns)
+            || conn.is_stuck(self.now, settings)
+            || self.may_be_overrun(conn)
     }
 
     /// Whether the server may have had more to tell it than it keeps for anybody.
-    fn may_be_overrun(&self, link: &Link) -> bool {
-        self.plan.is_loud && link.is_behind() && link.listens > 0
+    fn may_be_overrun(&self, conn: &Connection) -> bool {
+        self.plan.is_loud && conn.is_behind() && conn.listens > 0
     }
 
     fn find_end(&mut self, number: u32) -> Result<(), String> {
-        let link = &self.links[&number];
-        let owns = link.is_seated() || self.history.owns_something(number, self.now);
-        let link = self.links.get_mut(&number).expect("listed this turn");
-        if link.stalled.is_some() && link.is_overdue(self.now, &self.plan.settings, owns) {
+        let conn = &self.connections[&number];
+        let owns = conn.is_seated() || self.history.owns_something(number, self.now);
+        let conn = self.connections.get_mut(&number).expect("listed this turn");
+        if conn.stalled.is_some() && conn.is_overdue(self.now, &self.plan.settings, owns) {
             // It may have been cut off and cannot know, so it can be sure of nothing any more.
-            link.was_overdue = true;
+            conn.was_overdue = true;
             self.history.owner_leaves(number);
         }
-        if link.ended || !link.peer.is_ended() {
+        if conn.ended || !conn.peer.is_ended() {
             return Ok(());
         }
-        let link = &self.links[&number];
-        let was_refused = link.id.is_none();
-        if !was_refused && !self.has_reason(number, link) {
+        let conn = &self.connections[&number];
+        let was_refused = conn.id.is_none();
+        if !was_refused && !self.has_reason(number, conn) {
             return Err(format!("connection {number} was ended for no reason"));
         }
-        let (client, is_ours) = (link.client, link.has_left());
+        let (client, is_ours) = (conn.client, conn.has_left());
         if !is_ours {
             self.totals.cut_off += 1;
-            self.totals.overrun += u64::from(self.may_be_overrun(link));
+            self.totals.overrun += u64::from(self.may_be_overrun(conn));
         }
         self.trace
             .say(self.now, format_args!("c{client:<2} <- end of {number}"));
         self.history.owner_is_gone(number, self.turn);
-        let link = self.links.get_mut(&number).expect("looked at above");
-        link.ended = true;
-        link.ended_by = self.turn;
-        link.stalled = None; // what is there is read, and no more will come
+        let conn = self.connections.get_mut(&number).expect("looked at above");
+        conn.ended = true;
+        conn.ended_by = self.turn;
+        conn.stalled = None; // what is there is read, and no more will come
         Ok(())
     }
 
     /// How many questions about each key the server may have seen in this turn.
     fn rivals(&self) -> Vec<u32> {
         let mut rivals = vec![0; self.plan.keys.len()];
-        for asked in self.links.values().flat_map(|link| &link.asked) {
+        for asked in self.connections.values().flat_map(|conn| &conn.asked) {
             if let Some(key) = asked.what.key().filter(|_| asked.arrived.is_some()) {
                 rivals[key] += 1;
             }
@@ -122,10 +122,10 @@ impl World {
 
     /// Takes in what the server wrote.
     fn read(&mut self, number: u32, rivals: &[u32]) -> Result<(), String> {
-        let link = self.links.get_mut(&number).expect("listed this turn");
-        let client = link.client;
-        let first = link.asked.front().map(|asked| asked.number);
-        for line in link.receive() {
+        let conn = self.connections.get_mut(&number).expect("listed this turn");
+        let client = conn.client;
+        let first = conn.asked.front().map(|asked| asked.number);
+        for line in conn.receive() {
             self.trace.say(
                 self.now,
                 format_args!("c{client:<2} <- {}", readable(&line)),
@@ -139,13 +139,13 @@ impl World {
                 first,
                 things: &mut self.things,
                 hearing: &mut self.hearing,
-                link: number,
+                conn_number: number,
                 now: self.now,
                 turn: self.turn,
                 draining: self.draining.map(|(_, turn)| turn),
             };
             self.totals.answers += 1;
-            match judge.line(link, &line)? {
+            match judge.line(conn, &line)? {
                 Verdict::Granted => self.totals.grants_told += 1,
                 Verdict::TimedOut => self.totals.timeouts += 1,
                 Verdict::Thing => self.totals.things += 1,
@@ -154,7 +154,7 @@ impl World {
                 Verdict::Other => {}
             }
         }
-        let is_free = link.asked.is_empty() && link.sending == Sending::Open;
+        let is_free = conn.asked.is_empty() && conn.sending == Sending::Open;
         if is_free && self.totals.answers > 0 && self.rng.u8(..100) < self.plan.eager_pct / 4 {
             self.act_again(client);
         }
@@ -163,12 +163,12 @@ impl World {
 
     /// A connection that has ended: what stayed open had a reason to, then it is forgotten.
     fn bury(&mut self, number: u32) -> Result<(), String> {
-        let link = &self.links[&number];
-        if !link.ended {
+        let conn = &self.connections[&number];
+        if !conn.ended {
             return Ok(());
         }
-        let client = link.client;
-        if !link.peer.is_closed() {
+        let client = conn.client;
+        if !conn.peer.is_closed() {
             // Half-closed: a client that reads the end closes as well, or lets the server wait.
             if self.rng.bool() {
                 self.close(number);
@@ -176,14 +176,14 @@ impl World {
             return Ok(());
         }
         // Cleanly: nothing but the end of the client's own input ended it.
-        let cleanly = link.id.is_some()
-            && link.sending == Sending::Ended
-            && !(link.reset || link.poisoned || link.farewell)
-            && link.blind_since.is_none()
+        let cleanly = conn.id.is_some()
+            && conn.sending == Sending::Ended
+            && !(conn.reset || conn.poisoned || conn.farewell)
+            && conn.blind_since.is_none()
             && self.draining.is_none();
         if cleanly {
-            let first = link.asked.iter().find(|asked| asked.arrived.is_some());
-            if link.has_torn_line() {
+            let first = conn.asked.iter().find(|asked| asked.arrived.is_some());
+            if conn.has_torn_line() {
                 return Err("ended within a line".to_owned());
             }
             if let Some(asked) = first
@@ -192,24 +192,24 @@ impl World {
                 return Err(format!("ended without an answer to {:?}", asked.what));
             }
         }
-        let is_lossy = link.is_behind() || link.poisoned || self.draining.is_some();
-        let link = self.links.remove(&number).expect("looked at above");
+        let is_lossy = conn.is_behind() || conn.poisoned || self.draining.is_some();
+        let conn = self.connections.remove(&number).expect("looked at above");
         if is_lossy {
-            self.hearing.lost_track_of(number, link.listens);
+            self.hearing.lost_track_of(number, conn.listens);
             let is_pop = |what: &What| matches!(what, What::Thing(ask) if ask.is_pop());
-            self.things.was_given_back |= link.asked.iter().any(|it| is_pop(&it.what));
+            self.things.was_given_back |= conn.asked.iter().any(|it| is_pop(&it.what));
         }
-        for asked in link.asked {
+        for asked in conn.asked {
             let fence = match asked.what {
                 What::Renew { target, .. } => target,
-                What::Wait { key, .. } => link.tickets.get(&key).and_then(|ticket| ticket.held),
+                What::Wait { key, .. } => conn.tickets.get(&key).and_then(|ticket| ticket.held),
                 _ => None,
             };
             if let Some(fence) = fence {
                 self.history.renewal_lost(self.now, fence, asked.number);
             }
         }
-        self.stale.extend(link.id);
+        self.stale.extend(conn.id);
         if self.stale.len() > STALE_MAX {
             self.stale.pop_front();
         }
@@ -224,15 +224,15 @@ impl World {
         // Taken out, because it looks at the rest of the world while it changes.
         let mut checker = std::mem::take(&mut self.checker);
         let has_left = |number: u32| {
-            let link = self.links.get(&number);
-            link.is_none_or(|link| link.ended || self.has_reason(number, link))
+            let conn = self.connections.get(&number);
+            conn.is_none_or(|conn| conn.ended || self.has_reason(number, conn))
         };
         let ways = Ways {
-            links: &self.by_serial,
+            by_serial: &self.by_serial,
             has_left: &has_left,
             waits: &self.waits,
             auto_release: self.plan.rules.auto_release,
-            awake_since: self.stopped_until,
+            awake_since: self.paused_until,
         };
         let result = checker.after_turn(self.now, &self.server, &names, &self.history, &ways);
         self.checker = checker;
@@ -248,15 +248,15 @@ impl World {
     /// Who waits for a value or at a barrier, and has done so since before this turn.
     fn parked(&self) -> Vec<Parked> {
         let mut parked = Vec::new();
-        for (&link, it) in &self.links {
-            if let Some(asked) = it.asked.front()
+        for (&conn_number, conn) in &self.connections {
+            if let Some(asked) = conn.asked.front()
                 && let (What::Thing(ask), Some(begun)) = (&asked.what, asked.begun)
             {
                 let (sort, key) = ask.thing();
                 parked.push(Parked {
                     sort,
                     key,
-                    link,
+                    conn_number,
                     since: begun.turn,
                     stays: false,
                 });
@@ -267,21 +267,21 @@ impl World {
 
     /// Whether somebody may have done something and not have been told.
     fn is_in_doubt(&self) -> bool {
-        self.links.values().any(|link| {
-            let is_lossy = link.poisoned || self.draining.is_some();
-            let is_open = || link.asked.iter().any(|asked| asked.arrived.is_some());
-            let ended_now = link.ended && link.ended_by == self.turn;
-            link.id.is_some() && link.is_behind() || ended_now && (is_lossy || is_open())
+        self.connections.values().any(|conn| {
+            let is_lossy = conn.poisoned || self.draining.is_some();
+            let is_open = || conn.asked.iter().any(|asked| asked.arrived.is_some());
+            let ended_now = conn.ended && conn.ended_by == self.turn;
+            conn.id.is_some() && conn.is_behind() || ended_now && (is_lossy || is_open())
         })
     }
 
     fn check_things(&mut self, mut parked: Vec<Parked>) -> Result<(), String> {
         let doubt = self.is_in_doubt();
         parked.retain_mut(|it| {
-            let link = &self.links[&it.link];
-            let begun = link.asked.front().and_then(|asked| asked.begun);
+            let conn = &self.connections[&it.conn_number];
+            let begun = conn.asked.front().and_then(|asked| asked.begun);
             it.stays = begun.is_some_and(|begun| begun.turn == it.since);
-            is_attentive(link)
+            is_attentive(conn)
         });
         let view = self.server.engine().view(self.now);
         self.things.after_turn(&self.plan, view, &parked, doubt)?;
@@ -289,7 +289,7 @@ impl World {
         let steady = steady.filter(|(_, steady)| **steady);
         self.hearing.after_turn(&Turn {
             number: self.turn,
-            links: &self.links,
+            connections: &self.connections,
             doubt,
             tally: self.server.engine().tally(),
             steady: steady.map(|((name, _), _)| &name[..]).collect(),
@@ -300,16 +300,16 @@ impl World {
     fn check_quiet(&mut self) -> Result<(), String> {
         let (now, turn) = (self.now, self.turn);
         let mut waiting: BTreeMap<(Sort, usize), usize> = BTreeMap::new();
-        for (number, link) in &mut self.links {
-            if link.stalled.is_some() || link.ended {
+        for (number, conn) in &mut self.connections {
+            if conn.stalled.is_some() || conn.ended {
                 continue;
             }
-            link.blind_since = None;
-            link.was_overdue = false;
-            let Some(id) = link.id.filter(|_| !link.has_left() && !link.farewell) else {
+            conn.blind_since = None;
+            conn.was_overdue = false;
+            let Some(id) = conn.id.filter(|_| !conn.has_left() && !conn.farewell) else {
                 continue;
             };
-            let Some(asked) = link.asked.front_mut().filter(|it| it.arrived.is_some()) else {
+            let Some(asked) = conn.asked.front_mut().filter(|it| it.arrived.is_some()) else {
                 continue;
             };
             let wait = asked.what.wait();
@@ -333,10 +333,10 @@ impl World {
             }
         }
         self.check_waiting(&waiting)?;
-        for (serial, does) in self.checker.connections() {
+        for (serial, does) in self.checker.holders_and_waiters() {
             let number = self.by_serial[&serial];
-            let link = self.links.get(&number);
-            let is_gone = link.is_none_or(|it| {
+            let conn = self.connections.get(&number);
+            let is_gone = conn.is_none_or(|it| {
                 (it.ended || it.has_hung_up()) && it.stalled.is_none() && it.blind_since.is_none()
             });
             if is_gone && (does == "waits" || self.plan.rules.auto_release) {
@@ -349,7 +349,11 @@ impl World {
     /// Whoever waits for a value or at a barrier does so in the server's eyes too, and nobody else.
     fn check_waiting(&self, waiting: &BTreeMap<(Sort, usize), usize>) -> Result<(), String> {
         let view = self.server.engine().view(self.now);
-        let behind = self.links.values().filter(|it| !is_attentive(it)).count();
+        let behind = self
+            .connections
+            .values()
+            .filter(|it| !is_attentive(it))
+            .count();
         for sort in [Sort::List, Sort::Barrier] {
             for key in 0..self.plan.things(sort) {
                 let name = self.plan.name(sort, key);

@@ -10,7 +10,7 @@ use super::lock_table::Checker;
 use super::pushes::Hearing;
 use crate::base::{Millis, Nanos, Token};
 use crate::engine::types::Mode;
-use crate::sim::clients::connection::{Asked, Link, Moment, Sending, Ticket};
+use crate::sim::clients::connection::{Asked, Connection, Moment, Sending, Ticket};
 use crate::sim::clients::request::{Ask, What};
 use crate::sim::plan::Plan;
 
@@ -27,7 +27,7 @@ pub(crate) struct Judge<'w> {
     pub(crate) things: &'w mut Things,
     pub(crate) hearing: &'w mut Hearing,
     /// The connection's number.
-    pub(crate) link: u32,
+    pub(crate) conn_number: u32,
     pub(crate) now: Nanos,
     /// The turn just over.
     pub(crate) turn: u64,
@@ -48,24 +48,24 @@ pub(crate) enum Verdict {
 }
 
 impl Judge<'_> {
-    pub(crate) fn line(&mut self, link: &mut Link, line: &[u8]) -> Result<Verdict, String> {
+    pub(crate) fn line(&mut self, conn: &mut Connection, line: &[u8]) -> Result<Verdict, String> {
         if let Some(news) = line.strip_prefix(b"lost ") {
-            return self.lost(link, news).map(|()| Verdict::Other);
+            return self.lost(conn, news).map(|()| Verdict::Other);
         }
-        if let Some(heard) = self.hearing.push((self.link, link), line) {
+        if let Some(heard) = self.hearing.push((self.conn_number, conn), line) {
             return heard.map(|()| Verdict::Other);
         }
         let word = line.split(|&byte| byte == b' ').next().unwrap_or_default();
-        if self.is_farewell(link, line) {
-            link.farewell = true;
+        if self.is_farewell(conn, line) {
+            conn.farewell = true;
             return Ok(Verdict::Other);
         }
-        if link.farewell {
+        if conn.farewell {
             return Err("a line after the farewell".to_owned());
         }
-        if link.was_overdue && word == b"error" {
+        if conn.was_overdue && word == b"error" {
             // The farewell to somebody who did not read, or the answer to one of its questions.
-            if let Some(asked) = link.asked.pop_front()
+            if let Some(asked) = conn.asked.pop_front()
                 && let What::Renew {
                     target: Some(fence),
                     ..
@@ -75,7 +75,7 @@ impl Judge<'_> {
             }
             return Ok(Verdict::Other);
         }
-        let Some(asked) = link.asked.pop_front() else {
+        let Some(asked) = conn.asked.pop_front() else {
             return Err("an answer without a question".to_owned());
         };
         let here = Moment {
@@ -84,45 +84,45 @@ impl Judge<'_> {
         };
         let arrived = match (asked.arrived, &asked.what) {
             (Some(arrived), _) => arrived,
-            (None, What::Last(_)) if link.poison_arrived => here,
+            (None, What::Last(_)) if conn.poison_arrived => here,
             _ => return Err(format!("an answer to {:?} before it arrived", asked.what)),
         };
         let text = str::from_utf8(line).map_err(|_| "an answer that is not text".to_owned())?;
-        link.answered(self.now, &asked);
+        conn.answered(self.now, &asked);
         self.hearing
-            .note(self.plan, (self.link, link), &asked, text);
+            .note(self.plan, (self.conn_number, conn), &asked, text);
         let verdict = match word {
-            _ if asked.what.is_other() => self.other(link, &asked, arrived, text),
-            b"ok" | b"acquired" | b"queued" => self.yes(link, &asked, arrived, text),
-            _ => self.no(link, &asked, arrived, text),
+            _ if asked.what.is_other() => self.other(conn, &asked, arrived, text),
+            b"ok" | b"acquired" | b"queued" => self.yes(conn, &asked, arrived, text),
+            _ => self.no(conn, &asked, arrived, text),
         };
         verdict.map_err(|why| format!("{why} (answer {text:?} to {:?})", asked.what))
     }
 
     /// The read timeout says `error` to a question that was never finished, or to none.
-    fn is_farewell(&self, link: &Link, line: &[u8]) -> bool {
-        let is_locked = self.plan.settings.auth_token.is_some() && !link.is_open;
+    fn is_farewell(&self, conn: &Connection, line: &[u8]) -> bool {
+        let is_locked = self.plan.settings.auth_token.is_some() && !conn.is_open;
         let word: &[u8] = if is_locked { b"error_auth" } else { b"error" };
-        let owns = link.is_seated() || self.history.owns_something(self.link, self.now);
-        let is_answer = link.asked.front().is_some_and(|asked| match asked.what {
+        let owns = conn.is_seated() || self.history.owns_something(self.conn_number, self.now);
+        let is_answer = conn.asked.front().is_some_and(|asked| match asked.what {
             // A line is too long before it ends.
-            What::Last(last) => last.is_some() && link.poison_arrived,
+            What::Last(last) => last.is_some() && conn.poison_arrived,
             What::Release { .. } | What::Renew { .. } | What::Nonsense => asked.arrived.is_some(),
             What::Thing(Ask::Add { key, .. }) if key == self.plan.wild_counter() => {
                 asked.arrived.is_some()
             }
-            What::TakeSeat(ref seat) if !link.has_room_for(seat, self.plan) => {
+            What::TakeSeat(ref seat) if !conn.has_room_for(seat, self.plan) => {
                 asked.arrived.is_some()
             }
             // Nothing else is answered like this. To somebody who does not read, the farewell may
             // have been said before the question arrived.
-            _ => asked.arrived.is_some() && link.blind_since.is_none(),
+            _ => asked.arrived.is_some() && conn.blind_since.is_none(),
         });
-        line == word && link.is_overdue(self.now, &self.plan.settings, owns) && !is_answer
+        line == word && conn.is_overdue(self.now, &self.plan.settings, owns) && !is_answer
     }
 
-    fn lost(&mut self, link: &Link, news: &[u8]) -> Result<(), String> {
-        if !link.may_be_pushed_to {
+    fn lost(&mut self, conn: &Connection, news: &[u8]) -> Result<(), String> {
+        if !conn.may_be_pushed_to {
             return Err("a push to somebody who did not say hello".to_owned());
         }
         let mut words = news.rsplitn(3, |&byte| byte == b' ');
@@ -136,7 +136,7 @@ impl Judge<'_> {
         if self
             .history
             .get(fence)
-            .is_some_and(|it| it.owner != self.link)
+            .is_some_and(|it| it.owner != self.conn_number)
         {
             return Err(format!("{fence} was lost by somebody else"));
         }
@@ -146,16 +146,16 @@ impl Judge<'_> {
     /// What concerns no lock.
     fn other(
         &mut self,
-        link: &mut Link,
+        conn: &mut Connection,
         asked: &Asked,
         arrived: Moment,
         text: &str,
     ) -> Result<Verdict, String> {
-        link.is_open = true;
+        conn.is_open = true;
         match &asked.what {
             What::Thing(ask) => {
                 let answer = Answer {
-                    link: self.link,
+                    conn_number: self.conn_number,
                     question: asked.number,
                     arrived,
                     now: Moment {
@@ -173,14 +173,14 @@ impl Judge<'_> {
                 });
             }
             What::TakeSeat(seat) => {
-                let by = (self.link, &mut *link);
+                let by = (self.conn_number, &mut *conn);
                 self.hearing.seated(self.plan, by, seat, self.turn, text)?;
             }
             What::LeaveSeat(seat) => {
                 expect(text, "ok")?;
-                link.seats.remove(seat);
+                conn.seats.remove(seat);
             }
-            What::Signal { payload, .. } => self.hearing.signalled(link, payload, text)?,
+            What::Signal { payload, .. } => self.hearing.signalled(conn, payload, text)?,
             _ => unreachable!("of a lock"),
         }
         Ok(Verdict::Other)
@@ -189,13 +189,13 @@ impl Judge<'_> {
     /// Something was granted, done or told.
     fn yes(
         &mut self,
-        link: &mut Link,
+        conn: &mut Connection,
         asked: &Asked,
         arrived: Moment,
         text: &str,
     ) -> Result<Verdict, String> {
-        let since = link.earliest(self.now, asked);
-        link.is_open = true;
+        let since = conn.earliest(self.now, asked);
+        conn.is_open = true;
         match asked.what {
             What::Acquire {
                 key, mode, lease, ..
@@ -210,9 +210,9 @@ impl Judge<'_> {
                     held: None,
                     waited: false,
                 };
-                self.granted(link, key, fence, token, &ticket, since)?;
+                self.granted(conn, key, fence, token, &ticket, since)?;
                 if mode == Mode::Lead {
-                    link.led.insert(self.plan.keys[key].0.clone());
+                    conn.led.insert(self.plan.keys[key].0.clone());
                 }
                 Ok(Verdict::Granted)
             }
@@ -228,21 +228,21 @@ impl Judge<'_> {
                 let mut verdict = Verdict::Other;
                 if text != "queued" {
                     let (fence, token) = grant(text, "acquired", lease, asked.with_fence)?;
-                    self.granted(link, key, fence, token, &ticket, since)?;
+                    self.granted(conn, key, fence, token, &ticket, since)?;
                     ticket.held = Some(fence);
                     verdict = Verdict::Granted;
                     // A wait that is already on its way starts the lease again.
-                    for later in &link.asked {
+                    for later in &conn.asked {
                         if matches!(later.what, What::Wait { key: it, .. } if it == key) {
                             self.history.renewal_sent(fence, later.number, since, lease);
                         }
                     }
                 }
-                link.tickets.insert(key, ticket);
+                conn.tickets.insert(key, ticket);
                 Ok(verdict)
             }
             What::Wait { key, .. } => {
-                let Some(ticket) = link.tickets.remove(&key) else {
+                let Some(ticket) = conn.tickets.remove(&key) else {
                     return Err("waited for a ticket that was never taken".to_owned());
                 };
                 let (fence, token) = grant(text, "ok", ticket.lease, asked.with_fence)?;
@@ -255,7 +255,7 @@ impl Judge<'_> {
                     _ if ticket.held.is_some() => {
                         return Err("a wait for one grant was answered with another".to_owned());
                     }
-                    _ => self.granted(link, key, fence, token, &ticket, since)?,
+                    _ => self.granted(conn, key, fence, token, &ticket, since)?,
                 }
                 Ok(Verdict::Granted)
             }
@@ -263,7 +263,7 @@ impl Judge<'_> {
                 let fence = target.ok_or("invariant 6: released with a token of nobody")?;
                 expect(text, "ok")?;
                 self.history.released(fence, arrived, self.turn)?;
-                link.tickets.retain(|_, ticket| ticket.held != Some(fence));
+                conn.tickets.retain(|_, ticket| ticket.held != Some(fence));
                 Ok(Verdict::Other)
             }
             What::Renew { target, lease, .. } => {
@@ -290,7 +290,7 @@ impl Judge<'_> {
 
     fn granted(
         &mut self,
-        link: &Link,
+        conn: &Connection,
         key: usize,
         fence: u64,
         token: &str,
@@ -300,18 +300,18 @@ impl Judge<'_> {
         if self.draining.is_some_and(|turn| ticket.joined.0 >= turn) {
             return Err("granted while draining".to_owned());
         }
-        let left = link.ended
-            || link.reset
-            || link.poisoned
-            || link.was_overdue
-            || link.sending != Sending::Open;
+        let left = conn.ended
+            || conn.reset
+            || conn.poisoned
+            || conn.was_overdue
+            || conn.sending != Sending::Open;
         self.history.granted(
             self.now,
             fence,
             token,
             key,
             ticket.mode,
-            self.link,
+            self.conn_number,
             ticket.joined,
             (since, ticket.lease),
             ticket.fence_before,
@@ -322,7 +322,7 @@ impl Judge<'_> {
     /// Refused, too late, or malformed.
     fn no(
         &mut self,
-        link: &mut Link,
+        conn: &mut Connection,
         asked: &Asked,
         arrived: Moment,
         text: &str,
@@ -354,17 +354,17 @@ impl Judge<'_> {
             ("error_draining", What::Acquire { .. } | What::Enqueue { .. } | What::Wait { .. }) => {
                 self.draining.is_some()
             }
-            ("error_already_enqueued", What::Enqueue { key, .. }) => link.tickets.contains_key(key),
+            ("error_already_enqueued", What::Enqueue { key, .. }) => conn.tickets.contains_key(key),
             ("error_lease_expired", What::Wait { .. } | What::Renew { .. }) => true,
             ("error_not_enqueued", What::Wait { key, .. }) => {
                 // In line and never granted as far as we know: then nobody else can end it.
-                link.tickets
+                conn.tickets
                     .get(key)
                     .is_none_or(|ticket| ticket.held.is_some())
             }
             ("error", What::Release { .. } | What::Renew { .. }) => true,
             ("nil", What::Position { key }) => {
-                if self.history.holds(self.link, *key, self.now) {
+                if self.history.holds(self.conn_number, *key, self.now) {
                     return Err("holds the key, but was told it does not".to_owned());
                 }
                 true
@@ -374,14 +374,14 @@ impl Judge<'_> {
         if !allowed {
             return Err("not an answer to this question".to_owned());
         }
-        self.check_alone(link, asked, text)?;
+        self.check_alone(conn, asked, text)?;
         match asked.what {
             // Refused for another reason than the ticket it had: then it has none any more.
             What::Enqueue { key, .. } if text != "error_already_enqueued" => {
-                link.tickets.remove(&key);
+                conn.tickets.remove(&key);
             }
             What::Wait { key, .. } => {
-                if let Some(fence) = link.tickets.remove(&key).and_then(|ticket| ticket.held) {
+                if let Some(fence) = conn.tickets.remove(&key).and_then(|ticket| ticket.held) {
                     self.history
                         .not_renewed(self.now, fence, asked.number, self.turn)?;
                 }
@@ -410,8 +410,8 @@ impl Judge<'_> {
     /// A refusal of the only question about a key in this turn can be compared with the table as it
     /// was: what is free is given, and a release is heard before the lease it ends runs out, also
     /// in a turn that comes late.
-    fn check_alone(&self, link: &Link, asked: &Asked, text: &str) -> Result<(), String> {
-        let is_first = self.first == Some(asked.number) && link.blind_since.is_none();
+    fn check_alone(&self, conn: &Connection, asked: &Asked, text: &str) -> Result<(), String> {
+        let is_first = self.first == Some(asked.number) && conn.blind_since.is_none();
         let Some(key) = asked
             .what
             .key()

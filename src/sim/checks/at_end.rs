@@ -10,11 +10,11 @@ use crate::sim::clients::lock_requests::{Said, said};
 use crate::sim::clients::request::{Ask, Sort, What};
 use crate::sim::faults::readers::ROOM_BYTES_MAX;
 use crate::sim::plan::{Ending, SECRET};
-use crate::sim::simulation::World;
+use crate::sim::simulation::Simulation;
 use crate::wire::buf::PUSH_BYTES_MAX;
 use crate::wire::verbs::VALUE_BYTES_MAX;
 
-impl World {
+impl Simulation {
     /// Sends the last client, if it was not there yet, and says whether it has something to do.
     pub(crate) fn sweep_up(&mut self) -> Result<bool, String> {
         if self.draining.is_some() || std::mem::replace(&mut self.has_swept, true) {
@@ -31,7 +31,7 @@ impl World {
         }
         self.trace.say(self.now, format_args!("the last client"));
         self.connect(0);
-        let number = self.links_made;
+        let number = self.connections_made;
         let mut bytes = Vec::new();
         if self.plan.settings.auth_token.is_some() {
             bytes.extend(self.utter(number, said(What::Ok, "auth", b"_", SECRET)));
@@ -124,7 +124,7 @@ impl World {
         self.totals.late_awake_ns_max = self.checker.late_awake_ns_max;
         self.totals.values = self.things.told_count();
         self.totals.pushes = self.hearing.pushes;
-        self.totals.connections = u64::from(self.links_made);
+        self.totals.connections = u64::from(self.connections_made);
         self.trace.say(self.now, format_args!("{:?}", self.totals));
         Ok(())
     }

@@ -13,7 +13,7 @@ use crate::sim::clients::request::Sort;
 #[derive(Clone, Debug)]
 struct Left {
     key: usize,
-    link: u32,
+    conn_number: u32,
     count: u32,
     text: String,
     /// Its own time was over.
@@ -30,7 +30,7 @@ impl Meetings {
     pub(crate) fn left(&mut self, key: usize, count: u32, wait: Millis, it: &Answer<'_>) {
         self.left_now.push(Left {
             key,
-            link: it.link,
+            conn_number: it.conn_number,
             count,
             text: it.text.to_owned(),
             was_due: it.now.at >= it.arrived.at.after(wait),
@@ -42,13 +42,18 @@ impl Meetings {
     pub(crate) fn check(&mut self, parked: &[Parked], doubt: bool) -> Result<(), String> {
         let left = std::mem::take(&mut self.left_now);
         let mut fates = BTreeMap::new();
-        for &Parked { key, link, .. } in parked.iter().filter(|it| it.sort == Sort::Barrier) {
-            let mine = left.iter().find(|it| it.link == link && it.key == key);
+        for &Parked {
+            key, conn_number, ..
+        } in parked.iter().filter(|it| it.sort == Sort::Barrier)
+        {
+            let mine = left
+                .iter()
+                .find(|it| it.conn_number == conn_number && it.key == key);
             let mine = mine.map_or("nothing", |it| &it.text);
             let fate = *fates.entry(key).or_insert(mine);
             if fate != mine {
                 return Err(format!(
-                    "of those who met at b{key}, some were told {fate}, connection {link} {mine}"
+                    "of those who met at b{key}, some were told {fate}, connection {conn_number} {mine}"
                 ));
             }
         }

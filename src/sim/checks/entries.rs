@@ -17,7 +17,7 @@ use crate::sim::plan::Plan;
 
 /// An answer and whose it is.
 pub(crate) struct Answer<'a> {
-    pub(crate) link: u32,
+    pub(crate) conn_number: u32,
     pub(crate) question: u64,
     pub(crate) arrived: Moment,
     pub(crate) now: Moment,
@@ -49,7 +49,7 @@ struct Told {
 pub(crate) struct Parked {
     pub(crate) sort: Sort,
     pub(crate) key: usize,
-    pub(crate) link: u32,
+    pub(crate) conn_number: u32,
     /// The turn since which that is certain.
     pub(crate) since: u64,
     /// It waits on.
@@ -287,10 +287,10 @@ impl Things {
         let Some(pushed) = self.values.get_mut(value).filter(|it| it.key == key) else {
             return Err(format!("{value:?} was never pushed here"));
         };
-        if let Some((_, link)) = pushed.told {
-            return Err(format!("{value:?} was already told to connection {link}"));
+        if let Some((_, number)) = pushed.told {
+            return Err(format!("{value:?} was already told to connection {number}"));
         }
-        pushed.told = Some((it.now.turn, it.link));
+        pushed.told = Some((it.now.turn, it.conn_number));
         let stock = &mut self.stocks[key];
         match pushed.acked {
             Some(_) => stock.sure -= 1,

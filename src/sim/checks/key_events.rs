@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::Tally;
 use crate::engine::types::Mode;
-use crate::sim::clients::connection::{Asked, Link};
+use crate::sim::clients::connection::{Asked, Connection};
 use crate::sim::clients::request::What;
 use crate::sim::clients::subscription::Ear;
 use crate::sim::plan::Plan;
@@ -43,7 +43,7 @@ pub(crate) enum Item {
 /// What is known of a turn when all its lines are read.
 pub(crate) struct Turn<'w> {
     pub(crate) number: u64,
-    pub(crate) links: &'w BTreeMap<u32, Link>,
+    pub(crate) connections: &'w BTreeMap<u32, Connection>,
     /// Somebody may not have been told what it did.
     pub(crate) doubt: bool,
     pub(crate) tally: Tally,
@@ -53,13 +53,13 @@ pub(crate) struct Turn<'w> {
 
 /// Whether everything that was said to the connection in this turn has been read, and everything
 /// that should have been said to it has been said.
-pub(crate) fn is_attentive(link: &Link) -> bool {
-    link.id.is_some() && !link.is_behind() && !link.ended && !link.has_left() && !link.farewell
+pub(crate) fn is_attentive(conn: &Connection) -> bool {
+    conn.id.is_some() && !conn.is_behind() && !conn.ended && !conn.has_left() && !conn.farewell
 }
 
 /// Notes what an answer says has happened.
-pub(crate) fn done(plan: &Plan, link: &Link, asked: &Asked, text: &str) -> Vec<Item> {
-    if link.is_behind() || !(text.starts_with("ok") || text.starts_with("acquired")) {
+pub(crate) fn done(plan: &Plan, conn: &Connection, asked: &Asked, text: &str) -> Vec<Item> {
+    if conn.is_behind() || !(text.starts_with("ok") || text.starts_with("acquired")) {
         return Vec::new(); // it may have happened earlier
     }
     let watched = |word| (Ear::Watch, word);
@@ -120,9 +120,9 @@ pub(crate) fn check(
             *done.entry(news).or_default() += 1;
         }
     }
-    for (number, link) in turn.links {
+    for (number, conn) in turn.connections {
         let items = now.get(number).map_or(&[][..], |items| &items[..]);
-        check_ears(turn, before, link, items, &done)
+        check_ears(turn, before, conn, items, &done)
             .map_err(|why| format!("connection {number}: {why}"))?;
     }
     check_successions(turn, now)
@@ -132,7 +132,7 @@ pub(crate) fn check(
 fn check_ears(
     turn: &Turn<'_>,
     before: &Tally,
-    link: &Link,
+    conn: &Connection,
     items: &[Item],
     done: &BTreeMap<&News, u32>,
 ) -> Result<(), String> {
@@ -146,9 +146,9 @@ fn check_ears(
         }
     }
     let count = |of: &BTreeMap<&News, u32>, news| of.get(news).copied().unwrap_or(0);
-    if is_attentive(link) {
+    if is_attentive(conn) {
         for (&news, &times) in done {
-            let mut seats = link.seats.iter().filter(|(seat, _)| seat.ear == news.ear);
+            let mut seats = conn.seats.iter().filter(|(seat, _)| seat.ear == news.ear);
             let is_seated =
                 seats.any(|(seat, since)| *since < turn.number && seat.hears(&news.key));
             // Who is elected knows already.
@@ -163,14 +163,14 @@ fn check_ears(
             }
         }
     }
-    for key in observed(items).filter(|_| is_attentive(link)) {
+    for key in observed(items).filter(|_| is_attentive(conn)) {
         let mut told = heard.keys();
         let is_told = told.any(|it| it.word == "elected" && it.key == *key);
         if turn.steady.contains(&key[..]) && !is_told {
             return Err("observes a key that is held, and was not told".to_owned());
         }
     }
-    if link.is_behind() || turn.doubt {
+    if conn.is_behind() || turn.doubt {
         return Ok(());
     }
     for (&news, &times) in &heard {
@@ -242,12 +242,12 @@ fn check_successions(turn: &Turn<'_>, now: &BTreeMap<u32, Vec<Item>>) -> Result<
             if news.word != "elected" || !from_line {
                 continue;
             }
-            for (number, link) in turn.links {
-                let mut seats = link.seats.iter();
+            for (number, conn) in turn.connections {
+                let mut seats = conn.seats.iter();
                 let observes = seats.any(|(seat, since)| {
                     seat.ear == Ear::Observe && *since < turn.number && seat.hears(&news.key)
                 });
-                if number != leader && observes && is_attentive(link) {
+                if number != leader && observes && is_attentive(conn) {
                     let heard = now.get(number).map_or(&[][..], |items| &items[..]);
                     check_succession(heard, &news.key)
                         .map_err(|why| format!("connection {number}: {why}"))?;

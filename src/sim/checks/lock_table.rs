@@ -33,7 +33,7 @@ struct Held {
 /// Why a grant may end that neither was released nor ran out.
 pub(crate) struct Ways<'w> {
     /// Serial number of a connection → its number in the history.
-    pub(crate) links: &'w BTreeMap<u32, u32>,
+    pub(crate) by_serial: &'w BTreeMap<u32, u32>,
     /// Whether a connection (by history number) has ended or has a reason to.
     pub(crate) has_left: &'w dyn Fn(u32) -> bool,
     /// Connections and keys for which a `w` was sent, which starts a lease again.
@@ -128,7 +128,7 @@ impl Checker {
     }
 
     /// Every connection that holds or waits, with what it does.
-    pub(crate) fn connections(&self) -> impl Iterator<Item = (u32, &'static str)> {
+    pub(crate) fn holders_and_waiters(&self) -> impl Iterator<Item = (u32, &'static str)> {
         self.keys.iter().flat_map(|seen| {
             let holders = seen.holders.values().map(|it| (it.connection, "holds"));
             holders.chain(seen.waiters.iter().map(|it| (it.0, "waits")))
@@ -152,7 +152,11 @@ impl Checker {
                 }
                 continue;
             };
-            let owner = ways.links.get(&old.connection).copied().unwrap_or_default();
+            let owner = ways
+                .by_serial
+                .get(&old.connection)
+                .copied()
+                .unwrap_or_default();
             let may_move = history.get(fence).is_some_and(|it| it.renewal_arrived)
                 || ways.waits.contains(&(owner, key));
             if it.deadline != old.deadline && !may_move {
@@ -163,7 +167,11 @@ impl Checker {
             if seen.holders.contains_key(&fence) {
                 continue;
             }
-            let owner = ways.links.get(&old.connection).copied().unwrap_or_default();
+            let owner = ways
+                .by_serial
+                .get(&old.connection)
+                .copied()
+                .unwrap_or_default();
             let released = history.get(fence).is_some_and(|it| it.release_arrived);
             let left = ways.auto_release && (ways.has_left)(owner);
             if old.deadline <= now {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::key_events::{self as news, CHANGES, EVENTS, Item, News, Turn, is_attentive};
 use crate::engine::Tally;
-use crate::sim::clients::connection::{Asked, Link};
+use crate::sim::clients::connection::{Asked, Connection};
 use crate::sim::clients::subscription::{Ear, Seat};
 use crate::sim::plan::Plan;
 
@@ -69,15 +69,15 @@ impl Hearing {
 
     pub(crate) fn signalled(
         &mut self,
-        link: &Link,
+        conn: &Connection,
         payload: &[u8],
         text: &str,
     ) -> Result<(), String> {
         let count = text.strip_prefix("ok ").and_then(|it| it.parse().ok());
         let signal = self.signals.get_mut(payload).expect("it was sent");
         signal.count = Some(count.ok_or("not a count")?);
-        signal.is_fresh = !link.is_behind();
-        signal.is_undated = link.is_behind();
+        signal.is_fresh = !conn.is_behind();
+        signal.is_undated = conn.is_behind();
         self.touched.insert(payload.to_vec());
         Ok(())
     }
@@ -86,16 +86,16 @@ impl Hearing {
     pub(crate) fn seated(
         &mut self,
         plan: &Plan,
-        (number, link): (u32, &mut Link),
+        (number, conn): (u32, &mut Connection),
         seat: &Seat,
         turn: u64,
         text: &str,
     ) -> Result<(), String> {
-        let has_it = link.seats.contains_key(seat);
-        let has_room = link.has_room_for(seat, plan);
+        let has_it = conn.seats.contains_key(seat);
+        let has_room = conn.has_room_for(seat, plan);
         match text {
             "ok" if has_room => {
-                link.seats.entry(seat.clone()).or_insert(turn);
+                conn.seats.entry(seat.clone()).or_insert(turn);
                 // Observing a second time is no news.
                 if seat.ear == Ear::Observe && !has_it {
                     let items = self.now.entry(number).or_default();
@@ -104,7 +104,7 @@ impl Hearing {
                 Ok(())
             }
             "error" if !has_room => Ok(()),
-            _ => Err(format!("{} seats are taken", link.seats.len())),
+            _ => Err(format!("{} seats are taken", conn.seats.len())),
         }
     }
 
@@ -112,11 +112,11 @@ impl Hearing {
     pub(crate) fn note(
         &mut self,
         plan: &Plan,
-        (number, link): (u32, &Link),
+        (number, conn): (u32, &Connection),
         asked: &Asked,
         text: &str,
     ) {
-        let done = news::done(plan, link, asked, text);
+        let done = news::done(plan, conn, asked, text);
         if !done.is_empty() {
             self.now.entry(number).or_default().extend(done);
         }
@@ -127,7 +127,7 @@ impl Hearing {
     /// Takes a line that answers nothing, if it is one.
     pub(crate) fn push(
         &mut self,
-        (number, link): (u32, &Link),
+        (number, conn): (u32, &Connection),
         line: &[u8],
     ) -> Option<Result<(), String>> {
         let at = line.iter().position(|&byte| byte == b' ')?;
@@ -144,15 +144,15 @@ impl Hearing {
         };
         let (first, rest) = (&rest[..at], &rest[at + 1..]);
         if ear == Ear::Listen {
-            return Some(self.heard_signal(number, link, first, rest));
+            return Some(self.heard_signal(number, conn, first, rest));
         }
         let Some(&word) = words.iter().find(|word| word.as_bytes() == first) else {
             return Some(Err("a push of an unknown word".to_owned()));
         };
-        let mut seats = link.seats.keys().filter(|seat| seat.ear == ear);
+        let mut seats = conn.seats.keys().filter(|seat| seat.ear == ear);
         if !seats.any(|seat| seat.hears(rest)) {
             // A leader that somebody else makes resign hears of it, observing or not.
-            if word == "resigned" && link.led.contains(rest) {
+            if word == "resigned" && conn.led.contains(rest) {
                 return Some(Ok(()));
             }
             return Some(Err("a push to somebody who did not ask".to_owned()));
@@ -166,7 +166,7 @@ impl Hearing {
     fn heard_signal(
         &mut self,
         number: u32,
-        link: &Link,
+        conn: &Connection,
         channel: &[u8],
         payload: &[u8],
     ) -> Result<(), String> {
@@ -179,7 +179,7 @@ impl Hearing {
         if signal.sender == number && signal.count.is_none() {
             return Err("its own signal before the answer to it".to_owned());
         }
-        let seats = link.seats.keys();
+        let seats = conn.seats.keys();
         let seats = seats.filter(|seat| seat.ear == Ear::Listen && seat.hears(channel));
         let (open, groups): (Vec<&Seat>, Vec<&Seat>) = seats.partition(|it| it.group.is_empty());
         let copies = signal.copies.entry(number).or_default();
@@ -227,8 +227,8 @@ impl Hearing {
         for signal in self.signals.values() {
             let Some(count) = signal.count else { continue };
             let is_gone = |it: &u32| self.lossy.contains_key(it) || signal.copies.contains_key(it);
-            if let Some(link) = signal.owed.iter().find(|it| !is_gone(it)) {
-                return Err(format!("connection {link} never heard {signal:?}"));
+            if let Some(number) = signal.owed.iter().find(|it| !is_gone(it)) {
+                return Err(format!("connection {number} never heard {signal:?}"));
             }
             let missing = count.saturating_sub(signal.heard());
             let may_be_behind = |it: &u32| signal.is_undated || signal.behind.contains(it);
@@ -237,16 +237,16 @@ impl Hearing {
             if missing > lost.iter().map(|(_, listens)| **listens).sum() {
                 return Err(format!("{missing} were counted and not told: {signal:?}"));
             }
-            if let [(link, _)] = lost[..] {
-                *unread.entry(*link).or_default() += missing as usize * signal.bytes;
+            if let [(number, _)] = lost[..] {
+                *unread.entry(*number).or_default() += missing as usize * signal.bytes;
             }
         }
         match unread
             .into_iter()
             .find(|(_, bytes)| *bytes > unread_bytes_max)
         {
-            Some((link, bytes)) => Err(format!(
-                "{bytes} bytes were counted as heard by connection {link}, which heard nothing"
+            Some((number, bytes)) => Err(format!(
+                "{bytes} bytes were counted as heard by connection {number}, which heard nothing"
             )),
             None => Ok(()),
         }
@@ -270,16 +270,16 @@ fn check_signal(turn: &Turn<'_>, signal: &mut Signal) -> Result<(), String> {
     }
     signal.is_fresh = false;
     let (mut open, mut patterns) = (0, BTreeSet::new());
-    for (number, link) in turn.links {
-        let seats = link.seats.iter().filter(|(_, since)| **since < turn.number);
+    for (number, conn) in turn.connections {
+        let seats = conn.seats.iter().filter(|(_, since)| **since < turn.number);
         let seats = seats.map(|(seat, _)| seat);
         let seats = seats.filter(|it| it.ear == Ear::Listen && it.hears(&signal.channel));
         let (alone, groups): (Vec<&Seat>, Vec<&Seat>) = seats.partition(|it| it.group.is_empty());
-        if !is_attentive(link) {
-            if link.id.is_some() {
+        if !is_attentive(conn) {
+            if conn.id.is_some() {
                 signal.behind.insert(*number);
             }
-            if !alone.is_empty() && link.is_seated() && !link.ended && !link.has_left() {
+            if !alone.is_empty() && conn.is_seated() && !conn.ended && !conn.has_left() {
                 signal.owed.insert(*number);
             }
             continue;

@@ -3,28 +3,28 @@
 //! Everything they do is noted before the server can know of it; what becomes of it on the way is in
 //! `faults`.
 
-use super::connection::{Link, Sending};
+use super::connection::{Connection, Sending};
 use super::lock_requests::{OPEN_QUESTIONS_MAX, Said, Speaker};
 use super::request::What;
 use crate::base::Millis;
 use crate::pipe::pipe;
 use crate::sim::plan::{Deed, Ending, pick};
-use crate::sim::simulation::{Event, World};
+use crate::sim::simulation::{Scheduled, Simulation};
 use crate::sim::trace::{LINE_BYTES_KEPT, readable};
 
 /// As a member of how many groups somebody hears what is loud: four lines are too many then.
 pub(crate) const CRAVED_GROUPS: usize = 20;
 
-impl World {
+impl Simulation {
     pub(crate) fn act(&mut self, client: usize) {
         self.deeds_left = self.deeds_left.saturating_sub(1);
         self.perhaps_shut_down();
-        self.perhaps_stop();
+        self.perhaps_pause();
         let Some(number) = self.clients[client] else {
             return self.connect(client);
         };
         let deed = self.plan.deed(&mut self.rng);
-        let link = &self.links[&number];
+        let conn = &self.connections[&number];
         match deed {
             Deed::Idle => {}
             Deed::HalfClose => self.close(number),
@@ -34,20 +34,20 @@ impl World {
                 if self.rng.bool() {
                     // Whatever the server writes from now on is answered with a reset.
                     let after = self.think();
-                    self.schedule(after, Event::Break(number));
+                    self.schedule(after, Scheduled::Break(number));
                 }
             }
             Deed::Reset => self.reset(number),
             Deed::Stall => self.stall(number),
-            _ if link.poisoned || link.farewell || link.sending != Sending::Open => {}
-            _ if !link.unsent.is_empty() => {
+            _ if conn.poisoned || conn.farewell || conn.sending != Sending::Open => {}
+            _ if !conn.unsent.is_empty() => {
                 if self.rng.u8(..4) != 0 {
-                    let rest = std::mem::take(&mut self.link(number).unsent);
+                    let rest = std::mem::take(&mut self.conn(number).unsent);
                     self.send(number, &rest);
                 }
             }
-            _ if link.asked.len() >= OPEN_QUESTIONS_MAX => {}
-            _ if !link.asked.is_empty() && self.rng.u8(..100) >= self.plan.pipeline_pct => {}
+            _ if conn.asked.len() >= OPEN_QUESTIONS_MAX => {}
+            _ if !conn.asked.is_empty() && self.rng.u8(..100) >= self.plan.pipeline_pct => {}
             Deed::Burst => self.burst(number),
             Deed::Crave(_) => self.crave(number),
             Deed::Shout => self.shout(number),
@@ -55,7 +55,7 @@ impl World {
                 if let Some(said) = self.say(number, Deed::Acquire) {
                     let cut = self.rng.usize(1..said.len());
                     self.send(number, &said[..cut]);
-                    self.link(number).unsent = said[cut..].to_vec();
+                    self.conn(number).unsent = said[cut..].to_vec();
                 }
             }
             deed => {
@@ -67,8 +67,8 @@ impl World {
         }
     }
 
-    pub(crate) fn link(&mut self, number: u32) -> &mut Link {
-        self.links
+    pub(crate) fn conn(&mut self, number: u32) -> &mut Connection {
+        self.connections
             .get_mut(&number)
             .expect("asked by number only while it lives")
     }
@@ -77,12 +77,13 @@ impl World {
         if self.draining.is_some() {
             return;
         }
-        self.links_made += 1;
-        let number = self.links_made;
+        self.connections_made += 1;
+        let number = self.connections_made;
         let (server_end, peer) = pipe(number);
         self.trace
             .say(self.now, format_args!("c{client:<2} connects as {number}"));
-        self.links.insert(number, Link::new(client, peer, self.now));
+        self.connections
+            .insert(number, Connection::new(client, peer, self.now));
         self.clients[client] = Some(number);
         self.backlog.push_back((number, server_end));
         self.expect_turn();
@@ -95,13 +96,13 @@ impl World {
     pub(crate) fn act_again(&mut self, client: usize) {
         if self.deeds_left > 0 {
             let after = self.within(self.plan.delay_ms_max);
-            self.schedule(after, Event::React(client));
+            self.schedule(after, Scheduled::React(client));
         }
     }
 
     /// Notes one question and returns its bytes.
     fn say(&mut self, number: u32, deed: Deed) -> Option<Vec<u8>> {
-        let link = &self.links[&number];
+        let conn = &self.connections[&number];
         let mut speaker = Speaker {
             rng: &mut self.rng,
             plan: &self.plan,
@@ -109,7 +110,7 @@ impl World {
             things: &self.things,
             serial: self.questions + 1,
             number,
-            link,
+            conn,
             now: self.now,
         };
         let said = speaker.say(deed)?;
@@ -123,10 +124,10 @@ impl World {
             frame,
             with_fence,
         } = said;
-        let link = &self.links[&number];
+        let conn = &self.connections[&number];
         let shown = readable(&on_one_line(&frame[..frame.len().min(LINE_BYTES_KEPT)]));
         self.trace
-            .say(self.now, format_args!("c{:<2} -> {shown}", link.client));
+            .say(self.now, format_args!("c{:<2} -> {shown}", conn.client));
         self.trace.mix_line(&frame);
         self.questions += 1;
         let question = self.questions;
@@ -142,7 +143,7 @@ impl World {
             } => self.history.renewal_sent(fence, question, self.now, lease),
             What::Wait { key, .. } => {
                 self.waits.insert((number, key));
-                let ticket = self.link(number).tickets.get_mut(&key);
+                let ticket = self.conn(number).tickets.get_mut(&key);
                 if let Some(ticket) = ticket.filter(|ticket| !ticket.waited) {
                     ticket.waited = true;
                     if let (Some(fence), lease) = (ticket.held, ticket.lease) {
@@ -150,7 +151,7 @@ impl World {
                     }
                 }
             }
-            What::TakeSeat(_) => self.link(number).listens += 1,
+            What::TakeSeat(_) => self.conn(number).listens += 1,
             What::Signal {
                 ref channel,
                 ref payload,
@@ -158,24 +159,24 @@ impl World {
                 self.hearing.signal_sent(number, channel, payload);
             }
             What::Last(_) => {
-                self.link(number).poisoned = true;
+                self.conn(number).poisoned = true;
                 self.history.owner_leaves(number);
             }
             _ => {}
         }
         let fence_before = self.history.fence_max;
-        let link = self.link(number);
+        let conn = self.conn(number);
         match what {
-            What::Ok if frame.starts_with(b"auth") => link.has_shown_secret = true,
+            What::Ok if frame.starts_with(b"auth") => conn.has_shown_secret = true,
             What::Hello => {
-                link.may_be_pushed_to = true;
+                conn.may_be_pushed_to = true;
                 if let Some(at) = frame.windows(6).position(|part| part == b"fence=") {
-                    link.hello_fence = Some(frame[at + 6] == b'1');
+                    conn.hello_fence = Some(frame[at + 6] == b'1');
                 }
             }
             _ => {}
         }
-        link.ask(question, what, (with_fence, fence_before), frame.len());
+        conn.ask(question, what, (with_fence, fence_before), frame.len());
         frame
     }
 
@@ -202,7 +203,7 @@ impl World {
         let mut bytes = Vec::new();
         for _ in 0..count {
             let deed = *pick(&mut self.rng, deeds);
-            if !self.links[&number].poisoned
+            if !self.connections[&number].poisoned
                 && let Some(said) = self.say(number, deed)
             {
                 bytes.extend(said);
@@ -215,12 +216,12 @@ impl World {
 
     /// Listens so much that a few signals are too many; then stops reading.
     fn crave(&mut self, number: u32) {
-        if self.links[&number].listens as usize >= CRAVED_GROUPS {
+        if self.connections[&number].listens as usize >= CRAVED_GROUPS {
             return self.stall_for(number, 100, 12 * self.plan.think_ms_max);
         }
         let mut bytes = Vec::new();
         for group in 0..CRAVED_GROUPS {
-            if !self.links[&number].poisoned {
+            if !self.connections[&number].poisoned {
                 bytes.extend(self.say(number, Deed::Crave(group)).unwrap_or_default());
             }
         }
@@ -233,7 +234,7 @@ impl World {
         for _ in 0..self.rng.u32(1..=6) {
             // What follows must be answered too, even if it is itself who hears so much.
             for deed in [Deed::Shout, Deed::Ask] {
-                if !self.links[&number].poisoned {
+                if !self.connections[&number].poisoned {
                     bytes.extend(self.say(number, deed).unwrap_or_default());
                 }
             }
@@ -255,20 +256,20 @@ impl World {
                 self.plan.settings.shutdown_timeout != Millis::ZERO && self.rng.bool()
             }
         };
-        let numbers: Vec<u32> = self.links.keys().copied().collect();
+        let numbers: Vec<u32> = self.connections.keys().copied().collect();
         for number in numbers {
-            let link = &self.links[&number];
-            let mut asked = link.asked.iter();
+            let conn = &self.connections[&number];
+            let mut asked = conn.asked.iter();
             // A client with a ticket is never cut off, so silence would never end.
-            let has_place = !link.tickets.is_empty()
-                || !link.seats.is_empty()
+            let has_place = !conn.tickets.is_empty()
+                || !conn.seats.is_empty()
                 || asked.any(|it| matches!(it.what, What::Enqueue { .. } | What::TakeSeat(_)));
             if may_stay && !has_place {
                 continue;
             }
             if self.rng.u8(..4) == 0 {
                 let at = self.think();
-                self.schedule(at, Event::Break(number));
+                self.schedule(at, Scheduled::Break(number));
             } else {
                 self.close(number);
             }

@@ -65,7 +65,7 @@ pub(crate) enum Sending {
 
 /// One connection.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct Connection {
     pub(crate) client: usize,
     pub(crate) peer: Peer,
     /// Once accepted.
@@ -118,7 +118,7 @@ pub(crate) struct Link {
     received: Vec<u8>,
 }
 
-impl Link {
+impl Connection {
     pub(crate) fn new(client: usize, peer: Peer, now: Nanos) -> Self {
         Self {
             client,
@@ -155,7 +155,7 @@ impl Link {
         }
     }
 
-    /// Notes a question of `frame` bytes; the bytes themselves go through [`Link::send`].
+    /// Notes a question of `frame` bytes; the bytes themselves go through [`Connection::send`].
     pub(crate) fn ask(&mut self, number: u64, what: What, fence: (bool, u64), frame: usize) {
         let begins = self.asked.back().map_or(self.sent_bytes, |it| it.end);
         self.asked.push_back(Asked {

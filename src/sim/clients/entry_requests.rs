@@ -126,7 +126,7 @@ impl Speaker<'_> {
     }
 
     pub(crate) fn leave_seat(&mut self) -> Said {
-        let taken: Vec<&Seat> = self.link.seats.keys().collect();
+        let taken: Vec<&Seat> = self.conn.seats.keys().collect();
         let seat = if taken.is_empty() || self.rng.u8(..8) == 0 {
             Seat {
                 ear: *pick(self.rng, &[Ear::Listen, Ear::Watch, Ear::Observe]),

@@ -5,7 +5,7 @@
 
 use fastrand::Rng;
 
-use super::connection::Link;
+use super::connection::Connection;
 use super::request::What;
 use crate::base::{Millis, Nanos};
 use crate::engine::types::Mode;
@@ -33,14 +33,14 @@ pub(crate) struct Speaker<'w> {
     /// The number the question will have.
     pub(crate) serial: u64,
     pub(crate) number: u32,
-    pub(crate) link: &'w Link,
+    pub(crate) conn: &'w Connection,
     pub(crate) now: Nanos,
 }
 
 impl Speaker<'_> {
     /// The frame for this deed, unless there is nothing to do it with.
     pub(crate) fn say(&mut self, deed: Deed) -> Option<Said> {
-        if self.plan.settings.auth_token.is_some() && !self.link.has_shown_secret {
+        if self.plan.settings.auth_token.is_some() && !self.conn.has_shown_secret {
             return Some(self.auth());
         }
         match deed {
@@ -131,7 +131,7 @@ impl Speaker<'_> {
     }
 
     fn wait(&mut self) -> Said {
-        let tickets: Vec<usize> = self.link.tickets.keys().copied().collect();
+        let tickets: Vec<usize> = self.conn.tickets.keys().copied().collect();
         let key = if tickets.is_empty() || self.rng.u8(..8) == 0 {
             self.rng.usize(..self.plan.keys.len())
         } else {
@@ -328,7 +328,7 @@ impl Speaker<'_> {
             WireFence::Never => false,
             WireFence::Auto => {
                 let always = ["rl", "wl", "rn", "wn", "re", "we", "rw", "ww", "elect"];
-                always.contains(&letters) || self.link.hello_fence == Some(true)
+                always.contains(&letters) || self.conn.hello_fence == Some(true)
             }
         };
         said

@@ -6,15 +6,15 @@
 
 use crate::sim::clients::connection::{Moment, Sending};
 use crate::sim::clients::request::What;
-use crate::sim::simulation::{Event, World};
+use crate::sim::simulation::{Scheduled, Simulation};
 
 /// Most segments one frame is cut into.
 const SEGMENTS_MAX: usize = 64;
 
-impl World {
+impl Simulation {
     /// Puts bytes on their way, in one segment or several, one behind the other.
     pub(crate) fn send(&mut self, number: u32, bytes: &[u8]) {
-        self.link(number).send(bytes);
+        self.conn(number).send(bytes);
         let mut left = bytes.len();
         let mut cuts = 0;
         if self.rng.u8(..100) < self.plan.split_pct {
@@ -32,10 +32,10 @@ impl World {
             cuts = cuts.saturating_sub(1);
             left -= count;
             let at = self.within(self.plan.delay_ms_max);
-            let link = self.link(number);
-            link.next_arrival = link.next_arrival.max(at);
-            let at = link.next_arrival;
-            self.schedule(at, Event::Arrive(number, count));
+            let conn = self.conn(number);
+            conn.next_arrival = conn.next_arrival.max(at);
+            let at = conn.next_arrival;
+            self.schedule(at, Scheduled::Arrive(number, count));
         }
     }
 
@@ -44,10 +44,10 @@ impl World {
             at: self.now,
             turn: self.turn,
         };
-        let Some(link) = self.links.get_mut(&number).filter(|link| !link.reset) else {
+        let Some(conn) = self.connections.get_mut(&number).filter(|conn| !conn.reset) else {
             return;
         };
-        for asked in link.arrive(moment, count) {
+        for asked in conn.arrive(moment, count) {
             match &asked.what {
                 What::Thing(ask) => self.things.arrived(asked.number, ask, moment),
                 What::Release {
@@ -61,33 +61,33 @@ impl World {
                 _ => {}
             }
         }
-        if link.id.is_some() {
+        if conn.id.is_some() {
             self.report(number);
         }
     }
 
     /// Sends no more; the end follows what is on its way.
     pub(crate) fn close(&mut self, number: u32) {
-        let link = self.link(number);
-        if link.sending != Sending::Open || link.reset {
+        let conn = self.conn(number);
+        if conn.sending != Sending::Open || conn.reset {
             return;
         }
-        link.sending = Sending::Ending;
-        let (client, at) = (link.client, link.next_arrival.max(self.now));
+        conn.sending = Sending::Ending;
+        let (client, at) = (conn.client, conn.next_arrival.max(self.now));
         self.trace
             .say(self.now, format_args!("c{client:<2} closes {number}"));
         self.totals.closes += 1;
         self.history.owner_leaves(number);
-        self.schedule(at, Event::Arrive(number, 0));
+        self.schedule(at, Scheduled::Arrive(number, 0));
     }
 
     pub(crate) fn reset(&mut self, number: u32) {
-        let Some(link) = self.links.get_mut(&number).filter(|link| !link.reset) else {
+        let Some(conn) = self.connections.get_mut(&number).filter(|conn| !conn.reset) else {
             return;
         };
-        link.reset = true;
-        link.peer.reset();
-        let client = link.client;
+        conn.reset = true;
+        conn.peer.reset();
+        let client = conn.client;
         if self.clients[client] == Some(number) {
             self.clients[client] = None;
         }
@@ -95,7 +95,7 @@ impl World {
             .say(self.now, format_args!("c{client:<2} breaks {number}"));
         self.totals.resets += 1;
         self.history.owner_leaves(number);
-        if self.links[&number].id.is_some() {
+        if self.connections[&number].id.is_some() {
             self.report(number);
         }
     }

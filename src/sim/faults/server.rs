@@ -4,25 +4,25 @@
 use crate::base::{ConnId, Millis, Nanos};
 use crate::pipe::Readiness;
 use crate::sim::plan::{Ending, pick};
-use crate::sim::simulation::{Event, World};
+use crate::sim::simulation::{Scheduled, Simulation};
 
-impl World {
+impl Simulation {
     /// Sometimes stops the server while clients go on.
-    pub(crate) fn perhaps_stop(&mut self) {
-        if self.rng.u16(..1_000) < self.plan.stop_pml && self.now >= self.stopped_until {
+    pub(crate) fn perhaps_pause(&mut self) {
+        if self.rng.u16(..1_000) < self.plan.pause_pml && self.now >= self.paused_until {
             let think_ms = self.plan.think_ms_max;
             let spans_ms = [think_ms, think_ms, 10 * think_ms, 60_000];
             let span_ms = (*pick(&mut self.rng, &spans_ms)).min(60_000);
             let span_ms = self.rng.u64(1..=span_ms);
-            self.stop_for(Millis(span_ms));
+            self.pause_for(Millis(span_ms));
         }
     }
 
     /// The server does not run for a while: bytes arrive, deadlines pass, nothing happens.
-    fn stop_for(&mut self, span: Millis) {
+    fn pause_for(&mut self, span: Millis) {
         self.trace
             .say(self.now, format_args!("server stopped for {} ms", span.0));
-        self.stopped_until = self.stopped_until.max(self.now.after(span));
+        self.paused_until = self.paused_until.max(self.now.after(span));
         self.totals.stops += 1;
     }
 
@@ -61,10 +61,10 @@ impl World {
     pub(crate) fn perhaps_shut_down(&mut self) {
         let is_time = self.deeds_left == self.plan.deeds_max / 6;
         if is_time && matches!(self.plan.ending, Ending::Drain | Ending::Kill) {
-            self.signal();
+            self.signal_shutdown();
             if self.plan.ending == Ending::Kill {
                 let after = self.think();
-                self.schedule(after, Event::Signal);
+                self.schedule(after, Scheduled::Shutdown);
             }
         }
     }
