@@ -6,7 +6,7 @@
 
 use fastrand::Rng;
 
-use super::clients::request::Sort;
+use super::clients::request::EntryKind;
 use crate::base::Millis;
 use crate::engine::Rules;
 use crate::engine::types::Mode;
@@ -18,7 +18,7 @@ pub(super) const SECRET: &[u8] = b"s3cret";
 
 /// Something a client may do when it is its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Deed {
+pub(super) enum Action {
     Acquire,
     Enqueue,
     Wait,
@@ -29,35 +29,35 @@ pub(super) enum Deed {
     ReleaseOddly,
     RenewOddly,
     /// `incr`, `decr`, `get`, `cset`.
-    Count,
+    Counter,
     /// `kset`, `kget`, `kdel`, `kcas`.
-    Store,
+    Value,
     Push,
     /// All that reads a list, also by waiting.
     Pop,
     /// `bwait`.
-    Meet,
+    Barrier,
     /// `listen`, `watch`, `observe`.
-    TakeSeat,
-    LeaveSeat,
+    Subscribe,
+    Unsubscribe,
     Signal,
     /// A signal as long as can be, in loud worlds.
-    Shout,
+    SignalLoud,
     /// Listens to those many times over, and perhaps does not read.
-    Crave(usize),
+    ListenLoud(usize),
     /// `pos`, `who`, `stats`, `ping`.
-    Ask,
+    Inspect,
     /// `stats`, as part of a flood.
-    AskAll,
+    Stats,
     Hello,
     /// A frame that is answered `error`.
     Nonsense,
     /// Something after which the server is right to close.
-    Poison,
+    Fatal,
     /// Many frames in one go.
     Burst,
     /// The first part of a frame; the rest comes later, or never.
-    Begin,
+    BeginFrame,
     /// Send no more, read on.
     HalfClose,
     /// Send no more, read no more.
@@ -68,7 +68,7 @@ pub(super) enum Deed {
     Idle,
 }
 
-impl Deed {
+impl Action {
     /// Each deed with its weight in an even mix.
     const ALL: [(Self, u32); 28] = [
         (Self::Acquire, 60),
@@ -78,22 +78,22 @@ impl Deed {
         (Self::Renew, 8),
         (Self::ReleaseOddly, 6),
         (Self::RenewOddly, 5),
-        (Self::Count, 16),
-        (Self::Store, 24),
+        (Self::Counter, 16),
+        (Self::Value, 24),
         (Self::Push, 24),
         (Self::Pop, 28),
-        (Self::Meet, 16),
-        (Self::TakeSeat, 14),
-        (Self::LeaveSeat, 4),
+        (Self::Barrier, 16),
+        (Self::Subscribe, 14),
+        (Self::Unsubscribe, 4),
         (Self::Signal, 20),
-        (Self::Shout, 10),
-        (Self::Crave(0), 10),
-        (Self::Ask, 6),
+        (Self::SignalLoud, 10),
+        (Self::ListenLoud(0), 10),
+        (Self::Inspect, 6),
         (Self::Hello, 2),
         (Self::Nonsense, 3),
-        (Self::Poison, 1),
+        (Self::Fatal, 1),
         (Self::Burst, 1),
-        (Self::Begin, 2),
+        (Self::BeginFrame, 2),
         (Self::HalfClose, 1),
         (Self::Close, 2),
         (Self::Reset, 2),
@@ -111,8 +111,12 @@ impl Deed {
             | Self::Renew
             | Self::ReleaseOddly
             | Self::RenewOddly => 0,
-            Self::Count | Self::Store | Self::Push | Self::Pop | Self::Meet => 1,
-            Self::TakeSeat | Self::LeaveSeat | Self::Signal | Self::Shout | Self::Crave(_) => 2,
+            Self::Counter | Self::Value | Self::Push | Self::Pop | Self::Barrier => 1,
+            Self::Subscribe
+            | Self::Unsubscribe
+            | Self::Signal
+            | Self::SignalLoud
+            | Self::ListenLoud(_) => 2,
             _ => 3,
         }
     }
@@ -136,7 +140,7 @@ pub(super) enum Ending {
 pub(super) struct Plan {
     pub(super) clients: usize,
     pub(super) keys: Vec<(Vec<u8>, Mode)>,
-    /// Names of counters, values, lists and barriers, by [`Sort`].
+    /// Names of counters, values, lists and barriers, by [`EntryKind`].
     names: [Vec<Vec<u8>>; 4],
     /// How many meet at each barrier.
     pub(super) barriers: Vec<u32>,
@@ -144,7 +148,7 @@ pub(super) struct Plan {
     pub(super) is_loud: bool,
     pub(super) rules: Rules,
     pub(super) settings: Settings,
-    deeds: Vec<(Deed, u32)>,
+    actions: Vec<(Action, u32)>,
     pub(super) leases_ms: Vec<u64>,
     pub(super) waits_ms: Vec<u64>,
     /// Longest pause between two deeds of one client.
@@ -165,7 +169,7 @@ pub(super) struct Plan {
     pub(super) pause_pml: u16,
     /// In percent of events: reported twice, or for a connection that is gone.
     pub(super) echo_pct: u8,
-    pub(super) deeds_max: u32,
+    pub(super) actions_max: u32,
     pub(super) ending: Ending,
 }
 
@@ -204,7 +208,7 @@ impl Plan {
             is_loud,
             rules: rules(rng, scale, is_loud),
             settings: settings(rng, scale, clients, is_loud),
-            deeds: deeds(rng, is_loud),
+            actions: actions(rng, is_loud),
             leases_ms,
             waits_ms,
             think_ms_max: scale * *pick(rng, &[1, 1, 4, 10]) / 2 + 1,
@@ -217,7 +221,7 @@ impl Plan {
             eager_pct: *pick(rng, &[0, 20, 80]),
             pause_pml: *pick(rng, &[0, 0, 4, 20]),
             echo_pct: *pick(rng, &[0, 5, 30]),
-            deeds_max: if is_loud { 150 } else { 350 } + clients as u32 * rng.u32(8..=24),
+            actions_max: if is_loud { 150 } else { 350 } + clients as u32 * rng.u32(8..=24),
             ending: match rng.u8(..10) {
                 0..4 => Ending::Leave,
                 4..6 => Ending::Silence,
@@ -228,8 +232,8 @@ impl Plan {
     }
 
     /// How many things of a kind there are.
-    pub(super) fn things(&self, sort: Sort) -> usize {
-        self.names[sort as usize].len()
+    pub(super) fn entry_count(&self, kind: EntryKind) -> usize {
+        self.names[kind as usize].len()
     }
 
     /// The counter that is set and overrun; the sums of the others are known.
@@ -237,16 +241,16 @@ impl Plan {
         2
     }
 
-    pub(super) fn name(&self, sort: Sort, key: usize) -> &[u8] {
-        &self.names[sort as usize][key]
+    pub(super) fn name(&self, kind: EntryKind, key: usize) -> &[u8] {
+        &self.names[kind as usize][key]
     }
 
-    pub(super) fn deed(&self, rng: &mut Rng) -> Deed {
-        let all: u32 = self.deeds.iter().map(|(_, weight)| weight).sum();
+    pub(super) fn action(&self, rng: &mut Rng) -> Action {
+        let all: u32 = self.actions.iter().map(|(_, weight)| weight).sum();
         let mut at = rng.u32(..all);
-        for &(deed, weight) in &self.deeds {
+        for &(action, weight) in &self.actions {
             if at < weight {
-                return deed;
+                return action;
             }
             at -= weight;
         }
@@ -303,8 +307,8 @@ fn names(rng: &mut Rng, barriers: usize) -> [Vec<Vec<u8>>; 4] {
     })
 }
 
-fn deeds(rng: &mut Rng, is_loud: bool) -> Vec<(Deed, u32)> {
-    let mut deeds = Vec::new();
+fn actions(rng: &mut Rng, is_loud: bool) -> Vec<(Action, u32)> {
+    let mut actions = Vec::new();
     // Some worlds are about one part, most are about all.
     let parts = match rng.u8(..8) {
         _ if is_loud => [0, 0, 2, 1],
@@ -314,21 +318,21 @@ fn deeds(rng: &mut Rng, is_loud: bool) -> Vec<(Deed, u32)> {
         3 => [2, 0, 1, 1],
         _ => [1, 1, 1, 1],
     };
-    for (deed, weight) in Deed::ALL {
+    for (action, weight) in Action::ALL {
         let factor = match rng.u8(..8) {
-            0 | 1 if deed != Deed::Acquire && deed != Deed::Idle => 0,
+            0 | 1 if action != Action::Acquire && action != Action::Idle => 0,
             2 => 12,
             _ => rng.u32(2..=6),
         };
-        let factor = match deed {
-            Deed::Shout | Deed::Crave(_) => factor.max(2) * u32::from(is_loud),
+        let factor = match action {
+            Action::SignalLoud | Action::ListenLoud(_) => factor.max(2) * u32::from(is_loud),
             // Whoever has nothing else to say says this.
-            Deed::Acquire => factor * parts[0] + 1,
-            _ => factor * parts[deed.part()],
+            Action::Acquire => factor * parts[0] + 1,
+            _ => factor * parts[action.part()],
         };
-        deeds.push((deed, weight * factor));
+        actions.push((action, weight * factor));
     }
-    deeds
+    actions
 }
 
 fn rules(rng: &mut Rng, scale: u64, is_loud: bool) -> Rules {

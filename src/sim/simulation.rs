@@ -79,11 +79,11 @@ pub(super) struct Simulation {
     /// How late the next deadline is noticed.
     pub(super) oversleep_ns: u64,
     pub(super) paused_until: Nanos,
-    pub(super) deeds_left: u32,
+    pub(super) actions_left: u32,
     pub(super) has_ended: bool,
     /// The last client has come, for what the others left for ever.
     pub(super) has_swept: bool,
-    pub(super) questions: u64,
+    pub(super) requests_made: u64,
     /// Connections and keys for which a `w` was sent.
     pub(super) waits: BTreeSet<(u32, usize)>,
 }
@@ -111,7 +111,7 @@ impl Simulation {
             checker: Checker::new(plan.keys.len(), fence),
             totals: Totals::default(),
             clients: vec![None; plan.clients],
-            deeds_left: plan.deeds_max,
+            actions_left: plan.actions_max,
             plan,
             rng,
             trace,
@@ -133,7 +133,7 @@ impl Simulation {
             paused_until: now,
             has_ended: false,
             has_swept: false,
-            questions: 0,
+            requests_made: 0,
             waits: BTreeSet::new(),
         }
     }
@@ -173,7 +173,7 @@ impl Simulation {
     fn run_event(&mut self, event: Scheduled) {
         match event {
             Scheduled::Act(client) => {
-                if self.deeds_left == 0 {
+                if self.actions_left == 0 {
                     return self.end();
                 }
                 let after = self.think();

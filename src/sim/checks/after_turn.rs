@@ -12,7 +12,7 @@ use super::key_events::{Turn, is_attentive};
 use super::lock_table::Ways;
 use crate::base::Millis;
 use crate::sim::clients::connection::{Connection, Moment, Sending};
-use crate::sim::clients::request::{Sort, What};
+use crate::sim::clients::request::{EntryKind, RequestKind};
 use crate::sim::simulation::Simulation;
 use crate::sim::trace::readable;
 
@@ -58,9 +58,9 @@ impl Simulation {
             self.is_killed || is_done || (timeout != Millis::ZERO && self.now >= at)
         });
         // Who understands news and does not read them is a slow consumer.
-        let is_slow = conn.may_be_pushed_to && conn.blind_since.is_some();
+        let is_slow = conn.may_be_pushed_to && conn.unread_since.is_some();
         conn.has_left()
-            || conn.farewell
+            || conn.read_timeout_told
             || is_slow
             || is_over
             || conn.is_overdue(self.now, settings, owns)
@@ -108,12 +108,16 @@ impl Simulation {
     /// How many questions about each key the server may have seen in this turn.
     fn rivals(&self) -> Vec<u32> {
         let mut rivals = vec![0; self.plan.keys.len()];
-        for asked in self.connections.values().flat_map(|conn| &conn.asked) {
-            if let Some(key) = asked.what.key().filter(|_| asked.arrived.is_some()) {
+        for request in self
+            .connections
+            .values()
+            .flat_map(|conn| &conn.open_requests)
+        {
+            if let Some(key) = request.kind.key().filter(|_| request.arrived.is_some()) {
                 rivals[key] += 1;
             }
             // Whoever comes to observe a key looks at its leases first, whichever key it is.
-            if matches!(asked.what, What::TakeSeat(_)) && asked.arrived.is_some() {
+            if matches!(request.kind, RequestKind::TakeSeat(_)) && request.arrived.is_some() {
                 rivals.iter_mut().for_each(|count| *count += 1);
             }
         }
@@ -124,7 +128,7 @@ impl Simulation {
     fn read(&mut self, number: u32, rivals: &[u32]) -> Result<(), String> {
         let conn = self.connections.get_mut(&number).expect("listed this turn");
         let client = conn.client;
-        let first = conn.asked.front().map(|asked| asked.number);
+        let first = conn.open_requests.front().map(|request| request.number);
         for line in conn.receive() {
             self.trace.say(
                 self.now,
@@ -154,7 +158,7 @@ impl Simulation {
                 Verdict::Other => {}
             }
         }
-        let is_free = conn.asked.is_empty() && conn.sending == Sending::Open;
+        let is_free = conn.open_requests.is_empty() && conn.sending == Sending::Open;
         if is_free && self.totals.answers > 0 && self.rng.u8(..100) < self.plan.eager_pct / 4 {
             self.act_again(client);
         }
@@ -178,35 +182,39 @@ impl Simulation {
         // Cleanly: nothing but the end of the client's own input ended it.
         let cleanly = conn.id.is_some()
             && conn.sending == Sending::Ended
-            && !(conn.reset || conn.poisoned || conn.farewell)
-            && conn.blind_since.is_none()
+            && !(conn.reset || conn.fatal_sent || conn.read_timeout_told)
+            && conn.unread_since.is_none()
             && self.draining.is_none();
         if cleanly {
-            let first = conn.asked.iter().find(|asked| asked.arrived.is_some());
+            let first = conn
+                .open_requests
+                .iter()
+                .find(|request| request.arrived.is_some());
             if conn.has_torn_line() {
                 return Err("ended within a line".to_owned());
             }
-            if let Some(asked) = first
-                && asked.what.wait() == Millis::ZERO
+            if let Some(request) = first
+                && request.kind.wait() == Millis::ZERO
             {
-                return Err(format!("ended without an answer to {:?}", asked.what));
+                return Err(format!("ended without an answer to {:?}", request.kind));
             }
         }
-        let is_lossy = conn.is_behind() || conn.poisoned || self.draining.is_some();
+        let is_lossy = conn.is_behind() || conn.fatal_sent || self.draining.is_some();
         let conn = self.connections.remove(&number).expect("looked at above");
         if is_lossy {
             self.hearing.lost_track_of(number, conn.listens);
-            let is_pop = |what: &What| matches!(what, What::Thing(ask) if ask.is_pop());
-            self.things.was_given_back |= conn.asked.iter().any(|it| is_pop(&it.what));
+            self.things.was_given_back |= conn.open_requests.iter().any(|it| it.kind.is_pop());
         }
-        for asked in conn.asked {
-            let fence = match asked.what {
-                What::Renew { target, .. } => target,
-                What::Wait { key, .. } => conn.tickets.get(&key).and_then(|ticket| ticket.held),
+        for request in conn.open_requests {
+            let fence = match request.kind {
+                RequestKind::Renew { target, .. } => target,
+                RequestKind::Wait { key, .. } => {
+                    conn.tickets.get(&key).and_then(|ticket| ticket.held)
+                }
                 _ => None,
             };
             if let Some(fence) = fence {
-                self.history.renewal_lost(self.now, fence, asked.number);
+                self.history.renewal_lost(self.now, fence, request.number);
             }
         }
         self.stale.extend(conn.id);
@@ -249,12 +257,13 @@ impl Simulation {
     fn parked(&self) -> Vec<Parked> {
         let mut parked = Vec::new();
         for (&conn_number, conn) in &self.connections {
-            if let Some(asked) = conn.asked.front()
-                && let (What::Thing(ask), Some(begun)) = (&asked.what, asked.begun)
+            if let Some(request) = conn.open_requests.front()
+                && let (RequestKind::Entry(entry_request), Some(begun)) =
+                    (&request.kind, request.begun)
             {
-                let (sort, key) = ask.thing();
+                let (kind, key) = entry_request.entry();
                 parked.push(Parked {
-                    sort,
+                    kind,
                     key,
                     conn_number,
                     since: begun.turn,
@@ -268,8 +277,12 @@ impl Simulation {
     /// Whether somebody may have done something and not have been told.
     fn is_in_doubt(&self) -> bool {
         self.connections.values().any(|conn| {
-            let is_lossy = conn.poisoned || self.draining.is_some();
-            let is_open = || conn.asked.iter().any(|asked| asked.arrived.is_some());
+            let is_lossy = conn.fatal_sent || self.draining.is_some();
+            let is_open = || {
+                conn.open_requests
+                    .iter()
+                    .any(|request| request.arrived.is_some())
+            };
             let ended_now = conn.ended && conn.ended_by == self.turn;
             conn.id.is_some() && conn.is_behind() || ended_now && (is_lossy || is_open())
         })
@@ -279,7 +292,7 @@ impl Simulation {
         let doubt = self.is_in_doubt();
         parked.retain_mut(|it| {
             let conn = &self.connections[&it.conn_number];
-            let begun = conn.asked.front().and_then(|asked| asked.begun);
+            let begun = conn.open_requests.front().and_then(|request| request.begun);
             it.stays = begun.is_some_and(|begun| begun.turn == it.since);
             is_attentive(conn)
         });
@@ -299,33 +312,40 @@ impl Simulation {
     /// The server rests: everybody has the answer, or stands in line in time.
     fn check_quiet(&mut self) -> Result<(), String> {
         let (now, turn) = (self.now, self.turn);
-        let mut waiting: BTreeMap<(Sort, usize), usize> = BTreeMap::new();
+        let mut waiting: BTreeMap<(EntryKind, usize), usize> = BTreeMap::new();
         for (number, conn) in &mut self.connections {
             if conn.stalled.is_some() || conn.ended {
                 continue;
             }
-            conn.blind_since = None;
+            conn.unread_since = None;
             conn.was_overdue = false;
-            let Some(id) = conn.id.filter(|_| !conn.has_left() && !conn.farewell) else {
+            let Some(id) = conn
+                .id
+                .filter(|_| !conn.has_left() && !conn.read_timeout_told)
+            else {
                 continue;
             };
-            let Some(asked) = conn.asked.front_mut().filter(|it| it.arrived.is_some()) else {
+            let Some(request) = conn
+                .open_requests
+                .front_mut()
+                .filter(|it| it.arrived.is_some())
+            else {
                 continue;
             };
-            let wait = asked.what.wait();
-            let begun = *asked.begun.get_or_insert(Moment { at: now, turn });
-            let key = asked.what.key().filter(|_| wait != Millis::ZERO);
+            let wait = request.kind.wait();
+            let begun = *request.begun.get_or_insert(Moment { at: now, turn });
+            let key = request.kind.key().filter(|_| wait != Millis::ZERO);
             let mut is_parked = key.is_some_and(|key| self.checker.is_in_line(key, id.serial));
-            if let What::Thing(ask) = &asked.what
+            if let RequestKind::Entry(entry_request) = &request.kind
                 && wait != Millis::ZERO
             {
-                *waiting.entry(ask.thing()).or_default() += 1;
+                *waiting.entry(entry_request.entry()).or_default() += 1;
                 is_parked = true; // as is checked below
             }
             if !is_parked || self.draining.is_some() {
                 return Err(format!(
                     "connection {number}: no answer to {:?}",
-                    asked.what
+                    request.kind
                 ));
             }
             if begun.at.after(wait) <= now {
@@ -337,7 +357,7 @@ impl Simulation {
             let number = self.by_serial[&serial];
             let conn = self.connections.get(&number);
             let is_gone = conn.is_none_or(|it| {
-                (it.ended || it.has_hung_up()) && it.stalled.is_none() && it.blind_since.is_none()
+                (it.ended || it.has_hung_up()) && it.stalled.is_none() && it.unread_since.is_none()
             });
             if is_gone && (does == "waits" || self.plan.rules.auto_release) {
                 return Err(format!("connection {number} is gone, but {does}"));
@@ -347,26 +367,26 @@ impl Simulation {
     }
 
     /// Whoever waits for a value or at a barrier does so in the server's eyes too, and nobody else.
-    fn check_waiting(&self, waiting: &BTreeMap<(Sort, usize), usize>) -> Result<(), String> {
+    fn check_waiting(&self, waiting: &BTreeMap<(EntryKind, usize), usize>) -> Result<(), String> {
         let view = self.server.engine().view(self.now);
         let behind = self
             .connections
             .values()
             .filter(|it| !is_attentive(it))
             .count();
-        for sort in [Sort::List, Sort::Barrier] {
-            for key in 0..self.plan.things(sort) {
-                let name = self.plan.name(sort, key);
+        for kind in [EntryKind::List, EntryKind::Barrier] {
+            for key in 0..self.plan.entry_count(kind) {
+                let name = self.plan.name(kind, key);
                 let lists = view
                     .lists()
-                    .filter(|it| sort == Sort::List && it.key == name);
+                    .filter(|it| kind == EntryKind::List && it.key == name);
                 let barriers = view.barriers();
-                let barriers = barriers.filter(|it| sort == Sort::Barrier && it.key == name);
+                let barriers = barriers.filter(|it| kind == EntryKind::Barrier && it.key == name);
                 let seen: u32 = lists.map(|it| it.what.1).sum::<u32>()
                     + barriers.map(|it| it.what.1).sum::<u32>();
-                let asked = waiting.get(&(sort, key)).copied().unwrap_or(0);
+                let asked = waiting.get(&(kind, key)).copied().unwrap_or(0);
                 if !(asked..=asked + behind).contains(&(seen as usize)) {
-                    return Err(format!("{asked} wait for {sort:?} {key}, {seen} are seen"));
+                    return Err(format!("{asked} wait for {kind:?} {key}, {seen} are seen"));
                 }
             }
         }

@@ -10,8 +10,8 @@ use super::lock_table::Checker;
 use super::pushes::Hearing;
 use crate::base::{Millis, Nanos, Token};
 use crate::engine::types::Mode;
-use crate::sim::clients::connection::{Asked, Connection, Moment, Sending, Ticket};
-use crate::sim::clients::request::{Ask, What};
+use crate::sim::clients::connection::{Connection, Moment, OpenRequest, Sending, Ticket};
+use crate::sim::clients::request::{EntryRequest, RequestKind};
 use crate::sim::plan::Plan;
 
 /// What is known when a line comes in.
@@ -56,68 +56,75 @@ impl Judge<'_> {
             return heard.map(|()| Verdict::Other);
         }
         let word = line.split(|&byte| byte == b' ').next().unwrap_or_default();
-        if self.is_farewell(conn, line) {
-            conn.farewell = true;
+        if self.is_read_timeout(conn, line) {
+            conn.read_timeout_told = true;
             return Ok(Verdict::Other);
         }
-        if conn.farewell {
+        if conn.read_timeout_told {
             return Err("a line after the farewell".to_owned());
         }
         if conn.was_overdue && word == b"error" {
             // The farewell to somebody who did not read, or the answer to one of its questions.
-            if let Some(asked) = conn.asked.pop_front()
-                && let What::Renew {
+            if let Some(request) = conn.open_requests.pop_front()
+                && let RequestKind::Renew {
                     target: Some(fence),
                     ..
-                } = asked.what
+                } = request.kind
             {
-                self.history.renewal_lost(self.now, fence, asked.number);
+                self.history.renewal_lost(self.now, fence, request.number);
             }
             return Ok(Verdict::Other);
         }
-        let Some(asked) = conn.asked.pop_front() else {
+        let Some(request) = conn.open_requests.pop_front() else {
             return Err("an answer without a question".to_owned());
         };
         let here = Moment {
             at: self.now,
             turn: self.turn,
         };
-        let arrived = match (asked.arrived, &asked.what) {
+        let arrived = match (request.arrived, &request.kind) {
             (Some(arrived), _) => arrived,
-            (None, What::Last(_)) if conn.poison_arrived => here,
-            _ => return Err(format!("an answer to {:?} before it arrived", asked.what)),
+            (None, RequestKind::Fatal(_)) if conn.fatal_arrived => here,
+            _ => return Err(format!("an answer to {:?} before it arrived", request.kind)),
         };
         let text = str::from_utf8(line).map_err(|_| "an answer that is not text".to_owned())?;
-        conn.answered(self.now, &asked);
+        conn.answered(self.now, &request);
         self.hearing
-            .note(self.plan, (self.conn_number, conn), &asked, text);
+            .note(self.plan, (self.conn_number, conn), &request, text);
         let verdict = match word {
-            _ if asked.what.is_other() => self.other(conn, &asked, arrived, text),
-            b"ok" | b"acquired" | b"queued" => self.yes(conn, &asked, arrived, text),
-            _ => self.no(conn, &asked, arrived, text),
+            _ if request.kind.concerns_no_lock() => self.other(conn, &request, arrived, text),
+            b"ok" | b"acquired" | b"queued" => self.yes(conn, &request, arrived, text),
+            _ => self.no(conn, &request, arrived, text),
         };
-        verdict.map_err(|why| format!("{why} (answer {text:?} to {:?})", asked.what))
+        verdict.map_err(|why| format!("{why} (answer {text:?} to {:?})", request.kind))
     }
 
     /// The read timeout says `error` to a question that was never finished, or to none.
-    fn is_farewell(&self, conn: &Connection, line: &[u8]) -> bool {
+    fn is_read_timeout(&self, conn: &Connection, line: &[u8]) -> bool {
         let is_locked = self.plan.settings.auth_token.is_some() && !conn.is_open;
         let word: &[u8] = if is_locked { b"error_auth" } else { b"error" };
         let owns = conn.is_seated() || self.history.owns_something(self.conn_number, self.now);
-        let is_answer = conn.asked.front().is_some_and(|asked| match asked.what {
-            // A line is too long before it ends.
-            What::Last(last) => last.is_some() && conn.poison_arrived,
-            What::Release { .. } | What::Renew { .. } | What::Nonsense => asked.arrived.is_some(),
-            What::Thing(Ask::Add { key, .. }) if key == self.plan.wild_counter() => {
-                asked.arrived.is_some()
-            }
-            What::TakeSeat(ref seat) if !conn.has_room_for(seat, self.plan) => {
-                asked.arrived.is_some()
-            }
-            // Nothing else is answered like this. To somebody who does not read, the farewell may
-            // have been said before the question arrived.
-            _ => asked.arrived.is_some() && conn.blind_since.is_none(),
-        });
+        let is_answer = conn
+            .open_requests
+            .front()
+            .is_some_and(|request| match request.kind {
+                // A line is too long before it ends.
+                RequestKind::Fatal(last) => last.is_some() && conn.fatal_arrived,
+                RequestKind::Release { .. } | RequestKind::Renew { .. } | RequestKind::Nonsense => {
+                    request.arrived.is_some()
+                }
+                RequestKind::Entry(EntryRequest::Add { key, .. })
+                    if key == self.plan.wild_counter() =>
+                {
+                    request.arrived.is_some()
+                }
+                RequestKind::TakeSeat(ref seat) if !conn.has_room_for(seat, self.plan) => {
+                    request.arrived.is_some()
+                }
+                // Nothing else is answered like this. To somebody who does not read, the farewell may
+                // have been said before the question arrived.
+                _ => request.arrived.is_some() && conn.unread_since.is_none(),
+            });
         line == word && conn.is_overdue(self.now, &self.plan.settings, owns) && !is_answer
     }
 
@@ -147,16 +154,16 @@ impl Judge<'_> {
     fn other(
         &mut self,
         conn: &mut Connection,
-        asked: &Asked,
+        request: &OpenRequest,
         arrived: Moment,
         text: &str,
     ) -> Result<Verdict, String> {
         conn.is_open = true;
-        match &asked.what {
-            What::Thing(ask) => {
+        match &request.kind {
+            RequestKind::Entry(entry_request) => {
                 let answer = Answer {
                     conn_number: self.conn_number,
-                    question: asked.number,
+                    request_number: request.number,
                     arrived,
                     now: Moment {
                         at: self.now,
@@ -165,22 +172,22 @@ impl Judge<'_> {
                     draining: self.draining.is_some(),
                     text,
                 };
-                self.things.answer(self.plan, ask, &answer)?;
-                return Ok(match ask {
-                    Ask::Swap { .. } if text == "ok" => Verdict::Swapped,
-                    Ask::Meet { .. } if text == "ok" => Verdict::Met,
+                self.things.answer(self.plan, entry_request, &answer)?;
+                return Ok(match entry_request {
+                    EntryRequest::Swap { .. } if text == "ok" => Verdict::Swapped,
+                    EntryRequest::Meet { .. } if text == "ok" => Verdict::Met,
                     _ => Verdict::Thing,
                 });
             }
-            What::TakeSeat(seat) => {
+            RequestKind::TakeSeat(seat) => {
                 let by = (self.conn_number, &mut *conn);
                 self.hearing.seated(self.plan, by, seat, self.turn, text)?;
             }
-            What::LeaveSeat(seat) => {
+            RequestKind::LeaveSeat(seat) => {
                 expect(text, "ok")?;
                 conn.seats.remove(seat);
             }
-            What::Signal { payload, .. } => self.hearing.signalled(conn, payload, text)?,
+            RequestKind::Signal { payload, .. } => self.hearing.signalled(conn, payload, text)?,
             _ => unreachable!("of a lock"),
         }
         Ok(Verdict::Other)
@@ -190,22 +197,22 @@ impl Judge<'_> {
     fn yes(
         &mut self,
         conn: &mut Connection,
-        asked: &Asked,
+        request: &OpenRequest,
         arrived: Moment,
         text: &str,
     ) -> Result<Verdict, String> {
-        let since = conn.earliest(self.now, asked);
+        let since = conn.earliest(self.now, request);
         conn.is_open = true;
-        match asked.what {
-            What::Acquire {
+        match request.kind {
+            RequestKind::Acquire {
                 key, mode, lease, ..
             } => {
-                let (fence, token) = grant(text, "ok", lease, asked.with_fence)?;
-                let by = asked.begun.map_or(self.turn, |it| it.turn);
+                let (fence, token) = grant(text, "ok", lease, request.with_fence)?;
+                let by = request.begun.map_or(self.turn, |it| it.turn);
                 let ticket = Ticket {
                     mode,
                     lease,
-                    fence_before: asked.fence_before,
+                    fence_before: request.fence_before,
                     joined: (arrived.turn, by),
                     held: None,
                     waited: false,
@@ -216,24 +223,24 @@ impl Judge<'_> {
                 }
                 Ok(Verdict::Granted)
             }
-            What::Enqueue { key, mode, lease } => {
+            RequestKind::Enqueue { key, mode, lease } => {
                 let mut ticket = Ticket {
                     mode,
                     lease,
-                    fence_before: asked.fence_before,
+                    fence_before: request.fence_before,
                     joined: (arrived.turn, self.turn),
                     held: None,
                     waited: false,
                 };
                 let mut verdict = Verdict::Other;
                 if text != "queued" {
-                    let (fence, token) = grant(text, "acquired", lease, asked.with_fence)?;
+                    let (fence, token) = grant(text, "acquired", lease, request.with_fence)?;
                     self.granted(conn, key, fence, token, &ticket, since)?;
                     ticket.held = Some(fence);
                     verdict = Verdict::Granted;
                     // A wait that is already on its way starts the lease again.
-                    for later in &conn.asked {
-                        if matches!(later.what, What::Wait { key: it, .. } if it == key) {
+                    for later in &conn.open_requests {
+                        if matches!(later.kind, RequestKind::Wait { key: it, .. } if it == key) {
                             self.history.renewal_sent(fence, later.number, since, lease);
                         }
                     }
@@ -241,16 +248,21 @@ impl Judge<'_> {
                 conn.tickets.insert(key, ticket);
                 Ok(verdict)
             }
-            What::Wait { key, .. } => {
+            RequestKind::Wait { key, .. } => {
                 let Some(ticket) = conn.tickets.remove(&key) else {
                     return Err("waited for a ticket that was never taken".to_owned());
                 };
-                let (fence, token) = grant(text, "ok", ticket.lease, asked.with_fence)?;
+                let (fence, token) = grant(text, "ok", ticket.lease, request.with_fence)?;
                 match self.history.get(fence) {
                     Some(known) if ticket.held == Some(fence) && known.token == token => {
                         let span = (since, ticket.lease);
-                        self.history
-                            .renewed(self.now, fence, asked.number, span, arrived.turn)?;
+                        self.history.renewed(
+                            self.now,
+                            fence,
+                            request.number,
+                            span,
+                            arrived.turn,
+                        )?;
                     }
                     _ if ticket.held.is_some() => {
                         return Err("a wait for one grant was answered with another".to_owned());
@@ -259,31 +271,33 @@ impl Judge<'_> {
                 }
                 Ok(Verdict::Granted)
             }
-            What::Release { target, .. } => {
+            RequestKind::Release { target, .. } => {
                 let fence = target.ok_or("invariant 6: released with a token of nobody")?;
                 expect(text, "ok")?;
                 self.history.released(fence, arrived, self.turn)?;
                 conn.tickets.retain(|_, ticket| ticket.held != Some(fence));
                 Ok(Verdict::Other)
             }
-            What::Renew { target, lease, .. } => {
+            RequestKind::Renew { target, lease, .. } => {
                 let fence = target.ok_or("invariant 6: renewed with a token of nobody")?;
                 let mut words = text.split(' ').skip(1);
                 check_lease(words.next(), lease)?;
-                check_fence(words.next(), fence, asked.with_fence)?;
+                check_fence(words.next(), fence, request.with_fence)?;
                 expect(words.next().unwrap_or_default(), "")?;
                 let span = (since, lease);
                 self.history
-                    .renewed(self.now, fence, asked.number, span, arrived.turn)?;
+                    .renewed(self.now, fence, request.number, span, arrived.turn)?;
                 Ok(Verdict::Other)
             }
-            What::Position { .. } => match text[2..].trim_start().parse::<u32>() {
+            RequestKind::Position { .. } => match text[2..].trim_start().parse::<u32>() {
                 Ok(_) => Ok(Verdict::Other),
                 Err(_) => Err("not a position".to_owned()),
             },
-            What::Json if text.starts_with("ok {") && text.ends_with('}') => Ok(Verdict::Other),
-            What::Hello if text.starts_with("ok latchd/") => Ok(Verdict::Other),
-            What::Ok => expect(text, "ok").map(|()| Verdict::Other),
+            RequestKind::Json if text.starts_with("ok {") && text.ends_with('}') => {
+                Ok(Verdict::Other)
+            }
+            RequestKind::Hello if text.starts_with("ok latchd/") => Ok(Verdict::Other),
+            RequestKind::Ok => expect(text, "ok").map(|()| Verdict::Other),
             _ => Err("a yes to another question".to_owned()),
         }
     }
@@ -302,7 +316,7 @@ impl Judge<'_> {
         }
         let left = conn.ended
             || conn.reset
-            || conn.poisoned
+            || conn.fatal_sent
             || conn.was_overdue
             || conn.sending != Sending::Open;
         self.history.granted(
@@ -323,7 +337,7 @@ impl Judge<'_> {
     fn no(
         &mut self,
         conn: &mut Connection,
-        asked: &Asked,
+        request: &OpenRequest,
         arrived: Moment,
         text: &str,
     ) -> Result<Verdict, String> {
@@ -332,38 +346,43 @@ impl Judge<'_> {
             mismatch_pct,
             ..
         } = self.plan;
-        let allowed = match (text, &asked.what) {
-            (_, What::Nonsense) => text == "error",
-            (_, What::Last(last)) => *last == Some(text),
-            ("timeout", What::Acquire { wait, .. } | What::Wait { wait, .. }) => {
+        let allowed = match (text, &request.kind) {
+            (_, RequestKind::Nonsense) => text == "error",
+            (_, RequestKind::Fatal(last)) => *last == Some(text),
+            ("timeout", RequestKind::Acquire { wait, .. } | RequestKind::Wait { wait, .. }) => {
                 if self.now < arrived.at.after(*wait) {
                     return Err("a wait ended before its time".to_owned());
                 }
                 true
             }
-            ("error_max_locks", What::Acquire { .. } | What::Enqueue { .. }) => {
+            ("error_max_locks", RequestKind::Acquire { .. } | RequestKind::Enqueue { .. }) => {
                 rules.locks_max != 0
             }
-            ("error_max_waiters", What::Acquire { .. } | What::Enqueue { .. }) => {
+            ("error_max_waiters", RequestKind::Acquire { .. } | RequestKind::Enqueue { .. }) => {
                 rules.waiters_per_key_max != 0
             }
             (
                 "error_limit_mismatch" | "error_type_mismatch",
-                What::Acquire { .. } | What::Enqueue { .. },
+                RequestKind::Acquire { .. } | RequestKind::Enqueue { .. },
             ) => *mismatch_pct > 0,
-            ("error_draining", What::Acquire { .. } | What::Enqueue { .. } | What::Wait { .. }) => {
-                self.draining.is_some()
+            (
+                "error_draining",
+                RequestKind::Acquire { .. }
+                | RequestKind::Enqueue { .. }
+                | RequestKind::Wait { .. },
+            ) => self.draining.is_some(),
+            ("error_already_enqueued", RequestKind::Enqueue { key, .. }) => {
+                conn.tickets.contains_key(key)
             }
-            ("error_already_enqueued", What::Enqueue { key, .. }) => conn.tickets.contains_key(key),
-            ("error_lease_expired", What::Wait { .. } | What::Renew { .. }) => true,
-            ("error_not_enqueued", What::Wait { key, .. }) => {
+            ("error_lease_expired", RequestKind::Wait { .. } | RequestKind::Renew { .. }) => true,
+            ("error_not_enqueued", RequestKind::Wait { key, .. }) => {
                 // In line and never granted as far as we know: then nobody else can end it.
                 conn.tickets
                     .get(key)
                     .is_none_or(|ticket| ticket.held.is_some())
             }
-            ("error", What::Release { .. } | What::Renew { .. }) => true,
-            ("nil", What::Position { key }) => {
+            ("error", RequestKind::Release { .. } | RequestKind::Renew { .. }) => true,
+            ("nil", RequestKind::Position { key }) => {
                 if self.history.holds(self.conn_number, *key, self.now) {
                     return Err("holds the key, but was told it does not".to_owned());
                 }
@@ -374,28 +393,28 @@ impl Judge<'_> {
         if !allowed {
             return Err("not an answer to this question".to_owned());
         }
-        self.check_alone(conn, asked, text)?;
-        match asked.what {
+        self.check_alone(conn, request, text)?;
+        match request.kind {
             // Refused for another reason than the ticket it had: then it has none any more.
-            What::Enqueue { key, .. } if text != "error_already_enqueued" => {
+            RequestKind::Enqueue { key, .. } if text != "error_already_enqueued" => {
                 conn.tickets.remove(&key);
             }
-            What::Wait { key, .. } => {
+            RequestKind::Wait { key, .. } => {
                 if let Some(fence) = conn.tickets.remove(&key).and_then(|ticket| ticket.held) {
                     self.history
-                        .not_renewed(self.now, fence, asked.number, self.turn)?;
+                        .not_renewed(self.now, fence, request.number, self.turn)?;
                 }
             }
-            What::Release {
+            RequestKind::Release {
                 target: Some(fence),
                 ..
             } => self.history.not_released(self.now, fence)?,
-            What::Renew {
+            RequestKind::Renew {
                 target: Some(fence),
                 ..
             } => self
                 .history
-                .not_renewed(self.now, fence, asked.number, self.turn)?,
+                .not_renewed(self.now, fence, request.number, self.turn)?,
             _ => {}
         }
         Ok(if text == "timeout" {
@@ -410,25 +429,30 @@ impl Judge<'_> {
     /// A refusal of the only question about a key in this turn can be compared with the table as it
     /// was: what is free is given, and a release is heard before the lease it ends runs out, also
     /// in a turn that comes late.
-    fn check_alone(&self, conn: &Connection, asked: &Asked, text: &str) -> Result<(), String> {
-        let is_first = self.first == Some(asked.number) && conn.blind_since.is_none();
-        let Some(key) = asked
-            .what
+    fn check_alone(
+        &self,
+        conn: &Connection,
+        request: &OpenRequest,
+        text: &str,
+    ) -> Result<(), String> {
+        let is_first = self.first == Some(request.number) && conn.unread_since.is_none();
+        let Some(key) = request
+            .kind
             .key()
             .filter(|&key| is_first && self.rivals[key] == 1)
         else {
             return Ok(());
         };
-        let is_new = asked.arrived.is_some_and(|it| it.turn + 1 == self.turn);
-        match asked.what {
-            What::Acquire { .. } | What::Enqueue { .. }
+        let is_new = request.arrived.is_some_and(|it| it.turn + 1 == self.turn);
+        match request.kind {
+            RequestKind::Acquire { .. } | RequestKind::Enqueue { .. }
                 if matches!(text, "timeout" | "error_max_waiters")
-                    && asked.begun.is_none()
+                    && request.begun.is_none()
                     && self.before.is_free(key, self.now) =>
             {
                 Err("invariant 4: refused, although the key was free".to_owned())
             }
-            What::Release {
+            RequestKind::Release {
                 target: Some(fence),
                 ..
             } if is_new

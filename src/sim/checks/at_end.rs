@@ -4,10 +4,10 @@
 //! one last client takes them away, and learns whether everything that was put there is there.
 
 use crate::server::Holdings;
-use crate::sim::clients::actions::CRAVED_GROUPS;
+use crate::sim::clients::actions::LOUD_GROUPS;
 use crate::sim::clients::entry_requests::OTHER_GROUPS_MAX;
-use crate::sim::clients::lock_requests::{Said, said};
-use crate::sim::clients::request::{Ask, Sort, What};
+use crate::sim::clients::lock_requests::written;
+use crate::sim::clients::request::{EntryKind, EntryRequest, RequestKind};
 use crate::sim::faults::readers::ROOM_BYTES_MAX;
 use crate::sim::plan::{Ending, SECRET};
 use crate::sim::simulation::Simulation;
@@ -20,13 +20,13 @@ impl Simulation {
         if self.draining.is_some() || std::mem::replace(&mut self.has_swept, true) {
             return Ok(false);
         }
-        let (asks, things) = self.leftovers();
+        let (requests, things) = self.leftovers();
         let mut holdings = self.server.holdings();
         holdings.engine.others -= things.min(holdings.engine.others);
         if holdings != Holdings::default() {
             return Err(format!("invariant 9: still there at the end: {holdings:?}"));
         }
-        if asks.is_empty() {
+        if requests.is_empty() {
             return Ok(false);
         }
         self.trace.say(self.now, format_args!("the last client"));
@@ -34,14 +34,18 @@ impl Simulation {
         let number = self.connections_made;
         let mut bytes = Vec::new();
         if self.plan.settings.auth_token.is_some() {
-            bytes.extend(self.utter(number, said(What::Ok, "auth", b"_", SECRET)));
+            bytes.extend(self.note_request(number, written(RequestKind::Ok, "auth", b"_", SECRET)));
         }
-        for ask in asks {
-            let (sort, key) = ask.thing();
-            let argument: &[u8] = if sort == Sort::Counter { b"0" } else { b"" };
-            let (letters, name) = (ask.letters(), self.plan.name(sort, key));
-            let said: Said = said(What::Thing(ask), letters, name, argument);
-            bytes.extend(self.utter(number, said));
+        for entry_request in requests {
+            let (kind, key) = entry_request.entry();
+            let argument: &[u8] = if kind == EntryKind::Counter {
+                b"0"
+            } else {
+                b""
+            };
+            let (verb, name) = (entry_request.verb(), self.plan.name(kind, key));
+            let written = written(RequestKind::Entry(entry_request), verb, name, argument);
+            bytes.extend(self.note_request(number, written));
         }
         self.send(number, &bytes);
         self.close(number);
@@ -49,34 +53,34 @@ impl Simulation {
     }
 
     /// What is to be asked for so that nothing is left, and how many things that are.
-    fn leftovers(&self) -> (Vec<Ask>, usize) {
+    fn leftovers(&self) -> (Vec<EntryRequest>, usize) {
         let view = self.server.engine().view(self.now);
-        let (mut asks, mut things) = (Vec::new(), 0);
-        for key in 0..self.plan.things(Sort::Counter) {
-            let name = self.plan.name(Sort::Counter, key);
+        let (mut requests, mut things) = (Vec::new(), 0);
+        for key in 0..self.plan.entry_count(EntryKind::Counter) {
+            let name = self.plan.name(EntryKind::Counter, key);
             if view.counters().any(|it| it.key == name && it.what != 0) {
-                asks.push(Ask::SetCount { key });
+                requests.push(EntryRequest::SetCount { key });
                 things += 1;
             }
         }
-        for key in 0..self.plan.things(Sort::Value) {
-            let name = self.plan.name(Sort::Value, key);
+        for key in 0..self.plan.entry_count(EntryKind::Value) {
+            let name = self.plan.name(EntryKind::Value, key);
             if view
                 .values()
                 .any(|it| it.key == name && it.what.ttl_ns.is_none())
             {
-                asks.push(Ask::Delete { key });
+                requests.push(EntryRequest::Delete { key });
                 things += 1;
             }
         }
-        for key in 0..self.plan.things(Sort::List) {
-            let name = self.plan.name(Sort::List, key);
+        for key in 0..self.plan.entry_count(EntryKind::List) {
+            let name = self.plan.name(EntryKind::List, key);
             if let Some(list) = view.lists().find(|it| it.key == name) {
-                asks.extend((0..list.what.0).map(|_| Ask::Pop { key, left: true }));
+                requests.extend((0..list.what.0).map(|_| EntryRequest::Pop { key, left: true }));
                 things += 1;
             }
         }
-        (asks, things)
+        (requests, things)
     }
 
     /// Nobody is there any more, and nothing of anybody.
@@ -100,7 +104,7 @@ impl Simulation {
         self.things.check_end(self.has_swept)?;
         // Who has too much already is told no more; who has not, one more signal. A part of the
         // first line may have been taken.
-        let signal_bytes_max = (VALUE_BYTES_MAX + 1) * (CRAVED_GROUPS + OTHER_GROUPS_MAX);
+        let signal_bytes_max = (VALUE_BYTES_MAX + 1) * (LOUD_GROUPS + OTHER_GROUPS_MAX);
         self.hearing
             .check_end(PUSH_BYTES_MAX + signal_bytes_max + ROOM_BYTES_MAX)?;
         let drained = matches!(self.plan.ending, Ending::Drain | Ending::Kill);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::entries::{Answer, Parked};
 use crate::base::Millis;
-use crate::sim::clients::request::Sort;
+use crate::sim::clients::request::EntryKind;
 
 /// How a barrier let somebody go.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ impl Meetings {
         let mut fates = BTreeMap::new();
         for &Parked {
             key, conn_number, ..
-        } in parked.iter().filter(|it| it.sort == Sort::Barrier)
+        } in parked.iter().filter(|it| it.kind == EntryKind::Barrier)
         {
             let mine = left
                 .iter()

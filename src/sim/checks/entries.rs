@@ -12,13 +12,13 @@ use super::values::Register;
 use crate::base::Millis;
 use crate::engine::view::View;
 use crate::sim::clients::connection::Moment;
-use crate::sim::clients::request::{Ask, Sort};
+use crate::sim::clients::request::{EntryKind, EntryRequest};
 use crate::sim::plan::Plan;
 
 /// An answer and whose it is.
 pub(crate) struct Answer<'a> {
     pub(crate) conn_number: u32,
-    pub(crate) question: u64,
+    pub(crate) request_number: u64,
     pub(crate) arrived: Moment,
     pub(crate) now: Moment,
     /// The server had been told to stop.
@@ -47,7 +47,7 @@ struct Told {
 /// Somebody who waits for a value or at a barrier, and did so before this turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parked {
-    pub(crate) sort: Sort,
+    pub(crate) kind: EntryKind,
     pub(crate) key: usize,
     pub(crate) conn_number: u32,
     /// The turn since which that is certain.
@@ -94,26 +94,30 @@ pub(crate) struct Things {
 impl Things {
     pub(crate) fn new(plan: &Plan) -> Self {
         Self {
-            stocks: vec![Stock::default(); plan.things(Sort::List)],
-            counters: vec![Counter::default(); plan.things(Sort::Counter)],
-            registers: vec![Register::default(); plan.things(Sort::Value)],
+            stocks: vec![Stock::default(); plan.entry_count(EntryKind::List)],
+            counters: vec![Counter::default(); plan.entry_count(EntryKind::Counter)],
+            registers: vec![Register::default(); plan.entry_count(EntryKind::Value)],
             ..Self::default()
         }
     }
 
     /// From now on the server may do it.
-    pub(crate) fn arrived(&mut self, question: u64, ask: &Ask, at: Moment) {
-        match ask {
-            Ask::Add { key, delta, .. } => {
-                self.counters[*key].open.insert(question, *delta);
+    pub(crate) fn arrived(&mut self, number: u64, request: &EntryRequest, at: Moment) {
+        match request {
+            EntryRequest::Add { key, delta, .. } => {
+                self.counters[*key].open.insert(number, *delta);
             }
-            Ask::SetCount { key } => self.counters[*key].is_set = true,
-            Ask::Put { key, value, ttl } => self.registers[*key].arrived(question, value, *ttl, at),
-            Ask::Delete { key } => self.registers[*key].arrived(question, "", Millis::ZERO, at),
-            Ask::Swap { key, new, ttl, .. } => {
-                self.registers[*key].arrived(question, new, *ttl, at);
+            EntryRequest::SetCount { key } => self.counters[*key].is_set = true,
+            EntryRequest::Put { key, value, ttl } => {
+                self.registers[*key].arrived(number, value, *ttl, at)
             }
-            Ask::Push { key, value, .. } => {
+            EntryRequest::Delete { key } => {
+                self.registers[*key].arrived(number, "", Millis::ZERO, at)
+            }
+            EntryRequest::Swap { key, new, ttl, .. } => {
+                self.registers[*key].arrived(number, new, *ttl, at);
+            }
+            EntryRequest::Push { key, value, .. } => {
                 self.stocks[*key].unsure += 1;
                 let pushed = Pushed {
                     key: *key,
@@ -128,102 +132,117 @@ impl Things {
     }
 
     /// Holds an answer against its question.
-    pub(crate) fn answer(&mut self, plan: &Plan, ask: &Ask, it: &Answer<'_>) -> Result<(), String> {
+    pub(crate) fn answer(
+        &mut self,
+        plan: &Plan,
+        request: &EntryRequest,
+        it: &Answer<'_>,
+    ) -> Result<(), String> {
         if let Some(rest) = it.text.strip_prefix("ok") {
-            return match (ask, rest.strip_prefix(' ')) {
-                (Ask::SetCount { .. } | Ask::Put { .. } | Ask::Delete { .. }, None)
-                | (Ask::Swap { .. } | Ask::Meet { .. }, None)
+            return match (request, rest.strip_prefix(' ')) {
+                (
+                    EntryRequest::SetCount { .. }
+                    | EntryRequest::Put { .. }
+                    | EntryRequest::Delete { .. },
+                    None,
+                )
+                | (EntryRequest::Swap { .. } | EntryRequest::Meet { .. }, None)
                     if rest.is_empty() =>
                 {
-                    self.done(ask, it)
+                    self.done(request, it)
                 }
-                (Ask::Add { .. } | Ask::Count { .. }, Some(number)) => {
-                    self.counted(ask, it, number)
+                (EntryRequest::Add { .. } | EntryRequest::Count { .. }, Some(number)) => {
+                    self.counted(request, it, number)
                 }
-                (Ask::Fetch { key }, Some(value)) => self.registers[*key].read(value, it.arrived),
-                (Ask::Push { value, .. }, Some(number)) => self.pushed(plan, value, it, number),
-                (Ask::Pop { key, .. } | Ask::AwaitPop { key, .. }, Some(value)) => {
-                    self.popped(*key, value, it)
+                (EntryRequest::Fetch { key }, Some(value)) => {
+                    self.registers[*key].read(value, it.arrived)
                 }
-                (Ask::Length { .. }, Some(number)) => number
+                (EntryRequest::Push { value, .. }, Some(number)) => {
+                    self.pushed(plan, value, it, number)
+                }
+                (
+                    EntryRequest::Pop { key, .. } | EntryRequest::AwaitPop { key, .. },
+                    Some(value),
+                ) => self.popped(*key, value, it),
+                (EntryRequest::Length { .. }, Some(number)) => number
                     .parse::<u32>()
                     .map(|_| ())
                     .map_err(|_| "not a length".to_owned()),
-                (Ask::Range { key }, Some(range)) => self.ranged(*key, range, it),
+                (EntryRequest::Range { key }, Some(range)) => self.ranged(*key, range, it),
                 _ => Err("a yes to another question".to_owned()),
             };
         }
-        self.no(plan, ask, it)
+        self.no(plan, request, it)
     }
 
-    fn done(&mut self, ask: &Ask, it: &Answer<'_>) -> Result<(), String> {
-        match ask {
-            Ask::Put { key, .. } | Ask::Delete { key } => {
-                self.registers[*key].done(it.question, it.now);
+    fn done(&mut self, request: &EntryRequest, it: &Answer<'_>) -> Result<(), String> {
+        match request {
+            EntryRequest::Put { key, .. } | EntryRequest::Delete { key } => {
+                self.registers[*key].done(it.request_number, it.now);
             }
-            Ask::Swap { key, old, .. } => {
-                return self.registers[*key].swapped(it.question, old, it.arrived, it.now);
+            EntryRequest::Swap { key, old, .. } => {
+                return self.registers[*key].swapped(it.request_number, old, it.arrived, it.now);
             }
-            Ask::Meet { key, count, wait } => self.meetings.left(*key, *count, *wait, it),
+            EntryRequest::Meet { key, count, wait } => self.meetings.left(*key, *count, *wait, it),
             _ => {}
         }
         Ok(())
     }
 
-    fn no(&mut self, plan: &Plan, ask: &Ask, it: &Answer<'_>) -> Result<(), String> {
+    fn no(&mut self, plan: &Plan, request: &EntryRequest, it: &Answer<'_>) -> Result<(), String> {
         let rules = &plan.rules;
-        let allowed = match (it.text, ask) {
-            ("nil", Ask::Fetch { key }) => {
+        let allowed = match (it.text, request) {
+            ("nil", EntryRequest::Fetch { key }) => {
                 self.registers[*key].read_nothing(it.arrived, it.now)?;
                 true
             }
-            ("nil", Ask::Pop { .. }) => true,
-            ("nil", Ask::AwaitPop { wait, .. }) => {
+            ("nil", EntryRequest::Pop { .. }) => true,
+            ("nil", EntryRequest::AwaitPop { wait, .. }) => {
                 if it.now.at < it.arrived.at.after(*wait) {
                     return Err("a wait ended before its time".to_owned());
                 }
                 true
             }
-            ("cas_conflict", Ask::Swap { key, old, .. }) => {
-                self.registers[*key].conflicted(it.question, old, it.arrived, it.now)?;
+            ("cas_conflict", EntryRequest::Swap { key, old, .. }) => {
+                self.registers[*key].conflicted(it.request_number, old, it.arrived, it.now)?;
                 true
             }
-            ("timeout", Ask::Meet { key, count, wait }) => {
+            ("timeout", EntryRequest::Meet { key, count, wait }) => {
                 self.meetings.left(*key, *count, *wait, it);
                 true
             }
-            ("error_barrier_count_mismatch", Ask::Meet { .. }) => plan.mismatch_pct > 0,
-            ("error_draining", Ask::Meet { key, count, wait }) => {
+            ("error_barrier_count_mismatch", EntryRequest::Meet { .. }) => plan.mismatch_pct > 0,
+            ("error_draining", EntryRequest::Meet { key, count, wait }) => {
                 self.meetings.left(*key, *count, *wait, it);
                 it.draining
             }
-            ("error_draining", Ask::AwaitPop { .. }) => it.draining,
+            ("error_draining", EntryRequest::AwaitPop { .. }) => it.draining,
             // Only where somebody adds what cannot be added.
-            ("error", Ask::Add { key, .. }) => *key == plan.wild_counter(),
-            ("error_list_full", Ask::Push { .. }) => rules.list_length_max != 0,
+            ("error", EntryRequest::Add { key, .. }) => *key == plan.wild_counter(),
+            ("error_list_full", EntryRequest::Push { .. }) => rules.list_length_max != 0,
             (
                 "error_max_keys",
-                Ask::Add { .. }
-                | Ask::SetCount { .. }
-                | Ask::Put { .. }
-                | Ask::Swap { .. }
-                | Ask::Push { .. }
-                | Ask::AwaitPop { .. }
-                | Ask::Meet { .. },
+                EntryRequest::Add { .. }
+                | EntryRequest::SetCount { .. }
+                | EntryRequest::Put { .. }
+                | EntryRequest::Swap { .. }
+                | EntryRequest::Push { .. }
+                | EntryRequest::AwaitPop { .. }
+                | EntryRequest::Meet { .. },
             ) => rules.keys_max != 0,
             _ => false,
         };
         if !allowed {
             return Err("not an answer to this question".to_owned());
         }
-        match ask {
-            Ask::Add { key, .. } => {
-                self.counters[*key].open.remove(&it.question);
+        match request {
+            EntryRequest::Add { key, .. } => {
+                self.counters[*key].open.remove(&it.request_number);
             }
-            Ask::Put { key, .. } | Ask::Swap { key, .. } => {
-                self.registers[*key].refused(it.question);
+            EntryRequest::Put { key, .. } | EntryRequest::Swap { key, .. } => {
+                self.registers[*key].refused(it.request_number);
             }
-            Ask::Push { key, value, .. } => {
+            EntryRequest::Push { key, value, .. } => {
                 self.stocks[*key].unsure -= 1;
                 let refused = self.values.remove(value);
                 if refused.is_some_and(|it| it.told.is_some()) {
@@ -237,12 +256,17 @@ impl Things {
 
     // ---- counters ----
 
-    fn counted(&mut self, ask: &Ask, it: &Answer<'_>, number: &str) -> Result<(), String> {
+    fn counted(
+        &mut self,
+        request: &EntryRequest,
+        it: &Answer<'_>,
+        number: &str,
+    ) -> Result<(), String> {
         let sum: i64 = number.parse().map_err(|_| "not a number".to_owned())?;
-        let (_, key) = ask.thing();
+        let (_, key) = request.entry();
         let counter = &mut self.counters[key];
-        if let Ask::Add { delta, .. } = ask {
-            counter.open.remove(&it.question);
+        if let EntryRequest::Add { delta, .. } = request {
+            counter.open.remove(&it.request_number);
             counter.acked = counter.acked.wrapping_add(*delta);
         }
         if key != 0 || counter.is_set {
@@ -251,7 +275,8 @@ impl Things {
         // The first counter only grows, so it also tells who was first.
         let before = counter.known.range(..=it.arrived.turn).next_back();
         let before = before.map_or(0, |(_, &sum)| sum);
-        let is_new = matches!(ask, Ask::Count { .. }) || sum > before && counter.sums.insert(sum);
+        let is_new = matches!(request, EntryRequest::Count { .. })
+            || sum > before && counter.sums.insert(sum);
         if !is_new || sum < before {
             return Err(format!("counted to {sum} after {before}, or twice"));
         }
@@ -335,7 +360,7 @@ impl Things {
             if counter.is_set || key == plan.wild_counter() {
                 continue;
             }
-            let name = plan.name(Sort::Counter, key);
+            let name = plan.name(EntryKind::Counter, key);
             let value = view.counters().find(|it| it.key == name);
             let value = value.map_or(0, |it| it.what);
             let part = |keep: fn(i64) -> bool| {
@@ -348,7 +373,7 @@ impl Things {
             }
         }
         for (key, stock) in self.stocks.iter().enumerate() {
-            let name = plan.name(Sort::List, key);
+            let name = plan.name(EntryKind::List, key);
             let length = view.lists().find(|it| it.key == name);
             let length = length.map_or(0, |it| it.what.0);
             let sure = if doubt { 0 } else { stock.sure };
@@ -362,7 +387,10 @@ impl Things {
 
     /// Nobody who came later was served before somebody who waits on.
     fn check_poppers(&self, parked: &[Parked]) -> Result<(), String> {
-        for it in parked.iter().filter(|it| it.sort == Sort::List && it.stays) {
+        for it in parked
+            .iter()
+            .filter(|it| it.kind == EntryKind::List && it.stays)
+        {
             let overtook = |told: &&Told| {
                 self.values[&told.value].key == it.key && told.asked.turn >= it.since
             };

@@ -137,8 +137,8 @@ impl History {
         self.grant(fence).releases_sent += 1;
     }
 
-    pub(crate) fn renewal_sent(&mut self, fence: u64, question: u64, now: Nanos, lease: Millis) {
-        self.grant(fence).renewals.push((question, now, lease));
+    pub(crate) fn renewal_sent(&mut self, fence: u64, request: u64, now: Nanos, lease: Millis) {
+        self.grant(fence).renewals.push((request, now, lease));
     }
 
     /// The connection ends: what it holds is certain no longer, if that ends with it.
@@ -236,13 +236,13 @@ impl History {
         &mut self,
         now: Nanos,
         fence: u64,
-        question: u64,
+        request: u64,
         span: (Nanos, Millis),
         asked_after: u64,
     ) -> Result<(), String> {
         let (since, lease) = span;
         let it = self.grant(fence);
-        it.renewals.retain(|&(number, ..)| number != question);
+        it.renewals.retain(|&(number, ..)| number != request);
         if it.over.is_some_and(|turn| turn <= asked_after) {
             return Err(format!("invariant 6: {fence} was renewed after its end"));
         }
@@ -268,12 +268,12 @@ impl History {
         &mut self,
         now: Nanos,
         fence: u64,
-        question: u64,
+        request: u64,
         turn: u64,
     ) -> Result<(), String> {
         let it = self.grant(fence);
         let must_work = it.is_certain(now);
-        it.renewals.retain(|&(number, ..)| number != question);
+        it.renewals.retain(|&(number, ..)| number != request);
         if must_work {
             return Err(format!(
                 "invariant 5: the renewal of {fence} was refused, but its lease still ran"
@@ -287,9 +287,9 @@ impl History {
     }
 
     /// The answer to this renewal will never be known.
-    pub(crate) fn renewal_lost(&mut self, now: Nanos, fence: u64, question: u64) {
+    pub(crate) fn renewal_lost(&mut self, now: Nanos, fence: u64, request: u64) {
         let it = self.grant(fence);
-        if let Some(at) = it.renewals.iter().position(|&(it, ..)| it == question) {
+        if let Some(at) = it.renewals.iter().position(|&(it, ..)| it == request) {
             let (_, sent, lease) = it.renewals.remove(at);
             it.deadline_min = it.deadline_min.min(sent.after(lease));
             it.deadline_max = it.deadline_max.max(now.after(lease));

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::Tally;
 use crate::engine::types::Mode;
-use crate::sim::clients::connection::{Asked, Connection};
-use crate::sim::clients::request::What;
+use crate::sim::clients::connection::{Connection, OpenRequest};
+use crate::sim::clients::request::RequestKind;
 use crate::sim::clients::subscription::Ear;
 use crate::sim::plan::Plan;
 
@@ -54,25 +54,29 @@ pub(crate) struct Turn<'w> {
 /// Whether everything that was said to the connection in this turn has been read, and everything
 /// that should have been said to it has been said.
 pub(crate) fn is_attentive(conn: &Connection) -> bool {
-    conn.id.is_some() && !conn.is_behind() && !conn.ended && !conn.has_left() && !conn.farewell
+    conn.id.is_some()
+        && !conn.is_behind()
+        && !conn.ended
+        && !conn.has_left()
+        && !conn.read_timeout_told
 }
 
 /// Notes what an answer says has happened.
-pub(crate) fn done(plan: &Plan, conn: &Connection, asked: &Asked, text: &str) -> Vec<Item> {
+pub(crate) fn done(plan: &Plan, conn: &Connection, request: &OpenRequest, text: &str) -> Vec<Item> {
     if conn.is_behind() || !(text.starts_with("ok") || text.starts_with("acquired")) {
         return Vec::new(); // it may have happened earlier
     }
     let watched = |word| (Ear::Watch, word);
     let mut news = Vec::new();
-    let name = match &asked.what {
-        What::Thing(ask) => {
-            let (sort, key) = ask.thing();
-            news.extend(ask.event().map(watched));
-            plan.name(sort, key).to_vec()
+    let name = match &request.kind {
+        RequestKind::Entry(entry_request) => {
+            let (kind, key) = entry_request.entry();
+            news.extend(entry_request.event().map(watched));
+            plan.name(kind, key).to_vec()
         }
-        What::Acquire { key, mode, .. } => {
+        RequestKind::Acquire { key, mode, .. } => {
             let is_lock = matches!(mode, Mode::Lead | Mode::Slot { limit: 1 });
-            if is_lock && asked.begun.is_some() {
+            if is_lock && request.begun.is_some() {
                 news.push((Ear::Observe, "failover"));
             }
             if *mode == Mode::Lead {
@@ -82,11 +86,11 @@ pub(crate) fn done(plan: &Plan, conn: &Connection, asked: &Asked, text: &str) ->
             }
             plan.keys[*key].0.clone()
         }
-        What::Enqueue { key, .. } | What::Wait { key, .. } => {
+        RequestKind::Enqueue { key, .. } | RequestKind::Wait { key, .. } => {
             news.push(watched("acquire"));
             plan.keys[*key].0.clone()
         }
-        What::Release { key, resigns, .. } => {
+        RequestKind::Release { key, resigns, .. } => {
             if *resigns {
                 news.extend([watched("resign"), (Ear::Observe, "resigned")]);
             } else {
@@ -96,7 +100,7 @@ pub(crate) fn done(plan: &Plan, conn: &Connection, asked: &Asked, text: &str) ->
         }
         _ => return Vec::new(),
     };
-    let from_line = asked.begun.is_some();
+    let from_line = request.begun.is_some();
     let did = |(ear, word)| Item::Did {
         news: News {
             ear,

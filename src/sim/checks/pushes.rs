@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::key_events::{self as news, CHANGES, EVENTS, Item, News, Turn, is_attentive};
 use crate::engine::Tally;
-use crate::sim::clients::connection::{Asked, Connection};
+use crate::sim::clients::connection::{Connection, OpenRequest};
 use crate::sim::clients::subscription::{Ear, Seat};
 use crate::sim::plan::Plan;
 
@@ -113,10 +113,10 @@ impl Hearing {
         &mut self,
         plan: &Plan,
         (number, conn): (u32, &Connection),
-        asked: &Asked,
+        request: &OpenRequest,
         text: &str,
     ) {
-        let done = news::done(plan, conn, asked, text);
+        let done = news::done(plan, conn, request, text);
         if !done.is_empty() {
             self.now.entry(number).or_default().extend(done);
         }

@@ -13,7 +13,7 @@ use crate::sim::clients::connection::Moment;
 /// A write, or a deletion.
 #[derive(Clone, Debug)]
 struct Write {
-    question: u64,
+    request: u64,
     /// Empty: nothing is there from now on.
     value: String,
     ttl: Millis,
@@ -44,9 +44,9 @@ pub(crate) struct Register {
 
 impl Register {
     /// A write has arrived; it may be done from now on.
-    pub(crate) fn arrived(&mut self, question: u64, value: &str, ttl: Millis, arrived: Moment) {
+    pub(crate) fn arrived(&mut self, request: u64, value: &str, ttl: Millis, arrived: Moment) {
         self.writes.push(Write {
-            question,
+            request,
             value: value.to_owned(),
             ttl,
             arrived,
@@ -54,15 +54,15 @@ impl Register {
         });
     }
 
-    pub(crate) fn done(&mut self, question: u64, now: Moment) {
-        let write = self.writes.iter_mut().find(|it| it.question == question);
+    pub(crate) fn done(&mut self, request: u64, now: Moment) {
+        let write = self.writes.iter_mut().find(|it| it.request == request);
         if let Some(write) = write {
             write.done = Some(now);
         }
     }
 
-    pub(crate) fn refused(&mut self, question: u64) {
-        self.writes.retain(|it| it.question != question);
+    pub(crate) fn refused(&mut self, request: u64) {
+        self.writes.retain(|it| it.request != request);
     }
 
     /// A value that may have been stored, for somebody who wants to exchange it.
@@ -76,7 +76,7 @@ impl Register {
         let Some(it) = self.writes.iter().find(|it| it.value == value) else {
             return Err(format!("{value:?} was never stored"));
         };
-        let others = || self.writes.iter().filter(|w| w.question != it.question);
+        let others = || self.writes.iter().filter(|w| w.request != it.request);
         if others().any(|w| it.is_before(w.arrived) && w.is_before(arrived)) {
             return Err(format!("{value:?} was replaced before this question"));
         }
@@ -90,7 +90,7 @@ impl Register {
     /// Nothing was there.
     pub(crate) fn read_nothing(&self, arrived: Moment, now: Moment) -> Result<(), String> {
         for it in self.writes.iter().filter(|it| !it.value.is_empty()) {
-            let mut others = self.writes.iter().filter(|w| w.question != it.question);
+            let mut others = self.writes.iter().filter(|w| w.request != it.request);
             let may_be_gone = others
                 .any(|w| !w.is_before(it.arrived) && (w.value.is_empty() || w.ttl != Millis::ZERO));
             if it.is_before(arrived) && it.outlives(now) && !may_be_gone {
@@ -103,13 +103,13 @@ impl Register {
     /// An exchange succeeded: it read the old value and is the only one that ever replaces it so.
     pub(crate) fn swapped(
         &mut self,
-        question: u64,
+        request: u64,
         old: &str,
         arrived: Moment,
         now: Moment,
     ) -> Result<(), String> {
         // It must not be misled by its own write.
-        let at = self.writes.iter().position(|it| it.question == question);
+        let at = self.writes.iter().position(|it| it.request == request);
         let own = at.map(|at| self.writes.remove(at));
         if old.is_empty() {
             self.read_nothing(arrived, now)?;
@@ -129,19 +129,19 @@ impl Register {
     /// An exchange found another value.
     pub(crate) fn conflicted(
         &mut self,
-        question: u64,
+        request: u64,
         old: &str,
         arrived: Moment,
         now: Moment,
     ) -> Result<(), String> {
-        self.refused(question);
+        self.refused(request);
         let Some(it) = self.writes.iter().find(|it| it.value == old) else {
             let any = !old.is_empty() || self.writes.iter().any(|it| !it.value.is_empty());
             return any
                 .then_some(())
                 .ok_or_else(|| "in the way of nothing".to_owned());
         };
-        let mut others = self.writes.iter().filter(|w| w.question != it.question);
+        let mut others = self.writes.iter().filter(|w| w.request != it.request);
         let is_latest = others.all(|w| w.is_before(it.arrived));
         if !old.is_empty() && is_latest && it.is_before(arrived) && it.outlives(now) {
             return Err(format!("{old:?} is there, and was denied"));

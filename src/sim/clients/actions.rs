@@ -4,31 +4,31 @@
 //! `faults`.
 
 use super::connection::{Connection, Sending};
-use super::lock_requests::{OPEN_QUESTIONS_MAX, Said, Speaker};
-use super::request::What;
+use super::lock_requests::{OPEN_REQUESTS_MAX, RequestWriter, WrittenRequest};
+use super::request::RequestKind;
 use crate::base::Millis;
 use crate::pipe::pipe;
-use crate::sim::plan::{Deed, Ending, pick};
+use crate::sim::plan::{Action, Ending, pick};
 use crate::sim::simulation::{Scheduled, Simulation};
 use crate::sim::trace::{LINE_BYTES_KEPT, readable};
 
 /// As a member of how many groups somebody hears what is loud: four lines are too many then.
-pub(crate) const CRAVED_GROUPS: usize = 20;
+pub(crate) const LOUD_GROUPS: usize = 20;
 
 impl Simulation {
     pub(crate) fn act(&mut self, client: usize) {
-        self.deeds_left = self.deeds_left.saturating_sub(1);
+        self.actions_left = self.actions_left.saturating_sub(1);
         self.perhaps_shut_down();
         self.perhaps_pause();
         let Some(number) = self.clients[client] else {
             return self.connect(client);
         };
-        let deed = self.plan.deed(&mut self.rng);
+        let action = self.plan.action(&mut self.rng);
         let conn = &self.connections[&number];
-        match deed {
-            Deed::Idle => {}
-            Deed::HalfClose => self.close(number),
-            Deed::Close => {
+        match action {
+            Action::Idle => {}
+            Action::HalfClose => self.close(number),
+            Action::Close => {
                 self.clients[client] = None;
                 self.close(number);
                 if self.rng.bool() {
@@ -37,31 +37,34 @@ impl Simulation {
                     self.schedule(after, Scheduled::Break(number));
                 }
             }
-            Deed::Reset => self.reset(number),
-            Deed::Stall => self.stall(number),
-            _ if conn.poisoned || conn.farewell || conn.sending != Sending::Open => {}
+            Action::Reset => self.reset(number),
+            Action::Stall => self.stall(number),
+            _ if conn.fatal_sent || conn.read_timeout_told || conn.sending != Sending::Open => {}
             _ if !conn.unsent.is_empty() => {
                 if self.rng.u8(..4) != 0 {
                     let rest = std::mem::take(&mut self.conn(number).unsent);
                     self.send(number, &rest);
                 }
             }
-            _ if conn.asked.len() >= OPEN_QUESTIONS_MAX => {}
-            _ if !conn.asked.is_empty() && self.rng.u8(..100) >= self.plan.pipeline_pct => {}
-            Deed::Burst => self.burst(number),
-            Deed::Crave(_) => self.crave(number),
-            Deed::Shout => self.shout(number),
-            Deed::Begin => {
-                if let Some(said) = self.say(number, Deed::Acquire) {
-                    let cut = self.rng.usize(1..said.len());
-                    self.send(number, &said[..cut]);
-                    self.conn(number).unsent = said[cut..].to_vec();
+            _ if conn.open_requests.len() >= OPEN_REQUESTS_MAX => {}
+            _ if !conn.open_requests.is_empty() && self.rng.u8(..100) >= self.plan.pipeline_pct => {
+            }
+            Action::Burst => self.burst(number),
+            Action::ListenLoud(_) => self.listen_loud(number),
+            Action::SignalLoud => self.signal_loud(number),
+            Action::BeginFrame => {
+                if let Some(written) = self.write_request(number, Action::Acquire) {
+                    let cut = self.rng.usize(1..written.len());
+                    self.send(number, &written[..cut]);
+                    self.conn(number).unsent = written[cut..].to_vec();
                 }
             }
-            deed => {
-                let said = self.say(number, deed);
-                if let Some(said) = said.or_else(|| self.say(number, Deed::Acquire)) {
-                    self.send(number, &said);
+            action => {
+                let written = self.write_request(number, action);
+                if let Some(written) =
+                    written.or_else(|| self.write_request(number, Action::Acquire))
+                {
+                    self.send(number, &written);
                 }
             }
         }
@@ -94,81 +97,84 @@ impl Simulation {
 
     /// Something to do at once, besides what is on the agenda.
     pub(crate) fn act_again(&mut self, client: usize) {
-        if self.deeds_left > 0 {
+        if self.actions_left > 0 {
             let after = self.within(self.plan.delay_ms_max);
             self.schedule(after, Scheduled::React(client));
         }
     }
 
     /// Notes one question and returns its bytes.
-    fn say(&mut self, number: u32, deed: Deed) -> Option<Vec<u8>> {
+    fn write_request(&mut self, number: u32, action: Action) -> Option<Vec<u8>> {
         let conn = &self.connections[&number];
-        let mut speaker = Speaker {
+        let mut writer = RequestWriter {
             rng: &mut self.rng,
             plan: &self.plan,
             history: &self.history,
             things: &self.things,
-            serial: self.questions + 1,
+            request_number: self.requests_made + 1,
             number,
             conn,
             now: self.now,
         };
-        let said = speaker.say(deed)?;
-        Some(self.utter(number, said))
+        let written = writer.write(action)?;
+        Some(self.note_request(number, written))
     }
 
     /// Notes what is said, and returns its bytes.
-    pub(crate) fn utter(&mut self, number: u32, said: Said) -> Vec<u8> {
-        let Said {
-            what,
+    pub(crate) fn note_request(&mut self, number: u32, written: WrittenRequest) -> Vec<u8> {
+        let WrittenRequest {
+            kind,
             frame,
             with_fence,
-        } = said;
+        } = written;
         let conn = &self.connections[&number];
         let shown = readable(&on_one_line(&frame[..frame.len().min(LINE_BYTES_KEPT)]));
         self.trace
             .say(self.now, format_args!("c{:<2} -> {shown}", conn.client));
         self.trace.mix_line(&frame);
-        self.questions += 1;
-        let question = self.questions;
-        match what {
-            What::Release {
+        self.requests_made += 1;
+        let request_number = self.requests_made;
+        match kind {
+            RequestKind::Release {
                 target: Some(fence),
                 ..
             } => self.history.release_sent(fence),
-            What::Renew {
+            RequestKind::Renew {
                 target: Some(fence),
                 lease,
                 ..
-            } => self.history.renewal_sent(fence, question, self.now, lease),
-            What::Wait { key, .. } => {
+            } => self
+                .history
+                .renewal_sent(fence, request_number, self.now, lease),
+            RequestKind::Wait { key, .. } => {
                 self.waits.insert((number, key));
                 let ticket = self.conn(number).tickets.get_mut(&key);
                 if let Some(ticket) = ticket.filter(|ticket| !ticket.waited) {
                     ticket.waited = true;
                     if let (Some(fence), lease) = (ticket.held, ticket.lease) {
-                        self.history.renewal_sent(fence, question, self.now, lease);
+                        self.history
+                            .renewal_sent(fence, request_number, self.now, lease);
                     }
                 }
             }
-            What::TakeSeat(_) => self.conn(number).listens += 1,
-            What::Signal {
+            RequestKind::TakeSeat(_) => self.conn(number).listens += 1,
+            RequestKind::Signal {
                 ref channel,
                 ref payload,
             } => {
                 self.hearing.signal_sent(number, channel, payload);
             }
-            What::Last(_) => {
-                self.conn(number).poisoned = true;
+            RequestKind::Fatal(_) => {
+                self.conn(number).fatal_sent = true;
                 self.history.owner_leaves(number);
             }
             _ => {}
         }
         let fence_before = self.history.fence_max;
         let conn = self.conn(number);
-        match what {
-            What::Ok if frame.starts_with(b"auth") => conn.has_shown_secret = true,
-            What::Hello => {
+        match kind {
+            RequestKind::Ok if frame.starts_with(b"auth") => conn.has_shown_secret = true,
+            RequestKind::Hello => {
                 conn.may_be_pushed_to = true;
                 if let Some(at) = frame.windows(6).position(|part| part == b"fence=") {
                     conn.hello_fence = Some(frame[at + 6] == b'1');
@@ -176,7 +182,12 @@ impl Simulation {
             }
             _ => {}
         }
-        conn.ask(question, what, (with_fence, fence_before), frame.len());
+        conn.note_request(
+            request_number,
+            kind,
+            (with_fence, fence_before),
+            frame.len(),
+        );
         frame
     }
 
@@ -184,29 +195,29 @@ impl Simulation {
     /// somebody who does not read them fill the outbox, and then even more have to.
     fn burst(&mut self, number: u32) {
         let mut count = *pick(&mut self.rng, &[3, 10, 10, 60]);
-        let mut deeds = &[
-            Deed::Ask,
-            Deed::Ask,
-            Deed::Acquire,
-            Deed::Enqueue,
-            Deed::Release,
-            Deed::Push,
-            Deed::Pop,
-            Deed::Count,
-            Deed::Signal,
+        let mut actions = &[
+            Action::Inspect,
+            Action::Inspect,
+            Action::Acquire,
+            Action::Enqueue,
+            Action::Release,
+            Action::Push,
+            Action::Pop,
+            Action::Counter,
+            Action::Signal,
         ][..];
         let has_long_answers = self.plan.keys.iter().any(|(name, _)| name.contains(&1));
         if has_long_answers && self.rng.bool() {
-            (count, deeds) = (OPEN_QUESTIONS_MAX / 2, &[Deed::AskAll]);
+            (count, actions) = (OPEN_REQUESTS_MAX / 2, &[Action::Stats]);
             self.stall(number);
         }
         let mut bytes = Vec::new();
         for _ in 0..count {
-            let deed = *pick(&mut self.rng, deeds);
-            if !self.connections[&number].poisoned
-                && let Some(said) = self.say(number, deed)
+            let action = *pick(&mut self.rng, actions);
+            if !self.connections[&number].fatal_sent
+                && let Some(written) = self.write_request(number, action)
             {
-                bytes.extend(said);
+                bytes.extend(written);
             }
         }
         if !bytes.is_empty() {
@@ -215,27 +226,30 @@ impl Simulation {
     }
 
     /// Listens so much that a few signals are too many; then stops reading.
-    fn crave(&mut self, number: u32) {
-        if self.connections[&number].listens as usize >= CRAVED_GROUPS {
+    fn listen_loud(&mut self, number: u32) {
+        if self.connections[&number].listens as usize >= LOUD_GROUPS {
             return self.stall_for(number, 100, 12 * self.plan.think_ms_max);
         }
         let mut bytes = Vec::new();
-        for group in 0..CRAVED_GROUPS {
-            if !self.connections[&number].poisoned {
-                bytes.extend(self.say(number, Deed::Crave(group)).unwrap_or_default());
+        for group in 0..LOUD_GROUPS {
+            if !self.connections[&number].fatal_sent {
+                bytes.extend(
+                    self.write_request(number, Action::ListenLoud(group))
+                        .unwrap_or_default(),
+                );
             }
         }
         self.send(number, &bytes);
     }
 
     /// More of the longest signals than somebody who does not read can take.
-    fn shout(&mut self, number: u32) {
+    fn signal_loud(&mut self, number: u32) {
         let mut bytes = Vec::new();
         for _ in 0..self.rng.u32(1..=6) {
             // What follows must be answered too, even if it is itself who hears so much.
-            for deed in [Deed::Shout, Deed::Ask] {
-                if !self.connections[&number].poisoned {
-                    bytes.extend(self.say(number, deed).unwrap_or_default());
+            for action in [Action::SignalLoud, Action::Inspect] {
+                if !self.connections[&number].fatal_sent {
+                    bytes.extend(self.write_request(number, action).unwrap_or_default());
                 }
             }
         }
@@ -259,11 +273,16 @@ impl Simulation {
         let numbers: Vec<u32> = self.connections.keys().copied().collect();
         for number in numbers {
             let conn = &self.connections[&number];
-            let mut asked = conn.asked.iter();
+            let mut requests = conn.open_requests.iter();
             // A client with a ticket is never cut off, so silence would never end.
             let has_place = !conn.tickets.is_empty()
                 || !conn.seats.is_empty()
-                || asked.any(|it| matches!(it.what, What::Enqueue { .. } | What::TakeSeat(_)));
+                || requests.any(|it| {
+                    matches!(
+                        it.kind,
+                        RequestKind::Enqueue { .. } | RequestKind::TakeSeat(_)
+                    )
+                });
             if may_stay && !has_place {
                 continue;
             }

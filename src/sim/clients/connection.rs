@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::request::What;
+use super::request::RequestKind;
 use super::subscription::Seat;
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::Mode;
@@ -23,10 +23,10 @@ pub(crate) struct Moment {
 
 /// A question on its way.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct OpenRequest {
     /// Unique in its world.
     pub(crate) number: u64,
-    pub(crate) what: What,
+    pub(crate) kind: RequestKind,
     /// Whether the answer to this verb carries the fence.
     pub(crate) with_fence: bool,
     /// The highest fence anybody had heard of when this was sent.
@@ -70,7 +70,7 @@ pub(crate) struct Connection {
     pub(crate) peer: Peer,
     /// Once accepted.
     pub(crate) id: Option<ConnId>,
-    pub(crate) asked: VecDeque<Asked>,
+    pub(crate) open_requests: VecDeque<OpenRequest>,
     pub(crate) tickets: BTreeMap<usize, Ticket>,
     /// What it is told of, since which turn. Taken and left by answers, as the server does.
     pub(crate) seats: BTreeMap<Seat, u64>,
@@ -86,11 +86,11 @@ pub(crate) struct Connection {
     pub(crate) ended: bool,
     /// The turn after which that was seen.
     pub(crate) ended_by: u64,
-    /// A `What::Last` was sent; has begun to arrive.
-    pub(crate) poisoned: bool,
-    pub(crate) poison_arrived: bool,
+    /// A `RequestKind::Fatal` was sent; has begun to arrive.
+    pub(crate) fatal_sent: bool,
+    pub(crate) fatal_arrived: bool,
     /// An unasked `error` came: the end is near.
-    pub(crate) farewell: bool,
+    pub(crate) read_timeout_told: bool,
     /// The secret, if there is one, is on its way; has been accepted.
     pub(crate) has_shown_secret: bool,
     pub(crate) is_open: bool,
@@ -100,7 +100,7 @@ pub(crate) struct Connection {
     /// Reads nothing, since.
     pub(crate) stalled: Option<Nanos>,
     /// What comes in may be older than it looks: as old as this.
-    pub(crate) blind_since: Option<Nanos>,
+    pub(crate) unread_since: Option<Nanos>,
     /// The read timeout may have struck while the client did not read, so it does not know.
     pub(crate) was_overdue: bool,
     /// The server wants to hear of room to write.
@@ -124,7 +124,7 @@ impl Connection {
             client,
             peer,
             id: None,
-            asked: VecDeque::new(),
+            open_requests: VecDeque::new(),
             tickets: BTreeMap::new(),
             seats: BTreeMap::new(),
             led: BTreeSet::new(),
@@ -134,15 +134,15 @@ impl Connection {
             reset: false,
             ended: false,
             ended_by: 0,
-            poisoned: false,
-            poison_arrived: false,
-            farewell: false,
+            fatal_sent: false,
+            fatal_arrived: false,
+            read_timeout_told: false,
             has_shown_secret: false,
             is_open: false,
             hello_fence: None,
             may_be_pushed_to: false,
             stalled: None,
-            blind_since: None,
+            unread_since: None,
             was_overdue: false,
             watches_write: false,
             next_arrival: now,
@@ -156,11 +156,20 @@ impl Connection {
     }
 
     /// Notes a question of `frame` bytes; the bytes themselves go through [`Connection::send`].
-    pub(crate) fn ask(&mut self, number: u64, what: What, fence: (bool, u64), frame: usize) {
-        let begins = self.asked.back().map_or(self.sent_bytes, |it| it.end);
-        self.asked.push_back(Asked {
+    pub(crate) fn note_request(
+        &mut self,
+        number: u64,
+        kind: RequestKind,
+        fence: (bool, u64),
+        frame: usize,
+    ) {
+        let begins = self
+            .open_requests
+            .back()
+            .map_or(self.sent_bytes, |it| it.end);
+        self.open_requests.push_back(OpenRequest {
             number,
-            what,
+            kind,
             with_fence: fence.0,
             fence_before: fence.1,
             arrived: None,
@@ -180,7 +189,7 @@ impl Connection {
     }
 
     /// Lets a segment arrive, and the end behind the last one. Says which questions became whole.
-    pub(crate) fn arrive(&mut self, now: Moment, count: usize) -> Vec<Asked> {
+    pub(crate) fn arrive(&mut self, now: Moment, count: usize) -> Vec<OpenRequest> {
         self.arrived_bytes += self.peer.arrive(count) as u64;
         if self.sending == Sending::Ending && self.peer.in_flight() == 0 {
             self.sending = Sending::Ended;
@@ -193,17 +202,21 @@ impl Connection {
             self.line_since = now.at;
         }
         let mut whole = Vec::new();
-        for asked in &mut self.asked {
-            if asked.arrived.is_none() && asked.end <= self.arrived_bytes {
-                asked.arrived = Some(now);
-                self.whole_bytes = asked.end;
-                whole.push(asked.clone());
+        for request in &mut self.open_requests {
+            if request.arrived.is_none() && request.end <= self.arrived_bytes {
+                request.arrived = Some(now);
+                self.whole_bytes = request.end;
+                whole.push(request.clone());
             }
-            if matches!(asked.what, What::Last(_)) && self.arrived_bytes > self.whole_bytes {
-                self.poison_arrived = true;
+            if matches!(request.kind, RequestKind::Fatal(_))
+                && self.arrived_bytes > self.whole_bytes
+            {
+                self.fatal_arrived = true;
             }
         }
-        self.poison_arrived |= whole.iter().any(|it| matches!(it.what, What::Last(_)));
+        self.fatal_arrived |= whole
+            .iter()
+            .any(|it| matches!(it.kind, RequestKind::Fatal(_)));
         whole
     }
 
@@ -230,16 +243,16 @@ impl Connection {
     }
 
     /// An answer came, so the server looks for a new line from here on.
-    pub(crate) fn answered(&mut self, now: Nanos, asked: &Asked) {
-        if asked.what.wait() != Millis::ZERO {
-            self.line_since = self.line_since.max(self.earliest(now, asked));
+    pub(crate) fn answered(&mut self, now: Nanos, request: &OpenRequest) {
+        if request.kind.wait() != Millis::ZERO {
+            self.line_since = self.line_since.max(self.earliest(now, request));
         }
     }
 
     /// When the answer that was received now was given, at the earliest.
-    pub(crate) fn earliest(&self, now: Nanos, asked: &Asked) -> Nanos {
-        let arrived = asked.arrived.map_or(now, |moment| moment.at);
-        self.blind_since.map_or(now, |since| since.max(arrived))
+    pub(crate) fn earliest(&self, now: Nanos, request: &OpenRequest) -> Nanos {
+        let arrived = request.arrived.map_or(now, |moment| moment.at);
+        self.unread_since.map_or(now, |since| since.max(arrived))
     }
 
     pub(crate) fn is_mid_frame(&self) -> bool {
@@ -253,12 +266,12 @@ impl Connection {
 
     /// Whether the peer has done something for which the server may close, now or once it reads on.
     pub(crate) fn has_left(&self) -> bool {
-        self.has_hung_up() || self.poison_arrived
+        self.has_hung_up() || self.fatal_arrived
     }
 
     /// Whether it may have been told more than it has read, or will never read it.
     pub(crate) fn is_behind(&self) -> bool {
-        self.stalled.is_some() || self.blind_since.is_some() || self.reset
+        self.stalled.is_some() || self.unread_since.is_some() || self.reset
     }
 
     /// Whether it may take this seat. A second time is as good as the first.
@@ -270,8 +283,8 @@ impl Connection {
 
     /// Whether it is certainly to be told of something, for which a connection may be silent.
     pub(crate) fn is_seated(&self) -> bool {
-        let leaves = |asked: &Asked| matches!(asked.what, What::LeaveSeat(_));
-        !self.seats.is_empty() && !self.asked.iter().any(leaves)
+        let leaves = |request: &OpenRequest| matches!(request.kind, RequestKind::LeaveSeat(_));
+        !self.seats.is_empty() && !self.open_requests.iter().any(leaves)
     }
 
     /// Whether the read timeout may have struck.

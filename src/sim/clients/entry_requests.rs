@@ -3,8 +3,8 @@
 //! Every value stored, pushed or signalled is unique in its world: it carries the number of its
 //! question. The frames around them are made as in `lock_requests`.
 
-use super::lock_requests::{Said, Speaker, said};
-use super::request::{Ask, Sort, What};
+use super::lock_requests::{RequestWriter, WrittenRequest, written};
+use super::request::{EntryKind, EntryRequest, RequestKind};
 use super::subscription::{Ear, Seat};
 use crate::base::Millis;
 use crate::sim::plan::pick;
@@ -23,15 +23,15 @@ pub(crate) const OTHER_GROUPS_MAX: usize = 4;
 /// Where worlds are loud.
 const LOUD_CHANNEL: &str = "loud";
 
-impl Speaker<'_> {
-    pub(crate) fn count(&mut self) -> Said {
-        let key = self.rng.usize(..self.plan.things(Sort::Counter));
+impl RequestWriter<'_> {
+    pub(crate) fn counter(&mut self) -> WrittenRequest {
+        let key = self.rng.usize(..self.plan.entry_count(EntryKind::Counter));
         let is_wild = key == self.plan.wild_counter();
         match self.rng.u8(..8) {
-            0 | 1 => self.thing(Ask::Count { key }, ""),
+            0 | 1 => self.entry(EntryRequest::Count { key }, ""),
             2 if is_wild => {
                 let value = *pick(self.rng, &[0, 0, 7, i64::MAX, i64::MIN]);
-                self.thing(Ask::SetCount { key }, &value.to_string())
+                self.entry(EntryRequest::SetCount { key }, &value.to_string())
             }
             n => {
                 // The first counter only grows.
@@ -40,15 +40,15 @@ impl Speaker<'_> {
                 if is_wild && n == 4 {
                     delta = *pick(self.rng, &[i64::MAX, i64::MIN + 1]);
                 }
-                let said = if down { -delta } else { delta };
-                self.thing(Ask::Add { key, delta, down }, &said.to_string())
+                let number = if down { -delta } else { delta };
+                self.entry(EntryRequest::Add { key, delta, down }, &number.to_string())
             }
         }
     }
 
-    pub(crate) fn store(&mut self) -> Said {
-        let key = self.rng.usize(..self.plan.things(Sort::Value));
-        let value = self.fresh('w');
+    pub(crate) fn value(&mut self) -> WrittenRequest {
+        let key = self.rng.usize(..self.plan.entry_count(EntryKind::Value));
+        let value = self.fresh_value('w');
         let longest_ms = self.plan.leases_ms.iter().max().copied().unwrap_or(1);
         let ttl = match self.rng.bool() {
             true => Millis(self.rng.u64(1..=longest_ms)),
@@ -60,62 +60,62 @@ impl Speaker<'_> {
                     Millis::ZERO if self.rng.bool() => value.clone(),
                     ttl => format!("{value}\t{}", self.span(ttl)),
                 };
-                self.thing(Ask::Put { key, value, ttl }, &argument)
+                self.entry(EntryRequest::Put { key, value, ttl }, &argument)
             }
-            2..5 => self.thing(Ask::Fetch { key }, "ignored"),
-            5 => self.thing(Ask::Delete { key }, ""),
+            2..5 => self.entry(EntryRequest::Fetch { key }, "ignored"),
+            5 => self.entry(EntryRequest::Delete { key }, ""),
             _ => {
                 let back = *pick(self.rng, &[0, 0, 0, 1, 2]);
                 let old = self.things.registers[key].recent(back).unwrap_or_default();
                 let old = old.to_owned();
                 let argument = format!("{old}\t{value}\t{}", self.span(ttl));
                 let new = value;
-                self.thing(Ask::Swap { key, old, new, ttl }, &argument)
+                self.entry(EntryRequest::Swap { key, old, new, ttl }, &argument)
             }
         }
     }
 
-    pub(crate) fn push(&mut self) -> Said {
-        let key = self.rng.usize(..self.plan.things(Sort::List));
+    pub(crate) fn push(&mut self) -> WrittenRequest {
+        let key = self.rng.usize(..self.plan.entry_count(EntryKind::List));
         // The first list is a queue.
         let left = key != 0 && self.rng.bool();
-        let value = self.fresh('x');
+        let value = self.fresh_value('x');
         let argument = value.clone();
-        self.thing(Ask::Push { key, value, left }, &argument)
+        self.entry(EntryRequest::Push { key, value, left }, &argument)
     }
 
-    pub(crate) fn pop(&mut self) -> Said {
-        let key = self.rng.usize(..self.plan.things(Sort::List));
+    pub(crate) fn pop(&mut self) -> WrittenRequest {
+        let key = self.rng.usize(..self.plan.entry_count(EntryKind::List));
         let left = key == 0 || self.rng.bool();
         match self.rng.u8(..8) {
-            0 => self.thing(Ask::Length { key }, ""),
+            0 => self.entry(EntryRequest::Length { key }, ""),
             1 => {
                 let range = *pick(self.rng, &["0 -1", "0 0", "-3 -1", "1 2", "5 1", "-99 99"]);
-                self.thing(Ask::Range { key }, range)
+                self.entry(EntryRequest::Range { key }, range)
             }
-            2..4 => self.thing(Ask::Pop { key, left }, ""),
+            2..4 => self.entry(EntryRequest::Pop { key, left }, ""),
             _ => {
                 let wait = Millis(*pick(self.rng, &self.plan.waits_ms));
                 let argument = self.span(wait);
-                self.thing(Ask::AwaitPop { key, left, wait }, &argument)
+                self.entry(EntryRequest::AwaitPop { key, left, wait }, &argument)
             }
         }
     }
 
-    pub(crate) fn meet(&mut self) -> Said {
-        let key = self.rng.usize(..self.plan.things(Sort::Barrier));
+    pub(crate) fn barrier(&mut self) -> WrittenRequest {
+        let key = self.rng.usize(..self.plan.entry_count(EntryKind::Barrier));
         let mut count = self.plan.barriers[key];
         if self.rng.u8(..100) < self.plan.mismatch_pct {
             count = self.rng.u32(1..=3);
         }
         let wait = Millis(*pick(self.rng, &self.plan.waits_ms));
         let argument = format!("{count} {}", self.span(wait));
-        self.thing(Ask::Meet { key, count, wait }, &argument)
+        self.entry(EntryRequest::Meet { key, count, wait }, &argument)
     }
 
     // ---- to be told things ----
 
-    pub(crate) fn take_seat(&mut self) -> Said {
+    pub(crate) fn take_seat(&mut self) -> WrittenRequest {
         let (ear, group) = match self.rng.u8(..3) {
             0 => (Ear::Listen, *pick(self.rng, &GROUPS)),
             1 => (Ear::Watch, ""),
@@ -125,7 +125,7 @@ impl Speaker<'_> {
         self.seat(ear, &pattern, group)
     }
 
-    pub(crate) fn leave_seat(&mut self) -> Said {
+    pub(crate) fn leave_seat(&mut self) -> WrittenRequest {
         let taken: Vec<&Seat> = self.conn.seats.keys().collect();
         let seat = if taken.is_empty() || self.rng.u8(..8) == 0 {
             Seat {
@@ -136,34 +136,34 @@ impl Speaker<'_> {
         } else {
             (*pick(self.rng, &taken)).clone()
         };
-        let letters = match seat.ear {
+        let verb = match seat.ear {
             Ear::Listen => "unlisten",
             Ear::Watch => "unwatch",
             Ear::Observe => "unobserve",
         };
         let (pattern, group) = (seat.pattern.clone(), seat.group.clone());
-        said(What::LeaveSeat(seat), letters, &pattern, &group)
+        written(RequestKind::LeaveSeat(seat), verb, &pattern, &group)
     }
 
-    pub(crate) fn signal(&mut self) -> Said {
+    pub(crate) fn signal(&mut self) -> WrittenRequest {
         let channel = *pick(self.rng, &CHANNELS);
         let payload = match self.rng.u8(..8) {
-            0 => format!("{}  with blanks\tand more ", self.fresh('s')),
-            _ => self.fresh('s'),
+            0 => format!("{}  with blanks\tand more ", self.fresh_value('s')),
+            _ => self.fresh_value('s'),
         };
         signal(channel, payload)
     }
 
     /// As much as one line can say.
-    pub(crate) fn shout(&mut self) -> Said {
-        let mut payload = self.fresh('s');
+    pub(crate) fn signal_loud(&mut self) -> WrittenRequest {
+        let mut payload = self.fresh_value('s');
         let length = VALUE_BYTES_MAX - LOUD_CHANNEL.len() - 8;
         payload.extend(std::iter::repeat_n('!', length - payload.len()));
         signal(LOUD_CHANNEL, payload)
     }
 
     /// Hears what is loud many times over: on its own, and as a member of each of many groups.
-    pub(crate) fn crave(&mut self, group: usize) -> Said {
+    pub(crate) fn listen_loud(&mut self, group: usize) -> WrittenRequest {
         let group = match group {
             0 => String::new(),
             group => format!("g{group}"),
@@ -171,8 +171,8 @@ impl Speaker<'_> {
         self.seat(Ear::Listen, LOUD_CHANNEL.as_bytes(), &group)
     }
 
-    fn seat(&mut self, ear: Ear, pattern: &[u8], group: &str) -> Said {
-        let letters = match ear {
+    fn seat(&mut self, ear: Ear, pattern: &[u8], group: &str) -> WrittenRequest {
+        let verb = match ear {
             Ear::Listen => "listen",
             Ear::Watch => "watch",
             Ear::Observe => "observe",
@@ -182,7 +182,7 @@ impl Speaker<'_> {
             pattern: pattern.to_vec(),
             group: group.into(),
         };
-        said(What::TakeSeat(seat), letters, pattern, group.as_bytes())
+        written(RequestKind::TakeSeat(seat), verb, pattern, group.as_bytes())
     }
 
     fn pattern(&mut self, ear: Ear) -> Vec<u8> {
@@ -196,9 +196,12 @@ impl Speaker<'_> {
             Ear::Watch => match self.rng.u8(..4) {
                 0 => any_key(self),
                 1 => {
-                    let sort = *pick(self.rng, &[Sort::Counter, Sort::Value, Sort::List]);
-                    let key = self.rng.usize(..self.plan.things(sort));
-                    self.plan.name(sort, key).to_vec()
+                    let kind = *pick(
+                        self.rng,
+                        &[EntryKind::Counter, EntryKind::Value, EntryKind::List],
+                    );
+                    let key = self.rng.usize(..self.plan.entry_count(kind));
+                    self.plan.name(kind, key).to_vec()
                 }
                 _ => {
                     let wild: [&[u8]; 7] = [b">", b"*", b"*.0", b"q.*", b"v.>", b"t.*", b"a*"];
@@ -210,16 +213,21 @@ impl Speaker<'_> {
 
     // ---- what frames are made of ----
 
-    fn thing(&mut self, ask: Ask, argument: &str) -> Said {
-        let (sort, key) = ask.thing();
-        let (letters, name) = (ask.letters(), self.plan.name(sort, key));
-        said(What::Thing(ask), letters, name, argument.as_bytes())
+    fn entry(&mut self, entry_request: EntryRequest, argument: &str) -> WrittenRequest {
+        let (kind, key) = entry_request.entry();
+        let (verb, name) = (entry_request.verb(), self.plan.name(kind, key));
+        written(
+            RequestKind::Entry(entry_request),
+            verb,
+            name,
+            argument.as_bytes(),
+        )
     }
 
     /// A value nobody has said before: mostly short, sometimes with a blank or so long that it
     /// fills a stalled reader's room.
-    fn fresh(&mut self, letter: char) -> String {
-        let number = self.serial;
+    fn fresh_value(&mut self, letter: char) -> String {
+        let number = self.request_number;
         match self.rng.u8(..16) {
             0 => format!("{letter}{number} and more"),
             1 => format!("{letter}{number}{}", "z".repeat(300)),
@@ -228,11 +236,11 @@ impl Speaker<'_> {
     }
 }
 
-fn signal(channel: &str, payload: String) -> Said {
+fn signal(channel: &str, payload: String) -> WrittenRequest {
     let frame = payload.clone().into_bytes();
-    let what = What::Signal {
+    let kind = RequestKind::Signal {
         channel: channel.into(),
         payload: payload.into_bytes(),
     };
-    said(what, "signal", channel.as_bytes(), &frame)
+    written(kind, "signal", channel.as_bytes(), &frame)
 }

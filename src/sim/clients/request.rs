@@ -9,7 +9,7 @@ use crate::engine::types::Mode;
 
 /// A question and what its answer is held against.
 #[derive(Clone, Debug)]
-pub(crate) enum What {
+pub(crate) enum RequestKind {
     Acquire {
         key: usize,
         mode: Mode,
@@ -41,7 +41,7 @@ pub(crate) enum What {
         key: usize,
     },
     /// A counter, a value, a list or a barrier.
-    Thing(Ask),
+    Entry(EntryRequest),
     TakeSeat(Seat),
     LeaveSeat(Seat),
     Signal {
@@ -55,25 +55,29 @@ pub(crate) enum What {
     /// Answered `error`, whatever happens.
     Nonsense,
     /// The last the server hears: it says this, if anything, and closes.
-    Last(Option<&'static str>),
+    Fatal(Option<&'static str>),
 }
 
-impl What {
+impl RequestKind {
     /// How long the command may stay unanswered.
     pub(crate) fn wait(&self) -> Millis {
         match self {
             Self::Acquire { wait, .. } | Self::Wait { wait, .. } => *wait,
-            Self::Thing(ask) => ask.wait(),
+            Self::Entry(entry) => entry.wait(),
             _ => Millis::ZERO,
         }
     }
 
     /// Whether it concerns no lock.
-    pub(crate) fn is_other(&self) -> bool {
+    pub(crate) fn concerns_no_lock(&self) -> bool {
         matches!(
             self,
-            Self::Thing(_) | Self::TakeSeat(_) | Self::LeaveSeat(_) | Self::Signal { .. }
+            Self::Entry(_) | Self::TakeSeat(_) | Self::LeaveSeat(_) | Self::Signal { .. }
         )
+    }
+
+    pub(crate) fn is_pop(&self) -> bool {
+        matches!(self, Self::Entry(entry) if entry.is_pop())
     }
 
     pub(crate) fn key(&self) -> Option<usize> {
@@ -91,7 +95,7 @@ impl What {
 
 /// Something that is neither a lock nor news. Each kind has its own keys, counted from 0.
 #[derive(Clone, Debug)]
-pub(crate) enum Ask {
+pub(crate) enum EntryRequest {
     /// `incr`, or `decr` if `down`; `delta` is what is added in either case.
     Add {
         key: usize,
@@ -150,33 +154,33 @@ pub(crate) enum Ask {
 
 /// The kinds of things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Sort {
+pub(crate) enum EntryKind {
     Counter = 0,
     Value = 1,
     List = 2,
     Barrier = 3,
 }
 
-impl Ask {
-    pub(crate) fn thing(&self) -> (Sort, usize) {
+impl EntryRequest {
+    pub(crate) fn entry(&self) -> (EntryKind, usize) {
         match *self {
             Self::Add { key, .. } | Self::Count { key } | Self::SetCount { key } => {
-                (Sort::Counter, key)
+                (EntryKind::Counter, key)
             }
             Self::Put { key, .. }
             | Self::Fetch { key }
             | Self::Delete { key }
-            | Self::Swap { key, .. } => (Sort::Value, key),
+            | Self::Swap { key, .. } => (EntryKind::Value, key),
             Self::Push { key, .. }
             | Self::Pop { key, .. }
             | Self::AwaitPop { key, .. }
             | Self::Length { key }
-            | Self::Range { key } => (Sort::List, key),
-            Self::Meet { key, .. } => (Sort::Barrier, key),
+            | Self::Range { key } => (EntryKind::List, key),
+            Self::Meet { key, .. } => (EntryKind::Barrier, key),
         }
     }
 
-    pub(crate) fn letters(&self) -> &'static str {
+    pub(crate) fn verb(&self) -> &'static str {
         match self {
             Self::Add { down: false, .. } => "incr",
             Self::Add { down: true, .. } => "decr",
@@ -206,7 +210,7 @@ impl Ask {
             | Self::Length { .. }
             | Self::Range { .. }
             | Self::Meet { .. } => None,
-            _ => Some(self.letters()),
+            _ => Some(self.verb()),
         }
     }
 
@@ -218,7 +222,7 @@ impl Ask {
         }
     }
 
-    pub(crate) fn is_pop(&self) -> bool {
+    fn is_pop(&self) -> bool {
         matches!(self, Self::Pop { .. } | Self::AwaitPop { .. })
     }
 }

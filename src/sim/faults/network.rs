@@ -5,7 +5,7 @@
 //! before the server can know of it.
 
 use crate::sim::clients::connection::{Moment, Sending};
-use crate::sim::clients::request::What;
+use crate::sim::clients::request::RequestKind;
 use crate::sim::simulation::{Scheduled, Simulation};
 
 /// Most segments one frame is cut into.
@@ -47,14 +47,16 @@ impl Simulation {
         let Some(conn) = self.connections.get_mut(&number).filter(|conn| !conn.reset) else {
             return;
         };
-        for asked in conn.arrive(moment, count) {
-            match &asked.what {
-                What::Thing(ask) => self.things.arrived(asked.number, ask, moment),
-                What::Release {
+        for request in conn.arrive(moment, count) {
+            match &request.kind {
+                RequestKind::Entry(entry_request) => {
+                    self.things.arrived(request.number, entry_request, moment)
+                }
+                RequestKind::Release {
                     target: Some(fence),
                     ..
                 } => self.history.grant(*fence).release_arrived = true,
-                What::Renew {
+                RequestKind::Renew {
                     target: Some(fence),
                     ..
                 } => self.history.grant(*fence).renewal_arrived = true,

@@ -25,8 +25,8 @@ impl Simulation {
             return;
         }
         // Who has not yet read since the last time has never stopped not reading.
-        conn.stalled = conn.blind_since.or(Some(self.now));
-        conn.blind_since = conn.stalled;
+        conn.stalled = conn.unread_since.or(Some(self.now));
+        conn.unread_since = conn.stalled;
         conn.peer.set_room(room);
         self.trace.say(
             self.now,

@@ -59,7 +59,7 @@ impl Simulation {
 
     /// Tells the server to stop, where that is planned and the time has come; perhaps twice.
     pub(crate) fn perhaps_shut_down(&mut self) {
-        let is_time = self.deeds_left == self.plan.deeds_max / 6;
+        let is_time = self.actions_left == self.plan.actions_max / 6;
         if is_time && matches!(self.plan.ending, Ending::Drain | Ending::Kill) {
             self.signal_shutdown();
             if self.plan.ending == Ending::Kill {
