@@ -49,7 +49,7 @@ impl Simulation {
     /// Whether the server has, or may have, a reason to end this connection.
     fn has_reason(&self, number: u32, conn: &Connection) -> bool {
         let settings = &self.plan.settings;
-        let owns = conn.is_seated() || self.history.owns_something(number, self.now);
+        let owns = conn.is_subscribed() || self.history.owns_something(number, self.now);
         let is_over = self.draining.is_some_and(|(since, _)| {
             let timeout = settings.shutdown_timeout;
             let at = since.after(timeout);
@@ -75,7 +75,7 @@ impl Simulation {
 
     fn find_end(&mut self, number: u32) -> Result<(), String> {
         let conn = &self.connections[&number];
-        let owns = conn.is_seated() || self.history.owns_something(number, self.now);
+        let owns = conn.is_subscribed() || self.history.owns_something(number, self.now);
         let conn = self.connections.get_mut(&number).expect("listed this turn");
         if conn.stalled.is_some() && conn.is_overdue(self.now, &self.plan.settings, owns) {
             // It may have been cut off and cannot know, so it can be sure of nothing any more.
@@ -117,7 +117,7 @@ impl Simulation {
                 rivals[key] += 1;
             }
             // Whoever comes to observe a key looks at its leases first, whichever key it is.
-            if matches!(request.kind, RequestKind::TakeSeat(_)) && request.arrived.is_some() {
+            if matches!(request.kind, RequestKind::Subscribe(_)) && request.arrived.is_some() {
                 rivals.iter_mut().for_each(|count| *count += 1);
             }
         }

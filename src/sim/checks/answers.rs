@@ -103,7 +103,7 @@ impl Judge<'_> {
     fn is_read_timeout(&self, conn: &Connection, line: &[u8]) -> bool {
         let is_locked = self.plan.settings.auth_token.is_some() && !conn.is_open;
         let word: &[u8] = if is_locked { b"error_auth" } else { b"error" };
-        let owns = conn.is_seated() || self.history.owns_something(self.conn_number, self.now);
+        let owns = conn.is_subscribed() || self.history.owns_something(self.conn_number, self.now);
         let is_answer = conn
             .open_requests
             .front()
@@ -118,7 +118,9 @@ impl Judge<'_> {
                 {
                     request.arrived.is_some()
                 }
-                RequestKind::TakeSeat(ref seat) if !conn.has_room_for(seat, self.plan) => {
+                RequestKind::Subscribe(ref subscription)
+                    if !conn.has_room_for(subscription, self.plan) =>
+                {
                     request.arrived.is_some()
                 }
                 // Nothing else is answered like this. To somebody who does not read, the farewell may
@@ -179,13 +181,14 @@ impl Judge<'_> {
                     _ => Verdict::Thing,
                 });
             }
-            RequestKind::TakeSeat(seat) => {
+            RequestKind::Subscribe(subscription) => {
                 let by = (self.conn_number, &mut *conn);
-                self.hearing.seated(self.plan, by, seat, self.turn, text)?;
+                self.hearing
+                    .subscribed(self.plan, by, subscription, self.turn, text)?;
             }
-            RequestKind::LeaveSeat(seat) => {
+            RequestKind::Unsubscribe(subscription) => {
                 expect(text, "ok")?;
-                conn.seats.remove(seat);
+                conn.subscriptions.remove(subscription);
             }
             RequestKind::Signal { payload, .. } => self.hearing.signalled(conn, payload, text)?,
             _ => unreachable!("of a lock"),

@@ -11,7 +11,7 @@ use crate::engine::Tally;
 use crate::engine::types::Mode;
 use crate::sim::clients::connection::{Connection, OpenRequest};
 use crate::sim::clients::request::RequestKind;
-use crate::sim::clients::subscription::Ear;
+use crate::sim::clients::subscription::Topic;
 use crate::sim::plan::Plan;
 
 /// The events that can be watched, and the changes that can be observed.
@@ -24,7 +24,7 @@ pub(crate) const CHANGES: [&str; 3] = ["elected", "resigned", "failover"];
 /// Something that happened to a key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct News {
-    pub(crate) ear: Ear,
+    pub(crate) topic: Topic,
     pub(crate) word: &'static str,
     pub(crate) key: Vec<u8>,
 }
@@ -66,7 +66,7 @@ pub(crate) fn done(plan: &Plan, conn: &Connection, request: &OpenRequest, text: 
     if conn.is_behind() || !(text.starts_with("ok") || text.starts_with("acquired")) {
         return Vec::new(); // it may have happened earlier
     }
-    let watched = |word| (Ear::Watch, word);
+    let watched = |word| (Topic::Watch, word);
     let mut news = Vec::new();
     let name = match &request.kind {
         RequestKind::Entry(entry_request) => {
@@ -77,10 +77,10 @@ pub(crate) fn done(plan: &Plan, conn: &Connection, request: &OpenRequest, text: 
         RequestKind::Acquire { key, mode, .. } => {
             let is_lock = matches!(mode, Mode::Lead | Mode::Slot { limit: 1 });
             if is_lock && request.begun.is_some() {
-                news.push((Ear::Observe, "failover"));
+                news.push((Topic::Observe, "failover"));
             }
             if *mode == Mode::Lead {
-                news.extend([watched("elect"), (Ear::Observe, "elected")]);
+                news.extend([watched("elect"), (Topic::Observe, "elected")]);
             } else {
                 news.push(watched("acquire"));
             }
@@ -92,7 +92,7 @@ pub(crate) fn done(plan: &Plan, conn: &Connection, request: &OpenRequest, text: 
         }
         RequestKind::Release { key, resigns, .. } => {
             if *resigns {
-                news.extend([watched("resign"), (Ear::Observe, "resigned")]);
+                news.extend([watched("resign"), (Topic::Observe, "resigned")]);
             } else {
                 news.push(watched("release"));
             }
@@ -101,9 +101,9 @@ pub(crate) fn done(plan: &Plan, conn: &Connection, request: &OpenRequest, text: 
         _ => return Vec::new(),
     };
     let from_line = request.begun.is_some();
-    let did = |(ear, word)| Item::Did {
+    let did = |(topic, word)| Item::Did {
         news: News {
-            ear,
+            topic,
             word,
             key: name.clone(),
         },
@@ -126,14 +126,14 @@ pub(crate) fn check(
     }
     for (number, conn) in turn.connections {
         let items = now.get(number).map_or(&[][..], |items| &items[..]);
-        check_ears(turn, before, conn, items, &done)
+        check_pushes_to(turn, before, conn, items, &done)
             .map_err(|why| format!("connection {number}: {why}"))?;
     }
     check_successions(turn, now)
 }
 
 /// One connection has heard of everything that was done, and of nothing else.
-fn check_ears(
+fn check_pushes_to(
     turn: &Turn<'_>,
     before: &Tally,
     conn: &Connection,
@@ -152,9 +152,9 @@ fn check_ears(
     let count = |of: &BTreeMap<&News, u32>, news| of.get(news).copied().unwrap_or(0);
     if is_attentive(conn) {
         for (&news, &times) in done {
-            let mut seats = conn.seats.iter().filter(|(seat, _)| seat.ear == news.ear);
-            let is_seated =
-                seats.any(|(seat, since)| *since < turn.number && seat.hears(&news.key));
+            let mut subscriptions = conn.subscriptions.iter();
+            let is_subscribed = subscriptions
+                .any(|(it, since)| *since < turn.number && it.hears(news.topic, &news.key));
             // Who is elected knows already.
             let due = times
                 - if news.word == "elected" {
@@ -162,7 +162,7 @@ fn check_ears(
                 } else {
                     0
                 };
-            if is_seated && count(&heard, news) < due {
+            if is_subscribed && count(&heard, news) < due {
                 return Err(format!("not told of {news:?}, which was done {due} times"));
             }
         }
@@ -247,10 +247,9 @@ fn check_successions(turn: &Turn<'_>, now: &BTreeMap<u32, Vec<Item>>) -> Result<
                 continue;
             }
             for (number, conn) in turn.connections {
-                let mut seats = conn.seats.iter();
-                let observes = seats.any(|(seat, since)| {
-                    seat.ear == Ear::Observe && *since < turn.number && seat.hears(&news.key)
-                });
+                let mut subscriptions = conn.subscriptions.iter();
+                let observes = subscriptions
+                    .any(|(it, since)| *since < turn.number && it.hears(Topic::Observe, &news.key));
                 if number != leader && observes && is_attentive(conn) {
                     let heard = now.get(number).map_or(&[][..], |items| &items[..]);
                     check_succession(heard, &news.key)
@@ -266,7 +265,7 @@ fn check_succession(items: &[Item], key: &[u8]) -> Result<(), String> {
     let words: Vec<&str> = items
         .iter()
         .filter_map(|item| match item {
-            Item::Heard(news) if news.ear == Ear::Observe && news.key == key => Some(news.word),
+            Item::Heard(news) if news.topic == Topic::Observe && news.key == key => Some(news.word),
             _ => None,
         })
         .collect();

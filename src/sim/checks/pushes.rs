@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::key_events::{self as news, CHANGES, EVENTS, Item, News, Turn, is_attentive};
 use crate::engine::Tally;
 use crate::sim::clients::connection::{Connection, OpenRequest};
-use crate::sim::clients::subscription::{Ear, Seat};
+use crate::sim::clients::subscription::{Subscription, Topic};
 use crate::sim::plan::Plan;
 
 /// One signal.
@@ -28,7 +28,7 @@ struct Signal {
     copies: BTreeMap<u32, u32>,
     /// Hearers on their own, and groups of which somebody heard.
     open: BTreeSet<u32>,
-    patterns: BTreeSet<Seat>,
+    patterns: BTreeSet<Subscription>,
     /// Connections that were counted, perhaps, and had not read when the answer came.
     behind: BTreeSet<u32>,
     /// Those of them that certainly listen on their own: they hear it once they read, or are ended.
@@ -83,28 +83,30 @@ impl Hearing {
     }
 
     /// The answer to a question for a seat, which is decided by the seats already taken.
-    pub(crate) fn seated(
+    pub(crate) fn subscribed(
         &mut self,
         plan: &Plan,
         (number, conn): (u32, &mut Connection),
-        seat: &Seat,
+        subscription: &Subscription,
         turn: u64,
         text: &str,
     ) -> Result<(), String> {
-        let has_it = conn.seats.contains_key(seat);
-        let has_room = conn.has_room_for(seat, plan);
+        let has_it = conn.subscriptions.contains_key(subscription);
+        let has_room = conn.has_room_for(subscription, plan);
         match text {
             "ok" if has_room => {
-                conn.seats.entry(seat.clone()).or_insert(turn);
+                conn.subscriptions
+                    .entry(subscription.clone())
+                    .or_insert(turn);
                 // Observing a second time is no news.
-                if seat.ear == Ear::Observe && !has_it {
+                if subscription.topic == Topic::Observe && !has_it {
                     let items = self.now.entry(number).or_default();
-                    items.push(Item::Observed(seat.pattern.clone()));
+                    items.push(Item::Observed(subscription.pattern.clone()));
                 }
                 Ok(())
             }
             "error" if !has_room => Ok(()),
-            _ => Err(format!("{} seats are taken", conn.seats.len())),
+            _ => Err(format!("it has {} subscriptions", conn.subscriptions.len())),
         }
     }
 
@@ -131,10 +133,10 @@ impl Hearing {
         line: &[u8],
     ) -> Option<Result<(), String>> {
         let at = line.iter().position(|&byte| byte == b' ')?;
-        let (ear, words) = match &line[..at] {
-            b"sig" => (Ear::Listen, &[][..]),
-            b"watch" => (Ear::Watch, &EVENTS[..]),
-            b"leader" => (Ear::Observe, &CHANGES[..]),
+        let (topic, words) = match &line[..at] {
+            b"sig" => (Topic::Listen, &[][..]),
+            b"watch" => (Topic::Watch, &EVENTS[..]),
+            b"leader" => (Topic::Observe, &CHANGES[..]),
             _ => return None,
         };
         self.pushes += 1;
@@ -143,14 +145,13 @@ impl Hearing {
             return Some(Err("a push of one word".to_owned()));
         };
         let (first, rest) = (&rest[..at], &rest[at + 1..]);
-        if ear == Ear::Listen {
+        if topic == Topic::Listen {
             return Some(self.heard_signal(number, conn, first, rest));
         }
         let Some(&word) = words.iter().find(|word| word.as_bytes() == first) else {
             return Some(Err("a push of an unknown word".to_owned()));
         };
-        let mut seats = conn.seats.keys().filter(|seat| seat.ear == ear);
-        if !seats.any(|seat| seat.hears(rest)) {
+        if !conn.subscriptions.keys().any(|it| it.hears(topic, rest)) {
             // A leader that somebody else makes resign hears of it, observing or not.
             if word == "resigned" && conn.led.contains(rest) {
                 return Some(Ok(()));
@@ -159,7 +160,7 @@ impl Hearing {
         }
         let key = rest.to_vec();
         let items = self.now.entry(number).or_default();
-        items.push(Item::Heard(News { ear, word, key }));
+        items.push(Item::Heard(News { topic, word, key }));
         Some(Ok(()))
     }
 
@@ -179,9 +180,9 @@ impl Hearing {
         if signal.sender == number && signal.count.is_none() {
             return Err("its own signal before the answer to it".to_owned());
         }
-        let seats = conn.seats.keys();
-        let seats = seats.filter(|seat| seat.ear == Ear::Listen && seat.hears(channel));
-        let (open, groups): (Vec<&Seat>, Vec<&Seat>) = seats.partition(|it| it.group.is_empty());
+        let heard = conn.subscriptions.keys();
+        let heard = heard.filter(|it| it.hears(Topic::Listen, channel));
+        let (open, groups): (Vec<_>, Vec<_>) = heard.partition(|it| it.group.is_empty());
         let copies = signal.copies.entry(number).or_default();
         *copies += 1;
         if *copies as usize > groups.len() + usize::from(!open.is_empty()) {
@@ -271,15 +272,16 @@ fn check_signal(turn: &Turn<'_>, signal: &mut Signal) -> Result<(), String> {
     signal.is_fresh = false;
     let (mut open, mut patterns) = (0, BTreeSet::new());
     for (number, conn) in turn.connections {
-        let seats = conn.seats.iter().filter(|(_, since)| **since < turn.number);
-        let seats = seats.map(|(seat, _)| seat);
-        let seats = seats.filter(|it| it.ear == Ear::Listen && it.hears(&signal.channel));
-        let (alone, groups): (Vec<&Seat>, Vec<&Seat>) = seats.partition(|it| it.group.is_empty());
+        let before = conn.subscriptions.iter();
+        let before = before.filter(|(_, since)| **since < turn.number);
+        let heard = before.filter(|(it, _)| it.hears(Topic::Listen, &signal.channel));
+        let (alone, groups): (Vec<_>, Vec<_>) =
+            heard.map(|(it, _)| it).partition(|it| it.group.is_empty());
         if !is_attentive(conn) {
             if conn.id.is_some() {
                 signal.behind.insert(*number);
             }
-            if !alone.is_empty() && conn.is_seated() && !conn.ended && !conn.has_left() {
+            if !alone.is_empty() && conn.is_subscribed() && !conn.ended && !conn.has_left() {
                 signal.owed.insert(*number);
             }
             continue;

@@ -157,7 +157,7 @@ impl Simulation {
                     }
                 }
             }
-            RequestKind::TakeSeat(_) => self.conn(number).listens += 1,
+            RequestKind::Subscribe(_) => self.conn(number).listens += 1,
             RequestKind::Signal {
                 ref channel,
                 ref payload,
@@ -276,11 +276,11 @@ impl Simulation {
             let mut requests = conn.open_requests.iter();
             // A client with a ticket is never cut off, so silence would never end.
             let has_place = !conn.tickets.is_empty()
-                || !conn.seats.is_empty()
+                || !conn.subscriptions.is_empty()
                 || requests.any(|it| {
                     matches!(
                         it.kind,
-                        RequestKind::Enqueue { .. } | RequestKind::TakeSeat(_)
+                        RequestKind::Enqueue { .. } | RequestKind::Subscribe(_)
                     )
                 });
             if may_stay && !has_place {

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::request::RequestKind;
-use super::subscription::Seat;
+use super::subscription::Subscription;
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::Mode;
 use crate::pipe::Peer;
@@ -73,7 +73,7 @@ pub(crate) struct Connection {
     pub(crate) open_requests: VecDeque<OpenRequest>,
     pub(crate) tickets: BTreeMap<usize, Ticket>,
     /// What it is told of, since which turn. Taken and left by answers, as the server does.
-    pub(crate) seats: BTreeMap<Seat, u64>,
+    pub(crate) subscriptions: BTreeMap<Subscription, u64>,
     /// The keys it was elected for: somebody else may make it resign, of which it is told.
     pub(crate) led: BTreeSet<Vec<u8>>,
     /// How often it asked to hear signals.
@@ -126,7 +126,7 @@ impl Connection {
             id: None,
             open_requests: VecDeque::new(),
             tickets: BTreeMap::new(),
-            seats: BTreeMap::new(),
+            subscriptions: BTreeMap::new(),
             led: BTreeSet::new(),
             listens: 0,
             unsent: Vec::new(),
@@ -275,16 +275,16 @@ impl Connection {
     }
 
     /// Whether it may take this seat. A second time is as good as the first.
-    pub(crate) fn has_room_for(&self, seat: &Seat, plan: &Plan) -> bool {
-        let seats_max = plan.rules.subscriptions_max as usize;
-        let has_room = seats_max == 0 || self.seats.len() < seats_max;
-        seat.is_sound() && (has_room || self.seats.contains_key(seat))
+    pub(crate) fn has_room_for(&self, subscription: &Subscription, plan: &Plan) -> bool {
+        let subscriptions_max = plan.rules.subscriptions_max as usize;
+        let has_room = subscriptions_max == 0 || self.subscriptions.len() < subscriptions_max;
+        subscription.is_valid() && (has_room || self.subscriptions.contains_key(subscription))
     }
 
     /// Whether it is certainly to be told of something, for which a connection may be silent.
-    pub(crate) fn is_seated(&self) -> bool {
-        let leaves = |request: &OpenRequest| matches!(request.kind, RequestKind::LeaveSeat(_));
-        !self.seats.is_empty() && !self.open_requests.iter().any(leaves)
+    pub(crate) fn is_subscribed(&self) -> bool {
+        let leaves = |request: &OpenRequest| matches!(request.kind, RequestKind::Unsubscribe(_));
+        !self.subscriptions.is_empty() && !self.open_requests.iter().any(leaves)
     }
 
     /// Whether the read timeout may have struck.

@@ -5,7 +5,7 @@
 
 use super::lock_requests::{RequestWriter, WrittenRequest, written};
 use super::request::{EntryKind, EntryRequest, RequestKind};
-use super::subscription::{Ear, Seat};
+use super::subscription::{Subscription, Topic};
 use crate::base::Millis;
 use crate::sim::plan::pick;
 use crate::wire::verbs::VALUE_BYTES_MAX;
@@ -115,34 +115,39 @@ impl RequestWriter<'_> {
 
     // ---- to be told things ----
 
-    pub(crate) fn take_seat(&mut self) -> WrittenRequest {
-        let (ear, group) = match self.rng.u8(..3) {
-            0 => (Ear::Listen, *pick(self.rng, &GROUPS)),
-            1 => (Ear::Watch, ""),
-            _ => (Ear::Observe, ""),
+    pub(crate) fn subscribe(&mut self) -> WrittenRequest {
+        let (topic, group) = match self.rng.u8(..3) {
+            0 => (Topic::Listen, *pick(self.rng, &GROUPS)),
+            1 => (Topic::Watch, ""),
+            _ => (Topic::Observe, ""),
         };
-        let pattern = self.pattern(ear);
-        self.seat(ear, &pattern, group)
+        let pattern = self.pattern(topic);
+        self.subscription(topic, &pattern, group)
     }
 
-    pub(crate) fn leave_seat(&mut self) -> WrittenRequest {
-        let taken: Vec<&Seat> = self.conn.seats.keys().collect();
-        let seat = if taken.is_empty() || self.rng.u8(..8) == 0 {
-            Seat {
-                ear: *pick(self.rng, &[Ear::Listen, Ear::Watch, Ear::Observe]),
+    pub(crate) fn unsubscribe(&mut self) -> WrittenRequest {
+        let taken: Vec<&Subscription> = self.conn.subscriptions.keys().collect();
+        let subscription = if taken.is_empty() || self.rng.u8(..8) == 0 {
+            Subscription {
+                topic: *pick(self.rng, &[Topic::Listen, Topic::Watch, Topic::Observe]),
                 pattern: b"ev.*".to_vec(),
                 group: Vec::new(),
             }
         } else {
             (*pick(self.rng, &taken)).clone()
         };
-        let verb = match seat.ear {
-            Ear::Listen => "unlisten",
-            Ear::Watch => "unwatch",
-            Ear::Observe => "unobserve",
+        let verb = match subscription.topic {
+            Topic::Listen => "unlisten",
+            Topic::Watch => "unwatch",
+            Topic::Observe => "unobserve",
         };
-        let (pattern, group) = (seat.pattern.clone(), seat.group.clone());
-        written(RequestKind::LeaveSeat(seat), verb, &pattern, &group)
+        let (pattern, group) = (subscription.pattern.clone(), subscription.group.clone());
+        written(
+            RequestKind::Unsubscribe(subscription),
+            verb,
+            &pattern,
+            &group,
+        )
     }
 
     pub(crate) fn signal(&mut self) -> WrittenRequest {
@@ -168,32 +173,37 @@ impl RequestWriter<'_> {
             0 => String::new(),
             group => format!("g{group}"),
         };
-        self.seat(Ear::Listen, LOUD_CHANNEL.as_bytes(), &group)
+        self.subscription(Topic::Listen, LOUD_CHANNEL.as_bytes(), &group)
     }
 
-    fn seat(&mut self, ear: Ear, pattern: &[u8], group: &str) -> WrittenRequest {
-        let verb = match ear {
-            Ear::Listen => "listen",
-            Ear::Watch => "watch",
-            Ear::Observe => "observe",
+    fn subscription(&mut self, topic: Topic, pattern: &[u8], group: &str) -> WrittenRequest {
+        let verb = match topic {
+            Topic::Listen => "listen",
+            Topic::Watch => "watch",
+            Topic::Observe => "observe",
         };
-        let seat = Seat {
-            ear,
+        let subscription = Subscription {
+            topic,
             pattern: pattern.to_vec(),
             group: group.into(),
         };
-        written(RequestKind::TakeSeat(seat), verb, pattern, group.as_bytes())
+        written(
+            RequestKind::Subscribe(subscription),
+            verb,
+            pattern,
+            group.as_bytes(),
+        )
     }
 
-    fn pattern(&mut self, ear: Ear) -> Vec<u8> {
+    fn pattern(&mut self, topic: Topic) -> Vec<u8> {
         let any_key = |it: &mut Self| {
             let key = it.rng.usize(..it.plan.keys.len());
             it.plan.keys[key].0.clone()
         };
-        match ear {
-            Ear::Listen => pick(self.rng, &PATTERNS).as_bytes().to_vec(),
-            Ear::Observe => any_key(self),
-            Ear::Watch => match self.rng.u8(..4) {
+        match topic {
+            Topic::Listen => pick(self.rng, &PATTERNS).as_bytes().to_vec(),
+            Topic::Observe => any_key(self),
+            Topic::Watch => match self.rng.u8(..4) {
                 0 => any_key(self),
                 1 => {
                     let kind = *pick(

@@ -3,7 +3,7 @@
 //! Says what was asked, of which key, and how its success is announced to watchers. Never writes a
 //! frame and never checks an answer.
 
-use super::subscription::Seat;
+use super::subscription::Subscription;
 use crate::base::Millis;
 use crate::engine::types::Mode;
 
@@ -42,8 +42,8 @@ pub(crate) enum RequestKind {
     },
     /// A counter, a value, a list or a barrier.
     Entry(EntryRequest),
-    TakeSeat(Seat),
-    LeaveSeat(Seat),
+    Subscribe(Subscription),
+    Unsubscribe(Subscription),
     Signal {
         channel: Vec<u8>,
         payload: Vec<u8>,
@@ -72,7 +72,7 @@ impl RequestKind {
     pub(crate) fn concerns_no_lock(&self) -> bool {
         matches!(
             self,
-            Self::Entry(_) | Self::TakeSeat(_) | Self::LeaveSeat(_) | Self::Signal { .. }
+            Self::Entry(_) | Self::Subscribe(_) | Self::Unsubscribe(_) | Self::Signal { .. }
         )
     }
 

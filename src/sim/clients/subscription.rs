@@ -5,7 +5,7 @@
 
 /// What is heard: signals, changes of keys, changes of leaders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Ear {
+pub(crate) enum Topic {
     Listen,
     Watch,
     Observe,
@@ -13,28 +13,33 @@ pub(crate) enum Ear {
 
 /// One subscription of one connection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Seat {
-    pub(crate) ear: Ear,
+pub(crate) struct Subscription {
+    pub(crate) topic: Topic,
     pub(crate) pattern: Vec<u8>,
     /// Empty: on its own.
     pub(crate) group: Vec<u8>,
 }
 
-impl Seat {
+impl Subscription {
     /// Whether wildcards stand only where they may. Leaders are observed by name.
-    pub(crate) fn is_sound(&self) -> bool {
+    pub(crate) fn is_valid(&self) -> bool {
         let tokens: Vec<&[u8]> = self.pattern.split(|&byte| byte == b'.').collect();
-        let is_sound = |(index, token): (usize, &&[u8])| match **token {
+        let is_valid = |(index, token): (usize, &&[u8])| match **token {
             [b'*'] => true,
             [b'>'] => index + 1 == tokens.len(),
             _ => !token.iter().any(|byte| b"*>".contains(byte)),
         };
-        self.ear == Ear::Observe || tokens.iter().enumerate().all(is_sound)
+        self.topic == Topic::Observe || tokens.iter().enumerate().all(is_valid)
     }
 
-    /// Whether a name is heard here: token by token, as slowly as it gets.
-    pub(crate) fn hears(&self, name: &[u8]) -> bool {
-        if self.ear == Ear::Observe {
+    /// Whether this subscription is the reason to be told of a name.
+    pub(crate) fn hears(&self, topic: Topic, name: &[u8]) -> bool {
+        self.topic == topic && self.matches(name)
+    }
+
+    /// Whether a name fits the pattern: token by token, as slowly as it gets.
+    fn matches(&self, name: &[u8]) -> bool {
+        if self.topic == Topic::Observe {
             return self.pattern == name;
         }
         let mut name = name.split(|&byte| byte == b'.');
@@ -56,20 +61,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_hear_by_token() {
-        let hears = |pattern: &str, name: &str| {
-            let seat = Seat {
-                ear: Ear::Listen,
+    fn patterns_match_by_token() {
+        let matches = |pattern: &str, name: &str| {
+            let subscription = Subscription {
+                topic: Topic::Listen,
                 pattern: pattern.into(),
                 group: Vec::new(),
             };
-            seat.is_sound() && seat.hears(name.as_bytes())
+            subscription.is_valid() && subscription.matches(name.as_bytes())
         };
         for (pattern, name) in [("a", "a"), ("*", "a"), (">", "a.b"), ("a.>", "a.b.c")] {
-            assert!(hears(pattern, name), "{pattern} {name}");
+            assert!(matches(pattern, name), "{pattern} {name}");
         }
         for (pattern, name) in [("a", "b"), ("*", "a.b"), ("a.>", "a"), ("fo*", "fo*")] {
-            assert!(!hears(pattern, name), "{pattern} {name}");
+            assert!(!matches(pattern, name), "{pattern} {name}");
         }
     }
 }
