@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use fastrand::Rng;
 
 use super::Totals;
-use super::checks::entries::Things;
-use super::checks::grants::History;
-use super::checks::lock_table::Checker;
-use super::checks::pushes::Hearing;
+use super::checks::entries::KnownEntries;
+use super::checks::grants::KnownGrants;
+use super::checks::lock_table::SeenLocks;
+use super::checks::pushes::KnownPushes;
 use super::clients::connection::Connection;
 use super::plan::Plan;
 use super::trace::{Keep, Trace};
@@ -48,10 +48,10 @@ pub(super) struct Simulation {
     pub(super) trace: Trace,
     pub(super) totals: Totals,
     pub(super) server: Server<Pipe>,
-    pub(super) history: History,
-    pub(super) checker: Checker,
-    pub(super) things: Things,
-    pub(super) hearing: Hearing,
+    pub(super) known_grants: KnownGrants,
+    pub(super) seen_locks: SeenLocks,
+    pub(super) known_entries: KnownEntries,
+    pub(super) known_pushes: KnownPushes,
     pub(super) now: Nanos,
     /// Turns that are over.
     pub(super) turn: u64,
@@ -82,7 +82,7 @@ pub(super) struct Simulation {
     pub(super) actions_left: u32,
     pub(super) has_ended: bool,
     /// The last client has come, for what the others left for ever.
-    pub(super) has_swept: bool,
+    pub(super) has_cleaned_up: bool,
     pub(super) requests_made: u64,
     /// Connections and keys for which a `w` was sent.
     pub(super) waits: BTreeSet<(u32, usize)>,
@@ -105,10 +105,10 @@ impl Simulation {
         trace.say(now, format_args!("{plan:?}"));
         Self {
             server: Server::new(plan.settings.clone(), engine),
-            history: History::new(plan.keys.len(), plan.rules.auto_release),
-            things: Things::new(&plan),
-            hearing: Hearing::default(),
-            checker: Checker::new(plan.keys.len(), fence),
+            known_grants: KnownGrants::new(plan.keys.len(), plan.rules.auto_release),
+            known_entries: KnownEntries::new(&plan),
+            known_pushes: KnownPushes::default(),
+            seen_locks: SeenLocks::new(plan.keys.len(), fence),
             totals: Totals::default(),
             clients: vec![None; plan.clients],
             actions_left: plan.actions_max,
@@ -132,7 +132,7 @@ impl Simulation {
             oversleep_ns: 0,
             paused_until: now,
             has_ended: false,
-            has_swept: false,
+            has_cleaned_up: false,
             requests_made: 0,
             waits: BTreeSet::new(),
         }
@@ -147,7 +147,7 @@ impl Simulation {
         while !self.server.is_drained() {
             let next = self.agenda.peek().map(|Reverse((at, ..))| *at);
             match (next, self.wakes_at()) {
-                (None, None) if self.sweep_up()? => {}
+                (None, None) if self.clean_up()? => {}
                 (None, None) => break,
                 (Some(at), wakes_at) if wakes_at.is_none_or(|wake| at <= wake) => {
                     self.now = self.now.max(at);

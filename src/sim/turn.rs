@@ -85,7 +85,7 @@ impl Simulation {
             }
         }
         self.oversleep_ns = self.oversleep();
-        self.observe()
+        self.check_turn()
     }
 
     /// What has happened since the last turn, in any order.

@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use super::answers::{Judge, Verdict};
+use super::answers::{AnswerCheck, AnswerKind};
 use super::entries::Parked;
-use super::key_events::{Turn, is_attentive};
-use super::lock_table::Ways;
+use super::key_events::{TurnFacts, is_attentive};
+use super::lock_table::EndReasons;
 use crate::base::Millis;
 use crate::sim::clients::connection::{Connection, Moment, Sending};
 use crate::sim::clients::request::{EntryKind, RequestKind};
@@ -20,24 +20,24 @@ use crate::sim::trace::readable;
 const STALE_MAX: usize = 4;
 
 impl Simulation {
-    pub(crate) fn observe(&mut self) -> Result<(), String> {
+    pub(crate) fn check_turn(&mut self) -> Result<(), String> {
         let numbers: Vec<u32> = self.connections.keys().copied().collect();
         // Ends first: who was cut off in the turn that granted to the next holds nothing any more.
         for &number in &numbers {
-            self.find_end(number)?;
+            self.notice_end(number)?;
         }
-        let rivals = self.rivals();
+        let requests_per_key = self.requests_per_key();
         let parked = self.parked();
         for &number in &numbers {
-            self.read(number, &rivals)
+            self.read_lines(number, &requests_per_key)
                 .map_err(|why| format!("connection {number}: {why}"))?;
         }
-        self.history.turn_ended(self.now, self.turn);
-        self.history.check_exclusion(self.now)?;
+        self.known_grants.turn_ended(self.now, self.turn);
+        self.known_grants.check_exclusion(self.now)?;
         self.check_table()?;
-        self.check_things(parked)?;
+        self.check_entries(parked)?;
         for &number in &numbers {
-            self.bury(number)
+            self.forget_ended(number)
                 .map_err(|why| format!("connection {number}: {why}"))?;
         }
         if self.is_quiet() {
@@ -47,14 +47,14 @@ impl Simulation {
     }
 
     /// Whether the server has, or may have, a reason to end this connection.
-    fn has_reason(&self, number: u32, conn: &Connection) -> bool {
+    fn has_reason_to_end(&self, number: u32, conn: &Connection) -> bool {
         let settings = &self.plan.settings;
-        let owns = conn.is_subscribed() || self.history.owns_something(number, self.now);
+        let owns = conn.is_subscribed() || self.known_grants.owns_something(number, self.now);
         let is_over = self.draining.is_some_and(|(since, _)| {
             let timeout = settings.shutdown_timeout;
             let at = since.after(timeout);
             // Who merely listens is not waited for.
-            let is_done = !self.history.owns_something(number, self.now);
+            let is_done = !self.known_grants.owns_something(number, self.now);
             self.is_killed || is_done || (timeout != Millis::ZERO && self.now >= at)
         });
         // Who understands news and does not read them is a slow consumer.
@@ -73,21 +73,21 @@ impl Simulation {
         self.plan.is_loud && conn.is_behind() && conn.listens > 0
     }
 
-    fn find_end(&mut self, number: u32) -> Result<(), String> {
+    fn notice_end(&mut self, number: u32) -> Result<(), String> {
         let conn = &self.connections[&number];
-        let owns = conn.is_subscribed() || self.history.owns_something(number, self.now);
+        let owns = conn.is_subscribed() || self.known_grants.owns_something(number, self.now);
         let conn = self.connections.get_mut(&number).expect("listed this turn");
         if conn.stalled.is_some() && conn.is_overdue(self.now, &self.plan.settings, owns) {
             // It may have been cut off and cannot know, so it can be sure of nothing any more.
             conn.was_overdue = true;
-            self.history.owner_leaves(number);
+            self.known_grants.owner_leaves(number);
         }
         if conn.ended || !conn.peer.is_ended() {
             return Ok(());
         }
         let conn = &self.connections[&number];
         let was_refused = conn.id.is_none();
-        if !was_refused && !self.has_reason(number, conn) {
+        if !was_refused && !self.has_reason_to_end(number, conn) {
             return Err(format!("connection {number} was ended for no reason"));
         }
         let (client, is_ours) = (conn.client, conn.has_left());
@@ -97,7 +97,7 @@ impl Simulation {
         }
         self.trace
             .say(self.now, format_args!("c{client:<2} <- end of {number}"));
-        self.history.owner_is_gone(number, self.turn);
+        self.known_grants.owner_is_gone(number, self.turn);
         let conn = self.connections.get_mut(&number).expect("looked at above");
         conn.ended = true;
         conn.ended_by = self.turn;
@@ -106,26 +106,26 @@ impl Simulation {
     }
 
     /// How many questions about each key the server may have seen in this turn.
-    fn rivals(&self) -> Vec<u32> {
-        let mut rivals = vec![0; self.plan.keys.len()];
+    fn requests_per_key(&self) -> Vec<u32> {
+        let mut requests_per_key = vec![0; self.plan.keys.len()];
         for request in self
             .connections
             .values()
             .flat_map(|conn| &conn.open_requests)
         {
             if let Some(key) = request.kind.key().filter(|_| request.arrived.is_some()) {
-                rivals[key] += 1;
+                requests_per_key[key] += 1;
             }
             // Whoever comes to observe a key looks at its leases first, whichever key it is.
             if matches!(request.kind, RequestKind::Subscribe(_)) && request.arrived.is_some() {
-                rivals.iter_mut().for_each(|count| *count += 1);
+                requests_per_key.iter_mut().for_each(|count| *count += 1);
             }
         }
-        rivals
+        requests_per_key
     }
 
     /// Takes in what the server wrote.
-    fn read(&mut self, number: u32, rivals: &[u32]) -> Result<(), String> {
+    fn read_lines(&mut self, number: u32, requests_per_key: &[u32]) -> Result<(), String> {
         let conn = self.connections.get_mut(&number).expect("listed this turn");
         let client = conn.client;
         let first = conn.open_requests.front().map(|request| request.number);
@@ -135,27 +135,27 @@ impl Simulation {
                 format_args!("c{client:<2} <- {}", readable(&line)),
             );
             self.trace.mix_line(&line);
-            let mut judge = Judge {
+            let mut check = AnswerCheck {
                 plan: &self.plan,
-                history: &mut self.history,
-                before: &self.checker,
-                rivals,
+                known_grants: &mut self.known_grants,
+                before: &self.seen_locks,
+                requests_per_key,
                 first,
-                things: &mut self.things,
-                hearing: &mut self.hearing,
+                known_entries: &mut self.known_entries,
+                known_pushes: &mut self.known_pushes,
                 conn_number: number,
                 now: self.now,
                 turn: self.turn,
                 draining: self.draining.map(|(_, turn)| turn),
             };
             self.totals.answers += 1;
-            match judge.line(conn, &line)? {
-                Verdict::Granted => self.totals.grants_told += 1,
-                Verdict::TimedOut => self.totals.timeouts += 1,
-                Verdict::Thing => self.totals.things += 1,
-                Verdict::Swapped => self.totals.swaps += 1,
-                Verdict::Met => self.totals.met += 1,
-                Verdict::Other => {}
+            match check.check_line(conn, &line)? {
+                AnswerKind::Granted => self.totals.grants_told += 1,
+                AnswerKind::TimedOut => self.totals.timeouts += 1,
+                AnswerKind::Entry => self.totals.things += 1,
+                AnswerKind::Swapped => self.totals.swaps += 1,
+                AnswerKind::Met => self.totals.met += 1,
+                AnswerKind::Other => {}
             }
         }
         let is_free = conn.open_requests.is_empty() && conn.sending == Sending::Open;
@@ -166,7 +166,7 @@ impl Simulation {
     }
 
     /// A connection that has ended: what stayed open had a reason to, then it is forgotten.
-    fn bury(&mut self, number: u32) -> Result<(), String> {
+    fn forget_ended(&mut self, number: u32) -> Result<(), String> {
         let conn = &self.connections[&number];
         if !conn.ended {
             return Ok(());
@@ -202,8 +202,9 @@ impl Simulation {
         let is_lossy = conn.is_behind() || conn.fatal_sent || self.draining.is_some();
         let conn = self.connections.remove(&number).expect("looked at above");
         if is_lossy {
-            self.hearing.lost_track_of(number, conn.listens);
-            self.things.was_given_back |= conn.open_requests.iter().any(|it| it.kind.is_pop());
+            self.known_pushes.note_ended_unread(number, conn.listens);
+            self.known_entries.was_given_back |=
+                conn.open_requests.iter().any(|it| it.kind.is_pop());
         }
         for request in conn.open_requests {
             let fence = match request.kind {
@@ -214,7 +215,8 @@ impl Simulation {
                 _ => None,
             };
             if let Some(fence) = fence {
-                self.history.renewal_lost(self.now, fence, request.number);
+                self.known_grants
+                    .renewal_lost(self.now, fence, request.number);
             }
         }
         self.stale.extend(conn.id);
@@ -230,23 +232,24 @@ impl Simulation {
     fn check_table(&mut self) -> Result<(), String> {
         let names: Vec<&[u8]> = self.plan.keys.iter().map(|(name, _)| &name[..]).collect();
         // Taken out, because it looks at the rest of the world while it changes.
-        let mut checker = std::mem::take(&mut self.checker);
+        let mut seen_locks = std::mem::take(&mut self.seen_locks);
         let has_left = |number: u32| {
             let conn = self.connections.get(&number);
-            conn.is_none_or(|conn| conn.ended || self.has_reason(number, conn))
+            conn.is_none_or(|conn| conn.ended || self.has_reason_to_end(number, conn))
         };
-        let ways = Ways {
+        let reasons = EndReasons {
             by_serial: &self.by_serial,
             has_left: &has_left,
             waits: &self.waits,
             auto_release: self.plan.rules.auto_release,
             awake_since: self.paused_until,
         };
-        let result = checker.after_turn(self.now, &self.server, &names, &self.history, &ways);
-        self.checker = checker;
+        let result =
+            seen_locks.after_turn(self.now, &self.server, &names, &self.known_grants, &reasons);
+        self.seen_locks = seen_locks;
         result?;
         let late_ns_max = 1_000_000 + self.plan.turn_delay_us_max * 1_000;
-        let late_ns = self.checker.late_awake_ns_max;
+        let late_ns = self.seen_locks.late_awake_ns_max;
         if late_ns > late_ns_max {
             return Err(format!("a lease ended {late_ns} ns late, without a reason"));
         }
@@ -288,7 +291,7 @@ impl Simulation {
         })
     }
 
-    fn check_things(&mut self, mut parked: Vec<Parked>) -> Result<(), String> {
+    fn check_entries(&mut self, mut parked: Vec<Parked>) -> Result<(), String> {
         let doubt = self.is_in_doubt();
         parked.retain_mut(|it| {
             let conn = &self.connections[&it.conn_number];
@@ -297,10 +300,11 @@ impl Simulation {
             is_attentive(conn)
         });
         let view = self.server.engine().view(self.now);
-        self.things.after_turn(&self.plan, view, &parked, doubt)?;
-        let steady = self.plan.keys.iter().zip(&self.checker.steady);
+        self.known_entries
+            .after_turn(&self.plan, view, &parked, doubt)?;
+        let steady = self.plan.keys.iter().zip(&self.seen_locks.steady);
         let steady = steady.filter(|(_, steady)| **steady);
-        self.hearing.after_turn(&Turn {
+        self.known_pushes.after_turn(&TurnFacts {
             number: self.turn,
             connections: &self.connections,
             doubt,
@@ -335,7 +339,7 @@ impl Simulation {
             let wait = request.kind.wait();
             let begun = *request.begun.get_or_insert(Moment { at: now, turn });
             let key = request.kind.key().filter(|_| wait != Millis::ZERO);
-            let mut is_parked = key.is_some_and(|key| self.checker.is_in_line(key, id.serial));
+            let mut is_parked = key.is_some_and(|key| self.seen_locks.is_in_queue(key, id.serial));
             if let RequestKind::Entry(entry_request) = &request.kind
                 && wait != Millis::ZERO
             {
@@ -353,7 +357,7 @@ impl Simulation {
             }
         }
         self.check_waiting(&waiting)?;
-        for (serial, does) in self.checker.holders_and_waiters() {
+        for (serial, does) in self.seen_locks.holders_and_waiters() {
             let number = self.by_serial[&serial];
             let conn = self.connections.get(&number);
             let is_gone = conn.is_none_or(|it| {

@@ -4,10 +4,10 @@
 //! lease, its fence and its timing must fit that question and no other. What it says about grants
 //! goes to the history. Never knows the server's state, only the rules it was started with.
 
-use super::entries::{Answer, Things};
-use super::grants::History;
-use super::lock_table::Checker;
-use super::pushes::Hearing;
+use super::entries::{EntryAnswer, KnownEntries};
+use super::grants::KnownGrants;
+use super::lock_table::SeenLocks;
+use super::pushes::KnownPushes;
 use crate::base::{Millis, Nanos, Token};
 use crate::engine::types::Mode;
 use crate::sim::clients::connection::{Connection, Moment, OpenRequest, Sending, Ticket};
@@ -15,17 +15,17 @@ use crate::sim::clients::request::{EntryRequest, RequestKind};
 use crate::sim::plan::Plan;
 
 /// What is known when a line comes in.
-pub(crate) struct Judge<'w> {
+pub(crate) struct AnswerCheck<'w> {
     pub(crate) plan: &'w Plan,
-    pub(crate) history: &'w mut History,
+    pub(crate) known_grants: &'w mut KnownGrants,
     /// The lock table as it was before this turn.
-    pub(crate) before: &'w Checker,
+    pub(crate) before: &'w SeenLocks,
     /// How many questions about each key the server may have seen in this turn.
-    pub(crate) rivals: &'w [u32],
+    pub(crate) requests_per_key: &'w [u32],
     /// The question that was the first of its connection in this turn.
     pub(crate) first: Option<u64>,
-    pub(crate) things: &'w mut Things,
-    pub(crate) hearing: &'w mut Hearing,
+    pub(crate) known_entries: &'w mut KnownEntries,
+    pub(crate) known_pushes: &'w mut KnownPushes,
     /// The connection's number.
     pub(crate) conn_number: u32,
     pub(crate) now: Nanos,
@@ -37,28 +37,32 @@ pub(crate) struct Judge<'w> {
 
 /// How a line ended a question, for the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum AnswerKind {
     Granted,
     TimedOut,
     /// About a counter, a value, a list or a barrier; the same, with success.
-    Thing,
+    Entry,
     Swapped,
     Met,
     Other,
 }
 
-impl Judge<'_> {
-    pub(crate) fn line(&mut self, conn: &mut Connection, line: &[u8]) -> Result<Verdict, String> {
+impl AnswerCheck<'_> {
+    pub(crate) fn check_line(
+        &mut self,
+        conn: &mut Connection,
+        line: &[u8],
+    ) -> Result<AnswerKind, String> {
         if let Some(news) = line.strip_prefix(b"lost ") {
-            return self.lost(conn, news).map(|()| Verdict::Other);
+            return self.lost(conn, news).map(|()| AnswerKind::Other);
         }
-        if let Some(heard) = self.hearing.push((self.conn_number, conn), line) {
-            return heard.map(|()| Verdict::Other);
+        if let Some(heard) = self.known_pushes.take_push((self.conn_number, conn), line) {
+            return heard.map(|()| AnswerKind::Other);
         }
         let word = line.split(|&byte| byte == b' ').next().unwrap_or_default();
         if self.is_read_timeout(conn, line) {
             conn.read_timeout_told = true;
-            return Ok(Verdict::Other);
+            return Ok(AnswerKind::Other);
         }
         if conn.read_timeout_told {
             return Err("a line after the farewell".to_owned());
@@ -71,9 +75,10 @@ impl Judge<'_> {
                     ..
                 } = request.kind
             {
-                self.history.renewal_lost(self.now, fence, request.number);
+                self.known_grants
+                    .renewal_lost(self.now, fence, request.number);
             }
-            return Ok(Verdict::Other);
+            return Ok(AnswerKind::Other);
         }
         let Some(request) = conn.open_requests.pop_front() else {
             return Err("an answer without a question".to_owned());
@@ -89,21 +94,22 @@ impl Judge<'_> {
         };
         let text = str::from_utf8(line).map_err(|_| "an answer that is not text".to_owned())?;
         conn.answered(self.now, &request);
-        self.hearing
-            .note(self.plan, (self.conn_number, conn), &request, text);
-        let verdict = match word {
-            _ if request.kind.concerns_no_lock() => self.other(conn, &request, arrived, text),
-            b"ok" | b"acquired" | b"queued" => self.yes(conn, &request, arrived, text),
-            _ => self.no(conn, &request, arrived, text),
+        self.known_pushes
+            .note_done(self.plan, (self.conn_number, conn), &request, text);
+        let answer_kind = match word {
+            _ if request.kind.concerns_no_lock() => self.check_other(conn, &request, arrived, text),
+            b"ok" | b"acquired" | b"queued" => self.check_success(conn, &request, arrived, text),
+            _ => self.check_refusal(conn, &request, arrived, text),
         };
-        verdict.map_err(|why| format!("{why} (answer {text:?} to {:?})", request.kind))
+        answer_kind.map_err(|why| format!("{why} (answer {text:?} to {:?})", request.kind))
     }
 
     /// The read timeout says `error` to a question that was never finished, or to none.
     fn is_read_timeout(&self, conn: &Connection, line: &[u8]) -> bool {
         let is_locked = self.plan.settings.auth_token.is_some() && !conn.is_open;
         let word: &[u8] = if is_locked { b"error_auth" } else { b"error" };
-        let owns = conn.is_subscribed() || self.history.owns_something(self.conn_number, self.now);
+        let owns =
+            conn.is_subscribed() || self.known_grants.owns_something(self.conn_number, self.now);
         let is_answer = conn
             .open_requests
             .front()
@@ -143,27 +149,27 @@ impl Judge<'_> {
             return Err("a push nobody can read".to_owned());
         };
         if self
-            .history
+            .known_grants
             .get(fence)
             .is_some_and(|it| it.owner != self.conn_number)
         {
             return Err(format!("{fence} was lost by somebody else"));
         }
-        self.history.lost(self.now, fence, self.turn)
+        self.known_grants.lost(self.now, fence, self.turn)
     }
 
     /// What concerns no lock.
-    fn other(
+    fn check_other(
         &mut self,
         conn: &mut Connection,
         request: &OpenRequest,
         arrived: Moment,
         text: &str,
-    ) -> Result<Verdict, String> {
+    ) -> Result<AnswerKind, String> {
         conn.is_open = true;
         match &request.kind {
             RequestKind::Entry(entry_request) => {
-                let answer = Answer {
+                let answer = EntryAnswer {
                     conn_number: self.conn_number,
                     request_number: request.number,
                     arrived,
@@ -174,36 +180,39 @@ impl Judge<'_> {
                     draining: self.draining.is_some(),
                     text,
                 };
-                self.things.answer(self.plan, entry_request, &answer)?;
+                self.known_entries
+                    .check_answer(self.plan, entry_request, &answer)?;
                 return Ok(match entry_request {
-                    EntryRequest::Swap { .. } if text == "ok" => Verdict::Swapped,
-                    EntryRequest::Meet { .. } if text == "ok" => Verdict::Met,
-                    _ => Verdict::Thing,
+                    EntryRequest::Swap { .. } if text == "ok" => AnswerKind::Swapped,
+                    EntryRequest::Meet { .. } if text == "ok" => AnswerKind::Met,
+                    _ => AnswerKind::Entry,
                 });
             }
             RequestKind::Subscribe(subscription) => {
                 let by = (self.conn_number, &mut *conn);
-                self.hearing
+                self.known_pushes
                     .subscribed(self.plan, by, subscription, self.turn, text)?;
             }
             RequestKind::Unsubscribe(subscription) => {
                 expect(text, "ok")?;
                 conn.subscriptions.remove(subscription);
             }
-            RequestKind::Signal { payload, .. } => self.hearing.signalled(conn, payload, text)?,
+            RequestKind::Signal { payload, .. } => {
+                self.known_pushes.signal_answered(conn, payload, text)?
+            }
             _ => unreachable!("of a lock"),
         }
-        Ok(Verdict::Other)
+        Ok(AnswerKind::Other)
     }
 
     /// Something was granted, done or told.
-    fn yes(
+    fn check_success(
         &mut self,
         conn: &mut Connection,
         request: &OpenRequest,
         arrived: Moment,
         text: &str,
-    ) -> Result<Verdict, String> {
+    ) -> Result<AnswerKind, String> {
         let since = conn.earliest(self.now, request);
         conn.is_open = true;
         match request.kind {
@@ -224,7 +233,7 @@ impl Judge<'_> {
                 if mode == Mode::Lead {
                     conn.led.insert(self.plan.keys[key].0.clone());
                 }
-                Ok(Verdict::Granted)
+                Ok(AnswerKind::Granted)
             }
             RequestKind::Enqueue { key, mode, lease } => {
                 let mut ticket = Ticket {
@@ -235,31 +244,32 @@ impl Judge<'_> {
                     held: None,
                     waited: false,
                 };
-                let mut verdict = Verdict::Other;
+                let mut answer_kind = AnswerKind::Other;
                 if text != "queued" {
                     let (fence, token) = grant(text, "acquired", lease, request.with_fence)?;
                     self.granted(conn, key, fence, token, &ticket, since)?;
                     ticket.held = Some(fence);
-                    verdict = Verdict::Granted;
+                    answer_kind = AnswerKind::Granted;
                     // A wait that is already on its way starts the lease again.
                     for later in &conn.open_requests {
                         if matches!(later.kind, RequestKind::Wait { key: it, .. } if it == key) {
-                            self.history.renewal_sent(fence, later.number, since, lease);
+                            self.known_grants
+                                .renewal_sent(fence, later.number, since, lease);
                         }
                     }
                 }
                 conn.tickets.insert(key, ticket);
-                Ok(verdict)
+                Ok(answer_kind)
             }
             RequestKind::Wait { key, .. } => {
                 let Some(ticket) = conn.tickets.remove(&key) else {
                     return Err("waited for a ticket that was never taken".to_owned());
                 };
                 let (fence, token) = grant(text, "ok", ticket.lease, request.with_fence)?;
-                match self.history.get(fence) {
+                match self.known_grants.get(fence) {
                     Some(known) if ticket.held == Some(fence) && known.token == token => {
                         let span = (since, ticket.lease);
-                        self.history.renewed(
+                        self.known_grants.renewed(
                             self.now,
                             fence,
                             request.number,
@@ -272,14 +282,14 @@ impl Judge<'_> {
                     }
                     _ => self.granted(conn, key, fence, token, &ticket, since)?,
                 }
-                Ok(Verdict::Granted)
+                Ok(AnswerKind::Granted)
             }
             RequestKind::Release { target, .. } => {
                 let fence = target.ok_or("invariant 6: released with a token of nobody")?;
                 expect(text, "ok")?;
-                self.history.released(fence, arrived, self.turn)?;
+                self.known_grants.released(fence, arrived, self.turn)?;
                 conn.tickets.retain(|_, ticket| ticket.held != Some(fence));
-                Ok(Verdict::Other)
+                Ok(AnswerKind::Other)
             }
             RequestKind::Renew { target, lease, .. } => {
                 let fence = target.ok_or("invariant 6: renewed with a token of nobody")?;
@@ -288,19 +298,19 @@ impl Judge<'_> {
                 check_fence(words.next(), fence, request.with_fence)?;
                 expect(words.next().unwrap_or_default(), "")?;
                 let span = (since, lease);
-                self.history
+                self.known_grants
                     .renewed(self.now, fence, request.number, span, arrived.turn)?;
-                Ok(Verdict::Other)
+                Ok(AnswerKind::Other)
             }
             RequestKind::Position { .. } => match text[2..].trim_start().parse::<u32>() {
-                Ok(_) => Ok(Verdict::Other),
+                Ok(_) => Ok(AnswerKind::Other),
                 Err(_) => Err("not a position".to_owned()),
             },
             RequestKind::Json if text.starts_with("ok {") && text.ends_with('}') => {
-                Ok(Verdict::Other)
+                Ok(AnswerKind::Other)
             }
-            RequestKind::Hello if text.starts_with("ok latchd/") => Ok(Verdict::Other),
-            RequestKind::Ok => expect(text, "ok").map(|()| Verdict::Other),
+            RequestKind::Hello if text.starts_with("ok latchd/") => Ok(AnswerKind::Other),
+            RequestKind::Ok => expect(text, "ok").map(|()| AnswerKind::Other),
             _ => Err("a yes to another question".to_owned()),
         }
     }
@@ -322,7 +332,7 @@ impl Judge<'_> {
             || conn.fatal_sent
             || conn.was_overdue
             || conn.sending != Sending::Open;
-        self.history.granted(
+        self.known_grants.granted(
             self.now,
             fence,
             token,
@@ -337,13 +347,13 @@ impl Judge<'_> {
     }
 
     /// Refused, too late, or malformed.
-    fn no(
+    fn check_refusal(
         &mut self,
         conn: &mut Connection,
         request: &OpenRequest,
         arrived: Moment,
         text: &str,
-    ) -> Result<Verdict, String> {
+    ) -> Result<AnswerKind, String> {
         let Plan {
             rules,
             mismatch_pct,
@@ -386,7 +396,7 @@ impl Judge<'_> {
             }
             ("error", RequestKind::Release { .. } | RequestKind::Renew { .. }) => true,
             ("nil", RequestKind::Position { key }) => {
-                if self.history.holds(self.conn_number, *key, self.now) {
+                if self.known_grants.holds(self.conn_number, *key, self.now) {
                     return Err("holds the key, but was told it does not".to_owned());
                 }
                 true
@@ -404,31 +414,31 @@ impl Judge<'_> {
             }
             RequestKind::Wait { key, .. } => {
                 if let Some(fence) = conn.tickets.remove(&key).and_then(|ticket| ticket.held) {
-                    self.history
+                    self.known_grants
                         .not_renewed(self.now, fence, request.number, self.turn)?;
                 }
             }
             RequestKind::Release {
                 target: Some(fence),
                 ..
-            } => self.history.not_released(self.now, fence)?,
+            } => self.known_grants.not_released(self.now, fence)?,
             RequestKind::Renew {
                 target: Some(fence),
                 ..
             } => self
-                .history
+                .known_grants
                 .not_renewed(self.now, fence, request.number, self.turn)?,
             _ => {}
         }
         Ok(if text == "timeout" {
-            Verdict::TimedOut
+            AnswerKind::TimedOut
         } else {
-            Verdict::Other
+            AnswerKind::Other
         })
     }
 }
 
-impl Judge<'_> {
+impl AnswerCheck<'_> {
     /// A refusal of the only question about a key in this turn can be compared with the table as it
     /// was: what is free is given, and a release is heard before the lease it ends runs out, also
     /// in a turn that comes late.
@@ -442,7 +452,7 @@ impl Judge<'_> {
         let Some(key) = request
             .kind
             .key()
-            .filter(|&key| is_first && self.rivals[key] == 1)
+            .filter(|&key| is_first && self.requests_per_key[key] == 1)
         else {
             return Ok(());
         };
@@ -460,7 +470,7 @@ impl Judge<'_> {
                 ..
             } if is_new
                 && self.before.is_held(key, fence)
-                && self.history.is_only_release(fence) =>
+                && self.known_grants.is_only_release(fence) =>
             {
                 Err("a release that came in time was refused".to_owned())
             }

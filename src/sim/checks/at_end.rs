@@ -16,13 +16,13 @@ use crate::wire::verbs::VALUE_BYTES_MAX;
 
 impl Simulation {
     /// Sends the last client, if it was not there yet, and says whether it has something to do.
-    pub(crate) fn sweep_up(&mut self) -> Result<bool, String> {
-        if self.draining.is_some() || std::mem::replace(&mut self.has_swept, true) {
+    pub(crate) fn clean_up(&mut self) -> Result<bool, String> {
+        if self.draining.is_some() || std::mem::replace(&mut self.has_cleaned_up, true) {
             return Ok(false);
         }
-        let (requests, things) = self.leftovers();
+        let (requests, entries) = self.leftovers();
         let mut holdings = self.server.holdings();
-        holdings.engine.others -= things.min(holdings.engine.others);
+        holdings.engine.others -= entries.min(holdings.engine.others);
         if holdings != Holdings::default() {
             return Err(format!("invariant 9: still there at the end: {holdings:?}"));
         }
@@ -55,12 +55,12 @@ impl Simulation {
     /// What is to be asked for so that nothing is left, and how many things that are.
     fn leftovers(&self) -> (Vec<EntryRequest>, usize) {
         let view = self.server.engine().view(self.now);
-        let (mut requests, mut things) = (Vec::new(), 0);
+        let (mut requests, mut entries) = (Vec::new(), 0);
         for key in 0..self.plan.entry_count(EntryKind::Counter) {
             let name = self.plan.name(EntryKind::Counter, key);
             if view.counters().any(|it| it.key == name && it.what != 0) {
                 requests.push(EntryRequest::SetCount { key });
-                things += 1;
+                entries += 1;
             }
         }
         for key in 0..self.plan.entry_count(EntryKind::Value) {
@@ -70,17 +70,17 @@ impl Simulation {
                 .any(|it| it.key == name && it.what.ttl_ns.is_none())
             {
                 requests.push(EntryRequest::Delete { key });
-                things += 1;
+                entries += 1;
             }
         }
         for key in 0..self.plan.entry_count(EntryKind::List) {
             let name = self.plan.name(EntryKind::List, key);
             if let Some(list) = view.lists().find(|it| it.key == name) {
                 requests.extend((0..list.what.0).map(|_| EntryRequest::Pop { key, left: true }));
-                things += 1;
+                entries += 1;
             }
         }
-        (requests, things)
+        (requests, entries)
     }
 
     /// Nobody is there any more, and nothing of anybody.
@@ -101,19 +101,22 @@ impl Simulation {
         if holdings != Holdings::default() {
             return Err(format!("invariant 9: still there at the end: {holdings:?}"));
         }
-        self.things.check_end(self.has_swept)?;
+        self.known_entries.check_end(self.has_cleaned_up)?;
         // Who has too much already is told no more; who has not, one more signal. A part of the
         // first line may have been taken.
         let signal_bytes_max = (VALUE_BYTES_MAX + 1) * (LOUD_GROUPS + OTHER_GROUPS_MAX);
-        self.hearing
+        self.known_pushes
             .check_end(PUSH_BYTES_MAX + signal_bytes_max + ROOM_BYTES_MAX)?;
         let drained = matches!(self.plan.ending, Ending::Drain | Ending::Kill);
         if drained != self.server.is_drained() {
             return Err("the run did not end as planned".to_owned());
         }
         let tally = self.server.engine().tally();
-        let told = self.history.len() as u64;
-        let (done, sent) = (self.history.releases_done, self.history.releases_sent);
+        let told = self.known_grants.len() as u64;
+        let (done, sent) = (
+            self.known_grants.releases_done,
+            self.known_grants.releases_sent,
+        );
         if told > tally.grants || done > tally.releases || tally.releases > sent {
             return Err(format!(
                 "invariant 10: {tally:?}, but clients know of {told} grants, {done} releases, and \
@@ -124,10 +127,10 @@ impl Simulation {
         self.totals.releases = tally.releases;
         self.totals.expiries = tally.expiries;
         self.totals.disconnects = tally.disconnects;
-        self.totals.late_ns_max = self.checker.late_ns_max;
-        self.totals.late_awake_ns_max = self.checker.late_awake_ns_max;
-        self.totals.values = self.things.told_count();
-        self.totals.pushes = self.hearing.pushes;
+        self.totals.late_ns_max = self.seen_locks.late_ns_max;
+        self.totals.late_awake_ns_max = self.seen_locks.late_awake_ns_max;
+        self.totals.values = self.known_entries.told_count();
+        self.totals.pushes = self.known_pushes.count;
         self.totals.connections = u64::from(self.connections_made);
         self.trace.say(self.now, format_args!("{:?}", self.totals));
         Ok(())

@@ -5,13 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use super::entries::{Answer, Parked};
+use super::entries::{EntryAnswer, Parked};
 use crate::base::Millis;
 use crate::sim::clients::request::EntryKind;
 
 /// How a barrier let somebody go.
 #[derive(Clone, Debug)]
-struct Left {
+struct Departure {
     key: usize,
     conn_number: u32,
     count: u32,
@@ -22,13 +22,13 @@ struct Left {
 
 /// Everybody who was let go in this turn.
 #[derive(Debug, Default)]
-pub(crate) struct Meetings {
-    left_now: Vec<Left>,
+pub(crate) struct KnownBarriers {
+    departures: Vec<Departure>,
 }
 
-impl Meetings {
-    pub(crate) fn left(&mut self, key: usize, count: u32, wait: Millis, it: &Answer<'_>) {
-        self.left_now.push(Left {
+impl KnownBarriers {
+    pub(crate) fn departed(&mut self, key: usize, count: u32, wait: Millis, it: &EntryAnswer<'_>) {
+        self.departures.push(Departure {
             key,
             conn_number: it.conn_number,
             count,
@@ -40,13 +40,13 @@ impl Meetings {
     /// `parked` met at a barrier before this turn, and those of them who are still there to be told
     /// were all told the same, or all nothing. Without `doubt`, everyone else's answer is known too.
     pub(crate) fn check(&mut self, parked: &[Parked], doubt: bool) -> Result<(), String> {
-        let left = std::mem::take(&mut self.left_now);
+        let departures = std::mem::take(&mut self.departures);
         let mut fates = BTreeMap::new();
         for &Parked {
             key, conn_number, ..
         } in parked.iter().filter(|it| it.kind == EntryKind::Barrier)
         {
-            let mine = left
+            let mine = departures
                 .iter()
                 .find(|it| it.conn_number == conn_number && it.key == key);
             let mine = mine.map_or("nothing", |it| &it.text);
@@ -60,9 +60,9 @@ impl Meetings {
         if doubt {
             return Ok(());
         }
-        for it in &left {
-            let same = |that: &&Left| that.key == it.key && that.text == it.text;
-            let told = || left.iter().filter(same);
+        for it in &departures {
+            let same = |that: &&Departure| that.key == it.key && that.text == it.text;
+            let told = || departures.iter().filter(same);
             let released = told().filter(|that| that.count == it.count).count();
             if it.text == "ok" && released % it.count as usize != 0 {
                 return Err(format!("b{} let {released} go, not {}", it.key, it.count));

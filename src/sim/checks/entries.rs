@@ -7,8 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::barriers::Meetings;
-use super::values::Register;
+use super::barriers::KnownBarriers;
+use super::values::KnownValue;
 use crate::base::Millis;
 use crate::engine::view::View;
 use crate::sim::clients::connection::Moment;
@@ -16,7 +16,7 @@ use crate::sim::clients::request::{EntryKind, EntryRequest};
 use crate::sim::plan::Plan;
 
 /// An answer and whose it is.
-pub(crate) struct Answer<'a> {
+pub(crate) struct EntryAnswer<'a> {
     pub(crate) conn_number: u32,
     pub(crate) request_number: u64,
     pub(crate) arrived: Moment,
@@ -39,7 +39,7 @@ struct Pushed {
 
 /// A value that somebody was told in this turn, and when that one asked for it.
 #[derive(Clone, Debug)]
-struct Told {
+struct PoppedValue {
     value: String,
     asked: Moment,
 }
@@ -58,7 +58,7 @@ pub(crate) struct Parked {
 
 /// How many values a list has, as far as clients know.
 #[derive(Clone, Copy, Debug, Default)]
-struct Stock {
+struct KnownLength {
     /// Acknowledged, told to nobody.
     sure: usize,
     /// Neither.
@@ -66,7 +66,7 @@ struct Stock {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Counter {
+struct KnownCounter {
     acked: i64,
     /// Arrived, not answered, perhaps never: question → delta.
     open: BTreeMap<u64, i64>,
@@ -80,23 +80,23 @@ struct Counter {
 
 /// Everything of one run.
 #[derive(Debug, Default)]
-pub(crate) struct Things {
-    values: BTreeMap<String, Pushed>,
-    stocks: Vec<Stock>,
+pub(crate) struct KnownEntries {
+    list_values: BTreeMap<String, Pushed>,
+    lengths: Vec<KnownLength>,
     /// A value may have been handed out and given back, so the order in which they come is open.
     pub(crate) was_given_back: bool,
-    told_now: Vec<Told>,
-    counters: Vec<Counter>,
-    pub(crate) registers: Vec<Register>,
-    meetings: Meetings,
+    popped_now: Vec<PoppedValue>,
+    counters: Vec<KnownCounter>,
+    pub(crate) values: Vec<KnownValue>,
+    barriers: KnownBarriers,
 }
 
-impl Things {
+impl KnownEntries {
     pub(crate) fn new(plan: &Plan) -> Self {
         Self {
-            stocks: vec![Stock::default(); plan.entry_count(EntryKind::List)],
-            counters: vec![Counter::default(); plan.entry_count(EntryKind::Counter)],
-            registers: vec![Register::default(); plan.entry_count(EntryKind::Value)],
+            lengths: vec![KnownLength::default(); plan.entry_count(EntryKind::List)],
+            counters: vec![KnownCounter::default(); plan.entry_count(EntryKind::Counter)],
+            values: vec![KnownValue::default(); plan.entry_count(EntryKind::Value)],
             ..Self::default()
         }
     }
@@ -109,34 +109,32 @@ impl Things {
             }
             EntryRequest::SetCount { key } => self.counters[*key].is_set = true,
             EntryRequest::Put { key, value, ttl } => {
-                self.registers[*key].arrived(number, value, *ttl, at)
+                self.values[*key].arrived(number, value, *ttl, at)
             }
-            EntryRequest::Delete { key } => {
-                self.registers[*key].arrived(number, "", Millis::ZERO, at)
-            }
+            EntryRequest::Delete { key } => self.values[*key].arrived(number, "", Millis::ZERO, at),
             EntryRequest::Swap { key, new, ttl, .. } => {
-                self.registers[*key].arrived(number, new, *ttl, at);
+                self.values[*key].arrived(number, new, *ttl, at);
             }
             EntryRequest::Push { key, value, .. } => {
-                self.stocks[*key].unsure += 1;
+                self.lengths[*key].unsure += 1;
                 let pushed = Pushed {
                     key: *key,
                     arrived: at,
                     acked: None,
                     told: None,
                 };
-                self.values.insert(value.clone(), pushed);
+                self.list_values.insert(value.clone(), pushed);
             }
             _ => {}
         }
     }
 
     /// Holds an answer against its question.
-    pub(crate) fn answer(
+    pub(crate) fn check_answer(
         &mut self,
         plan: &Plan,
         request: &EntryRequest,
-        it: &Answer<'_>,
+        it: &EntryAnswer<'_>,
     ) -> Result<(), String> {
         if let Some(rest) = it.text.strip_prefix("ok") {
             return match (request, rest.strip_prefix(' ')) {
@@ -155,7 +153,7 @@ impl Things {
                     self.counted(request, it, number)
                 }
                 (EntryRequest::Fetch { key }, Some(value)) => {
-                    self.registers[*key].read(value, it.arrived)
+                    self.values[*key].read(value, it.arrived)
                 }
                 (EntryRequest::Push { value, .. }, Some(number)) => {
                     self.pushed(plan, value, it, number)
@@ -172,28 +170,35 @@ impl Things {
                 _ => Err("a yes to another question".to_owned()),
             };
         }
-        self.no(plan, request, it)
+        self.check_refusal(plan, request, it)
     }
 
-    fn done(&mut self, request: &EntryRequest, it: &Answer<'_>) -> Result<(), String> {
+    fn done(&mut self, request: &EntryRequest, it: &EntryAnswer<'_>) -> Result<(), String> {
         match request {
             EntryRequest::Put { key, .. } | EntryRequest::Delete { key } => {
-                self.registers[*key].done(it.request_number, it.now);
+                self.values[*key].done(it.request_number, it.now);
             }
             EntryRequest::Swap { key, old, .. } => {
-                return self.registers[*key].swapped(it.request_number, old, it.arrived, it.now);
+                return self.values[*key].swapped(it.request_number, old, it.arrived, it.now);
             }
-            EntryRequest::Meet { key, count, wait } => self.meetings.left(*key, *count, *wait, it),
+            EntryRequest::Meet { key, count, wait } => {
+                self.barriers.departed(*key, *count, *wait, it)
+            }
             _ => {}
         }
         Ok(())
     }
 
-    fn no(&mut self, plan: &Plan, request: &EntryRequest, it: &Answer<'_>) -> Result<(), String> {
+    fn check_refusal(
+        &mut self,
+        plan: &Plan,
+        request: &EntryRequest,
+        it: &EntryAnswer<'_>,
+    ) -> Result<(), String> {
         let rules = &plan.rules;
         let allowed = match (it.text, request) {
             ("nil", EntryRequest::Fetch { key }) => {
-                self.registers[*key].read_nothing(it.arrived, it.now)?;
+                self.values[*key].read_nothing(it.arrived, it.now)?;
                 true
             }
             ("nil", EntryRequest::Pop { .. }) => true,
@@ -204,16 +209,16 @@ impl Things {
                 true
             }
             ("cas_conflict", EntryRequest::Swap { key, old, .. }) => {
-                self.registers[*key].conflicted(it.request_number, old, it.arrived, it.now)?;
+                self.values[*key].conflicted(it.request_number, old, it.arrived, it.now)?;
                 true
             }
             ("timeout", EntryRequest::Meet { key, count, wait }) => {
-                self.meetings.left(*key, *count, *wait, it);
+                self.barriers.departed(*key, *count, *wait, it);
                 true
             }
             ("error_barrier_count_mismatch", EntryRequest::Meet { .. }) => plan.mismatch_pct > 0,
             ("error_draining", EntryRequest::Meet { key, count, wait }) => {
-                self.meetings.left(*key, *count, *wait, it);
+                self.barriers.departed(*key, *count, *wait, it);
                 it.draining
             }
             ("error_draining", EntryRequest::AwaitPop { .. }) => it.draining,
@@ -240,11 +245,11 @@ impl Things {
                 self.counters[*key].open.remove(&it.request_number);
             }
             EntryRequest::Put { key, .. } | EntryRequest::Swap { key, .. } => {
-                self.registers[*key].refused(it.request_number);
+                self.values[*key].refused(it.request_number);
             }
             EntryRequest::Push { key, value, .. } => {
-                self.stocks[*key].unsure -= 1;
-                let refused = self.values.remove(value);
+                self.lengths[*key].unsure -= 1;
+                let refused = self.list_values.remove(value);
                 if refused.is_some_and(|it| it.told.is_some()) {
                     return Err(format!("{value:?} was refused, and told to somebody"));
                 }
@@ -259,7 +264,7 @@ impl Things {
     fn counted(
         &mut self,
         request: &EntryRequest,
-        it: &Answer<'_>,
+        it: &EntryAnswer<'_>,
         number: &str,
     ) -> Result<(), String> {
         let sum: i64 = number.parse().map_err(|_| "not a number".to_owned())?;
@@ -291,7 +296,7 @@ impl Things {
         &mut self,
         plan: &Plan,
         value: &str,
-        it: &Answer<'_>,
+        it: &EntryAnswer<'_>,
         number: &str,
     ) -> Result<(), String> {
         let length: u32 = number.parse().map_err(|_| "not a length".to_owned())?;
@@ -299,42 +304,42 @@ impl Things {
         if length_max != 0 && length > length_max && !self.was_given_back {
             return Err(format!("a list of {length} where {length_max} are allowed"));
         }
-        let pushed = self.values.get_mut(value).expect("it has arrived");
+        let pushed = self.list_values.get_mut(value).expect("it has arrived");
         pushed.acked = Some(it.now.turn);
         if pushed.told.is_none() {
-            self.stocks[pushed.key].unsure -= 1;
-            self.stocks[pushed.key].sure += 1;
+            self.lengths[pushed.key].unsure -= 1;
+            self.lengths[pushed.key].sure += 1;
         }
         Ok(())
     }
 
-    fn popped(&mut self, key: usize, value: &str, it: &Answer<'_>) -> Result<(), String> {
-        let Some(pushed) = self.values.get_mut(value).filter(|it| it.key == key) else {
+    fn popped(&mut self, key: usize, value: &str, it: &EntryAnswer<'_>) -> Result<(), String> {
+        let Some(pushed) = self.list_values.get_mut(value).filter(|it| it.key == key) else {
             return Err(format!("{value:?} was never pushed here"));
         };
         if let Some((_, number)) = pushed.told {
             return Err(format!("{value:?} was already told to connection {number}"));
         }
         pushed.told = Some((it.now.turn, it.conn_number));
-        let stock = &mut self.stocks[key];
+        let known = &mut self.lengths[key];
         match pushed.acked {
-            Some(_) => stock.sure -= 1,
-            None => stock.unsure -= 1,
+            Some(_) => known.sure -= 1,
+            None => known.unsure -= 1,
         }
-        self.told_now.push(Told {
+        self.popped_now.push(PoppedValue {
             value: value.to_owned(),
             asked: it.arrived,
         });
         Ok(())
     }
 
-    fn ranged(&self, key: usize, range: &str, it: &Answer<'_>) -> Result<(), String> {
+    fn ranged(&self, key: usize, range: &str, it: &EntryAnswer<'_>) -> Result<(), String> {
         let inner = range.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
         let inner = inner.ok_or("not an array")?;
         let quoted = inner.strip_prefix('"').and_then(|it| it.strip_suffix('"'));
         let mut seen = BTreeSet::new();
         for value in quoted.into_iter().flat_map(|it| it.split("\",\"")) {
-            let pushed = self.values.get(value).filter(|it| it.key == key);
+            let pushed = self.list_values.get(value).filter(|it| it.key == key);
             let Some(pushed) = pushed.filter(|_| seen.insert(value)) else {
                 return Err(format!("{value:?} is here twice, or was never pushed here"));
             };
@@ -355,7 +360,7 @@ impl Things {
         parked: &[Parked],
         doubt: bool,
     ) -> Result<(), String> {
-        self.meetings.check(parked, doubt)?;
+        self.barriers.check(parked, doubt)?;
         for (key, counter) in self.counters.iter().enumerate() {
             if counter.is_set || key == plan.wild_counter() {
                 continue;
@@ -372,13 +377,13 @@ impl Things {
                 return Err(format!("n{key} is {value}, not from {low} to {high}"));
             }
         }
-        for (key, stock) in self.stocks.iter().enumerate() {
+        for (key, known) in self.lengths.iter().enumerate() {
             let name = plan.name(EntryKind::List, key);
             let length = view.lists().find(|it| it.key == name);
             let length = length.map_or(0, |it| it.what.0);
-            let sure = if doubt { 0 } else { stock.sure };
-            if !(sure..=stock.sure + stock.unsure).contains(&length) {
-                return Err(format!("q{key} has {length} values, but should: {stock:?}"));
+            let sure = if doubt { 0 } else { known.sure };
+            if !(sure..=known.sure + known.unsure).contains(&length) {
+                return Err(format!("q{key} has {length} values, but should: {known:?}"));
             }
         }
         self.check_poppers(parked)?;
@@ -391,10 +396,10 @@ impl Things {
             .iter()
             .filter(|it| it.kind == EntryKind::List && it.stays)
         {
-            let overtook = |told: &&Told| {
-                self.values[&told.value].key == it.key && told.asked.turn >= it.since
+            let overtook = |told: &&PoppedValue| {
+                self.list_values[&told.value].key == it.key && told.asked.turn >= it.since
             };
-            if let Some(told) = self.told_now.iter().find(overtook) {
+            if let Some(told) = self.popped_now.iter().find(overtook) {
                 return Err(format!("{told:?} went past {it:?}"));
             }
         }
@@ -403,8 +408,8 @@ impl Things {
 
     /// The first list is pushed to on the right and popped on the left only.
     fn check_order(&mut self, doubt: bool) -> Result<(), String> {
-        for Told { value, .. } in std::mem::take(&mut self.told_now) {
-            let it = self.values[&value];
+        for PoppedValue { value, .. } in std::mem::take(&mut self.popped_now) {
+            let it = self.list_values[&value];
             if it.key != 0 || doubt || self.was_given_back {
                 continue;
             }
@@ -412,7 +417,7 @@ impl Things {
                 let before = that.acked.is_some_and(|turn| turn <= it.arrived.turn);
                 that.key == 0 && that.told.is_none() && before
             };
-            if let Some(that) = self.values.values().find(is_skipped) {
+            if let Some(that) = self.list_values.values().find(is_skipped) {
                 return Err(format!("{value:?} was popped before {that:?}"));
             }
         }
@@ -420,10 +425,10 @@ impl Things {
     }
 
     /// Everything was taken out: whatever was acknowledged has been told to somebody.
-    pub(crate) fn check_end(&self, is_swept: bool) -> Result<(), String> {
+    pub(crate) fn check_end(&self, is_cleaned_up: bool) -> Result<(), String> {
         let is_lost = |it: &&Pushed| it.acked.is_some() && it.told.is_none();
-        let lost = self.values.iter().find(|(_, it)| is_lost(it));
-        match lost.filter(|_| is_swept) {
+        let lost = self.list_values.iter().find(|(_, it)| is_lost(it));
+        match lost.filter(|_| is_cleaned_up) {
             Some((value, it)) => Err(format!("{value:?} was lost: {it:?}")),
             None => Ok(()),
         }
@@ -431,6 +436,9 @@ impl Things {
 
     /// Values that clients were told, for the statistics.
     pub(crate) fn told_count(&self) -> u64 {
-        self.values.values().filter(|it| it.told.is_some()).count() as u64
+        self.list_values
+            .values()
+            .filter(|it| it.told.is_some())
+            .count() as u64
     }
 }

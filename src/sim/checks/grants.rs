@@ -67,8 +67,8 @@ impl Grant {
 
 /// All grants of one run.
 #[derive(Debug)]
-pub(crate) struct History {
-    grants: BTreeMap<u64, Grant>,
+pub(crate) struct KnownGrants {
+    by_fence: BTreeMap<u64, Grant>,
     /// Those that may still be alive, by key.
     live: Vec<BTreeSet<u64>>,
     /// Keys with news since the last look.
@@ -80,10 +80,10 @@ pub(crate) struct History {
     pub(crate) releases_done: u64,
 }
 
-impl History {
+impl KnownGrants {
     pub(crate) fn new(keys: usize, auto_release: bool) -> Self {
         Self {
-            grants: BTreeMap::new(),
+            by_fence: BTreeMap::new(),
             live: vec![BTreeSet::new(); keys],
             touched: BTreeSet::new(),
             auto_release,
@@ -94,28 +94,30 @@ impl History {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.grants.len()
+        self.by_fence.len()
     }
 
     pub(crate) fn get(&self, fence: u64) -> Option<&Grant> {
-        self.grants.get(&fence)
+        self.by_fence.get(&fence)
     }
 
     pub(crate) fn nth(&self, n: usize) -> Option<(u64, &Grant)> {
-        let fence = *self.grants.keys().nth(n)?;
-        Some((fence, &self.grants[&fence]))
+        let fence = *self.by_fence.keys().nth(n)?;
+        Some((fence, &self.by_fence[&fence]))
     }
 
     /// What this connection was granted and has no reason to think lost.
     pub(crate) fn held_by(&self, owner: u32, now: Nanos) -> Vec<u64> {
         let live = self.live.iter().flatten().copied();
-        live.filter(|fence| self.grants[fence].owner == owner && self.grants[fence].is_certain(now))
-            .collect()
+        live.filter(|fence| {
+            self.by_fence[fence].owner == owner && self.by_fence[fence].is_certain(now)
+        })
+        .collect()
     }
 
     pub(crate) fn holds(&self, owner: u32, key: usize, now: Nanos) -> bool {
         self.live[key].iter().any(|fence| {
-            let it = &self.grants[fence];
+            let it = &self.by_fence[fence];
             it.owner == owner && it.is_certain(now)
         })
     }
@@ -126,7 +128,7 @@ impl History {
 
     /// Whether nobody but one release, and no departure, can have ended this grant.
     pub(crate) fn is_only_release(&self, fence: u64) -> bool {
-        let it = &self.grants[&fence];
+        let it = &self.by_fence[&fence];
         it.releases_sent == 1 && !it.owner_left && it.over.is_none()
     }
 
@@ -144,7 +146,7 @@ impl History {
     /// The connection ends: what it holds is certain no longer, if that ends with it.
     pub(crate) fn owner_leaves(&mut self, owner: u32) {
         if self.auto_release {
-            let owned = self.grants.values_mut().filter(|it| it.owner == owner);
+            let owned = self.by_fence.values_mut().filter(|it| it.owner == owner);
             owned.for_each(|it| it.owner_left = true);
         }
     }
@@ -152,7 +154,7 @@ impl History {
     /// The server has ended the connection, and with it what it held.
     pub(crate) fn owner_is_gone(&mut self, owner: u32, turn: u64) {
         if self.auto_release {
-            for it in self.grants.values_mut().filter(|it| it.owner == owner) {
+            for it in self.by_fence.values_mut().filter(|it| it.owner == owner) {
                 it.owner_left = true;
                 it.over.get_or_insert(turn);
             }
@@ -176,7 +178,7 @@ impl History {
         fence_before: u64,
         owner_left: bool,
     ) -> Result<(), String> {
-        if self.grants.contains_key(&fence) {
+        if self.by_fence.contains_key(&fence) {
             return Err(format!("invariant 2: fence {fence} was given out twice"));
         }
         if fence <= fence_before {
@@ -185,7 +187,7 @@ impl History {
             ));
         }
         let (since, lease) = span;
-        self.grants.insert(
+        self.by_fence.insert(
             fence,
             Grant {
                 key,
@@ -213,8 +215,8 @@ impl History {
 
     /// Who was in line before another one came is granted before it.
     fn check_order(&self, fence: u64) -> Result<(), String> {
-        let it = &self.grants[&fence];
-        for (&other, that) in self.grants.iter().filter(|(_, that)| that.key == it.key) {
+        let it = &self.by_fence[&fence];
+        for (&other, that) in self.by_fence.iter().filter(|(_, that)| that.key == it.key) {
             let ((_, first_by), (second_after, _), overtaken) = if other < fence {
                 (it.joined, that.joined, fence)
             } else {
@@ -327,7 +329,7 @@ impl History {
 
     /// The server said unasked that the lease has ended.
     pub(crate) fn lost(&mut self, now: Nanos, fence: u64, turn: u64) -> Result<(), String> {
-        let Some(it) = self.grants.get_mut(&fence) else {
+        let Some(it) = self.by_fence.get_mut(&fence) else {
             return Ok(()); // granted in line and never waited for: nobody knew
         };
         if now < it.deadline_min() {
@@ -341,10 +343,10 @@ impl History {
 
     /// Every lease that has certainly passed is over now: the server has had a turn since.
     pub(crate) fn turn_ended(&mut self, now: Nanos, turn: u64) {
-        let Self { grants, live, .. } = self;
+        let Self { by_fence, live, .. } = self;
         for live in live {
             live.retain(|fence| {
-                let it = grants.get_mut(fence).expect("live grants are known");
+                let it = by_fence.get_mut(fence).expect("live grants are known");
                 if it.deadline_max() <= now {
                     it.over.get_or_insert(turn);
                 }
@@ -358,7 +360,7 @@ impl History {
         for key in std::mem::take(&mut self.touched) {
             let certain = self.live[key]
                 .iter()
-                .map(|fence| (fence, &self.grants[fence]));
+                .map(|fence| (fence, &self.by_fence[fence]));
             let certain: Vec<_> = certain.filter(|(_, it)| it.is_certain(now)).collect();
             let fits = certain.iter().all(|(_, it)| match it.mode {
                 Mode::Slot { limit } => {
@@ -377,7 +379,7 @@ impl History {
     }
 
     pub(crate) fn grant(&mut self, fence: u64) -> &mut Grant {
-        self.grants
+        self.by_fence
             .get_mut(&fence)
             .expect("only known fences are asked about")
     }

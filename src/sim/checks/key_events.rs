@@ -23,7 +23,7 @@ pub(crate) const CHANGES: [&str; 3] = ["elected", "resigned", "failover"];
 
 /// Something that happened to a key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct News {
+pub(crate) struct KeyEvent {
     pub(crate) topic: Topic,
     pub(crate) word: &'static str,
     pub(crate) key: Vec<u8>,
@@ -31,17 +31,17 @@ pub(crate) struct News {
 
 /// One line read by a connection in this turn, as far as it matters here.
 #[derive(Clone, Debug)]
-pub(crate) enum Item {
+pub(crate) enum ReadLine {
     /// It was answered to have done this; from its ticket in the queue, if it waited there before.
-    Did { news: News, from_line: bool },
+    Did { event: KeyEvent, from_queue: bool },
     /// It was told of this.
-    Heard(News),
+    Told(KeyEvent),
     /// It took a seat as an observer of this key.
     Observed(Vec<u8>),
 }
 
 /// What is known of a turn when all its lines are read.
-pub(crate) struct Turn<'w> {
+pub(crate) struct TurnFacts<'w> {
     pub(crate) number: u64,
     pub(crate) connections: &'w BTreeMap<u32, Connection>,
     /// Somebody may not have been told what it did.
@@ -62,71 +62,76 @@ pub(crate) fn is_attentive(conn: &Connection) -> bool {
 }
 
 /// Notes what an answer says has happened.
-pub(crate) fn done(plan: &Plan, conn: &Connection, request: &OpenRequest, text: &str) -> Vec<Item> {
+pub(crate) fn done(
+    plan: &Plan,
+    conn: &Connection,
+    request: &OpenRequest,
+    text: &str,
+) -> Vec<ReadLine> {
     if conn.is_behind() || !(text.starts_with("ok") || text.starts_with("acquired")) {
         return Vec::new(); // it may have happened earlier
     }
     let watched = |word| (Topic::Watch, word);
-    let mut news = Vec::new();
+    let mut events = Vec::new();
     let name = match &request.kind {
         RequestKind::Entry(entry_request) => {
             let (kind, key) = entry_request.entry();
-            news.extend(entry_request.event().map(watched));
+            events.extend(entry_request.event().map(watched));
             plan.name(kind, key).to_vec()
         }
         RequestKind::Acquire { key, mode, .. } => {
             let is_lock = matches!(mode, Mode::Lead | Mode::Slot { limit: 1 });
             if is_lock && request.begun.is_some() {
-                news.push((Topic::Observe, "failover"));
+                events.push((Topic::Observe, "failover"));
             }
             if *mode == Mode::Lead {
-                news.extend([watched("elect"), (Topic::Observe, "elected")]);
+                events.extend([watched("elect"), (Topic::Observe, "elected")]);
             } else {
-                news.push(watched("acquire"));
+                events.push(watched("acquire"));
             }
             plan.keys[*key].0.clone()
         }
         RequestKind::Enqueue { key, .. } | RequestKind::Wait { key, .. } => {
-            news.push(watched("acquire"));
+            events.push(watched("acquire"));
             plan.keys[*key].0.clone()
         }
         RequestKind::Release { key, resigns, .. } => {
             if *resigns {
-                news.extend([watched("resign"), (Topic::Observe, "resigned")]);
+                events.extend([watched("resign"), (Topic::Observe, "resigned")]);
             } else {
-                news.push(watched("release"));
+                events.push(watched("release"));
             }
             plan.keys[*key].0.clone()
         }
         _ => return Vec::new(),
     };
-    let from_line = request.begun.is_some();
-    let did = |(topic, word)| Item::Did {
-        news: News {
+    let from_queue = request.begun.is_some();
+    let did = |(topic, word)| ReadLine::Did {
+        event: KeyEvent {
             topic,
             word,
             key: name.clone(),
         },
-        from_line,
+        from_queue,
     };
-    news.into_iter().map(did).collect()
+    events.into_iter().map(did).collect()
 }
 
 /// Everything that was said in one turn.
 pub(crate) fn check(
-    turn: &Turn<'_>,
+    turn: &TurnFacts<'_>,
     before: &Tally,
-    now: &BTreeMap<u32, Vec<Item>>,
+    now: &BTreeMap<u32, Vec<ReadLine>>,
 ) -> Result<(), String> {
-    let mut done: BTreeMap<&News, u32> = BTreeMap::new();
-    for item in now.values().flatten() {
-        if let Item::Did { news, .. } = item {
-            *done.entry(news).or_default() += 1;
+    let mut done: BTreeMap<&KeyEvent, u32> = BTreeMap::new();
+    for line in now.values().flatten() {
+        if let ReadLine::Did { event, .. } = line {
+            *done.entry(event).or_default() += 1;
         }
     }
     for (number, conn) in turn.connections {
-        let items = now.get(number).map_or(&[][..], |items| &items[..]);
-        check_pushes_to(turn, before, conn, items, &done)
+        let lines = now.get(number).map_or(&[][..], |lines| &lines[..]);
+        check_pushes_to(turn, before, conn, lines, &done)
             .map_err(|why| format!("connection {number}: {why}"))?;
     }
     check_successions(turn, now)
@@ -134,40 +139,40 @@ pub(crate) fn check(
 
 /// One connection has heard of everything that was done, and of nothing else.
 fn check_pushes_to(
-    turn: &Turn<'_>,
+    turn: &TurnFacts<'_>,
     before: &Tally,
     conn: &Connection,
-    items: &[Item],
-    done: &BTreeMap<&News, u32>,
+    lines: &[ReadLine],
+    done: &BTreeMap<&KeyEvent, u32>,
 ) -> Result<(), String> {
-    let mut heard: BTreeMap<&News, u32> = BTreeMap::new();
-    let mut own: BTreeMap<&News, u32> = BTreeMap::new();
-    for item in items {
-        match item {
-            Item::Heard(news) => *heard.entry(news).or_default() += 1,
-            Item::Did { news, .. } => *own.entry(news).or_default() += 1,
-            Item::Observed(_) => {}
+    let mut heard: BTreeMap<&KeyEvent, u32> = BTreeMap::new();
+    let mut own: BTreeMap<&KeyEvent, u32> = BTreeMap::new();
+    for line in lines {
+        match line {
+            ReadLine::Told(event) => *heard.entry(event).or_default() += 1,
+            ReadLine::Did { event, .. } => *own.entry(event).or_default() += 1,
+            ReadLine::Observed(_) => {}
         }
     }
-    let count = |of: &BTreeMap<&News, u32>, news| of.get(news).copied().unwrap_or(0);
+    let count = |of: &BTreeMap<&KeyEvent, u32>, event| of.get(event).copied().unwrap_or(0);
     if is_attentive(conn) {
-        for (&news, &times) in done {
+        for (&event, &times) in done {
             let mut subscriptions = conn.subscriptions.iter();
             let is_subscribed = subscriptions
-                .any(|(it, since)| *since < turn.number && it.hears(news.topic, &news.key));
+                .any(|(it, since)| *since < turn.number && it.hears(event.topic, &event.key));
             // Who is elected knows already.
             let due = times
-                - if news.word == "elected" {
-                    count(&own, news)
+                - if event.word == "elected" {
+                    count(&own, event)
                 } else {
                     0
                 };
-            if is_subscribed && count(&heard, news) < due {
-                return Err(format!("not told of {news:?}, which was done {due} times"));
+            if is_subscribed && count(&heard, event) < due {
+                return Err(format!("not told of {event:?}, which was done {due} times"));
             }
         }
     }
-    for key in observed(items).filter(|_| is_attentive(conn)) {
+    for key in observed(lines).filter(|_| is_attentive(conn)) {
         let mut told = heard.keys();
         let is_told = told.any(|it| it.word == "elected" && it.key == *key);
         if turn.steady.contains(&key[..]) && !is_told {
@@ -177,7 +182,7 @@ fn check_pushes_to(
     if conn.is_behind() || turn.doubt {
         return Ok(());
     }
-    for (&news, &times) in &heard {
+    for (&event, &times) in &heard {
         let Tally {
             grants,
             releases,
@@ -186,73 +191,79 @@ fn check_pushes_to(
         } = turn.tally;
         let ends = releases + expiries + disconnects;
         let ends_before = before.releases + before.expiries + before.disconnects;
-        let most = match news.word {
+        let most = match event.word {
             // Nobody asks for these, so nobody is answered.
             "failover" => (grants - before.grants) as u32,
             "release" => (ends - ends_before) as u32,
             "elected" => {
-                let observed = observed(items).filter(|key| **key == news.key);
-                count(done, news) + observed.count() as u32
+                let observed = observed(lines).filter(|key| **key == event.key);
+                count(done, event) + observed.count() as u32
             }
-            _ => count(done, news),
+            _ => count(done, event),
         };
         if times > most {
-            return Err(format!("told {times} times of {news:?}, done {most} times"));
+            return Err(format!(
+                "told {times} times of {event:?}, done {most} times"
+            ));
         }
     }
-    check_answers_first(items, &own, done)
+    check_answers_first(lines, &own, done)
 }
 
 /// Keys it was answered to observe.
-fn observed(items: &[Item]) -> impl Iterator<Item = &Vec<u8>> {
-    items.iter().filter_map(|item| match item {
-        Item::Observed(key) => Some(key),
+fn observed(lines: &[ReadLine]) -> impl Iterator<Item = &Vec<u8>> {
+    lines.iter().filter_map(|line| match line {
+        ReadLine::Observed(key) => Some(key),
         _ => None,
     })
 }
 
 /// Before its own answer it has heard of what others did, at most.
 fn check_answers_first(
-    items: &[Item],
-    own: &BTreeMap<&News, u32>,
-    done: &BTreeMap<&News, u32>,
+    lines: &[ReadLine],
+    own: &BTreeMap<&KeyEvent, u32>,
+    done: &BTreeMap<&KeyEvent, u32>,
 ) -> Result<(), String> {
-    for (&news, &times) in own {
-        if matches!(news.word, "failover" | "release" | "elected") {
+    for (&event, &times) in own {
+        if matches!(event.word, "failover" | "release" | "elected") {
             continue;
         }
-        let mut allowed = done[news] - times;
+        let mut allowed = done[event] - times;
         let mut heard = 0;
-        for item in items {
-            match item {
-                Item::Did { news: it, .. } if it == news => allowed += 1,
-                Item::Heard(it) if it == news => heard += 1,
+        for line in lines {
+            match line {
+                ReadLine::Did { event: it, .. } if it == event => allowed += 1,
+                ReadLine::Told(it) if it == event => heard += 1,
                 _ => {}
             }
             if heard > allowed {
-                return Err(format!("told of {news:?} before the answer to it"));
+                return Err(format!("told of {event:?} before the answer to it"));
             }
         }
     }
     Ok(())
 }
 
-fn check_successions(turn: &Turn<'_>, now: &BTreeMap<u32, Vec<Item>>) -> Result<(), String> {
-    for (leader, items) in now {
-        for item in items {
-            let Item::Did { news, from_line } = item else {
+fn check_successions(
+    turn: &TurnFacts<'_>,
+    now: &BTreeMap<u32, Vec<ReadLine>>,
+) -> Result<(), String> {
+    for (leader, lines) in now {
+        for line in lines {
+            let ReadLine::Did { event, from_queue } = line else {
                 continue;
             };
-            if news.word != "elected" || !from_line {
+            if event.word != "elected" || !from_queue {
                 continue;
             }
             for (number, conn) in turn.connections {
                 let mut subscriptions = conn.subscriptions.iter();
-                let observes = subscriptions
-                    .any(|(it, since)| *since < turn.number && it.hears(Topic::Observe, &news.key));
+                let observes = subscriptions.any(|(it, since)| {
+                    *since < turn.number && it.hears(Topic::Observe, &event.key)
+                });
                 if number != leader && observes && is_attentive(conn) {
-                    let heard = now.get(number).map_or(&[][..], |items| &items[..]);
-                    check_succession(heard, &news.key)
+                    let heard = now.get(number).map_or(&[][..], |lines| &lines[..]);
+                    check_succession(heard, &event.key)
                         .map_err(|why| format!("connection {number}: {why}"))?;
                 }
             }
@@ -261,11 +272,13 @@ fn check_successions(turn: &Turn<'_>, now: &BTreeMap<u32, Vec<Item>>) -> Result<
     Ok(())
 }
 
-fn check_succession(items: &[Item], key: &[u8]) -> Result<(), String> {
-    let words: Vec<&str> = items
+fn check_succession(lines: &[ReadLine], key: &[u8]) -> Result<(), String> {
+    let words: Vec<&str> = lines
         .iter()
-        .filter_map(|item| match item {
-            Item::Heard(news) if news.topic == Topic::Observe && news.key == key => Some(news.word),
+        .filter_map(|line| match line {
+            ReadLine::Told(event) if event.topic == Topic::Observe && event.key == key => {
+                Some(event.word)
+            }
             _ => None,
         })
         .collect();

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::grants::History;
+use super::grants::KnownGrants;
 use crate::base::Nanos;
 use crate::engine::view::{KeyView, View};
 use crate::engine::{Kind, Tally};
@@ -16,22 +16,22 @@ use crate::server::Server;
 
 /// One key after a turn.
 #[derive(Clone, Debug, Default)]
-struct Seen {
+struct SeenKey {
     /// Fence → holder.
-    holders: BTreeMap<u64, Held>,
+    holders: BTreeMap<u64, SeenHolder>,
     /// In the order of the line: connection, since, how.
     waiters: Vec<(u32, Nanos, &'static str)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct SeenHolder {
     connection: u32,
     since: Nanos,
     deadline: Nanos,
 }
 
 /// Why a grant may end that neither was released nor ran out.
-pub(crate) struct Ways<'w> {
+pub(crate) struct EndReasons<'w> {
     /// Serial number of a connection → its number in the history.
     pub(crate) by_serial: &'w BTreeMap<u32, u32>,
     /// Whether a connection (by history number) has ended or has a reason to.
@@ -45,8 +45,8 @@ pub(crate) struct Ways<'w> {
 
 /// What was seen so far.
 #[derive(Debug, Default)]
-pub(crate) struct Checker {
-    keys: Vec<Seen>,
+pub(crate) struct SeenLocks {
+    keys: Vec<SeenKey>,
     /// Keys that somebody held in the turn before and still holds.
     pub(crate) steady: Vec<bool>,
     fence_origin: u64,
@@ -56,10 +56,10 @@ pub(crate) struct Checker {
     pub(crate) late_awake_ns_max: u64,
 }
 
-impl Checker {
+impl SeenLocks {
     pub(crate) fn new(keys: usize, fence_origin: u64) -> Self {
         Self {
-            keys: vec![Seen::default(); keys],
+            keys: vec![SeenKey::default(); keys],
             steady: vec![false; keys],
             fence_origin,
             fence_max: fence_origin,
@@ -73,8 +73,8 @@ impl Checker {
         now: Nanos,
         server: &Server<Pipe>,
         names: &[&[u8]],
-        history: &History,
-        ways: &Ways<'_>,
+        known_grants: &KnownGrants,
+        reasons: &EndReasons<'_>,
     ) -> Result<(), String> {
         server.engine().check();
         let view = server.engine().view(now);
@@ -84,8 +84,8 @@ impl Checker {
             held += seen.holders.len() as u64;
             fence_max = fence_max.max(seen.holders.keys().last().copied().unwrap_or(0));
             let before = std::mem::take(&mut self.keys[key]);
-            self.check_ends(now, key, &before, &seen, history, ways)?;
-            self.check_line(now, key, &before, &seen)?;
+            self.check_ends(now, key, &before, &seen, known_grants, reasons)?;
+            self.check_queue(now, key, &before, &seen)?;
             let mut held_on = before.holders.keys();
             self.steady[key] = held_on.any(|fence| seen.holders.contains_key(fence));
             self.keys[key] = seen;
@@ -104,7 +104,7 @@ impl Checker {
         }
         // One fence per grant: none is skipped, none is given twice.
         let given = self.fence_origin + grants;
-        if fence_max > given || history.fence_max > given {
+        if fence_max > given || known_grants.fence_max > given {
             return Err(format!("invariant 2: {grants} grants used more fences"));
         }
         self.fence_max = given;
@@ -123,7 +123,7 @@ impl Checker {
     }
 
     /// Whether the connection stands in the line of this key.
-    pub(crate) fn is_in_line(&self, key: usize, connection: u32) -> bool {
+    pub(crate) fn is_in_queue(&self, key: usize, connection: u32) -> bool {
         self.keys[key].waiters.iter().any(|it| it.0 == connection)
     }
 
@@ -140,10 +140,10 @@ impl Checker {
         &mut self,
         now: Nanos,
         key: usize,
-        before: &Seen,
-        seen: &Seen,
-        history: &History,
-        ways: &Ways<'_>,
+        before: &SeenKey,
+        seen: &SeenKey,
+        known_grants: &KnownGrants,
+        reasons: &EndReasons<'_>,
     ) -> Result<(), String> {
         for (&fence, it) in &seen.holders {
             let Some(old) = before.holders.get(&fence) else {
@@ -152,13 +152,13 @@ impl Checker {
                 }
                 continue;
             };
-            let owner = ways
+            let owner = reasons
                 .by_serial
                 .get(&old.connection)
                 .copied()
                 .unwrap_or_default();
-            let may_move = history.get(fence).is_some_and(|it| it.renewal_arrived)
-                || ways.waits.contains(&(owner, key));
+            let may_move = known_grants.get(fence).is_some_and(|it| it.renewal_arrived)
+                || reasons.waits.contains(&(owner, key));
             if it.deadline != old.deadline && !may_move {
                 return Err(format!("invariant 5: the lease of {fence} moved by itself"));
             }
@@ -167,15 +167,15 @@ impl Checker {
             if seen.holders.contains_key(&fence) {
                 continue;
             }
-            let owner = ways
+            let owner = reasons
                 .by_serial
                 .get(&old.connection)
                 .copied()
                 .unwrap_or_default();
-            let released = history.get(fence).is_some_and(|it| it.release_arrived);
-            let left = ways.auto_release && (ways.has_left)(owner);
+            let released = known_grants.get(fence).is_some_and(|it| it.release_arrived);
+            let left = reasons.auto_release && (reasons.has_left)(owner);
             if old.deadline <= now {
-                let due = old.deadline.max(ways.awake_since);
+                let due = old.deadline.max(reasons.awake_since);
                 self.late_ns_max = self.late_ns_max.max(now.since(old.deadline));
                 self.late_awake_ns_max = self.late_awake_ns_max.max(now.since(due));
             } else if !released && !left {
@@ -189,7 +189,13 @@ impl Checker {
     }
 
     /// The line keeps its order, and nobody in it is overtaken.
-    fn check_line(&self, now: Nanos, key: usize, before: &Seen, seen: &Seen) -> Result<(), String> {
+    fn check_queue(
+        &self,
+        now: Nanos,
+        key: usize,
+        before: &SeenKey,
+        seen: &SeenKey,
+    ) -> Result<(), String> {
         let mut old = before.waiters.iter();
         let mut joined = false;
         for waiter in &seen.waiters {
@@ -223,16 +229,16 @@ impl Checker {
 }
 
 /// Reads one key, and checks what needs no memory.
-fn look(now: Nanos, view: View<'_>, name: &[u8]) -> Result<Seen, String> {
+fn look(now: Nanos, view: View<'_>, name: &[u8]) -> Result<SeenKey, String> {
     let Some(it) = view.key(name) else {
-        return Ok(Seen::default());
+        return Ok(SeenKey::default());
     };
-    let mut seen = Seen::default();
+    let mut seen = SeenKey::default();
     for holder in it.holders() {
         if holder.lease_left_ns == 0 {
             return Err(format!("the lease of {} outlived its turn", holder.fence));
         }
-        let held = Held {
+        let held = SeenHolder {
             connection: holder.connection,
             since: Nanos(now.0 - holder.age_ns),
             deadline: Nanos(now.0 + holder.lease_left_ns),

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::key_events::{self as news, CHANGES, EVENTS, Item, News, Turn, is_attentive};
+use super::key_events::{self, CHANGES, EVENTS, KeyEvent, ReadLine, TurnFacts, is_attentive};
 use crate::engine::Tally;
 use crate::sim::clients::connection::{Connection, OpenRequest};
 use crate::sim::clients::subscription::{Subscription, Topic};
@@ -43,18 +43,18 @@ impl Signal {
 
 /// All that is heard in one run.
 #[derive(Debug, Default)]
-pub(crate) struct Hearing {
-    pub(crate) now: BTreeMap<u32, Vec<Item>>,
+pub(crate) struct KnownPushes {
+    read_now: BTreeMap<u32, Vec<ReadLine>>,
     signals: BTreeMap<Vec<u8>, Signal>,
     touched: BTreeSet<Vec<u8>>,
     /// Connections that ended without reading everything: how often they listened.
-    lossy: BTreeMap<u32, u32>,
+    ended_unread: BTreeMap<u32, u32>,
     tally: Tally,
     /// Lines that were pushed.
-    pub(crate) pushes: u64,
+    pub(crate) count: u64,
 }
 
-impl Hearing {
+impl KnownPushes {
     // ---- what is asked and answered ----
 
     pub(crate) fn signal_sent(&mut self, sender: u32, channel: &[u8], payload: &[u8]) {
@@ -67,7 +67,7 @@ impl Hearing {
         self.signals.insert(payload.to_vec(), signal);
     }
 
-    pub(crate) fn signalled(
+    pub(crate) fn signal_answered(
         &mut self,
         conn: &Connection,
         payload: &[u8],
@@ -100,8 +100,8 @@ impl Hearing {
                     .or_insert(turn);
                 // Observing a second time is no news.
                 if subscription.topic == Topic::Observe && !has_it {
-                    let items = self.now.entry(number).or_default();
-                    items.push(Item::Observed(subscription.pattern.clone()));
+                    let lines = self.read_now.entry(number).or_default();
+                    lines.push(ReadLine::Observed(subscription.pattern.clone()));
                 }
                 Ok(())
             }
@@ -111,23 +111,23 @@ impl Hearing {
     }
 
     /// Notes what an answer says has happened.
-    pub(crate) fn note(
+    pub(crate) fn note_done(
         &mut self,
         plan: &Plan,
         (number, conn): (u32, &Connection),
         request: &OpenRequest,
         text: &str,
     ) {
-        let done = news::done(plan, conn, request, text);
+        let done = key_events::done(plan, conn, request, text);
         if !done.is_empty() {
-            self.now.entry(number).or_default().extend(done);
+            self.read_now.entry(number).or_default().extend(done);
         }
     }
 
     // ---- what is pushed ----
 
     /// Takes a line that answers nothing, if it is one.
-    pub(crate) fn push(
+    pub(crate) fn take_push(
         &mut self,
         (number, conn): (u32, &Connection),
         line: &[u8],
@@ -139,7 +139,7 @@ impl Hearing {
             b"leader" => (Topic::Observe, &CHANGES[..]),
             _ => return None,
         };
-        self.pushes += 1;
+        self.count += 1;
         let rest = &line[at + 1..];
         let Some(at) = rest.iter().position(|&byte| byte == b' ') else {
             return Some(Err("a push of one word".to_owned()));
@@ -159,8 +159,8 @@ impl Hearing {
             return Some(Err("a push to somebody who did not ask".to_owned()));
         }
         let key = rest.to_vec();
-        let items = self.now.entry(number).or_default();
-        items.push(Item::Heard(News { topic, word, key }));
+        let lines = self.read_now.entry(number).or_default();
+        lines.push(ReadLine::Told(KeyEvent { topic, word, key }));
         Some(Ok(()))
     }
 
@@ -198,7 +198,7 @@ impl Hearing {
 
     // ---- after each turn ----
 
-    pub(crate) fn after_turn(&mut self, turn: &Turn<'_>) -> Result<(), String> {
+    pub(crate) fn after_turn(&mut self, turn: &TurnFacts<'_>) -> Result<(), String> {
         for payload in std::mem::take(&mut self.touched) {
             let signal = self
                 .signals
@@ -210,16 +210,16 @@ impl Hearing {
             })?;
         }
         let before = std::mem::replace(&mut self.tally, turn.tally);
-        let now = std::mem::take(&mut self.now);
+        let now = std::mem::take(&mut self.read_now);
         if now.is_empty() {
             return Ok(());
         }
-        news::check(turn, &before, &now)
+        key_events::check(turn, &before, &now)
     }
 
     /// The connection ended without having read everything.
-    pub(crate) fn lost_track_of(&mut self, number: u32, listens: u32) {
-        self.lossy.insert(number, listens);
+    pub(crate) fn note_ended_unread(&mut self, number: u32, listens: u32) {
+        self.ended_unread.insert(number, listens);
     }
 
     /// Whoever was counted was told, or ended before it could read.
@@ -227,13 +227,14 @@ impl Hearing {
         let mut unread: BTreeMap<u32, usize> = BTreeMap::new();
         for signal in self.signals.values() {
             let Some(count) = signal.count else { continue };
-            let is_gone = |it: &u32| self.lossy.contains_key(it) || signal.copies.contains_key(it);
+            let is_gone =
+                |it: &u32| self.ended_unread.contains_key(it) || signal.copies.contains_key(it);
             if let Some(number) = signal.owed.iter().find(|it| !is_gone(it)) {
                 return Err(format!("connection {number} never heard {signal:?}"));
             }
             let missing = count.saturating_sub(signal.heard());
             let may_be_behind = |it: &u32| signal.is_undated || signal.behind.contains(it);
-            let lost = self.lossy.iter().filter(|(it, _)| may_be_behind(it));
+            let lost = self.ended_unread.iter().filter(|(it, _)| may_be_behind(it));
             let lost: Vec<(&u32, &u32)> = lost.collect();
             if missing > lost.iter().map(|(_, listens)| **listens).sum() {
                 return Err(format!("{missing} were counted and not told: {signal:?}"));
@@ -255,7 +256,7 @@ impl Hearing {
 }
 
 /// As many hear as were counted: each on its own once, of each group one.
-fn check_signal(turn: &Turn<'_>, signal: &mut Signal) -> Result<(), String> {
+fn check_signal(turn: &TurnFacts<'_>, signal: &mut Signal) -> Result<(), String> {
     let heard = signal.heard();
     if heard as usize > signal.open.len() + signal.patterns.len() {
         return Err(format!("heard by two of a group: {signal:?}"));

@@ -36,13 +36,13 @@ impl Write {
 
 /// One key.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Register {
+pub(crate) struct KnownValue {
     writes: Vec<Write>,
     /// What was exchanged for something else: each at most once.
     swapped: BTreeSet<String>,
 }
 
-impl Register {
+impl KnownValue {
     /// A write has arrived; it may be done from now on.
     pub(crate) fn arrived(&mut self, request: u64, value: &str, ttl: Millis, arrived: Moment) {
         self.writes.push(Write {

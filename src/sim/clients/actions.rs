@@ -109,8 +109,8 @@ impl Simulation {
         let mut writer = RequestWriter {
             rng: &mut self.rng,
             plan: &self.plan,
-            history: &self.history,
-            things: &self.things,
+            known_grants: &self.known_grants,
+            known_entries: &self.known_entries,
             request_number: self.requests_made + 1,
             number,
             conn,
@@ -138,13 +138,13 @@ impl Simulation {
             RequestKind::Release {
                 target: Some(fence),
                 ..
-            } => self.history.release_sent(fence),
+            } => self.known_grants.release_sent(fence),
             RequestKind::Renew {
                 target: Some(fence),
                 lease,
                 ..
             } => self
-                .history
+                .known_grants
                 .renewal_sent(fence, request_number, self.now, lease),
             RequestKind::Wait { key, .. } => {
                 self.waits.insert((number, key));
@@ -152,7 +152,7 @@ impl Simulation {
                 if let Some(ticket) = ticket.filter(|ticket| !ticket.waited) {
                     ticket.waited = true;
                     if let (Some(fence), lease) = (ticket.held, ticket.lease) {
-                        self.history
+                        self.known_grants
                             .renewal_sent(fence, request_number, self.now, lease);
                     }
                 }
@@ -162,15 +162,15 @@ impl Simulation {
                 ref channel,
                 ref payload,
             } => {
-                self.hearing.signal_sent(number, channel, payload);
+                self.known_pushes.signal_sent(number, channel, payload);
             }
             RequestKind::Fatal(_) => {
                 self.conn(number).fatal_sent = true;
-                self.history.owner_leaves(number);
+                self.known_grants.owner_leaves(number);
             }
             _ => {}
         }
-        let fence_before = self.history.fence_max;
+        let fence_before = self.known_grants.fence_max;
         let conn = self.conn(number);
         match kind {
             RequestKind::Ok if frame.starts_with(b"auth") => conn.has_shown_secret = true,

@@ -66,7 +66,9 @@ impl RequestWriter<'_> {
             5 => self.entry(EntryRequest::Delete { key }, ""),
             _ => {
                 let back = *pick(self.rng, &[0, 0, 0, 1, 2]);
-                let old = self.things.registers[key].recent(back).unwrap_or_default();
+                let old = self.known_entries.values[key]
+                    .recent(back)
+                    .unwrap_or_default();
                 let old = old.to_owned();
                 let argument = format!("{old}\t{value}\t{}", self.span(ttl));
                 let new = value;

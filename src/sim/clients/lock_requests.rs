@@ -9,8 +9,8 @@ use super::connection::Connection;
 use super::request::RequestKind;
 use crate::base::{Millis, Nanos};
 use crate::engine::types::Mode;
-use crate::sim::checks::entries::Things;
-use crate::sim::checks::grants::History;
+use crate::sim::checks::entries::KnownEntries;
+use crate::sim::checks::grants::KnownGrants;
 use crate::sim::plan::{Action, Plan, SECRET, pick};
 use crate::wire::answer::WireFence;
 
@@ -28,8 +28,8 @@ pub(crate) struct WrittenRequest {
 pub(crate) struct RequestWriter<'w> {
     pub(crate) rng: &'w mut Rng,
     pub(crate) plan: &'w Plan,
-    pub(crate) history: &'w History,
-    pub(crate) things: &'w Things,
+    pub(crate) known_grants: &'w KnownGrants,
+    pub(crate) known_entries: &'w KnownEntries,
     /// The number the question will have.
     pub(crate) request_number: u64,
     pub(crate) number: u32,
@@ -279,18 +279,18 @@ impl RequestWriter<'_> {
     }
 
     fn own_token(&mut self) -> Option<(usize, String, Option<u64>)> {
-        let held = self.history.held_by(self.number, self.now);
+        let held = self.known_grants.held_by(self.number, self.now);
         if held.is_empty() {
             return None;
         }
         let fence = *pick(self.rng, &held);
-        let grant = self.history.get(fence)?;
+        let grant = self.known_grants.get(fence)?;
         Some((grant.key, grant.token.clone(), Some(fence)))
     }
 
     fn odd_token(&mut self) -> (usize, String, Option<u64>) {
         let key = self.rng.usize(..self.plan.keys.len());
-        let count = self.history.len();
+        let count = self.known_grants.len();
         if count == 0 || self.rng.u8(..8) == 0 {
             let garbage = [
                 "x",
@@ -303,7 +303,7 @@ impl RequestWriter<'_> {
         // Mostly recent ones: those are the interesting ones.
         let back = if self.rng.bool() { count.min(6) } else { count };
         let (fence, grant) = self
-            .history
+            .known_grants
             .nth(count - 1 - self.rng.usize(..back))
             .expect("within the count");
         match self.rng.u8(..6) {

@@ -50,16 +50,17 @@ impl Simulation {
         for request in conn.arrive(moment, count) {
             match &request.kind {
                 RequestKind::Entry(entry_request) => {
-                    self.things.arrived(request.number, entry_request, moment)
+                    self.known_entries
+                        .arrived(request.number, entry_request, moment)
                 }
                 RequestKind::Release {
                     target: Some(fence),
                     ..
-                } => self.history.grant(*fence).release_arrived = true,
+                } => self.known_grants.grant(*fence).release_arrived = true,
                 RequestKind::Renew {
                     target: Some(fence),
                     ..
-                } => self.history.grant(*fence).renewal_arrived = true,
+                } => self.known_grants.grant(*fence).renewal_arrived = true,
                 _ => {}
             }
         }
@@ -79,7 +80,7 @@ impl Simulation {
         self.trace
             .say(self.now, format_args!("c{client:<2} closes {number}"));
         self.totals.closes += 1;
-        self.history.owner_leaves(number);
+        self.known_grants.owner_leaves(number);
         self.schedule(at, Scheduled::Arrive(number, 0));
     }
 
@@ -96,7 +97,7 @@ impl Simulation {
         self.trace
             .say(self.now, format_args!("c{client:<2} breaks {number}"));
         self.totals.resets += 1;
-        self.history.owner_leaves(number);
+        self.known_grants.owner_leaves(number);
         if self.connections[&number].id.is_some() {
             self.report(number);
         }
