@@ -1,9 +1,9 @@
 //! A connection without a network: bytes in memory, delivered when somebody says so.
 //!
-//! The server's end, [`Pipe`], is a [`Transport`]; the other end, [`Peer`], is a client that can also
-//! be slow, silent or gone. What a peer sends is in flight until [`Peer::arrive`] lets the server
-//! see it, which is the moment to report the connection readable: like a kernel, a pipe tells
-//! nothing twice.
+//! The server's end, [`Pipe`], is a [`Transport`]; the other end, [`Peer`], is a client that can
+//! also be slow, silent or gone. What a peer sends is in flight until [`Peer::arrive`] lets the
+//! server see it, which is the moment to report the connection readable: like a kernel, a pipe
+//! tells nothing twice.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -172,7 +172,8 @@ impl Peer {
         shared.reset = true;
     }
 
-    /// Whether the peer would read the end by now: the server has closed, or said it writes no more.
+    /// Whether the peer would read the end by now: the server has closed, or said it writes no
+    /// more.
     #[must_use]
     pub fn is_ended(&self) -> bool {
         let shared = self.shared.borrow();
@@ -185,8 +186,8 @@ impl Peer {
         self.shared.borrow().closed_by_server
     }
 
-    /// Whether the server has read all that arrived. If it closes before, a real peer is reset, and may
-    /// lose answers.
+    /// Whether the server has read all that arrived. If it closes before, a real peer is reset, and
+    /// may lose answers.
     #[must_use]
     pub fn was_read(&self) -> bool {
         self.shared.borrow().arrived.is_empty()

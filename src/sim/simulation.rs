@@ -1,7 +1,7 @@
 //! Everything there is in one run, and the order of events: virtual time, the agenda, the loop.
 //!
-//! What is on the agenda happens outside the server: in `clients` and `faults`. When something has
-//! arrived, or the server's next deadline has come, it takes a `turn`.
+//! The agenda holds what happens outside the server, in `clients` and `faults`. When something has
+//! arrived, or the server's next deadline has come, the server takes a `turn`.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -21,23 +21,23 @@ use crate::engine::{Engine, Origin};
 use crate::pipe::Pipe;
 use crate::server::Server;
 
-/// A run that takes more turns than this does not come to rest: somebody spins.
+/// A run that takes more turns than this will never come to rest: something spins.
 const TURNS_MAX: u64 = 100_000;
 
-/// Something that happens outside the server, at its time.
+/// Something that will happen outside the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Scheduled {
-    /// A client does something, and again after a while.
+    /// A client acts, and will act again after a while.
     Act(usize),
-    /// A client does something because an answer came.
+    /// A client acts because it read an answer.
     React(usize),
-    /// A segment of this many bytes arrives; behind the last one, perhaps the end.
+    /// A segment of this many bytes arrives; the end of the stream may follow the last segment.
     Arrive(u32, usize),
     /// The connection breaks.
     Break(u32),
-    /// A client that did not read does so again.
+    /// A client that stopped reading reads again.
     Unstall(u32),
-    /// The server is told to stop.
+    /// The server gets a shutdown signal.
     Shutdown,
 }
 
@@ -53,38 +53,39 @@ pub(super) struct Simulation {
     pub(super) known_entries: KnownEntries,
     pub(super) known_pushes: KnownPushes,
     pub(super) now: Nanos,
-    /// Turns that are over.
+    /// How many turns are over.
     pub(super) turn: u64,
     agenda: BinaryHeap<Reverse<(Nanos, u64, Scheduled)>>,
     scheduled_count: u64,
-    /// Connections by number; numbers are never used again.
+    /// Connections by number. A number is never used twice.
     pub(super) connections: BTreeMap<u32, Connection>,
     pub(super) connections_made: u32,
-    /// The server's serial number → number.
+    /// The serial number that the server gave a connection → its number here.
     pub(super) by_serial: BTreeMap<u32, u32>,
-    /// Each client's connection.
+    /// The number of each client's connection.
     pub(super) clients: Vec<Option<u32>>,
-    /// Connected, not yet accepted.
+    /// Connections that the server has not yet accepted.
     pub(super) backlog: VecDeque<(u32, Pipe)>,
-    /// Connections the next poll reports.
+    /// Connections that the next poll reports.
     pub(super) pending: BTreeSet<u32>,
-    /// Ids that are out of use, to be reported by mistake.
+    /// Ids of connections that are gone; a poll reports one of them now and then.
     pub(super) stale: VecDeque<ConnId>,
     pub(super) shutdown_signals: u32,
-    /// When the server was told to stop: instant, turn; and told again.
+    /// When the server got its first shutdown signal: instant, turn.
     pub(super) draining: Option<(Nanos, u64)>,
+    /// The server got a second shutdown signal.
     pub(super) is_killed: bool,
-    /// When the turn for what is pending begins.
+    /// When the turn begins that deals with what is pending.
     pub(super) due: Option<Nanos>,
-    /// How late the next deadline is noticed.
+    /// How late the server will notice its next deadline.
     pub(super) oversleep_ns: u64,
     pub(super) paused_until: Nanos,
     pub(super) actions_left: u32,
     pub(super) has_ended: bool,
-    /// The last client has come, for what the others left for ever.
+    /// The last client has come, to take away what the others left for ever.
     pub(super) has_cleaned_up: bool,
     pub(super) requests_made: u64,
-    /// Connections and keys for which a `w` was sent.
+    /// The connections and keys for which a client has sent `w`.
     pub(super) waits: BTreeSet<(u32, usize)>,
 }
 
@@ -138,7 +139,7 @@ impl Simulation {
         }
     }
 
-    /// From the first event to the last.
+    /// Plays the run from its first event to its last.
     pub(super) fn run(&mut self) -> Result<(), String> {
         for client in 0..self.clients.len() {
             let after = self.think();
@@ -156,7 +157,7 @@ impl Simulation {
                     }
                 }
                 (_, Some(wakes_at)) => {
-                    // No two turns read the same time.
+                    // Two turns never read the same time.
                     self.now = Nanos(self.now.0 + 1_000).max(wakes_at);
                     self.take_turn()?;
                 }
@@ -177,7 +178,7 @@ impl Simulation {
                     return self.end();
                 }
                 let after = self.think();
-                // While the server is stopped, clients mostly wait for it as well.
+                // While the server is paused, clients mostly wait too.
                 let waits = self.now < self.paused_until && self.rng.u8(..4) != 0;
                 if waits {
                     return self.schedule(after.max(self.paused_until), event);
@@ -199,7 +200,7 @@ impl Simulation {
         self.agenda.push(Reverse((at, self.scheduled_count, event)));
     }
 
-    /// A moment later: in whole milliseconds, or not.
+    /// A moment up to `ms_max` from now; on a whole millisecond, if the plan says so.
     pub(super) fn within(&mut self, ms_max: u64) -> Nanos {
         if self.plan.whole_ms {
             let ms = self.rng.u64(..=ms_max) + self.now.0 / 1_000_000;

@@ -1,9 +1,9 @@
-//! One turn of the server: what the poll reports, what the server is called with, when it wakes.
+//! One turn of the server: what the poll reports, how the server is called, when it wakes.
 //!
 //! A turn mirrors `net::reactor`: hang-ups first, then every other event in any order, then
-//! `finish_turn`, but that new connections come before it here and after it there; the next one begins
-//! when something has arrived or the server's next deadline has come. How late that is noticed is
-//! drawn in `faults::server`; what must hold afterwards is in `checks`.
+//! `finish_turn`. There is one difference: here new connections are accepted before `finish_turn`,
+//! there after it. `faults::server` draws how late the server notices an event or a deadline;
+//! `checks` says what must hold after the turn.
 
 use super::simulation::Simulation;
 use crate::base::{ConnId, Nanos};
@@ -17,7 +17,7 @@ enum PollEvent {
 }
 
 impl Simulation {
-    /// The next poll has something to say about this connection.
+    /// Makes the next poll report this connection.
     pub(super) fn report(&mut self, number: u32) {
         self.pending.insert(number);
         self.expect_turn();
@@ -48,7 +48,7 @@ impl Simulation {
         (at < Nanos::NEVER).then_some(at.max(self.paused_until))
     }
 
-    /// One turn, as the reactor does it, and everything that must hold after it.
+    /// Plays one turn as the reactor does it, and checks everything that must hold after it.
     pub(super) fn take_turn(&mut self) -> Result<(), String> {
         let now = self.now;
         let events = self.poll();
@@ -78,7 +78,7 @@ impl Simulation {
         self.turn += 1;
         self.totals.turns += 1;
         self.follow_interests();
-        // Registering reports what has come before.
+        // A kernel reports at registration what arrived before it.
         for number in accepted? {
             if self.connections[&number].peer.readiness().readable {
                 self.report(number);
@@ -88,7 +88,7 @@ impl Simulation {
         self.check_turn()
     }
 
-    /// What has happened since the last turn, in any order.
+    /// Reports what has happened since the last turn, in any order.
     fn poll(&mut self) -> Vec<PollEvent> {
         let mut events = Vec::new();
         for number in std::mem::take(&mut self.pending) {
@@ -141,12 +141,13 @@ impl Simulation {
             self.is_killed = true;
             return self.server.close_all(self.now);
         }
-        self.backlog.clear(); // the listeners are gone, and with them who waited there
+        self.backlog.clear(); // the listeners are closed, so nobody accepts these any more
         self.draining = Some((self.now, self.turn + 1));
         self.server.shutdown(self.now);
     }
 
-    /// Where the server wants to hear of room to write, and there is some, it is told at once.
+    /// Notes which connections the server wants to write to; those that have room already are
+    /// reported at once.
     fn follow_interests(&mut self) {
         let mut changed = Vec::new();
         self.server

@@ -1,8 +1,8 @@
-//! Everything that must hold after a turn, and at the very end.
+//! Everything that must hold after a turn.
 //!
-//! Reads what the server wrote to each client and has it judged, finds connections the server has
-//! ended and asks for the reason, compares the tables with the turn before and with what clients
-//! know, and, when the server rests, looks for anybody who was forgotten.
+//! Finds the connections that the server has ended and asks for the reason, reads what the server
+//! wrote to each client and has it checked, compares the tables with the turn before and with what
+//! clients know, and, when the server has nothing to do, looks for anybody who was forgotten.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,15 @@ use crate::sim::clients::request::{EntryKind, RequestKind};
 use crate::sim::simulation::Simulation;
 use crate::sim::trace::readable;
 
-/// Most stale ids that are kept to be reported by mistake.
+/// Most ids of connections that are gone that are kept, to be reported to the server.
 const STALE_MAX: usize = 4;
 
 impl Simulation {
+    /// The order of the checks.
     pub(crate) fn check_turn(&mut self) -> Result<(), String> {
         let numbers: Vec<u32> = self.connections.keys().copied().collect();
-        // Ends first: who was cut off in the turn that granted to the next holds nothing any more.
+        // Ends come first: a client that was cut off holds nothing any more, and in the same turn
+        // the next one may have been told of its grant.
         for &number in &numbers {
             self.notice_end(number)?;
         }
@@ -53,11 +55,11 @@ impl Simulation {
         let is_over = self.draining.is_some_and(|(since, _)| {
             let timeout = settings.shutdown_timeout;
             let at = since.after(timeout);
-            // Who merely listens is not waited for.
+            // A shutdown waits for clients that hold something, not for those that only listen.
             let is_done = !self.known_grants.owns_something(number, self.now);
             self.is_killed || is_done || (timeout != Millis::ZERO && self.now >= at)
         });
-        // Who understands news and does not read them is a slow consumer.
+        // A client that said `hello` and does not read its pushes is a slow consumer.
         let is_slow = conn.may_be_pushed_to && conn.unread_since.is_some();
         conn.has_left()
             || conn.read_timeout_told
@@ -68,17 +70,18 @@ impl Simulation {
             || self.may_be_overrun(conn)
     }
 
-    /// Whether the server may have had more to tell it than it keeps for anybody.
+    /// Whether the server may have had more to tell it than it keeps for one connection.
     fn may_be_overrun(&self, conn: &Connection) -> bool {
         self.plan.is_loud && conn.is_behind() && conn.listens > 0
     }
 
+    /// Notices that the server has ended a connection, and asks for the reason.
     fn notice_end(&mut self, number: u32) -> Result<(), String> {
         let conn = &self.connections[&number];
         let owns = conn.is_subscribed() || self.known_grants.owns_something(number, self.now);
         let conn = self.connections.get_mut(&number).expect("listed this turn");
         if conn.stalled.is_some() && conn.is_overdue(self.now, &self.plan.settings, owns) {
-            // It may have been cut off and cannot know, so it can be sure of nothing any more.
+            // The server may have cut it off, and it cannot know, so it can be sure of nothing.
             conn.was_overdue = true;
             self.known_grants.owner_leaves(number);
         }
@@ -101,11 +104,11 @@ impl Simulation {
         let conn = self.connections.get_mut(&number).expect("looked at above");
         conn.ended = true;
         conn.ended_by = self.turn;
-        conn.stalled = None; // what is there is read, and no more will come
+        conn.stalled = None; // it reads what is there, and no more will come
         Ok(())
     }
 
-    /// How many questions about each key the server may have seen in this turn.
+    /// How many requests about each key the server may have seen in this turn.
     fn requests_per_key(&self) -> Vec<u32> {
         let mut requests_per_key = vec![0; self.plan.keys.len()];
         for request in self
@@ -116,7 +119,7 @@ impl Simulation {
             if let Some(key) = request.kind.key().filter(|_| request.arrived.is_some()) {
                 requests_per_key[key] += 1;
             }
-            // Whoever comes to observe a key looks at its leases first, whichever key it is.
+            // To observe a key makes the server look at its leases first, whichever key it is.
             if matches!(request.kind, RequestKind::Subscribe(_)) && request.arrived.is_some() {
                 requests_per_key.iter_mut().for_each(|count| *count += 1);
             }
@@ -124,7 +127,7 @@ impl Simulation {
         requests_per_key
     }
 
-    /// Takes in what the server wrote.
+    /// Reads what the server wrote to this client, and checks it.
     fn read_lines(&mut self, number: u32, requests_per_key: &[u32]) -> Result<(), String> {
         let conn = self.connections.get_mut(&number).expect("listed this turn");
         let client = conn.client;
@@ -165,7 +168,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// A connection that has ended: what stayed open had a reason to, then it is forgotten.
+    /// Forgets a connection that has ended, after asking why its open requests had no answer.
     fn forget_ended(&mut self, number: u32) -> Result<(), String> {
         let conn = &self.connections[&number];
         if !conn.ended {
@@ -173,13 +176,14 @@ impl Simulation {
         }
         let client = conn.client;
         if !conn.peer.is_closed() {
-            // Half-closed: a client that reads the end closes as well, or lets the server wait.
+            // The server writes no more. A client that reads this closes too, or lets the server
+            // wait.
             if self.rng.bool() {
                 self.close(number);
             }
             return Ok(());
         }
-        // Cleanly: nothing but the end of the client's own input ended it.
+        // Cleanly means that it ended for no other reason than the end of the client's stream.
         let cleanly = conn.id.is_some()
             && conn.sending == Sending::Ended
             && !(conn.reset || conn.fatal_sent || conn.read_timeout_told)
@@ -231,7 +235,7 @@ impl Simulation {
 
     fn check_table(&mut self) -> Result<(), String> {
         let names: Vec<&[u8]> = self.plan.keys.iter().map(|(name, _)| &name[..]).collect();
-        // Taken out, because it looks at the rest of the world while it changes.
+        // Taken out, because it looks at the rest of the simulation while it changes.
         let mut seen_locks = std::mem::take(&mut self.seen_locks);
         let has_left = |number: u32| {
             let conn = self.connections.get(&number);
@@ -256,7 +260,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Who waits for a value or at a barrier, and has done so since before this turn.
+    /// The clients that waited for a value or at a barrier before this turn.
     fn parked(&self) -> Vec<Parked> {
         let mut parked = Vec::new();
         for (&conn_number, conn) in &self.connections {
@@ -277,7 +281,7 @@ impl Simulation {
         parked
     }
 
-    /// Whether somebody may have done something and not have been told.
+    /// Whether a client may have done something without having read the answer.
     fn is_in_doubt(&self) -> bool {
         self.connections.values().any(|conn| {
             let is_lossy = conn.fatal_sent || self.draining.is_some();
@@ -313,7 +317,8 @@ impl Simulation {
         })
     }
 
-    /// The server rests: everybody has the answer, or stands in line in time.
+    /// The server has nothing to do: every client has its answer, or waits and its time is not
+    /// over.
     fn check_quiet(&mut self) -> Result<(), String> {
         let (now, turn) = (self.now, self.turn);
         let mut waiting: BTreeMap<(EntryKind, usize), usize> = BTreeMap::new();
@@ -344,7 +349,7 @@ impl Simulation {
                 && wait != Millis::ZERO
             {
                 *waiting.entry(entry_request.entry()).or_default() += 1;
-                is_parked = true; // as is checked below
+                is_parked = true; // `check_waiting` compares the counts
             }
             if !is_parked || self.draining.is_some() {
                 return Err(format!(
@@ -370,7 +375,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Whoever waits for a value or at a barrier does so in the server's eyes too, and nobody else.
+    /// The server sees the same clients wait for values and at barriers as have asked to.
     fn check_waiting(&self, waiting: &BTreeMap<(EntryKind, usize), usize>) -> Result<(), String> {
         let view = self.server.engine().view(self.now);
         let behind = self

@@ -1,8 +1,8 @@
-//! Holds every line a client reads against the question it answers.
+//! Compares every line that a client reads with the request it answers.
 //!
-//! Answers come in the order of questions, so a line belongs to the oldest open one; its shape, its
-//! lease, its fence and its timing must fit that question and no other. What it says about grants
-//! goes to the history. Never knows the server's state, only the rules it was started with.
+//! Answers come in the order of requests, so a line belongs to the oldest open one; its shape, its
+//! lease, its fence and its timing must fit that request and no other. What it says about grants
+//! goes to `grants`. Never knows the server's state, only the rules it was started with.
 
 use super::entries::{EntryAnswer, KnownEntries};
 use super::grants::KnownGrants;
@@ -14,33 +14,33 @@ use crate::sim::clients::connection::{Connection, Moment, OpenRequest, Sending, 
 use crate::sim::clients::request::{EntryRequest, RequestKind};
 use crate::sim::plan::Plan;
 
-/// What is known when a line comes in.
+/// Everything that a line is compared with.
 pub(crate) struct AnswerCheck<'w> {
     pub(crate) plan: &'w Plan,
     pub(crate) known_grants: &'w mut KnownGrants,
-    /// The lock table as it was before this turn.
+    /// The lock table before this turn.
     pub(crate) before: &'w SeenLocks,
-    /// How many questions about each key the server may have seen in this turn.
+    /// How many requests about each key the server may have seen in this turn.
     pub(crate) requests_per_key: &'w [u32],
-    /// The question that was the first of its connection in this turn.
+    /// The request that was the oldest of its connection when the turn began.
     pub(crate) first: Option<u64>,
     pub(crate) known_entries: &'w mut KnownEntries,
     pub(crate) known_pushes: &'w mut KnownPushes,
     /// The connection's number.
     pub(crate) conn_number: u32,
     pub(crate) now: Nanos,
-    /// The turn just over.
+    /// The turn that is just over.
     pub(crate) turn: u64,
-    /// The turn in which the server was told to stop.
+    /// The turn in which the server got a shutdown signal.
     pub(crate) draining: Option<u64>,
 }
 
-/// How a line ended a question, for the statistics.
+/// How a line ended a request, for the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerKind {
     Granted,
     TimedOut,
-    /// About a counter, a value, a list or a barrier; the same, with success.
+    /// About a named entry.
     Entry,
     Swapped,
     Met,
@@ -68,7 +68,7 @@ impl AnswerCheck<'_> {
             return Err("a line after the farewell".to_owned());
         }
         if conn.was_overdue && word == b"error" {
-            // The farewell to somebody who did not read, or the answer to one of its questions.
+            // The read timeout struck while it did not read, or this answers one of its requests.
             if let Some(request) = conn.open_requests.pop_front()
                 && let RequestKind::Renew {
                     target: Some(fence),
@@ -104,7 +104,8 @@ impl AnswerCheck<'_> {
         answer_kind.map_err(|why| format!("{why} (answer {text:?} to {:?})", request.kind))
     }
 
-    /// The read timeout says `error` to a question that was never finished, or to none.
+    /// Whether this is the `error` of the read timeout, which answers an unfinished request, or
+    /// none.
     fn is_read_timeout(&self, conn: &Connection, line: &[u8]) -> bool {
         let is_locked = self.plan.settings.auth_token.is_some() && !conn.is_open;
         let word: &[u8] = if is_locked { b"error_auth" } else { b"error" };
@@ -114,7 +115,7 @@ impl AnswerCheck<'_> {
             .open_requests
             .front()
             .is_some_and(|request| match request.kind {
-                // A line is too long before it ends.
+                // The server need not see the end of a line to know that it is too long.
                 RequestKind::Fatal(last) => last.is_some() && conn.fatal_arrived,
                 RequestKind::Release { .. } | RequestKind::Renew { .. } | RequestKind::Nonsense => {
                     request.arrived.is_some()
@@ -129,8 +130,8 @@ impl AnswerCheck<'_> {
                 {
                     request.arrived.is_some()
                 }
-                // Nothing else is answered like this. To somebody who does not read, the farewell may
-                // have been said before the question arrived.
+                // Nothing else is answered like this. If the client did not read, the read timeout
+                // may have struck before the request arrived.
                 _ => request.arrived.is_some() && conn.unread_since.is_none(),
             });
         line == word && conn.is_overdue(self.now, &self.plan.settings, owns) && !is_answer
@@ -158,7 +159,7 @@ impl AnswerCheck<'_> {
         self.known_grants.lost(self.now, fence, self.turn)
     }
 
-    /// What concerns no lock.
+    /// An answer about an entry, a subscription or a signal.
     fn check_other(
         &mut self,
         conn: &mut Connection,
@@ -205,7 +206,7 @@ impl AnswerCheck<'_> {
         Ok(AnswerKind::Other)
     }
 
-    /// Something was granted, done or told.
+    /// A lock was granted, released or renewed, or something was told.
     fn check_success(
         &mut self,
         conn: &mut Connection,
@@ -250,7 +251,7 @@ impl AnswerCheck<'_> {
                     self.granted(conn, key, fence, token, &ticket, since)?;
                     ticket.held = Some(fence);
                     answer_kind = AnswerKind::Granted;
-                    // A wait that is already on its way starts the lease again.
+                    // A `w` that is already on its way starts the lease again.
                     for later in &conn.open_requests {
                         if matches!(later.kind, RequestKind::Wait { key: it, .. } if it == key) {
                             self.known_grants
@@ -346,7 +347,7 @@ impl AnswerCheck<'_> {
         )
     }
 
-    /// Refused, too late, or malformed.
+    /// The request was refused, too late, or malformed.
     fn check_refusal(
         &mut self,
         conn: &mut Connection,
@@ -389,7 +390,8 @@ impl AnswerCheck<'_> {
             }
             ("error_lease_expired", RequestKind::Wait { .. } | RequestKind::Renew { .. }) => true,
             ("error_not_enqueued", RequestKind::Wait { key, .. }) => {
-                // In line and never granted as far as we know: then nobody else can end it.
+                // In the queue and, as far as the client knows, without a grant: nobody else can
+                // have ended that.
                 conn.tickets
                     .get(key)
                     .is_none_or(|ticket| ticket.held.is_some())
@@ -408,7 +410,7 @@ impl AnswerCheck<'_> {
         }
         self.check_alone(conn, request, text)?;
         match request.kind {
-            // Refused for another reason than the ticket it had: then it has none any more.
+            // Refused for another reason than a ticket it already had: it has none any more.
             RequestKind::Enqueue { key, .. } if text != "error_already_enqueued" => {
                 conn.tickets.remove(&key);
             }
@@ -439,9 +441,9 @@ impl AnswerCheck<'_> {
 }
 
 impl AnswerCheck<'_> {
-    /// A refusal of the only question about a key in this turn can be compared with the table as it
-    /// was: what is free is given, and a release is heard before the lease it ends runs out, also
-    /// in a turn that comes late.
+    /// If this was the only request about its key in this turn, a refusal can be compared with the
+    /// lock table before the turn: the server grants what is free, and it deals with a release
+    /// before it ends the lease, even in a turn that comes late.
     fn check_alone(
         &self,
         conn: &Connection,
@@ -479,7 +481,7 @@ impl AnswerCheck<'_> {
     }
 }
 
-/// Fence and token of a grant, with everything else it says checked.
+/// Fence and token of a grant, after a check of everything else in the line.
 fn grant<'t>(
     text: &'t str,
     word: &str,

@@ -1,7 +1,8 @@
-//! How a run comes to its end, and what may be left then: nothing.
+//! How a run ends, and what may be left then: nothing.
 //!
-//! Values without an end, counters that are not 0 and lists that are not empty are kept for ever;
-//! one last client takes them away, and learns whether everything that was put there is there.
+//! The server keeps values without a time to live, counters that are not 0 and lists that are not
+//! empty for ever. One last client takes them away, and so learns whether everything that was put
+//! there is there.
 
 use crate::server::Holdings;
 use crate::sim::clients::actions::LOUD_GROUPS;
@@ -15,7 +16,7 @@ use crate::wire::buf::PUSH_BYTES_MAX;
 use crate::wire::verbs::VALUE_BYTES_MAX;
 
 impl Simulation {
-    /// Sends the last client, if it was not there yet, and says whether it has something to do.
+    /// Sends the last client, if it has not come yet, and says whether it has something to do.
     pub(crate) fn clean_up(&mut self) -> Result<bool, String> {
         if self.draining.is_some() || std::mem::replace(&mut self.has_cleaned_up, true) {
             return Ok(false);
@@ -52,7 +53,7 @@ impl Simulation {
         Ok(true)
     }
 
-    /// What is to be asked for so that nothing is left, and how many things that are.
+    /// The requests that take away what is left, and how many entries that is.
     fn leftovers(&self) -> (Vec<EntryRequest>, usize) {
         let view = self.server.engine().view(self.now);
         let (mut requests, mut entries) = (Vec::new(), 0);
@@ -83,12 +84,12 @@ impl Simulation {
         (requests, entries)
     }
 
-    /// Nobody is there any more, and nothing of anybody.
+    /// Nobody is connected any more, and the server holds nothing.
     pub(crate) fn check_end(&mut self) -> Result<(), String> {
         let mut holdings = self.server.holdings();
         if self.draining.is_some() {
-            // The process ends here: what is left are its own timers and idle keys, and, if they
-            // outlive their connections, grants.
+            // The process ends here. It may still have its own timers and idle keys, and grants, if
+            // those outlive their connections.
             holdings.timers = 0;
             holdings.engine.keys = 0;
             holdings.engine.others = 0;
@@ -102,8 +103,8 @@ impl Simulation {
             return Err(format!("invariant 9: still there at the end: {holdings:?}"));
         }
         self.known_entries.check_end(self.has_cleaned_up)?;
-        // Who has too much already is told no more; who has not, one more signal. A part of the
-        // first line may have been taken.
+        // The server stops pushing to a client that has too much already, so what one leaves unread
+        // is at most the limit and one more signal. It may have read a part of the first line.
         let signal_bytes_max = (VALUE_BYTES_MAX + 1) * (LOUD_GROUPS + OTHER_GROUPS_MAX);
         self.known_pushes
             .check_end(PUSH_BYTES_MAX + signal_bytes_max + ROOM_BYTES_MAX)?;

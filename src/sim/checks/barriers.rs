@@ -1,7 +1,7 @@
-//! Who met at a barrier leaves it together: all are told `ok`, or all `timeout`.
+//! Clients that meet at a barrier leave it together: all are told `ok`, or all `timeout`.
 //!
-//! Two who wait at the same barrier at the end of a turn wait for the same thing, so whatever the
-//! next turn tells one of them it tells the other.
+//! Two clients that wait at the same barrier at the end of a turn wait for the same event, so
+//! whatever the next turn tells one of them it tells the other.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,18 @@ use super::entries::{EntryAnswer, Parked};
 use crate::base::Millis;
 use crate::sim::clients::request::EntryKind;
 
-/// How a barrier let somebody go.
+/// How a client left a barrier.
 #[derive(Clone, Debug)]
 struct Departure {
     key: usize,
     conn_number: u32,
     count: u32,
     text: String,
-    /// Its own time was over.
+    /// Its own wait was over.
     was_due: bool,
 }
 
-/// Everybody who was let go in this turn.
+/// The clients that left a barrier in this turn.
 #[derive(Debug, Default)]
 pub(crate) struct KnownBarriers {
     departures: Vec<Departure>,
@@ -37,8 +37,8 @@ impl KnownBarriers {
         });
     }
 
-    /// `parked` met at a barrier before this turn, and those of them who are still there to be told
-    /// were all told the same, or all nothing. Without `doubt`, everyone else's answer is known too.
+    /// Those of `parked` that wait at one barrier were all told the same in this turn, or all
+    /// nothing. Without `doubt`, the answers of all other clients are known too.
     pub(crate) fn check(&mut self, parked: &[Parked], doubt: bool) -> Result<(), String> {
         let departures = std::mem::take(&mut self.departures);
         let mut fates = BTreeMap::new();

@@ -1,9 +1,9 @@
-//! Counters and lists as clients know them, and what may be answered about every thing.
+//! Counters and lists as clients know them, and the answers that may be given about every entry.
 //!
 //! No two pushes carry the same value, so each value is followed from its push to the one client
 //! that was told it. A counter is the sum of what was acknowledged, give or take what never got an
-//! answer. Values of the key-value store are in `values`, barriers in `barriers`. After each turn the
-//! sums are compared with what the server shows of itself.
+//! answer. Values of the key-value store are in `values`, barriers in `barriers`. After each turn
+//! the sums are compared with what the server shows of itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,75 +15,75 @@ use crate::sim::clients::connection::Moment;
 use crate::sim::clients::request::{EntryKind, EntryRequest};
 use crate::sim::plan::Plan;
 
-/// An answer and whose it is.
+/// An answer about an entry, and whose it is.
 pub(crate) struct EntryAnswer<'a> {
     pub(crate) conn_number: u32,
     pub(crate) request_number: u64,
     pub(crate) arrived: Moment,
     pub(crate) now: Moment,
-    /// The server had been told to stop.
+    /// The server had got a shutdown signal.
     pub(crate) draining: bool,
     pub(crate) text: &'a str,
 }
 
-/// A value of a list, on its way.
+/// A value that was pushed to a list.
 #[derive(Clone, Copy, Debug)]
 struct Pushed {
     key: usize,
     arrived: Moment,
-    /// When its push was answered.
+    /// The turn in which its push was answered.
     acked: Option<u64>,
-    /// When somebody was told it, and who.
+    /// The turn in which a connection was told it, and which one.
     told: Option<(u64, u32)>,
 }
 
-/// A value that somebody was told in this turn, and when that one asked for it.
+/// A value that a client was told in this turn, and when that client asked for it.
 #[derive(Clone, Debug)]
 struct PoppedValue {
     value: String,
     asked: Moment,
 }
 
-/// Somebody who waits for a value or at a barrier, and did so before this turn.
+/// A client that waited for a value or at a barrier before this turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parked {
     pub(crate) kind: EntryKind,
     pub(crate) key: usize,
     pub(crate) conn_number: u32,
-    /// The turn since which that is certain.
+    /// The turn since which this is certain.
     pub(crate) since: u64,
-    /// It waits on.
+    /// It still waits.
     pub(crate) stays: bool,
 }
 
 /// How many values a list has, as far as clients know.
 #[derive(Clone, Copy, Debug, Default)]
 struct KnownLength {
-    /// Acknowledged, told to nobody.
+    /// Values that were acknowledged and told to nobody.
     sure: usize,
-    /// Neither.
+    /// Values that were neither.
     unsure: usize,
 }
 
 #[derive(Clone, Debug, Default)]
 struct KnownCounter {
     acked: i64,
-    /// Arrived, not answered, perhaps never: question → delta.
+    /// What arrived and has no answer, perhaps never: request → delta.
     open: BTreeMap<u64, i64>,
-    /// Somebody set it, so sums say nothing.
+    /// A client set it, so sums say nothing.
     is_set: bool,
-    /// Of a counter that only grows: turn → the highest answer known then.
+    /// For a counter that only grows: turn → the highest answer known then.
     known: BTreeMap<u64, i64>,
-    /// The same: every sum is told once.
+    /// For the same: the sums that were told, each at most once.
     sums: BTreeSet<i64>,
 }
 
-/// Everything of one run.
+/// All named entries of one run, as clients know them.
 #[derive(Debug, Default)]
 pub(crate) struct KnownEntries {
     list_values: BTreeMap<String, Pushed>,
     lengths: Vec<KnownLength>,
-    /// A value may have been handed out and given back, so the order in which they come is open.
+    /// The server may have popped a value and put it back, so the order of values is not known.
     pub(crate) was_given_back: bool,
     popped_now: Vec<PoppedValue>,
     counters: Vec<KnownCounter>,
@@ -101,7 +101,7 @@ impl KnownEntries {
         }
     }
 
-    /// From now on the server may do it.
+    /// The request has arrived, so from now on the server may do it.
     pub(crate) fn arrived(&mut self, number: u64, request: &EntryRequest, at: Moment) {
         match request {
             EntryRequest::Add { key, delta, .. } => {
@@ -129,7 +129,7 @@ impl KnownEntries {
         }
     }
 
-    /// Holds an answer against its question.
+    /// Compares an answer with its request.
     pub(crate) fn check_answer(
         &mut self,
         plan: &Plan,
@@ -222,7 +222,7 @@ impl KnownEntries {
                 it.draining
             }
             ("error_draining", EntryRequest::AwaitPop { .. }) => it.draining,
-            // Only where somebody adds what cannot be added.
+            // Only where clients add so much that the counter overflows.
             ("error", EntryRequest::Add { key, .. }) => *key == plan.wild_counter(),
             ("error_list_full", EntryRequest::Push { .. }) => rules.list_length_max != 0,
             (
@@ -277,7 +277,7 @@ impl KnownEntries {
         if key != 0 || counter.is_set {
             return Ok(());
         }
-        // The first counter only grows, so it also tells who was first.
+        // The first counter only grows, so its answers show who was first.
         let before = counter.known.range(..=it.arrived.turn).next_back();
         let before = before.map_or(0, |(_, &sum)| sum);
         let is_new = matches!(request, EntryRequest::Count { .. })
@@ -352,7 +352,7 @@ impl KnownEntries {
 
     // ---- after each turn ----
 
-    /// With `doubt`, answers may be on their way, or lost.
+    /// Compares the sums with the server's. With `doubt`, some answers are not read yet, or lost.
     pub(crate) fn after_turn(
         &mut self,
         plan: &Plan,
@@ -390,7 +390,7 @@ impl KnownEntries {
         self.check_order(doubt)
     }
 
-    /// Nobody who came later was served before somebody who waits on.
+    /// Nobody got a value before a client that asked earlier and still waits.
     fn check_poppers(&self, parked: &[Parked]) -> Result<(), String> {
         for it in parked
             .iter()
@@ -406,7 +406,8 @@ impl KnownEntries {
         Ok(())
     }
 
-    /// The first list is pushed to on the right and popped on the left only.
+    /// The first list gives values in the order of their pushes: it is pushed to on the right and
+    /// popped on the left only.
     fn check_order(&mut self, doubt: bool) -> Result<(), String> {
         for PoppedValue { value, .. } in std::mem::take(&mut self.popped_now) {
             let it = self.list_values[&value];
@@ -424,7 +425,7 @@ impl KnownEntries {
         Ok(())
     }
 
-    /// Everything was taken out: whatever was acknowledged has been told to somebody.
+    /// If the last client has taken everything out, every acknowledged value was told to a client.
     pub(crate) fn check_end(&self, is_cleaned_up: bool) -> Result<(), String> {
         let is_lost = |it: &&Pushed| it.acked.is_some() && it.told.is_none();
         let lost = self.list_values.iter().find(|(_, it)| is_lost(it));
@@ -434,7 +435,7 @@ impl KnownEntries {
         }
     }
 
-    /// Values that clients were told, for the statistics.
+    /// How many values clients were told, for the statistics.
     pub(crate) fn told_count(&self) -> u64 {
         self.list_values
             .values()

@@ -1,10 +1,11 @@
-//! Every grant a client was told of, and what follows from it: who must be holding, who cannot be.
+//! Every grant that a client was told of, and what follows from it: who must be holding, who cannot
+//! be.
 //!
 //! Knows only what clients can know. A grant is *certain* from the moment its holder reads of it
-//! until somebody lets it go, its connection ends, or the earliest instant at which its lease can
-//! have ended; two certain holders where one fits are a violation. A grant is *over* from the moment
-//! somebody reads so; a token that works after that is a violation too. Never looks into the
-//! server.
+//! until a client releases it, its connection ends, or the earliest instant at which its lease can
+//! have ended; two certain holders where there is room for one are a violation. A grant is *over*
+//! from the moment a client reads that it is; a token that works after that is a violation too.
+//! Never looks into the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,37 +19,37 @@ pub(crate) struct Grant {
     pub(crate) key: usize,
     pub(crate) mode: Mode,
     pub(crate) token: String,
-    /// The connection it was granted to.
+    /// The number of the connection it was granted to.
     pub(crate) owner: u32,
-    /// Where in the line: arrived after turn, in line by turn.
+    /// The turn after which the request arrived, and the turn by which it was in the queue.
     joined: (u64, u64),
-    /// The lease ends somewhere in between; as told by the last answer.
+    /// The lease ends somewhere between these, according to the last answer.
     deadline_min: Nanos,
     deadline_max: Nanos,
-    /// When the deadlines were last learned.
+    /// When that answer was read.
     told_at: Nanos,
-    /// Renewals without an answer: question, sent, lease.
+    /// Renewals without an answer: request, when it was sent, lease.
     renewals: Vec<(u64, Nanos, Millis)>,
     /// A renewal has arrived, so the deadline may have moved.
     pub(crate) renewal_arrived: bool,
     releases_sent: u32,
     pub(crate) release_arrived: bool,
-    /// A release was answered `ok`.
+    /// A release of it was answered `ok`.
     is_released: bool,
-    /// Its connection is ending, and takes the grant with it.
+    /// Its connection is ending, and the grant with it.
     owner_left: bool,
-    /// The turn after which somebody knew that it was over.
+    /// The turn after which a client knew that it was over.
     over: Option<u64>,
 }
 
 impl Grant {
-    /// The lease runs at least until here.
+    /// The lease cannot end before this.
     fn deadline_min(&self) -> Nanos {
         let pending = self.renewals.iter().map(|&(_, at, lease)| at.after(lease));
         pending.fold(self.deadline_min, Nanos::min)
     }
 
-    /// The lease runs at most until here, as far as anybody can say.
+    /// The lease cannot end after this, as far as clients can know.
     fn deadline_max(&self) -> Nanos {
         if self.renewals.is_empty() {
             self.deadline_max
@@ -65,16 +66,16 @@ impl Grant {
     }
 }
 
-/// All grants of one run.
+/// All grants of one run that clients know of.
 #[derive(Debug)]
 pub(crate) struct KnownGrants {
     by_fence: BTreeMap<u64, Grant>,
-    /// Those that may still be alive, by key.
+    /// The fences of those that may not be over, by key.
     live: Vec<BTreeSet<u64>>,
-    /// Keys with news since the last look.
+    /// The keys with new answers since the last check.
     touched: BTreeSet<usize>,
     auto_release: bool,
-    /// The highest fence anybody has heard of.
+    /// The highest fence that any client knows.
     pub(crate) fence_max: u64,
     pub(crate) releases_sent: u64,
     pub(crate) releases_done: u64,
@@ -106,7 +107,7 @@ impl KnownGrants {
         Some((fence, &self.by_fence[&fence]))
     }
 
-    /// What this connection was granted and has no reason to think lost.
+    /// What this connection certainly holds.
     pub(crate) fn held_by(&self, owner: u32, now: Nanos) -> Vec<u64> {
         let live = self.live.iter().flatten().copied();
         live.filter(|fence| {
@@ -126,13 +127,13 @@ impl KnownGrants {
         (0..self.live.len()).any(|key| self.holds(owner, key, now))
     }
 
-    /// Whether nobody but one release, and no departure, can have ended this grant.
+    /// Whether, besides its lease, only one release can have ended this grant.
     pub(crate) fn is_only_release(&self, fence: u64) -> bool {
         let it = &self.by_fence[&fence];
         it.releases_sent == 1 && !it.owner_left && it.over.is_none()
     }
 
-    // ---- what is sent ----
+    // ---- what clients send ----
 
     pub(crate) fn release_sent(&mut self, fence: u64) {
         self.releases_sent += 1;
@@ -143,7 +144,8 @@ impl KnownGrants {
         self.grant(fence).renewals.push((request, now, lease));
     }
 
-    /// The connection ends: what it holds is certain no longer, if that ends with it.
+    /// The connection is ending: what it holds is not certain any more, if grants end with
+    /// connections.
     pub(crate) fn owner_leaves(&mut self, owner: u32) {
         if self.auto_release {
             let owned = self.by_fence.values_mut().filter(|it| it.owner == owner);
@@ -151,7 +153,7 @@ impl KnownGrants {
         }
     }
 
-    /// The server has ended the connection, and with it what it held.
+    /// The server has ended the connection, and what it held, if grants end with connections.
     pub(crate) fn owner_is_gone(&mut self, owner: u32, turn: u64) {
         if self.auto_release {
             for it in self.by_fence.values_mut().filter(|it| it.owner == owner) {
@@ -161,9 +163,9 @@ impl KnownGrants {
         }
     }
 
-    // ---- what is answered ----
+    // ---- what clients read ----
 
-    /// A grant was told for the first time.
+    /// A client was told of a grant for the first time.
     #[expect(clippy::too_many_arguments, reason = "a grant has that many sides")]
     pub(crate) fn granted(
         &mut self,
@@ -213,7 +215,7 @@ impl KnownGrants {
         self.check_order(fence)
     }
 
-    /// Who was in line before another one came is granted before it.
+    /// A request that was in the queue before another one arrived is granted before it.
     fn check_order(&self, fence: u64) -> Result<(), String> {
         let it = &self.by_fence[&fence];
         for (&other, that) in self.by_fence.iter().filter(|(_, that)| that.key == it.key) {
@@ -282,13 +284,13 @@ impl KnownGrants {
             ));
         }
         if it.releases_sent == 0 && !it.owner_left {
-            // Nobody else can have ended it, so its lease is over.
+            // Nothing else can have ended it, so its lease is over.
             it.over.get_or_insert(turn);
         }
         Ok(())
     }
 
-    /// The answer to this renewal will never be known.
+    /// Nobody will ever read the answer to this renewal.
     pub(crate) fn renewal_lost(&mut self, now: Nanos, fence: u64, request: u64) {
         let it = self.grant(fence);
         if let Some(at) = it.renewals.iter().position(|&(it, ..)| it == request) {
@@ -327,10 +329,10 @@ impl KnownGrants {
         Ok(())
     }
 
-    /// The server said unasked that the lease has ended.
+    /// The server pushed that the lease has ended.
     pub(crate) fn lost(&mut self, now: Nanos, fence: u64, turn: u64) -> Result<(), String> {
         let Some(it) = self.by_fence.get_mut(&fence) else {
-            return Ok(()); // granted in line and never waited for: nobody knew
+            return Ok(()); // granted from the queue without a `w`: no client knew
         };
         if now < it.deadline_min() {
             return Err(format!("invariant 5: {fence} was lost before its time"));
@@ -341,7 +343,7 @@ impl KnownGrants {
 
     // ---- after each turn ----
 
-    /// Every lease that has certainly passed is over now: the server has had a turn since.
+    /// Every lease that has certainly passed is over now, because the server has had a turn since.
     pub(crate) fn turn_ended(&mut self, now: Nanos, turn: u64) {
         let Self { by_fence, live, .. } = self;
         for live in live {
@@ -355,7 +357,7 @@ impl KnownGrants {
         }
     }
 
-    /// At most as many certain holders as fit.
+    /// No key has more certain holders than there is room for.
     pub(crate) fn check_exclusion(&mut self, now: Nanos) -> Result<(), String> {
         for key in std::mem::take(&mut self.touched) {
             let certain = self.live[key]

@@ -1,9 +1,9 @@
-//! What was done to keys and leaders, held against who was told of it.
+//! What was done to keys and leaders, compared with who was told of it.
 //!
-//! An answer says that something was done in this turn; whoever watches that key must have been told
-//! as often as it was done, and those who did it not before their answer. Whoever comes to lead from
-//! its ticket in the queue takes over from another: observers hear `failover`, then `elected`, with nothing
-//! of this key in between.
+//! An answer says that something was done in this turn; every client that watches the key must have
+//! been told as often as it was done, and the client that did it not before its answer. A client
+//! that comes to lead from the queue takes over from another: observers are told `failover`, then
+//! `elected`, with nothing about this key in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub(crate) const EVENTS: [&str; 16] = [
 ];
 pub(crate) const CHANGES: [&str; 3] = ["elected", "resigned", "failover"];
 
-/// Something that happened to a key.
+/// Something that happened to a key, as watchers or observers are told.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KeyEvent {
     pub(crate) topic: Topic,
@@ -32,11 +32,11 @@ pub(crate) struct KeyEvent {
 /// One line read by a connection in this turn, as far as it matters here.
 #[derive(Clone, Debug)]
 pub(crate) enum ReadLine {
-    /// It was answered to have done this; from its ticket in the queue, if it waited there before.
+    /// The answer to something that the client did; `from_queue` if it had waited for it.
     Did { event: KeyEvent, from_queue: bool },
-    /// It was told of this.
+    /// A push about this event.
     Told(KeyEvent),
-    /// It took a seat as an observer of this key.
+    /// The answer that it observes this key from now on.
     Observed(Vec<u8>),
 }
 
@@ -44,15 +44,15 @@ pub(crate) enum ReadLine {
 pub(crate) struct TurnFacts<'w> {
     pub(crate) number: u64,
     pub(crate) connections: &'w BTreeMap<u32, Connection>,
-    /// Somebody may not have been told what it did.
+    /// A client may have done something without having read the answer.
     pub(crate) doubt: bool,
     pub(crate) tally: Tally,
-    /// Keys that had the same holder from the turn's beginning to its end.
+    /// Keys that had the same holder from the beginning of the turn to its end.
     pub(crate) steady: BTreeSet<&'w [u8]>,
 }
 
-/// Whether everything that was said to the connection in this turn has been read, and everything
-/// that should have been said to it has been said.
+/// Whether the client has read everything that the server wrote to it in this turn, and the server
+/// had no reason not to write.
 pub(crate) fn is_attentive(conn: &Connection) -> bool {
     conn.id.is_some()
         && !conn.is_behind()
@@ -61,7 +61,7 @@ pub(crate) fn is_attentive(conn: &Connection) -> bool {
         && !conn.read_timeout_told
 }
 
-/// Notes what an answer says has happened.
+/// What an answer says that its client has done.
 pub(crate) fn done(
     plan: &Plan,
     conn: &Connection,
@@ -69,7 +69,7 @@ pub(crate) fn done(
     text: &str,
 ) -> Vec<ReadLine> {
     if conn.is_behind() || !(text.starts_with("ok") || text.starts_with("acquired")) {
-        return Vec::new(); // it may have happened earlier
+        return Vec::new(); // refused, or it may have happened in an earlier turn
     }
     let watched = |word| (Topic::Watch, word);
     let mut events = Vec::new();
@@ -117,7 +117,7 @@ pub(crate) fn done(
     events.into_iter().map(did).collect()
 }
 
-/// Everything that was said in one turn.
+/// Checks everything that was read in one turn.
 pub(crate) fn check(
     turn: &TurnFacts<'_>,
     before: &Tally,
@@ -137,7 +137,7 @@ pub(crate) fn check(
     check_successions(turn, now)
 }
 
-/// One connection has heard of everything that was done, and of nothing else.
+/// One connection was told of everything that was done, and of nothing else.
 fn check_pushes_to(
     turn: &TurnFacts<'_>,
     before: &Tally,
@@ -160,7 +160,7 @@ fn check_pushes_to(
             let mut subscriptions = conn.subscriptions.iter();
             let is_subscribed = subscriptions
                 .any(|(it, since)| *since < turn.number && it.hears(event.topic, &event.key));
-            // Who is elected knows already.
+            // The one that is elected is not told: it has the answer.
             let due = times
                 - if event.word == "elected" {
                     count(&own, event)
@@ -192,7 +192,7 @@ fn check_pushes_to(
         let ends = releases + expiries + disconnects;
         let ends_before = before.releases + before.expiries + before.disconnects;
         let most = match event.word {
-            // Nobody asks for these, so nobody is answered.
+            // These happen without a request too, so there may be no answer to count.
             "failover" => (grants - before.grants) as u32,
             "release" => (ends - ends_before) as u32,
             "elected" => {
@@ -210,7 +210,7 @@ fn check_pushes_to(
     check_answers_first(lines, &own, done)
 }
 
-/// Keys it was answered to observe.
+/// The keys that it observes since this turn.
 fn observed(lines: &[ReadLine]) -> impl Iterator<Item = &Vec<u8>> {
     lines.iter().filter_map(|line| match line {
         ReadLine::Observed(key) => Some(key),
@@ -218,7 +218,7 @@ fn observed(lines: &[ReadLine]) -> impl Iterator<Item = &Vec<u8>> {
     })
 }
 
-/// Before its own answer it has heard of what others did, at most.
+/// Before the answer to its own request, a client was told only of what others did.
 fn check_answers_first(
     lines: &[ReadLine],
     own: &BTreeMap<&KeyEvent, u32>,

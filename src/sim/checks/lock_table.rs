@@ -1,9 +1,9 @@
 //! Looks at the lock table after every turn and compares it with the turn before.
 //!
-//! Where the history knows only what clients were told, this sees everybody who holds and waits,
-//! also those who do not know it yet: nobody holds beside whom it must not, nobody disappears
-//! without a reason, nobody is overtaken, nobody waits for what is free, no lease outlives its turn.
-//! Reads `engine::view` and never touches anything.
+//! `grants` knows only what clients were told; this sees everybody who holds and waits, also those
+//! who do not know it yet. Nobody holds beside somebody they exclude, nobody disappears without a
+//! reason, nobody is overtaken, nobody waits for what is free, no lease outlives its turn. Reads
+//! `engine::view` and never touches anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use crate::server::Server;
 struct SeenKey {
     /// Fence → holder.
     holders: BTreeMap<u64, SeenHolder>,
-    /// In the order of the line: connection, since, how.
+    /// In the order of the queue: connection, since when it waits, how it wants to hold.
     waiters: Vec<(u32, Nanos, &'static str)>,
 }
 
@@ -30,28 +30,28 @@ struct SeenHolder {
     deadline: Nanos,
 }
 
-/// Why a grant may end that neither was released nor ran out.
+/// Why a grant may end that was neither released nor ran out.
 pub(crate) struct EndReasons<'w> {
-    /// Serial number of a connection → its number in the history.
+    /// The serial number that the server gave a connection → its number in the simulation.
     pub(crate) by_serial: &'w BTreeMap<u32, u32>,
-    /// Whether a connection (by history number) has ended or has a reason to.
+    /// Whether the connection of this number has ended or has a reason to.
     pub(crate) has_left: &'w dyn Fn(u32) -> bool,
-    /// Connections and keys for which a `w` was sent, which starts a lease again.
+    /// The connections and keys for which a client has sent `w`, which starts a lease again.
     pub(crate) waits: &'w BTreeSet<(u32, usize)>,
     pub(crate) auto_release: bool,
-    /// The server was not running before this; lateness is counted from here.
+    /// The server was paused until this; lateness is counted from here.
     pub(crate) awake_since: Nanos,
 }
 
-/// What was seen so far.
+/// The lock table as it was seen after the last turn.
 #[derive(Debug, Default)]
 pub(crate) struct SeenLocks {
     keys: Vec<SeenKey>,
-    /// Keys that somebody held in the turn before and still holds.
+    /// For each key, whether somebody has held it since before the last turn.
     pub(crate) steady: Vec<bool>,
     fence_origin: u64,
     fence_max: u64,
-    /// The latest end of a lease, in all and while the server was running.
+    /// How late a lease ended at most; and at most while the server was not paused.
     pub(crate) late_ns_max: u64,
     pub(crate) late_awake_ns_max: u64,
 }
@@ -102,7 +102,7 @@ impl SeenLocks {
                  {disconnects} disconnects, but {held} are held"
             ));
         }
-        // One fence per grant: none is skipped, none is given twice.
+        // One fence per grant: the server skips none and gives none twice.
         let given = self.fence_origin + grants;
         if fence_max > given || known_grants.fence_max > given {
             return Err(format!("invariant 2: {grants} grants used more fences"));
@@ -111,18 +111,18 @@ impl SeenLocks {
         Ok(())
     }
 
-    /// Whether, by the last turn seen, nothing stands in the way of a request at `now`.
+    /// Whether a request at `now` could be granted, by what was seen after the last turn.
     pub(crate) fn is_free(&self, key: usize, now: Nanos) -> bool {
         let seen = &self.keys[key];
         seen.waiters.is_empty() && seen.holders.values().all(|it| it.deadline <= now)
     }
 
-    /// Whether this grant was there at the last turn seen.
+    /// Whether this grant was there after the last turn.
     pub(crate) fn is_held(&self, key: usize, fence: u64) -> bool {
         self.keys[key].holders.contains_key(&fence)
     }
 
-    /// Whether the connection stands in the line of this key.
+    /// Whether the connection is in the queue of this key.
     pub(crate) fn is_in_queue(&self, key: usize, connection: u32) -> bool {
         self.keys[key].waiters.iter().any(|it| it.0 == connection)
     }
@@ -135,7 +135,7 @@ impl SeenLocks {
         })
     }
 
-    /// New grants have new fences; old ones ended for a reason, and their leases moved for one.
+    /// New grants have new fences. Old ones end only for a reason, and so do their leases move.
     fn check_ends(
         &mut self,
         now: Nanos,
@@ -188,7 +188,7 @@ impl SeenLocks {
         Ok(())
     }
 
-    /// The line keeps its order, and nobody in it is overtaken.
+    /// The queue keeps its order, and nobody in it is overtaken.
     fn check_queue(
         &self,
         now: Nanos,
@@ -209,7 +209,7 @@ impl SeenLocks {
                 ));
             }
         }
-        // Who was in line before this turn, and still is, was in nobody's way.
+        // A waiter that was in the queue before this turn, and still is, was not overtaken.
         let stayed = before
             .waiters
             .iter()
@@ -228,7 +228,7 @@ impl SeenLocks {
     }
 }
 
-/// Reads one key, and checks what needs no memory.
+/// Looks at one key, and checks what can be checked without the turn before.
 fn look(now: Nanos, view: View<'_>, name: &[u8]) -> Result<SeenKey, String> {
     let Some(it) = view.key(name) else {
         return Ok(SeenKey::default());
@@ -255,7 +255,7 @@ fn look(now: Nanos, view: View<'_>, name: &[u8]) -> Result<SeenKey, String> {
     Ok(seen)
 }
 
-/// Nobody holds beside whom it must not, and nobody waits for what is free.
+/// Nobody holds beside somebody they exclude, and nobody waits for what is free.
 fn check_key(name: &[u8], it: KeyView<'_>) -> Result<(), String> {
     let name = name.escape_ascii();
     let count = it.holders().count();

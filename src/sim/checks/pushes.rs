@@ -1,9 +1,9 @@
-//! What clients are told without having asked just now: signals, changes of keys and of leaders.
+//! What clients are told without a request: signals, events of keys and changes of leaders.
 //!
-//! A seat is taken and given up by answers, and the server writes answers and pushes in the order of
-//! what happened: so between the two answers, and only there, pushes may come. What somebody was
-//! answered to have done is what watchers must hear of in the same turn, once each, and never before
-//! the one who did it has the answer (`key_events`). No two signals carry the same payload.
+//! A subscription begins and ends with an answer, and the server writes answers and pushes in the
+//! order of what happened: so pushes may come between those two answers, and only there. What a
+//! client was told it has done is what watchers must be told in the same turn, once each, and never
+//! before that client has its answer (`key_events`). No two signals carry the same payload.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,19 +19,20 @@ struct Signal {
     channel: Vec<u8>,
     sender: u32,
     bytes: usize,
-    /// How many hear it, as answered.
+    /// How many recipients it has, according to the answer.
     count: Option<u32>,
-    /// Answered in this turn, to somebody who reads.
+    /// Its sender read the answer in this turn.
     is_fresh: bool,
-    /// Answered to somebody who did not, so it may have been sent at any time before.
+    /// Its sender did not read for a while, so it may have been sent at any time before.
     is_undated: bool,
     copies: BTreeMap<u32, u32>,
-    /// Hearers on their own, and groups of which somebody heard.
+    /// The recipients that listen on their own, and the groups of which a member heard.
     open: BTreeSet<u32>,
     patterns: BTreeSet<Subscription>,
-    /// Connections that were counted, perhaps, and had not read when the answer came.
+    /// Connections that may be counted, and had not read when the answer came.
     behind: BTreeSet<u32>,
-    /// Those of them that certainly listen on their own: they hear it once they read, or are ended.
+    /// Those of them that certainly listen on their own: they hear it once they read, unless they
+    /// end.
     owed: BTreeSet<u32>,
 }
 
@@ -41,21 +42,21 @@ impl Signal {
     }
 }
 
-/// All that is heard in one run.
+/// All pushes of one run, as clients know them.
 #[derive(Debug, Default)]
 pub(crate) struct KnownPushes {
     read_now: BTreeMap<u32, Vec<ReadLine>>,
     signals: BTreeMap<Vec<u8>, Signal>,
     touched: BTreeSet<Vec<u8>>,
-    /// Connections that ended without reading everything: how often they listened.
+    /// Connections that ended without reading everything: how often they subscribed.
     ended_unread: BTreeMap<u32, u32>,
     tally: Tally,
-    /// Lines that were pushed.
+    /// How many lines were pushed.
     pub(crate) count: u64,
 }
 
 impl KnownPushes {
-    // ---- what is asked and answered ----
+    // ---- what clients send, and the answers ----
 
     pub(crate) fn signal_sent(&mut self, sender: u32, channel: &[u8], payload: &[u8]) {
         let signal = Signal {
@@ -82,7 +83,7 @@ impl KnownPushes {
         Ok(())
     }
 
-    /// The answer to a question for a seat, which is decided by the seats already taken.
+    /// The answer to a subscription, which depends on how many the client has.
     pub(crate) fn subscribed(
         &mut self,
         plan: &Plan,
@@ -98,7 +99,7 @@ impl KnownPushes {
                 conn.subscriptions
                     .entry(subscription.clone())
                     .or_insert(turn);
-                // Observing a second time is no news.
+                // Who observes a key already is not told its leader again.
                 if subscription.topic == Topic::Observe && !has_it {
                     let lines = self.read_now.entry(number).or_default();
                     lines.push(ReadLine::Observed(subscription.pattern.clone()));
@@ -110,7 +111,7 @@ impl KnownPushes {
         }
     }
 
-    /// Notes what an answer says has happened.
+    /// Notes what an answer says that its client has done.
     pub(crate) fn note_done(
         &mut self,
         plan: &Plan,
@@ -124,9 +125,9 @@ impl KnownPushes {
         }
     }
 
-    // ---- what is pushed ----
+    // ---- what the server pushes ----
 
-    /// Takes a line that answers nothing, if it is one.
+    /// Checks a line that is a push; `None` if it is an answer.
     pub(crate) fn take_push(
         &mut self,
         (number, conn): (u32, &Connection),
@@ -152,7 +153,7 @@ impl KnownPushes {
             return Some(Err("a push of an unknown word".to_owned()));
         };
         if !conn.subscriptions.keys().any(|it| it.hears(topic, rest)) {
-            // A leader that somebody else makes resign hears of it, observing or not.
+            // A leader is told when another client makes it resign, whether it observes or not.
             if word == "resigned" && conn.led.contains(rest) {
                 return Some(Ok(()));
             }
@@ -217,12 +218,12 @@ impl KnownPushes {
         key_events::check(turn, &before, &now)
     }
 
-    /// The connection ended without having read everything.
+    /// The connection ended, and its client may not have read everything.
     pub(crate) fn note_ended_unread(&mut self, number: u32, listens: u32) {
         self.ended_unread.insert(number, listens);
     }
 
-    /// Whoever was counted was told, or ended before it could read.
+    /// Every recipient that was counted was told, or ended before it could read.
     pub(crate) fn check_end(&self, unread_bytes_max: usize) -> Result<(), String> {
         let mut unread: BTreeMap<u32, usize> = BTreeMap::new();
         for signal in self.signals.values() {
@@ -255,7 +256,8 @@ impl KnownPushes {
     }
 }
 
-/// As many hear as were counted: each on its own once, of each group one.
+/// As many recipients were told as were counted: one of each group, and all that listen on their
+/// own.
 fn check_signal(turn: &TurnFacts<'_>, signal: &mut Signal) -> Result<(), String> {
     let heard = signal.heard();
     if heard as usize > signal.open.len() + signal.patterns.len() {
@@ -268,7 +270,7 @@ fn check_signal(turn: &TurnFacts<'_>, signal: &mut Signal) -> Result<(), String>
         return Err(format!("{count} were counted, {heard} heard: {signal:?}"));
     }
     if !signal.is_fresh {
-        return Ok(()); // nobody can say when it was sent, or it is long ago
+        return Ok(()); // nobody knows when it was sent, or it was in an earlier turn
     }
     signal.is_fresh = false;
     let (mut open, mut patterns) = (0, BTreeSet::new());

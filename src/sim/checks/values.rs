@@ -1,9 +1,9 @@
 //! One key of the key-value store, as clients know it: who wrote what when, and what may be read.
 //!
-//! No two writes store the same value, so a value read names the write it came from. A write took
-//! place somewhere between its arrival and its answer; what was certainly overwritten, deleted or
-//! out of time before a question came must not be the answer to it, and what is certainly there must
-//! not be denied. Never looks into the server.
+//! No two writes store the same value, so a value names the write it came from. A write took place
+//! somewhere between its arrival and its answer. A value that was certainly overwritten, deleted or
+//! out of time before a request came must not be the answer to it, and a value that is certainly
+//! there must not be denied. Never looks into the server.
 
 use std::collections::BTreeSet;
 
@@ -14,11 +14,11 @@ use crate::sim::clients::connection::Moment;
 #[derive(Clone, Debug)]
 struct Write {
     request: u64,
-    /// Empty: nothing is there from now on.
+    /// Empty if this deletes the value.
     value: String,
     ttl: Millis,
     arrived: Moment,
-    /// When it was certainly done; never, if the answer was lost.
+    /// By when it was certainly done; `None` if nobody read the answer.
     done: Option<Moment>,
 }
 
@@ -28,17 +28,17 @@ impl Write {
         self.done.is_some_and(|done| done.turn <= arrived.turn)
     }
 
-    /// Whether its time, if it has one, cannot be over.
+    /// Whether its time to live, if it has one, cannot be over.
     fn outlives(&self, now: Moment) -> bool {
         self.ttl == Millis::ZERO || now.at < self.arrived.at.after(self.ttl)
     }
 }
 
-/// One key.
+/// One key, as clients know it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KnownValue {
     writes: Vec<Write>,
-    /// What was exchanged for something else: each at most once.
+    /// The values that were exchanged for others, each at most once.
     swapped: BTreeSet<String>,
 }
 
@@ -65,13 +65,13 @@ impl KnownValue {
         self.writes.retain(|it| it.request != request);
     }
 
-    /// A value that may have been stored, for somebody who wants to exchange it.
+    /// A value that may be stored, for a client that wants to exchange it.
     pub(crate) fn recent(&self, back: usize) -> Option<&str> {
         let stored = self.writes.iter().rev().filter(|it| !it.value.is_empty());
         stored.map(|it| it.value.as_str()).nth(back)
     }
 
-    /// This value was there, somewhere between arrival and now.
+    /// A client read this value, which must have been there somewhere between arrival and now.
     pub(crate) fn read(&self, value: &str, arrived: Moment) -> Result<(), String> {
         let Some(it) = self.writes.iter().find(|it| it.value == value) else {
             return Err(format!("{value:?} was never stored"));
@@ -87,7 +87,7 @@ impl KnownValue {
         Ok(())
     }
 
-    /// Nothing was there.
+    /// A client was told that nothing is there.
     pub(crate) fn read_nothing(&self, arrived: Moment, now: Moment) -> Result<(), String> {
         for it in self.writes.iter().filter(|it| !it.value.is_empty()) {
             let mut others = self.writes.iter().filter(|w| w.request != it.request);
@@ -100,7 +100,7 @@ impl KnownValue {
         Ok(())
     }
 
-    /// An exchange succeeded: it read the old value and is the only one that ever replaces it so.
+    /// An exchange succeeded: it found the old value, and no other exchange may replace the same.
     pub(crate) fn swapped(
         &mut self,
         request: u64,
@@ -108,7 +108,7 @@ impl KnownValue {
         arrived: Moment,
         now: Moment,
     ) -> Result<(), String> {
-        // It must not be misled by its own write.
+        // Its own write must not count as one that came in between.
         let at = self.writes.iter().position(|it| it.request == request);
         let own = at.map(|at| self.writes.remove(at));
         if old.is_empty() {
@@ -126,7 +126,7 @@ impl KnownValue {
         Ok(())
     }
 
-    /// An exchange found another value.
+    /// An exchange was told that another value is there.
     pub(crate) fn conflicted(
         &mut self,
         request: u64,

@@ -1,7 +1,7 @@
-//! What clients do: they come, speak, fall silent and go.
+//! What clients do: they connect, send requests, fall silent and leave.
 //!
-//! Everything they do is noted before the server can know of it; what becomes of it on the way is in
-//! `faults`.
+//! Everything is noted before the server can know of it. What becomes of the bytes on their way is
+//! in `faults`.
 
 use super::connection::{Connection, Sending};
 use super::lock_requests::{OPEN_REQUESTS_MAX, RequestWriter, WrittenRequest};
@@ -12,7 +12,7 @@ use crate::sim::plan::{Action, Ending, pick};
 use crate::sim::simulation::{Scheduled, Simulation};
 use crate::sim::trace::{LINE_BYTES_KEPT, readable};
 
-/// As a member of how many groups somebody hears what is loud: four lines are too many then.
+/// How many groups a client joins to hear a loud signal so often that four signals are too many.
 pub(crate) const LOUD_GROUPS: usize = 20;
 
 impl Simulation {
@@ -32,7 +32,7 @@ impl Simulation {
                 self.clients[client] = None;
                 self.close(number);
                 if self.rng.bool() {
-                    // Whatever the server writes from now on is answered with a reset.
+                    // Whatever the server writes after this is answered with a reset.
                     let after = self.think();
                     self.schedule(after, Scheduled::Break(number));
                 }
@@ -95,7 +95,7 @@ impl Simulation {
         }
     }
 
-    /// Something to do at once, besides what is on the agenda.
+    /// Lets the client act soon, besides what is on the agenda.
     pub(crate) fn act_again(&mut self, client: usize) {
         if self.actions_left > 0 {
             let after = self.within(self.plan.delay_ms_max);
@@ -103,7 +103,7 @@ impl Simulation {
         }
     }
 
-    /// Notes one question and returns its bytes.
+    /// Writes a request for this action and returns its bytes, unless there is nothing to ask for.
     fn write_request(&mut self, number: u32, action: Action) -> Option<Vec<u8>> {
         let conn = &self.connections[&number];
         let mut writer = RequestWriter {
@@ -120,7 +120,7 @@ impl Simulation {
         Some(self.note_request(number, written))
     }
 
-    /// Notes what is said, and returns its bytes.
+    /// Notes a request, and returns its bytes.
     pub(crate) fn note_request(&mut self, number: u32, written: WrittenRequest) -> Vec<u8> {
         let WrittenRequest {
             kind,
@@ -191,8 +191,8 @@ impl Simulation {
         frame
     }
 
-    /// Many frames in one go, of which some may have to wait for another turn. Long answers to
-    /// somebody who does not read them fill the outbox, and then even more have to.
+    /// Sends many frames in one go, some of which may have to wait for another turn. Long answers
+    /// fill the outbox of a client that does not read them, and then even more frames have to wait.
     fn burst(&mut self, number: u32) {
         let mut count = *pick(&mut self.rng, &[3, 10, 10, 60]);
         let mut actions = &[
@@ -225,7 +225,7 @@ impl Simulation {
         }
     }
 
-    /// Listens so much that a few signals are too many; then stops reading.
+    /// Listens so often that a few signals are too many; then stops reading.
     fn listen_loud(&mut self, number: u32) {
         if self.connections[&number].listens as usize >= LOUD_GROUPS {
             return self.stall_for(number, 100, 12 * self.plan.think_ms_max);
@@ -242,11 +242,11 @@ impl Simulation {
         self.send(number, &bytes);
     }
 
-    /// More of the longest signals than somebody who does not read can take.
+    /// Sends more of the longest signals than a client that does not read can take.
     fn signal_loud(&mut self, number: u32) {
         let mut bytes = Vec::new();
         for _ in 0..self.rng.u32(1..=6) {
-            // What follows must be answered too, even if it is itself who hears so much.
+            // The request after it must be answered too, even if this client hears its own signals.
             for action in [Action::SignalLoud, Action::Inspect] {
                 if !self.connections[&number].fatal_sent {
                     bytes.extend(self.write_request(number, action).unwrap_or_default());
@@ -256,7 +256,7 @@ impl Simulation {
         self.send(number, &bytes);
     }
 
-    /// The last deed is done.
+    /// Ends the run as planned: no client acts any more.
     pub(crate) fn end(&mut self) {
         if std::mem::replace(&mut self.has_ended, true) {
             return;
@@ -274,8 +274,9 @@ impl Simulation {
         for number in numbers {
             let conn = &self.connections[&number];
             let mut requests = conn.open_requests.iter();
-            // A client with a ticket is never cut off, so silence would never end.
-            let has_place = !conn.tickets.is_empty()
+            // The server never cuts off a client that waits or subscribes, so silence would never
+            // end.
+            let never_times_out = !conn.tickets.is_empty()
                 || !conn.subscriptions.is_empty()
                 || requests.any(|it| {
                     matches!(
@@ -283,7 +284,7 @@ impl Simulation {
                         RequestKind::Enqueue { .. } | RequestKind::Subscribe(_)
                     )
                 });
-            if may_stay && !has_place {
+            if may_stay && !never_times_out {
                 continue;
             }
             if self.rng.u8(..4) == 0 {
@@ -296,7 +297,7 @@ impl Simulation {
     }
 }
 
-/// For the trace.
+/// The frame as one line, for the trace.
 fn on_one_line(frame: &[u8]) -> Vec<u8> {
     let blank = |&byte: &u8| if byte == b'\n' { b' ' } else { byte };
     frame.iter().map(blank).collect()

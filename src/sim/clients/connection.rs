@@ -1,8 +1,9 @@
-//! One connection as its client sees it: what was asked, what of it has arrived, what came back.
+//! One connection as its client sees it: what it asked, what of that has arrived, what came back.
 //!
-//! Keeps the books that the checks need: every byte sent belongs to a question, every question
-//! knows when its last byte arrived, every line received is taken in order. Also knows every reason
-//! the server may have to end the connection. Never decides what to say and never judges an answer.
+//! Keeps the books that the checks need: every byte sent belongs to a request, every request knows
+//! when its last byte arrived, every line received is taken in order. Also knows every reason that
+//! the server may have to end the connection. Never decides what to ask for and never checks an
+//! answer.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -21,19 +22,19 @@ pub(crate) struct Moment {
     pub(crate) turn: u64,
 }
 
-/// A question on its way.
+/// A request without an answer.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenRequest {
-    /// Unique in its world.
+    /// Unique in its run.
     pub(crate) number: u64,
     pub(crate) kind: RequestKind,
     /// Whether the answer to this verb carries the fence.
     pub(crate) with_fence: bool,
-    /// The highest fence anybody had heard of when this was sent.
+    /// The highest fence that any client knew when this was sent.
     pub(crate) fence_before: u64,
     /// When the last byte arrived.
     pub(crate) arrived: Option<Moment>,
-    /// When the server has begun with it for certain.
+    /// By when the server had certainly begun with it.
     pub(crate) begun: Option<Moment>,
     /// Where in the stream it ends.
     end: u64,
@@ -45,15 +46,16 @@ pub(crate) struct Ticket {
     pub(crate) mode: Mode,
     pub(crate) lease: Millis,
     pub(crate) fence_before: u64,
-    /// Arrived after, in line by: what the order of grants is held against.
+    /// The turn after which the request arrived, and the turn by which it was in the queue: the
+    /// order of grants is compared with these.
     pub(crate) joined: (u64, u64),
-    /// Answered `acquired` with this fence, not `queued`.
+    /// The fence, if the answer was `acquired` and not `queued`.
     pub(crate) held: Option<u64>,
-    /// A `w` is on its way.
+    /// The client has sent a `w`.
     pub(crate) waited: bool,
 }
 
-/// The peer's sending side.
+/// The client's sending side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sending {
     Open,
@@ -68,52 +70,53 @@ pub(crate) enum Sending {
 pub(crate) struct Connection {
     pub(crate) client: usize,
     pub(crate) peer: Peer,
-    /// Once accepted.
+    /// The id that the server gave it, once it is accepted.
     pub(crate) id: Option<ConnId>,
     pub(crate) open_requests: VecDeque<OpenRequest>,
     pub(crate) tickets: BTreeMap<usize, Ticket>,
-    /// What it is told of, since which turn. Taken and left by answers, as the server does.
+    /// What it subscribes to, and since which turn. Answers change this, in the order in which the
+    /// server does.
     pub(crate) subscriptions: BTreeMap<Subscription, u64>,
-    /// The keys it was elected for: somebody else may make it resign, of which it is told.
+    /// The keys it was elected for. Another client may make it resign, and then it is told.
     pub(crate) led: BTreeSet<Vec<u8>>,
-    /// How often it asked to hear signals.
+    /// How often it asked to be told something.
     pub(crate) listens: u32,
-    /// The rest of a frame whose beginning is sent.
+    /// The rest of a frame of which the beginning is sent.
     pub(crate) unsent: Vec<u8>,
     pub(crate) sending: Sending,
     pub(crate) reset: bool,
-    /// The server has ended it, at least its own sending side.
+    /// The server has ended the connection, or at least its own sending side.
     pub(crate) ended: bool,
-    /// The turn after which that was seen.
+    /// The turn after which the client saw that.
     pub(crate) ended_by: u64,
-    /// A `RequestKind::Fatal` was sent; has begun to arrive.
+    /// The client has sent a `RequestKind::Fatal`; it has begun to arrive.
     pub(crate) fatal_sent: bool,
     pub(crate) fatal_arrived: bool,
-    /// An unasked `error` came: the end is near.
+    /// An `error` came that answers nothing: the read timeout has struck, and the end follows.
     pub(crate) read_timeout_told: bool,
-    /// The secret, if there is one, is on its way; has been accepted.
+    /// The client has sent the secret, if there is one; the server has accepted it.
     pub(crate) has_shown_secret: bool,
     pub(crate) is_open: bool,
     pub(crate) hello_fence: Option<bool>,
-    /// `hello` was answered, so pushes are to be expected. From the moment it is sent they may come.
+    /// The client has sent `hello`, so `lost` may be pushed to it.
     pub(crate) may_be_pushed_to: bool,
-    /// Reads nothing, since.
+    /// Since when the client does not read.
     pub(crate) stalled: Option<Nanos>,
-    /// What comes in may be older than it looks: as old as this.
+    /// What the client reads may have been written as long ago as this.
     pub(crate) unread_since: Option<Nanos>,
-    /// The read timeout may have struck while the client did not read, so it does not know.
+    /// The read timeout may have struck while the client did not read, so it cannot know.
     pub(crate) was_overdue: bool,
     /// The server wants to hear of room to write.
     pub(crate) watches_write: bool,
-    /// When the next segment may arrive at the earliest: segments keep their order.
+    /// When the next segment may arrive at the earliest, because segments keep their order.
     pub(crate) next_arrival: Nanos,
-    /// The line now being received cannot have begun before.
+    /// The server cannot have begun to wait for the current line before this.
     line_since: Nanos,
     sent_bytes: u64,
     arrived_bytes: u64,
-    /// Where the last whole frame that arrived ends.
+    /// Where in the stream the last frame ends that has arrived whole.
     whole_bytes: u64,
-    /// Where lines end in what has not arrived.
+    /// Where in the stream those lines end that have not arrived.
     line_ends: VecDeque<u64>,
     received: Vec<u8>,
 }
@@ -155,7 +158,7 @@ impl Connection {
         }
     }
 
-    /// Notes a question of `frame` bytes; the bytes themselves go through [`Connection::send`].
+    /// Notes a request of `frame` bytes; the bytes themselves go through [`Connection::send`].
     pub(crate) fn note_request(
         &mut self,
         number: u64,
@@ -188,7 +191,8 @@ impl Connection {
         self.peer.send(bytes);
     }
 
-    /// Lets a segment arrive, and the end behind the last one. Says which questions became whole.
+    /// Lets a segment arrive, and the end of the stream behind the last one. Returns the requests
+    /// that are whole now.
     pub(crate) fn arrive(&mut self, now: Moment, count: usize) -> Vec<OpenRequest> {
         self.arrived_bytes += self.peer.arrive(count) as u64;
         if self.sending == Sending::Ending && self.peer.in_flight() == 0 {
@@ -220,7 +224,7 @@ impl Connection {
         whole
     }
 
-    /// The lines that came in since the last time; nothing while the client does not read.
+    /// Reads the lines that came in since the last time; nothing while the client does not read.
     pub(crate) fn receive(&mut self) -> Vec<Vec<u8>> {
         if self.stalled.is_some() {
             return Vec::new();
@@ -233,23 +237,23 @@ impl Connection {
         let lines = std::mem::replace(&mut self.received, rest);
         let lines = lines.split(|&byte| byte == b'\n');
         let mut lines: Vec<_> = lines.map(<[u8]>::to_vec).collect();
-        lines.pop(); // behind the last LF
+        lines.pop(); // the empty rest behind the last LF
         lines
     }
 
-    /// Bytes of a line that never ended.
+    /// Whether the last line that came in has no end.
     pub(crate) fn has_torn_line(&self) -> bool {
         !self.received.is_empty()
     }
 
-    /// An answer came, so the server looks for a new line from here on.
+    /// An answer came, so the server waits for a new line from here on.
     pub(crate) fn answered(&mut self, now: Nanos, request: &OpenRequest) {
         if request.kind.wait() != Millis::ZERO {
             self.line_since = self.line_since.max(self.earliest(now, request));
         }
     }
 
-    /// When the answer that was received now was given, at the earliest.
+    /// When the server gave the answer that the client reads now, at the earliest.
     pub(crate) fn earliest(&self, now: Nanos, request: &OpenRequest) -> Nanos {
         let arrived = request.arrived.map_or(now, |moment| moment.at);
         self.unread_since.map_or(now, |since| since.max(arrived))
@@ -259,29 +263,30 @@ impl Connection {
         self.arrived_bytes > self.whole_bytes
     }
 
-    /// Whether the server can see that nobody is there any more.
+    /// Whether the server can see that the client is gone.
     pub(crate) fn has_hung_up(&self) -> bool {
         self.sending == Sending::Ended || self.reset
     }
 
-    /// Whether the peer has done something for which the server may close, now or once it reads on.
+    /// Whether the client has done something for which the server may close, now or once it reads
+    /// on.
     pub(crate) fn has_left(&self) -> bool {
         self.has_hung_up() || self.fatal_arrived
     }
 
-    /// Whether it may have been told more than it has read, or will never read it.
+    /// Whether the server may have told it more than it has read.
     pub(crate) fn is_behind(&self) -> bool {
         self.stalled.is_some() || self.unread_since.is_some() || self.reset
     }
 
-    /// Whether it may take this seat. A second time is as good as the first.
+    /// Whether it may subscribe to this. A second time is as good as the first.
     pub(crate) fn has_room_for(&self, subscription: &Subscription, plan: &Plan) -> bool {
         let subscriptions_max = plan.rules.subscriptions_max as usize;
         let has_room = subscriptions_max == 0 || self.subscriptions.len() < subscriptions_max;
         subscription.is_valid() && (has_room || self.subscriptions.contains_key(subscription))
     }
 
-    /// Whether it is certainly to be told of something, for which a connection may be silent.
+    /// Whether it certainly subscribes to something; such a connection may be silent.
     pub(crate) fn is_subscribed(&self) -> bool {
         let leaves = |request: &OpenRequest| matches!(request.kind, RequestKind::Unsubscribe(_));
         !self.subscriptions.is_empty() && !self.open_requests.iter().any(leaves)

@@ -1,7 +1,7 @@
-//! What clients say about counters, values, lists, barriers, signals, watches and leaders.
+//! Requests about counters, values, lists, barriers, signals, watches and leaders, as frames.
 //!
-//! Every value stored, pushed or signalled is unique in its world: it carries the number of its
-//! question. The frames around them are made as in `lock_requests`.
+//! Every value that a client stores, pushes or signals is unique in its run: it carries the number
+//! of its request. `lock_requests` has the frames for everything else.
 
 use super::lock_requests::{RequestWriter, WrittenRequest, written};
 use super::request::{EntryKind, EntryRequest, RequestKind};
@@ -10,17 +10,17 @@ use crate::base::Millis;
 use crate::sim::plan::pick;
 use crate::wire::verbs::VALUE_BYTES_MAX;
 
-/// Where signals are sent, and what is listened to.
+/// The channels of signals, and the patterns and groups that clients listen with.
 const CHANNELS: [&str; 5] = ["ev.a", "ev.b", "ev.a.c", "x", "ev..c"];
 const PATTERNS: [&str; 11] = [
     "ev.a", "ev.b", "ev.*", "ev.>", ">", "*", "*.a", "ev.*.c", "x", "fo*", "ev.>.c",
 ];
 const GROUPS: [&str; 4] = ["", "", "g", "h"];
 
-/// In how many of those groups somebody hears what is loud: two each with `*` and with `>`.
+/// In how many of those groups a client may hear loud signals: two each with `*` and with `>`.
 pub(crate) const OTHER_GROUPS_MAX: usize = 4;
 
-/// Where worlds are loud.
+/// The channel of loud signals.
 const LOUD_CHANNEL: &str = "loud";
 
 impl RequestWriter<'_> {
@@ -79,7 +79,7 @@ impl RequestWriter<'_> {
 
     pub(crate) fn push(&mut self) -> WrittenRequest {
         let key = self.rng.usize(..self.plan.entry_count(EntryKind::List));
-        // The first list is a queue.
+        // The first list is first in, first out.
         let left = key != 0 && self.rng.bool();
         let value = self.fresh_value('x');
         let argument = value.clone();
@@ -115,7 +115,7 @@ impl RequestWriter<'_> {
         self.entry(EntryRequest::Meet { key, count, wait }, &argument)
     }
 
-    // ---- to be told things ----
+    // ---- subscriptions and signals ----
 
     pub(crate) fn subscribe(&mut self) -> WrittenRequest {
         let (topic, group) = match self.rng.u8(..3) {
@@ -161,7 +161,7 @@ impl RequestWriter<'_> {
         signal(channel, payload)
     }
 
-    /// As much as one line can say.
+    /// A signal as long as one line can be.
     pub(crate) fn signal_loud(&mut self) -> WrittenRequest {
         let mut payload = self.fresh_value('s');
         let length = VALUE_BYTES_MAX - LOUD_CHANNEL.len() - 8;
@@ -169,7 +169,7 @@ impl RequestWriter<'_> {
         signal(LOUD_CHANNEL, payload)
     }
 
-    /// Hears what is loud many times over: on its own, and as a member of each of many groups.
+    /// Listens to loud signals on its own, or as a member of one of many groups.
     pub(crate) fn listen_loud(&mut self, group: usize) -> WrittenRequest {
         let group = match group {
             0 => String::new(),
@@ -236,8 +236,8 @@ impl RequestWriter<'_> {
         )
     }
 
-    /// A value nobody has said before: mostly short, sometimes with a blank or so long that it
-    /// fills a stalled reader's room.
+    /// A value that nobody has used before: mostly short, sometimes with a blank, sometimes longer
+    /// than what a stalled reader takes.
     fn fresh_value(&mut self, letter: char) -> String {
         let number = self.request_number;
         match self.rng.u8(..16) {

@@ -1,7 +1,9 @@
-//! What clients say: frames of the real protocol, right and wrong, in every spelling.
+//! Requests about locks, greetings and nonsense, as frames of the real protocol: right and wrong,
+//! in every spelling.
 //!
-//! Makes the bytes and notes what they mean; when they are sent, and in how many pieces, is the
-//! world's. Tokens come from what was granted to whomever: a client may also try somebody else's.
+//! Writes the bytes and says what they ask for. When they are sent, and in how many pieces, is
+//! decided elsewhere. A token may be any that was ever granted: a client may also try one of
+//! another client.
 
 use fastrand::Rng;
 
@@ -14,23 +16,23 @@ use crate::sim::checks::grants::KnownGrants;
 use crate::sim::plan::{Action, Plan, SECRET, pick};
 use crate::wire::answer::WireFence;
 
-/// Most a client says before it has heard anything back.
+/// Most requests that a client leaves without an answer.
 pub(crate) const OPEN_REQUESTS_MAX: usize = 300;
 
-/// One frame and what it asks.
+/// One frame and what it asks for.
 pub(crate) struct WrittenRequest {
     pub(crate) kind: RequestKind,
     pub(crate) frame: Vec<u8>,
     pub(crate) with_fence: bool,
 }
 
-/// A client about to speak.
+/// Writes one request for one client.
 pub(crate) struct RequestWriter<'w> {
     pub(crate) rng: &'w mut Rng,
     pub(crate) plan: &'w Plan,
     pub(crate) known_grants: &'w KnownGrants,
     pub(crate) known_entries: &'w KnownEntries,
-    /// The number the question will have.
+    /// The number that the request will have.
     pub(crate) request_number: u64,
     pub(crate) number: u32,
     pub(crate) conn: &'w Connection,
@@ -38,7 +40,7 @@ pub(crate) struct RequestWriter<'w> {
 }
 
 impl RequestWriter<'_> {
-    /// The frame for this deed, unless there is nothing to do it with.
+    /// The frame for this action, unless there is nothing to do it with.
     pub(crate) fn write(&mut self, action: Action) -> Option<WrittenRequest> {
         if self.plan.settings.auth_token.is_some() && !self.conn.has_shown_secret {
             return Some(self.auth());
@@ -261,7 +263,7 @@ impl RequestWriter<'_> {
         }
     }
 
-    /// A lease and how it is asked for: with a blank before it, or not at all.
+    /// A lease, and its text with a blank before it; no text where the default is asked for.
     fn lease(&mut self) -> (Millis, String) {
         if self.rng.u8(..6) == 0 {
             return (self.plan.rules.lease_default, String::new());
@@ -300,7 +302,7 @@ impl RequestWriter<'_> {
             ];
             return (key, (*pick(self.rng, &garbage)).to_owned(), None);
         }
-        // Mostly recent ones: those are the interesting ones.
+        // Recent grants are the more interesting ones.
         let back = if self.rng.bool() { count.min(6) } else { count };
         let (fence, grant) = self
             .known_grants
@@ -330,7 +332,7 @@ impl RequestWriter<'_> {
     ) -> WrittenRequest {
         let mut written = written(kind, verb, &self.plan.keys[key].0, argument.as_bytes());
         if self.rng.u8(..24) == 0 {
-            // CRs are dropped wherever they stand.
+            // The server drops CRs wherever they stand.
             written.frame = written.frame.iter().fold(Vec::new(), |mut frame, &byte| {
                 if byte == b'\n' {
                     frame.push(b'\r');

@@ -1,8 +1,9 @@
 //! What clients do and say, and what each of them remembers of it.
 //!
-//! `actions`: when a client acts, what it does. `request`: what it may ask for; `lock_requests` and
-//! `entry_requests`: the same as frames of the protocol. `connection`: what was sent, what of it has
-//! arrived, what came back. Never compares an answer with anything; that is for `checks`.
+//! `actions` says what a client does when it acts; `request` what it may ask for; `lock_requests`
+//! and `entry_requests` write that as frames of the protocol. `subscription` knows what a client
+//! listens to, watches and observes. `connection` remembers what a client sent, what of it has
+//! arrived and what came back. None of them checks an answer: `checks` does.
 
 pub(super) mod actions;
 pub(super) mod connection;

@@ -1,13 +1,13 @@
 //! What a client may ask for, and what is remembered of it until it is answered.
 //!
-//! Says what was asked, of which key, and how its success is announced to watchers. Never writes a
-//! frame and never checks an answer.
+//! Says what a request asks for, of which key, and which event its success is for watchers. Never
+//! writes a frame and never checks an answer.
 
 use super::subscription::Subscription;
 use crate::base::Millis;
 use crate::engine::types::Mode;
 
-/// A question and what its answer is held against.
+/// What a request asks for, with everything that its answer is compared with.
 #[derive(Clone, Debug)]
 pub(crate) enum RequestKind {
     Acquire {
@@ -25,11 +25,11 @@ pub(crate) enum RequestKind {
         key: usize,
         wait: Millis,
     },
-    /// `target` is the fence, if the token is one that was granted on this very key.
+    /// `target` is the fence, if the token was granted on this very key.
     Release {
         key: usize,
         target: Option<u64>,
-        /// Said as `resign`.
+        /// The verb is `resign`.
         resigns: bool,
     },
     Renew {
@@ -40,7 +40,7 @@ pub(crate) enum RequestKind {
     Position {
         key: usize,
     },
-    /// A counter, a value, a list or a barrier.
+    /// About a counter, a value, a list or a barrier.
     Entry(EntryRequest),
     Subscribe(Subscription),
     Unsubscribe(Subscription),
@@ -54,12 +54,12 @@ pub(crate) enum RequestKind {
     Ok,
     /// Answered `error`, whatever happens.
     Nonsense,
-    /// The last the server hears: it says this, if anything, and closes.
+    /// The server answers this, if anything, and closes.
     Fatal(Option<&'static str>),
 }
 
 impl RequestKind {
-    /// How long the command may stay unanswered.
+    /// How long the request may stay unanswered.
     pub(crate) fn wait(&self) -> Millis {
         match self {
             Self::Acquire { wait, .. } | Self::Wait { wait, .. } => *wait,
@@ -68,7 +68,7 @@ impl RequestKind {
         }
     }
 
-    /// Whether it concerns no lock.
+    /// Whether it is about a named entry, a subscription or a signal.
     pub(crate) fn concerns_no_lock(&self) -> bool {
         matches!(
             self,
@@ -93,7 +93,7 @@ impl RequestKind {
     }
 }
 
-/// Something that is neither a lock nor news. Each kind has its own keys, counted from 0.
+/// A request about a named entry. Each kind of entries has its own keys, counted from 0.
 #[derive(Clone, Debug)]
 pub(crate) enum EntryRequest {
     /// `incr`, or `decr` if `down`; `delta` is what is added in either case.
@@ -152,7 +152,7 @@ pub(crate) enum EntryRequest {
     },
 }
 
-/// The kinds of things.
+/// The kinds of named entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum EntryKind {
     Counter = 0,
@@ -202,7 +202,7 @@ impl EntryRequest {
         }
     }
 
-    /// What watchers are told when this was answered with a yes: the verb, where there is news.
+    /// The event that watchers are told of if this succeeds.
     pub(crate) fn event(&self) -> Option<&'static str> {
         match self {
             Self::Count { .. }

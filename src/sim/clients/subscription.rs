@@ -1,9 +1,9 @@
 //! Subscriptions as a client sees them: what it listens to, watches or observes.
 //!
-//! Matches a pattern with a name token by token, as slowly as it gets, because the server does it
-//! quickly.
+//! Compares a pattern with a name token by token, in the slowest and simplest way, to check what
+//! the server does in a fast one.
 
-/// What is heard: signals, changes of keys, changes of leaders.
+/// What a subscription is about: signals, events of keys, changes of leaders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Topic {
     Listen,
@@ -16,12 +16,13 @@ pub(crate) enum Topic {
 pub(crate) struct Subscription {
     pub(crate) topic: Topic,
     pub(crate) pattern: Vec<u8>,
-    /// Empty: on its own.
+    /// Empty if the client listens on its own.
     pub(crate) group: Vec<u8>,
 }
 
 impl Subscription {
-    /// Whether wildcards stand only where they may. Leaders are observed by name.
+    /// Whether wildcards stand only where they may. Leaders are observed by name, without
+    /// wildcards.
     pub(crate) fn is_valid(&self) -> bool {
         let tokens: Vec<&[u8]> = self.pattern.split(|&byte| byte == b'.').collect();
         let is_valid = |(index, token): (usize, &&[u8])| match **token {
@@ -32,12 +33,12 @@ impl Subscription {
         self.topic == Topic::Observe || tokens.iter().enumerate().all(is_valid)
     }
 
-    /// Whether this subscription is the reason to be told of a name.
+    /// Whether the server tells this subscription of a name.
     pub(crate) fn hears(&self, topic: Topic, name: &[u8]) -> bool {
         self.topic == topic && self.matches(name)
     }
 
-    /// Whether a name fits the pattern: token by token, as slowly as it gets.
+    /// Whether a name fits the pattern.
     fn matches(&self, name: &[u8]) -> bool {
         if self.topic == Topic::Observe {
             return self.pattern == name;

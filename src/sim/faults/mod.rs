@@ -1,8 +1,7 @@
 //! What goes wrong: on the way (`network`), with clients that do not read (`readers`), and with the
-//! server's own time and life (`server`).
+//! server itself (`server`).
 //!
-//! How much of it there is in one run is in its plan; when it strikes is drawn here. Never decides
-//! what clients ask for.
+//! The plan says how often; when it happens is drawn here. Never decides what clients ask for.
 
 pub(super) mod network;
 pub(super) mod readers;

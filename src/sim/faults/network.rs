@@ -1,18 +1,18 @@
-//! Faults of the network: frames are cut anywhere, delayed and joined, connections closed, half-closed
-//! and broken.
+//! Faults of the network: frames are cut anywhere, delayed and joined; connections are closed,
+//! half-closed and broken.
 //!
-//! Segments keep their order, as in TCP. Whatever is sent or ended is noted in the books of `checks`
-//! before the server can know of it.
+//! Segments keep their order, as in TCP. Whatever is sent or ended is noted for the checks before
+//! the server can know of it.
 
 use crate::sim::clients::connection::{Moment, Sending};
 use crate::sim::clients::request::RequestKind;
 use crate::sim::simulation::{Scheduled, Simulation};
 
-/// Most segments one frame is cut into.
+/// Most segments that one write is cut into.
 const SEGMENTS_MAX: usize = 64;
 
 impl Simulation {
-    /// Puts bytes on their way, in one segment or several, one behind the other.
+    /// Puts bytes on their way, in one segment or in several, one behind the other.
     pub(crate) fn send(&mut self, number: u32, bytes: &[u8]) {
         self.conn(number).send(bytes);
         let mut left = bytes.len();
@@ -39,6 +39,7 @@ impl Simulation {
         }
     }
 
+    /// A segment reaches the server.
     pub(crate) fn arrive(&mut self, number: u32, count: usize) {
         let moment = Moment {
             at: self.now,
@@ -69,7 +70,7 @@ impl Simulation {
         }
     }
 
-    /// Sends no more; the end follows what is on its way.
+    /// The client sends no more; the end of the stream follows what is on its way.
     pub(crate) fn close(&mut self, number: u32) {
         let conn = self.conn(number);
         if conn.sending != Sending::Open || conn.reset {
@@ -84,6 +85,7 @@ impl Simulation {
         self.schedule(at, Scheduled::Arrive(number, 0));
     }
 
+    /// The client breaks the connection.
     pub(crate) fn reset(&mut self, number: u32) {
         let Some(conn) = self.connections.get_mut(&number).filter(|conn| !conn.reset) else {
             return;

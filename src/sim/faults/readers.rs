@@ -1,12 +1,13 @@
-//! Clients that do not read: the server's writes stop at the room that is left, and later go on.
+//! Clients that do not read: the server's writes stop when the room is full, and go on later.
 
 use crate::sim::plan::pick;
 use crate::sim::simulation::{Scheduled, Simulation};
 
-/// Most a stalled reader still takes.
+/// Most bytes that a stalled reader still takes.
 pub(crate) const ROOM_BYTES_MAX: usize = 200;
 
 impl Simulation {
+    /// The client stops reading for a while.
     pub(crate) fn stall(&mut self, number: u32) {
         let some = self.rng.usize(..40);
         let room = *pick(&mut self.rng, &[0, 0, 1, some, some, ROOM_BYTES_MAX]);
@@ -14,7 +15,7 @@ impl Simulation {
         self.stall_for(number, room, span_ms);
     }
 
-    /// Reads nothing beyond `room` for up to this long.
+    /// The client reads nothing beyond `room` bytes for up to this long.
     pub(crate) fn stall_for(&mut self, number: u32, room: usize, span_ms: u64) {
         let until = self.within(span_ms);
         let conn = self
@@ -24,7 +25,7 @@ impl Simulation {
         if conn.stalled.is_some() || conn.ended || self.plan.think_ms_max == 0 {
             return;
         }
-        // Who has not yet read since the last time has never stopped not reading.
+        // If it has read nothing since it stopped before, it has not been reading since then.
         conn.stalled = conn.unread_since.or(Some(self.now));
         conn.unread_since = conn.stalled;
         conn.peer.set_room(room);
@@ -36,6 +37,7 @@ impl Simulation {
         self.schedule(until, Scheduled::Unstall(number));
     }
 
+    /// The client reads again.
     pub(crate) fn unstall(&mut self, number: u32) {
         let Some(conn) = self.connections.get_mut(&number) else {
             return;

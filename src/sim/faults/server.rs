@@ -1,5 +1,5 @@
-//! Faults of the server's own: it is stopped for a while, comes late, hears of things twice or of
-//! connections that are gone, and is told to shut down in the middle.
+//! Faults of the server: it is paused for a while, comes late, hears of an event twice or of a
+//! connection that is gone, and gets a shutdown signal in the middle.
 
 use crate::base::{ConnId, Millis, Nanos};
 use crate::pipe::Readiness;
@@ -7,7 +7,7 @@ use crate::sim::plan::{Ending, pick};
 use crate::sim::simulation::{Scheduled, Simulation};
 
 impl Simulation {
-    /// Sometimes stops the server while clients go on.
+    /// Sometimes pauses the server while clients go on.
     pub(crate) fn perhaps_pause(&mut self) {
         if self.rng.u16(..1_000) < self.plan.pause_pml && self.now >= self.paused_until {
             let think_ms = self.plan.think_ms_max;
@@ -26,13 +26,13 @@ impl Simulation {
         self.totals.stops += 1;
     }
 
-    /// When the turn begins for something that has just happened.
+    /// When the turn begins that deals with something that has just happened.
     pub(crate) fn turn_begins(&mut self) -> Nanos {
         let delay_us = self.rng.u64(..=self.plan.turn_delay_us_max);
         Nanos(self.now.0 + delay_us * 1_000)
     }
 
-    /// How much too late the next deadline is noticed.
+    /// How many nanoseconds too late the server notices its next deadline.
     pub(crate) fn oversleep(&mut self) -> u64 {
         if self.plan.whole_ms {
             0
@@ -41,8 +41,8 @@ impl Simulation {
         }
     }
 
-    /// Sometimes one event more: the same once again, or one of a connection that is gone. Neither may
-    /// matter.
+    /// Sometimes adds an event: the same once again, or one about a connection that is gone.
+    /// Neither may change anything.
     pub(crate) fn echo(&mut self, id: ConnId, ready: Readiness) -> Option<(ConnId, Readiness)> {
         if self.rng.u8(..100) >= self.plan.echo_pct {
             return None;
@@ -57,7 +57,7 @@ impl Simulation {
         Some(stale.unwrap_or((id, ready)))
     }
 
-    /// Tells the server to stop, where that is planned and the time has come; perhaps twice.
+    /// Sends the shutdown signal, if it is planned and its time has come; perhaps twice.
     pub(crate) fn perhaps_shut_down(&mut self) {
         let is_time = self.actions_left == self.plan.actions_max / 6;
         if is_time && matches!(self.plan.ending, Ending::Drain | Ending::Kill) {
