@@ -72,7 +72,7 @@ impl Simulation {
 
     /// Whether the server may have had more to tell it than it keeps for one connection.
     fn may_be_overrun(&self, conn: &Connection) -> bool {
-        self.plan.is_loud && conn.is_behind() && conn.listens > 0
+        self.plan.is_loud && conn.is_behind() && conn.subscribes_sent > 0
     }
 
     /// Notices that the server has ended a connection, and asks for the reason.
@@ -206,7 +206,8 @@ impl Simulation {
         let is_lossy = conn.is_behind() || conn.fatal_sent || self.draining.is_some();
         let conn = self.connections.remove(&number).expect("looked at above");
         if is_lossy {
-            self.known_pushes.note_ended_unread(number, conn.listens);
+            self.known_pushes
+                .note_ended_unread(number, conn.subscribes_sent);
             self.known_entries.was_given_back |=
                 conn.open_requests.iter().any(|it| it.kind.is_pop());
         }

@@ -65,7 +65,7 @@ impl AnswerCheck<'_> {
             return Ok(AnswerKind::Other);
         }
         if conn.read_timeout_told {
-            return Err("a line after the farewell".to_owned());
+            return Err("a line after the read timeout's error".to_owned());
         }
         if conn.was_overdue && word == b"error" {
             // The read timeout struck while it did not read, or this answers one of its requests.
@@ -81,7 +81,7 @@ impl AnswerCheck<'_> {
             return Ok(AnswerKind::Other);
         }
         let Some(request) = conn.open_requests.pop_front() else {
-            return Err("an answer without a question".to_owned());
+            return Err("an answer without a request".to_owned());
         };
         let here = Moment {
             at: self.now,
@@ -139,7 +139,7 @@ impl AnswerCheck<'_> {
 
     fn lost(&mut self, conn: &Connection, news: &[u8]) -> Result<(), String> {
         if !conn.may_be_pushed_to {
-            return Err("a push to somebody who did not say hello".to_owned());
+            return Err("a push to a client that did not say hello".to_owned());
         }
         let mut words = news.rsplitn(3, |&byte| byte == b' ');
         let why = words.next().unwrap_or_default();
@@ -147,14 +147,14 @@ impl AnswerCheck<'_> {
             .next()
             .and_then(|word| str::from_utf8(word).ok()?.parse().ok());
         let (Some(fence), b"expired") = (fence, why) else {
-            return Err("a push nobody can read".to_owned());
+            return Err("a push that is malformed".to_owned());
         };
         if self
             .known_grants
             .get(fence)
             .is_some_and(|it| it.owner != self.conn_number)
         {
-            return Err(format!("{fence} was lost by somebody else"));
+            return Err(format!("{fence} was lost by another client"));
         }
         self.known_grants.lost(self.now, fence, self.turn)
     }
@@ -286,14 +286,14 @@ impl AnswerCheck<'_> {
                 Ok(AnswerKind::Granted)
             }
             RequestKind::Release { target, .. } => {
-                let fence = target.ok_or("invariant 6: released with a token of nobody")?;
+                let fence = target.ok_or("released with a token of nobody")?;
                 expect(text, "ok")?;
                 self.known_grants.released(fence, arrived, self.turn)?;
                 conn.tickets.retain(|_, ticket| ticket.held != Some(fence));
                 Ok(AnswerKind::Other)
             }
             RequestKind::Renew { target, lease, .. } => {
-                let fence = target.ok_or("invariant 6: renewed with a token of nobody")?;
+                let fence = target.ok_or("renewed with a token of nobody")?;
                 let mut words = text.split(' ').skip(1);
                 check_lease(words.next(), lease)?;
                 check_fence(words.next(), fence, request.with_fence)?;
@@ -312,7 +312,7 @@ impl AnswerCheck<'_> {
             }
             RequestKind::Hello if text.starts_with("ok latchd/") => Ok(AnswerKind::Other),
             RequestKind::Ok => expect(text, "ok").map(|()| AnswerKind::Other),
-            _ => Err("a yes to another question".to_owned()),
+            _ => Err("a success that this request cannot have".to_owned()),
         }
     }
 
@@ -406,7 +406,7 @@ impl AnswerCheck<'_> {
             _ => false,
         };
         if !allowed {
-            return Err("not an answer to this question".to_owned());
+            return Err("a refusal that this request cannot have".to_owned());
         }
         self.check_alone(conn, request, text)?;
         match request.kind {
@@ -465,7 +465,7 @@ impl AnswerCheck<'_> {
                     && request.begun.is_none()
                     && self.before.is_free(key, self.now) =>
             {
-                Err("invariant 4: refused, although the key was free".to_owned())
+                Err("refused, although the key was free".to_owned())
             }
             RequestKind::Release {
                 target: Some(fence),

@@ -25,7 +25,7 @@ impl Simulation {
         let mut holdings = self.server.holdings();
         holdings.engine.others -= entries.min(holdings.engine.others);
         if holdings != Holdings::default() {
-            return Err(format!("invariant 9: still there at the end: {holdings:?}"));
+            return Err(format!("still there at the end: {holdings:?}"));
         }
         if requests.is_empty() {
             return Ok(false);
@@ -100,7 +100,7 @@ impl Simulation {
             }
         }
         if holdings != Holdings::default() {
-            return Err(format!("invariant 9: still there at the end: {holdings:?}"));
+            return Err(format!("still there at the end: {holdings:?}"));
         }
         self.known_entries.check_end(self.has_cleaned_up)?;
         // The server stops pushing to a client that has too much already, so what one leaves unread
@@ -120,7 +120,7 @@ impl Simulation {
         );
         if told > tally.grants || done > tally.releases || tally.releases > sent {
             return Err(format!(
-                "invariant 10: {tally:?}, but clients know of {told} grants, {done} releases, and \
+                "{tally:?}, but clients know of {told} grants, {done} releases, and \
                  tried {sent}"
             ));
         }

@@ -53,7 +53,8 @@ impl KnownBarriers {
             let fate = *fates.entry(key).or_insert(mine);
             if fate != mine {
                 return Err(format!(
-                    "of those who met at b{key}, some were told {fate}, connection {conn_number} {mine}"
+                    "of those who met at b{key}, some were told {fate}, connection {conn_number} \
+                     {mine}"
                 ));
             }
         }

@@ -167,7 +167,7 @@ impl KnownEntries {
                     .map(|_| ())
                     .map_err(|_| "not a length".to_owned()),
                 (EntryRequest::Range { key }, Some(range)) => self.ranged(*key, range, it),
-                _ => Err("a yes to another question".to_owned()),
+                _ => Err("a success that this request cannot have".to_owned()),
             };
         }
         self.check_refusal(plan, request, it)
@@ -238,7 +238,7 @@ impl KnownEntries {
             _ => false,
         };
         if !allowed {
-            return Err("not an answer to this question".to_owned());
+            return Err("a refusal that this request cannot have".to_owned());
         }
         match request {
             EntryRequest::Add { key, .. } => {

@@ -181,11 +181,11 @@ impl KnownGrants {
         owner_left: bool,
     ) -> Result<(), String> {
         if self.by_fence.contains_key(&fence) {
-            return Err(format!("invariant 2: fence {fence} was given out twice"));
+            return Err(format!("fence {fence} was given out twice"));
         }
         if fence <= fence_before {
             return Err(format!(
-                "invariant 2: fence {fence} was granted after {fence_before} was known"
+                "fence {fence} was granted after {fence_before} was known"
             ));
         }
         let (since, lease) = span;
@@ -226,7 +226,7 @@ impl KnownGrants {
             };
             if other != fence && first_by <= second_after {
                 return Err(format!(
-                    "invariant 3: {overtaken} stood in line by turn {first_by}, but {} came after \
+                    "{overtaken} was in the queue by turn {first_by}, but {} came after \
                      turn {second_after} and was granted first",
                     other.min(fence)
                 ));
@@ -248,12 +248,10 @@ impl KnownGrants {
         let it = self.grant(fence);
         it.renewals.retain(|&(number, ..)| number != request);
         if it.over.is_some_and(|turn| turn <= asked_after) {
-            return Err(format!("invariant 6: {fence} was renewed after its end"));
+            return Err(format!("{fence} was renewed after its end"));
         }
         if it.deadline_max() <= since {
-            return Err(format!(
-                "invariant 6: {fence} was renewed although its lease had passed"
-            ));
+            return Err(format!("{fence} was renewed although its lease had passed"));
         }
         if since > it.told_at {
             it.deadline_min = since.after(lease);
@@ -280,7 +278,7 @@ impl KnownGrants {
         it.renewals.retain(|&(number, ..)| number != request);
         if must_work {
             return Err(format!(
-                "invariant 5: the renewal of {fence} was refused, but its lease still ran"
+                "the renewal of {fence} was refused, but its lease still ran"
             ));
         }
         if it.releases_sent == 0 && !it.owner_left {
@@ -309,10 +307,10 @@ impl KnownGrants {
         self.releases_done += 1;
         let it = self.grant(fence);
         if it.is_released {
-            return Err(format!("invariant 6: {fence} was released twice"));
+            return Err(format!("{fence} was released twice"));
         }
         if it.over.is_some_and(|over| over <= arrived.turn) {
-            return Err(format!("invariant 6: {fence} was released after its end"));
+            return Err(format!("{fence} was released after its end"));
         }
         it.is_released = true;
         it.over.get_or_insert(turn);
@@ -323,7 +321,7 @@ impl KnownGrants {
         let is_only_release = self.is_only_release(fence);
         if is_only_release && now < self.grant(fence).deadline_min() {
             return Err(format!(
-                "invariant 5: the release of {fence} was refused, but its lease still ran"
+                "the release of {fence} was refused, but its lease still ran"
             ));
         }
         Ok(())
@@ -335,7 +333,7 @@ impl KnownGrants {
             return Ok(()); // granted from the queue without a `w`: no client knew
         };
         if now < it.deadline_min() {
-            return Err(format!("invariant 5: {fence} was lost before its time"));
+            return Err(format!("{fence} was lost before its time"));
         }
         it.over.get_or_insert(turn);
         Ok(())
@@ -374,7 +372,7 @@ impl KnownGrants {
             });
             if !fits {
                 let held: Vec<_> = certain.iter().map(|(fence, it)| (fence, it.mode)).collect();
-                return Err(format!("invariant 1: k{key} is held by {held:?}"));
+                return Err(format!("k{key} is held by too many at once: {held:?}"));
             }
         }
         Ok(())

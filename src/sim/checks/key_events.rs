@@ -285,5 +285,7 @@ fn check_succession(lines: &[ReadLine], key: &[u8]) -> Result<(), String> {
     if words.windows(2).any(|pair| pair == ["failover", "elected"]) {
         return Ok(());
     }
-    Err(format!("the next in line leads, but it heard {words:?}"))
+    Err(format!(
+        "the next in the queue leads, but an observer was told {words:?}"
+    ))
 }

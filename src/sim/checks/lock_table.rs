@@ -98,14 +98,14 @@ impl SeenLocks {
         } = server.engine().tally();
         if grants - releases - expiries - disconnects != held {
             return Err(format!(
-                "invariant 10: {grants} grants, {releases} releases, {expiries} expiries, \
+                "{grants} grants, {releases} releases, {expiries} expiries, \
                  {disconnects} disconnects, but {held} are held"
             ));
         }
         // One fence per grant: the server skips none and gives none twice.
         let given = self.fence_origin + grants;
         if fence_max > given || known_grants.fence_max > given {
-            return Err(format!("invariant 2: {grants} grants used more fences"));
+            return Err(format!("{grants} grants used more fences"));
         }
         self.fence_max = given;
         Ok(())
@@ -148,7 +148,7 @@ impl SeenLocks {
         for (&fence, it) in &seen.holders {
             let Some(old) = before.holders.get(&fence) else {
                 if fence <= self.fence_max || it.since != now {
-                    return Err(format!("invariant 2: k{key} got {fence}, which is not new"));
+                    return Err(format!("k{key} got fence {fence}, which is not new"));
                 }
                 continue;
             };
@@ -160,7 +160,7 @@ impl SeenLocks {
             let may_move = known_grants.get(fence).is_some_and(|it| it.renewal_arrived)
                 || reasons.waits.contains(&(owner, key));
             if it.deadline != old.deadline && !may_move {
-                return Err(format!("invariant 5: the lease of {fence} moved by itself"));
+                return Err(format!("the lease of {fence} moved by itself"));
             }
         }
         for (&fence, old) in &before.holders {
@@ -180,7 +180,7 @@ impl SeenLocks {
                 self.late_awake_ns_max = self.late_awake_ns_max.max(now.since(due));
             } else if !released && !left {
                 return Err(format!(
-                    "invariant 5: {fence} on k{key} ended {} ms before its lease",
+                    "{fence} on k{key} ended {} ms before its lease",
                     old.deadline.since(now) / 1_000_000
                 ));
             }
@@ -201,11 +201,11 @@ impl SeenLocks {
         for waiter in &seen.waiters {
             joined |= waiter.1 == now && !before.waiters.contains(waiter);
             if !joined && !old.any(|it| it == waiter) {
-                return Err(format!("invariant 3: the line of k{key} changed its order"));
+                return Err(format!("the queue of k{key} changed its order"));
             }
             if joined && waiter.1 != now {
                 return Err(format!(
-                    "invariant 3: somebody was let into the line of k{key}"
+                    "somebody came into the queue of k{key} before others"
                 ));
             }
         }
@@ -220,7 +220,7 @@ impl SeenLocks {
             let at = before.waiters.iter().position(|it| it.0 == connection);
             if stayed.is_some_and(|stayed| at.is_none_or(|at| at > stayed)) {
                 return Err(format!(
-                    "invariant 3: {fence} on k{key} was granted past somebody who waits on"
+                    "{fence} on k{key} was granted past somebody who waits on"
                 ));
             }
         }
@@ -244,7 +244,7 @@ fn look(now: Nanos, view: View<'_>, name: &[u8]) -> Result<SeenKey, String> {
             deadline: Nanos(now.0 + holder.lease_left_ns),
         };
         if seen.holders.insert(holder.fence.0, held).is_some() {
-            return Err(format!("invariant 2: {} holds twice", holder.fence));
+            return Err(format!("fence {} holds twice", holder.fence));
         }
     }
     let waiters = it.waiters();
@@ -268,13 +268,11 @@ fn check_key(name: &[u8], it: KeyView<'_>) -> Result<(), String> {
     };
     if !fits {
         return Err(format!(
-            "invariant 1: {name} is held by {count}, {writers} writing"
+            "{name} is held by {count} at once, {writers} writing"
         ));
     }
     if is_free && first.is_some() {
-        return Err(format!(
-            "invariant 4: {name} is free, yet somebody waits for it"
-        ));
+        return Err(format!("{name} is free, yet somebody waits for it"));
     }
     Ok(())
 }

@@ -219,8 +219,8 @@ impl KnownPushes {
     }
 
     /// The connection ended, and its client may not have read everything.
-    pub(crate) fn note_ended_unread(&mut self, number: u32, listens: u32) {
-        self.ended_unread.insert(number, listens);
+    pub(crate) fn note_ended_unread(&mut self, number: u32, subscribes_sent: u32) {
+        self.ended_unread.insert(number, subscribes_sent);
     }
 
     /// Every recipient that was counted was told, or ended before it could read.
@@ -237,7 +237,7 @@ impl KnownPushes {
             let may_be_behind = |it: &u32| signal.is_undated || signal.behind.contains(it);
             let lost = self.ended_unread.iter().filter(|(it, _)| may_be_behind(it));
             let lost: Vec<(&u32, &u32)> = lost.collect();
-            if missing > lost.iter().map(|(_, listens)| **listens).sum() {
+            if missing > lost.iter().map(|(_, times)| **times).sum() {
                 return Err(format!("{missing} were counted and not told: {signal:?}"));
             }
             if let [(number, _)] = lost[..] {

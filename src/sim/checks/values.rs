@@ -78,7 +78,9 @@ impl KnownValue {
         };
         let others = || self.writes.iter().filter(|w| w.request != it.request);
         if others().any(|w| it.is_before(w.arrived) && w.is_before(arrived)) {
-            return Err(format!("{value:?} was replaced before this question"));
+            return Err(format!(
+                "{value:?} was replaced before this request arrived"
+            ));
         }
         let is_over = |done: Moment| arrived.at >= done.at.after(it.ttl);
         if it.ttl != Millis::ZERO && it.done.is_some_and(is_over) {

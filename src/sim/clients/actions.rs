@@ -157,7 +157,7 @@ impl Simulation {
                     }
                 }
             }
-            RequestKind::Subscribe(_) => self.conn(number).listens += 1,
+            RequestKind::Subscribe(_) => self.conn(number).subscribes_sent += 1,
             RequestKind::Signal {
                 ref channel,
                 ref payload,
@@ -227,7 +227,7 @@ impl Simulation {
 
     /// Listens so often that a few signals are too many; then stops reading.
     fn listen_loud(&mut self, number: u32) {
-        if self.connections[&number].listens as usize >= LOUD_GROUPS {
+        if self.connections[&number].subscribes_sent as usize >= LOUD_GROUPS {
             return self.stall_for(number, 100, 12 * self.plan.think_ms_max);
         }
         let mut bytes = Vec::new();

@@ -80,7 +80,7 @@ pub(crate) struct Connection {
     /// The keys it was elected for. Another client may make it resign, and then it is told.
     pub(crate) led: BTreeSet<Vec<u8>>,
     /// How often it asked to be told something.
-    pub(crate) listens: u32,
+    pub(crate) subscribes_sent: u32,
     /// The rest of a frame of which the beginning is sent.
     pub(crate) unsent: Vec<u8>,
     pub(crate) sending: Sending,
@@ -131,7 +131,7 @@ impl Connection {
             tickets: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
             led: BTreeSet::new(),
-            listens: 0,
+            subscribes_sent: 0,
             unsent: Vec::new(),
             sending: Sending::Open,
             reset: false,
