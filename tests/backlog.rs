@@ -2,8 +2,8 @@
 
 use latchd::base::{ConnId, Nanos};
 use latchd::engine::{Engine, Origin, Rules};
+use latchd::pipe::{Peer, Pipe, pipe};
 use latchd::server::{Server, Settings};
-use latchd::sim::{Peer, Pipe, pipe};
 
 /// A server with one client, who reads everything at once.
 struct Pair {

@@ -11,8 +11,8 @@
 
 use latchd::base::{ConnId, Nanos};
 use latchd::engine::{Engine, Origin, Rules};
+use latchd::pipe::{Peer, Pipe, pipe};
 use latchd::server::{Server, Settings};
-use latchd::sim::{Peer, Pipe, pipe};
 
 const NOW: Nanos = Nanos(1);
 const CLIENTS: usize = 60;

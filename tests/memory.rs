@@ -15,8 +15,8 @@ use std::collections::VecDeque;
 
 use latchd::base::{ConnId, Millis, Nanos};
 use latchd::engine::{Engine, Origin, Rules};
+use latchd::pipe::{Peer, Pipe, pipe};
 use latchd::server::{Server, Settings};
-use latchd::sim::{Peer, Pipe, pipe};
 
 struct Counting;
 

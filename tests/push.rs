@@ -8,8 +8,8 @@
 
 use latchd::base::{ConnId, Millis, Nanos};
 use latchd::engine::{Engine, Origin, Rules};
+use latchd::pipe::{Peer, Pipe, pipe};
 use latchd::server::{Holdings, Server, Settings};
-use latchd::sim::{Peer, Pipe, pipe};
 use latchd::wire::buf::PUSH_BYTES_MAX;
 
 /// A server, its peers and its clock.

@@ -8,8 +8,8 @@
 
 use latchd::base::{ConnId, Millis, Nanos};
 use latchd::engine::{Engine, Origin, Rules};
+use latchd::pipe::{Peer, Pipe, pipe};
 use latchd::server::{Server, Settings};
-use latchd::sim::{Peer, Pipe, pipe};
 
 const WRITE_TIMEOUT_S: u64 = 5;
 const PING: &[u8] = b"ping\n_\n\n";

@@ -11,8 +11,8 @@ use std::cell::Cell;
 use latchd::base::{ConnId, Millis, Nanos};
 use latchd::engine::types::{Effects, Input, Mode, Request};
 use latchd::engine::{Engine, Origin, Rules, WORK_PER_TURN_MAX};
+use latchd::pipe::{Peer, Pipe, pipe};
 use latchd::server::{Server, Settings};
-use latchd::sim::{Peer, Pipe, pipe};
 use latchd::wire::buf::{OUTBOX_BYTES_MAX, PUSH_BYTES_MAX};
 
 fn engine() -> Engine {

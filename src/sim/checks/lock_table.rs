@@ -1,65 +1,65 @@
 //! Looks at the lock table after every turn and compares it with the turn before.
 //!
-//! Where the history knows only what clients were told, this sees everybody who holds and waits,
-//! also those who do not know it yet: nobody holds beside whom it must not, nobody disappears
-//! without a reason, nobody is overtaken, nobody waits for what is free, no lease outlives its turn.
-//! Reads `engine::view` and never touches anything.
+//! `grants` knows only what clients were told; this sees everybody who holds and waits, also those
+//! who do not know it yet. Nobody holds beside somebody they exclude, nobody disappears without a
+//! reason, nobody is overtaken, nobody waits for what is free, no lease outlives its turn. Reads
+//! `engine::view` and never touches anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::history::History;
-use super::pipe::Pipe;
+use super::grants::KnownGrants;
 use crate::base::Nanos;
 use crate::engine::view::{KeyView, View};
 use crate::engine::{Kind, Tally};
+use crate::pipe::Pipe;
 use crate::server::Server;
 
 /// One key after a turn.
 #[derive(Clone, Debug, Default)]
-struct Seen {
+struct SeenKey {
     /// Fence → holder.
-    holders: BTreeMap<u64, Held>,
-    /// In the order of the line: connection, since, how.
+    holders: BTreeMap<u64, SeenHolder>,
+    /// In the order of the queue: connection, since when it waits, how it wants to hold.
     waiters: Vec<(u32, Nanos, &'static str)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct SeenHolder {
     connection: u32,
     since: Nanos,
     deadline: Nanos,
 }
 
-/// Why a grant may end that neither was released nor ran out.
-pub(super) struct Ways<'w> {
-    /// Serial number of a connection → its number in the history.
-    pub(super) links: &'w BTreeMap<u32, u32>,
-    /// Whether a connection (by history number) has ended or has a reason to.
-    pub(super) has_left: &'w dyn Fn(u32) -> bool,
-    /// Connections and keys for which a `w` was sent, which starts a lease again.
-    pub(super) waits: &'w BTreeSet<(u32, usize)>,
-    pub(super) auto_release: bool,
-    /// The server was not running before this; lateness is counted from here.
-    pub(super) awake_since: Nanos,
+/// Why a grant may end that was neither released nor ran out.
+pub(crate) struct EndReasons<'w> {
+    /// The serial number that the server gave a connection → its number in the simulation.
+    pub(crate) by_serial: &'w BTreeMap<u32, u32>,
+    /// Whether the connection of this number has ended or has a reason to.
+    pub(crate) has_left: &'w dyn Fn(u32) -> bool,
+    /// The connections and keys for which a client has sent `w`, which starts a lease again.
+    pub(crate) waits: &'w BTreeSet<(u32, usize)>,
+    pub(crate) auto_release: bool,
+    /// The server was paused until this; lateness is counted from here.
+    pub(crate) awake_since: Nanos,
 }
 
-/// What was seen so far.
+/// The lock table as it was seen after the last turn.
 #[derive(Debug, Default)]
-pub(super) struct Checker {
-    keys: Vec<Seen>,
-    /// Keys that somebody held in the turn before and still holds.
-    pub(super) steady: Vec<bool>,
+pub(crate) struct SeenLocks {
+    keys: Vec<SeenKey>,
+    /// For each key, whether somebody has held it since before the last turn.
+    pub(crate) steady: Vec<bool>,
     fence_origin: u64,
     fence_max: u64,
-    /// The latest end of a lease, in all and while the server was running.
-    pub(super) late_ns_max: u64,
-    pub(super) late_awake_ns_max: u64,
+    /// How late a lease ended at most; and at most while the server was not paused.
+    pub(crate) late_ns_max: u64,
+    pub(crate) late_awake_ns_max: u64,
 }
 
-impl Checker {
-    pub(super) fn new(keys: usize, fence_origin: u64) -> Self {
+impl SeenLocks {
+    pub(crate) fn new(keys: usize, fence_origin: u64) -> Self {
         Self {
-            keys: vec![Seen::default(); keys],
+            keys: vec![SeenKey::default(); keys],
             steady: vec![false; keys],
             fence_origin,
             fence_max: fence_origin,
@@ -68,13 +68,13 @@ impl Checker {
         }
     }
 
-    pub(super) fn after_turn(
+    pub(crate) fn after_turn(
         &mut self,
         now: Nanos,
         server: &Server<Pipe>,
         names: &[&[u8]],
-        history: &History,
-        ways: &Ways<'_>,
+        known_grants: &KnownGrants,
+        reasons: &EndReasons<'_>,
     ) -> Result<(), String> {
         server.engine().check();
         let view = server.engine().view(now);
@@ -84,8 +84,8 @@ impl Checker {
             held += seen.holders.len() as u64;
             fence_max = fence_max.max(seen.holders.keys().last().copied().unwrap_or(0));
             let before = std::mem::take(&mut self.keys[key]);
-            self.check_ends(now, key, &before, &seen, history, ways)?;
-            self.check_line(now, key, &before, &seen)?;
+            self.check_ends(now, key, &before, &seen, known_grants, reasons)?;
+            self.check_queue(now, key, &before, &seen)?;
             let mut held_on = before.holders.keys();
             self.steady[key] = held_on.any(|fence| seen.holders.contains_key(fence));
             self.keys[key] = seen;
@@ -98,81 +98,89 @@ impl Checker {
         } = server.engine().tally();
         if grants - releases - expiries - disconnects != held {
             return Err(format!(
-                "invariant 10: {grants} grants, {releases} releases, {expiries} expiries, \
+                "{grants} grants, {releases} releases, {expiries} expiries, \
                  {disconnects} disconnects, but {held} are held"
             ));
         }
-        // One fence per grant: none is skipped, none is given twice.
+        // One fence per grant: the server skips none and gives none twice.
         let given = self.fence_origin + grants;
-        if fence_max > given || history.fence_max > given {
-            return Err(format!("invariant 2: {grants} grants used more fences"));
+        if fence_max > given || known_grants.fence_max > given {
+            return Err(format!("{grants} grants used more fences"));
         }
         self.fence_max = given;
         Ok(())
     }
 
-    /// Whether, by the last turn seen, nothing stands in the way of a request at `now`.
-    pub(super) fn is_free(&self, key: usize, now: Nanos) -> bool {
+    /// Whether a request at `now` could be granted, by what was seen after the last turn.
+    pub(crate) fn is_free(&self, key: usize, now: Nanos) -> bool {
         let seen = &self.keys[key];
         seen.waiters.is_empty() && seen.holders.values().all(|it| it.deadline <= now)
     }
 
-    /// Whether this grant was there at the last turn seen.
-    pub(super) fn is_held(&self, key: usize, fence: u64) -> bool {
+    /// Whether this grant was there after the last turn.
+    pub(crate) fn is_held(&self, key: usize, fence: u64) -> bool {
         self.keys[key].holders.contains_key(&fence)
     }
 
-    /// Whether the connection stands in the line of this key.
-    pub(super) fn is_in_line(&self, key: usize, connection: u32) -> bool {
+    /// Whether the connection is in the queue of this key.
+    pub(crate) fn is_in_queue(&self, key: usize, connection: u32) -> bool {
         self.keys[key].waiters.iter().any(|it| it.0 == connection)
     }
 
     /// Every connection that holds or waits, with what it does.
-    pub(super) fn connections(&self) -> impl Iterator<Item = (u32, &'static str)> {
+    pub(crate) fn holders_and_waiters(&self) -> impl Iterator<Item = (u32, &'static str)> {
         self.keys.iter().flat_map(|seen| {
             let holders = seen.holders.values().map(|it| (it.connection, "holds"));
             holders.chain(seen.waiters.iter().map(|it| (it.0, "waits")))
         })
     }
 
-    /// New grants have new fences; old ones ended for a reason, and their leases moved for one.
+    /// New grants have new fences. Old ones end only for a reason, and so do their leases move.
     fn check_ends(
         &mut self,
         now: Nanos,
         key: usize,
-        before: &Seen,
-        seen: &Seen,
-        history: &History,
-        ways: &Ways<'_>,
+        before: &SeenKey,
+        seen: &SeenKey,
+        known_grants: &KnownGrants,
+        reasons: &EndReasons<'_>,
     ) -> Result<(), String> {
         for (&fence, it) in &seen.holders {
             let Some(old) = before.holders.get(&fence) else {
                 if fence <= self.fence_max || it.since != now {
-                    return Err(format!("invariant 2: k{key} got {fence}, which is not new"));
+                    return Err(format!("k{key} got fence {fence}, which is not new"));
                 }
                 continue;
             };
-            let owner = ways.links.get(&old.connection).copied().unwrap_or_default();
-            let may_move = history.get(fence).is_some_and(|it| it.renewal_arrived)
-                || ways.waits.contains(&(owner, key));
+            let owner = reasons
+                .by_serial
+                .get(&old.connection)
+                .copied()
+                .unwrap_or_default();
+            let may_move = known_grants.get(fence).is_some_and(|it| it.renewal_arrived)
+                || reasons.waits.contains(&(owner, key));
             if it.deadline != old.deadline && !may_move {
-                return Err(format!("invariant 5: the lease of {fence} moved by itself"));
+                return Err(format!("the lease of {fence} moved by itself"));
             }
         }
         for (&fence, old) in &before.holders {
             if seen.holders.contains_key(&fence) {
                 continue;
             }
-            let owner = ways.links.get(&old.connection).copied().unwrap_or_default();
-            let released = history.get(fence).is_some_and(|it| it.release_arrived);
-            let left = ways.auto_release && (ways.has_left)(owner);
+            let owner = reasons
+                .by_serial
+                .get(&old.connection)
+                .copied()
+                .unwrap_or_default();
+            let released = known_grants.get(fence).is_some_and(|it| it.release_arrived);
+            let left = reasons.auto_release && (reasons.has_left)(owner);
             if old.deadline <= now {
-                let due = old.deadline.max(ways.awake_since);
+                let due = old.deadline.max(reasons.awake_since);
                 self.late_ns_max = self.late_ns_max.max(now.since(old.deadline));
                 self.late_awake_ns_max = self.late_awake_ns_max.max(now.since(due));
             } else if !released && !left {
                 return Err(format!(
-                    "invariant 5: {fence} on k{key} ended {} ms before its lease",
+                    "{fence} on k{key} ended {} ms before its lease",
                     old.deadline.since(now) / 1_000_000
                 ));
             }
@@ -180,22 +188,28 @@ impl Checker {
         Ok(())
     }
 
-    /// The line keeps its order, and nobody in it is overtaken.
-    fn check_line(&self, now: Nanos, key: usize, before: &Seen, seen: &Seen) -> Result<(), String> {
+    /// The queue keeps its order, and nobody in it is overtaken.
+    fn check_queue(
+        &self,
+        now: Nanos,
+        key: usize,
+        before: &SeenKey,
+        seen: &SeenKey,
+    ) -> Result<(), String> {
         let mut old = before.waiters.iter();
         let mut joined = false;
         for waiter in &seen.waiters {
             joined |= waiter.1 == now && !before.waiters.contains(waiter);
             if !joined && !old.any(|it| it == waiter) {
-                return Err(format!("invariant 3: the line of k{key} changed its order"));
+                return Err(format!("the queue of k{key} changed its order"));
             }
             if joined && waiter.1 != now {
                 return Err(format!(
-                    "invariant 3: somebody was let into the line of k{key}"
+                    "somebody came into the queue of k{key} before others"
                 ));
             }
         }
-        // Who was in line before this turn, and still is, was in nobody's way.
+        // A waiter that was in the queue before this turn, and still is, was not overtaken.
         let stayed = before
             .waiters
             .iter()
@@ -206,7 +220,7 @@ impl Checker {
             let at = before.waiters.iter().position(|it| it.0 == connection);
             if stayed.is_some_and(|stayed| at.is_none_or(|at| at > stayed)) {
                 return Err(format!(
-                    "invariant 3: {fence} on k{key} was granted past somebody who waits on"
+                    "{fence} on k{key} was granted past somebody who waits on"
                 ));
             }
         }
@@ -214,23 +228,23 @@ impl Checker {
     }
 }
 
-/// Reads one key, and checks what needs no memory.
-fn look(now: Nanos, view: View<'_>, name: &[u8]) -> Result<Seen, String> {
+/// Looks at one key, and checks what can be checked without the turn before.
+fn look(now: Nanos, view: View<'_>, name: &[u8]) -> Result<SeenKey, String> {
     let Some(it) = view.key(name) else {
-        return Ok(Seen::default());
+        return Ok(SeenKey::default());
     };
-    let mut seen = Seen::default();
+    let mut seen = SeenKey::default();
     for holder in it.holders() {
         if holder.lease_left_ns == 0 {
             return Err(format!("the lease of {} outlived its turn", holder.fence));
         }
-        let held = Held {
+        let held = SeenHolder {
             connection: holder.connection,
             since: Nanos(now.0 - holder.age_ns),
             deadline: Nanos(now.0 + holder.lease_left_ns),
         };
         if seen.holders.insert(holder.fence.0, held).is_some() {
-            return Err(format!("invariant 2: {} holds twice", holder.fence));
+            return Err(format!("fence {} holds twice", holder.fence));
         }
     }
     let waiters = it.waiters();
@@ -241,7 +255,7 @@ fn look(now: Nanos, view: View<'_>, name: &[u8]) -> Result<Seen, String> {
     Ok(seen)
 }
 
-/// Nobody holds beside whom it must not, and nobody waits for what is free.
+/// Nobody holds beside somebody they exclude, and nobody waits for what is free.
 fn check_key(name: &[u8], it: KeyView<'_>) -> Result<(), String> {
     let name = name.escape_ascii();
     let count = it.holders().count();
@@ -254,13 +268,11 @@ fn check_key(name: &[u8], it: KeyView<'_>) -> Result<(), String> {
     };
     if !fits {
         return Err(format!(
-            "invariant 1: {name} is held by {count}, {writers} writing"
+            "{name} is held by {count} at once, {writers} writing"
         ));
     }
     if is_free && first.is_some() {
-        return Err(format!(
-            "invariant 4: {name} is free, yet somebody waits for it"
-        ));
+        return Err(format!("{name} is free, yet somebody waits for it"));
     }
     Ok(())
 }

@@ -1,188 +1,196 @@
-//! What clients say: frames of the real protocol, right and wrong, in every spelling.
+//! Requests about locks, greetings and nonsense, as frames of the real protocol: right and wrong,
+//! in every spelling.
 //!
-//! Makes the bytes and notes what they mean; when they are sent, and in how many pieces, is the
-//! world's. Tokens come from what was granted to whomever: a client may also try somebody else's.
+//! Writes the bytes and says what they ask for. When they are sent, and in how many pieces, is
+//! decided elsewhere. A token may be any that was ever granted: a client may also try one of
+//! another client.
 
 use fastrand::Rng;
 
-use super::history::History;
-use super::link::{Link, What};
-use super::plan::{Deed, Plan, SECRET, pick};
-use super::things::Things;
+use super::connection::Connection;
+use super::request::RequestKind;
 use crate::base::{Millis, Nanos};
 use crate::engine::types::Mode;
+use crate::sim::checks::entries::KnownEntries;
+use crate::sim::checks::grants::KnownGrants;
+use crate::sim::plan::{Action, Plan, SECRET, pick};
 use crate::wire::answer::WireFence;
 
-/// Most a client says before it has heard anything back.
-pub(super) const OPEN_QUESTIONS_MAX: usize = 300;
+/// Most requests that a client leaves without an answer.
+pub(crate) const OPEN_REQUESTS_MAX: usize = 300;
 
-/// One frame and what it asks.
-pub(super) struct Said {
-    pub(super) what: What,
-    pub(super) frame: Vec<u8>,
-    pub(super) with_fence: bool,
+/// One frame and what it asks for.
+pub(crate) struct WrittenRequest {
+    pub(crate) kind: RequestKind,
+    pub(crate) frame: Vec<u8>,
+    pub(crate) with_fence: bool,
 }
 
-/// A client about to speak.
-pub(super) struct Speaker<'w> {
-    pub(super) rng: &'w mut Rng,
-    pub(super) plan: &'w Plan,
-    pub(super) history: &'w History,
-    pub(super) things: &'w Things,
-    /// The number the question will have.
-    pub(super) serial: u64,
-    pub(super) number: u32,
-    pub(super) link: &'w Link,
-    pub(super) now: Nanos,
+/// Writes one request for one client.
+pub(crate) struct RequestWriter<'w> {
+    pub(crate) rng: &'w mut Rng,
+    pub(crate) plan: &'w Plan,
+    pub(crate) known_grants: &'w KnownGrants,
+    pub(crate) known_entries: &'w KnownEntries,
+    /// The number that the request will have.
+    pub(crate) request_number: u64,
+    pub(crate) number: u32,
+    pub(crate) conn: &'w Connection,
+    pub(crate) now: Nanos,
 }
 
-impl Speaker<'_> {
-    /// The frame for this deed, unless there is nothing to do it with.
-    pub(super) fn say(&mut self, deed: Deed) -> Option<Said> {
-        if self.plan.settings.auth_token.is_some() && !self.link.has_shown_secret {
+impl RequestWriter<'_> {
+    /// The frame for this action, unless there is nothing to do it with.
+    pub(crate) fn write(&mut self, action: Action) -> Option<WrittenRequest> {
+        if self.plan.settings.auth_token.is_some() && !self.conn.has_shown_secret {
             return Some(self.auth());
         }
-        match deed {
-            Deed::Acquire => Some(self.acquire()),
-            Deed::Enqueue => Some(self.enqueue()),
-            Deed::Wait => Some(self.wait()),
-            Deed::Release => {
+        match action {
+            Action::Acquire => Some(self.acquire()),
+            Action::Enqueue => Some(self.enqueue()),
+            Action::Wait => Some(self.wait()),
+            Action::Release => {
                 let (key, token, target) = self.own_token()?;
                 Some(self.release(key, &token, target))
             }
-            Deed::Renew => {
+            Action::Renew => {
                 let (key, token, target) = self.own_token()?;
                 Some(self.renew(key, &token, target))
             }
-            Deed::ReleaseOddly => {
+            Action::ReleaseOddly => {
                 let (key, token, target) = self.odd_token();
                 Some(self.release(key, &token, target))
             }
-            Deed::RenewOddly => {
+            Action::RenewOddly => {
                 let (key, token, target) = self.odd_token();
                 Some(self.renew(key, &token, target))
             }
-            Deed::Count => Some(self.count()),
-            Deed::Store => Some(self.store()),
-            Deed::Push => Some(self.push()),
-            Deed::Pop => Some(self.pop()),
-            Deed::Meet => Some(self.meet()),
-            Deed::TakeSeat => Some(self.take_seat()),
-            Deed::LeaveSeat => Some(self.leave_seat()),
-            Deed::Signal => Some(self.signal()),
-            Deed::Shout => Some(self.shout()),
-            Deed::Crave(group) => Some(self.crave(group)),
-            Deed::Ask => Some(self.ask()),
-            Deed::AskAll => Some(said(What::Json, "stats", b"_", b"")),
-            Deed::Hello => Some(self.hello()),
-            Deed::Nonsense => Some(self.nonsense()),
-            Deed::Poison => Some(self.poison()),
+            Action::Counter => Some(self.counter()),
+            Action::Value => Some(self.value()),
+            Action::Push => Some(self.push()),
+            Action::Pop => Some(self.pop()),
+            Action::Barrier => Some(self.barrier()),
+            Action::Subscribe => Some(self.subscribe()),
+            Action::Unsubscribe => Some(self.unsubscribe()),
+            Action::Signal => Some(self.signal()),
+            Action::SignalLoud => Some(self.signal_loud()),
+            Action::ListenLoud(group) => Some(self.listen_loud(group)),
+            Action::Inspect => Some(self.inspect()),
+            Action::Stats => Some(written(RequestKind::Json, "stats", b"_", b"")),
+            Action::Hello => Some(self.hello()),
+            Action::Nonsense => Some(self.nonsense()),
+            Action::Fatal => Some(self.fatal()),
             _ => None,
         }
     }
 
-    fn auth(&mut self) -> Said {
-        const WRONG: What = What::Last(Some("error_auth"));
+    fn auth(&mut self) -> WrittenRequest {
+        const WRONG: RequestKind = RequestKind::Fatal(Some("error_auth"));
         match self.rng.u8(..16) {
-            0 => said(WRONG, "auth", b"_", b"s3cre"),
-            1 => said(WRONG, "l", b"k0", b"10"),
-            2 => said(WRONG, "nonsense", b"", b""),
-            3 => said(WRONG, "auth", b"_", &vec![b'x'; 70_000]),
-            _ => said(What::Ok, "auth", b"_", SECRET),
+            0 => written(WRONG, "auth", b"_", b"s3cre"),
+            1 => written(WRONG, "l", b"k0", b"10"),
+            2 => written(WRONG, "nonsense", b"", b""),
+            3 => written(WRONG, "auth", b"_", &vec![b'x'; 70_000]),
+            _ => written(RequestKind::Ok, "auth", b"_", SECRET),
         }
     }
 
-    fn acquire(&mut self) -> Said {
+    fn acquire(&mut self) -> WrittenRequest {
         let (key, mode) = self.key_and_mode();
         let wait = Millis(*pick(self.rng, &self.plan.waits_ms));
         let (lease, lease_text) = self.lease();
         let wait_text = self.span(wait);
-        let (letters, argument) = match mode {
+        let (verb, argument) = match mode {
             Mode::Slot { limit: 1 } if self.rng.u8(..4) != 0 => ("l", wait_text),
             Mode::Slot { limit } => ("sl", format!("{wait_text} {limit}")),
             Mode::Read => ("rl", wait_text),
             Mode::Write => ("wl", wait_text),
             Mode::Lead => ("elect", wait_text),
         };
-        let what = What::Acquire {
+        let kind = RequestKind::Acquire {
             key,
             mode,
             wait,
             lease,
         };
-        self.keyed(what, letters, key, &format!("{argument}{lease_text}"))
+        self.keyed(kind, verb, key, &format!("{argument}{lease_text}"))
     }
 
-    fn enqueue(&mut self) -> Said {
+    fn enqueue(&mut self) -> WrittenRequest {
         let (key, mode) = match self.key_and_mode() {
             (key, Mode::Lead) => (key, Mode::Slot { limit: 1 }),
             other => other,
         };
         let (lease, lease_text) = self.lease();
-        let (letters, argument) = match mode {
+        let (verb, argument) = match mode {
             Mode::Slot { limit: 1 } if self.rng.u8(..4) != 0 => ("e", lease_text),
             Mode::Slot { limit } => ("se", format!("{limit}{lease_text}")),
             Mode::Read => ("re", lease_text),
             Mode::Write => ("we", lease_text),
             Mode::Lead => unreachable!("who enqueues does not ask to lead"),
         };
-        self.keyed(What::Enqueue { key, mode, lease }, letters, key, &argument)
+        self.keyed(
+            RequestKind::Enqueue { key, mode, lease },
+            verb,
+            key,
+            &argument,
+        )
     }
 
-    fn wait(&mut self) -> Said {
-        let tickets: Vec<usize> = self.link.tickets.keys().copied().collect();
+    fn wait(&mut self) -> WrittenRequest {
+        let tickets: Vec<usize> = self.conn.tickets.keys().copied().collect();
         let key = if tickets.is_empty() || self.rng.u8(..8) == 0 {
             self.rng.usize(..self.plan.keys.len())
         } else {
             *pick(self.rng, &tickets)
         };
         let wait = Millis(*pick(self.rng, &self.plan.waits_ms));
-        let letters = *pick(self.rng, &["w", "w", "sw", "rw", "ww"]);
+        let verb = *pick(self.rng, &["w", "w", "sw", "rw", "ww"]);
         let argument = self.span(wait);
-        self.keyed(What::Wait { key, wait }, letters, key, &argument)
+        self.keyed(RequestKind::Wait { key, wait }, verb, key, &argument)
     }
 
-    fn release(&mut self, key: usize, token: &str, target: Option<u64>) -> Said {
+    fn release(&mut self, key: usize, token: &str, target: Option<u64>) -> WrittenRequest {
         let resigns = match self.plan.keys[key].1 {
             Mode::Lead => self.rng.u8(..4) != 0,
             _ => self.rng.u8(..16) == 0,
         };
-        let letters = match resigns {
+        let verb = match resigns {
             true => "resign",
             false => *pick(self.rng, &["r", "r", "sr", "rr", "wr"]),
         };
-        let what = What::Release {
+        let kind = RequestKind::Release {
             key,
             target,
             resigns,
         };
-        self.keyed(what, letters, key, token)
+        self.keyed(kind, verb, key, token)
     }
 
-    fn renew(&mut self, key: usize, token: &str, target: Option<u64>) -> Said {
-        let letters = *pick(self.rng, &["n", "n", "sn", "rn", "wn"]);
+    fn renew(&mut self, key: usize, token: &str, target: Option<u64>) -> WrittenRequest {
+        let verb = *pick(self.rng, &["n", "n", "sn", "rn", "wn"]);
         let (lease, lease_text) = self.lease();
-        let what = What::Renew { key, target, lease };
-        self.keyed(what, letters, key, &format!("{token}{lease_text}"))
+        let kind = RequestKind::Renew { key, target, lease };
+        self.keyed(kind, verb, key, &format!("{token}{lease_text}"))
     }
 
-    fn ask(&mut self) -> Said {
+    fn inspect(&mut self) -> WrittenRequest {
         let key = self.rng.usize(..self.plan.keys.len());
         match self.rng.u8(..5) {
-            0 | 1 => self.keyed(What::Position { key }, "pos", key, ""),
-            2 => self.keyed(What::Json, "who", key, "whatever"),
-            3 => said(What::Json, "stats", b"_", b""),
-            _ => said(What::Ok, "ping", b"", b"_"),
+            0 | 1 => self.keyed(RequestKind::Position { key }, "pos", key, ""),
+            2 => self.keyed(RequestKind::Json, "who", key, "whatever"),
+            3 => written(RequestKind::Json, "stats", b"_", b""),
+            _ => written(RequestKind::Ok, "ping", b"", b"_"),
         }
     }
 
-    fn hello(&mut self) -> Said {
+    fn hello(&mut self) -> WrittenRequest {
         let options: &[&[u8]] = &[b"", b"fence=1", b"fence=0", b"name=sim fence=1"];
         let options = *pick(self.rng, options);
-        said(What::Hello, "hello", b"_", options)
+        written(RequestKind::Hello, "hello", b"_", options)
     }
 
-    fn nonsense(&mut self) -> Said {
+    fn nonsense(&mut self) -> WrittenRequest {
         const FRAMES: [&[u8]; 29] = [
             b"foo\nk\nx\n",
             b"L\nk\n1\n",
@@ -214,22 +222,27 @@ impl Speaker<'_> {
             b"bwait\nb.0\n0 5\n",
             b"signal\nev.*\nx\n",
         ];
-        Said {
-            what: What::Nonsense,
+        WrittenRequest {
+            kind: RequestKind::Nonsense,
             frame: pick(self.rng, &FRAMES).to_vec(),
             with_fence: false,
         }
     }
 
-    fn poison(&mut self) -> Said {
+    fn fatal(&mut self) -> WrittenRequest {
         let long = vec![b'x'; 257];
         match self.rng.u8(..6) {
-            0 => said(What::Last(Some("error")), "l", &long, b"10"),
-            1 => said(What::Last(Some("error")), "ping", b"_", &long),
-            2 => said(What::Last(Some("error")), "l", b"k0", &[b'\r'; 600]),
-            3 => said(What::Last(None), "GET /k0 HTTP/1.1", b"Host: x", b""),
-            4 => said(What::Last(None), "\x16\x03\x01", b"", b""),
-            _ => said(What::Last(None), "Host: localhost", b"l", b"k0"),
+            0 => written(RequestKind::Fatal(Some("error")), "l", &long, b"10"),
+            1 => written(RequestKind::Fatal(Some("error")), "ping", b"_", &long),
+            2 => written(RequestKind::Fatal(Some("error")), "l", b"k0", &[b'\r'; 600]),
+            3 => written(
+                RequestKind::Fatal(None),
+                "GET /k0 HTTP/1.1",
+                b"Host: x",
+                b"",
+            ),
+            4 => written(RequestKind::Fatal(None), "\x16\x03\x01", b"", b""),
+            _ => written(RequestKind::Fatal(None), "Host: localhost", b"l", b"k0"),
         }
     }
 
@@ -250,7 +263,7 @@ impl Speaker<'_> {
         }
     }
 
-    /// A lease and how it is asked for: with a blank before it, or not at all.
+    /// A lease, and its text with a blank before it; no text where the default is asked for.
     fn lease(&mut self) -> (Millis, String) {
         if self.rng.u8(..6) == 0 {
             return (self.plan.rules.lease_default, String::new());
@@ -259,7 +272,7 @@ impl Speaker<'_> {
         (lease, format!(" {}", self.span(lease)))
     }
 
-    pub(super) fn span(&mut self, span: Millis) -> String {
+    pub(crate) fn span(&mut self, span: Millis) -> String {
         match self.rng.u8(..8) {
             0 if span.0.is_multiple_of(1_000) => format!("+00{}", span.0 / 1_000),
             1..7 if span.0.is_multiple_of(1_000) => format!("{}", span.0 / 1_000),
@@ -268,18 +281,18 @@ impl Speaker<'_> {
     }
 
     fn own_token(&mut self) -> Option<(usize, String, Option<u64>)> {
-        let held = self.history.held_by(self.number, self.now);
+        let held = self.known_grants.held_by(self.number, self.now);
         if held.is_empty() {
             return None;
         }
         let fence = *pick(self.rng, &held);
-        let grant = self.history.get(fence)?;
+        let grant = self.known_grants.get(fence)?;
         Some((grant.key, grant.token.clone(), Some(fence)))
     }
 
     fn odd_token(&mut self) -> (usize, String, Option<u64>) {
         let key = self.rng.usize(..self.plan.keys.len());
-        let count = self.history.len();
+        let count = self.known_grants.len();
         if count == 0 || self.rng.u8(..8) == 0 {
             let garbage = [
                 "x",
@@ -289,10 +302,10 @@ impl Speaker<'_> {
             ];
             return (key, (*pick(self.rng, &garbage)).to_owned(), None);
         }
-        // Mostly recent ones: those are the interesting ones.
+        // Recent grants are the more interesting ones.
         let back = if self.rng.bool() { count.min(6) } else { count };
         let (fence, grant) = self
-            .history
+            .known_grants
             .nth(count - 1 - self.rng.usize(..back))
             .expect("within the count");
         match self.rng.u8(..6) {
@@ -310,11 +323,17 @@ impl Speaker<'_> {
         }
     }
 
-    fn keyed(&mut self, what: What, letters: &str, key: usize, argument: &str) -> Said {
-        let mut said = said(what, letters, &self.plan.keys[key].0, argument.as_bytes());
+    fn keyed(
+        &mut self,
+        kind: RequestKind,
+        verb: &str,
+        key: usize,
+        argument: &str,
+    ) -> WrittenRequest {
+        let mut written = written(kind, verb, &self.plan.keys[key].0, argument.as_bytes());
         if self.rng.u8(..24) == 0 {
-            // CRs are dropped wherever they stand.
-            said.frame = said.frame.iter().fold(Vec::new(), |mut frame, &byte| {
+            // The server drops CRs wherever they stand.
+            written.frame = written.frame.iter().fold(Vec::new(), |mut frame, &byte| {
                 if byte == b'\n' {
                     frame.push(b'\r');
                 }
@@ -322,22 +341,27 @@ impl Speaker<'_> {
                 frame
             });
         }
-        said.with_fence = match self.plan.settings.wire_fence {
+        written.with_fence = match self.plan.settings.wire_fence {
             WireFence::Always => true,
             WireFence::Never => false,
             WireFence::Auto => {
                 let always = ["rl", "wl", "rn", "wn", "re", "we", "rw", "ww", "elect"];
-                always.contains(&letters) || self.link.hello_fence == Some(true)
+                always.contains(&verb) || self.conn.hello_fence == Some(true)
             }
         };
-        said
+        written
     }
 }
 
-pub(super) fn said(what: What, letters: &str, key: &[u8], argument: &[u8]) -> Said {
-    let frame = [letters.as_bytes(), b"\n", key, b"\n", argument, b"\n"].concat();
-    Said {
-        what,
+pub(crate) fn written(
+    kind: RequestKind,
+    verb: &str,
+    key: &[u8],
+    argument: &[u8],
+) -> WrittenRequest {
+    let frame = [verb.as_bytes(), b"\n", key, b"\n", argument, b"\n"].concat();
+    WrittenRequest {
+        kind,
         frame,
         with_fence: false,
     }

@@ -1,54 +1,55 @@
-//! Every grant a client was told of, and what follows from it: who must be holding, who cannot be.
+//! Every grant that a client was told of, and what follows from it: who must be holding, who cannot
+//! be.
 //!
 //! Knows only what clients can know. A grant is *certain* from the moment its holder reads of it
-//! until somebody lets it go, its connection ends, or the earliest instant at which its lease can
-//! have ended; two certain holders where one fits are a violation. A grant is *over* from the moment
-//! somebody reads so; a token that works after that is a violation too. Never looks into the
-//! server.
+//! until a client releases it, its connection ends, or the earliest instant at which its lease can
+//! have ended; two certain holders where there is room for one are a violation. A grant is *over*
+//! from the moment a client reads that it is; a token that works after that is a violation too.
+//! Never looks into the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::link::Moment;
 use crate::base::{Millis, Nanos};
 use crate::engine::types::Mode;
+use crate::sim::clients::connection::Moment;
 
 /// One grant, as clients know it.
 #[derive(Clone, Debug)]
-pub(super) struct Grant {
-    pub(super) key: usize,
-    pub(super) mode: Mode,
-    pub(super) token: String,
-    /// The connection it was granted to.
-    pub(super) owner: u32,
-    /// Where in the line: arrived after turn, in line by turn.
+pub(crate) struct Grant {
+    pub(crate) key: usize,
+    pub(crate) mode: Mode,
+    pub(crate) token: String,
+    /// The number of the connection it was granted to.
+    pub(crate) owner: u32,
+    /// The turn after which the request arrived, and the turn by which it was in the queue.
     joined: (u64, u64),
-    /// The lease ends somewhere in between; as told by the last answer.
+    /// The lease ends somewhere between these, according to the last answer.
     deadline_min: Nanos,
     deadline_max: Nanos,
-    /// When the deadlines were last learned.
+    /// When that answer was read.
     told_at: Nanos,
-    /// Renewals without an answer: question, sent, lease.
+    /// Renewals without an answer: request, when it was sent, lease.
     renewals: Vec<(u64, Nanos, Millis)>,
     /// A renewal has arrived, so the deadline may have moved.
-    pub(super) renewal_arrived: bool,
+    pub(crate) renewal_arrived: bool,
     releases_sent: u32,
-    pub(super) release_arrived: bool,
-    /// A release was answered `ok`.
+    pub(crate) release_arrived: bool,
+    /// A release of it was answered `ok`.
     is_released: bool,
-    /// Its connection is ending, and takes the grant with it.
+    /// Its connection is ending, and the grant with it.
     owner_left: bool,
-    /// The turn after which somebody knew that it was over.
+    /// The turn after which a client knew that it was over.
     over: Option<u64>,
 }
 
 impl Grant {
-    /// The lease runs at least until here.
+    /// The lease cannot end before this.
     fn deadline_min(&self) -> Nanos {
         let pending = self.renewals.iter().map(|&(_, at, lease)| at.after(lease));
         pending.fold(self.deadline_min, Nanos::min)
     }
 
-    /// The lease runs at most until here, as far as anybody can say.
+    /// The lease cannot end after this, as far as clients can know.
     fn deadline_max(&self) -> Nanos {
         if self.renewals.is_empty() {
             self.deadline_max
@@ -65,25 +66,25 @@ impl Grant {
     }
 }
 
-/// All grants of one run.
+/// All grants of one run that clients know of.
 #[derive(Debug)]
-pub(super) struct History {
-    grants: BTreeMap<u64, Grant>,
-    /// Those that may still be alive, by key.
+pub(crate) struct KnownGrants {
+    by_fence: BTreeMap<u64, Grant>,
+    /// The fences of those that may not be over, by key.
     live: Vec<BTreeSet<u64>>,
-    /// Keys with news since the last look.
+    /// The keys with new answers since the last check.
     touched: BTreeSet<usize>,
     auto_release: bool,
-    /// The highest fence anybody has heard of.
-    pub(super) fence_max: u64,
-    pub(super) releases_sent: u64,
-    pub(super) releases_done: u64,
+    /// The highest fence that any client knows.
+    pub(crate) fence_max: u64,
+    pub(crate) releases_sent: u64,
+    pub(crate) releases_done: u64,
 }
 
-impl History {
-    pub(super) fn new(keys: usize, auto_release: bool) -> Self {
+impl KnownGrants {
+    pub(crate) fn new(keys: usize, auto_release: bool) -> Self {
         Self {
-            grants: BTreeMap::new(),
+            by_fence: BTreeMap::new(),
             live: vec![BTreeSet::new(); keys],
             touched: BTreeSet::new(),
             auto_release,
@@ -93,77 +94,80 @@ impl History {
         }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.grants.len()
+    pub(crate) fn len(&self) -> usize {
+        self.by_fence.len()
     }
 
-    pub(super) fn get(&self, fence: u64) -> Option<&Grant> {
-        self.grants.get(&fence)
+    pub(crate) fn get(&self, fence: u64) -> Option<&Grant> {
+        self.by_fence.get(&fence)
     }
 
-    pub(super) fn nth(&self, n: usize) -> Option<(u64, &Grant)> {
-        let fence = *self.grants.keys().nth(n)?;
-        Some((fence, &self.grants[&fence]))
+    pub(crate) fn nth(&self, n: usize) -> Option<(u64, &Grant)> {
+        let fence = *self.by_fence.keys().nth(n)?;
+        Some((fence, &self.by_fence[&fence]))
     }
 
-    /// What this connection was granted and has no reason to think lost.
-    pub(super) fn held_by(&self, owner: u32, now: Nanos) -> Vec<u64> {
+    /// What this connection certainly holds.
+    pub(crate) fn held_by(&self, owner: u32, now: Nanos) -> Vec<u64> {
         let live = self.live.iter().flatten().copied();
-        live.filter(|fence| self.grants[fence].owner == owner && self.grants[fence].is_certain(now))
-            .collect()
+        live.filter(|fence| {
+            self.by_fence[fence].owner == owner && self.by_fence[fence].is_certain(now)
+        })
+        .collect()
     }
 
-    pub(super) fn holds(&self, owner: u32, key: usize, now: Nanos) -> bool {
+    pub(crate) fn holds(&self, owner: u32, key: usize, now: Nanos) -> bool {
         self.live[key].iter().any(|fence| {
-            let it = &self.grants[fence];
+            let it = &self.by_fence[fence];
             it.owner == owner && it.is_certain(now)
         })
     }
 
-    pub(super) fn owns_something(&self, owner: u32, now: Nanos) -> bool {
+    pub(crate) fn owns_something(&self, owner: u32, now: Nanos) -> bool {
         (0..self.live.len()).any(|key| self.holds(owner, key, now))
     }
 
-    /// Whether nobody but one release, and no departure, can have ended this grant.
-    pub(super) fn is_only_release(&self, fence: u64) -> bool {
-        let it = &self.grants[&fence];
+    /// Whether, besides its lease, only one release can have ended this grant.
+    pub(crate) fn is_only_release(&self, fence: u64) -> bool {
+        let it = &self.by_fence[&fence];
         it.releases_sent == 1 && !it.owner_left && it.over.is_none()
     }
 
-    // ---- what is sent ----
+    // ---- what clients send ----
 
-    pub(super) fn release_sent(&mut self, fence: u64) {
+    pub(crate) fn release_sent(&mut self, fence: u64) {
         self.releases_sent += 1;
         self.grant(fence).releases_sent += 1;
     }
 
-    pub(super) fn renewal_sent(&mut self, fence: u64, question: u64, now: Nanos, lease: Millis) {
-        self.grant(fence).renewals.push((question, now, lease));
+    pub(crate) fn renewal_sent(&mut self, fence: u64, request: u64, now: Nanos, lease: Millis) {
+        self.grant(fence).renewals.push((request, now, lease));
     }
 
-    /// The connection ends: what it holds is certain no longer, if that ends with it.
-    pub(super) fn owner_leaves(&mut self, owner: u32) {
+    /// The connection is ending: what it holds is not certain any more, if grants end with
+    /// connections.
+    pub(crate) fn owner_leaves(&mut self, owner: u32) {
         if self.auto_release {
-            let owned = self.grants.values_mut().filter(|it| it.owner == owner);
+            let owned = self.by_fence.values_mut().filter(|it| it.owner == owner);
             owned.for_each(|it| it.owner_left = true);
         }
     }
 
-    /// The server has ended the connection, and with it what it held.
-    pub(super) fn owner_is_gone(&mut self, owner: u32, turn: u64) {
+    /// The server has ended the connection, and what it held, if grants end with connections.
+    pub(crate) fn owner_is_gone(&mut self, owner: u32, turn: u64) {
         if self.auto_release {
-            for it in self.grants.values_mut().filter(|it| it.owner == owner) {
+            for it in self.by_fence.values_mut().filter(|it| it.owner == owner) {
                 it.owner_left = true;
                 it.over.get_or_insert(turn);
             }
         }
     }
 
-    // ---- what is answered ----
+    // ---- what clients read ----
 
-    /// A grant was told for the first time.
+    /// A client was told of a grant for the first time.
     #[expect(clippy::too_many_arguments, reason = "a grant has that many sides")]
-    pub(super) fn granted(
+    pub(crate) fn granted(
         &mut self,
         now: Nanos,
         fence: u64,
@@ -176,16 +180,16 @@ impl History {
         fence_before: u64,
         owner_left: bool,
     ) -> Result<(), String> {
-        if self.grants.contains_key(&fence) {
-            return Err(format!("invariant 2: fence {fence} was given out twice"));
+        if self.by_fence.contains_key(&fence) {
+            return Err(format!("fence {fence} was given out twice"));
         }
         if fence <= fence_before {
             return Err(format!(
-                "invariant 2: fence {fence} was granted after {fence_before} was known"
+                "fence {fence} was granted after {fence_before} was known"
             ));
         }
         let (since, lease) = span;
-        self.grants.insert(
+        self.by_fence.insert(
             fence,
             Grant {
                 key,
@@ -211,10 +215,10 @@ impl History {
         self.check_order(fence)
     }
 
-    /// Who was in line before another one came is granted before it.
+    /// A request that was in the queue before another one arrived is granted before it.
     fn check_order(&self, fence: u64) -> Result<(), String> {
-        let it = &self.grants[&fence];
-        for (&other, that) in self.grants.iter().filter(|(_, that)| that.key == it.key) {
+        let it = &self.by_fence[&fence];
+        for (&other, that) in self.by_fence.iter().filter(|(_, that)| that.key == it.key) {
             let ((_, first_by), (second_after, _), overtaken) = if other < fence {
                 (it.joined, that.joined, fence)
             } else {
@@ -222,7 +226,7 @@ impl History {
             };
             if other != fence && first_by <= second_after {
                 return Err(format!(
-                    "invariant 3: {overtaken} stood in line by turn {first_by}, but {} came after \
+                    "{overtaken} was in the queue by turn {first_by}, but {} came after \
                      turn {second_after} and was granted first",
                     other.min(fence)
                 ));
@@ -232,24 +236,22 @@ impl History {
     }
 
     /// The lease started again, somewhere from `since` to now.
-    pub(super) fn renewed(
+    pub(crate) fn renewed(
         &mut self,
         now: Nanos,
         fence: u64,
-        question: u64,
+        request: u64,
         span: (Nanos, Millis),
         asked_after: u64,
     ) -> Result<(), String> {
         let (since, lease) = span;
         let it = self.grant(fence);
-        it.renewals.retain(|&(number, ..)| number != question);
+        it.renewals.retain(|&(number, ..)| number != request);
         if it.over.is_some_and(|turn| turn <= asked_after) {
-            return Err(format!("invariant 6: {fence} was renewed after its end"));
+            return Err(format!("{fence} was renewed after its end"));
         }
         if it.deadline_max() <= since {
-            return Err(format!(
-                "invariant 6: {fence} was renewed although its lease had passed"
-            ));
+            return Err(format!("{fence} was renewed although its lease had passed"));
         }
         if since > it.told_at {
             it.deadline_min = since.after(lease);
@@ -264,39 +266,39 @@ impl History {
         Ok(())
     }
 
-    pub(super) fn not_renewed(
+    pub(crate) fn not_renewed(
         &mut self,
         now: Nanos,
         fence: u64,
-        question: u64,
+        request: u64,
         turn: u64,
     ) -> Result<(), String> {
         let it = self.grant(fence);
         let must_work = it.is_certain(now);
-        it.renewals.retain(|&(number, ..)| number != question);
+        it.renewals.retain(|&(number, ..)| number != request);
         if must_work {
             return Err(format!(
-                "invariant 5: the renewal of {fence} was refused, but its lease still ran"
+                "the renewal of {fence} was refused, but its lease still ran"
             ));
         }
         if it.releases_sent == 0 && !it.owner_left {
-            // Nobody else can have ended it, so its lease is over.
+            // Nothing else can have ended it, so its lease is over.
             it.over.get_or_insert(turn);
         }
         Ok(())
     }
 
-    /// The answer to this renewal will never be known.
-    pub(super) fn renewal_lost(&mut self, now: Nanos, fence: u64, question: u64) {
+    /// Nobody will ever read the answer to this renewal.
+    pub(crate) fn renewal_lost(&mut self, now: Nanos, fence: u64, request: u64) {
         let it = self.grant(fence);
-        if let Some(at) = it.renewals.iter().position(|&(it, ..)| it == question) {
+        if let Some(at) = it.renewals.iter().position(|&(it, ..)| it == request) {
             let (_, sent, lease) = it.renewals.remove(at);
             it.deadline_min = it.deadline_min.min(sent.after(lease));
             it.deadline_max = it.deadline_max.max(now.after(lease));
         }
     }
 
-    pub(super) fn released(
+    pub(crate) fn released(
         &mut self,
         fence: u64,
         arrived: Moment,
@@ -305,33 +307,33 @@ impl History {
         self.releases_done += 1;
         let it = self.grant(fence);
         if it.is_released {
-            return Err(format!("invariant 6: {fence} was released twice"));
+            return Err(format!("{fence} was released twice"));
         }
         if it.over.is_some_and(|over| over <= arrived.turn) {
-            return Err(format!("invariant 6: {fence} was released after its end"));
+            return Err(format!("{fence} was released after its end"));
         }
         it.is_released = true;
         it.over.get_or_insert(turn);
         Ok(())
     }
 
-    pub(super) fn not_released(&mut self, now: Nanos, fence: u64) -> Result<(), String> {
+    pub(crate) fn not_released(&mut self, now: Nanos, fence: u64) -> Result<(), String> {
         let is_only_release = self.is_only_release(fence);
         if is_only_release && now < self.grant(fence).deadline_min() {
             return Err(format!(
-                "invariant 5: the release of {fence} was refused, but its lease still ran"
+                "the release of {fence} was refused, but its lease still ran"
             ));
         }
         Ok(())
     }
 
-    /// The server said unasked that the lease has ended.
-    pub(super) fn lost(&mut self, now: Nanos, fence: u64, turn: u64) -> Result<(), String> {
-        let Some(it) = self.grants.get_mut(&fence) else {
-            return Ok(()); // granted in line and never waited for: nobody knew
+    /// The server pushed that the lease has ended.
+    pub(crate) fn lost(&mut self, now: Nanos, fence: u64, turn: u64) -> Result<(), String> {
+        let Some(it) = self.by_fence.get_mut(&fence) else {
+            return Ok(()); // granted from the queue without a `w`: no client knew
         };
         if now < it.deadline_min() {
-            return Err(format!("invariant 5: {fence} was lost before its time"));
+            return Err(format!("{fence} was lost before its time"));
         }
         it.over.get_or_insert(turn);
         Ok(())
@@ -339,12 +341,12 @@ impl History {
 
     // ---- after each turn ----
 
-    /// Every lease that has certainly passed is over now: the server has had a turn since.
-    pub(super) fn turn_ended(&mut self, now: Nanos, turn: u64) {
-        let Self { grants, live, .. } = self;
+    /// Every lease that has certainly passed is over now, because the server has had a turn since.
+    pub(crate) fn turn_ended(&mut self, now: Nanos, turn: u64) {
+        let Self { by_fence, live, .. } = self;
         for live in live {
             live.retain(|fence| {
-                let it = grants.get_mut(fence).expect("live grants are known");
+                let it = by_fence.get_mut(fence).expect("live grants are known");
                 if it.deadline_max() <= now {
                     it.over.get_or_insert(turn);
                 }
@@ -353,12 +355,12 @@ impl History {
         }
     }
 
-    /// At most as many certain holders as fit.
-    pub(super) fn check_exclusion(&mut self, now: Nanos) -> Result<(), String> {
+    /// No key has more certain holders than there is room for.
+    pub(crate) fn check_exclusion(&mut self, now: Nanos) -> Result<(), String> {
         for key in std::mem::take(&mut self.touched) {
             let certain = self.live[key]
                 .iter()
-                .map(|fence| (fence, &self.grants[fence]));
+                .map(|fence| (fence, &self.by_fence[fence]));
             let certain: Vec<_> = certain.filter(|(_, it)| it.is_certain(now)).collect();
             let fits = certain.iter().all(|(_, it)| match it.mode {
                 Mode::Slot { limit } => {
@@ -370,14 +372,14 @@ impl History {
             });
             if !fits {
                 let held: Vec<_> = certain.iter().map(|(fence, it)| (fence, it.mode)).collect();
-                return Err(format!("invariant 1: k{key} is held by {held:?}"));
+                return Err(format!("k{key} is held by too many at once: {held:?}"));
             }
         }
         Ok(())
     }
 
-    pub(super) fn grant(&mut self, fence: u64) -> &mut Grant {
-        self.grants
+    pub(crate) fn grant(&mut self, fence: u64) -> &mut Grant {
+        self.by_fence
             .get_mut(&fence)
             .expect("only known fences are asked about")
     }
