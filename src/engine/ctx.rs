@@ -54,20 +54,20 @@ impl Ctx<'_> {
         }
     }
 
-    /// Says for the log what became of a grant, if that is read.
-    #[inline]
+    /// Says for the log what became of a grant.
+    #[cold]
     pub(super) fn note(&mut self, what: Noted, holder: &Holder, key: &Key) {
         let least = match what {
             Noted::Expired => Notes::Expiries,
             Noted::Granted | Noted::Released | Noted::Disconnected => Notes::All,
         };
         if self.rules.notes >= least {
-            self.out.push(Effect::Note(Note {
+            self.out.push(Effect::Note(Box::new(Note {
                 what,
                 key: key.clone(),
                 fence: holder.token.fence,
                 conn: self.owners[holder.owner].conn_id,
-            }));
+            })));
         }
     }
 

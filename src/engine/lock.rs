@@ -18,7 +18,7 @@ use super::owner::OwnerIndex;
 use super::queue::{self, Awaiting, Waiter, Want};
 use super::table::{Kind, Table};
 use super::two_phase::Tickets;
-use super::types::{Change, Event, Mode, Noted, Push, Refusal, Reply};
+use super::types::{Change, Event, Mode, Noted, Notes, Push, Refusal, Reply};
 use crate::base::{Millis, Nanos, Token};
 use crate::keymap::KeyMap;
 
@@ -347,10 +347,13 @@ impl Locks {
         token
     }
 
-    #[inline]
+    /// For the log, which nearly always reads nothing of this.
+    #[inline(always)]
     pub(super) fn note(&self, cx: &mut Ctx<'_>, what: Noted, holder: u32) {
-        let it = &self.holders[holder];
-        cx.note(what, it, &self.table[it.resource].key);
+        if cx.rules.notes != Notes::Off {
+            let it = &self.holders[holder];
+            cx.note(what, it, &self.table[it.resource].key);
+        }
     }
 
     pub(super) fn restart_lease(&mut self, cx: &mut Ctx<'_>, holder: u32, lease: Millis) {

@@ -69,9 +69,11 @@ fn chacha8(start: [Row; 4]) -> [Row; 4] {
     for _ in 0..4 {
         quarter_rounds(&mut rows);
         // The columns become the diagonals, and back.
-        turn(&mut rows, [1, 2, 3]);
+        let [a, b, c, d] = rows;
+        rows = [a, turned(b, 1), turned(c, 2), turned(d, 3)];
         quarter_rounds(&mut rows);
-        turn(&mut rows, [3, 2, 1]);
+        let [a, b, c, d] = rows;
+        rows = [a, turned(b, 3), turned(c, 2), turned(d, 1)];
     }
     for (row, start) in rows.iter_mut().zip(start) {
         *row = add(*row, start);
@@ -88,10 +90,8 @@ fn quarter_rounds([a, b, c, d]: &mut [Row; 4]) {
     }
 }
 
-fn turn([_, b, c, d]: &mut [Row; 4], by: [usize; 3]) {
-    b.rotate_left(by[0]);
-    c.rotate_left(by[1]);
-    d.rotate_left(by[2]);
+fn turned(row: Row, by: usize) -> Row {
+    std::array::from_fn(|column| row[(column + by) % 4])
 }
 
 fn add(a: Row, b: Row) -> Row {

@@ -452,7 +452,7 @@ pub enum Effect {
     /// The client does not read what it is told: disconnect it.
     Overrun(ConnId),
     /// For the log, and only if somebody reads it: see [`Rules::notes`](super::Rules::notes).
-    Note(Note),
+    Note(Box<Note>),
 }
 
 /// What became of a grant, for the log.

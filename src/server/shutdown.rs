@@ -1,0 +1,89 @@
+//! The end of the daemon: told to stop, it lets clients finish, and told again, it does not.
+//!
+//! Draining: waits are refused, idle connections go, the others may finish what they hold, until the
+//! shutdown timeout. How one connection ends is in `closing.rs`.
+
+use log::{info, warn};
+
+use super::conn::{Conn, Transport};
+use super::{Due, Server, connections};
+use crate::base::{ConnId, Millis, Nanos};
+use crate::engine::types::Input;
+
+/// How often a draining server looks for connections that have nothing left to wait for.
+const SWEEP: Millis = Millis(50);
+
+impl<T: Transport> Server<T> {
+    /// We are told to stop. The first time lets clients finish, the second time closes every
+    /// connection.
+    pub(super) fn stop(&mut self, now: Nanos) {
+        let open = connections(self.conns.len());
+        if self.draining {
+            warn!("told to stop again: closing {open}");
+            return self.close_all(now);
+        }
+        if self.conns.is_empty() {
+            info!("shutting down: no connection is open");
+        } else {
+            info!(
+                "shutting down: {open} may finish within --shutdown-timeout; \
+                 a second signal closes all at once"
+            );
+        }
+        self.draining = true;
+        self.engine.apply(now, Input::Drain, &mut self.effects);
+        self.deliver(now);
+        self.timers.arm(now, Due::DrainSweep);
+        if self.settings.shutdown_timeout != Millis::ZERO {
+            self.timers
+                .arm(now.after(self.settings.shutdown_timeout), Due::DrainEnd);
+        }
+    }
+
+    /// Ends every connection that has nothing to finish, and looks again after a while.
+    pub(super) fn drain_sweep(&mut self, now: Nanos) {
+        self.timers.arm(now.after(SWEEP), Due::DrainSweep);
+        let Self { conns, engine, .. } = self;
+        let finished = |slot: usize, conn: &Conn<T>| {
+            let id = ConnId {
+                slot: slot as u32,
+                serial: conn.serial,
+            };
+            let is_done = conn.is_quiet() && !conn.queued && !conn.is_leaving();
+            (is_done && !engine.has_unfinished(id)).then_some(id)
+        };
+        let ids: Vec<_> = conns
+            .iter()
+            .filter_map(|(slot, conn)| finished(slot, conn))
+            .collect();
+        for id in ids {
+            self.close(now, id, "nothing left to finish");
+        }
+    }
+
+    /// The shutdown has waited long enough.
+    pub(super) fn drain_end(&mut self, now: Nanos) {
+        let left = connections(self.conns.len());
+        warn!("shutdown: {left} did not end within --shutdown-timeout");
+        self.close_all(now);
+    }
+
+    fn close_all(&mut self, now: Nanos) {
+        let ids: Vec<ConnId> = self.ids().collect();
+        for id in ids {
+            self.close(now, id, "server stops");
+        }
+    }
+
+    /// Whether a shutdown has begun.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    /// Whether a shutdown has come to its end.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.draining && self.conns.is_empty()
+    }
+}
