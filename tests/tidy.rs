@@ -114,8 +114,8 @@ const WALLS: &[Wall] = &[
         reason: "it never looks inside a request",
     },
     Wall {
-        layer: "pipe.rs",
-        may_name: &["server"],
+        layer: "pipe",
+        may_name: &["base", "server"],
         may_not_name: &[
             "mio",
             "socket2",

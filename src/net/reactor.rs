@@ -13,15 +13,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use log::{error, info, warn};
+use log::{error, info};
 use mio::{Events, Interest, Poll, Token, Waker};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook_mio::v1_0::Signals;
 
 use super::accept::Acceptor;
 use super::{Clock, Listener, Stream};
-use crate::base::{ConnId, Nanos};
-use crate::server::Server;
+use crate::base::ConnId;
+use crate::server::{Event, Readiness, Server};
 
 /// Most events of one turn; the rest come with the next turn. There is room for everyone: after a
 /// long stop every lease may have ended, and a release that has arrived must still be heard first.
@@ -43,8 +43,6 @@ pub struct Reactor {
     signals: Option<Signals>,
     remote: Remote,
     clock: Clock,
-    /// When the latest turn began; `None` before the first one.
-    woke_at: Option<Nanos>,
     /// The loop polls and never sleeps.
     spin: bool,
     /// How many of the remote's requests to stop were already followed.
@@ -103,7 +101,6 @@ impl Reactor {
                 stops: Arc::new(AtomicU32::new(0)),
             },
             clock,
-            woke_at: None,
             spin: false,
             stops_heard: 0,
         })
@@ -155,49 +152,44 @@ impl Reactor {
             }
             timeout = Some(Duration::ZERO);
         }
-        let now = self.clock.now();
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
-        for event in &events {
-            if let Some(id) = connection(event.token())
-                && (event.is_read_closed() || event.is_error())
-            {
-                self.server.hang_up(now, id);
-            }
+        let stops = self.hear_others(&events);
+        let of_connections = events.iter().filter_map(as_event);
+        self.server
+            .turn(&|| self.clock.now(), of_connections, stops);
+        self.events = events;
+        self.follow_interests();
+        if self.server.is_draining() {
+            self.acceptors.clear();
         }
-        for event in &events {
-            match (event.token(), connection(event.token())) {
-                (_, Some(id)) => {
-                    if event.is_readable() || event.is_read_closed() || event.is_error() {
-                        self.server.readable(&|| self.clock.now(), id);
-                    }
-                    if event.is_writable() {
-                        self.server.writable(id);
-                    }
-                }
-                (SIGNALS, _) => self.hear_signals(now),
-                (WAKER, _) => self.hear_remote(now),
-                (Token(token), _) => {
+        self.accept();
+        Ok(())
+    }
+
+    /// What happened besides connections: signals, other threads, listeners. Says how often we are told
+    /// to stop.
+    fn hear_others(&mut self, events: &Events) -> u32 {
+        let mut stops = 0;
+        for event in events {
+            match event.token() {
+                token if connection(token).is_some() => {}
+                SIGNALS => stops += self.hear_signals(),
+                WAKER => stops += self.hear_remote(),
+                Token(token) => {
                     if let Some(acceptor) = self.acceptors.get_mut(token - FIRST_LISTENER) {
                         acceptor.note_ready();
                     }
                 }
             }
         }
-        self.events = events;
-        self.server.finish_turn(&|| self.clock.now());
-        self.follow_interests();
-        self.accept();
-        self.woke_at = Some(now);
-        Ok(())
+        stops
     }
 
     /// Ends the turn and returns how long to sleep: until the next deadline, or not at all if work
     /// is left over.
     fn fall_asleep(&mut self) -> Option<Duration> {
         let now = self.clock.now();
-        if let Some(woke_at) = self.woke_at {
-            self.server.note_turn(now.since(woke_at));
-        }
+        self.server.note_sleep(now);
         if self.spin {
             return Some(Duration::ZERO);
         }
@@ -236,54 +228,38 @@ impl Reactor {
         });
     }
 
-    fn hear_signals(&mut self, now: Nanos) {
+    fn hear_signals(&mut self) -> u32 {
         let Some(signals) = &mut self.signals else {
-            return;
+            return 0;
         };
-        let pending: Vec<_> = signals.pending().collect();
-        for signal in pending {
+        let mut stops = 0;
+        for signal in signals.pending() {
             match signal {
                 // A closed terminal and a habit of reloading must not cost anyone a lock.
                 SIGHUP => info!(
                     "SIGHUP: nothing to reload; settings are read at the start only, \
                      restart latchd to change them"
                 ),
-                _ => self.stop(now),
+                _ => stops += 1,
             }
         }
+        stops
     }
 
-    fn hear_remote(&mut self, now: Nanos) {
-        while self.stops_heard < self.remote.stops.load(Ordering::SeqCst) {
-            self.stops_heard += 1;
-            self.stop(now);
-        }
-    }
-
-    /// The first call lets clients finish, the second one closes every connection.
-    fn stop(&mut self, now: Nanos) {
-        if self.server.is_draining() {
-            let closed = connections(self.server.connections());
-            warn!("told to stop again: closing {closed}");
-            return self.server.close_all(now);
-        }
-        match self.server.connections() {
-            0 => info!("shutting down: no connection is open"),
-            count => info!(
-                "shutting down: {} may finish within --shutdown-timeout; \
-                 a second signal closes all at once",
-                connections(count)
-            ),
-        }
-        self.acceptors.clear();
-        self.server.shutdown(now);
+    fn hear_remote(&mut self) -> u32 {
+        let stops = self.remote.stops.load(Ordering::SeqCst);
+        stops - std::mem::replace(&mut self.stops_heard, stops)
     }
 }
 
-/// `1 connection`, `2 connections`.
-fn connections(count: usize) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} connection{plural}")
+/// What an event says about a connection, if it is about one.
+fn as_event(event: &mio::event::Event) -> Option<Event> {
+    let readiness = Readiness {
+        readable: event.is_readable(),
+        writable: event.is_writable(),
+        hung_up: event.is_read_closed() || event.is_error(),
+    };
+    connection(event.token()).map(|conn| Event { conn, readiness })
 }
 
 pub(super) fn token(id: ConnId) -> Token {

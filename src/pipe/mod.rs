@@ -5,12 +5,15 @@
 //! server see it, which is the moment to report the connection readable: like a kernel, a pipe
 //! tells nothing twice.
 
+mod harness;
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
 
-use crate::server::Transport;
+pub use self::harness::Pipes;
+use crate::server::{Readiness, Transport};
 
 /// What both ends see.
 #[derive(Debug, Default)]
@@ -44,19 +47,6 @@ pub struct Pipe {
 #[derive(Clone, Debug)]
 pub struct Peer {
     shared: Rc<RefCell<Shared>>,
-}
-
-/// What a readiness event about the server's end would say at this instant.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Readiness {
-    /// A read would not be told to come back later.
-    pub readable: bool,
-    /// A write would take something, or fail for good.
-    pub writable: bool,
-    /// The peer sends no more.
-    pub read_closed: bool,
-    /// The connection is broken.
-    pub error: bool,
 }
 
 /// A connection; `name` is what the log calls the peer.
@@ -200,8 +190,7 @@ impl Peer {
         Readiness {
             readable: shared.reset || shared.closed_by_peer || !shared.arrived.is_empty(),
             writable: shared.reset || shared.answered.len() < shared.room,
-            read_closed: shared.reset || shared.closed_by_peer,
-            error: shared.reset,
+            hung_up: shared.reset || shared.closed_by_peer,
         }
     }
 }

@@ -5,12 +5,24 @@
 
 use log::{debug, info, warn};
 
-use super::conn::{Closing, Conn, Flushed, Phase, Transport};
+use super::conn::{Flow, Flushed, Phase, Transport};
 use super::{Due, Server};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::Input;
 use crate::wire::answer;
 use crate::wire::buf::PUSH_BYTES_MAX;
+
+/// How a connection that is served no longer comes to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Closing {
+    /// Close as soon as everything owed is sent.
+    Flush,
+    /// Send everything, say that there will be no more, read on until the peer has understood.
+    /// Closing with unread input would be a reset, and a reset destroys the answer just sent.
+    HalfClose,
+    /// Send everything, then keep the peer waiting: the price of a wrong secret.
+    Delay,
+}
 
 /// How long a wrong secret keeps its connection from trying again.
 const AUTH_DELAY: Millis = Millis(100);
@@ -91,7 +103,7 @@ impl<T: Transport> Server<T> {
             until,
             discard_bytes_left,
         };
-        conn.parked = false;
+        conn.flow = Flow::Open;
         conn.inbox.clear(pool);
         timers.rearm(conn.timer, conn.deadline(now, settings));
         self.engine
@@ -134,7 +146,6 @@ impl<T: Transport> Server<T> {
     pub(super) fn on_timer(&mut self, now: Nanos, slot: u32) {
         let Self {
             conns,
-            pool,
             settings,
             timers,
             ..
@@ -148,9 +159,10 @@ impl<T: Transport> Server<T> {
         if conn.write_deadline(settings) <= now {
             // In a turn that comes late, the peer may have made room in time and we not used it.
             let (late_ns, owed) = (now.since(conn.write_deadline(settings)), conn.outbox.len());
-            let broken = matches!(conn.flush(now, pool), Flushed::Broken(_));
+            let broken = matches!(self.let_out(now, id), Flushed::Broken(_));
+            let conn = &mut self.conns[slot as usize];
             let ours = late_ns >= LATE_NS && conn.outbox.len() < owed;
-            if broken || (conn.write_deadline(settings) <= now && !ours) {
+            if broken || (conn.write_deadline(&self.settings) <= now && !ours) {
                 let peer = conn.transport.peer();
                 warn!("closing {peer}: it does not take what it is owed");
                 return self.close(now, id, "write timeout");
@@ -179,25 +191,5 @@ impl<T: Transport> Server<T> {
         let conn = &mut self.conns[slot as usize];
         self.timers
             .rearm(conn.timer, conn.deadline(now, &self.settings));
-    }
-
-    /// A draining server ends every connection that has nothing to finish.
-    pub(super) fn sweep(&mut self, now: Nanos) {
-        let Self { conns, engine, .. } = self;
-        let finished = |slot: usize, conn: &Conn<T>| {
-            let id = ConnId {
-                slot: slot as u32,
-                serial: conn.serial,
-            };
-            let is_done = conn.is_quiet() && !conn.revisit && !conn.is_leaving();
-            (is_done && !engine.has_unfinished(id)).then_some(id)
-        };
-        let ids: Vec<_> = conns
-            .iter()
-            .filter_map(|(slot, conn)| finished(slot, conn))
-            .collect();
-        for id in ids {
-            self.close(now, id, "nothing left to finish");
-        }
     }
 }

@@ -4,10 +4,12 @@
 //! inside a request and never touches the lock table; that is `server::Server`'s.
 
 use std::io;
+use std::num::NonZeroUsize;
 
 use slab::Slab;
 
 use super::Settings;
+use super::closing::Closing;
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::Popped;
 use crate::timers::TimerId;
@@ -34,18 +36,6 @@ pub trait Transport {
     fn peer(&self) -> String;
 }
 
-/// How a connection that is served no longer comes to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Closing {
-    /// Close as soon as everything owed is sent.
-    Flush,
-    /// Send everything, say that there will be no more, read on until the peer has understood.
-    /// Closing with unread input would be a reset, and a reset destroys the answer just sent.
-    HalfClose,
-    /// Send everything, then keep the peer waiting: the price of a wrong secret.
-    Delay,
-}
-
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -59,6 +49,28 @@ pub(super) enum Phase {
         until: Nanos,
         discard_bytes_left: u32,
     },
+}
+
+/// How far a connection's requests are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// The next request may be served.
+    Open,
+    /// A request is with the engine and has no answer yet.
+    Parked,
+    /// Whole requests were left in the inbox on purpose, for the next turn.
+    Yielded,
+    /// The same, because they take a walk and there was no budget left for one.
+    Denied,
+}
+
+/// A peer that has not taken all of what it was owed at some time.
+#[derive(Clone, Copy, Debug)]
+struct Stall {
+    /// When that was.
+    since: Nanos,
+    /// How much of that it still has to take. A trickle does not buy more time, only all of it does.
+    bytes: NonZeroUsize,
 }
 
 /// What became of an attempt to send.
@@ -78,28 +90,20 @@ pub(super) struct Conn<T> {
     pub(super) phase: Phase,
     /// When the line now being received could first have begun.
     pub(super) line_started: Nanos,
-    /// Since when the peer has not taken all of what it was owed then; `NEVER` if it has.
-    pub(super) stalled_since: Nanos,
-    /// How much of that it still has to take. A trickle does not buy more time, only all of it does.
-    stalled_bytes: usize,
+    stall: Option<Stall>,
     /// Whole lines of the unfinished frame in the inbox.
     pub(super) lines: u8,
     /// The inbox begins with an unfinished frame.
     pub(super) mid_frame: bool,
-    /// A request is with the engine and has no answer yet.
-    pub(super) parked: bool,
+    pub(super) flow: Flow,
     /// The socket may hold bytes that were not read: readiness is told only once.
     pub(super) readable: bool,
     /// The peer will send no more than what is already on its way.
     pub(super) hung_up: bool,
-    /// Whole frames were left in the inbox on purpose, for the next turn.
-    pub(super) yielded: bool,
-    /// Because they take a walk and there was no time left for one.
-    pub(super) denied: bool,
     /// In the server's list of connections to flush.
     pub(super) dirty: bool,
-    /// In one of the server's lists of connections to serve.
-    pub(super) revisit: bool,
+    /// In the run queue.
+    pub(super) queued: bool,
     /// The reactor listens for room to write.
     pub(super) watches_write: bool,
     /// Whether the answer to the request now being served carries the fence.
@@ -129,17 +133,14 @@ impl<T: Transport> Conn<T> {
             timer,
             phase,
             line_started: now,
-            stalled_since: Nanos::NEVER,
-            stalled_bytes: 0,
+            stall: None,
             lines: 0,
             mid_frame: false,
-            parked: false,
+            flow: Flow::Open,
             readable: false,
             hung_up: false,
-            yielded: false,
-            denied: false,
             dirty: false,
-            revisit: false,
+            queued: false,
             watches_write: false,
             with_fence: false,
             hello_fence: None,
@@ -163,28 +164,45 @@ impl<T: Transport> Conn<T> {
         )
     }
 
-    /// No further frame may be served now: an answer is outstanding, or the peer does not read.
+    pub(super) fn is_parked(&self) -> bool {
+        self.flow == Flow::Parked
+    }
+
+    /// Leaves the rest for the next turn, unless an answer is outstanding: then it waits anyway.
+    pub(super) fn yield_turn(&mut self) {
+        if self.flow == Flow::Open {
+            self.flow = Flow::Yielded;
+        }
+    }
+
+    /// No further request may be served now: an answer is outstanding, it is for the next turn, or the
+    /// peer does not read.
     pub(super) fn is_held_up(&self) -> bool {
-        self.parked || self.yielded || self.outbox.is_full()
+        self.flow != Flow::Open || self.outbox.is_full()
     }
 
     /// There may be something to do without a new event.
     pub(super) fn has_more(&self) -> bool {
-        // Whole frames stay behind also when an answer has filled the outbox.
-        let has_frames = !self.inbox.is_empty() && !self.mid_frame;
-        !self.parked && !self.outbox.is_full() && (self.readable || self.yielded || has_frames)
+        // Whole requests stay behind also when an answer has filled the outbox.
+        let has_requests = !self.inbox.is_empty() && !self.mid_frame;
+        match self.flow {
+            _ if self.outbox.is_full() => false,
+            Flow::Open => self.readable || has_requests,
+            Flow::Parked => false,
+            Flow::Yielded | Flow::Denied => true,
+        }
     }
 
     /// It is the peer's turn to speak: it waits for no answer, has taken all it was given, and we
     /// have read all that it said. Only now does the read timeout run; a line that is late because
     /// we are is not the peer's fault.
     pub(super) fn is_awaited(&self) -> bool {
-        !self.parked && self.outbox.is_empty() && !self.readable && !self.yielded
+        self.flow == Flow::Open && self.outbox.is_empty() && !self.readable
     }
 
     /// Nothing is under way in either direction.
     pub(super) fn is_quiet(&self) -> bool {
-        !self.parked && self.inbox.is_empty() && self.outbox.is_empty()
+        !self.is_parked() && self.inbox.is_empty() && self.outbox.is_empty()
     }
 
     /// Notes how far the unfinished frame has come; each line gets its own time.
@@ -197,21 +215,18 @@ impl<T: Transport> Conn<T> {
         self.mid_frame = started;
     }
 
-    /// Sends what is owed, as far as the socket takes it.
-    pub(super) fn flush(&mut self, now: Nanos, pool: &mut Pool) -> Flushed {
+    /// Writes what is owed, as far as the socket takes it. Only the gate does.
+    pub(super) fn write(&mut self, now: Nanos, pool: &mut Pool) -> Flushed {
         while !self.outbox.is_empty() {
             match self.transport.write(self.outbox.pending()) {
                 Ok(0) => return Flushed::Broken(io::ErrorKind::WriteZero.into()),
                 Ok(sent) => {
                     self.outbox.advance(sent, pool);
                     self.note_sent(sent);
-                    self.stalled_bytes = self.stalled_bytes.saturating_sub(sent);
-                    if self.stalled_bytes == 0 {
-                        self.stalled_since = Nanos::NEVER;
-                    }
+                    self.note_taken(sent);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if self.stalled_bytes == 0 {
+                    if self.stall.is_none() {
                         self.restart_stall(now);
                     }
                     return Flushed::Some;
@@ -220,7 +235,7 @@ impl<T: Transport> Conn<T> {
                 Err(error) => return Flushed::Broken(error),
             }
         }
-        self.stalled_since = Nanos::NEVER;
+        self.stall = None;
         if self.watches_write {
             self.line_started = now; // it has taken its time to read, not to write
         }
@@ -236,14 +251,17 @@ impl<T: Transport> Conn<T> {
         });
     }
 
+    fn note_taken(&mut self, sent: usize) {
+        if let Some(Stall { since, bytes }) = self.stall {
+            let left = NonZeroUsize::new(bytes.get().saturating_sub(sent));
+            self.stall = left.map(|bytes| Stall { since, bytes });
+        }
+    }
+
     /// Counts what is still owed as owed from now on.
     pub(super) fn restart_stall(&mut self, now: Nanos) {
-        self.stalled_bytes = self.outbox.len();
-        self.stalled_since = if self.outbox.is_empty() {
-            Nanos::NEVER
-        } else {
-            now
-        };
+        let owed = NonZeroUsize::new(self.outbox.len());
+        self.stall = owed.map(|bytes| Stall { since: now, bytes });
     }
 
     /// When this connection's timer has to look again at the latest.
@@ -262,9 +280,11 @@ impl<T: Transport> Conn<T> {
     }
 
     pub(super) fn write_deadline(&self, settings: &Settings) -> Nanos {
-        if settings.write_timeout == Millis::ZERO {
-            return Nanos::NEVER;
+        match self.stall {
+            Some(Stall { since, .. }) if settings.write_timeout != Millis::ZERO => {
+                since.after(settings.write_timeout)
+            }
+            _ => Nanos::NEVER,
         }
-        self.stalled_since.after(settings.write_timeout)
     }
 }

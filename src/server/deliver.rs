@@ -8,9 +8,9 @@
 use log::{Level, log};
 
 use super::Server;
-use super::conn::{self, Transport};
+use super::conn::{self, Flow, Transport};
 use crate::base::{ConnId, Nanos};
-use crate::engine::types::{Effect, Input, Note, Noted, Push, Reply};
+use crate::engine::types::{Effect, Note, Noted, Push, Reply};
 use crate::wire::answer;
 
 impl<T: Transport> Server<T> {
@@ -34,7 +34,7 @@ impl<T: Transport> Server<T> {
                 Effect::Reply(..) => {}
                 Effect::Push(id, push) => self.broadcast(now, &[id], &push),
                 Effect::Broadcast(ids, push) => self.broadcast(now, &ids, &push),
-                Effect::Overrun(id) => self.overrun.push(id),
+                Effect::Overrun(id) => self.mark_overrun(id),
                 Effect::Note(note) => log_note(&note),
             }
         }
@@ -50,15 +50,15 @@ impl<T: Transport> Server<T> {
         let Some(conn) = conn::find(&mut self.conns, id) else {
             return;
         };
-        assert!(conn.parked, "two answers to one request of {id:?}");
-        conn.parked = false;
+        assert!(conn.is_parked(), "two answers to one request of {id:?}");
+        conn.flow = Flow::Open;
         conn.line_started = now;
         answer::encode_reply(conn.outbox.buf(&mut self.pool), reply, conn.with_fence);
         if let Reply::Popped(popped) = reply {
             conn.unsent_pops.push((conn.outbox.len(), popped.clone()));
         }
         if self.acting != Some(id) {
-            self.resumed.push_back(id);
+            self.run.resume(id);
         }
         self.mark_dirty(id);
     }
@@ -69,13 +69,7 @@ impl<T: Transport> Server<T> {
         line.clear();
         answer::encode_push(&mut line, push);
         for &id in ids {
-            let Self {
-                conns,
-                pool,
-                engine,
-                effects,
-                ..
-            } = self;
+            let Self { conns, pool, .. } = self;
             if let Some(conn) = conn::find(conns, id)
                 && !conn.is_leaving()
             {
@@ -83,9 +77,7 @@ impl<T: Transport> Server<T> {
                 // Nobody is slow before it was given a chance to read: what has gathered in this
                 // turn alone may be this much. A broken one is found when it is flushed.
                 if conn.outbox.is_overrun() {
-                    conn.flush(now, pool);
-                    conn.overrun = conn.outbox.is_overrun();
-                    engine.apply(now, Input::Overrun(id, conn.overrun), effects);
+                    self.let_out(now, id);
                 }
                 self.mark_dirty(id);
             }

@@ -1,34 +1,39 @@
 //! Joins bytes, meaning and decisions: one [`Server`] owns the connections and the lock table.
 //!
-//! The order of a turn is here and nowhere else. The reactor reports what happened on the sockets
-//! ([`hang_up`](Server::hang_up) before everything else, then [`readable`](Server::readable) and
-//! [`writable`](Server::writable)), and closes the turn with
-//! [`finish_turn`](Server::finish_turn): expire → resume → flush → close what has ended. Whoever hung
-//! up and whoever had more in the last turn is visited before anybody else. Last of all newcomers are
-//! let in ([`accept`](Server::accept)), to the places that became free.
+//! The order of a turn is in `turn.rs`, and completely there. The other files are its parts, in the order
+//! in which a request meets them: `ready` who is served without an event, `serve` one connection's
+//! share, `deliver` effects into outboxes, `gate` bytes out, `closing` and `shutdown` the ends;
+//! `budget` is what a turn may spend.
 //!
 //! Knows neither sockets nor the clock: with pipes for a [`Transport`] and a number for the time,
 //! the simulator runs this very code.
 
 mod auth;
+mod budget;
 mod closing;
 mod conn;
 mod deliver;
+mod gate;
 mod ready;
 mod serve;
+mod shutdown;
 mod stats;
+mod turn;
 
 use std::collections::VecDeque;
-use std::mem;
 
-use log::{debug, info, warn};
+use log::{debug, info};
 use slab::Slab;
 
+use self::budget::Budget;
 pub use self::conn::Transport;
-use self::conn::{Closing, Conn, Flushed, Phase};
+use self::conn::{Conn, Phase};
+use self::gate::Gate;
+use self::ready::RunQueue;
+pub use self::turn::{Event, Readiness};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::Engine;
-use crate::engine::types::{Effects, Input};
+use crate::engine::types::Effects;
 use crate::engine::view::Counts;
 use crate::timers::Timers;
 use crate::wire::answer::WireFence;
@@ -42,34 +47,6 @@ pub type Clock<'c> = &'c dyn Fn() -> Nanos;
 /// Most bytes read from one connection in one turn. Who has more is visited again next turn, after
 /// everyone else had theirs.
 pub const READ_BYTES_PER_TURN: usize = 16 * 1024;
-
-/// Most bytes of answers in one turn that take a walk (`stats`, `who`, `pos`, `lrange`), over all
-/// connections; the last one may exceed it. Who is not served now comes first in the next turn.
-const WALK_BYTES_PER_TURN: usize = 1 << 20;
-
-/// What a walk counts at least, however short its answer.
-const WALK_BYTES_MIN: usize = 16 * 1024;
-
-/// Most work of one turn in finding and telling hearers: places of the trees looked at, and lines.
-/// After that every connection is served one request at a time.
-const RECIPIENT_WORK_PER_TURN: u64 = 32 * 1024;
-
-/// Most connections whose parked command was answered that are run on in the same turn; the rest
-/// are run on in the next one.
-const RESUMED_PER_TURN_MAX: usize = 4096;
-
-/// Most connections that are visited in one turn because their peer has hung up. Ten thousand at once
-/// would be a stop of twenty milliseconds for everybody else. The others follow in the next turns,
-/// first come, first served: some of them still read, and all hold what somebody may wait for; until
-/// then they are given nothing. As many as a listener accepts in a turn, so that at the limit of
-/// connections who left usually makes room for who came after it.
-const HUNG_UP_PER_TURN_MAX: usize = 256;
-
-/// Most sockets closed in one turn, which takes the system some microseconds each.
-const CLOSES_PER_TURN_MAX: usize = 256;
-
-/// How often a draining server looks for connections that have nothing left to wait for.
-const DRAIN_SWEEP: Millis = Millis(50);
 
 /// What an operator sets for connections, as opposed to keys.
 #[derive(Clone, Debug)]
@@ -146,36 +123,19 @@ pub struct Server<T> {
     line: Vec<u8>,
     /// The connection whose frames are being served; its answers do not resume it.
     acting: Option<ConnId>,
-    /// Parked, answered, perhaps with more input.
-    resumed: VecDeque<ConnId>,
-    /// When the clock was last looked at in this turn.
-    clock_read: Option<Nanos>,
-    /// Those on the lists have been served in this turn.
-    has_served_ready: bool,
-    /// Had more than one turn's share, in this turn.
-    revisit: Vec<ConnId>,
-    /// Had so in the last one, and are yet to be visited in this one.
-    waiting: Vec<ConnId>,
-    /// Were denied a walk in this turn, and come first in the next.
-    denied: Vec<ConnId>,
-    /// What is left of this turn's [`WALK_BYTES_PER_TURN`].
-    walk_bytes_left: usize,
-    /// What is left of this turn's [`RECIPIENT_WORK_PER_TURN`].
-    recipient_work_left: u64,
-    /// Whose peer has hung up and who are yet to be visited.
-    hung_up: VecDeque<ConnId>,
+    run: RunQueue,
+    budget: Budget,
+    gate: Gate,
+    /// What the clock said when it was last read.
+    clock_read: Nanos,
+    /// When the present turn began, until the loop sleeps.
+    turn_began: Option<Nanos>,
     /// Of connections that have ended, to be closed.
     ended: VecDeque<T>,
-    /// Owed bytes.
-    dirty: VecDeque<ConnId>,
-    /// Did not read what was pushed; to be closed.
-    overrun: Vec<ConnId>,
-    /// How many were closed for that.
+    /// How many were closed because they did not read what was pushed.
     slow_consumers: u64,
     /// The longest turn so far.
     longest_turn_ns: u64,
-    /// Whose interest in writing has changed, for the reactor.
-    interest: Vec<ConnId>,
     draining: bool,
 }
 
@@ -195,21 +155,14 @@ impl<T: Transport> Server<T> {
             scratch: Vec::new(),
             line: Vec::new(),
             acting: None,
-            resumed: VecDeque::new(),
-            clock_read: None,
-            has_served_ready: false,
-            revisit: Vec::new(),
-            waiting: Vec::new(),
-            denied: Vec::new(),
-            walk_bytes_left: WALK_BYTES_PER_TURN,
-            recipient_work_left: RECIPIENT_WORK_PER_TURN,
-            hung_up: VecDeque::new(),
+            run: RunQueue::default(),
+            budget: Budget::new(),
+            gate: Gate::default(),
+            clock_read: Nanos::default(),
+            turn_began: None,
             ended: VecDeque::new(),
-            dirty: VecDeque::new(),
-            overrun: Vec::new(),
             slow_consumers: 0,
             longest_turn_ns: 0,
-            interest: Vec::new(),
             draining: false,
         }
     }
@@ -220,8 +173,9 @@ impl<T: Transport> Server<T> {
     pub fn accept(&mut self, now: Nanos, transport: T) -> Option<ConnId> {
         let connections_max = self.settings.connections_max as usize;
         if connections_max != 0 && self.conns.len() >= connections_max {
+            let open = connections(connections_max);
             info!(
-                "refusing {}: {connections_max} connections are open",
+                "refusing {}: {open} of --max-connections are open",
                 transport.peer()
             );
             return None;
@@ -249,107 +203,9 @@ impl<T: Transport> Server<T> {
         Some(id)
     }
 
-    /// The peer has closed, at least its sending side. Reported before anything else of the turn,
-    /// so that nobody who has already left is granted what another event sets free, or counted among
-    /// those who hear of it, also if it takes some turns until it is seen off.
-    pub fn hang_up(&mut self, now: Nanos, id: ConnId) {
-        let Some(conn) = self.conn_mut(id) else {
-            return;
-        };
-        conn.hung_up = true;
-        conn.readable = true;
-        if conn.parked {
-            self.leave(now, id, Closing::Flush, "left while waiting");
-        }
-        self.serve_later(id);
-        if self.hung_up.len() > HUNG_UP_PER_TURN_MAX {
-            // It is not its turn yet.
-            self.engine
-                .apply(now, Input::HungUp(id, true), &mut self.effects);
-        }
-    }
-
-    /// There are bytes to read.
-    pub fn readable(&mut self, clock: Clock<'_>, id: ConnId) {
-        self.serve_ready(clock);
-        let Some(conn) = self.conn_mut(id) else {
-            return;
-        };
-        // Who has hung up is on a list since it did, or was visited already and has come to its end;
-        // unless it was held up or had nothing to be read.
-        if conn.hung_up && (conn.revisit || conn.is_leaving()) {
-            return;
-        }
-        conn.readable = true;
-        if conn.hung_up {
-            self.serve_later(id);
-        } else if !conn.revisit {
-            self.serve_conn(clock, id);
-        }
-    }
-
-    /// There is room to write again.
-    pub fn writable(&mut self, id: ConnId) {
-        self.mark_dirty(id);
-    }
-
     /// The connection can be listened to no longer.
     pub fn lose(&mut self, now: Nanos, id: ConnId) {
         self.close(now, id, "lost");
-    }
-
-    /// Closes the turn: everything that is due is done, everything that is owed is sent.
-    pub fn finish_turn(&mut self, clock: Clock<'_>) {
-        self.serve_ready(clock);
-        let now = self.last_read_clock(clock);
-        self.engine.apply(now, Input::Time, &mut self.effects);
-        self.deliver(now);
-        self.fire_timers(now);
-        for _ in 0..RESUMED_PER_TURN_MAX {
-            let Some(id) = self.resumed.pop_front() else {
-                break;
-            };
-            self.serve_conn(clock, id);
-        }
-        let now = self.last_read_clock(clock);
-        self.flush(now);
-        self.clock_read = None;
-        self.has_served_ready = false;
-        let closes = self.ended.len().min(CLOSES_PER_TURN_MAX);
-        self.ended.drain(..closes);
-        self.waiting.append(&mut self.denied);
-        self.waiting.append(&mut self.revisit);
-        self.walk_bytes_left = WALK_BYTES_PER_TURN;
-        self.recipient_work_left = RECIPIENT_WORK_PER_TURN;
-    }
-
-    /// The turn is over and took this long, from waking up to sleeping again. Operators see the
-    /// longest: for so long nobody was heard.
-    pub fn note_turn(&mut self, ns: u64) {
-        self.longest_turn_ns = self.longest_turn_ns.max(ns);
-    }
-
-    /// Begins a graceful end: waits are refused, idle connections go, the others may finish.
-    pub fn shutdown(&mut self, now: Nanos) {
-        if self.draining {
-            return;
-        }
-        self.draining = true;
-        self.engine.apply(now, Input::Drain, &mut self.effects);
-        self.deliver(now);
-        self.timers.arm(now, Due::DrainSweep);
-        if self.settings.shutdown_timeout != Millis::ZERO {
-            self.timers
-                .arm(now.after(self.settings.shutdown_timeout), Due::DrainEnd);
-        }
-    }
-
-    /// Ends every connection now.
-    pub fn close_all(&mut self, now: Nanos) {
-        let ids: Vec<ConnId> = self.ids().collect();
-        for id in ids {
-            self.close(now, id, "server stops");
-        }
     }
 
     // ---- what the reactor asks ----
@@ -357,10 +213,7 @@ impl<T: Transport> Server<T> {
     /// When the next turn must begin at the latest, even if nothing happens.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        let is_idle = self.waiting.is_empty()
-            && self.resumed.is_empty()
-            && self.hung_up.is_empty()
-            && self.ended.is_empty();
+        let is_idle = self.run.is_empty() && self.ended.is_empty();
         if !is_idle {
             return Some(Nanos(0));
         }
@@ -368,34 +221,9 @@ impl<T: Transport> Server<T> {
         engine.into_iter().chain(own).min()
     }
 
-    /// Connections whose interest in writing changed, with what it is now.
-    pub fn changed_interests(&mut self, mut tell: impl FnMut(ConnId, &mut T, bool)) {
-        for id in mem::take(&mut self.interest) {
-            if let Some(conn) = self.conn_mut(id) {
-                let wants_write = !conn.outbox.is_empty();
-                if conn.watches_write != wants_write {
-                    conn.watches_write = wants_write;
-                    tell(id, &mut conn.transport, wants_write);
-                }
-            }
-        }
-    }
-
     /// The transport of a connection, to be registered.
     pub fn transport_mut(&mut self, id: ConnId) -> Option<&mut T> {
         self.conn_mut(id).map(|conn| &mut conn.transport)
-    }
-
-    /// Whether a shutdown has begun.
-    #[must_use]
-    pub fn is_draining(&self) -> bool {
-        self.draining
-    }
-
-    /// Whether a shutdown has come to its end.
-    #[must_use]
-    pub fn is_drained(&self) -> bool {
-        self.draining && self.conns.is_empty()
     }
 
     /// How many connections are open.
@@ -422,94 +250,15 @@ impl<T: Transport> Server<T> {
         }
     }
 
-    // ---- the end of a turn ----
-
+    /// Whatever of the server's own timers has fired.
     fn fire_timers(&mut self, now: Nanos) {
         let mut budget = crate::engine::WORK_PER_TURN_MAX;
         while let Some((_, due)) = self.timers.pop_due(now, &mut budget) {
             match due {
                 Due::Conn(slot) => self.on_timer(now, slot),
-                Due::DrainSweep => {
-                    self.timers.arm(now.after(DRAIN_SWEEP), Due::DrainSweep);
-                    self.sweep(now);
-                }
-                Due::DrainEnd => {
-                    warn!(
-                        "shutdown: {} connections did not end in time",
-                        self.conns.len()
-                    );
-                    self.close_all(now);
-                }
+                Due::DrainSweep => self.drain_sweep(now),
+                Due::DrainEnd => self.drain_end(now),
             }
-        }
-    }
-
-    fn mark_dirty(&mut self, id: ConnId) {
-        if let Some(conn) = self.conn_mut(id)
-            && !conn.dirty
-        {
-            conn.dirty = true;
-            self.dirty.push_back(id);
-        }
-    }
-
-    /// Sends what is owed, one write per connection. Who turns out to be gone is ended, which may
-    /// grant to others, who are then owed something too.
-    fn flush(&mut self, now: Nanos) {
-        loop {
-            for id in mem::take(&mut self.overrun) {
-                self.close_slow_consumer(now, id);
-            }
-            let Some(id) = self.dirty.pop_front() else {
-                break;
-            };
-            self.flush_one(now, id);
-        }
-    }
-
-    fn flush_one(&mut self, now: Nanos, id: ConnId) {
-        let Self {
-            conns,
-            pool,
-            settings,
-            timers,
-            ..
-        } = self;
-        let Some(conn) = conn::find(conns, id) else {
-            return;
-        };
-        conn.dirty = false;
-        let was_full = conn.outbox.is_full();
-        let flushed = conn.flush(now, pool);
-        match flushed {
-            Flushed::All => {}
-            Flushed::Some => timers.rearm(conn.timer, conn.deadline(now, settings)),
-            Flushed::Broken(error) => return self.close(now, id, &error.to_string()),
-        }
-        if was_full && !conn.outbox.is_full() {
-            conn.line_started = now; // read on from here, so the read timeout runs from here
-            timers.rearm(conn.timer, conn.deadline(now, settings));
-        }
-        if conn.watches_write == conn.outbox.is_empty() {
-            self.interest.push(id);
-        }
-        if conn.overrun && !conn.outbox.is_overrun() {
-            conn.overrun = false;
-            self.engine
-                .apply(now, Input::Overrun(id, false), &mut self.effects);
-        }
-        if let Phase::Leaving { closing, .. } = conn.phase
-            && conn.outbox.is_empty()
-        {
-            match closing {
-                // It is still to be read: closed now, what was sent would be lost to a reset.
-                Closing::Flush if conn.revisit || conn.readable => self.serve_later(id),
-                Closing::Flush => self.close(now, id, "closed"),
-                Closing::HalfClose => conn.transport.shutdown_write(),
-                Closing::Delay => {}
-            }
-        } else if conn.has_more() {
-            self.serve_later(id);
         }
     }
 
@@ -531,4 +280,10 @@ impl<T: Transport> Server<T> {
     fn peer(&self, id: ConnId) -> String {
         self.conns[id.slot as usize].transport.peer()
     }
+}
+
+/// `1 connection`, `2 connections`.
+fn connections(count: usize) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} connection{plural}")
 }

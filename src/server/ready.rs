@@ -1,84 +1,104 @@
-//! Who is visited when: the lists of those who are to be, and the time they are visited at.
+//! The run queue: connections that are to be served without an event of their own.
 //!
-//! Whoever hung up comes first, then whoever did not get all it wanted in the last turn; one share itself
-//! is in `serve.rs`. Never reads a byte.
+//! Those that have hung up come first, then those that were denied a walk in the last turn, then
+//! those that had more in it than their share; a connection that is answered after waiting is served
+//! on at the end of the same turn. One share itself is in `serve.rs`. Never reads a byte.
 
+use std::collections::VecDeque;
 use std::mem;
 
-use super::conn::{self, Transport};
-use super::{Clock, HUNG_UP_PER_TURN_MAX, Server};
-use crate::base::{ConnId, Nanos};
+use super::budget::{HUNG_UP_MAX, RESUMED_MAX};
+use super::conn::{self, Flow, Transport};
+use super::{Clock, Server};
+use crate::base::ConnId;
 use crate::engine::types::Input;
 
+#[derive(Default)]
+pub(super) struct RunQueue {
+    /// Their peer has hung up, and they are yet to be served to their end.
+    hung_up: VecDeque<ConnId>,
+    /// Were denied a walk in this turn.
+    denied: Vec<ConnId>,
+    /// Had more than their share in this turn.
+    more: Vec<ConnId>,
+    /// Were denied or had more in the last turn, and are yet to be served in this one.
+    due: Vec<ConnId>,
+    /// Were answered after waiting, and may have more input.
+    resumed: VecDeque<ConnId>,
+}
+
+impl RunQueue {
+    /// Nobody waits to be served.
+    pub(super) fn is_empty(&self) -> bool {
+        self.due.is_empty() && self.resumed.is_empty() && self.hung_up.is_empty()
+    }
+
+    /// Was parked and is answered now.
+    pub(super) fn resume(&mut self, id: ConnId) {
+        self.resumed.push_back(id);
+    }
+
+    /// The turn is over: a connection that did not get its share is served first in the next one.
+    pub(super) fn end_turn(&mut self) {
+        self.due.append(&mut self.denied);
+        self.due.append(&mut self.more);
+    }
+}
+
 impl<T: Transport> Server<T> {
-    /// What time it is, right now.
-    pub(super) fn read_clock(&mut self, clock: Clock<'_>) -> Nanos {
-        let now = clock();
-        self.clock_read = Some(now);
-        now
-    }
-
-    /// What time it was when somebody last looked in this turn. What is due may come a moment late but
-    /// must not come early, so there is no need to look again.
-    pub(super) fn last_read_clock(&mut self, clock: Clock<'_>) -> Nanos {
-        match self.clock_read {
-            Some(now) => now,
-            None => self.read_clock(clock),
-        }
-    }
-
-    /// Once in a turn, before anybody else: those who have hung up, those who were denied a walk in the
-    /// last turn, then those who had more in it than their share.
-    #[inline]
+    /// Before anybody else is heard.
     pub(super) fn serve_ready(&mut self, clock: Clock<'_>) {
-        if !self.has_served_ready {
-            self.has_served_ready = true;
-            // Half of the walks are for those who are still there.
-            let for_others = self.walk_bytes_left / 2;
-            self.walk_bytes_left -= for_others;
-            self.serve_hung_up(clock);
-            self.walk_bytes_left += for_others;
-            for id in mem::take(&mut self.waiting) {
-                self.serve_listed(clock, id);
+        // As many as a turn has time for. One that has more to say than its share goes to the end.
+        for _ in 0..self.run.hung_up.len().min(HUNG_UP_MAX) {
+            if let Some(id) = self.run.hung_up.pop_front() {
+                self.serve_queued(clock, id);
             }
         }
-    }
-
-    /// As many as a turn has time for. Who has more to say than one share goes to the end of the line.
-    fn serve_hung_up(&mut self, clock: Clock<'_>) {
-        for _ in 0..self.hung_up.len().min(HUNG_UP_PER_TURN_MAX) {
-            let Some(id) = self.hung_up.pop_front() else {
-                break;
-            };
-            self.serve_listed(clock, id);
+        self.budget.release_walks();
+        for id in mem::take(&mut self.run.due) {
+            self.serve_queued(clock, id);
         }
     }
 
-    /// It is no longer on a list, and what it still has to say counts.
-    fn serve_listed(&mut self, clock: Clock<'_>, id: ConnId) {
+    /// After everybody was heard.
+    pub(super) fn serve_resumed(&mut self, clock: Clock<'_>) {
+        for _ in 0..RESUMED_MAX {
+            let Some(id) = self.run.resumed.pop_front() else {
+                break;
+            };
+            self.serve_conn(clock, id);
+        }
+    }
+
+    /// It is no longer in the run queue, and what it still has to say counts.
+    fn serve_queued(&mut self, clock: Clock<'_>, id: ConnId) {
         if let Some(conn) = self.conn_mut(id) {
-            conn.revisit = false;
+            conn.queued = false;
             if conn.hung_up {
-                let now = self.last_read_clock(clock);
                 self.engine
-                    .apply(now, Input::HungUp(id, false), &mut self.effects);
+                    .apply(self.clock_read, Input::HungUp(id, false), &mut self.effects);
             }
             self.serve_conn(clock, id);
         }
     }
 
-    /// Puts the connection on the list of those to be visited, unless it stands on one.
+    /// Puts the connection into the run queue, unless it is there.
     pub(super) fn serve_later(&mut self, id: ConnId) {
-        let Some(conn) = conn::find(&mut self.conns, id).filter(|conn| !conn.revisit) else {
+        let Some(conn) = conn::find(&mut self.conns, id).filter(|conn| !conn.queued) else {
             return;
         };
-        conn.revisit = true;
+        conn.queued = true;
         if conn.hung_up {
-            self.hung_up.push_back(id);
-        } else if conn.denied {
-            self.denied.push(id);
+            self.run.hung_up.push_back(id);
+        } else if conn.flow == Flow::Denied {
+            self.run.denied.push(id);
         } else {
-            self.revisit.push(id);
+            self.run.more.push(id);
         }
+    }
+
+    /// Whether a connection that hangs up now is served in this very turn.
+    pub(super) fn is_served_this_turn(&self) -> bool {
+        self.run.hung_up.len() <= HUNG_UP_MAX
     }
 }

@@ -9,8 +9,9 @@ use std::mem;
 
 use log::{debug, warn};
 
-use super::conn::{Closing, Phase, Transport};
-use super::{Clock, READ_BYTES_PER_TURN, Server, WALK_BYTES_MIN, auth, conn, stats};
+use super::closing::Closing;
+use super::conn::{Flow, Phase, Transport};
+use super::{Clock, READ_BYTES_PER_TURN, Server, auth, conn, stats};
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::{Input, Request};
 use crate::wire::answer;
@@ -23,7 +24,9 @@ impl<T: Transport> Server<T> {
         let mut share = READ_BYTES_PER_TURN;
         let mut read_buf = mem::take(&mut self.read_buf);
         if let Some(conn) = self.conn_mut(id) {
-            (conn.yielded, conn.denied) = (false, false);
+            if conn.flow != Flow::Parked {
+                conn.flow = Flow::Open;
+            }
             if !conn.inbox.is_empty() && !conn.is_leaving() {
                 let now = self.read_clock(clock);
                 self.serve_inbox(now, id);
@@ -121,7 +124,7 @@ impl<T: Transport> Server<T> {
         let mut used = 0;
         let mut scratch = mem::take(&mut self.scratch);
         loop {
-            let may_walk = self.walk_bytes_left > 0;
+            let may_walk = self.budget.may_walk();
             let Some(conn) = self.conn_mut(id) else {
                 break;
             };
@@ -134,7 +137,7 @@ impl<T: Transport> Server<T> {
             match line::decode(&input[used..], &mut scratch) {
                 Decoded::Frame(frame) if !may_walk && takes_a_walk(&frame) => {
                     conn.progress(now, 0, false);
-                    (conn.yielded, conn.denied) = (true, true);
+                    conn.flow = Flow::Denied;
                 }
                 Decoded::Frame(frame) => {
                     used += frame.used;
@@ -196,7 +199,7 @@ impl<T: Transport> Server<T> {
     /// Puts a request before the engine; without an answer the connection is parked.
     fn ask(&mut self, now: Nanos, id: ConnId, verb: Verb, request: Request<'_>) {
         let conn = &mut self.conns[id.slot as usize];
-        conn.parked = true;
+        conn.flow = Flow::Parked;
         conn.with_fence = answer::wants_fence(self.settings.wire_fence, verb, conn.hello_fence);
         let walks = matches!(request, Request::Position { .. } | Request::Range { .. });
         let owed = conn.outbox.len();
@@ -208,12 +211,12 @@ impl<T: Transport> Server<T> {
         if walks {
             self.note_walk(id, owed);
         }
-        self.recipient_work_left = self
-            .recipient_work_left
-            .saturating_sub(self.engine.take_recipient_work());
+        let work = self.engine.take_recipient_work();
         let conn = &mut self.conns[id.slot as usize];
-        conn.yielded |= self.recipient_work_left == 0;
-        if conn.parked && conn.hung_up {
+        if !self.budget.charge_recipients(work) {
+            conn.yield_turn();
+        }
+        if conn.is_parked() && conn.hung_up {
             // Not answered, but what was asked before it still is.
             self.leave(now, id, Closing::Flush, "left before it could wait");
         }
@@ -277,9 +280,9 @@ impl<T: Transport> Server<T> {
     /// answer per connection and turn is enough.
     fn note_walk(&mut self, id: ConnId, owed: usize) {
         let conn = &mut self.conns[id.slot as usize];
-        conn.yielded = true;
-        let bytes = conn.outbox.len().saturating_sub(owed).max(WALK_BYTES_MIN);
-        self.walk_bytes_left = self.walk_bytes_left.saturating_sub(bytes);
+        conn.yield_turn();
+        let bytes = conn.outbox.len().saturating_sub(owed);
+        self.budget.charge_walk(bytes);
     }
 }
 

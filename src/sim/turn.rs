@@ -1,20 +1,12 @@
 //! One turn of the server: what the poll reports, how the server is called, when it wakes.
 //!
-//! A turn mirrors `net::reactor`: hang-ups first, then every other event in any order, then
-//! `finish_turn`. There is one difference: here new connections are accepted before `finish_turn`,
-//! there after it. `faults::server` draws how late the server notices an event or a deadline;
-//! `checks` says what must hold after the turn.
+//! The order of a turn is the server's own (`server::turn`), as it is for the reactor; here is only
+//! what a poll reports, in any order. `faults::server` draws how late the server notices an event or
+//! a deadline; `checks` says what must hold after the turn.
 
 use super::simulation::Simulation;
-use crate::base::{ConnId, Nanos};
-use crate::pipe::Readiness;
-
-/// What a poll reports.
-#[derive(Clone, Copy, Debug)]
-enum PollEvent {
-    Conn(ConnId, Readiness),
-    Shutdown,
-}
+use crate::base::Nanos;
+use crate::server::Event;
 
 impl Simulation {
     /// Makes the next poll report this connection.
@@ -52,34 +44,14 @@ impl Simulation {
     pub(super) fn take_turn(&mut self) -> Result<(), String> {
         let now = self.now;
         let events = self.poll();
+        let stops = self.hear_shutdown();
         self.trace.mix(&now.0.to_le_bytes());
-        for event in &events {
-            if let PollEvent::Conn(id, ready) = event
-                && (ready.read_closed || ready.error)
-            {
-                self.server.hang_up(now, *id);
-            }
-        }
-        for event in &events {
-            match *event {
-                PollEvent::Conn(id, ready) => {
-                    if ready.readable || ready.read_closed || ready.error {
-                        self.server.readable(&|| now, id);
-                    }
-                    if ready.writable {
-                        self.server.writable(id);
-                    }
-                }
-                PollEvent::Shutdown => self.shut_down(),
-            }
-        }
-        let accepted = self.accept();
-        self.server.finish_turn(&|| now);
+        self.server.turn(&|| now, events.iter().copied(), stops);
         self.turn += 1;
         self.totals.turns += 1;
         self.follow_interests();
         // A kernel reports at registration what arrived before it.
-        for number in accepted? {
+        for number in self.accept()? {
             if self.connections[&number].peer.readiness().readable {
                 self.report(number);
             }
@@ -89,23 +61,21 @@ impl Simulation {
     }
 
     /// Reports what has happened since the last turn, in any order.
-    fn poll(&mut self) -> Vec<PollEvent> {
+    fn poll(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         for number in std::mem::take(&mut self.pending) {
             let Some(conn) = self.connections.get(&number) else {
                 continue;
             };
             let Some(id) = conn.id else { continue };
-            let mut ready = conn.peer.readiness();
-            ready.writable &= conn.watches_write;
-            events.push(PollEvent::Conn(id, ready));
-            events.extend(
-                self.echo(id, ready)
-                    .map(|(id, ready)| PollEvent::Conn(id, ready)),
-            );
-        }
-        for _ in 0..std::mem::take(&mut self.shutdown_signals) {
-            events.push(PollEvent::Shutdown);
+            let mut readiness = conn.peer.readiness();
+            readiness.writable &= conn.watches_write;
+            let event = Event {
+                conn: id,
+                readiness,
+            };
+            events.push(event);
+            events.extend(self.echo(event));
         }
         self.due = None;
         self.rng.shuffle(&mut events);
@@ -134,16 +104,21 @@ impl Simulation {
         Ok(accepted)
     }
 
-    fn shut_down(&mut self) {
-        self.trace
-            .say(self.now, format_args!("server told to stop"));
-        if self.server.is_draining() {
-            self.is_killed = true;
-            return self.server.close_all(self.now);
+    /// How often the server was told to stop since the last turn: the first time it drains, the second
+    /// time it closes everything.
+    fn hear_shutdown(&mut self) -> u32 {
+        let stops = std::mem::take(&mut self.shutdown_signals);
+        for _ in 0..stops {
+            self.trace
+                .say(self.now, format_args!("server told to stop"));
+            if self.draining.is_some() {
+                self.is_killed = true;
+            } else {
+                self.backlog.clear(); // the listeners are closed, so nobody accepts these any more
+                self.draining = Some((self.now, self.turn + 1));
+            }
         }
-        self.backlog.clear(); // the listeners are closed, so nobody accepts these any more
-        self.draining = Some((self.now, self.turn + 1));
-        self.server.shutdown(self.now);
+        stops
     }
 
     /// Notes which connections the server wants to write to; those that have room already are

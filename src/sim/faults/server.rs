@@ -1,8 +1,8 @@
 //! Faults of the server: it is paused for a while, comes late, hears of an event twice or of a
 //! connection that is gone, and gets a shutdown signal in the middle.
 
-use crate::base::{ConnId, Millis, Nanos};
-use crate::pipe::Readiness;
+use crate::base::{Millis, Nanos};
+use crate::server::{Event, Readiness};
 use crate::sim::plan::{Ending, pick};
 use crate::sim::simulation::{Scheduled, Simulation};
 
@@ -43,18 +43,17 @@ impl Simulation {
 
     /// Sometimes adds an event: the same once again, or one about a connection that is gone.
     /// Neither may change anything.
-    pub(crate) fn echo(&mut self, id: ConnId, ready: Readiness) -> Option<(ConnId, Readiness)> {
+    pub(crate) fn echo(&mut self, event: Event) -> Option<Event> {
         if self.rng.u8(..100) >= self.plan.echo_pct {
             return None;
         }
-        let all = Readiness {
+        let readiness = Readiness {
             readable: true,
             writable: true,
-            read_closed: true,
-            error: true,
+            hung_up: true,
         };
-        let stale = self.stale.pop_front().map(|id| (id, all));
-        Some(stale.unwrap_or((id, ready)))
+        let stale = self.stale.pop_front();
+        Some(stale.map_or(event, |conn| Event { conn, readiness }))
     }
 
     /// Sends the shutdown signal, if it is planned and its time has come; perhaps twice.
