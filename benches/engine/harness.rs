@@ -56,6 +56,7 @@ impl Harness {
     }
 
     /// One question and all its consequences.
+    #[inline(always)] // or the request would be copied twice before the engine sees it
     pub(crate) fn ask(&mut self, who: ConnId, request: Request<'_>) -> &[Effect] {
         self.now = Nanos(self.now.0 + 1_000);
         self.effects.clear();

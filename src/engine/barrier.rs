@@ -37,7 +37,7 @@ impl Barriers {
         count: u32,
         wait: Millis,
     ) {
-        if cx.draining {
+        if cx.core.draining {
             return cx.refuse(asker.conn, Refusal::Draining);
         }
         let barrier = match self.named.find(key) {
@@ -64,13 +64,16 @@ impl Barriers {
             self.dissolve(cx, barrier, &Reply::TimedOut);
             cx.reply(asker.conn, Reply::TimedOut);
         } else {
-            let waiter =
-                cx.waiters
-                    .insert(Waiter::new(asker.owner, barrier, Awaiting::Barrier, cx.now));
+            let waiter = cx.core.waiters.insert(Waiter::new(
+                asker.owner,
+                barrier,
+                Awaiting::Barrier,
+                cx.now,
+            ));
             self.named[barrier]
                 .value
                 .queue
-                .push_back(cx.waiters, waiter);
+                .push_back(&mut cx.core.waiters, waiter);
             self.named.touch(barrier, cx.now, false);
             cx.park(waiter, asker.conn, wait);
         }
@@ -78,7 +81,7 @@ impl Barriers {
 
     /// A participant has waited long enough, or is gone; the others need not wait for it.
     pub(super) fn give_up(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
-        let barrier = cx.waiters[waiter].subject;
+        let barrier = cx.core.waiters[waiter].subject;
         let queue = &mut self.named[barrier].value.queue;
         cx.leave(queue, waiter);
         self.dissolve(cx, barrier, &Reply::TimedOut);
@@ -86,7 +89,7 @@ impl Barriers {
 
     /// Shutdown sends this one away, as all the others.
     pub(super) fn send_away(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
-        let barrier = cx.waiters[waiter].subject;
+        let barrier = cx.core.waiters[waiter].subject;
         let queue = &mut self.named[barrier].value.queue;
         cx.leave(queue, waiter);
         if queue.is_empty() {

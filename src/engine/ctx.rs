@@ -15,6 +15,21 @@ use crate::base::{ConnId, Nanos};
 use crate::key::Key;
 use crate::timers::Timers;
 
+/// What all primitives share: who is connected, who owns what, who waits, what is due.
+pub(super) struct Core {
+    pub(super) rules: Rules,
+    pub(super) timers: Timers<Due>,
+    pub(super) conns: Conns,
+    pub(super) owners: Owners,
+    pub(super) waiters: Waiters,
+    pub(super) fences: Fences,
+    pub(super) tally: Tally,
+    pub(super) subscriptions: [Subscriptions; TOPICS],
+    /// How many counters, values, lists and barriers there are.
+    pub(super) keys: u32,
+    pub(super) draining: bool,
+}
+
 pub(super) struct Ctx<'e> {
     /// What the clock said when the input came. Leases and waits run from here.
     pub(super) now: Nanos,
@@ -22,23 +37,14 @@ pub(super) struct Ctx<'e> {
     /// turn that comes late decides as a punctual one would have.
     pub(super) moment: Nanos,
     pub(super) out: &'e mut Effects,
-    pub(super) rules: &'e Rules,
-    pub(super) timers: &'e mut Timers<Due>,
-    pub(super) conns: &'e mut Conns,
-    pub(super) owners: &'e mut Owners,
-    pub(super) waiters: &'e mut Waiters,
-    pub(super) fences: &'e mut Fences,
-    pub(super) tally: &'e mut Tally,
-    pub(super) subscriptions: &'e mut [Subscriptions; TOPICS],
-    /// How many counters, values, lists and barriers there are.
-    pub(super) keys: &'e mut u32,
-    pub(super) draining: bool,
+    pub(super) core: &'e mut Core,
 }
 
 impl Ctx<'_> {
     #[inline]
     pub(super) fn reply(&mut self, conn: ConnIndex, reply: Reply) {
-        self.out.push(Effect::Reply(self.conns[conn].id, reply));
+        self.out
+            .push(Effect::Reply(self.core.conns[conn].id, reply));
     }
 
     pub(super) fn refuse(&mut self, conn: ConnIndex, why: Refusal) {
@@ -46,9 +52,9 @@ impl Ctx<'_> {
     }
 
     pub(super) fn push(&mut self, conn: ConnIndex, push: Push) {
-        let it = &self.conns[conn];
+        let it = &self.core.conns[conn];
         if it.is_overrun() {
-            self.conns.report(conn, self.out);
+            self.core.conns.report(conn, self.out);
         } else {
             self.out.push(Effect::Push(it.id, push));
         }
@@ -61,12 +67,12 @@ impl Ctx<'_> {
             Noted::Expired => Notes::Expiries,
             Noted::Granted | Noted::Released | Noted::Disconnected => Notes::All,
         };
-        if self.rules.notes >= least {
+        if self.core.rules.notes >= least {
             self.out.push(Effect::Note(Box::new(Note {
                 what,
                 key: key.clone(),
                 fence: holder.token.fence,
-                conn: self.owners[holder.owner].conn_id,
+                conn: self.core.owners[holder.owner].conn_id,
             })));
         }
     }
@@ -74,14 +80,14 @@ impl Ctx<'_> {
     /// Whether a waiter can still be served: its owner is there, and the connection that would hear of
     /// it has not hung up.
     pub(super) fn is_present(&self, waiter: u32) -> bool {
-        let Waiter { conn, owner, .. } = self.waiters[waiter];
-        let owner = &self.owners[owner];
+        let Waiter { conn, owner, .. } = self.core.waiters[waiter];
+        let owner = &self.core.owners[owner];
         let conn = if conn == ConnIndex::NONE {
             owner.conn
         } else {
             conn
         };
-        owner.is_here() && (conn == ConnIndex::NONE || self.conns[conn].is_present())
+        owner.is_here() && (conn == ConnIndex::NONE || self.core.conns[conn].is_present())
     }
 
     /// The connections that hear `name`; see [`Subscriptions::recipients`].
@@ -91,6 +97,11 @@ impl Ctx<'_> {
         name: &[u8],
         but: Option<ConnIndex>,
     ) -> Vec<ConnId> {
-        self.subscriptions[topic as usize].recipients(self.conns, name, but, self.out)
+        self.core.subscriptions[topic as usize].recipients(
+            &mut self.core.conns,
+            name,
+            but,
+            self.out,
+        )
     }
 }

@@ -26,17 +26,17 @@ impl Locks {
         let Some((resource, holder)) = self.find_holder(key, token) else {
             return cx.refuse(asker.conn, Refusal::NotHolder);
         };
-        cx.tally.releases += 1;
+        cx.core.tally.releases += 1;
         self.note(cx, Noted::Released, holder);
         let freed = self.freed_at(cx, holder);
         let (leader, hold) = (self.holders[holder].owner, self.holders[holder].hold());
-        let leader_conn = cx.owners[leader].conn;
+        let leader_conn = cx.core.owners[leader].conn;
         // A leader whose lead somebody else gives up hears of it, as if it observed until then.
         let is_unaware = hold == Hold::Lead
             && leader != asker.owner
             && leader_conn != ConnIndex::NONE
-            && cx.conns[leader_conn].is_here()
-            && !cx.subscriptions[Topic::Observe as usize].is_subscribed(leader_conn, key, b"");
+            && cx.core.conns[leader_conn].is_here()
+            && !cx.core.subscriptions[Topic::Observe as usize].is_subscribed(leader_conn, key, b"");
         self.remove_holder(cx, holder, Timer::Running);
         cx.reply(asker.conn, Reply::Done);
         cx.announce(Event::Resign, key);
@@ -56,8 +56,9 @@ impl Locks {
             self.evict_expired(cx, resource);
         }
         let leads = resource.is_some_and(|resource| !self.table[resource].holders.is_empty());
-        let observes =
-            |cx: &Ctx<'_>| cx.subscriptions[Topic::Observe as usize].is_subscribed(conn, key, b"");
+        let observes = |cx: &Ctx<'_>| {
+            cx.core.subscriptions[Topic::Observe as usize].is_subscribed(conn, key, b"")
+        };
         let observed = observes(cx);
         signal::subscribe(cx, Topic::Observe, conn, key, b"");
         // A second time is no news.

@@ -38,7 +38,7 @@ impl Collector {
 
     /// Whether something idle since then is to be forgotten now.
     pub(super) fn is_due(cx: &Ctx<'_>, since: Nanos) -> bool {
-        since.after(cx.rules.gc_idle_max) <= cx.now
+        since.after(cx.core.rules.gc_idle_max) <= cx.now
     }
 
     /// Wakes for the thing that has been idle for longest, if there is one.
@@ -46,14 +46,14 @@ impl Collector {
         if self.timer.is_none()
             && let Some(since) = oldest
         {
-            let due = since.after(cx.rules.gc_idle_max);
-            let at = due.max(self.last.after(cx.rules.gc_interval));
-            self.timer = Some(cx.timers.arm(at, self.due));
+            let due = since.after(cx.core.rules.gc_idle_max);
+            let at = due.max(self.last.after(cx.core.rules.gc_interval));
+            self.timer = Some(cx.core.timers.arm(at, self.due));
         }
     }
 
     /// There is more than one turn's work.
     pub(super) fn again(&mut self, cx: &mut Ctx<'_>) {
-        self.timer = Some(cx.timers.arm(cx.now, self.due));
+        self.timer = Some(cx.core.timers.arm(cx.now, self.due));
     }
 }

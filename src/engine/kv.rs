@@ -112,12 +112,14 @@ impl Kv {
         let it = &mut self.named[entry].value;
         match (it.timer, ttl) {
             (None, Millis::ZERO) => {}
-            (None, ttl) => it.timer = Some(cx.timers.arm(cx.now.after(ttl), Due::value(entry))),
+            (None, ttl) => {
+                it.timer = Some(cx.core.timers.arm(cx.now.after(ttl), Due::value(entry)))
+            }
             (Some(timer), Millis::ZERO) => {
-                cx.timers.cancel(timer);
+                cx.core.timers.cancel(timer);
                 it.timer = None;
             }
-            (Some(timer), ttl) => cx.timers.rearm(timer, cx.now.after(ttl)),
+            (Some(timer), ttl) => cx.core.timers.rearm(timer, cx.now.after(ttl)),
         }
         Ok(())
     }
@@ -126,7 +128,7 @@ impl Kv {
     fn live(&mut self, cx: &mut Ctx<'_>, key: &[u8]) -> Option<u32> {
         let entry = self.named.find(key)?;
         let timer = self.named[entry].value.timer;
-        if timer.is_some_and(|timer| cx.timers.deadline(timer) <= cx.moment) {
+        if timer.is_some_and(|timer| cx.core.timers.deadline(timer) <= cx.moment) {
             self.remove(cx, entry);
             return None;
         }
@@ -136,7 +138,7 @@ impl Kv {
     fn remove(&mut self, cx: &mut Ctx<'_>, entry: u32) {
         let gone = self.named.remove(cx, entry);
         if let Some(timer) = gone.value.timer {
-            cx.timers.cancel(timer);
+            cx.core.timers.cancel(timer);
         }
     }
 }

@@ -60,7 +60,8 @@ impl Lists {
             return self.hand_over(cx, list, popper, value);
         }
         let it = &mut self.named[list].value.values;
-        if cx.rules.list_length_max != 0 && it.len() >= cx.rules.list_length_max as usize {
+        if cx.core.rules.list_length_max != 0 && it.len() >= cx.core.rules.list_length_max as usize
+        {
             return cx.refuse(conn, Refusal::ListFull);
         }
         match end {
@@ -98,7 +99,7 @@ impl Lists {
         end: End,
         wait: Millis,
     ) {
-        if cx.draining {
+        if cx.core.draining {
             return cx.refuse(asker.conn, Refusal::Draining);
         }
         if let Some(popped) = self.take(cx, key, end) {
@@ -112,10 +113,14 @@ impl Lists {
             Ok(list) => list,
             Err(refusal) => return cx.refuse(asker.conn, refusal),
         };
-        let waiter = cx
-            .waiters
-            .insert(Waiter::new(asker.owner, list, Awaiting::Pop(end), cx.now));
-        self.named[list].value.poppers.push_back(cx.waiters, waiter);
+        let waiter =
+            cx.core
+                .waiters
+                .insert(Waiter::new(asker.owner, list, Awaiting::Pop(end), cx.now));
+        self.named[list]
+            .value
+            .poppers
+            .push_back(&mut cx.core.waiters, waiter);
         self.named.touch(list, cx.now, false);
         cx.park(waiter, asker.conn, wait);
     }
@@ -165,7 +170,7 @@ impl Lists {
 
     /// A popper has waited long enough, or is gone.
     pub(super) fn give_up(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
-        let list = cx.waiters[waiter].subject;
+        let list = cx.core.waiters[waiter].subject;
         let queue = &mut self.named[list].value.poppers;
         cx.leave(queue, waiter);
         self.remove_if_empty(cx, list);
@@ -228,8 +233,8 @@ impl Lists {
     /// Whoever has waited longest and is still there. Those whose time is over are told so.
     fn next_popper(&mut self, cx: &mut Ctx<'_>, list: u32) -> Option<u32> {
         while let Some(waiter) = self.named[list].value.poppers.head() {
-            let Waiter { conn, timer, .. } = cx.waiters[waiter];
-            if timer.is_none_or(|timer| cx.timers.deadline(timer) >= cx.moment) {
+            let Waiter { conn, timer, .. } = cx.core.waiters[waiter];
+            if timer.is_none_or(|timer| cx.core.timers.deadline(timer) >= cx.moment) {
                 return Some(waiter);
             }
             let queue = &mut self.named[list].value.poppers;

@@ -93,7 +93,7 @@ impl Locks {
         let Some((resource, holder)) = self.find_holder(key, token) else {
             return cx.refuse(asker.conn, Refusal::NotHolder);
         };
-        cx.tally.releases += 1;
+        cx.core.tally.releases += 1;
         self.note(cx, Noted::Released, holder);
         let freed = self.freed_at(cx, holder);
         self.remove_holder(cx, holder, Timer::Running);
@@ -120,7 +120,7 @@ impl Locks {
             };
             return cx.refuse(asker.conn, why);
         };
-        if cx.timers.deadline(self.holders[holder].timer) <= cx.moment {
+        if cx.core.timers.deadline(self.holders[holder].timer) <= cx.moment {
             let ticket = self.holders[holder].ticket;
             cx.refuse(asker.conn, Refusal::LeaseExpired);
             self.evict_expired(cx, resource);
@@ -143,7 +143,7 @@ impl Locks {
         self.evict_expired(cx, resource);
         let ticket = self.tickets.find(asker.owner, resource);
         let reply = match ticket.and_then(|ticket| self.tickets.waiter(ticket)) {
-            Some(waiter) => Reply::Number(queue::position(cx.waiters, waiter).into()),
+            Some(waiter) => Reply::Number(queue::position(&cx.core.waiters, waiter).into()),
             None if self.holds(cx, asker.owner, resource) => Reply::Number(0),
             None => Reply::Nothing,
         };
@@ -159,20 +159,20 @@ impl Locks {
 
     /// A parked command's timer fired: time out, unless the key is free at this very instant.
     pub(super) fn wait_ended(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
-        let resource = cx.waiters[waiter].subject;
-        let conn = cx.waiters[waiter].conn;
-        cx.waiters[waiter].timer = None;
+        let resource = cx.core.waiters[waiter].subject;
+        let conn = cx.core.waiters[waiter].conn;
+        cx.core.waiters[waiter].timer = None;
         // A lease that ends at the same instant ends first, whichever timer fired first.
         self.evict_expired(cx, resource);
-        while cx.conns[conn].parked == waiter {
+        while cx.core.conns[conn].parked == waiter {
             // Of waits that end at the same instant the first in the queue ends first, whichever timer
             // fired first: it may leave room for the others.
             let head = self.table[resource].queue.head().unwrap_or(waiter);
-            let head_is_due = cx.waiters[head]
+            let head_is_due = cx.core.waiters[head]
                 .timer
-                .is_some_and(|timer| cx.timers.deadline(timer) <= cx.moment);
+                .is_some_and(|timer| cx.core.timers.deadline(timer) <= cx.moment);
             let gone = if head_is_due { head } else { waiter };
-            let told = cx.waiters[gone].conn;
+            let told = cx.core.waiters[gone].conn;
             self.give_up(cx, gone);
             cx.reply(told, Reply::TimedOut);
             self.grant_waiting(cx, resource);
@@ -183,7 +183,7 @@ impl Locks {
     ///
     /// Waits first, then holds: what it lets go must not come back to it.
     pub(super) fn depart(&mut self, cx: &mut Ctx<'_>, owner: OwnerIndex, budget: &mut u32) -> bool {
-        while let Some(ticket) = cx.owners[owner].tickets.head() {
+        while let Some(ticket) = cx.core.owners[owner].tickets.head() {
             if *budget == 0 {
                 return false;
             }
@@ -195,14 +195,14 @@ impl Locks {
             }
             self.grant_waiting(cx, resource);
         }
-        if cx.rules.auto_release {
-            while let Some(holder) = cx.owners[owner].holds.head() {
+        if cx.core.rules.auto_release {
+            while let Some(holder) = cx.core.owners[owner].holds.head() {
                 if *budget == 0 {
                     return false;
                 }
                 *budget -= 1;
                 let resource = self.holders[holder].resource;
-                cx.tally.disconnects += 1;
+                cx.core.tally.disconnects += 1;
                 self.note(cx, Noted::Disconnected, holder);
                 self.remove_holder(cx, holder, Timer::Running);
                 // Once per key, however many of its slots the owner had.
@@ -218,7 +218,7 @@ impl Locks {
     /// A parked command has waited long enough, or its client is gone: out of the queue, and whoever
     /// that makes room for is served.
     pub(super) fn leave_queue(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
-        let resource = cx.waiters[waiter].subject;
+        let resource = cx.core.waiters[waiter].subject;
         self.give_up(cx, waiter);
         self.grant_waiting(cx, resource);
     }
@@ -251,7 +251,7 @@ impl Locks {
         key: &[u8],
         mode: Mode,
     ) -> Result<u32, Refusal> {
-        if cx.draining {
+        if cx.core.draining {
             return Err(Refusal::Draining);
         }
         if self.holders.len() >= HOLDS_MAX {
@@ -268,7 +268,7 @@ impl Locks {
             self.evict_expired(cx, resource);
             return Ok(resource);
         }
-        if cx.rules.locks_max != 0 && self.table.len() >= cx.rules.locks_max as usize {
+        if cx.core.rules.locks_max != 0 && self.table.len() >= cx.core.rules.locks_max as usize {
             let (oldest, _) = self.table.oldest_idle().ok_or(Refusal::MaxLocks)?;
             self.table.remove_idle(oldest);
         }
@@ -294,7 +294,7 @@ impl Locks {
     }
 
     pub(super) fn is_queue_full(&self, cx: &Ctx<'_>, resource: u32) -> bool {
-        let waiters_max = cx.rules.waiters_per_key_max;
+        let waiters_max = cx.core.rules.waiters_per_key_max;
         waiters_max != 0 && self.table[resource].queue.len() >= waiters_max
     }
 
@@ -316,9 +316,10 @@ impl Locks {
             "granting {:?} beyond its limit",
             self.table[resource].key
         );
-        let token = cx.fences.next();
+        let token = cx.core.fences.next();
         let deadline = cx.now.after(lease);
         let timer = cx
+            .core
             .timers
             .arm(deadline, Due::lease(self.holders.next_index()));
         let holder = self.holders.insert(Holder {
@@ -338,11 +339,13 @@ impl Locks {
         if !it.kind().is_lock() {
             self.by_fence.insert(fence_hash(token), holder);
         }
-        cx.owners[owner].holds.push_back(&mut self.holders, holder);
+        cx.core.owners[owner]
+            .holds
+            .push_back(&mut self.holders, holder);
         if ticket != NONE {
             self.tickets.hold(ticket, holder);
         }
-        cx.tally.grants += 1;
+        cx.core.tally.grants += 1;
         self.note(cx, Noted::Granted, holder);
         token
     }
@@ -350,7 +353,7 @@ impl Locks {
     /// For the log, which nearly always reads nothing of this.
     #[inline(always)]
     pub(super) fn note(&self, cx: &mut Ctx<'_>, what: Noted, holder: u32) {
-        if cx.rules.notes != Notes::Off {
+        if cx.core.rules.notes != Notes::Off {
             let it = &self.holders[holder];
             cx.note(what, it, &self.table[it.resource].key);
         }
@@ -361,7 +364,7 @@ impl Locks {
             timer, resource, ..
         } = self.holders[holder];
         let deadline = cx.now.after(lease);
-        cx.timers.rearm(timer, deadline);
+        cx.core.timers.rearm(timer, deadline);
         self.table[resource].note_deadline(deadline);
     }
 
@@ -374,14 +377,16 @@ impl Locks {
         want: Want,
     ) -> u32 {
         let waiter = Waiter::new(owner, resource, Awaiting::Hold(want), cx.now);
-        let waiter = cx.waiters.insert(waiter);
-        self.table[resource].queue.push_back(cx.waiters, waiter);
+        let waiter = cx.core.waiters.insert(waiter);
+        self.table[resource]
+            .queue
+            .push_back(&mut cx.core.waiters, waiter);
         waiter
     }
 
     /// Takes a waiter out of its queue, with its ticket if it has one. Says nothing to anyone.
     pub(super) fn give_up(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
-        let resource = cx.waiters[waiter].subject;
+        let resource = cx.core.waiters[waiter].subject;
         let queue = &mut self.table[resource].queue;
         let gone = cx.leave(queue, waiter);
         let Want { ticket, .. } = gone.want();
@@ -394,13 +399,13 @@ impl Locks {
     /// have made room; also finds the resource its chain.
     pub(super) fn grant_waiting(&mut self, cx: &mut Ctx<'_>, resource: u32) {
         while let Some(waiter) = self.table[resource].queue.head() {
-            let Waiter { conn, timer, .. } = cx.waiters[waiter];
+            let Waiter { conn, timer, .. } = cx.core.waiters[waiter];
             if !cx.is_present(waiter) {
                 self.give_up(cx, waiter);
-            } else if timer.is_some_and(|timer| cx.timers.deadline(timer) < cx.moment) {
+            } else if timer.is_some_and(|timer| cx.core.timers.deadline(timer) < cx.moment) {
                 self.give_up(cx, waiter);
                 cx.reply(conn, Reply::TimedOut);
-            } else if self.admits(resource, cx.waiters[waiter].want().hold) {
+            } else if self.admits(resource, cx.core.waiters[waiter].want().hold) {
                 self.promote(cx, resource, waiter);
             } else {
                 break;
@@ -462,7 +467,9 @@ impl Locks {
         // Where nothing at all is due there is nothing to look for: what has ended was ended by its
         // timer, which leaves `soonest` behind.
         let is_due = |deadline: Nanos| deadline <= cx.moment;
-        if is_due(self.table[resource].soonest()) && cx.timers.next_deadline().is_some_and(is_due) {
+        if is_due(self.table[resource].soonest())
+            && cx.core.timers.next_deadline().is_some_and(is_due)
+        {
             let (lapsed, soonest) = self.lapsed_of(cx, resource);
             self.table[resource].set_soonest(soonest);
             for (deadline, holder) in lapsed {
@@ -482,7 +489,7 @@ impl Locks {
         let mut lapsed = Vec::new();
         let mut soonest = Nanos::NEVER;
         for holder in self.table[resource].holders.iter(&self.holders) {
-            match cx.timers.deadline(self.holders[holder].timer) {
+            match cx.core.timers.deadline(self.holders[holder].timer) {
                 deadline if deadline <= cx.moment => lapsed.push((deadline, holder)),
                 deadline => soonest = soonest.min(deadline),
             }
@@ -510,8 +517,11 @@ impl Locks {
         let it = &self.table[resource];
         self.lapsed
             .remember(token, self.table.hash(it.key.as_bytes()));
-        let conn = cx.owners[owner].conn;
-        if conn != ConnIndex::NONE && cx.conns[conn].introduced && cx.conns[conn].is_here() {
+        let conn = cx.core.owners[owner].conn;
+        if conn != ConnIndex::NONE
+            && cx.core.conns[conn].introduced
+            && cx.core.conns[conn].is_here()
+        {
             cx.push(
                 conn,
                 Push::Lost {
@@ -521,7 +531,7 @@ impl Locks {
             );
         }
         cx.announce(Event::Release, it.key.as_bytes());
-        cx.tally.expiries += 1;
+        cx.core.tally.expiries += 1;
         self.note(cx, Noted::Expired, holder);
         if ticket != NONE {
             self.holders[holder].ticket = NONE;
@@ -533,7 +543,8 @@ impl Locks {
     /// The instant at which letting go of this hold makes room: now, or when its lease ended, if it
     /// has ended and nobody has looked since.
     pub(super) fn freed_at(&self, cx: &Ctx<'_>, holder: u32) -> Nanos {
-        cx.timers
+        cx.core
+            .timers
             .deadline(self.holders[holder].timer)
             .min(cx.moment)
     }
@@ -556,15 +567,17 @@ impl Locks {
         if !it.kind().is_lock() {
             self.by_fence.remove(fence_hash(token), holder);
         }
-        cx.owners[owner].holds.unlink(&mut self.holders, holder);
+        cx.core.owners[owner]
+            .holds
+            .unlink(&mut self.holders, holder);
         if let Timer::Running = timer {
-            cx.timers.cancel(id);
+            cx.core.timers.cancel(id);
         }
         if ticket != NONE {
             self.remove_ticket(cx, ticket);
         }
         self.holders.remove(holder);
-        cx.owners.forget_if_done(owner);
+        cx.core.owners.forget_if_done(owner);
     }
 
     pub(super) fn find_holder(&self, key: &[u8], token: Option<Token>) -> Option<(u32, u32)> {
@@ -587,7 +600,7 @@ impl Locks {
 
     /// Whether the owner has the key, by walking the shorter of the two chains.
     fn holds(&self, cx: &Ctx<'_>, owner: OwnerIndex, resource: u32) -> bool {
-        let (of_key, of_owner) = (&self.table[resource].holders, &cx.owners[owner].holds);
+        let (of_key, of_owner) = (&self.table[resource].holders, &cx.core.owners[owner].holds);
         if of_key.len() <= of_owner.len() {
             of_key
                 .iter(&self.holders)

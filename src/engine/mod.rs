@@ -38,8 +38,8 @@ use self::arena::NONE;
 use self::barrier::Barriers;
 use self::conn::{Asker, ConnIndex, Conns};
 use self::counter::Counters;
-use self::ctx::Ctx;
-use self::due::{Due, What};
+use self::ctx::{Core, Ctx};
+use self::due::What;
 use self::fence::Fences;
 use self::kv::Kv;
 use self::list::Lists;
@@ -47,7 +47,7 @@ use self::lock::Locks;
 use self::owner::Owners;
 use self::queue::{Awaiting, Waiters};
 pub use self::salts::SaltKey;
-use self::subscriptions::{Subscriptions, TOPICS, Topic};
+use self::subscriptions::{Subscriptions, Topic};
 pub use self::table::{Census, Kind};
 use self::types::{Effects, Input, Notes, Refusal, Reply, Request};
 use crate::base::{ConnId, Millis, Nanos};
@@ -135,17 +135,8 @@ struct Stores {
 
 /// The lock table, and the tables of everything else.
 pub struct Engine {
-    rules: Rules,
     stores: Stores,
-    subscriptions: [Subscriptions; TOPICS],
-    /// Counters, values, lists and barriers.
-    keys: u32,
-    waiters: Waiters,
-    conns: Conns,
-    owners: Owners,
-    timers: Timers<Due>,
-    fences: Fences,
-    tally: Tally,
+    core: Core,
     /// Connections that left with more than one turn's work behind them.
     departing: VecDeque<ConnIndex>,
     /// How much of what clients leave behind may still be undone at once before the next
@@ -153,7 +144,6 @@ pub struct Engine {
     departures_left: u32,
     /// A crowd has left, and its memory is still being given back.
     untidy: bool,
-    draining: bool,
 }
 
 impl Engine {
@@ -162,7 +152,6 @@ impl Engine {
     pub fn new(rules: Rules, origin: Origin) -> Self {
         let seed = origin.seed;
         Self {
-            rules,
             stores: Stores {
                 locks: Locks::new(seed),
                 counters: Counters::new(seed),
@@ -170,19 +159,22 @@ impl Engine {
                 lists: Lists::new(seed),
                 barriers: Barriers::new(seed),
             },
-            subscriptions: [Topic::Listen, Topic::Watch, Topic::Observe]
-                .map(|topic| Subscriptions::new(topic, seed)),
-            keys: 0,
-            waiters: Waiters::new(),
-            conns: Conns::new(),
-            owners: Owners::new(),
-            timers: Timers::new(),
-            fences: Fences::new(origin.fence, origin.salt_key),
-            tally: Tally::default(),
+            core: Core {
+                rules,
+                timers: Timers::new(),
+                conns: Conns::new(),
+                owners: Owners::new(),
+                waiters: Waiters::new(),
+                fences: Fences::new(origin.fence, origin.salt_key),
+                tally: Tally::default(),
+                subscriptions: [Topic::Listen, Topic::Watch, Topic::Observe]
+                    .map(|topic| Subscriptions::new(topic, seed)),
+                keys: 0,
+                draining: false,
+            },
             departing: VecDeque::new(),
             departures_left: WORK_PER_TURN_MAX,
             untidy: false,
-            draining: false,
         }
     }
 
@@ -190,16 +182,16 @@ impl Engine {
     #[inline(always)] // every caller knows which input it has, so the match costs nothing
     pub fn apply(&mut self, now: Nanos, input: Input<'_>, out: &mut Effects) {
         match input {
-            Input::Request(id, request) => self.decide(now, id, request, out),
+            Input::Request(id, request) => self.decide(now, id, &request, out),
             Input::Hello(id, name) => self.introduce(id, name),
             Input::HungUp(id, hung_up) => {
-                if let Some(conn) = self.conns.find(id) {
-                    self.conns[conn].hung_up = hung_up;
+                if let Some(conn) = self.core.conns.find(id) {
+                    self.core.conns[conn].hung_up = hung_up;
                 }
             }
             Input::Overrun(id, overrun) => {
-                if let Some(conn) = self.conns.find(id) {
-                    self.conns.set_overrun(conn, overrun);
+                if let Some(conn) = self.core.conns.find(id) {
+                    self.core.conns.set_overrun(conn, overrun);
                 }
             }
             Input::Disconnected(id) => self.disconnect(now, id, out),
@@ -212,10 +204,10 @@ impl Engine {
         }
     }
 
-    fn decide(&mut self, now: Nanos, id: ConnId, request: Request<'_>, out: &mut Effects) {
-        let asker = self.conns.asker(id, &mut self.owners);
+    fn decide(&mut self, now: Nanos, id: ConnId, request: &Request<'_>, out: &mut Effects) {
+        let asker = self.core.conns.asker(id, &mut self.core.owners);
         let Asker { conn, .. } = asker;
-        let lease_default = self.rules.lease_default;
+        let lease_default = self.core.rules.lease_default;
         let (stores, mut cx) = self.split(now, now, out);
         let Stores {
             locks,
@@ -225,7 +217,7 @@ impl Engine {
             barriers,
         } = stores;
         let cx = &mut cx;
-        match request {
+        match *request {
             Request::Acquire {
                 key,
                 mode,
@@ -287,7 +279,7 @@ impl Engine {
         }
         self.departures_left = WORK_PER_TURN_MAX;
         let mut budget = WORK_PER_TURN_MAX / 2;
-        while let Some((deadline, due)) = self.timers.pop_due(now, &mut budget) {
+        while let Some((deadline, due)) = self.core.timers.pop_due(now, &mut budget) {
             let (stores, mut cx) = self.split(now, deadline, out);
             match due.what() {
                 What::Lease(holder) => stores.locks.lease_ended(&mut cx, holder),
@@ -311,14 +303,14 @@ impl Engine {
             || it.kv.named.tidy()
             || it.lists.named.tidy()
             || it.barriers.named.tidy()
-            || self.waiters.tidy()
-            || self.conns.tidy()
-            || self.owners.tidy()
-            || self.subscriptions.iter_mut().any(Subscriptions::tidy)
+            || self.core.waiters.tidy()
+            || self.core.conns.tidy()
+            || self.core.owners.tidy()
+            || self.core.subscriptions.iter_mut().any(Subscriptions::tidy)
     }
 
     fn disconnect(&mut self, now: Nanos, id: ConnId, out: &mut Effects) {
-        let Some(conn) = self.conns.detach(id, &mut self.owners) else {
+        let Some(conn) = self.core.conns.detach(id, &mut self.core.owners) else {
             return; // never asked for anything
         };
         let mut budget = self.departures_left;
@@ -332,18 +324,19 @@ impl Engine {
     fn depart(&mut self, now: Nanos, conn: ConnIndex, out: &mut Effects, budget: &mut u32) -> bool {
         let (stores, mut cx) = self.split(now, now, out);
         let cx = &mut cx;
-        if cx.conns[conn].parked != NONE {
-            stores.leave_queue(cx, cx.conns[conn].parked);
+        if cx.core.conns[conn].parked != NONE {
+            stores.leave_queue(cx, cx.core.conns[conn].parked);
         }
-        let owner = cx.conns[conn].owner;
+        let owner = cx.core.conns[conn].owner;
         let done = stores.locks.depart(cx, owner, budget)
             && cx
+                .core
                 .subscriptions
                 .iter_mut()
-                .all(|it| it.leave_all(cx.conns, conn, budget));
+                .all(|it| it.leave_all(&mut cx.core.conns, conn, budget));
         if done {
-            cx.conns.remove(conn);
-            cx.owners.lose_conn(owner);
+            cx.core.conns.remove(conn);
+            cx.core.owners.lose_conn(owner);
         }
         done
     }
@@ -351,30 +344,34 @@ impl Engine {
     /// How much work finding recipients was since the last time: nodes looked at, lines to be told. It
     /// is for whoever shares out the time of a turn; the engine decides nothing by it.
     pub fn take_recipient_work(&mut self) -> u64 {
-        self.subscriptions
+        self.core
+            .subscriptions
             .iter_mut()
             .map(Subscriptions::take_work)
             .sum()
     }
 
     fn introduce(&mut self, id: ConnId, name: Option<&str>) {
-        let Asker { conn, owner } = self.conns.asker(id, &mut self.owners);
-        self.conns[conn].introduced = true;
+        let Asker { conn, owner } = self.core.conns.asker(id, &mut self.core.owners);
+        self.core.conns[conn].introduced = true;
         if let Some(name) = name {
-            self.owners[owner].name = Some(name.into());
+            self.core.owners[owner].name = Some(name.into());
         }
     }
 
     /// What the client called itself in [`Input::Hello`].
     #[must_use]
     pub fn name_of(&self, id: ConnId) -> Option<&str> {
-        let conn = self.conns.find(id)?;
-        self.owners[self.conns[conn].owner].name.as_deref()
+        let conn = self.core.conns.find(id)?;
+        self.core.owners[self.core.conns[conn].owner]
+            .name
+            .as_deref()
     }
 
     fn drain(&mut self, now: Nanos, out: &mut Effects) {
-        self.draining = true;
+        self.core.draining = true;
         let parked = self
+            .core
             .conns
             .iter()
             .map(|it| it.parked)
@@ -389,7 +386,7 @@ impl Engine {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
         if self.departing.is_empty() && !self.untidy {
-            self.timers.next_deadline()
+            self.core.timers.next_deadline()
         } else {
             Some(Nanos(0))
         }
@@ -401,18 +398,19 @@ impl Engine {
     pub fn owns_something(&self, id: ConnId) -> bool {
         self.has_unfinished(id)
             || self
+                .core
                 .conns
                 .find(id)
-                .is_some_and(|conn| self.conns[conn].subscription_count() > 0)
+                .is_some_and(|conn| self.core.conns[conn].subscription_count() > 0)
     }
 
     /// Whether a shutdown has to wait for the connection: its owner holds something or has a ticket, or
     /// it is parked. What it merely listens to is not worth waiting for.
     #[must_use]
     pub fn has_unfinished(&self, id: ConnId) -> bool {
-        self.conns.find(id).is_some_and(|conn| {
-            let it = &self.conns[conn];
-            it.parked != NONE || !self.owners[it.owner].owns_nothing()
+        self.core.conns.find(id).is_some_and(|conn| {
+            let it = &self.core.conns[conn];
+            it.parked != NONE || !self.core.owners[it.owner].owns_nothing()
         })
     }
 
@@ -422,20 +420,12 @@ impl Engine {
         moment: Nanos,
         out: &'e mut Effects,
     ) -> (&'e mut Stores, Ctx<'e>) {
+        let core = &mut self.core;
         let cx = Ctx {
             now,
             moment,
             out,
-            rules: &self.rules,
-            timers: &mut self.timers,
-            conns: &mut self.conns,
-            owners: &mut self.owners,
-            waiters: &mut self.waiters,
-            fences: &mut self.fences,
-            tally: &mut self.tally,
-            subscriptions: &mut self.subscriptions,
-            keys: &mut self.keys,
-            draining: self.draining,
+            core,
         };
         (&mut self.stores, cx)
     }
@@ -444,16 +434,16 @@ impl Engine {
 impl Stores {
     /// A parked command's timer fired.
     fn wait_ended(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
-        let conn = cx.waiters[waiter].conn;
-        match cx.waiters[waiter].awaiting {
+        let conn = cx.core.waiters[waiter].conn;
+        match cx.core.waiters[waiter].awaiting {
             Awaiting::Hold(_) => self.locks.wait_ended(cx, waiter),
             Awaiting::Pop(_) => {
-                cx.waiters[waiter].timer = None;
+                cx.core.waiters[waiter].timer = None;
                 self.lists.give_up(cx, waiter);
                 cx.reply(conn, Reply::Nothing);
             }
             Awaiting::Barrier => {
-                cx.waiters[waiter].timer = None;
+                cx.core.waiters[waiter].timer = None;
                 cx.reply(conn, Reply::TimedOut);
                 self.barriers.give_up(cx, waiter);
             }
@@ -464,10 +454,10 @@ impl Stores {
     fn send_away(&mut self, cx: &mut Ctx<'_>, parked: &[u32]) {
         let mut resources = Vec::new();
         for &waiter in parked {
-            cx.refuse(cx.waiters[waiter].conn, Refusal::Draining);
-            match cx.waiters[waiter].awaiting {
+            cx.refuse(cx.core.waiters[waiter].conn, Refusal::Draining);
+            match cx.core.waiters[waiter].awaiting {
                 Awaiting::Hold(_) => {
-                    resources.push(cx.waiters[waiter].subject);
+                    resources.push(cx.core.waiters[waiter].subject);
                     self.locks.give_up(cx, waiter);
                 }
                 Awaiting::Pop(_) => self.lists.give_up(cx, waiter),
@@ -482,7 +472,7 @@ impl Stores {
 
     /// Takes a waiter out of whatever queue it stands in, without a word to it.
     fn leave_queue(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
-        match cx.waiters[waiter].awaiting {
+        match cx.core.waiters[waiter].awaiting {
             Awaiting::Hold(_) => self.locks.leave_queue(cx, waiter),
             Awaiting::Pop(_) => self.lists.give_up(cx, waiter),
             Awaiting::Barrier => self.barriers.give_up(cx, waiter),

@@ -81,11 +81,11 @@ impl<V> Named<V> {
         key: &[u8],
         value: V,
     ) -> Result<u32, Refusal> {
-        let keys_max = match cx.rules.keys_max {
+        let keys_max = match cx.core.rules.keys_max {
             0 => KEYS_MAX,
             some => some.min(KEYS_MAX),
         };
-        if *cx.keys >= keys_max {
+        if cx.core.keys >= keys_max {
             return Err(Refusal::MaxKeys);
         }
         Ok(self.insert_anyway(cx, key, value))
@@ -93,7 +93,7 @@ impl<V> Named<V> {
 
     /// Puts an entry back that was here a moment ago.
     pub(super) fn insert_anyway(&mut self, cx: &mut Ctx<'_>, key: &[u8], value: V) -> u32 {
-        *cx.keys += 1;
+        cx.core.keys += 1;
         let hash = self.map.hash(key);
         let key = Key::from(key);
         let (touched, idle, link) = (cx.now, false, Link::OUT);
@@ -114,7 +114,7 @@ impl<V> Named<V> {
         self.chain_of(entry).unlink(entry);
         let gone = self.entries.remove(entry);
         self.map.remove(gone.hash, entry);
-        *cx.keys -= 1;
+        cx.core.keys -= 1;
         gone
     }
 

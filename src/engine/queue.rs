@@ -96,27 +96,31 @@ impl Waiter {
 impl Ctx<'_> {
     /// Holds the connection's command back until the waiter is granted or the wait is over.
     pub(super) fn park(&mut self, waiter: u32, conn: ConnIndex, wait: Millis) {
-        let it = &mut self.waiters[waiter];
+        let it = &mut self.core.waiters[waiter];
         assert_eq!(
-            (self.conns[conn].parked, it.conn),
+            (self.core.conns[conn].parked, it.conn),
             (NONE, ConnIndex::NONE),
             "one connection parked in two commands, or two in one"
         );
-        self.conns[conn].parked = waiter;
+        self.core.conns[conn].parked = waiter;
         it.conn = conn;
-        it.timer = Some(self.timers.arm(self.now.after(wait), Due::wait(waiter)));
+        it.timer = Some(
+            self.core
+                .timers
+                .arm(self.now.after(wait), Due::wait(waiter)),
+        );
     }
 
     /// Takes the waiter out of its queue, and its parked command, if there is one, out of the
     /// connection's hands: the caller then owes [`Waiter::conn`] an answer.
     pub(super) fn leave(&mut self, queue: &mut Queue, waiter: u32) -> Waiter {
-        queue.unlink(self.waiters, waiter);
-        let gone = self.waiters.remove(waiter);
+        queue.unlink(&mut self.core.waiters, waiter);
+        let gone = self.core.waiters.remove(waiter);
         if gone.conn != ConnIndex::NONE {
-            self.conns[gone.conn].parked = NONE;
+            self.core.conns[gone.conn].parked = NONE;
         }
         if let Some(timer) = gone.timer {
-            self.timers.cancel(timer);
+            self.core.timers.cancel(timer);
         }
         gone
     }

@@ -33,9 +33,12 @@ pub(super) fn subscribe(
     if !is_sound(topic, pattern) {
         return cx.refuse(conn, Refusal::BadPattern);
     }
-    let (subscriptions, conns) = (&mut cx.subscriptions[topic as usize], &mut *cx.conns);
+    let (subscriptions, conns) = (
+        &mut cx.core.subscriptions[topic as usize],
+        &mut cx.core.conns,
+    );
     if !subscriptions.is_subscribed(conn, pattern, group) {
-        let subscriptions_max = cx.rules.subscriptions_max;
+        let subscriptions_max = cx.core.rules.subscriptions_max;
         if subscriptions_max != 0 && conns[conn].subscription_count() >= subscriptions_max {
             return cx.refuse(conn, Refusal::MaxSubscriptions);
         }
@@ -52,7 +55,7 @@ pub(super) fn unsubscribe(
     pattern: &[u8],
     group: &[u8],
 ) {
-    cx.subscriptions[topic as usize].leave(cx.conns, conn, pattern, group);
+    cx.core.subscriptions[topic as usize].leave(&mut cx.core.conns, conn, pattern, group);
     cx.reply(conn, Reply::Done);
 }
 

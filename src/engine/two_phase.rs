@@ -105,8 +105,10 @@ impl Tickets {
 
     /// The lease behind the ticket ran out before anybody waited for it.
     pub(super) fn expire(&mut self, cx: &mut Ctx<'_>, ticket: u32) {
-        let until = cx.now.after(cx.rules.gc_idle_max.max(EXPIRED_KEPT_MIN));
-        let timer = cx.timers.arm(until, Due::ticket(ticket));
+        let until = cx
+            .now
+            .after(cx.core.rules.gc_idle_max.max(EXPIRED_KEPT_MIN));
+        let timer = cx.core.timers.arm(until, Due::ticket(ticket));
         self.arena[ticket].standing = Standing::Expired(timer);
     }
 
@@ -222,12 +224,12 @@ impl Locks {
                 self.remove_ticket(cx, ticket);
                 cx.refuse(asker.conn, Refusal::LeaseExpired);
             }
-            Standing::Queued(waiter) if wait == Millis::ZERO || cx.draining => {
+            Standing::Queued(waiter) if wait == Millis::ZERO || cx.core.draining => {
                 self.give_up(cx, waiter);
                 let draining = Reply::Refused(Refusal::Draining);
                 cx.reply(
                     asker.conn,
-                    if cx.draining {
+                    if cx.core.draining {
                         draining
                     } else {
                         Reply::TimedOut
@@ -269,7 +271,7 @@ impl Locks {
         self.tickets
             .index
             .insert(self.tickets.hash(owner, resource), ticket);
-        cx.owners[owner]
+        cx.core.owners[owner]
             .tickets
             .push_back(&mut self.tickets.arena, ticket);
         self.table[resource].tickets += 1;
@@ -287,9 +289,9 @@ impl Locks {
         match standing {
             Standing::Queued(_) => {}
             Standing::Held(holder) => self.holders[holder].ticket = NONE,
-            Standing::Expired(timer) => cx.timers.cancel(timer),
+            Standing::Expired(timer) => cx.core.timers.cancel(timer),
         }
-        cx.owners[owner]
+        cx.core.owners[owner]
             .tickets
             .unlink(&mut self.tickets.arena, ticket);
         self.tickets

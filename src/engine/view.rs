@@ -116,22 +116,27 @@ impl Engine {
     pub fn counts(&self) -> Counts {
         Counts {
             keys: self.stores.locks.table.len(),
-            others: self.keys as usize,
-            subscriptions: self.subscriptions.iter().map(Subscriptions::len).sum(),
-            patterns: self.subscriptions.iter().map(Subscriptions::tree_len).sum(),
+            others: self.core.keys as usize,
+            subscriptions: self.core.subscriptions.iter().map(Subscriptions::len).sum(),
+            patterns: self
+                .core
+                .subscriptions
+                .iter()
+                .map(Subscriptions::tree_len)
+                .sum(),
             holders: self.stores.locks.holders.len(),
-            waiters: self.waiters.len(),
+            waiters: self.core.waiters.len(),
             tickets: self.stores.locks.tickets.len(),
-            owners: self.owners.len(),
-            connections: self.conns.len(),
-            timers: self.timers.len(),
+            owners: self.core.owners.len(),
+            connections: self.core.conns.len(),
+            timers: self.core.timers.len(),
         }
     }
 
     /// How often what has happened.
     #[must_use]
     pub fn tally(&self) -> Tally {
-        self.tally
+        self.core.tally
     }
 
     /// Everything that must hold between two calls, over the whole table. For tests and the
@@ -145,7 +150,7 @@ impl Engine {
             releases,
             expiries,
             disconnects,
-        } = self.tally;
+        } = self.core.tally;
         let held = self.stores.locks.holders.len() as u64;
         assert_eq!(
             grants - releases - expiries - disconnects,
@@ -153,6 +158,7 @@ impl Engine {
             "grants got lost"
         );
         let parked = self
+            .core
             .conns
             .iter()
             .filter(|it| it.parked != super::arena::NONE)
@@ -181,12 +187,12 @@ impl Engine {
             .count();
         let expired_tickets = locks.tickets.expired_count();
         let timers = held as usize + parked + collections + lives + expired_tickets;
-        assert_eq!(self.timers.len(), timers, "a timer nobody waits for");
+        assert_eq!(self.core.timers.len(), timers, "a timer nobody waits for");
         let (mut holders, mut waiters) = (0, 0);
         for (resource, it) in self.stores.locks.table.iter() {
             self.stores.locks.table.check(resource);
             holders += it.holders.iter(&self.stores.locks.holders).count();
-            waiters += it.queue.iter(&self.waiters).count();
+            waiters += it.queue.iter(&self.core.waiters).count();
             self.check_key(resource, it);
         }
         assert_eq!(
@@ -203,7 +209,7 @@ impl Engine {
         } = &self.stores;
         for list in lists.named.iter() {
             let List { values, poppers } = &list.value;
-            waiters += poppers.iter(&self.waiters).count();
+            waiters += poppers.iter(&self.core.waiters).count();
             assert!(
                 values.is_empty() != poppers.is_empty(),
                 "{:?} has both or neither",
@@ -212,14 +218,14 @@ impl Engine {
         }
         for barrier in barriers.named.iter() {
             let Barrier { count, queue } = &barrier.value;
-            waiters += queue.iter(&self.waiters).count();
+            waiters += queue.iter(&self.core.waiters).count();
             assert!(
                 (1..*count).contains(&queue.len()),
                 "{:?} should be gone",
                 barrier.key
             );
         }
-        assert_eq!(waiters, self.waiters.len(), "a waiter without a queue");
+        assert_eq!(waiters, self.core.waiters.len(), "a waiter without a queue");
         let entries = [
             counters.named.len(),
             kv.named.len(),
@@ -228,10 +234,10 @@ impl Engine {
         ];
         assert_eq!(
             entries.iter().sum::<usize>(),
-            self.keys as usize,
+            self.core.keys as usize,
             "keys are miscounted"
         );
-        for (owner, it) in self.owners.iter() {
+        for (owner, it) in self.core.owners.iter() {
             for holder in it.holds.iter(&self.stores.locks.holders) {
                 assert_eq!(
                     self.stores.locks.holders[holder].owner, owner,
@@ -268,7 +274,7 @@ impl Engine {
         } in held()
         {
             assert!(
-                self.timers.deadline(*timer) >= it.soonest(),
+                self.core.timers.deadline(*timer) >= it.soonest(),
                 "{token:?} could be overlooked"
             );
             if *ticket != super::arena::NONE {
@@ -279,22 +285,22 @@ impl Engine {
             }
         }
         if let Some(waiter) = it.queue.head() {
-            let Waiter { owner, .. } = self.waiters[waiter];
-            let hold = self.waiters[waiter].want().hold;
+            let Waiter { owner, .. } = self.core.waiters[waiter];
+            let hold = self.core.waiters[waiter].want().hold;
             let admitted = match (it.kind(), hold) {
                 (Kind::Slots { limit }, _) => it.holders.len() < limit,
                 (Kind::ReadWrite, Hold::Read) => held().all(|it| it.hold() == Hold::Read),
                 (Kind::ReadWrite, _) => it.holders.is_empty(),
             };
             assert!(
-                !admitted || !self.owners[owner].is_here(),
+                !admitted || !self.core.owners[owner].is_here(),
                 "{:?}: room, yet waiting",
                 it.key
             );
         }
-        for waiter in it.queue.iter(&self.waiters) {
+        for waiter in it.queue.iter(&self.core.waiters) {
             assert_eq!(
-                self.waiters[waiter].subject, resource,
+                self.core.waiters[waiter].subject, resource,
                 "waiting in two queues"
             );
         }
@@ -339,7 +345,9 @@ impl<'e> View<'e> {
     pub fn values(self) -> impl Iterator<Item = EntryView<'e, ValueView>> {
         let alive = move |it: &EntryView<'e, ValueView>| it.what.ttl_ns != Some(0);
         let values = self.entries(&self.engine.stores.kv.named, |view, entry| {
-            let deadline = entry.timer.map(|timer| view.engine.timers.deadline(timer));
+            let deadline = entry
+                .timer
+                .map(|timer| view.engine.core.timers.deadline(timer));
             let ttl_ns = deadline.map(|deadline| deadline.since(view.now));
             ValueView {
                 bytes: entry.value.len(),
@@ -382,7 +390,7 @@ impl<'e> View<'e> {
             ..
         } = &self.engine.stores;
         let patterns =
-            |topic: Topic| self.engine.subscriptions[topic as usize].pattern_count() as usize;
+            |topic: Topic| self.engine.core.subscriptions[topic as usize].pattern_count() as usize;
         [
             ("counters", counters.named.len()),
             ("kv_entries", kv.named.len()),
@@ -406,7 +414,7 @@ impl<'e> View<'e> {
     }
 
     fn patterns(self, topic: Topic) -> impl Iterator<Item = (&'e [u8], &'e [u8], u32)> {
-        let patterns = self.engine.subscriptions[topic as usize].patterns();
+        let patterns = self.engine.core.subscriptions[topic as usize].patterns();
         patterns.map(|it| {
             (
                 it.pattern.as_bytes(),
@@ -458,14 +466,14 @@ impl<'e> KeyView<'e> {
         let holders = &engine.stores.locks.holders;
         self.it.holders.iter(holders).map(move |holder| {
             let it = &holders[holder];
-            let owner = &engine.owners[it.owner];
+            let owner = &engine.core.owners[it.owner];
             HolderView {
                 fence: it.token.fence,
                 connection: owner.conn_id.serial,
                 name: owner.name.as_deref(),
                 hold: it.hold().word(),
                 age_ns: now.since(it.taken.since()),
-                lease_left_ns: engine.timers.deadline(it.timer).since(now),
+                lease_left_ns: engine.core.timers.deadline(it.timer).since(now),
             }
         })
     }
@@ -473,9 +481,9 @@ impl<'e> KeyView<'e> {
     /// Those who wait for it, the next first.
     pub fn waiters(self) -> impl Iterator<Item = WaiterView<'e>> {
         let View { engine, now } = self.view;
-        self.it.queue.iter(&engine.waiters).map(move |waiter| {
-            let it = &engine.waiters[waiter];
-            let owner = &engine.owners[it.owner];
+        self.it.queue.iter(&engine.core.waiters).map(move |waiter| {
+            let it = &engine.core.waiters[waiter];
+            let owner = &engine.core.owners[it.owner];
             WaiterView {
                 connection: owner.conn_id.serial,
                 name: owner.name.as_deref(),

@@ -23,6 +23,6 @@ impl Ctx<'_> {
 
     /// Whether anybody watches anything.
     pub(super) fn is_watched(&self) -> bool {
-        !self.subscriptions[Topic::Watch as usize].is_empty()
+        !self.core.subscriptions[Topic::Watch as usize].is_empty()
     }
 }
