@@ -198,13 +198,12 @@ impl<T: Transport> Server<T> {
         let conn = &mut self.conns[id.slot as usize];
         conn.parked = true;
         conn.with_fence = answer::wants_fence(self.settings.wire_fence, verb, conn.hello_fence);
-        let walks = matches!(request, Request::Position { .. } | Request::Range { .. });
         let owed = conn.outbox.len();
         self.engine.step(now, id, request, &mut self.effects);
         self.acting = Some(id);
         self.deliver(now);
         self.acting = None;
-        if walks {
+        if verb.row().takes_a_walk {
             self.note_walk(id, owed);
         }
         self.recipient_work_left = self
@@ -281,9 +280,8 @@ impl<T: Transport> Server<T> {
     }
 }
 
-/// Whether the answer takes a walk over keys, a line or a list. One such answer per connection and
-/// turn, and so many bytes in all, keep a turn short whoever asks.
+/// Whether the answer takes a walk. One such answer per connection and turn, and so many bytes in all,
+/// keep a turn short whoever asks.
 fn takes_a_walk(frame: &Frame<'_>) -> bool {
-    let verbs = [Verb::Stats, Verb::Who, Verb::Pos, Verb::Lrange];
-    frame.command.is_ok() && frame.verb.is_some_and(|verb| verbs.contains(&verb))
+    frame.command.is_ok() && frame.verb.is_some_and(|verb| verb.row().takes_a_walk)
 }
