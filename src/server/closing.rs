@@ -9,7 +9,7 @@ use super::conn::{Closing, Conn, Flushed, Phase, Transport};
 use super::{Due, Server};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::wire::answer;
-use crate::wire::buf::PUSH_BYTES_MAX;
+use crate::wire::outbox::PUSH_BYTES_MAX;
 
 /// How long a wrong secret keeps its connection from trying again.
 const AUTH_DELAY: Millis = Millis(100);

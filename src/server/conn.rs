@@ -11,7 +11,8 @@ use super::Settings;
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::Popped;
 use crate::timers::TimerId;
-use crate::wire::buf::{Inbox, Outbox, Pool};
+use crate::wire::buf::{Inbox, Pool};
+use crate::wire::outbox::Outbox;
 
 /// Bytes both ways, without waiting. Sockets in the daemon, pipes in the simulator.
 pub trait Transport {

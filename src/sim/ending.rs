@@ -11,7 +11,7 @@ use super::plan::{Ending, SECRET};
 use super::talk::OTHER_GROUPS_MAX;
 use super::world::World;
 use crate::server::Holdings;
-use crate::wire::buf::PUSH_BYTES_MAX;
+use crate::wire::outbox::PUSH_BYTES_MAX;
 use crate::wire::verbs::VALUE_BYTES_MAX;
 
 impl World {

@@ -7,6 +7,7 @@ pub mod answer;
 pub mod buf;
 pub mod json;
 pub mod line;
+pub mod outbox;
 pub mod verbs;
 
 mod args;
