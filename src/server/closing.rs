@@ -116,7 +116,7 @@ impl<T: Transport> Server<T> {
             self.engine.disconnect(now, id, &mut self.effects);
         }
         // What was popped for it and never sent goes back, the last one first.
-        for (_, popped) in conn.unsent_pops.drain(..).rev() {
+        for popped in conn.unsent_pops.take_latest_first() {
             self.engine.give_back(now, popped, &mut self.effects);
         }
         self.ended.push_back(conn.transport);

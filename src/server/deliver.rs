@@ -52,7 +52,7 @@ impl<T: Transport> Server<T> {
         conn.line_started = now;
         answer::encode_reply(conn.outbox.buf(&mut self.pool), reply, conn.with_fence);
         if let Reply::Popped(popped) = reply {
-            conn.unsent_pops.push((conn.outbox.len(), popped.clone()));
+            conn.unsent_pops.set(&conn.outbox, popped.clone());
         }
         if self.acting != Some(id) {
             self.resumed.push_back(id);
