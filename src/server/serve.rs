@@ -14,7 +14,8 @@ use super::{Clock, READ_BYTES_PER_TURN, Server, WALK_BYTES_MIN, auth, conn, stat
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::Request;
 use crate::wire::answer;
-use crate::wire::line::{self, Command, Decoded, Frame, Hello};
+use crate::wire::command::{Command, Hello};
+use crate::wire::line::{self, Decoded, Frame};
 use crate::wire::verbs::Verb;
 
 impl<T: Transport> Server<T> {

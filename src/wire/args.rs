@@ -4,7 +4,7 @@
 //! CR or LF: `line` has taken those away.
 
 use crate::base::Millis;
-use crate::wire::line::Malformed;
+use crate::wire::command::Malformed;
 
 /// ASCII white space as the reference splits on it: also VT and FF, which `trim_ascii` knows only
 /// in part.

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::buf::{INBOX_BYTES_MAX, Inbox, Pool};
+use super::command::*;
 use super::line::*;
 use super::verbs::{LINE_BYTES_MAX, TABLE, VALUE_BYTES_MAX};
 

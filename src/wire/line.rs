@@ -6,12 +6,9 @@
 //! input, never allocates but for scratch, and knows nothing of the lock table. What the lines mean is
 //! in `command`.
 
-use std::fmt;
-
 use memchr::{memchr, memchr_iter, memchr2};
 
-use crate::engine::types::Request;
-use crate::wire::command;
+use crate::wire::command::{self, Command, Malformed};
 use crate::wire::verbs::{LINE_BYTES_MAX, VALUE_BYTES_MAX, Verb};
 
 /// Most CRs in one line. They are dropped and do not count toward the line's length, so without a
@@ -22,55 +19,6 @@ pub const LINE_CRS_MAX: usize = 256;
 /// can always make progress.
 pub const FRAME_BYTES_MAX: usize =
     2 * (LINE_BYTES_MAX + LINE_CRS_MAX + 1) + VALUE_BYTES_MAX + LINE_CRS_MAX + 1;
-
-/// Longest name a client may give itself.
-pub const NAME_BYTES_MAX: usize = 64;
-
-/// What a client asks for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Command<'a> {
-    /// Something for the lock table.
-    Engine(Request<'a>),
-    /// `auth`: here is the secret. Blanks around it are gone; it may be empty.
-    Auth {
-        /// What the client showed.
-        secret: &'a [u8],
-    },
-    /// `hello`: this client speaks latchd's dialect.
-    Hello(Hello<'a>),
-    /// `ping`: are you there?
-    Ping,
-    /// `stats`: what is held and waited for?
-    Stats,
-    /// `who`: who holds this key and who waits for it?
-    Who {
-        /// The name asked about.
-        key: &'a [u8],
-    },
-}
-
-/// A secret is never printed, not even by accident in a log line.
-impl fmt::Debug for Command<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Engine(request) => request.fmt(f),
-            Self::Auth { secret } => write!(f, "Auth({} bytes)", secret.len()),
-            Self::Hello(hello) => hello.fmt(f),
-            Self::Ping => f.write_str("Ping"),
-            Self::Stats => f.write_str("Stats"),
-            Self::Who { key } => write!(f, "Who(\"{}\")", key.escape_ascii()),
-        }
-    }
-}
-
-/// What a client wants of its connection. An option not named is left as it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Hello<'a> {
-    /// `fence=1`: put the fence on every grant and renewal; `fence=0`: no longer.
-    pub fence: Option<bool>,
-    /// `name=<who>`: what `who` shows; 1 to [`NAME_BYTES_MAX`] bytes of printable ASCII.
-    pub name: Option<&'a [u8]>,
-}
 
 /// One whole frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,45 +47,6 @@ pub enum Decoded<'a> {
     TooLong,
     /// Another protocol knocked: close at once and say nothing.
     Foreign,
-}
-
-/// Which rule a frame broke. The client only ever reads `error`; this is for the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Malformed {
-    /// The command line is not a verb.
-    UnknownCommand,
-    /// Not an integer, or one out of range; a lease or a time to live below zero.
-    BadNumber,
-    /// The key is empty or holds a space or a tab; a channel to signal on holds a wildcard.
-    BadKey,
-    /// A wait below zero.
-    NegativeTimeout,
-    /// A release or a resignation without a token.
-    EmptyToken,
-    /// Too few fields or too many; a value that is empty, or too long to be told; an option that
-    /// does not exist or has no such value.
-    ArgumentShape,
-    /// A lease of zero.
-    LeaseNotPositive,
-    /// A number of slots, or of those who must come, of zero or below.
-    LimitNotPositive,
-}
-
-impl Malformed {
-    /// The reference's number for it. A negative wait is 4, as in the era with all primitives;
-    /// earlier servers logged 6.
-    #[must_use]
-    pub const fn code(self) -> u8 {
-        match self {
-            Self::UnknownCommand => 3,
-            Self::BadNumber | Self::NegativeTimeout => 4,
-            Self::BadKey => 5,
-            Self::EmptyToken => 7,
-            Self::ArgumentShape => 8,
-            Self::LeaseNotPositive => 9,
-            Self::LimitNotPositive => 13,
-        }
-    }
 }
 
 /// Reads the frame that `input` begins with.

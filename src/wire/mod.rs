@@ -5,13 +5,13 @@
 
 pub mod answer;
 pub mod buf;
+pub mod command;
 pub mod json;
 pub mod line;
 pub mod outbox;
 pub mod verbs;
 
 mod args;
-mod command;
 #[cfg(test)]
 mod framing_tests;
 #[cfg(test)]
