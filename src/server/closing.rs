@@ -8,7 +8,7 @@ use log::{debug, info, warn};
 use super::conn::{Closing, Conn, Flushed, Phase, Transport};
 use super::{Due, Server};
 use crate::base::{ConnId, Millis, Nanos};
-use crate::wire::answer;
+use crate::wire::Answer;
 use crate::wire::outbox::PUSH_BYTES_MAX;
 
 /// How long a wrong secret keeps its connection from trying again.
@@ -28,7 +28,7 @@ impl<T: Transport> Server<T> {
     /// Refuses a peer that has not shown the secret.
     pub(super) fn turn_away(&mut self, now: Nanos, id: ConnId) {
         warn!("closing {}: it did not show the secret", self.peer(id));
-        self.say(id, answer::ERROR_AUTH);
+        self.say(id, Answer::ErrorAuth);
         self.leave(now, id, Closing::Delay, "not authenticated");
     }
 
@@ -38,7 +38,7 @@ impl<T: Transport> Server<T> {
             return self.turn_away(now, id);
         }
         info!("closing {}: {why}", self.peer(id));
-        self.say(id, answer::ERROR);
+        self.say(id, Answer::Error);
         self.leave(now, id, Closing::HalfClose, why);
     }
 
@@ -163,7 +163,7 @@ impl<T: Transport> Server<T> {
                 return self.close(now, id, "closing is over");
             }
         } else if conn.is_awaited() && conn.read_deadline(settings) <= now {
-            if conn.mid_frame || !engine.owns_something(id) {
+            if conn.codec.is_mid_request() || !engine.owns_something(id) {
                 return self.cut_off(now, id, "nothing came for the read timeout");
             }
             // Who owns something may be silent for as long as it likes.

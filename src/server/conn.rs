@@ -12,6 +12,7 @@ use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::Popped;
 use crate::timers::TimerId;
 use crate::wire::buf::{Inbox, Pool};
+use crate::wire::codec::Codec;
 use crate::wire::outbox::{Marks, Outbox};
 
 /// Bytes both ways, without waiting. Sockets in the daemon, pipes in the simulator.
@@ -74,6 +75,7 @@ pub(super) struct Conn<T> {
     pub(super) transport: T,
     pub(super) inbox: Inbox,
     pub(super) outbox: Outbox,
+    pub(super) codec: Codec,
     pub(super) serial: u32,
     pub(super) timer: TimerId,
     pub(super) phase: Phase,
@@ -83,10 +85,6 @@ pub(super) struct Conn<T> {
     pub(super) stalled_since: Nanos,
     /// How much of that it still has to take. A trickle does not buy more time, only all of it does.
     stalled_bytes: usize,
-    /// Whole lines of the unfinished frame in the inbox.
-    pub(super) lines: u8,
-    /// The inbox begins with an unfinished frame.
-    pub(super) mid_frame: bool,
     /// A request is with the engine and has no answer yet.
     pub(super) parked: bool,
     /// The socket may hold bytes that were not read: readiness is told only once.
@@ -103,10 +101,6 @@ pub(super) struct Conn<T> {
     pub(super) revisit: bool,
     /// The reactor listens for room to write.
     pub(super) watches_write: bool,
-    /// Whether the answer to the request now being served carries the fence.
-    pub(super) with_fence: bool,
-    /// What `hello` asked for.
-    pub(super) hello_fence: Option<bool>,
     /// The engine knows that this peer has too much unread to be told any more.
     pub(super) overrun: bool,
     /// Values popped for this peer, each until the answer that tells it has been sent.
@@ -121,19 +115,25 @@ pub(super) fn find<T>(conns: &mut Slab<Conn<T>>, id: ConnId) -> Option<&mut Conn
 }
 
 impl<T: Transport> Conn<T> {
-    pub(super) fn new(transport: T, serial: u32, timer: TimerId, phase: Phase, now: Nanos) -> Self {
+    pub(super) fn new(
+        transport: T,
+        codec: Codec,
+        serial: u32,
+        timer: TimerId,
+        phase: Phase,
+        now: Nanos,
+    ) -> Self {
         Self {
             transport,
             inbox: Inbox::default(),
             outbox: Outbox::default(),
+            codec,
             serial,
             timer,
             phase,
             line_started: now,
             stalled_since: Nanos::NEVER,
             stalled_bytes: 0,
-            lines: 0,
-            mid_frame: false,
             parked: false,
             readable: false,
             hung_up: false,
@@ -142,8 +142,6 @@ impl<T: Transport> Conn<T> {
             dirty: false,
             revisit: false,
             watches_write: false,
-            with_fence: false,
-            hello_fence: None,
             overrun: false,
             unsent_pops: Marks::default(),
         }
@@ -172,7 +170,7 @@ impl<T: Transport> Conn<T> {
     /// There may be something to do without a new event.
     pub(super) fn has_more(&self) -> bool {
         // Whole frames stay behind also when an answer has filled the outbox.
-        let has_frames = !self.inbox.is_empty() && !self.mid_frame;
+        let has_frames = !self.inbox.is_empty() && !self.codec.is_mid_request();
         !self.parked && !self.outbox.is_full() && (self.readable || self.yielded || has_frames)
     }
 
@@ -186,16 +184,6 @@ impl<T: Transport> Conn<T> {
     /// Nothing is under way in either direction.
     pub(super) fn is_quiet(&self) -> bool {
         !self.parked && self.inbox.is_empty() && self.outbox.is_empty()
-    }
-
-    /// Notes how far the unfinished frame has come; each line gets its own time.
-    pub(super) fn progress(&mut self, now: Nanos, lines: u8, started: bool) {
-        // A frame that is complete ends its line too, also if that was still its first.
-        if lines != self.lines || !self.mid_frame || !started {
-            self.line_started = now;
-        }
-        self.lines = lines;
-        self.mid_frame = started;
     }
 
     /// Sends what is owed, as far as the socket takes it.

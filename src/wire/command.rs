@@ -43,6 +43,25 @@ pub enum Command<'a> {
     },
 }
 
+/// One whole request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked<'a> {
+    /// The verb, if there is one; known even when the rest is malformed.
+    pub verb: Option<Verb>,
+    /// What is asked; a malformed request is answered `error`, and the connection stays open.
+    pub command: Result<Command<'a>, Malformed>,
+    /// Bytes of input this request took.
+    pub used: usize,
+}
+
+impl Asked<'_> {
+    /// Whether the answer takes a walk over keys, a queue or a list, and may be as long as those are.
+    #[must_use]
+    pub fn takes_a_walk(&self) -> bool {
+        self.command.is_ok() && self.verb.is_some_and(|verb| verb.row().takes_a_walk)
+    }
+}
+
 /// A secret is never printed, not even by accident in a log line.
 impl fmt::Debug for Command<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

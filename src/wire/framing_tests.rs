@@ -215,7 +215,7 @@ fn a_counter_is_read_where_a_page_is_not() {
 /// Everything there is to compare about a decoded thing, secrets included.
 fn told(decoded: &Decoded<'_>) -> String {
     match decoded {
-        Decoded::Frame(Frame {
+        Decoded::Frame(Asked {
             command: Ok(Command::Auth { secret }),
             used,
             ..

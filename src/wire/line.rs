@@ -1,4 +1,4 @@
-//! Three lines in: a command, a key and an argument become a [`Command`].
+//! Three lines in: a command, a key and an argument become a [`Command`](command::Command).
 //!
 //! A frame is borrowed straight from the input; only when it contains a CR is it copied, without
 //! its CRs, into the caller's scratch. Framing is decided before meaning: a frame that makes no
@@ -8,34 +8,23 @@
 
 use memchr::{memchr, memchr_iter, memchr2};
 
-use crate::wire::command::{self, Command, Malformed};
+use crate::wire::command::{self, Asked, Malformed};
 use crate::wire::verbs::{LINE_BYTES_MAX, VALUE_BYTES_MAX, Verb};
 
 /// Most CRs in one line. They are dropped and do not count toward the line's length, so without a
 /// bound of their own a peer could make us buffer them for ever. Fate: [`Decoded::TooLong`].
-pub const LINE_CRS_MAX: usize = 256;
+pub(super) const LINE_CRS_MAX: usize = 256;
 
 /// Longest whole frame in raw bytes: its lines, their CRs, their LFs. An inbox that holds this much
 /// can always make progress.
-pub const FRAME_BYTES_MAX: usize =
+pub(super) const FRAME_BYTES_MAX: usize =
     2 * (LINE_BYTES_MAX + LINE_CRS_MAX + 1) + VALUE_BYTES_MAX + LINE_CRS_MAX + 1;
-
-/// One whole frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame<'a> {
-    /// The verb, if the command line was one; known even when the rest is malformed.
-    pub verb: Option<Verb>,
-    /// What is asked; a malformed frame is answered `error` and the connection stays open.
-    pub command: Result<Command<'a>, Malformed>,
-    /// Bytes of input this frame took.
-    pub used: usize,
-}
 
 /// What the input begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decoded<'a> {
+pub(super) enum Decoded<'a> {
     /// A whole frame.
-    Frame(Frame<'a>),
+    Frame(Asked<'a>),
     /// The beginning of a frame; come back with the same bytes and more.
     Incomplete {
         /// How many of the frame's lines are there in full: 0, 1 or 2.
@@ -49,14 +38,9 @@ pub enum Decoded<'a> {
     Foreign,
 }
 
-/// Reads the frame that `input` begins with.
-///
-/// Stateless: an unfinished frame is looked at again from its start. That is bounded by the longest
-/// line: a peer that sends a 64 KiB secret one byte at a time makes us rescan 32 KiB per packet on
-/// average, which costs less than receiving the packet did.
-#[must_use]
-#[inline]
-pub fn decode<'a>(input: &'a [u8], scratch: &'a mut Vec<u8>) -> Decoded<'a> {
+/// Reads the frame that `input` begins with, as `codec` does.
+#[cfg(test)]
+pub(super) fn decode<'a>(input: &'a [u8], scratch: &'a mut Vec<u8>) -> Decoded<'a> {
     match decode_plain(input) {
         Some(frame) => Decoded::Frame(frame),
         None => decode_any(input, scratch),
@@ -66,12 +50,12 @@ pub fn decode<'a>(input: &'a [u8], scratch: &'a mut Vec<u8>) -> Decoded<'a> {
 /// Reads a frame that is as nearly all are: whole, short lines, no CR, a verb that exists, a key
 /// without blanks. `None` means that it has to be looked at properly.
 #[inline]
-pub(super) fn decode_plain(input: &[u8]) -> Option<Frame<'_>> {
+pub(super) fn decode_plain(input: &[u8]) -> Option<Asked<'_>> {
     let (command, rest) = plain_line(input, BLANK + 1)?;
     let verb = Verb::parse(command)?;
     let (key, rest) = plain_line(rest, BLANK + 1)?;
     let (argument, rest) = plain_line(rest, b'\r' + 1)?;
-    Some(Frame {
+    Some(Asked {
         verb: Some(verb),
         command: command::parse_plain(verb, key, argument),
         used: input.len() - rest.len(),
@@ -79,6 +63,10 @@ pub(super) fn decode_plain(input: &[u8]) -> Option<Frame<'_>> {
 }
 
 /// Any other frame, or what there is of one.
+///
+/// Stateless: an unfinished frame is looked at again from its start. That is bounded by the longest
+/// line: a peer that sends a 64 KiB secret one byte at a time makes us rescan 32 KiB per packet on
+/// average, which costs less than receiving the packet did.
 #[inline(never)]
 pub(super) fn decode_any<'a>(input: &'a [u8], scratch: &'a mut Vec<u8>) -> Decoded<'a> {
     let command = match scan(input, LINE_BYTES_MAX) {
@@ -138,7 +126,7 @@ pub(super) fn decode_any<'a>(input: &'a [u8], scratch: &'a mut Vec<u8>) -> Decod
         Some(verb) => command::parse(verb, key, argument),
         None => Err(Malformed::UnknownCommand),
     };
-    Decoded::Frame(Frame {
+    Decoded::Frame(Asked {
         verb,
         command,
         used,

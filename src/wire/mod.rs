@@ -5,16 +5,20 @@
 
 pub mod answer;
 pub mod buf;
+pub mod codec;
 pub mod command;
 pub mod json;
-pub mod line;
 pub mod outbox;
 pub mod verbs;
 
 mod args;
+mod line;
+
 #[cfg(test)]
 mod framing_tests;
 #[cfg(test)]
 mod line_tests;
 #[cfg(test)]
 mod primitive_tests;
+
+pub use self::answer::Answer;
