@@ -15,7 +15,7 @@ pub const VALUE_BYTES_MAX: usize = 65_536;
 /// Writes down the verbs once: the enum, the match over a command line and the rows all come from
 /// the same columns.
 macro_rules! verbs {
-    ($($verb:ident $letters:literal $args:tt $answer:ident [$($flag:ident)*] $help:literal)*) => {
+    ($($verb:ident $letters:literal $args:tt $success:ident [$($flag:ident)*] $help:literal)*) => {
         /// A verb of the protocol. Several may mean the same to the engine; the letters a client
         /// chose still decide whether its answer carries a fence.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ macro_rules! verbs {
 
         /// All verbs, in the order of the enum.
         pub static TABLE: [Row; [$(Verb::$verb),*].len()] =
-            [$(row(Verb::$verb, $letters, $args, $answer, $help)$(.$flag())*),*];
+            [$(row(Verb::$verb, $letters, $args, Success::$success, $help)$(.$flag())*),*];
 
         impl Verb {
             /// The verb a command line means: exact, case-sensitive, nothing trimmed.
@@ -45,77 +45,109 @@ macro_rules! verbs {
 
 const OPTIONS: &str = "[fence=<0 or 1>] [name=<who>]";
 
-const GRANTED: &str = "ok <token> <lease>";
-const GRANTED_F: &str = "ok <token> <lease> <fence>";
-const ENQUEUED: &str = "acquired <token> <lease> or queued";
-const ENQUEUED_F: &str = "acquired <token> <lease> <fence> or queued";
-const RENEWED: &str = "ok <lease>";
-const RENEWED_F: &str = "ok <lease> <fence>";
-const OK: &str = "ok";
-const JSON: &str = "ok <json>";
-const PLACE: &str = "ok <n> or nil";
-const COUNT: &str = "ok <n>";
-const VALUE: &str = "ok <value> or nil";
-const SWAPPED: &str = "ok or cas_conflict";
-const WELCOME: &str = "ok latchd/<version> epoch=<n> <options>";
-
 // The flags: `fenced` always carries the fence, `reader` shows that its sender reads one, `valued` takes
 // a long argument, `keyless` ignores its key, `walks` takes a walk. Each is explained at its field of `Row`.
 verbs! {
 //  verb         letters      argument        success    flags              what it does
-    Lock         b"l"         "T [L]"         GRANTED    []                 "take a lock, waiting up to T"
-    Release      b"r"         "token"         OK         []                 "let a lock go"
-    Renew        b"n"         "token [L]"     RENEWED    []                 "start a lock's lease again"
-    Enqueue      b"e"         "[L]"           ENQUEUED   []                 "take a lock or a place in the queue"
-    Wait         b"w"         "T"             GRANTED    []                 "wait for the place taken with `e`"
-    SemLock      b"sl"        "T N [L]"       GRANTED    []                 "take one of N slots, waiting up to T"
-    SemRelease   b"sr"        "token"         OK         []                 "let a slot go"
-    SemRenew     b"sn"        "token [L]"     RENEWED    []                 "start a slot's lease again"
-    SemEnqueue   b"se"        "N [L]"         ENQUEUED   []                 "take one of N slots or a place in the queue"
-    SemWait      b"sw"        "T"             GRANTED    []                 "wait for the place taken with `se`"
-    ReadLock     b"rl"        "T [L]"         GRANTED_F  [fenced]           "take a read lock, waiting up to T"
-    WriteLock    b"wl"        "T [L]"         GRANTED_F  [fenced]           "take a write lock, waiting up to T"
-    ReadRelease  b"rr"        "token"         OK         [reader]           "let a read lock go"
-    WriteRelease b"wr"        "token"         OK         [reader]           "let a write lock go"
-    ReadRenew    b"rn"        "token [L]"     RENEWED_F  [fenced]           "start a read lock's lease again"
-    WriteRenew   b"wn"        "token [L]"     RENEWED_F  [fenced]           "start a write lock's lease again"
-    ReadEnqueue  b"re"        "[L]"           ENQUEUED_F [fenced]           "take a read lock or a place in the queue"
-    WriteEnqueue b"we"        "[L]"           ENQUEUED_F [fenced]           "take a write lock or a place in the queue"
-    ReadWait     b"rw"        "T"             GRANTED_F  [fenced]           "wait for the place taken with `re`"
-    WriteWait    b"ww"        "T"             GRANTED_F  [fenced]           "wait for the place taken with `we`"
-    Elect        b"elect"     "T [L]"         GRANTED_F  [fenced]           "become leader, waiting up to T; renewed with `n`"
-    Resign       b"resign"    "token"         OK         [reader]           "lead no longer"
-    Observe      b"observe"   ""              OK         [reader]           "be told who takes the lead"
-    Unobserve    b"unobserve" ""              OK         [reader]           "be told no longer"
-    Incr         b"incr"      "n"             COUNT      [reader]           "add n to a counter"
-    Decr         b"decr"      "n"             COUNT      [reader]           "take n from a counter"
-    Get          b"get"       ""              COUNT      [reader]           "read a counter"
-    Cset         b"cset"      "n"             OK         [reader]           "set a counter"
-    Kset         b"kset"      "value[⇥ttl]"   OK         [reader valued]    "store a value"
-    Kget         b"kget"      ""              VALUE      [reader]           "read a value"
-    Kdel         b"kdel"      ""              OK         [reader]           "forget a value"
-    Kcas         b"kcas"      "old⇥new⇥[ttl]" SWAPPED    [reader valued]    "store a value if the old one is there; none if empty"
-    Lpush        b"lpush"     "value"         COUNT      [reader valued]    "put a value in at the left"
-    Rpush        b"rpush"     "value"         COUNT      [reader valued]    "put a value in at the right"
-    Lpop         b"lpop"      ""              VALUE      [reader]           "take a value out at the left"
-    Rpop         b"rpop"      ""              VALUE      [reader]           "take a value out at the right"
-    Llen         b"llen"      ""              COUNT      [reader]           "how long a list is"
-    Lrange       b"lrange"    "start stop"    JSON       [reader walks]     "read a part of a list, both ends included"
-    Blpop        b"blpop"     "T"             VALUE      [reader]           "take a value out at the left, waiting up to T"
-    Brpop        b"brpop"     "T"             VALUE      [reader]           "take a value out at the right, waiting up to T"
-    Bwait        b"bwait"     "N T"           OK         [reader]           "wait up to T until N have come"
-    Listen       b"listen"    "[group]"       OK         []                 "hear signals on channels that match the key"
-    Unlisten     b"unlisten"  "[group]"       OK         []                 "hear them no longer"
-    Signal       b"signal"    "payload"       COUNT      [valued]           "tell all who listen; n are told"
-    Watch        b"watch"     ""              OK         [reader]           "be told what happens to keys that match"
-    Unwatch      b"unwatch"   ""              OK         [reader]           "be told no longer"
-    Auth         b"auth"      "secret"        OK         [valued keyless]   "show the secret, before all else"
-    Stats        b"stats"     ""              JSON       [keyless walks]    "what is held and waited for"
-    Ping         b"ping"      ""              OK         [keyless]          "nothing, to show that the connection lives"
-    Barrier      b"barrier"   ""              OK         [keyless]          "nothing: one server is always in step with itself"
-    Hello        b"hello"     OPTIONS         WELCOME    [keyless]          "say what this client wants"
-    Who          b"who"       ""              JSON       [walks]            "who holds a key and who waits for it"
-    Pos          b"pos"       ""              PLACE      [walks]            "own place in the queue: 0 holds, 1 is next"
+    Lock         b"l"         "T [L]"         Granted    []                 "take a lock, waiting up to T"
+    Release      b"r"         "token"         Done       []                 "let a lock go"
+    Renew        b"n"         "token [L]"     Renewed    []                 "start a lock's lease again"
+    Enqueue      b"e"         "[L]"           Enqueued   []                 "take a lock or a place in the queue"
+    Wait         b"w"         "T"             Granted    []                 "wait for the place taken with `e`"
+    SemLock      b"sl"        "T N [L]"       Granted    []                 "take one of N slots, waiting up to T"
+    SemRelease   b"sr"        "token"         Done       []                 "let a slot go"
+    SemRenew     b"sn"        "token [L]"     Renewed    []                 "start a slot's lease again"
+    SemEnqueue   b"se"        "N [L]"         Enqueued   []                 "take one of N slots or a place in the queue"
+    SemWait      b"sw"        "T"             Granted    []                 "wait for the place taken with `se`"
+    ReadLock     b"rl"        "T [L]"         Granted    [fenced]           "take a read lock, waiting up to T"
+    WriteLock    b"wl"        "T [L]"         Granted    [fenced]           "take a write lock, waiting up to T"
+    ReadRelease  b"rr"        "token"         Done       [reader]           "let a read lock go"
+    WriteRelease b"wr"        "token"         Done       [reader]           "let a write lock go"
+    ReadRenew    b"rn"        "token [L]"     Renewed    [fenced]           "start a read lock's lease again"
+    WriteRenew   b"wn"        "token [L]"     Renewed    [fenced]           "start a write lock's lease again"
+    ReadEnqueue  b"re"        "[L]"           Enqueued   [fenced]           "take a read lock or a place in the queue"
+    WriteEnqueue b"we"        "[L]"           Enqueued   [fenced]           "take a write lock or a place in the queue"
+    ReadWait     b"rw"        "T"             Granted    [fenced]           "wait for the place taken with `re`"
+    WriteWait    b"ww"        "T"             Granted    [fenced]           "wait for the place taken with `we`"
+    Elect        b"elect"     "T [L]"         Granted    [fenced]           "become leader, waiting up to T; renewed with `n`"
+    Resign       b"resign"    "token"         Done       [reader]           "lead no longer"
+    Observe      b"observe"   ""              Done       [reader]           "be told who takes the lead"
+    Unobserve    b"unobserve" ""              Done       [reader]           "be told no longer"
+    Incr         b"incr"      "n"             Count      [reader]           "add n to a counter"
+    Decr         b"decr"      "n"             Count      [reader]           "take n from a counter"
+    Get          b"get"       ""              Count      [reader]           "read a counter"
+    Cset         b"cset"      "n"             Done       [reader]           "set a counter"
+    Kset         b"kset"      "value[⇥ttl]"   Done       [reader valued]    "store a value"
+    Kget         b"kget"      ""              Value      [reader]           "read a value"
+    Kdel         b"kdel"      ""              Done       [reader]           "forget a value"
+    Kcas         b"kcas"      "old⇥new⇥[ttl]" Swapped    [reader valued]    "store a value if the old one is there; none if empty"
+    Lpush        b"lpush"     "value"         Count      [reader valued]    "put a value in at the left"
+    Rpush        b"rpush"     "value"         Count      [reader valued]    "put a value in at the right"
+    Lpop         b"lpop"      ""              Value      [reader]           "take a value out at the left"
+    Rpop         b"rpop"      ""              Value      [reader]           "take a value out at the right"
+    Llen         b"llen"      ""              Count      [reader]           "how long a list is"
+    Lrange       b"lrange"    "start stop"    Json       [reader walks]     "read a part of a list, both ends included"
+    Blpop        b"blpop"     "T"             Value      [reader]           "take a value out at the left, waiting up to T"
+    Brpop        b"brpop"     "T"             Value      [reader]           "take a value out at the right, waiting up to T"
+    Bwait        b"bwait"     "N T"           Done       [reader]           "wait up to T until N have come"
+    Listen       b"listen"    "[group]"       Done       []                 "hear signals on channels that match the key"
+    Unlisten     b"unlisten"  "[group]"       Done       []                 "hear them no longer"
+    Signal       b"signal"    "payload"       Count      [valued]           "tell all who listen; n are told"
+    Watch        b"watch"     ""              Done       [reader]           "be told what happens to keys that match"
+    Unwatch      b"unwatch"   ""              Done       [reader]           "be told no longer"
+    Auth         b"auth"      "secret"        Done       [valued keyless]   "show the secret, before all else"
+    Stats        b"stats"     ""              Json       [keyless walks]    "what is held and waited for"
+    Ping         b"ping"      ""              Done       [keyless]          "nothing, to show that the connection lives"
+    Barrier      b"barrier"   ""              Done       [keyless]          "nothing: one server is always in step with itself"
+    Hello        b"hello"     OPTIONS         Welcome    [keyless]          "say what this client wants"
+    Who          b"who"       ""              Json       [walks]            "who holds a key and who waits for it"
+    Pos          b"pos"       ""              Place      [walks]            "own place in the queue: 0 holds, 1 is next"
+}
+
+/// What success is answered with, where `<fence>` is only said if the verb or the client wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Success {
+    /// `ok <token> <lease> <fence>`
+    Granted,
+    /// `acquired <token> <lease> <fence>` or `queued`
+    Enqueued,
+    /// `ok <lease> <fence>`
+    Renewed,
+    /// `ok`
+    Done,
+    /// `ok` or `cas_conflict`
+    Swapped,
+    /// `ok <n>`
+    Count,
+    /// `ok <n>` or `nil`
+    Place,
+    /// `ok <value>` or `nil`
+    Value,
+    /// `ok <json>`
+    Json,
+    /// `ok latchd/<version> epoch=<n> <options>`
+    Welcome,
+}
+
+impl Success {
+    /// As documentation shows it; alternatives are joined by ` or `.
+    const fn text(self, with_fence: bool) -> &'static str {
+        match (self, with_fence) {
+            (Self::Granted, false) => "ok <token> <lease>",
+            (Self::Granted, true) => "ok <token> <lease> <fence>",
+            (Self::Enqueued, false) => "acquired <token> <lease> or queued",
+            (Self::Enqueued, true) => "acquired <token> <lease> <fence> or queued",
+            (Self::Renewed, false) => "ok <lease>",
+            (Self::Renewed, true) => "ok <lease> <fence>",
+            (Self::Done, _) => "ok",
+            (Self::Swapped, _) => "ok or cas_conflict",
+            (Self::Count, _) => "ok <n>",
+            (Self::Place, _) => "ok <n> or nil",
+            (Self::Value, _) => "ok <value> or nil",
+            (Self::Json, _) => "ok <json>",
+            (Self::Welcome, _) => "ok latchd/<version> epoch=<n> <options>",
+        }
+    }
 }
 
 /// What there is to know about one verb.
@@ -128,8 +160,8 @@ pub struct Row {
     /// The argument line: `T` wait, `L` lease, `N` how many, `⇥` a tab, brackets optional.
     /// Empty: ignored.
     pub args: &'static str,
-    /// The answer to success; alternatives are joined by ` or `.
-    pub answer: &'static str,
+    /// What success is answered with.
+    pub success: Success,
     /// What it does, in one line.
     pub help: &'static str,
     /// Its answer carries the fence even where nobody asked for it: only clients that expect the
@@ -150,7 +182,7 @@ const fn row(
     verb: Verb,
     letters: &'static [u8],
     args: &'static str,
-    answer: &'static str,
+    success: Success,
     help: &'static str,
 ) -> Row {
     let Ok(letters) = str::from_utf8(letters) else {
@@ -160,7 +192,7 @@ const fn row(
         verb,
         letters,
         args,
-        answer,
+        success,
         help,
         carries_fence: false,
         shows_fence_reader: false,
@@ -228,10 +260,11 @@ pub fn protocol_markdown() -> String {
         } else {
             format!("`{}`", row.args)
         };
-        let answer = row.answer.replace(" or ", "` or `");
+        let success = row.success.text(row.carries_fence);
+        let success = success.replace(" or ", "` or `");
         writeln!(
             out,
-            "| `{}` | {key} | {args} | `{answer}` | {} |",
+            "| `{}` | {key} | {args} | `{success}` | {} |",
             row.letters, row.help
         )
         .expect("a String takes every write");
@@ -304,8 +337,9 @@ mod tests {
     #[test]
     fn a_row_that_carries_the_fence_says_so() {
         for row in &TABLE {
+            let text = row.success.text(row.carries_fence);
             assert_eq!(
-                row.answer.contains("<fence>"),
+                text.contains("<fence>"),
                 row.carries_fence,
                 "{}",
                 row.letters
