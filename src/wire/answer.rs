@@ -160,34 +160,58 @@ pub(super) fn push_push(out: &mut Vec<u8>, push: &Push) {
             push_line(out, &[b"watch ", event_word(*event), b" ", key.as_bytes()]);
         }
         Push::Leader { change, key } => {
-            let change: &[u8] = match change {
-                Change::Elected => b"elected",
-                Change::Resigned => b"resigned",
-                Change::Failover => b"failover",
-            };
-            push_line(out, &[b"leader ", change, b" ", key.as_bytes()]);
+            push_line(
+                out,
+                &[b"leader ", change_word(*change), b" ", key.as_bytes()],
+            );
         }
     }
 }
 
-const fn event_word(event: Event) -> &'static [u8] {
-    match event {
-        Event::Acquire => b"acquire",
-        Event::Release => b"release",
-        Event::Incr => b"incr",
-        Event::Decr => b"decr",
-        Event::Cset => b"cset",
-        Event::Kset => b"kset",
-        Event::Kdel => b"kdel",
-        Event::Kcas => b"kcas",
-        Event::Lpush => b"lpush",
-        Event::Rpush => b"rpush",
-        Event::Lpop => b"lpop",
-        Event::Rpop => b"rpop",
-        Event::Blpop => b"blpop",
-        Event::Brpop => b"brpop",
-        Event::Elect => b"elect",
-        Event::Resign => b"resign",
+/// Writes down the words of a type once, for those who spell and for those who read them.
+macro_rules! words {
+    ($spell:ident, $read:ident: $type:ident { $($variant:ident = $word:literal)* }) => {
+        const fn $spell(it: $type) -> &'static [u8] {
+            match it {
+                $($type::$variant => $word,)*
+            }
+        }
+
+        pub(super) const fn $read(word: &[u8]) -> Option<$type> {
+            match word {
+                $($word => Some($type::$variant),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+words! {
+    event_word, event: Event {
+        Acquire = b"acquire"
+        Release = b"release"
+        Incr = b"incr"
+        Decr = b"decr"
+        Cset = b"cset"
+        Kset = b"kset"
+        Kdel = b"kdel"
+        Kcas = b"kcas"
+        Lpush = b"lpush"
+        Rpush = b"rpush"
+        Lpop = b"lpop"
+        Rpop = b"rpop"
+        Blpop = b"blpop"
+        Brpop = b"brpop"
+        Elect = b"elect"
+        Resign = b"resign"
+    }
+}
+
+words! {
+    change_word, change: Change {
+        Elected = b"elected"
+        Resigned = b"resigned"
+        Failover = b"failover"
     }
 }
 
@@ -229,13 +253,18 @@ fn push_grant(out: &mut Vec<u8>, word: &[u8], token: Token, lease: Millis, with_
 }
 
 /// Whole seconds as the reference prints them; anything finer in `ms`.
-fn push_lease_and_fence(out: &mut Vec<u8>, lease: Millis, fence: Option<Fence>) {
-    if lease.0.is_multiple_of(1_000) {
-        push_number(out, lease.0 / 1_000);
+#[inline]
+pub(super) fn push_span(out: &mut Vec<u8>, span: Millis) {
+    if span.0.is_multiple_of(1_000) {
+        push_number(out, span.0 / 1_000);
     } else {
-        push_number(out, lease.0);
+        push_number(out, span.0);
         out.extend_from_slice(b"ms");
     }
+}
+
+fn push_lease_and_fence(out: &mut Vec<u8>, lease: Millis, fence: Option<Fence>) {
+    push_span(out, lease);
     if let Some(fence) = fence {
         out.push(b' ');
         push_number(out, fence.0);

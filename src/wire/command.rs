@@ -107,6 +107,21 @@ pub enum Malformed {
     LimitNotPositive,
 }
 
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::UnknownCommand => "there is no such command",
+            Self::BadNumber => "a number is none, or is out of range",
+            Self::BadKey => "the key is empty, holds a blank, or is a channel with a wildcard",
+            Self::NegativeTimeout => "a wait is below zero",
+            Self::EmptyToken => "the token is empty",
+            Self::ArgumentShape => "the argument has too few or too many fields, or an empty one",
+            Self::LeaseNotPositive => "a lease is zero",
+            Self::LimitNotPositive => "a number of slots or clients is not above zero",
+        })
+    }
+}
+
 impl Malformed {
     /// The reference's number for it. A negative wait is 4, as in the era with all primitives;
     /// earlier servers logged 6.
