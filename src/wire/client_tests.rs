@@ -544,6 +544,9 @@ proptest! {
             Some(expected) => prop_assert_eq!(told, Some(expected)),
             None => prop_assert_eq!(told, Some(Told::Refused(line))),
         }
+        if let Some(Told::Granted(grant) | Told::Acquired(grant)) = told {
+            prop_assert_eq!(Grant::read(line), Some(grant));
+        }
     }
 
     #[test]
