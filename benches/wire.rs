@@ -13,18 +13,20 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use latchd::base::{Fence, Millis, Token};
 use latchd::engine::types::{Change, End, Event, Popped, Push, Refusal, Reply};
 use latchd::key::Key;
-use latchd::wire::answer::{encode_push, encode_reply};
-use latchd::wire::line::{Decoded, Frame, decode};
+use latchd::wire::Answer;
+use latchd::wire::answer::WireFence;
+use latchd::wire::codec::{Codec, Decoded};
+use latchd::wire::command::Asked;
 
 const TOKEN: &str = "000000000000002a9f8e7d6c5b4a3921";
 
 /// Decodes everything in `input` and says how many frames that were.
-fn drain(mut input: &[u8], scratch: &mut Vec<u8>) -> usize {
+fn drain(codec: &mut Codec, mut input: &[u8], scratch: &mut Vec<u8>) -> usize {
     let mut frames = 0;
-    while let Decoded::Frame(frame) = decode(black_box(input), scratch) {
-        black_box(&frame.command);
+    while let Decoded::Request(asked) = codec.decode(black_box(input), scratch) {
+        black_box(&asked.command);
         frames += 1;
-        input = &input[frame.used..];
+        input = &input[asked.used..];
     }
     frames
 }
@@ -64,20 +66,23 @@ const FRAMES: &[(&str, &str)] = &[
 ];
 
 fn decoding(c: &mut Criterion) {
+    let mut codec = Codec::line(WireFence::Auto);
     let mut scratch = Vec::new();
     let mut group = c.benchmark_group("decode");
     for &(name, frame) in FRAMES {
         group.bench_function(name, |b| {
-            b.iter(|| match decode(black_box(frame.as_bytes()), &mut scratch) {
-                Decoded::Frame(Frame {
-                    command: Ok(command),
-                    used,
-                    ..
-                }) if used == frame.len() => {
-                    black_box(command);
-                }
-                other => panic!("{name}: {other:?}"),
-            });
+            b.iter(
+                || match codec.decode(black_box(frame.as_bytes()), &mut scratch) {
+                    Decoded::Request(Asked {
+                        command: Ok(command),
+                        used,
+                        ..
+                    }) if used == frame.len() => {
+                        black_box(command);
+                    }
+                    other => panic!("{name}: {other:?}"),
+                },
+            );
         });
     }
 
@@ -85,7 +90,7 @@ fn decoding(c: &mut Criterion) {
     let pipeline = pair.repeat(8);
     group.throughput(Throughput::Elements(16));
     group.bench_function("pipelined_16", |b| {
-        b.iter(|| assert_eq!(drain(pipeline.as_bytes(), &mut scratch), 16));
+        b.iter(|| assert_eq!(drain(&mut codec, pipeline.as_bytes(), &mut scratch), 16));
     });
     group.finish();
 
@@ -93,13 +98,15 @@ fn decoding(c: &mut Criterion) {
     let secret = format!("auth\n_\n{}", "s".repeat(65_536));
     c.bench_function("decode/unfinished_64k", |b| {
         b.iter(|| {
-            let decoded = decode(black_box(secret.as_bytes()), &mut scratch);
-            assert!(matches!(decoded, Decoded::Incomplete { lines: 2, .. }));
+            let decoded = codec.decode(black_box(secret.as_bytes()), &mut scratch);
+            assert!(matches!(decoded, Decoded::Unfinished { .. }));
         });
     });
 }
 
 fn encoding(c: &mut Criterion) {
+    let mut codec = Codec::line(WireFence::Always);
+    assert_eq!(drain(&mut codec, b"l\nmy-job\n10\n", &mut Vec::new()), 1);
     let fence = Fence(1_700_000_000_000_042);
     let salt = 0x9f8e_7d6c_5b4a_3921;
     let (token, lease) = (Token { fence, salt }, Millis::from_secs(33));
@@ -155,7 +162,7 @@ fn encoding(c: &mut Criterion) {
     ];
     for (name, reply, line) in replies {
         spelling(c, &format!("encode/{name}"), &line, |out| {
-            encode_reply(out, black_box(&reply), true);
+            codec.encode(out, Answer::Reply(black_box(&reply)));
         });
     }
 
@@ -192,7 +199,7 @@ fn encoding(c: &mut Criterion) {
     ];
     for (name, push, line) in pushes {
         spelling(c, &format!("encode/push_{name}"), line, |out| {
-            encode_push(out, black_box(&push));
+            codec.encode(out, Answer::Push(black_box(&push)));
         });
     }
 }

@@ -9,8 +9,8 @@
 //! `l⏎job⏎10⏎` arrives; somebody else may hold `job`.
 //!
 //! 1. [`net::Reactor`] polls and finds a [`ConnId`](base::ConnId) in the event's token.
-//! 2. [`server::Server::readable`] reads the bytes, then the clock, and has [`wire::line::decode`]
-//!    turn them into a [`Request::Acquire`](engine::types::Request), borrowed, without a copy.
+//! 2. [`server::Server::readable`] reads the bytes, then the clock, and has the connection's
+//!    [`Codec`](wire::codec::Codec) turn them into a [`Request::Acquire`](engine::types::Request), borrowed, without a copy.
 //! 3. [`engine::Engine::step`] decides. Free: a holder with a fence and a lease, and an
 //!    [`Effect::Reply`](engine::types::Effect). Held: nothing is said, the client stands in line.
 //! 4. The server's `deliver` turns effects into bytes in outboxes.

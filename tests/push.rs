@@ -10,7 +10,7 @@ use latchd::base::{ConnId, Millis, Nanos};
 use latchd::engine::{Engine, Origin, Rules};
 use latchd::pipe::{Peer, Pipe, pipe};
 use latchd::server::{Holdings, Server, Settings};
-use latchd::wire::buf::PUSH_BYTES_MAX;
+use latchd::wire::outbox::PUSH_BYTES_MAX;
 
 /// A server, its peers and its clock.
 struct World {

@@ -13,7 +13,7 @@ use latchd::engine::types::{Effects, Input, Mode, Request};
 use latchd::engine::{Engine, Origin, Rules, WORK_PER_TURN_MAX};
 use latchd::pipe::{Peer, Pipe, pipe};
 use latchd::server::{Server, Settings};
-use latchd::wire::buf::{OUTBOX_BYTES_MAX, PUSH_BYTES_MAX};
+use latchd::wire::outbox::{OUTBOX_BYTES_MAX, PUSH_BYTES_MAX};
 
 fn engine() -> Engine {
     let origin = Origin {

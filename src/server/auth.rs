@@ -5,8 +5,7 @@
 
 use constant_time_eq::constant_time_eq;
 
-use crate::wire::line::Command;
-use crate::wire::line::Malformed;
+use crate::wire::command::{Command, Malformed};
 
 /// Whether the first frame of a connection opens it. Every frame costs one comparison, also one
 /// that is malformed or is not `auth` at all.

@@ -9,8 +9,8 @@ use super::conn::{Flow, Flushed, Phase, Transport};
 use super::{Due, Server};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::Input;
-use crate::wire::answer;
-use crate::wire::buf::PUSH_BYTES_MAX;
+use crate::wire::Answer;
+use crate::wire::outbox::PUSH_BYTES_MAX;
 
 /// How a connection that is served no longer comes to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl<T: Transport> Server<T> {
     /// Refuses a peer that has not shown the secret.
     pub(super) fn turn_away(&mut self, now: Nanos, id: ConnId) {
         warn!("closing {}: it did not show the secret", self.peer(id));
-        self.say(id, answer::ERROR_AUTH);
+        self.say(id, Answer::ErrorAuth);
         self.leave(now, id, Closing::Delay, "not authenticated");
     }
 
@@ -51,7 +51,7 @@ impl<T: Transport> Server<T> {
             return self.turn_away(now, id);
         }
         info!("closing {}: {why}", self.peer(id));
-        self.say(id, answer::ERROR);
+        self.say(id, Answer::Error);
         self.leave(now, id, Closing::HalfClose, why);
     }
 
@@ -134,7 +134,7 @@ impl<T: Transport> Server<T> {
                 .apply(now, Input::Disconnected(id), &mut self.effects);
         }
         // What was popped for it and never sent goes back, the last one first.
-        for (_, popped) in conn.unsent_pops.drain(..).rev() {
+        for popped in conn.unsent_pops.take_latest_first() {
             self.engine
                 .apply(now, Input::Unsent(popped), &mut self.effects);
         }
@@ -182,7 +182,7 @@ impl<T: Transport> Server<T> {
                 return self.close(now, id, "closing is over");
             }
         } else if conn.is_awaited() && conn.read_deadline(settings) <= now {
-            if conn.mid_frame || !engine.owns_something(id) {
+            if conn.codec.is_mid_request() || !engine.owns_something(id) {
                 return self.cut_off(now, id, "nothing came for the read timeout");
             }
             // Who owns something may be silent for as long as it likes.

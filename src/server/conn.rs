@@ -13,7 +13,9 @@ use super::closing::Closing;
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::Popped;
 use crate::timers::TimerId;
-use crate::wire::buf::{Inbox, Outbox, Pool};
+use crate::wire::buf::{Inbox, Pool};
+use crate::wire::codec::Codec;
+use crate::wire::outbox::{Marks, Outbox};
 
 /// Bytes both ways, without waiting. Sockets in the daemon, pipes in the simulator.
 pub trait Transport {
@@ -85,16 +87,13 @@ pub(super) struct Conn<T> {
     pub(super) transport: T,
     pub(super) inbox: Inbox,
     pub(super) outbox: Outbox,
+    pub(super) codec: Codec,
     pub(super) serial: u32,
     pub(super) timer: TimerId,
     pub(super) phase: Phase,
     /// When the line now being received could first have begun.
     pub(super) line_started: Nanos,
     stall: Option<Stall>,
-    /// Whole lines of the unfinished frame in the inbox.
-    pub(super) lines: u8,
-    /// The inbox begins with an unfinished frame.
-    pub(super) mid_frame: bool,
     pub(super) flow: Flow,
     /// The socket may hold bytes that were not read: readiness is told only once.
     pub(super) readable: bool,
@@ -106,14 +105,10 @@ pub(super) struct Conn<T> {
     pub(super) queued: bool,
     /// The reactor listens for room to write.
     pub(super) watches_write: bool,
-    /// Whether the answer to the request now being served carries the fence.
-    pub(super) with_fence: bool,
-    /// What `hello` asked for.
-    pub(super) hello_fence: Option<bool>,
     /// The engine knows that this peer has too much unread to be told any more.
     pub(super) overrun: bool,
-    /// Values popped for this peer that are not sent yet, each with the bytes owed up to its end.
-    pub(super) unsent_pops: Vec<(usize, Popped)>,
+    /// Values popped for this peer, each until the answer that tells it has been sent.
+    pub(super) unsent_pops: Marks<Popped>,
 }
 
 /// The connection, unless its slot has gone to somebody else.
@@ -124,28 +119,32 @@ pub(super) fn find<T>(conns: &mut Slab<Conn<T>>, id: ConnId) -> Option<&mut Conn
 }
 
 impl<T: Transport> Conn<T> {
-    pub(super) fn new(transport: T, serial: u32, timer: TimerId, phase: Phase, now: Nanos) -> Self {
+    pub(super) fn new(
+        transport: T,
+        codec: Codec,
+        serial: u32,
+        timer: TimerId,
+        phase: Phase,
+        now: Nanos,
+    ) -> Self {
         Self {
             transport,
             inbox: Inbox::default(),
             outbox: Outbox::default(),
+            codec,
             serial,
             timer,
             phase,
             line_started: now,
             stall: None,
-            lines: 0,
-            mid_frame: false,
             flow: Flow::Open,
             readable: false,
             hung_up: false,
             dirty: false,
             queued: false,
             watches_write: false,
-            with_fence: false,
-            hello_fence: None,
             overrun: false,
-            unsent_pops: Vec::new(),
+            unsent_pops: Marks::default(),
         }
     }
 
@@ -184,7 +183,7 @@ impl<T: Transport> Conn<T> {
     /// There may be something to do without a new event.
     pub(super) fn has_more(&self) -> bool {
         // Whole requests stay behind also when an answer has filled the outbox.
-        let has_requests = !self.inbox.is_empty() && !self.mid_frame;
+        let has_requests = !self.inbox.is_empty() && !self.codec.is_mid_request();
         match self.flow {
             _ if self.outbox.is_full() => false,
             Flow::Open => self.readable || has_requests,
@@ -205,16 +204,6 @@ impl<T: Transport> Conn<T> {
         !self.is_parked() && self.inbox.is_empty() && self.outbox.is_empty()
     }
 
-    /// Notes how far the unfinished frame has come; each line gets its own time.
-    pub(super) fn progress(&mut self, now: Nanos, lines: u8, started: bool) {
-        // A frame that is complete ends its line too, also if that was still its first.
-        if lines != self.lines || !self.mid_frame || !started {
-            self.line_started = now;
-        }
-        self.lines = lines;
-        self.mid_frame = started;
-    }
-
     /// Writes what is owed, as far as the socket takes it. Only the gate does.
     pub(super) fn write(&mut self, now: Nanos, pool: &mut Pool) -> Flushed {
         while !self.outbox.is_empty() {
@@ -222,7 +211,7 @@ impl<T: Transport> Conn<T> {
                 Ok(0) => return Flushed::Broken(io::ErrorKind::WriteZero.into()),
                 Ok(sent) => {
                     self.outbox.advance(sent, pool);
-                    self.note_sent(sent);
+                    self.unsent_pops.pass(&self.outbox); // what has left is the peer's for good
                     self.note_taken(sent);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -240,15 +229,6 @@ impl<T: Transport> Conn<T> {
             self.line_started = now; // it has taken its time to read, not to write
         }
         Flushed::All
-    }
-
-    /// What has left is the peer's for good.
-    fn note_sent(&mut self, sent: usize) {
-        self.unsent_pops.retain_mut(|(owed, _)| {
-            let kept = *owed > sent;
-            *owed = owed.saturating_sub(sent);
-            kept
-        });
     }
 
     fn note_taken(&mut self, sent: usize) {
@@ -286,5 +266,15 @@ impl<T: Transport> Conn<T> {
             }
             _ => Nanos::NEVER,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_is_nineteen_words_with_one_for_its_socket() {
+        assert!(size_of::<Conn<u64>>() <= 19 * 8);
     }
 }

@@ -11,7 +11,7 @@ use super::Server;
 use super::conn::{self, Flow, Transport};
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::{Effect, Note, Noted, Push, Reply};
-use crate::wire::answer;
+use crate::wire::Answer;
 
 impl<T: Transport> Server<T> {
     /// Carries out everything the engine said since the last time.
@@ -53,9 +53,10 @@ impl<T: Transport> Server<T> {
         assert!(conn.is_parked(), "two answers to one request of {id:?}");
         conn.flow = Flow::Open;
         conn.line_started = now;
-        answer::encode_reply(conn.outbox.buf(&mut self.pool), reply, conn.with_fence);
+        let out = conn.outbox.buf(&mut self.pool);
+        conn.codec.encode(out, Answer::Reply(reply));
         if let Reply::Popped(popped) = reply {
-            conn.unsent_pops.push((conn.outbox.len(), popped.clone()));
+            conn.unsent_pops.set(&conn.outbox, popped.clone());
         }
         if self.acting != Some(id) {
             self.run.resume(id);
@@ -63,17 +64,21 @@ impl<T: Transport> Server<T> {
         self.mark_dirty(id);
     }
 
-    /// Spells the line once, however many hear it.
+    /// Spells the push once, however many hear it.
     fn broadcast(&mut self, now: Nanos, ids: &[ConnId], push: &Push) {
-        let mut line = std::mem::take(&mut self.line);
-        line.clear();
-        answer::encode_push(&mut line, push);
+        self.spelled.clear();
         for &id in ids {
-            let Self { conns, pool, .. } = self;
+            let Self {
+                conns,
+                pool,
+                spelled,
+                ..
+            } = self;
             if let Some(conn) = conn::find(conns, id)
                 && !conn.is_leaving()
             {
-                conn.outbox.buf(pool).extend_from_slice(&line);
+                let bytes = spelled.push(&conn.codec, push);
+                conn.outbox.buf(pool).extend_from_slice(bytes);
                 // Nobody is slow before it was given a chance to read: what has gathered in this
                 // turn alone may be this much. A broken one is found when it is flushed.
                 if conn.outbox.is_overrun() {
@@ -82,7 +87,6 @@ impl<T: Transport> Server<T> {
                 self.mark_dirty(id);
             }
         }
-        self.line = line;
     }
 }
 

@@ -38,6 +38,7 @@ use crate::engine::view::Counts;
 use crate::timers::Timers;
 use crate::wire::answer::WireFence;
 use crate::wire::buf::Pool;
+use crate::wire::codec::{Codec, Spelled};
 
 /// Where the time is read. A lease must not be counted from before its request came, so the time is
 /// read after every read of a socket, and not once per turn: in a long turn the last request would
@@ -119,8 +120,8 @@ pub struct Server<T> {
     read_buf: Vec<u8>,
     /// Where the codec puts a frame it has to rewrite.
     scratch: Vec<u8>,
-    /// Where a line that several hear is spelled.
-    line: Vec<u8>,
+    /// Where a push that several hear is spelled.
+    spelled: Spelled,
     /// The connection whose frames are being served; its answers do not resume it.
     acting: Option<ConnId>,
     run: RunQueue,
@@ -153,7 +154,7 @@ impl<T: Transport> Server<T> {
             pool: Pool::new(),
             read_buf: vec![0; READ_BYTES_PER_TURN],
             scratch: Vec::new(),
-            line: Vec::new(),
+            spelled: Spelled::default(),
             acting: None,
             run: RunQueue::default(),
             budget: Budget::new(),
@@ -198,8 +199,9 @@ impl<T: Transport> Server<T> {
         } else {
             Phase::Open
         };
+        let codec = Codec::line(self.settings.wire_fence);
         self.conns
-            .insert(Conn::new(transport, id.serial, timer, phase, now));
+            .insert(Conn::new(transport, codec, id.serial, timer, phase, now));
         Some(id)
     }
 

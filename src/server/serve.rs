@@ -1,8 +1,8 @@
 //! One connection's share of a turn: read, decode, serve, read on.
 //!
 //! Frames are served where they landed; only an unfinished one is copied. A connection is held up
-//! while its answer is outstanding or it does not read; it is put on the list to be visited again
-//! when it has more than its share. Ends are in `closing.rs`.
+//! while its answer is outstanding or it does not read; one that has more than its share
+//! goes into the run queue (`ready.rs`). Ends are in `closing.rs`.
 
 use std::io;
 use std::mem;
@@ -14,9 +14,10 @@ use super::conn::{Flow, Phase, Transport};
 use super::{Clock, READ_BYTES_PER_TURN, Server, auth, conn, stats};
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::{Input, Request};
-use crate::wire::answer;
-use crate::wire::line::{self, Command, Decoded, Frame, Hello};
-use crate::wire::verbs::Verb;
+use crate::wire::Answer;
+use crate::wire::answer::Welcome;
+use crate::wire::codec::Decoded;
+use crate::wire::command::{Asked, Command};
 
 impl<T: Transport> Server<T> {
     /// Serves the connection until it has nothing more, is held up, or has had its share.
@@ -134,18 +135,22 @@ impl<T: Transport> Server<T> {
             if used == input.len() {
                 break;
             }
-            match line::decode(&input[used..], &mut scratch) {
-                Decoded::Frame(frame) if !may_walk && takes_a_walk(&frame) => {
-                    conn.progress(now, 0, false);
+            match conn.codec.decode(&input[used..], &mut scratch) {
+                // One such answer per connection and turn, and so many bytes in all, keep a turn short
+                // whoever asks.
+                Decoded::Request(asked) if !may_walk && asked.takes_a_walk() => {
+                    conn.line_started = now;
                     conn.flow = Flow::Denied;
                 }
-                Decoded::Frame(frame) => {
-                    used += frame.used;
-                    conn.progress(now, 0, false);
-                    self.serve_frame(now, id, &frame);
+                Decoded::Request(asked) => {
+                    used += asked.used;
+                    conn.line_started = now;
+                    self.serve_frame(now, id, &asked);
                 }
-                Decoded::Incomplete { lines, started } => {
-                    conn.progress(now, lines, started);
+                Decoded::Unfinished { moved_on } => {
+                    if moved_on {
+                        conn.line_started = now;
+                    }
                     break;
                 }
                 Decoded::TooLong => self.cut_off(now, id, "a line is too long"),
@@ -162,15 +167,15 @@ impl<T: Transport> Server<T> {
         used
     }
 
-    fn serve_frame(&mut self, now: Nanos, id: ConnId, frame: &Frame<'_>) {
+    fn serve_frame(&mut self, now: Nanos, id: ConnId, asked: &Asked<'_>) {
         if self.conns[id.slot as usize].phase == Phase::Unauthenticated {
-            return self.unlock(now, id, frame);
+            return self.unlock(now, id, asked);
         }
-        match (frame.verb, frame.command) {
-            (Some(verb), Ok(Command::Engine(request))) => self.ask(now, id, verb, request),
-            (_, Ok(Command::Ping)) => self.say(id, answer::OK),
-            (_, Ok(Command::Hello(hello))) => self.hello(now, id, hello),
-            (_, Ok(Command::Stats)) => self.tell(id, |server, out| {
+        match asked.command {
+            Ok(Command::Engine(request)) => self.ask(now, id, request, asked.takes_a_walk()),
+            Ok(Command::Ping) => self.say(id, Answer::Ok),
+            Ok(Command::Hello(hello)) => self.hello(now, id, hello.name),
+            Ok(Command::Stats) => self.tell(id, |server, out| {
                 let figures = stats::Figures {
                     connections: server.conns.len(),
                     slow_consumers: server.slow_consumers,
@@ -179,36 +184,33 @@ impl<T: Transport> Server<T> {
                 let (view, tally) = (server.engine.view(now), server.engine.tally());
                 stats::stats(out, view, tally, &figures);
             }),
-            (_, Ok(Command::Who { key })) => self.tell(id, |server, out| {
+            Ok(Command::Who { key }) => self.tell(id, |server, out| {
                 stats::who(out, server.engine.view(now), key);
             }),
             // A second `auth`, or one that nobody asked for.
-            (_, Ok(Command::Auth { .. })) => self.say(id, answer::ERROR),
-            (_, Ok(Command::Engine(_))) => unreachable!("a request without a verb"),
-            (_, Err(malformed)) => {
+            Ok(Command::Auth { .. }) => self.say(id, Answer::Error),
+            Err(malformed) => {
                 debug!(
                     "connection {}: error {} ({malformed:?})",
                     id.serial,
                     malformed.code()
                 );
-                self.say(id, answer::ERROR);
+                self.say(id, Answer::Error);
             }
         }
     }
 
     /// Puts a request before the engine; without an answer the connection is parked.
-    fn ask(&mut self, now: Nanos, id: ConnId, verb: Verb, request: Request<'_>) {
+    fn ask(&mut self, now: Nanos, id: ConnId, request: Request<'_>, takes_a_walk: bool) {
         let conn = &mut self.conns[id.slot as usize];
         conn.flow = Flow::Parked;
-        conn.with_fence = answer::wants_fence(self.settings.wire_fence, verb, conn.hello_fence);
-        let walks = matches!(request, Request::Position { .. } | Request::Range { .. });
         let owed = conn.outbox.len();
         self.engine
             .apply(now, Input::Request(id, request), &mut self.effects);
         self.acting = Some(id);
         self.deliver(now);
         self.acting = None;
-        if walks {
+        if takes_a_walk {
             self.note_walk(id, owed);
         }
         let work = self.engine.take_recipient_work();
@@ -222,54 +224,56 @@ impl<T: Transport> Server<T> {
         }
     }
 
-    fn hello(&mut self, now: Nanos, id: ConnId, hello: Hello<'_>) {
-        let name = hello.name.and_then(|name| str::from_utf8(name).ok());
+    fn hello(&mut self, now: Nanos, id: ConnId, name: Option<&[u8]>) {
+        let name = name.and_then(|name| str::from_utf8(name).ok());
         self.engine
             .apply(now, Input::Hello(id, name), &mut self.effects);
-        let fence = {
-            let conn = &mut self.conns[id.slot as usize];
-            conn.hello_fence = hello.fence.or(conn.hello_fence);
-            answer::wants_fence(self.settings.wire_fence, Verb::Lock, conn.hello_fence)
+        let Self {
+            conns,
+            pool,
+            engine,
+            settings,
+            ..
+        } = self;
+        let conn = &mut conns[id.slot as usize];
+        let welcome = Welcome {
+            version: env!("CARGO_PKG_VERSION"),
+            epoch: settings.epoch,
+            name: engine.name_of(id),
         };
-        let (version, epoch) = (env!("CARGO_PKG_VERSION"), self.settings.epoch);
-        let mut line = format!(
-            "ok latchd/{version} epoch={epoch} fence={}",
-            u8::from(fence)
-        );
-        if let Some(name) = self.engine.name_of(id) {
-            line.push_str(" name=");
-            line.push_str(name);
-        }
-        line.push('\n');
-        self.say(id, line.as_bytes());
+        conn.codec
+            .encode(conn.outbox.buf(pool), Answer::Hello(welcome));
+        self.mark_dirty(id);
     }
 
     /// The first frame of a connection, while a secret is required.
-    fn unlock(&mut self, now: Nanos, id: ConnId, frame: &Frame<'_>) {
+    fn unlock(&mut self, now: Nanos, id: ConnId, asked: &Asked<'_>) {
         let secret = self.settings.auth_token.as_deref().unwrap_or_default();
-        if auth::opens(secret, &frame.command) {
+        if auth::opens(secret, &asked.command) {
             self.conns[id.slot as usize].phase = Phase::Open;
-            self.say(id, answer::OK);
+            self.say(id, Answer::Ok);
         } else {
             self.turn_away(now, id);
         }
     }
 
-    pub(super) fn say(&mut self, id: ConnId, line: &[u8]) {
+    pub(super) fn say(&mut self, id: ConnId, answer: Answer<'_>) {
         let conn = &mut self.conns[id.slot as usize];
-        conn.outbox.buf(&mut self.pool).extend_from_slice(line);
+        conn.codec.encode(conn.outbox.buf(&mut self.pool), answer);
         self.mark_dirty(id);
     }
 
-    /// Writes a long answer.
-    fn tell(&mut self, id: ConnId, write: impl FnOnce(&Self, &mut Vec<u8>)) {
+    /// Answers with a long document.
+    fn tell(&mut self, id: ConnId, write: impl Fn(&Self, &mut Vec<u8>)) {
         let slot = id.slot as usize;
         let owed = self.conns[slot].outbox.len();
         let (mut outbox, mut pool) = (
             mem::take(&mut self.conns[slot].outbox),
             mem::take(&mut self.pool),
         );
-        write(self, outbox.buf(&mut pool));
+        let body = |out: &mut Vec<u8>| write(self, out);
+        let codec = &self.conns[slot].codec;
+        codec.encode(outbox.buf(&mut pool), Answer::Json(&body));
         self.pool = pool;
         self.conns[slot].outbox = outbox;
         self.note_walk(id, owed);
@@ -284,11 +288,4 @@ impl<T: Transport> Server<T> {
         let bytes = conn.outbox.len().saturating_sub(owed);
         self.budget.charge_walk(bytes);
     }
-}
-
-/// Whether the answer takes a walk over keys, a line or a list. One such answer per connection and
-/// turn, and so many bytes in all, keep a turn short whoever asks.
-fn takes_a_walk(frame: &Frame<'_>) -> bool {
-    let verbs = [Verb::Stats, Verb::Who, Verb::Pos, Verb::Lrange];
-    frame.command.is_ok() && frame.verb.is_some_and(|verb| verbs.contains(&verb))
 }

@@ -1,4 +1,4 @@
-//! What the table looks like, as JSON: the answers to `stats` and `who`.
+//! What the table looks like, as JSON: the documents that answer `stats` and `who`.
 //!
 //! Bounded so that no answer stalls the loop or outgrows its readers; true totals are always there.
 //! Reads `engine::view` and nothing else.
@@ -10,9 +10,9 @@ use crate::wire::json;
 /// Most entries in one array. Those in use come first; the totals tell of the rest.
 const ENTRIES_MAX: usize = 1_000;
 
-/// Where arrays stop growing, so that the line stays below the 1 MiB its readers accept: one more
+/// Where arrays stop growing, so that the answer stays below the 1 MiB its readers accept: one more
 /// entry is at most 2 KiB (a key of 256 bytes, six characters each, and some numbers).
-const LINE_BYTES_MAX: usize = (1 << 20) - 16 * 1024;
+const BODY_BYTES_MAX: usize = (1 << 20) - 16 * 1024;
 
 /// Most idle keys looked at. Kinds are mixed in the idle chain.
 const IDLE_LOOKED_AT_MAX: usize = 4 * ENTRIES_MAX;
@@ -24,10 +24,10 @@ pub(super) struct Figures {
     pub(super) longest_turn_ns: u64,
 }
 
-/// `ok <json>⏎` for `stats`.
+/// The document for `stats`.
 pub(super) fn stats(out: &mut Vec<u8>, view: View<'_>, tally: Tally, figures: &Figures) {
-    let end = out.len() + LINE_BYTES_MAX;
-    out.extend_from_slice(b"ok {\"connections\":");
+    let end = out.len() + BODY_BYTES_MAX;
+    out.extend_from_slice(b"{\"connections\":");
     json::push_number(out, figures.connections as u64);
     array(out, end, "locks", view.in_use(Census::LOCKS), |out, it| {
         key(out, it);
@@ -139,18 +139,18 @@ pub(super) fn stats(out: &mut Vec<u8>, view: View<'_>, tally: Tally, figures: &F
         seconds(out, "idle_s", it.idle_ns);
     });
     totals(out, view, tally, figures);
-    out.extend_from_slice(b"}\n");
+    out.push(b'}');
 }
 
-/// `ok <json>⏎` for `who`.
+/// The document for `who`.
 pub(super) fn who(out: &mut Vec<u8>, view: View<'_>, asked: &[u8]) {
-    let end = out.len() + LINE_BYTES_MAX;
-    out.extend_from_slice(b"ok {\"key\":");
+    let end = out.len() + BODY_BYTES_MAX;
+    out.extend_from_slice(b"{\"key\":");
     json::push_str_escaped(out, asked);
     let Some(it) = view.key(asked) else {
         out.extend_from_slice(
             b",\"kind\":null,\"limit\":0,\"holder_count\":0,\"waiter_count\":0,\
-              \"holders\":[],\"waiters\":[]}\n",
+              \"holders\":[],\"waiters\":[]}",
         );
         return;
     };
@@ -193,7 +193,7 @@ pub(super) fn who(out: &mut Vec<u8>, view: View<'_>, asked: &[u8]) {
             seconds(out, "since_s", waiter.age_ns);
         },
     );
-    out.extend_from_slice(b"}\n");
+    out.push(b'}');
 }
 
 fn idle(out: &mut Vec<u8>, end: usize, title: &str, view: View<'_>, wanted: fn(u64) -> bool) {

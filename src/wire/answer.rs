@@ -1,23 +1,63 @@
-//! One line out: a [`Reply`] or a [`Push`] becomes the bytes a client reads.
+//! Everything that is said to a client: an [`Answer`], and how the line protocol spells it.
 //!
 //! Always exactly one line, always ended by LF, appended in one go so that a push can stand between
 //! answers but never inside one. Never decides who gets a line.
 
+use std::fmt;
+
 use crate::base::{Fence, Millis, Token};
 use crate::engine::types::{Change, Event, Push, Refusal, Reply, Value};
 use crate::wire::json::{self, push_number};
-use crate::wire::verbs::Verb;
 
-/// The answer to every malformed request.
-pub const ERROR: &[u8] = b"error\n";
-/// The answer to whoever did not show the secret.
-pub const ERROR_AUTH: &[u8] = b"error_auth\n";
-/// The answer to whoever wants something new while the daemon is shutting down.
-pub const ERROR_DRAINING: &[u8] = b"error_draining\n";
-/// The answer that says only yes.
-pub const OK: &[u8] = b"ok\n";
+/// Something that is said to a client, in whatever protocol it speaks.
+#[derive(Clone, Copy)]
+pub enum Answer<'a> {
+    /// What the lock table replied.
+    Reply(&'a Reply),
+    /// News the client did not ask for just now.
+    Push(&'a Push),
+    /// Only yes: the secret was right, the daemon is there.
+    Ok,
+    /// The request was malformed, or came at the wrong time.
+    Error,
+    /// The secret was wrong, or not shown.
+    ErrorAuth,
+    /// Who we are, and what is in force on this connection.
+    Hello(Welcome<'a>),
+    /// A JSON document, which the function appends: one value without a line end.
+    Json(&'a dyn Fn(&mut Vec<u8>)),
+}
 
-/// Longest line that [`encode_reply`] writes, but for those that carry values: `acquired`, token,
+/// What `hello` is answered. Options that concern the codec are the codec's to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Welcome<'a> {
+    /// Of this program.
+    pub version: &'a str,
+    /// The number of this life of the server.
+    pub epoch: u64,
+    /// What the client called itself.
+    pub name: Option<&'a str>,
+}
+
+impl fmt::Debug for Answer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reply(reply) => reply.fmt(f),
+            Self::Push(push) => push.fmt(f),
+            Self::Ok => f.write_str("Ok"),
+            Self::Error => f.write_str("Error"),
+            Self::ErrorAuth => f.write_str("ErrorAuth"),
+            Self::Hello(welcome) => welcome.fmt(f),
+            Self::Json(_) => f.write_str("Json"),
+        }
+    }
+}
+
+pub(super) const OK: &[u8] = b"ok\n";
+pub(super) const ERROR: &[u8] = b"error\n";
+pub(super) const ERROR_AUTH: &[u8] = b"error_auth\n";
+
+/// Longest line that says a [`Reply`], but for those that carry values: `acquired`, token,
 /// lease in ms, fence.
 pub const REPLY_BYTES_MAX: usize = 9 + 32 + 1 + 15 + 1 + 16 + 1;
 
@@ -39,21 +79,7 @@ pub enum WireFence {
     Never,
 }
 
-/// Whether the answer to `verb` carries the fence on a connection that said `hello_fence`.
-///
-/// In `Auto`, `fence=0` takes back an earlier `fence=1`; it does not take the field from the verbs
-/// that always have it, since their shape is fixed.
-#[must_use]
-pub fn wants_fence(mode: WireFence, verb: Verb, hello_fence: Option<bool>) -> bool {
-    match mode {
-        WireFence::Always => true,
-        WireFence::Never => false,
-        WireFence::Auto => verb.row().carries_fence || hello_fence == Some(true),
-    }
-}
-
-/// Appends the line that says `reply`.
-pub fn encode_reply(out: &mut Vec<u8>, reply: &Reply, with_fence: bool) {
+pub(super) fn push_reply(out: &mut Vec<u8>, reply: &Reply, with_fence: bool) {
     match reply {
         &Reply::Granted { token, lease } => push_grant(out, b"ok ", token, lease, with_fence),
         &Reply::Acquired { token, lease } => {
@@ -96,8 +122,29 @@ fn push_values(out: &mut Vec<u8>, values: &[Value]) {
     out.extend_from_slice(END);
 }
 
-/// Appends the line that says `push`.
-pub fn encode_push(out: &mut Vec<u8>, push: &Push) {
+#[inline(never)]
+pub(super) fn push_welcome(out: &mut Vec<u8>, welcome: Welcome<'_>, fence: bool) {
+    out.extend_from_slice(b"ok latchd/");
+    out.extend_from_slice(welcome.version.as_bytes());
+    out.extend_from_slice(b" epoch=");
+    push_number(out, welcome.epoch);
+    out.extend_from_slice(if fence { b" fence=1" } else { b" fence=0" });
+    if let Some(name) = welcome.name {
+        out.extend_from_slice(b" name=");
+        out.extend_from_slice(name.as_bytes());
+    }
+    out.push(b'\n');
+}
+
+#[inline(never)]
+pub(super) fn push_json(out: &mut Vec<u8>, write: &dyn Fn(&mut Vec<u8>)) {
+    out.extend_from_slice(b"ok ");
+    write(out);
+    out.push(b'\n');
+}
+
+#[inline(never)]
+pub(super) fn push_push(out: &mut Vec<u8>, push: &Push) {
     match push {
         Push::Lost { key, fence } => {
             out.extend_from_slice(b"lost ");
@@ -113,34 +160,58 @@ pub fn encode_push(out: &mut Vec<u8>, push: &Push) {
             push_line(out, &[b"watch ", event_word(*event), b" ", key.as_bytes()]);
         }
         Push::Leader { change, key } => {
-            let change: &[u8] = match change {
-                Change::Elected => b"elected",
-                Change::Resigned => b"resigned",
-                Change::Failover => b"failover",
-            };
-            push_line(out, &[b"leader ", change, b" ", key.as_bytes()]);
+            push_line(
+                out,
+                &[b"leader ", change_word(*change), b" ", key.as_bytes()],
+            );
         }
     }
 }
 
-const fn event_word(event: Event) -> &'static [u8] {
-    match event {
-        Event::Acquire => b"acquire",
-        Event::Release => b"release",
-        Event::Incr => b"incr",
-        Event::Decr => b"decr",
-        Event::Cset => b"cset",
-        Event::Kset => b"kset",
-        Event::Kdel => b"kdel",
-        Event::Kcas => b"kcas",
-        Event::Lpush => b"lpush",
-        Event::Rpush => b"rpush",
-        Event::Lpop => b"lpop",
-        Event::Rpop => b"rpop",
-        Event::Blpop => b"blpop",
-        Event::Brpop => b"brpop",
-        Event::Elect => b"elect",
-        Event::Resign => b"resign",
+/// Writes down the words of a type once, for those who spell and for those who read them.
+macro_rules! words {
+    ($spell:ident, $read:ident: $type:ident { $($variant:ident = $word:literal)* }) => {
+        const fn $spell(it: $type) -> &'static [u8] {
+            match it {
+                $($type::$variant => $word,)*
+            }
+        }
+
+        pub(super) const fn $read(word: &[u8]) -> Option<$type> {
+            match word {
+                $($word => Some($type::$variant),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+words! {
+    event_word, event: Event {
+        Acquire = b"acquire"
+        Release = b"release"
+        Incr = b"incr"
+        Decr = b"decr"
+        Cset = b"cset"
+        Kset = b"kset"
+        Kdel = b"kdel"
+        Kcas = b"kcas"
+        Lpush = b"lpush"
+        Rpush = b"rpush"
+        Lpop = b"lpop"
+        Rpop = b"rpop"
+        Blpop = b"blpop"
+        Brpop = b"brpop"
+        Elect = b"elect"
+        Resign = b"resign"
+    }
+}
+
+words! {
+    change_word, change: Change {
+        Elected = b"elected"
+        Resigned = b"resigned"
+        Failover = b"failover"
     }
 }
 
@@ -166,7 +237,7 @@ const fn refusal_line(refusal: Refusal) -> &'static [u8] {
         Refusal::NotEnqueued => b"error_not_enqueued\n",
         Refusal::AlreadyEnqueued => b"error_already_enqueued\n",
         Refusal::LeaseExpired => b"error_lease_expired\n",
-        Refusal::Draining => ERROR_DRAINING,
+        Refusal::Draining => b"error_draining\n",
         Refusal::MaxKeys => b"error_max_keys\n",
         Refusal::ListFull => b"error_list_full\n",
         Refusal::CountMismatch => b"error_barrier_count_mismatch\n",
@@ -182,13 +253,18 @@ fn push_grant(out: &mut Vec<u8>, word: &[u8], token: Token, lease: Millis, with_
 }
 
 /// Whole seconds as the reference prints them; anything finer in `ms`.
-fn push_lease_and_fence(out: &mut Vec<u8>, lease: Millis, fence: Option<Fence>) {
-    if lease.0.is_multiple_of(1_000) {
-        push_number(out, lease.0 / 1_000);
+#[inline]
+pub(super) fn push_span(out: &mut Vec<u8>, span: Millis) {
+    if span.0.is_multiple_of(1_000) {
+        push_number(out, span.0 / 1_000);
     } else {
-        push_number(out, lease.0);
+        push_number(out, span.0);
         out.extend_from_slice(b"ms");
     }
+}
+
+fn push_lease_and_fence(out: &mut Vec<u8>, lease: Millis, fence: Option<Fence>) {
+    push_span(out, lease);
     if let Some(fence) = fence {
         out.push(b' ');
         push_number(out, fence.0);
@@ -204,7 +280,6 @@ mod tests {
     use crate::engine::types::{End, Popped};
     use crate::key::Key;
     use crate::wire::args;
-    use crate::wire::verbs::TABLE;
 
     const TOKEN: Token = Token {
         fence: Fence(42),
@@ -213,7 +288,7 @@ mod tests {
 
     fn spelled(reply: &Reply, with_fence: bool) -> String {
         let mut out = b"before\n".to_vec();
-        encode_reply(&mut out, reply, with_fence);
+        push_reply(&mut out, reply, with_fence);
         let text = String::from_utf8(out).unwrap();
         text.strip_prefix("before\n").unwrap().to_owned()
     }
@@ -321,7 +396,7 @@ mod tests {
             };
             for reply in [Reply::Value(value(bytes)), Reply::Popped(popped)] {
                 let mut out = Vec::new();
-                encode_reply(&mut out, &reply, true);
+                push_reply(&mut out, &reply, true);
                 assert_eq!(out, line);
             }
         }
@@ -363,7 +438,7 @@ mod tests {
 
     fn pushed(push: &Push) -> String {
         let mut out = Vec::new();
-        encode_push(&mut out, push);
+        push_push(&mut out, push);
         out.escape_ascii().to_string()
     }
 
@@ -436,22 +511,6 @@ mod tests {
             lease: Millis(Millis::MAX.0 - 1),
         };
         assert_eq!(spelled(&longest, true).len(), REPLY_BYTES_MAX);
-    }
-
-    #[test]
-    fn the_mode_decides_first_then_the_verb_then_the_connection() {
-        for row in &TABLE {
-            for hello in [None, Some(false), Some(true)] {
-                assert!(wants_fence(WireFence::Always, row.verb, hello));
-                assert!(!wants_fence(WireFence::Never, row.verb, hello));
-                assert_eq!(
-                    wants_fence(WireFence::Auto, row.verb, hello),
-                    row.carries_fence || hello == Some(true),
-                    "{} {hello:?}",
-                    row.letters
-                );
-            }
-        }
     }
 
     proptest! {

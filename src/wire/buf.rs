@@ -1,12 +1,12 @@
-//! Inbox and outbox: what a connection has received but not read, and owes but not sent.
+//! The inbox, what a connection has received but not read, and what both boxes are made of.
 //!
 //! Contiguous, compacting, bounded. An empty one owns no heap memory: its buffer goes back to a
 //! [`Pool`] that all connections share, so ten thousand idle connections cost their structs alone
-//! and a busy one allocates nothing. Never reads or writes a socket and never looks at the bytes.
+//! and a busy one allocates nothing. Never reads or writes a socket and never looks at the bytes. What
+//! a connection is owed is in `outbox`.
 
 use std::mem;
 
-use crate::wire::answer::VALUES_BYTES_MAX;
 use crate::wire::line::FRAME_BYTES_MAX;
 
 /// Most unread bytes of one client: the longest legal frame and some. At the bound nothing more is
@@ -15,19 +15,6 @@ pub const INBOX_BYTES_MAX: usize = 72 * 1024;
 
 // Otherwise a legal frame could fill the inbox before it is whole, and nobody would move again.
 const _: () = assert!(INBOX_BYTES_MAX >= FRAME_BYTES_MAX);
-
-/// Unsent bytes of one client above which it is served no further request until it has read some.
-/// A line is never cut, so the last one (at most 1 MiB, a `stats` or an `lrange`) may stand above
-/// the bound, and pushes may, up to a bound of their own.
-pub const OUTBOX_BYTES_MAX: usize = 256 * 1024;
-
-/// Unsent bytes of one client above which it can be told nothing more: at least 64 pushes, even if
-/// all are as long as a push can be. Who is to be told something and still has this much unread is
-/// too slow and is disconnected: news can neither be held back nor left out.
-pub const PUSH_BYTES_MAX: usize = 64 * 64 * 1024;
-
-// Otherwise an answer alone could make its reader deaf.
-const _: () = assert!(PUSH_BYTES_MAX > OUTBOX_BYTES_MAX + VALUES_BYTES_MAX);
 
 /// Spare buffers kept for the next one who needs one; more are freed.
 pub const SPARES_MAX: usize = 4096;
@@ -86,23 +73,29 @@ impl Pool {
 
 /// A buffer whose front is used up bit by bit. What both boxes are made of.
 #[derive(Debug, Default)]
-struct Queue {
+pub(super) struct Queue {
     bytes: Vec<u8>,
     /// How much of the front is used up. Fits: both bounds are far below 4 GiB.
     start: u32,
 }
 
 impl Queue {
-    fn live(&self) -> &[u8] {
+    pub(super) fn live(&self) -> &[u8] {
         &self.bytes[self.start as usize..]
     }
 
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.bytes.len() - self.start as usize
     }
 
+    /// How much memory it owns.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// Moves the front in O(1); an emptied buffer goes back to the pool.
-    fn advance(&mut self, n: usize, pool: &mut Pool) {
+    pub(super) fn advance(&mut self, n: usize, pool: &mut Pool) {
         assert!(n <= self.len(), "used {n} bytes of {}", self.len());
         self.start += n as u32;
         if self.start as usize == self.bytes.len() {
@@ -110,7 +103,7 @@ impl Queue {
         }
     }
 
-    fn clear(&mut self, pool: &mut Pool) {
+    pub(super) fn clear(&mut self, pool: &mut Pool) {
         self.start = 0;
         pool.give(mem::take(&mut self.bytes));
     }
@@ -118,7 +111,7 @@ impl Queue {
     /// The buffer to append to. The used front is cut off once it is at least as long as the rest,
     /// so every byte is moved at most once on average, and what has been appended to is never longer
     /// than twice its content.
-    fn tail(&mut self, pool: &mut Pool) -> &mut Vec<u8> {
+    pub(super) fn tail(&mut self, pool: &mut Pool) -> &mut Vec<u8> {
         if self.bytes.capacity() == 0 {
             self.bytes = pool.take();
         } else if self.start > 0 && self.start as usize >= self.len() {
@@ -179,57 +172,6 @@ impl Inbox {
     }
 }
 
-/// What we owe a client and have not yet sent.
-#[derive(Debug, Default)]
-pub struct Outbox(Queue);
-
-impl Outbox {
-    /// Whether nothing is owed.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// How many bytes are owed.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether the client must read before it is served again: see [`OUTBOX_BYTES_MAX`].
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        self.len() >= OUTBOX_BYTES_MAX
-    }
-
-    /// Whether the client can be told nothing it did not ask for: see [`PUSH_BYTES_MAX`].
-    #[must_use]
-    pub fn is_overrun(&self) -> bool {
-        self.len() >= PUSH_BYTES_MAX
-    }
-
-    /// The buffer to append lines to. Only append: what is in front is partly sent already.
-    pub fn buf(&mut self, pool: &mut Pool) -> &mut Vec<u8> {
-        self.0.tail(pool)
-    }
-
-    /// The bytes owed, oldest first.
-    #[must_use]
-    pub fn pending(&self) -> &[u8] {
-        self.0.live()
-    }
-
-    /// Forgets the oldest `n` bytes, which have been sent.
-    pub fn advance(&mut self, n: usize, pool: &mut Pool) {
-        self.0.advance(n, pool);
-    }
-
-    /// Forgets everything.
-    pub fn clear(&mut self, pool: &mut Pool) {
-        self.0.clear(pool);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
@@ -237,7 +179,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::verbs::VALUE_BYTES_MAX;
+    use crate::wire::outbox::Outbox;
 
     #[test]
     fn a_connection_pays_four_words_for_each_box() {
@@ -256,7 +198,7 @@ mod tests {
             inbox.consume(7, &mut pool);
             outbox.buf(&mut pool).extend_from_slice(b"ok\n");
             outbox.advance(3, &mut pool);
-            assert_eq!(inbox.0.bytes.capacity() + outbox.0.bytes.capacity(), 0);
+            assert_eq!(inbox.0.capacity() + outbox.capacity(), 0);
         }
         assert_eq!(pool.spares.len(), 1);
         assert!(
@@ -290,37 +232,7 @@ mod tests {
             }
         }
         assert_eq!((inbox.len(), outbox.len()), (1_000, 1_000));
-        assert!(inbox.0.bytes.capacity() <= 4_096 && outbox.0.bytes.capacity() <= 4_096);
-    }
-
-    #[test]
-    fn an_outbox_says_when_it_is_full_but_cuts_no_line() {
-        let mut pool = Pool::new();
-        let mut outbox = Outbox::default();
-        outbox.buf(&mut pool).resize(OUTBOX_BYTES_MAX - 1, b'x');
-        assert!(!outbox.is_full());
-        outbox.buf(&mut pool).extend_from_slice(b"ok\n");
-        assert!(outbox.is_full());
-        outbox.advance(2, &mut pool);
-        assert!(outbox.is_full());
-        outbox.advance(1, &mut pool);
-        assert!(!outbox.is_full());
-        outbox.clear(&mut pool);
-        assert!(outbox.is_empty());
-    }
-
-    #[test]
-    fn an_outbox_takes_sixty_four_of_the_longest_pushes() {
-        let mut pool = Pool::new();
-        let mut outbox = Outbox::default();
-        let longest = [&[b'x'; VALUE_BYTES_MAX][..], b"\n"].concat();
-        for _ in 0..64 {
-            assert!(!outbox.is_overrun());
-            outbox.buf(&mut pool).extend_from_slice(&longest);
-        }
-        assert!(outbox.is_overrun() && outbox.is_full());
-        outbox.advance(longest.len(), &mut pool);
-        assert!(!outbox.is_overrun() && outbox.is_full());
+        assert!(inbox.0.capacity() <= 4_096 && outbox.capacity() <= 4_096);
     }
 
     #[test]

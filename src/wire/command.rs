@@ -4,17 +4,140 @@
 //! everything it hands on, and checks no more than the bytes can tell: whether a key exists or a
 //! pattern is one, the engine says.
 
+use std::fmt;
+
 use memchr::memchr2;
 
 use crate::base::{Millis, Token};
 use crate::engine::types::{End, Mode, Request};
 use crate::wire::args::{self, Fields};
-use crate::wire::line::{Command, Hello, Malformed, NAME_BYTES_MAX};
 use crate::wire::verbs::{VALUE_BYTES_MAX, Verb};
+
+/// Longest name a client may give itself.
+pub const NAME_BYTES_MAX: usize = 64;
 
 /// Longest `sig <channel> <payload>` line without its LF: what dflockd's clients still read. A
 /// payload that would exceed it is refused, since nobody could hear it.
 const SIGNAL_BYTES_MAX: usize = VALUE_BYTES_MAX;
+
+/// What a client asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Command<'a> {
+    /// Something for the lock table.
+    Engine(Request<'a>),
+    /// `auth`: here is the secret. Blanks around it are gone; it may be empty.
+    Auth {
+        /// What the client showed.
+        secret: &'a [u8],
+    },
+    /// `hello`: this client speaks latchd's dialect.
+    Hello(Hello<'a>),
+    /// `ping`: are you there?
+    Ping,
+    /// `stats`: what is held and waited for?
+    Stats,
+    /// `who`: who holds this key and who waits for it?
+    Who {
+        /// The name asked about.
+        key: &'a [u8],
+    },
+}
+
+/// One whole request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked<'a> {
+    /// The verb, if there is one; known even when the rest is malformed.
+    pub verb: Option<Verb>,
+    /// What is asked; a malformed request is answered `error`, and the connection stays open.
+    pub command: Result<Command<'a>, Malformed>,
+    /// Bytes of input this request took.
+    pub used: usize,
+}
+
+impl Asked<'_> {
+    /// Whether the answer takes a walk over keys, a queue or a list, and may be as long as those are.
+    #[must_use]
+    pub fn takes_a_walk(&self) -> bool {
+        self.command.is_ok() && self.verb.is_some_and(|verb| verb.row().takes_a_walk)
+    }
+}
+
+/// A secret is never printed, not even by accident in a log line.
+impl fmt::Debug for Command<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Engine(request) => request.fmt(f),
+            Self::Auth { secret } => write!(f, "Auth({} bytes)", secret.len()),
+            Self::Hello(hello) => hello.fmt(f),
+            Self::Ping => f.write_str("Ping"),
+            Self::Stats => f.write_str("Stats"),
+            Self::Who { key } => write!(f, "Who(\"{}\")", key.escape_ascii()),
+        }
+    }
+}
+
+/// What a client wants of its connection. An option not named is left as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hello<'a> {
+    /// `fence=1`: put the fence on every grant and renewal; `fence=0`: no longer.
+    pub fence: Option<bool>,
+    /// `name=<who>`: what `who` shows; 1 to [`NAME_BYTES_MAX`] bytes of printable ASCII.
+    pub name: Option<&'a [u8]>,
+}
+
+/// Which rule a frame broke. The client only ever reads `error`; this is for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// The command line is not a verb.
+    UnknownCommand,
+    /// Not an integer, or one out of range; a lease or a time to live below zero.
+    BadNumber,
+    /// The key is empty or holds a space or a tab; a channel to signal on holds a wildcard.
+    BadKey,
+    /// A wait below zero.
+    NegativeTimeout,
+    /// A release or a resignation without a token.
+    EmptyToken,
+    /// Too few fields or too many; a value that is empty, or too long to be told; an option that
+    /// does not exist or has no such value.
+    ArgumentShape,
+    /// A lease of zero.
+    LeaseNotPositive,
+    /// A number of slots, or of those who must come, of zero or below.
+    LimitNotPositive,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::UnknownCommand => "there is no such command",
+            Self::BadNumber => "a number is none, or is out of range",
+            Self::BadKey => "the key is empty, holds a blank, or is a channel with a wildcard",
+            Self::NegativeTimeout => "a wait is below zero",
+            Self::EmptyToken => "the token is empty",
+            Self::ArgumentShape => "the argument has too few or too many fields, or an empty one",
+            Self::LeaseNotPositive => "a lease is zero",
+            Self::LimitNotPositive => "a number of slots or clients is not above zero",
+        })
+    }
+}
+
+impl Malformed {
+    /// The reference's number for it. A negative wait is 4, as in the era with all primitives;
+    /// earlier servers logged 6.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::UnknownCommand => 3,
+            Self::BadNumber | Self::NegativeTimeout => 4,
+            Self::BadKey => 5,
+            Self::EmptyToken => 7,
+            Self::ArgumentShape => 8,
+            Self::LeaseNotPositive => 9,
+            Self::LimitNotPositive => 13,
+        }
+    }
+}
 
 /// The one match over verbs. Rules are checked in the reference's order: key, number of fields,
 /// then each field from the left.

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::buf::{INBOX_BYTES_MAX, Inbox, Pool};
+use super::command::*;
 use super::line::*;
 use super::verbs::{LINE_BYTES_MAX, TABLE, VALUE_BYTES_MAX};
 
@@ -214,7 +215,7 @@ fn a_counter_is_read_where_a_page_is_not() {
 /// Everything there is to compare about a decoded thing, secrets included.
 fn told(decoded: &Decoded<'_>) -> String {
     match decoded {
-        Decoded::Frame(Frame {
+        Decoded::Frame(Asked {
             command: Ok(Command::Auth { secret }),
             used,
             ..

@@ -1,4 +1,4 @@
-//! Three lines in: a command, a key and an argument become a [`Command`].
+//! Three lines in: a command, a key and an argument become a [`Command`](command::Command).
 //!
 //! A frame is borrowed straight from the input; only when it contains a CR is it copied, without
 //! its CRs, into the caller's scratch. Framing is decided before meaning: a frame that makes no
@@ -6,88 +6,25 @@
 //! input, never allocates but for scratch, and knows nothing of the lock table. What the lines mean is
 //! in `command`.
 
-use std::fmt;
-
 use memchr::{memchr, memchr_iter, memchr2};
 
-use crate::engine::types::Request;
-use crate::wire::command;
+use crate::wire::command::{self, Asked, Malformed};
 use crate::wire::verbs::{LINE_BYTES_MAX, VALUE_BYTES_MAX, Verb};
 
 /// Most CRs in one line. They are dropped and do not count toward the line's length, so without a
 /// bound of their own a peer could make us buffer them for ever. Fate: [`Decoded::TooLong`].
-pub const LINE_CRS_MAX: usize = 256;
+pub(super) const LINE_CRS_MAX: usize = 256;
 
 /// Longest whole frame in raw bytes: its lines, their CRs, their LFs. An inbox that holds this much
 /// can always make progress.
-pub const FRAME_BYTES_MAX: usize =
+pub(super) const FRAME_BYTES_MAX: usize =
     2 * (LINE_BYTES_MAX + LINE_CRS_MAX + 1) + VALUE_BYTES_MAX + LINE_CRS_MAX + 1;
-
-/// Longest name a client may give itself.
-pub const NAME_BYTES_MAX: usize = 64;
-
-/// What a client asks for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Command<'a> {
-    /// Something for the lock table.
-    Engine(Request<'a>),
-    /// `auth`: here is the secret. Blanks around it are gone; it may be empty.
-    Auth {
-        /// What the client showed.
-        secret: &'a [u8],
-    },
-    /// `hello`: this client speaks latchd's dialect.
-    Hello(Hello<'a>),
-    /// `ping`: are you there?
-    Ping,
-    /// `stats`: what is held and waited for?
-    Stats,
-    /// `who`: who holds this key and who waits for it?
-    Who {
-        /// The name asked about.
-        key: &'a [u8],
-    },
-}
-
-/// A secret is never printed, not even by accident in a log line.
-impl fmt::Debug for Command<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Engine(request) => request.fmt(f),
-            Self::Auth { secret } => write!(f, "Auth({} bytes)", secret.len()),
-            Self::Hello(hello) => hello.fmt(f),
-            Self::Ping => f.write_str("Ping"),
-            Self::Stats => f.write_str("Stats"),
-            Self::Who { key } => write!(f, "Who(\"{}\")", key.escape_ascii()),
-        }
-    }
-}
-
-/// What a client wants of its connection. An option not named is left as it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Hello<'a> {
-    /// `fence=1`: put the fence on every grant and renewal; `fence=0`: no longer.
-    pub fence: Option<bool>,
-    /// `name=<who>`: what `who` shows; 1 to [`NAME_BYTES_MAX`] bytes of printable ASCII.
-    pub name: Option<&'a [u8]>,
-}
-
-/// One whole frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame<'a> {
-    /// The verb, if the command line was one; known even when the rest is malformed.
-    pub verb: Option<Verb>,
-    /// What is asked; a malformed frame is answered `error` and the connection stays open.
-    pub command: Result<Command<'a>, Malformed>,
-    /// Bytes of input this frame took.
-    pub used: usize,
-}
 
 /// What the input begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decoded<'a> {
+pub(super) enum Decoded<'a> {
     /// A whole frame.
-    Frame(Frame<'a>),
+    Frame(Asked<'a>),
     /// The beginning of a frame; come back with the same bytes and more.
     Incomplete {
         /// How many of the frame's lines are there in full: 0, 1 or 2.
@@ -101,53 +38,9 @@ pub enum Decoded<'a> {
     Foreign,
 }
 
-/// Which rule a frame broke. The client only ever reads `error`; this is for the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Malformed {
-    /// The command line is not a verb.
-    UnknownCommand,
-    /// Not an integer, or one out of range; a lease or a time to live below zero.
-    BadNumber,
-    /// The key is empty or holds a space or a tab; a channel to signal on holds a wildcard.
-    BadKey,
-    /// A wait below zero.
-    NegativeTimeout,
-    /// A release or a resignation without a token.
-    EmptyToken,
-    /// Too few fields or too many; a value that is empty, or too long to be told; an option that
-    /// does not exist or has no such value.
-    ArgumentShape,
-    /// A lease of zero.
-    LeaseNotPositive,
-    /// A number of slots, or of those who must come, of zero or below.
-    LimitNotPositive,
-}
-
-impl Malformed {
-    /// The reference's number for it. A negative wait is 4, as in the era with all primitives;
-    /// earlier servers logged 6.
-    #[must_use]
-    pub const fn code(self) -> u8 {
-        match self {
-            Self::UnknownCommand => 3,
-            Self::BadNumber | Self::NegativeTimeout => 4,
-            Self::BadKey => 5,
-            Self::EmptyToken => 7,
-            Self::ArgumentShape => 8,
-            Self::LeaseNotPositive => 9,
-            Self::LimitNotPositive => 13,
-        }
-    }
-}
-
-/// Reads the frame that `input` begins with.
-///
-/// Stateless: an unfinished frame is looked at again from its start. That is bounded by the longest
-/// line: a peer that sends a 64 KiB secret one byte at a time makes us rescan 32 KiB per packet on
-/// average, which costs less than receiving the packet did.
-#[must_use]
-#[inline]
-pub fn decode<'a>(input: &'a [u8], scratch: &'a mut Vec<u8>) -> Decoded<'a> {
+/// Reads the frame that `input` begins with, as `codec` does.
+#[cfg(test)]
+pub(super) fn decode<'a>(input: &'a [u8], scratch: &'a mut Vec<u8>) -> Decoded<'a> {
     match decode_plain(input) {
         Some(frame) => Decoded::Frame(frame),
         None => decode_any(input, scratch),
@@ -157,12 +50,12 @@ pub fn decode<'a>(input: &'a [u8], scratch: &'a mut Vec<u8>) -> Decoded<'a> {
 /// Reads a frame that is as nearly all are: whole, short lines, no CR, a verb that exists, a key
 /// without blanks. `None` means that it has to be looked at properly.
 #[inline]
-pub(super) fn decode_plain(input: &[u8]) -> Option<Frame<'_>> {
+pub(super) fn decode_plain(input: &[u8]) -> Option<Asked<'_>> {
     let (command, rest) = plain_line(input, BLANK + 1)?;
     let verb = Verb::parse(command)?;
     let (key, rest) = plain_line(rest, BLANK + 1)?;
     let (argument, rest) = plain_line(rest, b'\r' + 1)?;
-    Some(Frame {
+    Some(Asked {
         verb: Some(verb),
         command: command::parse_plain(verb, key, argument),
         used: input.len() - rest.len(),
@@ -170,6 +63,10 @@ pub(super) fn decode_plain(input: &[u8]) -> Option<Frame<'_>> {
 }
 
 /// Any other frame, or what there is of one.
+///
+/// Stateless: an unfinished frame is looked at again from its start. That is bounded by the longest
+/// line: a peer that sends a 64 KiB secret one byte at a time makes us rescan 32 KiB per packet on
+/// average, which costs less than receiving the packet did.
 #[inline(never)]
 pub(super) fn decode_any<'a>(input: &'a [u8], scratch: &'a mut Vec<u8>) -> Decoded<'a> {
     let command = match scan(input, LINE_BYTES_MAX) {
@@ -229,7 +126,7 @@ pub(super) fn decode_any<'a>(input: &'a [u8], scratch: &'a mut Vec<u8>) -> Decod
         Some(verb) => command::parse(verb, key, argument),
         None => Err(Malformed::UnknownCommand),
     };
-    Decoded::Frame(Frame {
+    Decoded::Frame(Asked {
         verb,
         command,
         used,

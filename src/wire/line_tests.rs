@@ -3,6 +3,7 @@
 //!
 //! Frames are written as text, `|` standing for LF, so that a row reads like the contract's.
 
+use super::command::*;
 use super::line::*;
 use super::verbs::Verb;
 use crate::base::{Fence, Millis, Token};

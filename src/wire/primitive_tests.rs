@@ -2,7 +2,7 @@
 //!
 //! Frames are written as in `line_tests`, `|` standing for LF.
 
-use super::line::*;
+use super::command::*;
 use super::line_tests::{check_engine, check_malformed};
 use super::verbs::{TABLE, VALUE_BYTES_MAX};
 use crate::base::{Fence, Millis, Token};

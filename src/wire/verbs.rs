@@ -12,116 +12,142 @@ pub const LINE_BYTES_MAX: usize = 256;
 /// Longest argument line of a verb that carries a value. Same fate.
 pub const VALUE_BYTES_MAX: usize = 65_536;
 
-/// A verb of the protocol. Several may mean the same to the engine; the letters a client chose
-/// still decide whether its answer carries a fence.
+/// Writes down the verbs once: the enum, the match over a command line and the rows all come from
+/// the same columns.
+macro_rules! verbs {
+    ($($verb:ident $letters:literal $args:tt $success:ident [$($flag:ident)*] $help:literal)*) => {
+        /// A verb of the protocol. Several may mean the same to the engine; the letters a client
+        /// chose still decide whether its answer carries a fence.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Verb {
+            $(
+                #[doc = $help]
+                $verb,
+            )*
+        }
+
+        /// All verbs, in the order of the enum.
+        pub static TABLE: [Row; [$(Verb::$verb),*].len()] =
+            [$(row(Verb::$verb, $letters, $args, Success::$success, $help)$(.$flag())*),*];
+
+        impl Verb {
+            /// The verb a command line means: exact, case-sensitive, nothing trimmed.
+            #[must_use]
+            pub const fn parse(line: &[u8]) -> Option<Self> {
+                match line {
+                    $($letters => Some(Self::$verb),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+const OPTIONS: &str = "[fence=<0 or 1>] [name=<who>]";
+
+// The flags: `fenced` always carries the fence, `reader` shows that its sender reads one, `valued` takes
+// a long argument, `keyless` ignores its key, `walks` takes a walk. Each is explained at its field of `Row`.
+verbs! {
+//  verb         letters      argument        success    flags              what it does
+    Lock         b"l"         "T [L]"         Granted    []                 "take a lock, waiting up to T"
+    Release      b"r"         "token"         Done       []                 "let a lock go"
+    Renew        b"n"         "token [L]"     Renewed    []                 "start a lock's lease again"
+    Enqueue      b"e"         "[L]"           Enqueued   []                 "take a lock or a place in the queue"
+    Wait         b"w"         "T"             Granted    []                 "wait for the place taken with `e`"
+    SemLock      b"sl"        "T N [L]"       Granted    []                 "take one of N slots, waiting up to T"
+    SemRelease   b"sr"        "token"         Done       []                 "let a slot go"
+    SemRenew     b"sn"        "token [L]"     Renewed    []                 "start a slot's lease again"
+    SemEnqueue   b"se"        "N [L]"         Enqueued   []                 "take one of N slots or a place in the queue"
+    SemWait      b"sw"        "T"             Granted    []                 "wait for the place taken with `se`"
+    ReadLock     b"rl"        "T [L]"         Granted    [fenced]           "take a read lock, waiting up to T"
+    WriteLock    b"wl"        "T [L]"         Granted    [fenced]           "take a write lock, waiting up to T"
+    ReadRelease  b"rr"        "token"         Done       [reader]           "let a read lock go"
+    WriteRelease b"wr"        "token"         Done       [reader]           "let a write lock go"
+    ReadRenew    b"rn"        "token [L]"     Renewed    [fenced]           "start a read lock's lease again"
+    WriteRenew   b"wn"        "token [L]"     Renewed    [fenced]           "start a write lock's lease again"
+    ReadEnqueue  b"re"        "[L]"           Enqueued   [fenced]           "take a read lock or a place in the queue"
+    WriteEnqueue b"we"        "[L]"           Enqueued   [fenced]           "take a write lock or a place in the queue"
+    ReadWait     b"rw"        "T"             Granted    [fenced]           "wait for the place taken with `re`"
+    WriteWait    b"ww"        "T"             Granted    [fenced]           "wait for the place taken with `we`"
+    Elect        b"elect"     "T [L]"         Granted    [fenced]           "become leader, waiting up to T; renewed with `n`"
+    Resign       b"resign"    "token"         Done       [reader]           "lead no longer"
+    Observe      b"observe"   ""              Done       [reader]           "be told who takes the lead"
+    Unobserve    b"unobserve" ""              Done       [reader]           "be told no longer"
+    Incr         b"incr"      "n"             Count      [reader]           "add n to a counter"
+    Decr         b"decr"      "n"             Count      [reader]           "take n from a counter"
+    Get          b"get"       ""              Count      [reader]           "read a counter"
+    Cset         b"cset"      "n"             Done       [reader]           "set a counter"
+    Kset         b"kset"      "value[⇥ttl]"   Done       [reader valued]    "store a value"
+    Kget         b"kget"      ""              Value      [reader]           "read a value"
+    Kdel         b"kdel"      ""              Done       [reader]           "forget a value"
+    Kcas         b"kcas"      "old⇥new⇥[ttl]" Swapped    [reader valued]    "store a value if the old one is there; none if empty"
+    Lpush        b"lpush"     "value"         Count      [reader valued]    "put a value in at the left"
+    Rpush        b"rpush"     "value"         Count      [reader valued]    "put a value in at the right"
+    Lpop         b"lpop"      ""              Value      [reader]           "take a value out at the left"
+    Rpop         b"rpop"      ""              Value      [reader]           "take a value out at the right"
+    Llen         b"llen"      ""              Count      [reader]           "how long a list is"
+    Lrange       b"lrange"    "start stop"    Json       [reader walks]     "read a part of a list, both ends included"
+    Blpop        b"blpop"     "T"             Value      [reader]           "take a value out at the left, waiting up to T"
+    Brpop        b"brpop"     "T"             Value      [reader]           "take a value out at the right, waiting up to T"
+    Bwait        b"bwait"     "N T"           Done       [reader]           "wait up to T until N have come"
+    Listen       b"listen"    "[group]"       Done       []                 "hear signals on channels that match the key"
+    Unlisten     b"unlisten"  "[group]"       Done       []                 "hear them no longer"
+    Signal       b"signal"    "payload"       Count      [valued]           "tell all who listen; n are told"
+    Watch        b"watch"     ""              Done       [reader]           "be told what happens to keys that match"
+    Unwatch      b"unwatch"   ""              Done       [reader]           "be told no longer"
+    Auth         b"auth"      "secret"        Done       [valued keyless]   "show the secret, before all else"
+    Stats        b"stats"     ""              Json       [keyless walks]    "what is held and waited for"
+    Ping         b"ping"      ""              Done       [keyless]          "nothing, to show that the connection lives"
+    Barrier      b"barrier"   ""              Done       [keyless]          "nothing: one server is always in step with itself"
+    Hello        b"hello"     OPTIONS         Welcome    [keyless]          "say what this client wants"
+    Who          b"who"       ""              Json       [walks]            "who holds a key and who waits for it"
+    Pos          b"pos"       ""              Place      [walks]            "own place in the queue: 0 holds, 1 is next"
+}
+
+/// What success is answered with, where `<fence>` is only said if the verb or the client wants it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
-    /// `l`
-    Lock,
-    /// `r`
-    Release,
-    /// `n`
-    Renew,
-    /// `e`
-    Enqueue,
-    /// `w`
-    Wait,
-    /// `sl`
-    SemLock,
-    /// `sr`
-    SemRelease,
-    /// `sn`
-    SemRenew,
-    /// `se`
-    SemEnqueue,
-    /// `sw`
-    SemWait,
-    /// `rl`
-    ReadLock,
-    /// `wl`
-    WriteLock,
-    /// `rr`
-    ReadRelease,
-    /// `wr`
-    WriteRelease,
-    /// `rn`
-    ReadRenew,
-    /// `wn`
-    WriteRenew,
-    /// `re`
-    ReadEnqueue,
-    /// `we`
-    WriteEnqueue,
-    /// `rw`
-    ReadWait,
-    /// `ww`
-    WriteWait,
-    /// `elect`
-    Elect,
-    /// `resign`
-    Resign,
-    /// `observe`
-    Observe,
-    /// `unobserve`
-    Unobserve,
-    /// `incr`
-    Incr,
-    /// `decr`
-    Decr,
-    /// `get`
-    Get,
-    /// `cset`
-    Cset,
-    /// `kset`
-    Kset,
-    /// `kget`
-    Kget,
-    /// `kdel`
-    Kdel,
-    /// `kcas`
-    Kcas,
-    /// `lpush`
-    Lpush,
-    /// `rpush`
-    Rpush,
-    /// `lpop`
-    Lpop,
-    /// `rpop`
-    Rpop,
-    /// `llen`
-    Llen,
-    /// `lrange`
-    Lrange,
-    /// `blpop`
-    Blpop,
-    /// `brpop`
-    Brpop,
-    /// `bwait`
-    Bwait,
-    /// `listen`
-    Listen,
-    /// `unlisten`
-    Unlisten,
-    /// `signal`
-    Signal,
-    /// `watch`
-    Watch,
-    /// `unwatch`
-    Unwatch,
-    /// `auth`
-    Auth,
-    /// `stats`
-    Stats,
-    /// `ping`
-    Ping,
-    /// `barrier`, which in a cluster orders reads; has nothing to do with `bwait`.
-    Barrier,
-    /// `hello`
-    Hello,
-    /// `who`
-    Who,
-    /// `pos`
-    Pos,
+pub enum Success {
+    /// `ok <token> <lease> <fence>`
+    Granted,
+    /// `acquired <token> <lease> <fence>` or `queued`
+    Enqueued,
+    /// `ok <lease> <fence>`
+    Renewed,
+    /// `ok`
+    Done,
+    /// `ok` or `cas_conflict`
+    Swapped,
+    /// `ok <n>`
+    Count,
+    /// `ok <n>` or `nil`
+    Place,
+    /// `ok <value>` or `nil`
+    Value,
+    /// `ok <json>`
+    Json,
+    /// `ok latchd/<version> epoch=<n> <options>`
+    Welcome,
+}
+
+impl Success {
+    /// As documentation shows it; alternatives are joined by ` or `.
+    const fn text(self, with_fence: bool) -> &'static str {
+        match (self, with_fence) {
+            (Self::Granted, false) => "ok <token> <lease>",
+            (Self::Granted, true) => "ok <token> <lease> <fence>",
+            (Self::Enqueued, false) => "acquired <token> <lease> or queued",
+            (Self::Enqueued, true) => "acquired <token> <lease> <fence> or queued",
+            (Self::Renewed, false) => "ok <lease>",
+            (Self::Renewed, true) => "ok <lease> <fence>",
+            (Self::Done, _) => "ok",
+            (Self::Swapped, _) => "ok or cas_conflict",
+            (Self::Count, _) => "ok <n>",
+            (Self::Place, _) => "ok <n> or nil",
+            (Self::Value, _) => "ok <value> or nil",
+            (Self::Json, _) => "ok <json>",
+            (Self::Welcome, _) => "ok latchd/<version> epoch=<n> <options>",
+        }
+    }
 }
 
 /// What there is to know about one verb.
@@ -134,210 +160,86 @@ pub struct Row {
     /// The argument line: `T` wait, `L` lease, `N` how many, `⇥` a tab, brackets optional.
     /// Empty: ignored.
     pub args: &'static str,
-    /// The answer to success; alternatives are joined by ` or `.
-    pub answer: &'static str,
+    /// What success is answered with.
+    pub success: Success,
     /// What it does, in one line.
     pub help: &'static str,
     /// Its answer carries the fence even where nobody asked for it: only clients that expect the
     /// field send this verb.
     pub carries_fence: bool,
+    /// Only clients that read the fence, wherever it stands, know this verb: none of dflockd's clients
+    /// that insist on an answer without it sends it.
+    pub shows_fence_reader: bool,
     /// Its argument line may hold [`VALUE_BYTES_MAX`] bytes.
     pub takes_value: bool,
     /// Its key line may hold anything, even nothing.
     pub ignores_key: bool,
+    /// Its answer takes a walk over keys, a queue or a list, and may be as long as those are.
+    pub takes_a_walk: bool,
 }
-
-/// All verbs, in the order of the enum.
-#[rustfmt::skip] // a table is read in columns
-pub const TABLE: [Row; 53] = {
-    use Verb::*;
-    const GRANTED: &str = "ok <token> <lease>";
-    const GRANTED_F: &str = "ok <token> <lease> <fence>";
-    const ENQUEUED: &str = "acquired <token> <lease> or queued";
-    const ENQUEUED_F: &str = "acquired <token> <lease> <fence> or queued";
-    const RENEWED: &str = "ok <lease>";
-    const RENEWED_F: &str = "ok <lease> <fence>";
-    const OK: &str = "ok";
-    const JSON: &str = "ok <json>";
-    const PLACE: &str = "ok <n> or nil";
-    const COUNT: &str = "ok <n>";
-    const VALUE: &str = "ok <value> or nil";
-    const SWAPPED: &str = "ok or cas_conflict";
-    const PUT: &str = "value[⇥ttl]";
-    const SWAP: &str = "old⇥new⇥[ttl]";
-    const OPTIONS: &str = "[fence=<0 or 1>] [name=<who>]";
-    const WELCOME: &str = "ok latchd/<version> epoch=<n> <options>";
-    [
-        row(Lock,         "l",         "T [L]",      GRANTED,    "take a lock, waiting up to T"),
-        row(Release,      "r",         "token",      OK,         "let a lock go"),
-        row(Renew,        "n",         "token [L]",  RENEWED,    "start a lock's lease again"),
-        row(Enqueue,      "e",         "[L]",        ENQUEUED,   "take a lock or a place in line"),
-        row(Wait,         "w",         "T",          GRANTED,    "wait for the place taken with `e`"),
-        row(SemLock,      "sl",        "T N [L]",    GRANTED,    "take one of N slots, waiting up to T"),
-        row(SemRelease,   "sr",        "token",      OK,         "let a slot go"),
-        row(SemRenew,     "sn",        "token [L]",  RENEWED,    "start a slot's lease again"),
-        row(SemEnqueue,   "se",        "N [L]",      ENQUEUED,   "take one of N slots or a place in line"),
-        row(SemWait,      "sw",        "T",          GRANTED,    "wait for the place taken with `se`"),
-        row(ReadLock,     "rl",        "T [L]",      GRANTED_F,  "take a read lock, waiting up to T").fenced(),
-        row(WriteLock,    "wl",        "T [L]",      GRANTED_F,  "take a write lock, waiting up to T").fenced(),
-        row(ReadRelease,  "rr",        "token",      OK,         "let a read lock go"),
-        row(WriteRelease, "wr",        "token",      OK,         "let a write lock go"),
-        row(ReadRenew,    "rn",        "token [L]",  RENEWED_F,  "start a read lock's lease again").fenced(),
-        row(WriteRenew,   "wn",        "token [L]",  RENEWED_F,  "start a write lock's lease again").fenced(),
-        row(ReadEnqueue,  "re",        "[L]",        ENQUEUED_F, "take a read lock or a place in line").fenced(),
-        row(WriteEnqueue, "we",        "[L]",        ENQUEUED_F, "take a write lock or a place in line").fenced(),
-        row(ReadWait,     "rw",        "T",          GRANTED_F,  "wait for the place taken with `re`").fenced(),
-        row(WriteWait,    "ww",        "T",          GRANTED_F,  "wait for the place taken with `we`").fenced(),
-        row(Elect,        "elect",     "T [L]",      GRANTED_F,  "become leader, waiting up to T; renewed with `n`").fenced(),
-        row(Resign,       "resign",    "token",      OK,         "lead no longer"),
-        row(Observe,      "observe",   "",           OK,         "be told who takes the lead"),
-        row(Unobserve,    "unobserve", "",           OK,         "be told no longer"),
-        row(Incr,         "incr",      "n",          COUNT,      "add n to a counter"),
-        row(Decr,         "decr",      "n",          COUNT,      "take n from a counter"),
-        row(Get,          "get",       "",           COUNT,      "read a counter"),
-        row(Cset,         "cset",      "n",          OK,         "set a counter"),
-        row(Kset,         "kset",      PUT,          OK,         "store a value").valued(),
-        row(Kget,         "kget",      "",           VALUE,      "read a value"),
-        row(Kdel,         "kdel",      "",           OK,         "forget a value"),
-        row(Kcas,         "kcas",      SWAP,         SWAPPED,    "store a value if the old one is there; none if empty").valued(),
-        row(Lpush,        "lpush",     "value",      COUNT,      "put a value in at the left").valued(),
-        row(Rpush,        "rpush",     "value",      COUNT,      "put a value in at the right").valued(),
-        row(Lpop,         "lpop",      "",           VALUE,      "take a value out at the left"),
-        row(Rpop,         "rpop",      "",           VALUE,      "take a value out at the right"),
-        row(Llen,         "llen",      "",           COUNT,      "how long a list is"),
-        row(Lrange,       "lrange",    "start stop", JSON,       "read a part of a list, both ends included"),
-        row(Blpop,        "blpop",     "T",          VALUE,      "take a value out at the left, waiting up to T"),
-        row(Brpop,        "brpop",     "T",          VALUE,      "take a value out at the right, waiting up to T"),
-        row(Bwait,        "bwait",     "N T",        OK,         "wait up to T until N have come"),
-        row(Listen,       "listen",    "[group]",    OK,         "hear signals on channels that match the key"),
-        row(Unlisten,     "unlisten",  "[group]",    OK,         "hear them no longer"),
-        row(Signal,       "signal",    "payload",    COUNT,      "tell all who listen; n are told").valued(),
-        row(Watch,        "watch",     "",           OK,         "be told what happens to keys that match"),
-        row(Unwatch,      "unwatch",   "",           OK,         "be told no longer"),
-        row(Auth,         "auth",      "secret",     OK,         "show the secret, before all else").valued().keyless(),
-        row(Stats,        "stats",     "",           JSON,       "what is held and waited for").keyless(),
-        row(Ping,         "ping",      "",           OK,         "nothing, to show that the connection lives").keyless(),
-        row(Barrier,      "barrier",   "",           OK,         "nothing: one server is always in step with itself").keyless(),
-        row(Hello,        "hello",     OPTIONS,      WELCOME,    "say what this client wants").keyless(),
-        row(Who,          "who",       "",           JSON,       "who holds a key and who waits for it"),
-        row(Pos,          "pos",       "",           PLACE,      "own place in line: 0 holds, 1 is next"),
-    ]
-};
 
 const fn row(
     verb: Verb,
-    letters: &'static str,
+    letters: &'static [u8],
     args: &'static str,
-    answer: &'static str,
+    success: Success,
     help: &'static str,
 ) -> Row {
+    let Ok(letters) = str::from_utf8(letters) else {
+        panic!("a verb is spelled in ASCII");
+    };
     Row {
         verb,
         letters,
         args,
-        answer,
+        success,
         help,
         carries_fence: false,
+        shows_fence_reader: false,
         takes_value: false,
         ignores_key: false,
+        takes_a_walk: false,
     }
 }
 
+/// The flags of the table.
 impl Row {
-    const fn fenced(self) -> Self {
-        Self {
-            carries_fence: true,
-            ..self
-        }
+    const fn fenced(mut self) -> Self {
+        self.carries_fence = true;
+        self.reader()
     }
 
-    const fn valued(self) -> Self {
-        Self {
-            takes_value: true,
-            ..self
-        }
+    const fn reader(mut self) -> Self {
+        self.shows_fence_reader = true;
+        self
     }
 
-    const fn keyless(self) -> Self {
-        Self {
-            ignores_key: true,
-            ..self
-        }
+    const fn valued(mut self) -> Self {
+        self.takes_value = true;
+        self
+    }
+
+    const fn keyless(mut self) -> Self {
+        self.ignores_key = true;
+        self
+    }
+
+    const fn walks(mut self) -> Self {
+        self.takes_a_walk = true;
+        self
     }
 }
 
 impl Verb {
-    /// The verb a command line means: exact, case-sensitive, nothing trimmed.
-    #[must_use]
-    pub const fn parse(line: &[u8]) -> Option<Self> {
-        Some(match line {
-            b"l" => Self::Lock,
-            b"r" => Self::Release,
-            b"n" => Self::Renew,
-            b"e" => Self::Enqueue,
-            b"w" => Self::Wait,
-            b"sl" => Self::SemLock,
-            b"sr" => Self::SemRelease,
-            b"sn" => Self::SemRenew,
-            b"se" => Self::SemEnqueue,
-            b"sw" => Self::SemWait,
-            b"rl" => Self::ReadLock,
-            b"wl" => Self::WriteLock,
-            b"rr" => Self::ReadRelease,
-            b"wr" => Self::WriteRelease,
-            b"rn" => Self::ReadRenew,
-            b"wn" => Self::WriteRenew,
-            b"re" => Self::ReadEnqueue,
-            b"we" => Self::WriteEnqueue,
-            b"rw" => Self::ReadWait,
-            b"ww" => Self::WriteWait,
-            b"elect" => Self::Elect,
-            b"resign" => Self::Resign,
-            b"observe" => Self::Observe,
-            b"unobserve" => Self::Unobserve,
-            b"incr" => Self::Incr,
-            b"decr" => Self::Decr,
-            b"get" => Self::Get,
-            b"cset" => Self::Cset,
-            b"kset" => Self::Kset,
-            b"kget" => Self::Kget,
-            b"kdel" => Self::Kdel,
-            b"kcas" => Self::Kcas,
-            b"lpush" => Self::Lpush,
-            b"rpush" => Self::Rpush,
-            b"lpop" => Self::Lpop,
-            b"rpop" => Self::Rpop,
-            b"llen" => Self::Llen,
-            b"lrange" => Self::Lrange,
-            b"blpop" => Self::Blpop,
-            b"brpop" => Self::Brpop,
-            b"bwait" => Self::Bwait,
-            b"listen" => Self::Listen,
-            b"unlisten" => Self::Unlisten,
-            b"signal" => Self::Signal,
-            b"watch" => Self::Watch,
-            b"unwatch" => Self::Unwatch,
-            b"auth" => Self::Auth,
-            b"stats" => Self::Stats,
-            b"ping" => Self::Ping,
-            b"barrier" => Self::Barrier,
-            b"hello" => Self::Hello,
-            b"who" => Self::Who,
-            b"pos" => Self::Pos,
-            _ => return None,
-        })
-    }
-
     /// This verb's row of the table.
     #[must_use]
-    pub const fn row(self) -> &'static Row {
-        const ROWS: &[Row; 53] = &TABLE;
-        &ROWS[self as usize]
+    pub fn row(self) -> &'static Row {
+        &TABLE[self as usize]
     }
 
     /// Longest content of this verb's argument line.
     #[must_use]
-    pub const fn argument_bytes_max(self) -> usize {
+    pub fn argument_bytes_max(self) -> usize {
         if self.row().takes_value {
             VALUE_BYTES_MAX
         } else {
@@ -358,10 +260,11 @@ pub fn protocol_markdown() -> String {
         } else {
             format!("`{}`", row.args)
         };
-        let answer = row.answer.replace(" or ", "` or `");
+        let success = row.success.text(row.carries_fence);
+        let success = success.replace(" or ", "` or `");
         writeln!(
             out,
-            "| `{}` | {key} | {args} | `{answer}` | {} |",
+            "| `{}` | {key} | {args} | `{success}` | {} |",
             row.letters, row.help
         )
         .expect("a String takes every write");
@@ -418,13 +321,25 @@ mod tests {
             named(|row| row.ignores_key),
             ["auth", "stats", "ping", "barrier", "hello"]
         );
+        assert_eq!(
+            named(|row| row.takes_a_walk),
+            ["lrange", "stats", "who", "pos"]
+        );
+        // The others are also sent by clients that stumble over a fence, or are latchd's own, where a
+        // client says with `hello` what it wants.
+        let others: Vec<&str> = named(|row| !row.shows_fence_reader);
+        assert_eq!(
+            others.join(" "),
+            "l r n e w sl sr sn se sw listen unlisten signal auth stats ping barrier hello who pos"
+        );
     }
 
     #[test]
     fn a_row_that_carries_the_fence_says_so() {
         for row in &TABLE {
+            let text = row.success.text(row.carries_fence);
             assert_eq!(
-                row.answer.contains("<fence>"),
+                text.contains("<fence>"),
                 row.carries_fence,
                 "{}",
                 row.letters

@@ -6,6 +6,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 
+use latchd::base::Millis;
+
 use crate::vocabulary::{Daemon, End, Grant, PATIENCE, latchd, refusal};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -58,7 +60,7 @@ fn the_hint_of_the_start_can_be_pasted() {
         stream.shutdown(Shutdown::Write).unwrap();
         let said = std::io::read_to_string(stream).unwrap();
         assert_eq!(said.lines().count(), answers, "{options:?}: {said}");
-        assert_eq!(Grant::of(said.lines().last().unwrap()).lease, "33");
+        assert_eq!(Grant::of(said.lines().last().unwrap()).lease, Millis::from_secs(33));
     }
 }
 
@@ -86,7 +88,7 @@ fn the_environment_is_heard_and_a_flag_beats_it() {
         .env("LATCHD_WIRE_FENCE", "never")
         .arg("--wire-fence=always");
     let grant = Daemon::serve(command).connect().lock("k", "0");
-    assert_eq!(grant.lease, "7");
+    assert_eq!(grant.lease, Millis::from_secs(7));
     assert!(grant.fence.is_some());
 }
 

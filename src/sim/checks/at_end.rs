@@ -12,7 +12,7 @@ use crate::sim::clients::request::{EntryKind, EntryRequest, RequestKind};
 use crate::sim::faults::readers::ROOM_BYTES_MAX;
 use crate::sim::plan::{Ending, SECRET};
 use crate::sim::simulation::Simulation;
-use crate::wire::buf::PUSH_BYTES_MAX;
+use crate::wire::outbox::PUSH_BYTES_MAX;
 use crate::wire::verbs::VALUE_BYTES_MAX;
 
 impl Simulation {

@@ -1,0 +1,330 @@
+//! One codec per connection: bytes become requests, and everything that is said becomes bytes.
+//!
+//! The seam between the server and the protocols it speaks. The server never sees how a request was
+//! framed nor how an answer is spelled; what a protocol has to remember from the one to the other is
+//! kept here. Never touches a box, a socket or the lock table.
+
+use crate::engine::types::Push;
+use crate::wire::answer::{self, Answer, WireFence};
+use crate::wire::command::{Asked, Command};
+use crate::wire::line;
+use crate::wire::verbs::Verb;
+
+/// How one connection speaks.
+#[derive(Clone, Copy, Debug)]
+pub enum Codec {
+    /// Three lines in, one line out.
+    Line(LineCodec),
+}
+
+/// What the input begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decoded<'a> {
+    /// A whole request.
+    Request(Asked<'a>),
+    /// The beginning of a request; come back with the same bytes and more.
+    Unfinished {
+        /// It has come further than the last time, so its sender may take its time again.
+        moved_on: bool,
+    },
+    /// It is longer than it may be (code 12): answer [`Answer::Error`], then close.
+    TooLong,
+    /// Another protocol knocked: close at once and say nothing.
+    Foreign,
+}
+
+impl Codec {
+    /// The line protocol, on a server that says the fence where `wire_fence` says.
+    #[must_use]
+    pub const fn line(wire_fence: WireFence) -> Self {
+        Self::Line(LineCodec {
+            wire_fence,
+            hello_fence: None,
+            verb: None,
+            unfinished_lines: None,
+        })
+    }
+
+    /// Reads the request that `input` begins with, and notes what it says about its answer. May be
+    /// called again with the same input: a request need not be served when it is first read.
+    #[inline]
+    pub fn decode<'a>(&mut self, input: &'a [u8], scratch: &'a mut Vec<u8>) -> Decoded<'a> {
+        match self {
+            Self::Line(codec) => codec.decode(input, scratch),
+        }
+    }
+
+    /// Whether the bytes last decoded were the beginning of a request.
+    #[must_use]
+    pub const fn is_mid_request(&self) -> bool {
+        match self {
+            Self::Line(codec) => codec.unfinished_lines.is_some(),
+        }
+    }
+
+    /// Appends what is said. A reply answers the request decoded last.
+    #[inline]
+    pub fn encode(&self, out: &mut Vec<u8>, answer: Answer<'_>) {
+        match self {
+            Self::Line(codec) => codec.encode(out, answer),
+        }
+    }
+}
+
+/// What the line protocol has to remember of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct LineCodec {
+    wire_fence: WireFence,
+    /// What `hello` asked for.
+    hello_fence: Option<bool>,
+    /// The verb of the request that is or will be answered next.
+    verb: Option<Verb>,
+    /// Whole lines of the frame that is not finished, if there is one.
+    unfinished_lines: Option<u8>,
+}
+
+impl LineCodec {
+    #[inline]
+    fn decode<'a>(&mut self, input: &'a [u8], scratch: &'a mut Vec<u8>) -> Decoded<'a> {
+        match line::decode_plain(input) {
+            Some(asked) => {
+                self.note(&asked);
+                Decoded::Request(asked)
+            }
+            None => self.decode_any(input, scratch),
+        }
+    }
+
+    #[inline(never)]
+    fn decode_any<'a>(&mut self, input: &'a [u8], scratch: &'a mut Vec<u8>) -> Decoded<'a> {
+        match line::decode_any(input, scratch) {
+            line::Decoded::Frame(asked) => {
+                self.note(&asked);
+                Decoded::Request(asked)
+            }
+            line::Decoded::Incomplete { lines, started } => {
+                let unfinished_lines = started.then_some(lines);
+                let moved_on = self.unfinished_lines != unfinished_lines;
+                self.unfinished_lines = unfinished_lines;
+                Decoded::Unfinished { moved_on }
+            }
+            line::Decoded::TooLong => Decoded::TooLong,
+            line::Decoded::Foreign => Decoded::Foreign,
+        }
+    }
+
+    /// A frame is there in full: remembers what its answer has to look like.
+    #[inline]
+    fn note(&mut self, asked: &Asked<'_>) {
+        self.unfinished_lines = None;
+        self.verb = asked.verb;
+        if let Ok(Command::Hello(hello)) = asked.command {
+            self.hello_fence = hello.fence.or(self.hello_fence);
+        }
+    }
+
+    /// Nearly every caller says one kind of thing, and so inlines to one call. What is said seldom, or
+    /// at length, is never inlined itself: it would crowd the loop that serves.
+    #[inline(always)]
+    fn encode(&self, out: &mut Vec<u8>, answer: Answer<'_>) {
+        match answer {
+            Answer::Reply(reply) => {
+                let with_fence = self.verb.is_some_and(|verb| self.wants_fence(verb));
+                answer::push_reply(out, reply, with_fence);
+            }
+            Answer::Push(push) => answer::push_push(out, push),
+            Answer::Ok => out.extend_from_slice(answer::OK),
+            Answer::Error => out.extend_from_slice(answer::ERROR),
+            Answer::ErrorAuth => out.extend_from_slice(answer::ERROR_AUTH),
+            Answer::Hello(welcome) => {
+                answer::push_welcome(out, welcome, self.wants_fence(Verb::Lock));
+            }
+            Answer::Json(write) => answer::push_json(out, write),
+        }
+    }
+
+    /// Whether the answer to `verb` carries the fence.
+    ///
+    /// In `Auto`, `hello fence=0` takes back an earlier `fence=1`; it does not take the field from the
+    /// verbs that always have it, since their shape is fixed.
+    fn wants_fence(&self, verb: Verb) -> bool {
+        match self.wire_fence {
+            WireFence::Always => true,
+            WireFence::Never => false,
+            WireFence::Auto => verb.row().carries_fence || self.hello_fence == Some(true),
+        }
+    }
+}
+
+/// One push for many hearers: spelled once for each kind of codec that is met, and copied.
+#[derive(Debug, Default)]
+pub struct Spelled {
+    line: Vec<u8>,
+}
+
+impl Spelled {
+    /// Begins the next push.
+    pub fn clear(&mut self) {
+        self.line.clear();
+    }
+
+    /// The push as this hearer's codec spells it. The same push until [`Spelled::clear`].
+    #[inline]
+    pub fn push(&mut self, codec: &Codec, push: &Push) -> &[u8] {
+        let spelled = match codec {
+            Codec::Line(_) => &mut self.line,
+        };
+        if spelled.is_empty() {
+            codec.encode(spelled, Answer::Push(push));
+        }
+        spelled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{Fence, Millis};
+    use crate::engine::types::{Change, Reply};
+    use crate::key::Key;
+    use crate::wire::answer::Welcome;
+    use crate::wire::verbs::TABLE;
+
+    fn codec(wire_fence: WireFence) -> Codec {
+        Codec::line(wire_fence)
+    }
+
+    /// Has the codec read one frame, `|` standing for LF.
+    fn read(codec: &mut Codec, frame: &str) {
+        let bytes = frame.replace('|', "\n");
+        let mut scratch = Vec::new();
+        let decoded = codec.decode(bytes.as_bytes(), &mut scratch);
+        assert!(
+            matches!(decoded, Decoded::Request(it) if it.command.is_ok() && it.used == bytes.len()),
+            "{frame}: {decoded:?}"
+        );
+    }
+
+    fn spelled(codec: Codec, answer: Answer<'_>) -> String {
+        let mut out = b"before\n".to_vec();
+        codec.encode(&mut out, answer);
+        let text = String::from_utf8(out).unwrap();
+        text.strip_prefix("before\n").unwrap().to_owned()
+    }
+
+    #[test]
+    fn the_mode_decides_first_then_the_verb_then_the_connection() {
+        for row in &TABLE {
+            for hello_fence in [None, Some(false), Some(true)] {
+                let wants = |wire_fence| {
+                    let Codec::Line(codec) = codec(wire_fence);
+                    let codec = LineCodec {
+                        hello_fence,
+                        ..codec
+                    };
+                    codec.wants_fence(row.verb)
+                };
+                assert!(wants(WireFence::Always));
+                assert!(!wants(WireFence::Never));
+                assert_eq!(
+                    wants(WireFence::Auto),
+                    row.carries_fence || hello_fence == Some(true),
+                    "{} {hello_fence:?}",
+                    row.letters
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_reply_is_spelled_for_the_request_read_last() {
+        let renewed = Reply::Renewed {
+            lease: Millis::from_secs(33),
+            fence: Fence(7),
+        };
+        let mut codec = codec(WireFence::Auto);
+        for (frame, line) in [
+            ("n|k|t|", "ok 33\n"),
+            ("rn|k|t|", "ok 33 7\n"),
+            ("sn|k|t|", "ok 33\n"),
+            ("hello|_|fence=1|", "ok 33 7\n"),
+            ("n|k|t|", "ok 33 7\n"),
+            ("hello|_|name=me|", "ok 33 7\n"),
+            ("hello|_|fence=0|", "ok 33\n"),
+            ("wn|k|t|", "ok 33 7\n"),
+        ] {
+            read(&mut codec, frame);
+            assert_eq!(spelled(codec, Answer::Reply(&renewed)), line, "{frame}");
+        }
+    }
+
+    #[test]
+    fn what_the_server_says_itself_is_spelled_here_too() {
+        let mut codec = codec(WireFence::Auto);
+        let mut welcome = Welcome {
+            version: "1.2.3",
+            epoch: 7,
+            name: None,
+        };
+        assert_eq!(
+            spelled(codec, Answer::Hello(welcome)),
+            "ok latchd/1.2.3 epoch=7 fence=0\n"
+        );
+        read(&mut codec, "hello|_|fence=1 name=me|");
+        welcome.name = Some("me");
+        assert_eq!(
+            spelled(codec, Answer::Hello(welcome)),
+            "ok latchd/1.2.3 epoch=7 fence=1 name=me\n"
+        );
+        for (answer, line) in [
+            (Answer::Ok, "ok\n"),
+            (Answer::Error, "error\n"),
+            (Answer::ErrorAuth, "error_auth\n"),
+            (Answer::Json(&|out| out.extend_from_slice(b"{}")), "ok {}\n"),
+        ] {
+            assert_eq!(spelled(codec, answer), line);
+        }
+    }
+
+    #[test]
+    fn an_unfinished_frame_moves_on_with_every_line_it_gets() {
+        let mut codec = codec(WireFence::Auto);
+        let mut scratch = Vec::new();
+        for (input, moved_on) in [
+            ("l", true),
+            ("l\n", true),
+            ("l\nk", false),
+            ("l\nk\n", true),
+            ("l\nk\n1", false),
+            ("l\nk\n10", false),
+        ] {
+            let decoded = codec.decode(input.as_bytes(), &mut scratch);
+            assert_eq!(decoded, Decoded::Unfinished { moved_on }, "{input:?}");
+            assert!(codec.is_mid_request());
+        }
+        read(&mut codec, "l|k|10|");
+        assert!(!codec.is_mid_request());
+        let decoded = codec.decode(b"l", &mut scratch);
+        assert_eq!(decoded, Decoded::Unfinished { moved_on: true });
+    }
+
+    #[test]
+    fn a_push_is_spelled_anew_for_each_news_and_once_for_all_hearers() {
+        let of = |change| Push::Leader {
+            change,
+            key: Key::from(&b"k"[..]),
+        };
+        let (here, there) = (codec(WireFence::Auto), codec(WireFence::Always));
+        let mut spelled = Spelled::default();
+        for (change, line) in [
+            (Change::Elected, &b"leader elected k\n"[..]),
+            (Change::Failover, b"leader failover k\n"),
+        ] {
+            spelled.clear();
+            let push = of(change);
+            for codec in [here, there, here] {
+                assert_eq!(spelled.push(&codec, &push), line);
+            }
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The outbox: what a connection is owed but was not sent, with the bounds for slow readers.
+//!
+//! A slow reader is first served no further request, and then, if news for it keep gathering, is
+//! disconnected. Every byte has a position in the stream, counted from the connection's beginning, so
+//! that [`Marks`] can say what is settled once it has been sent. Made of the same buffers as the inbox.
+//! Never writes a socket and never looks at the bytes; who is too slow is decided by the server, which
+//! asks here.
+
+use std::collections::VecDeque;
+
+use crate::wire::answer::VALUES_BYTES_MAX;
+use crate::wire::buf::{Pool, Queue};
+
+/// Unsent bytes of one client above which it is served no further request until it has read some.
+/// A line is never cut, so the last one (at most 1 MiB, a `stats` or an `lrange`) may stand above
+/// the bound, and pushes may, up to a bound of their own.
+pub const OUTBOX_BYTES_MAX: usize = 256 * 1024;
+
+/// Unsent bytes of one client above which it can be told nothing more: at least 64 pushes, even if
+/// all are as long as a push can be. Who is to be told something and still has this much unread is
+/// too slow and is disconnected: news can neither be held back nor left out.
+pub const PUSH_BYTES_MAX: usize = 64 * 64 * 1024;
+
+// Otherwise an answer alone could make its reader deaf.
+const _: () = assert!(PUSH_BYTES_MAX > OUTBOX_BYTES_MAX + VALUES_BYTES_MAX);
+
+/// What we owe a client and have not yet sent.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    owed: Queue,
+    sent: u64,
+}
+
+impl Outbox {
+    /// Whether nothing is owed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many bytes are owed.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.owed.len()
+    }
+
+    /// How many bytes were ever appended: where the next one will stand in the stream.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.sent + self.len() as u64
+    }
+
+    /// How many bytes were ever sent.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Whether the client must read before it is served again: see [`OUTBOX_BYTES_MAX`].
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.len() >= OUTBOX_BYTES_MAX
+    }
+
+    /// Whether the client can be told nothing it did not ask for: see [`PUSH_BYTES_MAX`].
+    #[must_use]
+    pub fn is_overrun(&self) -> bool {
+        self.len() >= PUSH_BYTES_MAX
+    }
+
+    /// The buffer to append lines to. Only append: what is in front is partly sent already.
+    pub fn buf(&mut self, pool: &mut Pool) -> &mut Vec<u8> {
+        self.owed.tail(pool)
+    }
+
+    /// The bytes owed, oldest first.
+    #[must_use]
+    pub fn pending(&self) -> &[u8] {
+        self.owed.live()
+    }
+
+    /// Forgets the oldest `n` bytes, which have been sent.
+    pub fn advance(&mut self, n: usize, pool: &mut Pool) {
+        self.owed.advance(n, pool);
+        self.sent += n as u64;
+    }
+
+    /// How much memory it owns.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.owed.capacity()
+    }
+
+    /// Forgets what is owed, because the connection ends; it was not sent.
+    pub fn clear(&mut self, pool: &mut Pool) {
+        self.owed.clear(pool);
+    }
+}
+
+/// Room kept for marks that are still to come; what a burst has left beyond it is freed.
+const MARKS_KEPT_MAX: usize = 64;
+
+/// What is settled once the stream has been sent up to a position, in the order of the positions.
+///
+/// Costs a connection one word until the first mark is set.
+#[derive(Debug)]
+pub struct Marks<M>(Option<Box<Ahead<M>>>);
+
+/// Marks that were not passed when somebody last looked.
+#[derive(Debug)]
+struct Ahead<M>(VecDeque<(u64, M)>);
+
+impl<M> Default for Marks<M> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<M> Marks<M> {
+    /// Sets a mark behind everything that is in the outbox now.
+    pub fn set(&mut self, outbox: &Outbox, what: M) {
+        let Ahead(marks) = &mut **self
+            .0
+            .get_or_insert_with(|| Box::new(Ahead(VecDeque::new())));
+        let position = outbox.position();
+        debug_assert!(
+            marks.back().is_none_or(|(last, _)| *last <= position),
+            "a mark in front of an older one"
+        );
+        marks.push_back((position, what));
+    }
+
+    /// Forgets the marks up to which everything has been sent.
+    #[inline]
+    pub fn pass(&mut self, outbox: &Outbox) {
+        if self.0.is_some() {
+            self.pass_up_to(outbox.sent());
+        }
+    }
+
+    fn pass_up_to(&mut self, sent: u64) {
+        let Some(Ahead(marks)) = self.0.as_deref_mut() else {
+            return;
+        };
+        while marks
+            .pop_front_if(|(position, _)| *position <= sent)
+            .is_some()
+        {}
+        if marks.is_empty() && marks.capacity() > MARKS_KEPT_MAX {
+            self.0 = None;
+        }
+    }
+
+    /// Takes all marks that have not been passed, the latest first.
+    pub fn take_latest_first(&mut self) -> impl Iterator<Item = M> {
+        let ahead = self.0.take().map_or_else(VecDeque::new, |ahead| ahead.0);
+        ahead.into_iter().rev().map(|(_, what)| what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::verbs::VALUE_BYTES_MAX;
+
+    #[test]
+    fn an_outbox_says_when_it_is_full_but_cuts_no_line() {
+        let mut pool = Pool::new();
+        let mut outbox = Outbox::default();
+        outbox.buf(&mut pool).resize(OUTBOX_BYTES_MAX - 1, b'x');
+        assert!(!outbox.is_full());
+        outbox.buf(&mut pool).extend_from_slice(b"ok\n");
+        assert!(outbox.is_full());
+        outbox.advance(2, &mut pool);
+        assert!(outbox.is_full());
+        outbox.advance(1, &mut pool);
+        assert!(!outbox.is_full());
+        outbox.clear(&mut pool);
+        assert!(outbox.is_empty());
+    }
+
+    #[test]
+    fn an_outbox_takes_sixty_four_of_the_longest_pushes() {
+        let mut pool = Pool::new();
+        let mut outbox = Outbox::default();
+        let longest = [&[b'x'; VALUE_BYTES_MAX][..], b"\n"].concat();
+        for _ in 0..64 {
+            assert!(!outbox.is_overrun());
+            outbox.buf(&mut pool).extend_from_slice(&longest);
+        }
+        assert!(outbox.is_overrun() && outbox.is_full());
+        outbox.advance(longest.len(), &mut pool);
+        assert!(!outbox.is_overrun() && outbox.is_full());
+    }
+
+    #[test]
+    fn a_mark_is_passed_when_everything_before_it_was_sent() {
+        let mut pool = Pool::new();
+        let (mut outbox, mut marks) = (Outbox::default(), Marks::default());
+        assert_eq!((outbox.position(), outbox.sent()), (0, 0));
+        for (line, mark) in [("ok\n", 'a'), ("ok 1\n", 'b'), ("nil\n", 'c')] {
+            outbox.buf(&mut pool).extend_from_slice(line.as_bytes());
+            marks.set(&outbox, mark);
+        }
+        outbox.buf(&mut pool).extend_from_slice(b"queued\n");
+        assert_eq!((outbox.position(), outbox.sent()), (19, 0));
+        for (sent, ahead) in [(2, "abc"), (1, "bc"), (4, "bc"), (1, "c")] {
+            outbox.advance(sent, &mut pool);
+            marks.pass(&outbox);
+            let left = marks.0.as_deref().unwrap().0.iter();
+            assert_eq!(left.map(|(_, mark)| mark).collect::<String>(), ahead);
+        }
+        assert_eq!((outbox.position(), outbox.sent()), (19, 8));
+        outbox.advance(11, &mut pool);
+        assert!(outbox.is_empty());
+        outbox.buf(&mut pool).extend_from_slice(b"ok\n");
+        marks.set(&outbox, 'd');
+        assert_eq!((outbox.position(), outbox.sent()), (22, 19));
+        assert_eq!(marks.take_latest_first().collect::<String>(), "dc");
+        assert_eq!(marks.take_latest_first().count(), 0);
+    }
+
+    #[test]
+    fn marks_cost_one_word_and_a_burst_of_them_leaves_nothing_behind() {
+        assert_eq!(size_of::<Marks<[u64; 8]>>(), 8);
+        let mut pool = Pool::new();
+        let (mut outbox, mut marks) = (Outbox::default(), Marks::default());
+        let mut capacity_after = |burst: usize| {
+            for mark in 0..burst {
+                outbox.buf(&mut pool).push(b'x');
+                marks.set(&outbox, mark);
+            }
+            outbox.advance(burst, &mut pool);
+            marks.pass(&outbox);
+            marks.0.as_deref().map(|ahead| ahead.0.capacity())
+        };
+        assert!(capacity_after(MARKS_KEPT_MAX / 2).is_some_and(|room| room > 0));
+        assert_eq!(capacity_after(10 * MARKS_KEPT_MAX), None);
+    }
+}
