@@ -64,16 +64,8 @@ impl Barriers {
             self.dissolve(cx, barrier, &Reply::TimedOut);
             cx.reply(asker.conn, Reply::TimedOut);
         } else {
-            let waiter = cx.core.waiters.insert(Waiter::new(
-                asker.owner,
-                barrier,
-                Awaiting::Barrier,
-                cx.now,
-            ));
-            self.named[barrier]
-                .value
-                .queue
-                .push_back(&mut cx.core.waiters, waiter);
+            let waiter = Waiter::new(asker.owner, barrier, Awaiting::Barrier, cx.now);
+            let waiter = cx.join(&mut self.named[barrier].value.queue, waiter);
             self.named.touch(barrier, cx.now, false);
             cx.park(waiter, asker.conn, wait);
         }

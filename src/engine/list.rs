@@ -113,14 +113,8 @@ impl Lists {
             Ok(list) => list,
             Err(refusal) => return cx.refuse(asker.conn, refusal),
         };
-        let waiter =
-            cx.core
-                .waiters
-                .insert(Waiter::new(asker.owner, list, Awaiting::Pop(end), cx.now));
-        self.named[list]
-            .value
-            .poppers
-            .push_back(&mut cx.core.waiters, waiter);
+        let waiter = Waiter::new(asker.owner, list, Awaiting::Pop(end), cx.now);
+        let waiter = cx.join(&mut self.named[list].value.poppers, waiter);
         self.named.touch(list, cx.now, false);
         cx.park(waiter, asker.conn, wait);
     }

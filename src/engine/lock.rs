@@ -377,11 +377,7 @@ impl Locks {
         want: Want,
     ) -> u32 {
         let waiter = Waiter::new(owner, resource, Awaiting::Hold(want), cx.now);
-        let waiter = cx.core.waiters.insert(waiter);
-        self.table[resource]
-            .queue
-            .push_back(&mut cx.core.waiters, waiter);
-        waiter
+        cx.join(&mut self.table[resource].queue, waiter)
     }
 
     /// Takes a waiter out of its queue, with its ticket if it has one. Says nothing to anyone.

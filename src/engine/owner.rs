@@ -27,6 +27,8 @@ pub(super) struct Owner {
     pub(super) holds: Chain<OfOwner>,
     /// Every enqueue that was not yet waited for.
     pub(super) tickets: Chain<TicketsOfOwner>,
+    /// How many queues it waits in.
+    pub(super) waits: u32,
     pub(super) presence: Presence,
     /// Who it says it is.
     pub(super) name: Option<Box<str>>,
@@ -67,6 +69,7 @@ impl Owners {
             conn,
             holds: Chain::new(),
             tickets: Chain::new(),
+            waits: 0,
             presence: Presence::Here,
             name: None,
         });

@@ -111,11 +111,20 @@ impl Ctx<'_> {
         );
     }
 
+    /// Puts a new waiter at the end of the queue.
+    pub(super) fn join(&mut self, queue: &mut Queue, waiter: Waiter) -> u32 {
+        self.core.owners[waiter.owner].waits += 1;
+        let waiter = self.core.waiters.insert(waiter);
+        queue.push_back(&mut self.core.waiters, waiter);
+        waiter
+    }
+
     /// Takes the waiter out of its queue, and its parked command, if there is one, out of the
     /// connection's hands: the caller then owes [`Waiter::conn`] an answer.
     pub(super) fn leave(&mut self, queue: &mut Queue, waiter: u32) -> Waiter {
         queue.unlink(&mut self.core.waiters, waiter);
         let gone = self.core.waiters.remove(waiter);
+        self.core.owners[gone.owner].waits -= 1;
         if gone.conn != ConnIndex::NONE {
             self.core.conns[gone.conn].parked = NONE;
         }

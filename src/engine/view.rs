@@ -13,7 +13,7 @@ use super::subscriptions::{Subscriptions, Topic};
 use super::table::{Census, Kind, Resource};
 use super::two_phase::Standing;
 use super::{Engine, Stores, Tally};
-use crate::base::{Fence, Nanos};
+use crate::base::{ConnId, Fence, Nanos};
 
 /// The table as it is at one instant.
 #[derive(Clone, Copy)]
@@ -34,8 +34,8 @@ pub struct KeyView<'e> {
 pub struct HolderView<'e> {
     /// The grant's fence.
     pub fence: Fence,
-    /// The number of the connection it was granted to.
-    pub connection: u32,
+    /// The connection it was granted to.
+    pub conn: ConnId,
     /// Who that connection says it is.
     pub name: Option<&'e str>,
     /// `slot`, `read`, `write` or `lead`.
@@ -49,14 +49,25 @@ pub struct HolderView<'e> {
 /// Somebody in the queue.
 #[derive(Clone, Copy, Debug)]
 pub struct WaiterView<'e> {
-    /// The number of the connection that waits.
-    pub connection: u32,
+    /// The connection that waits.
+    pub conn: ConnId,
     /// Who that connection says it is.
     pub name: Option<&'e str>,
     /// `slot`, `read`, `write` or `lead`.
     pub hold: &'static str,
     /// Nanoseconds in the queue.
     pub age_ns: u64,
+}
+
+/// What one connection has.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConnView<'e> {
+    /// Who it says it is.
+    pub name: Option<&'e str>,
+    /// How many grants its owner holds.
+    pub held: u32,
+    /// How many queues its owner waits in.
+    pub waiting: u32,
 }
 
 /// A counter, a value, a list or a barrier.
@@ -237,6 +248,8 @@ impl Engine {
             self.core.keys as usize,
             "keys are miscounted"
         );
+        let waits: u32 = self.core.owners.iter().map(|(_, it)| it.waits).sum();
+        assert_eq!(waits as usize, waiters, "waits are miscounted");
         for (owner, it) in self.core.owners.iter() {
             for holder in it.holds.iter(&self.stores.locks.holders) {
                 assert_eq!(
@@ -424,6 +437,21 @@ impl<'e> View<'e> {
         })
     }
 
+    /// What a connection has; nothing, if it never asked for anything.
+    #[must_use]
+    pub fn conn(self, id: ConnId) -> ConnView<'e> {
+        let core = &self.engine.core;
+        let owner = core.conns.find(id).map(|conn| core.conns[conn].owner);
+        owner.map_or(ConnView::default(), |owner| {
+            let owner = &core.owners[owner];
+            ConnView {
+                name: owner.name.as_deref(),
+                held: owner.holds.len(),
+                waiting: owner.waits,
+            }
+        })
+    }
+
     /// One key by name.
     #[must_use]
     pub fn key(self, key: &[u8]) -> Option<KeyView<'e>> {
@@ -469,7 +497,7 @@ impl<'e> KeyView<'e> {
             let owner = &engine.core.owners[it.owner];
             HolderView {
                 fence: it.token.fence,
-                connection: owner.conn_id.serial,
+                conn: owner.conn_id,
                 name: owner.name.as_deref(),
                 hold: it.hold().word(),
                 age_ns: now.since(it.taken.since()),
@@ -485,7 +513,7 @@ impl<'e> KeyView<'e> {
             let it = &engine.core.waiters[waiter];
             let owner = &engine.core.owners[it.owner];
             WaiterView {
-                connection: owner.conn_id.serial,
+                conn: owner.conn_id,
                 name: owner.name.as_deref(),
                 hold: it.want().hold.word(),
                 age_ns: now.since(it.since),

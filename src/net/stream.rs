@@ -49,6 +49,13 @@ impl Transport for Stream {
             Self::Unix(_) => "a unix socket peer".to_owned(),
         }
     }
+
+    fn address(&self) -> String {
+        match self {
+            Self::Tcp(_) => self.peer(),
+            Self::Unix(_) => "unix".to_owned(),
+        }
+    }
 }
 
 impl Source for Stream {

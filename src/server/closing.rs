@@ -182,10 +182,15 @@ impl<T: Transport> Server<T> {
                 return self.close(now, id, "closing is over");
             }
         } else if conn.is_awaited() && conn.read_deadline(settings) <= now {
-            if conn.codec.is_mid_request() || !engine.owns_something(id) {
-                return self.cut_off(now, id, "nothing came for the read timeout");
+            if conn.codec.is_mid_request() {
+                return self.cut_off(now, id, "half a request came for the read timeout");
             }
-            // Who owns something may be silent for as long as it likes.
+            if !engine.owns_something(id) {
+                // Without a word: it asked for nothing, and a client that is used again after a
+                // pause would read an `error` as its next answer.
+                return self.close(now, id, "silent for the read timeout");
+            }
+            // A connection that owns something may be silent for as long as it likes.
             conn.line_started = now;
         }
         let conn = &mut self.conns[slot as usize];

@@ -17,6 +17,8 @@ use crate::wire::buf::{Inbox, Pool};
 use crate::wire::codec::Codec;
 use crate::wire::outbox::{Marks, Outbox};
 
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+
 /// Bytes both ways, without waiting. Sockets in the daemon, pipes in the simulator.
 pub trait Transport {
     /// As `io::Read::read` on a non-blocking socket: `Ok(0)` is the end, `WouldBlock` is empty.
@@ -36,6 +38,11 @@ pub trait Transport {
 
     /// Who is at the other end, for the log.
     fn peer(&self) -> String;
+
+    /// The same, as `who` and `stats` show it.
+    fn address(&self) -> String {
+        self.peer()
+    }
 }
 
 /// Where a connection stands.
@@ -89,6 +96,8 @@ pub(super) struct Conn<T> {
     pub(super) outbox: Outbox,
     pub(super) codec: Codec,
     pub(super) serial: u32,
+    /// When it was accepted, in seconds: four bytes of each connection are enough for that.
+    accepted_s: u32,
     pub(super) timer: TimerId,
     pub(super) phase: Phase,
     /// When the line now being received could first have begun.
@@ -133,6 +142,7 @@ impl<T: Transport> Conn<T> {
             outbox: Outbox::default(),
             codec,
             serial,
+            accepted_s: (now.0 / NANOS_PER_SECOND) as u32,
             timer,
             phase,
             line_started: now,
@@ -146,6 +156,11 @@ impl<T: Transport> Conn<T> {
             overrun: false,
             unsent_pops: Marks::default(),
         }
+    }
+
+    /// For how many whole seconds it has been there.
+    pub(super) fn age_s(&self, now: Nanos) -> u64 {
+        (now.0 / NANOS_PER_SECOND).saturating_sub(self.accepted_s.into())
     }
 
     pub(super) fn is_leaving(&self) -> bool {

@@ -279,6 +279,24 @@ impl<T: Transport> Server<T> {
         self.conns.iter().map(id)
     }
 
+    /// Where a connection comes from, while it is there.
+    fn address_of(&self, id: ConnId) -> Option<String> {
+        let conn = self.conns.get(id.slot as usize)?;
+        (conn.serial == id.serial).then(|| conn.transport.address())
+    }
+
+    /// All connections, for `stats`.
+    fn clients(&self, now: Nanos) -> impl Iterator<Item = stats::Client> {
+        self.conns.iter().map(move |(slot, conn)| stats::Client {
+            id: ConnId {
+                slot: slot as u32,
+                serial: conn.serial,
+            },
+            address: conn.transport.address(),
+            age_s: conn.age_s(now),
+        })
+    }
+
     fn peer(&self, id: ConnId) -> String {
         self.conns[id.slot as usize].transport.peer()
     }

@@ -182,10 +182,11 @@ impl<T: Transport> Server<T> {
                     longest_turn_ns: server.longest_turn_ns,
                 };
                 let (view, tally) = (server.engine.view(now), server.engine.tally());
-                stats::stats(out, view, tally, &figures);
+                stats::stats(out, view, tally, &figures, server.clients(now));
             }),
             Ok(Command::Who { key }) => self.tell(id, |server, out| {
-                stats::who(out, server.engine.view(now), key);
+                let address_of = |id: ConnId| server.address_of(id);
+                stats::who(out, server.engine.view(now), key, &address_of);
             }),
             // A second `auth`, or one that nobody asked for.
             Ok(Command::Auth { .. }) => self.say(id, Answer::Error),

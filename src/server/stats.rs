@@ -1,9 +1,10 @@
 //! What the table looks like, as JSON: the documents that answer `stats` and `who`.
 //!
 //! Bounded so that no answer stalls the loop or outgrows its readers; true totals are always there.
-//! Reads `engine::view` and nothing else.
+//! Reads `engine::view`, and what the server knows of its connections.
 
-use crate::engine::view::{HolderView, KeyView, View};
+use crate::base::ConnId;
+use crate::engine::view::{ConnView, HolderView, KeyView, View};
 use crate::engine::{Census, Kind, Tally};
 use crate::wire::json;
 
@@ -17,25 +18,55 @@ const BODY_BYTES_MAX: usize = (1 << 20) - 16 * 1024;
 /// Most idle keys looked at. Kinds are mixed in the idle chain.
 const IDLE_LOOKED_AT_MAX: usize = 4 * ENTRIES_MAX;
 
-/// What the server itself counts.
+/// What the server itself knows.
 pub(super) struct Figures {
     pub(super) connections: usize,
     pub(super) slow_consumers: u64,
     pub(super) longest_turn_ns: u64,
 }
 
+/// One connection, as the server knows it.
+pub(super) struct Client {
+    pub(super) id: ConnId,
+    pub(super) address: String,
+    pub(super) age_s: u64,
+}
+
+/// Where a connection comes from, while it is there.
+pub(super) type AddressOf<'a> = &'a dyn Fn(ConnId) -> Option<String>;
+
 /// The document for `stats`.
-pub(super) fn stats(out: &mut Vec<u8>, view: View<'_>, tally: Tally, figures: &Figures) {
+pub(super) fn stats(
+    out: &mut Vec<u8>,
+    view: View<'_>,
+    tally: Tally,
+    figures: &Figures,
+    clients: impl Iterator<Item = Client>,
+) {
     let end = out.len() + BODY_BYTES_MAX;
     out.extend_from_slice(b"{\"connections\":");
     json::push_number(out, figures.connections as u64);
+    array(out, end, "clients", clients, |out, client| {
+        let ConnView {
+            name: called,
+            held,
+            waiting,
+        } = view.conn(client.id);
+        out.extend_from_slice(b"\"connection\":");
+        json::push_number(out, client.id.serial.into());
+        text(out, "address", Some(&client.address));
+        text(out, "name", called);
+        number(out, "age_s", client.age_s);
+        number(out, "held", held.into());
+        number(out, "waiting", waiting.into());
+    });
     array(out, end, "locks", view.in_use(Census::LOCKS), |out, it| {
         key(out, it);
         let owner = it.holders().next();
         number(
             out,
             "owner_conn_id",
-            owner.map_or(0, |it| u64::from(it.connection)),
+            owner.map_or(0, |it| u64::from(it.conn.serial)),
         );
         seconds(
             out,
@@ -143,7 +174,7 @@ pub(super) fn stats(out: &mut Vec<u8>, view: View<'_>, tally: Tally, figures: &F
 }
 
 /// The document for `who`.
-pub(super) fn who(out: &mut Vec<u8>, view: View<'_>, asked: &[u8]) {
+pub(super) fn who(out: &mut Vec<u8>, view: View<'_>, asked: &[u8], address_of: AddressOf<'_>) {
     let end = out.len() + BODY_BYTES_MAX;
     out.extend_from_slice(b"{\"key\":");
     json::push_str_escaped(out, asked);
@@ -169,7 +200,7 @@ pub(super) fn who(out: &mut Vec<u8>, view: View<'_>, asked: &[u8]) {
     array(out, end, "holders", it.holders(), |out, holder| {
         let HolderView {
             fence,
-            connection,
+            conn,
             name,
             hold,
             age_ns,
@@ -177,7 +208,7 @@ pub(super) fn who(out: &mut Vec<u8>, view: View<'_>, asked: &[u8]) {
         } = holder;
         out.extend_from_slice(b"\"fence\":");
         json::push_number(out, fence.0);
-        someone(out, connection, name, hold);
+        someone(out, conn, address_of, name, hold);
         seconds(out, "since_s", age_ns);
         seconds(out, "lease_left_s", lease_left_ns);
     });
@@ -189,7 +220,7 @@ pub(super) fn who(out: &mut Vec<u8>, view: View<'_>, asked: &[u8]) {
         |out, (waiter, position)| {
             out.extend_from_slice(b"\"position\":");
             json::push_number(out, position);
-            someone(out, waiter.connection, waiter.name, waiter.hold);
+            someone(out, waiter.conn, address_of, waiter.name, waiter.hold);
             seconds(out, "since_s", waiter.age_ns);
         },
     );
@@ -247,17 +278,17 @@ fn array<I>(
     out.push(b']');
 }
 
-fn someone(out: &mut Vec<u8>, connection: u32, called: Option<&str>, hold: &str) {
-    // Clients that outlive their connections have an id; none can yet.
-    out.extend_from_slice(b",\"client\":null");
-    number(out, "connection", u64::from(connection));
-    name(out, "name");
-    match called {
-        Some(called) => json::push_str_escaped(out, called.as_bytes()),
-        None => out.extend_from_slice(b"null"),
-    }
-    name(out, "hold");
-    json::push_str_escaped(out, hold.as_bytes());
+fn someone(
+    out: &mut Vec<u8>,
+    conn: ConnId,
+    address_of: AddressOf<'_>,
+    called: Option<&str>,
+    hold: &str,
+) {
+    number(out, "connection", u64::from(conn.serial));
+    text(out, "address", address_of(conn).as_deref());
+    text(out, "name", called);
+    text(out, "hold", Some(hold));
 }
 
 fn key(out: &mut Vec<u8>, it: KeyView<'_>) {
@@ -273,6 +304,14 @@ fn name(out: &mut Vec<u8>, name: &str) {
     out.push(b',');
     json::push_str_escaped(out, name.as_bytes());
     out.push(b':');
+}
+
+fn text(out: &mut Vec<u8>, title: &str, value: Option<&str>) {
+    name(out, title);
+    match value {
+        Some(value) => json::push_str_escaped(out, value.as_bytes()),
+        None => out.extend_from_slice(b"null"),
+    }
 }
 
 fn number(out: &mut Vec<u8>, title: &str, value: u64) {

@@ -60,7 +60,10 @@ fn the_hint_of_the_start_can_be_pasted() {
         stream.shutdown(Shutdown::Write).unwrap();
         let said = std::io::read_to_string(stream).unwrap();
         assert_eq!(said.lines().count(), answers, "{options:?}: {said}");
-        assert_eq!(Grant::of(said.lines().last().unwrap()).lease, Millis::from_secs(33));
+        assert_eq!(
+            Grant::of(said.lines().last().unwrap()).lease,
+            Millis::from_secs(33)
+        );
     }
 }
 

@@ -107,8 +107,8 @@ impl AnswerCheck<'_> {
         answer_kind.map_err(|why| format!("{why} (answer {text:?} to {:?})", request.kind))
     }
 
-    /// Whether this is the `error` of the read timeout, which answers an unfinished request, or
-    /// none.
+    /// Whether this is the `error` of the read timeout, which answers an unfinished request. A client
+    /// that asked for nothing is told nothing: it would take it for its next answer.
     fn is_read_timeout(&self, conn: &Connection, line: &[u8]) -> bool {
         let is_locked = self.plan.settings.auth_token.is_some() && !conn.is_open;
         let word: &[u8] = if is_locked { b"error_auth" } else { b"error" };
@@ -137,7 +137,9 @@ impl AnswerCheck<'_> {
                 // may have struck before the request arrived.
                 _ => request.arrived.is_some() && conn.unread_since.is_none(),
             });
-        line == word && conn.is_overdue(self.now, &self.plan.settings, owns) && !is_answer
+        let has_asked = conn.is_mid_frame() || !conn.open_requests.is_empty();
+        let is_overdue = conn.is_overdue(self.now, &self.plan.settings, owns);
+        line == word && has_asked && is_overdue && !is_answer
     }
 
     fn lost(&mut self, conn: &Connection, news: &[u8]) -> Result<(), String> {

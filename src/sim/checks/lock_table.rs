@@ -239,7 +239,7 @@ fn look(now: Nanos, view: View<'_>, name: &[u8]) -> Result<SeenKey, String> {
             return Err(format!("the lease of {} outlived its turn", holder.fence));
         }
         let held = SeenHolder {
-            connection: holder.connection,
+            connection: holder.conn.serial,
             since: Nanos(now.0 - holder.age_ns),
             deadline: Nanos(now.0 + holder.lease_left_ns),
         };
@@ -249,7 +249,7 @@ fn look(now: Nanos, view: View<'_>, name: &[u8]) -> Result<SeenKey, String> {
     }
     let waiters = it.waiters();
     seen.waiters = waiters
-        .map(|it| (it.connection, Nanos(now.0 - it.age_ns), it.hold))
+        .map(|it| (it.conn.serial, Nanos(now.0 - it.age_ns), it.hold))
         .collect();
     check_key(name, it)?;
     Ok(seen)
