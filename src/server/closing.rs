@@ -68,8 +68,8 @@ impl<T: Transport> Server<T> {
         }
     }
 
-    /// Serves the connection no longer: the engine forgets it now, the socket follows when what is
-    /// owed is sent and the closing is over.
+    /// Stops serving the connection: the engine forgets it now, the socket follows when everything owed
+    /// is sent and the closing is over.
     pub(super) fn leave(&mut self, now: Nanos, id: ConnId, closing: Closing, why: &str) {
         let Self {
             conns,
@@ -80,7 +80,7 @@ impl<T: Transport> Server<T> {
         } = self;
         let conn = &mut conns[id.slot as usize];
         if conn.is_leaving() {
-            // It has said all it had to say; nothing is left to wait for but our own bytes.
+            // The peer has said all it had to say; we only have to send what we owe it.
             if let Phase::Leaving {
                 closing: it @ Closing::HalfClose,
                 ..
@@ -133,7 +133,7 @@ impl<T: Transport> Server<T> {
             self.engine
                 .apply(now, Input::Disconnected(id), &mut self.effects);
         }
-        // What was popped for it and never sent goes back, the last one first.
+        // Values that were popped for it and never sent go back, the last one first.
         for popped in conn.unsent_pops.take_latest_first() {
             self.engine
                 .apply(now, Input::Unsent(popped), &mut self.effects);
@@ -157,7 +157,7 @@ impl<T: Transport> Server<T> {
         };
         conn.timer = timers.arm(Nanos::NEVER, Due::Conn(slot));
         if conn.write_deadline(settings) <= now {
-            // In a turn that comes late, the peer may have made room in time and we not used it.
+            // In a turn that comes late, the peer may have made room in time and we did not use it.
             let (late_ns, owed) = (now.since(conn.write_deadline(settings)), conn.outbox.len());
             let broken = matches!(self.let_out(now, id), Flushed::Broken(_));
             let conn = &mut self.conns[slot as usize];

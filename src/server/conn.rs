@@ -167,7 +167,7 @@ impl<T: Transport> Conn<T> {
         matches!(self.phase, Phase::Leaving { .. })
     }
 
-    /// It only has to take what it is owed, and is closed then.
+    /// It is closed as soon as its peer has taken what it is owed.
     pub(super) fn is_flushed_last(&self) -> bool {
         matches!(
             self.phase,
@@ -241,7 +241,7 @@ impl<T: Transport> Conn<T> {
         }
         self.stall = None;
         if self.watches_write {
-            self.line_started = now; // it has taken its time to read, not to write
+            self.line_started = now; // the peer was busy reading, so its time to write begins now
         }
         Flushed::All
     }

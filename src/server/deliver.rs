@@ -1,9 +1,9 @@
 //! Effects become bytes: each answer and each push goes into the outbox of its connection.
 //!
 //! Answers first, then pushes, so that the answer to a command is written before any push the same
-//! command caused. Whoever was parked and is answered now is resumed: there may be more of its
-//! input. A value popped from a list is remembered until it has been sent, so that it can go back if
-//! it never is. Never decides anything, and leaves sending to the end of the turn.
+//! command caused. A connection that was parked and is answered now goes into the run queue, because
+//! it may have sent more. A value popped from a list is remembered until it has been sent, so that it
+//! can go back if it never is. Never decides anything; bytes leave through the gate (`gate.rs`).
 
 use log::{Level, log};
 
@@ -18,7 +18,7 @@ impl<T: Transport> Server<T> {
     pub(super) fn deliver(&mut self, now: Nanos) {
         let mut effects = std::mem::take(&mut self.effects);
         if let [Effect::Reply(id, reply)] = &effects[..] {
-            // Nearly always, and then there is nothing to sort.
+            // The usual case, with nothing to sort.
             self.answer(now, *id, reply);
             effects.clear();
             self.effects = effects;
@@ -38,7 +38,8 @@ impl<T: Transport> Server<T> {
                 Effect::Note(note) => log_note(&note),
             }
         }
-        // Nothing above asks the engine, so the list to put back is the only one there is.
+        // Nothing above gives the engine an input that has effects, so the list to put back is the
+        // only one there is.
         debug_assert!(
             self.effects.is_empty(),
             "effects that nobody would carry out"
@@ -79,8 +80,8 @@ impl<T: Transport> Server<T> {
             {
                 let bytes = spelled.push(&conn.codec, push);
                 conn.outbox.buf(pool).extend_from_slice(bytes);
-                // Nobody is slow before it was given a chance to read: what has gathered in this
-                // turn alone may be this much. A broken one is found when it is flushed.
+                // A peer is not slow before it had a chance to read: this much may have gathered in
+                // this turn alone. A broken connection is found when it is flushed.
                 if conn.outbox.is_overrun() {
                     self.let_out(now, id);
                 }
@@ -90,8 +91,8 @@ impl<T: Transport> Server<T> {
     }
 }
 
-/// One line about a grant. Whoever looks for a lease that was lost finds it at debug; grants and
-/// releases, which are every request, at trace.
+/// Logs what became of a grant: a lost lease at debug; grants and releases, which are nearly every
+/// request, at trace.
 #[cold]
 fn log_note(note: &Note) {
     let (key, fence, client) = (

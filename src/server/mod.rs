@@ -45,8 +45,8 @@ use crate::wire::codec::{Codec, Spelled};
 /// be dated from before it was sent, and its lease would end early.
 pub type Clock<'c> = &'c dyn Fn() -> Nanos;
 
-/// Most bytes read from one connection in one turn. Who has more is visited again next turn, after
-/// everyone else had theirs.
+/// Most bytes read from one connection in one turn. A connection with more is served again in the next
+/// turn, after all others have had their share.
 pub const READ_BYTES_PER_TURN: usize = 16 * 1024;
 
 /// What an operator sets for connections, as opposed to keys.
@@ -58,11 +58,11 @@ pub struct Settings {
     pub wire_fence: WireFence,
     /// Most connections; 0 is no limit. One too many is closed without a word.
     pub connections_max: u32,
-    /// Longest a line may take to arrive, and an idle connection that owns nothing may stay.
+    /// The longest time a line may take to arrive, and an idle connection that owns nothing may stay.
     pub read_timeout: Millis,
-    /// Longest a peer may take for what it is owed, all of it; 0 is no limit.
+    /// The longest time a peer may take to read everything it is owed; 0 is no limit.
     pub write_timeout: Millis,
-    /// Longest a shutdown waits for connections to end; 0 is no limit.
+    /// The longest time a shutdown waits for connections to end; 0 is no limit.
     pub shutdown_timeout: Millis,
     /// The number of this life of the server, told by `hello`; larger than that of any earlier one.
     pub epoch: u64,
@@ -93,7 +93,7 @@ enum Due {
     DrainEnd,
 }
 
-/// How many of what the server holds; for tests and the simulator.
+/// How much of everything the server holds; for tests and the simulator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holdings {
     /// Open connections.
@@ -116,7 +116,7 @@ pub struct Server<T> {
     timers: Timers<Due>,
     effects: Effects,
     pool: Pool,
-    /// Where bytes are read to. Frames are decoded here; only what is left over is copied.
+    /// Sockets are read into this buffer. Requests are decoded here; only what is left over is copied.
     read_buf: Vec<u8>,
     /// Where the codec puts a frame it has to rewrite.
     scratch: Vec<u8>,
@@ -131,9 +131,9 @@ pub struct Server<T> {
     clock_read: Nanos,
     /// When the present turn began, until the loop sleeps.
     turn_began: Option<Nanos>,
-    /// Of connections that have ended, to be closed.
+    /// Transports of connections that have ended, to be closed.
     ended: VecDeque<T>,
-    /// How many were closed because they did not read what was pushed.
+    /// How many connections were closed because they did not read what was pushed to them.
     slow_consumers: u64,
     /// The longest turn so far.
     longest_turn_ns: u64,
@@ -205,7 +205,7 @@ impl<T: Transport> Server<T> {
         Some(id)
     }
 
-    /// The connection can be listened to no longer.
+    /// The reactor can no longer listen to the connection.
     pub fn lose(&mut self, now: Nanos, id: ConnId) {
         self.close(now, id, "lost");
     }
@@ -240,7 +240,7 @@ impl<T: Transport> Server<T> {
         &self.engine
     }
 
-    /// What is held in all; all zero once everyone has left.
+    /// How much of everything is held; all zero once every client has left.
     #[must_use]
     pub fn holdings(&self) -> Holdings {
         let buffered = |conn: &Conn<T>| conn.inbox.len() + conn.outbox.len();
@@ -252,7 +252,7 @@ impl<T: Transport> Server<T> {
         }
     }
 
-    /// Whatever of the server's own timers has fired.
+    /// Acts on those of the server's own timers that have fired.
     fn fire_timers(&mut self, now: Nanos) {
         let mut budget = crate::engine::WORK_PER_TURN_MAX;
         while let Some((_, due)) = self.timers.pop_due(now, &mut budget) {

@@ -68,7 +68,7 @@ impl<T: Transport> Server<T> {
         if conn.has_more() {
             self.serve_later(id);
         } else if conn.is_flushed_last() {
-            self.mark_dirty(id); // and be closed, now that it was read
+            self.mark_dirty(id); // the flush closes it, now that it was read
         }
     }
 
@@ -136,8 +136,8 @@ impl<T: Transport> Server<T> {
                 break;
             }
             match conn.codec.decode(&input[used..], &mut scratch) {
-                // One such answer per connection and turn, and so many bytes in all, keep a turn short
-                // whoever asks.
+                // One such answer per connection and turn, and a bound on their bytes, keep the turn
+                // short whoever asks.
                 Decoded::Request(asked) if !may_walk && asked.takes_a_walk() => {
                     conn.line_started = now;
                     conn.flow = Flow::Denied;
@@ -220,7 +220,7 @@ impl<T: Transport> Server<T> {
             conn.yield_turn();
         }
         if conn.is_parked() && conn.hung_up {
-            // Not answered, but what was asked before it still is.
+            // This request gets no answer, but those before it still do.
             self.leave(now, id, Closing::Flush, "left before it could wait");
         }
     }
