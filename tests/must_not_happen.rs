@@ -516,7 +516,9 @@ const TABLE: &[Row] = &[
         Test("whoever_left_is_neither_granted_nor_counted_while_it_waits_to_be_seen_off"),
         Test("who_hangs_up_while_waiting_leaves_the_line_at_once_however_many_do"),
     ]),
-    (125, "two daemons answer for one key while the first drains", &[Later("keeping port and socket file until the last connection has ended")]),
+    (125, "two daemons answer for one key while the first drains", &[
+        Test("a_draining_daemon_keeps_its_port_and_its_socket_and_serves_no_newcomer"),
+    ]),
     (126, "fences outrun the clock they start from, and go back after a restart", &[
         Test("fences_of_a_later_process_are_higher"),
         Later("a data directory: without one, a million grants a second over a whole run would do it"),

@@ -159,9 +159,6 @@ impl Reactor {
             .turn(&|| self.clock.now(), of_connections, stops);
         self.events = events;
         self.follow_interests();
-        if self.server.is_draining() {
-            self.acceptors.clear();
-        }
         self.accept();
         Ok(())
     }

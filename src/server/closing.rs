@@ -126,6 +126,7 @@ impl<T: Transport> Server<T> {
         } = self;
         let mut conn = conns.remove(id.slot as usize);
         timers.cancel(conn.timer);
+        self.newcomers -= usize::from(conn.is_newcomer);
         conn.inbox.clear(pool);
         conn.outbox.clear(pool);
         if !conn.is_leaving() {

@@ -112,6 +112,8 @@ pub(super) struct Conn<T> {
     pub(super) dirty: bool,
     /// In the run queue.
     pub(super) queued: bool,
+    /// It came during the shutdown, which does not wait for it.
+    pub(super) is_newcomer: bool,
     /// The reactor listens for room to write.
     pub(super) watches_write: bool,
     /// The engine knows that this peer has too much unread to be told any more.
@@ -152,6 +154,7 @@ impl<T: Transport> Conn<T> {
             hung_up: false,
             dirty: false,
             queued: false,
+            is_newcomer: false,
             watches_write: false,
             overrun: false,
             unsent_pops: Marks::default(),

@@ -23,6 +23,13 @@ pub(super) struct Gate {
     interest: Vec<ConnId>,
 }
 
+impl Gate {
+    /// Nobody waits for bytes to leave.
+    pub(super) fn is_empty(&self) -> bool {
+        self.dirty.is_empty()
+    }
+}
+
 impl<T: Transport> Server<T> {
     /// The connection is owed something, or may come to its end.
     pub(super) fn mark_dirty(&mut self, id: ConnId) {

@@ -137,6 +137,8 @@ pub struct Server<T> {
     slow_consumers: u64,
     /// The longest turn so far.
     longest_turn_ns: u64,
+    /// Connections that came during the shutdown and are not closed yet.
+    newcomers: usize,
     draining: bool,
 }
 
@@ -164,13 +166,15 @@ impl<T: Transport> Server<T> {
             ended: VecDeque::new(),
             slow_consumers: 0,
             longest_turn_ns: 0,
+            newcomers: 0,
             draining: false,
         }
     }
 
     // ---- doors: what the reactor reports ----
 
-    /// A new connection. `None` closes it: there is no room, or the server is shutting down.
+    /// A new connection. `None` closes it, because there is no room. One that comes while the server is
+    /// shutting down is told so and closed.
     pub fn accept(&mut self, now: Nanos, transport: T) -> Option<ConnId> {
         let connections_max = self.settings.connections_max as usize;
         if connections_max != 0 && self.conns.len() >= connections_max {
@@ -179,9 +183,6 @@ impl<T: Transport> Server<T> {
                 "refusing {}: {open} of --max-connections are open",
                 transport.peer()
             );
-            return None;
-        }
-        if self.draining {
             return None;
         }
         // 0 is nobody: it marks the reactor's own tokens, and `owner_conn_id` of an unowned key.
@@ -202,6 +203,9 @@ impl<T: Transport> Server<T> {
         let codec = Codec::line(self.settings.wire_fence);
         self.conns
             .insert(Conn::new(transport, codec, id.serial, timer, phase, now));
+        if self.draining {
+            self.refuse_newcomer(now, id);
+        }
         Some(id)
     }
 
@@ -215,7 +219,7 @@ impl<T: Transport> Server<T> {
     /// When the next turn must begin at the latest, even if nothing happens.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        let is_idle = self.run.is_empty() && self.ended.is_empty();
+        let is_idle = self.run.is_empty() && self.gate.is_empty() && self.ended.is_empty();
         if !is_idle {
             return Some(Nanos(0));
         }

@@ -5,10 +5,12 @@
 
 use log::{info, warn};
 
+use super::closing::Closing;
 use super::conn::{Conn, Transport};
 use super::{Due, Server, connections};
 use crate::base::{ConnId, Millis, Nanos};
-use crate::engine::types::Input;
+use crate::engine::types::{Input, Refusal, Reply};
+use crate::wire::Answer;
 
 /// How often a draining server looks for connections that have nothing left to wait for.
 const SWEEP: Millis = Millis(50);
@@ -38,6 +40,15 @@ impl<T: Transport> Server<T> {
             self.timers
                 .arm(now.after(self.settings.shutdown_timeout), Due::DrainEnd);
         }
+    }
+
+    /// The port and the socket file stay ours until the process ends, so that no second daemon can
+    /// grant what is still held here. Whoever connects meanwhile is told why it is not served.
+    pub(super) fn refuse_newcomer(&mut self, now: Nanos, id: ConnId) {
+        self.newcomers += 1;
+        self.conns[id.slot as usize].is_newcomer = true;
+        self.say(id, Answer::Reply(&Reply::Refused(Refusal::Draining)));
+        self.leave(now, id, Closing::HalfClose, "came during the shutdown");
     }
 
     /// Ends every connection that has nothing to finish, and looks again after a while.
@@ -84,6 +95,6 @@ impl<T: Transport> Server<T> {
     /// Whether a shutdown has come to its end.
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        self.draining && self.conns.is_empty()
+        self.draining && self.conns.len() == self.newcomers
     }
 }

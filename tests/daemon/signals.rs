@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::vocabulary::{Client, Daemon};
+use crate::vocabulary::{Client, Daemon, latchd, refusal};
 
 #[test]
 fn a_thousand_waiters_are_told_and_the_exit_code_is_0() {
@@ -60,20 +60,31 @@ fn leases_still_end_while_draining() {
 }
 
 #[test]
-fn nobody_connects_to_a_draining_daemon() {
-    let mut daemon = Daemon::start(&[]);
+fn a_draining_daemon_keeps_its_port_and_its_socket_and_serves_no_newcomer() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("latchd.sock");
+    let mut daemon = Daemon::start_at(&path, &[]);
     let mut holder = daemon.connect();
     let grant = holder.lock("k", "0");
     daemon.signal(Signal::TERM);
     daemon.wait_for_log("shutting down");
     assert_eq!(holder.ask("ping _ _"), "ok"); // the turn of the signal is over
-    let refused = std::net::TcpStream::connect(daemon.address());
-    assert_eq!(
-        refused.unwrap_err().kind(),
-        std::io::ErrorKind::ConnectionRefused
-    );
+    for mut newcomer in [daemon.connect(), Client::unix(&path)] {
+        newcomer.put("l k 0"); // read and thrown away, so that the answer arrives
+        newcomer.expect("error_draining");
+        newcomer.expect_end();
+    }
+    // A second daemon could grant what is held here.
+    let mut on_port = latchd();
+    on_port.arg(format!("--port={}", daemon.address().port()));
+    let mut on_socket = latchd();
+    on_socket.args(["--port", "0", "--unix-socket"]).arg(&path);
+    for command in [on_port, on_socket] {
+        refusal(69, command);
+    }
     holder.release("k", &grant);
     assert_eq!(daemon.wait_for_exit().0, 0);
+    assert!(!path.exists());
 }
 
 #[test]
@@ -126,7 +137,7 @@ fn the_shutdown_timeout_forces_by_itself_and_not_before() {
     let (code, log) = daemon.wait_for_exit();
     assert_eq!(code, 0);
     assert!(
-        log.iter().any(|line| line.contains("did not end in time")),
+        log.iter().any(|line| line.contains("did not end within --shutdown-timeout")),
         "{log:#?}"
     );
 }
