@@ -96,9 +96,4 @@ impl<T: Transport> Server<T> {
             self.run.more.push(id);
         }
     }
-
-    /// Whether a connection that hangs up now is served in this very turn.
-    pub(super) fn is_served_this_turn(&self) -> bool {
-        self.run.hung_up.len() <= HUNG_UP_MAX
-    }
 }

@@ -102,9 +102,9 @@ impl<T: Transport> Server<T> {
         self.clock_read
     }
 
-    /// The peer has closed, at least its sending side. It is not granted what another event of this turn
-    /// sets free, nor counted among those who hear of it, also if it takes some turns until it is
-    /// served to its end.
+    /// The peer has closed, at least its sending side. From here on it is absent: it is not granted what
+    /// anything else in this turn sets free, nor counted among those who hear of it, whether it is
+    /// served to its end in this turn or in a later one.
     fn hang_up(&mut self, now: Nanos, id: ConnId) {
         let Some(conn) = self.conn_mut(id) else {
             return;
@@ -113,12 +113,11 @@ impl<T: Transport> Server<T> {
         conn.readable = true;
         if conn.is_parked() {
             self.leave(now, id, Closing::Flush, "left while waiting");
-        }
-        self.serve_later(id);
-        if !self.is_served_this_turn() {
+        } else {
             self.engine
                 .apply(now, Input::HungUp(id, true), &mut self.effects);
         }
+        self.serve_later(id);
     }
 
     /// There are bytes to read.

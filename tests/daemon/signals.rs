@@ -137,7 +137,8 @@ fn the_shutdown_timeout_forces_by_itself_and_not_before() {
     let (code, log) = daemon.wait_for_exit();
     assert_eq!(code, 0);
     assert!(
-        log.iter().any(|line| line.contains("did not end within --shutdown-timeout")),
+        log.iter()
+            .any(|line| line.contains("did not end within --shutdown-timeout")),
         "{log:#?}"
     );
 }
