@@ -59,10 +59,12 @@ impl<T: Transport> Server<T> {
         if let Reply::Popped(popped) = reply {
             conn.unsent_pops.set(&conn.outbox, popped.clone());
         }
-        if self.acting != Some(id) {
+        if self.acting == Some(id) {
+            self.mark_dirty(id);
+        } else {
             self.run.resume(id);
+            self.mark_awaited(id);
         }
-        self.mark_dirty(id);
     }
 
     /// Spells the push once, however many hear it.

@@ -15,7 +15,10 @@ use crate::engine::types::Input;
 
 #[derive(Default)]
 pub(super) struct Gate {
-    /// Owed bytes.
+    /// Owed the answer they were parked for. Their bytes leave first: these clients waited, and the
+    /// one that let go only has to be told so.
+    awaited: VecDeque<ConnId>,
+    /// Owed other bytes.
     dirty: VecDeque<ConnId>,
     /// Did not read what was pushed; to be closed.
     overrun: Vec<ConnId>,
@@ -26,7 +29,7 @@ pub(super) struct Gate {
 impl Gate {
     /// Nobody waits for bytes to leave.
     pub(super) fn is_empty(&self) -> bool {
-        self.dirty.is_empty()
+        self.awaited.is_empty() && self.dirty.is_empty()
     }
 }
 
@@ -38,6 +41,16 @@ impl<T: Transport> Server<T> {
         {
             conn.dirty = true;
             self.gate.dirty.push_back(id);
+        }
+    }
+
+    /// The connection is owed the answer it was parked for.
+    pub(super) fn mark_awaited(&mut self, id: ConnId) {
+        if let Some(conn) = conn::find(&mut self.conns, id)
+            && !conn.dirty
+        {
+            conn.dirty = true;
+            self.gate.awaited.push_back(id);
         }
     }
 
@@ -53,7 +66,8 @@ impl<T: Transport> Server<T> {
             for id in mem::take(&mut self.gate.overrun) {
                 self.close_slow_consumer(now, id);
             }
-            let Some(id) = self.gate.dirty.pop_front() else {
+            let Gate { awaited, dirty, .. } = &mut self.gate;
+            let Some(id) = awaited.pop_front().or_else(|| dirty.pop_front()) else {
                 break;
             };
             self.flush_one(now, id);
