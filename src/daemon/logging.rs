@@ -15,13 +15,14 @@ use env_logger::{Builder, Target};
 use log::kv::{self, Key, Value, VisitSource};
 use log::{LevelFilter, Record, SetLoggerError};
 
+use super::stderr::Stderr;
 use crate::config::{Config, LogFormat};
 
 /// What every JSON line has, whatever the fields of its record.
 const MEMBERS: [&str; 4] = ["ts", "level", "target", "msg"];
 
-/// Sends everything that is logged from now on to standard error. A line that cannot be written is
-/// lost; that never stops the daemon.
+/// Sends everything that is logged from now on to standard error. A line that cannot be written at once
+/// is lost (`stderr.rs`); that never stops the daemon.
 ///
 /// # Errors
 ///
@@ -32,7 +33,7 @@ pub fn init(config: &Config) -> Result<(), SetLoggerError> {
         // Other crates may report warnings and errors; their trace would drown ours.
         .filter_level(config.log_level.min(LevelFilter::Warn))
         .filter_module(env!("CARGO_CRATE_NAME"), config.log_level)
-        .target(Target::Stderr)
+        .target(Target::Pipe(Box::new(Stderr::new(format))))
         .format(move |out, record| {
             let line = line(format, wall_clock(), record);
             out.write_all(line.as_bytes())
@@ -98,7 +99,7 @@ impl<'kvs> VisitSource<'kvs> for Fields<'_> {
     clippy::disallowed_methods,
     reason = "a log line carries the wall clock; nothing is decided by it"
 )]
-fn wall_clock() -> Duration {
+pub(super) fn wall_clock() -> Duration {
     // A clock before 1970 is not worth a crash: the line says 1970.
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -8,6 +8,7 @@ mod listen;
 pub mod logging;
 pub mod pin;
 mod random;
+mod stderr;
 
 use std::fmt;
 use std::io;

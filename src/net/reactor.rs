@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use log::{error, info};
 use mio::{Events, Interest, Poll, Token, Waker};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 use signal_hook_mio::v1_0::Signals;
 
 use super::accept::Acceptor;
@@ -111,12 +111,14 @@ impl Reactor {
         self.spin = true;
     }
 
-    /// Stops on SIGINT and SIGTERM, and survives SIGHUP.
+    /// Stops on SIGINT and SIGTERM, and survives what else would end the process without being meant
+    /// for that: SIGHUP and others, and SIGXFSZ, which a log that may not grow brings.
     ///
     /// # Errors
     /// When the signals cannot be caught.
     pub fn catch_signals(&mut self) -> io::Result<()> {
-        let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+        let ignored = [SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGXFSZ];
+        let mut signals = Signals::new([SIGINT, SIGTERM].iter().chain(&ignored))?;
         self.poll
             .registry()
             .register(&mut signals, SIGNALS, Interest::READABLE)?;
@@ -237,7 +239,8 @@ impl Reactor {
                     "SIGHUP: nothing to reload; settings are read at the start only, \
                      restart latchd to change them"
                 ),
-                _ => stops += 1,
+                SIGINT | SIGTERM => stops += 1,
+                _ => {}
             }
         }
         stops

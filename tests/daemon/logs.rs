@@ -1,8 +1,13 @@
 //! The log: one event, one line, in both formats, whatever peers send.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::vocabulary::{Daemon, latchd, refusal};
+use crate::vocabulary::{Daemon, PATIENCE, latchd, refusal};
 
 /// Input that would be several lines, colours or orders to a terminal if it were logged as it is.
 fn hostile_inputs() -> Vec<Vec<u8>> {
@@ -162,4 +167,90 @@ fn grants_and_releases_are_told_of_at_trace() {
             "\"released: its connection ended\" 1",
         ]
     );
+}
+
+/// Reads lines of a log until one has this in it; says which.
+fn read_until(log: &mut impl BufRead, needle: &str) -> String {
+    loop {
+        let mut line = String::new();
+        assert_ne!(log.read_line(&mut line).unwrap(), 0, "the log ended");
+        if line.contains(needle) {
+            return line;
+        }
+    }
+}
+
+#[test]
+fn a_log_that_nobody_reads_loses_lines_and_stops_nobody() {
+    const REQUESTS: usize = 5_000; // of which each makes a line, far more than a pipe holds
+    let mut command = latchd();
+    command.args(["--port=0", "--log-level=trace"]);
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap());
+    let start = read_until(&mut log, "listens on");
+    let mut stream = TcpStream::connect(start.trim().rsplit(' ').next().unwrap()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut answers = BufReader::new(stream.try_clone().unwrap());
+    let mut ask = |count: usize| {
+        stream
+            .write_all("nonsense\n_\n_\n".repeat(count).as_bytes())
+            .unwrap();
+        for _ in 0..count {
+            let mut answer = String::new();
+            assert_ne!(answers.read_line(&mut answer).unwrap(), 0);
+        }
+    };
+    ask(REQUESTS);
+    // It reads again, and what is written next says how much was lost.
+    let reader = std::thread::spawn(move || {
+        let lost = read_until(&mut log, "log lines were lost");
+        (lost, log)
+    });
+    for _ in 0..REQUESTS {
+        ask(1);
+        if reader.is_finished() {
+            break;
+        }
+    }
+    let (lost, log) = reader.join().unwrap();
+    assert!(lost.contains(" WARN "), "{lost}");
+    // Nobody reads any more, and the daemon still hears a signal.
+    ask(REQUESTS);
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    drop(log);
+}
+
+#[test]
+fn a_log_file_that_may_not_grow_and_other_signals_end_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let log = std::fs::File::create(&path).unwrap();
+    // The shell sets the limit (in blocks of 512 or 1024 bytes) and becomes the daemon.
+    let mut command = Command::new("sh");
+    let program = latchd().get_program().to_owned();
+    command.args(["-c", "ulimit -f 4; exec \"$0\" --port=0 --log-level=trace"]);
+    command.arg(program).env_clear().stderr(log);
+    let mut child = command.spawn().unwrap();
+    let read = || std::fs::read_to_string(&path).unwrap();
+    let address = loop {
+        let log = read();
+        let start = log.lines().find(|line| line.contains("listens on"));
+        if let Some(start) = start {
+            break start.rsplit(' ').next().unwrap().to_owned();
+        }
+    };
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut answers = BufReader::new(stream.try_clone().unwrap());
+    for signal in [Signal::USR1, Signal::USR2, Signal::ALARM] {
+        kill_process(Pid::from_child(&child), signal).unwrap();
+    }
+    for _ in 0..200 {
+        stream.write_all(b"nonsense\n_\n_\n").unwrap();
+        let mut answer = String::new();
+        assert_ne!(answers.read_line(&mut answer).unwrap(), 0);
+    }
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{}", read());
 }
