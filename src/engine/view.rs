@@ -449,7 +449,7 @@ impl<'e> View<'e> {
     pub fn conn(self, id: ConnId) -> ConnView<'e> {
         let core = &self.engine.core;
         let owner = core.conns.find(id).map(|conn| core.conns[conn].owner);
-        owner.map_or(ConnView::default(), |owner| {
+        owner.map_or_else(ConnView::default, |owner| {
             let owner = &core.owners[owner];
             ConnView {
                 name: owner.name.as_deref(),
