@@ -1,11 +1,11 @@
 //! A key: the bytes a client chose as a name, at most 256 of them.
 //!
-//! Short names live inline, so that a million of them cost no allocation each; the longest inline
-//! name is as long as fits beside the tag in three words.
+//! Short names are stored inline, so that a million of them need no allocations. The longest inline
+//! name is what fits beside the tag in three words.
 
 use std::fmt;
 
-/// Longest name stored without an allocation.
+/// The longest name that is stored without an allocation.
 const INLINE_BYTES_MAX: usize = 22;
 
 /// An owned name.
@@ -31,7 +31,7 @@ impl Key {
         }
     }
 
-    /// Whether it is the empty name.
+    /// Whether the name is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.as_bytes().is_empty()

@@ -1,35 +1,36 @@
-//! From a name that a client chose to the index where its key lives.
+//! A hash map from the name that a client chose to the index where its entry is stored.
 //!
-//! Names come from outside, so the hash is keyed with a seed that no client knows: nobody can
+//! Names come from outside, so the hash is keyed with a seed that no client knows: a client cannot
 //! choose a million names that fall into one bucket. The seed is an argument, so a simulated run
 //! repeats exactly.
 //!
-//! Never stores a name (the owner of the index does), and has no way to iterate, so the random
-//! order of a hash table cannot leak into what the daemon does.
+//! The map never stores a name (its caller does), and it has no way to iterate, so the random order
+//! of a hash table cannot leak into what the daemon does.
 
 use hashbrown::HashTable;
 use siphasher::sip::SipHasher13;
 
 /// How many tables the map is made of, chosen by the top bits of the hash.
 ///
-/// A hash table grows all at once, and one of two million names would hold up the loop for tens of
-/// milliseconds. Sixty-four small ones grow one by one, each in about one millisecond at that size,
-/// and no insertion ever waits for more than one.
+/// A hash table grows all at once, and a table of two million names would stop the loop for tens of
+/// milliseconds. Sixty-four small tables grow one by one, each in about one millisecond at that
+/// size, and an insertion never waits for more than one of them.
 ///
-/// They are of different sizes on purpose: the last gets twice the names of the first, and every part
-/// 1.1 % more than the one before. Tables grow by doubling, so equal ones would all be half empty at
-/// the same time; as it is, the whole map always has about as much room to spare.
+/// The parts differ in size on purpose: each gets 1.1 % more names than the one before, so that the
+/// last gets twice as many as the first. Tables grow by doubling, so equal tables would all be half
+/// empty at the same time; unequal ones keep the spare room of the whole map about constant.
 pub const PARTS: usize = 64;
 
-/// The top bits of a hash, by which [`PART_OF`] is asked: 1 KiB, so it stays in the first cache.
+/// How many top bits of a hash index [`PART_OF`], which is thus 1 KiB and stays in the first-level
+/// cache.
 const PART_BITS: u32 = 10;
 
-/// Which part these top bits belong to. Of `x` between 0 and 1 it is the whole part of
-/// `PARTS * log2(1 + x)`: its steps grow as powers of two do.
+/// Top bits of a hash → the part that they belong to. Read as `x` between 0 and 1, they belong to
+/// part `floor(PARTS * log2(1 + x))`, so that the widths of the parts grow as powers of two.
 const PART_OF: [u8; 1 << PART_BITS] = {
     let mut parts = [0; 1 << PART_BITS];
     let (mut part, mut cell) = (0, 0);
-    // 2^(1/64), and its powers: where the next part begins, counted from 1.
+    // 2^(1/64). Its powers are the values of `x` below at which the next part begins.
     let step = 1.010_889_286_051_700_5_f64;
     let mut end = step;
     while cell < parts.len() {
@@ -48,10 +49,10 @@ const PART_OF: [u8; 1 << PART_BITS] = {
 /// A part with no more buckets than this never shrinks: 18 KiB in all are not worth the work.
 const BUCKETS_KEPT_MIN: usize = 32;
 
-/// A set of indices, found by the hash of a name and a question to the caller.
+/// A set of indices, found by the hash of a name and a comparison that the caller makes.
 ///
-/// The caller owns the names and asks in two steps, so that a name is hashed once however many
-/// calls follow:
+/// The caller owns the names. Hashing is a call of its own, so that a name is hashed only once
+/// however many calls follow:
 ///
 /// ```
 /// # use latchd::keymap::KeyMap;
@@ -64,15 +65,15 @@ const BUCKETS_KEPT_MIN: usize = 32;
 /// assert_eq!(found, Some(1));
 /// ```
 ///
-/// A bucket is 9 bytes and at most 7 of 8 are in use: 14 to 15 bytes per name of a map that has only
-/// grown, 41 at worst just before shrinking; and 2 KiB for the map itself.
+/// A bucket is 9 bytes, and at most 7 of 8 buckets are in use. A name costs 14 to 15 bytes in a map
+/// that has only grown, 41 at worst just before the map shrinks. The map itself is 2 KiB.
 pub struct KeyMap {
     parts: [HashTable<Entry>; PARTS],
     len: usize,
     hasher: SipHasher13,
 }
 
-/// The hash is kept beside the index, so that growing never has to visit a name.
+/// Keeps the hash beside the index, so that growing never has to look at a name.
 #[derive(Clone, Copy)]
 struct Entry {
     index: u32,
@@ -80,7 +81,8 @@ struct Entry {
 }
 
 impl KeyMap {
-    /// An empty map, nothing allocated. The seed must be secret wherever clients are not trusted.
+    /// An empty map, which allocates nothing. The seed must be secret wherever clients are not
+    /// trusted.
     #[must_use]
     pub fn new(seed: [u64; 2]) -> Self {
         Self {
@@ -102,36 +104,37 @@ impl KeyMap {
         self.len == 0
     }
 
-    /// The keyed hash of a name; the caller keeps it beside the name or makes it again, for
-    /// [`KeyMap::remove`].
+    /// The keyed hash of a name. For [`KeyMap::remove`] the caller keeps it beside the name or
+    /// computes it again.
     ///
-    /// 32 bits are enough to choose a bucket among four thousand million. That two names share them
-    /// is unlikely, not impossible: only the question in [`KeyMap::find`] decides.
+    /// 32 bits are enough to choose a bucket among four thousand million. Two names are unlikely to
+    /// share them, but may: only the comparison in [`KeyMap::find`] decides.
     #[must_use]
     pub fn hash(&self, name: &[u8]) -> u32 {
         self.hasher.hash(name) as u32
     }
 
-    /// The index under this hash that `is_it` says yes to. It is asked only about indices with the
-    /// very same hash: once for a name that is here, hardly ever for one that is not.
+    /// The index under this hash for which `is_it` returns true. `is_it` sees only indices with
+    /// exactly this hash: one for a name that is in the map, hardly ever one for a name that is
+    /// not.
     pub fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let is_it = |entry: &Entry| entry.hash == hash && is_it(entry.index);
         let found = self.parts[part(hash)].find(spread(hash), is_it);
         found.map(|entry| entry.index)
     }
 
-    /// Adds an index the caller knows is absent. May double one part.
+    /// Adds an index, which the caller knows is absent. May double one part.
     pub fn insert(&mut self, hash: u32, index: u32) {
         let entry = Entry { index, hash };
         self.parts[part(hash)].insert_unique(spread(hash), entry, |entry| spread(entry.hash));
         self.len += 1;
     }
 
-    /// Takes out an index the caller knows is present; that it is not is a bug, and stops the
-    /// process.
+    /// Takes out an index, which the caller knows is present; if it is absent, that is a bug and
+    /// stops the process.
     ///
-    /// A part that is less than a quarter full is halved: after a flood of names memory returns to
-    /// within a factor of two of where it was.
+    /// A part that is less than a quarter full is halved, so that after a flood of names memory
+    /// returns to within a factor of two of where it was.
     pub fn remove(&mut self, hash: u32, index: u32) {
         let table = &mut self.parts[part(hash)];
         let is_it = |entry: &Entry| entry.index == index && entry.hash == hash;
@@ -144,29 +147,30 @@ impl KeyMap {
     }
 }
 
-/// Halves a table that is mostly empty. As many removals as there are entries to move have passed
-/// since it was last resized, so a removal is O(1) on average.
+/// Halves a table that is mostly empty. Since its last resize there were at least as many removals
+/// as there are entries to move now, so a removal is O(1) on average.
 fn shrink(table: &mut HashTable<Entry>) {
-    // Not `capacity()`: that leaves out the buckets spoilt by removals.
+    // Not `capacity()`, which leaves out the buckets that removals have spoilt.
     let buckets = table.num_buckets();
     if buckets > BUCKETS_KEPT_MIN && table.len() < room(buckets) / 4 {
         table.shrink_to(room(buckets / 2), |entry| spread(entry.hash));
     }
 }
 
-/// How many entries fit into so many buckets.
+/// How many entries fit into this many buckets.
 const fn room(buckets: usize) -> usize {
     buckets / 8 * 7
 }
 
-/// Which part a hash belongs to: the top bits say, because the low ones choose the bucket within.
+/// The part that a hash belongs to. Its top bits decide, because the low bits choose the bucket
+/// inside the part.
 fn part(hash: u32) -> usize {
     PART_OF[(hash >> (u32::BITS - PART_BITS)) as usize].into()
 }
 
-/// From 32 bits to 64: hashbrown finds the bucket by the low bits and tells neighbours apart by the
-/// top seven, which would all be zero. The multiplier is odd, so the low half stays as evenly
-/// spread as the hash.
+/// Widens a hash from 32 bits to 64: hashbrown finds the bucket by the low bits and tells
+/// neighbours apart by the top seven, which would otherwise all be zero. The multiplier is odd, so
+/// the low half stays as evenly spread as the hash.
 const fn spread(hash: u32) -> u64 {
     (hash as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -192,7 +196,7 @@ mod tests {
     #[test]
     fn the_hash_is_siphash_1_3_keyed_with_the_seed() {
         let map = KeyMap::new([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]);
-        // Low halves, computed apart from the crate: of no bytes, of 0, of 0 1.
+        // The low halves of the hashes of no bytes, of 0 and of 0 1, computed without the crate.
         assert_eq!(map.hash(&[]), 0x050f_c4dc);
         assert_eq!(map.hash(&[0]), 0x7d57_ca93);
         assert_eq!(map.hash(&[0, 1]), 0x4dc7_d44d);
@@ -210,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_share_a_hash_are_told_apart_by_the_caller() {
+    fn the_caller_tells_names_apart_that_share_a_hash() {
         let mut map = KeyMap::new([7, 8]);
         for index in 0..100 {
             map.insert(42, index);
@@ -240,7 +244,7 @@ mod tests {
         );
     }
 
-    /// All the memory of all the parts.
+    /// The memory of all parts.
     fn bytes(map: &KeyMap) -> usize {
         map.parts.iter().map(HashTable::allocation_size).sum()
     }
@@ -294,7 +298,7 @@ mod tests {
     #[test]
     fn the_last_part_is_twice_as_full_as_the_first() {
         let map = filled(640_000);
-        // A few neighbours at a time: a single part is a whole number of cells.
+        // Eight parts at a time, because a single part is a whole number of cells.
         let eighths: Vec<usize> = map
             .parts
             .chunks(8)
@@ -308,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_costs_fifteen_bytes_whatever_their_number() {
+    fn a_name_costs_fifteen_bytes_however_many_there_are() {
         let mut map = KeyMap::new([7, 8]);
         for index in 0..500_000_u32 {
             map.insert(map.hash(&index.to_le_bytes()), index);
@@ -320,8 +324,8 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_in_a_part_are_told_apart_without_asking_memory() {
-        // The top seven bits of 64, within one part: all 128 values, about equally often.
+    fn neighbours_in_a_part_differ_in_the_seven_bits_that_hashbrown_compares_first() {
+        // Within one part, the top seven bits of 64 take all 128 values about equally often.
         let mut seen = [0_u32; 128];
         for n in 0..128_000_u32 {
             let hash = n.wrapping_mul(0x9e37_79b1) >> PART_BITS;
@@ -336,7 +340,7 @@ mod tests {
 
     #[test]
     #[should_panic = "is not in the map"]
-    fn removing_what_is_absent_is_a_bug() {
+    fn removing_an_absent_index_is_a_bug() {
         let mut map = filled(10);
         map.remove(map.hash(b"absent"), 3);
     }
@@ -344,7 +348,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Against an ordered map that owns its names; few hashes, so that they collide often.
+        /// Compares with an ordered map that owns its names. There are few hashes, so that they
+        /// collide often.
         #[test]
         fn a_key_map_does_what_an_ordered_map_does(
             calls in vec((any::<bool>(), 0..3_000_u32), 1..6_000),
@@ -354,7 +359,7 @@ mod tests {
             let mut model = BTreeMap::new();
             let mut names = Vec::new();
             for (wanted, name) in calls {
-                // Multiplied, because real hashes use all their bits.
+                // Multiplied, because real hashes use all of their bits.
                 let hash = (name % hashes).wrapping_mul(0x85eb_ca6b);
                 let found = map.find(hash, |index| names[index as usize] == name);
                 prop_assert_eq!(found, model.get(&name).copied());

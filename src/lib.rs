@@ -2,33 +2,45 @@
 //!
 //! `net` moves bytes, `wire` gives them meaning, `engine` decides, `server` joins the three,
 //! `daemon` starts it. Everything is one thread: a mio reactor owns every connection and one lock
-//! table, and nothing on the way of a request takes a lock, an atomic or a channel.
+//! table, and a request takes no lock, no atomic and no channel on its way.
 //!
 //! # The life of a request
 //!
-//! `l⏎job⏎10⏎` arrives; somebody else may hold `job`.
+//! `l⏎job⏎10⏎` arrives; another client may hold `job`.
 //!
-//! 1. [`net::Reactor`] polls and finds a [`ConnId`](base::ConnId) in the event's token.
-//! 2. [`server::Server::readable`] reads the bytes, then the clock, and has the connection's
-//!    [`Codec`](wire::codec::Codec) turn them into a [`Request::Acquire`](engine::types::Request), borrowed, without a copy.
-//! 3. [`engine::Engine::step`] decides. Free: a holder with a fence and a lease, and an
-//!    [`Effect::Reply`](engine::types::Effect). Held: nothing is said, the client stands in line.
-//! 4. The server's `deliver` turns effects into bytes in outboxes.
-//! 5. [`server::Server::finish_turn`] ends what is due, goes on with whoever was answered after
-//!    waiting, and sends: one write per connection.
-//! 6. The reactor sleeps until the next deadline.
+//! 1. [`net::Reactor`] polls, and each event's token is a [`ConnId`](base::ConnId). It hands all
+//!    events to [`server::Server::turn`], which has the whole order of a turn (`server/turn.rs`).
+//! 2. The server reads the connection's bytes, then the clock (`server/serve.rs`), so that no lease
+//!    is dated from before its request arrived.
+//! 3. The connection's [`wire::codec::Codec`] turns the bytes into a
+//!    [`Request::Acquire`](engine::types::Request), which borrows them and copies nothing.
+//! 4. [`engine::Engine::apply`] decides (`engine/lock.rs`). If the key is free, the client becomes
+//!    a holder with a fence and a lease, and an [`Effect::Reply`](engine::types::Effect) says so.
+//!    If it is held, there is no reply yet, and the client waits in the key's queue.
+//! 5. `server/deliver.rs` turns effects into bytes in outboxes.
+//! 6. At the end of the turn the server ends leases and waits that are over, and goes on with the
+//!    input of connections that were answered after waiting. Then the bytes leave through
+//!    `server/gate.rs`: one write per connection.
+//! 7. The reactor sleeps until the next deadline.
 //!
-//! A grant to somebody who waited takes the same road: the holder's `r` enters at 1, and step 3
-//! replies to another client.
+//! A grant to a client that waited takes the same road: the holder's `r` enters at 1, and step 4
+//! replies to another connection.
 //!
 //! # The walls
 //!
-//! Dependencies point downwards only, and `tests/tidy.rs` checks it: `engine` knows no socket, no
-//! clock, no log and no random order; `wire` knows no state; `server` knows neither sockets nor the
-//! clock, so the simulator runs it as it is; `net` never looks inside a request.
+//! Dependencies point downwards only, and `tests/tidy.rs` checks it:
 //!
-//! `pipe` (a connection in memory) and `sim` (the simulator) are for developers, and exist only with
-//! the feature `tools`.
+//! - [`daemon`] starts and stops everything, with what [`config`] has read. Neither is on the way
+//!   of a request.
+//! - [`net`] has the file descriptors and the clock. It never looks inside a request.
+//! - [`server`] has the connections and the order of a turn. It knows neither sockets nor the
+//!   clock, so that the simulator runs it as it is.
+//! - [`wire`] knows no state: it is a function of bytes.
+//! - [`engine`] has the lock table. It knows no socket, no clock, no log and no random order.
+//! - [`timers`], [`keymap`], [`key`] and [`base`] know nothing of what they are used for.
+//!
+//! `pipe` (a connection in memory) and `sim` (the simulator) are for developers, and exist only
+//! with the feature `tools`.
 
 pub mod base;
 pub mod config;

@@ -1,36 +1,38 @@
-//! Deadlines in a heap: arm, re-arm, cancel, and pop whatever is due.
+//! Timers: deadlines in a heap. Arm, re-arm, cancel, and pop those that are due.
 //!
 //! Made for leases and wait timeouts, which are nearly always renewed or cancelled and seldom come
-//! due. So the frequent things are cheap: arming the latest deadline and cancelling it again
-//! touches only the end of the heap, and re-arming to a later time touches no heap at all.
+//! due. So the frequent calls are cheap: to arm the latest deadline and to cancel it again touches
+//! only the end of the heap, and to re-arm to a later time does not touch the heap at all.
 //!
-//! Never reads a clock and never knows what a timer means: time is an argument, meaning is the
-//! caller's `T`. Never draws a random number: the same calls pop the same timers in the same order.
+//! Never reads a clock, because time is an argument, and never knows what a timer means, because
+//! that is the caller's `T`. Never draws a random number: the same calls pop the same timers in the
+//! same order.
 
 use std::num::NonZeroU32;
 
 use crate::base::Nanos;
 
-/// Children per heap node. Four halve the depth of a binary heap, and four entries are one cache
-/// line's worth.
+/// Children per heap node. Four halve the depth of a binary heap, and four entries are as large as
+/// one cache line.
 const ARITY: usize = 4;
 
-/// In [`Slot::place`]: the slot is vacant and the other 31 bits are the next vacant slot.
+/// In [`Slot::place`]: the slot is vacant, and the other 31 bits are the next vacant slot.
 const VACANT: u32 = 1 << 31;
 
 /// The end of the list of vacant slots.
 const END: u32 = u32::MAX;
 
-/// Most timers that can be armed at once, at 28 bytes each; one more stops the process. Who arms them
-/// bounds what they stand for: grants at half of this, connections by descriptors, keys by their limit.
+/// Most timers that can be armed at once, at 28 bytes each; one more stops the process. Callers
+/// stay below it, because what their timers stand for is bounded: grants at 2^28, connections by
+/// descriptors, keys by their limit.
 pub const TIMERS_MAX: usize = (END & !VACANT) as usize;
 
-/// When the last timer goes, a slab longer than this is given back instead of kept for next time.
+/// When the last timer goes, a slab with more slots than this is given back instead of being kept.
 const SLOTS_KEPT_MAX: usize = 1024;
 
-/// One armed timer. Dead once the timer was popped or cancelled; using a dead id is a bug, and
-/// stops the process unless the slot already serves another timer. So whoever keeps an id forgets
-/// it at that moment.
+/// One armed timer. The id is dead once the timer was popped or cancelled, and its keeper must
+/// forget it at that moment: using a dead id is a bug, which stops the process only if the slot
+/// does not already serve another timer.
 ///
 /// Four bytes, also inside an `Option`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,16 +51,16 @@ impl TimerId {
 /// Any number of deadlines, each with a `T` that says what it is for.
 ///
 /// A timer costs 12 bytes in the slab and, for a `T` of 4 bytes, 16 in the heap: 28 in all, however
-/// often it is re-armed (for a `T` of 8 bytes, 36 in all); a vector's spare room comes on top.
-/// Vacant slots are used again before the slab grows, so memory follows the most timers ever armed
-/// at once. The heap's is given back by halves as timers go; the slab's when the last one does, which
-/// takes a millisecond after a million.
+/// often it is re-armed (for a `T` of 8 bytes, 36 in all). The spare room of the vectors comes on
+/// top. Vacant slots are used again before the slab grows, so memory follows the most timers ever
+/// armed at once. The heap gives memory back by halves as timers go; the slab does when the last
+/// timer goes, which takes a millisecond after a million timers.
 ///
 /// The trick is that a heap entry may be *stale*: stored under an earlier time than its timer's
-/// true deadline. Re-arming later only writes the true deadline; the entry is put right when it
-/// surfaces.
+/// true deadline. Re-arming to a later time only writes the true deadline; the entry is corrected
+/// when it reaches the top.
 pub struct Timers<T> {
-    /// An implicit 4-ary heap, earliest stored time first. Exactly one entry per armed timer.
+    /// An implicit 4-ary heap, earliest stored time first, with exactly one entry per armed timer.
     heap: Vec<Entry<T>>,
     /// What `TimerId`s point to: the truth about every armed timer.
     slots: Vec<Slot>,
@@ -66,23 +68,24 @@ pub struct Timers<T> {
     vacant: u32,
 }
 
-/// A place in the heap.
+/// One entry of the heap.
 #[derive(Clone, Copy)]
 struct Entry<T> {
     /// The stored time: never later than the true deadline.
     at: Nanos,
-    /// Whose entry this is.
+    /// The slot of its timer.
     slot: u32,
-    /// What the caller armed it for. Here and not in the slot, where it would cost four bytes more.
+    /// What the caller armed it for. It is here because it would cost four bytes more in the slot.
     what: T,
 }
 
-/// A timer, or a vacancy.
+/// A timer, or a vacant slot.
 #[derive(Clone, Copy)]
 struct Slot {
-    /// The true deadline, in halves: whole it would have to be aligned, which costs four bytes.
+    /// The true deadline, in halves, because a whole `u64` would be aligned, at a cost of four
+    /// bytes.
     deadline: [u32; 2],
-    /// Where its entry is in the heap; or `VACANT` and the next vacant slot.
+    /// The index of its entry in the heap; or `VACANT` and the next vacant slot.
     place: u32,
 }
 
@@ -106,7 +109,7 @@ impl Slot {
 }
 
 impl<T: Copy> Timers<T> {
-    /// No timers, and nothing allocated.
+    /// No timers. Allocates nothing.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -128,10 +131,9 @@ impl<T: Copy> Timers<T> {
         self.heap.is_empty()
     }
 
-    /// Starts a timer for `what`, due at `at`. O(1) if nothing is armed for later, else O(log n).
+    /// Starts a timer for `what`, due at `at`. O(1) if no timer is armed for later, else O(log n).
     ///
-    /// An instant that has passed is fine: the timer is due at once. [`Nanos::NEVER`] is fine too,
-    /// and never due.
+    /// With an instant that has passed, the timer is due at once; with [`Nanos::NEVER`], never.
     pub fn arm(&mut self, at: Nanos, what: T) -> TimerId {
         let place = self.heap.len();
         let slot = self.occupy(Slot::new(at, place as u32));
@@ -142,15 +144,15 @@ impl<T: Copy> Timers<T> {
 
     /// Moves a timer's deadline to `at`.
     ///
-    /// To a later time: O(1), and the heap is not touched, so [`Timers::next_deadline`] may still
-    /// name the old time. To an earlier time: the entry climbs, O(log n).
+    /// To a later time it is O(1) and leaves the heap alone, so [`Timers::next_deadline`] may still
+    /// return the old time. To an earlier time the entry moves up, in O(log n).
     pub fn rearm(&mut self, id: TimerId, at: Nanos) {
         let slot = self.armed_mut(id);
         let before = slot.deadline();
         let place = slot.place as usize;
         slot.set_deadline(at);
-        // Stored times are never later than true ones, so a later deadline needs no look at the
-        // heap.
+        // A stored time is never later than the true one, so for a later deadline the heap need not
+        // be looked at.
         if at < before && at < self.heap[place].at {
             self.heap[place].at = at;
             self.sift_up(place);
@@ -165,23 +167,22 @@ impl<T: Copy> Timers<T> {
         slot.deadline()
     }
 
-    /// Ends a timer before its time. Its heap entry goes at once: O(1) for the latest, else O(log
-    /// n).
+    /// Ends a timer before its time and removes its heap entry: O(1) for the latest, else O(log n).
     pub fn cancel(&mut self, id: TimerId) {
         let place = self.armed_mut(id).place as usize;
         self.remove(place);
     }
 
-    /// Takes out the earliest timer if its true deadline is `now` or before, and says when it was
-    /// due.
+    /// Takes out the earliest timer if its true deadline is `now` or before, and returns when it
+    /// was due.
     ///
-    /// Timers come in the order of their true deadlines; those of the same instant in an order that
-    /// depends on nothing but the calls before.
+    /// Timers come in the order of their true deadlines; timers of the same instant come in an
+    /// order that depends only on the calls before.
     ///
-    /// Every entry that is taken out or, being stale, put back in its right place costs 1 of
-    /// `budget`, so that one turn stays short whatever has come due. `None` means that nothing is
-    /// due or that the budget is used up; after the latter [`Timers::next_deadline`] is still `now`
-    /// or before if there may be more.
+    /// Every entry that is taken out, and every stale entry that is moved to where it belongs,
+    /// costs 1 of `budget`, so that one turn stays short however many are due. `None` means that
+    /// none is due or that the budget is used up; in the latter case [`Timers::next_deadline`] is
+    /// still `now` or before if there may be more.
     pub fn pop_due(&mut self, now: Nanos, budget: &mut u32) -> Option<(Nanos, T)> {
         loop {
             let top = *self.heap.first()?;
@@ -201,17 +202,17 @@ impl<T: Copy> Timers<T> {
 
     /// When to look again: never later than the earliest true deadline.
     ///
-    /// It may be earlier, if the first timer has been re-armed to a later time. Who sleeps until
-    /// then wakes once for nothing; that wake-up's [`Timers::pop_due`] puts the entry right. A
-    /// lease that is renewed again and again thus costs one early wake-up per lease time, not one
-    /// per renewal.
+    /// It is earlier if the first timer has been re-armed to a later time. A caller that sleeps
+    /// until then wakes once for nothing, and its [`Timers::pop_due`] corrects the entry. So a
+    /// lease that is renewed again and again costs one early wake-up per lease time, not one per
+    /// renewal.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
         self.heap.first().map(|top| top.at)
     }
 
-    /// Everything that must hold between two calls. Visits every timer, so it is the tests and the
-    /// simulator that call it, not the doors above; compiled to nothing without debug assertions.
+    /// Everything that must hold between two calls. It visits every timer, so only tests and the
+    /// simulator call it. Without debug assertions it does nothing.
     pub fn check(&self) {
         if !cfg!(debug_assertions) {
             return;
@@ -220,22 +221,22 @@ impl<T: Copy> Timers<T> {
             let slot = &self.slots[entry.slot as usize];
             debug_assert_eq!(
                 slot.place as usize, place,
-                "slot and entry point at each other"
+                "slot and entry do not point at each other"
             );
             debug_assert!(
                 entry.at <= slot.deadline(),
-                "stored later than true: it would come late"
+                "stored later than its deadline: the timer would be late"
             );
             let parent = place.saturating_sub(1) / ARITY;
             debug_assert!(
                 self.heap[parent].at <= entry.at,
-                "a child before its parent"
+                "a child is earlier than its parent"
             );
         }
         let mut vacancies = 0;
         let mut next = self.vacant;
         while next != END {
-            debug_assert!(next & VACANT != 0, "an armed slot among the vacant");
+            debug_assert!(next & VACANT != 0, "an armed slot is in the vacant list");
             vacancies += 1;
             debug_assert!(
                 vacancies <= self.slots.len(),
@@ -274,7 +275,7 @@ impl<T: Copy> Timers<T> {
     fn remove(&mut self, place: usize) {
         let gone = self.heap.swap_remove(place);
         if let Some(moved) = self.heap.get(place) {
-            // The last entry comes from another branch, so it may belong above as well as below.
+            // The last entry comes from another branch, so it may belong further up or down.
             if moved.at < gone.at {
                 self.sift_up(place)
             } else {
@@ -293,7 +294,7 @@ impl<T: Copy> Timers<T> {
         self.vacant = VACANT | gone.slot;
     }
 
-    /// Lets the entry at `place` climb until its parent is not later.
+    /// Moves the entry at `place` up until its parent is not later.
     fn sift_up(&mut self, mut place: usize) {
         let entry = self.heap[place];
         while place > 0 {
@@ -307,7 +308,7 @@ impl<T: Copy> Timers<T> {
         self.put(place, entry);
     }
 
-    /// Lets the entry at `place` sink until no child is earlier.
+    /// Moves the entry at `place` down until no child is earlier.
     fn sift_down(&mut self, mut place: usize) {
         let entry = self.heap[place];
         loop {
@@ -332,7 +333,7 @@ impl<T: Copy> Timers<T> {
         self.put(place, entry);
     }
 
-    /// Writes an entry to its place and tells its slot: the one line that keeps both in step.
+    /// Writes an entry to the heap and its index to the slot, so that both stay in step.
     fn put(&mut self, place: usize, entry: Entry<T>) {
         self.heap[place] = entry;
         self.slots[entry.slot as usize].place = place as u32;
@@ -392,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_deadline_leaves_the_heap_alone_and_costs_one_early_look() {
+    fn a_later_deadline_leaves_the_heap_alone_and_costs_one_early_wake_up() {
         let mut timers = Timers::new();
         let lease = timers.arm(Nanos(10), "lease");
         for renewal in 11..=100 {
@@ -404,7 +405,7 @@ mod tests {
         let mut budget = 5;
         assert_eq!(timers.pop_due(Nanos(10), &mut budget), None);
         assert_eq!(budget, 4, "ninety renewals, one look");
-        assert_eq!(timers.next_deadline(), Some(Nanos(100)), "put right");
+        assert_eq!(timers.next_deadline(), Some(Nanos(100)), "corrected");
         assert_eq!(pop_all(&mut timers, 100), [(100, "lease")]);
     }
 
@@ -415,7 +416,7 @@ mod tests {
         let b = timers.arm(Nanos(20), 'b');
         timers.rearm(b, Nanos(5));
         assert_eq!(timers.next_deadline(), Some(Nanos(5)));
-        // Later, then earlier again but not as early as the heap still says.
+        // Later, then earlier again, but not as early as the time that the heap still stores.
         timers.rearm(a, Nanos(90));
         timers.rearm(a, Nanos(30));
         assert_eq!(timers.deadline(a), Nanos(30));
@@ -433,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn many_at_once_are_worked_off_in_slices() {
+    fn many_timers_due_at_once_are_popped_in_slices() {
         let mut timers = Timers::new();
         for what in 0..1_000 {
             timers.arm(Nanos(7), what);
@@ -443,7 +444,7 @@ mod tests {
             assert_eq!(
                 timers.next_deadline(),
                 Some(Nanos(7)),
-                "so the caller knows there is more"
+                "the caller sees that there is more"
             );
             let mut budget = 100;
             while timers.pop_due(Nanos(7), &mut budget).is_some() {}
@@ -454,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_and_finding_nothing_due_costs_nothing() {
+    fn finding_nothing_due_costs_no_budget() {
         let mut timers = Timers::new();
         timers.arm(Nanos(8), ());
         let mut budget = 3;
@@ -463,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn never_stays_last() {
+    fn a_timer_for_never_stays_last() {
         let mut timers = Timers::new();
         timers.arm(Nanos::NEVER, "never");
         timers.arm(Nanos(1), "soon");
@@ -488,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_timer_to_go_gives_the_memory_back() {
+    fn the_memory_is_given_back_when_the_last_timer_goes() {
         let mut timers = Timers::new();
         let ids: Vec<_> = (0..5_000).map(|at| timers.arm(Nanos(at), at)).collect();
         for id in ids {
@@ -496,7 +497,7 @@ mod tests {
         }
         assert_eq!((timers.heap.capacity(), timers.slots.capacity()), (0, 0));
 
-        // But a handful is kept: a single client must not allocate for every lock.
+        // But a few slots are kept, because a single client must not allocate for every lock.
         let id = timers.arm(Nanos(1), 1);
         timers.cancel(id);
         assert_ne!(timers.slots.capacity(), 0);
@@ -514,7 +515,7 @@ mod tests {
 
     #[test]
     #[should_panic = "is not armed"]
-    fn rearming_what_was_popped_is_a_bug() {
+    fn rearming_a_popped_timer_is_a_bug() {
         let mut timers = Timers::new();
         let id = timers.arm(Nanos(1), ());
         pop_all(&mut timers, 1);
@@ -530,7 +531,7 @@ mod tests {
         Pop { now: u64, budget: u32 },
     }
 
-    /// Few instants, so that many timers share one.
+    /// There are few instants, so that many timers share one.
     fn call() -> impl Strategy<Value = Call> {
         let at = 0..64_u64;
         prop_oneof![
@@ -542,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_follows_the_timers_down() {
+    fn the_heap_shrinks_as_timers_go() {
         let mut timers = Timers::new();
         let ids: Vec<TimerId> = (0..100_000).map(|at| timers.arm(Nanos(at), ())).collect();
         for (gone, id) in ids.into_iter().enumerate() {
@@ -557,10 +558,10 @@ mod tests {
     }
 
     proptest! {
-        /// Against a model that has no heap: the truth about every timer in a map, searched from
-        /// end to end.
+        /// Compares with a model that has no heap: it keeps every timer in a map and searches all
+        /// of it.
         #[test]
-        fn a_heap_of_deadlines_does_what_a_plain_list_does(calls in vec(call(), 1..400)) {
+        fn a_heap_of_deadlines_does_what_a_plain_map_does(calls in vec(call(), 1..400)) {
             let mut timers = Timers::new();
             let mut model: BTreeMap<u32, (TimerId, u64)> = BTreeMap::new();
             let mut serial = 0;
@@ -614,7 +615,7 @@ mod tests {
                 prop_assert!(timers.next_deadline() <= earliest, "the caller would sleep too long");
             }
 
-            // Nothing is lost: the rest comes out, in order.
+            // No timer is lost: the rest comes out, in order.
             let rest = pop_all(&mut timers, u64::MAX);
             prop_assert!(rest.is_sorted_by_key(|(at, _)| *at));
             let mut rest: Vec<_> = rest.into_iter().map(|(at, what)| (what, at)).collect();

@@ -1,39 +1,39 @@
-//! Things that refer to each other by number: a slab indexed by `u32`, and chains through it.
+//! A slab indexed by `u32` ([`Arena`]), and linked lists through it ([`Chain`]).
 //!
-//! Every list in the lock table is a [`Chain`]: who holds a key, who waits for it, what a client
-//! owns, which keys are idle. The links sit inside the things themselves, so that joining and
-//! leaving, also from the middle, costs the same whether one or a million are in the chain, and
-//! allocates nothing. Never owns a policy: order and meaning belong to the caller.
+//! Every list in the lock table is a [`Chain`]: the holders of a key, its waiters, the holds of an
+//! owner, the idle keys. The links are inside the entries, so that to join and to leave, also from
+//! the middle, costs the same whether the chain has one entry or a million, and allocates nothing.
+//! This file decides nothing: the order and the meaning of a chain are the caller's.
 
 use std::mem;
 use std::ops::{Index, IndexMut};
 
-/// The number that refers to nothing.
+/// The index of no entry.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// Most slots an empty arena keeps.
 const KEPT_MAX: usize = 1024;
 
-/// Most slots given back at one go: about a megabyte, a tenth of a millisecond.
+/// Most slots given back in one call: about a megabyte, which takes a tenth of a millisecond.
 const TIDIED_MAX: usize = 16 * 1024;
 
-/// A slab whose keys are `u32`: half the size in every link. Unlike the crate of that name it gives
-/// the memory of a crowd back bit by bit: a million grants are 56 megabytes, and to unmap those is a
-/// stop of five milliseconds.
+/// A slab whose keys are `u32`, so that every link has half the size. Unlike the crate `slab` it
+/// gives the memory of many removed entries back bit by bit: a million grants are 56 megabytes, and
+/// to unmap those at once would stop the loop for five milliseconds.
 ///
-/// One vector, not many small ones: those would cost a quarter more instructions per request, and
-/// growing is no stop, since the system moves pages and copies nothing.
+/// It is one vector because many small ones would cost a quarter more instructions per request.
+/// Growing it does not stop the loop, because the system moves pages and copies nothing.
 pub(super) struct Arena<T> {
     slots: Vec<Slot<T>>,
     /// The slot that became vacant last, or `NONE`.
     vacant: u32,
     len: usize,
-    /// Where a crowd was that has left: nothing but vacant slots.
+    /// An earlier `slots`, all vacant, whose memory is being given back.
     retired: Vec<Slot<T>>,
 }
 
 pub(super) enum Slot<T> {
-    /// And the next such slot, or `NONE`.
+    /// With the next vacant slot, or `NONE`.
     Vacant(u32),
     Taken(T),
 }
@@ -87,9 +87,10 @@ impl<T> Arena<T> {
         gone
     }
 
-    /// The crowd has left: what it leaves behind is for [`Arena::tidy`]. Nothing can be moved but for
-    /// the one that came first, under its number 0: the root of a tree, which stays when all others
-    /// have gone. Anybody else who stays keeps all of it, until it goes too.
+    /// Leaves the vacant slots to [`Arena::tidy`], once no entry is left but perhaps number 0. An
+    /// entry keeps its number, so it cannot move; only number 0 can, to be number 0 again: it is
+    /// the root of a tree, which stays when all others have gone. Any other last entry keeps all of
+    /// the memory until it is removed too.
     fn move_out(&mut self) {
         if self.len == 1 && matches!(self.slots[0], Slot::Vacant(_)) {
             return;
@@ -100,14 +101,15 @@ impl<T> Arena<T> {
             let first = mem::replace(&mut self.retired[0], Slot::Vacant(NONE));
             self.slots.push(first);
         }
-        // Two crowds in short order: the smaller one's memory goes at once, the larger one's slowly.
+        // If some is still being given back, the smaller one of the two is freed at once, the
+        // larger one bit by bit.
         if earlier.len() > self.retired.len() {
             self.retired = earlier;
         }
     }
 
-    /// Gives back a part of what a crowd has left behind; says whether there is more. Asked in every
-    /// turn of every arena, so to have nothing to do must cost nothing.
+    /// Gives back a part of the memory of removed entries; returns whether there is more. Called
+    /// for every arena in every turn, so it must cost nothing if there is nothing to do.
     #[inline]
     pub(super) fn tidy(&mut self) -> bool {
         self.retired.capacity() > 0 && self.tidy_some()
@@ -129,7 +131,7 @@ impl<T> Arena<T> {
         self.len == 0
     }
 
-    /// In the order of indices, which depends on history but never on chance.
+    /// In the order of indices, which depends on the calls before, never on chance.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0..)
             .zip(&self.slots)
@@ -140,11 +142,12 @@ impl<T> Arena<T> {
     }
 }
 
-/// Somebody kept a number beyond its time: a bug, and worse to live with than to stop.
+/// An index was used after its entry was removed. That is a bug, and to go on would be worse than
+/// to stop.
 #[cold]
 #[inline(never)]
 fn misused_slot(index: u32) -> ! {
-    panic!("slot {index} is not what it was thought to be")
+    panic!("slot {index} has the wrong state: an index was used after its entry was removed")
 }
 
 impl<T> Index<u32> for Arena<T> {
@@ -169,7 +172,7 @@ impl<T> IndexMut<u32> for Arena<T> {
     }
 }
 
-/// A thing's neighbours in one chain. A thing in two chains has two links.
+/// An entry's neighbours in one chain. An entry in two chains has two links.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     prev: u32,
@@ -191,7 +194,7 @@ impl Link {
     }
 }
 
-/// Things that can stand in the chain named by `C`.
+/// Entries that can be in the chain named by `C`.
 pub(super) trait Linked<C> {
     fn link(&self) -> Link;
     fn link_mut(&mut self) -> &mut Link;
@@ -199,8 +202,8 @@ pub(super) trait Linked<C> {
 
 /// A doubly linked list through an arena, in the order of joining.
 ///
-/// `C` names the chain, so that a holder's position among a key's holders cannot be mistaken for its
-/// position among a client's.
+/// `C` names the chain, so that a holder's position among a key's holders cannot be mistaken for
+/// its position among an owner's holds.
 #[derive(Debug)]
 pub(super) struct Chain<C> {
     head: u32,
@@ -274,10 +277,10 @@ mod tests {
 
     use super::*;
 
-    struct Awaiting;
+    struct OfTest;
     struct Bead(Link);
 
-    impl Linked<Awaiting> for Bead {
+    impl Linked<OfTest> for Bead {
         fn link(&self) -> Link {
             self.0
         }
@@ -291,7 +294,7 @@ mod tests {
         let mut arena = Arena::new();
         let mut model = BTreeMap::new();
         let mut chance = fastrand::Rng::with_seed(7);
-        // A crowd, nobody, a few, a crowd again; with tidying in between.
+        // Many entries, none, a few, many again; with tidying in between.
         for target in [5_000, 0, 5, 2_000, 1, 3_000, 0] {
             while model.len() != target {
                 let grows = model.len() < target;
@@ -320,27 +323,27 @@ mod tests {
     }
 
     #[test]
-    fn when_a_crowd_has_left_its_memory_is_given_back_bit_by_bit() {
+    fn the_memory_of_many_removed_entries_is_given_back_bit_by_bit() {
         let mut arena = Arena::new();
         let root = arena.insert(0);
         for value in 1..100_000 {
             arena.insert(value);
         }
         for index in 1..100_000 {
-            assert!(!arena.tidy(), "nobody has left");
+            assert!(!arena.tidy(), "too early to give anything back");
             arena.remove(index);
         }
         assert_eq!(
             (arena.len(), arena[root]),
             (1, 0),
-            "the first one is still there"
+            "the first entry is still there"
         );
         assert!(arena.slots.capacity() < KEPT_MAX);
         let mut before = arena.retired.capacity();
         assert!(before >= 100_000);
         while arena.tidy() {
             let after = arena.retired.capacity();
-            // The first time the vector's spare room goes too, which was never touched.
+            // The first call also gives back the vector's spare room, which was never touched.
             let spare = 131_072 - 100_000;
             assert!(
                 (1..=TIDIED_MAX + spare).contains(&(before - after)),
@@ -352,22 +355,22 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_while_it_is_tidied_is_not_swept_out() {
+    fn an_entry_that_is_added_during_tidying_is_kept() {
         let mut arena = Arena::new();
         let crowd: Vec<u32> = (0..50_000).map(|value| arena.insert(value)).collect();
         for index in crowd {
             arena.remove(index);
         }
-        let late = arena.insert(7);
+        let added = arena.insert(7);
         while arena.tidy() {}
-        assert_eq!(arena[late], 7);
+        assert_eq!(arena[added], 7);
         assert_eq!(arena.iter().count(), 1);
     }
 
     #[test]
-    fn a_chain_keeps_the_order_of_joining_whoever_leaves() {
+    fn a_chain_keeps_the_order_of_joining_whichever_entry_leaves() {
         let mut arena = Arena::new();
-        let mut chain = Chain::<Awaiting>::new();
+        let mut chain = Chain::<OfTest>::new();
         let mut model = VecDeque::new();
         let mut chance = fastrand::Rng::with_seed(7);
         for _ in 0..10_000 {

@@ -1,8 +1,9 @@
-//! Barriers: everyone waits until enough have come.
+//! Barriers: clients wait until enough of them have come.
 //!
-//! All or nothing: the last one to arrive releases everyone, and the first one to leave early sends
-//! everyone away with `timeout`. Either way the barrier is gone and its name can be used again. An
-//! arrival in the same turn as a timeout comes first, so who is complete is released.
+//! All or nothing: the last client to arrive releases all, and the first to leave early ends the
+//! wait of all others with `timeout`. Either way the barrier is gone and its name can be used
+//! again. An arrival in the same turn as a timeout comes first, so a barrier that it completes is
+//! released.
 
 use super::conn::Asker;
 use super::ctx::Ctx;
@@ -12,9 +13,9 @@ use super::types::{Refusal, Reply};
 use crate::base::Millis;
 
 pub(super) struct Barrier {
-    /// How many must come.
+    /// How many clients must come.
     pub(super) count: u32,
-    /// Who has come.
+    /// The clients that have come.
     pub(super) queue: Queue,
 }
 
@@ -71,7 +72,7 @@ impl Barriers {
         }
     }
 
-    /// A participant has waited long enough, or is gone; the others need not wait for it.
+    /// A client's wait is over, or the client is gone: the others need not wait any longer.
     pub(super) fn give_up(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         let barrier = cx.core.waiters[waiter].subject;
         let queue = &mut self.named[barrier].value.queue;
@@ -79,7 +80,7 @@ impl Barriers {
         self.dissolve(cx, barrier, &Reply::TimedOut);
     }
 
-    /// Shutdown sends this one away, as all the others.
+    /// At shutdown: takes this client out of the queue, as it does with all the others.
     pub(super) fn send_away(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         let barrier = cx.core.waiters[waiter].subject;
         let queue = &mut self.named[barrier].value.queue;
@@ -89,7 +90,7 @@ impl Barriers {
         }
     }
 
-    /// Everyone who waits is told the same, in the order they came, and the barrier is gone.
+    /// Gives the same answer to all that wait, in the order they came, and removes the barrier.
     fn dissolve(&mut self, cx: &mut Ctx<'_>, barrier: u32, reply: &Reply) {
         while let Some(waiter) = self.named[barrier].value.queue.head() {
             let queue = &mut self.named[barrier].value.queue;

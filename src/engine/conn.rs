@@ -1,8 +1,10 @@
-//! Connections as the engine knows them: where answers and pushes go, and what dies with the socket.
+//! Connections as the engine knows them: where answers and pushes go, and what ends with the
+//! socket.
 //!
-//! A record is made by a connection's first request and goes with the connection: the one command
-//! it is parked in, and what it subscribed to. What it acquires belongs to its owner (`owner.rs`).
-//! A connection that never asked for anything costs four bytes here.
+//! A connection's first request makes its record, which goes with the connection: the one command
+//! it is parked in, and its subscriptions. What it acquires belongs to its owner (`owner.rs`; the
+//! two are explained in `types.rs`). A connection that never asked for anything costs four bytes
+//! here.
 
 use std::ops::{Index, IndexMut};
 
@@ -12,18 +14,19 @@ use super::subscriptions::{SubscriptionsOfConn, TOPICS};
 use super::types::{Effect, Effects};
 use crate::base::ConnId;
 
-/// The number of a connection's record. A type of its own, so that it cannot be taken for an owner's.
+/// The index of a connection's record. A type of its own, so that it cannot be mistaken for an
+/// owner's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ConnIndex(pub(super) u32);
 
 impl ConnIndex {
-    /// The number that refers to no connection.
+    /// The index of no connection.
     pub(super) const NONE: Self = Self(NONE);
 }
 
 pub(super) struct Conn {
     pub(super) id: ConnId,
-    /// Whose what this connection acquires will be.
+    /// The owner of everything that this connection acquires.
     pub(super) owner: OwnerIndex,
     /// The waiter of the blocking command this connection is parked in, or `NONE`.
     pub(super) parked: u32,
@@ -31,30 +34,31 @@ pub(super) struct Conn {
     pub(super) subscriptions: [Chain<SubscriptionsOfConn>; TOPICS],
     /// The socket is gone, and what the connection left behind is being undone.
     is_gone: bool,
-    /// Too much is waiting to be read by it already; told by the server.
+    /// The server says that the client has left too much unread already.
     overrun: bool,
-    /// Its peer has hung up and it is yet to be served to its end; told by the server.
+    /// The server says that the peer has hung up, and has yet to serve the connection to its end.
     pub(super) hung_up: bool,
-    /// That it is overrun was reported; once is enough.
+    /// The engine has reported that it is overrun; once is enough.
     reported: bool,
-    /// The last broadcast it was counted in.
+    /// The number of the last broadcast it was counted in.
     broadcast: u64,
-    /// How often it was counted in as a member of a group.
+    /// How often it was counted in that broadcast as a member of a group.
     copies: u32,
-    /// Said `hello`, so it understands news it did not ask for.
+    /// It said `hello`, so it understands pushes it did not ask for.
     pub(super) introduced: bool,
 }
 
-/// Who asks: where the answer goes, and whose what is granted will be.
+/// The origin of a request: the connection that the answer goes to, and the owner of what is
+/// granted.
 #[derive(Clone, Copy)]
 pub(super) struct Asker {
     pub(super) conn: ConnIndex,
     pub(super) owner: OwnerIndex,
 }
 
-/// Most copies of one signal that a connection gets as a member of groups. One that is in more of
-/// them at once counts as busy in the others, so that one signal cannot fill its outbox many times
-/// over.
+/// Most copies of one signal that a connection gets as a member of groups. A connection that is in
+/// more matching groups counts as busy in the others, so that one signal cannot fill its outbox
+/// many times over.
 const COPIES_MAX: u32 = 64;
 
 impl Conn {
@@ -62,12 +66,12 @@ impl Conn {
         !self.is_gone
     }
 
-    /// Whether it can be given something it did not ask for just now: a grant, or news.
+    /// Whether it can be given something it did not ask for just now: a grant or a push.
     pub(super) fn is_present(&self) -> bool {
         self.is_here() && !self.hung_up
     }
 
-    /// Whether it can be told something it did not ask for just now.
+    /// Whether a push can be sent to it.
     fn can_hear(&self) -> bool {
         self.is_present() && !self.overrun
     }
@@ -85,7 +89,7 @@ pub(super) struct Conns {
     records: Arena<Conn>,
     /// Connection slot → record, `NONE` where there is none.
     by_slot: Vec<ConnIndex>,
-    /// Broadcasts so far; a connection that has this number has been counted in the present one.
+    /// Broadcasts so far. A connection that has this number was counted in the present broadcast.
     broadcasts: u64,
 }
 
@@ -103,7 +107,8 @@ impl Conns {
         (conn != ConnIndex::NONE && self.records[conn.0].id == id).then_some(conn)
     }
 
-    /// Who asks over this connection. One that asks for the first time becomes its own owner.
+    /// The connection and its owner. A connection that asks for the first time becomes its own
+    /// owner.
     pub(super) fn asker(&mut self, id: ConnId, owners: &mut Owners) -> Asker {
         match self.find(id) {
             Some(conn) => Asker {
@@ -143,7 +148,7 @@ impl Conns {
         Asker { conn, owner }
     }
 
-    /// The socket is gone: its slot may be reused from now on.
+    /// The socket is gone, and its slot may be reused from now on.
     pub(super) fn detach(&mut self, id: ConnId, owners: &mut Owners) -> Option<ConnIndex> {
         let conn = self.find(id)?;
         self.by_slot[id.slot as usize] = ConnIndex::NONE;
@@ -153,7 +158,7 @@ impl Conns {
         Some(conn)
     }
 
-    /// Everything the connection left behind is undone.
+    /// Forgets a connection, now that everything it left behind is undone.
     pub(super) fn remove(&mut self, conn: ConnIndex) {
         let gone = self.records.remove(conn.0);
         debug_assert!(
@@ -162,7 +167,7 @@ impl Conns {
         );
     }
 
-    /// From now on, nobody has been told yet, but for one who knows already.
+    /// Begins a broadcast. No connection is counted in it yet, except `but`, which knows already.
     pub(super) fn begin_broadcast(&mut self, but: Option<ConnIndex>) {
         self.broadcasts += 1;
         if let Some(conn) = but {
@@ -170,8 +175,8 @@ impl Conns {
         }
     }
 
-    /// Counts the connection in, unless it was in this broadcast already. One that cannot take more
-    /// is reported instead.
+    /// Adds the connection to the recipients, unless this broadcast has counted it already. A
+    /// connection that is overrun is reported instead.
     pub(super) fn tell_once(&mut self, conn: ConnIndex, to: &mut Vec<ConnId>, out: &mut Effects) {
         let it = &mut self.records[conn.0];
         if it.broadcast == self.broadcasts || !it.is_present() {
@@ -185,7 +190,7 @@ impl Conns {
         }
     }
 
-    /// Counts the connection in for one of its groups, if it can take another copy.
+    /// Counts the connection as the recipient of one of its groups, if it can take another copy.
     pub(super) fn tell_as_member(&mut self, conn: ConnIndex) -> Option<ConnId> {
         let it = &mut self.records[conn.0];
         if it.broadcast != self.broadcasts {
@@ -198,7 +203,8 @@ impl Conns {
         Some(it.id)
     }
 
-    /// Says that the connection does not read what it is told, if it does not and nobody said so yet.
+    /// Reports that the connection does not read what is pushed to it, unless this was reported
+    /// before.
     pub(super) fn report(&mut self, conn: ConnIndex, out: &mut Effects) {
         let it = &mut self.records[conn.0];
         if it.overrun && it.is_here() && !it.reported {
@@ -212,7 +218,7 @@ impl Conns {
         (it.overrun, it.reported) = (overrun, false);
     }
 
-    /// Gives back a part of what a crowd has left behind; says whether there is more.
+    /// Gives back a part of the memory of removed entries; returns whether there is more.
     #[inline]
     pub(super) fn tidy(&mut self) -> bool {
         self.records.tidy()

@@ -1,7 +1,7 @@
-//! Counters: one signed 64-bit number per name, never wrapping.
+//! Counters: one signed 64-bit number per name, which never wraps.
 //!
-//! A name never heard of counts as 0. A counter at 0 is kept only until it has been idle, since
-//! nobody could tell; any other value is kept for ever.
+//! A name without a counter counts as 0. So a counter at 0 is forgotten once it has been idle for
+//! long enough, because clients cannot tell the difference; any other counter is kept for ever.
 
 use super::conn::ConnIndex;
 use super::ctx::Ctx;

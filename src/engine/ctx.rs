@@ -1,6 +1,6 @@
-//! What a primitive may touch besides itself: the time, the effects, the timers, who is connected.
+//! What a primitive may touch besides its own store: the time, the effects, and the [`Core`].
 //!
-//! Lives for one call of one of the engine's doors. Decides nothing.
+//! A [`Ctx`] lives for one input, or for one timer that fired. Decides nothing.
 
 use super::conn::{ConnIndex, Conns};
 use super::due::Due;
@@ -15,7 +15,7 @@ use crate::base::{ConnId, Nanos};
 use crate::key::Key;
 use crate::timers::Timers;
 
-/// What all primitives share: who is connected, who owns what, who waits, what is due.
+/// What all primitives share: connections, owners, waiters, subscriptions, timers, fences.
 pub(super) struct Core {
     pub(super) rules: Rules,
     pub(super) timers: Timers<Due>,
@@ -31,10 +31,10 @@ pub(super) struct Core {
 }
 
 pub(super) struct Ctx<'e> {
-    /// What the clock said when the input came. Leases and waits run from here.
+    /// The time of the input. Leases and waits run from here.
     pub(super) now: Nanos,
-    /// The instant being decided: `now` for a request, for a timer the deadline itself, so that a
-    /// turn that comes late decides as a punctual one would have.
+    /// The instant to decide for: `now` for a request; for a timer its deadline, so that a late
+    /// turn decides as a punctual one would have.
     pub(super) moment: Nanos,
     pub(super) out: &'e mut Effects,
     pub(super) core: &'e mut Core,
@@ -60,7 +60,7 @@ impl Ctx<'_> {
         }
     }
 
-    /// Says for the log what became of a grant.
+    /// Notes for the log what happened to a grant.
     #[cold]
     pub(super) fn note(&mut self, what: Noted, holder: &Holder, key: &Key) {
         let least = match what {
@@ -77,8 +77,8 @@ impl Ctx<'_> {
         }
     }
 
-    /// Whether a waiter can still be served: its owner is there, and the connection that would hear of
-    /// it has not hung up.
+    /// Whether a waiter can still be served: its owner is there, and the connection that would be
+    /// told has not hung up.
     pub(super) fn is_present(&self, waiter: u32) -> bool {
         let Waiter { conn, owner, .. } = self.core.waiters[waiter];
         let owner = &self.core.owners[owner];
@@ -90,7 +90,7 @@ impl Ctx<'_> {
         owner.is_here() && (conn == ConnIndex::NONE || self.core.conns[conn].is_present())
     }
 
-    /// The connections that hear `name`; see [`Subscriptions::recipients`].
+    /// The connections whose subscriptions match `name`; see [`Subscriptions::recipients`].
     pub(super) fn recipients(
         &mut self,
         topic: Topic,

@@ -1,23 +1,26 @@
-//! What a timer of the engine stands for, in four bytes: a timer for every lease carries one.
+//! What a timer of the engine stands for, in four bytes, because every lease has a timer.
+//!
+//! Data only: `Engine::expire` in `mod.rs` pops the timers and calls the file that decides
+//! (`lock.rs`, `two_phase.rs`, `kv.rs`, `list.rs`, `barrier.rs`, `counter.rs`).
 
 /// What a timer stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Due(u32);
 
-/// The same, to be matched.
+/// The same as an enum, to be matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// This holder's lease ends.
+    /// The lease of this holder ends.
     Lease(u32),
-    /// This waiter's parked command has waited long enough.
+    /// The wait of this waiter's parked command is over.
     Wait(u32),
-    /// This value's time is over.
+    /// The time to live of this value is over.
     Value(u32),
-    /// This ticket, whose lease ran out, was remembered for long enough.
+    /// This ticket, whose lease has ended, was remembered for long enough.
     Ticket(u32),
-    /// Idle keys of locks are to be forgotten.
+    /// It is time to forget idle keys of locks.
     Locks,
-    /// Idle counters at 0 are to be forgotten.
+    /// It is time to forget idle counters at 0.
     Counters,
 }
 
@@ -25,7 +28,8 @@ impl Due {
     pub(super) const LOCKS: Self = Self(Self::CHORES);
     pub(super) const COUNTERS: Self = Self(Self::CHORES | 1);
 
-    /// The kind is in the top three bits, of which three are still free, whose it is in the rest.
+    /// The kind is in the top three bits (three of its eight values are still free), the index in
+    /// the rest.
     const KIND_SHIFT: u32 = 29;
     const LEASES: u32 = 0;
     const WAITS: u32 = 1 << Self::KIND_SHIFT;
@@ -52,7 +56,7 @@ impl Due {
     fn of(kind: u32, index: u32) -> Self {
         assert!(
             index >> Self::KIND_SHIFT == 0,
-            "more than 2^29 things with a timer"
+            "more than 2^29 entries of one kind with a timer"
         );
         Self(kind | index)
     }
@@ -75,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_put_in_comes_out() {
+    fn kind_and_index_survive_packing() {
         for index in [0, 1, (1 << 29) - 1] {
             assert_eq!(Due::lease(index).what(), What::Lease(index));
             assert_eq!(Due::wait(index).what(), What::Wait(index));
@@ -88,7 +92,7 @@ mod tests {
 
     #[test]
     #[should_panic = "more than 2^29"]
-    fn an_index_that_does_not_fit_is_not_cut_short() {
+    fn an_index_that_does_not_fit_is_a_bug() {
         let _ = Due::wait(1 << 29);
     }
 }

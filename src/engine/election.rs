@@ -1,9 +1,10 @@
-//! Elections: a lock whose holder leads, and those who want to know who does.
+//! Elections: a lock whose holder is the leader, and the clients that observe it.
 //!
-//! `elect` is an acquire on the same keys as `l` (with `Mode::Lead`), `resign` a release; both besides
-//! tell the key's observers. On the way from one leader to the next they hear `resigned` (if it let go itself),
-//! `failover` (somebody in the queue took over) and `elected` (and leads), in this order. A key that is
-//! lost with nobody in the queue is not reported: there is no new leader to tell of.
+//! `elect` is an acquire on the same keys as `l` (with `Mode::Lead`, in `lock.rs`), `resign` is a
+//! release; both also tell the key's observers. From one leader to the next, observers are told
+//! `resigned` (if the leader resigned), `failover` (a client in the queue took over) and `elected`
+//! (it leads), in this order. A key that is lost with an empty queue is not reported, because there
+//! is no new leader to tell of.
 
 use super::conn::{Asker, ConnIndex};
 use super::ctx::Ctx;
@@ -31,7 +32,7 @@ impl Locks {
         let freed = self.freed_at(cx, holder);
         let (leader, hold) = (self.holders[holder].owner, self.holders[holder].hold());
         let leader_conn = cx.core.owners[leader].conn;
-        // A leader whose lead somebody else gives up hears of it, as if it observed until then.
+        // If another client resigns for the leader, the leader is told as if it observed the key.
         let is_unaware = hold == Hold::Lead
             && leader != asker.owner
             && leader_conn != ConnIndex::NONE
@@ -49,7 +50,7 @@ impl Locks {
         self.grant_waiting_at(cx, resource, freed);
     }
 
-    /// From now on; if somebody leads at this moment, that is the first thing to know.
+    /// Subscribes to the key's leader. If there is one now, the first push says so.
     pub(super) fn observe(&mut self, cx: &mut Ctx<'_>, conn: ConnIndex, key: &[u8]) {
         let resource = self.find(key);
         if let Some(resource) = resource {
@@ -61,7 +62,7 @@ impl Locks {
         };
         let observed = observes(cx);
         signal::subscribe(cx, Topic::Observe, conn, key, b"");
-        // A second time is no news.
+        // A client that observed the key before knows already.
         if leads && observes(cx) && !observed {
             let (change, key) = (Change::Elected, Key::from(key));
             cx.push(conn, Push::Leader { change, key });
@@ -69,7 +70,7 @@ impl Locks {
     }
 }
 
-/// Tells everyone who observes the key, but for one who knows already.
+/// Tells all clients that observe the key, except `but`, which knows already.
 pub(super) fn tell_observers(cx: &mut Ctx<'_>, change: Change, key: &Key, but: Option<ConnIndex>) {
     let recipients = cx.recipients(Topic::Observe, key.as_bytes(), but);
     if !recipients.is_empty() {

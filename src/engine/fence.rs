@@ -1,8 +1,7 @@
-//! The number that only grows: one counter over all keys and kinds; it moves only when something is
-//! granted.
+//! Fences and tokens: one counter for all keys and kinds, which only grants move, and only upwards.
 //!
-//! Never looks at a clock: where to start is an argument, and must be above everything an earlier run
-//! gave out. What makes a token unguessable is in `salts.rs`.
+//! Never reads a clock: the start is an argument, and must be above all fences of earlier runs.
+//! What makes a token unguessable is in `salts.rs`. `Locks::grant` in `lock.rs` is the only caller.
 
 use super::salts::{SaltKey, Salts};
 use crate::base::{Fence, Token};
@@ -21,12 +20,12 @@ impl Fences {
         }
     }
 
-    /// A token that was never given out before, with a fence above all others.
+    /// A new token, with a fence above all others.
     pub(super) fn next(&mut self) -> Token {
         self.last += 1;
         assert!(
             self.last < Fence::LIMIT,
-            "fences are used up: {} grants",
+            "fences are used up: the next would be {}",
             self.last
         );
         Token {

@@ -1,7 +1,9 @@
-//! When to look for idle keys: as the oldest one is due, but not more often than the interval.
+//! Garbage collection: when to look for idle keys. When the oldest one is due, but not more often
+//! than the interval.
 //!
-//! No timer runs while nothing is idle, so an idle daemon sleeps. What is collected, and how, is the
-//! collector's owner's.
+//! While no key is idle no timer needs to run, so an idle daemon sleeps. This file only keeps the
+//! timer: `lock.rs` (`Locks::collect`) and `counter.rs` (`Counters::collect`) decide what is
+//! forgotten.
 
 use super::ctx::Ctx;
 use super::due::Due;
@@ -15,7 +17,7 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    /// One that makes the engine work off `due` when the time has come.
+    /// A collector whose timer stands for `due`.
     pub(super) fn new(due: Due) -> Self {
         Self {
             due,
@@ -24,24 +26,24 @@ impl Collector {
         }
     }
 
-    /// Runs on when the last idle key is used again, so that a key taken and left over and over
-    /// costs no timer each time.
+    /// Whether the timer runs. It runs on when the last idle key is used again, so that a key that
+    /// is taken and released over and over does not cost a timer each time.
     pub(super) fn is_armed(&self) -> bool {
         self.timer.is_some()
     }
 
-    /// Its timer has fired.
+    /// The timer has fired.
     pub(super) fn begin(&mut self, cx: &Ctx<'_>) {
         self.timer = None;
         self.last = cx.now;
     }
 
-    /// Whether something idle since then is to be forgotten now.
+    /// Whether a key that has been idle since `since` is to be forgotten now.
     pub(super) fn is_due(cx: &Ctx<'_>, since: Nanos) -> bool {
         since.after(cx.core.rules.gc_idle_max) <= cx.now
     }
 
-    /// Wakes for the thing that has been idle for longest, if there is one.
+    /// Starts the timer for the key that has been idle longest, if there is one and none runs.
     pub(super) fn arm(&mut self, cx: &mut Ctx<'_>, oldest: Option<Nanos>) {
         if self.timer.is_none()
             && let Some(since) = oldest
@@ -52,7 +54,7 @@ impl Collector {
         }
     }
 
-    /// There is more than one turn's work.
+    /// Starts the timer for the next turn, because there is more than one turn's work.
     pub(super) fn again(&mut self, cx: &mut Ctx<'_>) {
         self.timer = Some(cx.core.timers.arm(cx.now, self.due));
     }

@@ -1,6 +1,6 @@
-//! One grant: who holds which key, how, and since when.
+//! One grant: which owner holds which key, how, and since when.
 //!
-//! Types and their links, no decisions: those are in `lock.rs`.
+//! Data only: `lock.rs` decides when a grant is made and when it ends.
 
 use super::arena::{Link, Linked};
 use super::owner::OwnerIndex;
@@ -8,7 +8,7 @@ use super::types::Mode;
 use crate::base::{Nanos, Token};
 use crate::timers::TimerId;
 
-/// How somebody holds, or wants to hold, a key whose kind is already known.
+/// How a key, whose kind is already known, is held or to be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
     Slot,
@@ -19,7 +19,7 @@ pub(super) enum Hold {
 }
 
 impl Hold {
-    /// In the order of their numbers.
+    /// In the order of their discriminants.
     const ALL: [Self; 4] = [Self::Slot, Self::Read, Self::Write, Self::Lead];
 
     pub(super) fn of(mode: Mode) -> Self {
@@ -31,7 +31,7 @@ impl Hold {
         }
     }
 
-    /// For people.
+    /// The word that people see.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Slot => "slot",
@@ -48,9 +48,9 @@ pub(super) struct Holder {
     pub(super) taken: Taken,
     pub(super) owner: OwnerIndex,
     pub(super) resource: u32,
-    /// Fires when the lease ends; knows the deadline.
+    /// Fires when the lease ends, and has the deadline.
     pub(super) timer: TimerId,
-    /// The two-phase ticket that was not yet waited for, or `NONE`.
+    /// The two-phase ticket of this grant, if it was not yet waited for, or `NONE`.
     pub(super) ticket: u32,
     pub(super) by_resource: Link,
     pub(super) by_owner: Link,
@@ -62,8 +62,8 @@ impl Holder {
     }
 }
 
-/// When a key was granted, and how: three bits for how, of which four are still free, the rest for the
-/// nanoseconds, of which 73 years are enough.
+/// When a key was granted, and how: the top three bits are how (four of their eight values are
+/// still free), the others the nanoseconds, which are enough for 73 years.
 #[derive(Clone, Copy)]
 pub(super) struct Taken(u64);
 
@@ -118,12 +118,12 @@ mod tests {
     #[test]
     fn a_grant_costs_56_bytes() {
         assert_eq!(size_of::<Holder>(), 56);
-        // The arena knows a vacant slot by a value that no grant has.
+        // The arena marks a vacant slot with a value that no grant has, so it needs no more bytes.
         assert_eq!(size_of::<Slot<Holder>>(), 56);
     }
 
     #[test]
-    fn when_and_how_are_kept_apart() {
+    fn when_and_how_survive_packing() {
         for how in Hold::ALL {
             for nanos in [0, 1, Taken::SINCE_MAX] {
                 let taken = Taken::new(Nanos(nanos), how);

@@ -1,7 +1,8 @@
 //! A small key-value store: values with an optional time to live, and compare-and-swap.
 //!
-//! A value without one is never forgotten. One whose time is over is gone at that instant: a timer
-//! removes it, and whoever asks in the same turn but before the timer is told the same.
+//! A value without a time to live is never forgotten. A value whose time is over is gone at that
+//! instant: a timer removes it, and a request that comes in the same turn before the timer gets the
+//! same answer as after it.
 
 use std::rc::Rc;
 
@@ -71,7 +72,7 @@ impl Kv {
         [old, new]: [&[u8]; 2],
         ttl: Millis,
     ) {
-        // No value is empty, so an empty expectation can only mean that nothing is there.
+        // No value is empty, so an empty `old` means that no value is expected.
         let present = self
             .live(cx, key)
             .map_or(&[][..], |entry| &*self.named[entry].value.value);
@@ -87,7 +88,7 @@ impl Kv {
         }
     }
 
-    /// A value's time is over.
+    /// The time to live of a value is over.
     pub(super) fn expired(&mut self, cx: &mut Ctx<'_>, entry: u32) {
         self.named[entry].value.timer = None;
         self.remove(cx, entry);

@@ -1,13 +1,15 @@
-//! Tokens whose lease ran out lately.
+//! The latest tokens whose lease has ended.
 //!
-//! Leases end on the millisecond, so by the time a late renewal arrives its holder is gone. This
-//! memory lets the answer still be "your lease expired" and not "never heard of you". It is an
-//! explanation, not a state: nothing is decided by it but the wording of a refusal.
+//! Leases end on the millisecond, so when a late renewal arrives, its holder is gone already. With
+//! this memory the answer is still "your lease expired" and not "unknown token". Data only:
+//! `lock.rs` fills it and asks it (`Locks::renew`), and only the wording of a refusal depends on
+//! it.
 
 use crate::base::{Fence, Token};
 
-/// How many are remembered. Fences are consecutive, so these are the latest grants that expired;
-/// a newer one takes the place of an older one and the older one is answered `error`.
+/// How many tokens are remembered, one for each remainder of the fence. Fences are consecutive, so
+/// these are the latest grants that expired. A newer token replaces an older one, and a renewal
+/// with the older one is then answered `error`.
 const TOKENS_MAX: usize = 4096;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,7 +27,7 @@ impl Lapsed {
 
     pub(super) fn remember(&mut self, token: Token, key_hash: u32) {
         if self.0.is_empty() {
-            // Made on first need, then kept: a server whose leases never expire does without.
+            // Allocated when first needed, so that a server whose leases never expire does without.
             let nothing = Lapse {
                 token: Token {
                     fence: Fence(0),

@@ -1,7 +1,7 @@
-//! Lists, and clients that wait for a value: blocked poppers are served in the order they came.
+//! Lists of values, and the clients that wait to pop one: first come, first served.
 //!
-//! A list is there while it has a value or somebody waits for one; it never has both. A value goes
-//! straight to whoever has waited longest, and comes back if it could not be told.
+//! A list exists while it has values or poppers that wait; it never has both. A pushed value goes
+//! directly to the popper that has waited longest, and comes back if it could not be sent to it.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -13,11 +13,12 @@ use super::queue::{Awaiting, Queue, Waiter};
 use super::types::{End, Event, Popped, Refusal, Reply, Value};
 use crate::base::Millis;
 
-/// Most bytes of values in one answer; clients cannot read a longer line. A longer part is refused:
-/// ask for it in pieces.
+/// Most bytes of values in one answer, because clients cannot read a longer line. A longer range is
+/// refused; the client can ask for it in pieces.
 const RANGE_BYTES_MAX: usize = 1 << 20;
 
-/// A list that once grew long gives memory back when it has shrunk to a quarter.
+/// A list with room for more values than this gives memory back when it is less than a quarter
+/// full.
 const CAPACITY_KEPT_MIN: usize = 64;
 
 pub(super) struct List {
@@ -162,7 +163,7 @@ impl Lists {
         cx.reply(conn, Reply::Values(part));
     }
 
-    /// A popper has waited long enough, or is gone.
+    /// A popper's wait is over, or its connection is gone.
     pub(super) fn give_up(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         let list = cx.core.waiters[waiter].subject;
         let queue = &mut self.named[list].value.poppers;
@@ -170,10 +171,11 @@ impl Lists {
         self.remove_if_empty(cx, list);
     }
 
-    /// A popped value did not reach its client: back to the end it came from, or to the next popper.
+    /// A popped value did not reach its client: it goes to the next popper, or back to the end it
+    /// came from.
     pub(super) fn give_back(&mut self, cx: &mut Ctx<'_>, popped: Popped) {
         let Popped { key, end, value } = popped;
-        // Nothing is lost for want of room: the value was here before.
+        // The limit of keys does not apply, because the value was here before and must not be lost.
         let list = self.named.find(key.as_bytes()).unwrap_or_else(|| {
             let list = List {
                 values: VecDeque::new(),
@@ -224,7 +226,8 @@ impl Lists {
         })
     }
 
-    /// Whoever has waited longest and is still there. Those whose time is over are told so.
+    /// The popper that has waited longest and whose wait is not over. Those whose wait is over are
+    /// answered and leave the queue.
     fn next_popper(&mut self, cx: &mut Ctx<'_>, list: u32) -> Option<u32> {
         while let Some(waiter) = self.named[list].value.poppers.head() {
             let Waiter { conn, timer, .. } = cx.core.waiters[waiter];
@@ -244,7 +247,7 @@ impl Lists {
         let queue = &mut it.value.poppers;
         let it = cx.leave(queue, popper);
         let Awaiting::Pop(end) = it.awaiting else {
-            unreachable!("a list's queue is of poppers")
+            unreachable!("only poppers wait in the queue of a list")
         };
         let popped = Popped {
             key: key.clone(),
@@ -261,7 +264,7 @@ impl Lists {
         let List { values, poppers } = &self.named[list].value;
         assert!(
             values.is_empty() || poppers.is_empty(),
-            "a value, yet somebody waits for one"
+            "a list has values, and poppers wait for one"
         );
         if values.is_empty() && poppers.is_empty() {
             self.named.remove(cx, list);

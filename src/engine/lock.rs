@@ -1,10 +1,14 @@
 //! Locks, semaphores and read-write locks: holders, a FIFO of waiters, a lease on every hold.
 //!
-//! A lock is a semaphore of one; a read-write lock differs only in who fits beside whom
-//! (`Locks::admits`), and an election in who is told (`election.rs`). Fairness is strict: one queue per key for all modes, and only a timeout, a
-//! disconnect or the end of the lease lets someone overtake. The two-phase commands over the same
-//! keys are in `two_phase.rs`. Never reads the clock and never writes a byte; `Engine` is the only
-//! caller.
+//! A lock is a semaphore of one. A read-write lock differs only in which holds are possible
+//! together (`Locks::admits`), an election only in which clients are told (`election.rs`). Fairness
+//! is strict: each key has one queue for all modes, and a client loses its place only by a timeout,
+//! a disconnect or the end of its lease. The two-phase commands on the same keys are in
+//! `two_phase.rs`.
+//!
+//! This file decides. What it decides about is kept in `table.rs` (keys), `holder.rs` (grants),
+//! `queue.rs` (waiters), `owner.rs`, `lapsed.rs` and `gc.rs`. Never reads the clock and never
+//! writes a byte; `Engine` is the only caller.
 
 use super::arena::{Arena, Link, NONE};
 use super::conn::{Asker, ConnIndex};
@@ -22,16 +26,17 @@ use super::types::{Change, Event, Mode, Noted, Notes, Push, Refusal, Reply};
 use crate::base::{Millis, Nanos, Token};
 use crate::keymap::KeyMap;
 
-/// Most grants at one time, over all keys; then there is no room, as if for another key. Only readers
-/// and slots can get there, at about 100 bytes each: the number of keys has its own limit. Half of
-/// what a timer can stand for, so that there is room for all who stand in the queue when it is reached.
+/// Most grants at one time, over all keys. Beyond it a request is refused as if there were too many
+/// keys. Only readers and slots can get there, at about 100 bytes each, because the number of keys
+/// has its own limit. It is half of what a [`Due`] can number, so that there is room for all
+/// waiters that are in a queue when it is reached.
 const HOLDS_MAX: usize = 1 << 28;
 
-/// The table with everything that stands on it.
+/// The keys, with their holders, tickets and expired tokens.
 pub(super) struct Locks {
     pub(super) table: Table,
     pub(super) holders: Arena<Holder>,
-    /// Fence → holder, for keys that can have several; a lock's one holder is found without.
+    /// Fence → holder, for keys that can have several holders; the one of a lock is found without.
     by_fence: KeyMap,
     pub(super) tickets: Tickets,
     lapsed: Lapsed,
@@ -124,7 +129,7 @@ impl Locks {
             let ticket = self.holders[holder].ticket;
             cx.refuse(asker.conn, Refusal::LeaseExpired);
             self.evict_expired(cx, resource);
-            // The asker knows now, so a later wait need not be told again.
+            // The client knows now, so the answer to a later `w` need not say it again.
             if ticket != NONE {
                 self.remove_ticket(cx, ticket);
                 self.mark_idle(cx, resource);
@@ -150,14 +155,15 @@ impl Locks {
         cx.reply(asker.conn, reply);
     }
 
-    /// A lease's timer fired.
+    /// The timer of a lease fired.
     pub(super) fn lease_ended(&mut self, cx: &mut Ctx<'_>, holder: u32) {
         let resource = self.holders[holder].resource;
         self.lapse(cx, holder, Timer::Fired);
         self.grant_waiting(cx, resource);
     }
 
-    /// A parked command's timer fired: time out, unless the key is free at this very instant.
+    /// The timer of a parked command fired: it times out, unless the key is free at this very
+    /// instant.
     pub(super) fn wait_ended(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         let resource = cx.core.waiters[waiter].subject;
         let conn = cx.core.waiters[waiter].conn;
@@ -165,8 +171,8 @@ impl Locks {
         // A lease that ends at the same instant ends first, whichever timer fired first.
         self.evict_expired(cx, resource);
         while cx.core.conns[conn].parked == waiter {
-            // Of waits that end at the same instant the first in the queue ends first, whichever timer
-            // fired first: it may leave room for the others.
+            // Of waits that end at the same instant, the first in the queue ends first, whichever
+            // timer fired first, because it may make room for the others.
             let head = self.table[resource].queue.head().unwrap_or(waiter);
             let head_is_due = cx.core.waiters[head]
                 .timer
@@ -179,9 +185,10 @@ impl Locks {
         }
     }
 
-    /// Undoes what an owner that left still has here, up to `budget` things; says whether all is done.
+    /// Undoes what an owner that has left still has here, up to `budget` things; returns whether
+    /// all is done.
     ///
-    /// Waits first, then holds: what it lets go must not come back to it.
+    /// Its waits end before its holds, so that a key it releases is not granted to it again.
     pub(super) fn depart(&mut self, cx: &mut Ctx<'_>, owner: OwnerIndex, budget: &mut u32) -> bool {
         while let Some(ticket) = cx.core.owners[owner].tickets.head() {
             if *budget == 0 {
@@ -205,7 +212,7 @@ impl Locks {
                 cx.core.tally.disconnects += 1;
                 self.note(cx, Noted::Disconnected, holder);
                 self.remove_holder(cx, holder, Timer::Running);
-                // Once per key, however many of its slots the owner had.
+                // One event per key, however many of its slots the owner had.
                 if cx.is_watched() && !self.holds(cx, owner, resource) {
                     cx.announce(Event::Release, self.table[resource].key.as_bytes());
                 }
@@ -215,15 +222,15 @@ impl Locks {
         true
     }
 
-    /// A parked command has waited long enough, or its client is gone: out of the queue, and whoever
-    /// that makes room for is served.
+    /// The connection of a parked command is gone: takes it out of the queue, then serves the rest
+    /// of the queue.
     pub(super) fn leave_queue(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         let resource = cx.core.waiters[waiter].subject;
         self.give_up(cx, waiter);
         self.grant_waiting(cx, resource);
     }
 
-    /// Forgets keys that were idle for long enough.
+    /// Forgets keys that have been idle for long enough.
     pub(super) fn collect(&mut self, cx: &mut Ctx<'_>, budget: &mut u32) {
         self.collector.begin(cx);
         while let Some((resource, since)) = self.table.oldest_idle()
@@ -238,13 +245,13 @@ impl Locks {
         self.arm_collection(cx);
     }
 
-    // ---- what the doors above and `two_phase.rs` are made of, in the order of a life ----
+    // ---- parts of the functions above and of `two_phase.rs`, in the order of a grant's life ----
 
     pub(super) fn find(&self, key: &[u8]) -> Option<u32> {
         self.table.find(self.table.hash(key), key)
     }
 
-    /// The key's resource, made if need be, with every lease that has passed already ended.
+    /// The resource of a key, which is made if there is none. Ends all leases on it that are over.
     pub(super) fn open(
         &mut self,
         cx: &mut Ctx<'_>,
@@ -275,12 +282,12 @@ impl Locks {
         Ok(self.table.insert(hash, key, kind))
     }
 
-    /// A newcomer may have the key now: there is room, and nobody stands in the queue.
+    /// Whether a new request can have the key now: there is room, and the queue is empty.
     pub(super) fn is_free(&self, resource: u32, hold: Hold) -> bool {
         self.table[resource].queue.is_empty() && self.admits(resource, hold)
     }
 
-    /// There is room beside those who hold.
+    /// Whether there is room for this hold beside the present holders.
     fn admits(&self, resource: u32, hold: Hold) -> bool {
         let it = &self.table[resource];
         match (it.kind(), hold) {
@@ -298,7 +305,7 @@ impl Locks {
         waiters_max != 0 && self.table[resource].queue.len() >= waiters_max
     }
 
-    /// Makes `owner` a holder, with a fence above all before it and a lease from now.
+    /// Makes `owner` a holder, with a fence above all earlier ones and a lease that starts now.
     pub(super) fn grant(
         &mut self,
         cx: &mut Ctx<'_>,
@@ -313,7 +320,7 @@ impl Locks {
         } = want;
         assert!(
             self.admits(resource, hold),
-            "granting {:?} beyond its limit",
+            "granting {:?} to more holders than it admits",
             self.table[resource].key
         );
         let token = cx.core.fences.next();
@@ -350,7 +357,7 @@ impl Locks {
         token
     }
 
-    /// For the log, which nearly always reads nothing of this.
+    /// Notes a grant for the log, which nearly always shows none of this.
     #[inline(always)]
     pub(super) fn note(&self, cx: &mut Ctx<'_>, what: Noted, holder: u32) {
         if cx.core.rules.notes != Notes::Off {
@@ -368,7 +375,7 @@ impl Locks {
         self.table[resource].note_deadline(deadline);
     }
 
-    /// Appends to the key's queue.
+    /// Appends a waiter to the key's queue.
     pub(super) fn join(
         &mut self,
         cx: &mut Ctx<'_>,
@@ -380,7 +387,7 @@ impl Locks {
         cx.join(&mut self.table[resource].queue, waiter)
     }
 
-    /// Takes a waiter out of its queue, with its ticket if it has one. Says nothing to anyone.
+    /// Takes a waiter out of its queue, with its ticket if it has one. Sends no answer.
     pub(super) fn give_up(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         let resource = cx.core.waiters[waiter].subject;
         let queue = &mut self.table[resource].queue;
@@ -391,8 +398,8 @@ impl Locks {
         }
     }
 
-    /// Grants to the head of the queue for as long as there is room. Run after everything that may
-    /// have made room; also finds the resource its chain.
+    /// Grants to the head of the queue as long as there is room, and marks the key idle if nothing
+    /// uses it. Called after everything that may have made room.
     pub(super) fn grant_waiting(&mut self, cx: &mut Ctx<'_>, resource: u32) {
         while let Some(waiter) = self.table[resource].queue.head() {
             let Waiter { conn, timer, .. } = cx.core.waiters[waiter];
@@ -412,7 +419,7 @@ impl Locks {
         self.table.check(resource);
     }
 
-    /// The head of the queue becomes a holder.
+    /// Makes the head of the queue a holder.
     fn promote(&mut self, cx: &mut Ctx<'_>, resource: u32, waiter: u32) {
         let queue = &mut self.table[resource].queue;
         let it = cx.leave(queue, waiter);
@@ -438,7 +445,7 @@ impl Locks {
         }
     }
 
-    /// Tells watchers and observers of a grant that its client knows of.
+    /// Tells watchers and observers of a grant, once its client is told.
     pub(super) fn tell_of_grant(
         &self,
         cx: &mut Ctx<'_>,
@@ -455,13 +462,14 @@ impl Locks {
         }
     }
 
-    /// Ends every lease on this key that has passed, then serves the queue.
+    /// Ends every lease on this key that is over, then serves the queue.
     ///
-    /// Each at its own instant and in order, as its timer would have: who still waited when a lease
-    /// ended is granted, also if that was long ago and its own wait has ended since.
+    /// Each lease ends at its own instant and in order, as its timer would have ended it: a waiter
+    /// that still waited when the lease ended is granted, even if that was long ago and its own
+    /// wait is over by now.
     pub(super) fn evict_expired(&mut self, cx: &mut Ctx<'_>, resource: u32) {
-        // Where nothing at all is due there is nothing to look for: what has ended was ended by its
-        // timer, which leaves `soonest` behind.
+        // `soonest` may be out of date, because a timer that ends a lease leaves it as it is. But
+        // if no timer at all is due, no lease is over.
         let is_due = |deadline: Nanos| deadline <= cx.moment;
         if is_due(self.table[resource].soonest())
             && cx.core.timers.next_deadline().is_some_and(is_due)
@@ -473,14 +481,14 @@ impl Locks {
                 self.grant_waiting_at(cx, resource, deadline);
             }
         }
-        // The head of the queue may have waited for long enough.
+        // The wait of the head of the queue may be over.
         if !self.table[resource].queue.is_empty() {
             self.grant_waiting(cx, resource);
         }
     }
 
-    /// The holders whose lease has passed, in the order it did, and when the first of the others
-    /// will.
+    /// The holders whose lease is over, in the order in which the leases ended, and when the first
+    /// of the other leases will end.
     fn lapsed_of(&self, cx: &Ctx<'_>, resource: u32) -> (Vec<(Nanos, u32)>, Nanos) {
         let mut lapsed = Vec::new();
         let mut soonest = Nanos::NEVER;
@@ -501,7 +509,7 @@ impl Locks {
         cx.moment = present;
     }
 
-    /// Ends one lease: the holder is remembered and told, and its ticket knows.
+    /// Ends one lease: remembers its token, tells the holder, and marks its ticket.
     fn lapse(&mut self, cx: &mut Ctx<'_>, holder: u32, timer: Timer) {
         let Holder {
             token,
@@ -536,8 +544,8 @@ impl Locks {
         self.remove_holder(cx, holder, timer);
     }
 
-    /// The instant at which letting go of this hold makes room: now, or when its lease ended, if it
-    /// has ended and nobody has looked since.
+    /// The instant at which the release of this hold makes room: now, or when its lease ended, if
+    /// it is over and its timer has not fired yet.
     pub(super) fn freed_at(&self, cx: &Ctx<'_>, holder: u32) -> Nanos {
         cx.core
             .timers
@@ -545,7 +553,8 @@ impl Locks {
             .min(cx.moment)
     }
 
-    /// Takes a grant back, with its ticket if it still has one. Serves nobody: `grant_waiting` does.
+    /// Removes a grant, with its ticket if it still has one. Grants to no waiter: `grant_waiting`
+    /// does.
     pub(super) fn remove_holder(&mut self, cx: &mut Ctx<'_>, holder: u32, timer: Timer) {
         let Holder {
             token,
@@ -588,13 +597,14 @@ impl Locks {
                 it.resource == resource && it.token.fence == token.fence
             })?
         };
-        // One comparison of both words at once, so that timing says nothing about how close it was.
+        // Compares both words at once, so that the time it takes does not tell how close a guess
+        // was.
         let held = self.holders[holder].token;
         let difference = (held.fence.0 ^ token.fence.0) | (held.salt ^ token.salt);
         (difference == 0).then_some((resource, holder))
     }
 
-    /// Whether the owner has the key, by walking the shorter of the two chains.
+    /// Whether the owner holds the key. Walks the shorter of the two chains.
     fn holds(&self, cx: &Ctx<'_>, owner: OwnerIndex, resource: u32) -> bool {
         let (of_key, of_owner) = (&self.table[resource].holders, &cx.core.owners[owner].holds);
         if of_key.len() <= of_owner.len() {
@@ -608,7 +618,7 @@ impl Locks {
         }
     }
 
-    /// Finds the resource the chain it belongs to.
+    /// Marks the key idle if nothing uses it, and makes sure that it will be collected.
     pub(super) fn mark_idle(&mut self, cx: &mut Ctx<'_>, resource: u32) {
         if self.table.mark_idle(resource, cx.now) {
             self.arm_collection(cx);
@@ -621,14 +631,15 @@ impl Locks {
     }
 }
 
-/// Whether a lease's timer is still in the heap.
+/// Whether the timer of a lease is still in the heap.
 #[derive(Clone, Copy)]
 pub(super) enum Timer {
     Running,
     Fired,
 }
 
-/// Fences are ours and consecutive: one multiplication spreads them well enough.
+/// Clients do not choose fences, and fences are consecutive, so one multiplication spreads them
+/// well enough.
 fn fence_hash(token: Token) -> u32 {
     (token.fence.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }

@@ -1,9 +1,12 @@
 //! The lock table: pure, deterministic, infallible.
 //!
-//! [`Engine`] has one door, [`apply`](Engine::apply): an [`Input`] comes in with its time, and what
-//! shall be done is appended to a list of [`Effect`](types::Effect)s. The engine itself never does
-//! anything: it has no socket, no clock, no log, no chance and no way to fail. Everything else here
-//! only looks (`view.rs`).
+//! [`Engine::apply`] is the one entry point: it takes an [`Input`] with its time, and appends to a
+//! list of [`Effect`](types::Effect)s what the server has to do. The engine itself has no socket,
+//! no clock, no log, no random numbers and no way to fail. All other public functions only look
+//! (`view.rs`).
+//!
+//! Read `types.rs` first, then `lock.rs`. Each primitive has a file; they share what is in
+//! `ctx.rs`.
 
 mod arena;
 mod barrier;
@@ -53,16 +56,16 @@ use self::types::{Effects, Input, Notes, Refusal, Reply, Request};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::timers::Timers;
 
-/// Most timers, releases and forgotten keys one call works off. What is left is due at once and
-/// comes with the next turn, so that a million leases ending together, or one client leaving with a
-/// million locks, never keep everyone else waiting.
+/// Most timers, releases and forgotten keys that one call handles. The rest is due at once and is
+/// handled in the next turn, so that the other clients never wait for a million leases that end
+/// together, or for one client that leaves with a million locks.
 pub const WORK_PER_TURN_MAX: u32 = 2048;
 
 /// The rules an operator sets.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// Most keys; 0 is no limit. At the limit the longest idle key makes room; if none is idle, a
-    /// new key is refused.
+    /// Most keys of locks; 0 is no limit. At the limit the key that has been idle longest makes
+    /// room; if none is idle, a new key is refused.
     pub locks_max: u32,
     /// Most waiters in one queue; 0 is no limit.
     pub waiters_per_key_max: u32,
@@ -74,13 +77,13 @@ pub struct Rules {
     pub subscriptions_max: u32,
     /// The lease of a request that names none.
     pub lease_default: Millis,
-    /// Whether what a client holds is released when its connection goes.
+    /// Whether the holds of a client are released when its connection ends.
     pub auto_release: bool,
     /// Least time between two garbage collections.
     pub gc_interval: Millis,
     /// How long a key may be idle before it is forgotten.
     pub gc_idle_max: Millis,
-    /// What is said for the log.
+    /// Which notes are taken for the log.
     pub notes: Notes,
 }
 
@@ -107,20 +110,21 @@ pub struct Origin {
     pub fence: u64,
     /// Seed of the key table's hash, secret from clients.
     pub seed: [u64; 2],
-    /// What the salts of tokens are made with, secret from clients.
+    /// The key that the salts of tokens are made with, secret from clients.
     pub salt_key: SaltKey,
 }
 
-/// How often what has happened. `grants` less all the others is what is held now.
+/// How many grants were made, and how they ended. `grants` less the other three is what is held
+/// now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Holders made.
+    /// Grants made.
     pub grants: u64,
-    /// Holders that let go.
+    /// Grants that were released.
     pub releases: u64,
-    /// Holders whose lease ended.
+    /// Grants whose lease ended.
     pub expiries: u64,
-    /// Holders whose connection ended.
+    /// Grants whose connection ended.
     pub disconnects: u64,
 }
 
@@ -137,12 +141,11 @@ struct Stores {
 pub struct Engine {
     stores: Stores,
     core: Core,
-    /// Connections that left with more than one turn's work behind them.
+    /// Connections that ended, and had more to undo than fits into one turn.
     departing: VecDeque<ConnIndex>,
-    /// How much of what clients leave behind may still be undone at once before the next
-    /// [`Input::Time`].
+    /// How many things of ended connections may still be undone before the next [`Input::Time`].
     departures_left: u32,
-    /// A crowd has left, and its memory is still being given back.
+    /// Many entries were removed, and their memory is still being given back.
     untidy: bool,
 }
 
@@ -178,7 +181,7 @@ impl Engine {
         }
     }
 
-    /// Takes one input in and appends what follows from it to `out`.
+    /// Takes one input and appends its consequences to `out`.
     #[inline(always)] // every caller knows which input it has, so the match costs nothing
     pub fn apply(&mut self, now: Nanos, input: Input<'_>, out: &mut Effects) {
         match input {
@@ -265,11 +268,11 @@ impl Engine {
         }
     }
 
-    /// Lets time pass: ends leases and waits, forgets idle keys, goes on with departures, at most
-    /// [`WORK_PER_TURN_MAX`] of them; and gives some memory back. If that was not all,
-    /// [`Engine::next_deadline`] lies in the past.
+    /// Ends leases and waits, forgets idle keys and goes on with departures, at most
+    /// [`WORK_PER_TURN_MAX`] of them; and gives some memory back. If more is left,
+    /// [`Engine::next_deadline`] is in the past.
     fn expire(&mut self, now: Nanos, out: &mut Effects) {
-        // Half of the work for each, so that neither waits for the other.
+        // Departures and timers get half of the work each, so that neither waits for the other.
         let mut budget = WORK_PER_TURN_MAX / 2;
         while let Some(&conn) = self.departing.front() {
             if !self.depart(now, conn, out, &mut budget) {
@@ -293,7 +296,7 @@ impl Engine {
         self.untidy = self.tidy();
     }
 
-    /// Gives back a part of the memory that crowds have left behind; says whether there is more.
+    /// Gives back a part of the memory of removed entries; returns whether there is more.
     fn tidy(&mut self) -> bool {
         let it = &mut self.stores;
         it.locks.holders.tidy()
@@ -320,7 +323,8 @@ impl Engine {
         self.departures_left = budget;
     }
 
-    /// Undoes what a connection that left still has, up to `budget` things; says whether all is done.
+    /// Undoes what an ended connection still has, up to `budget` things; returns whether all is
+    /// done.
     fn depart(&mut self, now: Nanos, conn: ConnIndex, out: &mut Effects, budget: &mut u32) -> bool {
         let (stores, mut cx) = self.split(now, now, out);
         let cx = &mut cx;
@@ -341,8 +345,8 @@ impl Engine {
         done
     }
 
-    /// How much work finding recipients was since the last time: nodes looked at, lines to be told. It
-    /// is for whoever shares out the time of a turn; the engine decides nothing by it.
+    /// How much work finding recipients was since the last call: nodes looked at plus recipients
+    /// found. The server limits a turn by it; the engine decides nothing by it.
     pub fn take_recipient_work(&mut self) -> u64 {
         self.core
             .subscriptions
@@ -381,7 +385,7 @@ impl Engine {
         stores.send_away(&mut cx, &parked);
     }
 
-    /// When [`Input::Time`] should come next at the latest; never later than the earliest
+    /// When the next [`Input::Time`] must come at the latest: never later than the earliest
     /// deadline, sometimes earlier.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
@@ -392,8 +396,8 @@ impl Engine {
         }
     }
 
-    /// Whether something would be lost if the connection were cut: a hold, a ticket, a wait, a
-    /// subscription.
+    /// Whether the client would lose something if the connection were cut: a hold, a ticket, a wait
+    /// or a subscription.
     #[must_use]
     pub fn owns_something(&self, id: ConnId) -> bool {
         self.has_unfinished(id)
@@ -404,8 +408,8 @@ impl Engine {
                 .is_some_and(|conn| self.core.conns[conn].subscription_count() > 0)
     }
 
-    /// Whether a shutdown has to wait for the connection: its owner holds something or has a ticket, or
-    /// it is parked. What it merely listens to is not worth waiting for.
+    /// Whether a shutdown waits for the connection: it is parked, or its owner holds a key or has a
+    /// ticket. A shutdown does not wait for subscriptions.
     #[must_use]
     pub fn has_unfinished(&self, id: ConnId) -> bool {
         self.core.conns.find(id).is_some_and(|conn| {
@@ -432,7 +436,7 @@ impl Engine {
 }
 
 impl Stores {
-    /// A parked command's timer fired.
+    /// The timer of a parked command fired.
     fn wait_ended(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         let conn = cx.core.waiters[waiter].conn;
         match cx.core.waiters[waiter].awaiting {
@@ -450,7 +454,7 @@ impl Stores {
         }
     }
 
-    /// Shutdown: every parked command is refused and leaves its queue.
+    /// At shutdown: refuses every parked command and takes it out of its queue.
     fn send_away(&mut self, cx: &mut Ctx<'_>, parked: &[u32]) {
         let mut resources = Vec::new();
         for &waiter in parked {
@@ -464,13 +468,13 @@ impl Stores {
                 Awaiting::Barrier => self.barriers.send_away(cx, waiter),
             }
         }
-        // Only now: granting in between would grant to somebody about to be sent away.
+        // Not earlier, because that would grant to waiters that are refused a moment later.
         for resource in resources {
             self.locks.grant_waiting(cx, resource);
         }
     }
 
-    /// Takes a waiter out of whatever queue it stands in, without a word to it.
+    /// Takes a waiter out of the queue it is in, without an answer.
     fn leave_queue(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         match cx.core.waiters[waiter].awaiting {
             Awaiting::Hold(_) => self.locks.leave_queue(cx, waiter),

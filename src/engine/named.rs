@@ -1,9 +1,10 @@
 //! Named entries that are not locks: a table each for counters, values, lists and barriers.
 //!
-//! All tables together hold at most `keys_max` entries. A table knows names, order and room; what an
-//! entry is and when it goes is decided in the file of its kind (`counter.rs`, `kv.rs`, `list.rs`,
-//! `barrier.rs`). Entries are in one of two chains, in the order in which they came there: those in
-//! use, and those that may be forgotten when they have been idle.
+//! Data only: a table keeps names and order, and refuses an entry when there is no room. What an
+//! entry is, and when it goes, is decided in the file of its kind (`counter.rs`, `kv.rs`,
+//! `list.rs`, `barrier.rs`). All tables together hold at most `keys_max` entries. Each entry is in
+//! one of two chains, each in the order of last use: entries in use, and entries that may be
+//! forgotten once they have been idle for long enough.
 
 use std::ops::{Index, IndexMut};
 
@@ -18,7 +19,7 @@ use crate::keymap::KeyMap;
 pub(super) struct Entry<V> {
     pub(super) key: Key,
     pub(super) value: V,
-    /// Last used.
+    /// The time of its last use.
     pub(super) touched: Nanos,
     hash: u32,
     idle: bool,
@@ -38,8 +39,8 @@ impl<V> Linked<OfNamed> for Entry<V> {
     }
 }
 
-/// Most entries in all tables, also where an operator set no limit: half of what a timer can stand for,
-/// and more than fit into fifty gigabytes.
+/// Most entries in all tables, also if the operator set no limit. It is half of what a `Due` can
+/// number, and more than fit into fifty gigabytes.
 const KEYS_MAX: u32 = 1 << 28;
 
 pub(super) struct Named<V> {
@@ -59,7 +60,7 @@ impl<V> Named<V> {
         }
     }
 
-    /// Gives back a part of what a crowd has left behind; says whether there is more.
+    /// Gives back a part of the memory of removed entries; returns whether there is more.
     #[inline]
     pub(super) fn tidy(&mut self) -> bool {
         self.entries.tidy()
@@ -91,7 +92,7 @@ impl<V> Named<V> {
         Ok(self.insert_anyway(cx, key, value))
     }
 
-    /// Puts an entry back that was here a moment ago.
+    /// Adds an entry even if there is no room, because it was here a moment ago.
     pub(super) fn insert_anyway(&mut self, cx: &mut Ctx<'_>, key: &[u8], value: V) -> u32 {
         cx.core.keys += 1;
         let hash = self.map.hash(key);
@@ -118,8 +119,8 @@ impl<V> Named<V> {
         gone
     }
 
-    /// Notes a use, and whether the entry may be forgotten once it has been idle for long enough.
-    /// Says whether it is the first such entry, which is when there is something to wait for.
+    /// Notes a use, and with `idle` that the entry may be forgotten once it has been idle for long
+    /// enough. Returns whether it is the only such entry, which is when a timer must be started.
     pub(super) fn touch(&mut self, entry: u32, now: Nanos, idle: bool) -> bool {
         self.chain_of(entry).unlink(entry);
         self.entries[entry].touched = now;
@@ -139,7 +140,7 @@ impl<V> Named<V> {
         self.entries.len()
     }
 
-    /// In a fixed order: those in use, then the idle ones.
+    /// In a fixed order: entries in use, then idle entries.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Entry<V>> {
         let in_use = self.in_use.iter(&self.entries);
         in_use
@@ -160,7 +161,7 @@ impl<V> Named<V> {
     }
 }
 
-/// A chain with what it runs through.
+/// A chain together with the arena it links.
 struct InChain<'s, V> {
     chain: &'s mut Chain<OfNamed>,
     entries: &'s mut Arena<Entry<V>>,

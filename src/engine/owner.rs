@@ -1,10 +1,9 @@
-//! What each owner holds and waits for.
+//! Owners: what each of them holds and waits for.
 //!
-//! Holds and tickets belong to an owner, answers go to a connection (`conn.rs`), and the two are
-//! not the same: an answer dies with its socket, a hold need not. Today every connection is its own
-//! owner. The record outlives that connection only while something it held is still to be released
-//! or runs out its lease. What a disconnect undoes, and in which order, is decided in
-//! `Locks::depart`.
+//! Holds and tickets belong to an owner, answers go to a connection (`conn.rs`); `types.rs` says
+//! why they are two. Today every connection is its own owner. The owner's record outlives the
+//! connection only until the last of its holds is released or its lease has ended. `Locks::depart`
+//! in `lock.rs` decides what a disconnect undoes, and in which order.
 
 use std::ops::{Index, IndexMut};
 
@@ -14,34 +13,35 @@ use super::holder::OfOwner;
 use super::two_phase::TicketsOfOwner;
 use crate::base::ConnId;
 
-/// An owner's number. A type of its own, so that it cannot be taken for a connection's.
+/// The index of an owner's record. A type of its own, so that it cannot be mistaken for a
+/// connection's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OwnerIndex(pub(super) u32);
 
 pub(super) struct Owner {
-    /// The connection that is this owner, or was: its number is what people are shown.
+    /// The connection that is or was this owner; people see its serial number.
     pub(super) conn_id: ConnId,
     /// That connection's record, or `NONE` once it is gone.
     pub(super) conn: ConnIndex,
-    /// Every grant that counts as this owner's, oldest first.
+    /// Its grants, oldest first.
     pub(super) holds: Chain<OfOwner>,
-    /// Every enqueue that was not yet waited for.
+    /// Its enqueues that were not yet waited for.
     pub(super) tickets: Chain<TicketsOfOwner>,
     /// How many queues it waits in.
     pub(super) waits: u32,
     pub(super) presence: Presence,
-    /// Who it says it is.
+    /// The name that the client gave in `hello`.
     pub(super) name: Option<Box<str>>,
 }
 
-/// Whether anybody is there to be granted to.
+/// Whether the owner is still there. Only an owner that is `Here` is granted anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Presence {
     /// Connected.
     Here,
-    /// The connection is gone; what it left behind is being undone.
+    /// The connection is gone, and what it left behind is being undone.
     Leaving,
-    /// Gone; the record stays only for holds that outlive their connection.
+    /// All of that is undone, and the record stays only for holds that outlive their connection.
     Gone,
 }
 
@@ -62,7 +62,7 @@ impl Owners {
         Self(Arena::new())
     }
 
-    /// A new owner: this connection, whose record will have this number.
+    /// Makes an owner for this connection, whose record will have the index `conn`.
     pub(super) fn insert(&mut self, conn_id: ConnId, conn: ConnIndex) -> OwnerIndex {
         let owner = self.0.insert(Owner {
             conn_id,
@@ -76,7 +76,7 @@ impl Owners {
         OwnerIndex(owner)
     }
 
-    /// The connection that was this owner is gone for good.
+    /// The owner's connection is gone, and everything it left behind is undone.
     pub(super) fn lose_conn(&mut self, owner: OwnerIndex) {
         self.0[owner.0].conn = ConnIndex::NONE;
         self.0[owner.0].presence = Presence::Gone;
@@ -91,7 +91,7 @@ impl Owners {
         }
     }
 
-    /// Gives back a part of what a crowd has left behind; says whether there is more.
+    /// Gives back a part of the memory of removed entries; returns whether there is more.
     #[inline]
     pub(super) fn tidy(&mut self) -> bool {
         self.0.tidy()

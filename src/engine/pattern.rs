@@ -1,16 +1,29 @@
-//! Names and patterns of names, in tokens between dots.
+//! Patterns with wildcards: how they are read. A name is matched against all patterns at once, by
+//! the tree in `subscriptions.rs` (`Subscriptions::matching`).
 //!
-//! `*` stands for exactly one token, `>` for one or more at the end. Either must be a whole token:
-//! `fo*`, `a.>.b` and `x>` are no patterns. Empty tokens are tokens like any other.
+//! Names and patterns are tokens between dots. `*` stands for exactly one token, `>` for one or
+//! more tokens at the end. Empty tokens are tokens like any other.
+//!
+//! | pattern    | matches                        | does not match               |
+//! |------------|--------------------------------|------------------------------|
+//! | `job.done` | `job.done`                     | `job`, `job.done.eu`         |
+//! | `job.*`    | `job.done`, `job.`             | `job`, `job.done.eu`         |
+//! | `*.done`   | `job.done`, `.done`            | `done`, `a.job.done`         |
+//! | `job.>`    | `job.done`, `job.done.eu`      | `job`, `jobs.done`           |
+//! | `*`        | `job`                          | `job.done`                   |
+//! | `>`        | every name                     |                              |
+//!
+//! A wildcard must be a whole token, and `>` the last one: `fo*`, `x>` and `a.>.b` are refused.
+//! Leaders are observed by name, so in the key of an `observe` a star is only a star (`signal.rs`).
 
-/// One step of a pattern.
+/// One token of a pattern, read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step<'a> {
-    /// This token.
+    /// Exactly this token.
     Token(&'a [u8]),
-    /// Any one token.
+    /// `*`: any one token.
     Any,
-    /// One token or more, to the end.
+    /// `>`: one token or more, to the end.
     Rest,
 }
 
@@ -28,7 +41,7 @@ pub(super) fn steps(pattern: &[u8]) -> impl Iterator<Item = Step<'_>> {
     })
 }
 
-/// Whether wildcards stand only where they may.
+/// Whether wildcards are only where they may be.
 pub(super) fn is_valid(pattern: &[u8]) -> bool {
     let mut steps = steps(pattern).peekable();
     while let Some(step) = steps.next() {

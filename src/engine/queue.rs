@@ -1,8 +1,9 @@
-//! The queue in front of a key: strictly first come, first served.
+//! The queue of waiters for a key, a list or a barrier: strictly first come, first served.
 //!
-//! Waiters are linked through one arena, so joining, being granted and leaving from the middle of
-//! ten thousand all cost the same. Who may be granted is for the primitive to say; this file only
-//! keeps order, the parked command, and its deadline.
+//! Data only: this file keeps the order, the parked command and its deadline. Which waiter is
+//! served, and when, is decided in `lock.rs` (`Locks::grant_waiting`), `list.rs` and `barrier.rs`.
+//! Waiters are linked through one arena, so to join, to be granted and to leave from the middle of
+//! ten thousand all cost the same.
 
 use super::arena::{Arena, Chain, Link, Linked, NONE};
 use super::conn::ConnIndex;
@@ -14,7 +15,7 @@ use super::types::End;
 use crate::base::{Millis, Nanos};
 use crate::timers::TimerId;
 
-/// The chain of waiters of one key.
+/// The chain of waiters of one queue.
 pub(super) struct OfQueue;
 
 /// A queue of waiters, in the order in which they came.
@@ -22,17 +23,17 @@ pub(super) type Queue = Chain<OfQueue>;
 
 pub(super) type Waiters = Arena<Waiter>;
 
-/// Somebody in the queue.
+/// One waiter in a queue.
 pub(super) struct Waiter {
-    /// Whose the grant will be.
+    /// The owner of what will be granted.
     pub(super) owner: OwnerIndex,
-    /// The connection whose command is parked on this waiter, or `NONE`: an enqueue alone waits
-    /// without one.
+    /// The connection whose command is parked on this waiter, or `NONE`, as for an enqueue that is
+    /// not waited for yet.
     pub(super) conn: ConnIndex,
-    /// What is waited for: a key, a list or a barrier, by its number.
+    /// The index of the key, list or barrier that is waited for.
     pub(super) subject: u32,
     pub(super) awaiting: Awaiting,
-    /// In queue since.
+    /// When it joined the queue.
     pub(super) since: Nanos,
     /// Runs while a command is parked on this waiter.
     pub(super) timer: Option<TimerId>,
@@ -49,14 +50,14 @@ impl Linked<OfQueue> for Waiter {
     }
 }
 
-/// What somebody waits for, and what it takes to be served.
+/// What a waiter waits for, and what is needed to serve it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Awaiting {
-    /// To hold a key.
+    /// It wants to hold a key.
     Hold(Want),
-    /// For a value of a list, from this end.
+    /// It waits for a value from this end of a list.
     Pop(End),
-    /// For enough others to come to a barrier.
+    /// It waits until enough clients have come to a barrier.
     Barrier,
 }
 
@@ -65,7 +66,7 @@ pub(super) enum Awaiting {
 pub(super) struct Want {
     pub(super) hold: Hold,
     pub(super) lease: Millis,
-    /// The two-phase ticket this waiter stands for, or `NONE` for a plain acquire.
+    /// The two-phase ticket that this waiter belongs to, or `NONE` for a plain acquire.
     pub(super) ticket: u32,
 }
 
@@ -82,25 +83,25 @@ impl Waiter {
         }
     }
 
-    /// For a waiter in a key's queue, which is the only kind there.
+    /// What a waiter in the queue of a key wants; in that queue there are no others.
     pub(super) fn want(&self) -> Want {
         match self.awaiting {
             Awaiting::Hold(want) => want,
             Awaiting::Pop(_) | Awaiting::Barrier => {
-                unreachable!("in a key's queue, but not for the key")
+                unreachable!("a waiter in the queue of a key does not want the key")
             }
         }
     }
 }
 
 impl Ctx<'_> {
-    /// Holds the connection's command back until the waiter is granted or the wait is over.
+    /// Parks the connection's command until the waiter is served or the wait is over.
     pub(super) fn park(&mut self, waiter: u32, conn: ConnIndex, wait: Millis) {
         let it = &mut self.core.waiters[waiter];
         assert_eq!(
             (self.core.conns[conn].parked, it.conn),
             (NONE, ConnIndex::NONE),
-            "one connection parked in two commands, or two in one"
+            "a connection is parked in two commands, or a waiter has two connections"
         );
         self.core.conns[conn].parked = waiter;
         it.conn = conn;
@@ -119,8 +120,8 @@ impl Ctx<'_> {
         waiter
     }
 
-    /// Takes the waiter out of its queue, and its parked command, if there is one, out of the
-    /// connection's hands: the caller then owes [`Waiter::conn`] an answer.
+    /// Takes the waiter out of its queue. If a command is parked on it, the command is no longer
+    /// parked, and the caller owes [`Waiter::conn`] an answer.
     pub(super) fn leave(&mut self, queue: &mut Queue, waiter: u32) -> Waiter {
         queue.unlink(&mut self.core.waiters, waiter);
         let gone = self.core.waiters.remove(waiter);
@@ -135,7 +136,7 @@ impl Ctx<'_> {
     }
 }
 
-/// How many stand before this waiter, and itself: 1 is next.
+/// The waiter's place in its queue: 1 is the next to be served.
 pub(super) fn position(waiters: &Waiters, waiter: u32) -> u32 {
     let before = std::iter::successors(waiters[waiter].link.prev(), |&w| waiters[w].link.prev());
     before.count() as u32 + 1

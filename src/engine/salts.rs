@@ -1,17 +1,17 @@
-//! Salts: what makes a token unguessable. A seeded generator (ChaCha with eight rounds).
+//! Salts make a token unguessable. They come from a seeded generator (ChaCha with eight rounds).
 //!
-//! Nobody without the key can tell its numbers from chance, and whoever has the key and the inputs
-//! of a run can make its tokens again: the key is an argument, and nothing else is drawn. There is no
-//! supply from outside that could run dry in the middle of a turn, however much one input grants.
-//! Eight salts are made at a time, which costs a third of a keyed hash for each.
+//! Without the key the salts cannot be told from random numbers; with the key and the inputs of a
+//! run its tokens can be made again, because the key is an argument and nothing else is random. No
+//! supply from outside can run out in the middle of a turn, however much one input grants. Eight
+//! salts are made at a time, and each costs a third of a keyed hash.
 
 /// The key: 256 bits.
 pub type SaltKey = [u64; 4];
 
-/// Four words beside each other: one row of the cipher's square.
+/// Four words: one row of the cipher's square.
 type Row = [u32; 4];
 
-/// "expand 32-byte k", as the cipher wants it.
+/// "expand 32-byte k", the constant of the cipher.
 const CONSTANTS: Row = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 
 const SALTS_PER_BLOCK: usize = 8;
@@ -21,7 +21,7 @@ pub(super) struct Salts {
     /// How many blocks were made.
     blocks: u64,
     block: [u64; SALTS_PER_BLOCK],
-    /// How many of the block are left, counted from its front.
+    /// How many salts of the block are left, counted from its front.
     left: usize,
 }
 
@@ -46,7 +46,7 @@ impl Salts {
             self.refill();
         }
         self.left -= 1;
-        // A salt that is given out need not stay here.
+        // A salt that was given out need not stay in memory.
         std::mem::take(&mut self.block[self.left])
     }
 
@@ -62,13 +62,13 @@ impl Salts {
     }
 }
 
-/// One block of the cipher's stream. Written row by row, so that the compiler works on four columns
+/// One block of the cipher's stream. Written row by row, so that the compiler handles four columns
 /// at once.
 fn chacha8(start: [Row; 4]) -> [Row; 4] {
     let mut rows = start;
     for _ in 0..4 {
         quarter_rounds(&mut rows);
-        // The columns become the diagonals, and back.
+        // Turns the diagonals into columns, and back.
         let [a, b, c, d] = rows;
         rows = [a, turned(b, 1), turned(c, 2), turned(d, 3)];
         quarter_rounds(&mut rows);
@@ -110,7 +110,7 @@ mod tests {
 
     /// The first block of a key of zeros, from the cipher's published test vectors.
     #[test]
-    fn the_stream_is_that_of_the_cipher() {
+    fn the_stream_is_that_of_chacha8() {
         let rows = chacha8([CONSTANTS, [0; 4], [0; 4], [0; 4]]);
         let bytes: Vec<u8> = rows
             .as_flattened()

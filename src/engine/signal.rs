@@ -1,7 +1,7 @@
-//! Signals: a word to everyone who listens now, and to nobody later.
+//! Signals: a payload for all clients that listen now; a client that listens later does not get it.
 //!
-//! Also how any subscription begins and ends, since listening, watching and observing differ only
-//! in what is heard.
+//! Also how any subscription begins and ends, because `listen`, `watch` and `observe` differ only
+//! in what is pushed. `subscriptions.rs` finds the recipients.
 
 use super::conn::ConnIndex;
 use super::ctx::Ctx;
@@ -9,7 +9,8 @@ use super::pattern;
 use super::subscriptions::Topic;
 use super::types::{Effect, Push, Refusal, Reply, Value};
 
-/// The answer counts those who are told, not those who should have been.
+/// The answer counts the connections that the signal is sent to. Those that match but cannot take
+/// more are not counted.
 pub(super) fn signal(cx: &mut Ctx<'_>, conn: ConnIndex, channel: &[u8], payload: &[u8]) {
     let recipients = cx.recipients(Topic::Listen, channel, None);
     cx.reply(conn, Reply::Number(recipients.len() as i64));
@@ -22,7 +23,7 @@ pub(super) fn signal(cx: &mut Ctx<'_>, conn: ConnIndex, channel: &[u8], payload:
     }
 }
 
-/// Subscribes. A second time is as good as the first, also when there is no room for more.
+/// Subscribes. To subscribe to the same again is no error, also when there is no room for more.
 pub(super) fn subscribe(
     cx: &mut Ctx<'_>,
     topic: Topic,
@@ -47,7 +48,7 @@ pub(super) fn subscribe(
     cx.reply(conn, Reply::Done);
 }
 
-/// Ends a subscription. Not having had it is no reason to complain, also if nobody can have it.
+/// Ends a subscription. It is no error if there is none, also if the pattern is not valid.
 pub(super) fn unsubscribe(
     cx: &mut Ctx<'_>,
     topic: Topic,
@@ -59,7 +60,7 @@ pub(super) fn unsubscribe(
     cx.reply(conn, Reply::Done);
 }
 
-/// Leaders are observed by name, in which a star is a star; the others by pattern.
+/// Listeners and watchers give a pattern; observers give a name, in which a star is only a star.
 fn is_sound(topic: Topic, pattern: &[u8]) -> bool {
     topic == Topic::Observe || pattern::is_valid(pattern)
 }

@@ -1,9 +1,11 @@
-//! Who hears what: patterns in a tree of tokens, so that finding the recipients of a name costs its
-//! tokens and its recipients, not the number of patterns.
+//! Subscriptions: which connections a name is pushed to. Patterns are kept in a tree of tokens, so
+//! that the cost of finding the recipients of a name depends on its tokens and recipients, not on
+//! the number of patterns.
 //!
-//! Three of these exist: listeners of signals, watchers of keys, observers of leaders. A *pattern*
-//! perhaps has a group; a *subscription* is one conn at one pattern. A conn that cannot take any
-//! more is not counted as having heard. Never says anything itself: it only finds out who would hear.
+//! There are three of these: listeners of signals, watchers of keys, observers of leaders. A
+//! *pattern* (`pattern.rs`) may have a group; a *subscription* is one connection at one pattern. A
+//! connection that cannot take more is not a recipient. This file only finds the recipients:
+//! `signal.rs`, `watch.rs` and `election.rs` push.
 
 use super::arena::{Arena, Chain, Link, Linked, NONE};
 use super::conn::{ConnIndex, Conns};
@@ -13,7 +15,7 @@ use crate::base::ConnId;
 use crate::key::Key;
 use crate::keymap::KeyMap;
 
-/// Which of the three; a conn's subscriptions are kept apart by it.
+/// Which of the three. A connection has one chain of subscriptions for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Topic {
     Listen = 0,
@@ -21,17 +23,18 @@ pub(super) enum Topic {
     Observe = 2,
 }
 
-/// How many kinds of subscriptions a conn can have.
+/// How many topics there are.
 pub(super) const TOPICS: usize = 3;
 
-/// A pattern and the conns that subscribed to it.
+/// A pattern and the connections that subscribed to it.
 pub(super) struct Pattern {
     pub(super) pattern: Key,
-    /// Empty: everyone at this pattern hears. Otherwise one of them does, in turn.
+    /// If it is empty, all connections at this pattern are recipients; otherwise one of them, in
+    /// turn.
     pub(super) group: Key,
     pub(super) subscriptions: Chain<OfPattern>,
-    /// Whose turn it is in a group; `NONE` once the last has had its own: then it is that of whoever
-    /// joins next, or else the first's.
+    /// The member of the group whose turn it is. `NONE` after the last one's turn: then it is the
+    /// turn of the next one to join or, if none joins, of the first.
     turn: u32,
     node: u32,
     of_node: Link,
@@ -39,7 +42,7 @@ pub(super) struct Pattern {
     hash: u32,
 }
 
-/// The chain of the patterns at one node in the tree.
+/// The chain of the patterns at one node of the tree.
 struct OfNode;
 
 impl Linked<OfNode> for Pattern {
@@ -65,7 +68,7 @@ impl Linked<OfSubscriptions> for Pattern {
     }
 }
 
-/// One conn at one pattern.
+/// One connection at one pattern.
 pub(super) struct Subscription {
     conn: ConnIndex,
     pattern_id: u32,
@@ -86,7 +89,7 @@ impl Linked<OfPattern> for Subscription {
     }
 }
 
-/// The chain of one conn's subscriptions to one topic.
+/// The chain of one connection's subscriptions of one topic.
 pub(super) struct SubscriptionsOfConn;
 
 impl Linked<SubscriptionsOfConn> for Subscription {
@@ -99,14 +102,14 @@ impl Linked<SubscriptionsOfConn> for Subscription {
     }
 }
 
-/// A node in the tree: what may follow, and the patterns that end here.
+/// A node of the tree: which nodes follow it, and the patterns that end here.
 struct Node {
     parent: u32,
-    /// The token that leads here from the parent, unless it is the parent's `any`.
+    /// The token that leads here from the parent; `*` if this is the parent's `any`.
     token: Key,
-    /// How many nodes a token leads to from here.
+    /// How many children have a token (found by `Subscriptions::by_token`).
     children: u32,
-    /// Where any token leads.
+    /// The child for `*`, to which every token leads, or `NONE`.
     any: u32,
     /// Patterns that end here.
     here: Chain<OfNode>,
@@ -134,11 +137,11 @@ impl Node {
 pub(super) struct Subscriptions {
     topic: Topic,
     nodes: Arena<Node>,
-    /// Node and token → the next node. One map for the whole tree: a node with one way on, which is
-    /// most of them in a long pattern, costs no table of its own.
+    /// Node and token → child. It is one map for the whole tree, so that a node with one child, as
+    /// most nodes of a long pattern are, does not cost a table of its own.
     by_token: KeyMap,
     root: u32,
-    /// Nodes looked at and recipients found since the work was last asked for.
+    /// Nodes looked at and recipients found since the last `take_work`.
     work: u64,
     patterns: Arena<Pattern>,
     all: Chain<OfSubscriptions>,
@@ -180,7 +183,7 @@ impl Subscriptions {
             .map(|pattern_id| &self.patterns[pattern_id])
     }
 
-    /// How many nodes and patterns the tree has, but for its root; for checks.
+    /// How many nodes and patterns the tree has, without its root; for checks.
     pub(super) fn tree_len(&self) -> usize {
         self.nodes.len() - 1 + self.patterns.len()
     }
@@ -194,7 +197,7 @@ impl Subscriptions {
         self.find_subscription(conn, pattern, group).is_some()
     }
 
-    /// Gives the conn a subscription; it must not have one there.
+    /// Adds a subscription. The connection must not have it yet.
     pub(super) fn join(
         &mut self,
         conns: &mut Conns,
@@ -225,7 +228,7 @@ impl Subscriptions {
             .push_back(&mut self.subscriptions, subscription);
     }
 
-    /// Takes the conn's subscription, if it has one there.
+    /// Removes a subscription, if the connection has it.
     pub(super) fn leave(
         &mut self,
         conns: &mut Conns,
@@ -238,7 +241,7 @@ impl Subscriptions {
         }
     }
 
-    /// Takes all of the conn's subscriptions, up to `budget`; says whether none is left.
+    /// Removes the connection's subscriptions, up to `budget`; returns whether none is left.
     pub(super) fn leave_all(
         &mut self,
         conns: &mut Conns,
@@ -255,9 +258,9 @@ impl Subscriptions {
         true
     }
 
-    /// Everyone who hears `name`: each conn once for all of its own subscriptions, and one conn for
-    /// every matching group. Those who cannot take any more are reported in `out` instead; `but`,
-    /// who need not be told, is neither told nor reported for subscriptions of its own.
+    /// The recipients of `name`: each connection with a matching subscription without a group,
+    /// once; and one member of every matching group. Connections that cannot take more are reported
+    /// in `out` instead. `but` knows already: its subscriptions without a group do not count.
     pub(super) fn recipients(
         &mut self,
         conns: &mut Conns,
@@ -290,8 +293,8 @@ impl Subscriptions {
         recipients
     }
 
-    /// The member of a group whose turn it is, or the next one that can take more. If none can, the
-    /// one whose turn it is has been too slow for everybody.
+    /// The member of a group whose turn it is, or the next member that can take more. If none can,
+    /// the member whose turn it is gets reported.
     fn next_of_group(
         &mut self,
         conns: &mut Conns,
@@ -324,14 +327,14 @@ impl Subscriptions {
         }
     }
 
-    /// The subscription that was taken after this one, or `NONE`.
+    /// The next subscription at the same pattern, or `NONE`.
     fn behind(&self, subscription: u32) -> u32 {
         let next =
             <Subscription as Linked<OfPattern>>::link(&self.subscriptions[subscription]).next();
         next.unwrap_or(NONE)
     }
 
-    /// Collects the patterns that match `name` from `node` on; says how many nodes it looked at.
+    /// Collects the patterns below `node` that match `name`; returns how many nodes it looked at.
     fn matching(&self, node: u32, name: &[u8], found: &mut Vec<u32>) -> u64 {
         let it = &self.nodes[node];
         found.extend(it.rest.iter(&self.patterns));
@@ -353,7 +356,7 @@ impl Subscriptions {
         work
     }
 
-    /// Where a token leads from a node.
+    /// The child of a node for a token, leaving `any` aside.
     fn child(&self, node: u32, token: &[u8]) -> Option<u32> {
         if self.nodes[node].children == 0 {
             return None;
@@ -368,7 +371,7 @@ impl Subscriptions {
         self.by_token.hash(token) ^ node.wrapping_mul(0x9e37_79b9)
     }
 
-    /// Gives back a part of what a crowd has left behind; says whether there is more.
+    /// Gives back a part of the memory of removed entries; returns whether there is more.
     #[inline]
     pub(super) fn tidy(&mut self) -> bool {
         self.subscriptions.tidy() || self.patterns.tidy() || self.nodes.tidy()
@@ -416,7 +419,7 @@ impl Subscriptions {
         pattern_id
     }
 
-    /// The node in the tree where a pattern ends, made if need be, and whether it ends with `>`.
+    /// The node where a pattern ends, and whether the pattern ends with `>`. Adds nodes if needed.
     fn grow(&mut self, pattern: &[u8]) -> (u32, bool) {
         let mut node = self.root;
         for step in self.steps(pattern) {
@@ -442,7 +445,7 @@ impl Subscriptions {
         (node, false)
     }
 
-    /// Leaders are observed by name, in which a star is a star.
+    /// The steps of a pattern. Observers give a name, in which a star is only a star.
     fn steps<'p>(&self, pattern: &'p [u8]) -> impl Iterator<Item = Step<'p>> + use<'p> {
         let by_name = self.topic == Topic::Observe;
         let plain = by_name.then(|| pattern::tokens(pattern).map(Step::Token));
@@ -453,7 +456,8 @@ impl Subscriptions {
             .chain(wild.into_iter().flatten())
     }
 
-    /// Says how much work it was besides.
+    /// Removes a subscription, and its pattern if it was the last one there; returns how many nodes
+    /// of the tree were removed with it.
     fn remove_subscription(&mut self, conns: &mut Conns, subscription: u32) -> u32 {
         let Subscription {
             conn, pattern_id, ..
@@ -489,7 +493,7 @@ impl Subscriptions {
         self.prune(node)
     }
 
-    /// Removes nodes that lead nowhere any more; says how many.
+    /// Removes `node` and its ancestors as far as they lead to no pattern; returns how many.
     fn prune(&mut self, mut node: u32) -> u32 {
         let mut pruned = 0;
         while node != self.root && self.nodes[node].is_bare() {
@@ -508,7 +512,7 @@ impl Subscriptions {
         pruned
     }
 
-    /// Need not tell every pair apart: whoever looks compares the names.
+    /// Different pairs may share a hash, because `find_pattern` compares the names.
     fn pattern_hash(&self, pattern: &[u8], group: &[u8]) -> u32 {
         self.by_name.hash(pattern) ^ self.by_name.hash(group).rotate_left(16)
     }

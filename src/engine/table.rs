@@ -1,8 +1,9 @@
-//! Key → resource: find, make room, tidy away.
+//! The table of lock keys: key → resource, and which keys are idle.
 //!
-//! Every resource stands in exactly one chain: among those of its kind that are in use, or, when
-//! nobody holds, waits or has a ticket, in the idle chain in order of last use. Garbage collection
-//! and the key limit both take from the idle chain's head, so neither ever searches. Never grants.
+//! Data only: `lock.rs` decides when a key is granted and when it is forgotten. Every resource is
+//! in exactly one chain: that of its kind if it is in use, or, if it has no holder, waiter or
+//! ticket, the idle chain, in the order of last use. Garbage collection and the key limit both take
+//! the head of the idle chain, so neither ever searches.
 
 use std::ops::{Index, IndexMut};
 
@@ -14,7 +15,7 @@ use crate::base::Nanos;
 use crate::key::Key;
 use crate::keymap::KeyMap;
 
-/// What a key is, from its first use until it is forgotten.
+/// The kind of a key, from its first use until it is forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A lock (`limit` 1) or a semaphore.
@@ -35,7 +36,7 @@ impl Kind {
         }
     }
 
-    /// At most one holder at any time, so a token needs no index to be found by.
+    /// Whether there is at most one holder at any time, so that no index of tokens is needed.
     pub(super) fn is_lock(self) -> bool {
         self == Self::Slots { limit: 1 }
     }
@@ -63,9 +64,9 @@ pub(super) struct Resource {
     pub(super) holders: Chain<OfResource>,
     pub(super) queue: Queue,
     link: Link,
-    /// Two-phase tickets that point here, also those whose lease ran out.
+    /// Two-phase tickets for this key, also those whose lease has ended.
     pub(super) tickets: u32,
-    /// How many may hold at once; 0 is a read-write lock.
+    /// How many may hold at once; 0 for a read-write lock.
     limit: u32,
 }
 
@@ -77,18 +78,19 @@ impl Resource {
         }
     }
 
-    /// No holder's lease ends before this; a lower bound, so renewing need not touch it.
+    /// No lease on this key ends before this. It is a lower bound, so that a renewal need not move
+    /// it.
     pub(super) fn soonest(&self) -> Nanos {
         self.moment.soonest()
     }
 
-    /// Only of a key in use.
+    /// The key must be in use.
     pub(super) fn set_soonest(&mut self, soonest: Nanos) {
         debug_assert!(!self.moment.is_idle(), "an idle key has no lease");
         self.moment = Moment::in_use(soonest);
     }
 
-    /// A lease has begun that ends at this instant.
+    /// A lease that ends at this instant has begun.
     pub(super) fn note_deadline(&mut self, deadline: Nanos) {
         self.set_soonest(self.soonest().min(deadline));
     }
@@ -98,11 +100,11 @@ impl Resource {
     }
 }
 
-/// Which chain a key stands in, and the one instant that matters there: among those in use, before
-/// which no lease ends; among the idle, since when.
+/// Whether a key is idle, and the one instant that matters then: for a key in use, the instant
+/// before which no lease ends; for an idle key, since when it is idle.
 ///
-/// The top bit says which of the two it is; an instant that would need it, 292 years from the start,
-/// counts as the last one that does not.
+/// The top bit says which of the two it is. An instant that would need this bit, 292 years from the
+/// start, is cut to the last instant that does not.
 #[derive(Clone, Copy)]
 struct Moment(u64);
 
@@ -121,7 +123,7 @@ impl Moment {
         self.0 & Self::IDLE != 0
     }
 
-    /// Nobody holds an idle key, so nothing there ever ends.
+    /// An idle key has no holder, so no lease on it ever ends.
     fn soonest(self) -> Nanos {
         if self.is_idle() {
             Nanos::NEVER
@@ -136,7 +138,7 @@ impl Moment {
     }
 }
 
-/// The chain a resource stands in: idle, or in use by kind.
+/// The chain that a resource is in: the idle one, or that of its kind.
 pub(super) struct OfTable;
 
 impl Linked<OfTable> for Resource {
@@ -149,7 +151,7 @@ impl Linked<OfTable> for Resource {
     }
 }
 
-/// Something counted once per kind.
+/// One count for each kind of key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Census(pub [u32; 3]);
 
@@ -191,7 +193,7 @@ impl Table {
         })
     }
 
-    /// A new key, in use from the start: the caller is about to grant it.
+    /// Adds a key, which is in use from the start, because the caller is about to grant it.
     pub(super) fn insert(&mut self, hash: u32, key: &[u8], kind: Kind) -> u32 {
         let resource = self.resources.insert(Resource {
             key: Key::from(key),
@@ -207,8 +209,8 @@ impl Table {
         resource
     }
 
-    /// The resource is about to be held: out of the idle chain, if it stands there. Who has to wait finds
-    /// it held already.
+    /// Takes a resource that is about to be held out of the idle chain, if it is there. Joining the
+    /// queue needs no such call, because a key that has to be waited for is held already.
     pub(super) fn mark_used(&mut self, resource: u32) {
         let it = &mut self.resources[resource];
         if it.moment.is_idle() {
@@ -220,8 +222,8 @@ impl Table {
         }
     }
 
-    /// Moves the resource to the idle chain, if nobody uses it any more. Says whether that chain just
-    /// got its first member, which is when garbage collection has something to wait for.
+    /// Moves the resource to the idle chain, if it is not in use any more. Returns whether it is
+    /// the only one there, which is when garbage collection must be started.
     pub(super) fn mark_idle(&mut self, resource: u32, now: Nanos) -> bool {
         let it = &mut self.resources[resource];
         if it.in_use() || it.moment.is_idle() {
@@ -235,7 +237,7 @@ impl Table {
         self.idle.len() == 1
     }
 
-    /// The key idle for longest, and since when.
+    /// The key that has been idle longest, and since when.
     pub(super) fn oldest_idle(&self) -> Option<(u32, Nanos)> {
         self.idle
             .head()
@@ -251,12 +253,13 @@ impl Table {
         self.idle.unlink(&mut self.resources, resource);
         let gone = self.resources.remove(resource);
         self.idle_census.0[gone.kind().index()] -= 1;
-        // Hashed again, because forgetting is rare and four bytes per key are not.
+        // Hashed again, because a stored hash would cost four bytes for every key, and forgetting
+        // is rare.
         self.map
             .remove(self.map.hash(gone.key.as_bytes()), resource);
     }
 
-    /// Gives back a part of what a crowd has left behind; says whether there is more.
+    /// Gives back a part of the memory of removed entries; returns whether there is more.
     #[inline]
     pub(super) fn tidy(&mut self) -> bool {
         self.resources.tidy()
@@ -266,7 +269,7 @@ impl Table {
         self.resources.len()
     }
 
-    /// Keys in use, the longest-used first.
+    /// Keys in use, those that have been in use longest first.
     pub(super) fn in_use(&self, kind: usize) -> impl Iterator<Item = &Resource> {
         self.in_use[kind]
             .iter(&self.resources)
@@ -277,7 +280,7 @@ impl Table {
         Census(self.in_use.each_ref().map(Chain::len))
     }
 
-    /// Idle keys with the instant of their last use, the longest idle first.
+    /// Idle keys and since when, those that have been idle longest first.
     pub(super) fn idle(&self) -> impl Iterator<Item = (&Resource, Nanos)> {
         let resources = self
             .idle
@@ -300,13 +303,13 @@ impl Table {
         assert_eq!(
             it.moment.is_idle(),
             !it.in_use(),
-            "{:?} stands in the wrong chain",
+            "{:?} is in the wrong chain",
             it.key
         );
         assert_eq!(
             self.find(self.hash(it.key.as_bytes()), it.key.as_bytes()),
             Some(resource),
-            "{:?} is lost",
+            "{:?} is not found by its name",
             it.key
         );
     }
@@ -334,12 +337,12 @@ mod tests {
     #[test]
     fn a_key_costs_72_bytes() {
         assert_eq!(size_of::<Resource>(), 72);
-        // The arena knows a vacant slot by a value that no key has.
+        // The arena marks a vacant slot with a value that no key has, so it needs no more bytes.
         assert_eq!(size_of::<Slot<Resource>>(), 72);
     }
 
     #[test]
-    fn a_moment_keeps_its_meaning() {
+    fn idle_and_instant_survive_packing() {
         for nanos in [0, 1, 1_000_001, u64::MAX >> 1] {
             let (in_use, idle) = (Moment::in_use(Nanos(nanos)), Moment::idle(Nanos(nanos)));
             assert!(!in_use.is_idle() && idle.is_idle());
@@ -347,7 +350,7 @@ mod tests {
             assert_eq!(idle.idle_since(), Nanos(nanos));
             assert_eq!(idle.soonest(), Nanos::NEVER);
         }
-        // Three centuries are early enough for never: it is a lower bound.
+        // `NEVER` may become three centuries, because it is only a lower bound.
         assert!(Moment::in_use(Nanos::NEVER).soonest() >= Nanos(u64::MAX >> 1));
     }
 }

@@ -1,17 +1,23 @@
 //! Two-phase acquire: take a ticket for the queue now, wait for it later.
 //!
-//! ```text
-//! none ── e ──▶ HELD (answered "acquired")      none ── e ──▶ QUEUED (answered "queued")
-//!                 │ lease ends                                  │ granted: HELD, not yet told
-//!                 ▼                                             ▼
-//!              EXPIRED: the next `w` is told, once           `w`: told, full lease, none
-//!                 │ nobody asks for as long as an idle key is remembered
-//!                 ▼
-//!               none
-//! ```
+//! | ticket            | what happens             | ticket then | answer                          |
+//! |-------------------|--------------------------|-------------|---------------------------------|
+//! | –                 | `e`, the key is free     | HELD        | "acquired"                      |
+//! | –                 | `e`, the key is not free | QUEUED      | "queued"                        |
+//! | QUEUED            | the key is granted       | HELD        | none yet: the next `w` gets it  |
+//! | QUEUED, `w` waits | the key is granted       | –           | "ok"                            |
+//! | QUEUED, `w` waits | the wait is over         | –           | "timeout"                       |
+//! | HELD              | `w`                      | –           | "ok", and the full lease starts |
+//! | HELD              | the lease ends           | EXPIRED     | none yet: the next `w` gets it  |
+//! | EXPIRED           | `w`                      | –           | "error_lease_expired"           |
+//! | EXPIRED           | `e`                      | as without  | as without                      |
+//! | EXPIRED           | no `w` for a while¹      | –           |                                 |
 //!
-//! A ticket belongs to one owner and one key. It goes when it is waited for, when its grant is
-//! released by whoever has the token, and with its owner. Keys, waiters and grants are `lock.rs`'s.
+//! ¹ As long as an idle key is remembered, at least a minute.
+//!
+//! A ticket belongs to one owner and one key. It also ends when its grant is released, by any
+//! client that has the token, and with its owner. Decisions about keys, waiters and grants are in
+//! `lock.rs`.
 
 use std::ops::Index;
 
@@ -28,15 +34,15 @@ use crate::base::Millis;
 use crate::keymap::KeyMap;
 use crate::timers::TimerId;
 
-/// How long it is remembered at least that the lease behind a ticket ran out; as long as an idle key,
-/// if that is longer.
+/// How long at least a ticket is remembered after its lease has ended; as long as an idle key, if
+/// that is longer.
 const EXPIRED_KEPT_MIN: Millis = Millis::from_secs(60);
 
 /// One owner's enqueue for one key.
 pub(super) struct Ticket {
     pub(super) owner: OwnerIndex,
     pub(super) resource: u32,
-    /// The lease asked for, which starts again when the wait returns.
+    /// The lease that was asked for. It starts again when `w` returns the grant.
     pub(super) lease: Millis,
     pub(super) standing: Standing,
     link: Link,
@@ -45,12 +51,13 @@ pub(super) struct Ticket {
 /// How far an enqueue has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// In queue, as this waiter.
+    /// In the queue, as this waiter.
     Queued(u32),
     /// Granted, as this holder.
     Held(u32),
-    /// Granted, and the lease ran out before the client came to hear of it. Forgotten when this timer
-    /// fires: a client that never asks again must not keep the key, nor its connection, for ever.
+    /// Granted, and the lease ended before the client asked with `w`. The ticket is forgotten when
+    /// this timer fires, because a client that never asks must not keep the key, nor its
+    /// connection, for ever.
     Expired(TimerId),
 }
 
@@ -91,7 +98,7 @@ impl Tickets {
         })
     }
 
-    /// The waiter that stands for this ticket, while it is in the queue.
+    /// The waiter of this ticket, while it is in the queue.
     pub(super) fn waiter(&self, ticket: u32) -> Option<u32> {
         match self.arena[ticket].standing {
             Standing::Queued(waiter) => Some(waiter),
@@ -103,7 +110,7 @@ impl Tickets {
         self.arena[ticket].standing = Standing::Held(holder);
     }
 
-    /// The lease behind the ticket ran out before anybody waited for it.
+    /// The lease of the ticket's grant ended before a `w` came.
     pub(super) fn expire(&mut self, cx: &mut Ctx<'_>, ticket: u32) {
         let until = cx
             .now
@@ -112,13 +119,13 @@ impl Tickets {
         self.arena[ticket].standing = Standing::Expired(timer);
     }
 
-    /// How many wait to be forgotten; for checks.
+    /// How many expired tickets there are; for checks.
     pub(super) fn expired_count(&self) -> usize {
         let is_expired = |it: &Ticket| matches!(it.standing, Standing::Expired(_));
         self.arena.iter().filter(|(_, it)| is_expired(it)).count()
     }
 
-    /// Gives back a part of what a crowd has left behind; says whether there is more.
+    /// Gives back a part of the memory of removed entries; returns whether there is more.
     #[inline]
     pub(super) fn tidy(&mut self) -> bool {
         self.arena.tidy()
@@ -244,10 +251,10 @@ impl Locks {
         self.mark_idle(cx, resource);
     }
 
-    /// Nobody came to hear that a lease ran out.
+    /// The timer of an expired ticket fired: no `w` has come.
     pub(super) fn ticket_forgotten(&mut self, cx: &mut Ctx<'_>, ticket: u32) {
         let resource = self.tickets[ticket].resource;
-        self.tickets.arena[ticket].standing = Standing::Queued(NONE); // its timer is gone already
+        self.tickets.arena[ticket].standing = Standing::Queued(NONE); // no timer to cancel any more
         self.remove_ticket(cx, ticket);
         self.mark_idle(cx, resource);
     }
@@ -259,7 +266,7 @@ impl Locks {
         resource: u32,
         lease: Millis,
     ) -> u32 {
-        let standing = Standing::Queued(NONE); // until the caller knows better, in the same breath
+        let standing = Standing::Queued(NONE); // the caller sets the real one at once
         let ticket = Ticket {
             owner,
             resource,
@@ -278,7 +285,7 @@ impl Locks {
         ticket
     }
 
-    /// Forgets a ticket; the grant behind it, if any, stays with its owner.
+    /// Forgets a ticket. Its grant, if there is one, stays with the owner.
     pub(super) fn remove_ticket(&mut self, cx: &mut Ctx<'_>, ticket: u32) {
         let Ticket {
             owner,

@@ -1,44 +1,53 @@
-//! The engine's whole vocabulary: what can be asked, what is answered, what happens besides.
+//! The engine's whole vocabulary: inputs, requests, replies, pushes, effects.
 //!
 //! Types only, no behaviour. `wire` makes requests and spells replies; `engine` does the rest.
+//!
+//! The engine knows a client in two ways. Its *connection* ([`ConnId`]) is where requests come from
+//! and where answers and pushes go. Its *owner* is what holds keys, has tickets and waits in
+//! queues. They are two, because an answer is lost with its socket and a hold need not be. Today
+//! every connection is its own owner, so there is no owner in these types; inside the engine
+//! `conn.rs` keeps the one and `owner.rs` the other.
 
 use std::rc::Rc;
 
 use crate::base::{ConnId, Fence, Millis, Token};
 use crate::key::Key;
 
-/// A value a client stored: shared between the table and the answers that carry it, never changed.
+/// A value that a client stored. The table and the answers share it; it never changes.
 pub type Value = Rc<[u8]>;
 
-/// Everything the engine can be told. All its decisions follow from these, in order, each with its
-/// time, and from [`Origin`](super::Origin): a log of them replays to the same answers, fences and
-/// tokens.
+/// Everything the engine can be told. Its decisions depend only on these, in order and each with
+/// its time, and on [`Origin`](super::Origin): to replay a log of them gives the same answers,
+/// fences and tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input<'a> {
-    /// A connection asks for something. It must not be parked: on one connection, the answer comes
-    /// before the next question. No answer among the effects means that it is parked from now on.
+    /// A connection asks for something. It must not be parked, because on one connection each
+    /// answer comes before the next request. If the effects contain no answer, it is parked from
+    /// now on.
     Request(ConnId, Request<'a>),
     /// A connection said `hello`: it understands pushes, and perhaps gave a name.
     Hello(ConnId, Option<&'a str>),
-    /// Whether the peer has hung up while the connection still waits to be served for the last time.
-    /// Until then nothing is granted to it that it waits for, and nobody counts it as a recipient.
+    /// Whether the peer has hung up and the server has yet to serve the connection for the last
+    /// time. Until it does, the connection's waits are not granted, and it does not count as a
+    /// recipient.
     HungUp(ConnId, bool),
-    /// Whether the connection has so much unread that it can be told nothing more.
+    /// Whether the client has left so much unread that nothing more can be pushed to it.
     Overrun(ConnId, bool),
-    /// The connection is gone: its waits end now, what it held passes on (unless auto-release is off,
-    /// then what it held runs out its lease), and it hears no more.
+    /// The connection is gone. Its waits and subscriptions end now, and its holds are released
+    /// (unless auto-release is off: then they last until their leases end).
     Disconnected(ConnId),
-    /// A popped value could not be told to its client: it goes back to where it came from, or to
-    /// whoever waits for one.
+    /// A popped value could not be sent to its client: it goes back to its list, or to the next
+    /// popper that waits there.
     Unsent(Popped),
-    /// Time has passed: leases and waits end, idle keys are forgotten, departures go on.
+    /// Time has passed: leases and waits end, idle keys are forgotten, and what ended connections
+    /// left behind is undone.
     Time,
-    /// Shutdown has begun: every parked command is refused now, every new acquire from now on.
-    /// Releases and renewals go on, and leases still end.
+    /// Shutdown has begun: every parked command is refused now, and every new acquire from now on.
+    /// Releases and renewals still work, and leases still end.
     Drain,
 }
 
-/// What a client asks of the lock table. Borrowed from the bytes it arrived in.
+/// What a client asks for. Borrowed from the bytes it arrived in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
     /// `l sl rl wl elect`: take the key now, or wait in the queue for up to `wait`.
@@ -61,58 +70,58 @@ pub enum Request<'a> {
         /// How long the grant lasts without a renewal; `None` is the server's default.
         lease: Option<Millis>,
     },
-    /// `w sw rw ww`: wait for what this client enqueued for.
+    /// `w sw rw ww`: wait for the key that this client enqueued for.
     Wait {
         /// The name that was enqueued for.
         key: &'a [u8],
-        /// How long to wait; zero means look once and leave the queue.
+        /// How long to wait; zero means look once, and leave the queue if it is not granted yet.
         wait: Millis,
     },
     /// `r sr rr wr`: let go.
     Release {
         /// The locked name.
         key: &'a [u8],
-        /// What the grant said; `None` when the client sent something no grant ever said.
+        /// The token of the grant; `None` if the client sent what cannot be a token.
         token: Option<Token>,
     },
     /// `n sn rn wn`: start the lease again.
     Renew {
         /// The locked name.
         key: &'a [u8],
-        /// What the grant said; `None` when the client sent something no grant ever said.
+        /// The token of the grant; `None` if the client sent what cannot be a token.
         token: Option<Token>,
         /// The new lease; `None` is the server's default, not the lease of the grant.
         lease: Option<Millis>,
     },
-    /// `pos`: where this client stands in the key's queue.
+    /// `pos`: this client's place in the key's queue.
     Position {
         /// The name asked about.
         key: &'a [u8],
     },
     /// `resign`: let go of leadership.
     Resign {
-        /// What was led.
+        /// The name that is led.
         key: &'a [u8],
-        /// What the grant said; `None` when the client sent something no grant ever said.
+        /// The token of the grant; `None` if the client sent what cannot be a token.
         token: Option<Token>,
     },
-    /// `observe`: hear of changes of this key's leader.
+    /// `observe`: be told when this key's leader changes.
     Observe {
-        /// What is led.
+        /// The name that is led.
         key: &'a [u8],
     },
-    /// `unobserve`: hear of them no longer.
+    /// `unobserve`: end an `observe`.
     Unobserve {
-        /// What is led.
+        /// The name that is led.
         key: &'a [u8],
     },
-    /// `incr decr`: add to a counter, which is 0 if it was never heard of.
+    /// `incr decr`: add to a counter; one that does not exist counts as 0.
     Add {
         /// The counter's name.
         key: &'a [u8],
         /// What to add; `decr` adds its negation.
         delta: i64,
-        /// Whether the client said it as `decr`, which is what watchers are told.
+        /// Whether the verb was `decr`: watchers are told which of the two it was.
         down: bool,
     },
     /// `get`: read a counter.
@@ -124,7 +133,7 @@ pub enum Request<'a> {
     SetCount {
         /// The counter's name.
         key: &'a [u8],
-        /// What it is from now on.
+        /// Its new value.
         value: i64,
     },
     /// `kset`: store a value.
@@ -141,7 +150,7 @@ pub enum Request<'a> {
         /// Its name.
         key: &'a [u8],
     },
-    /// `kdel`: forget a value.
+    /// `kdel`: delete a value.
     Delete {
         /// Its name.
         key: &'a [u8],
@@ -150,7 +159,7 @@ pub enum Request<'a> {
     Swap {
         /// Its name.
         key: &'a [u8],
-        /// What must be there; empty: nothing must be there.
+        /// The expected value; empty if none is expected.
         old: &'a [u8],
         /// The new value, never empty.
         new: &'a [u8],
@@ -182,7 +191,7 @@ pub enum Request<'a> {
         /// How long to wait; zero means try once.
         wait: Millis,
     },
-    /// `llen`: how long is a list.
+    /// `llen`: the length of a list.
     Length {
         /// The list's name.
         key: &'a [u8],
@@ -196,44 +205,44 @@ pub enum Request<'a> {
         /// Last index, included; negative counts from the end.
         stop: i64,
     },
-    /// `bwait`: wait until `count` clients have come.
+    /// `bwait`: wait at a barrier until `count` clients have come.
     Meet {
         /// The barrier's name.
         key: &'a [u8],
         /// How many must come, at least 1.
         count: u32,
-        /// How long to wait; zero means to complete it or not at all.
+        /// How long to wait; with zero, the barrier fails unless this client completes it.
         wait: Millis,
     },
-    /// `listen`: hear signals.
+    /// `listen`: receive signals.
     Listen {
-        /// On channels that match.
+        /// Which channels: those that match (`pattern.rs`).
         pattern: &'a [u8],
-        /// As one of a group of which one hears each signal; empty: on its own.
+        /// The group to join, of which one member receives each signal; empty for no group.
         group: &'a [u8],
     },
-    /// `unlisten`: hear them no longer.
+    /// `unlisten`: end a `listen`.
     Unlisten {
-        /// As it was listened to.
+        /// The pattern of the `listen`.
         pattern: &'a [u8],
-        /// As it was listened to.
+        /// The group of the `listen`.
         group: &'a [u8],
     },
-    /// `signal`: tell everyone who listens.
+    /// `signal`: send a payload to every client that listens to the channel.
     Signal {
-        /// Where.
+        /// The channel.
         channel: &'a [u8],
-        /// What.
+        /// The payload.
         payload: &'a [u8],
     },
-    /// `watch`: hear of changes of keys.
+    /// `watch`: be told when keys change.
     Watch {
-        /// Of those that match.
+        /// Which keys: those that match (`pattern.rs`).
         pattern: &'a [u8],
     },
-    /// `unwatch`: hear of them no longer.
+    /// `unwatch`: end a `watch`.
     Unwatch {
-        /// As it was watched.
+        /// The pattern of the `watch`.
         pattern: &'a [u8],
     },
 }
@@ -259,7 +268,7 @@ pub enum Mode {
     Read,
     /// Alone.
     Write,
-    /// As the one holder of a lock, who leads, of which observers are told.
+    /// As the leader: the one holder of a lock. Observers are told of it.
     Lead,
 }
 
@@ -268,14 +277,14 @@ pub enum Mode {
 pub enum Reply {
     /// An acquire or a wait succeeded.
     Granted {
-        /// What to show for release and renewal; carries the fence.
+        /// What a release or a renewal has to show; contains the fence.
         token: Token,
         /// The lease that runs from now on.
         lease: Millis,
     },
     /// An enqueue found the key free and took it.
     Acquired {
-        /// What to show for release and renewal; carries the fence.
+        /// What a release or a renewal has to show; contains the fence.
         token: Token,
         /// The lease that runs from now on.
         lease: Millis,
@@ -289,33 +298,33 @@ pub enum Reply {
         /// The fence of the grant, unchanged.
         fence: Fence,
     },
-    /// It is done, and there is no more to say.
+    /// The request is done, and there is nothing to return.
     Done,
-    /// A count, a length, a place in the queue.
+    /// A count, a length or a place in the queue.
     Number(i64),
     /// A stored value.
     Value(Value),
-    /// A value that was taken out of a list and is this client's alone. If it cannot be told, it
-    /// goes back: see [`Input::Unsent`].
+    /// A value that was taken out of a list for this client alone. If it cannot be sent, it goes
+    /// back: see [`Input::Unsent`].
     Popped(Popped),
     /// A part of a list.
     Values(Vec<Value>),
-    /// Nothing is there: no value, no place in the queue.
+    /// There is no value, or no place in the queue.
     Nothing,
-    /// `kcas`: another value is there.
+    /// `kcas`: the present value is not the expected one.
     Conflict,
     /// The wait ended before the key was free.
     TimedOut,
-    /// Not possible; nothing changed.
+    /// The request was refused and changed nothing.
     Refused(Refusal),
 }
 
 /// Why a request was refused. A refusal is a normal answer, not a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The token does not hold this key (any more).
+    /// The token does not hold this key, or no longer.
     NotHolder,
-    /// The key is a read-write lock and the request is not, or the other way round.
+    /// The key is a read-write lock and the request is for a lock or a semaphore, or vice versa.
     TypeMismatch,
     /// The key is a semaphore with another number of slots.
     LimitMismatch,
@@ -337,13 +346,13 @@ pub enum Refusal {
     ListFull,
     /// The barrier is for another number of clients.
     CountMismatch,
-    /// The sum does not fit a counter.
+    /// The sum does not fit into a counter.
     Overflow,
     /// The part of the list is longer than an answer may be.
     RangeTooLong,
-    /// Wildcards where they cannot stand.
+    /// The pattern has a wildcard where none may be: see `pattern.rs`.
     BadPattern,
-    /// This connection listens to as much as it may.
+    /// This connection has as many subscriptions as it may.
     MaxSubscriptions,
 }
 
@@ -358,35 +367,35 @@ pub struct Popped {
     pub value: Value,
 }
 
-/// News for a client that did not ask for it just now.
+/// A message to a client that is not the answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Push {
-    /// A grant of this client ended without the client letting go.
+    /// A grant of this client ended, and the client did not release it.
     Lost {
         /// The name that was held.
         key: Key,
         /// The fence of the grant that ended.
         fence: Fence,
     },
-    /// Somebody signalled on a channel this client listens to.
+    /// A client signalled on a channel that this client listens to.
     Signal {
-        /// Where.
+        /// The channel.
         channel: Value,
-        /// What.
+        /// The payload.
         payload: Value,
     },
-    /// Something happened to a key this client watches.
+    /// Something happened to a key that this client watches.
     Watch {
         /// What happened.
         event: Event,
-        /// To which key.
+        /// The key.
         key: Key,
     },
-    /// The leader of a key this client observes has changed.
+    /// The leader of a key that this client observes has changed.
     Leader {
-        /// How.
+        /// How it changed.
         change: Change,
-        /// Of which key.
+        /// The key.
         key: Key,
     },
 }
@@ -394,21 +403,21 @@ pub enum Push {
 /// What can be watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A lock, a slot, a read or write lock was granted and its client knows.
+    /// A lock, a slot, a read or write lock was granted, and its client was told.
     Acquire,
-    /// One was let go, ran out, or was lost with its connection.
+    /// A grant was released, its lease ended, or its connection ended.
     Release,
-    /// A counter was counted up.
+    /// `incr` added to a counter.
     Incr,
-    /// A counter was counted down.
+    /// `decr` subtracted from a counter.
     Decr,
     /// A counter was set.
     Cset,
     /// A value was stored.
     Kset,
-    /// A value was forgotten, or was to be.
+    /// A `kdel` came, whether or not there was a value.
     Kdel,
-    /// A value was exchanged.
+    /// A value was swapped.
     Kcas,
     /// A value was put in at the left.
     Lpush,
@@ -418,9 +427,9 @@ pub enum Event {
     Lpop,
     /// A value was taken out at the right.
     Rpop,
-    /// A value was taken out at the left by somebody willing to wait.
+    /// A value was taken out at the left by `blpop`, after waiting or at once.
     Blpop,
-    /// A value was taken out at the right by somebody willing to wait.
+    /// A value was taken out at the right by `brpop`, after waiting or at once.
     Brpop,
     /// A leader was elected.
     Elect,
@@ -433,47 +442,48 @@ pub enum Event {
 pub enum Change {
     /// There is a leader.
     Elected,
-    /// The leader has let go of its own accord.
+    /// The leader has resigned.
     Resigned,
     /// The next in the queue has taken over.
     Failover,
 }
 
-/// A consequence of an input. The server says all answers first, then the rest in this order, so that
-/// the answer to a command comes before any push that the same command caused.
+/// A consequence of an input. The server delivers all answers first, then the other effects in
+/// order, so that the answer to a command comes before any push that the same command caused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Answer the client's one outstanding request.
+    /// Answer the connection's one outstanding request.
     Reply(ConnId, Reply),
-    /// Tell the client something besides.
+    /// Send a push to this connection.
     Push(ConnId, Push),
-    /// Tell all of these the same.
+    /// Send the same push to all of these connections.
     Broadcast(Vec<ConnId>, Push),
-    /// The client does not read what it is told: disconnect it.
+    /// The client does not read what is sent to it: disconnect it.
     Overrun(ConnId),
-    /// For the log, and only if somebody reads it: see [`Rules::notes`](super::Rules::notes).
+    /// Write a line to the log. Made only if the log shows it: see
+    /// [`Rules::notes`](super::Rules::notes).
     Note(Box<Note>),
 }
 
-/// What became of a grant, for the log.
+/// What happened to a grant, for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// What happened.
     pub what: Noted,
     /// The key that was granted.
     pub key: Key,
-    /// Which grant.
+    /// The fence of the grant.
     pub fence: Fence,
     /// The connection it was granted to.
     pub conn: ConnId,
 }
 
-/// What can become of a grant.
+/// What can happen to a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Noted {
     /// It was made.
     Granted,
-    /// Somebody who had its token let go.
+    /// A client that had its token released it.
     Released,
     /// Its connection ended.
     Disconnected,
@@ -481,7 +491,8 @@ pub enum Noted {
     Expired,
 }
 
-/// Which notes are taken. Each costs an allocation or two, so none is taken that nobody reads.
+/// Which notes are taken. Each costs an allocation or two, so a note that the log would not show is
+/// not taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Notes {
     /// None.

@@ -1,7 +1,7 @@
-//! Read-only pictures of the table: for `stats`, `who`, tests and checks.
+//! Read-only views of the table: for `stats`, `who`, tests and checks.
 //!
-//! Everything comes in a fixed order (that of the table's chains), so two equal histories look
-//! equal. Never changes anything, and never walks further than its caller asks.
+//! Everything comes in a fixed order (that of the table's chains), so that two runs with the same
+//! inputs show the same. Never changes anything, and never walks further than its caller asks.
 
 use super::barrier::Barrier;
 use super::holder::{Hold, Holder};
@@ -36,7 +36,7 @@ pub struct HolderView<'e> {
     pub fence: Fence,
     /// The connection it was granted to.
     pub conn: ConnId,
-    /// Who that connection says it is.
+    /// The name that its client gave in `hello`.
     pub name: Option<&'e str>,
     /// `slot`, `read`, `write` or `lead`.
     pub hold: &'static str,
@@ -46,12 +46,12 @@ pub struct HolderView<'e> {
     pub lease_left_ns: u64,
 }
 
-/// Somebody in the queue.
+/// One waiter in the queue of a key.
 #[derive(Clone, Copy, Debug)]
 pub struct WaiterView<'e> {
     /// The connection that waits.
     pub conn: ConnId,
-    /// Who that connection says it is.
+    /// The name that its client gave in `hello`.
     pub name: Option<&'e str>,
     /// `slot`, `read`, `write` or `lead`.
     pub hold: &'static str,
@@ -62,7 +62,7 @@ pub struct WaiterView<'e> {
 /// What one connection has.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnView<'e> {
-    /// Who it says it is.
+    /// The name that its client gave in `hello`.
     pub name: Option<&'e str>,
     /// How many grants its owner holds.
     pub held: u32,
@@ -77,29 +77,30 @@ pub struct EntryView<'e, W> {
     pub key: &'e [u8],
     /// Nanoseconds since its last use.
     pub idle_ns: u64,
-    /// What there is to say about it.
+    /// What is shown of it.
     pub what: W,
 }
 
-/// What there is to say about a value.
+/// What is shown of a value.
 #[derive(Clone, Copy, Debug)]
 pub struct ValueView {
-    /// How long it is.
+    /// Its length.
     pub bytes: usize,
-    /// Nanoseconds until its time is over, if it ever is.
+    /// Nanoseconds until its time to live is over, if it has one.
     pub ttl_ns: Option<u64>,
 }
 
-/// How many of each thing there are. All zero when everyone has left and idle keys are forgotten.
+/// How many of each thing there are. All are zero once all clients have left, nothing is stored,
+/// and idle keys are forgotten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Keys of locks, in use and idle.
     pub keys: usize,
     /// Counters, values, lists and barriers.
     pub others: usize,
-    /// What all clients listen to, watch and observe.
+    /// Subscriptions of all clients: what they listen to, watch and observe.
     pub subscriptions: usize,
-    /// Topics, and nodes of the trees by which they are found.
+    /// Patterns, and nodes of the trees by which they are found.
     pub patterns: usize,
     /// Grants.
     pub holders: usize,
@@ -109,14 +110,14 @@ pub struct Counts {
     pub tickets: usize,
     /// Owners that are connected, or still hold something.
     pub owners: usize,
-    /// Connections that have asked for something and not left.
+    /// Connections that have asked for something and have not left.
     pub connections: usize,
     /// Armed timers.
     pub timers: usize,
 }
 
 impl Engine {
-    /// A look at everything, now.
+    /// A view of everything, as it is now.
     #[must_use]
     pub fn view(&self, now: Nanos) -> View<'_> {
         View { engine: self, now }
@@ -144,17 +145,17 @@ impl Engine {
         }
     }
 
-    /// How often what has happened.
+    /// How many grants were made, and how they ended.
     #[must_use]
     pub fn tally(&self) -> Tally {
         self.core.tally
     }
 
-    /// Everything that must hold between two calls, over the whole table. For tests and the
-    /// simulator: it costs a walk over everything.
+    /// Checks everything that must hold between two calls, over the whole table. Only tests and the
+    /// simulator call it, because it walks over everything.
     ///
     /// # Panics
-    /// When something does not hold, which is a bug here and nowhere else.
+    /// When something does not hold, which is a bug of the engine, never of a caller.
     pub fn check(&self) {
         let Tally {
             grants,
@@ -166,7 +167,7 @@ impl Engine {
         assert_eq!(
             grants - releases - expiries - disconnects,
             held,
-            "grants got lost"
+            "grants less ended grants is not what is held"
         );
         let parked = self
             .core
@@ -187,7 +188,7 @@ impl Engine {
         for (collector, oldest) in collections {
             assert!(
                 collector.is_armed() || oldest.is_none(),
-                "idle keys that nobody forgets"
+                "keys are idle, but no collection is due"
             );
         }
         let collections = collections.iter().filter(|(it, _)| it.is_armed()).count();
@@ -198,7 +199,11 @@ impl Engine {
             .count();
         let expired_tickets = locks.tickets.expired_count();
         let timers = held as usize + parked + collections + lives + expired_tickets;
-        assert_eq!(self.core.timers.len(), timers, "a timer nobody waits for");
+        assert_eq!(
+            self.core.timers.len(),
+            timers,
+            "a timer is missing, or one is left over"
+        );
         let (mut holders, mut waiters) = (0, 0);
         for (resource, it) in self.stores.locks.table.iter() {
             self.stores.locks.table.check(resource);
@@ -209,7 +214,7 @@ impl Engine {
         assert_eq!(
             holders,
             self.stores.locks.holders.len(),
-            "a holder without a key"
+            "a holder is in no key's chain"
         );
         let Stores {
             counters,
@@ -223,7 +228,7 @@ impl Engine {
             waiters += poppers.iter(&self.core.waiters).count();
             assert!(
                 values.is_empty() != poppers.is_empty(),
-                "{:?} has both or neither",
+                "{:?} has both values and poppers, or neither",
                 list.key
             );
         }
@@ -232,11 +237,11 @@ impl Engine {
             waiters += queue.iter(&self.core.waiters).count();
             assert!(
                 (1..*count).contains(&queue.len()),
-                "{:?} should be gone",
+                "{:?} is empty or complete and should be gone",
                 barrier.key
             );
         }
-        assert_eq!(waiters, self.core.waiters.len(), "a waiter without a queue");
+        assert_eq!(waiters, self.core.waiters.len(), "a waiter is in no queue");
         let entries = [
             counters.named.len(),
             kv.named.len(),
@@ -254,7 +259,7 @@ impl Engine {
             for holder in it.holds.iter(&self.stores.locks.holders) {
                 assert_eq!(
                     self.stores.locks.holders[holder].owner, owner,
-                    "held by two owners"
+                    "a hold is in another owner's chain"
                 );
             }
         }
@@ -288,12 +293,12 @@ impl Engine {
         {
             assert!(
                 self.core.timers.deadline(*timer) >= it.soonest(),
-                "{token:?} could be overlooked"
+                "{token:?} ends before `soonest` and would be overlooked"
             );
             if *ticket != super::arena::NONE {
                 assert!(
                     matches!(tickets[*ticket].standing, Standing::Held(_)),
-                    "ticket and grant"
+                    "a grant has a ticket that is not held"
                 );
             }
         }
@@ -307,21 +312,22 @@ impl Engine {
             };
             assert!(
                 !admitted || !self.core.owners[owner].is_here(),
-                "{:?}: room, yet waiting",
+                "{:?} has room, but the head of its queue waits",
                 it.key
             );
         }
         for waiter in it.queue.iter(&self.core.waiters) {
             assert_eq!(
                 self.core.waiters[waiter].subject, resource,
-                "waiting in two queues"
+                "a waiter is in another key's queue"
             );
         }
     }
 }
 
 impl<'e> View<'e> {
-    /// Keys in use of one kind ([`Census`]'s positions), the longest-used first.
+    /// Keys in use of one kind (a position in [`Census`]), those that have been in use longest
+    /// first.
     pub fn in_use(self, kind: usize) -> impl Iterator<Item = KeyView<'e>> {
         self.engine
             .stores
@@ -337,7 +343,7 @@ impl<'e> View<'e> {
         self.engine.stores.locks.table.in_use_census()
     }
 
-    /// Idle keys and for how many nanoseconds, the longest idle first.
+    /// Idle keys and for how many nanoseconds, those that have been idle longest first.
     pub fn idle(self) -> impl Iterator<Item = (KeyView<'e>, u64)> {
         let idle = self.engine.stores.locks.table.idle();
         idle.map(move |(it, since)| (KeyView { view: self, it }, self.now.since(since)))
@@ -349,12 +355,12 @@ impl<'e> View<'e> {
         self.engine.stores.locks.table.idle_census()
     }
 
-    /// Counters, with how long they were not used.
+    /// Counters and their values.
     pub fn counters(self) -> impl Iterator<Item = EntryView<'e, i64>> {
         self.entries(&self.engine.stores.counters.named, |_, &value| value)
     }
 
-    /// Values that still live.
+    /// Values whose time to live is not over.
     pub fn values(self) -> impl Iterator<Item = EntryView<'e, ValueView>> {
         let alive = move |it: &EntryView<'e, ValueView>| it.what.ttl_ns != Some(0);
         let values = self.entries(&self.engine.stores.kv.named, |view, entry| {
@@ -370,29 +376,30 @@ impl<'e> View<'e> {
         values.filter(alive)
     }
 
-    /// Lists: how many values, how many poppers.
+    /// Lists: how many values and how many poppers each has.
     pub fn lists(self) -> impl Iterator<Item = EntryView<'e, (usize, u32)>> {
         let what = |_, list: &List| (list.values.len(), list.poppers.len());
         self.entries(&self.engine.stores.lists.named, what)
     }
 
-    /// Barriers: how many must come, how many have.
+    /// Barriers: how many clients must come, and how many have.
     pub fn barriers(self) -> impl Iterator<Item = EntryView<'e, (u32, u32)>> {
         let what = |_, barrier: &Barrier| (barrier.count, barrier.queue.len());
         self.entries(&self.engine.stores.barriers.named, what)
     }
 
-    /// What is listened to: pattern, group, how many.
+    /// What is listened to: pattern, group, number of listeners.
     pub fn listened(self) -> impl Iterator<Item = (&'e [u8], &'e [u8], u32)> {
         self.patterns(Topic::Listen)
     }
 
-    /// What is watched: pattern, nothing, how many.
+    /// What is watched: pattern, an empty group, number of watchers.
     pub fn watched(self) -> impl Iterator<Item = (&'e [u8], &'e [u8], u32)> {
         self.patterns(Topic::Watch)
     }
 
-    /// How many counters, values, lists and barriers there are, and patterns listened to and watched.
+    /// How many counters, values, lists and barriers there are, and how many patterns are listened
+    /// to and watched.
     #[must_use]
     pub fn totals(self) -> [(&'static str, usize); 6] {
         let Stores {
@@ -437,12 +444,12 @@ impl<'e> View<'e> {
         })
     }
 
-    /// What a connection has; nothing, if it never asked for anything.
+    /// What a connection has; all zero if it never asked for anything.
     #[must_use]
     pub fn conn(self, id: ConnId) -> ConnView<'e> {
         let core = &self.engine.core;
         let owner = core.conns.find(id).map(|conn| core.conns[conn].owner);
-        owner.map_or(ConnView::default(), |owner| {
+        owner.map_or_else(ConnView::default, |owner| {
             let owner = &core.owners[owner];
             ConnView {
                 name: owner.name.as_deref(),
@@ -452,7 +459,7 @@ impl<'e> View<'e> {
         })
     }
 
-    /// One key by name.
+    /// The key of this name.
     #[must_use]
     pub fn key(self, key: &[u8]) -> Option<KeyView<'e>> {
         let resource = self.engine.stores.locks.find(key)?;
@@ -470,7 +477,7 @@ impl<'e> KeyView<'e> {
         self.it.key.as_bytes()
     }
 
-    /// What it is.
+    /// Its kind.
     #[must_use]
     pub fn kind(self) -> Kind {
         self.it.kind()
@@ -488,7 +495,7 @@ impl<'e> KeyView<'e> {
         self.it.queue.len()
     }
 
-    /// Those who hold it, the oldest grant first.
+    /// Its holders, the oldest grant first.
     pub fn holders(self) -> impl Iterator<Item = HolderView<'e>> {
         let View { engine, now } = self.view;
         let holders = &engine.stores.locks.holders;
@@ -506,7 +513,7 @@ impl<'e> KeyView<'e> {
         })
     }
 
-    /// Those who wait for it, the next first.
+    /// Its waiters, the next to be granted first.
     pub fn waiters(self) -> impl Iterator<Item = WaiterView<'e>> {
         let View { engine, now } = self.view;
         self.it.queue.iter(&engine.core.waiters).map(move |waiter| {

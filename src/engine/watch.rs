@@ -1,6 +1,6 @@
-//! Watches: what happened to which key, told to whoever watches it.
+//! Watches: the clients that watch a key are told what happened to it.
 //!
-//! The primitives announce what they did; nothing is computed while nobody watches.
+//! The primitives announce what they did. While no key is watched, nothing is computed.
 
 use super::ctx::Ctx;
 use super::subscriptions::Topic;
@@ -21,7 +21,7 @@ impl Ctx<'_> {
         }
     }
 
-    /// Whether anybody watches anything.
+    /// Whether any client watches any key.
     pub(super) fn is_watched(&self) -> bool {
         !self.core.subscriptions[Topic::Watch as usize].is_empty()
     }
