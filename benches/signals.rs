@@ -15,7 +15,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use latchd::base::{ConnId, Nanos};
 use latchd::engine::types::{Effect, Effects, Input, Reply, Request};
 use latchd::engine::{Engine, Origin, Rules};
-use latchd::server::{Server, Settings, Transport};
+use latchd::server::{Event, Readiness, Server, Settings, Transport};
 
 const SPEAKER: ConnId = ConnId { slot: 0, serial: 1 };
 
@@ -183,12 +183,16 @@ fn through_the_server(c: &mut Criterion) {
     let mut group = c.benchmark_group("signal fan-out through the server");
     for size in sizes().into_iter().filter(|&size| size <= 10_000) {
         let mut server = Server::new(Settings::default(), engine());
-        let say = |server: &mut Server<Sink>, id, says| {
-            if let Some(sink) = server.transport_mut(id) {
+        let readiness = Readiness {
+            readable: true,
+            ..Readiness::default()
+        };
+        let say = |server: &mut Server<Sink>, conn, says| {
+            if let Some(sink) = server.transport_mut(conn) {
                 sink.says = says;
             }
-            server.readable(&|| Nanos(1), id);
-            server.finish_turn(&|| Nanos(1));
+            let event = Event { conn, readiness };
+            server.turn(&|| Nanos(1), [event].into_iter(), 0);
         };
         let mut accept = |says| {
             let sink = Sink {

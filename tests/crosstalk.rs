@@ -4,24 +4,15 @@
 //! many connections are owed much at the same time and take it a few bytes at a time, and some break
 //! in the middle of it, so that half-sent buffers go back to the pool and on to the next.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test helper that fails has to fail the test"
-)]
+use latchd::engine::Rules;
+use latchd::pipe::Pipes;
+use latchd::server::Settings;
 
-use latchd::base::{ConnId, Nanos};
-use latchd::engine::{Engine, Origin, Rules};
-use latchd::pipe::{Peer, Pipe, pipe};
-use latchd::server::{Server, Settings};
-
-const NOW: Nanos = Nanos(1);
 const CLIENTS: usize = 60;
 const ROUNDS: usize = 300;
 
 /// Somebody who stored a value of its own, asks for it again and again, and listens to news.
 struct Client {
-    id: ConnId,
-    peer: Peer,
     key: usize,
     asked: usize,
     /// The first round whose news it hears.
@@ -34,140 +25,109 @@ impl Client {
     fn value(&self) -> String {
         format!("{}:", self.key).repeat(1 + self.key * 7 % 150)
     }
+
+    /// Its own value as often as it asked for it, all news since it came, in order, and nothing else.
+    fn check(&self) {
+        let Self { key, .. } = self;
+        let answer = format!("ok {}", self.value());
+        let (mut answers, mut next) = (0, self.came);
+        for line in self.heard.lines() {
+            if line == answer {
+                answers += 1;
+            } else if line != format!("ok {CLIENTS}") {
+                assert_eq!(line, format!("sig news {next}"), "to client {key}");
+                next += 1;
+            }
+        }
+        assert_eq!(answers, self.asked, "answers to client {key}");
+        assert_eq!(next, ROUNDS, "the last news to client {key}");
+    }
 }
 
-struct World {
-    server: Server<Pipe>,
+/// The server, and what each client by its number is about.
+struct Crowd {
+    pipes: Pipes,
     clients: Vec<Client>,
     keys: usize,
 }
 
-impl World {
+impl Crowd {
     fn new() -> Self {
-        let origin = Origin {
-            fence: 0,
-            seed: [1, 2],
-            salt_key: [3, 4, 5, 6],
-        };
         Self {
-            server: Server::new(Settings::default(), Engine::new(Rules::default(), origin)),
+            pipes: Pipes::with(Rules::default(), Settings::default()),
             clients: Vec::new(),
             keys: 0,
         }
     }
 
-    /// A new client takes this place, which may have been somebody's.
-    fn arrive(&mut self, who: usize, round: usize) {
-        let (here, peer) = pipe(0);
+    /// One more.
+    fn arrive(&mut self) {
+        let who = self.pipes.connect();
+        let client = self.introduce(who, 0);
+        self.clients.push(client);
+    }
+
+    /// Somebody breaks off, and a new client takes its place.
+    fn replace(&mut self, who: usize, round: usize) {
+        self.pipes.replace(who);
+        self.clients[who] = self.introduce(who, round);
+    }
+
+    /// What a newcomer says. From then on it reads only what it takes.
+    fn introduce(&mut self, who: usize, round: usize) -> Client {
         let client = Client {
-            id: self.server.accept(NOW, here).unwrap(),
-            peer,
             key: self.keys,
             asked: 0,
             came: round,
             heard: String::new(),
         };
         self.keys += 1;
-        let frames = format!("kset\n{}\n{}\nlisten\nnews\n\n", client.key, client.value());
-        self.clients.push(client);
-        self.say(self.clients.len() - 1, &frames);
-        let newcomer = self.clients.pop().unwrap();
-        assert_eq!(newcomer.peer.receive(), b"ok\nok\n");
-        newcomer.peer.set_room(0);
-        if who < self.clients.len() {
-            self.clients[who] = newcomer;
-        } else {
-            self.clients.push(newcomer);
-        }
-    }
-
-    fn break_off(&mut self, who: usize) {
-        let client = &self.clients[who];
-        client.peer.reset();
-        self.server.hang_up(NOW, client.id);
-        self.rest();
+        let store = format!("kset {} {}", client.key, client.value());
+        self.pipes.say(who, &[&store, "listen news"]);
+        assert_eq!(self.pipes.read(who), "ok\nok\n");
+        self.pipes.set_room(who, 0);
+        client
     }
 
     fn ask(&mut self, who: usize) {
-        self.clients[who].asked += 1;
-        self.say(who, &format!("kget\n{}\n\n", self.clients[who].key));
-    }
-
-    fn say(&mut self, who: usize, frames: &str) {
-        let client = &self.clients[who];
-        client.peer.send(frames.as_bytes());
-        client.peer.arrive(usize::MAX);
-        self.server.readable(&|| NOW, client.id);
-        self.rest();
+        let client = &mut self.clients[who];
+        client.asked += 1;
+        self.pipes.say(who, &[&format!("kget {}", client.key)]);
     }
 
     /// The client takes so many bytes of what it is owed.
     fn take(&mut self, who: usize, bytes: usize) {
-        let id = self.clients[who].id;
-        self.clients[who].peer.set_room(bytes);
-        self.server.writable(id);
-        self.rest();
-        let client = &mut self.clients[who];
-        client.heard += str::from_utf8(&client.peer.receive()).unwrap();
-        client.peer.set_room(0);
-    }
-
-    fn rest(&mut self) {
-        loop {
-            self.server.finish_turn(&|| NOW);
-            if self.server.next_deadline().is_none_or(|next| next > NOW) {
-                return;
-            }
-        }
-    }
-
-    /// Its own value as often as it asked for it, all news since it came, in order, and nothing else.
-    fn check(&self, who: usize) {
-        let client = &self.clients[who];
-        let answer = format!("ok {}", client.value());
-        let (mut answers, mut next) = (0, client.came);
-        for line in client.heard.lines() {
-            if line == answer {
-                answers += 1;
-            } else if line != format!("ok {CLIENTS}") {
-                assert_eq!(line, format!("sig news {next}"), "to client {}", client.key);
-                next += 1;
-            }
-        }
-        assert_eq!(answers, client.asked, "answers to client {}", client.key);
-        assert_eq!(next, ROUNDS, "the last news to client {}", client.key);
+        self.pipes.set_room(who, bytes);
+        self.pipes.settle();
+        self.pipes.peer(who).set_room(0);
+        self.clients[who].heard += &self.pipes.read(who);
     }
 }
 
 #[test]
 fn what_is_owed_to_many_at_once_is_never_mixed_up() {
     let mut chance = fastrand::Rng::with_seed(61);
-    let mut world = World::new();
-    for who in 0..CLIENTS {
-        world.arrive(who, 0);
+    let mut crowd = Crowd::new();
+    for _ in 0..CLIENTS {
+        crowd.arrive();
     }
     for round in 0..ROUNDS {
         for who in 0..CLIENTS {
             match chance.u32(0..100) {
-                0 => {
-                    world.break_off(who);
-                    world.arrive(who, round);
-                }
-                1..50 => world.ask(who),
-                _ => world.take(who, chance.usize(0..200)),
+                0 => crowd.replace(who, round),
+                1..50 => crowd.ask(who),
+                _ => crowd.take(who, chance.usize(0..200)),
             }
         }
         // Spelled once for everyone.
-        world.say(
-            chance.usize(0..CLIENTS),
-            &format!("signal\nnews\n{round}\n"),
-        );
+        let speaker = chance.usize(0..CLIENTS);
+        crowd.pipes.say(speaker, &[&format!("signal news {round}")]);
     }
-    assert!(world.keys > 2 * CLIENTS, "nobody broke off");
-    let owed = world.server.holdings().buffered_bytes;
+    assert!(crowd.keys > 2 * CLIENTS, "nobody broke off");
+    let owed = crowd.pipes.server.holdings().buffered_bytes;
     assert!(owed > 200_000, "only {owed} bytes are owed at the end");
     for who in 0..CLIENTS {
-        world.take(who, usize::MAX);
-        world.check(who);
+        crowd.take(who, usize::MAX);
+        crowd.clients[who].check();
     }
 }

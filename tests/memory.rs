@@ -4,19 +4,15 @@
 //! has a count of its own. The server runs over pipes: the same turns in every run, the same bytes.
 
 #![allow(unsafe_code, reason = "an allocator cannot be written without")]
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test helper that fails has to fail the test"
-)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-use latchd::base::{ConnId, Millis, Nanos};
-use latchd::engine::{Engine, Origin, Rules};
-use latchd::pipe::{Peer, Pipe, pipe};
-use latchd::server::{Server, Settings};
+use latchd::base::Millis;
+use latchd::engine::Rules;
+use latchd::pipe::Pipes;
+use latchd::server::Settings;
 
 struct Counting;
 
@@ -49,84 +45,19 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A server, its clients, and the time.
-struct World {
-    server: Server<Pipe>,
-    clients: Vec<(ConnId, Peer)>,
-    now: Nanos,
+fn pipes() -> Pipes {
+    let mut pipes = Pipes::with(Rules::default(), Settings::default());
+    pipes.skip_checks();
+    pipes
 }
 
-impl World {
-    fn new() -> Self {
-        let origin = Origin {
-            fence: 0,
-            seed: [1, 2],
-            salt_key: [3, 4, 5, 6],
-        };
-        Self {
-            server: Server::new(Settings::default(), Engine::new(Rules::default(), origin)),
-            clients: Vec::new(),
-            now: Nanos(1),
-        }
-    }
-
-    fn connect(&mut self) -> usize {
-        let client = self.new_client();
-        self.clients.push(client);
-        self.clients.len() - 1
-    }
-
-    fn new_client(&mut self) -> (ConnId, Peer) {
-        let (here, peer) = pipe(0);
-        (self.server.accept(self.now, here).unwrap(), peer)
-    }
-
-    fn say(&mut self, who: usize, frames: &[u8]) {
-        let (id, peer) = &self.clients[who];
-        peer.send(frames);
-        peer.arrive(usize::MAX);
-        self.server.readable(&|| self.now, *id);
-        self.rest();
-    }
-
-    /// What was said to it since the last time.
-    fn read(&self, who: usize) -> String {
-        String::from_utf8(self.clients[who].1.receive()).unwrap()
-    }
-
-    /// The token of a grant that has come.
-    fn granted(&self, who: usize) -> String {
-        let answer = self.read(who);
-        let Some(grant) = answer.strip_prefix("ok ") else {
-            panic!("{answer:?}");
-        };
-        grant[..32].to_owned()
-    }
-
-    /// It hangs up, and somebody else takes its number.
-    fn replace(&mut self, who: usize) {
-        let newcomer = self.new_client();
-        let (id, peer) = std::mem::replace(&mut self.clients[who], newcomer);
-        peer.reset();
-        self.server.hang_up(self.now, id);
-        self.rest();
-    }
-
-    fn pass(&mut self, span: Millis) {
-        self.now = self.now.after(span);
-        self.rest();
-    }
-
-    /// Turns until nothing is due.
-    fn rest(&mut self) {
-        loop {
-            self.server.finish_turn(&|| self.now);
-            let next = self.server.next_deadline();
-            if next.is_none_or(|next| next > self.now) {
-                return;
-            }
-        }
-    }
+/// The token of a grant that has come.
+fn granted(pipes: &mut Pipes, who: usize) -> String {
+    let answer = pipes.read(who);
+    let Some(grant) = answer.strip_prefix("ok ") else {
+        panic!("{answer:?}");
+    };
+    grant[..32].to_owned()
 }
 
 /// A queue that is never empty, which waiters leave in every way there is: granted at its head, out
@@ -135,54 +66,49 @@ impl World {
 #[test]
 fn a_queue_keeps_nothing_of_those_who_went_through_it() {
     const WAITERS: usize = 40;
-    const JOIN: [&[u8]; 4] = [
-        b"l\njob\n600 600\n",
-        b"e\njob\n600\n",
-        b"l\njob\n1\n",
-        b"l\njob\n600\n",
-    ];
-    let join = |world: &mut World, who: usize| {
-        world.say(who, JOIN[who % 4]);
-        let said = world.read(who);
+    const JOIN: [&str; 4] = ["l job 600 600", "e job 600", "l job 1", "l job 600"];
+    let join = |pipes: &mut Pipes, who: usize| {
+        let said = pipes.ask(who, JOIN[who % 4]);
         assert_eq!(said, if who % 4 == 1 { "queued\n" } else { "" });
     };
-    let mut world = World::new();
-    world.connect();
-    world.say(0, JOIN[0]);
-    let mut token = world.granted(0);
+    let mut pipes = pipes();
+    pipes.connect();
+    pipes.say(0, &[JOIN[0]]);
+    let mut token = granted(&mut pipes, 0);
     for who in 1..=WAITERS {
-        world.connect();
-        join(&mut world, who);
+        pipes.connect();
+        join(&mut pipes, who);
     }
     // The first of those who stay until they are granted is the holder.
     let mut staying: VecDeque<usize> = (0..=WAITERS).filter(|who| who % 4 < 2).collect();
-    let mut round = |world: &mut World| {
-        world.pass(Millis::from_secs(1));
+    let mut round = |pipes: &mut Pipes| {
+        pipes.pass(Millis::from_secs(1));
+        pipes.settle();
         for who in (0..=WAITERS).filter(|who| who % 4 >= 2) {
             if who % 4 == 2 {
-                assert_eq!(world.read(who), "timeout\n");
+                assert_eq!(pipes.read(who), "timeout\n");
             } else {
-                world.replace(who);
+                pipes.replace(who);
             }
-            join(world, who);
+            join(pipes, who);
         }
         for _ in 1..staying.len() {
-            world.say(staying[0], format!("r\njob\n{token}\n").as_bytes());
-            assert_eq!(world.read(staying[0]), "ok\n");
-            join(world, staying[0]);
+            let release = format!("r job {token}");
+            assert_eq!(pipes.ask(staying[0], &release), "ok\n");
+            join(pipes, staying[0]);
             staying.rotate_left(1);
             if staying[0] % 4 == 1 {
-                world.say(staying[0], b"w\njob\n0\n");
+                pipes.say(staying[0], &["w job 0"]);
             }
-            token = world.granted(staying[0]);
+            token = granted(pipes, staying[0]);
         }
     };
     for _ in 0..50 {
-        round(&mut world);
+        round(&mut pipes);
     }
     let before = LIVE_BYTES.get();
     for _ in 0..500 {
-        round(&mut world);
+        round(&mut pipes);
     }
     let grown = LIVE_BYTES.get() - before;
     assert_eq!(grown, 0, "bytes after {} more waiters", 500 * WAITERS);
@@ -205,15 +131,16 @@ fn what_a_client_sends_is_kept_about_once() {
         |text| format!("observe\n{text}\n\n"),
     ];
     for frame_of in frame_of {
-        let mut world = World::new();
-        let who = world.connect();
+        let mut pipes = pipes();
+        let who = pipes.connect();
         let before = LIVE_BYTES.get();
         let mut sent = 0;
         for nth in 0..FRAMES {
             let frame = frame_of(format!("{nth:0>250}"));
             sent += frame.len();
-            world.say(who, frame.as_bytes());
-            assert!(world.read(who).starts_with("ok"));
+            pipes.send(who, frame.as_bytes());
+            pipes.settle();
+            assert!(pipes.read(who).starts_with("ok"));
         }
         let kept = (LIVE_BYTES.get() - before) as usize;
         let verb = frame_of(String::new());

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use latchd::base::{ConnId, Millis, Nanos, Token};
 use latchd::engine::types::{Effect, Effects, Input, Mode, Reply, Request};
 use latchd::engine::{Engine, Origin, Rules};
-use latchd::server::{Server, Settings, Transport};
+use latchd::server::{Event, Readiness, Server, Settings, Transport};
 
 struct Counting;
 
@@ -147,19 +147,24 @@ fn engine_rounds() {
     );
 }
 
-/// A peer in a fixed piece of memory: one request, one answer.
+/// A peer in a fixed piece of memory: one request, one answer. The request comes in parts, one for
+/// each read.
 struct Exchange {
     request: Vec<u8>,
+    /// Where each part ends.
+    ends: [usize; PARTS],
     read: usize,
     answer: Vec<u8>,
 }
 
+const PARTS: usize = 3;
+
 impl Transport for Exchange {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let rest = &self.request[self.read..];
-        if rest.is_empty() {
+        let Some(end) = self.ends.into_iter().find(|&end| end > self.read) else {
             return Err(ErrorKind::WouldBlock.into());
-        }
+        };
+        let rest = &self.request[self.read..end];
         let count = rest.len().min(into.len());
         into[..count].copy_from_slice(&rest[..count]);
         self.read += count;
@@ -178,25 +183,33 @@ impl Transport for Exchange {
     }
 }
 
-/// `l`, then `r`, from bytes to bytes, now and then in two pieces.
+/// `l` in three parts, then `r` in one, from bytes to bytes, each in one turn.
 fn server_rounds() {
     let mut server = Server::new(Settings::default(), engine());
     let room = || Vec::with_capacity(256);
     let exchange = Exchange {
         request: room(),
+        ends: [0; PARTS],
         read: 0,
         answer: room(),
     };
     let id = server.accept(Nanos(0), exchange).unwrap();
-    let mut ask = |now: Nanos, parts: [&[u8]; 3], answer: &mut [u8; 64]| {
-        for part in parts {
-            let exchange = server.transport_mut(id).unwrap();
-            exchange.request.clear();
+    let readable = Event {
+        conn: id,
+        readiness: Readiness {
+            readable: true,
+            ..Readiness::default()
+        },
+    };
+    let mut ask = |now: Nanos, parts: [&[u8]; PARTS], answer: &mut [u8; 64]| {
+        let exchange = server.transport_mut(id).unwrap();
+        exchange.request.clear();
+        exchange.read = 0;
+        for (part, end) in parts.into_iter().zip(&mut exchange.ends) {
             exchange.request.extend_from_slice(part);
-            exchange.read = 0;
-            server.readable(&|| now, id);
+            *end = exchange.request.len();
         }
-        server.finish_turn(&|| now);
+        server.turn(&|| now, [readable; PARTS].into_iter(), 0);
         let exchange = server.transport_mut(id).unwrap();
         let count = exchange.answer.len();
         answer[..count].copy_from_slice(&exchange.answer);

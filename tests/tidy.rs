@@ -133,7 +133,7 @@ const WALLS: &[Wall] = &[
     },
     Wall {
         layer: "pipe",
-        may_name: &["base", "server"],
+        may_name: &["base", "engine", "server"],
         may_not_name: &[
             "mio",
             "socket2",

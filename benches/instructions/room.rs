@@ -4,10 +4,11 @@
 //! hears.
 
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 
-use latchd::base::{ConnId, Millis, Nanos};
+use latchd::base::{Millis, Nanos};
 use latchd::engine::Engine;
-use latchd::server::{Server, Settings, Transport};
+use latchd::server::{Event, Readiness, Server, Settings, Transport};
 
 /// How far the clock moves per turn.
 const TURN_NS: u64 = 10_000;
@@ -46,7 +47,8 @@ impl Transport for Peer {
 
 pub(crate) struct Room {
     server: Server<Peer>,
-    peers: Vec<ConnId>,
+    /// Of each peer: that it has said something.
+    events: Vec<Event>,
     now: Nanos,
 }
 
@@ -54,39 +56,47 @@ impl Room {
     pub(crate) fn new(engine: Engine, peers: usize) -> Self {
         let now = Nanos(0);
         let mut server = Server::new(Settings::default(), engine);
-        let peers = (0..peers).map(|_| {
+        let readiness = Readiness {
+            readable: true,
+            ..Readiness::default()
+        };
+        let events = (0..peers).map(|_| {
             let peer = Peer {
                 heard: Vec::with_capacity(1_024),
                 ..Peer::default()
             };
-            server.accept(now, peer).expect("there is room")
+            let conn = server.accept(now, peer).expect("there is room");
+            Event { conn, readiness }
         });
-        let peers = peers.collect();
-        Self { server, peers, now }
+        let events = events.collect();
+        Self {
+            server,
+            events,
+            now,
+        }
     }
 
     pub(crate) fn peer(&mut self, who: usize) -> &mut Peer {
-        let peer = self.server.transport_mut(self.peers[who]);
+        let peer = self.server.transport_mut(self.events[who].conn);
         peer.expect("nobody leaves")
     }
 
     /// One turn in which each of `who` says what it has to say.
-    pub(crate) fn turn(&mut self, who: impl IntoIterator<Item = usize>) {
+    pub(crate) fn turn(&mut self, who: Range<usize>) {
         self.now.0 += TURN_NS;
         let now = self.now;
-        for who in who {
-            let id = self.peers[who];
+        for who in who.clone() {
             self.peer(who).has_said = false;
-            self.server.readable(&|| now, id);
         }
-        self.server.finish_turn(&|| now);
+        let events = self.events[who].iter().copied();
+        self.server.turn(&|| now, events, 0);
         self.server.changed_interests(|_, _, _| {});
     }
 
     /// A turn to prepare: says this once, and is answered.
     pub(crate) fn ask(&mut self, who: usize, request: &str) -> String {
         let says = std::mem::replace(&mut self.peer(who).says, request.into());
-        self.turn([who]);
+        self.turn(who..who + 1);
         self.peer(who).says = says;
         let heard = std::mem::take(&mut self.peer(who).heard);
         String::from_utf8(heard).expect("answers are text")

@@ -175,7 +175,7 @@ fn hand_over(rounds: u32) {
     let mut room = room(PEERS + 1);
     for who in 0..=PEERS {
         room.peer(who).says = ASK.into();
-        room.turn([who]);
+        room.turn(who..who + 1);
         room.peer(who).says = format!("r\nhot\n{TOKEN}\n{ASK}").into();
     }
     let token_at = "r\nhot\n".len();
@@ -186,7 +186,7 @@ fn hand_over(rounds: u32) {
         let token = &peer.heard[IN_GRANT];
         peer.says[token_at..token_at + TOKEN.len()].copy_from_slice(token);
         peer.heard.clear();
-        room.turn([holder]);
+        room.turn(holder..holder + 1);
         expect(&mut room, [holder], b"ok\n");
         holder = (holder + 1) % (PEERS + 1);
     }
@@ -204,7 +204,7 @@ fn wait_in_vain(rounds: u32) {
         room.turn(0..PEERS);
         expect(&mut room, 0..PEERS, b"");
         room.pass(WAIT);
-        room.turn([]);
+        room.turn(0..0);
         expect(&mut room, 0..PEERS, b"timeout\n");
     }
 }

@@ -1,15 +1,25 @@
 //! A server with pipes for a network and a number for the time: the one harness of all tests over
-//! pipes, and of the benches.
+//! pipes.
 //!
-//! What peers do is noted and reported with the next [`turn`](Pipes::turn), as a poll would report it.
+//! What peers do is reported with the next [`turn`](Pipes::turn), as a poll would report it: in the
+//! order in which they acted, and each connection once. What is done to a [`Peer`] itself is not
+//! reported, as if it came just after the poll.
 //! Connections are accepted at once, which is between two turns, where the reactor accepts too.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::ops::Range;
 
 use super::{Peer, Pipe, pipe};
 use crate::base::{ConnId, Millis, Nanos};
-use crate::server::{Event, Server};
+use crate::engine::{Engine, Origin, Rules};
+use crate::server::{Event, Readiness, Server, Settings};
+
+/// Where the engines of tests begin: fences count from 1, and salts are the same every time.
+pub const ORIGIN: Origin = Origin {
+    fence: 0,
+    seed: [1, 2],
+    salt_key: [3, 4, 5, 6],
+};
 
 /// Most turns the server may ask for at one instant; one more and it would never sleep.
 const TURNS_AT_ONCE_MAX: u32 = 1_000_000;
@@ -18,15 +28,22 @@ const TURNS_AT_ONCE_MAX: u32 = 1_000_000;
 pub struct Pipes {
     /// The server, to look at and to ask.
     pub server: Server<Pipe>,
-    peers: Vec<(Option<ConnId>, Peer)>,
-    /// Whom the next turn hears of, in order.
-    reported: Vec<usize>,
-    /// For whom the server wants to hear of room to write.
-    watched: BTreeSet<ConnId>,
+    clients: Vec<Client>,
+    /// What the next turn hears of.
+    reported: Vec<Event>,
     stops: u32,
     now: Cell<Nanos>,
     /// How far every look at the clock moves it.
     look_ns: u64,
+    skips_checks: bool,
+}
+
+struct Client {
+    /// None if it was refused.
+    id: Option<ConnId>,
+    peer: Peer,
+    /// The server wants to hear of room to write.
+    is_watched: bool,
 }
 
 impl Pipes {
@@ -35,13 +52,25 @@ impl Pipes {
     pub fn new(server: Server<Pipe>) -> Self {
         Self {
             server,
-            peers: Vec::new(),
+            clients: Vec::new(),
             reported: Vec::new(),
-            watched: BTreeSet::new(),
             stops: 0,
             now: Cell::new(Nanos(1)),
             look_ns: 0,
+            skips_checks: false,
         }
+    }
+
+    /// A server with these rules and settings.
+    #[must_use]
+    pub fn with(rules: Rules, settings: Settings) -> Self {
+        Self::new(Server::new(settings, Engine::new(rules, ORIGIN)))
+    }
+
+    /// From now on the lock table is not checked after every turn: where there are crowds, a walk over
+    /// all of it takes longer than the turn.
+    pub fn skip_checks(&mut self) {
+        self.skips_checks = true;
     }
 
     // ---- time ----
@@ -62,15 +91,14 @@ impl Pipes {
         self.look_ns = ns;
     }
 
-    // ---- peers ----
+    // ---- who is connected ----
 
     /// A new connection, by number from 0. One that is refused reads its end at once.
     pub fn connect(&mut self) -> usize {
-        let number = self.peers.len();
-        let (here, peer) = pipe(number as u32);
-        let id = self.server.accept(self.now(), here);
-        self.peers.push((id, peer));
-        number
+        let who = self.clients.len();
+        let client = self.accept(who);
+        self.clients.push(client);
+        who
     }
 
     /// One whose peer takes no more than this before it is read from.
@@ -80,22 +108,87 @@ impl Pipes {
         who
     }
 
-    /// The client's end.
+    /// The connection breaks, the server comes to rest, and a new connection gets the number.
+    pub fn replace(&mut self, who: usize) {
+        self.reset(who);
+        self.settle();
+        self.clients[who] = self.accept(who);
+    }
+
+    fn accept(&mut self, who: usize) -> Client {
+        let (here, peer) = pipe(who as u32);
+        Client {
+            id: self.server.accept(self.now(), here),
+            peer,
+            is_watched: false,
+        }
+    }
+
+    /// The numbers of all who have connected so far, also if they are gone.
+    #[must_use]
+    pub fn everyone(&self) -> Range<usize> {
+        0..self.clients.len()
+    }
+
+    /// The client's end, to look at, or to act on without a report.
     #[must_use]
     pub fn peer(&self, who: usize) -> &Peer {
-        &self.peers[who].1
+        &self.clients[who].peer
     }
 
     /// What the server calls the connection; none if it was refused.
     #[must_use]
     pub fn id(&self, who: usize) -> Option<ConnId> {
-        self.peers[who].0
+        self.clients[who].id
     }
+
+    // ---- what peers do ----
 
     /// Bytes arrive from a client, all of them.
     pub fn send(&mut self, who: usize, bytes: &[u8]) {
         self.peer(who).send(bytes);
         self.peer(who).arrive(usize::MAX);
+        self.report(who);
+    }
+
+    /// Sends frames, each written as one line `verb key argument`, and lets the server come to rest.
+    pub fn say(&mut self, who: usize, frames: &[&str]) {
+        let mut bytes = String::new();
+        for frame in frames {
+            let mut words = frame.splitn(3, ' ');
+            for _ in 0..3 {
+                bytes += words.next().unwrap_or_default();
+                bytes.push('\n');
+            }
+        }
+        self.send(who, bytes.as_bytes());
+        self.settle();
+    }
+
+    /// Says one thing and reads everything there is.
+    pub fn ask(&mut self, who: usize, frame: &str) -> String {
+        self.say(who, &[frame]);
+        self.read(who)
+    }
+
+    /// Everything the client was told since it last read; what it made room for is reported.
+    pub fn read(&mut self, who: usize) -> String {
+        let bytes = self.peer(who).receive();
+        self.report(who);
+        String::from_utf8(bytes).expect("the server says text")
+    }
+
+    /// The next whole line, without its end, and with a mark for each byte of a value that is no text;
+    /// what it made room for is reported.
+    pub fn read_line(&mut self, who: usize) -> Option<String> {
+        let line = self.peer(who).receive_line()?;
+        self.report(who);
+        Some(String::from_utf8_lossy(&line).into_owned())
+    }
+
+    /// From now on the client takes no more than this before it reads.
+    pub fn set_room(&mut self, who: usize, bytes: usize) {
+        self.peer(who).set_room(bytes);
         self.report(who);
     }
 
@@ -111,22 +204,6 @@ impl Pipes {
         self.report(who);
     }
 
-    /// What the client has to read; whatever it made room for is reported.
-    pub fn receive(&mut self, who: usize) -> Vec<u8> {
-        let bytes = self.peer(who).receive();
-        if !bytes.is_empty() {
-            self.report(who);
-        }
-        bytes
-    }
-
-    /// The next turn hears of this connection, as it is by then.
-    pub fn report(&mut self, who: usize) {
-        if !self.reported.contains(&who) {
-            self.reported.push(who);
-        }
-    }
-
     /// The server is told to stop, as by a signal, in the next turn.
     pub fn stop(&mut self) {
         self.stops += 1;
@@ -136,61 +213,76 @@ impl Pipes {
 
     /// One turn with everything that happened since the last.
     pub fn turn(&mut self) {
-        let reported = std::mem::take(&mut self.reported);
-        let events: Vec<Event> = reported.iter().filter_map(|&who| self.event(who)).collect();
+        let events = std::mem::take(&mut self.reported);
         let (now, look_ns) = (&self.now, self.look_ns);
         let clock = || {
             now.set(Nanos(now.get().0 + look_ns));
             now.get()
         };
-        self.server
-            .turn(&clock, events.into_iter(), std::mem::take(&mut self.stops));
+        let stops = std::mem::take(&mut self.stops);
+        self.server.turn(&clock, events.into_iter(), stops);
+        if !self.skips_checks {
+            self.server.engine().check();
+        }
         self.follow_interests();
     }
 
-    fn event(&self, who: usize) -> Option<Event> {
-        let conn = self.id(who)?;
-        let mut readiness = self.peer(who).readiness();
-        readiness.writable &= self.watched.contains(&conn);
-        Some(Event { conn, readiness })
+    /// Turns for as long as the server has something to do at this instant; says how many.
+    pub fn rest(&mut self) -> u32 {
+        let mut turns = 0;
+        while self.has_more() {
+            self.turn();
+            turns += 1;
+            assert!(turns < TURNS_AT_ONCE_MAX, "the server never comes to rest");
+        }
+        turns
     }
 
-    /// As a poll, which reports at registration what is so already.
+    /// A turn, and more for as long as the server has something to do; says how many.
+    pub fn settle(&mut self) -> u32 {
+        self.turn();
+        1 + self.rest()
+    }
+
+    fn has_more(&self) -> bool {
+        let next = self.server.next_deadline();
+        next.is_some_and(|at| at <= self.now())
+    }
+
+    // ---- the poll ----
+
+    /// Has the next turn hear how this connection is ready, if it is.
+    fn report(&mut self, who: usize) {
+        let client = &self.clients[who];
+        let mut readiness = client.peer.readiness();
+        readiness.writable &= client.is_watched;
+        let Some(conn) = client.id.filter(|_| readiness != Readiness::default()) else {
+            return;
+        };
+        match self.reported.iter_mut().find(|it| it.conn == conn) {
+            Some(Event { readiness: it, .. }) => {
+                it.readable |= readiness.readable;
+                it.writable |= readiness.writable;
+                it.hung_up |= readiness.hung_up;
+            }
+            None => self.reported.push(Event { conn, readiness }),
+        }
+    }
+
+    /// A poll that is to watch for room to write says at once if there is some.
     fn follow_interests(&mut self) {
         let mut changed = Vec::new();
         self.server
             .changed_interests(|id, _, wants_write| changed.push((id, wants_write)));
         for (id, wants_write) in changed {
-            if wants_write {
-                self.watched.insert(id);
-            } else {
-                self.watched.remove(&id);
-            }
-            let who = self.peers.iter().position(|(it, _)| *it == Some(id));
-            if let Some(who) = who
-                && self.event(who).is_some_and(|it| it.readiness.writable)
-            {
+            let mut clients = self.clients.iter_mut().enumerate();
+            let Some((who, client)) = clients.find(|(_, client)| client.id == Some(id)) else {
+                continue;
+            };
+            client.is_watched = wants_write;
+            if wants_write && client.peer.readiness().writable {
                 self.report(who);
             }
         }
-    }
-
-    /// A turn, and more for as long as the server has something to do at this instant; says how many.
-    pub fn settle(&mut self) -> u32 {
-        for turns in 1..=TURNS_AT_ONCE_MAX {
-            self.turn();
-            if !self.has_more() {
-                return turns;
-            }
-        }
-        panic!("the server does not come to rest");
-    }
-
-    /// Whether the server has something to do at this instant.
-    #[must_use]
-    pub fn has_more(&self) -> bool {
-        self.server
-            .next_deadline()
-            .is_some_and(|at| at <= self.now())
     }
 }

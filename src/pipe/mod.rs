@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
 
-pub use self::harness::Pipes;
+pub use self::harness::{ORIGIN, Pipes};
 use crate::server::{Readiness, Transport};
 
 /// What both ends see.
@@ -140,6 +140,16 @@ impl Peer {
     #[must_use]
     pub fn receive(&self) -> Vec<u8> {
         std::mem::take(&mut self.shared.borrow_mut().answered).into()
+    }
+
+    /// The next whole line the server has written, without its end.
+    #[must_use]
+    pub fn receive_line(&self) -> Option<Vec<u8>> {
+        let answered = &mut self.shared.borrow_mut().answered;
+        let end = answered.iter().position(|&byte| byte == b'\n')?;
+        let mut line: Vec<u8> = answered.drain(..=end).collect();
+        line.pop();
+        Some(line)
     }
 
     /// How much the server may write before the peer reads; a stalled reader has none.

@@ -150,7 +150,7 @@ fn ten_thousand_wait_and_whoever_leaves_the_order_of_the_rest_is_kept() {
     table.engine.check();
     let connections = |table: &Table| -> Vec<u32> {
         let key = table.engine.view(table.now).key(key).unwrap();
-        key.waiters().map(|it| it.connection - 1).collect()
+        key.waiters().map(|it| it.conn.serial - 1).collect()
     };
     assert_eq!(connections(&table), staying);
     for client in staying {
@@ -402,7 +402,7 @@ fn who_leaves_with_thousands_of_locks_and_places_is_undone_in_slices() {
         Reply::Done
     );
     let view = table.engine.view(table.now).key(&contested).unwrap();
-    assert_eq!(view.holders().next().unwrap().connection, id(2).serial);
+    assert_eq!(view.holders().next().unwrap().conn.serial, id(2).serial);
     assert_eq!(view.waiter_count(), 0);
 
     table.expire_all();

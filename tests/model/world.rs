@@ -320,7 +320,7 @@ impl World {
             .map(|it| {
                 (
                     it.fence.0,
-                    it.connection,
+                    it.conn.serial,
                     it.name,
                     it.hold,
                     it.age_ns,
@@ -339,7 +339,7 @@ impl World {
         same(&format!("holders of key {name}"), held, expected)?;
         let line: Vec<_> = theirs
             .waiters()
-            .map(|it| (it.connection, it.name, it.hold, it.age_ns))
+            .map(|it| (it.conn.serial, it.name, it.hold, it.age_ns))
             .collect();
         let expected: Vec<_> = ours
             .waiters
