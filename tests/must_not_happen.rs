@@ -513,6 +513,7 @@ const TABLE: &[Row] = &[
         Script("barrier.txt", "Somebody who left just before is not counted."),
         Script("signal.txt", "The answer counts those who are told."),
         Script("list.txt", "The same when it leaves at the very moment of the push."),
+        Test("a_place_left_in_the_same_turn_as_its_holder_is_never_granted"),
         Test("whoever_left_is_neither_granted_nor_counted_while_it_waits_to_be_seen_off"),
         Test("who_hangs_up_while_waiting_leaves_the_line_at_once_however_many_do"),
     ]),
@@ -542,6 +543,8 @@ const TABLE: &[Row] = &[
     ]),
     (130, "log that nobody reads, or that cannot be written, stops the daemon", &[
         Test("nobody_reading_the_log_stops_nothing"),
+        Test("a_log_that_nobody_reads_loses_lines_and_stops_nobody"),
+        Test("a_log_file_that_may_not_grow_and_other_signals_end_nothing"),
     ]),
     (131, "what a client sends is kept many times over, or without a limit", &[
         Test("what_a_client_sends_is_kept_about_once"),

@@ -493,3 +493,26 @@ fn those_who_hung_up_leave_time_for_the_walks_of_others() {
     pipes.turn();
     assert!(pipes.read(TALKERS).starts_with("ok "));
 }
+
+#[test]
+fn a_place_left_in_the_same_turn_as_its_holder_is_never_granted() {
+    let mut pipes = pipes(4, Settings::default());
+    let [holder, behind, watcher, later] = [0, 1, 2, 3];
+    pipes.ask(watcher, "watch k");
+    pipes.ask(watcher, "observe k");
+    let first = pipes.ask(holder, "l k 0");
+    assert_eq!(pipes.ask(behind, "e k"), "queued\n");
+    pipes.read(watcher);
+    pipes.reset(holder);
+    pipes.reset(behind);
+    pipes.settle();
+    // One release, and nobody took over.
+    assert_eq!(pipes.read(watcher), "watch release k\n");
+    let fence = |granted: &str| u64::from_str_radix(&granted[3..19], 16).unwrap();
+    let next = pipes.ask(later, "l k 0");
+    assert_eq!(
+        fence(&next),
+        fence(&first) + 1,
+        "a fence was spent on somebody who had left"
+    );
+}
