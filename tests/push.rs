@@ -10,7 +10,9 @@ use latchd::base::{ConnId, Millis, Nanos};
 use latchd::engine::{Engine, Origin, Rules};
 use latchd::server::{Holdings, Server, Settings};
 use latchd::sim::{Peer, Pipe, pipe};
+use latchd::wire::client::{Told, frame};
 use latchd::wire::outbox::PUSH_BYTES_MAX;
+use latchd::wire::verbs::Verb;
 
 /// A server, its peers and its clock.
 struct World {
@@ -53,14 +55,7 @@ impl World {
 
     /// Sends frames, each written as one line, and lets the server answer.
     fn say(&mut self, who: usize, frames: &[&str]) {
-        let mut bytes = String::new();
-        for frame in frames {
-            let mut words = frame.splitn(3, ' ');
-            for _ in 0..3 {
-                bytes += words.next().unwrap_or_default();
-                bytes.push('\n');
-            }
-        }
+        let bytes: String = frames.iter().map(|request| frame(request)).collect();
         let (peer, id) = &self.peers[who];
         peer.send(bytes.as_bytes());
         peer.arrive(usize::MAX);
@@ -118,8 +113,10 @@ impl World {
 
     fn slow_consumers(&mut self, asker: usize) -> u64 {
         let stats = self.ask(asker, "stats");
-        let json: serde_json::Value =
-            serde_json::from_str(stats.strip_prefix("ok ").unwrap()).unwrap();
+        let Some(Told::Json(json)) = Told::read(Verb::Stats, stats.trim_end().as_bytes()) else {
+            panic!("{stats:?} is no document");
+        };
+        let json: serde_json::Value = serde_json::from_slice(json).unwrap();
         json["totals"]["slow_consumers"].as_u64().unwrap()
     }
 }

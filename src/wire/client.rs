@@ -434,6 +434,17 @@ pub struct Grant {
     pub fence: Option<Fence>,
 }
 
+impl Grant {
+    /// The grant that a whole line tells of, whatever was asked: for those who see only the lines.
+    #[must_use]
+    pub fn read(line: &[u8]) -> Option<Self> {
+        match split_word(line)? {
+            (b"ok" | b"acquired", rest) => grant(rest),
+            _ => None,
+        }
+    }
+}
+
 impl<'a> Told<'a> {
     /// What `line` says in answer to `verb`. `None` if no daemon says that.
     #[must_use]

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use latchd::base::Token;
 use serde_json::Value;
 
 use super::transcript;
@@ -163,9 +164,8 @@ impl Names {
 
 /// The fence in a token; `None` if this is not one.
 pub(crate) fn fence(word: &str) -> Option<u64> {
-    let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    (word.len() == 32 && word.bytes().all(is_hex))
-        .then(|| u64::from_str_radix(&word[..16], 16).ok())?
+    let token = Token::parse(word.as_bytes())?;
+    (token.hex() == word.as_bytes()).then_some(token.fence.0)
 }
 
 /// `...` and `$name` are no JSON; as members and strings they are.

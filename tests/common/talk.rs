@@ -14,6 +14,7 @@ use std::ops::Range;
 
 use latchd::base::Millis;
 use latchd::config::Config;
+use latchd::wire::client::{Grant, frame};
 
 use super::pattern::{self, Names};
 use super::transcript::{self, Beat, Conversation, Expect, Speech, Step};
@@ -65,7 +66,7 @@ pub(crate) fn hold<W: World>(
     };
     if let Some(secret) = &config.auth_token {
         let secret = String::from_utf8_lossy(secret.as_bytes());
-        talk.ask_control(&format!("auth\n_\n{secret}\n"))?;
+        talk.ask_control(&format!("auth _ {secret}"))?;
     }
     let mut edits = Vec::new();
     for beat in &conversation.beats {
@@ -87,7 +88,7 @@ struct Talk<'a, W> {
     control: usize,
     clients: BTreeMap<String, Client>,
     names: Names,
-    tokens: BTreeSet<String>,
+    tokens: BTreeSet<[u8; 32]>,
     /// The highest fence heard of.
     fence_top: u64,
     is_draining: bool,
@@ -184,11 +185,9 @@ impl<W: World> Talk<'_, W> {
             }
             Speech::Frame(text) => {
                 let text = fill(text)?;
-                let mut words = text.splitn(3, ' ');
-                let mut next = || words.next().unwrap_or_default();
-                let (verb, key, argument) = (next(), next(), next());
-                let waits = ["w", "sw", "rw", "ww"].contains(&verb);
-                (format!("{verb}\n{key}\n{argument}\n").into_bytes(), waits)
+                let letters = text.split(' ').next().unwrap_or_default();
+                let waits = ["w", "sw", "rw", "ww"].contains(&letters);
+                (frame(&text).into_bytes(), waits)
             }
         };
         let client = self.client(who);
@@ -215,7 +214,7 @@ impl<W: World> Talk<'_, W> {
     /// A draining server lets nobody stay who owns nothing, so the runner owns something.
     fn shut_down(&mut self) -> Result<(), Failure> {
         if !self.is_draining {
-            self.ask_control("l\n.runner\n0 1000000\n")?;
+            self.ask_control("l .runner 0 1000000")?;
         }
         self.is_draining = true;
         self.world.shut_down();
@@ -225,13 +224,13 @@ impl<W: World> Talk<'_, W> {
     /// Returns when everything caused so far has been said.
     fn settle(&mut self) -> Result<(), Failure> {
         for _ in 0..3 {
-            self.ask_control("ping\n_\n\n")?;
+            self.ask_control("ping _")?;
         }
         Ok(())
     }
 
-    fn ask_control(&mut self, frame: &str) -> Result<(), Failure> {
-        self.world.send(self.control, frame.as_bytes());
+    fn ask_control(&mut self, request: &str) -> Result<(), Failure> {
+        self.world.send(self.control, frame(request).as_bytes());
         self.world.turn();
         match self.world.hear(self.control, true) {
             Some(Heard::Line(line)) if line == "ok" || line.starts_with("ok ") => Ok(()),
@@ -289,21 +288,19 @@ impl<W: World> Talk<'_, W> {
 
     /// Every grant has a token of its own, and its fence is above those of all earlier steps.
     fn check_grant(&mut self, who: &str, line: &str, fence_top: u64) -> Result<(), Failure> {
-        let words: Vec<&str> = line.split(' ').collect();
-        let ["ok" | "acquired", token, _lease, rest @ ..] = &words[..] else {
-            return Ok(());
+        let Some(grant) = Grant::read(line.as_bytes()) else {
+            let is_token = |word| pattern::fence(word).is_some();
+            return match line.split(' ').nth(1).is_some_and(is_token) {
+                true => Err(self.failure("a grant as the protocol spells it", line)),
+                false => Ok(()),
+            };
         };
-        let Some(fence) = pattern::fence(token) else {
-            return Ok(());
-        };
-        let is_new = self.tokens.insert((*token).to_owned());
+        let fence = grant.token.fence.0;
+        let is_new = self.tokens.insert(grant.token.hex());
         let waits = self.clients.get(who).is_some_and(|it| it.waits);
         if !waits && (!is_new || fence <= fence_top) {
             let expected = format!("a new token with a fence above {fence_top}");
             return Err(self.failure(&expected, line));
-        }
-        if !rest.is_empty() && rest != [fence.to_string()] {
-            return Err(self.failure(&format!("the fence {fence} and no more"), line));
         }
         self.fence_top = self.fence_top.max(fence);
         Ok(())

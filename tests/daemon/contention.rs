@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use latchd::base::Millis;
+
 use crate::vocabulary::{Client, Daemon};
 
 #[test]
@@ -12,7 +14,7 @@ fn a_lease_ends_by_itself_and_not_before_its_time() {
     let (mut a, mut b) = (daemon.connect(), daemon.connect());
     let start = Instant::now();
     let first = a.lock("k", "0 50ms");
-    assert_eq!(first.lease, "50ms");
+    assert_eq!(first.lease, Millis(50));
     let second = b.lock("k", "10");
     assert!(start.elapsed() >= Duration::from_millis(50));
     assert!(second.token_fence() > first.token_fence());

@@ -1,5 +1,7 @@
 //! Bytes as they come: in pieces, too many, or meant for somebody else.
 
+use latchd::base::Millis;
+
 use crate::vocabulary::{Daemon, frame};
 
 #[test]
@@ -9,14 +11,14 @@ fn a_frame_may_come_one_byte_at_a_time() {
     for byte in frame("l job 10 60").bytes() {
         client.raw([byte]);
     }
-    assert_eq!(client.grant().lease, "60");
+    assert_eq!(client.grant().lease, Millis::from_secs(60));
     // In one piece at most, whatever the kernel joins: somebody else is served between two bytes.
     let mut other = daemon.connect();
     for byte in frame("l other 0 7").bytes() {
         assert_eq!(other.ask("ping _ _"), "ok");
         client.raw([byte]);
     }
-    assert_eq!(client.grant().lease, "7");
+    assert_eq!(client.grant().lease, Millis::from_secs(7));
 }
 
 #[test]

@@ -6,6 +6,8 @@ use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 
+use latchd::base::Millis;
+
 use crate::vocabulary::{Daemon, End, PATIENCE, latchd, refusal};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -45,7 +47,7 @@ fn the_environment_is_heard_and_a_flag_beats_it() {
         .env("LATCHD_WIRE_FENCE", "never")
         .arg("--wire-fence=always");
     let grant = Daemon::serve(command).connect().lock("k", "0");
-    assert_eq!(grant.lease, "7");
+    assert_eq!(grant.lease, Millis::from_secs(7));
     assert!(grant.fence.is_some());
 }
 

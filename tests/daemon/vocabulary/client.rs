@@ -5,6 +5,9 @@ use std::net::Shutdown;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use latchd::base::Millis;
+use latchd::wire::client::{self, Told, frame};
+use latchd::wire::verbs::Verb;
 use serde_json::Value;
 use socket2::{SockAddr, Socket, Type};
 
@@ -29,7 +32,7 @@ pub(crate) enum End {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub(crate) token: String,
-    pub(crate) lease: String,
+    pub(crate) lease: Millis,
     /// The field of its own, where there is one.
     pub(crate) fence: Option<u64>,
 }
@@ -136,9 +139,7 @@ impl Client {
 
     #[track_caller]
     pub(crate) fn stats(&mut self) -> Value {
-        let answer = self.ask("stats _ _");
-        let json = answer.strip_prefix("ok ").expect(&answer);
-        serde_json::from_str(json).unwrap()
+        json(Verb::Stats, &self.ask("stats _ _"))
     }
 
     /// Waits until so many stand in line for the key, a round trip at a time.
@@ -146,9 +147,8 @@ impl Client {
     pub(crate) fn wait_for_waiters(&mut self, key: &str, waiters: usize) {
         let start = Instant::now();
         loop {
-            let answer = self.ask(&format!("who {key} _"));
-            let json: Value = serde_json::from_str(answer.strip_prefix("ok ").unwrap()).unwrap();
-            let count = json["waiter_count"].as_u64().unwrap_or(0);
+            let who = json(Verb::Who, &self.ask(&format!("who {key} _")));
+            let count = who["waiter_count"].as_u64().unwrap_or(0);
             if count == waiters as u64 {
                 return;
             }
@@ -246,21 +246,13 @@ impl Client {
 impl Grant {
     #[track_caller]
     pub(crate) fn of(line: &str) -> Self {
-        let fields: Vec<&str> = line.split(' ').collect();
-        let (token, lease, fence) = match fields[..] {
-            ["ok" | "acquired", token, lease] => (token, lease, None),
-            ["ok" | "acquired", token, lease, fence] => (token, lease, Some(fence)),
-            _ => panic!("{line:?} grants nothing"),
+        let Some(grant) = client::Grant::read(line.as_bytes()) else {
+            panic!("{line:?} grants nothing");
         };
-        let is_lower_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        assert!(
-            token.len() == 32 && token.bytes().all(is_lower_hex),
-            "{token}"
-        );
         Self {
-            token: token.to_owned(),
-            lease: lease.to_owned(),
-            fence: fence.map(|fence| fence.parse().unwrap()),
+            token: String::from_utf8(grant.token.hex().to_vec()).unwrap(),
+            lease: grant.lease,
+            fence: grant.fence.map(|fence| fence.0),
         }
     }
 
@@ -270,11 +262,12 @@ impl Grant {
     }
 }
 
-/// The bytes of a frame written as one line: command, key, and the rest as argument.
-pub(crate) fn frame(request: &str) -> String {
-    let mut words = request.splitn(3, ' ');
-    let mut word = || words.next().unwrap_or_default();
-    format!("{}\n{}\n{}\n", word(), word(), word())
+#[track_caller]
+fn json(verb: Verb, answer: &str) -> Value {
+    match Told::read(verb, answer.as_bytes()) {
+        Some(Told::Json(json)) => serde_json::from_slice(json).unwrap(),
+        _ => panic!("{answer:?} is no document"),
+    }
 }
 
 fn lossy(bytes: &[u8]) -> String {

@@ -8,8 +8,9 @@ mod daemon;
 
 use std::time::Duration;
 
-pub(crate) use client::{Client, End, Grant, frame};
+pub(crate) use client::{Client, End, Grant};
 pub(crate) use daemon::{Daemon, latchd, refusal};
+pub(crate) use latchd::wire::client::frame;
 
 /// How long anything may take. Far more than it ever should, so that only a hang gets here.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
