@@ -100,12 +100,13 @@ pub(super) fn integer(field: &[u8]) -> Result<i64, Malformed> {
     }
 }
 
-/// A signed span in milliseconds: `10` is seconds, `250ms` is not.
+/// A signed span in milliseconds: `10` and `10s` are seconds, `250ms` is not.
 fn span_ms(field: &[u8]) -> Result<i64, Malformed> {
     const SPAN_MS_MAX: i64 = Millis::MAX.0 as i64;
-    let (number, unit_ms) = match field.strip_suffix(b"ms") {
-        Some(number) => (number, 1),
-        None => (field, 1_000),
+    let (number, unit_ms) = match field {
+        [number @ .., b'm', b's'] => (number, 1),
+        [number @ .., b's'] => (number, 1_000),
+        number => (number, 1_000),
     };
     let value = integer(number)?;
     if value > SPAN_MS_MAX / unit_ms {
@@ -200,7 +201,17 @@ mod tests {
             ("-9223372036854775808", Err(Malformed::NegativeTimeout)),
             ("-1ms", Err(Malformed::NegativeTimeout)),
             ("ms", Err(Malformed::BadNumber)),
-            ("10s", Err(Malformed::BadNumber)),
+            ("10s", Ok(10_000)),
+            ("+010s", Ok(10_000)),
+            ("9223372036s", Ok(Millis::MAX.0)),
+            ("9223372037s", Err(Malformed::BadNumber)),
+            ("-1s", Err(Malformed::NegativeTimeout)),
+            ("s", Err(Malformed::BadNumber)),
+            ("10ss", Err(Malformed::BadNumber)),
+            ("10sms", Err(Malformed::BadNumber)),
+            ("10S", Err(Malformed::BadNumber)),
+            ("10 s", Err(Malformed::BadNumber)),
+            ("10m", Err(Malformed::BadNumber)),
             ("10MS", Err(Malformed::BadNumber)),
             ("10 ms", Err(Malformed::BadNumber)),
             ("10msms", Err(Malformed::BadNumber)),
@@ -215,10 +226,12 @@ mod tests {
             ("0", Some(0)),
             ("-0", Some(0)),
             ("5", Some(5_000)),
+            ("5s", Some(5_000)),
             ("250ms", Some(250)),
             ("9223372036", Some(Millis::MAX.0)),
             ("9223372037", None),
             ("-1", None),
+            ("-1s", None),
             ("", None),
             (" 5", None),
         ] {
