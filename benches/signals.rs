@@ -13,7 +13,7 @@ use std::io::{self, ErrorKind};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use latchd::base::{ConnId, Nanos};
-use latchd::engine::types::{Effect, Effects, Reply, Request};
+use latchd::engine::types::{Effect, Effects, Input, Reply, Request};
 use latchd::engine::{Engine, Origin, Rules};
 use latchd::server::{Server, Settings, Transport};
 
@@ -32,7 +32,7 @@ fn engine() -> Engine {
         Origin {
             fence: 0,
             seed: [1, 2],
-            chance: Box::new(|| 7),
+            salt_key: [3, 4, 5, 6],
         },
     )
 }
@@ -40,7 +40,11 @@ fn engine() -> Engine {
 fn listen(engine: &mut Engine, index: u32, pattern: &str) {
     let (pattern, group) = (pattern.as_bytes(), &b""[..]);
     let request = Request::Listen { pattern, group };
-    engine.step(Nanos(0), client(index), request, &mut Effects::new());
+    engine.apply(
+        Nanos(0),
+        Input::Request(client(index), request),
+        &mut Effects::new(),
+    );
 }
 
 /// How many the speaker was told will hear it.
@@ -81,7 +85,7 @@ fn matching(c: &mut Criterion) {
                 effects.clear();
                 let (channel, payload) = (&b"orders.eu.42x"[..], &b"shipped"[..]);
                 let request = Request::Signal { channel, payload };
-                engine.step(Nanos(0), SPEAKER, request, &mut effects);
+                engine.apply(Nanos(0), Input::Request(SPEAKER, request), &mut effects);
                 assert_eq!(hearers(&effects), 2);
             });
         });
@@ -106,7 +110,7 @@ fn fan_out(c: &mut Criterion) {
                     channel: b"news",
                     payload: b"hello",
                 };
-                engine.step(Nanos(0), SPEAKER, request, &mut effects);
+                engine.apply(Nanos(0), Input::Request(SPEAKER, request), &mut effects);
                 assert_eq!(hearers(&effects), i64::from(size));
             });
         });
@@ -139,7 +143,7 @@ fn wildcards(c: &mut Criterion) {
                 effects.clear();
                 let (channel, payload) = (channel.as_bytes(), &b"x"[..]);
                 let request = Request::Signal { channel, payload };
-                engine.step(Nanos(0), SPEAKER, request, &mut effects);
+                engine.apply(Nanos(0), Input::Request(SPEAKER, request), &mut effects);
                 assert_eq!(hearers(&effects), 0);
             });
         });

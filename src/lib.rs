@@ -26,6 +26,9 @@
 //! Dependencies point downwards only, and `tests/tidy.rs` checks it: `engine` knows no socket, no
 //! clock, no log and no random order; `wire` knows no state; `server` knows neither sockets nor the
 //! clock, so the simulator runs it as it is; `net` never looks inside a request.
+//!
+//! `pipe` (a connection in memory) and `sim` (the simulator) are for developers, and exist only with
+//! the feature `tools`.
 
 pub mod base;
 pub mod config;
@@ -34,7 +37,10 @@ pub mod engine;
 pub mod key;
 pub mod keymap;
 pub mod net;
+#[cfg(feature = "tools")]
+pub mod pipe;
 pub mod server;
+#[cfg(feature = "tools")]
 pub mod sim;
 pub mod timers;
 pub mod wire;

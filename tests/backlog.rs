@@ -2,8 +2,8 @@
 
 use latchd::base::{ConnId, Nanos};
 use latchd::engine::{Engine, Origin, Rules};
+use latchd::pipe::{Peer, Pipe, pipe};
 use latchd::server::{Server, Settings};
-use latchd::sim::{Peer, Pipe, pipe};
 
 /// A server with one client, who reads everything at once.
 struct Pair {
@@ -18,7 +18,7 @@ impl Pair {
         let origin = Origin {
             fence: 0,
             seed: [1, 2],
-            chance: Box::new(|| 0),
+            salt_key: [3, 4, 5, 6],
         };
         let engine = Engine::new(Rules::default(), origin);
         let mut server = Server::new(Settings::default(), engine);

@@ -1,4 +1,5 @@
-//! What README and docs say is what the code does: tables are made from the code and compared.
+//! What README and docs say is what the code does: tables are made from the code and compared, the
+//! example is run, links lead somewhere.
 //!
 //! After a change of an option or a verb, `UPDATE_DOCS=1 cargo test --test docs` writes them anew.
 
@@ -8,7 +9,9 @@
 )]
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 use latchd::config;
 use latchd::wire::verbs;
@@ -39,8 +42,8 @@ fn check_table(name: &str, mark: &str, table: &str) {
 }
 
 #[test]
-fn the_readme_lists_every_setting() {
-    check_table("README.md", "settings", &config::settings_markdown());
+fn the_page_of_settings_lists_every_setting() {
+    check_table("docs/settings.md", "settings", &config::settings_markdown());
 }
 
 #[test]
@@ -48,12 +51,14 @@ fn the_protocol_page_lists_every_verb() {
     check_table("docs/protocol.md", "verbs", &verbs::protocol_markdown());
 }
 
+/// The summary that stands before the table, written by hand.
 #[test]
-fn the_readme_names_every_verb() {
-    let (_, readme) = document("README.md");
+fn the_protocol_on_one_screen_names_every_verb() {
+    let (_, page) = document("docs/protocol.md");
+    let (summary, _) = page.split_once("<!-- verbs -->").unwrap();
     for row in &verbs::TABLE {
         assert!(
-            readme.contains(&format!("`{}`", row.letters)),
+            summary.contains(&format!("`{}`", row.letters)),
             "`{}` is missing",
             row.letters
         );
@@ -72,26 +77,106 @@ fn the_readme_says_how_to_start_and_how_to_test() {
     );
 }
 
+/// The conversation in the README, held with a daemon on a free port; the work takes no time.
 #[test]
-fn every_file_the_documents_point_to_exists() {
-    for name in [
-        "README.md",
-        "docs/protocol.md",
-        "docs/benchmarks.md",
-        "CHANGELOG.md",
-    ] {
+fn the_example_in_the_readme_works_as_it_is_shown() {
+    let (_, readme) = document("README.md");
+    let (_, example) = readme.split_once("```bash\n").unwrap();
+    let (example, _) = example.split_once("```").unwrap();
+    let daemon = Daemon::start();
+    let place = format!("/dev/tcp/127.0.0.1/{}", daemon.port);
+    let work = example.lines().find(|line| line.starts_with("sleep "));
+    let example = example
+        .replace("/dev/tcp/127.0.0.1/6388", &place)
+        .replace(work.unwrap(), ":");
+    assert!(example.contains(&place));
+    let output = Command::new("bash")
+        .args(["-euc", &example])
+        .stderr(Stdio::inherit())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let fence = said
+        .strip_prefix("ok, fence ")
+        .and_then(|rest| rest.strip_suffix(", for 60 s\nok 60\nok\n"));
+    assert!(
+        fence.is_some_and(|fence| fence.parse::<u64>().is_ok()),
+        "{said}"
+    );
+    assert!(output.status.success());
+}
+
+/// latchd on a free port, killed when dropped.
+struct Daemon {
+    child: Child,
+    port: String,
+}
+
+impl Daemon {
+    fn start() -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_latchd"))
+            .args(["--port", "0"])
+            .env_clear()
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let log = BufReader::new(child.stderr.take().unwrap());
+        let said = log.lines().map(|line| line.unwrap());
+        let place = said
+            .filter_map(|line| Some(line.split_once(" listens on 127.0.0.1:")?.1.to_owned()))
+            .next();
+        let port = place.expect("it says where it listens");
+        Self { child, port }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+const PAGES: [&str; 6] = [
+    "README.md",
+    "CHANGELOG.md",
+    "docs/benchmarks.md",
+    "docs/design.md",
+    "docs/protocol.md",
+    "docs/settings.md",
+];
+
+#[test]
+fn every_file_and_heading_the_documents_point_to_exists() {
+    for name in PAGES {
         let (path, text) = document(name);
-        for target in text
+        let targets = text
             .split("](")
             .skip(1)
-            .map(|rest| rest.split(')').next().unwrap())
-        {
-            if !target.contains("://") {
-                assert!(
-                    path.with_file_name(target).exists(),
-                    "{name} points to {target}"
-                );
+            .map(|rest| rest.split(')').next().unwrap());
+        for target in targets.filter(|target| !target.contains("://")) {
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let page = if file.is_empty() {
+                path.clone()
+            } else {
+                path.with_file_name(file)
+            };
+            assert!(page.exists(), "{name} points to {target}");
+            if !heading.is_empty() {
+                let text = fs::read_to_string(page).unwrap();
+                let mut headings = text.lines().filter(|line| line.starts_with('#'));
+                let is_there = headings.any(|line| anchor(line) == heading);
+                assert!(is_there, "{name} points to {target}");
             }
         }
     }
+}
+
+/// What a heading is called in a link.
+fn anchor(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text
+        .chars()
+        .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }

@@ -9,6 +9,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -127,7 +128,7 @@ fn a_server_that_grants_twice_is_found_out() {
 }
 
 #[test]
-fn a_small_form_of_every_scene_is_right() {
+fn a_small_form_of_every_scenario_is_right() {
     for (plan, says) in [
         ("spin", "p50 / redis"),
         ("idle-10k", "200 idle connections beside 64"),
@@ -193,6 +194,63 @@ fn the_ceiling_does_the_same_work() {
 }
 
 #[test]
+fn a_comparison_says_when_and_on_what() {
+    let words = tiny(&["compare", "--with", "ceiling"]);
+    let said = String::from_utf8(latch_load(&words).stdout).unwrap();
+    let mut lines = said.lines();
+    let measured_on = lines.next().unwrap();
+    let (date, machine) = measured_on.split_once("; ").unwrap();
+    let parts: Vec<usize> = date.split('-').map(str::len).collect();
+    assert_eq!(parts, [4, 2, 2], "{measured_on}");
+    assert!(
+        machine.to_lowercase().contains(std::env::consts::OS),
+        "{measured_on}"
+    );
+    assert_eq!(lines.next(), Some(""), "{said}");
+}
+
+/// The picture shows the figures of the page, and is drawn as the program draws it today.
+#[test]
+fn the_picture_is_of_the_figures_in_the_page() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let output = latch_load(&["draw", docs.join("benchmarks.md").to_str().unwrap()]);
+    let drawn = String::from_utf8(output.stdout).unwrap();
+    let picture = fs::read_to_string(docs.join("benchmarks.svg")).unwrap();
+    assert!(
+        drawn == picture,
+        "run latch-load draw docs/benchmarks.md > docs/benchmarks.svg"
+    );
+}
+
+#[test]
+fn a_comparison_is_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("compare.svg");
+    let words = [
+        "compare",
+        "--with",
+        "ceiling",
+        "--svg",
+        path.to_str().unwrap(),
+    ];
+    check(&tiny(&words), 0, &[]);
+    let picture = fs::read_to_string(&path).unwrap();
+    assert!(picture.starts_with("<svg "), "{picture}");
+    for absent in ["redis", "dflockd"] {
+        assert!(
+            !picture.contains(absent),
+            "{absent} took no part:\n{picture}"
+        );
+    }
+    check(
+        &["draw", "Cargo.toml"],
+        1,
+        &["Cargo.toml: there is no table of a comparison"],
+    );
+    check(&["draw", "nowhere.md"], 1, &["nowhere.md: "]);
+}
+
+#[test]
 fn runs_that_may_end_before_the_first_answer_are_json_too() {
     let run = "compare --json --with ceiling --rounds 1 --warmup 0 --seconds 0.0000001";
     let run: Vec<&str> = run.split(' ').collect();
@@ -201,7 +259,51 @@ fn runs_that_may_end_before_the_first_answer_are_json_too() {
     let cells: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     for cell in cells.as_array().unwrap() {
         let measured = cell["result"]["answers"] != 0;
-        assert!(measured || cell["latchd_ratio"].is_null(), "{cell}");
+        assert_eq!(cell["subject"], "latchd", "{cell}");
+        let ratio = cell.get("subject_ratio").unwrap();
+        assert!(measured || ratio.is_null(), "{cell}");
+    }
+}
+
+/// The server answers its first request long after the run is over.
+#[test]
+fn a_run_too_short_for_an_answer_is_not_measured() {
+    let target = server(Some(0));
+    let words = "run --connections 1 --warmup 0 --seconds 0.01 --target";
+    let words: Vec<&str> = words.split(' ').chain([&target[..]]).collect();
+    let says = [
+        "throughput     not measured",
+        "p99            not measured",
+        "--seconds",
+    ];
+    check(&words, 0, &says);
+    let json = [&words[..], &["--json"]].concat();
+    let output = latch_load(&json);
+    check_output(&json, &output, 0, &[]);
+    let runs: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(runs[0]["answers"], 0, "{runs}");
+    for name in ["per_s", "p99_ns", "takes_per_s"] {
+        assert!(runs[0][name].is_null(), "{name}: {runs}");
+    }
+    assert!(runs[0]["rounds_per_s"][0].is_null(), "{runs}");
+    assert!(runs[0]["first"]["p50_ns"].is_null(), "{runs}");
+}
+
+/// In runs this short most is not measured; whatever is says so, and 0 is no reason to be content.
+#[test]
+fn no_target_is_met_without_a_measurement() {
+    let words = "proof --with ceiling --count 1 --rounds 1 --warmup 0 --seconds 0.0000001 --json";
+    let words: Vec<&str> = words.split(' ').collect();
+    let output = latch_load(&words);
+    check_output(&words, &output, 0, &["not measured"]);
+    let proof: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for row in proof["targets"].as_array().unwrap() {
+        let measured = row["rounds"].as_array().unwrap();
+        assert_eq!(row["median"].is_null(), measured.is_empty(), "{row}");
+        let zero_is_fine = row["unit"] == "count" || row["figure"] == "others' most, above without";
+        if row["met"] == true && !zero_is_fine {
+            assert!(row["median"].as_f64().unwrap() > 0.0, "{row}");
+        }
     }
 }
 
@@ -278,6 +380,30 @@ fn a_server_that_ends_by_itself_has_the_last_word() {
     load.env("LATCHD_DEFAULT_LEASE_TTL", "soon");
     let says = ["ended by itself", "soon", "did not start"];
     check_output(&words, &load.output().unwrap(), 1, &says);
+}
+
+#[test]
+fn a_server_that_cannot_be_reached_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("none.sock").display().to_string();
+    let refused = format!("cannot reach {address}: connection refused; start a server there");
+    let missing = format!("cannot reach {socket}: no such socket; start a server there");
+    for (command, target, says) in [
+        (&["run"][..], format!("latchd://{address}"), &refused),
+        (&["plan", "latency"], format!("redis://{address}"), &refused),
+        (&["run"], format!("unix://{socket}"), &missing),
+    ] {
+        let words = [command, &["--target", &target]].concat();
+        let output = latch_load(&words);
+        check_output(&words, &output, 1, &["leave out --target"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        let first = format!("latch-load: {says}");
+        assert!(said.starts_with(&first), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
 }
 
 #[test]

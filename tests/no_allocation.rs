@@ -14,7 +14,7 @@ use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use latchd::base::{ConnId, Millis, Nanos, Token};
-use latchd::engine::types::{Effect, Effects, Mode, Reply, Request};
+use latchd::engine::types::{Effect, Effects, Input, Mode, Reply, Request};
 use latchd::engine::{Engine, Origin, Rules};
 use latchd::server::{Server, Settings, Transport};
 
@@ -65,17 +65,12 @@ fn allocations_of(rounds: u64, mut round: impl FnMut(u64)) -> u64 {
 }
 
 fn engine() -> Engine {
-    let mut salt = 0;
-    let chance = Box::new(move || {
-        salt += 1;
-        salt
-    });
     Engine::new(
         Rules::default(),
         Origin {
             fence: 0,
             seed: [1, 2],
-            chance,
+            salt_key: [3, 4, 5, 6],
         },
     )
 }
@@ -109,30 +104,40 @@ fn engine_rounds() {
                 wait: Millis(1_000),
                 lease: None,
             };
-            engine.step(now, a, acquire, &mut effects);
+            engine.apply(now, Input::Request(a, acquire), &mut effects);
             let token = Some(token_of(&mut effects));
-            engine.step(
+            engine.apply(
                 now,
-                a,
-                Request::Renew {
-                    key,
-                    token,
-                    lease: None,
-                },
+                Input::Request(
+                    a,
+                    Request::Renew {
+                        key,
+                        token,
+                        lease: None,
+                    },
+                ),
                 &mut effects,
             );
             effects.clear();
-            engine.step(now, b, acquire, &mut effects);
+            engine.apply(now, Input::Request(b, acquire), &mut effects);
             let parked = effects.is_empty();
-            engine.step(now, a, Request::Release { key, token }, &mut effects);
+            engine.apply(
+                now,
+                Input::Request(a, Request::Release { key, token }),
+                &mut effects,
+            );
             if parked {
                 effects.swap_remove(0); // the release's own answer
             }
             let token = Some(token_of(&mut effects));
-            engine.step(now, b, Request::Release { key, token }, &mut effects);
+            engine.apply(
+                now,
+                Input::Request(b, Request::Release { key, token }),
+                &mut effects,
+            );
             effects.clear();
         }
-        engine.expire(now, &mut effects);
+        engine.apply(now, Input::Time, &mut effects);
     };
     allocations_of(WARM_UP, &mut round);
     assert_eq!(

@@ -8,8 +8,8 @@
 
 use latchd::base::{ConnId, Millis, Nanos};
 use latchd::engine::{Engine, Origin, Rules};
+use latchd::pipe::{Peer, Pipe, pipe};
 use latchd::server::{Holdings, Server, Settings};
-use latchd::sim::{Peer, Pipe, pipe};
 use latchd::wire::client::{Told, frame};
 use latchd::wire::outbox::PUSH_BYTES_MAX;
 use latchd::wire::verbs::Verb;
@@ -30,7 +30,7 @@ impl World {
         let origin = Origin {
             fence: 0,
             seed: [1, 2],
-            chance: Box::new(|| 7),
+            salt_key: [3, 4, 5, 6],
         };
         Self {
             server: Server::new(Settings::default(), Engine::new(rules, origin)),

@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 
 use latchd::base::{ConnId, Millis, Nanos};
 use latchd::config::Config;
+use latchd::pipe::{Peer, Pipe, pipe};
 use latchd::server::{Holdings, Server};
-use latchd::sim::{Peer, Pipe, pipe};
 
 use common::{Ending, Heard, World};
 

@@ -1,8 +1,8 @@
-//! Whole worlds from seeds: the shipped server under clients, faults and virtual time.
+//! The simulator's first 256 seeds: the shipped server under clients, faults and virtual time.
 //!
-//! What must hold is checked by `latchd::sim` after every turn; here seeds are played and a failure
-//! is shown with its last lines and the command that replays it. In four parts, so that they share
-//! the cores.
+//! `latchd::sim` checks what must hold after every turn. This plays the seeds and shows a failure
+//! with its last lines and the command that replays it. In four parts, so that they share the
+//! cores.
 
 use latchd::sim::{self, Keep, Totals};
 
@@ -39,7 +39,8 @@ fn seeds_128_to_191_hold_and_somebody_is_told_too_much() {
     assert!(overrun > 0, "nobody was told more than it could take");
 }
 
-/// Also that the worlds are worth playing: a fault nobody meets any more proves nothing.
+/// Also checks that the runs are worth playing: a fault that no client meets any more proves
+/// nothing.
 #[test]
 fn seeds_192_to_255_hold_and_meet_every_fault() {
     let totals = play(3);
@@ -78,7 +79,7 @@ fn seeds_192_to_255_hold_and_meet_every_fault() {
         ("stops", stops),
         ("late expiries", late_ns_max),
     ] {
-        assert!(count > 20, "{what}: {count} in 64 worlds");
+        assert!(count > 20, "{what}: {count} in 64 runs");
     }
 }
 

@@ -8,8 +8,8 @@
 
 use latchd::base::{ConnId, Millis, Nanos};
 use latchd::engine::{Engine, Origin, Rules};
+use latchd::pipe::{Peer, Pipe, pipe};
 use latchd::server::{Server, Settings};
-use latchd::sim::{Peer, Pipe, pipe};
 
 const WRITE_TIMEOUT_S: u64 = 5;
 const PING: &[u8] = b"ping\n_\n\n";
@@ -27,7 +27,7 @@ impl World {
         let origin = Origin {
             fence: 0,
             seed: [1, 2],
-            chance: Box::new(|| 7),
+            salt_key: [3, 4, 5, 6],
         };
         let settings = Settings {
             write_timeout: Millis::from_secs(WRITE_TIMEOUT_S),

@@ -9,10 +9,10 @@
 use std::cell::Cell;
 
 use latchd::base::{ConnId, Millis, Nanos};
-use latchd::engine::types::{Effects, Mode, Request};
+use latchd::engine::types::{Effects, Input, Mode, Request};
 use latchd::engine::{Engine, Origin, Rules, WORK_PER_TURN_MAX};
+use latchd::pipe::{Peer, Pipe, pipe};
 use latchd::server::{Server, Settings};
-use latchd::sim::{Peer, Pipe, pipe};
 use latchd::wire::client::Grant;
 use latchd::wire::outbox::{OUTBOX_BYTES_MAX, PUSH_BYTES_MAX};
 
@@ -20,7 +20,7 @@ fn engine() -> Engine {
     let origin = Origin {
         fence: 0,
         seed: [1, 2],
-        chance: Box::new(|| 7),
+        salt_key: [3, 4, 5, 6],
     };
     Engine::new(Rules::default(), origin)
 }
@@ -226,19 +226,27 @@ fn who_leaves_with_much_does_not_keep_leases_from_ending() {
     let (rich, poor) = (ConnId { slot: 0, serial: 1 }, ConnId { slot: 1, serial: 2 });
     for index in 0..4 * WORK_PER_TURN_MAX {
         let key = index.to_le_bytes();
-        engine.step(Nanos(0), rich, acquire(&key, Millis::MAX), &mut effects);
+        engine.apply(
+            Nanos(0),
+            Input::Request(rich, acquire(&key, Millis::MAX)),
+            &mut effects,
+        );
     }
-    engine.step(Nanos(0), poor, acquire(b"job", Millis(100)), &mut effects);
-    engine.disconnect(Nanos(0), rich, &mut effects);
+    engine.apply(
+        Nanos(0),
+        Input::Request(poor, acquire(b"job", Millis(100))),
+        &mut effects,
+    );
+    engine.apply(Nanos(0), Input::Disconnected(rich), &mut effects);
     assert!(
         engine.counts().holders > WORK_PER_TURN_MAX as usize,
         "nothing is left to undo"
     );
     let expiries = engine.tally().expiries;
-    engine.expire(Nanos(Millis(100).nanos()), &mut effects);
+    engine.apply(Nanos(Millis(100).nanos()), Input::Time, &mut effects);
     assert_eq!(engine.tally().expiries, expiries + 1);
     while engine.next_deadline() == Some(Nanos(0)) {
-        engine.expire(Nanos(Millis(100).nanos()), &mut effects);
+        engine.apply(Nanos(Millis(100).nanos()), Input::Time, &mut effects);
     }
     assert_eq!(engine.counts().holders, 0);
 }
@@ -409,7 +417,7 @@ fn the_longest_turn_is_told() {
 fn turns_until_idle(engine: &mut Engine, effects: &mut Effects) -> usize {
     let mut turns = 0;
     while engine.next_deadline() == Some(Nanos(0)) {
-        engine.expire(Nanos(1), effects);
+        engine.apply(Nanos(1), Input::Time, effects);
         effects.clear();
         turns += 1;
         assert!(turns < 1_000, "it never comes to rest");
@@ -431,19 +439,23 @@ fn the_memory_of_a_crowd_is_given_back_in_turns_of_their_own() {
             if locks {
                 let key = format!("key{slot}");
                 let request = acquire(key.as_bytes(), Millis::from_secs(60));
-                engine.step(Nanos(0), client(slot), request, &mut effects);
+                engine.apply(
+                    Nanos(0),
+                    Input::Request(client(slot), request),
+                    &mut effects,
+                );
             } else {
-                engine.introduce(client(slot), None);
+                engine.apply(Nanos(0), Input::Hello(client(slot), None), &mut effects);
             }
         }
         effects.clear();
         for slot in 0..40_000 {
-            engine.disconnect(Nanos(0), client(slot), &mut effects);
+            engine.apply(Nanos(0), Input::Disconnected(client(slot)), &mut effects);
             if slot % 1_000 == 0 {
-                engine.expire(Nanos(1), &mut effects);
+                engine.apply(Nanos(1), Input::Time, &mut effects);
             }
         }
-        engine.expire(Nanos(1), &mut effects);
+        engine.apply(Nanos(1), Input::Time, &mut effects);
         let turns = turns_until_idle(&mut engine, &mut effects);
         assert!(
             turns >= if locks { 4 } else { 2 },

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use criterion::{BatchSize, Criterion};
 use latchd::base::{ConnId, Millis};
-use latchd::engine::types::Request;
+use latchd::engine::types::{Input, Request};
 
 use crate::harness::{A, Harness, LOCK, client, granted};
 
@@ -65,7 +65,7 @@ fn leaving_the_middle(c: &mut Criterion) {
             let who = line.remove(LINE as usize / 2).expect("the line is long");
             harness
                 .engine
-                .disconnect(harness.now, who, &mut harness.effects);
+                .apply(harness.now, Input::Disconnected(who), &mut harness.effects);
             assert_eq!(harness.engine.counts().waiters, LINE as usize - 1);
             let who = ConnId {
                 serial: who.serial + LINE,
@@ -133,7 +133,7 @@ fn unsubscribing(c: &mut Criterion) {
                 |mut harness| {
                     harness
                         .engine
-                        .disconnect(harness.now, A, &mut harness.effects);
+                        .apply(harness.now, Input::Disconnected(A), &mut harness.effects);
                     assert_eq!(harness.engine.counts().subscriptions, 0);
                     harness
                 },

@@ -3,7 +3,7 @@
 //! Never measures and never expects anything; the caller looks at the effects.
 
 use latchd::base::{ConnId, Millis, Nanos, Token};
-use latchd::engine::types::{Effect, Effects, Mode, Reply, Request};
+use latchd::engine::types::{Effect, Effects, Input, Mode, Reply, Request};
 use latchd::engine::{Engine, Origin, Rules};
 
 pub(crate) const LOCK: Mode = Mode::Slot { limit: 1 };
@@ -28,15 +28,10 @@ pub(crate) struct Harness {
 impl Harness {
     /// An empty table without limits, the same every time.
     pub(crate) fn new() -> Self {
-        let mut salt = 0_u64;
-        let chance = Box::new(move || {
-            salt = salt.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            salt
-        });
         let origin = Origin {
             fence: 0,
             seed: [1, 2],
-            chance,
+            salt_key: [3, 4, 5, 6],
         };
         let rules = Rules {
             locks_max: 0,
@@ -64,7 +59,8 @@ impl Harness {
     pub(crate) fn ask(&mut self, who: ConnId, request: Request<'_>) -> &[Effect] {
         self.now = Nanos(self.now.0 + 1_000);
         self.effects.clear();
-        self.engine.step(self.now, who, request, &mut self.effects);
+        self.engine
+            .apply(self.now, Input::Request(who, request), &mut self.effects);
         &self.effects
     }
 
@@ -72,7 +68,7 @@ impl Harness {
     pub(crate) fn pass(&mut self, span: Millis) -> &[Effect] {
         self.now = self.now.after(span);
         self.effects.clear();
-        self.engine.expire(self.now, &mut self.effects);
+        self.engine.apply(self.now, Input::Time, &mut self.effects);
         &self.effects
     }
 

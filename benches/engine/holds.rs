@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use criterion::{BatchSize, Criterion};
 use latchd::base::{ConnId, Millis, Token};
-use latchd::engine::types::{Effect, Mode, Reply, Request};
+use latchd::engine::types::{Effect, Input, Mode, Reply, Request};
 
 use crate::harness::{A, B, Harness, LOCK, client, granted};
 
@@ -139,7 +139,7 @@ fn disconnect(c: &mut Criterion, it: &Primitive) {
             |mut harness| {
                 harness
                     .engine
-                    .disconnect(harness.now, A, &mut harness.effects);
+                    .apply(harness.now, Input::Disconnected(A), &mut harness.effects);
                 let counts = harness.engine.counts();
                 assert_eq!((counts.holders, counts.waiters), (left, 0));
                 harness

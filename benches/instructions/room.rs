@@ -40,7 +40,7 @@ impl Transport for Peer {
     fn shutdown_write(&mut self) {}
 
     fn peer(&self) -> String {
-        "a scene".to_owned()
+        "a scenario".to_owned()
     }
 }
 

@@ -8,10 +8,10 @@ use clap::builder::ValueParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command};
 
-use super::ConfigError;
 use super::table::{ROWS, Row, Takes};
+use super::{ConfigError, Exit};
 
-/// What stands on a command line.
+/// What a command line asks for.
 pub(super) enum Parsed {
     /// The options that were given, at most one per row.
     Flags(Vec<Flag>),
@@ -28,7 +28,8 @@ pub(super) struct Flag {
     pub(super) text: String,
 }
 
-/// Reads a command line that begins with the program's name. Of an option given twice the last counts.
+/// Reads a command line that begins with the program's name. An option may be repeated; the last
+/// one counts.
 pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, ConfigError> {
     let args: Vec<OsString> = args.into_iter().map(two_dashes).collect();
     refuse_dashed_words(&args)?;
@@ -38,7 +39,7 @@ pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, 
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 return Ok(Parsed::Print(error.render().to_string()));
             }
-            _ => return Err(ConfigError(in_one_line(&error))),
+            _ => return Err(ConfigError::usage(in_one_line(&error))),
         },
     };
     let mut flags = Vec::new();
@@ -86,12 +87,13 @@ pub fn settings_markdown() -> String {
 
 const ABOUT: &str = "A lock daemon: named locks with leases, strict FIFO and fencing tokens.";
 
-const EXAMPLES: &str = "\
+const RULES: &str = "\
 A flag beats its environment variables, and those beat the default; of several
 variables the first one listed counts, and one that is empty counts as unset.
 DURATION is whole seconds (33 or 33s) or milliseconds (100ms).
-BOOL is 1, yes, true or on, or 0, no, false or off; a flag alone means yes.
+BOOL is 1, yes, true or on, or 0, no, false or off; a flag alone means yes.";
 
+const EXAMPLES: &str = "\
 Examples:
   latchd                                       on 127.0.0.1:6388
   latchd --unix-socket /run/latchd.sock --unix-socket-mode 0660
@@ -107,7 +109,7 @@ fn command() -> Command {
         .version(env!("CARGO_PKG_VERSION"))
         .about(ABOUT)
         .override_usage("latchd [OPTIONS]")
-        .after_help(EXAMPLES)
+        .after_help(format!("{RULES}\n\n{}\n{EXAMPLES}", exit_codes()))
         .next_line_help(true)
         .args_override_self(true)
         .disable_help_flag(true)
@@ -142,6 +144,15 @@ fn command() -> Command {
                 .help_heading("Other")
                 .help("Print the version and exit."),
         )
+}
+
+fn exit_codes() -> String {
+    let mut text = "Exit codes:\n".to_owned();
+    for exit in Exit::ALL {
+        let meaning = exit.meaning().replace('\n', "\n      ");
+        text.push_str(&format!("  {:<4}{meaning}\n", exit.code()));
+    }
+    text
 }
 
 fn arg(row: &'static Row) -> Arg {
@@ -193,8 +204,8 @@ fn wrap(text: &str) -> String {
     wrapped
 }
 
-/// Go programs write long options with one dash: `-port` becomes `--port`. So does a word that is
-/// no option at all, so that `-prot` is answered with "did you mean --port" and not taken for `-p`.
+/// Go programs write long options with one dash, so `-port` becomes `--port`. Unknown words get a
+/// second dash too: `-prot` is answered with "did you mean --port" and not taken for `-p`.
 fn two_dashes(arg: OsString) -> OsString {
     let bytes = arg.as_encoded_bytes();
     match bytes {
@@ -207,8 +218,8 @@ fn two_dashes(arg: OsString) -> OsString {
     }
 }
 
-/// `--auth-token --spin` is a forgotten value, or one that begins with a dash. clap would report
-/// the second word as an unknown option, and so might print a token.
+/// In `--auth-token --spin` the value was forgotten, or it begins with a dash. clap would report
+/// the second word as an unknown option, and that might print a token.
 fn refuse_dashed_words(args: &[OsString]) -> Result<(), ConfigError> {
     let takes_word = |arg: &OsString| {
         let is = |row: &&Row| row.takes == Takes::Word && *arg == *format!("--{}", row.flag);
@@ -218,7 +229,8 @@ fn refuse_dashed_words(args: &[OsString]) -> Result<(), ConfigError> {
         if let Some(row) = takes_word(arg)
             && next.as_encoded_bytes().starts_with(b"-")
         {
-            return Err(ConfigError(missing_value(&format!("--{}", row.flag))));
+            let option = format!("--{}", row.flag);
+            return Err(ConfigError::usage(missing_value(&option)));
         }
     }
     Ok(())
@@ -289,6 +301,11 @@ mod tests {
             assert!(flat.contains(row.help), "{}", row.flag);
             let source = format!("[default: {}] [env: {}]", default(row), row.env.join(", "));
             assert!(flat.contains(&source), "{source}");
+        }
+        for exit in Exit::ALL {
+            let meaning = exit.meaning().replace('\n', " ");
+            let said = format!(" {} {meaning}", exit.code());
+            assert!(flat.contains(&said), "{said}");
         }
         for line in help.lines() {
             assert!(line.chars().count() < 80, "{line}");

@@ -4,10 +4,11 @@
 //! read is an error, never a default. Every option is one row of `table::ROWS`; the command line,
 //! the environment, `--help` and the README's table are all made from those rows.
 //!
-//! Never exits, prints or looks at the process: arguments and environment come in, a value goes
-//! out. The only thing read from outside is the token file.
+//! This layer never exits, prints or looks at the process: it is given arguments and environment,
+//! and returns a value. The only thing it reads by itself is the token file.
 
 mod command;
+mod exit;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ use log::LevelFilter;
 use crate::base::Millis;
 use crate::wire::answer::WireFence;
 pub use command::settings_markdown;
+pub use exit::Exit;
 use table::{ROWS, Row, Wrong};
 pub use value::Secret;
 
@@ -100,11 +102,34 @@ pub enum Outcome {
 /// Why the settings cannot be used: one line that names the option, its value and what would be
 /// right. Never quotes the value of `--auth-token`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError(String);
+pub struct ConfigError {
+    exit: Exit,
+    text: String,
+}
+
+impl ConfigError {
+    /// What the process ends with.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    /// The command line or a variable is wrong in itself.
+    fn usage(text: String) -> Self {
+        let exit = Exit::Usage;
+        Self { exit, text }
+    }
+
+    /// The settings can be read, but not used here or not together.
+    fn unusable(text: String) -> Self {
+        let exit = Exit::Config;
+        Self { exit, text }
+    }
+}
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
@@ -113,8 +138,8 @@ impl std::error::Error for ConfigError {}
 /// Reads the settings. `args` begins with the program's name, as `std::env::args_os` does; `env`
 /// answers what an environment variable holds.
 ///
-/// An environment that is not UTF-8 should be passed on lossily rather than left out: the
-/// replacement characters are refused here, whereas a variable left out would be a silent default.
+/// A variable that is not UTF-8 should be passed on lossily and not left out: the replacement
+/// characters are refused here, but a variable that is left out would silently become the default.
 ///
 /// # Errors
 ///
@@ -132,8 +157,8 @@ pub fn load(
         .filter_map(|row| Given::find(row, &flags, env))
         .collect();
     keep_one_token(&mut given)?;
-    // Weaker source first: where two rows speak of one thing (`--debug`, `--log-level`), the
-    // better source has the last word, and within one source the later row.
+    // The weaker source is applied first. Where two rows set the same thing (`--debug`,
+    // `--log-level`), the stronger source wins, and within one source the later row.
     given.sort_by_key(|one| one.source);
     let mut config = Config::default();
     for one in &given {
@@ -142,9 +167,9 @@ pub fn load(
     Ok(Outcome::Run(config))
 }
 
-/// Of these names of environment variables, those that are meant for us and mean nothing: a typing
-/// error in one must not go unnoticed, least of all in that of a token.
-pub fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<String> {
+/// Those of these environment variables that look like settings of latchd and are none. A typing
+/// error in a name must not go unnoticed, least of all in the name of a token's variable.
+pub fn unknown_env(names: impl Iterator<Item = String>) -> Vec<String> {
     let known = |name: &String| ROWS.iter().any(|row| row.env.contains(&name.as_str()));
     let mut unknown: Vec<String> = names
         .filter(|name| name.starts_with("LATCHD_") && !known(name))
@@ -154,7 +179,7 @@ pub fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<String> {
 }
 
 impl Config {
-    /// What the defaults in the table are applied to. Only what has no default shows through.
+    /// What the defaults of the table are applied to. Only fields without a default stay like this.
     const BLANK: Self = Self {
         host: IpAddr::V4(Ipv4Addr::LOCALHOST),
         port: 0,
@@ -181,7 +206,7 @@ impl Config {
         log_level: LevelFilter::Info,
     };
 
-    /// Where to listen; prints with the brackets IPv6 needs.
+    /// Where to listen; its text has the brackets that IPv6 needs.
     #[must_use]
     pub fn listen_addr(&self) -> SocketAddr {
         SocketAddr::new(self.host, self.port)
@@ -206,7 +231,7 @@ impl Default for Config {
     }
 }
 
-/// Where a value came from, the weaker first.
+/// Where a value came from; the weaker source first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     Env,
@@ -238,8 +263,8 @@ impl Given {
             });
         }
         row.env.iter().find_map(|&name| {
-            // Empty means unset, as compose files and unit files write it, but not for a token:
-            // who names one and leaves it empty must not get a daemon that asks for none.
+            // Compose files and unit files write an empty variable for one that is not set. But an
+            // empty token is an error: the daemon would ask for none, and nobody would notice.
             let text = env(name).filter(|text| row.is_token() || !text.is_empty())?;
             Some(Self {
                 row,
@@ -253,28 +278,30 @@ impl Given {
     fn apply(&self, config: &mut Config) -> Result<(), ConfigError> {
         let name = &self.written_as;
         if self.text.contains(char::REPLACEMENT_CHARACTER) {
-            return Err(ConfigError(format!("{name}: the value is not valid UTF-8")));
+            let text = format!("{name}: the value is not valid UTF-8");
+            return Err(ConfigError::usage(text));
         }
-        (self.row.set)(config, &self.text).map_err(|wrong| {
-            ConfigError(match wrong {
-                Wrong::Value => format!("{name}: {:?} is not {}", self.text, self.row.rule),
-                Wrong::Because(why) => format!("{name}: {why}"),
-            })
+        (self.row.set)(config, &self.text).map_err(|wrong| match wrong {
+            Wrong::Value => {
+                ConfigError::usage(format!("{name}: {:?} is not {}", self.text, self.row.rule))
+            }
+            Wrong::Because(why) => ConfigError::usage(format!("{name}: {why}")),
+            Wrong::File(why) => ConfigError::unusable(format!("{name}: {why}")),
         })
     }
 }
 
-/// Leaves at most one source for the token: flag, then variable, and the token before the file.
-/// What is outranked is not even read.
+/// Keeps the strongest source of a token and drops the others: a flag beats a variable, and the
+/// token itself beats its file. A file that is dropped is not even read.
 fn keep_one_token(given: &mut Vec<Given>) -> Result<(), ConfigError> {
     let tokens = || given.iter().filter(|one| one.row.is_token());
     if tokens().filter(|one| one.source == Source::Flag).count() > 1 {
         let why = "--auth-token and --auth-token-file both given: keep one, \
                    so that it is clear which token counts";
-        return Err(ConfigError(why.to_owned()));
+        return Err(ConfigError::unusable(why.to_owned()));
     }
     let best = tokens()
-        .min_by_key(|one| Reverse(one.source)) // of equals the first, which is the token itself
+        .min_by_key(|one| Reverse(one.source)) // of two equals the first, which is the token itself
         .map(|one| one.row.flag);
     given.retain(|one| !one.row.is_token() || Some(one.row.flag) == best);
     Ok(())

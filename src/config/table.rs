@@ -21,7 +21,7 @@ pub(super) struct Row {
     pub(super) env: &'static [&'static str],
     /// The default as one would write it; empty if there is none.
     pub(super) default: &'static str,
-    /// The heading it stands under. Rows of one group stand together.
+    /// Its heading in `--help`. The rows of one group follow each other.
     pub(super) group: &'static str,
     /// What a value must be, as the end of "`x` is not …".
     pub(super) rule: &'static str,
@@ -32,7 +32,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Whether this decides what clients must show; such a variable may not be set and empty.
+    /// Whether this is the token or its file; a variable of such a row must not be set to nothing.
     pub(super) fn is_token(&self) -> bool {
         self.flag.starts_with("auth-token")
     }
@@ -43,12 +43,13 @@ impl Row {
 pub(super) enum Takes {
     /// `--x` or `--x=no`.
     Switch {
-        /// One that is on by default can be turned off without a value, by this name.
+        /// The name of the option that turns it off without a value, if it is on by default.
         negation: Option<&'static str>,
     },
-    /// Any next word, so that `-5` is reported as a bad number and not as an unknown option.
+    /// The next word, whatever it is, so that `-5` is reported as a bad number and not as an
+    /// unknown option.
     Number,
-    /// A next word without a dash; others need `--x=-word`. So `--x --y` is an error, not a value.
+    /// The next word, unless it begins with a dash: `--x --y` is an error, `--x=-word` is not.
     Word,
 }
 
@@ -67,6 +68,8 @@ pub(super) enum Wrong {
     Value,
     /// Something the rule cannot say. Never quotes a token.
     Because(String),
+    /// It names a file that cannot be used. Never quotes a token.
+    File(String),
 }
 
 /// The options, in the order `--help` shows them.
@@ -92,7 +95,7 @@ pub(super) const ROWS: &[Row] = &[
         group: LISTENING,
         rule: "a port: a whole number from 0 to 65535, 0 for any free one",
         help: "TCP port to listen on, 0 to 65535; 0 takes any free port.",
-        set: |c, text| put(&mut c.port, value::port(text)),
+        set: put_port,
     },
     Row {
         flag: "unix-socket",
@@ -311,7 +314,7 @@ pub(super) const ROWS: &[Row] = &[
         rule: "a token: one line of printable text",
         help: "Token every client must send first. Others on the machine can see a command \
                line: prefer the file. A variable that is set but empty is an error.",
-        set: |c, text| put_token(c, value::token(text)),
+        set: |c, text| put_token(c, value::token(text).map_err(Wrong::Because)),
     },
     Row {
         flag: "auth-token-file",
@@ -323,7 +326,7 @@ pub(super) const ROWS: &[Row] = &[
         rule: "the path of a file that holds the token",
         help: "File that holds the token; blanks and line ends after it do not count. Order: \
                --auth-token or --auth-token-file (not both), then the variables, token first.",
-        set: |c, text| put_token(c, value::token_file(text)),
+        set: |c, text| put_token(c, token_in_file(text)),
     },
     Row {
         flag: "cpu",
@@ -389,15 +392,35 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-/// The one place where an understood value enters the settings.
+/// Puts a value into the settings, or refuses it if it could not be understood.
 fn put<T>(place: &mut T, value: Option<T>) -> Result<(), Wrong> {
     *place = value.ok_or(Wrong::Value)?;
     Ok(())
 }
 
-fn put_token(config: &mut Config, token: Result<value::Secret, String>) -> Result<(), Wrong> {
-    config.auth_token = Some(token.map_err(Wrong::Because)?);
+/// Kubernetes gives every pod beside a service named latchd a LATCHD_PORT that is no port, and "not
+/// a number" would not lead anyone there.
+fn put_port(config: &mut Config, text: &str) -> Result<(), Wrong> {
+    if text.starts_with("tcp://") {
+        return Err(Wrong::Because(format!(
+            "{text:?} is not a port but what Kubernetes sets for a service named latchd; \
+             set enableServiceLinks: false for the pod, or rename the service"
+        )));
+    }
+    put(&mut config.port, value::port(text))
+}
+
+fn put_token(config: &mut Config, token: Result<value::Secret, Wrong>) -> Result<(), Wrong> {
+    config.auth_token = Some(token?);
     Ok(())
+}
+
+fn token_in_file(path: &str) -> Result<value::Secret, Wrong> {
+    if path.is_empty() {
+        let why = "the path is empty; to run without a token, do not set it";
+        return Err(Wrong::Because(why.to_owned()));
+    }
+    value::token_file(path).map_err(Wrong::File)
 }
 
 const LISTENING: &str = "Listening";

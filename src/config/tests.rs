@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 use super::table::Takes;
 use super::*;
 
-/// One word per blank; a word cannot contain one.
+/// Loads a command line whose words are separated by blanks.
 fn load_line(line: &str, env: &[(&str, &str)]) -> Result<Outcome, ConfigError> {
     let args = ["latchd"].into_iter().chain(line.split_whitespace());
     load(args.map(OsString::from), &|name| {
@@ -193,6 +193,16 @@ fn an_empty_variable_is_unset_unless_it_is_a_token() {
             "{says}"
         );
     }
+}
+
+#[test]
+fn a_port_made_by_kubernetes_is_refused_with_the_way_out() {
+    let says = error("", &[("LATCHD_PORT", "tcp://10.96.0.12:6388")]);
+    assert!(
+        says.starts_with(r#"LATCHD_PORT: "tcp://10.96.0.12:6388" is not a port"#),
+        "{says}"
+    );
+    assert!(says.contains("enableServiceLinks: false"), "{says}");
 }
 
 #[test]
@@ -469,6 +479,6 @@ fn a_variable_that_means_nothing_is_noticed() {
         "LATCHD_GC_LOOP_SLEEP",
         "LATCHD_A",
     ];
-    let unknown = unknown_variables(names.map(str::to_owned).into_iter());
+    let unknown = unknown_env(names.map(str::to_owned).into_iter());
     assert_eq!(unknown, ["LATCHD_A", "LATCHD_AUTH_TOKN"]);
 }

@@ -1,7 +1,7 @@
 //! How a setting's text is understood: numbers, spans, addresses, switches, tokens.
 //!
 //! Digits mean digits: no sign, no blank, no fraction, no underscore, nothing that wraps around.
-//! Never falls back to a default, and never puts a token into an error.
+//! Nothing here falls back to a default, and no error quotes a token.
 
 use std::fmt;
 use std::fs::File;
@@ -15,10 +15,10 @@ use crate::base::Millis;
 /// because no client could ever send it.
 const TOKEN_BYTES_MAX: usize = 65_536;
 
-/// Longest socket path: what fits Linux's `sockaddr_un` with its closing zero.
+/// Longest socket path that fits Linux's `sockaddr_un` together with its closing zero.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// A token clients must show. Its `Debug` shows nothing of it.
+/// The token that clients must send. Its `Debug` shows nothing of it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -39,7 +39,7 @@ impl fmt::Debug for Secret {
 /// A whole number: digits only.
 pub(super) fn whole(text: &str) -> Option<u64> {
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None; // `"+5".parse()` would be fine with the sign
+        return None; // `"+5".parse()` would accept the sign
     }
     text.parse().ok()
 }
@@ -74,7 +74,7 @@ pub(super) fn span_above_zero(text: &str) -> Option<Millis> {
     span(text).filter(|&span| span > Millis::ZERO)
 }
 
-/// A span of time in which zero stands for "no end".
+/// A span of time; zero means "no end".
 pub(super) fn span_or_none(text: &str) -> Option<Option<Millis>> {
     let span = span(text)?;
     Some((span > Millis::ZERO).then_some(span))
@@ -147,13 +147,10 @@ pub(super) fn token(text: &str) -> Result<Secret, String> {
     Ok(Secret(text.to_owned()))
 }
 
-/// The token in a file; what blanks and line ends follow it do not count.
+/// Reads the token from a file; blanks and line ends after it do not count.
 pub(super) fn token_file(path: &str) -> Result<Secret, String> {
-    if path.is_empty() {
-        return Err("the path is empty; to run without a token, do not set it".to_owned());
-    }
     let mut bytes = Vec::new();
-    // Bounded, so that `/dev/zero` is an error and not the end of all memory.
+    // Bounded, so that `/dev/zero` is an error and does not use up all memory.
     File::open(path)
         .and_then(|file| {
             file.take(2 * TOKEN_BYTES_MAX as u64)

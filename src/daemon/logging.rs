@@ -1,19 +1,27 @@
 //! The log: one event, one line, on standard error, as text or as JSON.
 //!
-//! Nothing a peer sends can end a line or move a terminal's cursor: control characters are
-//! escaped in both formats. Level and format come from the settings; `RUST_LOG` is never read.
+//! A record may carry fields, `debug!(key = "job", fence = 7; "lease ended")`: members of the
+//! object in JSON, ` key=job fence=7` after the message in text.
+//!
+//! Nothing a peer sends can end a line or move a terminal's cursor: control characters are escaped
+//! in both formats; and no value of a field can pass for another field. Level and format come from
+//! the settings; `RUST_LOG` is never read.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use env_logger::{Builder, Target};
-use log::{Level, LevelFilter, SetLoggerError};
+use log::kv::{self, Key, Value, VisitSource};
+use log::{LevelFilter, Record, SetLoggerError};
 
 use crate::config::{Config, LogFormat};
 
-/// Sends everything logged from now on to standard error. A line that cannot be written is lost,
-/// never a reason to stop.
+/// What every JSON line has, whatever the fields of its record.
+const MEMBERS: [&str; 4] = ["ts", "level", "target", "msg"];
+
+/// Sends everything that is logged from now on to standard error. A line that cannot be written is
+/// lost; that never stops the daemon.
 ///
 /// # Errors
 ///
@@ -21,41 +29,68 @@ use crate::config::{Config, LogFormat};
 pub fn init(config: &Config) -> Result<(), SetLoggerError> {
     let format = config.log_format;
     Builder::new()
-        // Other crates are heard when something is wrong; their trace would drown ours.
+        // Other crates may report warnings and errors; their trace would drown ours.
         .filter_level(config.log_level.min(LevelFilter::Warn))
         .filter_module(env!("CARGO_CRATE_NAME"), config.log_level)
         .target(Target::Stderr)
         .format(move |out, record| {
-            let message = record.args().to_string();
-            let line = line(
-                format,
-                wall_clock(),
-                record.level(),
-                record.target(),
-                &message,
-            );
+            let line = line(format, wall_clock(), record);
             out.write_all(line.as_bytes())
         })
         .try_init()
 }
 
-/// One event as it is written, line end included. `since_1970` is the wall clock.
+/// The line of one event, with its line end. `since_1970` is the wall clock.
 #[must_use]
-pub fn line(
-    format: LogFormat,
-    since_1970: Duration,
-    level: Level,
-    target: &str,
-    message: &str,
-) -> String {
-    let ts = timestamp(since_1970);
-    match format {
-        LogFormat::Text => format!("{ts} {level:<5} {}\n", text(message)),
+pub fn line(format: LogFormat, since_1970: Duration, record: &Record<'_>) -> String {
+    let (ts, level) = (timestamp(since_1970), record.level());
+    let message = record.args().to_string();
+    let mut line = match format {
+        LogFormat::Text => format!("{ts} {level:<5} {}", escaped(&message)),
         LogFormat::Json => format!(
-            "{{\"ts\":\"{ts}\",\"level\":\"{level}\",\"target\":\"{}\",\"msg\":\"{}\"}}\n",
-            json(target),
-            json(message),
+            "{{\"ts\":\"{ts}\",\"level\":\"{level}\",\"target\":\"{}\",\"msg\":\"{}\"",
+            json(record.target()),
+            json(&message),
         ),
+    };
+    let mut fields = Fields {
+        format,
+        line: &mut line,
+        names: Vec::new(),
+    };
+    let _ = record.key_values().visit(&mut fields); // our visitor never fails
+    line.push_str(match format {
+        LogFormat::Text => "\n",
+        LogFormat::Json => "}\n",
+    });
+    line
+}
+
+/// Writes a record's fields to the end of its line.
+struct Fields<'a> {
+    format: LogFormat,
+    line: &'a mut String,
+    /// The fields that were written.
+    names: Vec<String>,
+}
+
+impl<'kvs> VisitSource<'kvs> for Fields<'_> {
+    fn visit_pair(&mut self, key: Key<'kvs>, value: Value<'kvs>) -> Result<(), kv::Error> {
+        let name = key.as_str().to_owned();
+        // An object must not have two members of one name, so the first one stands.
+        if MEMBERS.contains(&name.as_str()) || self.names.contains(&name) {
+            return Ok(());
+        }
+        let text = value.to_string();
+        let is_bare = value.to_i128().is_some() || value.to_bool().is_some();
+        let written = match self.format {
+            LogFormat::Text => format!(" {}={}", escaped(&name), quoted_if_needed(&text)),
+            LogFormat::Json if is_bare => format!(",\"{}\":{text}", json(&name)),
+            LogFormat::Json => format!(",\"{}\":\"{}\"", json(&name), json(&text)),
+        };
+        self.line.push_str(&written);
+        self.names.push(name);
+        Ok(())
     }
 }
 
@@ -101,15 +136,15 @@ fn civil_from_days(days: u64) -> (u64, u64, u64) {
     (year, month, day)
 }
 
-/// What could end a line, or make a terminal show something else than was logged: control
-/// characters, the Unicode line ends, and the marks that turn the direction of writing.
+/// Whether a character could end a line or make a terminal show something else than was logged:
+/// control characters, Unicode's line ends, and the marks that change the direction of writing.
 fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A message for people, unsafe characters as `\n`, `\u{1b}` and so on.
-fn text(message: &str) -> String {
+/// A text for people, with unsafe characters written as `\n`, `\u{1b}` and so on.
+fn escaped(message: &str) -> String {
     let mut escaped = String::with_capacity(message.len());
     for c in message.chars() {
         if is_unsafe(c) {
@@ -121,6 +156,17 @@ fn text(message: &str) -> String {
     escaped
 }
 
+/// The value of a field for people: in quotes where it would otherwise not be clear where it ends,
+/// or what was escaped.
+fn quoted_if_needed(value: &str) -> String {
+    let is_plain = |c: char| !c.is_whitespace() && !is_unsafe(c) && !matches!(c, '"' | '=' | '\\');
+    if !value.is_empty() && value.chars().all(is_plain) {
+        return value.to_owned();
+    }
+    let value = value.replace('\\', "\\\\").replace('"', "\\\"");
+    format!("\"{}\"", escaped(&value))
+}
+
 /// The inside of a JSON string.
 fn json(message: &str) -> String {
     let mut escaped = String::with_capacity(message.len());
@@ -129,9 +175,9 @@ fn json(message: &str) -> String {
             '"' => escaped.push_str("\\\""),
             '\\' => escaped.push_str("\\\\"),
             '\n' => escaped.push_str("\\n"),
-            // Every unsafe character lies below U+10000, so four digits say it.
+            // Every unsafe character lies below U+10000, so four digits are enough.
             c if is_unsafe(c) => {
-                let _ = write!(escaped, "\\u{:04x}", u32::from(c)); // a String never refuses
+                let _ = write!(escaped, "\\u{:04x}", u32::from(c)); // a String never fails
             }
             c => escaped.push(c),
         }
@@ -141,9 +187,26 @@ fn json(message: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use log::Level;
+    use log::kv::Source;
+
     use super::*;
 
     const AT: Duration = Duration::from_millis(1_794_803_400_123);
+
+    const NONE: [(&str, &str); 0] = [];
+
+    fn line_of(
+        format: LogFormat,
+        level: Level,
+        target: &str,
+        message: &str,
+        fields: &dyn Source,
+    ) -> String {
+        let mut record = Record::builder();
+        record.level(level).target(target).key_values(&fields);
+        line(format, AT, &record.args(format_args!("{message}")).build())
+    }
 
     #[test]
     fn timestamps_are_utc() {
@@ -188,9 +251,21 @@ mod tests {
 
     #[test]
     fn text_is_time_level_message() {
-        let info = line(LogFormat::Text, AT, Level::Info, "latchd::net", "listening");
+        let info = line_of(
+            LogFormat::Text,
+            Level::Info,
+            "latchd::net",
+            "listening",
+            &NONE,
+        );
         assert_eq!(info, "2026-11-16T04:30:00.123Z INFO  listening\n");
-        let error = line(LogFormat::Text, AT, Level::Error, "latchd", "größer → “x”");
+        let error = line_of(
+            LogFormat::Text,
+            Level::Error,
+            "latchd",
+            "größer → “x”",
+            &NONE,
+        );
         assert_eq!(error, "2026-11-16T04:30:00.123Z ERROR größer → “x”\n");
     }
 
@@ -198,11 +273,11 @@ mod tests {
     fn no_peer_can_forge_a_line() {
         let forged = "k\r\n2026-11-16T04:30:00.123Z INFO  all is well\t\u{1b}[2J\0\u{7f}\u{85}\u{9b}\u{2028}\u{202e}";
         for format in [LogFormat::Text, LogFormat::Json] {
-            let line = line(format, AT, Level::Warn, "a\nb", forged);
+            let line = line_of(format, Level::Warn, "a\nb", forged, &NONE);
             assert_eq!(line.find('\n'), Some(line.len() - 1), "{line}");
             assert!(!line.trim_end_matches('\n').contains(is_unsafe), "{line:?}");
         }
-        let text = line(LogFormat::Text, AT, Level::Warn, "", "a\nb\u{1b}[2J");
+        let text = line_of(LogFormat::Text, Level::Warn, "", "a\nb\u{1b}[2J", &NONE);
         assert_eq!(text, "2026-11-16T04:30:00.123Z WARN  a\\nb\\u{1b}[2J\n");
     }
 
@@ -210,12 +285,98 @@ mod tests {
     fn json_reads_back_as_it_was() {
         let mut message: String = (0..0x300).filter_map(char::from_u32).collect();
         message.push_str("\"quoted\" C:\\n \u{2028}\u{202e}\u{2066}\u{feff}\u{10ffff} 🔒");
-        let line = line(LogFormat::Json, AT, Level::Debug, "latchd::\"x\"", &message);
+        let line = line_of(
+            LogFormat::Json,
+            Level::Debug,
+            "latchd::\"x\"",
+            &message,
+            &NONE,
+        );
         let read: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(read["ts"], "2026-11-16T04:30:00.123Z");
         assert_eq!(read["level"], "DEBUG");
         assert_eq!(read["target"], "latchd::\"x\"");
         assert_eq!(read["msg"], message.as_str());
         assert_eq!(read.as_object().map(serde_json::Map::len), Some(4));
+    }
+    #[test]
+    fn fields_follow_the_message() {
+        let fields = [
+            ("key", Value::from("job")),
+            ("fence", Value::from(1_794_803_400_123_456_u64)),
+            ("client", Value::from(7_u32)),
+            ("late_ms", Value::from(-1)),
+            ("waited", Value::from(true)),
+        ];
+        let text = line_of(
+            LogFormat::Text,
+            Level::Debug,
+            "latchd",
+            "lease ended",
+            &fields,
+        );
+        assert_eq!(
+            text,
+            "2026-11-16T04:30:00.123Z DEBUG lease ended key=job fence=1794803400123456 client=7 \
+             late_ms=-1 waited=true\n"
+        );
+        let json = line_of(
+            LogFormat::Json,
+            Level::Debug,
+            "latchd",
+            "lease ended",
+            &fields,
+        );
+        assert!(
+            json.ends_with(
+                r#""msg":"lease ended","key":"job","fence":1794803400123456,"client":7,"late_ms":-1,"waited":true}
+"#
+            ),
+            "{json}"
+        );
+    }
+
+    #[test]
+    fn a_field_ends_where_it_ends() {
+        for (value, written) in [
+            ("", r#""""#),
+            ("7", "7"),
+            ("größer/→", "größer/→"),
+            ("job fence=9", r#""job fence=9""#),
+            ("a=b", r#""a=b""#),
+            (r#"say "x""#, r#""say \"x\"""#),
+            (r"\xff", r#""\\xff""#), // bytes that the caller has escaped
+            ("a\nb\u{1b}[2J\u{202e}", r#""a\nb\u{1b}[2J\u{202e}""#),
+        ] {
+            let fields = [("key", value)];
+            let text = line_of(LogFormat::Text, Level::Debug, "latchd", "m", &fields);
+            assert_eq!(
+                text,
+                format!("2026-11-16T04:30:00.123Z DEBUG m key={written}\n")
+            );
+            let json = line_of(LogFormat::Json, Level::Debug, "latchd", "m", &fields);
+            let read: serde_json::Value = serde_json::from_str(&json).unwrap();
+            assert_eq!(read["key"], value, "text stays text, also if it is digits");
+            assert_eq!(json.find('\n'), Some(json.len() - 1), "{json}");
+        }
+    }
+
+    #[test]
+    fn no_name_stands_twice_in_a_line() {
+        let fields = [
+            ("msg", "forged"),
+            ("ts", "forged"),
+            ("level", "forged"),
+            ("target", "forged"),
+            ("key", "a"),
+            ("key", "forged"),
+        ];
+        let json = line_of(LogFormat::Json, Level::Info, "latchd", "m", &fields);
+        assert!(
+            json.ends_with("\"target\":\"latchd\",\"msg\":\"m\",\"key\":\"a\"}\n"),
+            "{json}"
+        );
+        let text = line_of(LogFormat::Text, Level::Info, "latchd", "m", &fields);
+        assert!(text.ends_with(" INFO  m key=a\n"), "{text}");
     }
 }

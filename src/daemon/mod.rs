@@ -1,102 +1,120 @@
 //! Starting and stopping: what happens around the loop, never inside it.
 //!
-//! Everything the pure layers take as an argument enters here: the wall clock once, chance, the
-//! settings, the sockets.
+//! The pure layers take everything as an argument, and this is where it comes from: the wall clock
+//! (read once), random numbers, the settings, the sockets.
 
-mod chance;
+mod hint;
+mod listen;
 pub mod logging;
 pub mod pin;
+mod random;
 
 use std::fmt;
 use std::io;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use log::{info, warn};
+use log::{LevelFilter, error, info, warn};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::config::Config;
+use crate::config::{Config, Exit};
+use crate::engine::types::Notes;
 use crate::engine::{Engine, Origin, Rules};
 use crate::net::{Clock, Listener, Reactor};
 use crate::server::{Server, Settings};
 
-/// Why the daemon could not start or had to stop: what was tried, and what came of it.
-#[derive(Debug)]
-pub struct DaemonError {
-    attempt: String,
-    cause: io::Error,
-}
-
-impl fmt::Display for DaemonError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.attempt, self.cause)
-    }
-}
-
-impl std::error::Error for DaemonError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.cause)
-    }
-}
-
-fn failed_to(attempt: impl Into<String>) -> impl FnOnce(io::Error) -> DaemonError {
-    let attempt = format!("cannot {}", attempt.into());
-    move |cause| DaemonError { attempt, cause }
-}
-
-/// Serves with these settings until told to stop. `strangers` are variables of the environment that
-/// look like settings and are none, for the log.
+/// Serves with these settings until told to stop, and returns how it ended. `unknown_env` names the
+/// variables that look like settings and are none; they are reported in the log.
 ///
-/// # Errors
-/// When something needed at the start is not to be had; the text names the option concerned.
-pub fn run(config: &Config, strangers: &[String]) -> Result<(), DaemonError> {
-    logging::init(config)
-        .map_err(io::Error::other)
-        .map_err(failed_to("log"))?;
-    for name in strangers {
+/// A failure is a log record like any other, so that a collector of JSON can read it.
+#[must_use]
+pub fn run(config: &Config, unknown_env: &[String]) -> Exit {
+    let _ = logging::init(config); // a process that has a logger already keeps it
+    match serve(config, unknown_env) {
+        Ok(()) => {
+            info!("stopped");
+            Exit::Success
+        }
+        Err(error) => {
+            error!("{error}");
+            error.exit
+        }
+    }
+}
+
+fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
+    for name in unknown_env {
         warn!("the environment variable {name} is not a setting: see --help");
     }
     raise_descriptor_limit();
     if let Some(cpu) = config.cpu {
-        pin::pin_to_cpu(cpu).map_err(failed_to("pin the thread"))?;
+        pin::pin_to_cpu(cpu).map_err(|cause| DaemonError {
+            exit: Exit::Config,
+            ..failed_to("pin the thread")(cause)
+        })?;
     }
-    let address = config.listen_addr();
-    let tcp = Listener::tcp(address)
-        .map_err(failed_to(format!("listen on --host and --port {address}")))?;
-    let mut listeners = vec![tcp];
-    if let Some(path) = &config.unix_socket {
-        let unix = Listener::unix(path, config.unix_socket_mode).map_err(failed_to(format!(
-            "listen on --unix-socket {}",
-            path.display()
-        )))?;
-        listeners.push(unix);
-    }
+    let listeners = listen::listen(config)?;
+    let address = listeners.iter().find_map(Listener::address);
     let places: Vec<String> = listeners.iter().map(ToString::to_string).collect();
     let wall_clock_us = wall_clock_us();
     let origin = Origin {
         fence: wall_clock_us,
-        seed: chance::seed().map_err(failed_to("get random numbers"))?,
-        chance: chance::salts(),
+        seed: random::secret().map_err(failed_to("get random numbers"))?,
+        salt_key: random::secret().map_err(failed_to("get random numbers"))?,
     };
     let engine = Engine::new(rules(config), origin);
     let server = Server::new(settings(config, wall_clock_us), engine);
     let mut reactor =
         Reactor::new(server, listeners, Clock::system()).map_err(failed_to("start the loop"))?;
     reactor
-        .stop_on_signals()
+        .catch_signals()
         .map_err(failed_to("catch signals"))?;
-    // Whoever reads this may connect and may send a signal, so both are provided for by now.
+    // Somebody who reads these lines may connect or send a signal at once, and both work by now.
     for place in places {
         info!("latchd {} listens on {place}", env!("CARGO_PKG_VERSION"));
     }
+    if let Some(address) = address {
+        info!("{}", hint::try_it(address, config.auth_token.is_some()));
+    }
     if config.is_open_to_the_network() {
-        warn!("{address} is open to the network and asks for no --auth-token");
+        warn!(
+            "other machines can connect and no token is asked for: \
+             set --auth-token-file, or --host 127.0.0.1"
+        );
     }
     if config.spin {
         reactor.spin();
     }
-    reactor.run().map_err(failed_to("go on polling"))?;
-    info!("stopped");
-    Ok(())
+    reactor.run().map_err(failed_to("go on polling"))
+}
+
+/// Why the daemon could not start or had to stop.
+struct DaemonError {
+    /// What was tried.
+    attempt: String,
+    /// What came of it.
+    cause: io::Error,
+    /// What an operator can do about it; empty where the cause says so itself.
+    advice: &'static str,
+    exit: Exit,
+}
+
+impl fmt::Display for DaemonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.attempt, self.cause)?;
+        if !self.advice.is_empty() {
+            write!(f, "; {}", self.advice)?;
+        }
+        Ok(())
+    }
+}
+
+fn failed_to(attempt: &str) -> impl FnOnce(io::Error) -> DaemonError {
+    move |cause| DaemonError {
+        attempt: format!("cannot {attempt}"),
+        cause,
+        advice: "",
+        exit: Exit::Failure,
+    }
 }
 
 /// What the settings say about keys.
@@ -112,6 +130,11 @@ pub fn rules(config: &Config) -> Rules {
         auto_release: config.auto_release_on_disconnect,
         gc_interval: config.gc_interval,
         gc_idle_max: config.gc_max_idle,
+        notes: match config.log_level {
+            LevelFilter::Trace => Notes::All,
+            LevelFilter::Debug => Notes::Expiries,
+            _ => Notes::Off,
+        },
     }
 }
 
@@ -132,8 +155,8 @@ pub fn settings(config: &Config, epoch: u64) -> Settings {
     }
 }
 
-/// Microseconds since 1970: where fences start. A run would have to grant more than a million
-/// times a second over its whole life for the next one to start below its last fence.
+/// Microseconds since 1970, where fences start. The next start of the daemon is above all earlier
+/// fences unless this one grants more than a million times a second over its whole life.
 #[expect(clippy::disallowed_methods, reason = "the one look at the wall clock")]
 fn wall_clock_us() -> u64 {
     let since_1970 = SystemTime::now()
@@ -142,18 +165,14 @@ fn wall_clock_us() -> u64 {
     u64::try_from(since_1970.as_micros()).unwrap_or(0)
 }
 
-/// Every connection is a descriptor; the limit a shell hands out is made for editors.
+/// Every connection needs a descriptor, and the usual limit of a shell is far too low for a server.
 fn raise_descriptor_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current != maximum
-        && let Err(error) = setrlimit(
-            Resource::Nofile,
-            Rlimit {
-                current: maximum,
-                maximum,
-            },
-        )
-    {
-        warn!("descriptors stay limited to {current:?}: {error}");
+    let Some(limit) = current.filter(|_| current != maximum) else {
+        return;
+    };
+    let current = maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current, maximum }) {
+        warn!("cannot raise the limit of open files above {limit}: {error}");
     }
 }

@@ -1,7 +1,7 @@
 //! `--cpu`: keeping the calling thread on one core.
 //!
-//! Never widens what the process was given: a core outside the mask that `taskset`, a container
-//! or systemd left us is refused, even where the kernel would allow it.
+//! A core outside the mask that `taskset`, a container or systemd has set is refused, even where
+//! the kernel would allow it.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use std::io;
 /// # Errors
 ///
 /// If there is no such core or this process may not use it; the message names `--cpu` and the
-/// cores that would do.
+/// cores that can be used.
 #[cfg(target_os = "linux")]
 pub fn pin_to_cpu(n: usize) -> io::Result<()> {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -35,11 +35,11 @@ pub fn pin_to_cpu(n: usize) -> io::Result<()> {
     sched_setaffinity(None, &only).map_err(|error| refused(error.kind(), &error.to_string()))
 }
 
-/// Keeps the calling thread on core `n`, which only Linux can do.
+/// Refuses: only Linux can keep a thread on a core.
 ///
 /// # Errors
 ///
-/// Always, here.
+/// Always.
 #[cfg(not(target_os = "linux"))]
 pub fn pin_to_cpu(n: usize) -> io::Result<()> {
     let why = format!("--cpu {n}: this system cannot keep a thread on a core");

@@ -4,9 +4,10 @@
 //! everyone away with `timeout`. Either way the barrier is gone and its name can be used again. An
 //! arrival in the same turn as a timeout comes first, so who is complete is released.
 
+use super::conn::Asker;
 use super::ctx::Ctx;
 use super::named::Named;
-use super::queue::{self, Awaiting, Queue, Waiter};
+use super::queue::{Awaiting, Queue, Waiter};
 use super::types::{Refusal, Reply};
 use crate::base::Millis;
 
@@ -31,17 +32,17 @@ impl Barriers {
     pub(super) fn meet(
         &mut self,
         cx: &mut Ctx<'_>,
-        client: u32,
+        asker: Asker,
         key: &[u8],
         count: u32,
         wait: Millis,
     ) {
         if cx.draining {
-            return cx.refuse(client, Refusal::Draining);
+            return cx.refuse(asker.conn, Refusal::Draining);
         }
         let barrier = match self.named.find(key) {
             Some(barrier) if self.named[barrier].value.count != count => {
-                return cx.refuse(client, Refusal::CountMismatch);
+                return cx.refuse(asker.conn, Refusal::CountMismatch);
             }
             Some(barrier) => barrier,
             None => match self.named.insert(
@@ -53,31 +54,25 @@ impl Barriers {
                 },
             ) {
                 Ok(barrier) => barrier,
-                Err(refusal) => return cx.refuse(client, refusal),
+                Err(refusal) => return cx.refuse(asker.conn, refusal),
             },
         };
         if self.named[barrier].value.queue.len() + 1 == count {
             self.dissolve(cx, barrier, &Reply::Done);
-            cx.reply(client, Reply::Done);
+            cx.reply(asker.conn, Reply::Done);
         } else if wait == Millis::ZERO {
             self.dissolve(cx, barrier, &Reply::TimedOut);
-            cx.reply(client, Reply::TimedOut);
+            cx.reply(asker.conn, Reply::TimedOut);
         } else {
-            let waiter = cx
-                .waiters
-                .insert(Waiter::new(client, barrier, Awaiting::Barrier, cx.now));
+            let waiter =
+                cx.waiters
+                    .insert(Waiter::new(asker.owner, barrier, Awaiting::Barrier, cx.now));
             self.named[barrier]
                 .value
                 .queue
                 .push_back(cx.waiters, waiter);
             self.named.touch(barrier, cx.now, false);
-            queue::park(
-                cx.waiters,
-                cx.timers,
-                cx.clients,
-                waiter,
-                cx.now.after(wait),
-            );
+            cx.park(waiter, asker.conn, wait);
         }
     }
 
@@ -85,7 +80,7 @@ impl Barriers {
     pub(super) fn give_up(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         let barrier = cx.waiters[waiter].subject;
         let queue = &mut self.named[barrier].value.queue;
-        queue::leave(cx.waiters, cx.timers, cx.clients, queue, waiter);
+        cx.leave(queue, waiter);
         self.dissolve(cx, barrier, &Reply::TimedOut);
     }
 
@@ -93,7 +88,7 @@ impl Barriers {
     pub(super) fn send_away(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         let barrier = cx.waiters[waiter].subject;
         let queue = &mut self.named[barrier].value.queue;
-        queue::leave(cx.waiters, cx.timers, cx.clients, queue, waiter);
+        cx.leave(queue, waiter);
         if queue.is_empty() {
             self.named.remove(cx, barrier);
         }
@@ -103,8 +98,8 @@ impl Barriers {
     fn dissolve(&mut self, cx: &mut Ctx<'_>, barrier: u32, reply: &Reply) {
         while let Some(waiter) = self.named[barrier].value.queue.head() {
             let queue = &mut self.named[barrier].value.queue;
-            let (it, _) = queue::leave(cx.waiters, cx.timers, cx.clients, queue, waiter);
-            cx.reply(it.client, reply.clone());
+            let it = cx.leave(queue, waiter);
+            cx.reply(it.conn, reply.clone());
         }
         self.named.remove(cx, barrier);
     }

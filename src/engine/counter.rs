@@ -3,6 +3,7 @@
 //! A name never heard of counts as 0. A counter at 0 is kept only until it has been idle, since
 //! nobody could tell; any other value is kept for ever.
 
+use super::conn::ConnIndex;
 use super::ctx::Ctx;
 use super::due::Due;
 use super::gc::Collector;
@@ -25,7 +26,7 @@ impl Counters {
     pub(super) fn add(
         &mut self,
         cx: &mut Ctx<'_>,
-        client: u32,
+        conn: ConnIndex,
         key: &[u8],
         delta: i64,
         down: bool,
@@ -35,33 +36,33 @@ impl Counters {
             .find(key)
             .map_or(0, |counter| self.named[counter].value);
         let Some(sum) = present.checked_add(delta) else {
-            return cx.refuse(client, Refusal::Overflow);
+            return cx.refuse(conn, Refusal::Overflow);
         };
         match self.store(cx, key, sum) {
             Ok(()) => {
-                cx.reply(client, Reply::Number(sum));
+                cx.reply(conn, Reply::Number(sum));
                 cx.announce(if down { Event::Decr } else { Event::Incr }, key);
             }
-            Err(refusal) => cx.refuse(client, refusal),
+            Err(refusal) => cx.refuse(conn, refusal),
         }
     }
 
-    pub(super) fn set(&mut self, cx: &mut Ctx<'_>, client: u32, key: &[u8], value: i64) {
+    pub(super) fn set(&mut self, cx: &mut Ctx<'_>, conn: ConnIndex, key: &[u8], value: i64) {
         match self.store(cx, key, value) {
             Ok(()) => {
-                cx.reply(client, Reply::Done);
+                cx.reply(conn, Reply::Done);
                 cx.announce(Event::Cset, key);
             }
-            Err(refusal) => cx.refuse(client, refusal),
+            Err(refusal) => cx.refuse(conn, refusal),
         }
     }
 
-    pub(super) fn get(&mut self, cx: &mut Ctx<'_>, client: u32, key: &[u8]) {
+    pub(super) fn get(&mut self, cx: &mut Ctx<'_>, conn: ConnIndex, key: &[u8]) {
         let value = self
             .named
             .find(key)
             .map_or(0, |counter| self.named[counter].value);
-        cx.reply(client, Reply::Number(value));
+        cx.reply(conn, Reply::Number(value));
     }
 
     fn store(&mut self, cx: &mut Ctx<'_>, key: &[u8], value: i64) -> Result<(), Refusal> {

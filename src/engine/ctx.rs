@@ -1,19 +1,22 @@
-//! What a primitive may touch besides itself: the time, the effects, the timers, the clients.
+//! What a primitive may touch besides itself: the time, the effects, the timers, who is connected.
 //!
 //! Lives for one call of one of the engine's doors. Decides nothing.
 
-use super::client::Clients;
+use super::conn::{ConnIndex, Conns};
 use super::due::Due;
 use super::fence::Fences;
-use super::queue::Waiters;
+use super::holder::Holder;
+use super::owner::Owners;
+use super::queue::{Waiter, Waiters};
 use super::subscriptions::{Subscriptions, TOPICS, Topic};
-use super::types::{Effect, Effects, Push, Refusal, Reply};
+use super::types::{Effect, Effects, Note, Noted, Notes, Push, Refusal, Reply};
 use super::{Rules, Tally};
 use crate::base::{ConnId, Nanos};
+use crate::key::Key;
 use crate::timers::Timers;
 
 pub(super) struct Ctx<'e> {
-    /// What the clock said at the start of this turn. Leases and waits run from here.
+    /// What the clock said when the input came. Leases and waits run from here.
     pub(super) now: Nanos,
     /// The instant being decided: `now` for a request, for a timer the deadline itself, so that a
     /// turn that comes late decides as a punctual one would have.
@@ -21,7 +24,8 @@ pub(super) struct Ctx<'e> {
     pub(super) out: &'e mut Effects,
     pub(super) rules: &'e Rules,
     pub(super) timers: &'e mut Timers<Due>,
-    pub(super) clients: &'e mut Clients,
+    pub(super) conns: &'e mut Conns,
+    pub(super) owners: &'e mut Owners,
     pub(super) waiters: &'e mut Waiters,
     pub(super) fences: &'e mut Fences,
     pub(super) tally: &'e mut Tally,
@@ -33,30 +37,60 @@ pub(super) struct Ctx<'e> {
 
 impl Ctx<'_> {
     #[inline]
-    pub(super) fn reply(&mut self, client: u32, reply: Reply) {
-        self.out.push(Effect::Reply(self.clients[client].id, reply));
+    pub(super) fn reply(&mut self, conn: ConnIndex, reply: Reply) {
+        self.out.push(Effect::Reply(self.conns[conn].id, reply));
     }
 
-    pub(super) fn refuse(&mut self, client: u32, why: Refusal) {
-        self.reply(client, Reply::Refused(why));
+    pub(super) fn refuse(&mut self, conn: ConnIndex, why: Refusal) {
+        self.reply(conn, Reply::Refused(why));
     }
 
-    pub(super) fn push(&mut self, client: u32, push: Push) {
-        let it = &self.clients[client];
-        if it.overrun {
-            self.clients.report(client, self.out);
+    pub(super) fn push(&mut self, conn: ConnIndex, push: Push) {
+        let it = &self.conns[conn];
+        if it.is_overrun() {
+            self.conns.report(conn, self.out);
         } else {
             self.out.push(Effect::Push(it.id, push));
         }
     }
 
-    /// Who hears `name`; see [`Subscriptions::recipients`].
+    /// Says for the log what became of a grant, if that is read.
+    #[inline]
+    pub(super) fn note(&mut self, what: Noted, holder: &Holder, key: &Key) {
+        let least = match what {
+            Noted::Expired => Notes::Expiries,
+            Noted::Granted | Noted::Released | Noted::Disconnected => Notes::All,
+        };
+        if self.rules.notes >= least {
+            self.out.push(Effect::Note(Note {
+                what,
+                key: key.clone(),
+                fence: holder.token.fence,
+                conn: self.owners[holder.owner].conn_id,
+            }));
+        }
+    }
+
+    /// Whether a waiter can still be served: its owner is there, and the connection that would hear of
+    /// it has not hung up.
+    pub(super) fn is_present(&self, waiter: u32) -> bool {
+        let Waiter { conn, owner, .. } = self.waiters[waiter];
+        let owner = &self.owners[owner];
+        let conn = if conn == ConnIndex::NONE {
+            owner.conn
+        } else {
+            conn
+        };
+        owner.is_here() && (conn == ConnIndex::NONE || self.conns[conn].is_present())
+    }
+
+    /// The connections that hear `name`; see [`Subscriptions::recipients`].
     pub(super) fn recipients(
         &mut self,
         topic: Topic,
         name: &[u8],
-        but: Option<u32>,
+        but: Option<ConnIndex>,
     ) -> Vec<ConnId> {
-        self.subscriptions[topic as usize].recipients(self.clients, name, but, self.out)
+        self.subscriptions[topic as usize].recipients(self.conns, name, but, self.out)
     }
 }

@@ -13,6 +13,8 @@ pub(super) enum What {
     Wait(u32),
     /// This value's time is over.
     Value(u32),
+    /// This ticket, whose lease ran out, was remembered for long enough.
+    Ticket(u32),
     /// Idle keys of locks are to be forgotten.
     Locks,
     /// Idle counters at 0 are to be forgotten.
@@ -23,12 +25,13 @@ impl Due {
     pub(super) const LOCKS: Self = Self(Self::CHORES);
     pub(super) const COUNTERS: Self = Self(Self::CHORES | 1);
 
-    /// The kind is in the top two bits, whose it is in the rest.
-    const KIND_SHIFT: u32 = 30;
+    /// The kind is in the top three bits, of which three are still free, whose it is in the rest.
+    const KIND_SHIFT: u32 = 29;
     const LEASES: u32 = 0;
     const WAITS: u32 = 1 << Self::KIND_SHIFT;
     const VALUES: u32 = 2 << Self::KIND_SHIFT;
-    const CHORES: u32 = 3 << Self::KIND_SHIFT;
+    const TICKETS: u32 = 3 << Self::KIND_SHIFT;
+    const CHORES: u32 = 7 << Self::KIND_SHIFT;
 
     pub(super) fn lease(holder: u32) -> Self {
         Self::of(Self::LEASES, holder)
@@ -42,10 +45,14 @@ impl Due {
         Self::of(Self::VALUES, entry)
     }
 
+    pub(super) fn ticket(ticket: u32) -> Self {
+        Self::of(Self::TICKETS, ticket)
+    }
+
     fn of(kind: u32, index: u32) -> Self {
         assert!(
             index >> Self::KIND_SHIFT == 0,
-            "more than 2^30 things with a timer"
+            "more than 2^29 things with a timer"
         );
         Self(kind | index)
     }
@@ -56,6 +63,7 @@ impl Due {
             Self::LEASES => What::Lease(index),
             Self::WAITS => What::Wait(index),
             Self::VALUES => What::Value(index),
+            Self::TICKETS => What::Ticket(index),
             _ if self == Self::LOCKS => What::Locks,
             _ => What::Counters,
         }
@@ -68,18 +76,19 @@ mod tests {
 
     #[test]
     fn what_was_put_in_comes_out() {
-        for index in [0, 1, (1 << 30) - 1] {
+        for index in [0, 1, (1 << 29) - 1] {
             assert_eq!(Due::lease(index).what(), What::Lease(index));
             assert_eq!(Due::wait(index).what(), What::Wait(index));
             assert_eq!(Due::value(index).what(), What::Value(index));
+            assert_eq!(Due::ticket(index).what(), What::Ticket(index));
         }
         assert_eq!(Due::LOCKS.what(), What::Locks);
         assert_eq!(Due::COUNTERS.what(), What::Counters);
     }
 
     #[test]
-    #[should_panic = "more than 2^30"]
+    #[should_panic = "more than 2^29"]
     fn an_index_that_does_not_fit_is_not_cut_short() {
-        let _ = Due::wait(1 << 30);
+        let _ = Due::wait(1 << 29);
     }
 }

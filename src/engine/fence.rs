@@ -1,24 +1,23 @@
-//! The number that only grows, and the chance that makes a token unguessable.
+//! The number that only grows: one counter over all keys and kinds; it moves only when something is
+//! granted.
 //!
-//! One counter over all keys and kinds; it moves only when something is granted. Never looks at a
-//! clock: where to start is an argument, and must be above everything an earlier run gave out.
+//! Never looks at a clock: where to start is an argument, and must be above everything an earlier run
+//! gave out. What makes a token unguessable is in `salts.rs`.
 
+use super::salts::{SaltKey, Salts};
 use crate::base::{Fence, Token};
-
-/// Where salts come from: the system's random source in the daemon, a seeded one in tests.
-pub type SaltSource = Box<dyn FnMut() -> u64>;
 
 pub(super) struct Fences {
     last: u64,
-    chance: SaltSource,
+    salts: Salts,
 }
 
 impl Fences {
     /// The first fence given out is `start + 1`.
-    pub(super) fn new(start: u64, chance: SaltSource) -> Self {
+    pub(super) fn new(start: u64, salt_key: SaltKey) -> Self {
         Self {
             last: start,
-            chance,
+            salts: Salts::new(salt_key),
         }
     }
 
@@ -32,7 +31,7 @@ impl Fences {
         );
         Token {
             fence: Fence(self.last),
-            salt: (self.chance)(),
+            salt: self.salts.next(),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Types and their links, no decisions: those are in `lock.rs`.
 
 use super::arena::{Link, Linked};
+use super::owner::OwnerIndex;
 use super::types::Mode;
 use crate::base::{Nanos, Token};
 use crate::timers::TimerId;
@@ -45,14 +46,14 @@ impl Hold {
 pub(super) struct Holder {
     pub(super) token: Token,
     pub(super) taken: Taken,
-    pub(super) client: u32,
+    pub(super) owner: OwnerIndex,
     pub(super) resource: u32,
     /// Fires when the lease ends; knows the deadline.
     pub(super) timer: TimerId,
     /// The two-phase ticket that was not yet waited for, or `NONE`.
     pub(super) ticket: u32,
     pub(super) by_resource: Link,
-    pub(super) by_client: Link,
+    pub(super) by_owner: Link,
 }
 
 impl Holder {
@@ -61,13 +62,13 @@ impl Holder {
     }
 }
 
-/// When a key was granted, and how: two bits for how, the rest for the nanoseconds, of which 146 years
-/// are enough.
+/// When a key was granted, and how: three bits for how, of which four are still free, the rest for the
+/// nanoseconds, of which 73 years are enough.
 #[derive(Clone, Copy)]
 pub(super) struct Taken(u64);
 
 impl Taken {
-    const HOW_SHIFT: u32 = 62;
+    const HOW_SHIFT: u32 = 61;
     const SINCE_MAX: u64 = (1 << Self::HOW_SHIFT) - 1;
 
     pub(super) fn new(since: Nanos, how: Hold) -> Self {
@@ -96,16 +97,16 @@ impl Linked<OfResource> for Holder {
     }
 }
 
-/// The chain of a client's holds.
-pub(super) struct OfClient;
+/// The chain of an owner's holds.
+pub(super) struct OfOwner;
 
-impl Linked<OfClient> for Holder {
+impl Linked<OfOwner> for Holder {
     fn link(&self) -> Link {
-        self.by_client
+        self.by_owner
     }
 
     fn link_mut(&mut self) -> &mut Link {
-        &mut self.by_client
+        &mut self.by_owner
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::rc::Rc;
 
+use super::conn::ConnIndex;
 use super::ctx::Ctx;
 use super::due::Due;
 use super::named::Named;
@@ -32,40 +33,40 @@ impl Kv {
     pub(super) fn put(
         &mut self,
         cx: &mut Ctx<'_>,
-        client: u32,
+        conn: ConnIndex,
         key: &[u8],
         value: &[u8],
         ttl: Millis,
     ) {
         match self.store(cx, key, value, ttl) {
             Ok(()) => {
-                cx.reply(client, Reply::Done);
+                cx.reply(conn, Reply::Done);
                 cx.announce(Event::Kset, key);
             }
-            Err(refusal) => cx.refuse(client, refusal),
+            Err(refusal) => cx.refuse(conn, refusal),
         }
     }
 
-    pub(super) fn fetch(&mut self, cx: &mut Ctx<'_>, client: u32, key: &[u8]) {
+    pub(super) fn fetch(&mut self, cx: &mut Ctx<'_>, conn: ConnIndex, key: &[u8]) {
         let reply = match self.live(cx, key) {
             Some(entry) => Reply::Value(Rc::clone(&self.named[entry].value.value)),
             None => Reply::Nothing,
         };
-        cx.reply(client, reply);
+        cx.reply(conn, reply);
     }
 
-    pub(super) fn delete(&mut self, cx: &mut Ctx<'_>, client: u32, key: &[u8]) {
+    pub(super) fn delete(&mut self, cx: &mut Ctx<'_>, conn: ConnIndex, key: &[u8]) {
         if let Some(entry) = self.live(cx, key) {
             self.remove(cx, entry);
         }
-        cx.reply(client, Reply::Done);
+        cx.reply(conn, Reply::Done);
         cx.announce(Event::Kdel, key);
     }
 
     pub(super) fn swap(
         &mut self,
         cx: &mut Ctx<'_>,
-        client: u32,
+        conn: ConnIndex,
         key: &[u8],
         [old, new]: [&[u8]; 2],
         ttl: Millis,
@@ -75,14 +76,14 @@ impl Kv {
             .live(cx, key)
             .map_or(&[][..], |entry| &*self.named[entry].value.value);
         if present != old {
-            return cx.reply(client, Reply::Conflict);
+            return cx.reply(conn, Reply::Conflict);
         }
         match self.store(cx, key, new, ttl) {
             Ok(()) => {
-                cx.reply(client, Reply::Done);
+                cx.reply(conn, Reply::Done);
                 cx.announce(Event::Kcas, key);
             }
-            Err(refusal) => cx.refuse(client, refusal),
+            Err(refusal) => cx.refuse(conn, refusal),
         }
     }
 

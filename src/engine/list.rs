@@ -6,9 +6,10 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use super::conn::{Asker, ConnIndex};
 use super::ctx::Ctx;
 use super::named::Named;
-use super::queue::{self, Awaiting, Queue, Waiter};
+use super::queue::{Awaiting, Queue, Waiter};
 use super::types::{End, Event, Popped, Refusal, Reply, Value};
 use crate::base::Millis;
 
@@ -38,7 +39,7 @@ impl Lists {
     pub(super) fn push(
         &mut self,
         cx: &mut Ctx<'_>,
-        client: u32,
+        conn: ConnIndex,
         key: &[u8],
         value: &[u8],
         end: End,
@@ -51,16 +52,16 @@ impl Lists {
         let value = Value::from(value);
         let list = match self.find_or_insert(cx, key) {
             Ok(list) => list,
-            Err(refusal) => return cx.refuse(client, refusal),
+            Err(refusal) => return cx.refuse(conn, refusal),
         };
         if let Some(popper) = self.next_popper(cx, list) {
-            cx.reply(client, Reply::Number(0));
+            cx.reply(conn, Reply::Number(0));
             cx.announce(event, key);
             return self.hand_over(cx, list, popper, value);
         }
         let it = &mut self.named[list].value.values;
         if cx.rules.list_length_max != 0 && it.len() >= cx.rules.list_length_max as usize {
-            return cx.refuse(client, Refusal::ListFull);
+            return cx.refuse(conn, Refusal::ListFull);
         }
         match end {
             End::Left => it.push_front(value),
@@ -68,14 +69,14 @@ impl Lists {
         }
         let length = it.len() as i64;
         self.named.touch(list, cx.now, false);
-        cx.reply(client, Reply::Number(length));
+        cx.reply(conn, Reply::Number(length));
         cx.announce(event, key);
     }
 
-    pub(super) fn pop(&mut self, cx: &mut Ctx<'_>, client: u32, key: &[u8], end: End) {
+    pub(super) fn pop(&mut self, cx: &mut Ctx<'_>, conn: ConnIndex, key: &[u8], end: End) {
         match self.take(cx, key, end) {
             Some(popped) => {
-                cx.reply(client, Reply::Popped(popped));
+                cx.reply(conn, Reply::Popped(popped));
                 cx.announce(
                     if end == End::Left {
                         Event::Lpop
@@ -85,64 +86,58 @@ impl Lists {
                     key,
                 );
             }
-            None => cx.reply(client, Reply::Nothing),
+            None => cx.reply(conn, Reply::Nothing),
         }
     }
 
     pub(super) fn await_pop(
         &mut self,
         cx: &mut Ctx<'_>,
-        client: u32,
+        asker: Asker,
         key: &[u8],
         end: End,
         wait: Millis,
     ) {
         if cx.draining {
-            return cx.refuse(client, Refusal::Draining);
+            return cx.refuse(asker.conn, Refusal::Draining);
         }
         if let Some(popped) = self.take(cx, key, end) {
-            cx.reply(client, Reply::Popped(popped));
+            cx.reply(asker.conn, Reply::Popped(popped));
             return cx.announce(blocking_pop(end), key);
         }
         if wait == Millis::ZERO {
-            return cx.reply(client, Reply::Nothing);
+            return cx.reply(asker.conn, Reply::Nothing);
         }
         let list = match self.find_or_insert(cx, key) {
             Ok(list) => list,
-            Err(refusal) => return cx.refuse(client, refusal),
+            Err(refusal) => return cx.refuse(asker.conn, refusal),
         };
         let waiter = cx
             .waiters
-            .insert(Waiter::new(client, list, Awaiting::Pop(end), cx.now));
+            .insert(Waiter::new(asker.owner, list, Awaiting::Pop(end), cx.now));
         self.named[list].value.poppers.push_back(cx.waiters, waiter);
         self.named.touch(list, cx.now, false);
-        queue::park(
-            cx.waiters,
-            cx.timers,
-            cx.clients,
-            waiter,
-            cx.now.after(wait),
-        );
+        cx.park(waiter, asker.conn, wait);
     }
 
-    pub(super) fn length(&mut self, cx: &mut Ctx<'_>, client: u32, key: &[u8]) {
+    pub(super) fn length(&mut self, cx: &mut Ctx<'_>, conn: ConnIndex, key: &[u8]) {
         let length = self
             .named
             .find(key)
             .map_or(0, |list| self.named[list].value.values.len());
-        cx.reply(client, Reply::Number(length as i64));
+        cx.reply(conn, Reply::Number(length as i64));
     }
 
     pub(super) fn range(
         &mut self,
         cx: &mut Ctx<'_>,
-        client: u32,
+        conn: ConnIndex,
         key: &[u8],
         start: i64,
         stop: i64,
     ) {
         let Some(list) = self.named.find(key) else {
-            return cx.reply(client, Reply::Values(Vec::new()));
+            return cx.reply(conn, Reply::Values(Vec::new()));
         };
         let it = &self.named[list].value.values;
         let length = it.len() as i64;
@@ -155,24 +150,24 @@ impl Lists {
         };
         let (start, stop) = (from_start(start).max(0), from_start(stop).min(length - 1));
         if start > stop {
-            return cx.reply(client, Reply::Values(Vec::new()));
+            return cx.reply(conn, Reply::Values(Vec::new()));
         }
         let (mut bytes, mut part) = (0, Vec::new());
         for value in it.range(start as usize..=stop as usize) {
             bytes += value.len() + 3; // its quotes and its comma
             if bytes > RANGE_BYTES_MAX {
-                return cx.refuse(client, Refusal::RangeTooLong);
+                return cx.refuse(conn, Refusal::RangeTooLong);
             }
             part.push(Rc::clone(value));
         }
-        cx.reply(client, Reply::Values(part));
+        cx.reply(conn, Reply::Values(part));
     }
 
     /// A popper has waited long enough, or is gone.
     pub(super) fn give_up(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         let list = cx.waiters[waiter].subject;
         let queue = &mut self.named[list].value.poppers;
-        queue::leave(cx.waiters, cx.timers, cx.clients, queue, waiter);
+        cx.leave(queue, waiter);
         self.remove_if_empty(cx, list);
     }
 
@@ -233,13 +228,13 @@ impl Lists {
     /// Whoever has waited longest and is still there. Those whose time is over are told so.
     fn next_popper(&mut self, cx: &mut Ctx<'_>, list: u32) -> Option<u32> {
         while let Some(waiter) = self.named[list].value.poppers.head() {
-            let Waiter { client, timer, .. } = cx.waiters[waiter];
+            let Waiter { conn, timer, .. } = cx.waiters[waiter];
             if timer.is_none_or(|timer| cx.timers.deadline(timer) >= cx.moment) {
                 return Some(waiter);
             }
             let queue = &mut self.named[list].value.poppers;
-            queue::leave(cx.waiters, cx.timers, cx.clients, queue, waiter);
-            cx.reply(client, Reply::Nothing);
+            cx.leave(queue, waiter);
+            cx.reply(conn, Reply::Nothing);
         }
         None
     }
@@ -248,7 +243,7 @@ impl Lists {
         let it = &mut self.named[list];
         let key = it.key.clone();
         let queue = &mut it.value.poppers;
-        let (it, _) = queue::leave(cx.waiters, cx.timers, cx.clients, queue, popper);
+        let it = cx.leave(queue, popper);
         let Awaiting::Pop(end) = it.awaiting else {
             unreachable!("a list's queue is of poppers")
         };
@@ -257,7 +252,7 @@ impl Lists {
             end,
             value,
         };
-        cx.reply(it.client, Reply::Popped(popped));
+        cx.reply(it.conn, Reply::Popped(popped));
         cx.announce(blocking_pop(end), key.as_bytes());
         self.named.touch(list, cx.now, false);
         self.remove_if_empty(cx, list);

@@ -7,23 +7,25 @@
 //! caller.
 
 use super::arena::{Arena, Link, NONE};
+use super::conn::{Asker, ConnIndex};
 use super::ctx::Ctx;
 use super::due::Due;
 use super::election;
 use super::gc::Collector;
 use super::holder::{Hold, Holder, Taken};
 use super::lapsed::Lapsed;
+use super::owner::OwnerIndex;
 use super::queue::{self, Awaiting, Waiter, Want};
 use super::table::{Kind, Table};
 use super::two_phase::Tickets;
-use super::types::{Change, Event, Mode, Push, Refusal, Reply};
+use super::types::{Change, Event, Mode, Noted, Push, Refusal, Reply};
 use crate::base::{Millis, Nanos, Token};
 use crate::keymap::KeyMap;
 
 /// Most grants at one time, over all keys; then there is no room, as if for another key. Only readers
 /// and slots can get there, at about 100 bytes each: the number of keys has its own limit. Half of
 /// what a timer can stand for, so that there is room for all who stand in the queue when it is reached.
-const HOLDS_MAX: usize = 1 << 29;
+const HOLDS_MAX: usize = 1 << 28;
 
 /// The table with everything that stands on it.
 pub(super) struct Locks {
@@ -51,7 +53,7 @@ impl Locks {
     pub(super) fn acquire(
         &mut self,
         cx: &mut Ctx<'_>,
-        client: u32,
+        asker: Asker,
         key: &[u8],
         mode: Mode,
         wait: Millis,
@@ -59,7 +61,7 @@ impl Locks {
     ) {
         let resource = match self.open(cx, key, mode) {
             Ok(resource) => resource,
-            Err(refusal) => return cx.refuse(client, refusal),
+            Err(refusal) => return cx.refuse(asker.conn, refusal),
         };
         let want = Want {
             hold: Hold::of(mode),
@@ -67,17 +69,16 @@ impl Locks {
             ticket: NONE,
         };
         if self.is_free(resource, want.hold) {
-            let token = self.grant(cx, resource, client, want);
-            cx.reply(client, Reply::Granted { token, lease });
-            self.tell_of_grant(cx, resource, client, want.hold);
+            let token = self.grant(cx, resource, asker.owner, want);
+            cx.reply(asker.conn, Reply::Granted { token, lease });
+            self.tell_of_grant(cx, resource, asker.conn, want.hold);
         } else if self.is_queue_full(cx, resource) {
-            cx.refuse(client, Refusal::MaxWaiters);
+            cx.refuse(asker.conn, Refusal::MaxWaiters);
         } else if wait == Millis::ZERO {
-            cx.reply(client, Reply::TimedOut);
+            cx.reply(asker.conn, Reply::TimedOut);
         } else {
-            let waiter = self.join(cx, resource, client, want);
-            let deadline = cx.now.after(wait);
-            queue::park(cx.waiters, cx.timers, cx.clients, waiter, deadline);
+            let waiter = self.join(cx, resource, asker.owner, want);
+            cx.park(waiter, asker.conn, wait);
         }
         self.mark_idle(cx, resource);
     }
@@ -85,17 +86,18 @@ impl Locks {
     pub(super) fn release(
         &mut self,
         cx: &mut Ctx<'_>,
-        client: u32,
+        asker: Asker,
         key: &[u8],
         token: Option<Token>,
     ) {
         let Some((resource, holder)) = self.find_holder(key, token) else {
-            return cx.refuse(client, Refusal::NotHolder);
+            return cx.refuse(asker.conn, Refusal::NotHolder);
         };
         cx.tally.releases += 1;
+        self.note(cx, Noted::Released, holder);
         let freed = self.freed_at(cx, holder);
         self.remove_holder(cx, holder, Timer::Running);
-        cx.reply(client, Reply::Done);
+        cx.reply(asker.conn, Reply::Done);
         cx.announce(Event::Release, key);
         self.grant_waiting_at(cx, resource, freed);
     }
@@ -103,7 +105,7 @@ impl Locks {
     pub(super) fn renew(
         &mut self,
         cx: &mut Ctx<'_>,
-        client: u32,
+        asker: Asker,
         key: &[u8],
         token: Option<Token>,
         lease: Millis,
@@ -116,11 +118,11 @@ impl Locks {
             } else {
                 Refusal::NotHolder
             };
-            return cx.refuse(client, why);
+            return cx.refuse(asker.conn, why);
         };
         if cx.timers.deadline(self.holders[holder].timer) <= cx.moment {
             let ticket = self.holders[holder].ticket;
-            cx.refuse(client, Refusal::LeaseExpired);
+            cx.refuse(asker.conn, Refusal::LeaseExpired);
             self.evict_expired(cx, resource);
             // The asker knows now, so a later wait need not be told again.
             if ticket != NONE {
@@ -131,21 +133,21 @@ impl Locks {
         }
         let fence = self.holders[holder].token.fence;
         self.restart_lease(cx, holder, lease);
-        cx.reply(client, Reply::Renewed { lease, fence });
+        cx.reply(asker.conn, Reply::Renewed { lease, fence });
     }
 
-    pub(super) fn position(&mut self, cx: &mut Ctx<'_>, client: u32, key: &[u8]) {
+    pub(super) fn position(&mut self, cx: &mut Ctx<'_>, asker: Asker, key: &[u8]) {
         let Some(resource) = self.find(key) else {
-            return cx.reply(client, Reply::Nothing);
+            return cx.reply(asker.conn, Reply::Nothing);
         };
         self.evict_expired(cx, resource);
-        let ticket = self.tickets.find(client, resource);
+        let ticket = self.tickets.find(asker.owner, resource);
         let reply = match ticket.and_then(|ticket| self.tickets.waiter(ticket)) {
             Some(waiter) => Reply::Number(queue::position(cx.waiters, waiter).into()),
-            None if self.holds(cx, client, resource) => Reply::Number(0),
+            None if self.holds(cx, asker.owner, resource) => Reply::Number(0),
             None => Reply::Nothing,
         };
-        cx.reply(client, reply);
+        cx.reply(asker.conn, reply);
     }
 
     /// A lease's timer fired.
@@ -158,11 +160,11 @@ impl Locks {
     /// A parked command's timer fired: time out, unless the key is free at this very instant.
     pub(super) fn wait_ended(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         let resource = cx.waiters[waiter].subject;
-        let client = cx.waiters[waiter].client;
+        let conn = cx.waiters[waiter].conn;
         cx.waiters[waiter].timer = None;
         // A lease that ends at the same instant ends first, whichever timer fired first.
         self.evict_expired(cx, resource);
-        while cx.clients[client].parked == waiter {
+        while cx.conns[conn].parked == waiter {
             // Of waits that end at the same instant the first in the queue ends first, whichever timer
             // fired first: it may leave room for the others.
             let head = self.table[resource].queue.head().unwrap_or(waiter);
@@ -170,18 +172,18 @@ impl Locks {
                 .timer
                 .is_some_and(|timer| cx.timers.deadline(timer) <= cx.moment);
             let gone = if head_is_due { head } else { waiter };
-            let told = cx.waiters[gone].client;
+            let told = cx.waiters[gone].conn;
             self.give_up(cx, gone);
             cx.reply(told, Reply::TimedOut);
             self.grant_waiting(cx, resource);
         }
     }
 
-    /// Undoes what a client that left still has here, up to `budget` things; says whether all is done.
+    /// Undoes what an owner that left still has here, up to `budget` things; says whether all is done.
     ///
     /// Waits first, then holds: what it lets go must not come back to it.
-    pub(super) fn depart(&mut self, cx: &mut Ctx<'_>, client: u32, budget: &mut u32) -> bool {
-        while let Some(ticket) = cx.clients[client].tickets.head() {
+    pub(super) fn depart(&mut self, cx: &mut Ctx<'_>, owner: OwnerIndex, budget: &mut u32) -> bool {
+        while let Some(ticket) = cx.owners[owner].tickets.head() {
             if *budget == 0 {
                 return false;
             }
@@ -194,16 +196,17 @@ impl Locks {
             self.grant_waiting(cx, resource);
         }
         if cx.rules.auto_release {
-            while let Some(holder) = cx.clients[client].holds.head() {
+            while let Some(holder) = cx.owners[owner].holds.head() {
                 if *budget == 0 {
                     return false;
                 }
                 *budget -= 1;
                 let resource = self.holders[holder].resource;
                 cx.tally.disconnects += 1;
+                self.note(cx, Noted::Disconnected, holder);
                 self.remove_holder(cx, holder, Timer::Running);
-                // Once per key, however many of its slots the client had.
-                if cx.is_watched() && !self.holds(cx, client, resource) {
+                // Once per key, however many of its slots the owner had.
+                if cx.is_watched() && !self.holds(cx, owner, resource) {
                     cx.announce(Event::Release, self.table[resource].key.as_bytes());
                 }
                 self.grant_waiting(cx, resource);
@@ -295,12 +298,12 @@ impl Locks {
         waiters_max != 0 && self.table[resource].queue.len() >= waiters_max
     }
 
-    /// Makes `client` a holder, with a fence above all before it and a lease from now.
+    /// Makes `owner` a holder, with a fence above all before it and a lease from now.
     pub(super) fn grant(
         &mut self,
         cx: &mut Ctx<'_>,
         resource: u32,
-        client: u32,
+        owner: OwnerIndex,
         want: Want,
     ) -> Token {
         let Want {
@@ -321,12 +324,12 @@ impl Locks {
         let holder = self.holders.insert(Holder {
             token,
             taken: Taken::new(cx.now, hold),
-            client,
+            owner,
             resource,
             timer,
             ticket,
             by_resource: Link::OUT,
-            by_client: Link::OUT,
+            by_owner: Link::OUT,
         });
         self.table.mark_used(resource);
         let it = &mut self.table[resource];
@@ -335,14 +338,19 @@ impl Locks {
         if !it.kind().is_lock() {
             self.by_fence.insert(fence_hash(token), holder);
         }
-        cx.clients[client]
-            .holds
-            .push_back(&mut self.holders, holder);
+        cx.owners[owner].holds.push_back(&mut self.holders, holder);
         if ticket != NONE {
             self.tickets.hold(ticket, holder);
         }
         cx.tally.grants += 1;
+        self.note(cx, Noted::Granted, holder);
         token
+    }
+
+    #[inline]
+    pub(super) fn note(&self, cx: &mut Ctx<'_>, what: Noted, holder: u32) {
+        let it = &self.holders[holder];
+        cx.note(what, it, &self.table[it.resource].key);
     }
 
     pub(super) fn restart_lease(&mut self, cx: &mut Ctx<'_>, holder: u32, lease: Millis) {
@@ -355,8 +363,14 @@ impl Locks {
     }
 
     /// Appends to the key's queue.
-    pub(super) fn join(&mut self, cx: &mut Ctx<'_>, resource: u32, client: u32, want: Want) -> u32 {
-        let waiter = Waiter::new(client, resource, Awaiting::Hold(want), cx.now);
+    pub(super) fn join(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        resource: u32,
+        owner: OwnerIndex,
+        want: Want,
+    ) -> u32 {
+        let waiter = Waiter::new(owner, resource, Awaiting::Hold(want), cx.now);
         let waiter = cx.waiters.insert(waiter);
         self.table[resource].queue.push_back(cx.waiters, waiter);
         waiter
@@ -366,7 +380,7 @@ impl Locks {
     pub(super) fn give_up(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         let resource = cx.waiters[waiter].subject;
         let queue = &mut self.table[resource].queue;
-        let (gone, _) = queue::leave(cx.waiters, cx.timers, cx.clients, queue, waiter);
+        let gone = cx.leave(queue, waiter);
         let Want { ticket, .. } = gone.want();
         if ticket != NONE {
             self.remove_ticket(cx, ticket);
@@ -377,12 +391,12 @@ impl Locks {
     /// have made room; also finds the resource its chain.
     pub(super) fn grant_waiting(&mut self, cx: &mut Ctx<'_>, resource: u32) {
         while let Some(waiter) = self.table[resource].queue.head() {
-            let Waiter { client, timer, .. } = cx.waiters[waiter];
-            if !cx.clients[client].is_present() {
+            let Waiter { conn, timer, .. } = cx.waiters[waiter];
+            if !cx.is_present(waiter) {
                 self.give_up(cx, waiter);
             } else if timer.is_some_and(|timer| cx.timers.deadline(timer) < cx.moment) {
                 self.give_up(cx, waiter);
-                cx.reply(client, Reply::TimedOut);
+                cx.reply(conn, Reply::TimedOut);
             } else if self.admits(resource, cx.waiters[waiter].want().hold) {
                 self.promote(cx, resource, waiter);
             } else {
@@ -397,34 +411,41 @@ impl Locks {
     /// The head of the queue becomes a holder.
     fn promote(&mut self, cx: &mut Ctx<'_>, resource: u32, waiter: u32) {
         let queue = &mut self.table[resource].queue;
-        let (it, parked) = queue::leave(cx.waiters, cx.timers, cx.clients, queue, waiter);
+        let it = cx.leave(queue, waiter);
+        let parked = it.conn != ConnIndex::NONE;
         let mut want = it.want();
         if parked && want.ticket != NONE {
             self.remove_ticket(cx, want.ticket);
             want.ticket = NONE;
         }
-        let token = self.grant(cx, resource, it.client, want);
+        let token = self.grant(cx, resource, it.owner, want);
         if self.table[resource].kind().is_lock() {
             election::tell_observers(cx, Change::Failover, &self.table[resource].key, None);
         }
         if parked {
             cx.reply(
-                it.client,
+                it.conn,
                 Reply::Granted {
                     token,
                     lease: want.lease,
                 },
             );
-            self.tell_of_grant(cx, resource, it.client, want.hold);
+            self.tell_of_grant(cx, resource, it.conn, want.hold);
         }
     }
 
     /// Tells watchers and observers of a grant that its client knows of.
-    pub(super) fn tell_of_grant(&self, cx: &mut Ctx<'_>, resource: u32, client: u32, hold: Hold) {
+    pub(super) fn tell_of_grant(
+        &self,
+        cx: &mut Ctx<'_>,
+        resource: u32,
+        conn: ConnIndex,
+        hold: Hold,
+    ) {
         let key = &self.table[resource].key;
         if hold == Hold::Lead {
             cx.announce(Event::Elect, key.as_bytes());
-            election::tell_observers(cx, Change::Elected, key, Some(client));
+            election::tell_observers(cx, Change::Elected, key, Some(conn));
         } else {
             cx.announce(Event::Acquire, key.as_bytes());
         }
@@ -478,7 +499,7 @@ impl Locks {
     fn lapse(&mut self, cx: &mut Ctx<'_>, holder: u32, timer: Timer) {
         let Holder {
             token,
-            client,
+            owner,
             resource,
             ticket,
             ..
@@ -486,9 +507,10 @@ impl Locks {
         let it = &self.table[resource];
         self.lapsed
             .remember(token, self.table.hash(it.key.as_bytes()));
-        if cx.clients[client].introduced && cx.clients[client].is_here() {
+        let conn = cx.owners[owner].conn;
+        if conn != ConnIndex::NONE && cx.conns[conn].introduced && cx.conns[conn].is_here() {
             cx.push(
-                client,
+                conn,
                 Push::Lost {
                     key: it.key.clone(),
                     fence: token.fence,
@@ -497,9 +519,10 @@ impl Locks {
         }
         cx.announce(Event::Release, it.key.as_bytes());
         cx.tally.expiries += 1;
+        self.note(cx, Noted::Expired, holder);
         if ticket != NONE {
             self.holders[holder].ticket = NONE;
-            self.tickets.expire(ticket);
+            self.tickets.expire(cx, ticket);
         }
         self.remove_holder(cx, holder, timer);
     }
@@ -516,7 +539,7 @@ impl Locks {
     pub(super) fn remove_holder(&mut self, cx: &mut Ctx<'_>, holder: u32, timer: Timer) {
         let Holder {
             token,
-            client,
+            owner,
             resource,
             timer: id,
             ticket,
@@ -530,7 +553,7 @@ impl Locks {
         if !it.kind().is_lock() {
             self.by_fence.remove(fence_hash(token), holder);
         }
-        cx.clients[client].holds.unlink(&mut self.holders, holder);
+        cx.owners[owner].holds.unlink(&mut self.holders, holder);
         if let Timer::Running = timer {
             cx.timers.cancel(id);
         }
@@ -538,7 +561,7 @@ impl Locks {
             self.remove_ticket(cx, ticket);
         }
         self.holders.remove(holder);
-        cx.clients.forget_if_done(client);
+        cx.owners.forget_if_done(owner);
     }
 
     pub(super) fn find_holder(&self, key: &[u8], token: Option<Token>) -> Option<(u32, u32)> {
@@ -559,15 +582,15 @@ impl Locks {
         (difference == 0).then_some((resource, holder))
     }
 
-    /// Whether the client has the key, by walking the shorter of the two chains.
-    fn holds(&self, cx: &Ctx<'_>, client: u32, resource: u32) -> bool {
-        let (of_key, of_client) = (&self.table[resource].holders, &cx.clients[client].holds);
-        if of_key.len() <= of_client.len() {
+    /// Whether the owner has the key, by walking the shorter of the two chains.
+    fn holds(&self, cx: &Ctx<'_>, owner: OwnerIndex, resource: u32) -> bool {
+        let (of_key, of_owner) = (&self.table[resource].holders, &cx.owners[owner].holds);
+        if of_key.len() <= of_owner.len() {
             of_key
                 .iter(&self.holders)
-                .any(|holder| self.holders[holder].client == client)
+                .any(|holder| self.holders[holder].owner == owner)
         } else {
-            of_client
+            of_owner
                 .iter(&self.holders)
                 .any(|holder| self.holders[holder].resource == resource)
         }

@@ -1,15 +1,13 @@
 //! The lock table: pure, deterministic, infallible.
 //!
-//! [`Engine`] has five doors: [`step`](Engine::step) for a request, [`expire`](Engine::expire) for
-//! time that has passed, [`disconnect`](Engine::disconnect) for a client that is gone,
-//! [`introduce`](Engine::introduce) for one that said who it is, and [`drain`](Engine::drain) for
-//! the end. Each takes the time as an argument and appends what shall be done to a list of
-//! [`Effect`](types::Effect)s. The engine itself never does anything: it has no socket, no clock,
-//! no log and no way to fail.
+//! [`Engine`] has one door, [`apply`](Engine::apply): an [`Input`] comes in with its time, and what
+//! shall be done is appended to a list of [`Effect`](types::Effect)s. The engine itself never does
+//! anything: it has no socket, no clock, no log, no chance and no way to fail. Everything else here
+//! only looks (`view.rs`).
 
 mod arena;
 mod barrier;
-mod client;
+mod conn;
 mod counter;
 mod ctx;
 mod due;
@@ -22,8 +20,10 @@ mod lapsed;
 mod list;
 mod lock;
 mod named;
+mod owner;
 mod pattern;
 mod queue;
+mod salts;
 mod signal;
 mod subscriptions;
 mod table;
@@ -36,19 +36,20 @@ use std::collections::VecDeque;
 
 use self::arena::NONE;
 use self::barrier::Barriers;
-use self::client::{Clients, Presence};
+use self::conn::{Asker, ConnIndex, Conns};
 use self::counter::Counters;
 use self::ctx::Ctx;
 use self::due::{Due, What};
 use self::fence::Fences;
-pub use self::fence::SaltSource;
 use self::kv::Kv;
 use self::list::Lists;
 use self::lock::Locks;
+use self::owner::Owners;
 use self::queue::{Awaiting, Waiters};
+pub use self::salts::SaltKey;
 use self::subscriptions::{Subscriptions, TOPICS, Topic};
 pub use self::table::{Census, Kind};
-use self::types::{Effects, Popped, Refusal, Reply, Request};
+use self::types::{Effects, Input, Notes, Refusal, Reply, Request};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::timers::Timers;
 
@@ -79,6 +80,8 @@ pub struct Rules {
     pub gc_interval: Millis,
     /// How long a key may be idle before it is forgotten.
     pub gc_idle_max: Millis,
+    /// What is said for the log.
+    pub notes: Notes,
 }
 
 impl Default for Rules {
@@ -93,6 +96,7 @@ impl Default for Rules {
             auto_release: true,
             gc_interval: Millis::from_secs(5),
             gc_idle_max: Millis::from_secs(60),
+            notes: Notes::Off,
         }
     }
 }
@@ -103,8 +107,8 @@ pub struct Origin {
     pub fence: u64,
     /// Seed of the key table's hash, secret from clients.
     pub seed: [u64; 2],
-    /// Where token salts come from.
-    pub chance: SaltSource,
+    /// What the salts of tokens are made with, secret from clients.
+    pub salt_key: SaltKey,
 }
 
 /// How often what has happened. `grants` less all the others is what is held now.
@@ -137,14 +141,15 @@ pub struct Engine {
     /// Counters, values, lists and barriers.
     keys: u32,
     waiters: Waiters,
-    clients: Clients,
+    conns: Conns,
+    owners: Owners,
     timers: Timers<Due>,
     fences: Fences,
     tally: Tally,
-    /// Clients that left with more than one turn's work behind them.
-    departing: VecDeque<u32>,
+    /// Connections that left with more than one turn's work behind them.
+    departing: VecDeque<ConnIndex>,
     /// How much of what clients leave behind may still be undone at once before the next
-    /// [`Engine::expire`].
+    /// [`Input::Time`].
     departures_left: u32,
     /// A crowd has left, and its memory is still being given back.
     untidy: bool,
@@ -169,9 +174,10 @@ impl Engine {
                 .map(|topic| Subscriptions::new(topic, seed)),
             keys: 0,
             waiters: Waiters::new(),
-            clients: Clients::new(),
+            conns: Conns::new(),
+            owners: Owners::new(),
             timers: Timers::new(),
-            fences: Fences::new(origin.fence, origin.chance),
+            fences: Fences::new(origin.fence, origin.salt_key),
             tally: Tally::default(),
             departing: VecDeque::new(),
             departures_left: WORK_PER_TURN_MAX,
@@ -180,10 +186,35 @@ impl Engine {
         }
     }
 
-    /// Decides one request. The client must not be parked: on one connection, answers come before
-    /// the next question. No answer among the effects means that the client is parked from now on.
-    pub fn step(&mut self, now: Nanos, id: ConnId, request: Request<'_>, out: &mut Effects) {
-        let client = self.clients.find_or_insert(id);
+    /// Takes one input in and appends what follows from it to `out`.
+    #[inline]
+    pub fn apply(&mut self, now: Nanos, input: Input<'_>, out: &mut Effects) {
+        match input {
+            Input::Request(id, request) => self.decide(now, id, request, out),
+            Input::Hello(id, name) => self.introduce(id, name),
+            Input::HungUp(id, hung_up) => {
+                if let Some(conn) = self.conns.find(id) {
+                    self.conns[conn].hung_up = hung_up;
+                }
+            }
+            Input::Overrun(id, overrun) => {
+                if let Some(conn) = self.conns.find(id) {
+                    self.conns.set_overrun(conn, overrun);
+                }
+            }
+            Input::Disconnected(id) => self.disconnect(now, id, out),
+            Input::Unsent(popped) => {
+                let (stores, mut cx) = self.split(now, now, out);
+                stores.lists.give_back(&mut cx, popped);
+            }
+            Input::Time => self.expire(now, out),
+            Input::Drain => self.drain(now, out),
+        }
+    }
+
+    fn decide(&mut self, now: Nanos, id: ConnId, request: Request<'_>, out: &mut Effects) {
+        let asker = self.conns.asker(id, &mut self.owners);
+        let Asker { conn, .. } = asker;
         let lease_default = self.rules.lease_default;
         let (stores, mut cx) = self.split(now, now, out);
         let Stores {
@@ -201,43 +232,43 @@ impl Engine {
                 wait,
                 lease,
             } => {
-                locks.acquire(cx, client, key, mode, wait, lease.unwrap_or(lease_default));
+                locks.acquire(cx, asker, key, mode, wait, lease.unwrap_or(lease_default));
             }
             Request::Enqueue { key, mode, lease } => {
-                locks.enqueue(cx, client, key, mode, lease.unwrap_or(lease_default));
+                locks.enqueue(cx, asker, key, mode, lease.unwrap_or(lease_default));
             }
-            Request::Wait { key, wait } => locks.wait(cx, client, key, wait),
-            Request::Release { key, token } => locks.release(cx, client, key, token),
+            Request::Wait { key, wait } => locks.wait(cx, asker, key, wait),
+            Request::Release { key, token } => locks.release(cx, asker, key, token),
             Request::Renew { key, token, lease } => {
-                locks.renew(cx, client, key, token, lease.unwrap_or(lease_default));
+                locks.renew(cx, asker, key, token, lease.unwrap_or(lease_default));
             }
-            Request::Position { key } => locks.position(cx, client, key),
-            Request::Resign { key, token } => locks.resign(cx, client, key, token),
-            Request::Observe { key } => locks.observe(cx, client, key),
-            Request::Unobserve { key } => signal::unsubscribe(cx, Topic::Observe, client, key, b""),
-            Request::Add { key, delta, down } => counters.add(cx, client, key, delta, down),
-            Request::Count { key } => counters.get(cx, client, key),
-            Request::SetCount { key, value } => counters.set(cx, client, key, value),
-            Request::Put { key, value, ttl } => kv.put(cx, client, key, value, ttl),
-            Request::Fetch { key } => kv.fetch(cx, client, key),
-            Request::Delete { key } => kv.delete(cx, client, key),
-            Request::Swap { key, old, new, ttl } => kv.swap(cx, client, key, [old, new], ttl),
-            Request::Push { key, value, end } => lists.push(cx, client, key, value, end),
-            Request::Pop { key, end } => lists.pop(cx, client, key, end),
-            Request::AwaitPop { key, end, wait } => lists.await_pop(cx, client, key, end, wait),
-            Request::Length { key } => lists.length(cx, client, key),
-            Request::Range { key, start, stop } => lists.range(cx, client, key, start, stop),
-            Request::Meet { key, count, wait } => barriers.meet(cx, client, key, count, wait),
+            Request::Position { key } => locks.position(cx, asker, key),
+            Request::Resign { key, token } => locks.resign(cx, asker, key, token),
+            Request::Observe { key } => locks.observe(cx, conn, key),
+            Request::Unobserve { key } => signal::unsubscribe(cx, Topic::Observe, conn, key, b""),
+            Request::Add { key, delta, down } => counters.add(cx, conn, key, delta, down),
+            Request::Count { key } => counters.get(cx, conn, key),
+            Request::SetCount { key, value } => counters.set(cx, conn, key, value),
+            Request::Put { key, value, ttl } => kv.put(cx, conn, key, value, ttl),
+            Request::Fetch { key } => kv.fetch(cx, conn, key),
+            Request::Delete { key } => kv.delete(cx, conn, key),
+            Request::Swap { key, old, new, ttl } => kv.swap(cx, conn, key, [old, new], ttl),
+            Request::Push { key, value, end } => lists.push(cx, conn, key, value, end),
+            Request::Pop { key, end } => lists.pop(cx, conn, key, end),
+            Request::AwaitPop { key, end, wait } => lists.await_pop(cx, asker, key, end, wait),
+            Request::Length { key } => lists.length(cx, conn, key),
+            Request::Range { key, start, stop } => lists.range(cx, conn, key, start, stop),
+            Request::Meet { key, count, wait } => barriers.meet(cx, asker, key, count, wait),
             Request::Listen { pattern, group } => {
-                signal::subscribe(cx, Topic::Listen, client, pattern, group);
+                signal::subscribe(cx, Topic::Listen, conn, pattern, group);
             }
             Request::Unlisten { pattern, group } => {
-                signal::unsubscribe(cx, Topic::Listen, client, pattern, group);
+                signal::unsubscribe(cx, Topic::Listen, conn, pattern, group);
             }
-            Request::Signal { channel, payload } => signal::signal(cx, client, channel, payload),
-            Request::Watch { pattern } => signal::subscribe(cx, Topic::Watch, client, pattern, b""),
+            Request::Signal { channel, payload } => signal::signal(cx, conn, channel, payload),
+            Request::Watch { pattern } => signal::subscribe(cx, Topic::Watch, conn, pattern, b""),
             Request::Unwatch { pattern } => {
-                signal::unsubscribe(cx, Topic::Watch, client, pattern, b"");
+                signal::unsubscribe(cx, Topic::Watch, conn, pattern, b"");
             }
         }
     }
@@ -245,11 +276,11 @@ impl Engine {
     /// Lets time pass: ends leases and waits, forgets idle keys, goes on with departures, at most
     /// [`WORK_PER_TURN_MAX`] of them; and gives some memory back. If that was not all,
     /// [`Engine::next_deadline`] lies in the past.
-    pub fn expire(&mut self, now: Nanos, out: &mut Effects) {
+    fn expire(&mut self, now: Nanos, out: &mut Effects) {
         // Half of the work for each, so that neither waits for the other.
         let mut budget = WORK_PER_TURN_MAX / 2;
-        while let Some(&client) = self.departing.front() {
-            if !self.depart(now, client, out, &mut budget) {
+        while let Some(&conn) = self.departing.front() {
+            if !self.depart(now, conn, out, &mut budget) {
                 break;
             }
             self.departing.pop_front();
@@ -262,6 +293,7 @@ impl Engine {
                 What::Lease(holder) => stores.locks.lease_ended(&mut cx, holder),
                 What::Wait(waiter) => stores.wait_ended(&mut cx, waiter),
                 What::Value(entry) => stores.kv.expired(&mut cx, entry),
+                What::Ticket(ticket) => stores.locks.ticket_forgotten(&mut cx, ticket),
                 What::Locks => stores.locks.collect(&mut cx, &mut budget),
                 What::Counters => stores.counters.collect(&mut cx, &mut budget),
             }
@@ -280,50 +312,44 @@ impl Engine {
             || it.lists.named.tidy()
             || it.barriers.named.tidy()
             || self.waiters.tidy()
-            || self.clients.tidy()
+            || self.conns.tidy()
+            || self.owners.tidy()
             || self.subscriptions.iter_mut().any(Subscriptions::tidy)
     }
 
-    /// The connection is gone: its waits end now, what it held passes on (unless auto-release is
-    /// off, then what it held runs out its lease), and it hears no more.
-    pub fn disconnect(&mut self, now: Nanos, id: ConnId, out: &mut Effects) {
-        let Some(client) = self.clients.detach(id) else {
+    fn disconnect(&mut self, now: Nanos, id: ConnId, out: &mut Effects) {
+        let Some(conn) = self.conns.detach(id, &mut self.owners) else {
             return; // never asked for anything
         };
         let mut budget = self.departures_left;
-        if !self.depart(now, client, out, &mut budget) {
-            self.departing.push_back(client);
+        if !self.depart(now, conn, out, &mut budget) {
+            self.departing.push_back(conn);
         }
         self.departures_left = budget;
     }
 
-    /// Undoes what a client that left still has, up to `budget` things; says whether all is done.
-    fn depart(&mut self, now: Nanos, client: u32, out: &mut Effects, budget: &mut u32) -> bool {
+    /// Undoes what a connection that left still has, up to `budget` things; says whether all is done.
+    fn depart(&mut self, now: Nanos, conn: ConnIndex, out: &mut Effects, budget: &mut u32) -> bool {
         let (stores, mut cx) = self.split(now, now, out);
         let cx = &mut cx;
-        if cx.clients[client].parked != NONE {
-            stores.leave_queue(cx, cx.clients[client].parked);
+        if cx.conns[conn].parked != NONE {
+            stores.leave_queue(cx, cx.conns[conn].parked);
         }
-        let done = stores.locks.depart(cx, client, budget)
+        let owner = cx.conns[conn].owner;
+        let done = stores.locks.depart(cx, owner, budget)
             && cx
                 .subscriptions
                 .iter_mut()
-                .all(|it| it.leave_all(cx.clients, client, budget));
+                .all(|it| it.leave_all(cx.conns, conn, budget));
         if done {
-            cx.clients[client].presence = Presence::Gone;
-            cx.clients.forget_if_done(client);
+            cx.conns.remove(conn);
+            cx.owners.lose_conn(owner);
         }
         done
     }
 
-    /// A popped value could not be told to its client: it goes back to where it came from, or to
-    /// whoever waits for one.
-    pub fn give_back(&mut self, now: Nanos, popped: Popped, out: &mut Effects) {
-        let (stores, mut cx) = self.split(now, now, out);
-        stores.lists.give_back(&mut cx, popped);
-    }
-
-    /// How much work finding recipients was since the last time: nodes looked at, lines to be told.
+    /// How much work finding recipients was since the last time: nodes looked at, lines to be told. It
+    /// is for whoever shares out the time of a turn; the engine decides nothing by it.
     pub fn take_recipient_work(&mut self) -> u64 {
         self.subscriptions
             .iter_mut()
@@ -331,51 +357,34 @@ impl Engine {
             .sum()
     }
 
-    /// Whether the client has so much unread that it can be told nothing more.
-    pub fn set_overrun(&mut self, id: ConnId, overrun: bool) {
-        if let Some(client) = self.clients.find(id) {
-            self.clients.set_overrun(client, overrun);
-        }
-    }
-
-    /// Whether the client's peer has hung up while it still waits for its last visit: until then nothing
-    /// is granted to it that it waits for, and nobody counts it as a hearer.
-    pub fn set_hung_up(&mut self, id: ConnId, hung_up: bool) {
-        if let Some(client) = self.clients.find(id) {
-            self.clients[client].hung_up = hung_up;
-        }
-    }
-
-    /// The client said `hello`: it understands pushes, and perhaps gave a name.
-    pub fn introduce(&mut self, id: ConnId, name: Option<&str>) {
-        let client = self.clients.find_or_insert(id);
-        self.clients[client].introduced = true;
+    fn introduce(&mut self, id: ConnId, name: Option<&str>) {
+        let Asker { conn, owner } = self.conns.asker(id, &mut self.owners);
+        self.conns[conn].introduced = true;
         if let Some(name) = name {
-            self.clients[client].name = Some(name.into());
+            self.owners[owner].name = Some(name.into());
         }
     }
 
-    /// What the client called itself in [`Engine::introduce`].
+    /// What the client called itself in [`Input::Hello`].
     #[must_use]
     pub fn name_of(&self, id: ConnId) -> Option<&str> {
-        self.clients[self.clients.find(id)?].name.as_deref()
+        let conn = self.conns.find(id)?;
+        self.owners[self.conns[conn].owner].name.as_deref()
     }
 
-    /// Shutdown has begun: every parked command is refused now, every new acquire from now on.
-    /// Releases and renewals go on, and leases still end.
-    pub fn drain(&mut self, now: Nanos, out: &mut Effects) {
+    fn drain(&mut self, now: Nanos, out: &mut Effects) {
         self.draining = true;
         let parked = self
-            .clients
+            .conns
             .iter()
-            .map(|(_, it)| it.parked)
+            .map(|it| it.parked)
             .filter(|&waiter| waiter != NONE);
         let parked: Vec<u32> = parked.collect();
         let (stores, mut cx) = self.split(now, now, out);
         stores.send_away(&mut cx, &parked);
     }
 
-    /// When [`Engine::expire`] should be called next at the latest; never later than the earliest
+    /// When [`Input::Time`] should come next at the latest; never later than the earliest
     /// deadline, sometimes earlier.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
@@ -386,21 +395,25 @@ impl Engine {
         }
     }
 
-    /// Whether the client would lose something if its connection were cut: a hold, a place, a wait.
+    /// Whether something would be lost if the connection were cut: a hold, a ticket, a wait, a
+    /// subscription.
     #[must_use]
     pub fn owns_something(&self, id: ConnId) -> bool {
-        self.clients
-            .find(id)
-            .is_some_and(|client| !self.clients[client].owns_nothing())
+        self.has_unfinished(id)
+            || self
+                .conns
+                .find(id)
+                .is_some_and(|conn| self.conns[conn].subscription_count() > 0)
     }
 
-    /// Whether a shutdown has to wait for the client: it holds something or stands in a queue. What it
-    /// merely listens to is not worth waiting for.
+    /// Whether a shutdown has to wait for the connection: its owner holds something or has a ticket, or
+    /// it is parked. What it merely listens to is not worth waiting for.
     #[must_use]
     pub fn has_unfinished(&self, id: ConnId) -> bool {
-        self.clients
-            .find(id)
-            .is_some_and(|client| self.clients[client].has_unfinished())
+        self.conns.find(id).is_some_and(|conn| {
+            let it = &self.conns[conn];
+            it.parked != NONE || !self.owners[it.owner].owns_nothing()
+        })
     }
 
     fn split<'e>(
@@ -415,7 +428,8 @@ impl Engine {
             out,
             rules: &self.rules,
             timers: &mut self.timers,
-            clients: &mut self.clients,
+            conns: &mut self.conns,
+            owners: &mut self.owners,
             waiters: &mut self.waiters,
             fences: &mut self.fences,
             tally: &mut self.tally,
@@ -430,17 +444,17 @@ impl Engine {
 impl Stores {
     /// A parked command's timer fired.
     fn wait_ended(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
-        let client = cx.waiters[waiter].client;
+        let conn = cx.waiters[waiter].conn;
         match cx.waiters[waiter].awaiting {
             Awaiting::Hold(_) => self.locks.wait_ended(cx, waiter),
             Awaiting::Pop(_) => {
                 cx.waiters[waiter].timer = None;
                 self.lists.give_up(cx, waiter);
-                cx.reply(client, Reply::Nothing);
+                cx.reply(conn, Reply::Nothing);
             }
             Awaiting::Barrier => {
                 cx.waiters[waiter].timer = None;
-                cx.reply(client, Reply::TimedOut);
+                cx.reply(conn, Reply::TimedOut);
                 self.barriers.give_up(cx, waiter);
             }
         }
@@ -450,7 +464,7 @@ impl Stores {
     fn send_away(&mut self, cx: &mut Ctx<'_>, parked: &[u32]) {
         let mut resources = Vec::new();
         for &waiter in parked {
-            cx.refuse(cx.waiters[waiter].client, Refusal::Draining);
+            cx.refuse(cx.waiters[waiter].conn, Refusal::Draining);
             match cx.waiters[waiter].awaiting {
                 Awaiting::Hold(_) => {
                     resources.push(cx.waiters[waiter].subject);

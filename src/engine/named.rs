@@ -39,8 +39,8 @@ impl<V> Linked<OfNamed> for Entry<V> {
 }
 
 /// Most entries in all tables, also where an operator set no limit: half of what a timer can stand for,
-/// and more than fit into a hundred gigabytes.
-const KEYS_MAX: u32 = 1 << 29;
+/// and more than fit into fifty gigabytes.
+const KEYS_MAX: u32 = 1 << 28;
 
 pub(super) struct Named<V> {
     map: KeyMap,

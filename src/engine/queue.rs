@@ -5,12 +5,14 @@
 //! keeps order, the parked command, and its deadline.
 
 use super::arena::{Arena, Chain, Link, Linked, NONE};
-use super::client::Clients;
+use super::conn::ConnIndex;
+use super::ctx::Ctx;
 use super::due::Due;
 use super::holder::Hold;
+use super::owner::OwnerIndex;
 use super::types::End;
 use crate::base::{Millis, Nanos};
-use crate::timers::{TimerId, Timers};
+use crate::timers::TimerId;
 
 /// The chain of waiters of one key.
 pub(super) struct OfQueue;
@@ -22,13 +24,17 @@ pub(super) type Waiters = Arena<Waiter>;
 
 /// Somebody in the queue.
 pub(super) struct Waiter {
-    pub(super) client: u32,
+    /// Whose the grant will be.
+    pub(super) owner: OwnerIndex,
+    /// The connection whose command is parked on this waiter, or `NONE`: an enqueue alone waits
+    /// without one.
+    pub(super) conn: ConnIndex,
     /// What is waited for: a key, a list or a barrier, by its number.
     pub(super) subject: u32,
     pub(super) awaiting: Awaiting,
     /// In queue since.
     pub(super) since: Nanos,
-    /// Runs while a command is parked on this waiter; an enqueue alone waits without end.
+    /// Runs while a command is parked on this waiter.
     pub(super) timer: Option<TimerId>,
     link: Link,
 }
@@ -64,9 +70,10 @@ pub(super) struct Want {
 }
 
 impl Waiter {
-    pub(super) fn new(client: u32, subject: u32, awaiting: Awaiting, since: Nanos) -> Self {
+    pub(super) fn new(owner: OwnerIndex, subject: u32, awaiting: Awaiting, since: Nanos) -> Self {
         Self {
-            client,
+            owner,
+            conn: ConnIndex::NONE,
             subject,
             awaiting,
             since,
@@ -86,42 +93,33 @@ impl Waiter {
     }
 }
 
-/// Holds the client's command back until the waiter is granted or `deadline` has come.
-pub(super) fn park(
-    waiters: &mut Waiters,
-    timers: &mut Timers<Due>,
-    clients: &mut Clients,
-    waiter: u32,
-    deadline: Nanos,
-) {
-    let client = waiters[waiter].client;
-    assert_eq!(
-        clients[client].parked, NONE,
-        "one client parked in two commands"
-    );
-    clients[client].parked = waiter;
-    waiters[waiter].timer = Some(timers.arm(deadline, Due::wait(waiter)));
-}
+impl Ctx<'_> {
+    /// Holds the connection's command back until the waiter is granted or the wait is over.
+    pub(super) fn park(&mut self, waiter: u32, conn: ConnIndex, wait: Millis) {
+        let it = &mut self.waiters[waiter];
+        assert_eq!(
+            (self.conns[conn].parked, it.conn),
+            (NONE, ConnIndex::NONE),
+            "one connection parked in two commands, or two in one"
+        );
+        self.conns[conn].parked = waiter;
+        it.conn = conn;
+        it.timer = Some(self.timers.arm(self.now.after(wait), Due::wait(waiter)));
+    }
 
-/// Takes the waiter out of its queue and out of its client's hands; says whether a command was
-/// parked on it, which the caller then owes an answer.
-pub(super) fn leave(
-    waiters: &mut Waiters,
-    timers: &mut Timers<Due>,
-    clients: &mut Clients,
-    queue: &mut Queue,
-    waiter: u32,
-) -> (Waiter, bool) {
-    queue.unlink(waiters, waiter);
-    let gone = waiters.remove(waiter);
-    let parked = clients[gone.client].parked == waiter;
-    if parked {
-        clients[gone.client].parked = NONE;
+    /// Takes the waiter out of its queue, and its parked command, if there is one, out of the
+    /// connection's hands: the caller then owes [`Waiter::conn`] an answer.
+    pub(super) fn leave(&mut self, queue: &mut Queue, waiter: u32) -> Waiter {
+        queue.unlink(self.waiters, waiter);
+        let gone = self.waiters.remove(waiter);
+        if gone.conn != ConnIndex::NONE {
+            self.conns[gone.conn].parked = NONE;
+        }
+        if let Some(timer) = gone.timer {
+            self.timers.cancel(timer);
+        }
+        gone
     }
-    if let Some(timer) = gone.timer {
-        timers.cancel(timer);
-    }
-    (gone, parked)
 }
 
 /// How many stand before this waiter, and itself: 1 is next.

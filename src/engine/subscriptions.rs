@@ -2,18 +2,18 @@
 //! tokens and its recipients, not the number of patterns.
 //!
 //! Three of these exist: listeners of signals, watchers of keys, observers of leaders. A *pattern*
-//! perhaps has a group; a *subscription* is one client at one pattern. A client that cannot take any
+//! perhaps has a group; a *subscription* is one conn at one pattern. A conn that cannot take any
 //! more is not counted as having heard. Never says anything itself: it only finds out who would hear.
 
 use super::arena::{Arena, Chain, Link, Linked, NONE};
-use super::client::Clients;
+use super::conn::{ConnIndex, Conns};
 use super::pattern::{self, Step};
 use super::types::Effects;
 use crate::base::ConnId;
 use crate::key::Key;
 use crate::keymap::KeyMap;
 
-/// Which of the three; a client's subscriptions are kept apart by it.
+/// Which of the three; a conn's subscriptions are kept apart by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Topic {
     Listen = 0,
@@ -21,10 +21,10 @@ pub(super) enum Topic {
     Observe = 2,
 }
 
-/// How many kinds of subscriptions a client can have.
+/// How many kinds of subscriptions a conn can have.
 pub(super) const TOPICS: usize = 3;
 
-/// A pattern and the clients that subscribed to it.
+/// A pattern and the conns that subscribed to it.
 pub(super) struct Pattern {
     pub(super) pattern: Key,
     /// Empty: everyone at this pattern hears. Otherwise one of them does, in turn.
@@ -65,12 +65,12 @@ impl Linked<OfSubscriptions> for Pattern {
     }
 }
 
-/// One client at one pattern.
+/// One conn at one pattern.
 pub(super) struct Subscription {
-    client: u32,
+    conn: ConnIndex,
     pattern_id: u32,
     of_pattern: Link,
-    of_client: Link,
+    of_conn: Link,
 }
 
 /// The chain of the subscriptions at one pattern.
@@ -86,16 +86,16 @@ impl Linked<OfPattern> for Subscription {
     }
 }
 
-/// The chain of one client's subscriptions to one topic.
-pub(super) struct SubscriptionsOfClient;
+/// The chain of one conn's subscriptions to one topic.
+pub(super) struct SubscriptionsOfConn;
 
-impl Linked<SubscriptionsOfClient> for Subscription {
+impl Linked<SubscriptionsOfConn> for Subscription {
     fn link(&self) -> Link {
-        self.of_client
+        self.of_conn
     }
 
     fn link_mut(&mut self) -> &mut Link {
-        &mut self.of_client
+        &mut self.of_conn
     }
 }
 
@@ -190,15 +190,15 @@ impl Subscriptions {
         self.all.len()
     }
 
-    pub(super) fn is_subscribed(&self, client: u32, pattern: &[u8], group: &[u8]) -> bool {
-        self.find_subscription(client, pattern, group).is_some()
+    pub(super) fn is_subscribed(&self, conn: ConnIndex, pattern: &[u8], group: &[u8]) -> bool {
+        self.find_subscription(conn, pattern, group).is_some()
     }
 
-    /// Gives the client a subscription; it must not have one there.
+    /// Gives the conn a subscription; it must not have one there.
     pub(super) fn join(
         &mut self,
-        clients: &mut Clients,
-        client: u32,
+        conns: &mut Conns,
+        conn: ConnIndex,
         pattern: &[u8],
         group: &[u8],
     ) {
@@ -206,63 +206,63 @@ impl Subscriptions {
             Some(pattern_id) => pattern_id,
             None => self.insert_pattern(pattern, group),
         };
-        let (of_pattern, of_client) = (Link::OUT, Link::OUT);
+        let (of_pattern, of_conn) = (Link::OUT, Link::OUT);
         let subscription = self.subscriptions.insert(Subscription {
-            client,
+            conn,
             pattern_id,
             of_pattern,
-            of_client,
+            of_conn,
         });
         self.by_subscription
-            .insert(self.subscription_hash(client, pattern_id), subscription);
+            .insert(self.subscription_hash(conn, pattern_id), subscription);
         self.patterns[pattern_id]
             .subscriptions
             .push_back(&mut self.subscriptions, subscription);
         if self.patterns[pattern_id].turn == NONE {
             self.patterns[pattern_id].turn = subscription;
         }
-        clients[client].subscriptions[self.topic as usize]
+        conns[conn].subscriptions[self.topic as usize]
             .push_back(&mut self.subscriptions, subscription);
     }
 
-    /// Takes the client's subscription, if it has one there.
+    /// Takes the conn's subscription, if it has one there.
     pub(super) fn leave(
         &mut self,
-        clients: &mut Clients,
-        client: u32,
+        conns: &mut Conns,
+        conn: ConnIndex,
         pattern: &[u8],
         group: &[u8],
     ) {
-        if let Some(subscription) = self.find_subscription(client, pattern, group) {
-            self.remove_subscription(clients, subscription);
+        if let Some(subscription) = self.find_subscription(conn, pattern, group) {
+            self.remove_subscription(conns, subscription);
         }
     }
 
-    /// Takes all of the client's subscriptions, up to `budget`; says whether none is left.
+    /// Takes all of the conn's subscriptions, up to `budget`; says whether none is left.
     pub(super) fn leave_all(
         &mut self,
-        clients: &mut Clients,
-        client: u32,
+        conns: &mut Conns,
+        conn: ConnIndex,
         budget: &mut u32,
     ) -> bool {
-        while let Some(subscription) = clients[client].subscriptions[self.topic as usize].head() {
+        while let Some(subscription) = conns[conn].subscriptions[self.topic as usize].head() {
             if *budget == 0 {
                 return false;
             }
-            let pruned = self.remove_subscription(clients, subscription);
+            let pruned = self.remove_subscription(conns, subscription);
             *budget = budget.saturating_sub(1 + pruned);
         }
         true
     }
 
-    /// Everyone who hears `name`: each client once for all of its own subscriptions, and one client for
+    /// Everyone who hears `name`: each conn once for all of its own subscriptions, and one conn for
     /// every matching group. Those who cannot take any more are reported in `out` instead; `but`,
     /// who need not be told, is neither told nor reported for subscriptions of its own.
     pub(super) fn recipients(
         &mut self,
-        clients: &mut Clients,
+        conns: &mut Conns,
         name: &[u8],
-        but: Option<u32>,
+        but: Option<ConnIndex>,
         out: &mut Effects,
     ) -> Vec<ConnId> {
         let mut recipients = Vec::new();
@@ -271,7 +271,7 @@ impl Subscriptions {
         }
         let mut patterns = Vec::new();
         self.work += self.matching(self.root, name, &mut patterns);
-        clients.begin_broadcast(but);
+        conns.begin_broadcast(but);
         let (grouped, open): (Vec<u32>, Vec<u32>) = patterns
             .into_iter()
             .partition(|&pattern_id| !self.patterns[pattern_id].group.is_empty());
@@ -280,15 +280,11 @@ impl Subscriptions {
                 .subscriptions
                 .iter(&self.subscriptions)
             {
-                clients.tell_once(
-                    self.subscriptions[subscription].client,
-                    &mut recipients,
-                    out,
-                );
+                conns.tell_once(self.subscriptions[subscription].conn, &mut recipients, out);
             }
         }
         for pattern_id in grouped {
-            recipients.extend(self.next_of_group(clients, pattern_id, out));
+            recipients.extend(self.next_of_group(conns, pattern_id, out));
         }
         self.work += recipients.len() as u64;
         recipients
@@ -298,7 +294,7 @@ impl Subscriptions {
     /// one whose turn it is has been too slow for everybody.
     fn next_of_group(
         &mut self,
-        clients: &mut Clients,
+        conns: &mut Conns,
         pattern_id: u32,
         out: &mut Effects,
     ) -> Option<ConnId> {
@@ -311,7 +307,7 @@ impl Subscriptions {
         let first = if *turn == NONE { head } else { *turn };
         let mut subscription = first;
         loop {
-            if let Some(id) = clients.tell_as_member(self.subscriptions[subscription].client) {
+            if let Some(id) = conns.tell_as_member(self.subscriptions[subscription].conn) {
                 self.patterns[pattern_id].turn = self.behind(subscription);
                 return Some(id);
             }
@@ -322,7 +318,7 @@ impl Subscriptions {
             };
             if subscription == first {
                 self.patterns[pattern_id].turn = self.behind(first);
-                clients.report(self.subscriptions[first].client, out);
+                conns.report(self.subscriptions[first].conn, out);
                 return None;
             }
         }
@@ -390,11 +386,11 @@ impl Subscriptions {
             })
     }
 
-    fn find_subscription(&self, client: u32, pattern: &[u8], group: &[u8]) -> Option<u32> {
+    fn find_subscription(&self, conn: ConnIndex, pattern: &[u8], group: &[u8]) -> Option<u32> {
         let pattern_id = self.find_pattern(pattern, group)?;
         self.by_subscription
-            .find(self.subscription_hash(client, pattern_id), |subscription| {
-                self.subscriptions[subscription].client == client
+            .find(self.subscription_hash(conn, pattern_id), |subscription| {
+                self.subscriptions[subscription].conn == conn
                     && self.subscriptions[subscription].pattern_id == pattern_id
             })
     }
@@ -458,9 +454,9 @@ impl Subscriptions {
     }
 
     /// Says how much work it was besides.
-    fn remove_subscription(&mut self, clients: &mut Clients, subscription: u32) -> u32 {
+    fn remove_subscription(&mut self, conns: &mut Conns, subscription: u32) -> u32 {
         let Subscription {
-            client, pattern_id, ..
+            conn, pattern_id, ..
         } = self.subscriptions[subscription];
         if self.patterns[pattern_id].turn == subscription {
             self.patterns[pattern_id].turn = self.behind(subscription);
@@ -468,10 +464,10 @@ impl Subscriptions {
         self.patterns[pattern_id]
             .subscriptions
             .unlink(&mut self.subscriptions, subscription);
-        clients[client].subscriptions[self.topic as usize]
+        conns[conn].subscriptions[self.topic as usize]
             .unlink(&mut self.subscriptions, subscription);
         self.by_subscription
-            .remove(self.subscription_hash(client, pattern_id), subscription);
+            .remove(self.subscription_hash(conn, pattern_id), subscription);
         self.subscriptions.remove(subscription);
         if self.patterns[pattern_id].subscriptions.is_empty() {
             return self.remove_pattern(pattern_id);
@@ -517,8 +513,8 @@ impl Subscriptions {
         self.by_name.hash(pattern) ^ self.by_name.hash(group).rotate_left(16)
     }
 
-    fn subscription_hash(&self, client: u32, pattern_id: u32) -> u32 {
+    fn subscription_hash(&self, conn: ConnIndex, pattern_id: u32) -> u32 {
         self.by_subscription
-            .hash(&(u64::from(client) << 32 | u64::from(pattern_id)).to_le_bytes())
+            .hash(&(u64::from(conn.0) << 32 | u64::from(pattern_id)).to_le_bytes())
     }
 }

@@ -5,25 +5,36 @@
 //!                 │ lease ends                                  │ granted: HELD, not yet told
 //!                 ▼                                             ▼
 //!              EXPIRED: the next `w` is told, once           `w`: told, full lease, none
+//!                 │ nobody asks for as long as an idle key is remembered
+//!                 ▼
+//!               none
 //! ```
 //!
-//! A ticket belongs to one client and one key. It goes when it is waited for, when its grant is
-//! released by whoever has the token, and with its client. Keys, waiters and grants are `lock.rs`'s.
+//! A ticket belongs to one owner and one key. It goes when it is waited for, when its grant is
+//! released by whoever has the token, and with its owner. Keys, waiters and grants are `lock.rs`'s.
 
 use std::ops::Index;
 
 use super::arena::{Arena, Link, Linked, NONE};
+use super::conn::Asker;
 use super::ctx::Ctx;
+use super::due::Due;
 use super::holder::Hold;
 use super::lock::Locks;
-use super::queue::{self, Want};
+use super::owner::OwnerIndex;
+use super::queue::Want;
 use super::types::{Mode, Refusal, Reply};
 use crate::base::Millis;
 use crate::keymap::KeyMap;
+use crate::timers::TimerId;
 
-/// One client's enqueue for one key.
+/// How long it is remembered at least that the lease behind a ticket ran out; as long as an idle key,
+/// if that is longer.
+const EXPIRED_KEPT_MIN: Millis = Millis::from_secs(60);
+
+/// One owner's enqueue for one key.
 pub(super) struct Ticket {
-    pub(super) client: u32,
+    pub(super) owner: OwnerIndex,
     pub(super) resource: u32,
     /// The lease asked for, which starts again when the wait returns.
     pub(super) lease: Millis,
@@ -38,14 +49,15 @@ pub(super) enum Standing {
     Queued(u32),
     /// Granted, as this holder.
     Held(u32),
-    /// Granted, and the lease ran out before the client came to hear of it.
-    Expired,
+    /// Granted, and the lease ran out before the client came to hear of it. Forgotten when this timer
+    /// fires: a client that never asks again must not keep the key, nor its connection, for ever.
+    Expired(TimerId),
 }
 
-/// The chain of a client's tickets.
-pub(super) struct TicketsOfClient;
+/// The chain of an owner's tickets.
+pub(super) struct TicketsOfOwner;
 
-impl Linked<TicketsOfClient> for Ticket {
+impl Linked<TicketsOfOwner> for Ticket {
     fn link(&self) -> Link {
         self.link
     }
@@ -55,7 +67,7 @@ impl Linked<TicketsOfClient> for Ticket {
     }
 }
 
-/// All tickets, found by client and key.
+/// All tickets, found by owner and key.
 pub(super) struct Tickets {
     arena: Arena<Ticket>,
     index: KeyMap,
@@ -69,13 +81,13 @@ impl Tickets {
         }
     }
 
-    pub(super) fn find(&self, client: u32, resource: u32) -> Option<u32> {
+    pub(super) fn find(&self, owner: OwnerIndex, resource: u32) -> Option<u32> {
         if self.arena.is_empty() {
             return None;
         }
-        self.index.find(self.hash(client, resource), |ticket| {
+        self.index.find(self.hash(owner, resource), |ticket| {
             let it = &self.arena[ticket];
-            it.client == client && it.resource == resource
+            it.owner == owner && it.resource == resource
         })
     }
 
@@ -83,7 +95,7 @@ impl Tickets {
     pub(super) fn waiter(&self, ticket: u32) -> Option<u32> {
         match self.arena[ticket].standing {
             Standing::Queued(waiter) => Some(waiter),
-            Standing::Held(_) | Standing::Expired => None,
+            Standing::Held(_) | Standing::Expired(_) => None,
         }
     }
 
@@ -91,8 +103,17 @@ impl Tickets {
         self.arena[ticket].standing = Standing::Held(holder);
     }
 
-    pub(super) fn expire(&mut self, ticket: u32) {
-        self.arena[ticket].standing = Standing::Expired;
+    /// The lease behind the ticket ran out before anybody waited for it.
+    pub(super) fn expire(&mut self, cx: &mut Ctx<'_>, ticket: u32) {
+        let until = cx.now.after(cx.rules.gc_idle_max.max(EXPIRED_KEPT_MIN));
+        let timer = cx.timers.arm(until, Due::ticket(ticket));
+        self.arena[ticket].standing = Standing::Expired(timer);
+    }
+
+    /// How many wait to be forgotten; for checks.
+    pub(super) fn expired_count(&self) -> usize {
+        let is_expired = |it: &Ticket| matches!(it.standing, Standing::Expired(_));
+        self.arena.iter().filter(|(_, it)| is_expired(it)).count()
     }
 
     /// Gives back a part of what a crowd has left behind; says whether there is more.
@@ -105,9 +126,9 @@ impl Tickets {
         self.arena.len()
     }
 
-    fn hash(&self, client: u32, resource: u32) -> u32 {
+    fn hash(&self, owner: OwnerIndex, resource: u32) -> u32 {
         self.index
-            .hash(&(u64::from(client) << 32 | u64::from(resource)).to_le_bytes())
+            .hash(&(u64::from(owner.0) << 32 | u64::from(resource)).to_le_bytes())
     }
 }
 
@@ -123,50 +144,50 @@ impl Locks {
     pub(super) fn enqueue(
         &mut self,
         cx: &mut Ctx<'_>,
-        client: u32,
+        asker: Asker,
         key: &[u8],
         mode: Mode,
         lease: Millis,
     ) {
         if let Some(resource) = self.find(key)
-            && let Some(ticket) = self.tickets.find(client, resource)
+            && let Some(ticket) = self.tickets.find(asker.owner, resource)
         {
             self.evict_expired(cx, resource);
             match self.tickets[ticket].standing {
-                Standing::Expired => self.remove_ticket(cx, ticket),
+                Standing::Expired(_) => self.remove_ticket(cx, ticket),
                 Standing::Queued(_) | Standing::Held(_) => {
-                    return cx.refuse(client, Refusal::AlreadyEnqueued);
+                    return cx.refuse(asker.conn, Refusal::AlreadyEnqueued);
                 }
             }
             self.mark_idle(cx, resource);
         }
         let resource = match self.open(cx, key, mode) {
             Ok(resource) => resource,
-            Err(refusal) => return cx.refuse(client, refusal),
+            Err(refusal) => return cx.refuse(asker.conn, refusal),
         };
         let hold = Hold::of(mode);
         if self.is_free(resource, hold) {
-            let ticket = self.insert_ticket(cx, client, resource, lease);
+            let ticket = self.insert_ticket(cx, asker.owner, resource, lease);
             let token = self.grant(
                 cx,
                 resource,
-                client,
+                asker.owner,
                 Want {
                     hold,
                     lease,
                     ticket,
                 },
             );
-            cx.reply(client, Reply::Acquired { token, lease });
-            self.tell_of_grant(cx, resource, client, hold);
+            cx.reply(asker.conn, Reply::Acquired { token, lease });
+            self.tell_of_grant(cx, resource, asker.conn, hold);
         } else if self.is_queue_full(cx, resource) {
-            cx.refuse(client, Refusal::MaxWaiters);
+            cx.refuse(asker.conn, Refusal::MaxWaiters);
         } else {
-            let ticket = self.insert_ticket(cx, client, resource, lease);
+            let ticket = self.insert_ticket(cx, asker.owner, resource, lease);
             let waiter = self.join(
                 cx,
                 resource,
-                client,
+                asker.owner,
                 Want {
                     hold,
                     lease,
@@ -174,18 +195,18 @@ impl Locks {
                 },
             );
             self.tickets.arena[ticket].standing = Standing::Queued(waiter);
-            cx.reply(client, Reply::Queued);
+            cx.reply(asker.conn, Reply::Queued);
         }
         self.mark_idle(cx, resource);
     }
 
-    pub(super) fn wait(&mut self, cx: &mut Ctx<'_>, client: u32, key: &[u8], wait: Millis) {
+    pub(super) fn wait(&mut self, cx: &mut Ctx<'_>, asker: Asker, key: &[u8], wait: Millis) {
         let Some((resource, ticket)) = self.find(key).and_then(|resource| {
             self.tickets
-                .find(client, resource)
+                .find(asker.owner, resource)
                 .map(|ticket| (resource, ticket))
         }) else {
-            return cx.refuse(client, Refusal::NotEnqueued);
+            return cx.refuse(asker.conn, Refusal::NotEnqueued);
         };
         self.evict_expired(cx, resource);
         match self.tickets[ticket].standing {
@@ -194,18 +215,18 @@ impl Locks {
                 let token = self.holders[holder].token;
                 self.restart_lease(cx, holder, lease);
                 self.remove_ticket(cx, ticket);
-                cx.reply(client, Reply::Granted { token, lease });
-                self.tell_of_grant(cx, resource, client, self.holders[holder].hold());
+                cx.reply(asker.conn, Reply::Granted { token, lease });
+                self.tell_of_grant(cx, resource, asker.conn, self.holders[holder].hold());
             }
-            Standing::Expired => {
+            Standing::Expired(_) => {
                 self.remove_ticket(cx, ticket);
-                cx.refuse(client, Refusal::LeaseExpired);
+                cx.refuse(asker.conn, Refusal::LeaseExpired);
             }
             Standing::Queued(waiter) if wait == Millis::ZERO || cx.draining => {
                 self.give_up(cx, waiter);
                 let draining = Reply::Refused(Refusal::Draining);
                 cx.reply(
-                    client,
+                    asker.conn,
                     if cx.draining {
                         draining
                     } else {
@@ -215,28 +236,30 @@ impl Locks {
                 self.grant_waiting(cx, resource);
             }
             Standing::Queued(waiter) => {
-                queue::park(
-                    cx.waiters,
-                    cx.timers,
-                    cx.clients,
-                    waiter,
-                    cx.now.after(wait),
-                );
+                cx.park(waiter, asker.conn, wait);
             }
         }
+        self.mark_idle(cx, resource);
+    }
+
+    /// Nobody came to hear that a lease ran out.
+    pub(super) fn ticket_forgotten(&mut self, cx: &mut Ctx<'_>, ticket: u32) {
+        let resource = self.tickets[ticket].resource;
+        self.tickets.arena[ticket].standing = Standing::Queued(NONE); // its timer is gone already
+        self.remove_ticket(cx, ticket);
         self.mark_idle(cx, resource);
     }
 
     fn insert_ticket(
         &mut self,
         cx: &mut Ctx<'_>,
-        client: u32,
+        owner: OwnerIndex,
         resource: u32,
         lease: Millis,
     ) -> u32 {
-        let standing = Standing::Expired; // until the caller knows better, in the same breath
+        let standing = Standing::Queued(NONE); // until the caller knows better, in the same breath
         let ticket = Ticket {
-            client,
+            owner,
             resource,
             lease,
             standing,
@@ -245,31 +268,33 @@ impl Locks {
         let ticket = self.tickets.arena.insert(ticket);
         self.tickets
             .index
-            .insert(self.tickets.hash(client, resource), ticket);
-        cx.clients[client]
+            .insert(self.tickets.hash(owner, resource), ticket);
+        cx.owners[owner]
             .tickets
             .push_back(&mut self.tickets.arena, ticket);
         self.table[resource].tickets += 1;
         ticket
     }
 
-    /// Forgets a ticket; the grant behind it, if any, stays with its client.
+    /// Forgets a ticket; the grant behind it, if any, stays with its owner.
     pub(super) fn remove_ticket(&mut self, cx: &mut Ctx<'_>, ticket: u32) {
         let Ticket {
-            client,
+            owner,
             resource,
             standing,
             ..
         } = self.tickets[ticket];
-        if let Standing::Held(holder) = standing {
-            self.holders[holder].ticket = NONE;
+        match standing {
+            Standing::Queued(_) => {}
+            Standing::Held(holder) => self.holders[holder].ticket = NONE,
+            Standing::Expired(timer) => cx.timers.cancel(timer),
         }
-        cx.clients[client]
+        cx.owners[owner]
             .tickets
             .unlink(&mut self.tickets.arena, ticket);
         self.tickets
             .index
-            .remove(self.tickets.hash(client, resource), ticket);
+            .remove(self.tickets.hash(owner, resource), ticket);
         self.tickets.arena.remove(ticket);
         self.table[resource].tickets -= 1;
     }

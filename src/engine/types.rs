@@ -10,6 +10,34 @@ use crate::key::Key;
 /// A value a client stored: shared between the table and the answers that carry it, never changed.
 pub type Value = Rc<[u8]>;
 
+/// Everything the engine can be told. All its decisions follow from these, in order, each with its
+/// time, and from [`Origin`](super::Origin): a log of them replays to the same answers, fences and
+/// tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input<'a> {
+    /// A connection asks for something. It must not be parked: on one connection, the answer comes
+    /// before the next question. No answer among the effects means that it is parked from now on.
+    Request(ConnId, Request<'a>),
+    /// A connection said `hello`: it understands pushes, and perhaps gave a name.
+    Hello(ConnId, Option<&'a str>),
+    /// Whether the peer has hung up while the connection still waits to be served for the last time.
+    /// Until then nothing is granted to it that it waits for, and nobody counts it as a recipient.
+    HungUp(ConnId, bool),
+    /// Whether the connection has so much unread that it can be told nothing more.
+    Overrun(ConnId, bool),
+    /// The connection is gone: its waits end now, what it held passes on (unless auto-release is off,
+    /// then what it held runs out its lease), and it hears no more.
+    Disconnected(ConnId),
+    /// A popped value could not be told to its client: it goes back to where it came from, or to
+    /// whoever waits for one.
+    Unsent(Popped),
+    /// Time has passed: leases and waits end, idle keys are forgotten, departures go on.
+    Time,
+    /// Shutdown has begun: every parked command is refused now, every new acquire from now on.
+    /// Releases and renewals go on, and leases still end.
+    Drain,
+}
+
 /// What a client asks of the lock table. Borrowed from the bytes it arrived in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
@@ -268,7 +296,7 @@ pub enum Reply {
     /// A stored value.
     Value(Value),
     /// A value that was taken out of a list and is this client's alone. If it cannot be told, it
-    /// goes back: see [`Engine::give_back`](super::Engine::give_back).
+    /// goes back: see [`Input::Unsent`].
     Popped(Popped),
     /// A part of a list.
     Values(Vec<Value>),
@@ -411,7 +439,8 @@ pub enum Change {
     Failover,
 }
 
-/// A consequence of a step, to be carried out in order by the server.
+/// A consequence of an input. The server says all answers first, then the rest in this order, so that
+/// the answer to a command comes before any push that the same command caused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Answer the client's one outstanding request.
@@ -422,7 +451,47 @@ pub enum Effect {
     Broadcast(Vec<ConnId>, Push),
     /// The client does not read what it is told: disconnect it.
     Overrun(ConnId),
+    /// For the log, and only if somebody reads it: see [`Rules::notes`](super::Rules::notes).
+    Note(Note),
 }
 
-/// The consequences of one step, in the order in which they happened.
+/// What became of a grant, for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// What happened.
+    pub what: Noted,
+    /// The key that was granted.
+    pub key: Key,
+    /// Which grant.
+    pub fence: Fence,
+    /// The connection it was granted to.
+    pub conn: ConnId,
+}
+
+/// What can become of a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Noted {
+    /// It was made.
+    Granted,
+    /// Somebody who had its token let go.
+    Released,
+    /// Its connection ended.
+    Disconnected,
+    /// Its lease ended.
+    Expired,
+}
+
+/// Which notes are taken. Each costs an allocation or two, so none is taken that nobody reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Notes {
+    /// None.
+    #[default]
+    Off,
+    /// Of leases that ended.
+    Expiries,
+    /// Of every grant and how it ended.
+    All,
+}
+
+/// The consequences of inputs, in the order in which they happened.
 pub type Effects = Vec<Effect>;

@@ -96,8 +96,10 @@ pub struct Counts {
     pub waiters: usize,
     /// Enqueues not yet waited for.
     pub tickets: usize,
-    /// Clients that have asked for something and not left.
-    pub clients: usize,
+    /// Owners that are connected, or still hold something.
+    pub owners: usize,
+    /// Connections that have asked for something and not left.
+    pub connections: usize,
     /// Armed timers.
     pub timers: usize,
 }
@@ -120,7 +122,8 @@ impl Engine {
             holders: self.stores.locks.holders.len(),
             waiters: self.waiters.len(),
             tickets: self.stores.locks.tickets.len(),
-            clients: self.clients.len(),
+            owners: self.owners.len(),
+            connections: self.conns.len(),
             timers: self.timers.len(),
         }
     }
@@ -150,9 +153,9 @@ impl Engine {
             "grants got lost"
         );
         let parked = self
-            .clients
+            .conns
             .iter()
-            .filter(|(_, it)| it.parked != super::arena::NONE)
+            .filter(|it| it.parked != super::arena::NONE)
             .count();
         let Stores {
             locks,
@@ -176,7 +179,8 @@ impl Engine {
             .iter()
             .filter(|it| it.value.timer.is_some())
             .count();
-        let timers = held as usize + parked + collections + lives;
+        let expired_tickets = locks.tickets.expired_count();
+        let timers = held as usize + parked + collections + lives + expired_tickets;
         assert_eq!(self.timers.len(), timers, "a timer nobody waits for");
         let (mut holders, mut waiters) = (0, 0);
         for (resource, it) in self.stores.locks.table.iter() {
@@ -227,11 +231,11 @@ impl Engine {
             self.keys as usize,
             "keys are miscounted"
         );
-        for (client, it) in self.clients.iter() {
+        for (owner, it) in self.owners.iter() {
             for holder in it.holds.iter(&self.stores.locks.holders) {
                 assert_eq!(
-                    self.stores.locks.holders[holder].client, client,
-                    "held by two clients"
+                    self.stores.locks.holders[holder].owner, owner,
+                    "held by two owners"
                 );
             }
         }
@@ -275,7 +279,7 @@ impl Engine {
             }
         }
         if let Some(waiter) = it.queue.head() {
-            let Waiter { client, .. } = self.waiters[waiter];
+            let Waiter { owner, .. } = self.waiters[waiter];
             let hold = self.waiters[waiter].want().hold;
             let admitted = match (it.kind(), hold) {
                 (Kind::Slots { limit }, _) => it.holders.len() < limit,
@@ -283,7 +287,7 @@ impl Engine {
                 (Kind::ReadWrite, _) => it.holders.is_empty(),
             };
             assert!(
-                !admitted || !self.clients[client].is_here(),
+                !admitted || !self.owners[owner].is_here(),
                 "{:?}: room, yet waiting",
                 it.key
             );
@@ -454,11 +458,11 @@ impl<'e> KeyView<'e> {
         let holders = &engine.stores.locks.holders;
         self.it.holders.iter(holders).map(move |holder| {
             let it = &holders[holder];
-            let client = &engine.clients[it.client];
+            let owner = &engine.owners[it.owner];
             HolderView {
                 fence: it.token.fence,
-                connection: client.id.serial,
-                name: client.name.as_deref(),
+                connection: owner.conn_id.serial,
+                name: owner.name.as_deref(),
                 hold: it.hold().word(),
                 age_ns: now.since(it.taken.since()),
                 lease_left_ns: engine.timers.deadline(it.timer).since(now),
@@ -471,10 +475,10 @@ impl<'e> KeyView<'e> {
         let View { engine, now } = self.view;
         self.it.queue.iter(&engine.waiters).map(move |waiter| {
             let it = &engine.waiters[waiter];
-            let client = &engine.clients[it.client];
+            let owner = &engine.owners[it.owner];
             WaiterView {
-                connection: client.id.serial,
-                name: client.name.as_deref(),
+                connection: owner.conn_id.serial,
+                name: owner.name.as_deref(),
                 hold: it.want().hold.word(),
                 age_ns: now.since(it.since),
             }

@@ -1,6 +1,6 @@
 //! The one place that reads the clock.
 //!
-//! Monotonic, so a wall clock that jumps moves no lease. A test may bring its own hands.
+//! It is monotonic, so a jump of the wall clock moves no lease. A test may set the time itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,9 +12,9 @@ use crate::base::Nanos;
 /// Where the reactor gets the time from.
 #[derive(Clone, Debug)]
 pub enum Clock {
-    /// The system's monotonic clock, counted from this many nanoseconds on it.
+    /// The system's monotonic clock; the number is its reading, in nanoseconds, at our time zero.
     System(u64),
-    /// Nanoseconds set by somebody else. Wake the reactor after moving it.
+    /// Nanoseconds that somebody else sets. Wake the reactor after a change.
     Manual(Arc<AtomicU64>),
 }
 
@@ -35,8 +35,8 @@ impl Clock {
     }
 }
 
-/// Asked of the system directly: the time is read for every request, and an `Instant` is three times
-/// the work, none of which is needed to count nanoseconds.
+/// Asks the system directly: the time is read for every request, and making an `Instant` takes
+/// three times as long.
 #[expect(
     clippy::disallowed_methods,
     reason = "the one place that reads the clock"

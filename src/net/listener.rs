@@ -1,7 +1,7 @@
-//! Sockets that wait for peers: a TCP port, a unix socket.
+//! Sockets that wait for peers: a TCP port, a unix socket. `accept.rs` decides when to accept.
 //!
-//! A unix socket gets its permissions before it listens. What is in the way at its path is removed
-//! only if it is a socket that nobody serves any more; anything else is never touched.
+//! A unix socket gets its permissions before it listens. If there is already something at its path,
+//! it is removed only if it is a socket that no process serves any more; nothing else is touched.
 
 use std::fmt;
 use std::fs;
@@ -19,11 +19,11 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
 use super::Stream;
 
-/// Connections the kernel completes before we accept them; more have to try again.
+/// How many connections the kernel completes before we accept them; more peers have to try again.
 const BACKLOG: i32 = 4096;
 
-/// How long a TCP peer may be silent before the kernel asks whether it is still there, and how long
-/// between two questions; what dflockd's clients are used to.
+/// How long a TCP peer may be silent before the kernel asks whether it is still there, and the time
+/// between two such questions; dflockd's clients are used to this.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// A socket that accepts connections.
@@ -35,12 +35,12 @@ pub enum Listener {
     Unix(UnixSocket),
 }
 
-/// A unix socket and the file that names it, which goes when the socket goes.
+/// A unix socket and its file, which is removed together with the socket.
 #[derive(Debug)]
 pub struct UnixSocket {
     listener: UnixListener,
     path: PathBuf,
-    /// Device and inode: if another file is at the path by the end, it is not ours to remove.
+    /// Device and inode: a file at the path that is not the one we made is not removed at the end.
     identity: Option<(u64, u64)>,
 }
 
@@ -62,10 +62,11 @@ impl Listener {
         Ok(Self::Tcp(TcpListener::from_std(socket.into())))
     }
 
-    /// Listens on a path, with these permissions from the first moment on.
+    /// Listens on a path, with these permissions from the first moment.
     ///
     /// # Errors
-    /// When something that is not a dead socket is at the path, or it cannot be bound.
+    /// `AddrInUse` when a live socket is at the path, `AlreadyExists` when something else than a
+    /// socket is there; otherwise what the kernel says.
     pub fn unix(path: &Path, mode: u32) -> io::Result<Self> {
         remove_dead_socket(path)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
@@ -83,7 +84,7 @@ impl Listener {
         }))
     }
 
-    /// The next peer, ready to be served.
+    /// Accepts the next peer.
     ///
     /// # Errors
     /// `WouldBlock` when nobody is waiting; otherwise what the kernel says.
@@ -94,7 +95,7 @@ impl Listener {
                 let keep_alive = TcpKeepalive::new()
                     .with_time(KEEP_ALIVE)
                     .with_interval(KEEP_ALIVE);
-                // Both fail only on a connection that is already gone; reading will tell.
+                // Both fail only on a connection that has already ended; reading will show it.
                 let _ = stream.set_nodelay(true);
                 let _ = SockRef::from(&stream).set_tcp_keepalive(&keep_alive);
                 Ok(Stream::Tcp(stream))
@@ -106,7 +107,7 @@ impl Listener {
         }
     }
 
-    /// The address bound, for TCP.
+    /// The address of a TCP listener.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         match self {
@@ -160,29 +161,27 @@ impl Drop for UnixSocket {
     }
 }
 
-/// Clears the path if a daemon that is gone left its socket there.
+/// Removes a socket that a daemon left behind when it was killed.
 fn remove_dead_socket(path: &Path) -> io::Result<()> {
-    let refuse = |why: &str| {
-        let text = format!(
-            "{} {why}; remove it or choose another --unix-socket",
-            path.display()
-        );
-        Err(io::Error::new(ErrorKind::AddrInUse, text))
-    };
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     };
     if !metadata.file_type().is_socket() {
-        return refuse("exists and is not a socket");
+        let why = "it exists and is not a socket";
+        return Err(io::Error::new(ErrorKind::AlreadyExists, why));
     }
     match UnixStream::connect(path) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),
-        Err(error) => refuse(&format!(
-            "exists and cannot be asked whether it is in use ({error})"
-        )),
-        Ok(_) => refuse("is in use by a running daemon"),
+        Err(error) => {
+            let why = format!("it may be in use by a running daemon, asking failed: {error}");
+            Err(io::Error::new(ErrorKind::AddrInUse, why))
+        }
+        Ok(_) => {
+            let why = "it is in use by a running daemon";
+            Err(io::Error::new(ErrorKind::AddrInUse, why))
+        }
     }
 }
 
@@ -228,12 +227,13 @@ mod tests {
         fs::write(&file, "precious").unwrap();
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(dir.path().join("nowhere"), &link).unwrap();
-        for path in [&live, &file, &link] {
+        for (path, kind) in [
+            (&live, ErrorKind::AddrInUse),
+            (&file, ErrorKind::AlreadyExists),
+            (&link, ErrorKind::AlreadyExists),
+        ] {
             let error = Listener::unix(path, 0o600).unwrap_err();
-            assert!(
-                error.to_string().contains(path.to_str().unwrap()),
-                "{error}"
-            );
+            assert_eq!(error.kind(), kind, "{}: {error}", path.display());
             assert!(
                 fs::symlink_metadata(path).is_ok(),
                 "{} is gone",

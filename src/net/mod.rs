@@ -1,7 +1,8 @@
 //! File descriptors and the clock: the only layer that knows either.
 //!
-//! Moves bytes and instants to `server` and never looks inside a request.
+//! It brings bytes and the time to `server` and never looks inside a request.
 
+mod accept;
 mod clock;
 mod listener;
 mod reactor;

@@ -1,11 +1,12 @@
 //! The loop: poll → hang-ups → other events → finish the turn → accept → sleep.
 //!
-//! Accepting comes last: by then whoever left in this turn has made room for one who came after it.
-//! Reads the clock when a turn begins, after every read of a socket, and before it sleeps: three times
-//! for one request. mio tells about readiness only once, so whoever is not drained is remembered (by
-//! the server, for connections; here, for listeners). Interest in writing is taken only while
-//! something is owed: a unix socket would otherwise wake us whenever its peer reads. Never looks
-//! inside a request.
+//! Accepting comes last: connections that ended in this turn have made room by then.
+//!
+//! The loop reads the clock when a turn begins, after every read of a socket, and before it sleeps:
+//! three times for one request. mio reports readiness only once, so somebody has to remember each
+//! socket that was not drained: the server does for connections, `accept.rs` for listeners. The
+//! loop asks about room to write only while a connection has unsent bytes; otherwise a unix socket
+//! would wake it whenever the peer reads. It never looks inside a request.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -14,27 +15,21 @@ use std::time::Duration;
 
 use log::{error, info, warn};
 use mio::{Events, Interest, Poll, Token, Waker};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook_mio::v1_0::Signals;
 
+use super::accept::Acceptor;
 use super::{Clock, Listener, Stream};
-use crate::base::{ConnId, Millis, Nanos};
+use crate::base::{ConnId, Nanos};
 use crate::server::Server;
 
-/// Most events of one turn; the rest come with the next. So many that one turn hears everyone: after
-/// a long stop every lease may be over, and a release that has arrived must still come first (but for
-/// that of somebody who has hung up, among many who have). The memory is not touched until it is
-/// needed.
+/// Most events of one turn; the rest come with the next turn. There is room for everyone: after a
+/// long stop every lease may have ended, and a release that has arrived must still be heard first.
+/// (If many clients have hung up, the releases of some of them may come too late.) The kernel
+/// provides the memory only where events are written.
 const EVENTS_PER_TURN_MAX: usize = 64 * 1024;
 
-/// Most connections accepted from one listener in one turn.
-const ACCEPTS_PER_TURN_MAX: u32 = 256;
-
-/// How long accepting pauses when descriptors have run out: doubled up to the second figure.
-const ACCEPT_PAUSE_MIN: Millis = Millis(5);
-const ACCEPT_PAUSE_MAX: Millis = Millis(1_000);
-
-/// Our own tokens. A connection's has its serial in the upper half, and no serial is 0.
+/// Our own tokens. The token of a connection has the serial in its upper half, and no serial is 0.
 const SIGNALS: Token = Token(0);
 const WAKER: Token = Token(1);
 const FIRST_LISTENER: usize = 2;
@@ -44,29 +39,19 @@ pub struct Reactor {
     poll: Poll,
     events: Events,
     server: Server<Stream>,
-    listeners: Vec<Door>,
+    acceptors: Vec<Acceptor>,
     signals: Option<Signals>,
     remote: Remote,
     clock: Clock,
-    /// When the turn began; none before the first.
+    /// When the latest turn began; `None` before the first one.
     woke_at: Option<Nanos>,
-    /// Poll without ever sleeping.
+    /// The loop polls and never sleeps.
     spin: bool,
-    /// Requests to stop that were already heard.
+    /// How many of the remote's requests to stop were already followed.
     stops_heard: u32,
 }
 
-/// A listener and how accepting from it goes.
-struct Door {
-    listener: Listener,
-    /// Somebody may be waiting.
-    ready: bool,
-    /// Descriptors have run out: not before this.
-    not_before: Nanos,
-    pause: Millis,
-}
-
-/// A handle by which another thread ends the loop, or makes it look at a clock that was moved.
+/// A handle with which another thread stops the loop, or makes it look at a clock that was moved.
 #[derive(Clone, Debug)]
 pub struct Remote {
     waker: Arc<Waker>,
@@ -100,24 +85,18 @@ impl Reactor {
     pub fn new(server: Server<Stream>, listeners: Vec<Listener>, clock: Clock) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
-        let mut doors = Vec::with_capacity(listeners.len());
+        let mut acceptors = Vec::with_capacity(listeners.len());
         for (index, mut listener) in listeners.into_iter().enumerate() {
             let token = Token(FIRST_LISTENER + index);
             poll.registry()
                 .register(&mut listener, token, Interest::READABLE)?;
-            let (not_before, pause) = (Nanos::default(), ACCEPT_PAUSE_MIN);
-            doors.push(Door {
-                listener,
-                ready: false,
-                not_before,
-                pause,
-            });
+            acceptors.push(Acceptor::new(listener));
         }
         Ok(Self {
             poll,
             events: Events::with_capacity(EVENTS_PER_TURN_MAX),
             server,
-            listeners: doors,
+            acceptors,
             signals: None,
             remote: Remote {
                 waker,
@@ -130,17 +109,17 @@ impl Reactor {
         })
     }
 
-    /// Never sleeps: the lowest latency for a whole core.
+    /// Makes the loop poll without sleeping: the lowest latency, at the price of a whole core.
     pub fn spin(&mut self) {
         self.spin = true;
     }
 
-    /// Ends on SIGINT and SIGTERM.
+    /// Stops on SIGINT and SIGTERM, and survives SIGHUP.
     ///
     /// # Errors
     /// When the signals cannot be caught.
-    pub fn stop_on_signals(&mut self) -> io::Result<()> {
-        let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    pub fn catch_signals(&mut self) -> io::Result<()> {
+        let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
         self.poll
             .registry()
             .register(&mut signals, SIGNALS, Interest::READABLE)?;
@@ -167,8 +146,9 @@ impl Reactor {
 
     fn turn(&mut self) -> io::Result<()> {
         let mut timeout = self.fall_asleep();
-        // Interrupted is also a process that was stopped and goes on, perhaps much later. What came
-        // meanwhile has to be heard before the leases that ended meanwhile, so look once more.
+        // Polling is interrupted, among others, when the process was stopped and goes on, perhaps
+        // much later. Requests that arrived meanwhile must be heard before leases that ended
+        // meanwhile are taken away, so poll once more.
         while let Err(error) = self.poll.poll(&mut self.events, timeout) {
             if error.kind() != ErrorKind::Interrupted {
                 return Err(error);
@@ -197,8 +177,8 @@ impl Reactor {
                 (SIGNALS, _) => self.hear_signals(now),
                 (WAKER, _) => self.hear_remote(now),
                 (Token(token), _) => {
-                    if let Some(door) = self.listeners.get_mut(token - FIRST_LISTENER) {
-                        door.ready = true;
+                    if let Some(acceptor) = self.acceptors.get_mut(token - FIRST_LISTENER) {
+                        acceptor.note_ready();
                     }
                 }
             }
@@ -206,15 +186,13 @@ impl Reactor {
         self.events = events;
         self.server.finish_turn(&|| self.clock.now());
         self.follow_interests();
-        if self.listeners.iter().any(|door| door.ready) {
-            self.accept(self.clock.now());
-        }
+        self.accept();
         self.woke_at = Some(now);
         Ok(())
     }
 
-    /// Ends the turn and says how long to sleep: until the next deadline, not at all while somebody has
-    /// more to do.
+    /// Ends the turn and returns how long to sleep: until the next deadline, or not at all if work
+    /// is left over.
     fn fall_asleep(&mut self) -> Option<Duration> {
         let now = self.clock.now();
         if let Some(woke_at) = self.woke_at {
@@ -223,43 +201,23 @@ impl Reactor {
         if self.spin {
             return Some(Duration::ZERO);
         }
-        let doors = self
-            .listeners
-            .iter()
-            .filter(|door| door.ready)
-            .map(|door| door.not_before);
-        let next = doors.chain(self.server.next_deadline()).min()?;
-        // Not from the turn's beginning: that may be long ago, and sleeping would start late.
+        let attempts = self.acceptors.iter().filter_map(Acceptor::next_attempt);
+        let next = attempts.chain(self.server.next_deadline()).min()?;
+        // Counted from now and not from the beginning of the turn, which may be long ago.
         Some(Duration::from_nanos(next.since(now)))
     }
 
-    fn accept(&mut self, now: Nanos) {
-        for door in &mut self.listeners {
-            let mut accepts_left = ACCEPTS_PER_TURN_MAX;
-            while door.ready && door.not_before <= now && accepts_left > 0 {
-                accepts_left -= 1;
-                match door.listener.accept() {
-                    Ok(stream) => {
-                        door.pause = ACCEPT_PAUSE_MIN;
-                        welcome(&mut self.server, &self.poll, now, stream);
-                    }
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => door.ready = false,
-                    // The peer was gone before we got to it.
-                    Err(error) if is_of_one_peer(&error) => {}
-                    Err(error) => {
-                        // Descriptors or memory. The peers stay in the backlog meanwhile.
-                        if door.pause == ACCEPT_PAUSE_MIN {
-                            warn!("cannot accept on {}: {error}; trying on", door.listener);
-                        }
-                        door.not_before = now.after(door.pause);
-                        door.pause = Millis(door.pause.0 * 2).min(ACCEPT_PAUSE_MAX);
-                    }
-                }
-            }
+    fn accept(&mut self) {
+        if self.acceptors.iter().all(|it| it.next_attempt().is_none()) {
+            return; // and save the look at the clock
+        }
+        let now = self.clock.now();
+        for acceptor in &mut self.acceptors {
+            acceptor.accept(now, &mut self.server, self.poll.registry());
         }
     }
 
-    /// Listens for room to write exactly where something is owed.
+    /// Asks about room to write for those connections that have unsent bytes, and for no others.
     fn follow_interests(&mut self) {
         let registry = self.poll.registry();
         self.server.changed_interests(|id, stream, wants_write| {
@@ -269,7 +227,7 @@ impl Reactor {
                 Interest::READABLE
             };
             if let Err(error) = registry.reregister(stream, token(id), interest) {
-                // Nothing is lost: the write timeout ends a connection that hears of no room.
+                // The write timeout will end a connection whose bytes cannot be sent.
                 error!(
                     "cannot listen for room to write to connection {}: {error}",
                     id.serial
@@ -279,12 +237,19 @@ impl Reactor {
     }
 
     fn hear_signals(&mut self, now: Nanos) {
-        let count = self
-            .signals
-            .as_mut()
-            .map_or(0, |signals| signals.pending().count());
-        for _ in 0..count {
-            self.stop(now);
+        let Some(signals) = &mut self.signals else {
+            return;
+        };
+        let pending: Vec<_> = signals.pending().collect();
+        for signal in pending {
+            match signal {
+                // A closed terminal and a habit of reloading must not cost anyone a lock.
+                SIGHUP => info!(
+                    "SIGHUP: nothing to reload; settings are read at the start only, \
+                     restart latchd to change them"
+                ),
+                _ => self.stop(now),
+            }
         }
     }
 
@@ -295,52 +260,37 @@ impl Reactor {
         }
     }
 
-    /// The first time lets everyone finish, the second time does not.
+    /// The first call lets clients finish, the second one closes every connection.
     fn stop(&mut self, now: Nanos) {
         if self.server.is_draining() {
-            warn!(
-                "told to stop again: closing {} connections",
-                self.server.connections()
-            );
+            let closed = connections(self.server.connections());
+            warn!("told to stop again: closing {closed}");
             return self.server.close_all(now);
         }
-        info!(
-            "shutting down: {} connections may finish",
-            self.server.connections()
-        );
-        self.listeners.clear();
+        match self.server.connections() {
+            0 => info!("shutting down: no connection is open"),
+            count => info!(
+                "shutting down: {} may finish within --shutdown-timeout; \
+                 a second signal closes all at once",
+                connections(count)
+            ),
+        }
+        self.acceptors.clear();
         self.server.shutdown(now);
     }
 }
 
-/// Takes a connection in, or lets it fall if there is no room.
-fn welcome(server: &mut Server<Stream>, poll: &Poll, now: Nanos, stream: Stream) {
-    let Some(id) = server.accept(now, stream) else {
-        return;
-    };
-    let registered = server.transport_mut(id).map(|stream| {
-        poll.registry()
-            .register(stream, token(id), Interest::READABLE)
-    });
-    if let Some(Err(error)) = registered {
-        error!("cannot listen to connection {}: {error}", id.serial);
-        server.lose(now, id);
-    }
+/// `1 connection`, `2 connections`.
+fn connections(count: usize) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} connection{plural}")
 }
 
-fn token(id: ConnId) -> Token {
+pub(super) fn token(id: ConnId) -> Token {
     Token(usize::try_from(id.pack()).expect("a 64-bit machine"))
 }
 
 fn connection(token: Token) -> Option<ConnId> {
     let id = ConnId::unpack(token.0 as u64);
     (id.serial != 0).then_some(id)
-}
-
-/// Errors of `accept` that concern one peer and are over with it.
-fn is_of_one_peer(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::Interrupted
-    )
 }

@@ -34,7 +34,7 @@ impl Transport for Stream {
     }
 
     fn shutdown_write(&mut self) {
-        // A peer that is already gone makes this fail, and then nothing is left to be said to it.
+        // This fails if the peer has already left, and then there is nothing more to tell it.
         let _ = match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
             Self::Unix(stream) => stream.shutdown(Shutdown::Write),

@@ -8,6 +8,7 @@ use log::{debug, info, warn};
 use super::conn::{Closing, Conn, Flushed, Phase, Transport};
 use super::{Due, Server};
 use crate::base::{ConnId, Millis, Nanos};
+use crate::engine::types::Input;
 use crate::wire::Answer;
 use crate::wire::outbox::PUSH_BYTES_MAX;
 
@@ -46,7 +47,10 @@ impl<T: Transport> Server<T> {
     pub(super) fn close_slow_consumer(&mut self, now: Nanos, id: ConnId) {
         if let Some(conn) = self.conn_mut(id) {
             let peer = conn.transport.peer();
-            warn!("closing {peer}: more than {PUSH_BYTES_MAX} bytes pushed to it are unread");
+            debug!(
+                client = id.serial, peer;
+                "slow consumer: more than {PUSH_BYTES_MAX} bytes pushed to it are unread"
+            );
             self.slow_consumers += 1;
             self.close(now, id, "slow consumer");
         }
@@ -90,7 +94,8 @@ impl<T: Transport> Server<T> {
         conn.parked = false;
         conn.inbox.clear(pool);
         timers.rearm(conn.timer, conn.deadline(now, settings));
-        self.engine.disconnect(now, id, &mut self.effects);
+        self.engine
+            .apply(now, Input::Disconnected(id), &mut self.effects);
         self.deliver(now);
         self.mark_dirty(id);
     }
@@ -113,11 +118,13 @@ impl<T: Transport> Server<T> {
         conn.outbox.clear(pool);
         if !conn.is_leaving() {
             debug!("connection {} closing: {why}", id.serial);
-            self.engine.disconnect(now, id, &mut self.effects);
+            self.engine
+                .apply(now, Input::Disconnected(id), &mut self.effects);
         }
         // What was popped for it and never sent goes back, the last one first.
         for popped in conn.unsent_pops.take_latest_first() {
-            self.engine.give_back(now, popped, &mut self.effects);
+            self.engine
+                .apply(now, Input::Unsent(popped), &mut self.effects);
         }
         self.ended.push_back(conn.transport);
         self.deliver(now);

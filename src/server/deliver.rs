@@ -5,10 +5,12 @@
 //! input. A value popped from a list is remembered until it has been sent, so that it can go back if
 //! it never is. Never decides anything, and leaves sending to the end of the turn.
 
+use log::{Level, log};
+
 use super::Server;
 use super::conn::{self, Transport};
 use crate::base::{ConnId, Nanos};
-use crate::engine::types::{Effect, Push, Reply};
+use crate::engine::types::{Effect, Input, Note, Noted, Push, Reply};
 use crate::wire::Answer;
 
 impl<T: Transport> Server<T> {
@@ -33,6 +35,7 @@ impl<T: Transport> Server<T> {
                 Effect::Push(id, push) => self.broadcast(now, &[id], &push),
                 Effect::Broadcast(ids, push) => self.broadcast(now, &ids, &push),
                 Effect::Overrun(id) => self.overrun.push(id),
+                Effect::Note(note) => log_note(&note),
             }
         }
         // Nothing above asks the engine, so the list to put back is the only one there is.
@@ -69,6 +72,7 @@ impl<T: Transport> Server<T> {
                 conns,
                 pool,
                 engine,
+                effects,
                 spelled,
                 ..
             } = self;
@@ -82,10 +86,32 @@ impl<T: Transport> Server<T> {
                 if conn.outbox.is_overrun() {
                     conn.flush(now, pool);
                     conn.overrun = conn.outbox.is_overrun();
-                    engine.set_overrun(id, conn.overrun);
+                    engine.apply(now, Input::Overrun(id, conn.overrun), effects);
                 }
                 self.mark_dirty(id);
             }
         }
     }
+}
+
+/// One line about a grant. Whoever looks for a lease that was lost finds it at debug; grants and
+/// releases, which are every request, at trace.
+#[cold]
+fn log_note(note: &Note) {
+    let (key, fence, client) = (
+        note.key.as_bytes().escape_ascii().to_string(),
+        note.fence.0,
+        note.conn.serial,
+    );
+    let level = match note.what {
+        Noted::Expired => Level::Debug,
+        Noted::Granted | Noted::Released | Noted::Disconnected => Level::Trace,
+    };
+    let what = match note.what {
+        Noted::Granted => "granted",
+        Noted::Released => "released",
+        Noted::Disconnected => "released: its connection ended",
+        Noted::Expired => "lease expired",
+    };
+    log!(level, key, fence, client; "{what}");
 }

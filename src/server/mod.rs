@@ -28,7 +28,7 @@ pub use self::conn::Transport;
 use self::conn::{Closing, Conn, Flushed, Phase};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::Engine;
-use crate::engine::types::Effects;
+use crate::engine::types::{Effects, Input};
 use crate::engine::view::Counts;
 use crate::timers::Timers;
 use crate::wire::answer::WireFence;
@@ -265,7 +265,9 @@ impl<T: Transport> Server<T> {
         }
         self.serve_later(id);
         if self.hung_up.len() > HUNG_UP_PER_TURN_MAX {
-            self.engine.set_hung_up(id, true); // not its turn yet
+            // It is not its turn yet.
+            self.engine
+                .apply(now, Input::HungUp(id, true), &mut self.effects);
         }
     }
 
@@ -302,7 +304,7 @@ impl<T: Transport> Server<T> {
     pub fn finish_turn(&mut self, clock: Clock<'_>) {
         self.serve_ready(clock);
         let now = self.last_read_clock(clock);
-        self.engine.expire(now, &mut self.effects);
+        self.engine.apply(now, Input::Time, &mut self.effects);
         self.deliver(now);
         self.fire_timers(now);
         for _ in 0..RESUMED_PER_TURN_MAX {
@@ -335,7 +337,7 @@ impl<T: Transport> Server<T> {
             return;
         }
         self.draining = true;
-        self.engine.drain(now, &mut self.effects);
+        self.engine.apply(now, Input::Drain, &mut self.effects);
         self.deliver(now);
         self.timers.arm(now, Due::DrainSweep);
         if self.settings.shutdown_timeout != Millis::ZERO {
@@ -495,7 +497,8 @@ impl<T: Transport> Server<T> {
         }
         if conn.overrun && !conn.outbox.is_overrun() {
             conn.overrun = false;
-            self.engine.set_overrun(id, false);
+            self.engine
+                .apply(now, Input::Overrun(id, false), &mut self.effects);
         }
         if let Phase::Leaving { closing, .. } = conn.phase
             && conn.outbox.is_empty()

@@ -8,6 +8,7 @@ use std::mem;
 use super::conn::{self, Transport};
 use super::{Clock, HUNG_UP_PER_TURN_MAX, Server};
 use crate::base::{ConnId, Nanos};
+use crate::engine::types::Input;
 
 impl<T: Transport> Server<T> {
     /// What time it is, right now.
@@ -58,7 +59,9 @@ impl<T: Transport> Server<T> {
         if let Some(conn) = self.conn_mut(id) {
             conn.revisit = false;
             if conn.hung_up {
-                self.engine.set_hung_up(id, false);
+                let now = self.last_read_clock(clock);
+                self.engine
+                    .apply(now, Input::HungUp(id, false), &mut self.effects);
             }
             self.serve_conn(clock, id);
         }

@@ -12,7 +12,7 @@ use log::{debug, warn};
 use super::conn::{Closing, Phase, Transport};
 use super::{Clock, READ_BYTES_PER_TURN, Server, WALK_BYTES_MIN, auth, conn, stats};
 use crate::base::{ConnId, Nanos};
-use crate::engine::types::Request;
+use crate::engine::types::{Input, Request};
 use crate::wire::Answer;
 use crate::wire::answer::Welcome;
 use crate::wire::codec::Decoded;
@@ -171,7 +171,7 @@ impl<T: Transport> Server<T> {
         match asked.command {
             Ok(Command::Engine(request)) => self.ask(now, id, request, asked.takes_a_walk()),
             Ok(Command::Ping) => self.say(id, Answer::Ok),
-            Ok(Command::Hello(hello)) => self.hello(id, hello.name),
+            Ok(Command::Hello(hello)) => self.hello(now, id, hello.name),
             Ok(Command::Stats) => self.tell(id, |server, out| {
                 let figures = stats::Figures {
                     connections: server.conns.len(),
@@ -202,7 +202,8 @@ impl<T: Transport> Server<T> {
         let conn = &mut self.conns[id.slot as usize];
         conn.parked = true;
         let owed = conn.outbox.len();
-        self.engine.step(now, id, request, &mut self.effects);
+        self.engine
+            .apply(now, Input::Request(id, request), &mut self.effects);
         self.acting = Some(id);
         self.deliver(now);
         self.acting = None;
@@ -220,9 +221,10 @@ impl<T: Transport> Server<T> {
         }
     }
 
-    fn hello(&mut self, id: ConnId, name: Option<&[u8]>) {
+    fn hello(&mut self, now: Nanos, id: ConnId, name: Option<&[u8]>) {
         let name = name.and_then(|name| str::from_utf8(name).ok());
-        self.engine.introduce(id, name);
+        self.engine
+            .apply(now, Input::Hello(id, name), &mut self.effects);
         let Self {
             conns,
             pool,

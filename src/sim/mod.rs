@@ -1,44 +1,38 @@
-//! The server without a network and without time passing by itself.
+//! The simulator: the shipped server without a network, in virtual time, with seeded chance.
 //!
-//! [`run`] takes a seed and plays a whole world from it: clients that speak the real protocol over
-//! [`Pipe`]s, segments cut and delayed, connections closed, broken and left unread, a server that is
-//! late or stopped, a shutdown in the middle; and the shipped `server` code in between, at instants
-//! the world chooses. After every turn everything that must hold is checked. The same seed gives the
-//! same run, line for line, so a failure is a number one can send to a colleague.
+//! [`run`] takes a seed and plays one simulation from it: clients speak the real protocol over
+//! [pipes](crate::pipe), segments are cut and delayed, connections are closed, broken and left
+//! unread, the server is late, paused or told to stop in the middle. The `server` code in between
+//! is the one that ships. After every turn the simulator checks everything that must hold. The same
+//! seed gives the same run, line for line, so a failure is a number that one can send to a
+//! colleague.
 //!
-//! Reading order: `plan` (what a seed draws), `world` (time and turns), `acts`, `client` and `talk`
-//! (what clients do and say), `link` and `ask` (one connection's books), `judge` (what is answered),
-//! `history` and `checker` (locks), `things`, `register` and `meetings` (everything else), `hearing`
-//! and `news` (what is told unasked), `observe` and `ending` (when it is checked). Never touches a
-//! socket, a thread or the clock.
+//! Reading order:
+//!
+//! 1. `plan`: what a seed draws.
+//! 2. `simulation`: virtual time, and the agenda of what happens outside the server.
+//! 3. `turn`: one turn of the server, as the reactor would do it.
+//! 4. `clients`: what clients do and say.
+//! 5. `faults`: what goes wrong with the network, with readers and with the server.
+//! 6. `checks`: what must hold after every turn, and at the end.
+//! 7. `trace`: what the simulator tells about it.
+//!
+//! Never touches a socket, a thread or the clock.
 
-mod acts;
-mod ask;
-mod checker;
-mod client;
-mod ending;
-mod hearing;
-mod history;
-mod judge;
-mod link;
-mod meetings;
-mod news;
-mod observe;
-mod pipe;
+mod checks;
+mod clients;
+mod faults;
 mod plan;
-mod register;
-mod talk;
-mod things;
+mod simulation;
 mod trace;
-mod world;
+mod turn;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-pub use self::pipe::{Peer, Pipe, Readiness, pipe};
+use self::simulation::Simulation;
 pub use self::trace::{Keep, TAIL_LINES_MAX};
-use self::world::World;
 
-/// How often what happened in one run, or in many.
+/// How often everything happened in one run, or in many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Turns of the server.
@@ -55,7 +49,7 @@ pub struct Totals {
     pub grants: u64,
     /// Grants that reached their client.
     pub grants_told: u64,
-    /// Grants let go.
+    /// Grants that their client released.
     pub releases: u64,
     /// Grants whose lease ended.
     pub expiries: u64,
@@ -73,7 +67,7 @@ pub struct Totals {
     pub met: u64,
     /// Lines that answered nothing: signals, changes of keys and of leaders.
     pub pushes: u64,
-    /// Connections ended because they did not read what was pushed.
+    /// Connections that the server ended because they did not read what it pushed.
     pub overrun: u64,
     /// Connections closed by their client.
     pub closes: u64,
@@ -81,13 +75,13 @@ pub struct Totals {
     pub resets: u64,
     /// Connections ended by the server alone.
     pub cut_off: u64,
-    /// Times a client stopped reading.
+    /// How often a client stopped reading.
     pub stalls: u64,
-    /// Times the server was stopped.
+    /// How often the server was paused.
     pub stops: u64,
-    /// The latest end of a lease after its deadline.
+    /// How long after its deadline a lease ended, at most.
     pub late_ns_max: u64,
-    /// The same, not counting the time the server was stopped.
+    /// The same, not counting the time in which the server was paused.
     pub late_awake_ns_max: u64,
 }
 
@@ -121,26 +115,26 @@ impl Totals {
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The first thing that did not hold, if any.
     pub violation: Option<String>,
-    /// The story: all of it, or its end.
+    /// The trace: all of it, or its end.
     pub lines: Vec<String>,
-    /// Equal for equal stories.
+    /// Equal for equal traces.
     pub hash: u64,
-    /// How often what happened; in full only without a violation.
+    /// How often everything happened; complete only without a violation.
     pub totals: Totals,
 }
 
-/// Plays the world of this seed to its end, or to the first violation. A panic of the server is a
-/// violation too.
+/// Plays the simulation of this seed to its end, or to the first violation. A panic of the server
+/// is a violation too.
 #[must_use]
 pub fn run(seed: u64, keep: Keep) -> Outcome {
-    let mut world = World::new(seed, keep);
-    // The world is not used after a panic, except for its trace, which a panic leaves whole.
-    let result = catch_unwind(AssertUnwindSafe(|| world.run()));
+    let mut simulation = Simulation::new(seed, keep);
+    // After a panic only the trace is used, and a panic leaves that whole.
+    let result = catch_unwind(AssertUnwindSafe(|| simulation.run()));
     let violation = match result {
         Ok(result) => result.err(),
         Err(panic) => {
@@ -151,8 +145,8 @@ pub fn run(seed: u64, keep: Keep) -> Outcome {
     };
     Outcome {
         violation,
-        hash: world.trace.hash(),
-        lines: world.trace.take_lines(),
-        totals: world.totals,
+        hash: simulation.trace.hash(),
+        lines: simulation.trace.take_lines(),
+        totals: simulation.totals,
     }
 }

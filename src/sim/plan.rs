@@ -1,24 +1,24 @@
-//! What a seed draws: one world out of many, each with its own mix of everything.
+//! What a seed draws: one plan out of many, each with its own mix of everything.
 //!
 //! Swarm testing: a feature that every run uses a little hides the bugs that show only when it is
-//! used a lot, or not at all. So each seed leaves some deeds out and does others often. Never
-//! decides what happens when; that is the world's, from the same chance.
+//! used a lot, or not at all. So each plan leaves some actions out and prefers others. The plan
+//! never decides when something happens; the simulation draws that, from the same seed.
 
 use fastrand::Rng;
 
-use super::ask::Sort;
+use super::clients::request::EntryKind;
 use crate::base::Millis;
 use crate::engine::Rules;
-use crate::engine::types::Mode;
+use crate::engine::types::{Mode, Notes};
 use crate::server::Settings;
 use crate::wire::answer::WireFence;
 
-/// The secret of worlds that have one.
+/// The secret of the servers that ask for one.
 pub(super) const SECRET: &[u8] = b"s3cret";
 
-/// Something a client may do when it is its turn.
+/// Something that a client may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Deed {
+pub(super) enum Action {
     Acquire,
     Enqueue,
     Wait,
@@ -29,35 +29,35 @@ pub(super) enum Deed {
     ReleaseOddly,
     RenewOddly,
     /// `incr`, `decr`, `get`, `cset`.
-    Count,
+    Counter,
     /// `kset`, `kget`, `kdel`, `kcas`.
-    Store,
+    Value,
     Push,
-    /// All that reads a list, also by waiting.
+    /// `lpop`, `rpop`, `blpop`, `brpop`, `llen`, `lrange`.
     Pop,
     /// `bwait`.
-    Meet,
+    Barrier,
     /// `listen`, `watch`, `observe`.
-    TakeSeat,
-    LeaveSeat,
+    Subscribe,
+    Unsubscribe,
     Signal,
-    /// A signal as long as can be, in loud worlds.
-    Shout,
-    /// Listens to those many times over, and perhaps does not read.
-    Crave(usize),
+    /// A signal as long as a signal can be; only in loud plans.
+    SignalLoud,
+    /// Listens to those signals many times over, and may stop reading.
+    ListenLoud(usize),
     /// `pos`, `who`, `stats`, `ping`.
-    Ask,
+    Inspect,
     /// `stats`, as part of a flood.
-    AskAll,
+    Stats,
     Hello,
     /// A frame that is answered `error`.
     Nonsense,
-    /// Something after which the server is right to close.
-    Poison,
+    /// Something after which the server must close the connection.
+    Fatal,
     /// Many frames in one go.
     Burst,
     /// The first part of a frame; the rest comes later, or never.
-    Begin,
+    BeginFrame,
     /// Send no more, read on.
     HalfClose,
     /// Send no more, read no more.
@@ -68,8 +68,8 @@ pub(super) enum Deed {
     Idle,
 }
 
-impl Deed {
-    /// Each deed with its weight in an even mix.
+impl Action {
+    /// Each action with its weight in an even mix.
     const ALL: [(Self, u32); 28] = [
         (Self::Acquire, 60),
         (Self::Enqueue, 16),
@@ -78,22 +78,22 @@ impl Deed {
         (Self::Renew, 8),
         (Self::ReleaseOddly, 6),
         (Self::RenewOddly, 5),
-        (Self::Count, 16),
-        (Self::Store, 24),
+        (Self::Counter, 16),
+        (Self::Value, 24),
         (Self::Push, 24),
         (Self::Pop, 28),
-        (Self::Meet, 16),
-        (Self::TakeSeat, 14),
-        (Self::LeaveSeat, 4),
+        (Self::Barrier, 16),
+        (Self::Subscribe, 14),
+        (Self::Unsubscribe, 4),
         (Self::Signal, 20),
-        (Self::Shout, 10),
-        (Self::Crave(0), 10),
-        (Self::Ask, 6),
+        (Self::SignalLoud, 10),
+        (Self::ListenLoud(0), 10),
+        (Self::Inspect, 6),
         (Self::Hello, 2),
         (Self::Nonsense, 3),
-        (Self::Poison, 1),
+        (Self::Fatal, 1),
         (Self::Burst, 1),
-        (Self::Begin, 2),
+        (Self::BeginFrame, 2),
         (Self::HalfClose, 1),
         (Self::Close, 2),
         (Self::Reset, 2),
@@ -101,7 +101,7 @@ impl Deed {
         (Self::Idle, 2),
     ];
 
-    /// Which part of the world it belongs to: locks, things, or what is heard.
+    /// Which part of the protocol it belongs to: locks, named entries, subscriptions, or none.
     fn part(self) -> usize {
         match self {
             Self::Acquire
@@ -111,8 +111,12 @@ impl Deed {
             | Self::Renew
             | Self::ReleaseOddly
             | Self::RenewOddly => 0,
-            Self::Count | Self::Store | Self::Push | Self::Pop | Self::Meet => 1,
-            Self::TakeSeat | Self::LeaveSeat | Self::Signal | Self::Shout | Self::Crave(_) => 2,
+            Self::Counter | Self::Value | Self::Push | Self::Pop | Self::Barrier => 1,
+            Self::Subscribe
+            | Self::Unsubscribe
+            | Self::Signal
+            | Self::SignalLoud
+            | Self::ListenLoud(_) => 2,
             _ => 3,
         }
     }
@@ -121,51 +125,51 @@ impl Deed {
 /// How a run comes to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// Everybody closes or breaks the connection.
+    /// Every client closes or breaks its connection.
     Leave,
-    /// Everybody falls silent; only timeouts can end it.
+    /// Every client falls silent; only timeouts can end the run.
     Silence,
-    /// The server is told to stop while clients are at work.
+    /// The server gets a shutdown signal while clients are at work.
     Drain,
-    /// The same, and told again a little later.
+    /// The same, with a second signal a little later.
     Kill,
 }
 
-/// One world.
+/// The plan of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) clients: usize,
     pub(super) keys: Vec<(Vec<u8>, Mode)>,
-    /// Names of counters, values, lists and barriers, by [`Sort`].
+    /// Names of counters, values, lists and barriers, by [`EntryKind`].
     names: [Vec<Vec<u8>>; 4],
-    /// How many meet at each barrier.
+    /// How many clients meet at each barrier.
     pub(super) barriers: Vec<u32>,
-    /// Whether somebody is told more than it can take.
+    /// Whether the server has more to tell some clients than they can take.
     pub(super) is_loud: bool,
     pub(super) rules: Rules,
     pub(super) settings: Settings,
-    deeds: Vec<(Deed, u32)>,
+    actions: Vec<(Action, u32)>,
     pub(super) leases_ms: Vec<u64>,
     pub(super) waits_ms: Vec<u64>,
-    /// Longest pause between two deeds of one client.
+    /// Longest pause between two actions of one client.
     pub(super) think_ms_max: u64,
-    /// Longest way of a segment.
+    /// Longest time that a segment is on its way.
     pub(super) delay_ms_max: u64,
-    /// Longest time from an event to the turn that sees it.
+    /// Longest time from an event to the turn that deals with it.
     pub(super) turn_delay_us_max: u64,
     /// Whether time moves in whole milliseconds, so that much happens at once.
     pub(super) whole_ms: bool,
-    /// In percent: a frame is cut into segments, a frame follows another unanswered one, a key is
-    /// asked for as something it is not, an answer is acted on at once.
+    /// In percent, how often a frame is cut into segments, a request follows an unanswered one, a
+    /// request takes a key for something it is not, a client acts on an answer at once.
     pub(super) split_pct: u8,
     pub(super) pipeline_pct: u8,
     pub(super) mismatch_pct: u8,
     pub(super) eager_pct: u8,
-    /// In per mille of deeds: the server is stopped for up to a minute.
-    pub(super) stop_pml: u16,
-    /// In percent of events: reported twice, or for a connection that is gone.
+    /// In per mille of actions, how often the server is paused, for up to a minute.
+    pub(super) pause_pml: u16,
+    /// In percent of events, how often one is reported twice, or for a connection that is gone.
     pub(super) echo_pct: u8,
-    pub(super) deeds_max: u32,
+    pub(super) actions_max: u32,
     pub(super) ending: Ending,
 }
 
@@ -180,7 +184,7 @@ impl Plan {
         };
         let mut keys: Vec<_> = (0..rng.usize(1..=8)).map(|n| key(rng, n)).collect();
         if rng.u8(..12) == 0 {
-            // Six characters for each byte in JSON: `stats` is long enough to fill an outbox.
+            // JSON takes six characters for each byte, so `stats` is long enough to fill an outbox.
             keys.iter_mut().for_each(|(name, _)| name.resize(256, 1));
         }
         let scale = *pick(rng, &[5_u64, 50, 500, 3_000]);
@@ -204,7 +208,7 @@ impl Plan {
             is_loud,
             rules: rules(rng, scale, is_loud),
             settings: settings(rng, scale, clients, is_loud),
-            deeds: deeds(rng, is_loud),
+            actions: actions(rng, is_loud),
             leases_ms,
             waits_ms,
             think_ms_max: scale * *pick(rng, &[1, 1, 4, 10]) / 2 + 1,
@@ -215,9 +219,9 @@ impl Plan {
             pipeline_pct: *pick(rng, &[0, 10, 40]),
             mismatch_pct: *pick(rng, &[0, 0, 3, 20]),
             eager_pct: *pick(rng, &[0, 20, 80]),
-            stop_pml: *pick(rng, &[0, 0, 4, 20]),
+            pause_pml: *pick(rng, &[0, 0, 4, 20]),
             echo_pct: *pick(rng, &[0, 5, 30]),
-            deeds_max: if is_loud { 150 } else { 350 } + clients as u32 * rng.u32(8..=24),
+            actions_max: if is_loud { 150 } else { 350 } + clients as u32 * rng.u32(8..=24),
             ending: match rng.u8(..10) {
                 0..4 => Ending::Leave,
                 4..6 => Ending::Silence,
@@ -227,26 +231,26 @@ impl Plan {
         }
     }
 
-    /// How many things of a kind there are.
-    pub(super) fn things(&self, sort: Sort) -> usize {
-        self.names[sort as usize].len()
+    /// How many entries of this kind there are.
+    pub(super) fn entry_count(&self, kind: EntryKind) -> usize {
+        self.names[kind as usize].len()
     }
 
-    /// The counter that is set and overrun; the sums of the others are known.
+    /// The counter that clients set and overflow; the sums of the others are known.
     pub(super) fn wild_counter(&self) -> usize {
         2
     }
 
-    pub(super) fn name(&self, sort: Sort, key: usize) -> &[u8] {
-        &self.names[sort as usize][key]
+    pub(super) fn name(&self, kind: EntryKind, key: usize) -> &[u8] {
+        &self.names[kind as usize][key]
     }
 
-    pub(super) fn deed(&self, rng: &mut Rng) -> Deed {
-        let all: u32 = self.deeds.iter().map(|(_, weight)| weight).sum();
+    pub(super) fn action(&self, rng: &mut Rng) -> Action {
+        let all: u32 = self.actions.iter().map(|(_, weight)| weight).sum();
         let mut at = rng.u32(..all);
-        for &(deed, weight) in &self.deeds {
+        for &(action, weight) in &self.actions {
             if at < weight {
-                return deed;
+                return action;
             }
             at -= weight;
         }
@@ -258,7 +262,7 @@ pub(super) fn pick<'a, T>(rng: &mut Rng, from: &'a [T]) -> &'a T {
     &from[rng.usize(..from.len())]
 }
 
-/// Spans are sometimes whole seconds, because those are spelled differently.
+/// A span; sometimes whole seconds, because the protocol spells those differently.
 fn span(rng: &mut Rng, ms_max: u64) -> u64 {
     match rng.u64(1..=ms_max) {
         ms if ms > 1_000 && rng.bool() => ms / 1_000 * 1_000,
@@ -266,7 +270,7 @@ fn span(rng: &mut Rng, ms_max: u64) -> u64 {
     }
 }
 
-/// A name and what it is; some names are odd.
+/// A key and how it is held; some names are odd.
 fn key(rng: &mut Rng, number: usize) -> (Vec<u8>, Mode) {
     let mut name = format!("k{number}").into_bytes();
     match rng.u8(..12) {
@@ -286,8 +290,8 @@ fn key(rng: &mut Rng, number: usize) -> (Vec<u8>, Mode) {
     (name, mode)
 }
 
-/// Three counters, some values and lists, and as many barriers as there are. Things of different
-/// kinds may have the same names.
+/// The names of three counters, some values and lists, and this many barriers. Entries of different
+/// kinds may have the same name.
 fn names(rng: &mut Rng, barriers: usize) -> [Vec<Vec<u8>>; 4] {
     let is_shared = rng.u8(..4) == 0;
     let kinds = [
@@ -303,9 +307,9 @@ fn names(rng: &mut Rng, barriers: usize) -> [Vec<Vec<u8>>; 4] {
     })
 }
 
-fn deeds(rng: &mut Rng, is_loud: bool) -> Vec<(Deed, u32)> {
-    let mut deeds = Vec::new();
-    // Some worlds are about one part, most are about all.
+fn actions(rng: &mut Rng, is_loud: bool) -> Vec<(Action, u32)> {
+    let mut actions = Vec::new();
+    // Some plans are about one part of the protocol, most are about all of it.
     let parts = match rng.u8(..8) {
         _ if is_loud => [0, 0, 2, 1],
         0 => [1, 0, 0, 1],
@@ -314,21 +318,21 @@ fn deeds(rng: &mut Rng, is_loud: bool) -> Vec<(Deed, u32)> {
         3 => [2, 0, 1, 1],
         _ => [1, 1, 1, 1],
     };
-    for (deed, weight) in Deed::ALL {
+    for (action, weight) in Action::ALL {
         let factor = match rng.u8(..8) {
-            0 | 1 if deed != Deed::Acquire && deed != Deed::Idle => 0,
+            0 | 1 if action != Action::Acquire && action != Action::Idle => 0,
             2 => 12,
             _ => rng.u32(2..=6),
         };
-        let factor = match deed {
-            Deed::Shout | Deed::Crave(_) => factor.max(2) * u32::from(is_loud),
-            // Whoever has nothing else to say says this.
-            Deed::Acquire => factor * parts[0] + 1,
-            _ => factor * parts[deed.part()],
+        let factor = match action {
+            Action::SignalLoud | Action::ListenLoud(_) => factor.max(2) * u32::from(is_loud),
+            // A client that has nothing else to ask for asks for a lock.
+            Action::Acquire => factor * parts[0] + 1,
+            _ => factor * parts[action.part()],
         };
-        deeds.push((deed, weight * factor));
+        actions.push((action, weight * factor));
     }
-    deeds
+    actions
 }
 
 fn rules(rng: &mut Rng, scale: u64, is_loud: bool) -> Rules {
@@ -342,6 +346,7 @@ fn rules(rng: &mut Rng, scale: u64, is_loud: bool) -> Rules {
         auto_release: rng.u8(..4) != 0,
         gc_interval: Millis(*pick(rng, &[5_000, scale])),
         gc_idle_max: Millis(*pick(rng, &[60_000, scale, 1])),
+        notes: Notes::Off,
     }
 }
 
@@ -352,7 +357,7 @@ fn settings(rng: &mut Rng, scale: u64, clients: usize, is_loud: bool) -> Setting
         wire_fence: *pick(rng, &[WireFence::Auto, WireFence::Always, WireFence::Never]),
         connections_max: *pick(rng, &[0, 0, 0, 0, 0, 0, crowded]),
         read_timeout: Millis(*pick(rng, &[23_000, 23_000, 6 * scale, 30 * scale])),
-        // Where it is loud, it is for others to say who is too slow.
+        // In loud plans the limit of unread pushes shall end slow readers, not the write timeout.
         write_timeout: Millis(*pick(rng, &[5_000, scale, 0]) * u64::from(!is_loud)),
         shutdown_timeout: Millis(*pick(rng, &[30_000, 30_000, 3 * scale, 0])),
         epoch: rng.u64(1..100),

@@ -1,17 +1,17 @@
 //! What happened, one line per event: for people to read, and as one number to compare runs by.
 //!
-//! Every line goes into the hash, whether it is kept or not, so two runs of one seed are the same
-//! exactly when their hashes are. Never prints.
+//! Every line goes into the hash, whether it is kept or not, so two runs of one seed have the same
+//! hash exactly when they are the same. Never prints.
 
 use std::collections::VecDeque;
 use std::fmt;
 
 use crate::base::Nanos;
 
-/// Lines kept when only the end of a run is of interest.
+/// How many lines are kept when only the end of a run is of interest.
 pub const TAIL_LINES_MAX: usize = 60;
 
-/// As much of a line as it takes to tell it from all others; some have tens of kilobytes.
+/// As much of a line as tells it from all others; some lines have tens of kilobytes.
 pub(super) const LINE_BYTES_KEPT: usize = 400;
 
 /// How much of a run is kept for people.
@@ -23,7 +23,7 @@ pub enum Keep {
     All,
 }
 
-/// The story of one run.
+/// The trace of one run.
 #[derive(Debug)]
 pub(super) struct Trace {
     keep: Keep,
@@ -36,12 +36,13 @@ impl Trace {
         Self {
             keep,
             lines: VecDeque::new(),
-            // The offset and, below, the prime of FNV-1a: small, and good enough to tell runs apart.
+            // The offset and, below, the prime of FNV-1a: small, and good enough to tell runs
+            // apart.
             hash: 0xcbf2_9ce4_8422_2325,
         }
     }
 
-    /// One event at one instant.
+    /// Adds a line about an event at this instant.
     pub(super) fn say(&mut self, now: Nanos, what: fmt::Arguments<'_>) {
         let (ms, us) = (now.0 / 1_000_000, now.0 / 1_000 % 1_000);
         let line = format!("{ms:>8}.{us:03}  {what}");
@@ -52,14 +53,14 @@ impl Trace {
         self.lines.push_back(line);
     }
 
-    /// Bytes that count but are not shown in full.
+    /// Adds bytes that count but are not shown in full.
     pub(super) fn mix(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
     }
 
-    /// A line of the protocol, which may be long: its beginning and its length tell it apart.
+    /// Adds a line of the protocol, which may be long: its beginning and its length tell it apart.
     pub(super) fn mix_line(&mut self, line: &[u8]) {
         self.mix(&line[..line.len().min(LINE_BYTES_KEPT)]);
         self.mix(&line.len().to_le_bytes());

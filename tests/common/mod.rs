@@ -70,7 +70,7 @@ pub(crate) fn settings(flags: &[String]) -> Config {
     }
 }
 
-/// The server that `config` describes. Fences count from 1, and chance is a counter: transcripts
+/// The server that `config` describes. Fences count from 1, and salts follow from a fixed key: transcripts
 /// are to read the same every time.
 pub(crate) fn server<T: Transport>(config: &Config) -> Server<T> {
     let rules = daemon::rules(config);
@@ -80,15 +80,10 @@ pub(crate) fn server<T: Transport>(config: &Config) -> Server<T> {
         connections_max,
         ..daemon::settings(config, 1)
     };
-    let mut salt = 0_u64;
-    let chance = Box::new(move || {
-        salt = salt.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        salt
-    });
     let origin = Origin {
         fence: 0,
         seed: [1, 2],
-        chance,
+        salt_key: [3, 4, 5, 6],
     };
     Server::new(settings, Engine::new(rules, origin))
 }

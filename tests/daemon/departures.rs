@@ -122,7 +122,7 @@ fn a_holder_that_is_reset_makes_room_for_the_next() {
     next.grant();
 }
 
-/// All in one turn: the holder and the first in line are gone before the daemon looks again.
+/// All in one turn: the holder and the first in the queue are gone before the daemon looks again.
 #[test]
 fn the_next_who_is_still_there_gets_the_lock() {
     let daemon = Daemon::start(&[]);

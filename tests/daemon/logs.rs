@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::vocabulary::Daemon;
+use crate::vocabulary::{Daemon, latchd, refusal};
 
 /// Input that would be several lines, colours or orders to a terminal if it were logged as it is.
 fn hostile_inputs() -> Vec<Vec<u8>> {
@@ -74,6 +74,28 @@ fn json_lines_are_objects_of_four_fields() {
     assert!(message.contains(" listens on 127.0.0.1:"), "{message}");
 }
 
+/// A collector must be able to read why there is no daemon.
+#[test]
+fn a_failed_start_is_a_log_line_in_the_format_asked_for() {
+    let why = "cannot listen on /dev/null (--unix-socket)";
+    let start = |format: &str| {
+        let mut command = latchd();
+        command.args([
+            "--port=0",
+            "--unix-socket=/dev/null",
+            "--log-format",
+            format,
+        ]);
+        refusal(78, command)
+    };
+    let text = start("text");
+    assert!(text.contains(&format!("Z ERROR {why}")), "{text}");
+    let json = start("json");
+    let json: Value = serde_json::from_str(&json).expect(&json);
+    assert_eq!(json["level"], "ERROR");
+    assert!(json["msg"].as_str().unwrap().starts_with(why), "{json}");
+}
+
 #[test]
 fn connections_are_told_of_at_debug_only() {
     for (options, told) in [(&[][..], false), (&["--debug"], true)] {
@@ -86,4 +108,58 @@ fn connections_are_told_of_at_debug_only() {
             "{log:#?}"
         );
     }
+}
+
+/// The log of a daemon with a grant that is released, one that ends with its lease and one that ends
+/// with its connection, each as its JSON object.
+fn log_of_three_grants(level: &str) -> Vec<Value> {
+    let mut daemon = Daemon::start(&["--log-format=json", level]);
+    let (mut brief, mut other) = (daemon.connect(), daemon.connect());
+    brief.lock("one\"key", "0 50ms");
+    let grant = other.lock("one\"key", "10"); // not before the lease is over
+    other.release("one\"key", &grant);
+    brief.lock("two", "0");
+    brief.half_close();
+    brief.rest();
+    let log = daemon.stop();
+    let read = |line: &String| serde_json::from_str(line).unwrap();
+    log.iter().map(read).collect()
+}
+
+/// Message, key and client of every line that has a key.
+fn about_keys(log: &[Value]) -> Vec<[String; 3]> {
+    let keyed = log.iter().filter(|it| it.get("key").is_some());
+    let fields = keyed.map(|it| {
+        assert!(it["fence"].as_u64().is_some_and(|fence| fence > 0), "{it}");
+        ["msg", "key", "client"].map(|field| it[field].to_string())
+    });
+    fields.collect()
+}
+
+#[test]
+fn a_lease_that_ends_is_told_of_at_debug_with_key_fence_and_client() {
+    let log = log_of_three_grants("--log-level=debug");
+    let expired = ["\"lease expired\"", r#""one\\\"key""#, "1"].map(str::to_owned);
+    assert_eq!(about_keys(&log), [expired]);
+    assert!(about_keys(&log_of_three_grants("--log-level=info")).is_empty());
+}
+
+#[test]
+fn grants_and_releases_are_told_of_at_trace() {
+    let log = log_of_three_grants("--log-level=trace");
+    let about: Vec<String> = about_keys(&log)
+        .iter()
+        .map(|[message, _, client]| format!("{message} {client}"))
+        .collect();
+    assert_eq!(
+        about,
+        [
+            "\"granted\" 1",
+            "\"lease expired\" 1",
+            "\"granted\" 2",
+            "\"released\" 2",
+            "\"granted\" 1",
+            "\"released: its connection ended\" 1",
+        ]
+    );
 }

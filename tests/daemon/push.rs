@@ -22,7 +22,7 @@ fn listener(daemon: &Daemon, what: &str) -> Client {
 
 #[test]
 fn a_listener_that_does_not_read_is_closed_and_the_others_hear_everything() {
-    let daemon = Daemon::start(&["--write-timeout=0"]);
+    let daemon = Daemon::start(&["--write-timeout=0", "--debug"]);
     let mut speaker = daemon.connect();
     let mut slow = daemon.connect_with_small_receive_buffer();
     assert_eq!(slow.ask("listen evt"), "ok");

@@ -1,4 +1,4 @@
-//! Stopping: who may finish, who is told, and who is not waited for.
+//! Signals. Stopping: who may finish, who is told, and who is not waited for. SIGHUP stops nothing.
 
 use std::time::{Duration, Instant};
 
@@ -82,16 +82,36 @@ fn a_second_signal_waits_for_nobody() {
     let mut holder = daemon.connect();
     holder.lock("k", "0");
     daemon.signal(Signal::TERM);
-    daemon.wait_for_log("shutting down: 1 connections");
+    daemon.wait_for_log("shutting down: 1 connection may finish");
     assert!(holder.is_open_and_quiet());
     daemon.signal(Signal::TERM);
     holder.end();
     let (code, log) = daemon.wait_for_exit();
     assert_eq!(code, 0);
-    assert!(
-        log.iter().any(|line| line.contains("told to stop again")),
-        "{log:#?}"
-    );
+    let again = "told to stop again: closing 1 connection";
+    assert!(log.iter().any(|line| line.ends_with(again)), "{log:#?}");
+}
+
+#[test]
+fn the_log_says_how_many_may_finish_and_how_to_force_the_end() {
+    for (holders, said) in [
+        (0, "shutting down: no connection is open"),
+        (
+            2,
+            "shutting down: 2 connections may finish within --shutdown-timeout",
+        ),
+    ] {
+        let mut daemon = Daemon::start(&[]);
+        let mut clients: Vec<Client> = (0..holders).map(|_| daemon.connect()).collect();
+        for (nth, client) in clients.iter_mut().enumerate() {
+            client.lock(&format!("k{nth}"), "0");
+        }
+        daemon.signal(Signal::TERM);
+        let line = daemon.wait_for_log(said);
+        assert_eq!(line.contains("a second signal"), holders > 0, "{line}");
+        drop(clients);
+        assert_eq!(daemon.wait_for_exit().0, 0);
+    }
 }
 
 #[test]
@@ -109,6 +129,37 @@ fn the_shutdown_timeout_forces_by_itself_and_not_before() {
         log.iter().any(|line| line.contains("did not end in time")),
         "{log:#?}"
     );
+}
+
+#[test]
+fn sighup_is_logged_and_takes_nothing_from_anyone() {
+    let mut daemon = Daemon::start(&[]);
+    let (mut holder, mut other) = (daemon.connect(), daemon.connect());
+    let grant = holder.lock("k", "0");
+    daemon.signal(Signal::HUP);
+    let line = daemon.wait_for_log("SIGHUP");
+    assert!(
+        line.contains(" INFO ") && line.contains("restart"),
+        "{line}"
+    );
+    assert_eq!(other.ask("l k 0"), "timeout", "k is still held");
+    assert_eq!(daemon.connect().ask("ping _ _"), "ok");
+    holder.release("k", &grant);
+    daemon.stop();
+}
+
+#[test]
+fn sighup_is_no_second_signal_to_stop() {
+    let mut daemon = Daemon::start(&[]);
+    let mut holder = daemon.connect();
+    let grant = holder.lock("k", "0");
+    daemon.signal(Signal::TERM);
+    daemon.wait_for_log("shutting down");
+    daemon.signal(Signal::HUP);
+    daemon.wait_for_log("SIGHUP");
+    holder.release("k", &grant);
+    holder.expect_end();
+    assert_eq!(daemon.wait_for_exit().0, 0);
 }
 
 /// Stopped for longer than the lease; what was in the socket by then still counts.

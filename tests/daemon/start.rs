@@ -2,13 +2,13 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 
 use latchd::base::Millis;
 
-use crate::vocabulary::{Daemon, End, PATIENCE, latchd, refusal};
+use crate::vocabulary::{Daemon, End, Grant, PATIENCE, latchd, refusal};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -23,6 +23,50 @@ fn the_start_line_names_the_version_and_the_real_port() {
     assert_eq!(daemon.connect().ask("ping _ _"), "ok");
 }
 
+/// The first half of the command runs in a shell; the second half, `nc -N`, is played by this test.
+#[test]
+fn the_hint_of_the_start_can_be_pasted() {
+    const TOKEN: &str = "it's 100% \\n s3cret";
+    let with_token = format!("--auth-token={TOKEN}");
+    for (options, answers) in [
+        (&["--host=127.0.0.1"][..], 1),
+        (&["--host=0.0.0.0"], 1),
+        (&["--host=::1"], 1),
+        (&["--host=::"], 1),
+        (&["--host=::", &with_token], 2),
+        (&["--log-format=text", &with_token], 2),
+    ] {
+        if options[0].contains("::") && TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
+            eprintln!("skipped: this machine has no IPv6 loopback");
+            continue;
+        }
+        let daemon = Daemon::start(options);
+        let hint = daemon.wait_for_log(" INFO  try it");
+        assert!(!hint.contains("s3cret"), "{hint}");
+        let (_, command) = hint.split_once(": ").unwrap();
+        let (printf, nc) = command.split_once(" | ").unwrap();
+        let sent = Command::new("sh")
+            .args(["-c", printf])
+            .env("TOKEN", TOKEN)
+            .output()
+            .unwrap()
+            .stdout;
+        let ["nc", "-N", host, port] = nc.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{hint}");
+        };
+        let mut stream = TcpStream::connect((host, port.parse().unwrap())).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(&sent).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let said = std::io::read_to_string(stream).unwrap();
+        assert_eq!(said.lines().count(), answers, "{options:?}: {said}");
+        assert_eq!(
+            Grant::of(said.lines().last().unwrap()).lease,
+            Millis::from_secs(33)
+        );
+    }
+}
+
 /// The default port may be taken by somebody else's daemon; then it is named in the refusal.
 #[test]
 fn without_options_it_listens_on_port_6388_of_loopback() {
@@ -33,7 +77,7 @@ fn without_options_it_listens_on_port_6388_of_loopback() {
         daemon.stop();
     } else {
         let (code, log) = daemon.wait_for_exit();
-        assert_eq!(code, 1);
+        assert_eq!(code, 69);
         assert!(log.concat().contains("in use"), "{log:?}");
     }
 }
@@ -69,8 +113,43 @@ fn help_and_version_are_printed_and_nothing_is_started() {
     }
 }
 
+/// What a unit file may rely on, in one table. The other tests say the same with each message.
 #[test]
-fn wrong_settings_end_it_with_1_and_name_the_option() {
+fn exit_codes_tell_a_supervisor_what_happened() {
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("latchd.sock");
+    let _first = Daemon::start_at(&socket, &[]);
+    let port_in_use = format!("--port={}", taken.local_addr().unwrap().port());
+    let socket_in_use = format!("--port=0 --unix-socket={}", socket.display());
+    for (code, line) in [
+        (0, "--help"),
+        (0, "--version"),
+        (1, "--host=192.0.2.1"), // an address of another machine
+        (64, "--prot=1"),
+        (64, "--port=http"),
+        (64, "--port"),
+        (64, "start"),
+        (69, &port_in_use),
+        (69, &socket_in_use),
+        (78, "--port=0 --unix-socket=/dev/null"),
+        (78, "--port=0 --cpu=99999"),
+        (78, "--auth-token-file=/nowhere"),
+        (78, "--auth-token-file=/dev/null"),
+        (78, "--auth-token-file=/dev/null --auth-token=x"),
+    ] {
+        let mut command = latchd();
+        command.args(line.split(' '));
+        let (exit_code, log) = Daemon::spawn(command).wait_for_exit();
+        assert_eq!(exit_code, code, "{line}: {log:#?}");
+    }
+    let mut command = latchd();
+    command.env("LATCHD_PORT", "http");
+    refusal(64, command);
+}
+
+#[test]
+fn wrong_settings_end_it_and_name_the_option() {
     let dir = tempfile::tempdir().unwrap();
     let (empty, token) = (dir.path().join("empty"), dir.path().join("token"));
     fs::write(&empty, " \n").unwrap();
@@ -81,38 +160,39 @@ fn wrong_settings_end_it_with_1_and_name_the_option() {
         at("--auth-token-file", &token),
     );
     let missing_file = at("--auth-token-file", &dir.path().join("missing"));
-    for (options, says) in [
-        (&["--prot=1"][..], "did you mean --port?"),
-        (&["--tls-cart=x"], "--tls-cart"),
-        (&["serve"], "\"serve\""),
-        (&["--port=65536"], "--port"),
-        (&["--port"], "--port"),
-        (&["--port", "x"], "--port"),
-        (&["--host=example.org"], "--host"),
-        (&["--read-timeout=0"], "--read-timeout"),
-        (&["--read-timeout", "-5"], "--read-timeout"),
-        (&["--write-timeout=-1ms"], "--write-timeout"),
-        (&["--shutdown-timeout=9223372037"], "--shutdown-timeout"),
-        (&["--default-lease-ttl=0"], "--default-lease-ttl"),
-        (&["--gc-max-idle=1.5s"], "--gc-max-idle"),
-        (&["--max-connections=-1"], "--max-connections"),
-        (&["--max-locks=99999999999"], "--max-locks"),
-        (&["--wire-fence=maybe"], "--wire-fence"),
-        (&["--unix-socket="], "--unix-socket"),
-        (&["--unix-socket-mode=1777"], "--unix-socket-mode"),
-        (&["--log-level=loud"], "--log-level"),
-        (&["--spin=perhaps"], "--spin"),
-        (&["--auth-token="], "--auth-token"),
-        (&[&empty_file], "is empty"),
-        (&[&missing_file], "--auth-token-file"),
+    for (code, options, says) in [
+        (64, &["--prot=1"][..], "did you mean --port?"),
+        (64, &["--tls-cart=x"], "--tls-cart"),
+        (64, &["serve"], "\"serve\""),
+        (64, &["--port=65536"], "--port"),
+        (64, &["--port"], "--port"),
+        (64, &["--port", "x"], "--port"),
+        (64, &["--host=example.org"], "--host"),
+        (64, &["--read-timeout=0"], "--read-timeout"),
+        (64, &["--read-timeout", "-5"], "--read-timeout"),
+        (64, &["--write-timeout=-1ms"], "--write-timeout"),
+        (64, &["--shutdown-timeout=9223372037"], "--shutdown-timeout"),
+        (64, &["--default-lease-ttl=0"], "--default-lease-ttl"),
+        (64, &["--gc-max-idle=1.5s"], "--gc-max-idle"),
+        (64, &["--max-connections=-1"], "--max-connections"),
+        (64, &["--max-locks=99999999999"], "--max-locks"),
+        (64, &["--wire-fence=maybe"], "--wire-fence"),
+        (64, &["--unix-socket="], "--unix-socket"),
+        (64, &["--unix-socket-mode=1777"], "--unix-socket-mode"),
+        (64, &["--log-level=loud"], "--log-level"),
+        (64, &["--spin=perhaps"], "--spin"),
+        (64, &["--auth-token="], "--auth-token"),
+        (78, &[&empty_file], "is empty"),
+        (78, &[&missing_file], "--auth-token-file"),
         (
+            78,
             &[&token_file, "--auth-token=x"],
             "--auth-token and --auth-token-file",
         ),
     ] {
         let mut command = latchd();
         command.args(options);
-        let said = refusal(command);
+        let said = refusal(code, command);
         assert!(said.starts_with("configuration error: "), "{said}");
         assert!(said.contains(says), "{options:?}: {said}");
         assert_eq!(said.lines().count(), 1, "{said}");
@@ -121,7 +201,7 @@ fn wrong_settings_end_it_with_1_and_name_the_option() {
 }
 
 #[test]
-fn wrong_variables_end_it_with_1_and_are_named() {
+fn wrong_variables_end_it_and_are_named() {
     use std::os::unix::ffi::OsStringExt;
     for (name, value) in [
         ("LATCHD_PORT", OsString::from("-1")),
@@ -137,7 +217,7 @@ fn wrong_variables_end_it_with_1_and_are_named() {
     ] {
         let mut command = latchd();
         command.env(name, value);
-        let said = refusal(command);
+        let said = refusal(64, command);
         let start = format!("configuration error: {name}: ");
         assert!(said.starts_with(&start), "{said}");
     }
@@ -149,17 +229,21 @@ fn a_port_in_use_is_refused_and_named() {
     let address = taken.local_addr().unwrap();
     let mut command = latchd();
     command.arg(format!("--port={}", address.port()));
-    let said = refusal(command);
-    assert!(said.contains(&format!("--port {address}")), "{said}");
+    let said = refusal(69, command);
+    let place = format!("cannot listen on {address} (--host, --port): ");
+    assert!(said.contains(&place), "{said}");
     assert!(said.contains("in use"), "{said}");
+    assert!(said.ends_with("choose another --port"), "{said}");
 }
 
 #[test]
 fn an_address_of_another_machine_is_refused() {
     let mut command = latchd();
     command.args(["--host=192.0.2.1", "--port=0"]);
-    let said = refusal(command);
-    assert!(said.contains("--host"), "{said}");
+    let said = refusal(1, command);
+    let place = "cannot listen on 192.0.2.1:0 (--host, --port): ";
+    assert!(said.contains(place), "{said}");
+    assert!(said.ends_with("choose another --host"), "{said}");
 }
 
 #[test]
@@ -169,7 +253,7 @@ fn open_to_the_network_without_a_secret_is_worth_a_warning() {
         let _ = daemon.connect();
         let log = daemon.stop();
         log.iter()
-            .any(|it| it.contains("WARN") && it.contains("--auth-token"))
+            .any(|it| it.contains("WARN") && it.contains("--auth-token-file"))
     };
     assert!(warns(&["--host=0.0.0.0"]));
     assert!(!warns(&["--host=0.0.0.0", "--auth-token=s3cret"]));
@@ -187,11 +271,11 @@ fn cpu_keeps_the_process_on_one_core() {
 }
 
 #[test]
-fn a_core_that_is_not_there_ends_it_with_1() {
+fn a_core_that_is_not_there_is_refused() {
     for core in ["999", "99999999"] {
         let mut command = latchd();
         command.args(["--port=0", "--cpu", core]);
-        let said = refusal(command);
+        let said = refusal(78, command);
         assert!(said.contains(&format!("--cpu {core}")), "{said}");
     }
 }
@@ -218,11 +302,10 @@ fn nobody_reading_the_log_stops_nothing() {
         .unwrap(); // and then closed
     let (_, address) = line.trim_end().split_once("listens on ").unwrap();
     let answers = (0..3).map(|_| {
-        use std::io::Write;
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(b"nonsense\nk\n\nping\n\n\n").unwrap();
-        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
         std::io::read_to_string(stream).unwrap()
     });
     let answers: Vec<String> = answers.collect();

@@ -64,9 +64,12 @@ fn a_live_daemon_is_left_alone() {
     let _daemon = Daemon::start_at(&path, &[]);
     let mut client = Client::unix(&path);
     client.lock("k", "0");
-    let said = refusal(latchd_at(&path));
-    assert!(said.contains("--unix-socket"), "{said}");
+    let said = refusal(69, latchd_at(&path));
+    let place = format!("cannot listen on {} (--unix-socket): ", path.display());
+    assert!(said.contains(&place), "{said}");
     assert!(said.contains("in use by a running daemon"), "{said}");
+    let advice = "; stop that daemon or choose another --unix-socket";
+    assert!(said.ends_with(advice), "{said}");
     assert_eq!(client.ask("l k 0"), "timeout");
     assert_eq!(Client::unix(&path).ask("l k 0"), "timeout");
 }
@@ -81,8 +84,13 @@ fn a_file_a_directory_and_a_link_are_never_touched() {
     symlink(at("dead"), at("link")).unwrap();
     symlink(at("nowhere"), at("dangling")).unwrap();
     for name in ["file", "directory", "link", "dangling"] {
-        let said = refusal(latchd_at(&at(name)));
-        assert!(said.contains("is not a socket"), "{said}");
+        let said = refusal(78, latchd_at(&at(name)));
+        let place = format!("cannot listen on {} (--unix-socket): ", at(name).display());
+        assert!(said.contains(&place), "{said}");
+        assert!(
+            said.contains("is not a socket; remove it or choose"),
+            "{said}"
+        );
     }
     assert_eq!(fs::read_to_string(at("file")).unwrap(), "precious");
     assert!(at("directory").is_dir());
@@ -99,8 +107,8 @@ fn a_file_a_directory_and_a_link_are_never_touched() {
 #[test]
 fn a_directory_that_is_not_there_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let said = refusal(latchd_at(&dir.path().join("missing/latchd.sock")));
-    assert!(said.contains("--unix-socket"), "{said}");
+    let said = refusal(78, latchd_at(&dir.path().join("missing/latchd.sock")));
+    assert!(said.contains("; create its directory or choose"), "{said}");
 }
 
 #[test]

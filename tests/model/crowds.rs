@@ -3,7 +3,7 @@
 //! Plain tests with fixed seeds. They count and compare; none of them looks at how long it took.
 
 use latchd::base::{ConnId, Millis, Nanos, Token};
-use latchd::engine::types::{Effect, Effects, Mode, Refusal, Reply, Request};
+use latchd::engine::types::{Effect, Effects, Input, Mode, Refusal, Reply, Request};
 use latchd::engine::view::Counts;
 use latchd::engine::{Engine, Origin, Rules, WORK_PER_TURN_MAX};
 
@@ -18,15 +18,10 @@ struct Table {
 
 impl Table {
     fn new() -> Self {
-        let mut salt = 0;
-        let chance = Box::new(move || {
-            salt += 1;
-            salt
-        });
         let origin = Origin {
             fence: 0,
             seed: [1, 2],
-            chance,
+            salt_key: [3, 4, 5, 6],
         };
         Self {
             engine: Engine::new(Rules::default(), origin),
@@ -39,7 +34,7 @@ impl Table {
     fn ask(&mut self, client: u32, request: Request<'_>) -> &[Effect] {
         self.out.clear();
         self.engine
-            .step(self.now, id(client), request, &mut self.out);
+            .apply(self.now, Input::Request(id(client), request), &mut self.out);
         &self.out
     }
 
@@ -70,7 +65,8 @@ impl Table {
 
     fn leave(&mut self, client: u32) -> &[Effect] {
         self.out.clear();
-        self.engine.disconnect(self.now, id(client), &mut self.out);
+        self.engine
+            .apply(self.now, Input::Disconnected(id(client)), &mut self.out);
         &self.out
     }
 
@@ -78,7 +74,7 @@ impl Table {
     fn expire(&mut self) -> u64 {
         let before = self.engine.tally().expiries;
         self.out.clear();
-        self.engine.expire(self.now, &mut self.out);
+        self.engine.apply(self.now, Input::Time, &mut self.out);
         self.engine.tally().expiries - before
     }
 
@@ -354,10 +350,11 @@ fn who_leaves_with_thousands_of_locks_and_places_is_undone_in_slices() {
     let (mode, lease, wait) = (LOCK, Some(Millis::from_secs(600)), Millis::from_secs(60));
     let mut table = Table::new();
     let name = |key: u32| key.to_le_bytes();
+    let mut token = None;
     for key in 0..KEYS {
         table.grant(0, &name(key), mode, Millis::from_secs(600));
         let key = &name(key + KEYS);
-        table.grant(1, key, mode, Millis::from_secs(600));
+        token = Some(table.grant(1, key, mode, Millis::from_secs(600)));
         assert_eq!(
             table.answer(0, Request::Enqueue { key, mode, lease }),
             Reply::Queued
@@ -390,7 +387,7 @@ fn who_leaves_with_thousands_of_locks_and_places_is_undone_in_slices() {
         serial: 99,
     };
     assert!(!table.engine.owns_something(heir));
-    // A lock of the one who left is let go by somebody else before its turn came: the line moves
+    // A lock of the one who left is let go by somebody else before its turn came: the queue moves
     // on, past the ticket that the leaver still has in it.
     let contested = name(KEYS * 2 - 1);
     let view = table.engine.view(table.now).key(&contested).unwrap();
@@ -399,11 +396,6 @@ fn who_leaves_with_thousands_of_locks_and_places_is_undone_in_slices() {
         2,
         "the leaver's ticket is among the last"
     );
-    let fence = view.holders().next().unwrap().fence;
-    let token = Some(Token {
-        fence,
-        salt: fence.0,
-    });
     let key = &contested;
     assert_eq!(
         table.answer(3, Request::Release { key, token }),

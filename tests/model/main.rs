@@ -12,6 +12,7 @@
 mod crowds;
 mod naive;
 mod ops;
+mod replay;
 mod stories;
 mod world;
 

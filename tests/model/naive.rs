@@ -19,6 +19,7 @@ use latchd::engine::{Kind, Rules, Tally};
 use super::world::refusal_word;
 
 mod follow;
+mod key;
 
 /// What somebody hears: an answer, or news. Tokens are named by their fence alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,7 +100,8 @@ struct Ticket {
 enum Stage {
     Queued,
     Held(u64),
-    Expired,
+    /// The lease ran out; forgotten at this instant.
+    Expired(Nanos),
 }
 
 pub struct Key {
@@ -191,6 +193,8 @@ impl Model {
                     self.time_out(at, index, moment);
                     self.serve(at, moment);
                 }
+                let is_over = |it: &Ticket| it.forgotten_at().is_some_and(|until| until <= moment);
+                self.keys[at].tickets.retain(|it| !is_over(it));
             }
         }
         self.finish();
@@ -252,9 +256,11 @@ impl Model {
     pub fn next_deadline(&self) -> Option<Nanos> {
         let leases = self.keys.iter().flat_map(|it| &it.holders);
         let waits = self.keys.iter().flat_map(|it| &it.waiters);
+        let tickets = self.keys.iter().flat_map(|it| &it.tickets);
         leases
             .map(|it| it.deadline)
             .chain(waits.filter_map(|it| it.until))
+            .chain(tickets.filter_map(Ticket::forgotten_at))
             .min()
     }
 
@@ -299,7 +305,7 @@ impl Model {
         self.said.clear();
     }
 
-    // ---- section 4.3 ----
+    // ---- acquire ----
 
     /// Acquire, or with no wait the second half of an enqueue.
     fn acquire(
@@ -393,14 +399,14 @@ impl Model {
         }
     }
 
-    // ---- section 4.4 ----
+    // ---- release and renew ----
 
     fn release(&mut self, client: u32, name: usize, fence: Option<u64>) {
         let Some((at, index)) = self.find_holder(name, fence) else {
             return self.refuse(client, Refusal::NotHolder);
         };
         let gone = self.keys[at].holders.remove(index);
-        self.keys[at].forget_place_of(gone.fence);
+        self.keys[at].forget_ticket_of(gone.fence);
         self.tally.releases += 1;
         self.say(self.now, client, Word::Released);
         // A lease that was over made room when it ended, not when it was let go.
@@ -415,7 +421,7 @@ impl Model {
         };
         let fence = self.keys[at].holders[index].fence;
         if self.keys[at].holders[index].deadline <= self.now {
-            self.keys[at].forget_place_of(fence);
+            self.keys[at].forget_ticket_of(fence);
             self.refuse(client, Refusal::LeaseExpired);
             self.end_leases(at, self.now);
             return self.serve(at, self.now);
@@ -447,7 +453,10 @@ impl Model {
         let gone = key.holders.remove(index);
         for ticket in &mut key.tickets {
             if ticket.stage == Stage::Held(gone.fence) {
-                ticket.stage = Stage::Expired;
+                ticket.stage = Stage::Expired(
+                    self.now
+                        .after(self.rules.gc_idle_max.max(Millis::from_secs(60))),
+                );
             }
         }
         self.tally.expiries += 1;
@@ -462,15 +471,15 @@ impl Model {
         }
     }
 
-    // ---- section 4.5 ----
+    // ---- two-phase ----
 
     fn enqueue(&mut self, client: u32, name: usize, mode: Mode, lease: Option<Millis>) {
-        if let Some((at, _)) = self.find_place(name, client) {
+        if let Some((at, _)) = self.find_ticket(name, client) {
             self.end_leases(at, self.now);
             self.serve(at, self.now);
         }
-        if let Some((at, index)) = self.find_place(name, client) {
-            if self.keys[at].tickets[index].stage != Stage::Expired {
+        if let Some((at, index)) = self.find_ticket(name, client) {
+            if !matches!(self.keys[at].tickets[index].stage, Stage::Expired(_)) {
                 return self.refuse(client, Refusal::AlreadyEnqueued);
             }
             self.keys[at].tickets.remove(index);
@@ -479,11 +488,11 @@ impl Model {
     }
 
     fn wait(&mut self, client: u32, name: usize, wait: Millis) {
-        if let Some((at, _)) = self.find_place(name, client) {
+        if let Some((at, _)) = self.find_ticket(name, client) {
             self.end_leases(at, self.now);
             self.serve(at, self.now);
         }
-        let Some((at, index)) = self.find_place(name, client) else {
+        let Some((at, index)) = self.find_ticket(name, client) else {
             return self.refuse(client, Refusal::NotEnqueued);
         };
         let (now, key) = (self.now, &mut self.keys[at]);
@@ -499,7 +508,7 @@ impl Model {
                 let lease_ms = lease.0;
                 self.say(now, client, Word::Granted { fence, lease_ms });
             }
-            Stage::Expired => {
+            Stage::Expired(_) => {
                 key.tickets.remove(index);
                 self.refuse(client, Refusal::LeaseExpired);
             }
@@ -520,7 +529,7 @@ impl Model {
         }
     }
 
-    // ---- section 12, `pos` ----
+    // ---- `pos` ----
 
     fn position(&mut self, client: u32, name: usize) {
         if let Some(at) = self.find(name) {
@@ -660,7 +669,7 @@ impl Model {
         Some((at, holders.position(|it| it.fence == fence)?))
     }
 
-    fn find_place(&self, name: usize, client: u32) -> Option<(usize, usize)> {
+    fn find_ticket(&self, name: usize, client: u32) -> Option<(usize, usize)> {
         let at = self.find(name)?;
         let mut tickets = self.keys[at].tickets.iter();
         Some((at, tickets.position(|it| it.client == client)?))
@@ -676,25 +685,5 @@ impl Model {
             client,
             word,
         });
-    }
-}
-
-impl Key {
-    /// Section 5: who may hold beside whom.
-    fn fits(&self, hold: &str) -> bool {
-        match self.kind {
-            Kind::Slots { limit } => self.holders.len() < limit as usize,
-            Kind::ReadWrite if hold == "write" => self.holders.is_empty(),
-            Kind::ReadWrite => self.holders.iter().all(|it| it.hold == "read"),
-        }
-    }
-
-    fn first_due(&self, moment: Nanos) -> Option<usize> {
-        let due = |it: &Waiter| it.until.is_some_and(|until| until <= moment);
-        self.waiters.iter().position(due)
-    }
-
-    fn forget_place_of(&mut self, fence: u64) {
-        self.tickets.retain(|it| it.stage != Stage::Held(fence));
     }
 }

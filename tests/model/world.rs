@@ -5,12 +5,13 @@
 //! reused only after its client left, serials never return, time never goes back.
 
 use latchd::base::{ConnId, Fence, Millis, Nanos, Token};
-use latchd::engine::types::{Effect, Effects, Push, Refusal, Reply, Request};
+use latchd::engine::types::{Effect, Input, Push, Refusal, Reply, Request};
 use latchd::engine::view::{Counts, KeyView};
-use latchd::engine::{Census, Engine, Kind, Origin, Rules};
+use latchd::engine::{Census, Kind, Origin, Rules};
 
 use super::naive::{Ask, Key, Model, Word};
 use super::ops::{Op, Pick, Step, Verb};
+use super::replay::LoggedEngine;
 
 /// One name is too long to be stored inline.
 const NAMES: [&[u8]; 4] = [b"a", b"b", b"c", b"a name of more than 22 bytes"];
@@ -22,7 +23,7 @@ pub const CLIENTS: usize = 5;
 const FENCE: u64 = 4096 - 20;
 
 pub struct World {
-    engine: Engine,
+    engine: LoggedEngine,
     model: Model,
     rules: Rules,
     now: Nanos,
@@ -38,22 +39,17 @@ type Verdict = Result<(), String>;
 
 impl World {
     pub fn new(rules: Rules) -> Self {
-        let mut salt = 0_u64;
-        let chance = Box::new(move || {
-            salt = salt.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            salt
-        });
-        let origin = Origin {
+        let origin = || Origin {
             fence: FENCE,
             seed: [7, 9],
-            chance,
+            salt_key: [3, 4, 5, 6],
         };
         let clients = std::array::from_fn(|slot| ConnId {
             slot: slot as u32,
             serial: slot as u32 + 1,
         });
         Self {
-            engine: Engine::new(rules.clone(), origin),
+            engine: LoggedEngine::new(rules.clone(), origin),
             model: Model::new(rules.clone(), FENCE),
             rules,
             now: Nanos(0),
@@ -113,6 +109,7 @@ impl World {
             self.engine.next_deadline(),
             None,
         )?;
+        self.engine.replay()?;
         let tally = self.engine.tally();
         let ended = tally.releases + tally.expiries + tally.disconnects;
         same("ends and grants", ended, tally.grants)
@@ -179,8 +176,7 @@ impl World {
             ),
             Verb::Position => (Request::Position { key: name }, Ask::Position),
         };
-        let mut out = Effects::new();
-        self.engine.step(self.now, id, request, &mut out);
+        let out = self.engine.apply(self.now, Input::Request(id, request));
         self.model.ask(id.serial, key, ask);
         let answered = |it: &Effect| matches!(it, Effect::Reply(to, _) if *to == id);
         let answers = out.iter().filter(|it| answered(it)).count();
@@ -230,8 +226,7 @@ impl World {
     }
 
     fn expire(&mut self) -> Verdict {
-        let mut out = Effects::new();
-        self.engine.expire(self.now, &mut out);
+        let out = self.engine.apply(self.now, Input::Time);
         self.model.expire();
         self.compare(&out, true)?;
         let next = self.engine.next_deadline();
@@ -241,14 +236,12 @@ impl World {
     /// The client goes, and another takes its slot.
     fn leave(&mut self, client: usize) -> Verdict {
         let id = self.clients[client];
-        let mut out = Effects::new();
-        self.engine.disconnect(self.now, id, &mut out);
+        let out = self.engine.apply(self.now, Input::Disconnected(id));
         self.model.disconnect(id.serial);
         self.last_serial += 1;
         self.clients[client].serial = self.last_serial;
         self.compare(&out, false)?;
-        out.clear();
-        self.engine.disconnect(self.now, id, &mut out);
+        let out = self.engine.apply(self.now, Input::Disconnected(id));
         same("effects of leaving twice", out.len(), 0)?;
         same(
             "owns something after leaving",
@@ -260,7 +253,9 @@ impl World {
     fn hello(&mut self, client: usize, named: bool) -> Verdict {
         let id = self.clients[client];
         let name = named.then(|| format!("client {}", self.now.0));
-        self.engine.introduce(id, name.as_deref());
+        // The log outlives the name.
+        let logged = name.as_deref().map(|name| &*String::leak(name.to_owned()));
+        self.engine.apply(self.now, Input::Hello(id, logged));
         self.model.introduce(id.serial, name);
         self.compare(&[], false)
     }
@@ -281,8 +276,7 @@ impl World {
         if std::mem::replace(&mut self.draining, true) {
             return Ok(());
         }
-        let mut out = Effects::new();
-        self.engine.drain(self.now, &mut out);
+        let out = self.engine.apply(self.now, Input::Drain);
         self.model.drain();
         self.compare(&out, false)
     }
@@ -362,7 +356,7 @@ impl World {
         let Self { engine, model, .. } = self;
         let counts = engine.counts();
         let holders: usize = model.keys.iter().map(|it| it.holders.len()).sum();
-        let running = holders + model.parked_count();
+        let running = holders + model.parked_count() + model.expired_ticket_count();
         // One more may run for collection; it runs on when the last idle key is used again.
         let spare = counts.timers.wrapping_sub(running);
         same("timers that nobody needs", spare.saturating_sub(1), 0)?;
@@ -374,7 +368,8 @@ impl World {
             holders,
             waiters: model.keys.iter().map(|it| it.waiters.len()).sum(),
             tickets: model.ticket_count(),
-            clients: model.clients.len(),
+            owners: model.clients.len(),
+            connections: model.clients.iter().filter(|it| it.here).count(),
             timers: counts.timers,
         };
         same("counts", counts, expected)?;

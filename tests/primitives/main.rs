@@ -7,17 +7,17 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-mod audiences;
 mod barriers;
 mod counters;
 mod drains;
 mod elections;
 mod lists;
+mod subscriptions;
 mod values;
 mod watches;
 
 use latchd::base::{ConnId, Millis, Nanos};
-use latchd::engine::types::{Effect, Effects, Mode, Popped, Push, Reply, Request};
+use latchd::engine::types::{Effect, Effects, Input, Mode, Popped, Push, Reply, Request};
 use latchd::engine::view::Counts;
 use latchd::engine::{Engine, Origin, Rules};
 use proptest::prelude::*;
@@ -61,7 +61,7 @@ impl World {
         let origin = Origin {
             fence: 0,
             seed: [1, 2],
-            chance: Box::new(|| 7),
+            salt_key: [3, 4, 5, 6],
         };
         Self {
             engine: Engine::new(rules, origin),
@@ -84,12 +84,12 @@ impl World {
         assert!(!self.parked[who], "one question at a time");
         self.parked[who] = true;
         let (now, id) = (self.now, self.ids[who]);
-        self.call(|engine, out| engine.step(now, id, request, out))
+        self.call(|engine, out| engine.apply(now, Input::Request(id, request), out))
     }
 
     pub(crate) fn expire(&mut self) -> Heard {
         let now = self.now;
-        self.call(|engine, out| engine.expire(now, out))
+        self.call(|engine, out| engine.apply(now, Input::Time, out))
     }
 
     /// The connection ends, and the next one takes its slot.
@@ -98,17 +98,17 @@ impl World {
         self.parked[who] = false;
         self.serial += 1;
         self.ids[who].serial = self.serial;
-        self.call(|engine, out| engine.disconnect(now, id, out))
+        self.call(|engine, out| engine.apply(now, Input::Disconnected(id), out))
     }
 
     pub(crate) fn give_back(&mut self, popped: Popped) -> Heard {
         let now = self.now;
-        self.call(|engine, out| engine.give_back(now, popped, out))
+        self.call(|engine, out| engine.apply(now, Input::Unsent(popped), out))
     }
 
     pub(crate) fn drain(&mut self) -> Heard {
         let now = self.now;
-        self.call(|engine, out| engine.drain(now, out))
+        self.call(|engine, out| engine.apply(now, Input::Drain, out))
     }
 
     /// As the server would say of a client whose outbox is full, which must have asked something.
@@ -116,7 +116,8 @@ impl World {
         if !self.parked[who] {
             self.ask(who, Request::Count { key: b"unheard of" });
         }
-        self.engine.set_overrun(self.ids[who], deaf);
+        let input = Input::Overrun(self.ids[who], deaf);
+        self.engine.apply(self.now, input, &mut Effects::new());
     }
 
     /// Moves the clock; `next` is when the model has something due.
@@ -139,12 +140,20 @@ impl World {
             holders,
             waiters,
             tickets,
-            clients,
+            owners,
+            connections,
             ..
         } = self.engine.counts();
         assert_eq!(
-            [subscriptions, holders, waiters, tickets, clients],
-            [0; 5],
+            [
+                subscriptions,
+                holders,
+                waiters,
+                tickets,
+                owners,
+                connections
+            ],
+            [0; 6],
             "left behind"
         );
         for _ in 0..2 {
@@ -177,6 +186,7 @@ impl World {
                     let told = |id: ConnId| (self.who(id), Said::Push(push.clone()));
                     heard.extend(ids.into_iter().map(told));
                 }
+                Effect::Note(note) => panic!("{note:?}, though nobody reads it"),
                 Effect::Overrun(id) => heard.push((self.who(id), Said::Overrun)),
             }
         }

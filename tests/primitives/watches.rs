@@ -11,7 +11,7 @@ use latchd::engine::Rules;
 use latchd::engine::types::{End, Event, Mode, Push, Reply, Request};
 use proptest::prelude::*;
 
-use crate::audiences::hears;
+use crate::subscriptions::hears;
 use crate::{CLIENTS, Heard, Said, Time, World, client, config, hold, span, span_or_zero};
 
 const KEYS: [&str; 3] = ["a", "b", "a.b"];

@@ -1,17 +1,17 @@
-//! The command line: what may be said, and what it means.
+//! The command line: its options, and what they mean.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
+use crate::options::Options;
 use crate::plans::PLANS;
-use crate::session::Options;
-use crate::spec::{Keys, Spec, Workload};
-use crate::target::Target;
+use crate::run::spec::{Keys, Spec, Workload};
+use crate::servers::target::Target;
 
 /// What to do.
-pub(crate) enum Order {
+pub(crate) enum Action {
     Run(Box<Spec>, Options),
     Plan(String, Options),
     Proof {
@@ -22,14 +22,18 @@ pub(crate) enum Order {
         svg: Option<PathBuf>,
         options: Options,
     },
-    /// A part of the plan `storm`, started by it.
+    /// A picture of figures that are written down.
+    Draw {
+        page: PathBuf,
+    },
+    /// The process that the plan `storm` starts and kills, see `scenarios::holders`.
     Holders {
         target: Target,
         count: usize,
         run: u16,
     },
-    /// A server on its way to become one, see `tied`.
-    Tied {
+    /// The process that becomes a server, see `servers::child`.
+    Child {
         parent: u32,
         words: Vec<OsString>,
     },
@@ -49,6 +53,7 @@ Examples:
   latch-load run --workload rw --keys zipf --key-count 1000 --hold 50 --rate 20000
   latch-load compare --with redis,ceiling --svg compare.svg
   latch-load proof > proof.md                 every target, about six minutes
+  latch-load draw proof.md > proof.svg        a picture of its comparison
 
 Targets: latchd://host:port, unix://path (latchd), dflockd://host:port, redis://host:port,
 ceiling://host:port.
@@ -78,7 +83,7 @@ fn command() -> Command {
                     PLANS.map(|plan| plan.name),
                 ))
                 .arg(count())
-                .arg(with("").help("redis, where a scene has something to compare with it")),
+                .arg(with("").help("redis, where a scenario has something to compare with it")),
         ))
         .subcommand(common(
             Command::new("compare")
@@ -94,6 +99,14 @@ fn command() -> Command {
                 .arg(svg()),
         ))
         .subcommand(
+            Command::new("draw")
+                .about("Prints the picture of a comparison that is written down, as compare and proof print it")
+                .arg(
+                    Arg::new("page").required(true).value_name("FILE")
+                        .value_parser(value_parser!(PathBuf)).help("A Markdown file with its tables"),
+                ),
+        )
+        .subcommand(
             Command::new("holders")
                 .hide(true)
                 .arg(Arg::new("target").long("target").required(true))
@@ -101,7 +114,7 @@ fn command() -> Command {
                 .arg(number::<u16>("run", "N", "The run their names belong to")),
         )
         .subcommand(
-            Command::new("tied")
+            Command::new("child")
                 .hide(true)
                 .arg(number::<u32>("parent", "PID", "Whose end is its end").required(true))
                 .arg(
@@ -122,7 +135,7 @@ fn command() -> Command {
         )
 }
 
-/// Whom a comparison is with, if nobody says.
+/// The servers to compare with, unless the command line names others.
 const EVERYBODY: &str = "redis,redis-del,dflockd,ceiling";
 
 fn with(usual: &'static str) -> Arg {
@@ -148,7 +161,7 @@ fn count() -> Arg {
     number::<usize>(
         "count",
         "N",
-        "At most so many locks, connections or leases in a scene",
+        "At most so many locks, connections or leases in a scenario",
     )
 }
 
@@ -242,8 +255,9 @@ fn run(command: Command) -> Command {
         )
 }
 
-/// Reads the command line, or says what is wrong with it; prints help and exits where that is asked.
-pub(crate) fn read() -> Result<Order, String> {
+/// Reads the command line, or says what is wrong with it. If it asks for help, prints that and
+/// exits.
+pub(crate) fn read() -> Result<Action, String> {
     let matches = command().get_matches();
     Ok(match matches.subcommand() {
         Some(("run", it)) => {
@@ -252,7 +266,7 @@ pub(crate) fn read() -> Result<Order, String> {
             if let Some(complaint) = spec.complaint() {
                 return Err(complaint);
             }
-            Order::Run(Box::new(spec), options)
+            Action::Run(Box::new(spec), options)
         }
         Some(("plan", it)) => {
             if let Some(other) = names(it).iter().find(|it| *it != "redis") {
@@ -260,22 +274,25 @@ pub(crate) fn read() -> Result<Order, String> {
                     "--with {other}: a plan can only be compared with redis; for others, see compare"
                 ));
             }
-            Order::Plan(get(it, "name").unwrap_or_default(), options(it)?)
+            Action::Plan(get(it, "name").unwrap_or_default(), options(it)?)
         }
-        Some(("compare", it)) => Order::Compare {
+        Some(("compare", it)) => Action::Compare {
             svg: get(it, "svg"),
             options: options(it)?,
         },
-        Some(("proof", it)) => Order::Proof {
+        Some(("proof", it)) => Action::Proof {
             svg: get(it, "svg"),
             options: options(it)?,
         },
-        Some(("holders", it)) => Order::Holders {
+        Some(("draw", it)) => Action::Draw {
+            page: get(it, "page").unwrap_or_default(),
+        },
+        Some(("holders", it)) => Action::Holders {
             target: Target::parse(&get::<String>(it, "target").unwrap_or_default())?,
             count: get(it, "count").unwrap_or_default(),
             run: get(it, "run").unwrap_or_default(),
         },
-        Some(("tied", it)) => Order::Tied {
+        Some(("child", it)) => Action::Child {
             parent: get(it, "parent").unwrap_or_default(),
             words: it
                 .get_many("words")
@@ -284,7 +301,7 @@ pub(crate) fn read() -> Result<Order, String> {
                 .cloned()
                 .collect(),
         },
-        Some(("ceiling", it)) => Order::Ceiling {
+        Some(("ceiling", it)) => Action::Ceiling {
             port: get(it, "port").unwrap_or_default(),
             unix: get(it, "unix"),
             cpu: get(it, "cpu"),
@@ -298,7 +315,7 @@ fn get<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, name: &str) -> Op
     matches.try_get_one::<T>(name).ok().flatten().cloned()
 }
 
-/// Whom to compare with.
+/// The servers to compare with.
 fn names(matches: &ArgMatches) -> Vec<String> {
     let names = matches.try_get_many("with").ok().flatten();
     names.into_iter().flatten().cloned().collect()

@@ -1,14 +1,13 @@
-//! The one place that reads the clock, and what the kernel says about processor time and memory.
+//! The one place that reads the clock.
 //!
-//! Waits for nothing but time, in [`Clock::rest`]; waiting for answers is `poll`'s business.
+//! [`Clock::rest`] waits for time to pass; everything else waits for answers, with `poll`.
 
-use std::fs;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mio::{Events, Poll};
 
-/// Nanoseconds since this program began to measure.
+/// Counts nanoseconds from when this program started it.
 pub(crate) struct Clock(Instant);
 
 impl Clock {
@@ -21,7 +20,7 @@ impl Clock {
         self.0.elapsed().as_nanos() as u64
     }
 
-    /// Lets so much time pass.
+    /// Waits for this long.
     pub(crate) fn rest(&self, ns: u64) -> io::Result<()> {
         let (mut poll, mut events) = (Poll::new()?, Events::with_capacity(1));
         let until = self.now_ns() + ns;
@@ -36,38 +35,45 @@ impl Clock {
     }
 }
 
-/// What a process's first thread had of its core.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Share {
-    /// Time it ran, user and system.
-    pub(crate) ran_ns: u64,
-    /// Time it could have run and somebody else did: the noise of the machine.
-    pub(crate) waited_ns: u64,
+/// Today's date in UTC, as `2026-11-16`.
+#[expect(clippy::disallowed_methods, reason = "a figure is of a day")]
+pub(crate) fn today() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    date(since.map_or(0, |it| it.as_secs()) / 86_400)
 }
 
-impl Share {
-    /// So far, if it can be read.
-    pub(crate) fn of(pid: u32) -> Option<Self> {
-        let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
-        let mut fields = text.split_whitespace();
-        Some(Self {
-            ran_ns: fields.next()?.parse().ok()?,
-            waited_ns: fields.next()?.parse().ok()?,
-        })
-    }
+/// The date so many days after 1970-01-01.
+fn date(days: u64) -> String {
+    // Counted in years that begin in March, a leap day is the last day of its year.
+    let days = days + 719_468; // since 0000-03-01
+    let era = days / 146_097; // 400 years
+    let of_era = days % 146_097;
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = (from_march + 2) % 12 + 1;
+    let year = 400 * era + year_of_era + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
 
-    pub(crate) const fn since(self, before: Self) -> Self {
-        Self {
-            ran_ns: self.ran_ns.saturating_sub(before.ran_ns),
-            waited_ns: self.waited_ns.saturating_sub(before.waited_ns),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_are_dates() {
+        for (days, want) in [
+            (0, "1970-01-01"),
+            (58, "1970-02-28"),
+            (59, "1970-03-01"),
+            (11_016, "2000-02-29"),
+            (11_017, "2000-03-01"),
+            (20_773, "2026-11-16"),
+            (20_818, "2026-12-31"),
+            (20_819, "2027-01-01"),
+        ] {
+            assert_eq!(date(days), want, "{days}");
         }
     }
-}
-
-/// Resident memory of a process, if it can be read.
-pub(crate) fn rss_bytes(pid: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
-    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kib * 1024)
 }

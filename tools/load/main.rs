@@ -1,90 +1,85 @@
 //! latch-load: loads a lock server from one thread, checks every answer, says how fast it was.
 //!
-//! Reading order: `spec` what a run is, `drive` the loop, `cycle` what each connection does, `ledger`
-//! what must hold; then `plans` and `scenes`, `contest` and `proof`. Exit code 1 means that an answer was wrong.
+//! Reading order: `run` is one run, from what it does to what must hold; `servers` starts and finds
+//! the servers it is run against; `scenarios` are more than a run; `plans`, `comparison` and
+//! `proof` put them together; `report` shows what was found. Exit code 1 means that an answer was
+//! wrong.
 
 mod args;
-mod caller;
-mod ceiling;
 mod clock;
-mod compare;
-mod conn;
-mod contest;
-mod cycle;
-mod dialect;
-mod drive;
-mod endings;
-mod fill;
-mod holders;
-mod json;
-mod ledger;
-mod outcome;
+mod comparison;
+mod machine;
+mod options;
+mod output;
 mod plans;
 mod proof;
 mod report;
-mod scenes;
-mod serve;
+mod run;
+mod scenarios;
+mod servers;
 mod session;
-mod setup;
-mod sheet;
-mod spec;
-mod svg;
-mod target;
-mod tied;
-mod voice;
 
+use std::fs;
 use std::io;
 use std::process::ExitCode;
 
 use latchd::daemon::pin::pin_to_cpu;
 
-use crate::args::Order;
-use crate::voice::remark;
+use crate::args::Action;
+use crate::output::{eprint, print};
+use crate::report::chart::Chart;
+use crate::report::svg;
 
 fn main() -> ExitCode {
-    let order = match args::read() {
-        Ok(order) => order,
+    let action = match args::read() {
+        Ok(action) => action,
         Err(complaint) => {
-            remark(&format!("latch-load: {complaint}"));
+            eprint(&format!("latch-load: {complaint}"));
             return ExitCode::from(2);
         }
     };
-    match obey(order) {
+    match act(action) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
-            remark("latch-load: not everything was right");
+            eprint("latch-load: not everything was right");
             ExitCode::FAILURE
         }
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-            remark(&format!("latch-load: {error}"));
+            eprint(&format!("latch-load: {error}"));
             ExitCode::from(2)
         }
         Err(error) => {
-            remark(&format!("latch-load: {error}"));
+            eprint(&format!("latch-load: {error}"));
             ExitCode::FAILURE
         }
     }
 }
 
-/// Whether everything was right.
-fn obey(order: Order) -> io::Result<bool> {
-    match order {
-        Order::Run(spec, options) => plans::one(*spec, options),
-        Order::Plan(name, options) => match plans::find(&name) {
+/// Does what the command line asks; returns whether everything was right.
+fn act(action: Action) -> io::Result<bool> {
+    match action {
+        Action::Run(spec, options) => plans::one(*spec, options),
+        Action::Plan(name, options) => match plans::find(&name) {
             Some(plan) => plans::run(plan, options),
             None => Err(io::Error::new(io::ErrorKind::InvalidInput, "no such plan")),
         },
-        Order::Compare { svg, options } => compare::run(svg.as_deref(), options),
-        Order::Proof { svg, options } => proof::run(svg.as_deref(), options),
-        Order::Holders { target, count, run } => {
-            holders::hold(&target, count, run)?;
+        Action::Compare { svg, options } => comparison::run(svg.as_deref(), options),
+        Action::Proof { svg, options } => proof::run(svg.as_deref(), options),
+        Action::Draw { page } => {
+            let at = |error| io::Error::other(format!("{}: {error}", page.display()));
+            let text = fs::read_to_string(&page).map_err(|error| at(error.to_string()))?;
+            print(svg::draw(&Chart::read(&text).map_err(at)?).trim_end())?;
             Ok(true)
         }
-        Order::Tied { parent, words } => {
-            tied::become_tied(parent, &words)?;
+        Action::Holders { target, count, run } => {
+            scenarios::holders::hold(&target, count, run)?;
             Ok(true)
         }
-        Order::Ceiling {
+        Action::Child { parent, words } => {
+            servers::child::become_server(parent, &words)?;
+            Ok(true)
+        }
+        Action::Ceiling {
             port,
             unix,
             cpu,
@@ -93,7 +88,7 @@ fn obey(order: Order) -> io::Result<bool> {
             if let Some(cpu) = cpu {
                 pin_to_cpu(cpu)?;
             }
-            ceiling::serve(port, unix.as_deref(), seconds)?;
+            servers::ceiling::serve(port, unix.as_deref(), seconds)?;
             Ok(true)
         }
     }

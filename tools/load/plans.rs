@@ -1,20 +1,19 @@
-//! Named plans: what each shows, and how. The plain ones are lists of runs, interleaved; the others
-//! are scenes, see `scenes` and `endings`.
+//! Named plans: what each shows, and how. Some are lists of runs that take turns, the others are
+//! scenarios, see `scenarios`.
 
 use std::io;
 
-use crate::endings;
-use crate::json;
-use crate::outcome::Rounds;
-use crate::report;
-use crate::scenes::{self, Scene};
-use crate::session::{Options, Session};
-use crate::setup::knows;
-use crate::spec::{Keys, Spec, Workload};
-use crate::target::Target;
-use crate::voice::{self, remark};
+use crate::options::Options;
+use crate::output::{self, eprint};
+use crate::report::json;
+use crate::report::text;
+use crate::run::outcome::Rounds;
+use crate::run::spec::{Keys, Spec, Workload};
+use crate::scenarios::{self, Scenario, expiry};
+use crate::servers::target::Target;
+use crate::session::Session;
 
-/// A plan: its name, what it shows, how it goes.
+/// A plan: its name, what it shows, what it runs.
 pub(crate) struct Plan {
     pub(crate) name: &'static str,
     pub(crate) shows: &'static str,
@@ -22,10 +21,10 @@ pub(crate) struct Plan {
 }
 
 enum How {
-    /// So many rounds of these.
+    /// This many rounds of these runs.
     Runs(usize, fn() -> Vec<Spec>),
-    /// So many rounds of scenes.
-    Scenes(usize, &'static [Scene]),
+    /// This many rounds of these scenarios.
+    Scenarios(usize, &'static [Scenario]),
 }
 
 /// All plans.
@@ -36,34 +35,34 @@ pub(crate) const PLANS: [Plan; 12] = [
     Plan { name: "pipeline",    how: How::Runs(3, pipeline),   shows: "64 connections with 1, 4, 16 and 64 requests on their way each" },
     Plan { name: "latency",     how: How::Runs(5, latency),    shows: "one connection alone; then an open loop of 10,000 cycles/s over 64" },
     Plan { name: "handoff",     how: How::Runs(5, handoff),    shows: "64 connections want one key: hand-overs per second, fairness, order" },
-    Plan { name: "spin",        how: How::Scenes(3, &[scenes::spin]), shows: "one connection to a server that never sleeps" },
-    Plan { name: "idle-10k",    how: How::Scenes(3, &[scenes::idle]), shows: "64 busy connections with and without 10,000 idle ones; memory of an idle one" },
-    Plan { name: "million",     how: How::Scenes(3, &[scenes::million]), shows: "a million held locks: time to fill, memory of one, work beside them, idle processor time" },
-    Plan { name: "disconnects", how: How::Scenes(3, &[endings::disconnects]), shows: "clients leave while 300,000 locks of another are held: what others feel" },
-    Plan { name: "expiry",      how: How::Scenes(3, &[endings::lateness, endings::together]), shows: "how late leases end; a million leases ending in one millisecond, and what others feel" },
-    Plan { name: "storm",       how: How::Scenes(3, &[endings::storm]), shows: "10,000 holders disconnect at once: what others feel, whether all is free again" },
-    Plan { name: "soak",        how: How::Scenes(1, &[scenes::soak]), shows: "every kind of work in turn for --seconds (600): does memory stay, is all right" },
+    Plan { name: "spin",        how: How::Scenarios(3, &[scenarios::spin::run]), shows: "one connection to a server that never sleeps" },
+    Plan { name: "idle-10k",    how: How::Scenarios(3, &[scenarios::idle::run]), shows: "64 busy connections with and without 10,000 idle ones; memory of an idle one" },
+    Plan { name: "million",     how: How::Scenarios(3, &[scenarios::million::run]), shows: "a million held locks: time to fill, memory of one, work beside them, idle processor time" },
+    Plan { name: "disconnects", how: How::Scenarios(3, &[scenarios::disconnects::run]), shows: "clients leave while 300,000 locks of another are held: what others feel" },
+    Plan { name: "expiry",      how: How::Scenarios(3, &[expiry::lateness, expiry::together]), shows: "how late leases end; a million leases ending in one millisecond, and what others feel" },
+    Plan { name: "storm",       how: How::Scenarios(3, &[scenarios::storm::run]), shows: "10,000 holders disconnect at once: what others feel, whether all is free again" },
+    Plan { name: "soak",        how: How::Scenarios(1, &[scenarios::soak::run]), shows: "every kind of work in turn for --seconds (600): does memory stay, is all right" },
 ];
 
 pub(crate) fn find(name: &str) -> Option<&'static Plan> {
     PLANS.iter().find(|plan| plan.name == name)
 }
 
-/// Runs a plan; whether everything was right.
+/// Runs a plan; returns whether everything was right.
 pub(crate) fn run(plan: &Plan, options: Options) -> io::Result<bool> {
     let session = Session::open(options)?;
     match plan.how {
         How::Runs(rounds, specs) => {
             let subject = session.latchd(&[])?;
             let (mut specs, all) = (specs(), specs().len());
-            specs.retain(|spec| knows(&subject.target, spec));
+            specs.retain(|spec| spec.is_known_to(subject.target.protocol));
             if specs.len() < all {
                 let out = all - specs.len();
-                remark(&format!("{out} runs left out: not for this server"));
+                eprint(&format!("{out} runs left out: not for this server"));
             }
             runs(&session, &subject.target, specs, rounds)
         }
-        How::Scenes(rounds, scenes) => scenes::rounds(&session, scenes, rounds),
+        How::Scenarios(rounds, scenarios) => scenarios::rounds(&session, scenarios, rounds),
     }
 }
 
@@ -100,16 +99,16 @@ fn runs(
         if session.options.json {
             objects.push(json::run(&spec.title(), &rounds));
         } else {
-            voice::report(&report::text(&spec.title(), spec, &rounds))?;
+            output::print(&text::run(&spec.title(), spec, &rounds))?;
         }
     }
     if session.options.json {
-        voice::report(&format!("[{}]", objects.join(",\n ")))?;
+        output::print(&format!("[{}]", objects.join(",\n ")))?;
     }
     Ok(right)
 }
 
-/// Every kind of work, alone and together.
+/// Every kind of work, on own keys and on shared ones.
 pub(crate) fn every_kind() -> Vec<Spec> {
     let mut specs = Vec::new();
     for workload in Workload::ALL {

@@ -1,115 +1,128 @@
 //! The proof: every target of docs/benchmarks.md in one interleaved run.
 //!
-//! A round is the contest once and every scene once, so everything that is compared had the same
-//! neighbours. A target that is missed is said and is no error; a wrong answer is one.
+//! A round is the comparison once and every scenario once, so that everything that is compared ran
+//! beside the same neighbours. A missed target is reported and is no error; a wrong answer is an
+//! error.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::compare;
-use crate::contest::{Contest, Figure, Job, Table};
-use crate::outcome::{Outcome, median};
-use crate::scenes;
-use crate::session::{Options, Session};
-use crate::sheet::{Sheet, Unit, Wanted};
-use crate::svg;
-use crate::voice::{remark, report};
+use crate::comparison::{Comparison, Job, Measure, Table};
+use crate::options::Options;
+use crate::output::{eprint, print};
+use crate::report::chart::Chart;
+use crate::report::figures::{Figures, Unit, Wanted};
+use crate::report::svg;
+use crate::report::tables;
+use crate::run::outcome::{Outcome, Rounds, median};
+use crate::scenarios;
+use crate::session::Session;
 
-/// Rounds, if the command line does not say.
+/// Rounds, unless the command line says otherwise.
 const ROUNDS: usize = 5;
 
-/// What latchd should be against others in the contest.
+/// How latchd should compare with the others.
 #[rustfmt::skip] // a table is read in columns
-const AGAINST: [(Job, Figure, &str, Wanted); 10] = [
-    (Job::Plain,     Figure::Rate,      "ceiling",   Wanted::AtLeast(0.90)),
-    (Job::Plain,     Figure::Rate,      "redis",     Wanted::AtLeast(1.4)),
-    (Job::Plain,     Figure::Rate,      "dflockd",   Wanted::AtLeast(2.2)),
-    (Job::Pipelined, Figure::Rate,      "ceiling",   Wanted::AtLeast(0.55)),
-    (Job::Pipelined, Figure::Rate,      "redis-del", Wanted::AtLeast(1.4)),
-    (Job::Pipelined, Figure::Rate,      "redis",     Wanted::AtLeast(3.0)),
-    (Job::Alone,     Figure::P50,       "ceiling",   Wanted::AtMost(1.05)),
-    (Job::Alone,     Figure::P99,       "ceiling",   Wanted::AtMost(1.05)),
-    (Job::Hot,       Figure::HandOvers, "ceiling",   Wanted::AtLeast(0.9)),
-    (Job::Unix,      Figure::Rate,      "ceiling",   Wanted::AtLeast(0.85)),
+const AGAINST: [(Job, Measure, &str, Wanted); 10] = [
+    (Job::Plain,     Measure::Rate,      "ceiling",   Wanted::AtLeast(0.90)),
+    (Job::Plain,     Measure::Rate,      "redis",     Wanted::AtLeast(1.4)),
+    (Job::Plain,     Measure::Rate,      "dflockd",   Wanted::AtLeast(2.2)),
+    (Job::Pipelined, Measure::Rate,      "ceiling",   Wanted::AtLeast(0.55)),
+    (Job::Pipelined, Measure::Rate,      "redis-del", Wanted::AtLeast(1.4)),
+    (Job::Pipelined, Measure::Rate,      "redis",     Wanted::AtLeast(3.0)),
+    (Job::Alone,     Measure::P50,       "ceiling",   Wanted::AtMost(1.05)),
+    (Job::Alone,     Measure::P99,       "ceiling",   Wanted::AtMost(1.05)),
+    (Job::Hot,       Measure::HandOvers, "ceiling",   Wanted::AtLeast(0.9)),
+    (Job::Unix,      Measure::Rate,      "ceiling",   Wanted::AtLeast(0.85)),
 ];
 
 /// How evenly those who wait for one key should be treated.
 const EVENNESS: Wanted = Wanted::AtMost(2.0);
 
-/// A median wait for a core above this says more about the machine than about a server.
+/// If a process waits longer than this for its core, the figures describe the machine, not the
+/// servers.
 const WAITED_PERCENT_MAX: f64 = 3.0;
 
-/// Runs everything; whether every answer was right.
+/// Runs everything; returns whether every answer was right.
 pub(crate) fn run(svg: Option<&Path>, options: Options) -> io::Result<bool> {
     if options.target.is_some() || options.spin {
         let what = "the proof starts its servers itself: no --target, no --spin";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
     let session = Session::open(options)?;
-    let mut contest = Contest::open(&session)?;
-    let mut scenic = Sheet::default();
+    let mut comparison = Comparison::open(&session)?;
+    let mut from_scenarios = Figures::default();
     let rounds = session.options.rounds(ROUNDS);
     let began = session.clock.now_ns();
     for round in 1..=rounds {
-        contest.round(&session, round)?;
-        for scene in scenes::PROVEN {
-            scene(&session, &mut scenic)?;
+        comparison.round(&session, round)?;
+        for scenario in scenarios::PROVEN {
+            scenario(&session, &mut from_scenarios)?;
         }
         let minutes = (session.clock.now_ns() - began) as f64 / 6e10;
-        remark(&format!(
+        eprint(&format!(
             "latch-load: round {round} of {rounds} is over, {minutes:.1} minutes so far"
         ));
     }
-    let table = contest.table();
-    let mut sheet = judged(&table);
-    sheet.append(scenic);
+    let table = comparison.table();
+    let mut figures = judged(&table);
+    figures.append(from_scenarios);
+    let text = format!(
+        "{}\n{}\n{}",
+        tables::measured_on(),
+        figures.markdown(),
+        tables::markdown(&table)
+    );
     if session.options.json {
-        let (targets, contest) = (sheet.json(), compare::as_json(&table));
-        report(&format!(
-            "{{\"targets\":{targets},\n\"contest\":{contest}}}"
+        let (targets, compared) = (figures.json(), tables::as_json(&table));
+        print(&format!(
+            "{{\"targets\":{targets},\n\"comparison\":{compared}}}"
         ))?;
     } else {
-        report(&format!(
-            "{}\n{}",
-            sheet.markdown(),
-            compare::markdown(&table)
-        ))?;
+        print(&text)?;
     }
     if let Some(path) = svg {
-        fs::write(path, svg::draw(&table))?;
+        fs::write(
+            path,
+            svg::draw(&Chart::read(&text).map_err(io::Error::other)?),
+        )?;
     }
-    remark(&format!("latch-load: {}", sheet.verdict()));
+    eprint(&format!("latch-load: {}", figures.verdict()));
     if let Some(busy) = busy(&table) {
-        remark(&format!("latch-load: {busy}"));
+        eprint(&format!("latch-load: {busy}"));
     }
-    let right = compare::complain(&table);
-    Ok(sheet.complain() && right)
+    let right = tables::complain(&table);
+    Ok(figures.complain() && right)
 }
 
-/// The contest's part of the table.
-fn judged(table: &Table) -> Sheet {
-    let mut sheet = Sheet::default();
+/// The targets that the comparison can judge.
+fn judged(table: &Table) -> Figures {
+    let mut figures = Figures::default();
     for job in Job::ALL {
-        sheet.about(job.name());
+        figures.about(job.name());
         let row = table.row(job);
-        for (_, figure, rival, wanted) in AGAINST.into_iter().filter(|it| it.0 == job) {
-            let ratios = table.column(rival).map(|at| row.ratios(figure, at));
-            let named = match rival {
-                "dflockd" => "dflockd (Python)", // there is another one
-                other => other,
+        for (_, measure, other, wanted) in AGAINST.into_iter().filter(|it| it.0 == job) {
+            let ratios = table.column(other).map(|at| row.ratios(measure, at));
+            let named = match other {
+                "dflockd" => "dflockd (Python)", // there is one in Go too
+                name => name,
             };
-            let name = format!("{} / {named}", figure.name());
-            sheet.put_all(&name, Unit::Ratio, ratios.unwrap_or_default(), wanted);
+            let name = format!("{} / {named}", measure.name());
+            figures.put_all(&name, Unit::Ratio, ratios.unwrap_or_default(), wanted);
         }
         let ours = row.right(0).map_or(&[][..], |it| &it.each);
         match job {
             Job::Hot => {
-                let wrong = row.cells[0].as_ref().map_or(0, |it| it.wrong.count);
-                let out_of_turn = "granted twice or out of turn";
-                sheet.put(out_of_turn, Unit::Count, Some(wrong as f64), Wanted::Never);
-                let evenness = ours.iter().map(|it| Figure::Evenness.of(it)).collect();
-                sheet.put_all(Figure::Evenness.name(), Unit::Ratio, evenness, EVENNESS);
+                figures.put(
+                    "granted twice or out of turn",
+                    Unit::Count,
+                    row.cells[0].as_ref().and_then(wrong_grants),
+                    Wanted::Never,
+                );
+                let evenness = ours.iter().filter_map(|it| Measure::Evenness.of(it));
+                let name = Measure::Evenness.name();
+                figures.put_all(name, Unit::Ratio, evenness.collect(), EVENNESS);
             }
             Job::Unix => {
                 let tcp = table
@@ -117,18 +130,24 @@ fn judged(table: &Table) -> Sheet {
                     .right(0)
                     .map_or(&[][..], |it| &it.each);
                 let pairs = ours.iter().zip(tcp);
-                let ratios = pairs.map(|(a, b)| Figure::Rate.of(a) / Figure::Rate.of(b));
-                sheet.put_all("op/s / TCP", Unit::Ratio, ratios.collect(), Wanted::Nothing);
+                let ratios = pairs.filter_map(|(a, b)| Some(a.per_s()? / b.per_s()?));
+                figures.put_all("op/s / TCP", Unit::Ratio, ratios.collect(), Wanted::Nothing);
             }
             Job::Plain | Job::Pipelined | Job::Alone => {}
         }
     }
-    sheet.about("the machine, all contests");
+    figures.about("the machine, all comparisons");
     for (who, whose) in [("server", Whose::Server), ("load", Whose::Load)] {
         let waited = format!("{who} waited for its core");
-        sheet.put_all(&waited, Unit::Percent, waits(table, whose), Wanted::Nothing);
+        figures.put_all(&waited, Unit::Percent, waits(table, whose), Wanted::Nothing);
     }
-    sheet
+    figures
+}
+
+/// How many answers were wrong; `None` if there were no grants to check.
+fn wrong_grants(rounds: &Rounds) -> Option<f64> {
+    let wrong = rounds.wrong.count;
+    (wrong > 0 || rounds.sum(|it| it.takes) > 0).then_some(wrong as f64)
 }
 
 #[derive(Clone, Copy)]
@@ -137,11 +156,13 @@ enum Whose {
     Load,
 }
 
-/// Whether others had the cores for so long that the figures are theirs as well.
+/// A warning, if other processes had the cores for so long that the figures cannot be trusted.
 fn busy(table: &Table) -> Option<String> {
     let waited = [Whose::Server, Whose::Load].map(|whose| median(waits(table, whose)));
-    let [server, load] = waited;
-    waited.iter().any(|&it| it > WAITED_PERCENT_MAX).then(|| {
+    let [Some(server), Some(load)] = waited else {
+        return None;
+    };
+    (server.max(load) > WAITED_PERCENT_MAX).then(|| {
         format!(
             "warning: the machine was busy: measure again (the server waited {server:.1} % of the \
              time for its core, the load {load:.1} %)"
@@ -149,16 +170,16 @@ fn busy(table: &Table) -> Option<String> {
     })
 }
 
-/// How much of every run somebody else had the core: what disturbed the measurement, in per cent.
+/// How long, in per cent of each run, another process had the core: what disturbed the measurement.
 fn waits(table: &Table, whose: Whose) -> Vec<f64> {
     let cells = table.rows.iter().flat_map(|it| &it.cells).flatten();
     let runs = cells.flat_map(|it| &it.each);
-    let share = |it: &Outcome| {
-        let share = match whose {
+    let spent = |it: &Outcome| {
+        let spent = match whose {
             Whose::Server => it.server?,
             Whose::Load => it.load?,
         };
-        Some(share.waited_ns as f64 / it.elapsed_ns.max(1) as f64 * 100.0)
+        Some(spent.waited_ns as f64 / it.elapsed_ns.max(1) as f64 * 100.0)
     };
-    runs.filter_map(share).collect()
+    runs.filter_map(spent).collect()
 }

@@ -1,93 +1,32 @@
-//! What all commands share: the options, the cores, the clock, the line that shows how far it is;
-//! and whom to load.
+//! What all commands share: the cores, the clock, the progress line, and the server to load.
 
 use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
 use std::rc::Rc;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
 use crate::clock::Clock;
-use crate::drive::{self, Beside};
-use crate::outcome::Outcome;
-use crate::report::grouped;
-use crate::serve::{Kind, Server};
-use crate::spec::Spec;
-use crate::target::Target;
-use crate::voice::remark;
+use crate::machine::{cores, raise_descriptors, stay_on};
+use crate::options::Options;
+use crate::output::eprint;
+use crate::report::format::grouped;
+use crate::run::event_loop::{self, Hooks};
+use crate::run::outcome::Outcome;
+use crate::run::spec::Spec;
+use crate::servers::target::Target;
+use crate::servers::{Server, ServerKind};
 
-/// What the command line says besides the work itself.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Options {
-    /// A server that runs already; none: start latchd.
-    pub(crate) target: Option<Target>,
-    /// Whom to compare with, by name.
-    pub(crate) with: Vec<String>,
-    pub(crate) seconds: Option<f64>,
-    pub(crate) warmup: Option<f64>,
-    pub(crate) rounds: Option<usize>,
-    /// How many locks, connections or leases a scene uses.
-    pub(crate) count: Option<usize>,
-    pub(crate) cpu: Option<usize>,
-    pub(crate) server_cpu: Option<usize>,
-    pub(crate) spin: bool,
-    pub(crate) json: bool,
-}
-
-/// Longest that one stage of one run may take.
-const SECONDS_MAX: f64 = 86_400.0;
-
-impl Options {
-    /// What makes no sense in them, if anything.
-    pub(crate) fn complaint(&self) -> Option<String> {
-        for (name, seconds, least) in [
-            ("seconds", self.seconds, f64::MIN_POSITIVE),
-            ("warmup", self.warmup, 0.0),
-        ] {
-            if let Some(it) = seconds.filter(|it| !(least..=SECONDS_MAX).contains(it)) {
-                let from = if least > 0.0 { "above 0" } else { "from 0" };
-                return Some(format!("--{name} {it}: say {from} up to {SECONDS_MAX}"));
-            }
-        }
-        for (name, number) in [("rounds", self.rounds), ("count", self.count)] {
-            if number == Some(0) {
-                return Some(format!("--{name} 0: say 1 or more"));
-            }
-        }
-        let known =
-            |name: &str| Kind::named(name).map_or_else(|| Target::parse(name).err(), |_| None);
-        let unknown = self.with.iter().find_map(|it| known(it));
-        unknown.map(|why| {
-            format!(
-                "--with {why}; or say redis, redis-del, dflockd or ceiling, which are started here"
-            )
-        })
-    }
-
-    /// What the command line says about time, put into a run.
-    pub(crate) fn apply(&self, spec: &mut Spec) {
-        let ns = |seconds: f64| (seconds * 1e9) as u64;
-        spec.measure_ns = self.seconds.map_or(spec.measure_ns, ns);
-        spec.warmup_ns = self.warmup.map_or(spec.warmup_ns, ns);
-    }
-
-    /// How often, if the command line does not say.
-    pub(crate) fn rounds(&self, usual: usize) -> usize {
-        self.rounds.unwrap_or(usual)
-    }
-}
-
-/// The latchd to load: one of ours, ended when dropped, or the one that `--target` names.
+/// The server to load: a latchd started here, which ends when this is dropped, or the one that
+/// `--target` names.
 pub(crate) struct Subject {
     pub(crate) target: Target,
     pub(crate) server: Option<Server>,
 }
 
-/// A clock, two cores, and a place to say things.
+/// A clock, two cores, and where to report progress.
 pub(crate) struct Session {
     pub(crate) clock: Rc<Clock>,
     pub(crate) options: Options,
-    /// The process whose run went wrong: its last words may say why.
+    /// The server process whose run broke: its last output may say why.
     broke: Rc<Cell<Option<u32>>>,
     server_cpu: Option<usize>,
     load_cpu: Option<usize>,
@@ -108,12 +47,12 @@ impl Session {
             [first, second, ..] => (Some(first), Some(second)),
             _ => (None, None),
         };
-        // Whom one has not got, one cannot compare with.
+        // A server that is not installed is left out of the comparison.
         options.with.retain(|name| {
-            let missing = Kind::named(name).is_some_and(|kind| !kind.is_here());
+            let missing = ServerKind::named(name).is_some_and(|kind| !kind.is_here());
             if missing {
                 let why = "because it is not installed here";
-                remark(&format!("latch-load: {name} is left out, {why}"));
+                eprint(&format!("latch-load: {name} is left out, {why}"));
             }
             !missing
         });
@@ -128,16 +67,16 @@ impl Session {
         Ok(session)
     }
 
-    /// Starts a server. What starts stays on the core of who started it, so this thread goes to the
-    /// servers' core for that moment.
-    pub(crate) fn start(&self, kind: Kind, arguments: &[&str]) -> io::Result<Server> {
+    /// Starts a server. A process inherits the core of the thread that starts it, so this thread
+    /// moves to the servers' core for that moment.
+    pub(crate) fn start(&self, kind: ServerKind, arguments: &[&str]) -> io::Result<Server> {
         stay_on(self.server_cpu)?;
         let server = Server::start(kind, arguments, &self.clock, &self.broke);
         stay_on(self.load_cpu)?;
         server
     }
 
-    /// The latchd to load; a new one unless `--target` names one.
+    /// The server to load: a new latchd, unless `--target` names a server.
     pub(crate) fn latchd(&self, arguments: &[&str]) -> io::Result<Subject> {
         if let Some(target) = &self.options.target {
             return Ok(Subject {
@@ -149,20 +88,22 @@ impl Session {
         if self.options.spin && !arguments.contains(&"--spin") {
             arguments.push("--spin");
         }
-        let server = self.start(Kind::Latchd, &arguments)?;
+        let server = self.start(ServerKind::Latchd, &arguments)?;
         Ok(Subject {
             target: server.tcp.clone(),
             server: Some(server),
         })
     }
 
-    /// A new Redis, if there is to be a comparison with it.
+    /// A new Redis, if the command line asks for a comparison with it.
     pub(crate) fn redis(&self) -> io::Result<Option<Server>> {
         let wanted = self.options.with.iter().any(|name| name == "redis");
-        wanted.then(|| self.start(Kind::Redis, &[])).transpose()
+        wanted
+            .then(|| self.start(ServerKind::Redis, &[]))
+            .transpose()
     }
 
-    /// How many of something a scene uses: as usual, or with `--count` no more than that.
+    /// How many of something a scenario uses: `usual`, but never more than `--count`.
     pub(crate) fn count(&self, usual: usize) -> usize {
         usual.min(self.options.count.unwrap_or(usual))
     }
@@ -182,7 +123,7 @@ impl Session {
         self.run_and(label, spec, target, None)
     }
 
-    /// The same; `begin` is done when measuring begins.
+    /// The same; calls `begin` when measuring begins.
     pub(crate) fn run_and<'a>(
         &'a self,
         label: &'a str,
@@ -203,11 +144,11 @@ impl Session {
                 }
             }
         };
-        let beside = Beside {
+        let hooks = Hooks {
             progress: &progress,
             begin,
         };
-        let outcome = drive::run(spec, target, &self.clock, beside);
+        let outcome = event_loop::run(spec, target, &self.clock, hooks);
         if outcome.as_ref().map_or(true, |it| it.broken) {
             self.broke.set(target.pid);
         }
@@ -215,58 +156,10 @@ impl Session {
         outcome
     }
 
-    /// The progress line; nothing where nobody watches.
+    /// Shows the progress line, if standard error is a terminal.
     pub(crate) fn say(&self, text: &str) {
         if io::stderr().is_terminal() {
             let _ = write!(io::stderr(), "\r{text:<78.78}\r");
         }
     }
-}
-
-/// The cores this process may use; none where that cannot be known.
-#[cfg(target_os = "linux")]
-fn cores() -> Vec<usize> {
-    use rustix::thread::{CpuSet, sched_getaffinity};
-
-    let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
-    (0..CpuSet::MAX_CPU)
-        .filter(|&core| allowed.is_set(core))
-        .collect()
-}
-
-/// Keeps this thread, and what it starts from now on, on that core.
-#[cfg(target_os = "linux")]
-fn stay_on(core: Option<usize>) -> io::Result<()> {
-    use rustix::thread::{CpuSet, sched_setaffinity};
-
-    let Some(core) = core else { return Ok(()) };
-    let mut only = CpuSet::new();
-    only.set(core);
-    sched_setaffinity(None, &only).map_err(|error| {
-        io::Error::new(io::ErrorKind::InvalidInput, format!("core {core}: {error}"))
-    })
-}
-
-#[cfg(not(target_os = "linux"))]
-fn cores() -> Vec<usize> {
-    Vec::new()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn stay_on(core: Option<usize>) -> io::Result<()> {
-    match core {
-        None => Ok(()),
-        Some(_) => Err(io::ErrorKind::Unsupported.into()),
-    }
-}
-
-/// As many connections as we may have.
-pub(crate) fn raise_descriptors() {
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    let all = Rlimit {
-        current: maximum,
-        maximum,
-    };
-    // Where it is refused, connecting will say so.
-    let _ = setrlimit(Resource::Nofile, all);
 }

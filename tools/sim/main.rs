@@ -1,28 +1,37 @@
 //! latch-sim: plays seeds of the simulator, one to read or many to trust.
 //!
-//! Prints what `sim::run` tells; decides nothing. Exit code 1 means that something did not hold.
+//! Prints what `sim::run` tells; decides nothing. Exit code 1 means that something did not hold, 64
+//! that the arguments make no sense.
 
 use std::io::{self, Write};
+use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use latchd::config::Exit;
 use latchd::sim::{self, Keep, Totals};
 
 const HELP: &str = "\
-latch-sim plays a whole world of clients, faults and time from one number
+latch-sim runs the whole server against simulated clients, faults and time, all
+made from one number, the seed. The same seed always plays the same world, so a
+failure can be played again.
 
 Usage:
-  latch-sim SEED              play one seed and print everything that happens
-  latch-sim --seeds A..B      play the seeds from A up to, not including, B
-  latch-sim A B               the same
+  latch-sim SEED        play one seed and print everything that happens
+  latch-sim A..B        play the seeds from A up to, not including, B, and print
+                        the totals; also written --seeds A..B
 
 Examples:
-  latch-sim 7                 who said what to whom, in virtual milliseconds
-  latch-sim 7 | tail          how it ended
-  latch-sim --seeds 0..10000  a night's worth; stops at the first violation
+  latch-sim 7           who said what to whom, in virtual milliseconds
+  latch-sim 7 | tail    how it ended
+  latch-sim 0..10000    a night's worth; stops at the first seed that fails
 
-The same seed always plays the same world. Exit code: 0 when everything held, 1 when something did
-not (its last lines are printed), 2 when the arguments make no sense.
+From a checkout: cargo run --release --bin latch-sim -- 7
+
+Exit codes:
+  0   everything held
+  1   something did not hold; its seed and the last lines before it are printed
+  64  wrong command line
 ";
 
 /// Seeds between two progress lines.
@@ -37,28 +46,41 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| {
         eprintln!("seed {}: {panic}", SEED.load(Ordering::Relaxed));
     }));
-    let number = |word: &str| word.parse::<u64>().ok();
     match words[..] {
+        [] => {
+            eprint!("{HELP}");
+            ExitCode::from(Exit::Usage.code())
+        }
         ["-h" | "--help"] => {
             print!("{HELP}");
             ExitCode::SUCCESS
         }
-        ["--seeds", range] => match range.split_once("..").map(|(a, b)| (number(a), number(b))) {
-            Some((Some(from), Some(to))) => sweep(from, to),
-            _ => complain(range),
-        },
-        [from, to] => match (number(from), number(to)) {
-            (Some(from), Some(to)) => sweep(from, to),
-            _ => complain(&words.join(" ")),
-        },
+        ["--seeds", range] => seeds(range).map_or_else(|| complain(range), sweep),
+        [range] if range.contains("..") => seeds(range).map_or_else(|| complain(range), sweep),
         [seed] => number(seed).map_or_else(|| complain(seed), replay),
         _ => complain(&words.join(" ")),
     }
 }
 
+/// Digits only: a seed has no sign.
+fn number(word: &str) -> Option<u64> {
+    let is_number = word.bytes().all(|byte| byte.is_ascii_digit());
+    word.parse().ok().filter(|_| is_number)
+}
+
+/// `A..B`; one that holds no seed is refused, because playing none would look like success.
+fn seeds(range: &str) -> Option<Range<u64>> {
+    let (from, to) = range.split_once("..")?;
+    let seeds = number(from)?..number(to)?;
+    (!seeds.is_empty()).then_some(seeds)
+}
+
 fn complain(about: &str) -> ExitCode {
-    eprintln!("latch-sim: cannot make sense of {about:?}; try --help");
-    ExitCode::from(2)
+    eprintln!(
+        "latch-sim: {about:?} is neither a seed such as 7 nor a range of seeds such as 0..100; \
+         latch-sim --help says more"
+    );
+    ExitCode::from(Exit::Usage.code())
 }
 
 /// One seed, line by line.
@@ -81,9 +103,10 @@ fn replay(seed: u64) -> ExitCode {
 }
 
 /// Many seeds, in numbers.
-fn sweep(from: u64, to: u64) -> ExitCode {
+fn sweep(seeds: Range<u64>) -> ExitCode {
     let mut totals = Totals::default();
-    for seed in from..to {
+    let count = seeds.end - seeds.start;
+    for (played, seed) in (1_u64..).zip(seeds) {
         SEED.store(seed, Ordering::Relaxed);
         let outcome = sim::run(seed, Keep::Tail);
         if let Some(violation) = outcome.violation {
@@ -95,18 +118,15 @@ fn sweep(from: u64, to: u64) -> ExitCode {
             return ExitCode::FAILURE;
         }
         totals.add(&outcome.totals);
-        let played = seed - from + 1;
         if played.is_multiple_of(PROGRESS_EVERY) {
             eprint!(
-                "\r{played} of {} seeds, {} grants, {} pushes",
-                to - from,
-                totals.grants,
-                totals.pushes
+                "\r{played} of {count} seeds, {} grants, {} pushes",
+                totals.grants, totals.pushes
             );
         }
     }
     eprintln!();
-    print!("{}", table(to.saturating_sub(from), &totals));
+    print!("{}", table(count, &totals));
     ExitCode::SUCCESS
 }
 

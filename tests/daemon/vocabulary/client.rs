@@ -142,7 +142,7 @@ impl Client {
         json(Verb::Stats, &self.ask("stats _ _"))
     }
 
-    /// Waits until so many stand in line for the key, a round trip at a time.
+    /// Waits until this many clients are in the queue for the key, one round trip at a time.
     #[track_caller]
     pub(crate) fn wait_for_waiters(&mut self, key: &str, waiters: usize) {
         let start = Instant::now();
@@ -228,7 +228,13 @@ impl Client {
     fn receive(&mut self, patience: Duration) -> io::Result<usize> {
         self.socket.set_read_timeout(Some(patience)).unwrap();
         let mut bytes = [0; 64 * 1024];
-        let count = self.socket.read(&mut bytes)?;
+        let count = loop {
+            match self.socket.read(&mut bytes) {
+                // This process was stopped and goes on; nothing is said about the daemon.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                result => break result?,
+            }
+        };
         self.received.drain(..std::mem::take(&mut self.read));
         self.received.extend_from_slice(&bytes[..count]);
         Ok(count)

@@ -277,12 +277,12 @@ impl Log {
     }
 }
 
-/// Runs latchd with settings it must not accept; what it says about them.
+/// Runs latchd with settings it must refuse with this exit code; what it says about them.
 #[track_caller]
-pub(crate) fn refusal(command: Command) -> String {
+pub(crate) fn refusal(exit_code: i32, command: Command) -> String {
     let shown = format!("{command:?}");
     let (code, log) = Daemon::spawn(command).wait_for_exit();
-    assert_eq!(code, 1, "{shown}: {log:#?}");
+    assert_eq!(code, exit_code, "{shown}: {log:#?}");
     log.join("\n")
 }
 

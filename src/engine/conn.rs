@@ -1,0 +1,242 @@
+//! Connections as the engine knows them: where answers and pushes go, and what dies with the socket.
+//!
+//! A record is made by a connection's first request and goes with the connection: the one command
+//! it is parked in, and what it subscribed to. What it acquires belongs to its owner (`owner.rs`).
+//! A connection that never asked for anything costs four bytes here.
+
+use std::ops::{Index, IndexMut};
+
+use super::arena::{Arena, Chain, NONE};
+use super::owner::{OwnerIndex, Owners, Presence};
+use super::subscriptions::{SubscriptionsOfConn, TOPICS};
+use super::types::{Effect, Effects};
+use crate::base::ConnId;
+
+/// The number of a connection's record. A type of its own, so that it cannot be taken for an owner's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ConnIndex(pub(super) u32);
+
+impl ConnIndex {
+    /// The number that refers to no connection.
+    pub(super) const NONE: Self = Self(NONE);
+}
+
+pub(super) struct Conn {
+    pub(super) id: ConnId,
+    /// Whose what this connection acquires will be.
+    pub(super) owner: OwnerIndex,
+    /// The waiter of the blocking command this connection is parked in, or `NONE`.
+    pub(super) parked: u32,
+    /// What it listens to, watches and observes, by [`Topic`](super::subscriptions::Topic).
+    pub(super) subscriptions: [Chain<SubscriptionsOfConn>; TOPICS],
+    /// The socket is gone, and what the connection left behind is being undone.
+    is_gone: bool,
+    /// Too much is waiting to be read by it already; told by the server.
+    overrun: bool,
+    /// Its peer has hung up and it is yet to be served to its end; told by the server.
+    pub(super) hung_up: bool,
+    /// That it is overrun was reported; once is enough.
+    reported: bool,
+    /// The last broadcast it was counted in.
+    broadcast: u64,
+    /// How often it was counted in as a member of a group.
+    copies: u32,
+    /// Said `hello`, so it understands news it did not ask for.
+    pub(super) introduced: bool,
+}
+
+/// Who asks: where the answer goes, and whose what is granted will be.
+#[derive(Clone, Copy)]
+pub(super) struct Asker {
+    pub(super) conn: ConnIndex,
+    pub(super) owner: OwnerIndex,
+}
+
+/// Most copies of one signal that a connection gets as a member of groups. One that is in more of
+/// them at once counts as busy in the others, so that one signal cannot fill its outbox many times
+/// over.
+const COPIES_MAX: u32 = 64;
+
+impl Conn {
+    pub(super) fn is_here(&self) -> bool {
+        !self.is_gone
+    }
+
+    /// Whether it can be given something it did not ask for just now: a grant, or news.
+    pub(super) fn is_present(&self) -> bool {
+        self.is_here() && !self.hung_up
+    }
+
+    /// Whether it can be told something it did not ask for just now.
+    fn can_hear(&self) -> bool {
+        self.is_present() && !self.overrun
+    }
+
+    pub(super) fn is_overrun(&self) -> bool {
+        self.overrun
+    }
+
+    pub(super) fn subscription_count(&self) -> u32 {
+        self.subscriptions.iter().map(Chain::len).sum()
+    }
+}
+
+pub(super) struct Conns {
+    records: Arena<Conn>,
+    /// Connection slot → record, `NONE` where there is none.
+    by_slot: Vec<ConnIndex>,
+    /// Broadcasts so far; a connection that has this number has been counted in the present one.
+    broadcasts: u64,
+}
+
+impl Conns {
+    pub(super) fn new() -> Self {
+        Self {
+            records: Arena::new(),
+            by_slot: Vec::new(),
+            broadcasts: 0,
+        }
+    }
+
+    pub(super) fn find(&self, id: ConnId) -> Option<ConnIndex> {
+        let conn = *self.by_slot.get(id.slot as usize)?;
+        (conn != ConnIndex::NONE && self.records[conn.0].id == id).then_some(conn)
+    }
+
+    /// Who asks over this connection. One that asks for the first time becomes its own owner.
+    pub(super) fn asker(&mut self, id: ConnId, owners: &mut Owners) -> Asker {
+        match self.find(id) {
+            Some(conn) => Asker {
+                conn,
+                owner: self.records[conn.0].owner,
+            },
+            None => self.introduce(id, owners),
+        }
+    }
+
+    #[cold]
+    fn introduce(&mut self, id: ConnId, owners: &mut Owners) -> Asker {
+        let slot = id.slot as usize;
+        if self.by_slot.len() <= slot {
+            self.by_slot.resize(slot + 1, ConnIndex::NONE);
+        }
+        assert_eq!(
+            self.by_slot[slot],
+            ConnIndex::NONE,
+            "slot {slot} was reused before its connection left"
+        );
+        let owner = owners.insert(id, ConnIndex(self.records.next_index()));
+        let conn = ConnIndex(self.records.insert(Conn {
+            id,
+            owner,
+            parked: NONE,
+            subscriptions: [const { Chain::new() }; TOPICS],
+            is_gone: false,
+            overrun: false,
+            hung_up: false,
+            reported: false,
+            broadcast: 0,
+            copies: 0,
+            introduced: false,
+        }));
+        self.by_slot[slot] = conn;
+        Asker { conn, owner }
+    }
+
+    /// The socket is gone: its slot may be reused from now on.
+    pub(super) fn detach(&mut self, id: ConnId, owners: &mut Owners) -> Option<ConnIndex> {
+        let conn = self.find(id)?;
+        self.by_slot[id.slot as usize] = ConnIndex::NONE;
+        let it = &mut self.records[conn.0];
+        it.is_gone = true;
+        owners[it.owner].presence = Presence::Leaving;
+        Some(conn)
+    }
+
+    /// Everything the connection left behind is undone.
+    pub(super) fn remove(&mut self, conn: ConnIndex) {
+        let gone = self.records.remove(conn.0);
+        debug_assert!(
+            gone.is_gone && gone.parked == NONE && gone.subscription_count() == 0,
+            "forgetting a connection that still has something"
+        );
+    }
+
+    /// From now on, nobody has been told yet, but for one who knows already.
+    pub(super) fn begin_broadcast(&mut self, but: Option<ConnIndex>) {
+        self.broadcasts += 1;
+        if let Some(conn) = but {
+            self.records[conn.0].broadcast = self.broadcasts;
+        }
+    }
+
+    /// Counts the connection in, unless it was in this broadcast already. One that cannot take more
+    /// is reported instead.
+    pub(super) fn tell_once(&mut self, conn: ConnIndex, to: &mut Vec<ConnId>, out: &mut Effects) {
+        let it = &mut self.records[conn.0];
+        if it.broadcast == self.broadcasts || !it.is_present() {
+            return;
+        }
+        (it.broadcast, it.copies) = (self.broadcasts, 0);
+        if it.overrun {
+            self.report(conn, out);
+        } else {
+            to.push(it.id);
+        }
+    }
+
+    /// Counts the connection in for one of its groups, if it can take another copy.
+    pub(super) fn tell_as_member(&mut self, conn: ConnIndex) -> Option<ConnId> {
+        let it = &mut self.records[conn.0];
+        if it.broadcast != self.broadcasts {
+            (it.broadcast, it.copies) = (self.broadcasts, 0);
+        }
+        if !it.can_hear() || it.copies == COPIES_MAX {
+            return None;
+        }
+        it.copies += 1;
+        Some(it.id)
+    }
+
+    /// Says that the connection does not read what it is told, if it does not and nobody said so yet.
+    pub(super) fn report(&mut self, conn: ConnIndex, out: &mut Effects) {
+        let it = &mut self.records[conn.0];
+        if it.overrun && it.is_here() && !it.reported {
+            it.reported = true;
+            out.push(Effect::Overrun(it.id));
+        }
+    }
+
+    pub(super) fn set_overrun(&mut self, conn: ConnIndex, overrun: bool) {
+        let it = &mut self.records[conn.0];
+        (it.overrun, it.reported) = (overrun, false);
+    }
+
+    /// Gives back a part of what a crowd has left behind; says whether there is more.
+    #[inline]
+    pub(super) fn tidy(&mut self) -> bool {
+        self.records.tidy()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Conn> {
+        self.records.iter().map(|(_, it)| it)
+    }
+}
+
+impl Index<ConnIndex> for Conns {
+    type Output = Conn;
+
+    fn index(&self, conn: ConnIndex) -> &Conn {
+        &self.records[conn.0]
+    }
+}
+
+impl IndexMut<ConnIndex> for Conns {
+    fn index_mut(&mut self, conn: ConnIndex) -> &mut Conn {
+        &mut self.records[conn.0]
+    }
+}

@@ -1,0 +1,134 @@
+//! Accepting connections: how many in one turn, and what happens when descriptors run out (EMFILE).
+//!
+//! A connection that is not accepted yet waits in the listener's backlog, which the kernel keeps,
+//! so a pause in accepting loses nobody. An outage is reported once when it begins and once when it
+//! is over, however many attempts lie between. The reactor says when to accept: at the end of its
+//! turn.
+
+use std::io::{self, ErrorKind};
+
+use log::{error, info, warn};
+use mio::{Interest, Registry};
+use rustix::io::Errno;
+
+use super::reactor::token;
+use super::{Listener, Stream};
+use crate::base::{Millis, Nanos};
+use crate::server::Server;
+
+/// Most connections accepted from one listener in one turn; the others wait for the next turn.
+const ACCEPTS_PER_TURN_MAX: u32 = 256;
+
+/// How long accepting pauses when descriptors have run out: doubled up to the second figure.
+const ACCEPT_PAUSE_MIN: Millis = Millis(5);
+const ACCEPT_PAUSE_MAX: Millis = Millis(1_000);
+
+/// A listener, and whether and when to accept from it.
+pub(super) struct Acceptor {
+    listener: Listener,
+    /// A peer may be waiting in the backlog.
+    ready: bool,
+    /// No attempt before this time: it lies ahead while accepting pauses.
+    not_before: Nanos,
+    /// How long the next pause will be.
+    pause: Millis,
+    /// Accepting failed, this was reported, and the backlog has not been empty since.
+    in_outage: bool,
+}
+
+impl Acceptor {
+    pub(super) fn new(listener: Listener) -> Self {
+        Self {
+            listener,
+            ready: false,
+            not_before: Nanos::default(),
+            pause: ACCEPT_PAUSE_MIN,
+            in_outage: false,
+        }
+    }
+
+    /// The listener has reported a peer. It does so once, so this is remembered until the backlog
+    /// turns out to be empty.
+    pub(super) fn note_ready(&mut self) {
+        self.ready = true;
+    }
+
+    /// When to accept next; `None` if nobody is waiting.
+    pub(super) fn next_attempt(&self) -> Option<Nanos> {
+        self.ready.then_some(self.not_before)
+    }
+
+    /// Accepts the peers that are waiting, as far as one turn goes, and hands them to the server.
+    pub(super) fn accept(&mut self, now: Nanos, server: &mut Server<Stream>, registry: &Registry) {
+        let mut accepts_left = ACCEPTS_PER_TURN_MAX;
+        while self.ready && self.not_before <= now && accepts_left > 0 {
+            accepts_left -= 1;
+            match self.listener.accept() {
+                Ok(stream) => {
+                    self.pause = ACCEPT_PAUSE_MIN;
+                    hand_over(stream, now, server, registry);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.backlog_is_empty(),
+                Err(error) if is_of_one_peer(&error) => {}
+                Err(error) => self.pause_after(&error, now),
+            }
+        }
+    }
+
+    fn backlog_is_empty(&mut self) {
+        self.ready = false;
+        if self.in_outage {
+            self.in_outage = false;
+            info!("accepts on {} again", self.listener);
+        }
+    }
+
+    /// Descriptors or memory have run out. At the limit of descriptors Linux says so even if nobody
+    /// is waiting, so this need not mean that somebody was kept out.
+    fn pause_after(&mut self, error: &io::Error, now: Nanos) {
+        if !self.in_outage {
+            self.in_outage = true;
+            let advice = advice(error);
+            warn!(
+                "cannot accept on {}: {error}; new connections wait{advice}",
+                self.listener
+            );
+        }
+        self.not_before = now.after(self.pause);
+        self.pause = Millis(self.pause.0 * 2).min(ACCEPT_PAUSE_MAX);
+    }
+}
+
+/// Gives a connection to the server, which closes it if there is no room.
+fn hand_over(stream: Stream, now: Nanos, server: &mut Server<Stream>, registry: &Registry) {
+    let Some(id) = server.accept(now, stream) else {
+        return;
+    };
+    let registered = server
+        .transport_mut(id)
+        .map(|stream| registry.register(stream, token(id), Interest::READABLE));
+    if let Some(Err(error)) = registered {
+        error!("cannot listen to connection {}: {error}", id.serial);
+        server.lose(now, id);
+    }
+}
+
+/// Whether an error of `accept` concerns a single peer, which was gone before we got to it.
+fn is_of_one_peer(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::Interrupted
+    )
+}
+
+/// What an operator can do about it, to be said after the error.
+fn advice(error: &io::Error) -> &'static str {
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE) => {
+            ": raise the limit of open files (ulimit -n, LimitNOFILE=), \
+             or set --max-connections below it"
+        }
+        Some(Errno::NFILE) => ": raise the system's limit of open files (sysctl fs.file-max)",
+        _ => "",
+    }
+}

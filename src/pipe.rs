@@ -1,0 +1,207 @@
+//! A connection without a network: bytes in memory, delivered when somebody says so.
+//!
+//! The server's end, [`Pipe`], is a [`Transport`]; the other end, [`Peer`], is a client that can
+//! also be slow, silent or gone. What a peer sends is in flight until [`Peer::arrive`] lets the
+//! server see it, which is the moment to report the connection readable: like a kernel, a pipe
+//! tells nothing twice.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::rc::Rc;
+
+use crate::server::Transport;
+
+/// What both ends see.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Sent by the peer, not yet arrived.
+    in_flight: VecDeque<u8>,
+    /// Arrived at the server, not yet read.
+    arrived: VecDeque<u8>,
+    /// Written by the server, not yet read by the peer.
+    answered: VecDeque<u8>,
+    /// The peer will send no more: the end comes after what has arrived.
+    closed_by_peer: bool,
+    /// The connection is broken: neither end can use it.
+    reset: bool,
+    /// The server will write no more.
+    half_closed_by_server: bool,
+    /// The server has dropped its end.
+    closed_by_server: bool,
+    /// Most bytes `answered` may hold; the server's writes stop there.
+    room: usize,
+}
+
+/// The server's end.
+#[derive(Debug)]
+pub struct Pipe {
+    shared: Rc<RefCell<Shared>>,
+    name: u32,
+}
+
+/// The client's end.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    shared: Rc<RefCell<Shared>>,
+}
+
+/// What a readiness event about the server's end would say at this instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// A read would not be told to come back later.
+    pub readable: bool,
+    /// A write would take something, or fail for good.
+    pub writable: bool,
+    /// The peer sends no more.
+    pub read_closed: bool,
+    /// The connection is broken.
+    pub error: bool,
+}
+
+/// A connection; `name` is what the log calls the peer.
+#[must_use]
+pub fn pipe(name: u32) -> (Pipe, Peer) {
+    let shared = Rc::new(RefCell::new(Shared {
+        room: usize::MAX,
+        ..Shared::default()
+    }));
+    (
+        Pipe {
+            shared: Rc::clone(&shared),
+            name,
+        },
+        Peer { shared },
+    )
+}
+
+impl Transport for Pipe {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let mut shared = self.shared.borrow_mut();
+        if shared.reset {
+            return Err(ErrorKind::ConnectionReset.into());
+        }
+        let count = into.len().min(shared.arrived.len());
+        if count == 0 && !shared.closed_by_peer {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        into[..count].copy_from_slice(&take(&mut shared.arrived, count));
+        Ok(count)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut shared = self.shared.borrow_mut();
+        if shared.reset || shared.half_closed_by_server {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        let count = bytes
+            .len()
+            .min(shared.room.saturating_sub(shared.answered.len()));
+        if count == 0 {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        shared.answered.extend(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn shutdown_write(&mut self) {
+        self.shared.borrow_mut().half_closed_by_server = true;
+    }
+
+    fn peer(&self) -> String {
+        format!("peer {}", self.name)
+    }
+}
+
+/// The first bytes, in one piece: megabytes pass here, so not one by one.
+fn take(from: &mut VecDeque<u8>, count: usize) -> Vec<u8> {
+    let rest = from.split_off(count);
+    std::mem::replace(from, rest).into()
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        self.shared.borrow_mut().closed_by_server = true;
+    }
+}
+
+impl Peer {
+    /// Puts bytes on their way.
+    pub fn send(&self, bytes: &[u8]) {
+        self.shared.borrow_mut().in_flight.extend(bytes);
+    }
+
+    /// Lets up to `count` bytes arrive and says how many did; then the server is to be told.
+    pub fn arrive(&self, count: usize) -> usize {
+        let shared = &mut *self.shared.borrow_mut();
+        let count = count.min(shared.in_flight.len());
+        let arrived = take(&mut shared.in_flight, count);
+        shared.arrived.extend(&arrived);
+        count
+    }
+
+    /// Bytes on their way.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.shared.borrow().in_flight.len()
+    }
+
+    /// Everything the server has written since the last time.
+    #[must_use]
+    pub fn receive(&self) -> Vec<u8> {
+        std::mem::take(&mut self.shared.borrow_mut().answered).into()
+    }
+
+    /// How much the server may write before the peer reads; a stalled reader has none.
+    pub fn set_room(&self, bytes: usize) {
+        self.shared.borrow_mut().room = bytes;
+    }
+
+    /// Sends no more: what has arrived is read, then the end. What is in flight is lost.
+    pub fn close(&self) {
+        let shared = &mut *self.shared.borrow_mut();
+        shared.in_flight.clear();
+        shared.closed_by_peer = true;
+    }
+
+    /// Breaks the connection: the server's next read or write fails.
+    pub fn reset(&self) {
+        let shared = &mut *self.shared.borrow_mut();
+        shared.in_flight.clear();
+        shared.arrived.clear();
+        shared.reset = true;
+    }
+
+    /// Whether the peer would read the end by now: the server has closed, or said it writes no
+    /// more.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        let shared = self.shared.borrow();
+        shared.closed_by_server || shared.half_closed_by_server
+    }
+
+    /// Whether the server has dropped its end.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.shared.borrow().closed_by_server
+    }
+
+    /// Whether the server has read all that arrived. If it closes before, a real peer is reset, and
+    /// may lose answers.
+    #[must_use]
+    pub fn was_read(&self) -> bool {
+        self.shared.borrow().arrived.is_empty()
+    }
+
+    /// What the server would be told about this connection now.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        let shared = self.shared.borrow();
+        Readiness {
+            readable: shared.reset || shared.closed_by_peer || !shared.arrived.is_empty(),
+            writable: shared.reset || shared.answered.len() < shared.room,
+            read_closed: shared.reset || shared.closed_by_peer,
+            error: shared.reset,
+        }
+    }
+}

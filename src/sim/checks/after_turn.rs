@@ -1,0 +1,417 @@
+//! Everything that must hold after a turn.
+//!
+//! Finds the connections that the server has ended and asks for the reason, reads what the server
+//! wrote to each client and has it checked, compares the tables with the turn before and with what
+//! clients know, and, when the server has nothing to do, looks for anybody who was forgotten.
+
+use std::collections::BTreeMap;
+
+use super::answers::{AnswerCheck, AnswerKind};
+use super::entries::Parked;
+use super::key_events::{TurnFacts, is_attentive};
+use super::lock_table::EndReasons;
+use crate::base::Millis;
+use crate::sim::clients::connection::{Connection, Moment, Sending};
+use crate::sim::clients::request::{EntryKind, RequestKind};
+use crate::sim::simulation::Simulation;
+use crate::sim::trace::readable;
+
+/// Most ids of connections that are gone that are kept, to be reported to the server.
+const STALE_MAX: usize = 4;
+
+impl Simulation {
+    /// The order of the checks.
+    pub(crate) fn check_turn(&mut self) -> Result<(), String> {
+        let numbers: Vec<u32> = self.connections.keys().copied().collect();
+        // Ends come first: a client that was cut off holds nothing any more, and in the same turn
+        // the next one may have been told of its grant.
+        for &number in &numbers {
+            self.notice_end(number)?;
+        }
+        let requests_per_key = self.requests_per_key();
+        let parked = self.parked();
+        for &number in &numbers {
+            self.read_lines(number, &requests_per_key)
+                .map_err(|why| format!("connection {number}: {why}"))?;
+        }
+        self.known_grants.turn_ended(self.now, self.turn);
+        self.known_grants.check_exclusion(self.now)?;
+        self.check_table()?;
+        self.check_entries(parked)?;
+        for &number in &numbers {
+            self.forget_ended(number)
+                .map_err(|why| format!("connection {number}: {why}"))?;
+        }
+        if self.is_quiet() {
+            self.check_quiet()?;
+        }
+        self.check_drain()
+    }
+
+    /// Whether the server has, or may have, a reason to end this connection.
+    fn has_reason_to_end(&self, number: u32, conn: &Connection) -> bool {
+        let settings = &self.plan.settings;
+        let owns = conn.is_subscribed() || self.known_grants.owns_something(number, self.now);
+        let is_over = self.draining.is_some_and(|(since, _)| {
+            let timeout = settings.shutdown_timeout;
+            let at = since.after(timeout);
+            // A shutdown waits for clients that hold something, not for those that only listen.
+            let is_done = !self.known_grants.owns_something(number, self.now);
+            self.is_killed || is_done || (timeout != Millis::ZERO && self.now >= at)
+        });
+        // A client that said `hello` and does not read its pushes is a slow consumer.
+        let is_slow = conn.may_be_pushed_to && conn.unread_since.is_some();
+        conn.has_left()
+            || conn.read_timeout_told
+            || is_slow
+            || is_over
+            || conn.is_overdue(self.now, settings, owns)
+            || conn.is_stuck(self.now, settings)
+            || self.may_be_overrun(conn)
+    }
+
+    /// Whether the server may have had more to tell it than it keeps for one connection.
+    fn may_be_overrun(&self, conn: &Connection) -> bool {
+        self.plan.is_loud && conn.is_behind() && conn.subscribes_sent > 0
+    }
+
+    /// Notices that the server has ended a connection, and asks for the reason.
+    fn notice_end(&mut self, number: u32) -> Result<(), String> {
+        let conn = &self.connections[&number];
+        let owns = conn.is_subscribed() || self.known_grants.owns_something(number, self.now);
+        let conn = self.connections.get_mut(&number).expect("listed this turn");
+        if conn.stalled.is_some() && conn.is_overdue(self.now, &self.plan.settings, owns) {
+            // The server may have cut it off, and it cannot know, so it can be sure of nothing.
+            conn.was_overdue = true;
+            self.known_grants.owner_leaves(number);
+        }
+        if conn.ended || !conn.peer.is_ended() {
+            return Ok(());
+        }
+        let conn = &self.connections[&number];
+        let was_refused = conn.id.is_none();
+        if !was_refused && !self.has_reason_to_end(number, conn) {
+            return Err(format!("connection {number} was ended for no reason"));
+        }
+        let (client, is_ours) = (conn.client, conn.has_left());
+        if !is_ours {
+            self.totals.cut_off += 1;
+            self.totals.overrun += u64::from(self.may_be_overrun(conn));
+        }
+        self.trace
+            .say(self.now, format_args!("c{client:<2} <- end of {number}"));
+        self.known_grants.owner_is_gone(number, self.turn);
+        let conn = self.connections.get_mut(&number).expect("looked at above");
+        conn.ended = true;
+        conn.ended_by = self.turn;
+        conn.stalled = None; // it reads what is there, and no more will come
+        Ok(())
+    }
+
+    /// How many requests about each key the server may have seen in this turn.
+    fn requests_per_key(&self) -> Vec<u32> {
+        let mut requests_per_key = vec![0; self.plan.keys.len()];
+        for request in self
+            .connections
+            .values()
+            .flat_map(|conn| &conn.open_requests)
+        {
+            if let Some(key) = request.kind.key().filter(|_| request.arrived.is_some()) {
+                requests_per_key[key] += 1;
+            }
+            // To observe a key makes the server look at its leases first, whichever key it is.
+            if matches!(request.kind, RequestKind::Subscribe(_)) && request.arrived.is_some() {
+                requests_per_key.iter_mut().for_each(|count| *count += 1);
+            }
+        }
+        requests_per_key
+    }
+
+    /// Reads what the server wrote to this client, and checks it.
+    fn read_lines(&mut self, number: u32, requests_per_key: &[u32]) -> Result<(), String> {
+        let conn = self.connections.get_mut(&number).expect("listed this turn");
+        let client = conn.client;
+        let first = conn.open_requests.front().map(|request| request.number);
+        for line in conn.receive() {
+            self.trace.say(
+                self.now,
+                format_args!("c{client:<2} <- {}", readable(&line)),
+            );
+            self.trace.mix_line(&line);
+            let mut check = AnswerCheck {
+                plan: &self.plan,
+                known_grants: &mut self.known_grants,
+                before: &self.seen_locks,
+                requests_per_key,
+                first,
+                known_entries: &mut self.known_entries,
+                known_pushes: &mut self.known_pushes,
+                conn_number: number,
+                now: self.now,
+                turn: self.turn,
+                draining: self.draining.map(|(_, turn)| turn),
+            };
+            self.totals.answers += 1;
+            match check.check_line(conn, &line)? {
+                AnswerKind::Granted => self.totals.grants_told += 1,
+                AnswerKind::TimedOut => self.totals.timeouts += 1,
+                AnswerKind::Entry => self.totals.things += 1,
+                AnswerKind::Swapped => self.totals.swaps += 1,
+                AnswerKind::Met => self.totals.met += 1,
+                AnswerKind::Other => {}
+            }
+        }
+        let is_free = conn.open_requests.is_empty() && conn.sending == Sending::Open;
+        if is_free && self.totals.answers > 0 && self.rng.u8(..100) < self.plan.eager_pct / 4 {
+            self.act_again(client);
+        }
+        Ok(())
+    }
+
+    /// Forgets a connection that has ended, after asking why its open requests had no answer.
+    fn forget_ended(&mut self, number: u32) -> Result<(), String> {
+        let conn = &self.connections[&number];
+        if !conn.ended {
+            return Ok(());
+        }
+        let client = conn.client;
+        if !conn.peer.is_closed() {
+            // The server writes no more. A client that reads this closes too, or lets the server
+            // wait.
+            if self.rng.bool() {
+                self.close(number);
+            }
+            return Ok(());
+        }
+        // Cleanly means that it ended for no other reason than the end of the client's stream.
+        let cleanly = conn.id.is_some()
+            && conn.sending == Sending::Ended
+            && !(conn.reset || conn.fatal_sent || conn.read_timeout_told)
+            && conn.unread_since.is_none()
+            && self.draining.is_none();
+        if cleanly {
+            let first = conn
+                .open_requests
+                .iter()
+                .find(|request| request.arrived.is_some());
+            if conn.has_torn_line() {
+                return Err("ended within a line".to_owned());
+            }
+            if let Some(request) = first
+                && request.kind.wait() == Millis::ZERO
+            {
+                return Err(format!("ended without an answer to {:?}", request.kind));
+            }
+        }
+        let is_lossy = conn.is_behind() || conn.fatal_sent || self.draining.is_some();
+        let conn = self.connections.remove(&number).expect("looked at above");
+        if is_lossy {
+            self.known_pushes
+                .note_ended_unread(number, conn.subscribes_sent);
+            self.known_entries.was_given_back |=
+                conn.open_requests.iter().any(|it| it.kind.is_pop());
+        }
+        for request in conn.open_requests {
+            let fence = match request.kind {
+                RequestKind::Renew { target, .. } => target,
+                RequestKind::Wait { key, .. } => {
+                    conn.tickets.get(&key).and_then(|ticket| ticket.held)
+                }
+                _ => None,
+            };
+            if let Some(fence) = fence {
+                self.known_grants
+                    .renewal_lost(self.now, fence, request.number);
+            }
+        }
+        self.stale.extend(conn.id);
+        if self.stale.len() > STALE_MAX {
+            self.stale.pop_front();
+        }
+        if self.clients[client] == Some(number) {
+            self.clients[client] = None;
+        }
+        Ok(())
+    }
+
+    fn check_table(&mut self) -> Result<(), String> {
+        let names: Vec<&[u8]> = self.plan.keys.iter().map(|(name, _)| &name[..]).collect();
+        // Taken out, because it looks at the rest of the simulation while it changes.
+        let mut seen_locks = std::mem::take(&mut self.seen_locks);
+        let has_left = |number: u32| {
+            let conn = self.connections.get(&number);
+            conn.is_none_or(|conn| conn.ended || self.has_reason_to_end(number, conn))
+        };
+        let reasons = EndReasons {
+            by_serial: &self.by_serial,
+            has_left: &has_left,
+            waits: &self.waits,
+            auto_release: self.plan.rules.auto_release,
+            awake_since: self.paused_until,
+        };
+        let result =
+            seen_locks.after_turn(self.now, &self.server, &names, &self.known_grants, &reasons);
+        self.seen_locks = seen_locks;
+        result?;
+        let late_ns_max = 1_000_000 + self.plan.turn_delay_us_max * 1_000;
+        let late_ns = self.seen_locks.late_awake_ns_max;
+        if late_ns > late_ns_max {
+            return Err(format!("a lease ended {late_ns} ns late, without a reason"));
+        }
+        Ok(())
+    }
+
+    /// The clients that waited for a value or at a barrier before this turn.
+    fn parked(&self) -> Vec<Parked> {
+        let mut parked = Vec::new();
+        for (&conn_number, conn) in &self.connections {
+            if let Some(request) = conn.open_requests.front()
+                && let (RequestKind::Entry(entry_request), Some(begun)) =
+                    (&request.kind, request.begun)
+            {
+                let (kind, key) = entry_request.entry();
+                parked.push(Parked {
+                    kind,
+                    key,
+                    conn_number,
+                    since: begun.turn,
+                    stays: false,
+                });
+            }
+        }
+        parked
+    }
+
+    /// Whether a client may have done something without having read the answer.
+    fn is_in_doubt(&self) -> bool {
+        self.connections.values().any(|conn| {
+            let is_lossy = conn.fatal_sent || self.draining.is_some();
+            let is_open = || {
+                conn.open_requests
+                    .iter()
+                    .any(|request| request.arrived.is_some())
+            };
+            let ended_now = conn.ended && conn.ended_by == self.turn;
+            conn.id.is_some() && conn.is_behind() || ended_now && (is_lossy || is_open())
+        })
+    }
+
+    fn check_entries(&mut self, mut parked: Vec<Parked>) -> Result<(), String> {
+        let doubt = self.is_in_doubt();
+        parked.retain_mut(|it| {
+            let conn = &self.connections[&it.conn_number];
+            let begun = conn.open_requests.front().and_then(|request| request.begun);
+            it.stays = begun.is_some_and(|begun| begun.turn == it.since);
+            is_attentive(conn)
+        });
+        let view = self.server.engine().view(self.now);
+        self.known_entries
+            .after_turn(&self.plan, view, &parked, doubt)?;
+        let steady = self.plan.keys.iter().zip(&self.seen_locks.steady);
+        let steady = steady.filter(|(_, steady)| **steady);
+        self.known_pushes.after_turn(&TurnFacts {
+            number: self.turn,
+            connections: &self.connections,
+            doubt,
+            tally: self.server.engine().tally(),
+            steady: steady.map(|((name, _), _)| &name[..]).collect(),
+        })
+    }
+
+    /// The server has nothing to do: every client has its answer, or waits and its time is not
+    /// over.
+    fn check_quiet(&mut self) -> Result<(), String> {
+        let (now, turn) = (self.now, self.turn);
+        let mut waiting: BTreeMap<(EntryKind, usize), usize> = BTreeMap::new();
+        for (number, conn) in &mut self.connections {
+            if conn.stalled.is_some() || conn.ended {
+                continue;
+            }
+            conn.unread_since = None;
+            conn.was_overdue = false;
+            let Some(id) = conn
+                .id
+                .filter(|_| !conn.has_left() && !conn.read_timeout_told)
+            else {
+                continue;
+            };
+            let Some(request) = conn
+                .open_requests
+                .front_mut()
+                .filter(|it| it.arrived.is_some())
+            else {
+                continue;
+            };
+            let wait = request.kind.wait();
+            let begun = *request.begun.get_or_insert(Moment { at: now, turn });
+            let key = request.kind.key().filter(|_| wait != Millis::ZERO);
+            let mut is_parked = key.is_some_and(|key| self.seen_locks.is_in_queue(key, id.serial));
+            if let RequestKind::Entry(entry_request) = &request.kind
+                && wait != Millis::ZERO
+            {
+                *waiting.entry(entry_request.entry()).or_default() += 1;
+                is_parked = true; // `check_waiting` compares the counts
+            }
+            if !is_parked || self.draining.is_some() {
+                return Err(format!(
+                    "connection {number}: no answer to {:?}",
+                    request.kind
+                ));
+            }
+            if begun.at.after(wait) <= now {
+                return Err(format!("connection {number}: parked for too long"));
+            }
+        }
+        self.check_waiting(&waiting)?;
+        for (serial, does) in self.seen_locks.holders_and_waiters() {
+            let number = self.by_serial[&serial];
+            let conn = self.connections.get(&number);
+            let is_gone = conn.is_none_or(|it| {
+                (it.ended || it.has_hung_up()) && it.stalled.is_none() && it.unread_since.is_none()
+            });
+            if is_gone && (does == "waits" || self.plan.rules.auto_release) {
+                return Err(format!("connection {number} is gone, but {does}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The server sees the same clients wait for values and at barriers as have asked to.
+    fn check_waiting(&self, waiting: &BTreeMap<(EntryKind, usize), usize>) -> Result<(), String> {
+        let view = self.server.engine().view(self.now);
+        let behind = self
+            .connections
+            .values()
+            .filter(|it| !is_attentive(it))
+            .count();
+        for kind in [EntryKind::List, EntryKind::Barrier] {
+            for key in 0..self.plan.entry_count(kind) {
+                let name = self.plan.name(kind, key);
+                let lists = view
+                    .lists()
+                    .filter(|it| kind == EntryKind::List && it.key == name);
+                let barriers = view.barriers();
+                let barriers = barriers.filter(|it| kind == EntryKind::Barrier && it.key == name);
+                let seen: u32 = lists.map(|it| it.what.1).sum::<u32>()
+                    + barriers.map(|it| it.what.1).sum::<u32>();
+                let asked = waiting.get(&(kind, key)).copied().unwrap_or(0);
+                if !(asked..=asked + behind).contains(&(seen as usize)) {
+                    return Err(format!("{asked} wait for {kind:?} {key}, {seen} are seen"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_drain(&self) -> Result<(), String> {
+        let timeout = self.plan.settings.shutdown_timeout;
+        if let Some((since, _)) = self.draining
+            && timeout != Millis::ZERO
+            && self.now >= since.after(timeout)
+            && !self.server.is_drained()
+        {
+            return Err("the shutdown takes longer than it may".to_owned());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,534 @@
+//! Compares every line that a client reads with the request it answers.
+//!
+//! Answers come in the order of requests, so a line belongs to the oldest open one; its shape, its
+//! lease, its fence and its timing must fit that request and no other. What it says about grants
+//! goes to `grants`. Never knows the server's state, only the rules it was started with.
+
+use super::entries::{EntryAnswer, KnownEntries};
+use super::grants::KnownGrants;
+use super::lock_table::SeenLocks;
+use super::pushes::KnownPushes;
+use crate::base::{Millis, Nanos, Token};
+use crate::engine::types::Mode;
+use crate::sim::clients::connection::{Connection, Moment, OpenRequest, Sending, Ticket};
+use crate::sim::clients::request::{EntryRequest, RequestKind};
+use crate::sim::plan::Plan;
+
+/// How long the server remembers at least that the lease behind a ticket ran out.
+const EXPIRED_TICKET_KEPT_MIN: Millis = Millis::from_secs(60);
+
+/// Everything that a line is compared with.
+pub(crate) struct AnswerCheck<'w> {
+    pub(crate) plan: &'w Plan,
+    pub(crate) known_grants: &'w mut KnownGrants,
+    /// The lock table before this turn.
+    pub(crate) before: &'w SeenLocks,
+    /// How many requests about each key the server may have seen in this turn.
+    pub(crate) requests_per_key: &'w [u32],
+    /// The request that was the oldest of its connection when the turn began.
+    pub(crate) first: Option<u64>,
+    pub(crate) known_entries: &'w mut KnownEntries,
+    pub(crate) known_pushes: &'w mut KnownPushes,
+    /// The connection's number.
+    pub(crate) conn_number: u32,
+    pub(crate) now: Nanos,
+    /// The turn that is just over.
+    pub(crate) turn: u64,
+    /// The turn in which the server got a shutdown signal.
+    pub(crate) draining: Option<u64>,
+}
+
+/// How a line ended a request, for the statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AnswerKind {
+    Granted,
+    TimedOut,
+    /// About a named entry.
+    Entry,
+    Swapped,
+    Met,
+    Other,
+}
+
+impl AnswerCheck<'_> {
+    pub(crate) fn check_line(
+        &mut self,
+        conn: &mut Connection,
+        line: &[u8],
+    ) -> Result<AnswerKind, String> {
+        if let Some(news) = line.strip_prefix(b"lost ") {
+            return self.lost(conn, news).map(|()| AnswerKind::Other);
+        }
+        if let Some(heard) = self.known_pushes.take_push((self.conn_number, conn), line) {
+            return heard.map(|()| AnswerKind::Other);
+        }
+        let word = line.split(|&byte| byte == b' ').next().unwrap_or_default();
+        if self.is_read_timeout(conn, line) {
+            conn.read_timeout_told = true;
+            return Ok(AnswerKind::Other);
+        }
+        if conn.read_timeout_told {
+            return Err("a line after the read timeout's error".to_owned());
+        }
+        if conn.was_overdue && word == b"error" {
+            // The read timeout struck while it did not read, or this answers one of its requests.
+            if let Some(request) = conn.open_requests.pop_front()
+                && let RequestKind::Renew {
+                    target: Some(fence),
+                    ..
+                } = request.kind
+            {
+                self.known_grants
+                    .renewal_lost(self.now, fence, request.number);
+            }
+            return Ok(AnswerKind::Other);
+        }
+        let Some(request) = conn.open_requests.pop_front() else {
+            return Err("an answer without a request".to_owned());
+        };
+        let here = Moment {
+            at: self.now,
+            turn: self.turn,
+        };
+        let arrived = match (request.arrived, &request.kind) {
+            (Some(arrived), _) => arrived,
+            (None, RequestKind::Fatal(_)) if conn.fatal_arrived => here,
+            _ => return Err(format!("an answer to {:?} before it arrived", request.kind)),
+        };
+        let text = str::from_utf8(line).map_err(|_| "an answer that is not text".to_owned())?;
+        conn.answered(self.now, &request);
+        self.known_pushes
+            .note_done(self.plan, (self.conn_number, conn), &request, text);
+        let answer_kind = match word {
+            _ if request.kind.concerns_no_lock() => self.check_other(conn, &request, arrived, text),
+            b"ok" | b"acquired" | b"queued" => self.check_success(conn, &request, arrived, text),
+            _ => self.check_refusal(conn, &request, arrived, text),
+        };
+        answer_kind.map_err(|why| format!("{why} (answer {text:?} to {:?})", request.kind))
+    }
+
+    /// Whether this is the `error` of the read timeout, which answers an unfinished request, or
+    /// none.
+    fn is_read_timeout(&self, conn: &Connection, line: &[u8]) -> bool {
+        let is_locked = self.plan.settings.auth_token.is_some() && !conn.is_open;
+        let word: &[u8] = if is_locked { b"error_auth" } else { b"error" };
+        let owns =
+            conn.is_subscribed() || self.known_grants.owns_something(self.conn_number, self.now);
+        let is_answer = conn
+            .open_requests
+            .front()
+            .is_some_and(|request| match request.kind {
+                // The server need not see the end of a line to know that it is too long.
+                RequestKind::Fatal(last) => last.is_some() && conn.fatal_arrived,
+                RequestKind::Release { .. } | RequestKind::Renew { .. } | RequestKind::Nonsense => {
+                    request.arrived.is_some()
+                }
+                RequestKind::Entry(EntryRequest::Add { key, .. })
+                    if key == self.plan.wild_counter() =>
+                {
+                    request.arrived.is_some()
+                }
+                RequestKind::Subscribe(ref subscription)
+                    if !conn.has_room_for(subscription, self.plan) =>
+                {
+                    request.arrived.is_some()
+                }
+                // Nothing else is answered like this. If the client did not read, the read timeout
+                // may have struck before the request arrived.
+                _ => request.arrived.is_some() && conn.unread_since.is_none(),
+            });
+        line == word && conn.is_overdue(self.now, &self.plan.settings, owns) && !is_answer
+    }
+
+    fn lost(&mut self, conn: &Connection, news: &[u8]) -> Result<(), String> {
+        if !conn.may_be_pushed_to {
+            return Err("a push to a client that did not say hello".to_owned());
+        }
+        let mut words = news.rsplitn(3, |&byte| byte == b' ');
+        let why = words.next().unwrap_or_default();
+        let fence = words
+            .next()
+            .and_then(|word| str::from_utf8(word).ok()?.parse().ok());
+        let (Some(fence), b"expired") = (fence, why) else {
+            return Err("a push that is malformed".to_owned());
+        };
+        if self
+            .known_grants
+            .get(fence)
+            .is_some_and(|it| it.owner != self.conn_number)
+        {
+            return Err(format!("{fence} was lost by another client"));
+        }
+        self.known_grants.lost(self.now, fence, self.turn)
+    }
+
+    /// An answer about an entry, a subscription or a signal.
+    fn check_other(
+        &mut self,
+        conn: &mut Connection,
+        request: &OpenRequest,
+        arrived: Moment,
+        text: &str,
+    ) -> Result<AnswerKind, String> {
+        conn.is_open = true;
+        match &request.kind {
+            RequestKind::Entry(entry_request) => {
+                let answer = EntryAnswer {
+                    conn_number: self.conn_number,
+                    request_number: request.number,
+                    arrived,
+                    now: Moment {
+                        at: self.now,
+                        turn: self.turn,
+                    },
+                    draining: self.draining.is_some(),
+                    text,
+                };
+                self.known_entries
+                    .check_answer(self.plan, entry_request, &answer)?;
+                return Ok(match entry_request {
+                    EntryRequest::Swap { .. } if text == "ok" => AnswerKind::Swapped,
+                    EntryRequest::Meet { .. } if text == "ok" => AnswerKind::Met,
+                    _ => AnswerKind::Entry,
+                });
+            }
+            RequestKind::Subscribe(subscription) => {
+                let by = (self.conn_number, &mut *conn);
+                self.known_pushes
+                    .subscribed(self.plan, by, subscription, self.turn, text)?;
+            }
+            RequestKind::Unsubscribe(subscription) => {
+                expect(text, "ok")?;
+                conn.subscriptions.remove(subscription);
+            }
+            RequestKind::Signal { payload, .. } => {
+                self.known_pushes.signal_answered(conn, payload, text)?
+            }
+            _ => unreachable!("of a lock"),
+        }
+        Ok(AnswerKind::Other)
+    }
+
+    /// A lock was granted, released or renewed, or something was told.
+    fn check_success(
+        &mut self,
+        conn: &mut Connection,
+        request: &OpenRequest,
+        arrived: Moment,
+        text: &str,
+    ) -> Result<AnswerKind, String> {
+        let since = conn.earliest(self.now, request);
+        conn.is_open = true;
+        match request.kind {
+            RequestKind::Acquire {
+                key, mode, lease, ..
+            } => {
+                let (fence, token) = grant(text, "ok", lease, request.with_fence)?;
+                let by = request.begun.map_or(self.turn, |it| it.turn);
+                let ticket = Ticket {
+                    mode,
+                    lease,
+                    fence_before: request.fence_before,
+                    arrived: arrived.at,
+                    joined: (arrived.turn, by),
+                    held: None,
+                    waited: false,
+                };
+                self.granted(conn, key, fence, token, &ticket, since)?;
+                if mode == Mode::Lead {
+                    conn.led.insert(self.plan.keys[key].0.clone());
+                }
+                Ok(AnswerKind::Granted)
+            }
+            RequestKind::Enqueue { key, mode, lease } => {
+                let mut ticket = Ticket {
+                    mode,
+                    lease,
+                    fence_before: request.fence_before,
+                    arrived: arrived.at,
+                    joined: (arrived.turn, self.turn),
+                    held: None,
+                    waited: false,
+                };
+                let mut answer_kind = AnswerKind::Other;
+                if text != "queued" {
+                    let (fence, token) = grant(text, "acquired", lease, request.with_fence)?;
+                    self.granted(conn, key, fence, token, &ticket, since)?;
+                    ticket.held = Some(fence);
+                    answer_kind = AnswerKind::Granted;
+                    // A `w` that is already on its way starts the lease again.
+                    for later in &conn.open_requests {
+                        if matches!(later.kind, RequestKind::Wait { key: it, .. } if it == key) {
+                            self.known_grants
+                                .renewal_sent(fence, later.number, since, lease);
+                        }
+                    }
+                }
+                conn.tickets.insert(key, ticket);
+                Ok(answer_kind)
+            }
+            RequestKind::Wait { key, .. } => {
+                let Some(ticket) = conn.tickets.remove(&key) else {
+                    return Err("waited for a ticket that was never taken".to_owned());
+                };
+                let (fence, token) = grant(text, "ok", ticket.lease, request.with_fence)?;
+                match self.known_grants.get(fence) {
+                    Some(known) if ticket.held == Some(fence) && known.token == token => {
+                        let span = (since, ticket.lease);
+                        self.known_grants.renewed(
+                            self.now,
+                            fence,
+                            request.number,
+                            span,
+                            arrived.turn,
+                        )?;
+                    }
+                    _ if ticket.held.is_some() => {
+                        return Err("a wait for one grant was answered with another".to_owned());
+                    }
+                    _ => self.granted(conn, key, fence, token, &ticket, since)?,
+                }
+                Ok(AnswerKind::Granted)
+            }
+            RequestKind::Release { target, .. } => {
+                let fence = target.ok_or("released with a token of nobody")?;
+                expect(text, "ok")?;
+                self.known_grants.released(fence, arrived, self.turn)?;
+                conn.tickets.retain(|_, ticket| ticket.held != Some(fence));
+                Ok(AnswerKind::Other)
+            }
+            RequestKind::Renew { target, lease, .. } => {
+                let fence = target.ok_or("renewed with a token of nobody")?;
+                let mut words = text.split(' ').skip(1);
+                check_lease(words.next(), lease)?;
+                check_fence(words.next(), fence, request.with_fence)?;
+                expect(words.next().unwrap_or_default(), "")?;
+                let span = (since, lease);
+                self.known_grants
+                    .renewed(self.now, fence, request.number, span, arrived.turn)?;
+                Ok(AnswerKind::Other)
+            }
+            RequestKind::Position { .. } => match text[2..].trim_start().parse::<u32>() {
+                Ok(_) => Ok(AnswerKind::Other),
+                Err(_) => Err("not a position".to_owned()),
+            },
+            RequestKind::Json if text.starts_with("ok {") && text.ends_with('}') => {
+                Ok(AnswerKind::Other)
+            }
+            RequestKind::Hello if text.starts_with("ok latchd/") => Ok(AnswerKind::Other),
+            RequestKind::Ok => expect(text, "ok").map(|()| AnswerKind::Other),
+            _ => Err("a success that this request cannot have".to_owned()),
+        }
+    }
+
+    fn granted(
+        &mut self,
+        conn: &Connection,
+        key: usize,
+        fence: u64,
+        token: &str,
+        ticket: &Ticket,
+        since: Nanos,
+    ) -> Result<(), String> {
+        if self.draining.is_some_and(|turn| ticket.joined.0 >= turn) {
+            return Err("granted while draining".to_owned());
+        }
+        let left = conn.ended
+            || conn.reset
+            || conn.fatal_sent
+            || conn.was_overdue
+            || conn.sending != Sending::Open;
+        self.known_grants.granted(
+            self.now,
+            fence,
+            token,
+            key,
+            ticket.mode,
+            self.conn_number,
+            ticket.joined,
+            (since, ticket.lease),
+            ticket.fence_before,
+            left,
+        )
+    }
+
+    /// The request was refused, too late, or malformed.
+    fn check_refusal(
+        &mut self,
+        conn: &mut Connection,
+        request: &OpenRequest,
+        arrived: Moment,
+        text: &str,
+    ) -> Result<AnswerKind, String> {
+        let Plan {
+            rules,
+            mismatch_pct,
+            ..
+        } = self.plan;
+        let allowed = match (text, &request.kind) {
+            (_, RequestKind::Nonsense) => text == "error",
+            (_, RequestKind::Fatal(last)) => *last == Some(text),
+            ("timeout", RequestKind::Acquire { wait, .. } | RequestKind::Wait { wait, .. }) => {
+                if self.now < arrived.at.after(*wait) {
+                    return Err("a wait ended before its time".to_owned());
+                }
+                true
+            }
+            ("error_max_locks", RequestKind::Acquire { .. } | RequestKind::Enqueue { .. }) => {
+                rules.locks_max != 0
+            }
+            ("error_max_waiters", RequestKind::Acquire { .. } | RequestKind::Enqueue { .. }) => {
+                rules.waiters_per_key_max != 0
+            }
+            (
+                "error_limit_mismatch" | "error_type_mismatch",
+                RequestKind::Acquire { .. } | RequestKind::Enqueue { .. },
+            ) => *mismatch_pct > 0,
+            (
+                "error_draining",
+                RequestKind::Acquire { .. }
+                | RequestKind::Enqueue { .. }
+                | RequestKind::Wait { .. },
+            ) => self.draining.is_some(),
+            ("error_already_enqueued", RequestKind::Enqueue { key, .. }) => {
+                conn.tickets.contains_key(key)
+            }
+            ("error_lease_expired", RequestKind::Wait { .. } | RequestKind::Renew { .. }) => true,
+            ("error_not_enqueued", RequestKind::Wait { key, .. }) => {
+                // In the queue and, as far as the client knows, without a grant: nothing ends that but
+                // a grant it did not hear of, whose lease ran out and was remembered for a while.
+                conn.tickets.get(key).is_none_or(|ticket| {
+                    let lapsed = ticket.arrived.after(ticket.lease);
+                    ticket.held.is_some() || lapsed.after(EXPIRED_TICKET_KEPT_MIN) <= self.now
+                })
+            }
+            ("error", RequestKind::Release { .. } | RequestKind::Renew { .. }) => true,
+            ("nil", RequestKind::Position { key }) => {
+                if self.known_grants.holds(self.conn_number, *key, self.now) {
+                    return Err("holds the key, but was told it does not".to_owned());
+                }
+                true
+            }
+            _ => false,
+        };
+        if !allowed {
+            return Err("a refusal that this request cannot have".to_owned());
+        }
+        self.check_alone(conn, request, text)?;
+        match request.kind {
+            // Refused for another reason than a ticket it already had: it has none any more.
+            RequestKind::Enqueue { key, .. } if text != "error_already_enqueued" => {
+                conn.tickets.remove(&key);
+            }
+            RequestKind::Wait { key, .. } => {
+                if let Some(fence) = conn.tickets.remove(&key).and_then(|ticket| ticket.held) {
+                    self.known_grants
+                        .not_renewed(self.now, fence, request.number, self.turn)?;
+                }
+            }
+            RequestKind::Release {
+                target: Some(fence),
+                ..
+            } => self.known_grants.not_released(self.now, fence)?,
+            RequestKind::Renew {
+                target: Some(fence),
+                ..
+            } => self
+                .known_grants
+                .not_renewed(self.now, fence, request.number, self.turn)?,
+            _ => {}
+        }
+        Ok(if text == "timeout" {
+            AnswerKind::TimedOut
+        } else {
+            AnswerKind::Other
+        })
+    }
+}
+
+impl AnswerCheck<'_> {
+    /// If this was the only request about its key in this turn, a refusal can be compared with the
+    /// lock table before the turn: the server grants what is free, and it deals with a release
+    /// before it ends the lease, even in a turn that comes late.
+    fn check_alone(
+        &self,
+        conn: &Connection,
+        request: &OpenRequest,
+        text: &str,
+    ) -> Result<(), String> {
+        let is_first = self.first == Some(request.number) && conn.unread_since.is_none();
+        let Some(key) = request
+            .kind
+            .key()
+            .filter(|&key| is_first && self.requests_per_key[key] == 1)
+        else {
+            return Ok(());
+        };
+        let is_new = request.arrived.is_some_and(|it| it.turn + 1 == self.turn);
+        match request.kind {
+            RequestKind::Acquire { .. } | RequestKind::Enqueue { .. }
+                if matches!(text, "timeout" | "error_max_waiters")
+                    && request.begun.is_none()
+                    && self.before.is_free(key, self.now) =>
+            {
+                Err("refused, although the key was free".to_owned())
+            }
+            RequestKind::Release {
+                target: Some(fence),
+                ..
+            } if is_new
+                && self.before.is_held(key, fence)
+                && self.known_grants.is_only_release(fence) =>
+            {
+                Err("a release that came in time was refused".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Fence and token of a grant, after a check of everything else in the line.
+fn grant<'t>(
+    text: &'t str,
+    word: &str,
+    lease: Millis,
+    with_fence: bool,
+) -> Result<(u64, &'t str), String> {
+    let mut words = text.split(' ');
+    expect(words.next().unwrap_or_default(), word)?;
+    let token = words.next().unwrap_or_default();
+    let fence = Token::parse(token.as_bytes())
+        .ok_or("a grant without a token")?
+        .fence
+        .0;
+    check_lease(words.next(), lease)?;
+    check_fence(words.next(), fence, with_fence)?;
+    expect(words.next().unwrap_or_default(), "")?;
+    Ok((fence, token))
+}
+
+fn check_lease(word: Option<&str>, lease: Millis) -> Result<(), String> {
+    let spelled = if lease.0.is_multiple_of(1_000) {
+        format!("{}", lease.0 / 1_000)
+    } else {
+        format!("{}ms", lease.0)
+    };
+    expect(word.unwrap_or_default(), &spelled)
+}
+
+fn check_fence(word: Option<&str>, fence: u64, with_fence: bool) -> Result<(), String> {
+    let spelled = if with_fence {
+        fence.to_string()
+    } else {
+        String::new()
+    };
+    expect(word.unwrap_or_default(), &spelled)
+}
+
+fn expect(told: &str, wanted: &str) -> Result<(), String> {
+    if told == wanted {
+        Ok(())
+    } else {
+        Err(format!("{told:?} where {wanted:?} belongs"))
+    }
+}

@@ -1,0 +1,139 @@
+//! How a run ends, and what may be left then: nothing.
+//!
+//! The server keeps values without a time to live, counters that are not 0 and lists that are not
+//! empty for ever. One last client takes them away, and so learns whether everything that was put
+//! there is there.
+
+use crate::server::Holdings;
+use crate::sim::clients::actions::LOUD_GROUPS;
+use crate::sim::clients::entry_requests::OTHER_GROUPS_MAX;
+use crate::sim::clients::lock_requests::written;
+use crate::sim::clients::request::{EntryKind, EntryRequest, RequestKind};
+use crate::sim::faults::readers::ROOM_BYTES_MAX;
+use crate::sim::plan::{Ending, SECRET};
+use crate::sim::simulation::Simulation;
+use crate::wire::outbox::PUSH_BYTES_MAX;
+use crate::wire::verbs::VALUE_BYTES_MAX;
+
+impl Simulation {
+    /// Sends the last client, if it has not come yet, and says whether it has something to do.
+    pub(crate) fn clean_up(&mut self) -> Result<bool, String> {
+        if self.draining.is_some() || std::mem::replace(&mut self.has_cleaned_up, true) {
+            return Ok(false);
+        }
+        let (requests, entries) = self.leftovers();
+        let mut holdings = self.server.holdings();
+        holdings.engine.others -= entries.min(holdings.engine.others);
+        if holdings != Holdings::default() {
+            return Err(format!("still there at the end: {holdings:?}"));
+        }
+        if requests.is_empty() {
+            return Ok(false);
+        }
+        self.trace.say(self.now, format_args!("the last client"));
+        self.connect(0);
+        let number = self.connections_made;
+        let mut bytes = Vec::new();
+        if self.plan.settings.auth_token.is_some() {
+            bytes.extend(self.note_request(number, written(RequestKind::Ok, "auth", b"_", SECRET)));
+        }
+        for entry_request in requests {
+            let (kind, key) = entry_request.entry();
+            let argument: &[u8] = if kind == EntryKind::Counter {
+                b"0"
+            } else {
+                b""
+            };
+            let (verb, name) = (entry_request.verb(), self.plan.name(kind, key));
+            let written = written(RequestKind::Entry(entry_request), verb, name, argument);
+            bytes.extend(self.note_request(number, written));
+        }
+        self.send(number, &bytes);
+        self.close(number);
+        Ok(true)
+    }
+
+    /// The requests that take away what is left, and how many entries that is.
+    fn leftovers(&self) -> (Vec<EntryRequest>, usize) {
+        let view = self.server.engine().view(self.now);
+        let (mut requests, mut entries) = (Vec::new(), 0);
+        for key in 0..self.plan.entry_count(EntryKind::Counter) {
+            let name = self.plan.name(EntryKind::Counter, key);
+            if view.counters().any(|it| it.key == name && it.what != 0) {
+                requests.push(EntryRequest::SetCount { key });
+                entries += 1;
+            }
+        }
+        for key in 0..self.plan.entry_count(EntryKind::Value) {
+            let name = self.plan.name(EntryKind::Value, key);
+            if view
+                .values()
+                .any(|it| it.key == name && it.what.ttl_ns.is_none())
+            {
+                requests.push(EntryRequest::Delete { key });
+                entries += 1;
+            }
+        }
+        for key in 0..self.plan.entry_count(EntryKind::List) {
+            let name = self.plan.name(EntryKind::List, key);
+            if let Some(list) = view.lists().find(|it| it.key == name) {
+                requests.extend((0..list.what.0).map(|_| EntryRequest::Pop { key, left: true }));
+                entries += 1;
+            }
+        }
+        (requests, entries)
+    }
+
+    /// Nobody is connected any more, and the server holds nothing.
+    pub(crate) fn check_end(&mut self) -> Result<(), String> {
+        let mut holdings = self.server.holdings();
+        if self.draining.is_some() {
+            // The process ends here. It may still have its own timers and idle keys, and grants, if
+            // those outlive their connections.
+            holdings.timers = 0;
+            holdings.engine.keys = 0;
+            holdings.engine.others = 0;
+            holdings.engine.timers = 0;
+            if !self.plan.rules.auto_release {
+                holdings.engine.holders = 0;
+                (holdings.engine.owners, holdings.engine.connections) = (0, 0);
+            }
+        }
+        if holdings != Holdings::default() {
+            return Err(format!("still there at the end: {holdings:?}"));
+        }
+        self.known_entries.check_end(self.has_cleaned_up)?;
+        // The server stops pushing to a client that has too much already, so what one leaves unread
+        // is at most the limit and one more signal. It may have read a part of the first line.
+        let signal_bytes_max = (VALUE_BYTES_MAX + 1) * (LOUD_GROUPS + OTHER_GROUPS_MAX);
+        self.known_pushes
+            .check_end(PUSH_BYTES_MAX + signal_bytes_max + ROOM_BYTES_MAX)?;
+        let drained = matches!(self.plan.ending, Ending::Drain | Ending::Kill);
+        if drained != self.server.is_drained() {
+            return Err("the run did not end as planned".to_owned());
+        }
+        let tally = self.server.engine().tally();
+        let told = self.known_grants.len() as u64;
+        let (done, sent) = (
+            self.known_grants.releases_done,
+            self.known_grants.releases_sent,
+        );
+        if told > tally.grants || done > tally.releases || tally.releases > sent {
+            return Err(format!(
+                "{tally:?}, but clients know of {told} grants, {done} releases, and \
+                 tried {sent}"
+            ));
+        }
+        self.totals.grants = tally.grants;
+        self.totals.releases = tally.releases;
+        self.totals.expiries = tally.expiries;
+        self.totals.disconnects = tally.disconnects;
+        self.totals.late_ns_max = self.seen_locks.late_ns_max;
+        self.totals.late_awake_ns_max = self.seen_locks.late_awake_ns_max;
+        self.totals.values = self.known_entries.told_count();
+        self.totals.pushes = self.known_pushes.count;
+        self.totals.connections = u64::from(self.connections_made);
+        self.trace.say(self.now, format_args!("{:?}", self.totals));
+        Ok(())
+    }
+}

@@ -1,0 +1,386 @@
+//! Every grant that a client was told of, and what follows from it: who must be holding, who cannot
+//! be.
+//!
+//! Knows only what clients can know. A grant is *certain* from the moment its holder reads of it
+//! until a client releases it, its connection ends, or the earliest instant at which its lease can
+//! have ended; two certain holders where there is room for one are a violation. A grant is *over*
+//! from the moment a client reads that it is; a token that works after that is a violation too.
+//! Never looks into the server.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::base::{Millis, Nanos};
+use crate::engine::types::Mode;
+use crate::sim::clients::connection::Moment;
+
+/// One grant, as clients know it.
+#[derive(Clone, Debug)]
+pub(crate) struct Grant {
+    pub(crate) key: usize,
+    pub(crate) mode: Mode,
+    pub(crate) token: String,
+    /// The number of the connection it was granted to.
+    pub(crate) owner: u32,
+    /// The turn after which the request arrived, and the turn by which it was in the queue.
+    joined: (u64, u64),
+    /// The lease ends somewhere between these, according to the last answer.
+    deadline_min: Nanos,
+    deadline_max: Nanos,
+    /// When that answer was read.
+    told_at: Nanos,
+    /// Renewals without an answer: request, when it was sent, lease.
+    renewals: Vec<(u64, Nanos, Millis)>,
+    /// A renewal has arrived, so the deadline may have moved.
+    pub(crate) renewal_arrived: bool,
+    releases_sent: u32,
+    pub(crate) release_arrived: bool,
+    /// A release of it was answered `ok`.
+    is_released: bool,
+    /// Its connection is ending, and the grant with it.
+    owner_left: bool,
+    /// The turn after which a client knew that it was over.
+    over: Option<u64>,
+}
+
+impl Grant {
+    /// The lease cannot end before this.
+    fn deadline_min(&self) -> Nanos {
+        let pending = self.renewals.iter().map(|&(_, at, lease)| at.after(lease));
+        pending.fold(self.deadline_min, Nanos::min)
+    }
+
+    /// The lease cannot end after this, as far as clients can know.
+    fn deadline_max(&self) -> Nanos {
+        if self.renewals.is_empty() {
+            self.deadline_max
+        } else {
+            Nanos::NEVER
+        }
+    }
+
+    fn is_certain(&self, now: Nanos) -> bool {
+        self.releases_sent == 0
+            && !self.owner_left
+            && self.over.is_none()
+            && now < self.deadline_min()
+    }
+}
+
+/// All grants of one run that clients know of.
+#[derive(Debug)]
+pub(crate) struct KnownGrants {
+    by_fence: BTreeMap<u64, Grant>,
+    /// The fences of those that may not be over, by key.
+    live: Vec<BTreeSet<u64>>,
+    /// The keys with new answers since the last check.
+    touched: BTreeSet<usize>,
+    auto_release: bool,
+    /// The highest fence that any client knows.
+    pub(crate) fence_max: u64,
+    pub(crate) releases_sent: u64,
+    pub(crate) releases_done: u64,
+}
+
+impl KnownGrants {
+    pub(crate) fn new(keys: usize, auto_release: bool) -> Self {
+        Self {
+            by_fence: BTreeMap::new(),
+            live: vec![BTreeSet::new(); keys],
+            touched: BTreeSet::new(),
+            auto_release,
+            fence_max: 0,
+            releases_sent: 0,
+            releases_done: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_fence.len()
+    }
+
+    pub(crate) fn get(&self, fence: u64) -> Option<&Grant> {
+        self.by_fence.get(&fence)
+    }
+
+    pub(crate) fn nth(&self, n: usize) -> Option<(u64, &Grant)> {
+        let fence = *self.by_fence.keys().nth(n)?;
+        Some((fence, &self.by_fence[&fence]))
+    }
+
+    /// What this connection certainly holds.
+    pub(crate) fn held_by(&self, owner: u32, now: Nanos) -> Vec<u64> {
+        let live = self.live.iter().flatten().copied();
+        live.filter(|fence| {
+            self.by_fence[fence].owner == owner && self.by_fence[fence].is_certain(now)
+        })
+        .collect()
+    }
+
+    pub(crate) fn holds(&self, owner: u32, key: usize, now: Nanos) -> bool {
+        self.live[key].iter().any(|fence| {
+            let it = &self.by_fence[fence];
+            it.owner == owner && it.is_certain(now)
+        })
+    }
+
+    pub(crate) fn owns_something(&self, owner: u32, now: Nanos) -> bool {
+        (0..self.live.len()).any(|key| self.holds(owner, key, now))
+    }
+
+    /// Whether, besides its lease, only one release can have ended this grant.
+    pub(crate) fn is_only_release(&self, fence: u64) -> bool {
+        let it = &self.by_fence[&fence];
+        it.releases_sent == 1 && !it.owner_left && it.over.is_none()
+    }
+
+    // ---- what clients send ----
+
+    pub(crate) fn release_sent(&mut self, fence: u64) {
+        self.releases_sent += 1;
+        self.grant(fence).releases_sent += 1;
+    }
+
+    pub(crate) fn renewal_sent(&mut self, fence: u64, request: u64, now: Nanos, lease: Millis) {
+        self.grant(fence).renewals.push((request, now, lease));
+    }
+
+    /// The connection is ending: what it holds is not certain any more, if grants end with
+    /// connections.
+    pub(crate) fn owner_leaves(&mut self, owner: u32) {
+        if self.auto_release {
+            let owned = self.by_fence.values_mut().filter(|it| it.owner == owner);
+            owned.for_each(|it| it.owner_left = true);
+        }
+    }
+
+    /// The server has ended the connection, and what it held, if grants end with connections.
+    pub(crate) fn owner_is_gone(&mut self, owner: u32, turn: u64) {
+        if self.auto_release {
+            for it in self.by_fence.values_mut().filter(|it| it.owner == owner) {
+                it.owner_left = true;
+                it.over.get_or_insert(turn);
+            }
+        }
+    }
+
+    // ---- what clients read ----
+
+    /// A client was told of a grant for the first time.
+    #[expect(clippy::too_many_arguments, reason = "a grant has that many sides")]
+    pub(crate) fn granted(
+        &mut self,
+        now: Nanos,
+        fence: u64,
+        token: &str,
+        key: usize,
+        mode: Mode,
+        owner: u32,
+        joined: (u64, u64),
+        span: (Nanos, Millis),
+        fence_before: u64,
+        owner_left: bool,
+    ) -> Result<(), String> {
+        if self.by_fence.contains_key(&fence) {
+            return Err(format!("fence {fence} was given out twice"));
+        }
+        if fence <= fence_before {
+            return Err(format!(
+                "fence {fence} was granted after {fence_before} was known"
+            ));
+        }
+        let (since, lease) = span;
+        self.by_fence.insert(
+            fence,
+            Grant {
+                key,
+                mode,
+                token: token.to_owned(),
+                owner,
+                joined,
+                deadline_min: since.after(lease),
+                deadline_max: now.after(lease),
+                told_at: now,
+                renewals: Vec::new(),
+                renewal_arrived: false,
+                releases_sent: 0,
+                release_arrived: false,
+                is_released: false,
+                owner_left: owner_left && self.auto_release,
+                over: None,
+            },
+        );
+        self.fence_max = self.fence_max.max(fence);
+        self.live[key].insert(fence);
+        self.touched.insert(key);
+        self.check_order(fence)
+    }
+
+    /// A request that was in the queue before another one arrived is granted before it.
+    fn check_order(&self, fence: u64) -> Result<(), String> {
+        let it = &self.by_fence[&fence];
+        for (&other, that) in self.by_fence.iter().filter(|(_, that)| that.key == it.key) {
+            let ((_, first_by), (second_after, _), overtaken) = if other < fence {
+                (it.joined, that.joined, fence)
+            } else {
+                (that.joined, it.joined, other)
+            };
+            if other != fence && first_by <= second_after {
+                return Err(format!(
+                    "{overtaken} was in the queue by turn {first_by}, but {} came after \
+                     turn {second_after} and was granted first",
+                    other.min(fence)
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The lease started again, somewhere from `since` to now.
+    pub(crate) fn renewed(
+        &mut self,
+        now: Nanos,
+        fence: u64,
+        request: u64,
+        span: (Nanos, Millis),
+        asked_after: u64,
+    ) -> Result<(), String> {
+        let (since, lease) = span;
+        let it = self.grant(fence);
+        it.renewals.retain(|&(number, ..)| number != request);
+        if it.over.is_some_and(|turn| turn <= asked_after) {
+            return Err(format!("{fence} was renewed after its end"));
+        }
+        if it.deadline_max() <= since {
+            return Err(format!("{fence} was renewed although its lease had passed"));
+        }
+        if since > it.told_at {
+            it.deadline_min = since.after(lease);
+            it.deadline_max = now.after(lease);
+        } else {
+            it.deadline_min = it.deadline_min.min(since.after(lease));
+            it.deadline_max = it.deadline_max.max(now.after(lease));
+        }
+        it.told_at = now;
+        let key = it.key;
+        self.touched.insert(key);
+        Ok(())
+    }
+
+    pub(crate) fn not_renewed(
+        &mut self,
+        now: Nanos,
+        fence: u64,
+        request: u64,
+        turn: u64,
+    ) -> Result<(), String> {
+        let it = self.grant(fence);
+        let must_work = it.is_certain(now);
+        it.renewals.retain(|&(number, ..)| number != request);
+        if must_work {
+            return Err(format!(
+                "the renewal of {fence} was refused, but its lease still ran"
+            ));
+        }
+        if it.releases_sent == 0 && !it.owner_left {
+            // Nothing else can have ended it, so its lease is over.
+            it.over.get_or_insert(turn);
+        }
+        Ok(())
+    }
+
+    /// Nobody will ever read the answer to this renewal.
+    pub(crate) fn renewal_lost(&mut self, now: Nanos, fence: u64, request: u64) {
+        let it = self.grant(fence);
+        if let Some(at) = it.renewals.iter().position(|&(it, ..)| it == request) {
+            let (_, sent, lease) = it.renewals.remove(at);
+            it.deadline_min = it.deadline_min.min(sent.after(lease));
+            it.deadline_max = it.deadline_max.max(now.after(lease));
+        }
+    }
+
+    pub(crate) fn released(
+        &mut self,
+        fence: u64,
+        arrived: Moment,
+        turn: u64,
+    ) -> Result<(), String> {
+        self.releases_done += 1;
+        let it = self.grant(fence);
+        if it.is_released {
+            return Err(format!("{fence} was released twice"));
+        }
+        if it.over.is_some_and(|over| over <= arrived.turn) {
+            return Err(format!("{fence} was released after its end"));
+        }
+        it.is_released = true;
+        it.over.get_or_insert(turn);
+        Ok(())
+    }
+
+    pub(crate) fn not_released(&mut self, now: Nanos, fence: u64) -> Result<(), String> {
+        let is_only_release = self.is_only_release(fence);
+        if is_only_release && now < self.grant(fence).deadline_min() {
+            return Err(format!(
+                "the release of {fence} was refused, but its lease still ran"
+            ));
+        }
+        Ok(())
+    }
+
+    /// The server pushed that the lease has ended.
+    pub(crate) fn lost(&mut self, now: Nanos, fence: u64, turn: u64) -> Result<(), String> {
+        let Some(it) = self.by_fence.get_mut(&fence) else {
+            return Ok(()); // granted from the queue without a `w`: no client knew
+        };
+        if now < it.deadline_min() {
+            return Err(format!("{fence} was lost before its time"));
+        }
+        it.over.get_or_insert(turn);
+        Ok(())
+    }
+
+    // ---- after each turn ----
+
+    /// Every lease that has certainly passed is over now, because the server has had a turn since.
+    pub(crate) fn turn_ended(&mut self, now: Nanos, turn: u64) {
+        let Self { by_fence, live, .. } = self;
+        for live in live {
+            live.retain(|fence| {
+                let it = by_fence.get_mut(fence).expect("live grants are known");
+                if it.deadline_max() <= now {
+                    it.over.get_or_insert(turn);
+                }
+                it.over.is_none()
+            });
+        }
+    }
+
+    /// No key has more certain holders than there is room for.
+    pub(crate) fn check_exclusion(&mut self, now: Nanos) -> Result<(), String> {
+        for key in std::mem::take(&mut self.touched) {
+            let certain = self.live[key]
+                .iter()
+                .map(|fence| (fence, &self.by_fence[fence]));
+            let certain: Vec<_> = certain.filter(|(_, it)| it.is_certain(now)).collect();
+            let fits = certain.iter().all(|(_, it)| match it.mode {
+                Mode::Slot { limit } => {
+                    certain.len() <= limit as usize
+                        && certain.iter().all(|(_, that)| that.mode == it.mode)
+                }
+                Mode::Read => certain.iter().all(|(_, that)| that.mode == Mode::Read),
+                Mode::Write | Mode::Lead => certain.len() == 1,
+            });
+            if !fits {
+                let held: Vec<_> = certain.iter().map(|(fence, it)| (fence, it.mode)).collect();
+                return Err(format!("k{key} is held by too many at once: {held:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn grant(&mut self, fence: u64) -> &mut Grant {
+        self.by_fence
+            .get_mut(&fence)
+            .expect("only known fences are asked about")
+    }
+}

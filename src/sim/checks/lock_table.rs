@@ -1,0 +1,278 @@
+//! Looks at the lock table after every turn and compares it with the turn before.
+//!
+//! `grants` knows only what clients were told; this sees everybody who holds and waits, also those
+//! who do not know it yet. Nobody holds beside somebody they exclude, nobody disappears without a
+//! reason, nobody is overtaken, nobody waits for what is free, no lease outlives its turn. Reads
+//! `engine::view` and never touches anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::grants::KnownGrants;
+use crate::base::Nanos;
+use crate::engine::view::{KeyView, View};
+use crate::engine::{Kind, Tally};
+use crate::pipe::Pipe;
+use crate::server::Server;
+
+/// One key after a turn.
+#[derive(Clone, Debug, Default)]
+struct SeenKey {
+    /// Fence → holder.
+    holders: BTreeMap<u64, SeenHolder>,
+    /// In the order of the queue: connection, since when it waits, how it wants to hold.
+    waiters: Vec<(u32, Nanos, &'static str)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct SeenHolder {
+    connection: u32,
+    since: Nanos,
+    deadline: Nanos,
+}
+
+/// Why a grant may end that was neither released nor ran out.
+pub(crate) struct EndReasons<'w> {
+    /// The serial number that the server gave a connection → its number in the simulation.
+    pub(crate) by_serial: &'w BTreeMap<u32, u32>,
+    /// Whether the connection of this number has ended or has a reason to.
+    pub(crate) has_left: &'w dyn Fn(u32) -> bool,
+    /// The connections and keys for which a client has sent `w`, which starts a lease again.
+    pub(crate) waits: &'w BTreeSet<(u32, usize)>,
+    pub(crate) auto_release: bool,
+    /// The server was paused until this; lateness is counted from here.
+    pub(crate) awake_since: Nanos,
+}
+
+/// The lock table as it was seen after the last turn.
+#[derive(Debug, Default)]
+pub(crate) struct SeenLocks {
+    keys: Vec<SeenKey>,
+    /// For each key, whether somebody has held it since before the last turn.
+    pub(crate) steady: Vec<bool>,
+    fence_origin: u64,
+    fence_max: u64,
+    /// How late a lease ended at most; and at most while the server was not paused.
+    pub(crate) late_ns_max: u64,
+    pub(crate) late_awake_ns_max: u64,
+}
+
+impl SeenLocks {
+    pub(crate) fn new(keys: usize, fence_origin: u64) -> Self {
+        Self {
+            keys: vec![SeenKey::default(); keys],
+            steady: vec![false; keys],
+            fence_origin,
+            fence_max: fence_origin,
+            late_ns_max: 0,
+            late_awake_ns_max: 0,
+        }
+    }
+
+    pub(crate) fn after_turn(
+        &mut self,
+        now: Nanos,
+        server: &Server<Pipe>,
+        names: &[&[u8]],
+        known_grants: &KnownGrants,
+        reasons: &EndReasons<'_>,
+    ) -> Result<(), String> {
+        server.engine().check();
+        let view = server.engine().view(now);
+        let (mut held, mut fence_max) = (0, self.fence_max);
+        for (key, name) in names.iter().enumerate() {
+            let seen = look(now, view, name)?;
+            held += seen.holders.len() as u64;
+            fence_max = fence_max.max(seen.holders.keys().last().copied().unwrap_or(0));
+            let before = std::mem::take(&mut self.keys[key]);
+            self.check_ends(now, key, &before, &seen, known_grants, reasons)?;
+            self.check_queue(now, key, &before, &seen)?;
+            let mut held_on = before.holders.keys();
+            self.steady[key] = held_on.any(|fence| seen.holders.contains_key(fence));
+            self.keys[key] = seen;
+        }
+        let Tally {
+            grants,
+            releases,
+            expiries,
+            disconnects,
+        } = server.engine().tally();
+        if grants - releases - expiries - disconnects != held {
+            return Err(format!(
+                "{grants} grants, {releases} releases, {expiries} expiries, \
+                 {disconnects} disconnects, but {held} are held"
+            ));
+        }
+        // One fence per grant: the server skips none and gives none twice.
+        let given = self.fence_origin + grants;
+        if fence_max > given || known_grants.fence_max > given {
+            return Err(format!("{grants} grants used more fences"));
+        }
+        self.fence_max = given;
+        Ok(())
+    }
+
+    /// Whether a request at `now` could be granted, by what was seen after the last turn.
+    pub(crate) fn is_free(&self, key: usize, now: Nanos) -> bool {
+        let seen = &self.keys[key];
+        seen.waiters.is_empty() && seen.holders.values().all(|it| it.deadline <= now)
+    }
+
+    /// Whether this grant was there after the last turn.
+    pub(crate) fn is_held(&self, key: usize, fence: u64) -> bool {
+        self.keys[key].holders.contains_key(&fence)
+    }
+
+    /// Whether the connection is in the queue of this key.
+    pub(crate) fn is_in_queue(&self, key: usize, connection: u32) -> bool {
+        self.keys[key].waiters.iter().any(|it| it.0 == connection)
+    }
+
+    /// Every connection that holds or waits, with what it does.
+    pub(crate) fn holders_and_waiters(&self) -> impl Iterator<Item = (u32, &'static str)> {
+        self.keys.iter().flat_map(|seen| {
+            let holders = seen.holders.values().map(|it| (it.connection, "holds"));
+            holders.chain(seen.waiters.iter().map(|it| (it.0, "waits")))
+        })
+    }
+
+    /// New grants have new fences. Old ones end only for a reason, and so do their leases move.
+    fn check_ends(
+        &mut self,
+        now: Nanos,
+        key: usize,
+        before: &SeenKey,
+        seen: &SeenKey,
+        known_grants: &KnownGrants,
+        reasons: &EndReasons<'_>,
+    ) -> Result<(), String> {
+        for (&fence, it) in &seen.holders {
+            let Some(old) = before.holders.get(&fence) else {
+                if fence <= self.fence_max || it.since != now {
+                    return Err(format!("k{key} got fence {fence}, which is not new"));
+                }
+                continue;
+            };
+            let owner = reasons
+                .by_serial
+                .get(&old.connection)
+                .copied()
+                .unwrap_or_default();
+            let may_move = known_grants.get(fence).is_some_and(|it| it.renewal_arrived)
+                || reasons.waits.contains(&(owner, key));
+            if it.deadline != old.deadline && !may_move {
+                return Err(format!("the lease of {fence} moved by itself"));
+            }
+        }
+        for (&fence, old) in &before.holders {
+            if seen.holders.contains_key(&fence) {
+                continue;
+            }
+            let owner = reasons
+                .by_serial
+                .get(&old.connection)
+                .copied()
+                .unwrap_or_default();
+            let released = known_grants.get(fence).is_some_and(|it| it.release_arrived);
+            let left = reasons.auto_release && (reasons.has_left)(owner);
+            if old.deadline <= now {
+                let due = old.deadline.max(reasons.awake_since);
+                self.late_ns_max = self.late_ns_max.max(now.since(old.deadline));
+                self.late_awake_ns_max = self.late_awake_ns_max.max(now.since(due));
+            } else if !released && !left {
+                return Err(format!(
+                    "{fence} on k{key} ended {} ms before its lease",
+                    old.deadline.since(now) / 1_000_000
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The queue keeps its order, and nobody in it is overtaken.
+    fn check_queue(
+        &self,
+        now: Nanos,
+        key: usize,
+        before: &SeenKey,
+        seen: &SeenKey,
+    ) -> Result<(), String> {
+        let mut old = before.waiters.iter();
+        let mut joined = false;
+        for waiter in &seen.waiters {
+            joined |= waiter.1 == now && !before.waiters.contains(waiter);
+            if !joined && !old.any(|it| it == waiter) {
+                return Err(format!("the queue of k{key} changed its order"));
+            }
+            if joined && waiter.1 != now {
+                return Err(format!(
+                    "somebody came into the queue of k{key} before others"
+                ));
+            }
+        }
+        // A waiter that was in the queue before this turn, and still is, was not overtaken.
+        let stayed = before
+            .waiters
+            .iter()
+            .position(|it| seen.waiters.contains(it));
+        let new = |fence: &&u64| **fence > self.fence_max;
+        for fence in seen.holders.keys().filter(new) {
+            let connection = seen.holders[fence].connection;
+            let at = before.waiters.iter().position(|it| it.0 == connection);
+            if stayed.is_some_and(|stayed| at.is_none_or(|at| at > stayed)) {
+                return Err(format!(
+                    "{fence} on k{key} was granted past somebody who waits on"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Looks at one key, and checks what can be checked without the turn before.
+fn look(now: Nanos, view: View<'_>, name: &[u8]) -> Result<SeenKey, String> {
+    let Some(it) = view.key(name) else {
+        return Ok(SeenKey::default());
+    };
+    let mut seen = SeenKey::default();
+    for holder in it.holders() {
+        if holder.lease_left_ns == 0 {
+            return Err(format!("the lease of {} outlived its turn", holder.fence));
+        }
+        let held = SeenHolder {
+            connection: holder.connection,
+            since: Nanos(now.0 - holder.age_ns),
+            deadline: Nanos(now.0 + holder.lease_left_ns),
+        };
+        if seen.holders.insert(holder.fence.0, held).is_some() {
+            return Err(format!("fence {} holds twice", holder.fence));
+        }
+    }
+    let waiters = it.waiters();
+    seen.waiters = waiters
+        .map(|it| (it.connection, Nanos(now.0 - it.age_ns), it.hold))
+        .collect();
+    check_key(name, it)?;
+    Ok(seen)
+}
+
+/// Nobody holds beside somebody they exclude, and nobody waits for what is free.
+fn check_key(name: &[u8], it: KeyView<'_>) -> Result<(), String> {
+    let name = name.escape_ascii();
+    let count = it.holders().count();
+    let writers = it.holders().filter(|it| it.hold == "write").count();
+    let first = it.waiters().next().map(|it| it.hold);
+    let (fits, is_free) = match it.kind() {
+        Kind::Slots { limit } => (count <= limit as usize, count < limit as usize),
+        Kind::ReadWrite if first == Some("read") => (writers == 0 || count == 1, writers == 0),
+        Kind::ReadWrite => (writers == 0 || count == 1, count == 0),
+    };
+    if !fits {
+        return Err(format!(
+            "{name} is held by {count} at once, {writers} writing"
+        ));
+    }
+    if is_free && first.is_some() {
+        return Err(format!("{name} is free, yet somebody waits for it"));
+    }
+    Ok(())
+}

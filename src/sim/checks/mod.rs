@@ -1,0 +1,21 @@
+//! What must hold, from the clients' side and from the server's.
+//!
+//! `after_turn` says in which order everything is checked after a turn, `at_end` what may be left
+//! at the end: nothing. `answers` compares every line that a client reads with its request.
+//! `grants`, `entries`, `values`, `barriers`, `pushes` and `key_events` keep what clients know, and
+//! look for contradictions in it. `lock_table` and `entries` compare what the server shows of
+//! itself.
+//!
+//! Nothing here touches the server. Clients read their answers here, though, and a client that has
+//! read one may act on it.
+
+pub(super) mod after_turn;
+pub(super) mod answers;
+pub(super) mod at_end;
+pub(super) mod barriers;
+pub(super) mod entries;
+pub(super) mod grants;
+pub(super) mod key_events;
+pub(super) mod lock_table;
+pub(super) mod pushes;
+pub(super) mod values;

@@ -1,0 +1,304 @@
+//! What clients do: they connect, send requests, fall silent and leave.
+//!
+//! Everything is noted before the server can know of it. What becomes of the bytes on their way is
+//! in `faults`.
+
+use super::connection::{Connection, Sending};
+use super::lock_requests::{OPEN_REQUESTS_MAX, RequestWriter, WrittenRequest};
+use super::request::RequestKind;
+use crate::base::Millis;
+use crate::pipe::pipe;
+use crate::sim::plan::{Action, Ending, pick};
+use crate::sim::simulation::{Scheduled, Simulation};
+use crate::sim::trace::{LINE_BYTES_KEPT, readable};
+
+/// How many groups a client joins to hear a loud signal so often that four signals are too many.
+pub(crate) const LOUD_GROUPS: usize = 20;
+
+impl Simulation {
+    pub(crate) fn act(&mut self, client: usize) {
+        self.actions_left = self.actions_left.saturating_sub(1);
+        self.perhaps_shut_down();
+        self.perhaps_pause();
+        let Some(number) = self.clients[client] else {
+            return self.connect(client);
+        };
+        let action = self.plan.action(&mut self.rng);
+        let conn = &self.connections[&number];
+        match action {
+            Action::Idle => {}
+            Action::HalfClose => self.close(number),
+            Action::Close => {
+                self.clients[client] = None;
+                self.close(number);
+                if self.rng.bool() {
+                    // Whatever the server writes after this is answered with a reset.
+                    let after = self.think();
+                    self.schedule(after, Scheduled::Break(number));
+                }
+            }
+            Action::Reset => self.reset(number),
+            Action::Stall => self.stall(number),
+            _ if conn.fatal_sent || conn.read_timeout_told || conn.sending != Sending::Open => {}
+            _ if !conn.unsent.is_empty() => {
+                if self.rng.u8(..4) != 0 {
+                    let rest = std::mem::take(&mut self.conn(number).unsent);
+                    self.send(number, &rest);
+                }
+            }
+            _ if conn.open_requests.len() >= OPEN_REQUESTS_MAX => {}
+            _ if !conn.open_requests.is_empty() && self.rng.u8(..100) >= self.plan.pipeline_pct => {
+            }
+            Action::Burst => self.burst(number),
+            Action::ListenLoud(_) => self.listen_loud(number),
+            Action::SignalLoud => self.signal_loud(number),
+            Action::BeginFrame => {
+                if let Some(written) = self.write_request(number, Action::Acquire) {
+                    let cut = self.rng.usize(1..written.len());
+                    self.send(number, &written[..cut]);
+                    self.conn(number).unsent = written[cut..].to_vec();
+                }
+            }
+            action => {
+                let written = self.write_request(number, action);
+                if let Some(written) =
+                    written.or_else(|| self.write_request(number, Action::Acquire))
+                {
+                    self.send(number, &written);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn conn(&mut self, number: u32) -> &mut Connection {
+        self.connections
+            .get_mut(&number)
+            .expect("asked by number only while it lives")
+    }
+
+    pub(crate) fn connect(&mut self, client: usize) {
+        if self.draining.is_some() {
+            return;
+        }
+        self.connections_made += 1;
+        let number = self.connections_made;
+        let (server_end, peer) = pipe(number);
+        self.trace
+            .say(self.now, format_args!("c{client:<2} connects as {number}"));
+        self.connections
+            .insert(number, Connection::new(client, peer, self.now));
+        self.clients[client] = Some(number);
+        self.backlog.push_back((number, server_end));
+        self.expect_turn();
+        if self.rng.bool() {
+            self.act_again(client);
+        }
+    }
+
+    /// Lets the client act soon, besides what is on the agenda.
+    pub(crate) fn act_again(&mut self, client: usize) {
+        if self.actions_left > 0 {
+            let after = self.within(self.plan.delay_ms_max);
+            self.schedule(after, Scheduled::React(client));
+        }
+    }
+
+    /// Writes a request for this action and returns its bytes, unless there is nothing to ask for.
+    fn write_request(&mut self, number: u32, action: Action) -> Option<Vec<u8>> {
+        let conn = &self.connections[&number];
+        let mut writer = RequestWriter {
+            rng: &mut self.rng,
+            plan: &self.plan,
+            known_grants: &self.known_grants,
+            known_entries: &self.known_entries,
+            request_number: self.requests_made + 1,
+            number,
+            conn,
+            now: self.now,
+        };
+        let written = writer.write(action)?;
+        Some(self.note_request(number, written))
+    }
+
+    /// Notes a request, and returns its bytes.
+    pub(crate) fn note_request(&mut self, number: u32, written: WrittenRequest) -> Vec<u8> {
+        let WrittenRequest {
+            kind,
+            frame,
+            with_fence,
+        } = written;
+        let conn = &self.connections[&number];
+        let shown = readable(&on_one_line(&frame[..frame.len().min(LINE_BYTES_KEPT)]));
+        self.trace
+            .say(self.now, format_args!("c{:<2} -> {shown}", conn.client));
+        self.trace.mix_line(&frame);
+        self.requests_made += 1;
+        let request_number = self.requests_made;
+        match kind {
+            RequestKind::Release {
+                target: Some(fence),
+                ..
+            } => self.known_grants.release_sent(fence),
+            RequestKind::Renew {
+                target: Some(fence),
+                lease,
+                ..
+            } => self
+                .known_grants
+                .renewal_sent(fence, request_number, self.now, lease),
+            RequestKind::Wait { key, .. } => {
+                self.waits.insert((number, key));
+                let ticket = self.conn(number).tickets.get_mut(&key);
+                if let Some(ticket) = ticket.filter(|ticket| !ticket.waited) {
+                    ticket.waited = true;
+                    if let (Some(fence), lease) = (ticket.held, ticket.lease) {
+                        self.known_grants
+                            .renewal_sent(fence, request_number, self.now, lease);
+                    }
+                }
+            }
+            RequestKind::Subscribe(_) => self.conn(number).subscribes_sent += 1,
+            RequestKind::Signal {
+                ref channel,
+                ref payload,
+            } => {
+                self.known_pushes.signal_sent(number, channel, payload);
+            }
+            RequestKind::Fatal(_) => {
+                self.conn(number).fatal_sent = true;
+                self.known_grants.owner_leaves(number);
+            }
+            _ => {}
+        }
+        let fence_before = self.known_grants.fence_max;
+        let conn = self.conn(number);
+        match kind {
+            RequestKind::Ok if frame.starts_with(b"auth") => conn.has_shown_secret = true,
+            RequestKind::Hello => {
+                conn.may_be_pushed_to = true;
+                if let Some(at) = frame.windows(6).position(|part| part == b"fence=") {
+                    conn.hello_fence = Some(frame[at + 6] == b'1');
+                }
+            }
+            _ => {}
+        }
+        conn.note_request(
+            request_number,
+            kind,
+            (with_fence, fence_before),
+            frame.len(),
+        );
+        frame
+    }
+
+    /// Sends many frames in one go, some of which may have to wait for another turn. Long answers
+    /// fill the outbox of a client that does not read them, and then even more frames have to wait.
+    fn burst(&mut self, number: u32) {
+        let mut count = *pick(&mut self.rng, &[3, 10, 10, 60]);
+        let mut actions = &[
+            Action::Inspect,
+            Action::Inspect,
+            Action::Acquire,
+            Action::Enqueue,
+            Action::Release,
+            Action::Push,
+            Action::Pop,
+            Action::Counter,
+            Action::Signal,
+        ][..];
+        let has_long_answers = self.plan.keys.iter().any(|(name, _)| name.contains(&1));
+        if has_long_answers && self.rng.bool() {
+            (count, actions) = (OPEN_REQUESTS_MAX / 2, &[Action::Stats]);
+            self.stall(number);
+        }
+        let mut bytes = Vec::new();
+        for _ in 0..count {
+            let action = *pick(&mut self.rng, actions);
+            if !self.connections[&number].fatal_sent
+                && let Some(written) = self.write_request(number, action)
+            {
+                bytes.extend(written);
+            }
+        }
+        if !bytes.is_empty() {
+            self.send(number, &bytes);
+        }
+    }
+
+    /// Listens so often that a few signals are too many; then stops reading.
+    fn listen_loud(&mut self, number: u32) {
+        if self.connections[&number].subscribes_sent as usize >= LOUD_GROUPS {
+            return self.stall_for(number, 100, 12 * self.plan.think_ms_max);
+        }
+        let mut bytes = Vec::new();
+        for group in 0..LOUD_GROUPS {
+            if !self.connections[&number].fatal_sent {
+                bytes.extend(
+                    self.write_request(number, Action::ListenLoud(group))
+                        .unwrap_or_default(),
+                );
+            }
+        }
+        self.send(number, &bytes);
+    }
+
+    /// Sends more of the longest signals than a client that does not read can take.
+    fn signal_loud(&mut self, number: u32) {
+        let mut bytes = Vec::new();
+        for _ in 0..self.rng.u32(1..=6) {
+            // The request after it must be answered too, even if this client hears its own signals.
+            for action in [Action::SignalLoud, Action::Inspect] {
+                if !self.connections[&number].fatal_sent {
+                    bytes.extend(self.write_request(number, action).unwrap_or_default());
+                }
+            }
+        }
+        self.send(number, &bytes);
+    }
+
+    /// Ends the run as planned: no client acts any more.
+    pub(crate) fn end(&mut self) {
+        if std::mem::replace(&mut self.has_ended, true) {
+            return;
+        }
+        self.trace
+            .say(self.now, format_args!("the end: {:?}", self.plan.ending));
+        let may_stay = match self.plan.ending {
+            Ending::Leave => false,
+            Ending::Silence => true,
+            Ending::Drain | Ending::Kill => {
+                self.plan.settings.shutdown_timeout != Millis::ZERO && self.rng.bool()
+            }
+        };
+        let numbers: Vec<u32> = self.connections.keys().copied().collect();
+        for number in numbers {
+            let conn = &self.connections[&number];
+            let mut requests = conn.open_requests.iter();
+            // The server never cuts off a client that waits or subscribes, so silence would never
+            // end.
+            let never_times_out = !conn.tickets.is_empty()
+                || !conn.subscriptions.is_empty()
+                || requests.any(|it| {
+                    matches!(
+                        it.kind,
+                        RequestKind::Enqueue { .. } | RequestKind::Subscribe(_)
+                    )
+                });
+            if may_stay && !never_times_out {
+                continue;
+            }
+            if self.rng.u8(..4) == 0 {
+                let at = self.think();
+                self.schedule(at, Scheduled::Break(number));
+            } else {
+                self.close(number);
+            }
+        }
+    }
+}
+
+/// The frame as one line, for the trace.
+fn on_one_line(frame: &[u8]) -> Vec<u8> {
+    let blank = |&byte: &u8| if byte == b'\n' { b' ' } else { byte };
+    frame.iter().map(blank).collect()
+}

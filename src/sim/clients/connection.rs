@@ -1,0 +1,307 @@
+//! One connection as its client sees it: what it asked, what of that has arrived, what came back.
+//!
+//! Keeps the books that the checks need: every byte sent belongs to a request, every request knows
+//! when its last byte arrived, every line received is taken in order. Also knows every reason that
+//! the server may have to end the connection. Never decides what to ask for and never checks an
+//! answer.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::request::RequestKind;
+use super::subscription::Subscription;
+use crate::base::{ConnId, Millis, Nanos};
+use crate::engine::types::Mode;
+use crate::pipe::Peer;
+use crate::server::Settings;
+use crate::sim::plan::Plan;
+
+/// An instant, and how many turns were over by then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moment {
+    pub(crate) at: Nanos,
+    pub(crate) turn: u64,
+}
+
+/// A request without an answer.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenRequest {
+    /// Unique in its run.
+    pub(crate) number: u64,
+    pub(crate) kind: RequestKind,
+    /// Whether the answer to this verb carries the fence.
+    pub(crate) with_fence: bool,
+    /// The highest fence that any client knew when this was sent.
+    pub(crate) fence_before: u64,
+    /// When the last byte arrived.
+    pub(crate) arrived: Option<Moment>,
+    /// By when the server had certainly begun with it.
+    pub(crate) begun: Option<Moment>,
+    /// Where in the stream it ends.
+    end: u64,
+}
+
+/// What the client knows of its ticket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticket {
+    pub(crate) mode: Mode,
+    pub(crate) lease: Millis,
+    pub(crate) fence_before: u64,
+    pub(crate) arrived: Nanos,
+    /// The turn after which the request arrived, and the turn by which it was in the queue: the
+    /// order of grants is compared with these.
+    pub(crate) joined: (u64, u64),
+    /// The fence, if the answer was `acquired` and not `queued`.
+    pub(crate) held: Option<u64>,
+    /// The client has sent a `w`.
+    pub(crate) waited: bool,
+}
+
+/// The client's sending side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sending {
+    Open,
+    /// The end follows the last byte in flight.
+    Ending,
+    /// The end has arrived.
+    Ended,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) client: usize,
+    pub(crate) peer: Peer,
+    /// The id that the server gave it, once it is accepted.
+    pub(crate) id: Option<ConnId>,
+    pub(crate) open_requests: VecDeque<OpenRequest>,
+    pub(crate) tickets: BTreeMap<usize, Ticket>,
+    /// What it subscribes to, and since which turn. Answers change this, in the order in which the
+    /// server does.
+    pub(crate) subscriptions: BTreeMap<Subscription, u64>,
+    /// The keys it was elected for. Another client may make it resign, and then it is told.
+    pub(crate) led: BTreeSet<Vec<u8>>,
+    /// How often it asked to be told something.
+    pub(crate) subscribes_sent: u32,
+    /// The rest of a frame of which the beginning is sent.
+    pub(crate) unsent: Vec<u8>,
+    pub(crate) sending: Sending,
+    pub(crate) reset: bool,
+    /// The server has ended the connection, or at least its own sending side.
+    pub(crate) ended: bool,
+    /// The turn after which the client saw that.
+    pub(crate) ended_by: u64,
+    /// The client has sent a `RequestKind::Fatal`; it has begun to arrive.
+    pub(crate) fatal_sent: bool,
+    pub(crate) fatal_arrived: bool,
+    /// An `error` came that answers nothing: the read timeout has struck, and the end follows.
+    pub(crate) read_timeout_told: bool,
+    /// The client has sent the secret, if there is one; the server has accepted it.
+    pub(crate) has_shown_secret: bool,
+    pub(crate) is_open: bool,
+    pub(crate) hello_fence: Option<bool>,
+    /// The client has sent `hello`, so `lost` may be pushed to it.
+    pub(crate) may_be_pushed_to: bool,
+    /// Since when the client does not read.
+    pub(crate) stalled: Option<Nanos>,
+    /// What the client reads may have been written as long ago as this.
+    pub(crate) unread_since: Option<Nanos>,
+    /// The read timeout may have struck while the client did not read, so it cannot know.
+    pub(crate) was_overdue: bool,
+    /// The server wants to hear of room to write.
+    pub(crate) watches_write: bool,
+    /// When the next segment may arrive at the earliest, because segments keep their order.
+    pub(crate) next_arrival: Nanos,
+    /// The server cannot have begun to wait for the current line before this.
+    line_since: Nanos,
+    sent_bytes: u64,
+    arrived_bytes: u64,
+    /// Where in the stream the last frame ends that has arrived whole.
+    whole_bytes: u64,
+    /// Where in the stream those lines end that have not arrived.
+    line_ends: VecDeque<u64>,
+    received: Vec<u8>,
+}
+
+impl Connection {
+    pub(crate) fn new(client: usize, peer: Peer, now: Nanos) -> Self {
+        Self {
+            client,
+            peer,
+            id: None,
+            open_requests: VecDeque::new(),
+            tickets: BTreeMap::new(),
+            subscriptions: BTreeMap::new(),
+            led: BTreeSet::new(),
+            subscribes_sent: 0,
+            unsent: Vec::new(),
+            sending: Sending::Open,
+            reset: false,
+            ended: false,
+            ended_by: 0,
+            fatal_sent: false,
+            fatal_arrived: false,
+            read_timeout_told: false,
+            has_shown_secret: false,
+            is_open: false,
+            hello_fence: None,
+            may_be_pushed_to: false,
+            stalled: None,
+            unread_since: None,
+            was_overdue: false,
+            watches_write: false,
+            next_arrival: now,
+            line_since: now,
+            sent_bytes: 0,
+            arrived_bytes: 0,
+            whole_bytes: 0,
+            line_ends: VecDeque::new(),
+            received: Vec::new(),
+        }
+    }
+
+    /// Notes a request of `frame` bytes; the bytes themselves go through [`Connection::send`].
+    pub(crate) fn note_request(
+        &mut self,
+        number: u64,
+        kind: RequestKind,
+        fence: (bool, u64),
+        frame: usize,
+    ) {
+        let begins = self
+            .open_requests
+            .back()
+            .map_or(self.sent_bytes, |it| it.end);
+        self.open_requests.push_back(OpenRequest {
+            number,
+            kind,
+            with_fence: fence.0,
+            fence_before: fence.1,
+            arrived: None,
+            begun: None,
+            end: begins.max(self.sent_bytes) + frame as u64,
+        });
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        for (index, &byte) in bytes.iter().enumerate() {
+            if byte == b'\n' {
+                self.line_ends.push_back(self.sent_bytes + index as u64 + 1);
+            }
+        }
+        self.sent_bytes += bytes.len() as u64;
+        self.peer.send(bytes);
+    }
+
+    /// Lets a segment arrive, and the end of the stream behind the last one. Returns the requests
+    /// that are whole now.
+    pub(crate) fn arrive(&mut self, now: Moment, count: usize) -> Vec<OpenRequest> {
+        self.arrived_bytes += self.peer.arrive(count) as u64;
+        if self.sending == Sending::Ending && self.peer.in_flight() == 0 {
+            self.sending = Sending::Ended;
+            self.peer.close();
+        }
+        while let Some(&end) = self.line_ends.front()
+            && end <= self.arrived_bytes
+        {
+            self.line_ends.pop_front();
+            self.line_since = now.at;
+        }
+        let mut whole = Vec::new();
+        for request in &mut self.open_requests {
+            if request.arrived.is_none() && request.end <= self.arrived_bytes {
+                request.arrived = Some(now);
+                self.whole_bytes = request.end;
+                whole.push(request.clone());
+            }
+            if matches!(request.kind, RequestKind::Fatal(_))
+                && self.arrived_bytes > self.whole_bytes
+            {
+                self.fatal_arrived = true;
+            }
+        }
+        self.fatal_arrived |= whole
+            .iter()
+            .any(|it| matches!(it.kind, RequestKind::Fatal(_)));
+        whole
+    }
+
+    /// Reads the lines that came in since the last time; nothing while the client does not read.
+    pub(crate) fn receive(&mut self) -> Vec<Vec<u8>> {
+        if self.stalled.is_some() {
+            return Vec::new();
+        }
+        self.received.extend(self.peer.receive());
+        let Some(end) = self.received.iter().rposition(|&byte| byte == b'\n') else {
+            return Vec::new();
+        };
+        let rest = self.received.split_off(end + 1);
+        let lines = std::mem::replace(&mut self.received, rest);
+        let lines = lines.split(|&byte| byte == b'\n');
+        let mut lines: Vec<_> = lines.map(<[u8]>::to_vec).collect();
+        lines.pop(); // the empty rest behind the last LF
+        lines
+    }
+
+    /// Whether the last line that came in has no end.
+    pub(crate) fn has_torn_line(&self) -> bool {
+        !self.received.is_empty()
+    }
+
+    /// An answer came, so the server waits for a new line from here on.
+    pub(crate) fn answered(&mut self, now: Nanos, request: &OpenRequest) {
+        if request.kind.wait() != Millis::ZERO {
+            self.line_since = self.line_since.max(self.earliest(now, request));
+        }
+    }
+
+    /// When the server gave the answer that the client reads now, at the earliest.
+    pub(crate) fn earliest(&self, now: Nanos, request: &OpenRequest) -> Nanos {
+        let arrived = request.arrived.map_or(now, |moment| moment.at);
+        self.unread_since.map_or(now, |since| since.max(arrived))
+    }
+
+    pub(crate) fn is_mid_frame(&self) -> bool {
+        self.arrived_bytes > self.whole_bytes
+    }
+
+    /// Whether the server can see that the client is gone.
+    pub(crate) fn has_hung_up(&self) -> bool {
+        self.sending == Sending::Ended || self.reset
+    }
+
+    /// Whether the client has done something for which the server may close, now or once it reads
+    /// on.
+    pub(crate) fn has_left(&self) -> bool {
+        self.has_hung_up() || self.fatal_arrived
+    }
+
+    /// Whether the server may have told it more than it has read.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.stalled.is_some() || self.unread_since.is_some() || self.reset
+    }
+
+    /// Whether it may subscribe to this. A second time is as good as the first.
+    pub(crate) fn has_room_for(&self, subscription: &Subscription, plan: &Plan) -> bool {
+        let subscriptions_max = plan.rules.subscriptions_max as usize;
+        let has_room = subscriptions_max == 0 || self.subscriptions.len() < subscriptions_max;
+        subscription.is_valid() && (has_room || self.subscriptions.contains_key(subscription))
+    }
+
+    /// Whether it certainly subscribes to something; such a connection may be silent.
+    pub(crate) fn is_subscribed(&self) -> bool {
+        let leaves = |request: &OpenRequest| matches!(request.kind, RequestKind::Unsubscribe(_));
+        !self.subscriptions.is_empty() && !self.open_requests.iter().any(leaves)
+    }
+
+    /// Whether the read timeout may have struck.
+    pub(crate) fn is_overdue(&self, now: Nanos, settings: &Settings, owns: bool) -> bool {
+        let late = now >= self.line_since.after(settings.read_timeout);
+        self.was_overdue || late && (self.is_mid_frame() || !owns)
+    }
+
+    /// Whether the write timeout may have struck.
+    pub(crate) fn is_stuck(&self, now: Nanos, settings: &Settings) -> bool {
+        let since = self.stalled.unwrap_or(Nanos::NEVER);
+        settings.write_timeout != Millis::ZERO && now >= since.after(settings.write_timeout)
+    }
+}

@@ -1,0 +1,8 @@
+//! What goes wrong: on the way (`network`), with clients that do not read (`readers`), and with the
+//! server itself (`server`).
+//!
+//! The plan says how often; when it happens is drawn here. Never decides what clients ask for.
+
+pub(super) mod network;
+pub(super) mod readers;
+pub(super) mod server;

@@ -1,0 +1,71 @@
+//! Faults of the server: it is paused for a while, comes late, hears of an event twice or of a
+//! connection that is gone, and gets a shutdown signal in the middle.
+
+use crate::base::{ConnId, Millis, Nanos};
+use crate::pipe::Readiness;
+use crate::sim::plan::{Ending, pick};
+use crate::sim::simulation::{Scheduled, Simulation};
+
+impl Simulation {
+    /// Sometimes pauses the server while clients go on.
+    pub(crate) fn perhaps_pause(&mut self) {
+        if self.rng.u16(..1_000) < self.plan.pause_pml && self.now >= self.paused_until {
+            let think_ms = self.plan.think_ms_max;
+            let spans_ms = [think_ms, think_ms, 10 * think_ms, 60_000];
+            let span_ms = (*pick(&mut self.rng, &spans_ms)).min(60_000);
+            let span_ms = self.rng.u64(1..=span_ms);
+            self.pause_for(Millis(span_ms));
+        }
+    }
+
+    /// The server does not run for a while: bytes arrive, deadlines pass, nothing happens.
+    fn pause_for(&mut self, span: Millis) {
+        self.trace
+            .say(self.now, format_args!("server stopped for {} ms", span.0));
+        self.paused_until = self.paused_until.max(self.now.after(span));
+        self.totals.stops += 1;
+    }
+
+    /// When the turn begins that deals with something that has just happened.
+    pub(crate) fn turn_begins(&mut self) -> Nanos {
+        let delay_us = self.rng.u64(..=self.plan.turn_delay_us_max);
+        Nanos(self.now.0 + delay_us * 1_000)
+    }
+
+    /// How many nanoseconds too late the server notices its next deadline.
+    pub(crate) fn oversleep(&mut self) -> u64 {
+        if self.plan.whole_ms {
+            0
+        } else {
+            self.rng.u64(..1_000_000)
+        }
+    }
+
+    /// Sometimes adds an event: the same once again, or one about a connection that is gone.
+    /// Neither may change anything.
+    pub(crate) fn echo(&mut self, id: ConnId, ready: Readiness) -> Option<(ConnId, Readiness)> {
+        if self.rng.u8(..100) >= self.plan.echo_pct {
+            return None;
+        }
+        let all = Readiness {
+            readable: true,
+            writable: true,
+            read_closed: true,
+            error: true,
+        };
+        let stale = self.stale.pop_front().map(|id| (id, all));
+        Some(stale.unwrap_or((id, ready)))
+    }
+
+    /// Sends the shutdown signal, if it is planned and its time has come; perhaps twice.
+    pub(crate) fn perhaps_shut_down(&mut self) {
+        let is_time = self.actions_left == self.plan.actions_max / 6;
+        if is_time && matches!(self.plan.ending, Ending::Drain | Ending::Kill) {
+            self.signal_shutdown();
+            if self.plan.ending == Ending::Kill {
+                let after = self.think();
+                self.schedule(after, Scheduled::Shutdown);
+            }
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Everything there is in one run, and the order of events: virtual time, the agenda, the loop.
+//!
+//! The agenda holds what happens outside the server, in `clients` and `faults`. When something has
+//! arrived, or the server's next deadline has come, the server takes a `turn`.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+
+use fastrand::Rng;
+
+use super::Totals;
+use super::checks::entries::KnownEntries;
+use super::checks::grants::KnownGrants;
+use super::checks::lock_table::SeenLocks;
+use super::checks::pushes::KnownPushes;
+use super::clients::connection::Connection;
+use super::plan::Plan;
+use super::trace::{Keep, Trace};
+use crate::base::{ConnId, Nanos};
+use crate::engine::{Engine, Origin};
+use crate::pipe::Pipe;
+use crate::server::Server;
+
+/// A run that takes more turns than this will never come to rest: something spins.
+const TURNS_MAX: u64 = 100_000;
+
+/// Something that will happen outside the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Scheduled {
+    /// A client acts, and will act again after a while.
+    Act(usize),
+    /// A client acts because it read an answer.
+    React(usize),
+    /// A segment of this many bytes arrives; the end of the stream may follow the last segment.
+    Arrive(u32, usize),
+    /// The connection breaks.
+    Break(u32),
+    /// A client that stopped reading reads again.
+    Unstall(u32),
+    /// The server gets a shutdown signal.
+    Shutdown,
+}
+
+/// Everything there is in one run.
+pub(super) struct Simulation {
+    pub(super) plan: Plan,
+    pub(super) rng: Rng,
+    pub(super) trace: Trace,
+    pub(super) totals: Totals,
+    pub(super) server: Server<Pipe>,
+    pub(super) known_grants: KnownGrants,
+    pub(super) seen_locks: SeenLocks,
+    pub(super) known_entries: KnownEntries,
+    pub(super) known_pushes: KnownPushes,
+    pub(super) now: Nanos,
+    /// How many turns are over.
+    pub(super) turn: u64,
+    agenda: BinaryHeap<Reverse<(Nanos, u64, Scheduled)>>,
+    scheduled_count: u64,
+    /// Connections by number. A number is never used twice.
+    pub(super) connections: BTreeMap<u32, Connection>,
+    pub(super) connections_made: u32,
+    /// The serial number that the server gave a connection → its number here.
+    pub(super) by_serial: BTreeMap<u32, u32>,
+    /// The number of each client's connection.
+    pub(super) clients: Vec<Option<u32>>,
+    /// Connections that the server has not yet accepted.
+    pub(super) backlog: VecDeque<(u32, Pipe)>,
+    /// Connections that the next poll reports.
+    pub(super) pending: BTreeSet<u32>,
+    /// Ids of connections that are gone; a poll reports one of them now and then.
+    pub(super) stale: VecDeque<ConnId>,
+    pub(super) shutdown_signals: u32,
+    /// When the server got its first shutdown signal: instant, turn.
+    pub(super) draining: Option<(Nanos, u64)>,
+    /// The server got a second shutdown signal.
+    pub(super) is_killed: bool,
+    /// When the turn begins that deals with what is pending.
+    pub(super) due: Option<Nanos>,
+    /// How late the server will notice its next deadline.
+    pub(super) oversleep_ns: u64,
+    pub(super) paused_until: Nanos,
+    pub(super) actions_left: u32,
+    pub(super) has_ended: bool,
+    /// The last client has come, to take away what the others left for ever.
+    pub(super) has_cleaned_up: bool,
+    pub(super) requests_made: u64,
+    /// The connections and keys for which a client has sent `w`.
+    pub(super) waits: BTreeSet<(u32, usize)>,
+}
+
+impl Simulation {
+    pub(super) fn new(seed: u64, keep: Keep) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let plan = Plan::draw(&mut rng);
+        let fence = rng.u64(..1 << 40);
+        let origin = Origin {
+            fence,
+            seed: [rng.u64(..), rng.u64(..)],
+            salt_key: std::array::from_fn(|_| rng.u64(..)),
+        };
+        let engine = Engine::new(plan.rules.clone(), origin);
+        let mut trace = Trace::new(keep);
+        let now = Nanos(rng.u64(..1 << 40));
+        trace.say(now, format_args!("{plan:?}"));
+        Self {
+            server: Server::new(plan.settings.clone(), engine),
+            known_grants: KnownGrants::new(plan.keys.len(), plan.rules.auto_release),
+            known_entries: KnownEntries::new(&plan),
+            known_pushes: KnownPushes::default(),
+            seen_locks: SeenLocks::new(plan.keys.len(), fence),
+            totals: Totals::default(),
+            clients: vec![None; plan.clients],
+            actions_left: plan.actions_max,
+            plan,
+            rng,
+            trace,
+            now,
+            turn: 0,
+            agenda: BinaryHeap::new(),
+            scheduled_count: 0,
+            connections: BTreeMap::new(),
+            connections_made: 0,
+            by_serial: BTreeMap::new(),
+            backlog: VecDeque::new(),
+            pending: BTreeSet::new(),
+            stale: VecDeque::new(),
+            shutdown_signals: 0,
+            draining: None,
+            is_killed: false,
+            due: None,
+            oversleep_ns: 0,
+            paused_until: now,
+            has_ended: false,
+            has_cleaned_up: false,
+            requests_made: 0,
+            waits: BTreeSet::new(),
+        }
+    }
+
+    /// Plays the run from its first event to its last.
+    pub(super) fn run(&mut self) -> Result<(), String> {
+        for client in 0..self.clients.len() {
+            let after = self.think();
+            self.schedule(after, Scheduled::Act(client));
+        }
+        while !self.server.is_drained() {
+            let next = self.agenda.peek().map(|Reverse((at, ..))| *at);
+            match (next, self.wakes_at()) {
+                (None, None) if self.clean_up()? => {}
+                (None, None) => break,
+                (Some(at), wakes_at) if wakes_at.is_none_or(|wake| at <= wake) => {
+                    self.now = self.now.max(at);
+                    if let Some(Reverse((_, _, event))) = self.agenda.pop() {
+                        self.run_event(event);
+                    }
+                }
+                (_, Some(wakes_at)) => {
+                    // Two turns never read the same time.
+                    self.now = Nanos(self.now.0 + 1_000).max(wakes_at);
+                    self.take_turn()?;
+                }
+                (Some(_), None) => unreachable!("the agenda goes on without the server"),
+            }
+            if self.turn > TURNS_MAX {
+                return Err(format!("not at rest after {TURNS_MAX} turns"));
+            }
+        }
+        self.totals.virtual_ms = self.now.0 / 1_000_000;
+        self.check_end()
+    }
+
+    fn run_event(&mut self, event: Scheduled) {
+        match event {
+            Scheduled::Act(client) => {
+                if self.actions_left == 0 {
+                    return self.end();
+                }
+                let after = self.think();
+                // While the server is paused, clients mostly wait too.
+                let waits = self.now < self.paused_until && self.rng.u8(..4) != 0;
+                if waits {
+                    return self.schedule(after.max(self.paused_until), event);
+                }
+                self.schedule(after, event);
+                self.act(client);
+            }
+            Scheduled::React(_) if self.has_ended => {}
+            Scheduled::React(client) => self.act(client),
+            Scheduled::Arrive(number, count) => self.arrive(number, count),
+            Scheduled::Break(number) => self.reset(number),
+            Scheduled::Unstall(number) => self.unstall(number),
+            Scheduled::Shutdown => self.signal_shutdown(),
+        }
+    }
+
+    pub(super) fn schedule(&mut self, at: Nanos, event: Scheduled) {
+        self.scheduled_count += 1;
+        self.agenda.push(Reverse((at, self.scheduled_count, event)));
+    }
+
+    /// A moment up to `ms_max` from now; on a whole millisecond, if the plan says so.
+    pub(super) fn within(&mut self, ms_max: u64) -> Nanos {
+        if self.plan.whole_ms {
+            let ms = self.rng.u64(..=ms_max) + self.now.0 / 1_000_000;
+            Nanos(ms * 1_000_000).max(self.now)
+        } else {
+            Nanos(self.now.0 + self.rng.u64(..=ms_max * 1_000_000))
+        }
+    }
+
+    pub(super) fn think(&mut self) -> Nanos {
+        self.within(self.plan.think_ms_max)
+    }
+}

@@ -1,0 +1,63 @@
+//! What a program gets that depends on the library with `default-features = false`: nothing that only
+//! developers run, and none of the crates which that needs.
+
+use std::io::ErrorKind;
+use std::process::Command;
+
+/// Crates that only the feature `tools` may bring.
+const OF_TOOLS: [&str; 2] = ["fastrand", "hdrhistogram"];
+
+/// The names of all crates in a build with these flags; `None` if this machine has no cargo.
+fn crates(flags: &[&str]) -> Option<Vec<String>> {
+    let tree = [
+        "tree",
+        "--offline",
+        "--locked",
+        "-e",
+        "normal",
+        "--prefix",
+        "none",
+    ];
+    let output = Command::new(env!("CARGO"))
+        .args(tree)
+        .args([
+            "--manifest-path",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
+        ])
+        .args(flags)
+        .output();
+    let output = match output {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            eprintln!("skipped: there is no cargo at {}", env!("CARGO"));
+            return None;
+        }
+        output => output.expect("cargo tree runs"),
+    };
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cargo tree {flags:?}: {errors}");
+    let lines = String::from_utf8_lossy(&output.stdout);
+    let names = lines.lines().filter_map(|line| line.split(' ').next());
+    Some(names.map(str::to_owned).collect())
+}
+
+#[test]
+fn the_library_alone_needs_no_crate_of_the_tools() {
+    let Some(crates) = crates(&["--no-default-features"]) else {
+        return;
+    };
+    assert!(crates.iter().any(|it| it == "mio"), "no tree: {crates:?}");
+    for name in OF_TOOLS {
+        assert!(!crates.iter().any(|it| it == name), "{name}: {crates:?}");
+    }
+}
+
+/// Otherwise the test above would not notice that a crate has another name now.
+#[test]
+fn the_tools_are_on_by_default() {
+    let Some(crates) = crates(&[]) else {
+        return;
+    };
+    for name in OF_TOOLS {
+        assert!(crates.iter().any(|it| it == name), "{name}: {crates:?}");
+    }
+}

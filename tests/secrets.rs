@@ -1,0 +1,85 @@
+//! The secret is compared in constant time, and in one place: checked over the source as text.
+//!
+//! A test with a clock could not tell: the difference is nanoseconds, and the machine is shared. What
+//! a peer can see of it, that every wrong first frame is answered and closed alike, is in
+//! `scripts/auth.txt`.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot read the source has to fail"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where the one comparison is.
+const AUTH: &str = "src/server/auth.rs";
+
+/// Code without comments, up to the file's own tests.
+fn code(path: &Path) -> Vec<String> {
+    let text = fs::read_to_string(path).unwrap();
+    let code = text.split("#[cfg(test)]").next().unwrap();
+    let lines = code
+        .lines()
+        .map(|line| line.split("//").next().unwrap_or_default().to_owned());
+    lines.collect()
+}
+
+fn rust_files(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let files = entries.flat_map(|path| {
+        if path.is_dir() {
+            rust_files(&path)
+        } else {
+            vec![path]
+        }
+    });
+    files
+        .filter(|path| path.extension().is_some_and(|it| it == "rs"))
+        .collect()
+}
+
+/// Whether the line compares in a way that stops at the first difference, which can be timed.
+fn compares(line: &str) -> bool {
+    let ways = ["==", "!=", ".eq(", ".ne(", ".cmp(", "starts_with", "memcmp"];
+    ways.iter().any(|way| line.contains(way))
+}
+
+#[test]
+fn the_secret_is_compared_in_constant_time() {
+    let auth = code(&Path::new(env!("CARGO_MANIFEST_DIR")).join(AUTH));
+    let constant = auth
+        .iter()
+        .filter(|line| line.contains("constant_time_eq("));
+    assert_eq!(
+        constant.count(),
+        1,
+        "comparisons in constant time in {AUTH}"
+    );
+    for line in auth.iter().filter(|line| compares(line)) {
+        let rest = line.replace("shown.len() == secret.len()", "");
+        assert!(
+            !compares(&rest),
+            "{AUTH} compares in some other way: {line}"
+        );
+    }
+}
+
+/// In the layers that see what a peer sends.
+#[test]
+fn the_secret_is_compared_nowhere_else() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let layers = ["src/server", "src/wire", "src/net"].map(|layer| rust_files(&root.join(layer)));
+    for file in layers.concat() {
+        let shown = file.strip_prefix(root).unwrap().display().to_string();
+        for line in code(&file) {
+            let names_it = line.contains("secret") || line.contains("auth_token");
+            assert!(
+                shown == AUTH || !names_it || !compares(&line),
+                "{shown}: {line}"
+            );
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The address of a server: `latchd://host:port`, `unix://path`, `redis://host:port` and so on.
+//!
+//! Parses it, connects, and hides whether a socket is TCP or unix. Knows no protocol.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use mio::event::Source;
+use mio::net::{TcpStream, UnixStream};
+use mio::{Interest, Registry, Token};
+
+/// How long one connection may take to open.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// Which protocol the server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// latchd's and dflockd's.
+    Line,
+    /// One that answers requests of latchd's sizes, see `ceiling`.
+    Ceiling,
+    /// Redis'.
+    Resp,
+}
+
+/// Where it listens.
+#[derive(Clone, Debug)]
+pub(crate) enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+/// A server to load.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) protocol: Protocol,
+    pub(crate) address: Address,
+    /// latchd reads whole turns and answers at their end, so a client can prove the order of its
+    /// queue; a server with many threads promises no such order. And of those with the line
+    /// protocol, only latchd promises that fences grow.
+    pub(crate) in_turns: bool,
+    /// The process, if it was started here: its processor time and memory can be read.
+    pub(crate) pid: Option<u32>,
+}
+
+impl Target {
+    /// Reads an address as people write it.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let (scheme, rest) = text
+            .split_once("://")
+            .ok_or_else(|| format!("{text}: say it like latchd://127.0.0.1:6388"))?;
+        let tcp = |port: u16| {
+            let whole = if rest.contains(':') {
+                rest.to_owned()
+            } else {
+                format!("{rest}:{port}")
+            };
+            let mut found = whole
+                .to_socket_addrs()
+                .map_err(|error| format!("{text}: {error}"))?;
+            let first = found.next().ok_or_else(|| format!("{text}: no address"));
+            Ok::<_, String>(Address::Tcp(first?))
+        };
+        let (protocol, address, in_turns) = match scheme {
+            "latchd" => (Protocol::Line, tcp(6388)?, true),
+            "dflockd" => (Protocol::Line, tcp(6388)?, false),
+            "unix" => (Protocol::Line, Address::Unix(rest.into()), true),
+            "redis" => (Protocol::Resp, tcp(6379)?, false),
+            "ceiling" => (Protocol::Ceiling, tcp(6389)?, false),
+            _ => {
+                return Err(format!(
+                    "{text}: say latchd://, unix://, dflockd://, redis:// or ceiling://"
+                ));
+            }
+        };
+        Ok(Self {
+            protocol,
+            address,
+            in_turns,
+            pid: None,
+        })
+    }
+
+    /// The name of the server.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self.protocol {
+            Protocol::Line if self.in_turns => "latchd",
+            Protocol::Line => "dflockd",
+            Protocol::Ceiling => "ceiling",
+            Protocol::Resp => "redis",
+        }
+    }
+
+    /// The address as people write it; a unix socket is taken for latchd's.
+    pub(crate) fn url(&self) -> String {
+        let scheme = self.name();
+        match &self.address {
+            Address::Tcp(address) => format!("{scheme}://{address}"),
+            Address::Unix(path) => format!("unix://{}", path.display()),
+        }
+    }
+
+    /// Opens a connection that never blocks.
+    pub(crate) fn connect(&self) -> io::Result<Stream> {
+        self.open()
+            .map_err(|error| io::Error::new(error.kind(), self.unreachable(&error)))
+    }
+
+    fn open(&self) -> io::Result<Stream> {
+        match &self.address {
+            Address::Tcp(address) => {
+                let stream = std::net::TcpStream::connect_timeout(address, CONNECT_MAX)?;
+                stream.set_nodelay(true)?;
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Tcp(TcpStream::from_std(stream)))
+            }
+            Address::Unix(path) => {
+                let stream = StdUnixStream::connect(path)?;
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Unix(UnixStream::from_std(stream)))
+            }
+        }
+    }
+
+    /// What went wrong and, unless the server was started here, what to do about it.
+    fn unreachable(&self, error: &io::Error) -> String {
+        let address = match &self.address {
+            Address::Tcp(address) => address.to_string(),
+            Address::Unix(path) => path.display().to_string(),
+        };
+        let why = match error.kind() {
+            io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+            io::ErrorKind::NotFound => "no such socket".to_owned(),
+            io::ErrorKind::TimedOut => "no answer".to_owned(),
+            _ => error.to_string(),
+        };
+        let advice = match self.pid {
+            Some(_) => "",
+            None => {
+                "; start a server there or correct the address, or leave out --target, and latchd \
+                 is started for you"
+            }
+        };
+        format!("cannot reach {address}: {why}{advice}")
+    }
+}
+
+/// A connection, TCP or unix.
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Read for Stream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(buf),
+            Self::Unix(stream) => stream.read(buf),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(buf),
+            Self::Unix(stream) => stream.write(buf),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Source for Stream {
+    fn register(&mut self, to: &Registry, token: Token, interest: Interest) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.register(to, token, interest),
+            Self::Unix(stream) => stream.register(to, token, interest),
+        }
+    }
+
+    fn reregister(&mut self, to: &Registry, token: Token, interest: Interest) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.reregister(to, token, interest),
+            Self::Unix(stream) => stream.reregister(to, token, interest),
+        }
+    }
+
+    fn deregister(&mut self, from: &Registry) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.deregister(from),
+            Self::Unix(stream) => stream.deregister(from),
+        }
+    }
+}
