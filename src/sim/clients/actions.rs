@@ -126,6 +126,7 @@ impl Simulation {
             kind,
             frame,
             with_fence,
+            shows_fence_reader,
         } = written;
         let conn = &self.connections[&number];
         let shown = readable(&on_one_line(&frame[..frame.len().min(LINE_BYTES_KEPT)]));
@@ -172,6 +173,7 @@ impl Simulation {
         }
         let fence_before = self.known_grants.fence_max;
         let conn = self.conn(number);
+        conn.reads_fence |= shows_fence_reader;
         match kind {
             RequestKind::Ok if frame.starts_with(b"auth") => conn.has_shown_secret = true,
             RequestKind::Hello => {

@@ -99,6 +99,8 @@ pub(crate) struct Connection {
     pub(crate) has_shown_secret: bool,
     pub(crate) is_open: bool,
     pub(crate) hello_fence: Option<bool>,
+    /// The client has sent a verb that only clients know who read the fence.
+    pub(crate) reads_fence: bool,
     /// The client has sent `hello`, so `lost` may be pushed to it.
     pub(crate) may_be_pushed_to: bool,
     /// Since when the client does not read.
@@ -144,6 +146,7 @@ impl Connection {
             has_shown_secret: false,
             is_open: false,
             hello_fence: None,
+            reads_fence: false,
             may_be_pushed_to: false,
             stalled: None,
             unread_since: None,

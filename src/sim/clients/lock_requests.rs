@@ -24,6 +24,8 @@ pub(crate) struct WrittenRequest {
     pub(crate) kind: RequestKind,
     pub(crate) frame: Vec<u8>,
     pub(crate) with_fence: bool,
+    /// From this request on the server takes the client for one that reads the fence.
+    pub(crate) shows_fence_reader: bool,
 }
 
 /// Writes one request for one client.
@@ -226,6 +228,7 @@ impl RequestWriter<'_> {
             kind: RequestKind::Nonsense,
             frame: pick(self.rng, &FRAMES).to_vec(),
             with_fence: false,
+            shows_fence_reader: false,
         }
     }
 
@@ -346,7 +349,8 @@ impl RequestWriter<'_> {
             WireFence::Never => false,
             WireFence::Auto => {
                 let always = ["rl", "wl", "rn", "wn", "re", "we", "rw", "ww", "elect"];
-                always.contains(&verb) || self.conn.hello_fence == Some(true)
+                let otherwise = self.conn.hello_fence.unwrap_or(self.conn.reads_fence);
+                always.contains(&verb) || otherwise
             }
         };
         written
@@ -359,10 +363,14 @@ pub(crate) fn written(
     key: &[u8],
     argument: &[u8],
 ) -> WrittenRequest {
+    // What clients that do not read the fence may send too.
+    const PLAIN: &str =
+        "l r n e w sl sr sn se sw auth stats ping listen unlisten signal hello who pos";
     let frame = [verb.as_bytes(), b"\n", key, b"\n", argument, b"\n"].concat();
     WrittenRequest {
         kind,
         frame,
         with_fence: false,
+        shows_fence_reader: !PLAIN.split(' ').any(|plain| plain == verb),
     }
 }
