@@ -171,7 +171,7 @@ pub(super) fn push_push(out: &mut Vec<u8>, push: &Push) {
 /// Writes down the words of a type once, for those who spell and for those who read them.
 macro_rules! words {
     ($spell:ident, $read:ident: $type:ident { $($variant:ident = $word:literal)* }) => {
-        const fn $spell(it: $type) -> &'static [u8] {
+        pub(super) const fn $spell(it: $type) -> &'static [u8] {
             match it {
                 $($type::$variant => $word,)*
             }

@@ -153,7 +153,12 @@ proptest! {
             Push::Watch { event, key } => News::Watch { event: *event, key: key.as_bytes() },
             Push::Leader { change, key } => News::Leader { change: *change, key: key.as_bytes() },
         };
-        prop_assert_eq!(Line::read(line(&out)), Some(Line::Push(news)));
+        let line = line(&out);
+        prop_assert_eq!(Line::read(line), Some(Line::Push(news)));
+        if let Some(word) = news.word() {
+            let mut words = line.split(|&byte| byte == b' ');
+            prop_assert!(words.any(|it| it == word.as_bytes()), "{}", word);
+        }
     }
 
     #[test]

@@ -124,6 +124,7 @@ impl Simulation {
     pub(crate) fn note_request(&mut self, number: u32, written: WrittenRequest) -> Vec<u8> {
         let WrittenRequest {
             kind,
+            verb,
             frame,
             with_fence,
             shows_fence_reader,
@@ -187,6 +188,7 @@ impl Simulation {
         conn.note_request(
             request_number,
             kind,
+            verb,
             (with_fence, fence_before),
             frame.len(),
         );
