@@ -130,7 +130,7 @@ proptest! {
     #[test]
     fn a_reply_reads_back_as_what_it_was((reply, verb, with_fence) in reply()) {
         let mut out = Vec::new();
-        push_reply(&mut out, &reply, with_fence);
+        push_reply(&mut out, &reply, || with_fence);
         let line = line(&out);
         prop_assert_eq!(Line::read(line), Some(Line::Answer(line)));
         let told = Told::read(verb, line);
@@ -165,7 +165,7 @@ proptest! {
     fn a_part_of_a_list_reads_back_as_a_document(values in prop::collection::vec(value(), 0..5)) {
         let mut out = Vec::new();
         let reply = Reply::Values(values.iter().map(|value| value[..].into()).collect());
-        push_reply(&mut out, &reply, false);
+        push_reply(&mut out, &reply, || false);
         let Some(Told::Json(json)) = Told::read(Verb::Lrange, line(&out)) else {
             panic!("{}", out.escape_ascii());
         };

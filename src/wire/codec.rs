@@ -8,7 +8,6 @@ use crate::engine::types::Push;
 use crate::wire::answer::{self, Answer, WireFence};
 use crate::wire::command::{Asked, Command};
 use crate::wire::line;
-use crate::wire::verbs::Verb;
 
 /// How one connection speaks.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +40,7 @@ impl Codec {
             wire_fence,
             hello_fence: None,
             reads_fence: false,
-            verb: None,
+            carries_fence: false,
             unfinished_lines: None,
         })
     }
@@ -80,8 +79,8 @@ pub struct LineCodec {
     hello_fence: Option<bool>,
     /// It has sent a verb that only clients know who read the fence.
     reads_fence: bool,
-    /// The verb of the request that is or will be answered next.
-    verb: Option<Verb>,
+    /// The request that is or will be answered next always has the fence in its answer.
+    carries_fence: bool,
     /// Whole lines of the frame that is not finished, if there is one.
     unfinished_lines: Option<u8>,
 }
@@ -120,13 +119,14 @@ impl LineCodec {
     #[inline]
     fn note(&mut self, asked: &Asked<'_>) {
         self.unfinished_lines = None;
-        self.verb = asked.verb;
         // A frame that is malformed shows nothing: its verb may be there by accident, in a stream that
         // is out of step.
         let (Some(verb), Ok(command)) = (asked.verb, &asked.command) else {
             return;
         };
-        self.reads_fence |= verb.row().shows_fence_reader;
+        let row = verb.row();
+        self.carries_fence = row.carries_fence;
+        self.reads_fence |= row.shows_fence_reader;
         if let Command::Hello(hello) = command {
             self.hello_fence = hello.fence.or(self.hello_fence);
         }
@@ -138,31 +138,28 @@ impl LineCodec {
     fn encode(&self, out: &mut Vec<u8>, answer: Answer<'_>) {
         match answer {
             Answer::Reply(reply) => {
-                let with_fence = self.verb.is_some_and(|verb| self.wants_fence(verb));
-                answer::push_reply(out, reply, with_fence);
+                answer::push_reply(out, reply, || self.wants_fence(self.carries_fence));
             }
             Answer::Push(push) => answer::push_push(out, push),
             Answer::Ok => out.extend_from_slice(answer::OK),
             Answer::Error => out.extend_from_slice(answer::ERROR),
             Answer::ErrorAuth => out.extend_from_slice(answer::ERROR_AUTH),
             Answer::Hello(welcome) => {
-                answer::push_welcome(out, welcome, self.wants_fence(Verb::Lock));
+                answer::push_welcome(out, welcome, self.wants_fence(false));
             }
             Answer::Json(write) => answer::push_json(out, write),
         }
     }
 
-    /// Whether the answer to `verb` carries the fence.
+    /// Whether an answer tells the fence, if it is one that always does or one that need not.
     ///
     /// In `Auto`, what a client says with `hello` counts for more than what it shows by its verbs; but
     /// `fence=0` does not take the field from the verbs that always have it, since their shape is fixed.
-    fn wants_fence(&self, verb: Verb) -> bool {
+    fn wants_fence(&self, always: bool) -> bool {
         match self.wire_fence {
             WireFence::Always => true,
             WireFence::Never => false,
-            WireFence::Auto => {
-                verb.row().carries_fence || self.hello_fence.unwrap_or(self.reads_fence)
-            }
+            WireFence::Auto => always || self.hello_fence.unwrap_or(self.reads_fence),
         }
     }
 }
@@ -241,7 +238,7 @@ mod tests {
                         reads_fence,
                         ..codec
                     };
-                    codec.wants_fence(row.verb)
+                    codec.wants_fence(row.carries_fence)
                 };
                 assert!(wants(WireFence::Always));
                 assert!(!wants(WireFence::Never));
