@@ -79,16 +79,17 @@ pub enum WireFence {
     Never,
 }
 
-pub(super) fn push_reply(out: &mut Vec<u8>, reply: &Reply, with_fence: bool) {
+/// `with_fence` is asked only where there is a fence to tell.
+pub(super) fn push_reply(out: &mut Vec<u8>, reply: &Reply, with_fence: impl Fn() -> bool) {
     match reply {
-        &Reply::Granted { token, lease } => push_grant(out, b"ok ", token, lease, with_fence),
+        &Reply::Granted { token, lease } => push_grant(out, b"ok ", token, lease, with_fence()),
         &Reply::Acquired { token, lease } => {
-            push_grant(out, b"acquired ", token, lease, with_fence);
+            push_grant(out, b"acquired ", token, lease, with_fence());
         }
         &Reply::Renewed { lease, fence } => {
             out.reserve(REPLY_BYTES_MAX);
             out.extend_from_slice(b"ok ");
-            push_lease_and_fence(out, lease, with_fence.then_some(fence));
+            push_lease_and_fence(out, lease, with_fence().then_some(fence));
         }
         &Reply::Number(number) => {
             out.extend_from_slice(b"ok ");
@@ -171,7 +172,7 @@ pub(super) fn push_push(out: &mut Vec<u8>, push: &Push) {
 /// Writes down the words of a type once, for those who spell and for those who read them.
 macro_rules! words {
     ($spell:ident, $read:ident: $type:ident { $($variant:ident = $word:literal)* }) => {
-        const fn $spell(it: $type) -> &'static [u8] {
+        pub(super) const fn $spell(it: $type) -> &'static [u8] {
             match it {
                 $($type::$variant => $word,)*
             }
@@ -288,7 +289,7 @@ mod tests {
 
     fn spelled(reply: &Reply, with_fence: bool) -> String {
         let mut out = b"before\n".to_vec();
-        push_reply(&mut out, reply, with_fence);
+        push_reply(&mut out, reply, || with_fence);
         let text = String::from_utf8(out).unwrap();
         text.strip_prefix("before\n").unwrap().to_owned()
     }
@@ -396,7 +397,7 @@ mod tests {
             };
             for reply in [Reply::Value(value(bytes)), Reply::Popped(popped)] {
                 let mut out = Vec::new();
-                push_reply(&mut out, &reply, true);
+                push_reply(&mut out, &reply, || true);
                 assert_eq!(out, line);
             }
         }

@@ -95,6 +95,7 @@ impl Queue {
     }
 
     /// Moves the front in O(1); an emptied buffer goes back to the pool.
+    #[inline]
     pub(super) fn advance(&mut self, n: usize, pool: &mut Pool) {
         assert!(n <= self.len(), "used {n} bytes of {}", self.len());
         self.start += n as u32;

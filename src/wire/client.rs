@@ -378,6 +378,20 @@ pub enum News<'a> {
     },
 }
 
+impl News<'_> {
+    /// The word for what happened, such as `kset` or `failover`; a signal has none.
+    #[must_use]
+    pub fn word(&self) -> Option<&'static str> {
+        let word = match *self {
+            Self::Signal { .. } => return None,
+            Self::Watch { event, .. } => answer::event_word(event),
+            Self::Leader { change, .. } => answer::change_word(change),
+            Self::Lost { .. } => b"expired",
+        };
+        str::from_utf8(word).ok()
+    }
+}
+
 /// An answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told<'a> {

@@ -8,7 +8,6 @@ use crate::engine::types::Push;
 use crate::wire::answer::{self, Answer, WireFence};
 use crate::wire::command::{Asked, Command};
 use crate::wire::line;
-use crate::wire::verbs::Verb;
 
 /// How one connection speaks.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +39,8 @@ impl Codec {
         Self::Line(LineCodec {
             wire_fence,
             hello_fence: None,
-            verb: None,
+            reads_fence: false,
+            carries_fence: false,
             unfinished_lines: None,
         })
     }
@@ -77,8 +77,10 @@ pub struct LineCodec {
     wire_fence: WireFence,
     /// What `hello` asked for.
     hello_fence: Option<bool>,
-    /// The verb of the request that is or will be answered next.
-    verb: Option<Verb>,
+    /// It has sent a verb that only clients know who read the fence.
+    reads_fence: bool,
+    /// The request that is or will be answered next always has the fence in its answer.
+    carries_fence: bool,
     /// Whole lines of the frame that is not finished, if there is one.
     unfinished_lines: Option<u8>,
 }
@@ -117,8 +119,15 @@ impl LineCodec {
     #[inline]
     fn note(&mut self, asked: &Asked<'_>) {
         self.unfinished_lines = None;
-        self.verb = asked.verb;
-        if let Ok(Command::Hello(hello)) = asked.command {
+        // A frame that is malformed shows nothing: its verb may be there by accident, in a stream that
+        // is out of step.
+        let (Some(verb), Ok(command)) = (asked.verb, &asked.command) else {
+            return;
+        };
+        let row = verb.row();
+        self.carries_fence = row.carries_fence;
+        self.reads_fence |= row.shows_fence_reader;
+        if let Command::Hello(hello) = command {
             self.hello_fence = hello.fence.or(self.hello_fence);
         }
     }
@@ -129,29 +138,28 @@ impl LineCodec {
     fn encode(&self, out: &mut Vec<u8>, answer: Answer<'_>) {
         match answer {
             Answer::Reply(reply) => {
-                let with_fence = self.verb.is_some_and(|verb| self.wants_fence(verb));
-                answer::push_reply(out, reply, with_fence);
+                answer::push_reply(out, reply, || self.wants_fence(self.carries_fence));
             }
             Answer::Push(push) => answer::push_push(out, push),
             Answer::Ok => out.extend_from_slice(answer::OK),
             Answer::Error => out.extend_from_slice(answer::ERROR),
             Answer::ErrorAuth => out.extend_from_slice(answer::ERROR_AUTH),
             Answer::Hello(welcome) => {
-                answer::push_welcome(out, welcome, self.wants_fence(Verb::Lock));
+                answer::push_welcome(out, welcome, self.wants_fence(false));
             }
             Answer::Json(write) => answer::push_json(out, write),
         }
     }
 
-    /// Whether the answer to `verb` carries the fence.
+    /// Whether an answer tells the fence, if it is one that always does or one that need not.
     ///
-    /// In `Auto`, `hello fence=0` takes back an earlier `fence=1`; it does not take the field from the
-    /// verbs that always have it, since their shape is fixed.
-    fn wants_fence(&self, verb: Verb) -> bool {
+    /// In `Auto`, what a client says with `hello` counts for more than what it shows by its verbs; but
+    /// `fence=0` does not take the field from the verbs that always have it, since their shape is fixed.
+    fn wants_fence(&self, always: bool) -> bool {
         match self.wire_fence {
             WireFence::Always => true,
             WireFence::Never => false,
-            WireFence::Auto => verb.row().carries_fence || self.hello_fence == Some(true),
+            WireFence::Auto => always || self.hello_fence.unwrap_or(self.reads_fence),
         }
     }
 }
@@ -215,21 +223,29 @@ mod tests {
     #[test]
     fn the_mode_decides_first_then_the_verb_then_the_connection() {
         for row in &TABLE {
-            for hello_fence in [None, Some(false), Some(true)] {
+            for (hello_fence, reads_fence, wanted) in [
+                (None, false, false),
+                (None, true, true),
+                (Some(false), false, false),
+                (Some(false), true, false),
+                (Some(true), false, true),
+                (Some(true), true, true),
+            ] {
                 let wants = |wire_fence| {
                     let Codec::Line(codec) = codec(wire_fence);
                     let codec = LineCodec {
                         hello_fence,
+                        reads_fence,
                         ..codec
                     };
-                    codec.wants_fence(row.verb)
+                    codec.wants_fence(row.carries_fence)
                 };
                 assert!(wants(WireFence::Always));
                 assert!(!wants(WireFence::Never));
                 assert_eq!(
                     wants(WireFence::Auto),
-                    row.carries_fence || hello_fence == Some(true),
-                    "{} {hello_fence:?}",
+                    row.carries_fence || wanted,
+                    "{} {hello_fence:?} {reads_fence}",
                     row.letters
                 );
             }
@@ -246,7 +262,9 @@ mod tests {
         for (frame, line) in [
             ("n|k|t|", "ok 33\n"),
             ("rn|k|t|", "ok 33 7\n"),
-            ("sn|k|t|", "ok 33\n"),
+            ("sn|k|t|", "ok 33 7\n"),
+            ("hello|_|fence=0|", "ok 33\n"),
+            ("n|k|t|", "ok 33\n"),
             ("hello|_|fence=1|", "ok 33 7\n"),
             ("n|k|t|", "ok 33 7\n"),
             ("hello|_|name=me|", "ok 33 7\n"),
@@ -255,6 +273,30 @@ mod tests {
         ] {
             read(&mut codec, frame);
             assert_eq!(spelled(codec, Answer::Reply(&renewed)), line, "{frame}");
+        }
+    }
+
+    #[test]
+    fn a_verb_shows_whether_its_sender_reads_the_fence() {
+        for row in &TABLE {
+            let mut codec = codec(WireFence::Auto);
+            let argument = match row.letters {
+                "bwait" | "sl" => "1 1",
+                "lrange" => "0 0",
+                "kcas" => "a\tb\t0",
+                "auth" | "signal" => "x",
+                "hello" | "e" | "re" | "we" => "",
+                _ => "1",
+            };
+            let mut scratch = Vec::new();
+            // Malformed, where it can be: that shows nothing.
+            let malformed = format!("{}\n a \n-\n", row.letters);
+            codec.decode(malformed.as_bytes(), &mut scratch);
+            let Codec::Line(LineCodec { reads_fence, .. }) = codec;
+            assert!(!reads_fence, "{}", row.letters);
+            read(&mut codec, &format!("{}|k|{argument}|", row.letters));
+            let Codec::Line(LineCodec { reads_fence, .. }) = codec;
+            assert_eq!(reads_fence, row.shows_fence_reader, "{}", row.letters);
         }
     }
 

@@ -17,6 +17,8 @@ mod args;
 mod line;
 
 #[cfg(test)]
+mod client_answer_tests;
+#[cfg(test)]
 mod client_tests;
 #[cfg(test)]
 mod framing_tests;

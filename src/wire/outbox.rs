@@ -80,6 +80,7 @@ impl Outbox {
     }
 
     /// Forgets the oldest `n` bytes, which have been sent.
+    #[inline]
     pub fn advance(&mut self, n: usize, pool: &mut Pool) {
         self.owed.advance(n, pool);
         self.sent += n as u64;

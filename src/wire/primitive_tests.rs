@@ -327,7 +327,7 @@ fn malformed_frames_of_these_verbs_are_consumed_and_named() {
         ("kset|k|v\t 5|", 4, BadNumber),
         ("kset|k|v\t5 |", 4, BadNumber),
         ("kset|k|v\tms|", 4, BadNumber),
-        ("kset|k|v\t5s|", 4, BadNumber),
+        ("kset|k|v\t5m|", 4, BadNumber),
         ("kset|k|v\tb|", 4, BadNumber),
         ("kset|k|v\t9223372037|", 4, BadNumber),
         ("kset|k|v\t9223372036854775808|", 4, BadNumber),

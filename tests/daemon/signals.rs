@@ -42,7 +42,9 @@ fn a_holder_may_finish_while_new_requests_are_refused() {
             assert_eq!(holder.ask(refused), "error_draining", "{refused}");
         }
         assert_eq!(holder.ask("ping _ _"), "ok");
-        assert_eq!(holder.ask(&format!("n k {}", grant.token)), "ok 33");
+        // Who has sent `rl` reads the fence.
+        let renewed = format!("ok 33 {}", grant.token_fence());
+        assert_eq!(holder.ask(&format!("n k {}", grant.token)), renewed);
         holder.release("k", &grant);
         holder.expect_end();
         assert_eq!(daemon.wait_for_exit().0, 0);

@@ -8,11 +8,12 @@ use super::entries::{EntryAnswer, KnownEntries};
 use super::grants::KnownGrants;
 use super::lock_table::SeenLocks;
 use super::pushes::KnownPushes;
-use crate::base::{Millis, Nanos, Token};
+use crate::base::{Fence, Millis, Nanos};
 use crate::engine::types::Mode;
 use crate::sim::clients::connection::{Connection, Moment, OpenRequest, Sending, Ticket};
 use crate::sim::clients::request::{EntryRequest, RequestKind};
 use crate::sim::plan::Plan;
+use crate::wire::client::{Grant, Line, News, Told};
 
 /// How long the server remembers at least that the lease behind a ticket ran out.
 const EXPIRED_TICKET_KEPT_MIN: Millis = Millis::from_secs(60);
@@ -56,13 +57,16 @@ impl AnswerCheck<'_> {
         conn: &mut Connection,
         line: &[u8],
     ) -> Result<AnswerKind, String> {
-        if let Some(news) = line.strip_prefix(b"lost ") {
-            return self.lost(conn, news).map(|()| AnswerKind::Other);
+        match Line::read(line).ok_or("a push that is malformed")? {
+            Line::Push(News::Lost { fence, .. }) => {
+                return self.lost(conn, fence.0).map(|()| AnswerKind::Other);
+            }
+            Line::Push(news) => {
+                let heard = self.known_pushes.take_push((self.conn_number, conn), news);
+                return heard.map(|()| AnswerKind::Other);
+            }
+            Line::Answer(_) => {}
         }
-        if let Some(heard) = self.known_pushes.take_push((self.conn_number, conn), line) {
-            return heard.map(|()| AnswerKind::Other);
-        }
-        let word = line.split(|&byte| byte == b' ').next().unwrap_or_default();
         if self.is_read_timeout(conn, line) {
             conn.read_timeout_told = true;
             return Ok(AnswerKind::Other);
@@ -70,7 +74,7 @@ impl AnswerCheck<'_> {
         if conn.read_timeout_told {
             return Err("a line after the read timeout's error".to_owned());
         }
-        if conn.was_overdue && word == b"error" {
+        if conn.was_overdue && line == b"error" {
             // The read timeout struck while it did not read, or this answers one of its requests.
             if let Some(request) = conn.open_requests.pop_front()
                 && let RequestKind::Renew {
@@ -96,13 +100,25 @@ impl AnswerCheck<'_> {
             _ => return Err(format!("an answer to {:?} before it arrived", request.kind)),
         };
         let text = str::from_utf8(line).map_err(|_| "an answer that is not text".to_owned())?;
+        // What is no request is refused.
+        let told = match request.verb {
+            Some(verb) => Told::read(verb, line),
+            None => Some(Told::Refused(line)),
+        };
+        let Some(told) = told else {
+            return Err(format!("{text:?} does not answer {:?}", request.kind));
+        };
         conn.answered(self.now, &request);
         self.known_pushes
-            .note_done(self.plan, (self.conn_number, conn), &request, text);
-        let answer_kind = match word {
-            _ if request.kind.concerns_no_lock() => self.check_other(conn, &request, arrived, text),
-            b"ok" | b"acquired" | b"queued" => self.check_success(conn, &request, arrived, text),
-            _ => self.check_refusal(conn, &request, arrived, text),
+            .note_done(self.plan, (self.conn_number, conn), &request, told);
+        let answer_kind = match told {
+            _ if request.kind.concerns_no_lock() => {
+                self.check_other(conn, &request, arrived, told, text)
+            }
+            Told::Nothing | Told::Conflict | Told::TimedOut | Told::Refused(_) => {
+                self.check_refusal(conn, &request, arrived, text)
+            }
+            _ => self.check_success(conn, &request, arrived, told),
         };
         answer_kind.map_err(|why| format!("{why} (answer {text:?} to {:?})", request.kind))
     }
@@ -142,18 +158,10 @@ impl AnswerCheck<'_> {
         line == word && has_asked && is_overdue && !is_answer
     }
 
-    fn lost(&mut self, conn: &Connection, news: &[u8]) -> Result<(), String> {
+    fn lost(&mut self, conn: &Connection, fence: u64) -> Result<(), String> {
         if !conn.may_be_pushed_to {
             return Err("a push to a client that did not say hello".to_owned());
         }
-        let mut words = news.rsplitn(3, |&byte| byte == b' ');
-        let why = words.next().unwrap_or_default();
-        let fence = words
-            .next()
-            .and_then(|word| str::from_utf8(word).ok()?.parse().ok());
-        let (Some(fence), b"expired") = (fence, why) else {
-            return Err("a push that is malformed".to_owned());
-        };
         if self
             .known_grants
             .get(fence)
@@ -170,6 +178,7 @@ impl AnswerCheck<'_> {
         conn: &mut Connection,
         request: &OpenRequest,
         arrived: Moment,
+        told: Told<'_>,
         text: &str,
     ) -> Result<AnswerKind, String> {
         conn.is_open = true;
@@ -184,27 +193,28 @@ impl AnswerCheck<'_> {
                         turn: self.turn,
                     },
                     draining: self.draining.is_some(),
+                    told,
                     text,
                 };
                 self.known_entries
                     .check_answer(self.plan, entry_request, &answer)?;
                 return Ok(match entry_request {
-                    EntryRequest::Swap { .. } if text == "ok" => AnswerKind::Swapped,
-                    EntryRequest::Meet { .. } if text == "ok" => AnswerKind::Met,
+                    EntryRequest::Swap { .. } if told == Told::Done => AnswerKind::Swapped,
+                    EntryRequest::Meet { .. } if told == Told::Done => AnswerKind::Met,
                     _ => AnswerKind::Entry,
                 });
             }
             RequestKind::Subscribe(subscription) => {
                 let by = (self.conn_number, &mut *conn);
                 self.known_pushes
-                    .subscribed(self.plan, by, subscription, self.turn, text)?;
+                    .subscribed(self.plan, by, subscription, self.turn, told)?;
             }
             RequestKind::Unsubscribe(subscription) => {
-                expect(text, "ok")?;
+                expect(told, Told::Done)?;
                 conn.subscriptions.remove(subscription);
             }
             RequestKind::Signal { payload, .. } => {
-                self.known_pushes.signal_answered(conn, payload, text)?
+                self.known_pushes.signal_answered(conn, payload, told)?
             }
             _ => unreachable!("of a lock"),
         }
@@ -217,15 +227,18 @@ impl AnswerCheck<'_> {
         conn: &mut Connection,
         request: &OpenRequest,
         arrived: Moment,
-        text: &str,
+        told: Told<'_>,
     ) -> Result<AnswerKind, String> {
         let since = conn.earliest(self.now, request);
         conn.is_open = true;
-        match request.kind {
-            RequestKind::Acquire {
-                key, mode, lease, ..
-            } => {
-                let (fence, token) = grant(text, "ok", lease, request.with_fence)?;
+        match (&request.kind, told) {
+            (
+                &RequestKind::Acquire {
+                    key, mode, lease, ..
+                },
+                Told::Granted(grant),
+            ) => {
+                let (fence, token) = check_grant(grant, lease, request.with_fence)?;
                 let by = request.begun.map_or(self.turn, |it| it.turn);
                 let ticket = Ticket {
                     mode,
@@ -236,13 +249,13 @@ impl AnswerCheck<'_> {
                     held: None,
                     waited: false,
                 };
-                self.granted(conn, key, fence, token, &ticket, since)?;
+                self.granted(conn, key, fence, &token, &ticket, since)?;
                 if mode == Mode::Lead {
                     conn.led.insert(self.plan.keys[key].0.clone());
                 }
                 Ok(AnswerKind::Granted)
             }
-            RequestKind::Enqueue { key, mode, lease } => {
+            (&RequestKind::Enqueue { key, mode, lease }, Told::Queued | Told::Acquired(_)) => {
                 let mut ticket = Ticket {
                     mode,
                     lease,
@@ -253,9 +266,9 @@ impl AnswerCheck<'_> {
                     waited: false,
                 };
                 let mut answer_kind = AnswerKind::Other;
-                if text != "queued" {
-                    let (fence, token) = grant(text, "acquired", lease, request.with_fence)?;
-                    self.granted(conn, key, fence, token, &ticket, since)?;
+                if let Told::Acquired(grant) = told {
+                    let (fence, token) = check_grant(grant, lease, request.with_fence)?;
+                    self.granted(conn, key, fence, &token, &ticket, since)?;
                     ticket.held = Some(fence);
                     answer_kind = AnswerKind::Granted;
                     // A `w` that is already on its way starts the lease again.
@@ -269,11 +282,12 @@ impl AnswerCheck<'_> {
                 conn.tickets.insert(key, ticket);
                 Ok(answer_kind)
             }
-            RequestKind::Wait { key, .. } => {
+            (RequestKind::Wait { key, .. }, Told::Granted(grant)) => {
+                let key = *key;
                 let Some(ticket) = conn.tickets.remove(&key) else {
                     return Err("waited for a ticket that was never taken".to_owned());
                 };
-                let (fence, token) = grant(text, "ok", ticket.lease, request.with_fence)?;
+                let (fence, token) = check_grant(grant, ticket.lease, request.with_fence)?;
                 match self.known_grants.get(fence) {
                     Some(known) if ticket.held == Some(fence) && known.token == token => {
                         let span = (since, ticket.lease);
@@ -288,37 +302,39 @@ impl AnswerCheck<'_> {
                     _ if ticket.held.is_some() => {
                         return Err("a wait for one grant was answered with another".to_owned());
                     }
-                    _ => self.granted(conn, key, fence, token, &ticket, since)?,
+                    _ => self.granted(conn, key, fence, &token, &ticket, since)?,
                 }
                 Ok(AnswerKind::Granted)
             }
-            RequestKind::Release { target, .. } => {
+            (RequestKind::Release { target, .. }, Told::Done) => {
                 let fence = target.ok_or("released with a token of nobody")?;
-                expect(text, "ok")?;
                 self.known_grants.released(fence, arrived, self.turn)?;
                 conn.tickets.retain(|_, ticket| ticket.held != Some(fence));
                 Ok(AnswerKind::Other)
             }
-            RequestKind::Renew { target, lease, .. } => {
+            (
+                &RequestKind::Renew {
+                    target,
+                    lease: asked,
+                    ..
+                },
+                Told::Renewed {
+                    lease,
+                    fence: told_fence,
+                },
+            ) => {
                 let fence = target.ok_or("renewed with a token of nobody")?;
-                let mut words = text.split(' ').skip(1);
-                check_lease(words.next(), lease)?;
-                check_fence(words.next(), fence, request.with_fence)?;
-                expect(words.next().unwrap_or_default(), "")?;
+                expect(lease, asked)?;
+                expect(told_fence, request.with_fence.then_some(Fence(fence)))?;
                 let span = (since, lease);
                 self.known_grants
                     .renewed(self.now, fence, request.number, span, arrived.turn)?;
                 Ok(AnswerKind::Other)
             }
-            RequestKind::Position { .. } => match text[2..].trim_start().parse::<u32>() {
-                Ok(_) => Ok(AnswerKind::Other),
-                Err(_) => Err("not a position".to_owned()),
-            },
-            RequestKind::Json if text.starts_with("ok {") && text.ends_with('}') => {
-                Ok(AnswerKind::Other)
-            }
-            RequestKind::Hello if text.starts_with("ok latchd/") => Ok(AnswerKind::Other),
-            RequestKind::Ok => expect(text, "ok").map(|()| AnswerKind::Other),
+            (RequestKind::Position { .. }, Told::Number(0..)) => Ok(AnswerKind::Other),
+            (RequestKind::Json, Told::Json([b'{', .., b'}'])) => Ok(AnswerKind::Other),
+            (RequestKind::Hello, Told::Hello { .. }) => Ok(AnswerKind::Other),
+            (RequestKind::Ok, Told::Done) => Ok(AnswerKind::Other),
             _ => Err("a success that this request cannot have".to_owned()),
         }
     }
@@ -489,45 +505,16 @@ impl AnswerCheck<'_> {
     }
 }
 
-/// Fence and token of a grant, after a check of everything else in the line.
-fn grant<'t>(
-    text: &'t str,
-    word: &str,
-    lease: Millis,
-    with_fence: bool,
-) -> Result<(u64, &'t str), String> {
-    let mut words = text.split(' ');
-    expect(words.next().unwrap_or_default(), word)?;
-    let token = words.next().unwrap_or_default();
-    let fence = Token::parse(token.as_bytes())
-        .ok_or("a grant without a token")?
-        .fence
-        .0;
-    check_lease(words.next(), lease)?;
-    check_fence(words.next(), fence, with_fence)?;
-    expect(words.next().unwrap_or_default(), "")?;
-    Ok((fence, token))
+/// Fence and token of a grant, with everything else it says checked.
+fn check_grant(grant: Grant, lease: Millis, with_fence: bool) -> Result<(u64, String), String> {
+    let Grant { token, .. } = grant;
+    expect(grant.lease, lease)?;
+    expect(grant.fence, with_fence.then_some(token.fence))?;
+    let hex = token.hex().iter().copied().map(char::from).collect();
+    Ok((token.fence.0, hex))
 }
 
-fn check_lease(word: Option<&str>, lease: Millis) -> Result<(), String> {
-    let spelled = if lease.0.is_multiple_of(1_000) {
-        format!("{}", lease.0 / 1_000)
-    } else {
-        format!("{}ms", lease.0)
-    };
-    expect(word.unwrap_or_default(), &spelled)
-}
-
-fn check_fence(word: Option<&str>, fence: u64, with_fence: bool) -> Result<(), String> {
-    let spelled = if with_fence {
-        fence.to_string()
-    } else {
-        String::new()
-    };
-    expect(word.unwrap_or_default(), &spelled)
-}
-
-fn expect(told: &str, wanted: &str) -> Result<(), String> {
+fn expect<T: PartialEq + std::fmt::Debug>(told: T, wanted: T) -> Result<(), String> {
     if told == wanted {
         Ok(())
     } else {

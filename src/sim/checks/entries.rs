@@ -14,6 +14,7 @@ use crate::engine::view::View;
 use crate::sim::clients::connection::Moment;
 use crate::sim::clients::request::{EntryKind, EntryRequest};
 use crate::sim::plan::Plan;
+use crate::wire::client::Told;
 
 /// An answer about an entry, and whose it is.
 pub(crate) struct EntryAnswer<'a> {
@@ -23,6 +24,8 @@ pub(crate) struct EntryAnswer<'a> {
     pub(crate) now: Moment,
     /// The server had got a shutdown signal.
     pub(crate) draining: bool,
+    pub(crate) told: Told<'a>,
+    /// The same as it was read.
     pub(crate) text: &'a str,
 }
 
@@ -136,41 +139,27 @@ impl KnownEntries {
         request: &EntryRequest,
         it: &EntryAnswer<'_>,
     ) -> Result<(), String> {
-        if let Some(rest) = it.text.strip_prefix("ok") {
-            return match (request, rest.strip_prefix(' ')) {
-                (
-                    EntryRequest::SetCount { .. }
-                    | EntryRequest::Put { .. }
-                    | EntryRequest::Delete { .. },
-                    None,
-                )
-                | (EntryRequest::Swap { .. } | EntryRequest::Meet { .. }, None)
-                    if rest.is_empty() =>
-                {
-                    self.done(request, it)
-                }
-                (EntryRequest::Add { .. } | EntryRequest::Count { .. }, Some(number)) => {
-                    self.counted(request, it, number)
-                }
-                (EntryRequest::Fetch { key }, Some(value)) => {
-                    self.values[*key].read(value, it.arrived)
-                }
-                (EntryRequest::Push { value, .. }, Some(number)) => {
-                    self.pushed(plan, value, it, number)
-                }
-                (
-                    EntryRequest::Pop { key, .. } | EntryRequest::AwaitPop { key, .. },
-                    Some(value),
-                ) => self.popped(*key, value, it),
-                (EntryRequest::Length { .. }, Some(number)) => number
-                    .parse::<u32>()
-                    .map(|_| ())
-                    .map_err(|_| "not a length".to_owned()),
-                (EntryRequest::Range { key }, Some(range)) => self.ranged(*key, range, it),
-                _ => Err("a success that this request cannot have".to_owned()),
-            };
+        use EntryRequest::*;
+        match (request, it.told) {
+            (_, Told::Nothing | Told::Conflict | Told::TimedOut | Told::Refused(_)) => {
+                self.check_refusal(plan, request, it)
+            }
+            (
+                SetCount { .. } | Put { .. } | Delete { .. } | Swap { .. } | Meet { .. },
+                Told::Done,
+            ) => self.done(request, it),
+            (Add { .. } | Count { .. }, Told::Number(sum)) => self.counted(request, it, sum),
+            (Fetch { key }, Told::Value(value)) => {
+                self.values[*key].read(text_of(value)?, it.arrived)
+            }
+            (Push { value, .. }, Told::Number(length)) => self.pushed(plan, value, it, length),
+            (Pop { key, .. } | AwaitPop { key, .. }, Told::Value(value)) => {
+                self.popped(*key, text_of(value)?, it)
+            }
+            (Length { .. }, Told::Number(0..)) => Ok(()),
+            (Range { key }, Told::Json(range)) => self.ranged(*key, text_of(range)?, it),
+            _ => Err("a success that this request cannot have".to_owned()),
         }
-        self.check_refusal(plan, request, it)
     }
 
     fn done(&mut self, request: &EntryRequest, it: &EntryAnswer<'_>) -> Result<(), String> {
@@ -265,9 +254,8 @@ impl KnownEntries {
         &mut self,
         request: &EntryRequest,
         it: &EntryAnswer<'_>,
-        number: &str,
+        sum: i64,
     ) -> Result<(), String> {
-        let sum: i64 = number.parse().map_err(|_| "not a number".to_owned())?;
         let (_, key) = request.entry();
         let counter = &mut self.counters[key];
         if let EntryRequest::Add { delta, .. } = request {
@@ -297,9 +285,9 @@ impl KnownEntries {
         plan: &Plan,
         value: &str,
         it: &EntryAnswer<'_>,
-        number: &str,
+        length: i64,
     ) -> Result<(), String> {
-        let length: u32 = number.parse().map_err(|_| "not a length".to_owned())?;
+        let length = u32::try_from(length).map_err(|_| "not a length".to_owned())?;
         let length_max = plan.rules.list_length_max;
         if length_max != 0 && length > length_max && !self.was_given_back {
             return Err(format!("a list of {length} where {length_max} are allowed"));
@@ -442,4 +430,8 @@ impl KnownEntries {
             .filter(|it| it.told.is_some())
             .count() as u64
     }
+}
+
+fn text_of(value: &[u8]) -> Result<&str, String> {
+    str::from_utf8(value).map_err(|_| "a value that is not text".to_owned())
 }

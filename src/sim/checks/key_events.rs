@@ -13,13 +13,7 @@ use crate::sim::clients::connection::{Connection, OpenRequest};
 use crate::sim::clients::request::RequestKind;
 use crate::sim::clients::subscription::Topic;
 use crate::sim::plan::Plan;
-
-/// The events that can be watched, and the changes that can be observed.
-pub(crate) const EVENTS: [&str; 16] = [
-    "acquire", "release", "incr", "decr", "cset", "kset", "kdel", "kcas", "lpush", "rpush", "lpop",
-    "rpop", "blpop", "brpop", "elect", "resign",
-];
-pub(crate) const CHANGES: [&str; 3] = ["elected", "resigned", "failover"];
+use crate::wire::client::Told;
 
 /// Something that happened to a key, as watchers or observers are told.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,9 +60,13 @@ pub(crate) fn done(
     plan: &Plan,
     conn: &Connection,
     request: &OpenRequest,
-    text: &str,
+    told: Told<'_>,
 ) -> Vec<ReadLine> {
-    if conn.is_behind() || !(text.starts_with("ok") || text.starts_with("acquired")) {
+    let is_done = !matches!(
+        told,
+        Told::Queued | Told::Nothing | Told::Conflict | Told::TimedOut | Told::Refused(_)
+    );
+    if conn.is_behind() || !is_done {
         return Vec::new(); // refused, or it may have happened in an earlier turn
     }
     let watched = |word| (Topic::Watch, word);

@@ -7,11 +7,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::key_events::{self, CHANGES, EVENTS, KeyEvent, ReadLine, TurnFacts, is_attentive};
+use super::key_events::{self, KeyEvent, ReadLine, TurnFacts, is_attentive};
 use crate::engine::Tally;
 use crate::sim::clients::connection::{Connection, OpenRequest};
 use crate::sim::clients::subscription::{Subscription, Topic};
 use crate::sim::plan::Plan;
+use crate::wire::client::{News, Told};
 
 /// One signal.
 #[derive(Clone, Debug, Default)]
@@ -72,9 +73,12 @@ impl KnownPushes {
         &mut self,
         conn: &Connection,
         payload: &[u8],
-        text: &str,
+        told: Told<'_>,
     ) -> Result<(), String> {
-        let count = text.strip_prefix("ok ").and_then(|it| it.parse().ok());
+        let count = match told {
+            Told::Number(count) => u32::try_from(count).ok(),
+            _ => None,
+        };
         let signal = self.signals.get_mut(payload).expect("it was sent");
         signal.count = Some(count.ok_or("not a count")?);
         signal.is_fresh = !conn.is_behind();
@@ -90,12 +94,12 @@ impl KnownPushes {
         (number, conn): (u32, &mut Connection),
         subscription: &Subscription,
         turn: u64,
-        text: &str,
+        told: Told<'_>,
     ) -> Result<(), String> {
         let has_it = conn.subscriptions.contains_key(subscription);
         let has_room = conn.has_room_for(subscription, plan);
-        match text {
-            "ok" if has_room => {
+        match told {
+            Told::Done if has_room => {
                 conn.subscriptions
                     .entry(subscription.clone())
                     .or_insert(turn);
@@ -106,7 +110,7 @@ impl KnownPushes {
                 }
                 Ok(())
             }
-            "error" if !has_room => Ok(()),
+            Told::Refused(b"error") if !has_room => Ok(()),
             _ => Err(format!("it has {} subscriptions", conn.subscriptions.len())),
         }
     }
@@ -117,9 +121,9 @@ impl KnownPushes {
         plan: &Plan,
         (number, conn): (u32, &Connection),
         request: &OpenRequest,
-        text: &str,
+        told: Told<'_>,
     ) {
-        let done = key_events::done(plan, conn, request, text);
+        let done = key_events::done(plan, conn, request, told);
         if !done.is_empty() {
             self.read_now.entry(number).or_default().extend(done);
         }
@@ -127,42 +131,33 @@ impl KnownPushes {
 
     // ---- what the server pushes ----
 
-    /// Checks a line that is a push; `None` if it is an answer.
+    /// Checks a push that tells of something, other than of a lost lease.
     pub(crate) fn take_push(
         &mut self,
         (number, conn): (u32, &Connection),
-        line: &[u8],
-    ) -> Option<Result<(), String>> {
-        let at = line.iter().position(|&byte| byte == b' ')?;
-        let (topic, words) = match &line[..at] {
-            b"sig" => (Topic::Listen, &[][..]),
-            b"watch" => (Topic::Watch, &EVENTS[..]),
-            b"leader" => (Topic::Observe, &CHANGES[..]),
-            _ => return None,
-        };
+        news: News<'_>,
+    ) -> Result<(), String> {
         self.count += 1;
-        let rest = &line[at + 1..];
-        let Some(at) = rest.iter().position(|&byte| byte == b' ') else {
-            return Some(Err("a push of one word".to_owned()));
-        };
-        let (first, rest) = (&rest[..at], &rest[at + 1..]);
-        if topic == Topic::Listen {
-            return Some(self.heard_signal(number, conn, first, rest));
-        }
-        let Some(&word) = words.iter().find(|word| word.as_bytes() == first) else {
-            return Some(Err("a push of an unknown word".to_owned()));
-        };
-        if !conn.subscriptions.keys().any(|it| it.hears(topic, rest)) {
-            // A leader is told when another client makes it resign, whether it observes or not.
-            if word == "resigned" && conn.led.contains(rest) {
-                return Some(Ok(()));
+        let (topic, key) = match news {
+            News::Signal { channel, payload } => {
+                return self.heard_signal(number, conn, channel, payload);
             }
-            return Some(Err("a push to somebody who did not ask".to_owned()));
+            News::Watch { key, .. } => (Topic::Watch, key),
+            News::Leader { key, .. } => (Topic::Observe, key),
+            News::Lost { .. } => unreachable!("of a lock"),
+        };
+        let word = news.word().expect("only signals have none");
+        if !conn.subscriptions.keys().any(|it| it.hears(topic, key)) {
+            // A leader is told when another client makes it resign, whether it observes or not.
+            if word == "resigned" && conn.led.contains(key) {
+                return Ok(());
+            }
+            return Err("a push to somebody who did not ask".to_owned());
         }
-        let key = rest.to_vec();
+        let key = key.to_vec();
         let lines = self.read_now.entry(number).or_default();
         lines.push(ReadLine::Told(KeyEvent { topic, word, key }));
-        Some(Ok(()))
+        Ok(())
     }
 
     fn heard_signal(

@@ -124,8 +124,10 @@ impl Simulation {
     pub(crate) fn note_request(&mut self, number: u32, written: WrittenRequest) -> Vec<u8> {
         let WrittenRequest {
             kind,
+            verb,
             frame,
             with_fence,
+            shows_fence_reader,
         } = written;
         let conn = &self.connections[&number];
         let shown = readable(&on_one_line(&frame[..frame.len().min(LINE_BYTES_KEPT)]));
@@ -172,6 +174,7 @@ impl Simulation {
         }
         let fence_before = self.known_grants.fence_max;
         let conn = self.conn(number);
+        conn.reads_fence |= shows_fence_reader;
         match kind {
             RequestKind::Ok if frame.starts_with(b"auth") => conn.has_shown_secret = true,
             RequestKind::Hello => {
@@ -185,6 +188,7 @@ impl Simulation {
         conn.note_request(
             request_number,
             kind,
+            verb,
             (with_fence, fence_before),
             frame.len(),
         );

@@ -14,6 +14,7 @@ use crate::engine::types::Mode;
 use crate::pipe::Peer;
 use crate::server::Settings;
 use crate::sim::plan::Plan;
+use crate::wire::verbs::Verb;
 
 /// An instant, and how many turns were over by then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub(crate) struct OpenRequest {
     /// Unique in its run.
     pub(crate) number: u64,
     pub(crate) kind: RequestKind,
+    /// The verb, if there is one, with which the answer is read.
+    pub(crate) verb: Option<Verb>,
     /// Whether the answer to this verb carries the fence.
     pub(crate) with_fence: bool,
     /// The highest fence that any client knew when this was sent.
@@ -99,6 +102,8 @@ pub(crate) struct Connection {
     pub(crate) has_shown_secret: bool,
     pub(crate) is_open: bool,
     pub(crate) hello_fence: Option<bool>,
+    /// The client has sent a verb that only clients know who read the fence.
+    pub(crate) reads_fence: bool,
     /// The client has sent `hello`, so `lost` may be pushed to it.
     pub(crate) may_be_pushed_to: bool,
     /// Since when the client does not read.
@@ -144,6 +149,7 @@ impl Connection {
             has_shown_secret: false,
             is_open: false,
             hello_fence: None,
+            reads_fence: false,
             may_be_pushed_to: false,
             stalled: None,
             unread_since: None,
@@ -164,6 +170,7 @@ impl Connection {
         &mut self,
         number: u64,
         kind: RequestKind,
+        verb: Option<Verb>,
         fence: (bool, u64),
         frame: usize,
     ) {
@@ -174,6 +181,7 @@ impl Connection {
         self.open_requests.push_back(OpenRequest {
             number,
             kind,
+            verb,
             with_fence: fence.0,
             fence_before: fence.1,
             arrived: None,

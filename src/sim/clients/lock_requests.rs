@@ -15,6 +15,8 @@ use crate::sim::checks::entries::KnownEntries;
 use crate::sim::checks::grants::KnownGrants;
 use crate::sim::plan::{Action, Plan, SECRET, pick};
 use crate::wire::answer::WireFence;
+use crate::wire::client;
+use crate::wire::verbs::Verb;
 
 /// Most requests that a client leaves without an answer.
 pub(crate) const OPEN_REQUESTS_MAX: usize = 300;
@@ -22,8 +24,12 @@ pub(crate) const OPEN_REQUESTS_MAX: usize = 300;
 /// One frame and what it asks for.
 pub(crate) struct WrittenRequest {
     pub(crate) kind: RequestKind,
+    /// The verb, if there is one, with which the answer is read.
+    pub(crate) verb: Option<Verb>,
     pub(crate) frame: Vec<u8>,
     pub(crate) with_fence: bool,
+    /// From this request on the server takes the client for one that reads the fence.
+    pub(crate) shows_fence_reader: bool,
 }
 
 /// Writes one request for one client.
@@ -224,8 +230,10 @@ impl RequestWriter<'_> {
         ];
         WrittenRequest {
             kind: RequestKind::Nonsense,
+            verb: None,
             frame: pick(self.rng, &FRAMES).to_vec(),
             with_fence: false,
+            shows_fence_reader: false,
         }
     }
 
@@ -275,7 +283,8 @@ impl RequestWriter<'_> {
     pub(crate) fn span(&mut self, span: Millis) -> String {
         match self.rng.u8(..8) {
             0 if span.0.is_multiple_of(1_000) => format!("+00{}", span.0 / 1_000),
-            1..7 if span.0.is_multiple_of(1_000) => format!("{}", span.0 / 1_000),
+            1 if span.0.is_multiple_of(1_000) => format!("{}s", span.0 / 1_000),
+            2..7 if span.0.is_multiple_of(1_000) => format!("{}", span.0 / 1_000),
             _ => format!("{}ms", span.0),
         }
     }
@@ -346,7 +355,8 @@ impl RequestWriter<'_> {
             WireFence::Never => false,
             WireFence::Auto => {
                 let always = ["rl", "wl", "rn", "wn", "re", "we", "rw", "ww", "elect"];
-                always.contains(&verb) || self.conn.hello_fence == Some(true)
+                let otherwise = self.conn.hello_fence.unwrap_or(self.conn.reads_fence);
+                always.contains(&verb) || otherwise
             }
         };
         written
@@ -359,10 +369,16 @@ pub(crate) fn written(
     key: &[u8],
     argument: &[u8],
 ) -> WrittenRequest {
-    let frame = [verb.as_bytes(), b"\n", key, b"\n", argument, b"\n"].concat();
+    // What clients that do not read the fence may send too.
+    const PLAIN: &str =
+        "l r n e w sl sr sn se sw auth stats ping listen unlisten signal hello who pos";
+    let mut frame = Vec::new();
+    client::push_frame(&mut frame, verb.as_bytes(), key, argument);
     WrittenRequest {
         kind,
+        verb: Verb::parse(verb.as_bytes()),
         frame,
         with_fence: false,
+        shows_fence_reader: !PLAIN.split(' ').any(|plain| plain == verb),
     }
 }
