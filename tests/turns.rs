@@ -346,6 +346,24 @@ fn whoever_hung_up_makes_room_for_as_many_as_are_accepted_in_a_turn() {
 }
 
 #[test]
+fn a_turn_closes_only_so_many_sockets_however_many_are_over() {
+    const IDLE: usize = 1_000;
+    let mut pipes = pipes(IDLE, Settings::default());
+    let closed = |pipes: &Pipes| {
+        let closed = pipes.everyone().filter(|&who| pipes.peer(who).is_closed());
+        closed.count()
+    };
+    pipes.pass(Settings::default().read_timeout);
+    pipes.settle();
+    assert_eq!((open(&pipes), closed(&pipes)), (0, 0), "told, and kept");
+    pipes.pass(Millis::from_secs(1));
+    pipes.turn();
+    assert_eq!((pipes.server.connections(), closed(&pipes)), (0, 256));
+    assert_eq!(pipes.rest(), 3);
+    assert_eq!(closed(&pipes), IDLE);
+}
+
+#[test]
 fn the_longest_turn_is_told() {
     let mut pipes = pipes(1, Settings::default());
     for ns in [3_000, 7_000, 5_000] {
@@ -415,7 +433,7 @@ fn whoever_left_is_neither_granted_nor_counted_while_it_waits_to_be_seen_off() {
     turn(&mut pipes, &[(0, b"l\njob\n0\n")]);
     let grant = pipes.read(0);
     for who in 1..=LEAVING {
-        // In line, but not parked; and listening, once on its own and once in a group.
+        // In the queue, but not parked; and listening, once on its own and once in a group.
         turn(
             &mut pipes,
             &[(who, b"e\njob\n\nlisten\nnews\n\nlisten\nnews\ng\n")],

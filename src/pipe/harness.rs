@@ -3,8 +3,8 @@
 //!
 //! What peers do is reported with the next [`turn`](Pipes::turn), as a poll would report it: in the
 //! order in which they acted, and each connection once. What is done to a [`Peer`] itself is not
-//! reported, as if it came just after the poll.
-//! Connections are accepted at once, which is between two turns, where the reactor accepts too.
+//! reported, as if it came just after the poll. Connections are accepted at once, which is between two
+//! turns, where the reactor accepts too.
 
 use std::cell::Cell;
 use std::ops::Range;
