@@ -46,7 +46,7 @@ pub struct Readiness {
 
 impl<T: Transport> Server<T> {
     /// One turn: everything reported is heard, everything due is done, everything owed is sent. `stops`
-    /// says how often we were told to stop since the last turn: see [`Server::stop`].
+    /// says how often we were told to stop since the last turn: see `shutdown.rs`.
     pub fn turn<E>(&mut self, clock: Clock<'_>, events: E, stops: u32)
     where
         E: Iterator<Item = Event> + Clone,
