@@ -392,6 +392,30 @@ impl News<'_> {
     }
 }
 
+/// An answer as far as it can be read without knowing what was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status<'a> {
+    /// `ok`, and what stands behind it.
+    Ok(&'a [u8]),
+    /// `nil`.
+    Nothing,
+    /// Anything else, whole: `queued`, `timeout`, a refusal.
+    Other(&'a [u8]),
+}
+
+impl<'a> Status<'a> {
+    /// What kind of answer a line is.
+    #[must_use]
+    pub fn read(line: &'a [u8]) -> Self {
+        match line {
+            b"ok" => Self::Ok(b""),
+            [b'o', b'k', b' ', rest @ ..] => Self::Ok(rest),
+            b"nil" => Self::Nothing,
+            _ => Self::Other(line),
+        }
+    }
+}
+
 /// An answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told<'a> {
@@ -463,17 +487,18 @@ impl<'a> Told<'a> {
     /// What `line` says in answer to `verb`. `None` if no daemon says that.
     #[must_use]
     pub fn read(verb: Verb, line: &'a [u8]) -> Option<Self> {
-        match line {
-            b"ok" => {
-                matches!(verb.row().success, Success::Done | Success::Swapped).then_some(Self::Done)
+        let success = verb.row().success;
+        match Status::read(line) {
+            Status::Ok(b"") => {
+                matches!(success, Success::Done | Success::Swapped).then_some(Self::Done)
             }
-            b"queued" => Some(Self::Queued),
-            b"nil" => Some(Self::Nothing),
-            b"cas_conflict" => Some(Self::Conflict),
-            b"timeout" => Some(Self::TimedOut),
-            _ => match split_word(line) {
-                Some((b"ok", rest)) => Self::read_success(verb.row().success, rest),
-                Some((b"acquired", rest)) if verb.row().success == Success::Enqueued => {
+            Status::Ok(rest) => Self::read_success(success, rest),
+            Status::Nothing => Some(Self::Nothing),
+            Status::Other(b"queued") => Some(Self::Queued),
+            Status::Other(b"cas_conflict") => Some(Self::Conflict),
+            Status::Other(b"timeout") => Some(Self::TimedOut),
+            Status::Other(line) => match split_word(line) {
+                Some((b"acquired", rest)) if success == Success::Enqueued => {
                     grant(rest).map(Self::Acquired)
                 }
                 _ => is_refusal(line).then_some(Self::Refused(line)),

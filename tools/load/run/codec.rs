@@ -1,11 +1,15 @@
 //! Requests to bytes and bytes to answers, in latchd's lines and in Redis' RESP.
 //!
-//! The only file that knows how a request is spelled and what an answer looks like. Keys and tokens
-//! have fixed lengths, so that the ceiling can answer by size alone. Pure: no socket, no clock, no
+//! The only file that knows how a request is spelled and what an answer looks like; latchd's lines are
+//! those of `latchd::wire::client`. Keys and tokens have fixed lengths, so that the ceiling can answer by size alone. Pure: no socket, no clock, no
 //! state.
 
 use std::fmt;
 use std::io::Write;
+
+use latchd::base::Token;
+use latchd::wire::client::{self, News, Status};
+use latchd::wire::verbs::Verb;
 
 use crate::run::spec::LEASE_S;
 use crate::servers::target::Protocol;
@@ -64,7 +68,7 @@ pub(crate) enum Answer<'a> {
     Ok(&'a [u8]),
     /// There is none, or another client has it.
     Nil,
-    /// Not an answer: a signal's channel and payload.
+    /// Not an answer: a signal's payload.
     Push(&'a [u8]),
     /// Everything else.
     Refused(&'a [u8]),
@@ -75,14 +79,14 @@ impl<'a> Answer<'a> {
     pub(crate) fn grant(&self) -> Option<(&'a LockToken, u64)> {
         let Self::Ok(rest) = *self else { return None };
         let (token, behind) = rest.split_first_chunk()?;
-        let fence = unhex(&token[..16])?;
+        let fence = Token::parse(token)?.fence.0;
         (behind.first() == Some(&b' ')).then_some((token, fence))
     }
 
     /// The number that a signal carries.
     pub(crate) fn signal(&self) -> Option<u64> {
         let Self::Push(text) = *self else { return None };
-        unhex(text.rsplit(|&byte| byte == b' ').next()?)
+        unhex(text)
     }
 
     /// A number in the answer to [`Request::Stats`], if there is one with that name.
@@ -196,44 +200,41 @@ impl Codec {
 const _: () = assert!(LEASE_S == 60 && KEY_BYTES == 18);
 
 fn encode_line(request: Request<'_>, key: &Key, out: &mut Vec<u8>) {
-    let mut frame = |verb: &[u8], argument: &[u8]| {
-        out.extend_from_slice(verb);
-        out.extend_from_slice(key);
-        out.push(b'\n');
-        out.extend_from_slice(argument);
-        out.push(b'\n');
+    let mut frame = |verb: Verb, argument: &[u8]| {
+        client::push_frame(out, verb.row().letters.as_bytes(), key, argument);
     };
     match request {
-        Request::Lock(_) => frame(b"l\n", b"600 60"),
-        Request::LockFor(_, ms) => frame(b"l\n", format!("0 {ms}ms").as_bytes()),
-        Request::Unlock(token) => frame(b"r\n", token),
-        Request::TakeSlot(slots) => frame(b"sl\n", format!("600 {slots} 60").as_bytes()),
-        Request::ReturnSlot(token) => frame(b"sr\n", token),
-        Request::ReadLock => frame(b"rl\n", b"600 60"),
-        Request::ReadUnlock(token) => frame(b"rr\n", token),
-        Request::WriteLock => frame(b"wl\n", b"600 60"),
-        Request::WriteUnlock(token) => frame(b"wr\n", token),
-        Request::Incr => frame(b"incr\n", b"1"),
-        Request::Set(value) => frame(b"kset\n", &hex(value)),
-        Request::Get => frame(b"kget\n", b""),
-        Request::Signal(payload) => frame(b"signal\n", &hex(payload)),
-        Request::Listen => frame(b"listen\n", b""),
-        Request::Stats => out.extend_from_slice(b"stats\n_\n\n"),
+        Request::Lock(_) => frame(Verb::Lock, b"600 60"),
+        Request::LockFor(_, ms) => frame(Verb::Lock, format!("0 {ms}ms").as_bytes()),
+        Request::Unlock(token) => frame(Verb::Release, token),
+        Request::TakeSlot(slots) => frame(Verb::SemLock, format!("600 {slots} 60").as_bytes()),
+        Request::ReturnSlot(token) => frame(Verb::SemRelease, token),
+        Request::ReadLock => frame(Verb::ReadLock, b"600 60"),
+        Request::ReadUnlock(token) => frame(Verb::ReadRelease, token),
+        Request::WriteLock => frame(Verb::WriteLock, b"600 60"),
+        Request::WriteUnlock(token) => frame(Verb::WriteRelease, token),
+        Request::Incr => frame(Verb::Incr, b"1"),
+        Request::Set(value) => frame(Verb::Kset, &hex(value)),
+        Request::Get => frame(Verb::Kget, b""),
+        Request::Signal(payload) => frame(Verb::Signal, &hex(payload)),
+        Request::Listen => frame(Verb::Listen, b""),
+        Request::Stats => frame(Verb::Stats, b""),
         Request::LoadScript => unreachable!("only Redis has scripts"),
     }
 }
 
 fn decode_line(bytes: &[u8]) -> Option<(Answer<'_>, usize)> {
-    let end = memchr::memchr(b'\n', bytes)?;
-    let text = &bytes[..end];
-    let answer = match text {
-        b"ok" => Answer::Ok(b""),
-        [b'o', b'k', b' ', rest @ ..] => Answer::Ok(rest),
-        b"nil" => Answer::Nil,
-        [b's', b'i', b'g', b' ', rest @ ..] => Answer::Push(rest),
+    let (text, used) = client::split_line(bytes)?;
+    let answer = match client::Line::read(text) {
+        Some(client::Line::Push(News::Signal { payload, .. })) => Answer::Push(payload),
+        Some(client::Line::Answer(text)) => match Status::read(text) {
+            Status::Ok(rest) => Answer::Ok(rest),
+            Status::Nothing => Answer::Nil,
+            Status::Other(text) => Answer::Refused(text),
+        },
         _ => Answer::Refused(text),
     };
-    Some((answer, end + 1))
+    Some((answer, used))
 }
 
 fn decode_resp(bytes: &[u8]) -> Option<(Answer<'_>, usize)> {
@@ -298,7 +299,7 @@ mod tests {
         for (bytes, want) in [
             (&b"ok\nok"[..], Some((Answer::Ok(b""), 3))),
             (b"ok 7 60\n", Some((Answer::Ok(b"7 60"), 8))),
-            (b"sig a b\n", Some((Answer::Push(b"a b"), 8))),
+            (b"sig a b\n", Some((Answer::Push(b"b"), 8))),
             (b"timeout\n", Some((Answer::Refused(b"timeout"), 8))),
             (b"ok", None),
         ] {
@@ -338,7 +339,7 @@ mod tests {
         assert_eq!(stats.stat("expiries"), Some(250));
         assert_eq!(stats.stat("longest_turn_us"), Some(7));
         assert_eq!(stats.stat("turn_us"), None);
-        assert_eq!(Answer::Push(b"a 000000000000001f").signal(), Some(31));
+        assert_eq!(Answer::Push(b"000000000000001f").signal(), Some(31));
     }
 
     #[test]
