@@ -522,7 +522,7 @@ const TABLE: &[Row] = &[
     ]),
     (126, "fences outrun the clock they start from, and go back after a restart", &[
         Test("fences_of_a_later_process_are_higher"),
-        Later("a data directory: without one, a million grants a second over a whole run would do it"),
+        Test("a_later_run_starts_above_all_that_an_earlier_one_can_have_granted"),
     ]),
     (127, "one request or one turn does as much work as clients like", &[
         Test("a_turn_holds_only_so_many_walks_and_who_had_to_wait_comes_first"),
@@ -557,7 +557,7 @@ const TABLE: &[Row] = &[
     ]),
     (133, "two daemons race for one stale socket file", &[
         Test("a_live_daemon_is_left_alone"),
-        Later("a lock on the socket file while it is replaced"),
+        Test("of_many_that_try_together_one_takes_a_dead_socket"),
     ]),
 ];
 

@@ -2,13 +2,13 @@
 //!
 //! A unix socket gets its permissions before it listens. If there is already something at its path,
 //! it is removed only if it is a socket that no process serves any more; nothing else is touched.
+//! Of several daemons that try at the same time one gets it: see `lock_file.rs`.
 
 use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use mio::{Interest, Registry, Token};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
 use super::Stream;
+use super::lock_file::LockFile;
 
 /// How many connections the kernel completes before we accept them; more peers have to try again.
 const BACKLOG: i32 = 4096;
@@ -42,6 +43,8 @@ pub struct UnixSocket {
     path: PathBuf,
     /// Device and inode: a file at the path that is not the one we made is not removed at the end.
     identity: Option<(u64, u64)>,
+    /// Nobody else takes the path while we have it. Dropped after the file is removed.
+    _lock: LockFile,
 }
 
 impl Listener {
@@ -68,6 +71,7 @@ impl Listener {
     /// `AddrInUse` when a live socket is at the path, `AlreadyExists` when something else than a
     /// socket is there; otherwise what the kernel says.
     pub fn unix(path: &Path, mode: u32) -> io::Result<Self> {
+        let lock = LockFile::of(path)?;
         remove_dead_socket(path)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.bind(&SockAddr::unix(path)?)?;
@@ -81,6 +85,7 @@ impl Listener {
             listener,
             path: path.to_owned(),
             identity,
+            _lock: lock,
         }))
     }
 
@@ -172,7 +177,10 @@ fn remove_dead_socket(path: &Path) -> io::Result<()> {
         let why = "it exists and is not a socket";
         return Err(io::Error::new(ErrorKind::AlreadyExists, why));
     }
-    match UnixStream::connect(path) {
+    // Without waiting: the one who serves it may be stopped, with a full backlog.
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&SockAddr::unix(path)?) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),
         Err(error) => {
             let why = format!("it may be in use by a running daemon, asking failed: {error}");
@@ -193,10 +201,59 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::sync::Barrier;
+    use std::thread;
+
     use super::*;
 
     fn mode(path: &Path) -> u32 {
         fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn of_many_that_try_together_one_takes_a_dead_socket() {
+        const TRIES: usize = 8;
+        let dir = tempfile::tempdir().unwrap();
+        for round in 0..50 {
+            let path = dir.path().join(round.to_string());
+            drop(std::os::unix::net::UnixListener::bind(&path).unwrap()); // leaves its file behind
+            let (start, end) = (Barrier::new(TRIES), Barrier::new(TRIES));
+            let attempt = || {
+                start.wait();
+                let listener = Listener::unix(&path, 0o600);
+                end.wait(); // nobody lets go before everybody has tried
+                let has_it = listener.is_ok();
+                if has_it {
+                    UnixStream::connect(&path).unwrap();
+                }
+                has_it
+            };
+            let winners = thread::scope(|scope| {
+                let attempts: Vec<_> = (0..TRIES).map(|_| scope.spawn(attempt)).collect();
+                let results = attempts.into_iter().map(|it| it.join().unwrap());
+                results.filter(|has_it| *has_it).count()
+            });
+            assert_eq!(winners, 1, "round {round}");
+            assert_eq!(
+                fs::read_dir(dir.path()).unwrap().count(),
+                0,
+                "files are left"
+            );
+        }
+    }
+
+    #[test]
+    fn a_stopped_server_with_a_full_backlog_is_left_alone_without_waiting_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        socket.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        socket.listen(0).unwrap();
+        let _fills_the_backlog = UnixStream::connect(&path).unwrap();
+        let error = Listener::unix(&path, 0o600).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AddrInUse);
+        assert!(path.exists());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 mod accept;
 mod clock;
 mod listener;
+mod lock_file;
 mod reactor;
 mod stream;
 
