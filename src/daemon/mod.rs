@@ -3,6 +3,7 @@
 //! The pure layers take everything as an argument, and this is where it comes from: the wall clock
 //! (read once), random numbers, the settings, the sockets.
 
+mod fence_start;
 mod hint;
 mod listen;
 pub mod logging;
@@ -17,6 +18,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use log::{LevelFilter, error, info, warn};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use self::fence_start::{FenceStart, fence_start};
+use crate::base::Fence;
 use crate::config::{Config, Exit};
 use crate::engine::types::Notes;
 use crate::engine::{Engine, Origin, Rules};
@@ -58,7 +61,7 @@ fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
     let places: Vec<String> = listeners.iter().map(ToString::to_string).collect();
     let wall_clock_us = wall_clock_us();
     let origin = Origin {
-        fence: wall_clock_us,
+        fence: first_fence(wall_clock_us)?,
         seed: random::secret().map_err(failed_to("get random numbers"))?,
         salt_key: random::secret().map_err(failed_to("get random numbers"))?,
     };
@@ -156,8 +159,27 @@ pub fn settings(config: &Config, epoch: u64) -> Settings {
     }
 }
 
-/// Microseconds since 1970, where fences start. The next start of the daemon is above all earlier
-/// fences unless this one grants more than a million times a second over its whole life.
+/// Where fences start, unless the clock makes that impossible.
+fn first_fence(wall_clock_us: u64) -> Result<u64, DaemonError> {
+    match fence_start(wall_clock_us, Fence::LIMIT) {
+        FenceStart::At(fence) => Ok(fence),
+        FenceStart::Doubtful(fence) => {
+            warn!(
+                "the clock shows a time before this program was written: \
+                 fences may be below those of an earlier run; set the clock and restart"
+            );
+            Ok(fence)
+        }
+        FenceStart::TooLate => Err(DaemonError {
+            attempt: "cannot choose a first fence".to_owned(),
+            cause: io::Error::other("the clock shows a time after the year 2050"),
+            advice: "set the clock",
+            exit: Exit::Failure,
+        }),
+    }
+}
+
+/// Microseconds since 1970.
 #[expect(clippy::disallowed_methods, reason = "the one look at the wall clock")]
 fn wall_clock_us() -> u64 {
     let since_1970 = SystemTime::now()
