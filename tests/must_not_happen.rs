@@ -7,9 +7,14 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[path = "common/source.rs"]
+mod source;
+
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use source::rust_files;
 
 use Cover::{Impossible, Later, Script, Test};
 
@@ -647,22 +652,6 @@ fn tests_in(text: &str) -> impl Iterator<Item = &str> {
         let is_run = std::mem::take(&mut is_test) && !is_ignored;
         is_run.then_some(name)
     })
-}
-
-fn rust_files(dir: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(dir)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
-    let files = entries.flat_map(|path| {
-        if path.is_dir() {
-            rust_files(&path)
-        } else {
-            vec![path]
-        }
-    });
-    files
-        .filter(|path| path.extension().is_some_and(|it| it == "rs"))
-        .collect()
 }
 
 fn root() -> &'static Path {

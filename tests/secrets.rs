@@ -9,8 +9,13 @@
     reason = "a test that cannot read the source has to fail"
 )]
 
+#[path = "common/source.rs"]
+mod source;
+
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use source::rust_files;
 
 /// Where the one comparison is.
 const AUTH: &str = "src/server/auth.rs";
@@ -23,22 +28,6 @@ fn code(path: &Path) -> Vec<String> {
         .lines()
         .map(|line| line.split("//").next().unwrap_or_default().to_owned());
     lines.collect()
-}
-
-fn rust_files(dir: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(dir)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
-    let files = entries.flat_map(|path| {
-        if path.is_dir() {
-            rust_files(&path)
-        } else {
-            vec![path]
-        }
-    });
-    files
-        .filter(|path| path.extension().is_some_and(|it| it == "rs"))
-        .collect()
 }
 
 /// Whether the line compares in a way that stops at the first difference, which can be timed.

@@ -8,8 +8,13 @@
     reason = "a test that cannot read the source has to fail"
 )]
 
+#[path = "common/source.rs"]
+mod source;
+
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use source::rust_files;
 
 /// One layer: what it may name of this crate, and what of the world it may not.
 struct Wall {
@@ -190,26 +195,6 @@ const LINES_MAX: usize = 700;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn rust_files(dir: &Path) -> Vec<PathBuf> {
-    if dir.is_file() {
-        return vec![dir.to_owned()];
-    }
-    let entries = fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
-    let mut files: Vec<PathBuf> = entries
-        .map(|entry| entry.unwrap().path())
-        .flat_map(|path| {
-            if path.is_dir() {
-                rust_files(&path)
-            } else {
-                vec![path]
-            }
-        })
-        .filter(|path| path.extension().is_some_and(|it| it == "rs"))
-        .collect();
-    files.sort();
-    files
 }
 
 fn all_rust_files() -> Vec<PathBuf> {

@@ -3,7 +3,7 @@
 //! `net::Listener` says what is wrong; here an operator is told what to do about it, and the
 //! supervisor whether a restart can help.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 
 use super::DaemonError;
 use crate::config::{Config, Exit};
@@ -12,31 +12,30 @@ use crate::net::Listener;
 /// Listens on the TCP port, and on the unix socket if there is one.
 pub(super) fn listen(config: &Config) -> Result<Vec<Listener>, DaemonError> {
     let address = config.listen_addr();
-    let tcp = Listener::tcp(address).map_err(|cause| {
-        let (exit, advice) = about_tcp(cause.kind());
-        let attempt = format!("cannot listen on {address} (--host, --port)");
+    let at = format!("{address} (--host, --port)");
+    let mut listeners = vec![Listener::tcp(address).map_err(failed_at(at, about_tcp))?];
+    if let Some(path) = &config.unix_socket {
+        let at = format!("{} (--unix-socket)", path.display());
+        let unix = Listener::unix(path, config.unix_socket_mode);
+        listeners.push(unix.map_err(failed_at(at, about_unix))?);
+    }
+    Ok(listeners)
+}
+
+/// What to say and how to end when listening there fails.
+fn failed_at(
+    at: String,
+    about: fn(ErrorKind) -> (Exit, &'static str),
+) -> impl FnOnce(io::Error) -> DaemonError {
+    move |cause| {
+        let (exit, advice) = about(cause.kind());
         DaemonError {
-            attempt,
+            attempt: format!("cannot listen on {at}"),
             cause,
             advice,
             exit,
         }
-    })?;
-    let mut listeners = vec![tcp];
-    if let Some(path) = &config.unix_socket {
-        let unix = Listener::unix(path, config.unix_socket_mode).map_err(|cause| {
-            let (exit, advice) = about_unix(cause.kind());
-            let attempt = format!("cannot listen on {} (--unix-socket)", path.display());
-            DaemonError {
-                attempt,
-                cause,
-                advice,
-                exit,
-            }
-        })?;
-        listeners.push(unix);
     }
-    Ok(listeners)
 }
 
 fn about_tcp(kind: ErrorKind) -> (Exit, &'static str) {
