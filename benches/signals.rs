@@ -1,6 +1,6 @@
 //! What a signal costs as subscriptions grow from ten to a hundred thousand, and what fan-out costs.
 //!
-//! Finding the hearers goes through a tree of tokens, so the first figures should hardly move: what
+//! Finding the recipients goes through a tree of tokens, so the first figures should hardly move: what
 //! grows is memory, not the work per signal.
 
 #![allow(
@@ -48,9 +48,9 @@ fn listen(engine: &mut Engine, index: u32, pattern: &str) {
 }
 
 /// How many the speaker was told will hear it.
-fn hearers(effects: &Effects) -> i64 {
+fn recipients(effects: &Effects) -> i64 {
     match effects.first() {
-        Some(Effect::Reply(SPEAKER, Reply::Number(hearers))) => *hearers,
+        Some(Effect::Reply(SPEAKER, Reply::Number(recipients))) => *recipients,
         other => panic!("not answered: {other:?}"),
     }
 }
@@ -64,7 +64,7 @@ fn sizes() -> Vec<u32> {
     }
 }
 
-/// One hearer by name and one by wildcard, among many who listen to something else.
+/// One recipient by name and one by wildcard, among many who listen to something else.
 fn matching(c: &mut Criterion) {
     let mut group = c.benchmark_group("signal among subscriptions");
     for size in sizes() {
@@ -86,7 +86,7 @@ fn matching(c: &mut Criterion) {
                 let (channel, payload) = (&b"orders.eu.42x"[..], &b"shipped"[..]);
                 let request = Request::Signal { channel, payload };
                 engine.apply(Nanos(0), Input::Request(SPEAKER, request), &mut effects);
-                assert_eq!(hearers(&effects), 2);
+                assert_eq!(recipients(&effects), 2);
             });
         });
     }
@@ -111,7 +111,7 @@ fn fan_out(c: &mut Criterion) {
                     payload: b"hello",
                 };
                 engine.apply(Nanos(0), Input::Request(SPEAKER, request), &mut effects);
-                assert_eq!(hearers(&effects), i64::from(size));
+                assert_eq!(recipients(&effects), i64::from(size));
             });
         });
     }
@@ -144,7 +144,7 @@ fn wildcards(c: &mut Criterion) {
                 let (channel, payload) = (channel.as_bytes(), &b"x"[..]);
                 let request = Request::Signal { channel, payload };
                 engine.apply(Nanos(0), Input::Request(SPEAKER, request), &mut effects);
-                assert_eq!(hearers(&effects), 0);
+                assert_eq!(recipients(&effects), 0);
             });
         });
     }

@@ -519,8 +519,8 @@ const TABLE: &[Row] = &[
         Script("signal.txt", "The answer counts those who are told."),
         Script("list.txt", "The same when it leaves at the very moment of the push."),
         Test("a_place_left_in_the_same_turn_as_its_holder_is_never_granted"),
-        Test("whoever_left_is_neither_granted_nor_counted_while_it_waits_to_be_seen_off"),
-        Test("who_hangs_up_while_waiting_leaves_the_line_at_once_however_many_do"),
+        Test("whoever_left_is_neither_granted_nor_counted_while_it_waits_to_be_served"),
+        Test("who_hangs_up_while_waiting_leaves_the_queue_at_once_however_many_do"),
     ]),
     (125, "two daemons answer for one key while the first drains", &[
         Test("a_draining_daemon_keeps_its_port_and_its_socket_and_serves_no_newcomer"),

@@ -191,7 +191,7 @@ fn longest_signal(channel: &str) -> String {
     format!("signal {channel} {payload}")
 }
 
-/// How many of those make a peer that reads nothing deaf: at least 64, whatever their length.
+/// How many of those make a peer that reads nothing too slow: at least 64, whatever their length.
 const LONGEST_HEARD: usize = PUSH_BYTES_MAX.div_ceil(65_537);
 
 #[test]

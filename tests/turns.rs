@@ -247,7 +247,7 @@ fn a_storm_of_hang_ups_is_spread_over_turns_and_holds_nobody_up() {
         let after = pipes.server.connections();
         assert!(before - after <= 256, "{before} {after}");
         turns += 1;
-        assert!(turns < LEAVING, "nobody is seen off any more");
+        assert!(turns < LEAVING, "nobody is served to its end any more");
     }
     assert!(turns >= LEAVING / 256, "{turns}");
     assert!(
@@ -260,7 +260,7 @@ fn a_storm_of_hang_ups_is_spread_over_turns_and_holds_nobody_up() {
 }
 
 #[test]
-fn who_hangs_up_while_waiting_leaves_the_line_at_once_however_many_do() {
+fn who_hangs_up_while_waiting_leaves_the_queue_at_once_however_many_do() {
     const LEAVING: usize = 3_000;
     let mut pipes = pipes(LEAVING + 2, Settings::default());
     turn(&mut pipes, &[(0, b"l\njob\n0\n")]);
@@ -423,7 +423,7 @@ fn the_memory_of_a_crowd_is_given_back_in_turns_of_their_own() {
 }
 
 #[test]
-fn whoever_left_is_neither_granted_nor_counted_while_it_waits_to_be_seen_off() {
+fn whoever_left_is_neither_granted_nor_counted_while_it_waits_to_be_served() {
     const LEAVING: usize = 1_000;
     let mut pipes = pipes(LEAVING + 3, Settings::default());
     let (speaker, waiter) = (LEAVING + 1, LEAVING + 2);

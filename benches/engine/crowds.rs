@@ -54,7 +54,7 @@ fn leases_ending(c: &mut Criterion) {
 }
 
 /// Always somebody five thousand places from either end; back to the end as somebody new, so that
-/// the line stays as long as it was.
+/// the queue stays as long as it was.
 fn leaving_the_middle(c: &mut Criterion) {
     const LINE: u32 = 10_000;
     let mut group = c.benchmark_group("engine/lock");

@@ -210,7 +210,7 @@ impl Primitive {
     }
 }
 
-/// In the line of a key that somebody holds.
+/// In the queue of a key that somebody holds.
 fn take_a_place(harness: &mut Harness, who: ConnId, key: &[u8], mode: Mode) {
     let lease = None;
     let effects = harness.ask(who, Request::Enqueue { key, mode, lease });

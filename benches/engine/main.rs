@@ -1,6 +1,6 @@
 //! What one decision costs: the engine's doors without bytes, sockets or a clock.
 //!
-//! `holds.rs` has every way to hold a key, `things.rs` what is not held, `crowds.rs` what happens
+//! `holds.rs` has every way to hold a key, `entries.rs` what is not held, `crowds.rs` what happens
 //! among many. Every bench checks what it was answered, so that none can measure a refusal.
 
 #![allow(
@@ -9,11 +9,11 @@
 )]
 
 mod crowds;
+mod entries;
 mod harness;
 mod holds;
-mod things;
 
 use criterion::{criterion_group, criterion_main};
 
-criterion_group!(benches, holds::benches, things::benches, crowds::benches);
+criterion_group!(benches, holds::benches, entries::benches, crowds::benches);
 criterion_main!(benches);

@@ -164,7 +164,7 @@ impl LineCodec {
     }
 }
 
-/// One push for many hearers: spelled once for each kind of codec that is met, and copied.
+/// One push for many recipients: spelled once for each kind of codec that is met, and copied.
 #[derive(Debug, Default)]
 pub struct Spelled {
     line: Vec<u8>,
@@ -176,7 +176,7 @@ impl Spelled {
         self.line.clear();
     }
 
-    /// The push as this hearer's codec spells it. The same push until [`Spelled::clear`].
+    /// The push as this recipient's codec spells it. The same push until [`Spelled::clear`].
     #[inline]
     pub fn push(&mut self, codec: &Codec, push: &Push) -> &[u8] {
         let spelled = match codec {
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_is_spelled_anew_for_each_news_and_once_for_all_hearers() {
+    fn a_push_is_spelled_anew_for_each_news_and_once_for_all_recipients() {
         let of = |change| Push::Leader {
             change,
             key: Key::from(&b"k"[..]),

@@ -21,7 +21,7 @@ pub const OUTBOX_BYTES_MAX: usize = 256 * 1024;
 /// too slow and is disconnected: news can neither be held back nor left out.
 pub const PUSH_BYTES_MAX: usize = 64 * 64 * 1024;
 
-// Otherwise an answer alone could make its reader deaf.
+// Otherwise an answer alone could make its reader count as too slow.
 const _: () = assert!(PUSH_BYTES_MAX > OUTBOX_BYTES_MAX + VALUES_BYTES_MAX);
 
 /// What we owe a client and have not yet sent.

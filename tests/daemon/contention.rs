@@ -1,4 +1,4 @@
-//! Many want one lock: the order of the line, one holder at a time, and leases on the real clock.
+//! Many want one lock: the order of the queue, one holder at a time, and leases on the real clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;

@@ -10,7 +10,7 @@
 //!   has `gc_interval` to forget an idle key ([`Model::follow_forgetting`]).
 //!
 //! Nothing is left open on one key: at one instant leases end before waits do, and waits end in the
-//! order of the line, each making room for those behind it.
+//! order of the queue, each making room for those behind it.
 
 use latchd::base::{Millis, Nanos};
 use latchd::engine::types::{Mode, Refusal};
@@ -547,7 +547,7 @@ impl Model {
         self.say(self.now, client, word);
     }
 
-    // ---- the line ----
+    // ---- the queue ----
 
     /// The grant pass: who is at the head and fits is granted; who is at the head and waited longer
     /// than it wanted to is sent away.

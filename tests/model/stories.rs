@@ -54,7 +54,7 @@ fn a_key_that_was_idle_is_used_again() {
     );
 }
 
-/// A turn comes late: the writer in line has waited for too long, but no lease has ended. A reader
+/// A turn comes late: the writer in the queue has waited for too long, but no lease has ended. A reader
 /// that tries once was refused as if the writer still stood there.
 #[test]
 fn an_overdue_writer_does_not_block_a_reader_that_tries_once() {
@@ -72,7 +72,7 @@ fn an_overdue_writer_does_not_block_a_reader_that_tries_once() {
 
 /// The same with a line that may hold one: an overdue wait filled it.
 #[test]
-fn an_overdue_wait_does_not_fill_the_line() {
+fn an_overdue_wait_does_not_fill_the_queue() {
     let rules = Rules {
         waiters_per_key_max: 1,
         ..Rules::default()
@@ -93,7 +93,7 @@ fn an_overdue_wait_does_not_fill_the_line() {
 /// the readers at that very instant, so they are granted, in whichever order the timers fire. The
 /// other leases are there to stir the heap.
 #[test]
-fn waits_of_one_instant_end_in_the_order_of_the_line() {
+fn waits_of_one_instant_end_in_the_order_of_the_queue() {
     for stirred in 0..12 {
         let mut script = vec![acquire(Mode::Read, 0, 1_000)];
         for lease_ms in 0..stirred {

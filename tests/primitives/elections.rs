@@ -30,7 +30,7 @@ enum Op {
     Renew(usize, usize, Millis),
     Observe(usize, &'static str),
     Unobserve(usize, &'static str),
-    Deaf(usize, bool),
+    Overrun(usize, bool),
     Leave(usize),
     Pass(Time),
     Late(Time),
@@ -47,7 +47,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (client(), nth(), span()).prop_map(|(who, nth, lease)| Op::Renew(who, nth, lease)),
         5 => (client(), key()).prop_map(|(who, key)| Op::Observe(who, key)),
         1 => (client(), key()).prop_map(|(who, key)| Op::Unobserve(who, key)),
-        1 => (client(), any::<bool>()).prop_map(|(who, deaf)| Op::Deaf(who, deaf)),
+        1 => (client(), any::<bool>()).prop_map(|(who, overrun)| Op::Overrun(who, overrun)),
         1 => client().prop_map(Op::Leave),
         2 => crate::time().prop_map(Op::Pass),
         2 => crate::time().prop_map(Op::Late),
@@ -56,7 +56,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 struct Model {
     locks: BTreeMap<&'static str, Lock>,
-    deaf: [bool; CLIENTS],
+    overrun: [bool; CLIENTS],
     /// Reported as too slow, which is done once.
     reported: [bool; CLIENTS],
     /// Every grant that was told.
@@ -87,13 +87,13 @@ impl Model {
         expected: &mut Expected,
         act: impl FnOnce(&mut Lock, &mut Turn<'_>),
     ) {
-        let (deaf, lock) = (&self.deaf, self.locks.get_mut(key).unwrap());
+        let (overrun, lock) = (&self.overrun, self.locks.get_mut(key).unwrap());
         act(
             lock,
             &mut Turn {
                 now,
                 key,
-                deaf,
+                overrun,
                 expected,
             },
         );
@@ -155,7 +155,7 @@ fn run(ops: Vec<Op>) {
     });
     let mut model = Model {
         locks: BTreeMap::from(locks),
-        deaf: [false; CLIENTS],
+        overrun: [false; CLIENTS],
         reported: [false; CLIENTS],
         tokens: Vec::new(),
         awaits: [""; CLIENTS],
@@ -253,14 +253,14 @@ fn run(ops: Vec<Op>) {
                     ),
                 )
             }
-            Op::Deaf(who, deaf) => {
-                model.deaf[who] = deaf;
+            Op::Overrun(who, overrun) => {
+                model.overrun[who] = overrun;
                 model.reported[who] = false;
-                world.set_overrun(who, deaf);
+                world.set_overrun(who, overrun);
                 continue;
             }
             Op::Leave(who) => {
-                model.deaf[who] = false;
+                model.overrun[who] = false;
                 model.reported[who] = false;
                 for key in KEYS {
                     model.on(now, key, &mut expected, |it, turn| it.leave(turn, who));
@@ -328,7 +328,7 @@ fn heard_of(name: &str, mode: Mode, next: Request<'_>) -> Vec<Change> {
 }
 
 #[test]
-fn a_grant_from_the_line_is_a_failover_of_locks_only() {
+fn a_grant_from_the_queue_is_a_failover_of_locks_only() {
     let (key, wait, lease) = (&b"k"[..], Millis(5000), None);
     let lock = Mode::Slot { limit: 1 };
     let enqueue = Request::Enqueue {

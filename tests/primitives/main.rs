@@ -1,7 +1,7 @@
 //! Random histories of every primitive, each against a model so naive that it is plainly right.
 //!
 //! The models are written from the protocol's text, not from the engine: lists are a `VecDeque`,
-//! values a `BTreeMap` with a clock, hearers a walk over all subscriptions. What the engine says is
+//! values a `BTreeMap` with a clock, recipients a walk over all subscriptions. What the engine says is
 //! compared client by client after every call, since nobody can tell the order between two
 //! connections. More cases with `PROPTEST_CASES`.
 
@@ -112,11 +112,11 @@ impl World {
     }
 
     /// As the server would say of a client whose outbox is full, which must have asked something.
-    pub(crate) fn set_overrun(&mut self, who: usize, deaf: bool) {
+    pub(crate) fn set_overrun(&mut self, who: usize, overrun: bool) {
         if !self.parked[who] {
             self.ask(who, Request::Count { key: b"unheard of" });
         }
-        let input = Input::Overrun(self.ids[who], deaf);
+        let input = Input::Overrun(self.ids[who], overrun);
         self.engine.apply(self.now, input, &mut Effects::new());
     }
 

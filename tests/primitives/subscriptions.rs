@@ -22,7 +22,7 @@ enum Op {
     Subscribe(usize, Kind, String, &'static str),
     Unsubscribe(usize, Kind, String, &'static str),
     Signal(usize, String),
-    Deaf(usize, bool),
+    Overrun(usize, bool),
     Leave(usize),
 }
 
@@ -47,7 +47,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (client(), kind(), pattern(), group())
             .prop_map(|(who, kind, pattern, group)| Op::Unsubscribe(who, kind, pattern, group)),
         8 => (client(), channel).prop_map(|(who, channel)| Op::Signal(who, channel)),
-        2 => (client(), any::<bool>()).prop_map(|(who, deaf)| Op::Deaf(who, deaf)),
+        2 => (client(), any::<bool>()).prop_map(|(who, overrun)| Op::Overrun(who, overrun)),
         1 => client().prop_map(Op::Leave),
     ]
 }
@@ -93,7 +93,7 @@ struct Topic {
 struct Model {
     subscriptions_max: usize,
     patterns: Vec<Topic>,
-    deaf: [bool; CLIENTS],
+    overrun: [bool; CLIENTS],
     /// Reported as too slow, which is done once.
     reported: [bool; CLIENTS],
 }
@@ -108,12 +108,12 @@ impl Model {
         if kind != Kind::Observe && !is_valid(pattern) {
             return Reply::Refused(Refusal::BadPattern);
         }
-        let seats = self
+        let subscribed = self
             .patterns
             .iter()
             .filter(|it| it.members.contains(&who))
             .count();
-        let is_full = self.subscriptions_max != 0 && seats >= self.subscriptions_max;
+        let is_full = self.subscriptions_max != 0 && subscribed >= self.subscriptions_max;
         match self.find(kind, pattern, group) {
             Some(topic) if topic.members.contains(&who) => {}
             _ if is_full => return Reply::Refused(Refusal::MaxSubscriptions),
@@ -138,7 +138,7 @@ impl Model {
     }
 
     fn leave(&mut self, who: usize) {
-        self.deaf[who] = false;
+        self.overrun[who] = false;
         self.reported[who] = false;
         for topic in &mut self.patterns {
             topic.remove(who);
@@ -154,7 +154,7 @@ impl Model {
         let (open, grouped): (Vec<_>, Vec<_>) = matching.partition(|it| it.group.is_empty());
         for who in 0..CLIENTS {
             if open.iter().any(|it| it.members.contains(&who)) {
-                let count = if self.deaf[who] {
+                let count = if self.overrun[who] {
                     &mut overruns
                 } else {
                     &mut copies
@@ -168,7 +168,7 @@ impl Model {
             let selected = if topic.turn < size { topic.turn } else { 0 };
             let chosen = (0..size)
                 .map(|i| (selected + i) % size)
-                .find(|&i| !self.deaf[topic.members[i]]);
+                .find(|&i| !self.overrun[topic.members[i]]);
             match chosen {
                 Some(i) => copies[topic.members[i]] += 1,
                 None => overruns[topic.members[selected]] += 1,
@@ -242,18 +242,18 @@ fn run(subscriptions_max: u32, ops: Vec<Op>) {
                 };
                 compare(world.ask(who, request), who, &channel, copies, overruns);
             }
-            Op::Deaf(who, deaf) => {
-                model.deaf[who] = deaf;
+            Op::Overrun(who, overrun) => {
+                model.overrun[who] = overrun;
                 model.reported[who] = false;
-                world.set_overrun(who, deaf);
+                world.set_overrun(who, overrun);
             }
             Op::Leave(who) => {
                 model.leave(who);
                 assert_eq!(world.leave(who), []);
             }
         }
-        let seats = model.patterns.iter().map(|it| it.members.len()).sum();
-        assert_eq!(world.engine.counts().subscriptions, seats);
+        let subscribed = model.patterns.iter().map(|it| it.members.len()).sum();
+        assert_eq!(world.engine.counts().subscriptions, subscribed);
         let view = world.engine.view(world.now);
         let theirs: Vec<_> = view.listened().collect();
         let listened = model.patterns.iter().filter(|it| it.kind == Kind::Listen);

@@ -1,4 +1,4 @@
-//! A lock as anyone would write it: who holds, who stands in line, who observes.
+//! A lock as anyone would write it: who holds, who waits in the queue, who observes.
 //!
 //! Knows one key and says what each client hears of it; `elections.rs` asks and compares.
 
@@ -52,14 +52,14 @@ pub(super) struct Expected {
 pub(super) struct Turn<'m> {
     pub(super) now: Nanos,
     pub(super) key: &'static str,
-    pub(super) deaf: &'m [bool; CLIENTS],
+    pub(super) overrun: &'m [bool; CLIENTS],
     pub(super) expected: &'m mut Expected,
 }
 
 impl Turn<'_> {
     pub(super) fn tell(&mut self, who: usize, news: News) {
         match news {
-            News::Leader(_) if self.deaf[who] => self.expected.overruns[who] += 1,
+            News::Leader(_) if self.overrun[who] => self.expected.overruns[who] += 1,
             _ => self
                 .expected
                 .news
@@ -115,7 +115,7 @@ impl Lock {
         }
     }
 
-    /// Serves the line, as of `moment`: those who gave up before that are not served.
+    /// Serves the queue, as of `moment`: those who gave up before that are not served.
     fn pass(&mut self, turn: &mut Turn<'_>, moment: Nanos) {
         while let Some(head) = self.line.first() {
             if head.deadline < moment {
@@ -133,7 +133,7 @@ impl Lock {
         }
     }
 
-    /// Ends the leases that are over, each at its own instant, and serves the line.
+    /// Ends the leases that are over, each at its own instant, and serves the queue.
     fn evict(&mut self, turn: &mut Turn<'_>, moment: Nanos) {
         loop {
             let deadlines = self.holders.iter().map(|it| it.deadline).enumerate();
