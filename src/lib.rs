@@ -18,9 +18,7 @@
 //!    a holder with a fence and a lease, and an [`Effect::Reply`](engine::types::Effect) says so.
 //!    If it is held, there is no reply yet, and the client waits in the key's queue.
 //! 5. `server/deliver.rs` turns effects into bytes in outboxes.
-//! 6. At the end of the turn the server ends leases and waits that are over, and goes on with the
-//!    input of connections that were answered after waiting. Then the bytes leave through
-//!    `server/gate.rs`: one write per connection.
+//! 6. At the end of the turn the bytes leave through `server/gate.rs`: one write per connection.
 //! 7. The reactor sleeps until the next deadline.
 //!
 //! A grant to a client that waited takes the same road: the holder's `r` enters at 1, and step 4

@@ -1,4 +1,4 @@
-//! The command line made from the table: reading it, explaining it, and the README's version of it.
+//! The command line made from the table: reading it, explaining it, and the table in `docs/settings.md`.
 //!
 //! Never decides what a value means, and never exits: clap's errors become [`ConfigError`].
 
@@ -64,7 +64,7 @@ pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, 
     Ok(Parsed::Flags(flags))
 }
 
-/// The settings as the README shows them: one line of a Markdown table per option.
+/// The settings as `docs/settings.md` shows them: one line of a Markdown table per option.
 #[must_use]
 pub fn settings_markdown() -> String {
     let mut table = "| flag | environment | default | meaning |\n|---|---|---|---|\n".to_owned();

@@ -2,7 +2,7 @@
 //!
 //! A flag beats the environment, the environment beats the default, and a value that cannot be
 //! read is an error, never a default. Every option is one row of `table::ROWS`; the command line,
-//! the environment, `--help` and the README's table are all made from those rows.
+//! the environment, `--help` and the table in `docs/settings.md` are all made from those rows.
 //!
 //! This layer never exits, prints or looks at the process: it is given arguments and environment,
 //! and returns a value. The only thing it reads by itself is the token file.

@@ -1,7 +1,7 @@
 //! Every option, one row each: how it is spelled, what it means, what it does to the [`Config`].
 //!
 //! To add an option, add a field to `Config` and a row here; the command line, the environment,
-//! `--help` and the README follow. Never reads an argument or a variable itself.
+//! `--help` and `docs/settings.md` follow. Never reads an argument or a variable itself.
 
 use log::LevelFilter;
 

@@ -2,8 +2,8 @@
 //!
 //! [`Engine::apply`] is the one entry point: it takes an [`Input`] with its time, and appends to a
 //! list of [`Effect`](types::Effect)s what the server has to do. The engine itself has no socket,
-//! no clock, no log, no random numbers and no way to fail. All other public functions only look
-//! (`view.rs`).
+//! no clock, no log, no random numbers and no way to fail. Other public functions only look
+//! (`view.rs`), but for one that takes the count of work done.
 //!
 //! Read `types.rs` first, then `lock.rs`. Each primitive has a file; they share what is in
 //! `ctx.rs`.

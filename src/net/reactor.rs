@@ -1,4 +1,4 @@
-//! The loop: poll → hang-ups → other events → finish the turn → accept → sleep.
+//! The loop: poll, one turn of the server (`server/turn.rs` has its order), accept, sleep.
 //!
 //! Accepting comes last: connections that ended in this turn have made room by then.
 //!

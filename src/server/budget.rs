@@ -1,6 +1,6 @@
 //! What one turn may spend, over all connections. Whatever clients can make large is charged here.
 //!
-//! A turn in which nobody is heard for long is everybody's wait. A connection whose request does not
+//! While a turn lasts, nobody else is heard. A connection whose request does not
 //! fit any more is served first in the next turn, when there is a new budget.
 
 /// Most bytes of answers in one turn that take a walk (`stats`, `who`, `pos`, `lrange`); the last one

@@ -228,8 +228,8 @@ pub(super) fn who(out: &mut Vec<u8>, view: View<'_>, asked: &[u8], address_of: A
 }
 
 fn idle(out: &mut Vec<u8>, end: usize, title: &str, view: View<'_>, wanted: fn(u64) -> bool) {
-    let clock_read = view.idle().take(IDLE_LOOKED_AT_MAX);
-    let idle = clock_read.filter(|(it, _)| wanted(limit(it.kind())));
+    let looked_at = view.idle().take(IDLE_LOOKED_AT_MAX);
+    let idle = looked_at.filter(|(it, _)| wanted(limit(it.kind())));
     array(out, end, title, idle, |out, (it, idle_ns)| {
         key(out, it);
         seconds(out, "idle_s", idle_ns);

@@ -1,17 +1,21 @@
 //! The order of a turn, completely, and nowhere else.
 //!
 //! ```text
-//! accept                newcomers, between turns: by then whoever left has made room
+//! accept                newcomers, between turns: by then the connections that left have made room
 //! turn                  reads the clock: it is this late at least
-//!   hang-ups            first of all, so that nobody who has left is granted what others set free
-//!   run queue           hung up, then denied a walk, then more than a share in the last turn
-//!   events              each connection that has something to read gets its share
-//!   stop                if we are told to
-//!   time                leases and waits that are over end, idle keys go (the engine's)
-//!   timers              connections that took too long (the server's)
-//!   resumed             whoever was answered after waiting goes on
-//!   flush               bytes leave, one write for each connection
-//!   close               sockets that are done with
+//!   hang-ups            first of all, so that no connection that has left is granted what others set
+//!                       free; a parked one leaves its queue here
+//!   run queue           at most 256 that hung up, then those that were denied a walk in the last turn,
+//!                       then those that had more than their share in it
+//!   events              each connection with something to read gets its share of 16 KiB
+//!   stop                if we are told to: first drain, the second time close everything
+//!   time                the engine's: departures that are not finished, then leases, waits, values and
+//!                       idle keys that are due, at most 2,048 in all
+//!   timers              the server's: connections that took too long, shutdown
+//!   resumed             at most 4,096 connections that were answered after waiting go on
+//!   flush               slow consumers are closed; bytes leave, one write for each connection, those
+//!                       that were waited for first
+//!   close               at most 256 sockets that are done with
 //! ```
 //!
 //! The reactor, the simulator and the tests all go through [`Server::turn`]; none of them knows more
@@ -87,16 +91,16 @@ impl<T: Transport> Server<T> {
         self.budget = Budget::new();
     }
 
-    /// The loop goes to sleep: so long was the turn. Operators see the longest, for so long nobody was
-    /// heard.
+    /// The loop goes to sleep, so the turn is over. Operators see how long the longest one was: nobody
+    /// else was heard meanwhile.
     pub fn note_sleep(&mut self, now: Nanos) {
         if let Some(began) = self.turn_began.take() {
             self.longest_turn_ns = self.longest_turn_ns.max(now.since(began));
         }
     }
 
-    /// What time it is, right now. What is due may come a moment late but must not come early, so
-    /// nobody looks again who has not waited for anything since.
+    /// What time it is, right now. What is due may come a moment late but must not come early, so code
+    /// that has not read a socket since uses the last look.
     pub(super) fn read_clock(&mut self, clock: Clock<'_>) -> Nanos {
         self.clock_read = clock();
         self.clock_read
@@ -125,8 +129,8 @@ impl<T: Transport> Server<T> {
         let Some(conn) = self.conn_mut(id) else {
             return;
         };
-        // A connection that has hung up is in the run queue since it did, or was served already and
-        // has come to its end; unless it was held up or had nothing to be read.
+        // A connection that has hung up is already in the run queue, or was served to its end. Only
+        // one that was held up, or had nothing to be read then, is served now.
         if conn.hung_up && (conn.queued || conn.is_leaving()) {
             return;
         }

@@ -253,7 +253,7 @@ fn push_grant(out: &mut Vec<u8>, word: &[u8], token: Token, lease: Millis, with_
     push_lease_and_fence(out, lease, with_fence.then_some(token.fence));
 }
 
-/// Whole seconds as the reference prints them; anything finer in `ms`.
+/// Whole seconds as dflockd prints them; anything finer in `ms`.
 #[inline]
 pub(super) fn push_span(out: &mut Vec<u8>, span: Millis) {
     if span.0.is_multiple_of(1_000) {

@@ -6,7 +6,7 @@
 use crate::base::Millis;
 use crate::wire::command::Malformed;
 
-/// ASCII white space as the reference splits on it: also VT and FF, which `trim_ascii` knows only
+/// ASCII white space as dflockd splits on it: also VT and FF, which `trim_ascii` knows only
 /// in part.
 const fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | 0x0b | 0x0c)
@@ -124,7 +124,7 @@ pub(super) fn wait(field: &[u8]) -> Result<Millis, Malformed> {
     }
 }
 
-/// How long a grant lasts: more than zero. Below zero is a bad number, as the reference has it.
+/// How long a grant lasts: more than zero. Below zero is a bad number, as dflockd has it.
 pub(super) fn lease(field: &[u8]) -> Result<Millis, Malformed> {
     match u64::try_from(span_ms(field)?) {
         Ok(0) => Err(Malformed::LeaseNotPositive),

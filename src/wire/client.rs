@@ -68,8 +68,8 @@ pub fn frame(request: &str) -> String {
 /// Appends the frame that asks for `command`, and says the verb it was spelled with, which is needed
 /// to read the answer.
 ///
-/// What several verbs can say is said with the shortest: a wait for what was queued for is `w`, a
-/// release `r` and a renewal `n`, whatever is held.
+/// Where several verbs mean the same, the shortest is taken: a wait for a place is `w`, a release `r`
+/// and a renewal `n`, whatever is held.
 ///
 /// # Errors
 /// If the daemon would not read just this command; nothing was appended then.

@@ -77,7 +77,7 @@ pub struct LineCodec {
     wire_fence: WireFence,
     /// What `hello` asked for.
     hello_fence: Option<bool>,
-    /// It has sent a verb that only clients know who read the fence.
+    /// It has sent a verb that only fence-reading clients know.
     reads_fence: bool,
     /// The request that is or will be answered next always has the fence in its answer.
     carries_fence: bool,

@@ -139,7 +139,7 @@ impl Malformed {
     }
 }
 
-/// The one match over verbs. Rules are checked in the reference's order: key, number of fields,
+/// The one match over verbs. Rules are checked in dflockd's order: key, number of fields,
 /// then each field from the left.
 pub(super) fn parse<'a>(
     verb: Verb,

@@ -164,7 +164,7 @@ fn plain_line(input: &[u8], limit: u8) -> Option<(&[u8], &[u8])> {
     split_at_lf(input, end)
 }
 
-/// What is before and what is behind the LF that stands here, if it does.
+/// The bytes before and after the LF at this position, if there is one.
 #[inline]
 fn split_at_lf(input: &[u8], at: usize) -> Option<(&[u8], &[u8])> {
     let (line, rest) = input.split_at_checked(at)?;

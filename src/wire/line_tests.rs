@@ -1,7 +1,7 @@
-//! What the decoder must make of every frame the contract names: locks and the connection itself.
-//! The other primitives are in `primitive_tests`.
+//! What the decoder must make of every frame of the protocol: locks and the connection itself. The
+//! other primitives are in `primitive_tests`.
 //!
-//! Frames are written as text, `|` standing for LF, so that a row reads like the contract's.
+//! Frames are written as text, with `|` for LF, so that a row can be read.
 
 use super::command::*;
 use super::line::*;

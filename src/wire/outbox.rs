@@ -17,8 +17,8 @@ use crate::wire::buf::{Pool, Queue};
 pub const OUTBOX_BYTES_MAX: usize = 256 * 1024;
 
 /// Unsent bytes of one client above which it can be told nothing more: at least 64 pushes, even if
-/// all are as long as a push can be. Who is to be told something and still has this much unread is
-/// too slow and is disconnected: news can neither be held back nor left out.
+/// all are as long as a push can be. A slow reader, that is a client which has this much unread when
+/// it is to be told something, is disconnected: news can neither be held back nor left out.
 pub const PUSH_BYTES_MAX: usize = 64 * 64 * 1024;
 
 // Otherwise an answer alone could make its reader count as too slow.
