@@ -1,7 +1,8 @@
-//! What a signal costs as subscriptions grow from ten to a hundred thousand, and what fan-out costs.
+//! What a signal costs as subscriptions grow from ten to a hundred thousand, and what fan-out
+//! costs.
 //!
-//! Finding the recipients goes through a tree of tokens, so the first figures should hardly move: what
-//! grows is memory, not the work per signal.
+//! Finding the recipients goes through a tree of tokens, so the first figures should hardly move:
+//! what grows is memory, not the work per signal.
 
 #![allow(
     missing_docs,

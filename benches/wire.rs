@@ -1,4 +1,5 @@
-//! How long one frame takes to read and one line to spell, of every primitive. No socket, no engine.
+//! How long one frame takes to read and one line to spell, of every primitive. No socket, no
+//! engine.
 //!
 //! Each frame must decode, and each line is compared with what a client should read.
 
@@ -31,8 +32,8 @@ fn drain(codec: &mut Codec, mut input: &[u8], scratch: &mut Vec<u8>) -> usize {
     frames
 }
 
-/// One frame of each shape that clients send often. The letters of a kind (`sl`, `rl`) are only worth
-/// a row of their own where the argument differs.
+/// One frame of each shape that clients send often. The letters of a kind (`sl`, `rl`) are only
+/// worth a row of their own where the argument differs.
 const FRAMES: &[(&str, &str)] = &[
     ("l", "l\nmy-job\n10\n"),
     ("l_lease", "l\nmy-job\n10 60\n"),

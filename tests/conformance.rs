@@ -1,7 +1,7 @@
 //! Every transcript over real sockets, TCP and unix, against the real loop on a thread of its own.
 //!
-//! Only the clock is ours, so `+60s` takes no time. Nothing here sleeps; whoever waits for an answer
-//! that does not come fails after ten seconds.
+//! Only the clock is ours, so `+60s` takes no time. Nothing here sleeps; whoever waits for an
+//! answer that does not come fails after ten seconds.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -131,13 +131,15 @@ impl Sockets {
         }
     }
 
-    /// Waits until the loop sleeps. Its last answer was read, but it may still be about to look at the
-    /// clock to know how long to sleep: a clock moved now would wake it before the next step does.
+    /// Waits until the loop sleeps. Its last answer was read, but it may still be about to look at
+    /// the clock to know how long to sleep: a clock moved now would wake it before the next step
+    /// does.
     fn until_asleep(&self) {
         let path = format!("/proc/self/task/{}/stat", self.loop_id);
         #[expect(clippy::disallowed_methods, reason = "patience is real time")]
         let began = Instant::now();
-        // The state stands behind the name, which is in parentheses. No thread, no loop to wait for.
+        // The state stands behind the name, which is in parentheses. No thread, no loop to wait
+        // for.
         while let Ok(stat) = fs::read_to_string(&path)
             && !stat.rsplit_once(") ").unwrap().1.starts_with('S')
         {

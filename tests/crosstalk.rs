@@ -1,8 +1,8 @@
 //! Nobody reads a byte that was meant for somebody else.
 //!
 //! All connections share one pool of buffers and one place where a line for many is spelled. Here
-//! many connections are owed much at the same time and take it a few bytes at a time, and some break
-//! in the middle of it, so that half-sent buffers go back to the pool and on to the next.
+//! many connections are owed much at the same time and take it a few bytes at a time, and some
+//! break in the middle of it, so that half-sent buffers go back to the pool and on to the next.
 
 use latchd::engine::Rules;
 use latchd::pipe::Pipes;
@@ -26,7 +26,8 @@ impl Client {
         format!("{}:", self.key).repeat(1 + self.key * 7 % 150)
     }
 
-    /// Its own value as often as it asked for it, all news since it came, in order, and nothing else.
+    /// Its own value as often as it asked for it, all news since it came, in order, and nothing
+    /// else.
     fn check(&self) {
         let Self { key, .. } = self;
         let answer = format!("ok {}", self.value());

@@ -1,5 +1,5 @@
-//! What a program gets that depends on the library with `default-features = false`: nothing that only
-//! developers run, and none of the crates which that needs.
+//! What a program gets that depends on the library with `default-features = false`: nothing that
+//! only developers run, and none of the crates which that needs.
 
 use std::io::ErrorKind;
 use std::process::Command;

@@ -315,8 +315,8 @@ fn a_report_for_programs_is_json() {
     assert_eq!(runs[0]["wrong"], 0, "{runs}");
 }
 
-/// 0.3 s at 2,000/s, of which the server answers the first five of each connection and stalls: all 600
-/// are in the latencies, though most could not even start before the end.
+/// 0.3 s at 2,000/s, of which the server answers the first five of each connection and stalls: all
+/// 600 are in the latencies, though most could not even start before the end.
 #[test]
 fn an_open_loop_leaves_nothing_out() {
     let target = server(Some(10));
@@ -329,8 +329,8 @@ fn an_open_loop_leaves_nothing_out() {
     assert!(u128::from(number("max_ns")) >= STALL.as_nanos(), "{runs}");
 }
 
-/// Killed, so that it cannot do anything about it itself. The ceiling starts when latchd is ready, so
-/// both are when both can be connected to.
+/// Killed, so that it cannot do anything about it itself. The ceiling starts when latchd is ready,
+/// so both are when both can be connected to.
 #[test]
 fn a_server_does_not_outlive_who_started_it() {
     let folder = tempfile::tempdir().unwrap();

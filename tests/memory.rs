@@ -1,7 +1,8 @@
 //! Memory: nothing is kept of those who went through a queue, and what a client sends is kept once.
 //!
-//! Counts every byte that is allocated and not freed, on the thread that runs the test, so each test
-//! has a count of its own. The server runs over pipes: the same turns in every run, the same bytes.
+//! Counts every byte that is allocated and not freed, on the thread that runs the test, so each
+//! test has a count of its own. The server runs over pipes: the same turns in every run, the same
+//! bytes.
 
 #![allow(unsafe_code, reason = "an allocator cannot be written without")]
 
@@ -61,8 +62,8 @@ fn granted(pipes: &mut Pipes, who: usize) -> String {
 }
 
 /// A queue that is never empty, which waiters leave in every way there is: granted at its head, out
-/// of time in its middle, with their connection. They come again at its end, and a queue of the same
-/// length takes the same memory.
+/// of time in its middle, with their connection. They come again at its end, and a queue of the
+/// same length takes the same memory.
 #[test]
 fn a_queue_keeps_nothing_of_those_who_went_through_it() {
     const WAITERS: usize = 40;

@@ -1,9 +1,9 @@
 //! What must never happen, and which test would notice.
 //!
 //! The list is of mistakes that lock servers and their clients really made. Each row names the
-//! conversations and tests that fail if the mistake is made here, or says why it cannot be, or which
-//! feature it waits for. This test checks that the list has no gap and that everything it names is
-//! really there and really run.
+//! conversations and tests that fail if the mistake is made here, or says why it cannot be, or
+//! which feature it waits for. This test checks that the list has no gap and that everything it
+//! names is really there and really run.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

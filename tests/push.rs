@@ -1,8 +1,8 @@
 //! Peers that do not read, to the byte: what is pushed to them, and what was popped for them.
 //!
-//! Over pipes, whose room is what a socket's buffers would be, so that everything a slow or dying peer
-//! leaves behind can be counted exactly. The transcripts cannot say how much a peer has read; the same
-//! over real sockets, where only bounds are known, is in `daemon/push.rs`.
+//! Over pipes, whose room is what a socket's buffers would be, so that everything a slow or dying
+//! peer leaves behind can be counted exactly. The transcripts cannot say how much a peer has read;
+//! the same over real sockets, where only bounds are known, is in `daemon/push.rs`.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -277,8 +277,8 @@ fn a_watcher_and_an_observer_that_do_not_read_are_closed_too() {
     }
 }
 
-/// A group whose first member is full: the next one hears. None can: nobody does, the one whose turn
-/// it is goes, and the group is no black hole for those who come.
+/// A group whose first member is full: the next one hears. None can: nobody does, the one whose
+/// turn it is goes, and the group is no black hole for those who come.
 #[test]
 fn a_group_passes_over_who_is_full_and_survives_when_all_are() {
     let mut pipes = pipes();
@@ -308,8 +308,8 @@ fn a_group_passes_over_who_is_full_and_survives_when_all_are() {
     assert_eq!(pipes.read(second), "sig jobs y\n");
 }
 
-/// Nobody told the server that the peer is gone: the first push finds out, and the command parked on
-/// that connection goes with it.
+/// Nobody told the server that the peer is gone: the first push finds out, and the command parked
+/// on that connection goes with it.
 #[test]
 fn a_push_to_a_dead_peer_ends_what_it_waited_for() {
     for waits in ["blpop q 60", "bwait b 2 60", "l k 60"] {

@@ -1,7 +1,7 @@
 //! The secret is compared in constant time, and in one place: checked over the source as text.
 //!
-//! A test with a clock could not tell: the difference is nanoseconds, and the machine is shared. What
-//! a peer can see of it, that every wrong first frame is answered and closed alike, is in
+//! A test with a clock could not tell: the difference is nanoseconds, and the machine is shared.
+//! What a peer can see of it, that every wrong first frame is answered and closed alike, is in
 //! `scripts/auth.txt`.
 
 #![allow(

@@ -1,7 +1,7 @@
 //! The walls between the layers, and a few habits, checked over the source as text.
 //!
-//! Each wall is a row with its reason. A row that no longer fits is changed here, in the same commit
-//! as the code, so that the reader of the diff sees a wall move.
+//! Each wall is a row with its reason. A row that no longer fits is changed here, in the same
+//! commit as the code, so that the reader of the diff sees a wall move.
 
 #![allow(
     clippy::unwrap_used,

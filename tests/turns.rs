@@ -54,8 +54,8 @@ fn a_lease_is_counted_from_after_its_request_was_read() {
         &[(0, b"ping\n_\n\n"), (1, b"l\njob\n0 100ms\n")],
     );
     assert!(pipes.read(1).starts_with("ok "));
-    // The server looked when the turn began and after each read, so the last look was after the read,
-    // and the lease lasts from there.
+    // The server looked when the turn began and after each read, so the last look was after the
+    // read, and the lease lasts from there.
     assert_eq!(pipes.now(), began.after(Millis(180)));
     pipes.move_clock_when_looked_at(0);
     for (pass_ms, answer) in [(99, "timeout"), (1, "ok ")] {

@@ -2,8 +2,8 @@
 //!
 //! A busy machine changes how long something takes, never how many instructions it is. So
 //! `tools/instructions` runs each scenario under callgrind for two numbers of operations; the
-//! difference is what the operations cost, without start and set-up. Everything is the same in every
-//! run: seeds, names, times, order. Each scenario checks every answer.
+//! difference is what the operations cost, without start and set-up. Everything is the same in
+//! every run: seeds, names, times, order. Each scenario checks every answer.
 //!
 //! `instructions --list` names the scenarios, `instructions <scenario> <operations>` runs one.
 //! Without either, as under `cargo bench`, each runs once: to see that it works, not to measure.

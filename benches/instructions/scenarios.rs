@@ -169,7 +169,8 @@ fn renew(rounds: u32) {
     }
 }
 
-/// One key that everyone wants: who has it lets it go and goes to the end of the queue, in one breath.
+/// One key that everyone wants: who has it lets it go and goes to the end of the queue, in one
+/// breath.
 fn hand_over(rounds: u32) {
     const ASK: &str = "l\nhot\n10\n";
     let mut room = room(PEERS + 1);

@@ -1,4 +1,5 @@
-//! The command line made from the table: reading it, explaining it, and the table in `docs/settings.md`.
+//! The command line made from the table: reading it, explaining it, and the table in
+//! `docs/settings.md`.
 //!
 //! Never decides what a value means, and never exits: clap's errors become [`ConfigError`].
 

@@ -2,9 +2,9 @@
 //!
 //! A run must start above every fence of every earlier run, and all it knows of those is that they
 //! were granted before now. So the clock gives out eight numbers for every microsecond, four times
-//! more than grants were ever measured (1.2 million a second), and no run can outrun it. The one thing
-//! that can bring fences back is a clock that was set back between two runs by more than the time
-//! since the last grant.
+//! more than grants were ever measured (1.2 million a second), and no run can outrun it. The one
+//! thing that can bring fences back is a clock that was set back between two runs by more than the
+//! time since the last grant.
 
 /// 2026-01-01 00:00 UTC, in microseconds since 1970.
 const BEGINNING_US: u64 = 1_767_225_600_000_000;
@@ -23,8 +23,8 @@ const LEFT_MIN: u64 = FENCES_PER_US * 366 * 86_400 * 1_000_000;
 pub(super) enum FenceStart {
     /// Every fence will be above this.
     At(u64),
-    /// The same, but the clock shows a time before this program was written: an earlier run may have
-    /// had a better one.
+    /// The same, but the clock shows a time before this program was written: an earlier run may
+    /// have had a better one.
     Doubtful(u64),
     /// The clock is so late that fences would no longer fit into 53 bits.
     TooLate,

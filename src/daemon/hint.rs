@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// How to hold a lock from this machine, through `address`, where the daemon listens: with bash alone,
-/// for as long as its descriptor 3 is open. The token comes from a variable, because the log must not
-/// show it; there is no backslash, because JSON would double it.
+/// How to hold a lock from this machine, through `address`, where the daemon listens: with bash
+/// alone, for as long as its descriptor 3 is open. The token comes from a variable, because the log
+/// must not show it; there is no backslash, because JSON would double it.
 pub(super) fn try_it(address: SocketAddr, asks_for_token: bool) -> String {
     let (condition, auth, answers) = if asks_for_token {
         (

@@ -21,8 +21,8 @@ use crate::config::{Config, LogFormat};
 /// What every JSON line has, whatever the fields of its record.
 const MEMBERS: [&str; 4] = ["ts", "level", "target", "msg"];
 
-/// Sends everything that is logged from now on to standard error. A line that cannot be written at once
-/// is lost (`stderr.rs`); that never stops the daemon.
+/// Sends everything that is logged from now on to standard error. A line that cannot be written at
+/// once is lost (`stderr.rs`); that never stops the daemon.
 ///
 /// # Errors
 ///

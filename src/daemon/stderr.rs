@@ -1,8 +1,9 @@
 //! Standard error, as the log writes it: a reader that does not read costs lines, never time.
 //!
-//! The loop logs, so a write that blocks would stop everybody. Before each write the system is asked
-//! whether there is room; without room the line is lost and counted, and the count is told as soon as
-//! there is room again. The descriptor itself stays as it is: other programs write to it too.
+//! The loop logs, so a write that blocks would stop everybody. Before each write the system is
+//! asked whether there is room; without room the line is lost and counted, and the count is told as
+//! soon as there is room again. The descriptor itself stays as it is: other programs write to it
+//! too.
 
 use std::io::{self, Write};
 
@@ -82,8 +83,8 @@ impl Write for Stderr {
     }
 }
 
-/// Whether the bytes were written. A file that may not grow, or a pipe whose reader is gone, does not
-/// take them.
+/// Whether the bytes were written. A file that may not grow, or a pipe whose reader is gone, does
+/// not take them.
 fn put_chunk(chunk: &[u8]) -> bool {
     let stderr = io::stderr();
     let mut asked = [PollFd::new(&stderr, PollFlags::OUT)];

@@ -40,8 +40,8 @@ impl LockFile {
                 let why = "it is in use by a running daemon";
                 return Err(io::Error::new(ErrorKind::AddrInUse, why));
             }
-            // The one who held it may have removed the file after we opened it. Then somebody else can
-            // lock a new one, so ours counts for nothing.
+            // The one who held it may have removed the file after we opened it. Then somebody else
+            // can lock a new one, so ours counts for nothing.
             if is_at(&file, &path) {
                 return Ok(Self { path, _file: file });
             }

@@ -111,8 +111,8 @@ impl Reactor {
         self.spin = true;
     }
 
-    /// Stops on SIGINT and SIGTERM, and survives what else would end the process without being meant
-    /// for that: SIGHUP and others, and SIGXFSZ, which a log that may not grow brings.
+    /// Stops on SIGINT and SIGTERM, and survives what else would end the process without being
+    /// meant for that: SIGHUP and others, and SIGXFSZ, which a log that may not grow brings.
     ///
     /// # Errors
     /// When the signals cannot be caught.
@@ -165,8 +165,8 @@ impl Reactor {
         Ok(())
     }
 
-    /// What happened besides connections: signals, other threads, listeners. Says how often we are told
-    /// to stop.
+    /// What happened besides connections: signals, other threads, listeners. Says how often we are
+    /// told to stop.
     fn hear_others(&mut self, events: &Events) -> u32 {
         let mut stops = 0;
         for event in events {

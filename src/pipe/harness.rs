@@ -3,8 +3,8 @@
 //!
 //! What peers do is reported with the next [`turn`](Pipes::turn), as a poll would report it: in the
 //! order in which they acted, and each connection once. What is done to a [`Peer`] itself is not
-//! reported, as if it came just after the poll. Connections are accepted at once, which is between two
-//! turns, where the reactor accepts too.
+//! reported, as if it came just after the poll. Connections are accepted at once, which is between
+//! two turns, where the reactor accepts too.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -67,8 +67,8 @@ impl Pipes {
         Self::new(Server::new(settings, Engine::new(rules, ORIGIN)))
     }
 
-    /// From now on the lock table is not checked after every turn: where there are crowds, a walk over
-    /// all of it takes longer than the turn.
+    /// From now on the lock table is not checked after every turn: where there are crowds, a walk
+    /// over all of it takes longer than the turn.
     pub fn skip_checks(&mut self) {
         self.skips_checks = true;
     }
@@ -151,7 +151,8 @@ impl Pipes {
         self.report(who);
     }
 
-    /// Sends frames, each written as one line `verb key argument`, and lets the server come to rest.
+    /// Sends frames, each written as one line `verb key argument`, and lets the server come to
+    /// rest.
     pub fn say(&mut self, who: usize, frames: &[&str]) {
         let mut bytes = String::new();
         for frame in frames {
@@ -178,8 +179,8 @@ impl Pipes {
         String::from_utf8(bytes).expect("the server says text")
     }
 
-    /// The next whole line, without its end, and with a mark for each byte of a value that is no text;
-    /// what it made room for is reported.
+    /// The next whole line, without its end, and with a mark for each byte of a value that is no
+    /// text; what it made room for is reported.
     pub fn read_line(&mut self, who: usize) -> Option<String> {
         let line = self.peer(who).receive_line()?;
         self.report(who);

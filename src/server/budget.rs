@@ -3,25 +3,25 @@
 //! While a turn lasts, nobody else is heard. A connection whose request does not
 //! fit any more is served first in the next turn, when there is a new budget.
 
-/// Most bytes of answers in one turn that take a walk (`stats`, `who`, `pos`, `lrange`); the last one
-/// may exceed it.
+/// Most bytes of answers in one turn that take a walk (`stats`, `who`, `pos`, `lrange`); the last
+/// one may exceed it.
 const WALK_BYTES: usize = 1 << 20;
 
 /// What a walk counts at least, however short its answer.
 const WALK_BYTES_MIN: usize = 16 * 1024;
 
-/// Most work of one turn in finding and telling recipients: nodes of the trees looked at, and lines.
-/// After that every connection is served one request at a time.
+/// Most work of one turn in finding and telling recipients: nodes of the trees looked at, and
+/// lines. After that every connection is served one request at a time.
 const RECIPIENT_WORK: u64 = 32 * 1024;
 
 /// Most connections whose parked command was answered that are run on in the same turn.
 pub(super) const RESUMED_MAX: usize = 4096;
 
-/// Most connections that are served in one turn because their peer has hung up. Ten thousand at once
-/// would be a stop of twenty milliseconds for everybody else. The others follow in the next turns,
-/// first come, first served: some of them still read, and all hold what somebody may wait for; until
-/// then they are given nothing. As many as a listener accepts in a turn, so that at the limit of
-/// connections one that left usually makes room for one that came after it.
+/// Most connections that are served in one turn because their peer has hung up. Ten thousand at
+/// once would be a stop of twenty milliseconds for everybody else. The others follow in the next
+/// turns, first come, first served: some of them still read, and all hold what somebody may wait
+/// for; until then they are given nothing. As many as a listener accepts in a turn, so that at the
+/// limit of connections one that left usually makes room for one that came after it.
 pub(super) const HUNG_UP_MAX: usize = 256;
 
 /// Most sockets closed in one turn, which takes the system some microseconds each.

@@ -68,8 +68,8 @@ impl<T: Transport> Server<T> {
         }
     }
 
-    /// Stops serving the connection: the engine forgets it now, the socket follows when everything owed
-    /// is sent and the closing is over.
+    /// Stops serving the connection: the engine forgets it now, the socket follows when everything
+    /// owed is sent and the closing is over.
     pub(super) fn leave(&mut self, now: Nanos, id: ConnId, closing: Closing, why: &str) {
         let Self {
             conns,
@@ -112,8 +112,8 @@ impl<T: Transport> Server<T> {
         self.mark_dirty(id);
     }
 
-    /// Ends the connection here and now; its socket is closed at the end of the turn, or of one of the
-    /// next if many end at once.
+    /// Ends the connection here and now; its socket is closed at the end of the turn, or of one of
+    /// the next if many end at once.
     pub(super) fn close(&mut self, now: Nanos, id: ConnId, why: &str) {
         if self.conn_mut(id).is_none() {
             return;

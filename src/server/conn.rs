@@ -78,7 +78,8 @@ pub(super) enum Flow {
 struct Stall {
     /// When that was.
     since: Nanos,
-    /// How much of that it still has to take. A trickle does not buy more time, only all of it does.
+    /// How much of that it still has to take. A trickle does not buy more time, only all of it
+    /// does.
     bytes: NonZeroUsize,
 }
 
@@ -192,8 +193,8 @@ impl<T: Transport> Conn<T> {
         }
     }
 
-    /// No further request may be served now: an answer is outstanding, it is for the next turn, or the
-    /// peer does not read.
+    /// No further request may be served now: an answer is outstanding, it is for the next turn, or
+    /// the peer does not read.
     pub(super) fn is_held_up(&self) -> bool {
         self.flow != Flow::Open || self.outbox.is_full()
     }

@@ -1,9 +1,10 @@
 //! Effects become bytes: each answer and each push goes into the outbox of its connection.
 //!
 //! Answers first, then pushes, so that the answer to a command is written before any push the same
-//! command caused. A connection that was parked and is answered now goes into the run queue, because
-//! it may have sent more. A value popped from a list is remembered until it has been sent, so that it
-//! can go back if it never is. Never decides anything; bytes leave through the gate (`gate.rs`).
+//! command caused. A connection that was parked and is answered now goes into the run queue,
+//! because it may have sent more. A value popped from a list is remembered until it has been sent,
+//! so that it can go back if it never is. Never decides anything; bytes leave through the gate
+//! (`gate.rs`).
 
 use log::{Level, log};
 

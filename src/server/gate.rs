@@ -1,8 +1,8 @@
 //! The gate: the one place where bytes leave the server.
 //!
-//! Whatever is said goes into an outbox first. [`Server::let_out`] is the only function that hands it to
-//! the transport: at the end of a turn, one write for each connection; earlier only if so much is
-//! owed that it must be known whether the peer reads at all. Never decides what is said.
+//! Whatever is said goes into an outbox first. [`Server::let_out`] is the only function that hands
+//! it to the transport: at the end of a turn, one write for each connection; earlier only if so
+//! much is owed that it must be known whether the peer reads at all. Never decides what is said.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -59,8 +59,8 @@ impl<T: Transport> Server<T> {
         self.gate.overrun.push(id);
     }
 
-    /// Sends what is owed, one write per connection. A connection that turns out to be gone is ended,
-    /// which may grant to others, who are then owed something too.
+    /// Sends what is owed, one write per connection. A connection that turns out to be gone is
+    /// ended, which may grant to others, who are then owed something too.
     pub(super) fn flush(&mut self, now: Nanos) {
         loop {
             for id in mem::take(&mut self.gate.overrun) {

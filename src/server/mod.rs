@@ -1,9 +1,9 @@
 //! Joins bytes, meaning and decisions: one [`Server`] owns the connections and the lock table.
 //!
-//! The order of a turn is in `turn.rs`, and completely there. The other files are its parts, in the order
-//! in which a request meets them: `ready` who is served without an event, `serve` one connection's
-//! share, `deliver` effects into outboxes, `gate` bytes out, `closing` and `shutdown` the ends;
-//! `budget` is what a turn may spend.
+//! The order of a turn is in `turn.rs`, and completely there. The other files are its parts, in the
+//! order in which a request meets them: `ready` who is served without an event, `serve` one
+//! connection's share, `deliver` effects into outboxes, `gate` bytes out, `closing` and `shutdown`
+//! the ends; `budget` is what a turn may spend.
 //!
 //! Knows neither sockets nor the clock: with pipes for a [`Transport`] and a number for the time,
 //! the simulator runs this very code.
@@ -45,8 +45,8 @@ use crate::wire::codec::{Codec, Spelled};
 /// be dated from before it was sent, and its lease would end early.
 pub type Clock<'c> = &'c dyn Fn() -> Nanos;
 
-/// Most bytes read from one connection in one turn. A connection with more is served again in the next
-/// turn, after all others have had their share.
+/// Most bytes read from one connection in one turn. A connection with more is served again in the
+/// next turn, after all others have had their share.
 pub const READ_BYTES_PER_TURN: usize = 16 * 1024;
 
 /// What an operator sets for connections, as opposed to keys.
@@ -58,7 +58,8 @@ pub struct Settings {
     pub wire_fence: WireFence,
     /// Most connections; 0 is no limit. One too many is closed without a word.
     pub connections_max: u32,
-    /// The longest time a line may take to arrive, and an idle connection that owns nothing may stay.
+    /// The longest time a line may take to arrive, and an idle connection that owns nothing may
+    /// stay.
     pub read_timeout: Millis,
     /// The longest time a peer may take to read everything it is owed; 0 is no limit.
     pub write_timeout: Millis,
@@ -116,7 +117,8 @@ pub struct Server<T> {
     timers: Timers<Due>,
     effects: Effects,
     pool: Pool,
-    /// Sockets are read into this buffer. Requests are decoded here; only what is left over is copied.
+    /// Sockets are read into this buffer. Requests are decoded here; only what is left over is
+    /// copied.
     read_buf: Vec<u8>,
     /// Where the codec puts a frame it has to rewrite.
     scratch: Vec<u8>,
@@ -173,8 +175,8 @@ impl<T: Transport> Server<T> {
 
     // ---- doors: what the reactor reports ----
 
-    /// A new connection. `None` closes it, because there is no room. One that comes while the server is
-    /// shutting down is told so and closed.
+    /// A new connection. `None` closes it, because there is no room. One that comes while the
+    /// server is shutting down is told so and closed.
     pub fn accept(&mut self, now: Nanos, transport: T) -> Option<ConnId> {
         let connections_max = self.settings.connections_max as usize;
         if connections_max != 0 && self.conns.len() >= connections_max {

@@ -1,8 +1,8 @@
 //! The run queue: connections that are to be served without an event of their own.
 //!
 //! Those that have hung up come first, then those that were denied a walk in the last turn, then
-//! those that had more in it than their share; a connection that is answered after waiting is served
-//! on at the end of the same turn. One share itself is in `serve.rs`. Never reads a byte.
+//! those that had more in it than their share; a connection that is answered after waiting is
+//! served on at the end of the same turn. One share itself is in `serve.rs`. Never reads a byte.
 
 use std::collections::VecDeque;
 use std::mem;

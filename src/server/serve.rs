@@ -136,8 +136,8 @@ impl<T: Transport> Server<T> {
                 break;
             }
             match conn.codec.decode(&input[used..], &mut scratch) {
-                // One such answer per connection and turn, and a bound on their bytes, keep the turn
-                // short whoever asks.
+                // One such answer per connection and turn, and a bound on their bytes, keep the
+                // turn short whoever asks.
                 Decoded::Request(asked) if !may_walk && asked.takes_a_walk() => {
                     conn.line_started = now;
                     conn.flow = Flow::Denied;
@@ -281,8 +281,8 @@ impl<T: Transport> Server<T> {
         self.mark_dirty(id);
     }
 
-    /// Charges an answer that took a walk; `owed` is how much the client was owed before it. One such
-    /// answer per connection and turn is enough.
+    /// Charges an answer that took a walk; `owed` is how much the client was owed before it. One
+    /// such answer per connection and turn is enough.
     fn note_walk(&mut self, id: ConnId, owed: usize) {
         let conn = &mut self.conns[id.slot as usize];
         conn.yield_turn();

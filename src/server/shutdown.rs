@@ -1,7 +1,7 @@
 //! The end of the daemon: told to stop, it lets clients finish, and told again, it does not.
 //!
-//! Draining: waits are refused, idle connections go, the others may finish what they hold, until the
-//! shutdown timeout. How one connection ends is in `closing.rs`.
+//! Draining: waits are refused, idle connections go, the others may finish what they hold, until
+//! the shutdown timeout. How one connection ends is in `closing.rs`.
 
 use log::{info, warn};
 

@@ -18,8 +18,8 @@
 //!   close               at most 256 sockets that are done with
 //! ```
 //!
-//! The reactor, the simulator and the tests all go through [`Server::turn`]; none of them knows more
-//! of the order than what a poll reports.
+//! The reactor, the simulator and the tests all go through [`Server::turn`]; none of them knows
+//! more of the order than what a poll reports.
 
 use super::budget::{Budget, CLOSES_MAX};
 use super::closing::Closing;
@@ -49,8 +49,8 @@ pub struct Readiness {
 }
 
 impl<T: Transport> Server<T> {
-    /// One turn: everything reported is heard, everything due is done, everything owed is sent. `stops`
-    /// says how often we were told to stop since the last turn: see `shutdown.rs`.
+    /// One turn: everything reported is heard, everything due is done, everything owed is sent.
+    /// `stops` says how often we were told to stop since the last turn: see `shutdown.rs`.
     pub fn turn<E>(&mut self, clock: Clock<'_>, events: E, stops: u32)
     where
         E: Iterator<Item = Event> + Clone,
@@ -91,24 +91,24 @@ impl<T: Transport> Server<T> {
         self.budget = Budget::new();
     }
 
-    /// The loop goes to sleep, so the turn is over. Operators see how long the longest one was: nobody
-    /// else was heard meanwhile.
+    /// The loop goes to sleep, so the turn is over. Operators see how long the longest one was:
+    /// nobody else was heard meanwhile.
     pub fn note_sleep(&mut self, now: Nanos) {
         if let Some(began) = self.turn_began.take() {
             self.longest_turn_ns = self.longest_turn_ns.max(now.since(began));
         }
     }
 
-    /// What time it is, right now. What is due may come a moment late but must not come early, so code
-    /// that has not read a socket since uses the last look.
+    /// What time it is, right now. What is due may come a moment late but must not come early, so
+    /// code that has not read a socket since uses the last look.
     pub(super) fn read_clock(&mut self, clock: Clock<'_>) -> Nanos {
         self.clock_read = clock();
         self.clock_read
     }
 
-    /// The peer has closed, at least its sending side. From here on it is absent: it is not granted what
-    /// anything else in this turn sets free, nor counted among those who hear of it, whether it is
-    /// served to its end in this turn or in a later one.
+    /// The peer has closed, at least its sending side. From here on it is absent: it is not granted
+    /// what anything else in this turn sets free, nor counted among those who hear of it, whether
+    /// it is served to its end in this turn or in a later one.
     fn hang_up(&mut self, now: Nanos, id: ConnId) {
         let Some(conn) = self.conn_mut(id) else {
             return;

@@ -1,8 +1,8 @@
 //! One turn of the server: what the poll reports, how the server is called, when it wakes.
 //!
 //! The order of a turn is the server's own (`server::turn`), as it is for the reactor; here is only
-//! what a poll reports, in any order. `faults::server` draws how late the server notices an event or
-//! a deadline; `checks` says what must hold after the turn.
+//! what a poll reports, in any order. `faults::server` draws how late the server notices an event
+//! or a deadline; `checks` says what must hold after the turn.
 
 use super::simulation::Simulation;
 use crate::base::Nanos;
@@ -104,8 +104,8 @@ impl Simulation {
         Ok(accepted)
     }
 
-    /// How often the server was told to stop since the last turn: the first time it drains, the second
-    /// time it closes everything.
+    /// How often the server was told to stop since the last turn: the first time it drains, the
+    /// second time it closes everything.
     fn hear_shutdown(&mut self) -> u32 {
         let stops = std::mem::take(&mut self.shutdown_signals);
         for _ in 0..stops {

@@ -2,8 +2,8 @@
 //!
 //! Contiguous, compacting, bounded. An empty one owns no heap memory: its buffer goes back to a
 //! [`Pool`] that all connections share, so ten thousand idle connections cost their structs alone
-//! and a busy one allocates nothing. Never reads or writes a socket and never looks at the bytes. What
-//! a connection is owed is in `outbox`.
+//! and a busy one allocates nothing. Never reads or writes a socket and never looks at the bytes.
+//! What a connection is owed is in `outbox`.
 
 use std::mem;
 
@@ -110,8 +110,8 @@ impl Queue {
     }
 
     /// The buffer to append to. The used front is cut off once it is at least as long as the rest,
-    /// so every byte is moved at most once on average, and what has been appended to is never longer
-    /// than twice its content.
+    /// so every byte is moved at most once on average, and what has been appended to is never
+    /// longer than twice its content.
     pub(super) fn tail(&mut self, pool: &mut Pool) -> &mut Vec<u8> {
         if self.bytes.capacity() == 0 {
             self.bytes = pool.take();

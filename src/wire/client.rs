@@ -1,10 +1,11 @@
-//! The other end of the line protocol: requests become bytes, and lines of the daemon get a meaning.
+//! The other end of the line protocol: requests become bytes, and lines of the daemon get a
+//! meaning.
 //!
-//! The reverse of `command` and `answer`, for every client there is: it needs no daemon, only bytes.
-//! A request is spelled only if the daemon would read just that request, so no key or value can smuggle
-//! in a line of its own. An answer is read exactly as the daemon spells it; whatever else comes is
-//! `None`, for a client that guesses is worse than one that complains. Never opens a socket and never
-//! waits.
+//! The reverse of `command` and `answer`, for every client there is: it needs no daemon, only
+//! bytes. A request is spelled only if the daemon would read just that request, so no key or value
+//! can smuggle in a line of its own. An answer is read exactly as the daemon spells it; whatever
+//! else comes is `None`, for a client that guesses is worse than one that complains. Never opens a
+//! socket and never waits.
 
 use std::error::Error;
 use std::fmt;
@@ -47,7 +48,8 @@ impl fmt::Display for Unspellable {
 
 impl Error for Unspellable {}
 
-/// Appends a frame as it is, right or wrong: three lines. The parts are the caller's responsibility.
+/// Appends a frame as it is, right or wrong: three lines. The parts are the caller's
+/// responsibility.
 pub fn push_frame(out: &mut Vec<u8>, letters: &[u8], key: &[u8], argument: &[u8]) {
     out.reserve(letters.len() + key.len() + argument.len() + 3);
     for line in [letters, key, argument] {
@@ -56,8 +58,8 @@ pub fn push_frame(out: &mut Vec<u8>, letters: &[u8], key: &[u8], argument: &[u8]
     }
 }
 
-/// A frame written by a person on one line, such as `l job 10 60`: the command, the key, and the rest
-/// is the argument. What is missing is empty.
+/// A frame written by a person on one line, such as `l job 10 60`: the command, the key, and the
+/// rest is the argument. What is missing is empty.
 #[must_use]
 pub fn frame(request: &str) -> String {
     let mut words = request.splitn(3, ' ');
@@ -65,11 +67,11 @@ pub fn frame(request: &str) -> String {
     format!("{}\n{}\n{}\n", next(), next(), next())
 }
 
-/// Appends the frame that asks for `command`, and says the verb it was spelled with, which is needed
-/// to read the answer.
+/// Appends the frame that asks for `command`, and says the verb it was spelled with, which is
+/// needed to read the answer.
 ///
-/// Where several verbs mean the same, the shortest is taken: a wait for a place is `w`, a release `r`
-/// and a renewal `n`, whatever is held.
+/// Where several verbs mean the same, the shortest is taken: a wait for a place is `w`, a release
+/// `r` and a renewal `n`, whatever is held.
 ///
 /// # Errors
 /// If the daemon would not read just this command; nothing was appended then.

@@ -1,5 +1,5 @@
-//! Both directions against each other: what a client spells is what the daemon reads. What the daemon
-//! spells and a client reads is in `client_answer_tests`.
+//! Both directions against each other: what a client spells is what the daemon reads. What the
+//! daemon spells and a client reads is in `client_answer_tests`.
 
 use std::collections::BTreeSet;
 

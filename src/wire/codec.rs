@@ -1,8 +1,8 @@
 //! One codec per connection: bytes become requests, and everything that is said becomes bytes.
 //!
 //! The seam between the server and the protocols it speaks. The server never sees how a request was
-//! framed nor how an answer is spelled; what a protocol has to remember from the one to the other is
-//! kept here. Never touches a box, a socket or the lock table.
+//! framed nor how an answer is spelled; what a protocol has to remember from the one to the other
+//! is kept here. Never touches a box, a socket or the lock table.
 
 use crate::engine::types::Push;
 use crate::wire::answer::{self, Answer, WireFence};
@@ -119,8 +119,8 @@ impl LineCodec {
     #[inline]
     fn note(&mut self, asked: &Asked<'_>) {
         self.unfinished_lines = None;
-        // A frame that is malformed shows nothing: its verb may be there by accident, in a stream that
-        // is out of step.
+        // A frame that is malformed shows nothing: its verb may be there by accident, in a stream
+        // that is out of step.
         let (Some(verb), Ok(command)) = (asked.verb, &asked.command) else {
             return;
         };
@@ -132,8 +132,8 @@ impl LineCodec {
         }
     }
 
-    /// Nearly every caller says one kind of thing, and so inlines to one call. What is said seldom, or
-    /// at length, is never inlined itself: it would crowd the loop that serves.
+    /// Nearly every caller says one kind of thing, and so inlines to one call. What is said seldom,
+    /// or at length, is never inlined itself: it would crowd the loop that serves.
     #[inline(always)]
     fn encode(&self, out: &mut Vec<u8>, answer: Answer<'_>) {
         match answer {
@@ -153,8 +153,9 @@ impl LineCodec {
 
     /// Whether an answer tells the fence, if it is one that always does or one that need not.
     ///
-    /// In `Auto`, what a client says with `hello` counts for more than what it shows by its verbs; but
-    /// `fence=0` does not take the field from the verbs that always have it, since their shape is fixed.
+    /// In `Auto`, what a client says with `hello` counts for more than what it shows by its verbs;
+    /// but `fence=0` does not take the field from the verbs that always have it, since their shape
+    /// is fixed.
     fn wants_fence(&self, always: bool) -> bool {
         match self.wire_fence {
             WireFence::Always => true,

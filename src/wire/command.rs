@@ -1,8 +1,8 @@
 //! What a frame asks for: a verb, a key and an argument become a [`Command`].
 //!
-//! One match over all verbs, one function for each shape of argument. Never sees a CR or LF, borrows
-//! everything it hands on, and checks no more than the bytes can tell: whether a key exists or a
-//! pattern is one, the engine says.
+//! One match over all verbs, one function for each shape of argument. Never sees a CR or LF,
+//! borrows everything it hands on, and checks no more than the bytes can tell: whether a key exists
+//! or a pattern is one, the engine says.
 
 use std::fmt;
 
@@ -55,7 +55,8 @@ pub struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Whether the answer takes a walk over keys, a queue or a list, and may be as long as those are.
+    /// Whether the answer takes a walk over keys, a queue or a list, and may be as long as those
+    /// are.
     #[must_use]
     pub fn takes_a_walk(&self) -> bool {
         self.command.is_ok() && self.verb.is_some_and(|verb| verb.row().takes_a_walk)

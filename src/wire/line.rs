@@ -2,9 +2,9 @@
 //!
 //! A frame is borrowed straight from the input; only when it contains a CR is it copied, without
 //! its CRs, into the caller's scratch. Framing is decided before meaning: a frame that makes no
-//! sense is still consumed whole, so the stream stays in step. Never panics on peer
-//! input, never allocates but for scratch, and knows nothing of the lock table. What the lines mean is
-//! in `command`.
+//! sense is still consumed whole, so the stream stays in step. Never panics on peer input, never
+//! allocates but for scratch, and knows nothing of the lock table. What the lines mean is in
+//! `command`.
 
 use memchr::{memchr, memchr_iter, memchr2};
 

@@ -1,5 +1,5 @@
-//! Bytes ↔ meaning, in both directions: what a client wrote and what it is told, and the reverse, for
-//! whoever is a client.
+//! Bytes ↔ meaning, in both directions: what a client wrote and what it is told, and the reverse,
+//! for whoever is a client.
 //!
 //! Pure: a function of the bytes handed in. Never touches a socket, a clock or the lock table, so
 //! all of it can be fuzzed with a byte slice.

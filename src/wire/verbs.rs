@@ -45,8 +45,9 @@ macro_rules! verbs {
 
 const OPTIONS: &str = "[fence=<0 or 1>] [name=<who>]";
 
-// The flags: `fenced` always carries the fence, `reader` shows that its sender reads one, `valued` takes
-// a long argument, `keyless` ignores its key, `walks` takes a walk. Each is explained at its field of `Row`.
+// The flags: `fenced` always carries the fence, `reader` shows that its sender reads one, `valued`
+// takes a long argument, `keyless` ignores its key, `walks` takes a walk. Each is explained at its
+// field of `Row`.
 verbs! {
 //  verb         letters      argument        success    flags              what it does
     Lock         b"l"         "T [L]"         Granted    []                 "take a lock, waiting up to T"
@@ -167,8 +168,8 @@ pub struct Row {
     /// Its answer carries the fence even where nobody asked for it: only clients that expect the
     /// field send this verb.
     pub carries_fence: bool,
-    /// Only clients that read the fence, wherever it stands, know this verb: none of dflockd's clients
-    /// that insist on an answer without it sends it.
+    /// Only clients that read the fence, wherever it stands, know this verb: none of dflockd's
+    /// clients that insist on an answer without it sends it.
     pub shows_fence_reader: bool,
     /// Its argument line may hold [`VALUE_BYTES_MAX`] bytes.
     pub takes_value: bool,
@@ -325,8 +326,8 @@ mod tests {
             named(|row| row.takes_a_walk),
             ["lrange", "stats", "who", "pos"]
         );
-        // The others are also sent by clients that stumble over a fence, or are latchd's own, where a
-        // client says with `hello` what it wants.
+        // The others are also sent by clients that stumble over a fence, or are latchd's own, where
+        // a client says with `hello` what it wants.
         let others: Vec<&str> = named(|row| !row.shows_fence_reader);
         assert_eq!(
             others.join(" "),

@@ -1,9 +1,9 @@
 //! One vocabulary for all transcripts: how they are written, held, and judged.
 //!
-//! `transcript` reads `tests/scripts/*.txt` (the format is explained in the README there), `pattern`
-//! compares what was said with what was written, `talk` holds one conversation over a [`World`]. A
-//! world is the server with pipes (`script.rs`) or with sockets (`conformance.rs`); the transcripts
-//! cannot tell which.
+//! `transcript` reads `tests/scripts/*.txt` (the format is explained in the README there),
+//! `pattern` compares what was said with what was written, `talk` holds one conversation over a
+//! [`World`]. A world is the server with pipes (`script.rs`) or with sockets (`conformance.rs`);
+//! the transcripts cannot tell which.
 
 mod pattern;
 mod talk;
@@ -70,8 +70,8 @@ pub(crate) fn settings(flags: &[String]) -> Config {
     }
 }
 
-/// The server that `config` describes. Fences count from 1, and salts follow from a fixed key: transcripts
-/// are to read the same every time.
+/// The server that `config` describes. Fences count from 1, and salts follow from a fixed key:
+/// transcripts are to read the same every time.
 pub(crate) fn server<T: Transport>(config: &Config) -> Server<T> {
     let rules = daemon::rules(config);
     // The runner's own connection does not count.
@@ -88,8 +88,8 @@ pub(crate) fn server<T: Transport>(config: &Config) -> Server<T> {
     Server::new(settings, Engine::new(rules, origin))
 }
 
-/// Holds every conversation of every transcript, each in a world of its own, and fails with all that
-/// went wrong. With `rewrite`, what was said replaces what was written, for review as a diff.
+/// Holds every conversation of every transcript, each in a world of its own, and fails with all
+/// that went wrong. With `rewrite`, what was said replaces what was written, for review as a diff.
 pub(crate) fn hold_all<W: World>(mut world: impl FnMut(&Config) -> W, rewrite: bool) {
     let (mut conversations, mut wrong) = (0, String::new());
     for path in transcripts() {

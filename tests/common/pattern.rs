@@ -1,9 +1,9 @@
 //! What was said against what was written.
 //!
-//! Words are compared one by one. `$A` is a token, `$A.fence` the fence inside it, `$n` any word: the
-//! first time it is seen it gets its value, afterwards it must have it. `abc...` is a beginning. A word
-//! that begins with `{` is JSON, where `...` stands for further members. Text in single quotes is
-//! compared as it is, in double quotes as the bytes it stands for when it is sent.
+//! Words are compared one by one. `$A` is a token, `$A.fence` the fence inside it, `$n` any word:
+//! the first time it is seen it gets its value, afterwards it must have it. `abc...` is a
+//! beginning. A word that begins with `{` is JSON, where `...` stands for further members. Text in
+//! single quotes is compared as it is, in double quotes as the bytes it stands for when it is sent.
 
 use std::collections::BTreeMap;
 

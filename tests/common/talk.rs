@@ -4,9 +4,9 @@
 //! checked whether it is written or not. Besides, every token must be new, with a fence above all
 //! fences before it; only a wait may hear of an older grant.
 //!
-//! To know that nothing more is to come, the runner pings over a connection of its own, the first of
-//! every world: one thread serves all connections, so when its third ping is answered, everything that
-//! was caused before the first has been said.
+//! To know that nothing more is to come, the runner pings over a connection of its own, the first
+//! of every world: one thread serves all connections, so when its third ping is answered,
+//! everything that was caused before the first has been said.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -115,8 +115,8 @@ fn connections_are_told_of_at_debug_only() {
     }
 }
 
-/// The log of a daemon with a grant that is released, one that ends with its lease and one that ends
-/// with its connection, each as its JSON object.
+/// The log of a daemon with a grant that is released, one that ends with its lease and one that
+/// ends with its connection, each as its JSON object.
 fn log_of_three_grants(level: &str) -> Vec<Value> {
     let mut daemon = Daemon::start(&["--log-format=json", level]);
     let (mut brief, mut other) = (daemon.connect(), daemon.connect());

@@ -2,8 +2,8 @@
 //!
 //! `naive.rs` is the model, `ops.rs` what can happen, `world.rs` compares after each operation;
 //! `stories.rs` keeps what once went wrong, `crowds.rs` the few plain tests whose numbers would be
-//! too large for a model. More cases: `PROPTEST_CASES=20000 cargo test --test model`. No time passes
-//! but the numbers handed in.
+//! too large for a model. More cases: `PROPTEST_CASES=20000 cargo test --test model`. No time
+//! passes but the numbers handed in.
 
 #![allow(missing_docs, reason = "a test, not an interface")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]

@@ -1,7 +1,8 @@
 //! What can happen in a case, and how likely it is.
 //!
 //! Few clients, few keys, short times: everybody meets everybody. Most times are whole
-//! milliseconds, so deadlines often fall on the same instant; some are not, so often they nearly do.
+//! milliseconds, so deadlines often fall on the same instant; some are not, so often they nearly
+//! do.
 
 use std::fmt;
 

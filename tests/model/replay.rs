@@ -1,7 +1,8 @@
 //! An engine that writes down what it is told, and can be told it all again.
 //!
-//! All decisions follow from the inputs, their times and the origin: a second engine that is fed the
-//! same log must say the same, token for token. What it drew or looked up on its own would show here.
+//! All decisions follow from the inputs, their times and the origin: a second engine that is fed
+//! the same log must say the same, token for token. What it drew or looked up on its own would show
+//! here.
 
 use std::ops::Deref;
 

@@ -54,8 +54,8 @@ fn a_key_that_was_idle_is_used_again() {
     );
 }
 
-/// A turn comes late: the writer in the queue has waited for too long, but no lease has ended. A reader
-/// that tries once was refused as if the writer still stood there.
+/// A turn comes late: the writer in the queue has waited for too long, but no lease has ended. A
+/// reader that tries once was refused as if the writer still stood there.
 #[test]
 fn an_overdue_writer_does_not_block_a_reader_that_tries_once() {
     run(

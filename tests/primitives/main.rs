@@ -1,8 +1,8 @@
 //! Random histories of every primitive, each against a model so naive that it is plainly right.
 //!
 //! The models are written from the protocol's text, not from the engine: lists are a `VecDeque`,
-//! values a `BTreeMap` with a clock, recipients a walk over all subscriptions. What the engine says is
-//! compared client by client after every call, since nobody can tell the order between two
+//! values a `BTreeMap` with a clock, recipients a walk over all subscriptions. What the engine says
+//! is compared client by client after every call, since nobody can tell the order between two
 //! connections. More cases with `PROPTEST_CASES`.
 
 #![allow(clippy::unwrap_used, missing_docs)]

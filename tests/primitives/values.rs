@@ -1,7 +1,7 @@
 //! Values against a `BTreeMap` with a clock.
 //!
-//! A value is there until the instant at which its time is over and not a nanosecond longer, whether
-//! or not the engine has been told yet that time has passed.
+//! A value is there until the instant at which its time is over and not a nanosecond longer,
+//! whether or not the engine has been told yet that time has passed.
 
 use std::collections::BTreeMap;
 

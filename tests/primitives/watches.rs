@@ -1,8 +1,8 @@
 //! Watches over random histories of everything, against what the answers imply.
 //!
 //! The model knows nothing of locks, lists or values: whoever is told of a grant, a new value or a
-//! popped one has caused an event, and every hold that is gone after a call has caused another. What
-//! each watcher hears must be just these, once each, however many of its patterns match.
+//! popped one has caused an event, and every hold that is gone after a call has caused another.
+//! What each watcher hears must be just these, once each, however many of its patterns match.
 
 use std::collections::BTreeSet;
 
@@ -215,8 +215,8 @@ impl Model {
         events
     }
 
-    /// What each watcher hears of it. Orders that matter: a hold ends before the next begins, a value
-    /// comes before it goes, and nobody is told of their own doing before they are answered.
+    /// What each watcher hears of it. Orders that matter: a hold ends before the next begins, a
+    /// value comes before it goes, and nobody is told of their own doing before they are answered.
     fn compare(&mut self, heard: &Heard, events: &[Happened], single: bool) {
         for who in 0..CLIENTS {
             let mut expected: Vec<&Happened> = events

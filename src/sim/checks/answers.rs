@@ -123,8 +123,8 @@ impl AnswerCheck<'_> {
         answer_kind.map_err(|why| format!("{why} (answer {text:?} to {:?})", request.kind))
     }
 
-    /// Whether this is the `error` of the read timeout, which answers an unfinished request. A client
-    /// that asked for nothing is told nothing: it would take it for its next answer.
+    /// Whether this is the `error` of the read timeout, which answers an unfinished request. A
+    /// client that asked for nothing is told nothing: it would take it for its next answer.
     fn is_read_timeout(&self, conn: &Connection, line: &[u8]) -> bool {
         let is_locked = self.plan.settings.auth_token.is_some() && !conn.is_open;
         let word: &[u8] = if is_locked { b"error_auth" } else { b"error" };
@@ -413,8 +413,9 @@ impl AnswerCheck<'_> {
             }
             ("error_lease_expired", RequestKind::Wait { .. } | RequestKind::Renew { .. }) => true,
             ("error_not_enqueued", RequestKind::Wait { key, .. }) => {
-                // In the queue and, as far as the client knows, without a grant: nothing ends that but
-                // a grant it did not hear of, whose lease ran out and was remembered for a while.
+                // In the queue and, as far as the client knows, without a grant: nothing ends that
+                // but a grant it did not hear of, whose lease ran out and was remembered for a
+                // while.
                 conn.tickets.get(key).is_none_or(|ticket| {
                     let lapsed = ticket.arrived.after(ticket.lease);
                     ticket.held.is_some() || lapsed.after(EXPIRED_TICKET_KEPT_MIN) <= self.now

@@ -1,4 +1,5 @@
-//! A client that can do everything a peer may do to a daemon: talk, stutter, flood, fall silent, leave.
+//! A client that can do everything a peer may do to a daemon: talk, stutter, flood, fall silent,
+//! leave.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;

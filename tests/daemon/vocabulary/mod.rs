@@ -1,7 +1,7 @@
 //! The words the tests are written in: a [`Daemon`] is a process, a [`Client`] is a socket.
 //!
-//! A frame is written as one line, `l job 10 60`, and sent as three. Whatever does not happen within
-//! [`PATIENCE`] fails the test, and a failed test shows the daemon's log.
+//! A frame is written as one line, `l job 10 60`, and sent as three. Whatever does not happen
+//! within [`PATIENCE`] fails the test, and a failed test shows the daemon's log.
 
 mod client;
 mod daemon;

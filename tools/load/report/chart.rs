@@ -1,7 +1,7 @@
 //! What the picture shows, read from the tables that a comparison or a proof printed.
 //!
-//! So a picture can be drawn of figures that were measured long ago, and never shows other ones than
-//! the tables do. Knows nothing of drawing.
+//! So a picture can be drawn of figures that were measured long ago, and never shows other ones
+//! than the tables do. Knows nothing of drawing.
 
 /// Marks around the figures in docs/benchmarks.md.
 const BEGIN: &str = "<!-- proof -->";

@@ -21,8 +21,8 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// Whether 0 can be what was measured. A ratio, a rate or a size of 0 only says that the time was
-    /// too short or the number too small to see anything.
+    /// Whether 0 can be what was measured. A ratio, a rate or a size of 0 only says that the time
+    /// was too short or the number too small to see anything.
     const fn can_be_zero(self) -> bool {
         match self {
             Self::Ratio | Self::PerSecond | Self::Bytes => false,

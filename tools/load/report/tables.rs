@@ -65,8 +65,8 @@ fn cost(row: &Row, column: usize) -> String {
     }
 }
 
-/// A JSON array with one object for each job and server. `subject` is the server that the others are
-/// compared with, usually latchd, and `subject_ratio` its figure divided by this server's.
+/// A JSON array with one object for each job and server. `subject` is the server that the others
+/// are compared with, usually latchd, and `subject_ratio` its figure divided by this server's.
 pub(crate) fn as_json(table: &Table) -> String {
     let mut objects = Vec::new();
     for row in &table.rows {

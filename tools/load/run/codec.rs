@@ -1,8 +1,8 @@
 //! Requests to bytes and bytes to answers, in latchd's lines and in Redis' RESP.
 //!
-//! The only file that knows how a request is spelled and what an answer looks like; latchd's lines are
-//! those of `latchd::wire::client`. Keys and tokens have fixed lengths, so that the ceiling can answer by size alone. Pure: no socket, no clock, no
-//! state.
+//! The only file that knows how a request is spelled and what an answer looks like; latchd's lines
+//! are those of `latchd::wire::client`. Keys and tokens have fixed lengths, so that the ceiling can
+//! answer by size alone. Pure: no socket, no clock, no state.
 
 use std::fmt;
 use std::io::Write;

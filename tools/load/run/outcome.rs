@@ -1,7 +1,7 @@
 //! What a run found: how much, how fast, how wrong.
 //!
-//! Numbers only; `report` shows them. What could not be measured is `None`, never 0: a run that ended
-//! before its first answer has no rate and no latency.
+//! Numbers only; `report` shows them. What could not be measured is `None`, never 0: a run that
+//! ended before its first answer has no rate and no latency.
 
 use hdrhistogram::Histogram;
 
