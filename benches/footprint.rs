@@ -1,5 +1,5 @@
 //! What the daemon weighs and how punctual it is: memory per idle connection and per held lock, the
-//! lateness of leases among a million others, the cost of leaving a long line from the middle.
+//! lateness of leases among a million others, the cost of leaving a long queue from the middle.
 //!
 //! Starts the real binary on loopback and prints a table; asserts nothing about time, because
 //! machines are noisy. `cargo bench --bench footprint`; with `--test`, small and quick.
@@ -153,21 +153,21 @@ fn lateness(daemon: &Daemon, holder: &mut Client, sizes: &Sizes) {
     row("leases ended early", &early.to_string(), "0");
 }
 
-/// Closes connections that wait in the middle of one long line, and as many that wait alone.
+/// Closes connections that wait in the middle of one long queue, and as many that wait alone.
 fn leaving_the_middle(sizes: &Sizes) {
     let daemon = Daemon::start();
     let mut control = daemon.connect();
     let count = sizes.waiters;
     let mut ratios = Vec::new();
     for round in 0..sizes.rounds {
-        let one_line = time_to_leave(&daemon, &mut control, count, |_| format!("line{round}"));
-        let own_lines = time_to_leave(&daemon, &mut control, count, |i| format!("own{round}:{i}"));
-        ratios.push(one_line.as_secs_f64() / own_lines.as_secs_f64());
+        let one_queue = time_to_leave(&daemon, &mut control, count, |_| format!("line{round}"));
+        let own_queues = time_to_leave(&daemon, &mut control, count, |i| format!("own{round}:{i}"));
+        ratios.push(one_queue.as_secs_f64() / own_queues.as_secs_f64());
         progress("rounds", round + 1, sizes.rounds);
     }
     ratios.sort_unstable_by(f64::total_cmp);
     let median = format!("{:.2}", ratios[ratios.len() / 2]);
-    let what = format!("leaving the middle of {count} waiters / leaving {count} lines");
+    let what = format!("leaving the middle of {count} waiters / leaving {count} queues");
     row(&what, &median, "about 1");
 }
 
@@ -180,7 +180,7 @@ fn time_to_leave(
     let mut holder = daemon.connect();
     for index in 0..count {
         let key = key(index);
-        holder.ask(&format!("l\n{key}\n0 3600\n")); // `timeout` where one line is shared
+        holder.ask(&format!("l\n{key}\n0 3600\n")); // `timeout` where one queue is shared
     }
     let mut waiters: Vec<Client> = (0..count)
         .map(|index| {
@@ -189,7 +189,7 @@ fn time_to_leave(
             client
         })
         .collect();
-    // From the middle outwards: the worst order for a line that has to be searched.
+    // From the middle outwards: the worst order for a queue that has to be searched.
     let start = Instant::now();
     while !waiters.is_empty() {
         waiters.remove(waiters.len() / 2);

@@ -503,7 +503,7 @@ const TABLE: &[Row] = &[
     (114, "release hangs on a server that does not answer", &[Later("a client library")]),
     (115, "callback that releases deadlocks, or is called twice", &[Later("a client library")]),
     (116, "token or leadership still readable after it was lost", &[Later("a client library")]),
-    (117, "line end in a key, a value or a secret injects a command", &[Later("a client library")]),
+    (117, "line end in a key, a value or a secret injects a command", &[Test("nothing_can_be_smuggled_in")]),
     (118, "wait below a second cut to 0; bad lease silently replaced", &[Later("a client library; the server takes milliseconds and refuses bad leases")]),
     (119, "renewal not before the lease is over", &[Later("a client library")]),
     (120, "character split between two packets; several lines in one packet", &[Later("a client library")]),

@@ -448,7 +448,7 @@ fn whoever_left_is_neither_granted_nor_counted_while_it_waits_to_be_served() {
     );
     assert!(
         pipes.server.connections() > 3,
-        "some are still to be seen off"
+        "some are still to be served to their end"
     );
     let answer = pipes.read(waiter);
     assert!(

@@ -1,5 +1,5 @@
 //! What happens among many: a lock beside a million others, a thousand leases ending at once, the
-//! middle of a long line, a client that hears much.
+//! middle of a long queue, a client that hears much.
 
 use std::collections::VecDeque;
 

@@ -14,9 +14,9 @@ struct Primitive {
     name: &'static str,
     mode: Mode,
     /// How others hold a key that has no room for this one.
-    rival: Mode,
+    other: Mode,
     /// How many of them it takes.
-    rivals: u32,
+    others: u32,
     /// Takes a place first and waits for it then.
     two_phase: bool,
 }
@@ -26,7 +26,7 @@ const SEMAPHORE: Mode = Mode::Slot { limit: 4 };
 const PRIMITIVES: [Primitive; 6] = [
     one("lock", LOCK, LOCK),
     Primitive {
-        rivals: 4,
+        others: 4,
         ..one("semaphore", SEMAPHORE, SEMAPHORE)
     },
     // Readers do not wait for each other: the key goes to and from a writer in turn.
@@ -39,12 +39,12 @@ const PRIMITIVES: [Primitive; 6] = [
     one("election", Mode::Lead, Mode::Lead),
 ];
 
-const fn one(name: &'static str, mode: Mode, rival: Mode) -> Primitive {
+const fn one(name: &'static str, mode: Mode, other: Mode) -> Primitive {
     Primitive {
         name,
         mode,
-        rival,
-        rivals: 1,
+        other,
+        others: 1,
         two_phase: false,
     }
 }
@@ -173,8 +173,8 @@ impl Primitive {
 
     /// Others hold the key, in the order in which they will let go, and for ever if they do not.
     fn fill(&self, harness: &mut Harness) -> VecDeque<(ConnId, Mode, Token)> {
-        let holders = (0..self.rivals).map(|index| {
-            let (who, mode) = (client(2 + index), self.rival);
+        let holders = (0..self.others).map(|index| {
+            let (who, mode) = (client(2 + index), self.other);
             let request = Request::Acquire {
                 key: KEY,
                 mode,

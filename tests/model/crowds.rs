@@ -114,7 +114,7 @@ fn ten_thousand_wait_and_whoever_leaves_the_order_of_the_rest_is_kept() {
     let mut chance = fastrand::Rng::with_seed(11);
     let mut token = table.grant(0, key, LOCK, Millis::from_secs(60));
     for client in 1..=WAITERS {
-        // Two ways to stand in the same line.
+        // Two ways to wait in the same queue.
         let (request, answers) = if client % 2 == 0 {
             (
                 Request::Enqueue {

@@ -1,6 +1,6 @@
 //! Elections against a plain lock with a list of observers.
 //!
-//! Who hears what, in which order: `resigned` when somebody resigns, `failover` when the line is
+//! Who hears what, in which order: `resigned` when somebody resigns, `failover` when the queue is
 //! served, `elected` when the one who is served leads. The elected connection counts as an observer
 //! only while it leads, and every event comes after somebody lost or before somebody leads, so it
 //! hears nothing unless it observes. A semaphore has no leader: whoever resigns it is reported, but
@@ -75,7 +75,7 @@ impl Model {
         let waits = self
             .locks
             .values()
-            .flat_map(|it| &it.line)
+            .flat_map(|it| &it.queue)
             .map(|it| it.deadline);
         leases.chain(waits).filter(|&it| it > now).min()
     }
@@ -283,7 +283,7 @@ fn run(ops: Vec<Op>) {
         report_once(&mut expected.overruns, &mut model.reported);
         assert_eq!(read.overruns, expected.overruns);
         let holders = model.locks.values().map(|it| it.holders.len()).sum();
-        let waiters = model.locks.values().map(|it| it.line.len()).sum();
+        let waiters = model.locks.values().map(|it| it.queue.len()).sum();
         let observers = model.locks.values().map(|it| it.observers.len()).sum();
         let counts = world.engine.counts();
         assert_eq!(

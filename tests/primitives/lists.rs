@@ -1,4 +1,4 @@
-//! Lists against a `VecDeque` each, with a line of poppers.
+//! Lists against a `VecDeque` each, with a queue of poppers.
 //!
 //! Every value is pushed once and is different from all others, so that in the end each one is in
 //! exactly one place: in a list, or in the hands of one client.

@@ -37,7 +37,7 @@ pub(super) struct Waiter {
 pub(super) struct Lock {
     pub(super) limit: usize,
     pub(super) holders: Vec<Holder>,
-    pub(super) line: Vec<Waiter>,
+    pub(super) queue: Vec<Waiter>,
     pub(super) observers: Vec<usize>,
     pub(super) lapsed: Vec<Token>,
 }
@@ -100,13 +100,13 @@ impl Lock {
         lease: Millis,
     ) {
         self.evict(turn, turn.now);
-        if self.line.is_empty() && self.holders.len() < self.limit {
+        if self.queue.is_empty() && self.holders.len() < self.limit {
             self.grant(turn, who, lead, lease);
         } else if wait == Millis::ZERO {
             turn.tell(who, News::Answer(Reply::TimedOut));
         } else {
             let deadline = turn.now.after(wait);
-            self.line.push(Waiter {
+            self.queue.push(Waiter {
                 who,
                 lead,
                 lease,
@@ -116,13 +116,13 @@ impl Lock {
     }
 
     /// Serves the queue, as of `moment`: those who gave up before that are not served.
-    fn pass(&mut self, turn: &mut Turn<'_>, moment: Nanos) {
-        while let Some(head) = self.line.first() {
+    fn grant_waiting(&mut self, turn: &mut Turn<'_>, moment: Nanos) {
+        while let Some(head) = self.queue.first() {
             if head.deadline < moment {
                 turn.tell(head.who, News::Answer(Reply::TimedOut));
-                self.line.remove(0);
+                self.queue.remove(0);
             } else if self.holders.len() < self.limit {
-                let head = self.line.remove(0);
+                let head = self.queue.remove(0);
                 if self.limit == 1 {
                     self.tell_observers(turn, Change::Failover, None);
                 }
@@ -142,9 +142,9 @@ impl Lock {
                 break;
             };
             self.lapsed.extend(self.holders.remove(at).token);
-            self.pass(turn, deadline);
+            self.grant_waiting(turn, deadline);
         }
-        self.pass(turn, moment);
+        self.grant_waiting(turn, moment);
     }
 
     pub(super) fn let_go(&mut self, turn: &mut Turn<'_>, who: usize, token: Token, resign: bool) {
@@ -160,7 +160,7 @@ impl Lock {
             }
             self.tell_observers(turn, Change::Resigned, None);
         }
-        self.pass(turn, gone.deadline.min(turn.now));
+        self.grant_waiting(turn, gone.deadline.min(turn.now));
     }
 
     pub(super) fn renew(&mut self, turn: &mut Turn<'_>, who: usize, token: Token, lease: Millis) {
@@ -201,7 +201,7 @@ impl Lock {
     pub(super) fn expire(&mut self, turn: &mut Turn<'_>) {
         loop {
             let lease = self.holders.iter().map(|it| it.deadline).min();
-            let wait = self.line.iter().map(|it| it.deadline).min();
+            let wait = self.queue.iter().map(|it| it.deadline).min();
             let Some(moment) = lease
                 .into_iter()
                 .chain(wait)
@@ -211,23 +211,23 @@ impl Lock {
                 return;
             };
             self.evict(turn, moment);
-            while let Some(at) = self.line.iter().position(|it| it.deadline <= moment) {
-                turn.tell(self.line.remove(at).who, News::Answer(Reply::TimedOut));
-                self.pass(turn, moment);
+            while let Some(at) = self.queue.iter().position(|it| it.deadline <= moment) {
+                turn.tell(self.queue.remove(at).who, News::Answer(Reply::TimedOut));
+                self.grant_waiting(turn, moment);
             }
         }
     }
 
     pub(super) fn leave(&mut self, turn: &mut Turn<'_>, who: usize) {
         self.observers.retain(|&it| it != who);
-        let waited = self.line.iter().position(|it| it.who == who);
+        let waited = self.queue.iter().position(|it| it.who == who);
         if let Some(at) = waited {
-            self.line.remove(at);
-            self.pass(turn, turn.now);
+            self.queue.remove(at);
+            self.grant_waiting(turn, turn.now);
         }
         while let Some(at) = self.holders.iter().position(|it| it.who == who) {
             self.holders.remove(at);
-            self.pass(turn, turn.now);
+            self.grant_waiting(turn, turn.now);
         }
     }
 }
