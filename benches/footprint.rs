@@ -160,7 +160,7 @@ fn leaving_the_middle(sizes: &Sizes) {
     let count = sizes.waiters;
     let mut ratios = Vec::new();
     for round in 0..sizes.rounds {
-        let one_queue = time_to_leave(&daemon, &mut control, count, |_| format!("line{round}"));
+        let one_queue = time_to_leave(&daemon, &mut control, count, |_| format!("queue{round}"));
         let own_queues = time_to_leave(&daemon, &mut control, count, |i| format!("own{round}:{i}"));
         ratios.push(one_queue.as_secs_f64() / own_queues.as_secs_f64());
         progress("rounds", round + 1, sizes.rounds);

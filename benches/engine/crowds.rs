@@ -56,29 +56,29 @@ fn leases_ending(c: &mut Criterion) {
 /// Always somebody five thousand places from either end; back to the end as somebody new, so that
 /// the queue stays as long as it was.
 fn leaving_the_middle(c: &mut Criterion) {
-    const LINE: u32 = 10_000;
+    const QUEUE: u32 = 10_000;
     let mut group = c.benchmark_group("engine/lock");
     let mut built = None;
-    group.bench_function(format!("leave-the-middle-of-{LINE}"), |b| {
-        let (harness, line) = built.get_or_insert_with(long_line::<LINE>);
+    group.bench_function(format!("leave-the-middle-of-{QUEUE}"), |b| {
+        let (harness, queue) = built.get_or_insert_with(long_queue::<QUEUE>);
         b.iter(|| {
-            let who = line.remove(LINE as usize / 2).expect("the line is long");
+            let who = queue.remove(QUEUE as usize / 2).expect("the queue is long");
             harness
                 .engine
                 .apply(harness.now, Input::Disconnected(who), &mut harness.effects);
-            assert_eq!(harness.engine.counts().waiters, LINE as usize - 1);
+            assert_eq!(harness.engine.counts().waiters, QUEUE as usize - 1);
             let who = ConnId {
-                serial: who.serial + LINE,
+                serial: who.serial + QUEUE,
                 ..who
             };
             join(harness, who);
-            line.push_back(who);
+            queue.push_back(who);
         });
     });
     group.finish();
 }
 
-fn long_line<const LINE: u32>() -> (Harness, VecDeque<ConnId>) {
+fn long_queue<const QUEUE: u32>() -> (Harness, VecDeque<ConnId>) {
     let mut harness = Harness::new();
     let request = Request::Acquire {
         key: b"job",
@@ -87,11 +87,11 @@ fn long_line<const LINE: u32>() -> (Harness, VecDeque<ConnId>) {
         lease: Some(Millis::MAX),
     };
     granted(harness.ask(A, request), A);
-    let line: VecDeque<ConnId> = (2..2 + LINE).map(client).collect();
-    for &who in &line {
+    let queue: VecDeque<ConnId> = (2..2 + QUEUE).map(client).collect();
+    for &who in &queue {
         join(&mut harness, who);
     }
-    (harness, line)
+    (harness, queue)
 }
 
 fn join(harness: &mut Harness, who: ConnId) {

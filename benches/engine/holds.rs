@@ -114,7 +114,7 @@ fn steps(c: &mut Criterion, it: &Primitive) {
     group.finish();
 }
 
-/// With a thousand keys held, or with a place in a thousand lines.
+/// With a thousand keys held, or with a place in a thousand queues.
 fn disconnect(c: &mut Criterion, it: &Primitive) {
     let mut group = c.benchmark_group(format!("engine/{}", it.name));
     group.sample_size(20);

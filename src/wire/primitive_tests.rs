@@ -265,7 +265,7 @@ fn verbs_without_an_argument_ignore_one() {
 }
 
 #[test]
-fn a_payload_is_as_long_as_its_hearers_can_read() {
+fn a_payload_is_as_long_as_its_recipients_can_read() {
     for channel in ["c", "evt.x", &"c".repeat(256)] {
         let fits = VALUE_BYTES_MAX - 5 - channel.len();
         let payload = "p".repeat(fits);

@@ -70,7 +70,7 @@ fn an_overdue_writer_does_not_block_a_reader_that_tries_once() {
     );
 }
 
-/// The same with a line that may hold one: an overdue wait filled it.
+/// The same with a queue that may hold one: an overdue wait filled it.
 #[test]
 fn an_overdue_wait_does_not_fill_the_queue() {
     let rules = Rules {
