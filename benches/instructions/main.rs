@@ -11,8 +11,9 @@
 #[path = "../engine/harness.rs"]
 #[expect(dead_code, reason = "the engine's benches use more of it")]
 mod harness;
-mod room;
+
 mod scenarios;
+mod server_harness;
 
 use std::process::ExitCode;
 

@@ -9,7 +9,7 @@ use latchd::base::{Millis, Nanos};
 use latchd::timers::Timers;
 
 use crate::harness::{A, Harness};
-use crate::room::Room;
+use crate::server_harness::ServerHarness;
 
 /// Something that is done again and again.
 pub(crate) struct Scenario {
@@ -77,26 +77,26 @@ const fn alone(name: &'static str, run: fn(u32)) -> Scenario {
     }
 }
 
-fn room(peers: usize) -> Room {
-    Room::new(Harness::new().engine, peers)
+fn server(peers: usize) -> ServerHarness {
+    ServerHarness::new(Harness::new().engine, peers)
 }
 
 /// Everyone says the same, and hears the same.
 fn repeat(rounds: u32, request: &str, answer: &str) {
-    let mut room = room(PEERS);
+    let mut server = server(PEERS);
     for who in 0..PEERS {
-        room.peer(who).says = request.into();
+        server.peer(who).says = request.into();
     }
     for _ in 0..rounds {
-        room.turn(0..PEERS);
-        expect(&mut room, 0..PEERS, answer.as_bytes());
+        server.turn(0..PEERS);
+        expect(&mut server, 0..PEERS, answer.as_bytes());
     }
 }
 
 /// Each of these has heard just this.
-fn expect(room: &mut Room, who: impl IntoIterator<Item = usize>, line: &[u8]) {
+fn expect(server: &mut ServerHarness, who: impl IntoIterator<Item = usize>, line: &[u8]) {
     for who in who {
-        let heard = &mut room.peer(who).heard;
+        let heard = &mut server.peer(who).heard;
         assert_eq!(heard, line);
         heard.clear();
     }
@@ -128,85 +128,85 @@ fn fill_in(frames: &mut [u8], heard: &[u8], count: usize) {
 
 /// Everyone takes its keys in one turn, and lets them go in the next.
 fn acquire_and_release(rounds: u32, pipeline: usize) {
-    let mut room = room(PEERS);
+    let mut server = server(PEERS);
     let mut next: Vec<Vec<u8>> = Vec::new();
     for who in 0..PEERS {
-        room.peer(who).says = frames("l", who, pipeline, "10");
+        server.peer(who).says = frames("l", who, pipeline, "10");
         next.push(frames("r", who, pipeline, TOKEN));
     }
     let done = b"ok\n".repeat(pipeline);
     for _ in 0..rounds {
-        room.turn(0..PEERS);
+        server.turn(0..PEERS);
         for (who, next) in next.iter_mut().enumerate() {
-            let peer = room.peer(who);
+            let peer = server.peer(who);
             fill_in(next, &peer.heard, pipeline);
             peer.heard.clear();
             std::mem::swap(&mut peer.says, next);
         }
-        room.turn(0..PEERS);
-        expect(&mut room, 0..PEERS, &done);
+        server.turn(0..PEERS);
+        expect(&mut server, 0..PEERS, &done);
         for (who, next) in next.iter_mut().enumerate() {
-            std::mem::swap(&mut room.peer(who).says, next);
+            std::mem::swap(&mut server.peer(who).says, next);
         }
     }
 }
 
 fn renew(rounds: u32) {
-    let mut room = room(PEERS);
+    let mut server = server(PEERS);
     for who in 0..PEERS {
-        room.peer(who).says = frames("l", who, 1, "10");
+        server.peer(who).says = frames("l", who, 1, "10");
     }
-    room.turn(0..PEERS);
+    server.turn(0..PEERS);
     for who in 0..PEERS {
-        let peer = room.peer(who);
+        let peer = server.peer(who);
         peer.says = frames("n", who, 1, TOKEN);
         fill_in(&mut peer.says, &peer.heard, 1);
         peer.heard.clear();
     }
     for _ in 0..rounds {
-        room.turn(0..PEERS);
-        expect(&mut room, 0..PEERS, b"ok 33\n");
+        server.turn(0..PEERS);
+        expect(&mut server, 0..PEERS, b"ok 33\n");
     }
 }
 
-/// One key that everyone wants: who has it lets it go and goes to the end of the queue, in one
+/// One key that everyone wants: its holder lets it go and goes to the end of the queue, in one
 /// breath.
 fn hand_over(rounds: u32) {
     const ASK: &str = "l\nhot\n10\n";
-    let mut room = room(PEERS + 1);
+    let mut server = server(PEERS + 1);
     for who in 0..=PEERS {
-        room.peer(who).says = ASK.into();
-        room.turn(who..who + 1);
-        room.peer(who).says = format!("r\nhot\n{TOKEN}\n{ASK}").into();
+        server.peer(who).says = ASK.into();
+        server.turn(who..who + 1);
+        server.peer(who).says = format!("r\nhot\n{TOKEN}\n{ASK}").into();
     }
     let token_at = "r\nhot\n".len();
     let mut holder = 0;
     for _ in 0..rounds {
-        let peer = room.peer(holder);
+        let peer = server.peer(holder);
         assert_eq!(peer.heard.len(), GRANT.len(), "not granted");
         let token = &peer.heard[IN_GRANT];
         peer.says[token_at..token_at + TOKEN.len()].copy_from_slice(token);
         peer.heard.clear();
-        room.turn(holder..holder + 1);
-        expect(&mut room, [holder], b"ok\n");
+        server.turn(holder..holder + 1);
+        expect(&mut server, [holder], b"ok\n");
         holder = (holder + 1) % (PEERS + 1);
     }
 }
 
 /// Everyone waits for a key that one more keeps.
 fn wait_in_vain(rounds: u32) {
-    let mut room = room(PEERS + 1);
-    let grant = room.ask(PEERS, "l\njob\n0 3600\n");
+    let mut server = server(PEERS + 1);
+    let grant = server.ask(PEERS, "l\njob\n0 3600\n");
     assert!(grant.starts_with("ok "), "{grant}");
     for who in 0..PEERS {
-        room.peer(who).says = format!("l\njob\n{}ms\n", WAIT.0).into();
+        server.peer(who).says = format!("l\njob\n{}ms\n", WAIT.0).into();
     }
     for _ in 0..rounds {
-        room.turn(0..PEERS);
-        expect(&mut room, 0..PEERS, b"");
-        room.pass(WAIT);
-        room.turn(0..0);
-        expect(&mut room, 0..PEERS, b"timeout\n");
+        server.turn(0..PEERS);
+        expect(&mut server, 0..PEERS, b"");
+        server.pass(WAIT);
+        server.turn(0..0);
+        expect(&mut server, 0..PEERS, b"timeout\n");
     }
 }
 
@@ -214,32 +214,32 @@ fn wait_in_vain(rounds: u32) {
 
 /// Everyone has a counter, long enough that it does not grow a digit.
 fn incr(rounds: u32) {
-    let mut room = room(PEERS);
+    let mut server = server(PEERS);
     for who in 0..PEERS {
-        let set = room.ask(who, &format!("cset\nhits:{who:02}\n1000000\n"));
+        let set = server.ask(who, &format!("cset\nhits:{who:02}\n1000000\n"));
         assert_eq!(set, "ok\n");
-        room.peer(who).says = format!("incr\nhits:{who:02}\n1\n").into();
+        server.peer(who).says = format!("incr\nhits:{who:02}\n1\n").into();
     }
     for round in 1..=rounds {
-        room.turn(0..PEERS);
+        server.turn(0..PEERS);
         let answer = format!("ok {}\n", 1_000_000 + round);
-        expect(&mut room, 0..PEERS, answer.as_bytes());
+        expect(&mut server, 0..PEERS, answer.as_bytes());
     }
 }
 
 fn kset_and_kget(rounds: u32) {
-    let mut room = room(PEERS);
+    let mut server = server(PEERS);
     let mut next: Vec<Vec<u8>> = Vec::new();
     for who in 0..PEERS {
-        room.peer(who).says = format!("kset\nconfig:{who:02}\nhello world, 42\n").into();
+        server.peer(who).says = format!("kset\nconfig:{who:02}\nhello world, 42\n").into();
         next.push(format!("kget\nconfig:{who:02}\n\n").into());
     }
     for _ in 0..rounds {
         for answer in ["ok\n", "ok hello world, 42\n"] {
-            room.turn(0..PEERS);
-            expect(&mut room, 0..PEERS, answer.as_bytes());
+            server.turn(0..PEERS);
+            expect(&mut server, 0..PEERS, answer.as_bytes());
             for (who, next) in next.iter_mut().enumerate() {
-                std::mem::swap(&mut room.peer(who).says, next);
+                std::mem::swap(&mut server.peer(who).says, next);
             }
         }
     }
@@ -248,17 +248,17 @@ fn kset_and_kget(rounds: u32) {
 /// One half speaks, each to one of the other half.
 fn signal(rounds: u32) {
     let (speakers, listeners) = (0..PEERS / 2, PEERS / 2..PEERS);
-    let mut room = room(PEERS);
+    let mut server = server(PEERS);
     for (speaker, listener) in speakers.clone().zip(listeners.clone()) {
-        let listens = room.ask(listener, &format!("listen\nnews.{speaker:02}\n\n"));
+        let listens = server.ask(listener, &format!("listen\nnews.{speaker:02}\n\n"));
         assert_eq!(listens, "ok\n");
-        room.peer(speaker).says = format!("signal\nnews.{speaker:02}\nhello\n").into();
+        server.peer(speaker).says = format!("signal\nnews.{speaker:02}\nhello\n").into();
     }
     for _ in 0..rounds {
-        room.turn(speakers.clone());
-        expect(&mut room, speakers.clone(), b"ok 1\n");
+        server.turn(speakers.clone());
+        expect(&mut server, speakers.clone(), b"ok 1\n");
         for (speaker, listener) in speakers.clone().zip(listeners.clone()) {
-            let heard = &mut room.peer(listener).heard;
+            let heard = &mut server.peer(listener).heard;
             assert_eq!(heard.len(), b"sig news.00 hello\n".len(), "to {speaker}");
             heard.clear();
         }

@@ -1,4 +1,4 @@
-//! The shipped server and its peers in one room: bytes in, a turn, bytes out, no socket.
+//! The shipped server and its peers in one process: bytes in, a turn, bytes out, no socket.
 //!
 //! What a peer does is counted too, so it does little: it copies what it says and keeps what it
 //! hears.
@@ -45,14 +45,14 @@ impl Transport for Peer {
     }
 }
 
-pub(crate) struct Room {
+pub(crate) struct ServerHarness {
     server: Server<Peer>,
     /// Of each peer: that it has said something.
     events: Vec<Event>,
     now: Nanos,
 }
 
-impl Room {
+impl ServerHarness {
     pub(crate) fn new(engine: Engine, peers: usize) -> Self {
         let now = Nanos(0);
         let mut server = Server::new(Settings::default(), engine);
