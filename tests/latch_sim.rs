@@ -1,6 +1,6 @@
 //! The command `latch-sim`: what it accepts, and what it says to somebody who has never used it.
 //!
-//! Whether the worlds hold is the matter of `simulation.rs`.
+//! Whether everything holds in the runs is the matter of `simulation.rs`.
 
 #![allow(
     clippy::unwrap_used,

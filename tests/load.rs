@@ -75,7 +75,7 @@ fn give(stream: &TcpStream, fence: &AtomicU64, stalls_at: Option<usize>) -> Opti
         lines.next()?.ok()?;
         lines.next()?.ok()?;
         if Some(number) == stalls_at {
-            // Who has one request on its way at a time says nothing more meanwhile.
+            // A client with one request on its way at a time says nothing more meanwhile.
             stream.set_read_timeout(Some(STALL)).ok()?;
             assert!(stream.peek(&mut [0]).is_err());
             stream.set_read_timeout(None).ok()?;

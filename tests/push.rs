@@ -222,7 +222,7 @@ fn who_does_not_read_is_told_up_to_the_bound_then_closed_and_counted() {
     assert!(!pipes.peer(hears).is_closed());
 }
 
-/// Deafness is not for ever: who reads in time hears again, and has missed nothing.
+/// A client that reads in time hears again, and has missed nothing.
 #[test]
 fn who_reads_before_the_next_push_goes_on_listening() {
     let mut pipes = pipes();
@@ -240,7 +240,7 @@ fn who_reads_before_the_next_push_goes_on_listening() {
     assert_eq!(slow_consumers(&mut pipes, speaker), 0);
 }
 
-/// More than the bound at once is no reason to close one who reads.
+/// More than the bound at once is no reason to close a client that reads.
 #[test]
 fn who_reads_hears_any_number_of_pushes() {
     let mut pipes = pipes();

@@ -1,5 +1,5 @@
-//! Garbage collection: when to look for idle keys. When the oldest one is due, but not more often
-//! than the interval.
+//! Garbage collection: when to look for idle keys. That is when the oldest one is due, but not more
+//! often than the interval.
 //!
 //! While no key is idle no timer needs to run, so an idle daemon sleeps. This file only keeps the
 //! timer: `lock.rs` (`Locks::collect`) and `counter.rs` (`Counters::collect`) decide what is

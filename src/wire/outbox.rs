@@ -1,10 +1,10 @@
 //! The outbox: what a connection is owed but was not sent, with the bounds for slow readers.
 //!
-//! A slow reader is first served no further request, and then, if news for it keep gathering, is
+//! A slow reader is first served no further request, and then, if pushes for it keep gathering, is
 //! disconnected. Every byte has a position in the stream, counted from the connection's beginning,
 //! so that [`Marks`] can say what is settled once it has been sent. Made of the same buffers as the
-//! inbox. Never writes a socket and never looks at the bytes; who is too slow is decided by the
-//! server, which asks here.
+//! inbox. Never writes a socket and never looks at the bytes; the server asks here, and decides
+//! which reader is too slow.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ pub const OUTBOX_BYTES_MAX: usize = 256 * 1024;
 
 /// Unsent bytes of one client above which it can be told nothing more: at least 64 pushes, even if
 /// all are as long as a push can be. A slow reader, that is a client which has this much unread
-/// when it is to be told something, is disconnected: news can neither be held back nor left out.
+/// when it is to be told something, is disconnected: pushes can neither be held back nor left out.
 pub const PUSH_BYTES_MAX: usize = 64 * 64 * 1024;
 
 // Otherwise an answer alone could make its reader count as too slow.

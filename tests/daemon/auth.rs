@@ -1,4 +1,5 @@
-//! The secret: who does not show it is kept waiting and turned away, and it is never logged.
+//! The secret: a client that does not show it is kept waiting and turned away, and the log never
+//! has it.
 
 use std::fs;
 use std::time::{Duration, Instant};

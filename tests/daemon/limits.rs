@@ -19,7 +19,7 @@ fn one_connection_too_many_is_closed_without_a_byte() {
     assert_eq!(daemon.connect().ask("ping _ _"), "ok");
 }
 
-/// The place of who has left is free even if the daemon hears of both in the same turn.
+/// A client that left makes room at once, even if the daemon hears of both in the same turn.
 #[test]
 fn who_comes_after_somebody_left_is_served_in_the_same_turn() {
     let daemon = Daemon::start(&["--max-connections=2"]);

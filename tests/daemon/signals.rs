@@ -1,4 +1,5 @@
-//! Signals. Stopping: who may finish, who is told, and who is not waited for. SIGHUP stops nothing.
+//! Signals. Stopping: which clients may finish, which are told, and which are not waited for.
+//! SIGHUP stops nothing.
 
 use std::time::{Duration, Instant};
 
@@ -42,7 +43,7 @@ fn a_holder_may_finish_while_new_requests_are_refused() {
             assert_eq!(holder.ask(refused), "error_draining", "{refused}");
         }
         assert_eq!(holder.ask("ping _ _"), "ok");
-        // Who has sent `rl` reads the fence.
+        // A client that has sent `rl` reads the fence.
         let renewed = format!("ok 33 {}", grant.token_fence());
         assert_eq!(holder.ask(&format!("n k {}", grant.token)), renewed);
         holder.release("k", &grant);

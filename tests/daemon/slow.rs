@@ -64,14 +64,14 @@ fn who_does_not_read_costs_a_bounded_amount_of_memory() {
 
 const PING: &str = "ping\n\n\n";
 
-/// Not reading is not silence: the daemon has stopped to listen, so the read timeout must not run.
+/// Not reading is not silence: the daemon has stopped listening, so the read timeout must not run.
 #[test]
 fn without_a_write_timeout_who_does_not_read_gets_every_answer_in_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("latchd.sock");
     let daemon = Daemon::start_at(&path, &["--write-timeout=0", "--read-timeout=300ms"]);
     let mut holder = daemon.connect();
-    holder.lock("k", "0"); // who holds something may be silent
+    holder.lock("k", "0"); // a client that holds something may be silent
     let mut slow = Client::unix(&path);
     let sent = slow.flood(PING.repeat(1_000).as_bytes(), || {
         assert_eq!(holder.ask("ping _ _"), "ok");

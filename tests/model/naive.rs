@@ -549,7 +549,7 @@ impl Model {
 
     // ---- the queue ----
 
-    /// The grant pass: who is at the head and fits is granted; who is at the head and waited longer
+    /// Serves the queue: a waiter at its head that fits is granted; one that has waited for longer
     /// than it wanted to is sent away.
     fn serve(&mut self, at: usize, moment: Nanos) {
         while let Some(head) = self.keys[at].waiters.first() {
@@ -627,7 +627,8 @@ impl Model {
         self.made_room.clear();
     }
 
-    /// Who became idle is idle from now; who is gone and holds nothing is forgotten.
+    /// A key that became idle is idle from now; a client that is gone and holds nothing is
+    /// forgotten.
     fn finish(&mut self) {
         for key in &mut self.keys {
             let idle = key.holders.is_empty() && key.waiters.is_empty() && key.tickets.is_empty();

@@ -1,7 +1,8 @@
 //! Barriers against a list of who has come and until when they stay.
 //!
 //! All or nothing: everyone is released by the last arrival or sent away by the first departure. In
-//! a late turn an arrival comes before a departure that is due, so who is complete is released.
+//! a late turn an arrival comes before a departure that is due, so a barrier that is complete is
+//! released.
 
 use std::collections::BTreeMap;
 

@@ -13,7 +13,7 @@ use latchd::sim::{self, Keep, Totals};
 
 const HELP: &str = "\
 latch-sim runs the whole server against simulated clients, faults and time, all
-made from one number, the seed. The same seed always plays the same world, so a
+made from one number, the seed. The same seed always plays the same run, so a
 failure can be played again.
 
 Usage:

@@ -103,7 +103,7 @@ impl KnownPushes {
                 conn.subscriptions
                     .entry(subscription.clone())
                     .or_insert(turn);
-                // Who observes a key already is not told its leader again.
+                // A client that observes a key already is not told its leader again.
                 if subscription.topic == Topic::Observe && !has_it {
                     let lines = self.read_now.entry(number).or_default();
                     lines.push(ReadLine::Observed(subscription.pattern.clone()));

@@ -102,7 +102,7 @@ pub(crate) struct Connection {
     pub(crate) has_shown_secret: bool,
     pub(crate) is_open: bool,
     pub(crate) hello_fence: Option<bool>,
-    /// The client has sent a verb that only clients know who read the fence.
+    /// The client has sent a verb that only fence-reading clients know.
     pub(crate) reads_fence: bool,
     /// The client has sent `hello`, so `lost` may be pushed to it.
     pub(crate) may_be_pushed_to: bool,

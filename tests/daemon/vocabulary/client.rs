@@ -203,7 +203,7 @@ impl Client {
 
     /// Sends as much as the daemon takes without our reading anything, and says how much it was.
     /// `asks_meanwhile` is a round trip of somebody else's: after some of them without any progress
-    /// the daemon has stopped to read.
+    /// the daemon has stopped reading.
     #[track_caller]
     pub(crate) fn flood(&mut self, bytes: &[u8], mut asks_meanwhile: impl FnMut()) -> usize {
         self.socket.set_nonblocking(true).unwrap();
