@@ -59,9 +59,12 @@ impl Stderr {
                 .build();
             logging::line(self.format, logging::wall_clock(), &record)
         };
+        let lost = match self.lost {
+            1 => "1 log line was".to_owned(),
+            count => format!("{count} log lines were"),
+        };
         record(format_args!(
-            "{} log lines were lost: nobody read standard error, or it could not be written",
-            self.lost
+            "{lost} lost: nobody read standard error, or it could not be written"
         ))
     }
 }
@@ -95,4 +98,22 @@ fn put_chunk(chunk: &[u8]) -> bool {
     let has_room =
         poll(&mut asked, Some(&now)).is_ok() && asked[0].revents().contains(PollFlags::OUT);
     has_room && stderr.lock().write_all(chunk).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_lost_line_is_not_lines() {
+        let mut stderr = Stderr::new(LogFormat::Text);
+        for (lost, says) in [
+            (1, " 1 log line was lost: "),
+            (2, " 2 log lines were lost: "),
+        ] {
+            stderr.lost = lost;
+            let notice = stderr.notice();
+            assert!(notice.contains(says), "{notice}");
+        }
+    }
 }

@@ -180,9 +180,8 @@ impl<T: Transport> Server<T> {
     pub fn accept(&mut self, now: Nanos, transport: T) -> Option<ConnId> {
         let connections_max = self.settings.connections_max as usize;
         if connections_max != 0 && self.conns.len() >= connections_max {
-            let open = connections(connections_max);
             info!(
-                "refusing {}: {open} of --max-connections are open",
+                "refusing {}: --max-connections {connections_max} is reached",
                 transport.peer()
             );
             return None;

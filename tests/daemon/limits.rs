@@ -13,7 +13,7 @@ fn one_connection_too_many_is_closed_without_a_byte() {
     for _ in 0..3 {
         daemon.connect().expect_end();
     }
-    daemon.wait_for_log("2 connections of --max-connections are open");
+    daemon.wait_for_log("--max-connections 2 is reached");
     assert_eq!(a.stats()["connections"], 2);
     drop(b);
     assert_eq!(daemon.connect().ask("ping _ _"), "ok");
