@@ -1,5 +1,7 @@
 //! Ordinary conversations, field by field, as the published clients hold them.
 
+use serde_json::Value;
+
 use crate::vocabulary::{Client, Daemon, Grant};
 
 /// What every strict client does: exactly three fields on a grant, exactly two on a renewal.
@@ -42,6 +44,29 @@ fn a_lock_is_one_over_both_sockets() {
     tcp.release("k", &first);
     let second = unix.grant();
     assert!(second.token_fence() > first.token_fence());
+}
+
+/// What an operator looks for first: which process on which machine has the lock.
+#[test]
+fn who_and_stats_show_where_a_client_comes_from() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("latchd.sock");
+    let daemon = Daemon::start_at(&path, &[]);
+    let (mut tcp, mut unix) = (daemon.connect(), Client::unix(&path));
+    tcp.lock("k", "0");
+    unix.put("l k 10");
+    let mut asker = daemon.connect();
+    asker.wait_for_waiters("k", 1);
+    let who = asker.ask("who k");
+    let who: Value = serde_json::from_str(who.strip_prefix("ok ").unwrap()).unwrap();
+    let address = tcp.local_address();
+    assert_eq!(who["holders"][0]["address"], address, "{who}");
+    assert_eq!(who["waiters"][0]["address"], "unix", "{who}");
+    let stats = asker.stats();
+    let clients = stats["clients"].as_array().unwrap();
+    let from = |address: &str| clients.iter().find(|it| it["address"] == address).unwrap();
+    assert_eq!(from(&address)["held"], 1, "{stats}");
+    assert_eq!(from("unix")["waiting"], 1, "{stats}");
 }
 
 #[test]

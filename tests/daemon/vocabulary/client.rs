@@ -66,6 +66,13 @@ impl Client {
         }
     }
 
+    /// Where the daemon sees it come from.
+    #[track_caller]
+    pub(crate) fn local_address(&self) -> String {
+        let address = self.socket.local_addr().unwrap();
+        address.as_socket().expect("over TCP").to_string()
+    }
+
     /// Sends these bytes.
     #[track_caller]
     pub(crate) fn raw(&mut self, bytes: impl AsRef<[u8]>) {
