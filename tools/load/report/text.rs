@@ -116,6 +116,10 @@ fn processor(rounds: &Rounds) -> Option<String> {
     let percent = |ns: u64| ns as f64 / elapsed * 100.0;
     let mut text = String::from("  processor  ");
     let mut add = |name: &str, spent: CpuTime| {
+        if spent.ran_ns == 0 {
+            // The time was too short for the system to count; nothing answers without running.
+            return text.push_str(&format!("{name} {NOT_MEASURED}"));
+        }
         let each = per_answer(spent, answers).map(|ns| format!(" ({:.2} µs per answer)", ns / 1e3));
         text.push_str(&format!(
             "{name} ran {:.0} %{} and waited for its core {:.0} %",
@@ -136,8 +140,10 @@ fn processor(rounds: &Rounds) -> Option<String> {
 fn spread(name: &str, latency: &Histogram<u64>) -> String {
     let mut text = format!("  {name:<10}");
     for part in [0.5, 0.9, 0.99, 0.999, 1.0] {
-        let shown = quantile(latency, part).map_or_else(|| "-".to_owned(), duration);
-        text.push_str(&format!("{shown:>10}"));
+        let Some(ns) = quantile(latency, part) else {
+            return format!("  {name:<10} {NOT_MEASURED:>16}");
+        };
+        text.push_str(&format!("{:>10}", duration(ns)));
     }
     text
 }
@@ -153,11 +159,23 @@ mod tests {
             ..Spec::default()
         };
         let text = run("short", &spec, &Rounds::of(vec![Outcome::new()]));
-        assert_eq!(text.matches(NOT_MEASURED).count(), 3, "{text}");
+        let figures = "throughput, p99, hand-overs, acquire, release";
+        let count = text.matches(NOT_MEASURED).count();
+        assert_eq!(count, figures.split(", ").count(), "{text}");
         assert!(text.contains("--seconds"), "{text}");
         for zero in ["0/s", "0.0 µs", "0.00"] {
             assert!(!text.contains(zero), "{zero}: {text}");
         }
+    }
+
+    #[test]
+    fn a_process_that_the_system_did_not_see_run_is_not_measured() {
+        let mut round = Outcome::new();
+        (round.answers, round.elapsed_ns) = (39, 1_700_000);
+        (round.server, round.load) = (Some(CpuTime::default()), Some(CpuTime::default()));
+        let rounds = Rounds::of(vec![round]);
+        let text = processor(&rounds).unwrap();
+        assert_eq!(text, "  processor  server not measured; load not measured");
     }
 
     #[test]
