@@ -46,6 +46,7 @@ fn seeds_192_to_255_hold_and_meet_every_fault() {
     let totals = play(3);
     let Totals {
         refused,
+        newcomers,
         releases,
         expiries,
         disconnects,
@@ -64,6 +65,7 @@ fn seeds_192_to_255_hold_and_meet_every_fault() {
     } = totals;
     for (what, count) in [
         ("refused", refused),
+        ("newcomers during a shutdown", newcomers),
         ("releases", releases),
         ("expiries", expiries),
         ("disconnects", disconnects),

@@ -43,6 +43,8 @@ pub struct Totals {
     pub connections: u64,
     /// Connections that found no room.
     pub refused: u64,
+    /// Connections that came during a shutdown.
+    pub newcomers: u64,
     /// Lines read by clients.
     pub answers: u64,
     /// Grants made.
@@ -92,6 +94,7 @@ impl Totals {
         self.virtual_ms += other.virtual_ms;
         self.connections += other.connections;
         self.refused += other.refused;
+        self.newcomers += other.newcomers;
         self.answers += other.answers;
         self.grants += other.grants;
         self.grants_told += other.grants_told;

@@ -93,8 +93,10 @@ impl Simulation {
             }
             let conn = self.connections.get_mut(&number).expect("in the backlog");
             conn.id = id;
+            conn.is_newcomer = id.is_some() && self.server.is_draining();
             match id {
                 Some(id) => {
+                    self.totals.newcomers += u64::from(conn.is_newcomer);
                     self.by_serial.insert(id.serial, number);
                     accepted.push(number);
                 }
@@ -114,7 +116,6 @@ impl Simulation {
             if self.draining.is_some() {
                 self.is_killed = true;
             } else {
-                self.backlog.clear(); // the listeners are closed, so nobody accepts these any more
                 self.draining = Some((self.now, self.turn + 1));
             }
         }

@@ -138,6 +138,7 @@ fn table(seeds: u64, totals: &Totals) -> String {
         ("virtual hours", (totals.virtual_ms / 3_600_000).to_string()),
         ("connections", totals.connections.to_string()),
         ("  refused", totals.refused.to_string()),
+        ("  during a shutdown", totals.newcomers.to_string()),
         ("  closed by the client", totals.closes.to_string()),
         ("  reset by the client", totals.resets.to_string()),
         ("  cut off by the server", totals.cut_off.to_string()),

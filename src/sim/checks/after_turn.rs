@@ -52,22 +52,27 @@ impl Simulation {
     fn has_reason_to_end(&self, number: u32, conn: &Connection) -> bool {
         let settings = &self.plan.settings;
         let owns = conn.is_subscribed() || self.known_grants.owns_something(number, self.now);
-        let is_over = self.draining.is_some_and(|(since, _)| {
-            let timeout = settings.shutdown_timeout;
-            let at = since.after(timeout);
-            // A shutdown waits for clients that hold something, not for those that only listen.
-            let is_done = !self.known_grants.owns_something(number, self.now);
-            self.is_killed || is_done || (timeout != Millis::ZERO && self.now >= at)
-        });
+        // A shutdown waits for clients that hold something, not for those that only listen.
+        let is_done = !self.known_grants.owns_something(number, self.now);
+        let is_over = self.draining.is_some() && (is_done || self.is_shutdown_forced());
         // A client that said `hello` and does not read its pushes is a slow consumer.
         let is_slow = conn.may_be_pushed_to && conn.unread_since.is_some();
         conn.has_left()
-            || conn.read_timeout_told
+            || conn.end_told
             || is_slow
             || is_over
             || conn.is_overdue(self.now, settings, owns)
             || conn.is_stuck(self.now, settings)
             || self.may_be_overrun(conn)
+    }
+
+    /// Whether the shutdown closes every connection: after a second signal, or its timeout.
+    fn is_shutdown_forced(&self) -> bool {
+        let timeout = self.plan.settings.shutdown_timeout;
+        self.is_killed
+            || self.draining.is_some_and(|(since, _)| {
+                timeout != Millis::ZERO && self.now >= since.after(timeout)
+            })
     }
 
     /// Whether the server may have had more to tell it than it keeps for one connection.
@@ -186,7 +191,7 @@ impl Simulation {
         // Cleanly means that it ended for no other reason than the end of the client's stream.
         let cleanly = conn.id.is_some()
             && conn.sending == Sending::Ended
-            && !(conn.reset || conn.fatal_sent || conn.read_timeout_told)
+            && !(conn.reset || conn.fatal_sent || conn.end_told)
             && conn.unread_since.is_none()
             && self.draining.is_none();
         if cleanly {
@@ -202,6 +207,10 @@ impl Simulation {
             {
                 return Err(format!("ended without an answer to {:?}", request.kind));
             }
+        }
+        let reads = !conn.reset && conn.unread_since.is_none();
+        if conn.is_newcomer && reads && !conn.end_told && !self.is_shutdown_forced() {
+            return Err("came during a shutdown and was not told so".to_owned());
         }
         let is_lossy = conn.is_behind() || conn.fatal_sent || self.draining.is_some();
         let conn = self.connections.remove(&number).expect("looked at above");
@@ -329,10 +338,7 @@ impl Simulation {
             }
             conn.unread_since = None;
             conn.was_overdue = false;
-            let Some(id) = conn
-                .id
-                .filter(|_| !conn.has_left() && !conn.read_timeout_told)
-            else {
+            let Some(id) = conn.id.filter(|_| !conn.has_left() && !conn.end_told) else {
                 continue;
             };
             let Some(request) = conn

@@ -57,6 +57,9 @@ impl AnswerCheck<'_> {
         conn: &mut Connection,
         line: &[u8],
     ) -> Result<AnswerKind, String> {
+        if conn.is_newcomer {
+            return newcomer_is_told(conn, line).map(|()| AnswerKind::Other);
+        }
         match Line::read(line).ok_or("a push that is malformed")? {
             Line::Push(News::Lost { fence, .. }) => {
                 return self.lost(conn, fence.0).map(|()| AnswerKind::Other);
@@ -68,10 +71,10 @@ impl AnswerCheck<'_> {
             Line::Answer(_) => {}
         }
         if self.is_read_timeout(conn, line) {
-            conn.read_timeout_told = true;
+            conn.end_told = true;
             return Ok(AnswerKind::Other);
         }
-        if conn.read_timeout_told {
+        if conn.end_told {
             return Err("a line after the read timeout's error".to_owned());
         }
         if conn.was_overdue && line == b"error" {
@@ -504,6 +507,15 @@ impl AnswerCheck<'_> {
             _ => Ok(()),
         }
     }
+}
+
+/// A client that came during a shutdown is told so, once, and nothing else.
+fn newcomer_is_told(conn: &mut Connection, line: &[u8]) -> Result<(), String> {
+    if line != b"error_draining" || std::mem::replace(&mut conn.end_told, true) {
+        let text = line.escape_ascii();
+        return Err(format!("a newcomer during a shutdown was told {text}"));
+    }
+    Ok(())
 }
 
 /// Fence and token of a grant, with everything else it says checked.

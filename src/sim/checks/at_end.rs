@@ -91,6 +91,14 @@ impl Simulation {
             // The process ends here. It may still have its own timers and idle keys, and grants, if
             // those outlive their connections.
             holdings.timers = 0;
+            // Nor does it wait for those that came during the shutdown.
+            let newcomers = self.connections.values();
+            let newcomers = newcomers.filter(|it| it.is_newcomer && !it.peer.is_closed());
+            let newcomers = newcomers.count();
+            if newcomers > 0 {
+                holdings.connections = holdings.connections.saturating_sub(newcomers);
+                holdings.buffered_bytes = 0;
+            }
             holdings.engine.keys = 0;
             holdings.engine.others = 0;
             holdings.engine.timers = 0;

@@ -48,11 +48,7 @@ pub(crate) struct TurnFacts<'w> {
 /// Whether the client has read everything that the server wrote to it in this turn, and the server
 /// had no reason not to write.
 pub(crate) fn is_attentive(conn: &Connection) -> bool {
-    conn.id.is_some()
-        && !conn.is_behind()
-        && !conn.ended
-        && !conn.has_left()
-        && !conn.read_timeout_told
+    conn.id.is_some() && !conn.is_behind() && !conn.ended && !conn.has_left() && !conn.end_told
 }
 
 /// What an answer says that its client has done.

@@ -39,7 +39,7 @@ impl Simulation {
             }
             Action::Reset => self.reset(number),
             Action::Stall => self.stall(number),
-            _ if conn.fatal_sent || conn.read_timeout_told || conn.sending != Sending::Open => {}
+            _ if conn.fatal_sent || conn.end_told || conn.sending != Sending::Open => {}
             _ if !conn.unsent.is_empty() => {
                 if self.rng.u8(..4) != 0 {
                     let rest = std::mem::take(&mut self.conn(number).unsent);
@@ -77,9 +77,6 @@ impl Simulation {
     }
 
     pub(crate) fn connect(&mut self, client: usize) {
-        if self.draining.is_some() {
-            return;
-        }
         self.connections_made += 1;
         let number = self.connections_made;
         let (server_end, peer) = pipe(number);

@@ -96,8 +96,11 @@ pub(crate) struct Connection {
     /// The client has sent a `RequestKind::Fatal`; it has begun to arrive.
     pub(crate) fatal_sent: bool,
     pub(crate) fatal_arrived: bool,
-    /// An `error` came that answers nothing: the read timeout has struck, and the end follows.
-    pub(crate) read_timeout_told: bool,
+    /// It came during a shutdown: it is told so, and the end follows.
+    pub(crate) is_newcomer: bool,
+    /// A line came that answers nothing, and the end follows: the read timeout has struck, or this
+    /// is a newcomer.
+    pub(crate) end_told: bool,
     /// The client has sent the secret, if there is one; the server has accepted it.
     pub(crate) has_shown_secret: bool,
     pub(crate) is_open: bool,
@@ -145,7 +148,8 @@ impl Connection {
             ended_by: 0,
             fatal_sent: false,
             fatal_arrived: false,
-            read_timeout_told: false,
+            is_newcomer: false,
+            end_told: false,
             has_shown_secret: false,
             is_open: false,
             hello_fence: None,
