@@ -33,7 +33,7 @@ macro_rules! hears {
     };
 }
 
-const KEY: &[u8] = b"thing";
+const KEY: &[u8] = b"entry";
 const WAIT: Millis = Millis(1);
 
 const INCR: Request<'_> = Request::Add {
@@ -245,7 +245,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "watch/incr-seen-by-1",
-        first: &[Act::A(Request::Watch { pattern: b"thing" }, DONE)],
+        first: &[Act::A(Request::Watch { pattern: b"entry" }, DONE)],
         each: &[Act::B(
             INCR,
             hears!(

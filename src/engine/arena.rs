@@ -61,7 +61,7 @@ impl<T> Arena<T> {
         let index = self.vacant;
         if index == NONE {
             let index = self.slots.len();
-            assert!(index < NONE as usize, "more than 2^32 - 1 of one thing");
+            assert!(index < NONE as usize, "more than 2^32 - 1 entries");
             self.slots.push(Slot::Taken(value));
             return index as u32;
         }

@@ -90,7 +90,7 @@ pub struct ValueView {
     pub ttl_ns: Option<u64>,
 }
 
-/// How many of each thing there are. All are zero once all clients have left, nothing is stored,
+/// How much of everything there is. All are zero once all clients have left, nothing is stored,
 /// and idle keys are forgotten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -123,7 +123,7 @@ impl Engine {
         View { engine: self, now }
     }
 
-    /// How many of each thing there are.
+    /// How much of everything there is.
     #[must_use]
     pub fn counts(&self) -> Counts {
         Counts {

@@ -60,7 +60,7 @@ pub struct Totals {
     /// Waits that ended without a grant.
     pub timeouts: u64,
     /// Answers about counters, values, lists and barriers.
-    pub things: u64,
+    pub entry_answers: u64,
     /// Values that went through a list to a client.
     pub values: u64,
     /// Exchanges of a value that succeeded.
@@ -102,7 +102,7 @@ impl Totals {
         self.expiries += other.expiries;
         self.disconnects += other.disconnects;
         self.timeouts += other.timeouts;
-        self.things += other.things;
+        self.entry_answers += other.entry_answers;
         self.values += other.values;
         self.swaps += other.swaps;
         self.met += other.met;

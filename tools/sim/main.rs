@@ -149,7 +149,7 @@ fn table(seeds: u64, totals: &Totals) -> String {
         ("  expired", totals.expiries.to_string()),
         ("  ended by a disconnect", totals.disconnects.to_string()),
         ("waits timed out", totals.timeouts.to_string()),
-        ("answers about things", totals.things.to_string()),
+        ("answers about entries", totals.entry_answers.to_string()),
         ("  values through lists", totals.values.to_string()),
         ("  values exchanged", totals.swaps.to_string()),
         ("  met at a barrier", totals.met.to_string()),

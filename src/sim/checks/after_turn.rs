@@ -160,7 +160,7 @@ impl Simulation {
             match check.check_line(conn, &line)? {
                 AnswerKind::Granted => self.totals.grants_told += 1,
                 AnswerKind::TimedOut => self.totals.timeouts += 1,
-                AnswerKind::Entry => self.totals.things += 1,
+                AnswerKind::Entry => self.totals.entry_answers += 1,
                 AnswerKind::Swapped => self.totals.swaps += 1,
                 AnswerKind::Met => self.totals.met += 1,
                 AnswerKind::Other => {}
