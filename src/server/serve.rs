@@ -169,7 +169,7 @@ impl<T: Transport> Server<T> {
 
     fn serve_frame(&mut self, now: Nanos, id: ConnId, asked: &Asked<'_>) {
         if self.conns[id.slot as usize].phase == Phase::Unauthenticated {
-            return self.unlock(now, id, asked);
+            return self.authenticate(now, id, asked);
         }
         match asked.command {
             Ok(Command::Engine(request)) => self.ask(now, id, request, asked.takes_a_walk()),
@@ -248,7 +248,7 @@ impl<T: Transport> Server<T> {
     }
 
     /// The first frame of a connection, while a secret is required.
-    fn unlock(&mut self, now: Nanos, id: ConnId, asked: &Asked<'_>) {
+    fn authenticate(&mut self, now: Nanos, id: ConnId, asked: &Asked<'_>) {
         let secret = self.settings.auth_token.as_deref().unwrap_or_default();
         if auth::opens(secret, &asked.command) {
             self.conns[id.slot as usize].phase = Phase::Open;

@@ -73,13 +73,13 @@ impl Pool {
 
 /// A buffer whose front is used up bit by bit. What both boxes are made of.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct Buffer {
     bytes: Vec<u8>,
     /// How much of the front is used up. Fits: both bounds are far below 4 GiB.
     start: u32,
 }
 
-impl Queue {
+impl Buffer {
     pub(super) fn live(&self) -> &[u8] {
         &self.bytes[self.start as usize..]
     }
@@ -125,7 +125,7 @@ impl Queue {
 
 /// What a client has sent and we have not yet read.
 #[derive(Debug, Default)]
-pub struct Inbox(Queue);
+pub struct Inbox(Buffer);
 
 impl Inbox {
     /// Whether nothing is unread.

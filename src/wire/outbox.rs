@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 
 use crate::wire::answer::VALUES_BYTES_MAX;
-use crate::wire::buf::{Pool, Queue};
+use crate::wire::buf::{Buffer, Pool};
 
 /// Unsent bytes of one client above which it is served no further request until it has read some.
 /// A line is never cut, so the last one (at most 1 MiB, a `stats` or an `lrange`) may stand above
@@ -27,7 +27,7 @@ const _: () = assert!(PUSH_BYTES_MAX > OUTBOX_BYTES_MAX + VALUES_BYTES_MAX);
 /// What we owe a client and have not yet sent.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    owed: Queue,
+    owed: Buffer,
     sent: u64,
 }
 

@@ -129,8 +129,12 @@ impl AnswerCheck<'_> {
     /// Whether this is the `error` of the read timeout, which answers an unfinished request. A
     /// client that asked for nothing is told nothing: it would take it for its next answer.
     fn is_read_timeout(&self, conn: &Connection, line: &[u8]) -> bool {
-        let is_locked = self.plan.settings.auth_token.is_some() && !conn.is_open;
-        let word: &[u8] = if is_locked { b"error_auth" } else { b"error" };
+        let is_unauthenticated = self.plan.settings.auth_token.is_some() && !conn.is_open;
+        let word: &[u8] = if is_unauthenticated {
+            b"error_auth"
+        } else {
+            b"error"
+        };
         let owns =
             conn.is_subscribed() || self.known_grants.owns_something(self.conn_number, self.now);
         let is_answer = conn
