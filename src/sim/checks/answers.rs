@@ -421,11 +421,13 @@ impl AnswerCheck<'_> {
             ("error_lease_expired", RequestKind::Wait { .. } | RequestKind::Renew { .. }) => true,
             ("error_not_enqueued", RequestKind::Wait { key, .. }) => {
                 // In the queue and, as far as the client knows, without a grant: nothing ends that
-                // but a grant it did not hear of, whose lease ran out and was remembered for a
-                // while.
+                // but the client's end, which the server may have seen before it read this, or a
+                // grant it did not hear of, whose lease ran out and was remembered for a while.
                 conn.tickets.get(key).is_none_or(|ticket| {
                     let lapsed = ticket.arrived.after(ticket.lease);
-                    ticket.held.is_some() || lapsed.after(EXPIRED_TICKET_KEPT_MIN) <= self.now
+                    ticket.held.is_some()
+                        || conn.has_hung_up()
+                        || lapsed.after(EXPIRED_TICKET_KEPT_MIN) <= self.now
                 })
             }
             ("error", RequestKind::Release { .. } | RequestKind::Renew { .. }) => true,
