@@ -175,7 +175,7 @@ fn the_proof_starts_its_own_servers() {
 }
 
 #[test]
-fn who_is_not_installed_is_left_out() {
+fn a_server_that_is_not_installed_is_left_out() {
     let words = tiny(&["compare", "--with", "redis,dflockd,ceiling"]);
     let output = command(&words).env("PATH", "/nowhere").output().unwrap();
     let says = [
@@ -332,7 +332,7 @@ fn an_open_loop_leaves_nothing_out() {
 /// Killed, so that it cannot do anything about it itself. The ceiling starts when latchd is ready,
 /// so both are when both can be connected to.
 #[test]
-fn a_server_does_not_outlive_who_started_it() {
+fn a_server_does_not_outlive_the_program_that_started_it() {
     let folder = tempfile::tempdir().unwrap();
     let mut load = command(&["compare", "--with", "ceiling", "--seconds", "600"]);
     load.env("TMPDIR", folder.path());

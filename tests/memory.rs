@@ -65,7 +65,7 @@ fn granted(pipes: &mut Pipes, who: usize) -> String {
 /// of time in its middle, with their connection. They come again at its end, and a queue of the
 /// same length takes the same memory.
 #[test]
-fn a_queue_keeps_nothing_of_those_who_went_through_it() {
+fn a_queue_keeps_nothing_of_the_clients_that_went_through_it() {
     const WAITERS: usize = 40;
     const JOIN: [&str; 4] = ["l job 600 600", "e job 600", "l job 1", "l job 600"];
     let join = |pipes: &mut Pipes, who: usize| {

@@ -47,7 +47,7 @@ const TABLE: &[Row] = &[
         Script("disconnect.txt", "A waiter that goes leaves the queue at once, and is never granted."),
         Script("disconnect.txt", "A waiter that is reset leaves the queue at once."),
         Script("disconnect.txt", "A waiter leaves at the very moment the lock comes free."),
-        Test("the_next_who_is_still_there_gets_the_lock"),
+        Test("the_next_client_that_is_still_there_gets_the_lock"),
     ]),
     (4, "grant in the instant of a timeout is lost", &[
         Script("lease.txt", "A lease that ends at the very instant a wait ends, ends first."),
@@ -92,7 +92,7 @@ const TABLE: &[Row] = &[
         Script("rwlock.txt", "The same when the server notices only on the next request."),
     ]),
     (15, "waiter queue memory grows", &[
-        Test("a_queue_keeps_nothing_of_those_who_went_through_it"),
+        Test("a_queue_keeps_nothing_of_the_clients_that_went_through_it"),
         Test("arming_and_cancelling_for_ever_needs_no_more_memory"),
     ]),
     (16, "disconnect reported as timeout", &[
@@ -118,7 +118,7 @@ const TABLE: &[Row] = &[
     // Leases, two-phase state
     (21, "renew resurrects", &[
         Script("renew.txt", "A lease that is over cannot be renewed, and the answer says why."),
-        Test("who_renews_while_it_is_stopped_and_too_late_does_not_get_the_lock_back"),
+        Test("a_renewal_that_is_too_late_when_the_daemon_wakes_does_not_bring_the_lock_back"),
     ]),
     (22, "renew of an expired lease does not hand over", &[
         Script("renew.txt", "The same when the server notices only on the renewal, and the next in the queue gets the lock."),
@@ -288,9 +288,9 @@ const TABLE: &[Row] = &[
         Script("two_phase.txt", "What was acquired by an enqueue says so, and never merely ok."),
     ]),
     (63, "peer that does not read; write timeout", &[
-        Test("who_does_not_read_is_closed_after_the_write_timeout"),
-        Test("without_a_write_timeout_who_does_not_read_gets_every_answer_in_the_end"),
-        Test("who_always_takes_what_it_was_owed_in_time_may_lag_for_ever"),
+        Test("a_client_that_does_not_read_is_closed_after_the_write_timeout"),
+        Test("without_a_write_timeout_a_client_that_does_not_read_gets_every_answer_in_the_end"),
+        Test("a_client_that_always_takes_what_it_was_owed_in_time_may_lag_for_ever"),
         Test("a_trickle_does_not_extend_the_time_to_read"),
     ]),
     (64, "panic in one handler", &[
@@ -346,7 +346,7 @@ const TABLE: &[Row] = &[
         Script("list.txt", "A client that left gets no value, and none is lost on it."),
         Script("list.txt", "The same when it leaves at the very moment of the push."),
         Script("list.txt", "The last one who waited leaves, and the next push stays in the list."),
-        Test("a_value_handed_to_one_who_dies_goes_to_the_next_who_waits"),
+        Test("a_value_handed_to_a_dying_client_goes_to_the_next_that_waits"),
         Test("a_value_that_was_not_told_in_full_goes_back_to_where_it_was"),
         Test("values_popped_for_a_client_that_is_reset_go_back_in_order"),
     ]),
@@ -385,7 +385,7 @@ const TABLE: &[Row] = &[
 
     // Signals, watches, elections
     (83, "slow consumer dropped silently, or not disconnected", &[
-        Test("who_does_not_read_is_told_up_to_the_bound_then_closed_and_counted"),
+        Test("a_client_that_does_not_read_is_told_up_to_the_bound_then_closed_and_counted"),
         Test("a_watcher_and_an_observer_that_do_not_read_are_closed_too"),
         Test("a_listener_that_does_not_read_is_closed_and_the_others_hear_everything"),
     ]),
@@ -395,14 +395,14 @@ const TABLE: &[Row] = &[
     ]),
     (85, "marked as told and not told; told twice", &[
         Script("signal.txt", "A listener hears a signal once, however many of its patterns match."),
-        Test("who_does_not_read_is_told_up_to_the_bound_then_closed_and_counted"),
+        Test("a_client_that_does_not_read_is_told_up_to_the_bound_then_closed_and_counted"),
     ]),
     (86, "delivery count includes drops", &[
         Script("signal.txt", "The answer counts those who are told."),
-        Test("who_does_not_read_is_told_up_to_the_bound_then_closed_and_counted"),
+        Test("a_client_that_does_not_read_is_told_up_to_the_bound_then_closed_and_counted"),
     ]),
     (87, "full first member loses the signal; full group is a black hole", &[
-        Test("a_group_passes_over_who_is_full_and_survives_when_all_are"),
+        Test("a_group_passes_over_a_full_member_and_survives_when_all_are_full"),
     ]),
     (88, "group delivery suppresses non-group delivery", &[
         Script("signal.txt", "Groups do not take signals from each other, nor from single listeners."),
@@ -410,7 +410,7 @@ const TABLE: &[Row] = &[
     ]),
     (89, "ghost subscription after disconnect", &[
         Script("signal.txt", "A listener that left is told nothing, whatever it listened to."),
-        Test("who_leaves_with_many_subscriptions_hears_through_none_of_them"),
+        Test("a_client_that_leaves_with_many_subscriptions_hears_through_none_of_them"),
     ]),
     (90, "bad patterns accepted by listen or watch", &[
         Script("signal.txt", "Patterns that are none."),
@@ -519,8 +519,8 @@ const TABLE: &[Row] = &[
         Script("signal.txt", "The answer counts those who are told."),
         Script("list.txt", "The same when it leaves at the very moment of the push."),
         Test("a_place_left_in_the_same_turn_as_its_holder_is_never_granted"),
-        Test("whoever_left_is_neither_granted_nor_counted_while_it_waits_to_be_served"),
-        Test("who_hangs_up_while_waiting_leaves_the_queue_at_once_however_many_do"),
+        Test("a_client_that_left_is_neither_granted_nor_counted_while_it_waits_to_be_served"),
+        Test("clients_that_hang_up_while_waiting_leave_the_queue_at_once_however_many_they_are"),
     ]),
     (125, "two daemons answer for one key while the first drains", &[
         Test("a_draining_daemon_keeps_its_port_and_its_socket_and_serves_no_newcomer"),
@@ -530,20 +530,20 @@ const TABLE: &[Row] = &[
         Test("a_later_run_starts_above_all_that_an_earlier_one_can_have_granted"),
     ]),
     (127, "one request or one turn does as much work as clients like", &[
-        Test("a_turn_holds_only_so_many_walks_and_who_had_to_wait_comes_first"),
+        Test("a_turn_holds_only_so_many_walks_and_clients_that_had_to_wait_come_first"),
         Test("a_turn_tells_only_so_much_and_then_one_request_at_a_time"),
         Test("one_signal_to_many_groups_of_one_client_is_bounded"),
         Test("very_many_leases_end_on_the_nanosecond_and_in_slices"),
-        Test("who_leaves_with_thousands_of_locks_and_places_is_undone_in_slices"),
+        Test("a_client_that_leaves_with_thousands_of_locks_and_places_is_undone_in_slices"),
     ]),
     (128, "a crowd's timers or departures make somebody else's lease or lock late", &[
-        Test("who_leaves_with_much_does_not_keep_leases_from_ending"),
-        Test("who_hung_up_with_nothing_to_say_is_not_kept_waiting_by_those_with_much"),
+        Test("a_client_that_leaves_with_much_does_not_keep_leases_from_ending"),
+        Test("a_client_that_hung_up_with_nothing_to_say_does_not_wait_for_those_with_much"),
         Test("a_storm_of_hang_ups_is_spread_over_turns_and_holds_nobody_up"),
     ]),
     (129, "one small request waits behind those who want more than their share", &[
-        Test("who_was_denied_a_walk_is_not_denied_it_again_for_those_who_had_one"),
-        Test("those_who_hung_up_leave_time_for_the_walks_of_others"),
+        Test("a_client_that_was_denied_a_walk_is_not_denied_it_again_for_those_that_had_one"),
+        Test("clients_that_hung_up_leave_time_for_the_walks_of_others"),
         Script("framing.txt", "More frames at once than one turn reads are answered one by one, and nobody is kept waiting."),
     ]),
     (130, "log that nobody reads, or that cannot be written, stops the daemon", &[
@@ -553,7 +553,7 @@ const TABLE: &[Row] = &[
     ]),
     (131, "what a client sends is kept many times over, or without a limit", &[
         Test("what_a_client_sends_is_kept_about_once"),
-        Test("who_does_not_read_costs_a_bounded_amount_of_memory"),
+        Test("a_client_that_does_not_read_costs_a_bounded_amount_of_memory"),
         Test("slow_listeners_cost_a_bounded_amount_of_memory"),
         Later("patterns of many short tokens, of which each byte costs 80, and a limit of memory in all"),
     ]),

@@ -114,7 +114,7 @@ fn a_value_that_was_not_told_in_full_goes_back_to_where_it_was() {
 
 /// A push was answered `ok 0` because somebody waited; that somebody dies before it can be told.
 #[test]
-fn a_value_handed_to_one_who_dies_goes_to_the_next_who_waits() {
+fn a_value_handed_to_a_dying_client_goes_to_the_next_that_waits() {
     for end in ENDS {
         for pop in ["blpop", "brpop"] {
             let mut pipes = pipes();
@@ -133,7 +133,7 @@ fn a_value_handed_to_one_who_dies_goes_to_the_next_who_waits() {
 }
 
 #[test]
-fn a_value_handed_to_one_who_dies_stays_if_nobody_waits() {
+fn a_value_handed_to_a_dying_client_stays_if_nobody_waits() {
     for end in ENDS {
         let mut pipes = pipes();
         let pusher = pipes.connect();
@@ -195,7 +195,7 @@ fn longest_signal(channel: &str) -> String {
 const LONGEST_HEARD: usize = PUSH_BYTES_MAX.div_ceil(65_537);
 
 #[test]
-fn who_does_not_read_is_told_up_to_the_bound_then_closed_and_counted() {
+fn a_client_that_does_not_read_is_told_up_to_the_bound_then_closed_and_counted() {
     const { assert!(LONGEST_HEARD == 64) };
     let mut pipes = pipes();
     let (speaker, hears) = (pipes.connect(), pipes.connect());
@@ -224,7 +224,7 @@ fn who_does_not_read_is_told_up_to_the_bound_then_closed_and_counted() {
 
 /// A client that reads in time hears again, and has missed nothing.
 #[test]
-fn who_reads_before_the_next_push_goes_on_listening() {
+fn a_client_that_reads_before_the_next_push_goes_on_listening() {
     let mut pipes = pipes();
     let speaker = pipes.connect();
     let slow = pipes.connect_with_room(0);
@@ -242,7 +242,7 @@ fn who_reads_before_the_next_push_goes_on_listening() {
 
 /// More than the bound at once is no reason to close a client that reads.
 #[test]
-fn who_reads_hears_any_number_of_pushes() {
+fn a_client_that_reads_hears_any_number_of_pushes() {
     let mut pipes = pipes();
     let (speaker, hears) = (pipes.connect(), pipes.connect());
     pipes.say(hears, &["listen c"]);
@@ -280,7 +280,7 @@ fn a_watcher_and_an_observer_that_do_not_read_are_closed_too() {
 /// A group whose first member is full: the next one hears. None can: nobody does, the one whose
 /// turn it is goes, and the group is no black hole for those who come.
 #[test]
-fn a_group_passes_over_who_is_full_and_survives_when_all_are() {
+fn a_group_passes_over_a_full_member_and_survives_when_all_are_full() {
     let mut pipes = pipes();
     let speaker = pipes.connect();
     let full = pipes.connect_with_room(0);
@@ -358,7 +358,7 @@ fn pushes_are_whole_lines_in_order_however_slowly_they_are_read() {
 
 /// More subscriptions than one turn undoes: nobody hears through those that are left.
 #[test]
-fn who_leaves_with_many_subscriptions_hears_through_none_of_them() {
+fn a_client_that_leaves_with_many_subscriptions_hears_through_none_of_them() {
     let mut pipes = pipes();
     let speaker = pipes.connect();
     let many = pipes.connect();

@@ -54,7 +54,7 @@ fn a_trickle_does_not_extend_the_time_to_read() {
 }
 
 #[test]
-fn who_always_takes_what_it_was_owed_in_time_may_lag_for_ever() {
+fn a_client_that_always_takes_what_it_was_owed_in_time_may_lag_for_ever() {
     let mut pipes = pipes(15);
     ask(&mut pipes, 10);
     let mut taken = 0;

@@ -110,7 +110,7 @@ fn answered(pipes: &mut Pipes) -> Vec<usize> {
 }
 
 #[test]
-fn a_turn_holds_only_so_many_walks_and_who_had_to_wait_comes_first() {
+fn a_turn_holds_only_so_many_walks_and_clients_that_had_to_wait_come_first() {
     let mut pipes = pipes(100, Settings::default());
     let everyone: Vec<(usize, &[u8])> = (0..100).map(|who| (who, &b"stats\n_\n_\n"[..])).collect();
     turn(&mut pipes, &everyone);
@@ -172,7 +172,7 @@ fn one_signal_to_many_groups_of_one_client_is_bounded() {
 }
 
 #[test]
-fn who_leaves_with_much_does_not_keep_leases_from_ending() {
+fn a_client_that_leaves_with_much_does_not_keep_leases_from_ending() {
     let mut engine = engine();
     let mut effects = Effects::new();
     let (rich, poor) = (ConnId { slot: 0, serial: 1 }, ConnId { slot: 1, serial: 2 });
@@ -260,7 +260,7 @@ fn a_storm_of_hang_ups_is_spread_over_turns_and_holds_nobody_up() {
 }
 
 #[test]
-fn who_hangs_up_while_waiting_leaves_the_queue_at_once_however_many_do() {
+fn clients_that_hang_up_while_waiting_leave_the_queue_at_once_however_many_they_are() {
     const LEAVING: usize = 3_000;
     let mut pipes = pipes(LEAVING + 2, Settings::default());
     turn(&mut pipes, &[(0, b"l\njob\n0\n")]);
@@ -287,7 +287,7 @@ fn ask_at_length_and_half_close(pipes: &mut Pipes, who: usize) {
 }
 
 #[test]
-fn who_hung_up_with_nothing_to_say_is_not_kept_waiting_by_those_with_much() {
+fn a_client_that_hung_up_with_nothing_to_say_does_not_wait_for_those_with_much() {
     const TALKERS: usize = 600;
     let mut pipes = pipes(TALKERS + 2, Settings::default());
     turn(&mut pipes, &[(TALKERS, b"l\njob\n0\n")]);
@@ -328,7 +328,7 @@ fn nobody_is_closed_before_it_was_read_however_many_hang_up() {
 }
 
 #[test]
-fn whoever_hung_up_makes_room_for_as_many_as_are_accepted_in_a_turn() {
+fn clients_that_hung_up_make_room_for_as_many_as_are_accepted_in_a_turn() {
     let settings = Settings {
         connections_max: 600,
         ..Settings::default()
@@ -423,7 +423,7 @@ fn the_memory_of_a_crowd_is_given_back_in_turns_of_their_own() {
 }
 
 #[test]
-fn whoever_left_is_neither_granted_nor_counted_while_it_waits_to_be_served() {
+fn a_client_that_left_is_neither_granted_nor_counted_while_it_waits_to_be_served() {
     const LEAVING: usize = 1_000;
     let mut pipes = pipes(LEAVING + 3, Settings::default());
     let (speaker, waiter) = (LEAVING + 1, LEAVING + 2);
@@ -484,7 +484,7 @@ fn a_full_outbox_that_empties_at_once_is_no_reason_to_close_unread() {
 }
 
 #[test]
-fn who_was_denied_a_walk_is_not_denied_it_again_for_those_who_had_one() {
+fn a_client_that_was_denied_a_walk_is_not_denied_it_again_for_those_that_had_one() {
     const TALKERS: usize = 200;
     let mut pipes = pipes(TALKERS + 1, Settings::default());
     let talk = b"who\njob\n\n".repeat(100);
@@ -498,7 +498,7 @@ fn who_was_denied_a_walk_is_not_denied_it_again_for_those_who_had_one() {
 }
 
 #[test]
-fn those_who_hung_up_leave_time_for_the_walks_of_others() {
+fn clients_that_hung_up_leave_time_for_the_walks_of_others() {
     const TALKERS: usize = 300;
     let mut pipes = pipes(TALKERS + 1, Settings::default());
     for who in 0..TALKERS {

@@ -189,7 +189,7 @@ fn barriers_take_a_count_and_a_wait() {
 }
 
 #[test]
-fn who_listens_names_a_pattern_and_who_signals_a_channel() {
+fn a_listener_names_a_pattern_and_a_sender_a_channel() {
     for (arg, group) in [("", ""), ("  ", ""), ("workers", "workers"), (" w ", "w")] {
         let group = group.as_bytes();
         let pattern = b"evt.*";

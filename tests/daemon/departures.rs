@@ -4,7 +4,7 @@ use crate::vocabulary::{Client, Daemon, frame};
 
 /// `printf 'l\nk\n5\n' | nc -N`
 #[test]
-fn who_half_closes_gets_the_answer_and_then_the_end() {
+fn a_client_that_half_closes_gets_the_answer_and_then_the_end() {
     let daemon = Daemon::start(&[]);
     let mut client = daemon.connect();
     client.put("l k 5");
@@ -55,7 +55,7 @@ fn a_command_that_would_wait_at_the_end_gets_nothing_and_no_place() {
 }
 
 #[test]
-fn who_half_closes_while_waiting_loses_the_place_at_once() {
+fn a_client_that_half_closes_while_waiting_loses_its_place_at_once() {
     let daemon = Daemon::start(&[]);
     let (mut holder, mut leaver, mut next) = (daemon.connect(), daemon.connect(), daemon.connect());
     let grant = holder.lock("k", "0");
@@ -83,7 +83,7 @@ fn a_waiter_that_is_reset_loses_the_place_at_once() {
 }
 
 #[test]
-fn who_leaves_a_unix_socket_loses_the_place_and_the_lock_too() {
+fn a_client_that_leaves_a_unix_socket_loses_its_place_and_its_lock_too() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("latchd.sock");
     let daemon = Daemon::start_at(&path, &[]);
@@ -124,7 +124,7 @@ fn a_holder_that_is_reset_makes_room_for_the_next() {
 
 /// All in one turn: the holder and the first in the queue are gone before the daemon looks again.
 #[test]
-fn the_next_who_is_still_there_gets_the_lock() {
+fn the_next_client_that_is_still_there_gets_the_lock() {
     let daemon = Daemon::start(&[]);
     let (mut holder, mut dead, mut alive) = (daemon.connect(), daemon.connect(), daemon.connect());
     let mut other = daemon.connect();

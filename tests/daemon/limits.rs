@@ -21,7 +21,7 @@ fn one_connection_too_many_is_closed_without_a_byte() {
 
 /// A client that left makes room at once, even if the daemon hears of both in the same turn.
 #[test]
-fn who_comes_after_somebody_left_is_served_in_the_same_turn() {
+fn a_client_that_comes_after_another_left_is_served_in_the_same_turn() {
     let daemon = Daemon::start(&["--max-connections=2"]);
     let (mut stays, mut leaves) = (daemon.connect(), daemon.connect());
     assert_eq!(stays.ask("ping _ _"), "ok");

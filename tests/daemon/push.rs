@@ -116,7 +116,7 @@ fn two_thousand_listeners_all_hear() {
 }
 
 #[test]
-fn who_listens_may_be_silent_and_who_does_no_longer_may_not() {
+fn a_listener_may_be_silent_and_a_former_one_may_not() {
     let daemon = Daemon::start(&["--read-timeout=300ms"]);
     let mut listener = listener(&daemon, "listen evt");
     let mut watcher = self::listener(&daemon, "watch k");

@@ -220,7 +220,7 @@ fn a_release_behind_a_thousand_others_is_heard_before_the_lease_ends() {
 }
 
 #[test]
-fn who_renews_while_it_is_stopped_and_too_late_does_not_get_the_lock_back() {
+fn a_renewal_that_is_too_late_when_the_daemon_wakes_does_not_bring_the_lock_back() {
     let daemon = Daemon::start(&[]);
     let (mut holder, mut next) = (daemon.connect(), daemon.connect());
     let grant = holder.lock("k", "0 1");

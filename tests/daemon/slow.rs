@@ -24,7 +24,7 @@ fn ask_and_do_not_read(slow: &mut Client, other: &mut Client) {
 }
 
 #[test]
-fn who_does_not_read_is_closed_after_the_write_timeout() {
+fn a_client_that_does_not_read_is_closed_after_the_write_timeout() {
     let daemon = Daemon::start(&["--write-timeout=200ms"]);
     let mut other = daemon.connect();
     hold_a_thousand_locks(&mut other);
@@ -40,7 +40,7 @@ fn who_does_not_read_is_closed_after_the_write_timeout() {
 }
 
 #[test]
-fn who_does_not_read_costs_a_bounded_amount_of_memory() {
+fn a_client_that_does_not_read_costs_a_bounded_amount_of_memory() {
     let daemon = Daemon::start(&["--write-timeout=0"]);
     let mut other = daemon.connect();
     hold_a_thousand_locks(&mut other);
@@ -66,7 +66,7 @@ const PING: &str = "ping\n\n\n";
 
 /// Not reading is not silence: the daemon has stopped listening, so the read timeout must not run.
 #[test]
-fn without_a_write_timeout_who_does_not_read_gets_every_answer_in_the_end() {
+fn without_a_write_timeout_a_client_that_does_not_read_gets_every_answer_in_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("latchd.sock");
     let daemon = Daemon::start_at(&path, &["--write-timeout=0", "--read-timeout=300ms"]);
@@ -88,7 +88,7 @@ fn without_a_write_timeout_who_does_not_read_gets_every_answer_in_the_end() {
 }
 
 #[test]
-fn who_half_closes_without_reading_gets_every_answer_in_the_end() {
+fn a_client_that_half_closes_without_reading_gets_every_answer_in_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("latchd.sock");
     let daemon = Daemon::start_at(&path, &[]);
@@ -134,7 +134,7 @@ fn a_trickle_does_not_extend_the_time_of_a_line() {
 }
 
 #[test]
-fn who_is_idle_and_owns_nothing_is_cut_and_a_holder_is_not() {
+fn an_idle_client_that_owns_nothing_is_cut_and_a_holder_is_not() {
     let daemon = Daemon::start(&["--read-timeout=300ms"]);
     let mut holder = daemon.connect();
     let grant = holder.lock("k", "0");

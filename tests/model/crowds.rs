@@ -106,7 +106,7 @@ fn id(client: u32) -> ConnId {
 }
 
 #[test]
-fn ten_thousand_wait_and_whoever_leaves_the_order_of_the_rest_is_kept() {
+fn ten_thousand_wait_and_keep_their_order_whichever_of_them_leave() {
     const WAITERS: u32 = 10_000;
     let key = b"job";
     let (wait, lease) = (Millis::from_secs(600), Some(Millis::from_secs(60)));
@@ -345,7 +345,7 @@ fn waiting_in_vain_leaves_nothing_behind() {
 }
 
 #[test]
-fn who_leaves_with_thousands_of_locks_and_places_is_undone_in_slices() {
+fn a_client_that_leaves_with_thousands_of_locks_and_places_is_undone_in_slices() {
     const KEYS: u32 = 3_000;
     let (mode, lease, wait) = (LOCK, Some(Millis::from_secs(600)), Millis::from_secs(60));
     let mut table = Table::new();

@@ -62,7 +62,7 @@ impl World {
 
     pub fn run(&mut self, op: &Op) -> Verdict {
         match op {
-            Op::Ask { client, key, verb } => match self.whoever_may_ask(*client) {
+            Op::Ask { client, key, verb } => match self.client_that_may_ask(*client) {
                 Some(id) => self.ask(id, *key, *verb),
                 None => Ok(()),
             },
@@ -115,7 +115,7 @@ impl World {
         same("ends and grants", ended, tally.grants)
     }
 
-    fn whoever_may_ask(&self, nth: usize) -> Option<ConnId> {
+    fn client_that_may_ask(&self, nth: usize) -> Option<ConnId> {
         let free = |it: &&ConnId| !self.model.is_parked(it.serial);
         let free: Vec<_> = self.clients.iter().filter(free).collect();
         free.get(nth % free.len().max(1)).copied().copied()

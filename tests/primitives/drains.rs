@@ -149,7 +149,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn shutdown_refuses_whoever_waits(
+    fn shutdown_refuses_clients_that_wait(
         before in prop::collection::vec((client(), request()), 1..40),
         after in prop::collection::vec((client(), refused()), 1..10),
     ) {

@@ -311,7 +311,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn signals_reach_whoever_listens(
+    fn signals_reach_clients_that_listen(
         subscriptions_max in prop_oneof![Just(0), 1..5u32],
         ops in prop::collection::vec(op(), 1..120),
     ) {

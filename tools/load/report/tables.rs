@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ratio_is_of_whoever_comes_first() {
+    fn the_ratio_is_of_the_first_participant() {
         let table = Table {
             names: ["redis", "ceiling", "dflockd"].map(str::to_owned).into(),
             rows: vec![Row {

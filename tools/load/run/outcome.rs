@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_started_has_waited_until_now() {
+    fn a_cycle_that_never_started_has_waited_until_now() {
         let mut found = Outcome::new();
         found.behind = 3;
         found.never_started(1_000, 100, 2_000);
