@@ -138,7 +138,7 @@ const WALLS: &[Wall] = &[
     },
     Wall {
         layer: "pipe",
-        may_name: &["base", "engine", "server"],
+        may_name: &["base", "engine", "server", "wire::client"],
         may_not_name: &[
             "mio",
             "socket2",

@@ -13,6 +13,7 @@ use super::{Peer, Pipe, pipe};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::{Engine, Origin, Rules};
 use crate::server::{Event, Readiness, Server, Settings};
+use crate::wire::client;
 
 /// Where the engines of tests begin: fences count from 1, and salts are the same every time.
 pub const ORIGIN: Origin = Origin {
@@ -154,14 +155,7 @@ impl Pipes {
     /// Sends frames, each written as one line `verb key argument`, and lets the server come to
     /// rest.
     pub fn say(&mut self, who: usize, frames: &[&str]) {
-        let mut bytes = String::new();
-        for frame in frames {
-            let mut words = frame.splitn(3, ' ');
-            for _ in 0..3 {
-                bytes += words.next().unwrap_or_default();
-                bytes.push('\n');
-            }
-        }
+        let bytes: String = frames.iter().map(|it| client::frame(it)).collect();
         self.send(who, bytes.as_bytes());
         self.settle();
     }
