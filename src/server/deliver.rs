@@ -81,8 +81,7 @@ impl<T: Transport> Server<T> {
             if let Some(conn) = conn::find(conns, id)
                 && !conn.is_leaving()
             {
-                let bytes = spelled.push(&conn.codec, push);
-                conn.outbox.buf(pool).extend_from_slice(bytes);
+                spelled.append(&conn.codec, push, &mut conn.outbox, pool);
                 // A peer is not slow before it had a chance to read: this much may have gathered in
                 // this turn alone. A broken connection is found when it is flushed.
                 if conn.outbox.is_overrun() {

@@ -183,9 +183,9 @@ mod tests {
     use crate::wire::outbox::Outbox;
 
     #[test]
-    fn a_connection_pays_four_words_for_each_box() {
+    fn a_connection_pays_four_words_for_its_inbox_and_six_for_its_outbox() {
         assert!(size_of::<Inbox>() <= 32);
-        assert!(size_of::<Outbox>() <= 40);
+        assert!(size_of::<Outbox>() <= 48);
     }
 
     #[test]

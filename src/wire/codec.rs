@@ -4,10 +4,14 @@
 //! framed nor how an answer is spelled; what a protocol has to remember from the one to the other
 //! is kept here. Never touches a box, a socket or the lock table.
 
+use std::rc::Rc;
+
 use crate::engine::types::Push;
 use crate::wire::answer::{self, Answer, WireFence};
+use crate::wire::buf::Pool;
 use crate::wire::command::{Asked, Command};
 use crate::wire::line;
+use crate::wire::outbox::Outbox;
 
 /// How one connection speaks.
 #[derive(Clone, Copy, Debug)]
@@ -165,28 +169,47 @@ impl LineCodec {
     }
 }
 
-/// One push for many recipients: spelled once for each kind of codec that is met, and copied.
+/// A push of at least so many bytes is kept once for all its recipients, a shorter one is copied: a
+/// copy of that much costs less than to count and to find the parts.
+const SHARED_BYTES_MIN: usize = 1024;
+
+/// One push for many recipients: spelled once for each kind of codec that is met.
 #[derive(Debug, Default)]
 pub struct Spelled {
     line: Vec<u8>,
+    /// The same, for all outboxes to share, if it is long.
+    line_shared: Option<Rc<[u8]>>,
 }
 
 impl Spelled {
     /// Begins the next push.
     pub fn clear(&mut self) {
         self.line.clear();
+        self.line_shared = None;
     }
 
-    /// The push as this recipient's codec spells it. The same push until [`Spelled::clear`].
+    /// Appends the push as this recipient's codec spells it; returns how many bytes were copied. The
+    /// same push until [`Spelled::clear`].
     #[inline]
-    pub fn push(&mut self, codec: &Codec, push: &Push) -> &[u8] {
-        let spelled = match codec {
-            Codec::Line(_) => &mut self.line,
+    pub fn append(
+        &mut self,
+        codec: &Codec,
+        push: &Push,
+        outbox: &mut Outbox,
+        pool: &mut Pool,
+    ) -> usize {
+        let (spelled, shared) = match codec {
+            Codec::Line(_) => (&mut self.line, &mut self.line_shared),
         };
         if spelled.is_empty() {
             codec.encode(spelled, Answer::Push(push));
         }
-        spelled
+        if spelled.len() < SHARED_BYTES_MIN {
+            outbox.buf(pool).extend_from_slice(spelled);
+            return spelled.len();
+        }
+        outbox.share(shared.get_or_insert_with(|| spelled.as_slice().into()));
+        0
     }
 }
 
@@ -194,8 +217,7 @@ impl Spelled {
 mod tests {
     use super::*;
     use crate::base::{Fence, Millis};
-    use crate::engine::types::{Change, Reply};
-    use crate::key::Key;
+    use crate::engine::types::Reply;
     use crate::wire::answer::Welcome;
     use crate::wire::verbs::TABLE;
 
@@ -352,21 +374,23 @@ mod tests {
     }
 
     #[test]
-    fn a_push_is_spelled_anew_for_each_news_and_once_for_all_recipients() {
-        let of = |change| Push::Leader {
-            change,
-            key: Key::from(&b"k"[..]),
+    fn a_push_is_spelled_anew_for_each_news_and_a_long_one_is_kept_once_for_all_recipients() {
+        let of = |payload: &[u8]| Push::Signal {
+            channel: (*b"c").into(),
+            payload: payload.into(),
         };
         let (here, there) = (codec(WireFence::Auto), codec(WireFence::Always));
+        let mut pool = Pool::new();
         let mut spelled = Spelled::default();
-        for (change, line) in [
-            (Change::Elected, &b"leader elected k\n"[..]),
-            (Change::Failover, b"leader failover k\n"),
-        ] {
+        for payload in [&b"x"[..], b"y", &[b'z'; SHARED_BYTES_MIN]] {
             spelled.clear();
-            let push = of(change);
+            let push = of(payload);
+            let line = [b"sig c ", payload, b"\n"].concat();
             for codec in [here, there, here] {
-                assert_eq!(spelled.push(&codec, &push), line);
+                let mut outbox = Outbox::default();
+                let copied = spelled.append(&codec, &push, &mut outbox, &mut pool);
+                assert_eq!(outbox.pending(), line);
+                assert_eq!(copied == 0, payload.len() >= SHARED_BYTES_MIN);
             }
         }
     }

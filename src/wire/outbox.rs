@@ -3,10 +3,12 @@
 //! A slow reader is first served no further request, and then, if pushes for it keep gathering, is
 //! disconnected. Every byte has a position in the stream, counted from the connection's beginning,
 //! so that [`Marks`] can say what is settled once it has been sent. Made of the same buffers as the
-//! inbox. Never writes a socket and never looks at the bytes; the server asks here, and decides
-//! which reader is too slow.
+//! inbox; only a long push that many are told is not copied into each outbox, but kept once for all.
+//! Never writes a socket and never looks at the bytes; the server asks here, and decides which
+//! reader is too slow.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use crate::wire::answer::VALUES_BYTES_MAX;
 use crate::wire::buf::{Buffer, Pool};
@@ -27,8 +29,28 @@ const _: () = assert!(PUSH_BYTES_MAX > OUTBOX_BYTES_MAX + VALUES_BYTES_MAX);
 /// What we owe a client and have not yet sent.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    owed: Buffer,
+    /// What was copied, without the parts that are shared.
+    own: Buffer,
     sent: u64,
+    shared: Option<Box<SharedParts>>,
+}
+
+/// Lines of which several outboxes keep one copy.
+#[derive(Debug, Default)]
+struct SharedParts {
+    parts: VecDeque<SharedPart>,
+    /// How many bytes of them are unsent.
+    bytes: usize,
+    /// How many own bytes stand before the last of them.
+    own_before: usize,
+}
+
+#[derive(Debug)]
+struct SharedPart {
+    /// How many own bytes stand between the part before this one, or the front, and this one.
+    own_before: usize,
+    bytes: Rc<[u8]>,
+    sent: usize,
 }
 
 impl Outbox {
@@ -41,7 +63,7 @@ impl Outbox {
     /// How many bytes are owed.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.owed.len()
+        self.own.len() + self.shared.as_ref().map_or(0, |shared| shared.bytes)
     }
 
     /// How many bytes were ever appended: where the next one will stand in the stream.
@@ -70,31 +92,83 @@ impl Outbox {
 
     /// The buffer to append lines to. Only append: what is in front is partly sent already.
     pub fn buf(&mut self, pool: &mut Pool) -> &mut Vec<u8> {
-        self.owed.tail(pool)
+        self.own.tail(pool)
     }
 
-    /// The bytes owed, oldest first.
+    /// Appends a line that other outboxes have, too, without a copy.
+    pub fn share(&mut self, bytes: &Rc<[u8]>) {
+        let shared = self.shared.get_or_insert_default();
+        let own_before = self.own.len() - shared.own_before;
+        shared.own_before += own_before;
+        shared.bytes += bytes.len();
+        shared.parts.push_back(SharedPart {
+            own_before,
+            bytes: Rc::clone(bytes),
+            sent: 0,
+        });
+    }
+
+    /// Bytes owed, oldest first: all of them, or as many as are in one piece.
     #[must_use]
     pub fn pending(&self) -> &[u8] {
-        self.owed.live()
+        let first = self.shared.as_ref().and_then(|it| it.parts.front());
+        match first {
+            None => self.own.live(),
+            Some(SharedPart {
+                own_before: 0,
+                bytes,
+                sent,
+            }) => &bytes[*sent..],
+            Some(part) => &self.own.live()[..part.own_before],
+        }
     }
 
-    /// Forgets the oldest `n` bytes, which have been sent.
+    /// Forgets the oldest `n` bytes, which have been sent; no more than were [`pending`].
+    ///
+    /// [`pending`]: Outbox::pending
     #[inline]
     pub fn advance(&mut self, n: usize, pool: &mut Pool) {
-        self.owed.advance(n, pool);
+        if self.shared.is_none() {
+            self.own.advance(n, pool);
+        } else {
+            self.advance_shared(n, pool);
+        }
         self.sent += n as u64;
+    }
+
+    fn advance_shared(&mut self, n: usize, pool: &mut Pool) {
+        assert!(n <= self.pending().len(), "sent more than was in one piece");
+        let Some(shared) = &mut self.shared else {
+            return;
+        };
+        let Some(first) = shared.parts.front_mut() else {
+            return;
+        };
+        if first.own_before > 0 {
+            first.own_before -= n;
+            shared.own_before -= n;
+            return self.own.advance(n, pool);
+        }
+        first.sent += n;
+        shared.bytes -= n;
+        if first.sent == first.bytes.len() {
+            shared.parts.pop_front();
+        }
+        if shared.parts.is_empty() {
+            self.shared = None;
+        }
     }
 
     /// How much memory it owns.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
-        self.owed.capacity()
+        self.own.capacity()
     }
 
     /// Forgets what is owed, because the connection ends; it was not sent.
     pub fn clear(&mut self, pool: &mut Pool) {
-        self.owed.clear(pool);
+        self.own.clear(pool);
+        self.shared = None;
     }
 }
 
@@ -192,6 +266,37 @@ mod tests {
         assert!(outbox.is_overrun() && outbox.is_full());
         outbox.advance(longest.len(), &mut pool);
         assert!(!outbox.is_overrun() && outbox.is_full());
+    }
+
+    #[test]
+    fn shared_lines_are_sent_in_their_place_and_kept_once() {
+        let mut pool = Pool::new();
+        let long: Rc<[u8]> = (*b"sig news long\n").into();
+        let mut outboxes = [Outbox::default(), Outbox::default()];
+        for outbox in &mut outboxes {
+            outbox.share(&long);
+            outbox.buf(&mut pool).extend_from_slice(b"ok 1\n");
+            outbox.buf(&mut pool).extend_from_slice(b"ok 2\n");
+            outbox.share(&long);
+            outbox.share(&long);
+            outbox.buf(&mut pool).extend_from_slice(b"ok 3\n");
+        }
+        assert_eq!(Rc::strong_count(&long), 7);
+        for (outbox, step) in outboxes.iter_mut().zip([1, 4]) {
+            assert_eq!(outbox.len(), 3 * long.len() + 15);
+            let mut sent = Vec::new();
+            while !outbox.is_empty() {
+                let pending = outbox.pending();
+                let n = step.min(pending.len());
+                sent.extend_from_slice(&pending[..n]);
+                outbox.advance(n, &mut pool);
+                assert_eq!(outbox.sent(), sent.len() as u64);
+            }
+            let whole = "sig news long\nok 1\nok 2\nsig news long\nsig news long\nok 3\n";
+            assert_eq!(String::from_utf8(sent).unwrap(), whole);
+            assert!(outbox.shared.is_none());
+        }
+        assert_eq!(Rc::strong_count(&long), 1);
     }
 
     #[test]
