@@ -17,7 +17,7 @@ use crate::base::{Millis, Nanos};
 use crate::server::Server;
 
 /// Most connections accepted from one listener in one turn; the others wait for the next turn.
-const ACCEPTS_PER_TURN_MAX: u32 = 256;
+const ACCEPTS_PER_TURN_MAX: u32 = 128;
 
 /// How long accepting pauses when descriptors have run out: doubled up to the second figure.
 const ACCEPT_PAUSE_MIN: Millis = Millis(5);

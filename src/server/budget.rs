@@ -1,69 +1,214 @@
 //! What one turn may spend, over all connections. Whatever clients can make large is charged here.
 //!
-//! While a turn lasts, nobody else is heard. A connection whose request does not
-//! fit any more is served first in the next turn, when there is a new budget.
+//! While a turn lasts, nobody else is heard, so it should take about two milliseconds. The unit is a
+//! nanosecond of an ordinary machine: each piece of work has a price that was measured once. Prices
+//! and not the clock, because the same inputs must give the same turns in the simulator, and because
+//! a look at the clock for each piece would cost more than most pieces.
+//!
+//! Work that does not fit is left for the next turn. Each part of a turn may begin whatever was
+//! spent before it and has a least share, so that none can keep another from going on for ever.
 
-/// Most bytes of answers in one turn that take a walk (`stats`, `who`, `pos`, `lrange`); the last
-/// one may exceed it.
-const WALK_BYTES: usize = 1 << 20;
+use std::ops::{Index, IndexMut};
 
-/// What a walk counts at least, however short its answer.
-const WALK_BYTES_MIN: usize = 16 * 1024;
+/// Where the run queue stops serving connections that have hung up, of which some still read and all
+/// hold what somebody may wait for.
+pub(super) const HUNG_UP_NS: u64 = 400_000;
 
-/// Most work of one turn in finding and telling recipients: nodes of the trees looked at, and
-/// lines. After that every connection is served one request at a time.
-const RECIPIENT_WORK: u64 = 32 * 1024;
+/// Where a turn stops serving connections that have sent something since they were last served, and
+/// what it spends on them at least. The writes of their answers are in this.
+pub(super) const FRESH_NS: u64 = 1_200_000;
+pub(super) const FRESH_NS_MIN: u64 = 400_000;
 
-/// Most connections whose parked command was answered that are run on in the same turn.
-pub(super) const RESUMED_MAX: usize = 4096;
+/// Where a turn stops serving connections that had more than their first share, and what it spends on
+/// them at least.
+pub(super) const MORE_NS: u64 = 1_500_000;
+pub(super) const MORE_NS_MIN: u64 = 300_000;
 
-/// Most connections that are served in one turn because their peer has hung up. Ten thousand at
-/// once would be a stop of twenty milliseconds for everybody else. The others follow in the next
-/// turns, first come, first served: some of them still read, and all hold what somebody may wait
-/// for; until then they are given nothing. As many as a listener accepts in a turn, so that at the
-/// limit of connections one that left usually makes room for one that came after it.
-pub(super) const HUNG_UP_MAX: usize = 256;
+/// What a turn spends at least on connections that were answered after waiting and have sent more.
+pub(super) const RESUMED_NS_MIN: u64 = 300_000;
+
+/// What a turn spends at most on sending to each of: connections that were waiting, connections that
+/// asked, connections that are only pushed something. All that was charged when it was said fits into this;
+/// what does not is a crowd, and is sent to over several turns.
+pub(super) const FLUSH_NS: [u64; 3] = [800_000, 800_000, 400_000];
+
+/// What it costs to look at a connection that turns out to have nothing to read or to send.
+const LOOK_NS: u64 = 500;
+
+/// Most connections that are served in one turn because their peer has hung up. As many as a listener
+/// accepts in a turn, so that at the limit of connections one that left usually makes room for one
+/// that came after it.
+pub(super) const HUNG_UP_MAX: usize = 128;
 
 /// Most sockets closed in one turn, which takes the system some microseconds each.
-pub(super) const CLOSES_MAX: usize = 256;
+pub(super) const CLOSES_MAX: usize = 128;
 
-/// What is left of the present turn's budget.
+/// Most timers of connections that fire in one turn; most of them end a connection.
+pub(super) const TIMERS_MAX: u32 = 256;
+
+/// Most slow consumers closed in one turn: each has megabytes to give back.
+pub(super) const SLOW_CONSUMERS_MAX: usize = 16;
+
+/// What a read of a socket costs, and each byte of it, in quarters.
+const READ_NS: u64 = 2_000;
+const READ_NS_PER_4_BYTES: u64 = 1;
+
+/// What reading and answering one request costs, beyond what the engine says it worked.
+const REQUEST_NS: u64 = 500;
+
+/// What each byte of an answer that takes a walk costs: looking it up, escaping it, copying it.
+const WALK_NS_PER_BYTE: u64 = 4;
+
+/// What a walk costs at least, however short its answer.
+const WALK_NS_MIN: u64 = 20_000;
+
+/// What a write to a socket costs, and each byte of it, in halves. The write is charged when a
+/// connection comes to be owed something, so that a turn serves only as many as it has time to
+/// answer.
+const WRITE_NS: u64 = 7_000;
+const WRITE_NS_PER_2_BYTES: u64 = 1;
+
+/// What putting a push into one more outbox costs, and each byte that is copied, in eighths.
+const PUSH_NS: u64 = 60;
+const PUSH_NS_PER_8_BYTES: u64 = 1;
+
+/// What it costs to send so many bytes to one connection.
+pub(super) fn sending_ns(bytes: usize) -> u64 {
+    match bytes {
+        0 => LOOK_NS,
+        bytes => WRITE_NS + bytes as u64 / 2 * WRITE_NS_PER_2_BYTES,
+    }
+}
+
+/// What work is done for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Reading sockets.
+    Read,
+    /// Deciding requests and spelling answers.
+    Decide,
+    /// Ending leases, waits and values, and forgetting idle keys.
+    Expire,
+    /// Undoing what ended connections left behind.
+    Depart,
+    /// Sending.
+    Write,
+}
+
+/// How much work was done for each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Work([u64; 5]);
+
+impl Work {
+    /// With the names that people see.
+    pub(super) fn by_name(&self) -> [(&'static str, u64); 5] {
+        let [read, decide, expire, depart, write] = self.0;
+        [
+            ("read", read),
+            ("decide", decide),
+            ("expire", expire),
+            ("depart", depart),
+            ("write", write),
+        ]
+    }
+}
+
+impl Index<Kind> for Work {
+    type Output = u64;
+
+    fn index(&self, kind: Kind) -> &u64 {
+        &self.0[kind as usize]
+    }
+}
+
+impl IndexMut<Kind> for Work {
+    fn index_mut(&mut self, kind: Kind) -> &mut u64 {
+        &mut self.0[kind as usize]
+    }
+}
+
+/// What the present turn has spent.
+#[derive(Default)]
 pub(super) struct Budget {
-    walk_bytes: usize,
-    /// Kept back for connections that have not hung up.
-    walk_bytes_kept: usize,
-    recipient_work: u64,
+    work: Work,
+    spent: u64,
+    /// The share of the connection that is being served ends when this much was spent.
+    share_ends: u64,
 }
 
 impl Budget {
-    /// That of a new turn. Half of the walks are kept for connections that are still there, until
-    /// those that have hung up are served.
-    pub(super) fn new() -> Self {
-        Self {
-            walk_bytes: WALK_BYTES - WALK_BYTES / 2,
-            walk_bytes_kept: WALK_BYTES / 2,
-            recipient_work: RECIPIENT_WORK,
-        }
+    /// How much was spent so far.
+    #[inline]
+    pub(super) fn spent(&self) -> u64 {
+        self.spent
     }
 
-    /// The connections that have hung up had theirs.
-    pub(super) fn release_walks(&mut self) {
-        self.walk_bytes += std::mem::take(&mut self.walk_bytes_kept);
+    /// The same, by what it was spent on.
+    pub(super) fn work(&self) -> Work {
+        self.work
     }
 
-    pub(super) fn may_walk(&self) -> bool {
-        self.walk_bytes > 0
+    #[inline]
+    pub(super) fn charge(&mut self, kind: Kind, ns: u64) {
+        self.work[kind] += ns;
+        self.spent += ns;
+    }
+
+    /// A connection was looked at.
+    #[inline]
+    pub(super) fn charge_look(&mut self) {
+        self.charge(Kind::Read, LOOK_NS);
+    }
+
+    #[inline]
+    pub(super) fn charge_read(&mut self, bytes: usize) {
+        self.charge(Kind::Read, READ_NS + bytes as u64 / 4 * READ_NS_PER_4_BYTES);
+    }
+
+    /// A request was decided, for which the engine worked so much.
+    #[inline]
+    pub(super) fn charge_request(&mut self, engine_ns: u64) {
+        self.charge(Kind::Decide, REQUEST_NS + engine_ns);
     }
 
     /// An answer that took a walk was this long.
     pub(super) fn charge_walk(&mut self, bytes: usize) {
-        self.walk_bytes = self.walk_bytes.saturating_sub(bytes.max(WALK_BYTES_MIN));
+        let ns = bytes as u64 * WALK_NS_PER_BYTE;
+        self.charge(Kind::Decide, ns.max(WALK_NS_MIN));
     }
 
-    /// Says whether there is some left to find recipients with.
+    /// A value of so many bytes was put into an outbox, and will be sent.
+    pub(super) fn charge_value(&mut self, bytes: usize) {
+        self.charge(Kind::Decide, bytes as u64 / 2 * WRITE_NS_PER_2_BYTES);
+    }
+
+    /// A push was put into an outbox, for which so many bytes were copied.
+    pub(super) fn charge_push(&mut self, bytes: usize) {
+        let ns = PUSH_NS + bytes as u64 / 8 * PUSH_NS_PER_8_BYTES;
+        self.charge(Kind::Decide, ns);
+    }
+
+    /// A connection will be written to.
     #[inline]
-    pub(super) fn charge_recipients(&mut self, work: u64) -> bool {
-        self.recipient_work = self.recipient_work.saturating_sub(work);
-        self.recipient_work > 0
+    pub(super) fn charge_write(&mut self) {
+        self.charge(Kind::Write, WRITE_NS);
+    }
+
+    /// So many bytes were written to a connection.
+    #[inline]
+    pub(super) fn charge_written(&mut self, bytes: usize) {
+        self.charge(Kind::Write, bytes as u64 / 2 * WRITE_NS_PER_2_BYTES);
+    }
+
+    /// From here on a connection may spend this much.
+    #[inline]
+    pub(super) fn begin_share(&mut self, ns: u64) {
+        self.share_ends = self.spent + ns;
+    }
+
+    /// The connection that is being served has had its share.
+    #[inline]
+    pub(super) fn is_share_over(&self) -> bool {
+        self.spent >= self.share_ends
     }
 }

@@ -5,7 +5,8 @@
 
 use log::{debug, info, warn};
 
-use super::conn::{Flow, Flushed, Phase, Transport};
+use super::budget::Kind;
+use super::conn::{Flow, Flushed, Owed, Phase, Transport};
 use super::{Due, Server};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::Input;
@@ -35,7 +36,7 @@ const CLOSING_MAX: Millis = Millis(1_000);
 const CLOSING_DISCARD_BYTES_MAX: u32 = 1 << 20;
 
 /// A turn this late is our own doing (the process was stopped), and no peer's.
-const LATE_NS: u64 = 1_000_000_000;
+pub(super) const LATE_NS: u64 = 1_000_000_000;
 
 impl<T: Transport> Server<T> {
     /// Refuses a peer that has not shown the secret.
@@ -88,7 +89,7 @@ impl<T: Transport> Server<T> {
             {
                 *it = Closing::Flush;
             }
-            return self.mark_dirty(id);
+            return self.owe_the_rest(id);
         }
         debug!("connection {} closing: {why}", id.serial);
         let until = match closing {
@@ -108,8 +109,15 @@ impl<T: Transport> Server<T> {
         timers.rearm(conn.timer, conn.deadline(now, settings));
         self.engine
             .apply(now, Input::Disconnected(id), &mut self.effects);
+        self.charge_engine(Kind::Depart);
         self.deliver(now);
-        self.mark_dirty(id);
+        self.owe_the_rest(id);
+    }
+
+    /// The connection is to be flushed for the last time: after all others, if it is owed nothing.
+    pub(super) fn owe_the_rest(&mut self, id: ConnId) {
+        let is_owed = self.conn_mut(id).is_some_and(|it| !it.outbox.is_empty());
+        self.owe(id, if is_owed { Owed::Answer } else { Owed::Push });
     }
 
     /// Ends the connection here and now; its socket is closed at the end of the turn, or of one of
@@ -140,6 +148,7 @@ impl<T: Transport> Server<T> {
                 .apply(now, Input::Unsent(popped), &mut self.effects);
         }
         self.ended.push_back(conn.transport);
+        self.charge_engine(Kind::Depart);
         self.deliver(now);
     }
 
@@ -169,7 +178,7 @@ impl<T: Transport> Server<T> {
                 return self.close(now, id, "write timeout");
             }
             conn.restart_stall(now);
-            self.mark_dirty(id);
+            self.owe(id, Owed::Push);
         }
         let Self {
             conns,

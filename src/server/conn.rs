@@ -67,10 +67,21 @@ pub(super) enum Flow {
     Open,
     /// A request is with the engine and has no answer yet.
     Parked,
-    /// Whole requests were left in the inbox on purpose, for the next turn.
+    /// Whole requests were left in the inbox on purpose, for when it is its turn again.
     Yielded,
-    /// The same, because they take a walk and there was no budget left for one.
-    Denied,
+}
+
+/// Whether a connection is to be flushed, and how soon. What is said later counts for more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Owed {
+    /// It is in no list of the gate.
+    Nothing,
+    /// It is owed what it did not ask for just now, or what it did not take before.
+    Push,
+    /// It is owed an answer to what it asked in this turn, or may come to its end.
+    Answer,
+    /// It is owed the answer it was parked for.
+    Awaited,
 }
 
 /// A peer that has not taken all of what it was owed at some time.
@@ -86,8 +97,12 @@ struct Stall {
 /// What became of an attempt to send.
 #[derive(Debug)]
 pub(super) enum Flushed {
+    /// Nothing is owed any more.
     All,
-    Some,
+    /// The peer takes no more for now.
+    Blocked,
+    /// It may take more, but this was enough for one time.
+    Later,
     Broken(io::Error),
 }
 
@@ -109,12 +124,14 @@ pub(super) struct Conn<T> {
     pub(super) readable: bool,
     /// The peer will send no more than what is already on its way.
     pub(super) hung_up: bool,
-    /// In the server's list of connections to flush.
-    pub(super) dirty: bool,
+    /// In which list of the gate it is.
+    pub(super) owed: Owed,
     /// In the run queue.
     pub(super) queued: bool,
     /// It came during the shutdown, which does not wait for it.
     pub(super) is_newcomer: bool,
+    /// The peer did not take all when it was last written to.
+    pub(super) is_blocked: bool,
     /// The reactor listens for room to write.
     pub(super) watches_write: bool,
     /// The engine knows that this peer has too much unread to be told any more.
@@ -153,9 +170,10 @@ impl<T: Transport> Conn<T> {
             flow: Flow::Open,
             readable: false,
             hung_up: false,
-            dirty: false,
+            owed: Owed::Nothing,
             queued: false,
             is_newcomer: false,
+            is_blocked: false,
             watches_write: false,
             overrun: false,
             unsent_pops: Marks::default(),
@@ -186,15 +204,15 @@ impl<T: Transport> Conn<T> {
         self.flow == Flow::Parked
     }
 
-    /// Leaves the rest for the next turn, unless an answer is outstanding: then it waits anyway.
+    /// Leaves the rest for later, unless an answer is outstanding: then it waits anyway.
     pub(super) fn yield_turn(&mut self) {
         if self.flow == Flow::Open {
             self.flow = Flow::Yielded;
         }
     }
 
-    /// No further request may be served now: an answer is outstanding, it is for the next turn, or
-    /// the peer does not read.
+    /// No further request may be served now: an answer is outstanding, it is the others' turn, or the
+    /// peer does not read.
     pub(super) fn is_held_up(&self) -> bool {
         self.flow != Flow::Open || self.outbox.is_full()
     }
@@ -207,7 +225,7 @@ impl<T: Transport> Conn<T> {
             _ if self.outbox.is_full() => false,
             Flow::Open => self.readable || has_requests,
             Flow::Parked => false,
-            Flow::Yielded | Flow::Denied => true,
+            Flow::Yielded => true,
         }
     }
 
@@ -223,10 +241,17 @@ impl<T: Transport> Conn<T> {
         !self.is_parked() && self.inbox.is_empty() && self.outbox.is_empty()
     }
 
-    /// Writes what is owed, as far as the socket takes it. Only the gate does.
-    pub(super) fn write(&mut self, now: Nanos, pool: &mut Pool) -> Flushed {
+    /// Writes what is owed, as far as the socket takes it, but not much more than `enough`. Only the
+    /// gate does.
+    pub(super) fn write(&mut self, now: Nanos, pool: &mut Pool, enough: usize) -> Flushed {
+        let end = self.outbox.sent() + enough as u64;
+        self.is_blocked = false;
         while !self.outbox.is_empty() {
-            match self.transport.write(self.outbox.pending()) {
+            if self.outbox.sent() >= end {
+                return Flushed::Later;
+            }
+            let pending = self.outbox.pending();
+            match self.transport.write(&pending[..pending.len().min(enough)]) {
                 Ok(0) => return Flushed::Broken(io::ErrorKind::WriteZero.into()),
                 Ok(sent) => {
                     self.outbox.advance(sent, pool);
@@ -237,7 +262,8 @@ impl<T: Transport> Conn<T> {
                     if self.stall.is_none() {
                         self.restart_stall(now);
                     }
-                    return Flushed::Some;
+                    self.is_blocked = true;
+                    return Flushed::Blocked;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Flushed::Broken(error),
@@ -248,6 +274,12 @@ impl<T: Transport> Conn<T> {
             self.line_started = now; // the peer was busy reading, so its time to write begins now
         }
         Flushed::All
+    }
+
+    /// Whether the reactor is to say when there is room to write. A connection that only had enough
+    /// for one time is written to again without being told.
+    pub(super) fn wants_to_watch_write(&self) -> bool {
+        self.is_blocked || (self.watches_write && !self.outbox.is_empty())
     }
 
     fn note_taken(&mut self, sent: usize) {

@@ -9,7 +9,7 @@
 use log::{Level, log};
 
 use super::Server;
-use super::conn::{self, Flow, Transport};
+use super::conn::{self, Flow, Owed, Transport};
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::{Effect, Note, Noted, Push, Reply};
 use crate::wire::Answer;
@@ -57,14 +57,19 @@ impl<T: Transport> Server<T> {
         conn.line_started = now;
         let out = conn.outbox.buf(&mut self.pool);
         conn.codec.encode(out, Answer::Reply(reply));
-        if let Reply::Popped(popped) = reply {
-            conn.unsent_pops.set(&conn.outbox, popped.clone());
+        match reply {
+            Reply::Value(value) => self.budget.charge_value(value.len()),
+            Reply::Popped(popped) => {
+                self.budget.charge_value(popped.value.len());
+                conn.unsent_pops.set(&conn.outbox, popped.clone());
+            }
+            _ => {}
         }
         if self.acting == Some(id) {
-            self.mark_dirty(id);
+            self.owe(id, Owed::Answer);
         } else {
             self.run.resume(id);
-            self.mark_awaited(id);
+            self.owe(id, Owed::Awaited);
         }
     }
 
@@ -76,18 +81,20 @@ impl<T: Transport> Server<T> {
                 conns,
                 pool,
                 spelled,
+                budget,
                 ..
             } = self;
             if let Some(conn) = conn::find(conns, id)
                 && !conn.is_leaving()
             {
-                spelled.append(&conn.codec, push, &mut conn.outbox, pool);
+                let copied = spelled.append(&conn.codec, push, &mut conn.outbox, pool);
+                budget.charge_push(copied);
                 // A peer is not slow before it had a chance to read: this much may have gathered in
                 // this turn alone. A broken connection is found when it is flushed.
                 if conn.outbox.is_overrun() {
                     self.let_out(now, id);
                 }
-                self.mark_dirty(id);
+                self.owe(id, Owed::Push);
             }
         }
     }

@@ -8,20 +8,28 @@ use std::collections::VecDeque;
 use std::mem;
 
 use super::Server;
+use super::budget::{FLUSH_NS, SLOW_CONSUMERS_MAX, sending_ns};
 use super::closing::Closing;
-use super::conn::{self, Flushed, Phase, Transport};
+use super::conn::{self, Flushed, Owed, Phase, Transport};
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::Input;
+
+/// About how much one connection is sent before the others. More would take longer than a first
+/// share, and most sockets take no more at once.
+const SENT_BYTES_ENOUGH: usize = 64 * 1024;
 
 #[derive(Default)]
 pub(super) struct Gate {
     /// Owed the answer they were parked for. Their bytes leave first: these clients waited, and the
     /// one that let go only has to be told so.
     awaited: VecDeque<ConnId>,
-    /// Owed other bytes.
-    dirty: VecDeque<ConnId>,
+    /// Owed an answer, or about to end.
+    answered: VecDeque<ConnId>,
+    /// Owed a push, which they did not ask for just now, or more than they took at one time. A signal to ten
+    /// thousand takes the system longer than a turn, so its recipients come last.
+    pushed: VecDeque<ConnId>,
     /// Did not read what was pushed; to be closed.
-    overrun: Vec<ConnId>,
+    overrun: VecDeque<ConnId>,
     /// Whose interest in writing has changed, for the reactor.
     interest: Vec<ConnId>,
 }
@@ -29,60 +37,100 @@ pub(super) struct Gate {
 impl Gate {
     /// Nobody waits for bytes to leave.
     pub(super) fn is_empty(&self) -> bool {
-        self.awaited.is_empty() && self.dirty.is_empty()
+        self.awaited.is_empty()
+            && self.answered.is_empty()
+            && self.pushed.is_empty()
+            && self.overrun.is_empty()
+    }
+
+    /// The list of those that are owed so much; a connection that has come to be owed more since is
+    /// in two, and only the latter counts.
+    fn list(&mut self, owed: Owed) -> &mut VecDeque<ConnId> {
+        match owed {
+            Owed::Awaited => &mut self.awaited,
+            Owed::Answer => &mut self.answered,
+            Owed::Push | Owed::Nothing => &mut self.pushed,
+        }
     }
 }
 
 impl<T: Transport> Server<T> {
     /// The connection is owed something, or may come to its end.
-    pub(super) fn mark_dirty(&mut self, id: ConnId) {
+    #[inline]
+    pub(super) fn owe(&mut self, id: ConnId, owed: Owed) {
         if let Some(conn) = conn::find(&mut self.conns, id)
-            && !conn.dirty
+            && conn.owed < owed
         {
-            conn.dirty = true;
-            self.gate.dirty.push_back(id);
-        }
-    }
-
-    /// The connection is owed the answer it was parked for.
-    pub(super) fn mark_awaited(&mut self, id: ConnId) {
-        if let Some(conn) = conn::find(&mut self.conns, id)
-            && !conn.dirty
-        {
-            conn.dirty = true;
-            self.gate.awaited.push_back(id);
+            if conn.owed == Owed::Nothing && !conn.outbox.is_empty() {
+                self.budget.charge_write();
+            }
+            conn.owed = owed;
+            self.gate.list(owed).push_back(id);
         }
     }
 
     /// The connection does not read what it is told: it is closed at the end of the turn.
     pub(super) fn mark_overrun(&mut self, id: ConnId) {
-        self.gate.overrun.push(id);
+        self.gate.overrun.push_back(id);
     }
 
-    /// Sends what is owed, one write per connection. A connection that turns out to be gone is
-    /// ended, which may grant to others, who are then owed something too.
-    pub(super) fn flush(&mut self, now: Nanos) {
-        loop {
-            for id in mem::take(&mut self.gate.overrun) {
-                self.close_slow_consumer(now, id);
-            }
-            let Gate { awaited, dirty, .. } = &mut self.gate;
-            let Some(id) = awaited.pop_front().or_else(|| dirty.pop_front()) else {
+    /// Sends what is owed, at least so urgently, one write per connection: first to those that were
+    /// waiting, then to those that asked, then pushes. Each of these may spend
+    /// its share of the turn; the others follow in the next one. A connection that turns out to be
+    /// gone is ended, which may grant to others, who are then owed something too.
+    pub(super) fn flush(&mut self, now: Nanos, least: Owed) {
+        for _ in 0..SLOW_CONSUMERS_MAX {
+            let Some(id) = self.gate.overrun.pop_front() else {
                 break;
             };
-            self.flush_one(now, id);
+            self.close_slow_consumer(now, id);
+        }
+        let [mut awaited_ns, mut answered_ns, mut pushed_ns] = FLUSH_NS;
+        loop {
+            let Gate {
+                awaited,
+                answered,
+                pushed,
+                ..
+            } = &mut self.gate;
+            let (id, owed, ns_left) = if awaited_ns > 0
+                && let Some(id) = awaited.pop_front()
+            {
+                (id, Owed::Awaited, &mut awaited_ns)
+            } else if answered_ns > 0
+                && let Some(id) = answered.pop_front()
+            {
+                (id, Owed::Answer, &mut answered_ns)
+            } else if pushed_ns > 0
+                && least <= Owed::Push
+                && let Some(id) = pushed.pop_front()
+            {
+                (id, Owed::Push, &mut pushed_ns)
+            } else {
+                break;
+            };
+            let sent = self.flush_one(now, id, owed);
+            *ns_left = ns_left.saturating_sub(sending_ns(sent));
         }
     }
 
-    fn flush_one(&mut self, now: Nanos, id: ConnId) {
-        let Some(conn) = self.conn_mut(id) else {
-            return;
+    /// Sends to one connection; returns how many bytes.
+    fn flush_one(&mut self, now: Nanos, id: ConnId, owed: Owed) -> usize {
+        let Some(conn) = self.conn_mut(id).filter(|conn| conn.owed == owed) else {
+            return 0;
         };
-        conn.dirty = false;
-        if let Flushed::Broken(error) = self.let_out(now, id) {
-            return self.close(now, id, &error.to_string());
+        conn.owed = Owed::Nothing;
+        let before = conn.outbox.sent();
+        match self.let_out(now, id) {
+            Flushed::Broken(error) => {
+                self.close(now, id, &error.to_string());
+                return 0;
+            }
+            Flushed::Later => self.owe(id, Owed::Push),
+            Flushed::All | Flushed::Blocked => {}
         }
         let conn = &mut self.conns[id.slot as usize];
+        let sent = conn.outbox.sent() - before;
         if let Phase::Leaving { closing, .. } = conn.phase
             && conn.outbox.is_empty()
         {
@@ -96,9 +144,11 @@ impl<T: Transport> Server<T> {
         } else if conn.has_more() {
             self.serve_later(id);
         }
+        sent as usize
     }
 
-    /// Hands the peer what it is owed, as far as it takes it. The connection must be there.
+    /// Hands the peer what it is owed, as far as it takes it and until it is enough for one time. The
+    /// connection must be there.
     pub(super) fn let_out(&mut self, now: Nanos, id: ConnId) -> Flushed {
         let Self {
             conns,
@@ -106,19 +156,21 @@ impl<T: Transport> Server<T> {
             settings,
             timers,
             gate,
+            budget,
             ..
         } = self;
         let conn = &mut conns[id.slot as usize];
-        let was_full = conn.outbox.is_full();
-        let flushed = conn.write(now, pool);
+        let (was_full, sent) = (conn.outbox.is_full(), conn.outbox.sent());
+        let flushed = conn.write(now, pool, SENT_BYTES_ENOUGH);
+        budget.charge_written((conn.outbox.sent() - sent) as usize);
         let makes_room = was_full && !conn.outbox.is_full();
         if makes_room {
             conn.line_started = now; // read on from here, so the read timeout runs from here
         }
-        if makes_room || matches!(flushed, Flushed::Some) {
+        if makes_room || matches!(flushed, Flushed::Blocked) {
             timers.rearm(conn.timer, conn.deadline(now, settings));
         }
-        if conn.watches_write == conn.outbox.is_empty() {
+        if conn.watches_write != conn.wants_to_watch_write() {
             gate.interest.push(id);
         }
         if conn.overrun != conn.outbox.is_overrun() {
@@ -133,7 +185,7 @@ impl<T: Transport> Server<T> {
     pub fn changed_interests(&mut self, mut tell: impl FnMut(ConnId, &mut T, bool)) {
         for id in mem::take(&mut self.gate.interest) {
             if let Some(conn) = self.conn_mut(id) {
-                let wants_write = !conn.outbox.is_empty();
+                let wants_write = conn.wants_to_watch_write();
                 if conn.watches_write != wants_write {
                     conn.watches_write = wants_write;
                     tell(id, &mut conn.transport, wants_write);

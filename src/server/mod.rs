@@ -1,9 +1,9 @@
 //! Joins bytes, meaning and decisions: one [`Server`] owns the connections and the lock table.
 //!
 //! The order of a turn is in `turn.rs`, and completely there. The other files are its parts, in the
-//! order in which a request meets them: `ready` who is served without an event, `serve` one
-//! connection's share, `deliver` effects into outboxes, `gate` bytes out, `closing` and `shutdown`
-//! the ends; `budget` is what a turn may spend.
+//! order in which a request meets them: `ready` who is served when, `serve` one connection's share,
+//! `deliver` effects into outboxes, `gate` bytes out, `closing` and `shutdown` the ends; `budget` is
+//! what a turn may spend.
 //!
 //! Knows neither sockets nor the clock: with pipes for a [`Transport`] and a number for the time,
 //! the simulator runs this very code.
@@ -25,11 +25,13 @@ use std::collections::VecDeque;
 use log::{debug, info};
 use slab::Slab;
 
-use self::budget::Budget;
+use self::budget::{Budget, Kind, TIMERS_MAX};
 pub use self::conn::Transport;
 use self::conn::{Conn, Phase};
 use self::gate::Gate;
 use self::ready::RunQueue;
+use self::serve::READ_BYTES_MAX;
+use self::turn::LongestTurn;
 pub use self::turn::{Event, Readiness};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::Engine;
@@ -44,10 +46,6 @@ use crate::wire::codec::{Codec, Spelled};
 /// read after every read of a socket, and not once per turn: in a long turn the last request would
 /// be dated from before it was sent, and its lease would end early.
 pub type Clock<'c> = &'c dyn Fn() -> Nanos;
-
-/// Most bytes read from one connection in one turn. A connection with more is served again in the
-/// next turn, after all others have had their share.
-pub const READ_BYTES_PER_TURN: usize = 16 * 1024;
 
 /// What an operator sets for connections, as opposed to keys.
 #[derive(Clone, Debug)]
@@ -126,6 +124,8 @@ pub struct Server<T> {
     spelled: Spelled,
     /// The connection whose frames are being served; its answers do not resume it.
     acting: Option<ConnId>,
+    /// The present share is a first one: answers that take a walk are for later.
+    puts_off_walks: bool,
     run: RunQueue,
     budget: Budget,
     gate: Gate,
@@ -138,7 +138,9 @@ pub struct Server<T> {
     /// How many connections were closed because they did not read what was pushed to them.
     slow_consumers: u64,
     /// The longest turn so far.
-    longest_turn_ns: u64,
+    longest_turn: LongestTurn,
+    /// Leases or waits should have ended long ago when this turn began: the process was stopped.
+    is_late: bool,
     /// Connections that came during the shutdown and are not closed yet.
     newcomers: usize,
     draining: bool,
@@ -156,18 +158,20 @@ impl<T: Transport> Server<T> {
             timers: Timers::new(),
             effects: Effects::new(),
             pool: Pool::new(),
-            read_buf: vec![0; READ_BYTES_PER_TURN],
+            read_buf: vec![0; READ_BYTES_MAX],
             scratch: Vec::new(),
             spelled: Spelled::default(),
             acting: None,
+            puts_off_walks: false,
             run: RunQueue::default(),
-            budget: Budget::new(),
+            budget: Budget::default(),
             gate: Gate::default(),
             clock_read: Nanos::default(),
             turn_began: None,
             ended: VecDeque::new(),
             slow_consumers: 0,
-            longest_turn_ns: 0,
+            longest_turn: LongestTurn::default(),
+            is_late: false,
             newcomers: 0,
             draining: false,
         }
@@ -259,14 +263,21 @@ impl<T: Transport> Server<T> {
 
     /// Acts on those of the server's own timers that have fired.
     fn fire_timers(&mut self, now: Nanos) {
-        let mut budget = crate::engine::WORK_PER_TURN_MAX;
-        while let Some((_, due)) = self.timers.pop_due(now, &mut budget) {
+        let mut timers = TIMERS_MAX;
+        while let Some((_, due)) = self.timers.pop_due(now, &mut timers) {
             match due {
                 Due::Conn(slot) => self.on_timer(now, slot),
                 Due::DrainSweep => self.drain_sweep(now),
                 Due::DrainEnd => self.drain_end(now),
             }
         }
+    }
+
+    /// Charges what the engine has worked since it was last asked.
+    #[inline]
+    fn charge_engine(&mut self, kind: Kind) {
+        let work = self.engine.take_recipient_work() * 40;
+        self.budget.charge(kind, work);
     }
 
     // ---- finding connections ----

@@ -1,28 +1,36 @@
-//! The run queue: connections that are to be served without an event of their own.
+//! The run queue: which connections are served, and in which order.
 //!
-//! Those that have hung up come first, then those that were denied a walk in the last turn, then
-//! those that had more in it than their share; a connection that is answered after waiting is
-//! served on at the end of the same turn. One share itself is in `serve.rs`. Never reads a byte.
+//! A connection that asks little does not wait behind those that ask much. What it has sent since it
+//! was last served gets a small first share; a connection that has more than that takes turns with
+//! the others that have, behind everybody's first share. Those that have hung up come before both,
+//! but only so many. A connection that is answered after waiting is served on at the end of the same
+//! turn. One share itself is in `serve.rs`, what a turn may spend in `budget.rs`. Never reads a byte.
 
 use std::collections::VecDeque;
-use std::mem;
 
-use super::budget::{HUNG_UP_MAX, RESUMED_MAX};
-use super::conn::{self, Flow, Transport};
+use super::budget::{
+    FRESH_NS, FRESH_NS_MIN, HUNG_UP_MAX, HUNG_UP_NS, MORE_NS, MORE_NS_MIN, RESUMED_NS_MIN,
+};
+use super::conn::{self, Transport};
+use super::serve::Share;
 use super::{Clock, Server};
 use crate::base::ConnId;
 use crate::engine::types::Input;
 
 #[derive(Default)]
 pub(super) struct RunQueue {
-    /// Their peer has hung up, and they are yet to be served to their end.
+    /// Their peer has hung up, and they have not been served since.
     hung_up: VecDeque<ConnId>,
-    /// Were denied a walk in this turn.
-    denied: Vec<ConnId>,
-    /// Had more than their share in this turn.
-    more: Vec<ConnId>,
-    /// Were denied or had more in the last turn, and are yet to be served in this one.
-    due: Vec<ConnId>,
+    /// Have sent something, and have not been served since.
+    fresh: VecDeque<ConnId>,
+    /// Where this turn stops serving them.
+    fresh_end_ns: u64,
+    /// Had more than their share when they were last served.
+    more: VecDeque<ConnId>,
+    /// The same, of those that have hung up.
+    hung_up_more: VecDeque<ConnId>,
+    /// The next one to be served is to be one of these.
+    is_turn_of_hung_up: bool,
     /// Were answered after waiting, and may have more input.
     resumed: VecDeque<ConnId>,
 }
@@ -30,70 +38,127 @@ pub(super) struct RunQueue {
 impl RunQueue {
     /// Nobody waits to be served.
     pub(super) fn is_empty(&self) -> bool {
-        self.due.is_empty() && self.resumed.is_empty() && self.hung_up.is_empty()
+        self.fresh.is_empty()
+            && self.resumed.is_empty()
+            && self.hung_up.is_empty()
+            && !self.is_crowded()
+    }
+
+    /// Some connections ask for more than their share.
+    pub(super) fn is_crowded(&self) -> bool {
+        !self.more.is_empty() || !self.hung_up_more.is_empty()
+    }
+
+    /// One that is still there and one that has hung up, alternately: a crowd that left with much to
+    /// say keeps nobody waiting who did not.
+    fn next_with_more(&mut self) -> Option<ConnId> {
+        self.is_turn_of_hung_up = !self.is_turn_of_hung_up;
+        let Self {
+            more, hung_up_more, ..
+        } = self;
+        if self.is_turn_of_hung_up {
+            hung_up_more.pop_front().or_else(|| more.pop_front())
+        } else {
+            more.pop_front().or_else(|| hung_up_more.pop_front())
+        }
     }
 
     /// Was parked and is answered now.
     pub(super) fn resume(&mut self, id: ConnId) {
         self.resumed.push_back(id);
     }
-
-    /// The turn is over: a connection that did not get its share is served first in the next one.
-    pub(super) fn end_turn(&mut self) {
-        self.due.append(&mut self.denied);
-        self.due.append(&mut self.more);
-    }
 }
 
 impl<T: Transport> Server<T> {
-    /// Before anybody else is heard.
-    pub(super) fn serve_ready(&mut self, clock: Clock<'_>) {
-        // As many as a turn has time for. One that has more to say than its share goes to the end.
-        for _ in 0..self.run.hung_up.len().min(HUNG_UP_MAX) {
-            if let Some(id) = self.run.hung_up.pop_front() {
-                self.serve_queued(clock, id);
+    /// Serves those that have hung up, to their end if they have not more to say than a first share.
+    pub(super) fn serve_hung_up(&mut self, clock: Clock<'_>) {
+        for _ in 0..HUNG_UP_MAX {
+            if self.budget.spent() >= HUNG_UP_NS {
+                break;
             }
+            let Some(id) = self.run.hung_up.pop_front() else {
+                break;
+            };
+            self.serve_queued(clock, id, Share::FIRST);
         }
-        self.budget.release_walks();
-        for id in mem::take(&mut self.run.due) {
-            self.serve_queued(clock, id);
+    }
+
+    /// Serves those that have sent something and had to wait in the last turn.
+    pub(super) fn serve_fresh(&mut self, clock: Clock<'_>) {
+        self.run.fresh_end_ns = FRESH_NS.max(self.budget.spent() + FRESH_NS_MIN);
+        while self.has_time_for_fresh()
+            && let Some(id) = self.run.fresh.pop_front()
+        {
+            self.serve_queued(clock, id, Share::FIRST);
+        }
+    }
+
+    /// Has sent something: is served now, or behind those that have been waiting for it.
+    pub(super) fn serve_fresh_one(&mut self, clock: Clock<'_>, id: ConnId) {
+        if self.run.fresh.is_empty() && self.has_time_for_fresh() {
+            self.serve_conn(clock, id, Share::FIRST);
+        } else if let Some(conn) = self.conn_mut(id) {
+            conn.queued = true;
+            self.run.fresh.push_back(id);
+        }
+    }
+
+    /// After a stop of the whole process there is time for all: leases may have ended meanwhile, and
+    /// a renewal or a release that arrived before must still be heard first.
+    fn has_time_for_fresh(&self) -> bool {
+        self.budget.spent() < self.run.fresh_end_ns || self.is_late
+    }
+
+    /// Serves those that have more than their first share, in turn, as long as there is time.
+    pub(super) fn serve_more(&mut self, clock: Clock<'_>) {
+        let end = MORE_NS.max(self.budget.spent() + MORE_NS_MIN);
+        while self.budget.spent() < end
+            && let Some(id) = self.run.next_with_more()
+        {
+            self.serve_queued(clock, id, Share::LONG);
         }
     }
 
     /// After everybody was heard.
     pub(super) fn serve_resumed(&mut self, clock: Clock<'_>) {
-        for _ in 0..RESUMED_MAX {
-            let Some(id) = self.run.resumed.pop_front() else {
-                break;
-            };
-            self.serve_conn(clock, id);
+        let end = MORE_NS.max(self.budget.spent() + RESUMED_NS_MIN);
+        while self.budget.spent() < end
+            && let Some(id) = self.run.resumed.pop_front()
+        {
+            self.serve_conn(clock, id, Share::FIRST);
         }
     }
 
     /// It is no longer in the run queue, and what it still has to say counts.
-    fn serve_queued(&mut self, clock: Clock<'_>, id: ConnId) {
+    fn serve_queued(&mut self, clock: Clock<'_>, id: ConnId, share: Share) {
+        self.budget.charge_look();
         if let Some(conn) = self.conn_mut(id) {
             conn.queued = false;
             if conn.hung_up {
                 self.engine
                     .apply(self.clock_read, Input::HungUp(id, false), &mut self.effects);
             }
-            self.serve_conn(clock, id);
+            self.serve_conn(clock, id, share);
         }
     }
 
-    /// Puts the connection into the run queue, unless it is there.
-    pub(super) fn serve_later(&mut self, id: ConnId) {
-        let Some(conn) = conn::find(&mut self.conns, id).filter(|conn| !conn.queued) else {
-            return;
-        };
-        conn.queued = true;
-        if conn.hung_up {
+    /// Its peer has hung up: puts it into the run queue, unless it is there.
+    pub(super) fn serve_to_its_end(&mut self, id: ConnId) {
+        if let Some(conn) = conn::find(&mut self.conns, id).filter(|conn| !conn.queued) {
+            conn.queued = true;
             self.run.hung_up.push_back(id);
-        } else if conn.flow == Flow::Denied {
-            self.run.denied.push(id);
-        } else {
-            self.run.more.push(id);
+        }
+    }
+
+    /// It has more: puts it into the run queue, unless it is there.
+    pub(super) fn serve_later(&mut self, id: ConnId) {
+        if let Some(conn) = conn::find(&mut self.conns, id).filter(|conn| !conn.queued) {
+            conn.queued = true;
+            if conn.hung_up {
+                self.run.hung_up_more.push_back(id);
+            } else {
+                self.run.more.push_back(id);
+            }
         }
     }
 }

@@ -10,8 +10,8 @@ use std::mem;
 use log::{debug, warn};
 
 use super::closing::Closing;
-use super::conn::{Flow, Phase, Transport};
-use super::{Clock, READ_BYTES_PER_TURN, Server, auth, conn, stats};
+use super::conn::{Flow, Owed, Phase, Transport};
+use super::{Clock, Server, auth, conn, stats};
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::{Input, Request};
 use crate::wire::Answer;
@@ -19,10 +19,41 @@ use crate::wire::answer::Welcome;
 use crate::wire::codec::Decoded;
 use crate::wire::command::{Asked, Command};
 
+/// Most bytes of one read.
+pub(super) const READ_BYTES_MAX: usize = 16 * 1024;
+
+/// How much of a turn one connection gets before the others. One request is always served, and the
+/// last one may exceed it.
+#[derive(Clone, Copy)]
+pub(super) struct Share {
+    bytes: usize,
+    ns: u64,
+    /// Answers that take a walk are for later, when everybody had a first share.
+    puts_off_walks: bool,
+}
+
+impl Share {
+    /// What everybody gets who has sent something: some dozens of requests.
+    pub(super) const FIRST: Self = Self {
+        bytes: 4 * 1024,
+        ns: 25_000,
+        puts_off_walks: true,
+    };
+
+    /// What a connection gets that has more than that, when it is its turn.
+    pub(super) const LONG: Self = Self {
+        bytes: READ_BYTES_MAX,
+        ns: 100_000,
+        puts_off_walks: false,
+    };
+}
+
 impl<T: Transport> Server<T> {
     /// Serves the connection until it has nothing more, is held up, or has had its share.
-    pub(super) fn serve_conn(&mut self, clock: Clock<'_>, id: ConnId) {
-        let mut share = READ_BYTES_PER_TURN;
+    pub(super) fn serve_conn(&mut self, clock: Clock<'_>, id: ConnId, share: Share) {
+        let mut bytes_left = share.bytes;
+        self.budget.begin_share(share.ns);
+        self.puts_off_walks = share.puts_off_walks;
         let mut read_buf = mem::take(&mut self.read_buf);
         if let Some(conn) = self.conn_mut(id) {
             if conn.flow != Flow::Parked {
@@ -36,9 +67,9 @@ impl<T: Transport> Server<T> {
         while let Some(conn) = self.conn_mut(id)
             && conn.readable
             && !conn.is_held_up()
-            && share > 0
+            && bytes_left > 0
         {
-            let room = share.min(conn.inbox.room());
+            let room = bytes_left.min(conn.inbox.room());
             match conn.transport.read(&mut read_buf[..room]) {
                 Ok(0) => {
                     conn.readable = false;
@@ -49,7 +80,8 @@ impl<T: Transport> Server<T> {
                     // A short read has emptied the socket: the read that would say so is saved. Not
                     // after a hang-up, where the end itself is still to be read.
                     conn.readable = received == room || conn.hung_up;
-                    share -= received;
+                    bytes_left -= received;
+                    self.budget.charge_read(received);
                     let now = self.read_clock(clock);
                     self.receive(now, id, &read_buf[..received]);
                 }
@@ -68,7 +100,7 @@ impl<T: Transport> Server<T> {
         if conn.has_more() {
             self.serve_later(id);
         } else if conn.is_flushed_last() {
-            self.mark_dirty(id); // the flush closes it, now that it was read
+            self.owe_the_rest(id); // the flush closes it, now that it was read
         }
     }
 
@@ -125,7 +157,7 @@ impl<T: Transport> Server<T> {
         let mut used = 0;
         let mut scratch = mem::take(&mut self.scratch);
         loop {
-            let may_walk = self.budget.may_walk();
+            let puts_off_walks = self.puts_off_walks;
             let Some(conn) = self.conn_mut(id) else {
                 break;
             };
@@ -136,11 +168,9 @@ impl<T: Transport> Server<T> {
                 break;
             }
             match conn.codec.decode(&input[used..], &mut scratch) {
-                // One such answer per connection and turn, and a bound on their bytes, keep the
-                // turn short whoever asks.
-                Decoded::Request(asked) if !may_walk && asked.takes_a_walk() => {
+                Decoded::Request(asked) if puts_off_walks && asked.takes_a_walk() => {
                     conn.line_started = now;
-                    conn.flow = Flow::Denied;
+                    conn.flow = Flow::Yielded;
                 }
                 Decoded::Request(asked) => {
                     used += asked.used;
@@ -172,14 +202,16 @@ impl<T: Transport> Server<T> {
             return self.authenticate(now, id, asked);
         }
         match asked.command {
-            Ok(Command::Engine(request)) => self.ask(now, id, request, asked.takes_a_walk()),
+            Ok(Command::Engine(request)) => {
+                return self.ask(now, id, request, asked.takes_a_walk());
+            }
             Ok(Command::Ping) => self.say(id, Answer::Ok),
             Ok(Command::Hello(hello)) => self.hello(now, id, hello.name),
             Ok(Command::Stats) => self.tell(id, |server, out| {
                 let figures = stats::Figures {
                     connections: server.conns.len(),
                     slow_consumers: server.slow_consumers,
-                    longest_turn_ns: server.longest_turn_ns,
+                    longest_turn: server.longest_turn,
                 };
                 let (view, tally) = (server.engine.view(now), server.engine.tally());
                 stats::stats(out, view, tally, &figures, server.clients(now));
@@ -199,6 +231,18 @@ impl<T: Transport> Server<T> {
                 self.say(id, Answer::Error);
             }
         }
+        self.charge_request(id, 0);
+    }
+
+    /// Charges a request that was served; a connection that has had its share yields to the others.
+    #[inline]
+    fn charge_request(&mut self, id: ConnId, engine_ns: u64) {
+        self.budget.charge_request(engine_ns);
+        if self.budget.is_share_over()
+            && let Some(conn) = self.conn_mut(id)
+        {
+            conn.yield_turn();
+        }
     }
 
     /// Puts a request before the engine; without an answer the connection is parked.
@@ -214,11 +258,9 @@ impl<T: Transport> Server<T> {
         if takes_a_walk {
             self.note_walk(id, owed);
         }
-        let work = self.engine.take_recipient_work();
+        let work = self.engine.take_recipient_work() * 40;
+        self.charge_request(id, work);
         let conn = &mut self.conns[id.slot as usize];
-        if !self.budget.charge_recipients(work) {
-            conn.yield_turn();
-        }
         if conn.is_parked() && conn.hung_up {
             // This request gets no answer, but those before it still do.
             self.leave(now, id, Closing::Flush, "left before it could wait");
@@ -244,7 +286,7 @@ impl<T: Transport> Server<T> {
         };
         conn.codec
             .encode(conn.outbox.buf(pool), Answer::Hello(welcome));
-        self.mark_dirty(id);
+        self.owe(id, Owed::Answer);
     }
 
     /// The first frame of a connection, while a secret is required.
@@ -261,7 +303,7 @@ impl<T: Transport> Server<T> {
     pub(super) fn say(&mut self, id: ConnId, answer: Answer<'_>) {
         let conn = &mut self.conns[id.slot as usize];
         conn.codec.encode(conn.outbox.buf(&mut self.pool), answer);
-        self.mark_dirty(id);
+        self.owe(id, Owed::Answer);
     }
 
     /// Answers with a long document.
@@ -278,11 +320,11 @@ impl<T: Transport> Server<T> {
         self.pool = pool;
         self.conns[slot].outbox = outbox;
         self.note_walk(id, owed);
-        self.mark_dirty(id);
+        self.owe(id, Owed::Answer);
     }
 
     /// Charges an answer that took a walk; `owed` is how much the client was owed before it. One
-    /// such answer per connection and turn is enough.
+    /// such answer per share is enough.
     fn note_walk(&mut self, id: ConnId, owed: usize) {
         let conn = &mut self.conns[id.slot as usize];
         conn.yield_turn();

@@ -3,6 +3,7 @@
 //! Bounded so that no answer stalls the loop or outgrows its readers; true totals are always there.
 //! Reads `engine::view`, and what the server knows of its connections.
 
+use super::turn::LongestTurn;
 use crate::base::ConnId;
 use crate::engine::view::{ConnView, HolderView, KeyView, View};
 use crate::engine::{Census, Kind, Tally};
@@ -22,7 +23,7 @@ const IDLE_LOOKED_AT_MAX: usize = 4 * ENTRIES_MAX;
 pub(super) struct Figures {
     pub(super) connections: usize,
     pub(super) slow_consumers: u64,
-    pub(super) longest_turn_ns: u64,
+    pub(super) longest_turn: LongestTurn,
 }
 
 /// One connection, as the server knows it.
@@ -253,8 +254,16 @@ fn totals(out: &mut Vec<u8>, view: View<'_>, tally: Tally, figures: &Figures) {
     number(out, "releases", tally.releases);
     number(out, "expiries", tally.expiries);
     number(out, "disconnects", tally.disconnects);
-    number(out, "longest_turn_us", figures.longest_turn_ns / 1_000);
-    out.push(b'}');
+    let LongestTurn { ns, work } = figures.longest_turn;
+    number(out, "longest_turn_us", ns / 1_000);
+    name(out, "longest_turn_work_us");
+    for (index, (kind, ns)) in work.by_name().into_iter().enumerate() {
+        out.push(if index == 0 { b'{' } else { b',' });
+        json::push_str_escaped(out, kind.as_bytes());
+        out.push(b':');
+        json::push_number(out, ns / 1_000);
+    }
+    out.extend_from_slice(b"}}");
 }
 
 /// `,"title":[{…},{…}]`, as many as the bounds allow.

@@ -5,25 +5,28 @@
 //! turn                  reads the clock: it is this late at least
 //!   hang-ups            first of all, so that no connection that has left is granted what others set
 //!                       free; a parked one leaves its queue here
-//!   run queue           at most 256 that hung up, then those that were denied a walk in the last turn,
-//!                       then those that had more than their share in it
-//!   events              each connection with something to read gets its share of 16 KiB
+//!   hung up             some of those that have left are served to their end
+//!   fresh               connections that have sent something get a small first share: first those
+//!                       that had to wait in the last turn, then those with an event in this one
+//!   flush               what they are answered leaves now, if others have more to ask
+//!   more                those that have more than their first share take turns
 //!   stop                if we are told to: first drain, the second time close everything
 //!   time                the engine's: departures that are not finished, then leases, waits, values and
-//!                       idle keys that are due, at most 2,048 in all
+//!                       idle keys that are due
 //!   timers              the server's: connections that took too long, shutdown
-//!   resumed             at most 4,096 connections that were answered after waiting go on
-//!   flush               slow consumers are closed; bytes leave, one write for each connection, those
-//!                       that were waited for first
-//!   close               at most 256 sockets that are done with
+//!   resumed             connections that were answered after waiting go on
+//!   flush               slow consumers are closed; bytes leave, one write for each connection: first
+//!                       to those that were waiting, then to those that asked, then pushes
+//!   close               sockets that are done with
 //! ```
 //!
+//! Each part stops when it has spent its share of the turn (`budget.rs`) and goes on in the next one.
 //! The reactor, the simulator and the tests all go through [`Server::turn`]; none of them knows
 //! more of the order than what a poll reports.
 
-use super::budget::{Budget, CLOSES_MAX};
-use super::closing::Closing;
-use super::conn::Transport;
+use super::budget::{Budget, CLOSES_MAX, Kind, Work};
+use super::closing::{Closing, LATE_NS};
+use super::conn::{Owed, Transport};
 use super::{Clock, Server};
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::Input;
@@ -48,6 +51,14 @@ pub struct Readiness {
     pub hung_up: bool,
 }
 
+/// How long the longest turn was, and what it was spent on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LongestTurn {
+    pub(super) ns: u64,
+    /// Estimated from what was done; the sum can differ from what the clock says.
+    pub(super) work: Work,
+}
+
 impl<T: Transport> Server<T> {
     /// One turn: everything reported is heard, everything due is done, everything owed is sent.
     /// `stops` says how often we were told to stop since the last turn: see `shutdown.rs`.
@@ -57,19 +68,26 @@ impl<T: Transport> Server<T> {
     {
         let now = self.read_clock(clock);
         self.turn_began = Some(now);
+        self.budget = Budget::default();
+        self.is_late = self.is_later_than(now, LATE_NS);
         for event in events.clone() {
             if event.readiness.hung_up {
                 self.hang_up(now, event.conn);
             }
         }
-        self.serve_ready(clock);
+        self.serve_hung_up(clock);
+        self.serve_fresh(clock);
         for Event { conn, readiness } in events {
             if readiness.readable || readiness.hung_up {
                 self.readable(clock, conn);
             }
             if readiness.writable {
-                self.mark_dirty(conn);
+                self.owe(conn, Owed::Push);
             }
+        }
+        if self.run.is_crowded() {
+            self.flush(self.clock_read, Owed::Answer);
+            self.serve_more(clock);
         }
         for _ in 0..stops {
             self.stop(self.clock_read);
@@ -81,21 +99,31 @@ impl<T: Transport> Server<T> {
     fn end_turn(&mut self, clock: Clock<'_>) {
         let now = self.clock_read;
         self.engine.apply(now, Input::Time, &mut self.effects);
+        self.charge_engine(Kind::Expire);
         self.deliver(now);
         self.fire_timers(now);
         self.serve_resumed(clock);
-        self.flush(self.clock_read);
+        self.flush(self.clock_read, Owed::Push);
         let closes = self.ended.len().min(CLOSES_MAX);
         self.ended.drain(..closes);
-        self.run.end_turn();
-        self.budget = Budget::new();
+    }
+
+    /// Whether a lease or a wait should have ended this long ago: nobody was heard meanwhile.
+    fn is_later_than(&self, now: Nanos, late_ns: u64) -> bool {
+        let due = self.engine.next_deadline();
+        due.is_some_and(|due| due != Nanos(0) && now.since(due) >= late_ns)
     }
 
     /// The loop goes to sleep, so the turn is over. Operators see how long the longest one was:
     /// nobody else was heard meanwhile.
     pub fn note_sleep(&mut self, now: Nanos) {
-        if let Some(began) = self.turn_began.take() {
-            self.longest_turn_ns = self.longest_turn_ns.max(now.since(began));
+        if let Some(began) = self.turn_began.take()
+            && now.since(began) > self.longest_turn.ns
+        {
+            self.longest_turn = LongestTurn {
+                ns: now.since(began),
+                work: self.budget.work(),
+            };
         }
     }
 
@@ -121,7 +149,7 @@ impl<T: Transport> Server<T> {
             self.engine
                 .apply(now, Input::HungUp(id, true), &mut self.effects);
         }
-        self.serve_later(id);
+        self.serve_to_its_end(id);
     }
 
     /// There are bytes to read.
@@ -136,9 +164,9 @@ impl<T: Transport> Server<T> {
         }
         conn.readable = true;
         if conn.hung_up {
-            self.serve_later(id);
+            self.serve_to_its_end(id);
         } else if !conn.queued {
-            self.serve_conn(clock, id);
+            self.serve_fresh_one(clock, id);
         }
     }
 }
