@@ -9,6 +9,7 @@ use super::due::Due;
 use super::gc::Collector;
 use super::named::Named;
 use super::types::{Event, Refusal, Reply};
+use super::work;
 
 pub(super) struct Counters {
     pub(super) named: Named<i64>,
@@ -87,6 +88,7 @@ impl Counters {
                 return self.collector.again(cx);
             }
             *budget -= 1;
+            cx.core.work.charge(work::FORGET);
             self.named.remove(cx, counter);
         }
         self.collector

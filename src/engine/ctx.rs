@@ -10,6 +10,7 @@ use super::owner::Owners;
 use super::queue::{Waiter, Waiters};
 use super::subscriptions::{Subscriptions, TOPICS, Topic};
 use super::types::{Effect, Effects, Note, Noted, Notes, Push, Refusal, Reply};
+use super::work::Work;
 use super::{Rules, Tally};
 use crate::base::{ConnId, Nanos};
 use crate::key::Key;
@@ -28,6 +29,8 @@ pub(super) struct Core {
     /// How many counters, values, lists and barriers there are.
     pub(super) keys: u32,
     pub(super) draining: bool,
+    /// What was done since the server last asked.
+    pub(super) work: Work,
 }
 
 pub(super) struct Ctx<'e> {

@@ -23,6 +23,7 @@ use super::queue::{self, Awaiting, Waiter, Want};
 use super::table::{Kind, Table};
 use super::two_phase::Tickets;
 use super::types::{Change, Event, Mode, Noted, Notes, Push, Refusal, Reply};
+use super::work;
 use crate::base::{Millis, Nanos, Token};
 use crate::keymap::KeyMap;
 
@@ -240,6 +241,7 @@ impl Locks {
                 return self.collector.again(cx);
             }
             *budget -= 1;
+            cx.core.work.charge(work::FORGET);
             self.table.remove_idle(resource);
         }
         self.arm_collection(cx);
@@ -421,6 +423,7 @@ impl Locks {
 
     /// Makes the head of the queue a holder.
     fn promote(&mut self, cx: &mut Ctx<'_>, resource: u32, waiter: u32) {
+        cx.core.work.charge(work::GRANT);
         let queue = &mut self.table[resource].queue;
         let it = cx.leave(queue, waiter);
         let parked = it.conn != ConnIndex::NONE;
@@ -489,10 +492,11 @@ impl Locks {
 
     /// The holders whose lease is over, in the order in which the leases ended, and when the first
     /// of the other leases will end.
-    fn lapsed_of(&self, cx: &Ctx<'_>, resource: u32) -> (Vec<(Nanos, u32)>, Nanos) {
+    fn lapsed_of(&self, cx: &mut Ctx<'_>, resource: u32) -> (Vec<(Nanos, u32)>, Nanos) {
         let mut lapsed = Vec::new();
         let mut soonest = Nanos::NEVER;
         for holder in self.table[resource].holders.iter(&self.holders) {
+            cx.core.work.charge(work::LOOK);
             match cx.core.timers.deadline(self.holders[holder].timer) {
                 deadline if deadline <= cx.moment => lapsed.push((deadline, holder)),
                 deadline => soonest = soonest.min(deadline),

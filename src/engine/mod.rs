@@ -3,7 +3,7 @@
 //! [`Engine::apply`] is the one entry point: it takes an [`Input`] with its time, and appends to a
 //! list of [`Effect`](types::Effect)s what the server has to do. The engine itself has no socket,
 //! no clock, no log, no random numbers and no way to fail. Other public functions only look
-//! (`view.rs`), but for one that takes the count of work done.
+//! (`view.rs`), but for one that takes the count of work done (`work.rs`).
 //!
 //! Read `types.rs` first, then `lock.rs`. Each primitive has a file; they share what is in
 //! `ctx.rs`.
@@ -34,6 +34,7 @@ mod two_phase;
 pub mod types;
 pub mod view;
 mod watch;
+mod work;
 
 use std::collections::VecDeque;
 
@@ -53,13 +54,12 @@ pub use self::salts::SaltKey;
 use self::subscriptions::{Subscriptions, Topic};
 pub use self::table::{Census, Kind};
 use self::types::{Effects, Input, Notes, Refusal, Reply, Request};
+use self::work::Work;
 use crate::base::{ConnId, Millis, Nanos};
 use crate::timers::Timers;
 
-/// Most timers, releases and forgotten keys that one call handles. The rest is due at once and is
-/// handled in the next turn, so that the other clients never wait for a million leases that end
-/// together, or for one client that leaves with a million locks.
-pub const WORK_PER_TURN_MAX: u32 = 2048;
+/// Most things of ended connections that are undone between two inputs of [`Input::Time`].
+const DEPARTURES_MAX: u32 = 2048;
 
 /// The rules an operator sets.
 #[derive(Clone, Debug)]
@@ -174,9 +174,10 @@ impl Engine {
                     .map(|topic| Subscriptions::new(topic, seed)),
                 keys: 0,
                 draining: false,
+                work: Work::default(),
             },
             departing: VecDeque::new(),
-            departures_left: WORK_PER_TURN_MAX,
+            departures_left: DEPARTURES_MAX,
             untidy: false,
         }
     }
@@ -202,7 +203,7 @@ impl Engine {
                 let (stores, mut cx) = self.split(now, now, out);
                 stores.lists.give_back(&mut cx, popped);
             }
-            Input::Time => self.expire(now, out),
+            Input::Time(work) => self.expire(now, work, out),
             Input::Drain => self.drain(now, out),
         }
     }
@@ -211,6 +212,7 @@ impl Engine {
         let asker = self.core.conns.asker(id, &mut self.core.owners);
         let Asker { conn, .. } = asker;
         let lease_default = self.core.rules.lease_default;
+        self.core.work.charge(work::REQUEST);
         let (stores, mut cx) = self.split(now, now, out);
         let Stores {
             locks,
@@ -268,20 +270,22 @@ impl Engine {
         }
     }
 
-    /// Ends leases and waits, forgets idle keys and goes on with departures, at most
-    /// [`WORK_PER_TURN_MAX`] of them; and gives some memory back. If more is left,
+    /// Ends leases and waits, forgets idle keys and goes on with departures, as far as `work` goes,
+    /// but at least a little; and gives some memory back. If more is left,
     /// [`Engine::next_deadline`] is in the past.
-    fn expire(&mut self, now: Nanos, out: &mut Effects) {
+    fn expire(&mut self, now: Nanos, work: u64, out: &mut Effects) {
         // Departures and timers get half of the work each, so that neither waits for the other.
-        let mut budget = WORK_PER_TURN_MAX / 2;
+        let pieces = |cost: u64| (work / 2 / cost).clamp(1, u32::MAX.into()) as u32;
+        let mut budget = pieces(work::UNDO);
         while let Some(&conn) = self.departing.front() {
             if !self.depart(now, conn, out, &mut budget) {
                 break;
             }
             self.departing.pop_front();
         }
-        self.departures_left = WORK_PER_TURN_MAX;
-        let mut budget = WORK_PER_TURN_MAX / 2;
+        self.departures_left = DEPARTURES_MAX;
+        let budget_max = pieces(work::END);
+        let mut budget = budget_max;
         while let Some((deadline, due)) = self.core.timers.pop_due(now, &mut budget) {
             let (stores, mut cx) = self.split(now, deadline, out);
             match due.what() {
@@ -293,7 +297,14 @@ impl Engine {
                 What::Counters => stores.counters.collect(&mut cx, &mut budget),
             }
         }
+        let ended = budget_max - budget;
+        self.core
+            .work
+            .charge_each(ended as usize, work::TIMER + work::END);
         self.untidy = self.tidy();
+        if self.untidy {
+            self.core.work.charge(work::TIDY);
+        }
     }
 
     /// Gives back a part of the memory of removed entries; returns whether there is more.
@@ -328,6 +339,7 @@ impl Engine {
     fn depart(&mut self, now: Nanos, conn: ConnIndex, out: &mut Effects, budget: &mut u32) -> bool {
         let (stores, mut cx) = self.split(now, now, out);
         let cx = &mut cx;
+        let before = *budget;
         if cx.core.conns[conn].parked != NONE {
             stores.leave_queue(cx, cx.core.conns[conn].parked);
         }
@@ -338,6 +350,9 @@ impl Engine {
                 .subscriptions
                 .iter_mut()
                 .all(|it| it.leave_all(&mut cx.core.conns, conn, budget));
+        cx.core
+            .work
+            .charge_each((before - *budget) as usize, work::UNDO);
         if done {
             cx.core.conns.remove(conn);
             cx.core.owners.lose_conn(owner);
@@ -345,14 +360,11 @@ impl Engine {
         done
     }
 
-    /// How much work finding recipients was since the last call: nodes looked at plus recipients
-    /// found. The server limits a turn by it; the engine decides nothing by it.
-    pub fn take_recipient_work(&mut self) -> u64 {
-        self.core
-            .subscriptions
-            .iter_mut()
-            .map(Subscriptions::take_work)
-            .sum()
+    /// What all inputs since the last call cost, in units of about a nanosecond (`work.rs`).
+    pub fn take_work(&mut self) -> u64 {
+        let subscriptions = self.core.subscriptions.iter_mut();
+        let recipients: u64 = subscriptions.map(Subscriptions::take_work).sum();
+        self.core.work.take() + recipients * work::RECIPIENT
     }
 
     fn introduce(&mut self, id: ConnId, name: Option<&str>) {

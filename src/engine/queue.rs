@@ -12,6 +12,7 @@ use super::due::Due;
 use super::holder::Hold;
 use super::owner::OwnerIndex;
 use super::types::End;
+use super::work;
 use crate::base::{Millis, Nanos};
 use crate::timers::TimerId;
 
@@ -123,6 +124,7 @@ impl Ctx<'_> {
     /// Takes the waiter out of its queue. If a command is parked on it, the command is no longer
     /// parked, and the caller owes [`Waiter::conn`] an answer.
     pub(super) fn leave(&mut self, queue: &mut Queue, waiter: u32) -> Waiter {
+        self.core.work.charge(work::GIVE_UP);
         queue.unlink(&mut self.core.waiters, waiter);
         let gone = self.core.waiters.remove(waiter);
         self.core.owners[gone.owner].waits -= 1;

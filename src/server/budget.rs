@@ -10,9 +10,15 @@ const WALK_BYTES: usize = 1 << 20;
 /// What a walk counts at least, however short its answer.
 const WALK_BYTES_MIN: usize = 16 * 1024;
 
-/// Most work of one turn in finding and telling recipients: nodes of the trees looked at, and
-/// lines. After that every connection is served one request at a time.
-const RECIPIENT_WORK: u64 = 32 * 1024;
+/// Most work of the engine in one turn for requests, in its units of about a nanosecond. After that
+/// every connection is served one request at a time.
+const REQUEST_WORK: u64 = 2_000_000;
+
+/// Most work of the engine in one turn for what is due, in the same units.
+pub(super) const TIME_WORK: u64 = 1_000_000;
+
+/// Most timers of connections that are looked at in one turn.
+pub(super) const TIMERS_MAX: u32 = 2048;
 
 /// Most connections whose parked command was answered that are run on in the same turn.
 pub(super) const RESUMED_MAX: usize = 4096;
@@ -32,7 +38,7 @@ pub(super) struct Budget {
     walk_bytes: usize,
     /// Kept back for connections that have not hung up.
     walk_bytes_kept: usize,
-    recipient_work: u64,
+    request_work: u64,
 }
 
 impl Budget {
@@ -42,7 +48,7 @@ impl Budget {
         Self {
             walk_bytes: WALK_BYTES - WALK_BYTES / 2,
             walk_bytes_kept: WALK_BYTES / 2,
-            recipient_work: RECIPIENT_WORK,
+            request_work: REQUEST_WORK,
         }
     }
 
@@ -60,10 +66,10 @@ impl Budget {
         self.walk_bytes = self.walk_bytes.saturating_sub(bytes.max(WALK_BYTES_MIN));
     }
 
-    /// Says whether there is some left to find recipients with.
+    /// Says whether there is some left for the engine to decide requests with.
     #[inline]
-    pub(super) fn charge_recipients(&mut self, work: u64) -> bool {
-        self.recipient_work = self.recipient_work.saturating_sub(work);
-        self.recipient_work > 0
+    pub(super) fn charge(&mut self, work: u64) -> bool {
+        self.request_work = self.request_work.saturating_sub(work);
+        self.request_work > 0
     }
 }

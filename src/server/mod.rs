@@ -260,7 +260,7 @@ impl<T: Transport> Server<T> {
 
     /// Acts on those of the server's own timers that have fired.
     fn fire_timers(&mut self, now: Nanos) {
-        let mut budget = crate::engine::WORK_PER_TURN_MAX;
+        let mut budget = budget::TIMERS_MAX;
         while let Some((_, due)) = self.timers.pop_due(now, &mut budget) {
             match due {
                 Due::Conn(slot) => self.on_timer(now, slot),

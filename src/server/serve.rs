@@ -13,7 +13,7 @@ use super::closing::Closing;
 use super::conn::{Flow, Phase, Transport};
 use super::{Clock, READ_BYTES_PER_TURN, Server, auth, conn, stats};
 use crate::base::{ConnId, Nanos};
-use crate::engine::types::{Input, Request};
+use crate::engine::types::{Effect, Input, Request};
 use crate::wire::Answer;
 use crate::wire::answer::Welcome;
 use crate::wire::codec::Decoded;
@@ -206,17 +206,23 @@ impl<T: Transport> Server<T> {
         let conn = &mut self.conns[id.slot as usize];
         conn.flow = Flow::Parked;
         let owed = conn.outbox.len();
-        self.engine
-            .apply(now, Input::Request(id, request), &mut self.effects);
+        loop {
+            self.engine
+                .apply(now, Input::Request(id, request), &mut self.effects);
+            if self.effects.last() != Some(&Effect::NotYet(id)) {
+                break;
+            }
+            self.effects.pop();
+        }
         self.acting = Some(id);
         self.deliver(now);
         self.acting = None;
         if takes_a_walk {
             self.note_walk(id, owed);
         }
-        let work = self.engine.take_recipient_work();
+        let work = self.engine.take_work();
         let conn = &mut self.conns[id.slot as usize];
-        if !self.budget.charge_recipients(work) {
+        if !self.budget.charge(work) {
             conn.yield_turn();
         }
         if conn.is_parked() && conn.hung_up {

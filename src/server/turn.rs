@@ -10,7 +10,7 @@
 //!   events              each connection with something to read gets its share of 16 KiB
 //!   stop                if we are told to: first drain, the second time close everything
 //!   time                the engine's: departures that are not finished, then leases, waits, values and
-//!                       idle keys that are due, at most 2,048 in all
+//!                       idle keys that are due, for about a millisecond
 //!   timers              the server's: connections that took too long, shutdown
 //!   resumed             at most 4,096 connections that were answered after waiting go on
 //!   flush               slow consumers are closed; bytes leave, one write for each connection, those
@@ -21,7 +21,7 @@
 //! The reactor, the simulator and the tests all go through [`Server::turn`]; none of them knows
 //! more of the order than what a poll reports.
 
-use super::budget::{Budget, CLOSES_MAX};
+use super::budget::{Budget, CLOSES_MAX, TIME_WORK};
 use super::closing::Closing;
 use super::conn::Transport;
 use super::{Clock, Server};
@@ -80,7 +80,9 @@ impl<T: Transport> Server<T> {
     /// Everything that is due is done, everything that is owed is sent.
     fn end_turn(&mut self, clock: Clock<'_>) {
         let now = self.clock_read;
-        self.engine.apply(now, Input::Time, &mut self.effects);
+        self.engine
+            .apply(now, Input::Time(TIME_WORK), &mut self.effects);
+        self.engine.take_work(); // has its own limit
         self.deliver(now);
         self.fire_timers(now);
         self.serve_resumed(clock);
