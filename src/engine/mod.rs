@@ -30,6 +30,7 @@ mod salts;
 mod signal;
 mod subscriptions;
 mod table;
+mod time;
 mod two_phase;
 pub mod types;
 pub mod view;
@@ -43,7 +44,6 @@ use self::barrier::Barriers;
 use self::conn::{Asker, ConnIndex, Conns};
 use self::counter::Counters;
 use self::ctx::{Core, Ctx};
-use self::due::What;
 use self::fence::Fences;
 use self::kv::Kv;
 use self::list::Lists;
@@ -56,7 +56,7 @@ pub use self::table::{Census, Kind};
 use self::types::{Effects, Input, Notes, Refusal, Reply, Request};
 use self::work::Work;
 use crate::base::{ConnId, Millis, Nanos};
-use crate::timers::Timers;
+use crate::timers::{GroupTimers, Timers};
 
 /// Most things of ended connections that are undone between two inputs of [`Input::Time`].
 const DEPARTURES_MAX: u32 = 2048;
@@ -145,8 +145,8 @@ pub struct Engine {
     departing: VecDeque<ConnIndex>,
     /// How many things of ended connections may still be undone before the next [`Input::Time`].
     departures_left: u32,
-    /// Many entries were removed, and their memory is still being given back.
-    untidy: bool,
+    /// The last [`Input::Time`] left something over, if only memory to give back.
+    unfinished: bool,
 }
 
 impl Engine {
@@ -164,7 +164,8 @@ impl Engine {
             },
             core: Core {
                 rules,
-                timers: Timers::new(),
+                timers: GroupTimers::new(),
+                background: Timers::new(),
                 conns: Conns::new(),
                 owners: Owners::new(),
                 waiters: Waiters::new(),
@@ -178,7 +179,7 @@ impl Engine {
             },
             departing: VecDeque::new(),
             departures_left: DEPARTURES_MAX,
-            untidy: false,
+            unfinished: false,
         }
     }
 
@@ -203,7 +204,7 @@ impl Engine {
                 let (stores, mut cx) = self.split(now, now, out);
                 stores.lists.give_back(&mut cx, popped);
             }
-            Input::Time(work) => self.expire(now, work, out),
+            Input::Time(work) => self.pass_time(now, work, out),
             Input::Drain => self.drain(now, out),
         }
     }
@@ -270,43 +271,6 @@ impl Engine {
         }
     }
 
-    /// Ends leases and waits, forgets idle keys and goes on with departures, as far as `work` goes,
-    /// but at least a little; and gives some memory back. If more is left,
-    /// [`Engine::next_deadline`] is in the past.
-    fn expire(&mut self, now: Nanos, work: u64, out: &mut Effects) {
-        // Departures and timers get half of the work each, so that neither waits for the other.
-        let pieces = |cost: u64| (work / 2 / cost).clamp(1, u32::MAX.into()) as u32;
-        let mut budget = pieces(work::UNDO);
-        while let Some(&conn) = self.departing.front() {
-            if !self.depart(now, conn, out, &mut budget) {
-                break;
-            }
-            self.departing.pop_front();
-        }
-        self.departures_left = DEPARTURES_MAX;
-        let budget_max = pieces(work::END);
-        let mut budget = budget_max;
-        while let Some((deadline, due)) = self.core.timers.pop_due(now, &mut budget) {
-            let (stores, mut cx) = self.split(now, deadline, out);
-            match due.what() {
-                What::Lease(holder) => stores.locks.lease_ended(&mut cx, holder),
-                What::Wait(waiter) => stores.wait_ended(&mut cx, waiter),
-                What::Value(entry) => stores.kv.expired(&mut cx, entry),
-                What::Ticket(ticket) => stores.locks.ticket_forgotten(&mut cx, ticket),
-                What::Locks => stores.locks.collect(&mut cx, &mut budget),
-                What::Counters => stores.counters.collect(&mut cx, &mut budget),
-            }
-        }
-        let ended = budget_max - budget;
-        self.core
-            .work
-            .charge_each(ended as usize, work::TIMER + work::END);
-        self.untidy = self.tidy();
-        if self.untidy {
-            self.core.work.charge(work::TIDY);
-        }
-    }
-
     /// Gives back a part of the memory of removed entries; returns whether there is more.
     fn tidy(&mut self) -> bool {
         let it = &mut self.stores;
@@ -318,53 +282,16 @@ impl Engine {
             || it.lists.named.tidy()
             || it.barriers.named.tidy()
             || self.core.waiters.tidy()
+            || self.core.timers.tidy()
+            || self.core.background.tidy()
             || self.core.conns.tidy()
             || self.core.owners.tidy()
             || self.core.subscriptions.iter_mut().any(Subscriptions::tidy)
     }
 
-    fn disconnect(&mut self, now: Nanos, id: ConnId, out: &mut Effects) {
-        let Some(conn) = self.core.conns.detach(id, &mut self.core.owners) else {
-            return; // never asked for anything
-        };
-        let mut budget = self.departures_left;
-        if !self.depart(now, conn, out, &mut budget) {
-            self.departing.push_back(conn);
-        }
-        self.departures_left = budget;
-    }
-
-    /// Undoes what an ended connection still has, up to `budget` things; returns whether all is
-    /// done.
-    fn depart(&mut self, now: Nanos, conn: ConnIndex, out: &mut Effects, budget: &mut u32) -> bool {
-        let (stores, mut cx) = self.split(now, now, out);
-        let cx = &mut cx;
-        let before = *budget;
-        if cx.core.conns[conn].parked != NONE {
-            stores.leave_queue(cx, cx.core.conns[conn].parked);
-        }
-        let owner = cx.core.conns[conn].owner;
-        let done = stores.locks.depart(cx, owner, budget)
-            && cx
-                .core
-                .subscriptions
-                .iter_mut()
-                .all(|it| it.leave_all(&mut cx.core.conns, conn, budget));
-        cx.core
-            .work
-            .charge_each((before - *budget) as usize, work::UNDO);
-        if done {
-            cx.core.conns.remove(conn);
-            cx.core.owners.lose_conn(owner);
-        }
-        done
-    }
-
     /// What all inputs since the last call cost, in units of about a nanosecond (`work.rs`).
     pub fn take_work(&mut self) -> u64 {
-        let subscriptions = self.core.subscriptions.iter_mut();
-        let recipients: u64 = subscriptions.map(Subscriptions::take_work).sum();
-        self.core.work.take() + recipients * work::RECIPIENT
+        self.core.work.take()
     }
 
     fn introduce(&mut self, id: ConnId, name: Option<&str>) {
@@ -398,14 +325,15 @@ impl Engine {
     }
 
     /// When the next [`Input::Time`] must come at the latest: never later than the earliest
-    /// deadline, sometimes earlier.
+    /// deadline, sometimes earlier; 0 if something is left over from the last one.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        if self.departing.is_empty() && !self.untidy {
-            self.core.timers.next_deadline()
-        } else {
-            Some(Nanos(0))
+        if !self.departing.is_empty() || self.unfinished {
+            return Some(Nanos(0));
         }
+        let (owners, background) = (&self.core.timers, &self.core.background);
+        let deadlines = [owners.next_deadline(), background.next_deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Whether the client would lose something if the connection were cut: a hold, a ticket, a wait
@@ -454,12 +382,10 @@ impl Stores {
         match cx.core.waiters[waiter].awaiting {
             Awaiting::Hold(_) => self.locks.wait_ended(cx, waiter),
             Awaiting::Pop(_) => {
-                cx.core.waiters[waiter].timer = None;
                 self.lists.give_up(cx, waiter);
                 cx.reply(conn, Reply::Nothing);
             }
             Awaiting::Barrier => {
-                cx.core.waiters[waiter].timer = None;
                 cx.reply(conn, Reply::TimedOut);
                 self.barriers.give_up(cx, waiter);
             }

@@ -109,7 +109,7 @@ impl Ctx<'_> {
         it.timer = Some(
             self.core
                 .timers
-                .arm(self.now.after(wait), Due::wait(waiter)),
+                .arm(it.owner.0, self.now.after(wait), Due::wait(waiter)),
         );
     }
 
@@ -132,7 +132,7 @@ impl Ctx<'_> {
             self.core.conns[gone.conn].parked = NONE;
         }
         if let Some(timer) = gone.timer {
-            self.core.timers.cancel(timer);
+            self.core.timers.cancel(gone.owner.0, timer);
         }
         gone
     }

@@ -42,7 +42,7 @@ pub enum Input<'a> {
     /// Time has passed: leases and waits end, idle keys are forgotten, and what ended connections
     /// left behind is undone. The number is how much work may be spent on it, in units of about a
     /// nanosecond; a little is done even if it is 0. If something is left over,
-    /// [`Engine::next_deadline`](super::Engine::next_deadline) is in the past.
+    /// [`Engine::next_deadline`](super::Engine::next_deadline) is 0.
     Time(u64),
     /// Shutdown has begun: every parked command is refused now, and every new acquire from now on.
     /// Releases and renewals still work, and leases still end.

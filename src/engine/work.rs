@@ -43,8 +43,13 @@ impl Work {
     }
 
     /// Charges a number of equal pieces.
-    pub(super) fn charge_each(&mut self, count: usize, cost: u64) {
-        self.spent += count as u64 * cost;
+    pub(super) fn charge_each(&mut self, count: u32, cost: u64) {
+        self.spent += u64::from(count) * cost;
+    }
+
+    /// What was done since it was last taken.
+    pub(super) fn spent(&self) -> u64 {
+        self.spent
     }
 
     pub(super) fn take(&mut self) -> u64 {

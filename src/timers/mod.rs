@@ -4,17 +4,22 @@
 //! due. So the frequent calls are cheap: to arm the latest deadline and to cancel it again touches
 //! only the end of the heap, and to re-arm to a later time does not touch the heap at all.
 //!
-//! [`Timers`] is one heap for all. `slots.rs` is the slab of timers, `heap.rs` the heap itself.
+//! [`Timers`] is one heap for all, [`GroupTimers`] has one for each group and is fair between
+//! groups. `slots.rs` is the slab of timers, `heap.rs` the heap itself.
 //!
 //! Never reads a clock, because time is an argument, and never knows what a timer means, because
 //! that is the caller's `T`. Never draws a random number: the same calls pop the same timers in the
 //! same order.
 
+mod groups;
+#[cfg(test)]
+mod groups_tests;
 mod heap;
 mod slots;
 
 use std::num::NonZeroU32;
 
+pub use self::groups::{GroupTimers, QUANTUM};
 use self::heap::{Entry, Heap};
 use self::slots::{SLOTS_KEPT_MAX, Slots};
 use crate::base::Nanos;

@@ -79,10 +79,15 @@ impl Table {
     /// One turn's worth of what is due by now; how many leases it ended.
     fn expire(&mut self) -> u64 {
         let before = self.engine.tally().expiries;
+        self.turn(WORK);
+        self.engine.tally().expiries - before
+    }
+
+    /// What is due by now, as far as the work goes.
+    fn turn(&mut self, work: u64) {
         self.out.clear();
         self.engine
-            .apply(self.now, Input::Time(WORK), &mut self.out);
-        self.engine.tally().expiries - before
+            .apply(self.now, Input::Time(work), &mut self.out);
     }
 
     /// Turn after turn until nothing is due.
@@ -429,4 +434,72 @@ fn who_leaves_with_thousands_of_locks_and_places_is_undone_in_slices() {
         table.leave(client);
     }
     table.assert_nothing_is_left();
+}
+
+/// Whether somebody holds the key.
+fn is_held(table: &Table, key: &[u8]) -> bool {
+    let key = table.engine.view(table.now).key(key);
+    key.is_some_and(|it| it.holder_count() > 0)
+}
+
+/// A stranger's crowd and one lease of somebody else that ends a moment later, in a turn with so
+/// little work that most of the crowd is left over.
+fn assert_the_lease_ends_in_time(crowd: impl Fn(&mut Table)) {
+    let mut table = Table::new();
+    crowd(&mut table);
+    table.now = Nanos(2);
+    table.grant(1, b"job", LOCK, Millis(1_000));
+    table.now = Nanos(1).after(Millis(1_000));
+    table.turn(WORK / 10);
+    assert!(is_held(&table, b"job"), "early");
+    table.now = Nanos(2).after(Millis(1_000));
+    table.turn(WORK / 10);
+    assert!(!is_held(&table, b"job"), "late");
+    assert_eq!(
+        table.engine.next_deadline(),
+        Some(Nanos(0)),
+        "the crowd fits into one turn, so nothing is shown"
+    );
+    table.engine.check();
+    for client in 0..2 {
+        table.leave(client);
+    }
+    table.assert_nothing_is_left();
+}
+
+const CROWD: u32 = 20_000;
+
+#[test]
+fn a_strangers_leases_that_end_make_nobody_elses_lease_late() {
+    assert_the_lease_ends_in_time(|table| {
+        for key in 0..CROWD {
+            table.grant(0, &key.to_le_bytes(), LOCK, Millis(1_000));
+        }
+    });
+}
+
+#[test]
+fn a_strangers_leases_that_were_renewed_make_nobody_elses_lease_late() {
+    let lease = Some(Millis::from_secs(60));
+    assert_the_lease_ends_in_time(|table| {
+        for key in 0..CROWD {
+            let key = &key.to_le_bytes();
+            let token = Some(table.grant(0, key, LOCK, Millis(1_000)));
+            table.answer(0, Request::Renew { key, token, lease });
+        }
+    });
+}
+
+#[test]
+fn a_strangers_values_make_nobody_elses_lease_late() {
+    assert_the_lease_ends_in_time(|table| {
+        for key in 0..CROWD {
+            let put = Request::Put {
+                key: &key.to_le_bytes(),
+                value: b"v",
+                ttl: Millis(1_000),
+            };
+            table.answer(0, put);
+        }
+    });
 }
