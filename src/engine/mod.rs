@@ -37,11 +37,9 @@ pub mod view;
 mod watch;
 mod work;
 
-use std::collections::VecDeque;
-
 use self::arena::NONE;
 use self::barrier::Barriers;
-use self::conn::{Asker, ConnIndex, Conns};
+use self::conn::{Asker, Conns};
 use self::counter::Counters;
 use self::ctx::{Core, Ctx};
 use self::fence::Fences;
@@ -53,13 +51,11 @@ use self::queue::{Awaiting, Waiters};
 pub use self::salts::SaltKey;
 use self::subscriptions::{Subscriptions, Topic};
 pub use self::table::{Census, Kind};
+use self::time::Departing;
 use self::types::{Effects, Input, Notes, Refusal, Reply, Request};
 use self::work::Work;
 use crate::base::{ConnId, Millis, Nanos};
 use crate::timers::{GroupTimers, Timers};
-
-/// Most things of ended connections that are undone between two inputs of [`Input::Time`].
-const DEPARTURES_MAX: u32 = 2048;
 
 /// The rules an operator sets.
 #[derive(Clone, Debug)]
@@ -141,10 +137,7 @@ struct Stores {
 pub struct Engine {
     stores: Stores,
     core: Core,
-    /// Connections that ended, and had more to undo than fits into one turn.
-    departing: VecDeque<ConnIndex>,
-    /// How many things of ended connections may still be undone before the next [`Input::Time`].
-    departures_left: u32,
+    departing: Departing,
     /// The last [`Input::Time`] left something over, if only memory to give back.
     unfinished: bool,
 }
@@ -177,8 +170,7 @@ impl Engine {
                 draining: false,
                 work: Work::default(),
             },
-            departing: VecDeque::new(),
-            departures_left: DEPARTURES_MAX,
+            departing: Departing::default(),
             unfinished: false,
         }
     }

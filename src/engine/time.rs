@@ -4,11 +4,13 @@
 //! up, so that none of them waits for a crowd in another. Within leases and waits, and within
 //! departures, owners take turns too. What is decided, and how, is in the files of the primitives.
 
+use std::collections::VecDeque;
+
 use super::arena::NONE;
 use super::conn::ConnIndex;
 use super::due::What;
 use super::types::Effects;
-use super::{DEPARTURES_MAX, Engine, work};
+use super::{Engine, work};
 use crate::base::{ConnId, Nanos};
 
 /// What one duty may spend before the next has its turn; the last piece may exceed it.
@@ -18,8 +20,45 @@ const SLICE: u64 = 50_000;
 /// work, so that they get on however much else there is to do.
 const BACKGROUND_SLICE: u64 = SLICE / 2;
 
-/// Most things of one ended connection that are undone at a time.
+/// Most things of one ended connection that are undone before others have their turn.
 const QUANTUM: u32 = 32;
+
+/// What may be spent between two inputs of [`Input::Time`](super::types::Input::Time) on the first
+/// quanta of connections that end meanwhile. Whoever ends after that has its first quantum in the
+/// next one.
+const FIRST_QUANTA_WORK: u64 = 1_000_000;
+
+/// Connections that have ended and left behind more than is undone yet.
+pub(super) struct Departing {
+    /// Those that have not had their first quantum. They come first, so that whoever leaves with
+    /// one lock does not wait for those with very many.
+    newcomers: VecDeque<ConnIndex>,
+    /// The others, in the order of their turns.
+    rest: VecDeque<ConnIndex>,
+    /// What is left for first quanta before the next input of time.
+    work_left: u64,
+}
+
+impl Default for Departing {
+    fn default() -> Self {
+        Self {
+            newcomers: VecDeque::new(),
+            rest: VecDeque::new(),
+            work_left: FIRST_QUANTA_WORK,
+        }
+    }
+}
+
+impl Departing {
+    pub(super) fn is_empty(&self) -> bool {
+        self.newcomers.is_empty() && self.rest.is_empty()
+    }
+
+    fn next(&mut self) -> Option<ConnIndex> {
+        let newcomer = self.newcomers.pop_front();
+        newcomer.or_else(|| self.rest.pop_front())
+    }
+}
 
 impl Engine {
     /// Does what is due, as far as `work` goes, but at least a little of every duty; and gives some
@@ -54,52 +93,55 @@ impl Engine {
             || is_due(self.core.background.next_deadline())
     }
 
+    /// A connection has ended. Its wait ends now; what else it has is undone as far as its first
+    /// quantum goes, and the rest when its turn comes again.
+    pub(super) fn disconnect(&mut self, now: Nanos, id: ConnId, out: &mut Effects) {
+        let Some(conn) = self.core.conns.detach(id, &mut self.core.owners) else {
+            return; // never asked for anything
+        };
+        let (stores, mut cx) = self.split(now, now, out);
+        let parked = cx.core.conns[conn].parked;
+        if parked != NONE {
+            stores.leave_queue(&mut cx, parked);
+        }
+        if self.departing.work_left == 0 {
+            return self.departing.newcomers.push_back(conn);
+        }
+        let before = self.core.work.spent();
+        self.depart(now, conn, out);
+        let cost = self.core.work.spent() - before;
+        self.departing.work_left = self.departing.work_left.saturating_sub(cost);
+    }
+
     fn go_on_departing(&mut self, now: Nanos, slice_end: u64, out: &mut Effects) {
-        self.departures_left = DEPARTURES_MAX;
-        while let Some(&conn) = self.departing.front() {
-            let mut budget = QUANTUM;
-            if self.depart(now, conn, out, &mut budget) {
-                self.departing.pop_front();
-            }
+        self.departing.work_left = FIRST_QUANTA_WORK;
+        while let Some(conn) = self.departing.next() {
+            self.depart(now, conn, out);
             if self.core.work.spent() >= slice_end {
                 break;
             }
         }
     }
 
-    pub(super) fn disconnect(&mut self, now: Nanos, id: ConnId, out: &mut Effects) {
-        let Some(conn) = self.core.conns.detach(id, &mut self.core.owners) else {
-            return; // never asked for anything
-        };
-        let mut budget = self.departures_left;
-        if !self.depart(now, conn, out, &mut budget) {
-            self.departing.push_back(conn);
-        }
-        self.departures_left = budget;
-    }
-
-    /// Undoes what an ended connection still has, up to `budget` things; returns whether all is
-    /// done.
-    fn depart(&mut self, now: Nanos, conn: ConnIndex, out: &mut Effects, budget: &mut u32) -> bool {
+    /// Undoes what an ended connection still has, as far as one quantum goes.
+    fn depart(&mut self, now: Nanos, conn: ConnIndex, out: &mut Effects) {
         let (stores, mut cx) = self.split(now, now, out);
         let cx = &mut cx;
-        let before = *budget;
-        if cx.core.conns[conn].parked != NONE {
-            stores.leave_queue(cx, cx.core.conns[conn].parked);
-        }
+        let mut left = QUANTUM;
         let owner = cx.core.conns[conn].owner;
-        let done = stores.locks.depart(cx, owner, budget)
+        let done = stores.locks.depart(cx, owner, &mut left)
             && cx
                 .core
                 .subscriptions
                 .iter_mut()
-                .all(|it| it.leave_all(&mut cx.core.conns, conn, budget));
-        cx.core.work.charge_each(before - *budget, work::UNDO);
+                .all(|it| it.leave_all(&mut cx.core.conns, conn, &mut left));
+        cx.core.work.charge_each(QUANTUM - left, work::UNDO);
         if done {
             cx.core.conns.remove(conn);
             cx.core.lose_conn(owner);
+        } else {
+            self.departing.rest.push_back(conn);
         }
-        done
     }
 
     fn end_leases_and_waits(&mut self, now: Nanos, slice_end: u64, out: &mut Effects) {

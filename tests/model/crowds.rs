@@ -503,3 +503,53 @@ fn a_strangers_values_make_nobody_elses_lease_late() {
         }
     });
 }
+
+#[test]
+fn a_leavers_lock_is_not_passed_on_after_those_of_a_crowd() {
+    const LEAVERS: u32 = 20;
+    const LOCKS: u32 = 2_000;
+    let (wait, lease) = (Millis::from_secs(60), Millis::from_secs(600));
+    let mut table = Table::new();
+    for client in 0..LEAVERS {
+        for key in 0..LOCKS {
+            table.grant(
+                client,
+                &[client, key].map(u32::to_le_bytes).concat(),
+                LOCK,
+                lease,
+            );
+        }
+    }
+    let (leaver, waiter) = (LEAVERS, LEAVERS + 1);
+    table.grant(leaver, b"job", LOCK, lease);
+    let acquire = Request::Acquire {
+        key: b"job",
+        mode: LOCK,
+        wait,
+        lease: None,
+    };
+    assert_eq!(table.ask(waiter, acquire), []);
+    for client in 0..LEAVERS {
+        table.leave(client);
+    }
+    let passed_on = table.leave(leaver);
+    assert!(
+        matches!(passed_on, [Effect::Reply(to, Reply::Granted { .. })] if *to == id(waiter)),
+        "{passed_on:?}"
+    );
+    assert!(table.engine.counts().holders > (LEAVERS * LOCKS / 2) as usize);
+
+    // The crowd's locks are released in turns, so that none of them waits for all of another's.
+    while table.engine.counts().holders > (LEAVERS * LOCKS / 2) as usize {
+        table.turn(WORK);
+    }
+    table.engine.check();
+    for client in 0..LEAVERS {
+        let left = (0..LOCKS)
+            .filter(|key| is_held(&table, &[client, *key].map(u32::to_le_bytes).concat()));
+        let left = left.count();
+        assert!((LOCKS as usize / 3..).contains(&left), "{client}: {left}");
+    }
+    table.leave(waiter);
+    table.assert_nothing_is_left();
+}
