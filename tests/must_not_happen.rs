@@ -537,6 +537,11 @@ const TABLE: &[Row] = &[
         Test("a_client_that_leaves_with_thousands_of_locks_and_places_is_undone_in_slices"),
     ]),
     (128, "a crowd's timers or departures make somebody else's lease or lock late", &[
+        Test("a_strangers_leases_that_end_make_nobody_elses_lease_late"),
+        Test("a_strangers_leases_that_were_renewed_make_nobody_elses_lease_late"),
+        Test("a_strangers_values_make_nobody_elses_lease_late"),
+        Test("nobody_stands_behind_anothers_crowd"),
+        Test("a_leavers_lock_is_not_passed_on_after_those_of_a_crowd"),
         Test("a_client_that_leaves_with_much_does_not_keep_leases_from_ending"),
         Test("a_client_that_hung_up_with_nothing_to_say_does_not_wait_for_those_with_much"),
         Test("a_storm_of_hang_ups_is_spread_over_turns_and_holds_nobody_up"),

@@ -137,7 +137,7 @@ fn engine_rounds() {
             );
             effects.clear();
         }
-        engine.apply(now, Input::Time, &mut effects);
+        engine.apply(now, Input::Time(u64::MAX), &mut effects);
     };
     allocations_of(WARM_UP, &mut round);
     assert_eq!(

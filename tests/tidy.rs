@@ -78,7 +78,7 @@ const WALLS: &[Wall] = &[
         reason: "no random order can leak",
     },
     Wall {
-        layer: "timers.rs",
+        layer: "timers",
         may_name: &["base"],
         may_not_name: IO,
         reason: "deadlines without a clock",

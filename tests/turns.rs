@@ -8,10 +8,16 @@
 
 use latchd::base::{ConnId, Millis, Nanos};
 use latchd::engine::types::{Effects, Input, Mode, Request};
-use latchd::engine::{Engine, Rules, WORK_PER_TURN_MAX};
+use latchd::engine::{Engine, Rules};
 use latchd::pipe::{ORIGIN, Pipes};
 use latchd::server::Settings;
 use latchd::wire::outbox::{OUTBOX_BYTES_MAX, PUSH_BYTES_MAX};
+
+/// What the engine may spend on one turn.
+const WORK: u64 = 1_000_000;
+
+/// More than it undoes or ends with that.
+const MANY: u32 = 2048;
 
 fn engine() -> Engine {
     Engine::new(Rules::default(), ORIGIN)
@@ -187,7 +193,7 @@ fn a_client_that_leaves_with_much_does_not_keep_leases_from_ending() {
     let mut engine = engine();
     let mut effects = Effects::new();
     let (rich, poor) = (ConnId { slot: 0, serial: 1 }, ConnId { slot: 1, serial: 2 });
-    for index in 0..4 * WORK_PER_TURN_MAX {
+    for index in 0..4 * MANY {
         let key = index.to_le_bytes();
         engine.apply(
             Nanos(0),
@@ -202,14 +208,14 @@ fn a_client_that_leaves_with_much_does_not_keep_leases_from_ending() {
     );
     engine.apply(Nanos(0), Input::Disconnected(rich), &mut effects);
     assert!(
-        engine.counts().holders > WORK_PER_TURN_MAX as usize,
+        engine.counts().holders > MANY as usize,
         "nothing is left to undo"
     );
     let expiries = engine.tally().expiries;
-    engine.apply(Nanos(Millis(100).nanos()), Input::Time, &mut effects);
+    engine.apply(Nanos(Millis(100).nanos()), Input::Time(WORK), &mut effects);
     assert_eq!(engine.tally().expiries, expiries + 1);
     while engine.next_deadline() == Some(Nanos(0)) {
-        engine.apply(Nanos(Millis(100).nanos()), Input::Time, &mut effects);
+        engine.apply(Nanos(Millis(100).nanos()), Input::Time(WORK), &mut effects);
     }
     assert_eq!(engine.counts().holders, 0);
 }
@@ -388,7 +394,7 @@ fn the_longest_turn_is_told() {
 fn turns_until_idle(engine: &mut Engine, effects: &mut Effects) -> usize {
     let mut turns = 0;
     while engine.next_deadline() == Some(Nanos(0)) {
-        engine.apply(Nanos(1), Input::Time, effects);
+        engine.apply(Nanos(1), Input::Time(WORK), effects);
         effects.clear();
         turns += 1;
         assert!(turns < 1_000, "it never comes to rest");
@@ -423,10 +429,10 @@ fn the_memory_of_a_crowd_is_given_back_in_turns_of_their_own() {
         for slot in 0..40_000 {
             engine.apply(Nanos(0), Input::Disconnected(client(slot)), &mut effects);
             if slot % 1_000 == 0 {
-                engine.apply(Nanos(1), Input::Time, &mut effects);
+                engine.apply(Nanos(1), Input::Time(WORK), &mut effects);
             }
         }
-        engine.apply(Nanos(1), Input::Time, &mut effects);
+        engine.apply(Nanos(1), Input::Time(WORK), &mut effects);
         let turns = turns_until_idle(&mut engine, &mut effects);
         assert!(
             turns >= if locks { 4 } else { 2 },

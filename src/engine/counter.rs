@@ -9,6 +9,7 @@ use super::due::Due;
 use super::gc::Collector;
 use super::named::Named;
 use super::types::{Event, Refusal, Reply};
+use super::work;
 
 pub(super) struct Counters {
     pub(super) named: Named<i64>,
@@ -77,17 +78,17 @@ impl Counters {
         Ok(())
     }
 
-    /// Forgets counters at 0 that were idle for long enough.
-    pub(super) fn collect(&mut self, cx: &mut Ctx<'_>, budget: &mut u32) {
+    /// Forgets counters at 0 that were idle for long enough, until so much is spent.
+    pub(super) fn collect(&mut self, cx: &mut Ctx<'_>, slice_end: u64) {
         self.collector.begin(cx);
         while let Some((counter, since)) = self.named.oldest_idle()
             && Collector::is_due(cx, since)
         {
-            if *budget == 0 {
+            cx.core.work.charge(work::FORGET);
+            self.named.remove(cx, counter);
+            if cx.core.work.spent() >= slice_end {
                 return self.collector.again(cx);
             }
-            *budget -= 1;
-            self.named.remove(cx, counter);
         }
         self.collector
             .arm(cx, self.named.oldest_idle().map(|(_, since)| since));

@@ -6,19 +6,23 @@ use super::conn::{ConnIndex, Conns};
 use super::due::Due;
 use super::fence::Fences;
 use super::holder::Holder;
-use super::owner::Owners;
+use super::owner::{OwnerIndex, Owners};
 use super::queue::{Waiter, Waiters};
 use super::subscriptions::{Subscriptions, TOPICS, Topic};
 use super::types::{Effect, Effects, Note, Noted, Notes, Push, Refusal, Reply};
+use super::work::{self, Work};
 use super::{Rules, Tally};
 use crate::base::{ConnId, Nanos};
 use crate::key::Key;
-use crate::timers::Timers;
+use crate::timers::{GroupTimers, Timers};
 
 /// What all primitives share: connections, owners, waiters, subscriptions, timers, fences.
 pub(super) struct Core {
     pub(super) rules: Rules,
-    pub(super) timers: Timers<Due>,
+    /// Leases, waits and tickets, in groups by owner.
+    pub(super) timers: GroupTimers<Due>,
+    /// What nobody waits for: the ends of values, and collections.
+    pub(super) background: Timers<Due>,
     pub(super) conns: Conns,
     pub(super) owners: Owners,
     pub(super) waiters: Waiters,
@@ -28,6 +32,25 @@ pub(super) struct Core {
     /// How many counters, values, lists and barriers there are.
     pub(super) keys: u32,
     pub(super) draining: bool,
+    /// What was done since the server last asked.
+    pub(super) work: Work,
+}
+
+impl Core {
+    /// The owner's connection is gone, and everything it left behind is undone.
+    pub(super) fn lose_conn(&mut self, owner: OwnerIndex) {
+        self.owners.lose_conn(owner);
+        self.forget_if_done(owner);
+    }
+
+    /// Forgets an owner that is gone and owns nothing any more.
+    #[inline]
+    pub(super) fn forget_if_done(&mut self, owner: OwnerIndex) {
+        if self.owners.is_done(owner) {
+            self.owners.remove(owner);
+            self.timers.forget(owner.0);
+        }
+    }
 }
 
 pub(super) struct Ctx<'e> {
@@ -97,11 +120,10 @@ impl Ctx<'_> {
         name: &[u8],
         but: Option<ConnIndex>,
     ) -> Vec<ConnId> {
-        self.core.subscriptions[topic as usize].recipients(
-            &mut self.core.conns,
-            name,
-            but,
-            self.out,
-        )
+        let subscriptions = &mut self.core.subscriptions[topic as usize];
+        let recipients = subscriptions.recipients(&mut self.core.conns, name, but, self.out);
+        let looks = subscriptions.take_work();
+        self.core.work.charge(looks * work::RECIPIENT);
+        recipients
     }
 }

@@ -9,7 +9,7 @@
 use super::conn::{Asker, ConnIndex};
 use super::ctx::Ctx;
 use super::holder::Hold;
-use super::lock::{Locks, Timer};
+use super::lock::Locks;
 use super::signal;
 use super::subscriptions::Topic;
 use super::types::{Change, Effect, Event, Noted, Push, Refusal, Reply};
@@ -38,7 +38,7 @@ impl Locks {
             && leader_conn != ConnIndex::NONE
             && cx.core.conns[leader_conn].is_here()
             && !cx.core.subscriptions[Topic::Observe as usize].is_subscribed(leader_conn, key, b"");
-        self.remove_holder(cx, holder, Timer::Running);
+        self.remove_holder(cx, holder);
         cx.reply(asker.conn, Reply::Done);
         cx.announce(Event::Resign, key);
         let (change, name) = (Change::Resigned, &self.table[resource].key);

@@ -50,12 +50,12 @@ impl Collector {
         {
             let due = since.after(cx.core.rules.gc_idle_max);
             let at = due.max(self.last.after(cx.core.rules.gc_interval));
-            self.timer = Some(cx.core.timers.arm(at, self.due));
+            self.timer = Some(cx.core.background.arm(at, self.due));
         }
     }
 
     /// Starts the timer for the next turn, because there is more than one turn's work.
     pub(super) fn again(&mut self, cx: &mut Ctx<'_>) {
-        self.timer = Some(cx.core.timers.arm(cx.now, self.due));
+        self.timer = Some(cx.core.background.arm(cx.now, self.due));
     }
 }

@@ -114,13 +114,13 @@ impl Kv {
         match (it.timer, ttl) {
             (None, Millis::ZERO) => {}
             (None, ttl) => {
-                it.timer = Some(cx.core.timers.arm(cx.now.after(ttl), Due::value(entry)))
+                it.timer = Some(cx.core.background.arm(cx.now.after(ttl), Due::value(entry)))
             }
             (Some(timer), Millis::ZERO) => {
-                cx.core.timers.cancel(timer);
+                cx.core.background.cancel(timer);
                 it.timer = None;
             }
-            (Some(timer), ttl) => cx.core.timers.rearm(timer, cx.now.after(ttl)),
+            (Some(timer), ttl) => cx.core.background.rearm(timer, cx.now.after(ttl)),
         }
         Ok(())
     }
@@ -129,7 +129,7 @@ impl Kv {
     fn live(&mut self, cx: &mut Ctx<'_>, key: &[u8]) -> Option<u32> {
         let entry = self.named.find(key)?;
         let timer = self.named[entry].value.timer;
-        if timer.is_some_and(|timer| cx.core.timers.deadline(timer) <= cx.moment) {
+        if timer.is_some_and(|timer| cx.core.background.deadline(timer) <= cx.moment) {
             self.remove(cx, entry);
             return None;
         }
@@ -139,7 +139,7 @@ impl Kv {
     fn remove(&mut self, cx: &mut Ctx<'_>, entry: u32) {
         let gone = self.named.remove(cx, entry);
         if let Some(timer) = gone.value.timer {
-            cx.core.timers.cancel(timer);
+            cx.core.background.cancel(timer);
         }
     }
 }

@@ -23,6 +23,7 @@ use super::queue::{self, Awaiting, Waiter, Want};
 use super::table::{Kind, Table};
 use super::two_phase::Tickets;
 use super::types::{Change, Event, Mode, Noted, Notes, Push, Refusal, Reply};
+use super::work;
 use crate::base::{Millis, Nanos, Token};
 use crate::keymap::KeyMap;
 
@@ -101,7 +102,7 @@ impl Locks {
         cx.core.tally.releases += 1;
         self.note(cx, Noted::Released, holder);
         let freed = self.freed_at(cx, holder);
-        self.remove_holder(cx, holder, Timer::Running);
+        self.remove_holder(cx, holder);
         cx.reply(asker.conn, Reply::Done);
         cx.announce(Event::Release, key);
         self.grant_waiting_at(cx, resource, freed);
@@ -158,7 +159,11 @@ impl Locks {
     /// The timer of a lease fired.
     pub(super) fn lease_ended(&mut self, cx: &mut Ctx<'_>, holder: u32) {
         let resource = self.holders[holder].resource;
-        self.lapse(cx, holder, Timer::Fired);
+        if cx.core.timers.is_behind() && self.table[resource].soonest() < cx.moment {
+            // Owners take turns, so a lease of another owner on this key may have ended earlier.
+            return self.evict_expired(cx, resource);
+        }
+        self.lapse(cx, holder);
         self.grant_waiting(cx, resource);
     }
 
@@ -167,7 +172,6 @@ impl Locks {
     pub(super) fn wait_ended(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         let resource = cx.core.waiters[waiter].subject;
         let conn = cx.core.waiters[waiter].conn;
-        cx.core.waiters[waiter].timer = None;
         // A lease that ends at the same instant ends first, whichever timer fired first.
         self.evict_expired(cx, resource);
         while cx.core.conns[conn].parked == waiter {
@@ -211,7 +215,7 @@ impl Locks {
                 let resource = self.holders[holder].resource;
                 cx.core.tally.disconnects += 1;
                 self.note(cx, Noted::Disconnected, holder);
-                self.remove_holder(cx, holder, Timer::Running);
+                self.remove_holder(cx, holder);
                 // One event per key, however many of its slots the owner had.
                 if cx.is_watched() && !self.holds(cx, owner, resource) {
                     cx.announce(Event::Release, self.table[resource].key.as_bytes());
@@ -230,17 +234,17 @@ impl Locks {
         self.grant_waiting(cx, resource);
     }
 
-    /// Forgets keys that have been idle for long enough.
-    pub(super) fn collect(&mut self, cx: &mut Ctx<'_>, budget: &mut u32) {
+    /// Forgets keys that have been idle for long enough, until so much is spent.
+    pub(super) fn collect(&mut self, cx: &mut Ctx<'_>, slice_end: u64) {
         self.collector.begin(cx);
         while let Some((resource, since)) = self.table.oldest_idle()
             && Collector::is_due(cx, since)
         {
-            if *budget == 0 {
+            cx.core.work.charge(work::FORGET);
+            self.table.remove_idle(resource);
+            if cx.core.work.spent() >= slice_end {
                 return self.collector.again(cx);
             }
-            *budget -= 1;
-            self.table.remove_idle(resource);
         }
         self.arm_collection(cx);
     }
@@ -328,7 +332,7 @@ impl Locks {
         let timer = cx
             .core
             .timers
-            .arm(deadline, Due::lease(self.holders.next_index()));
+            .arm(owner.0, deadline, Due::lease(self.holders.next_index()));
         let holder = self.holders.insert(Holder {
             token,
             taken: Taken::new(cx.now, hold),
@@ -368,10 +372,13 @@ impl Locks {
 
     pub(super) fn restart_lease(&mut self, cx: &mut Ctx<'_>, holder: u32, lease: Millis) {
         let Holder {
-            timer, resource, ..
+            timer,
+            resource,
+            owner,
+            ..
         } = self.holders[holder];
         let deadline = cx.now.after(lease);
-        cx.core.timers.rearm(timer, deadline);
+        cx.core.timers.rearm(owner.0, timer, deadline);
         self.table[resource].note_deadline(deadline);
     }
 
@@ -421,6 +428,7 @@ impl Locks {
 
     /// Makes the head of the queue a holder.
     fn promote(&mut self, cx: &mut Ctx<'_>, resource: u32, waiter: u32) {
+        cx.core.work.charge(work::GRANT);
         let queue = &mut self.table[resource].queue;
         let it = cx.leave(queue, waiter);
         let parked = it.conn != ConnIndex::NONE;
@@ -477,7 +485,7 @@ impl Locks {
             let (lapsed, soonest) = self.lapsed_of(cx, resource);
             self.table[resource].set_soonest(soonest);
             for (deadline, holder) in lapsed {
-                self.lapse(cx, holder, Timer::Running);
+                self.lapse(cx, holder);
                 self.grant_waiting_at(cx, resource, deadline);
             }
         }
@@ -489,10 +497,11 @@ impl Locks {
 
     /// The holders whose lease is over, in the order in which the leases ended, and when the first
     /// of the other leases will end.
-    fn lapsed_of(&self, cx: &Ctx<'_>, resource: u32) -> (Vec<(Nanos, u32)>, Nanos) {
+    fn lapsed_of(&self, cx: &mut Ctx<'_>, resource: u32) -> (Vec<(Nanos, u32)>, Nanos) {
         let mut lapsed = Vec::new();
         let mut soonest = Nanos::NEVER;
         for holder in self.table[resource].holders.iter(&self.holders) {
+            cx.core.work.charge(work::LOOK);
             match cx.core.timers.deadline(self.holders[holder].timer) {
                 deadline if deadline <= cx.moment => lapsed.push((deadline, holder)),
                 deadline => soonest = soonest.min(deadline),
@@ -510,7 +519,7 @@ impl Locks {
     }
 
     /// Ends one lease: remembers its token, tells the holder, and marks its ticket.
-    fn lapse(&mut self, cx: &mut Ctx<'_>, holder: u32, timer: Timer) {
+    fn lapse(&mut self, cx: &mut Ctx<'_>, holder: u32) {
         let Holder {
             token,
             owner,
@@ -541,7 +550,7 @@ impl Locks {
             self.holders[holder].ticket = NONE;
             self.tickets.expire(cx, ticket);
         }
-        self.remove_holder(cx, holder, timer);
+        self.remove_holder(cx, holder);
     }
 
     /// The instant at which the release of this hold makes room: now, or when its lease ended, if
@@ -555,12 +564,12 @@ impl Locks {
 
     /// Removes a grant, with its ticket if it still has one. Grants to no waiter: `grant_waiting`
     /// does.
-    pub(super) fn remove_holder(&mut self, cx: &mut Ctx<'_>, holder: u32, timer: Timer) {
+    pub(super) fn remove_holder(&mut self, cx: &mut Ctx<'_>, holder: u32) {
         let Holder {
             token,
             owner,
             resource,
-            timer: id,
+            timer,
             ticket,
             ..
         } = self.holders[holder];
@@ -575,14 +584,12 @@ impl Locks {
         cx.core.owners[owner]
             .holds
             .unlink(&mut self.holders, holder);
-        if let Timer::Running = timer {
-            cx.core.timers.cancel(id);
-        }
+        cx.core.timers.cancel(owner.0, timer);
         if ticket != NONE {
             self.remove_ticket(cx, ticket);
         }
         self.holders.remove(holder);
-        cx.core.owners.forget_if_done(owner);
+        cx.core.forget_if_done(owner);
     }
 
     pub(super) fn find_holder(&self, key: &[u8], token: Option<Token>) -> Option<(u32, u32)> {
@@ -629,13 +636,6 @@ impl Locks {
         self.collector
             .arm(cx, self.table.oldest_idle().map(|(_, since)| since));
     }
-}
-
-/// Whether the timer of a lease is still in the heap.
-#[derive(Clone, Copy)]
-pub(super) enum Timer {
-    Running,
-    Fired,
 }
 
 /// Clients do not choose fences, and fences are consecutive, so one multiplication spreads them

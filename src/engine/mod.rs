@@ -3,7 +3,7 @@
 //! [`Engine::apply`] is the one entry point: it takes an [`Input`] with its time, and appends to a
 //! list of [`Effect`](types::Effect)s what the server has to do. The engine itself has no socket,
 //! no clock, no log, no random numbers and no way to fail. Other public functions only look
-//! (`view.rs`), but for one that takes the count of work done.
+//! (`view.rs`), but for one that takes the count of work done (`work.rs`).
 //!
 //! Read `types.rs` first, then `lock.rs`. Each primitive has a file; they share what is in
 //! `ctx.rs`.
@@ -30,19 +30,18 @@ mod salts;
 mod signal;
 mod subscriptions;
 mod table;
+mod time;
 mod two_phase;
 pub mod types;
 pub mod view;
 mod watch;
-
-use std::collections::VecDeque;
+mod work;
 
 use self::arena::NONE;
 use self::barrier::Barriers;
-use self::conn::{Asker, ConnIndex, Conns};
+use self::conn::{Asker, Conns};
 use self::counter::Counters;
 use self::ctx::{Core, Ctx};
-use self::due::What;
 use self::fence::Fences;
 use self::kv::Kv;
 use self::list::Lists;
@@ -52,14 +51,11 @@ use self::queue::{Awaiting, Waiters};
 pub use self::salts::SaltKey;
 use self::subscriptions::{Subscriptions, Topic};
 pub use self::table::{Census, Kind};
+use self::time::Departing;
 use self::types::{Effects, Input, Notes, Refusal, Reply, Request};
+use self::work::Work;
 use crate::base::{ConnId, Millis, Nanos};
-use crate::timers::Timers;
-
-/// Most timers, releases and forgotten keys that one call handles. The rest is due at once and is
-/// handled in the next turn, so that the other clients never wait for a million leases that end
-/// together, or for one client that leaves with a million locks.
-pub const WORK_PER_TURN_MAX: u32 = 2048;
+use crate::timers::{GroupTimers, Timers};
 
 /// The rules an operator sets.
 #[derive(Clone, Debug)]
@@ -141,12 +137,9 @@ struct Stores {
 pub struct Engine {
     stores: Stores,
     core: Core,
-    /// Connections that ended, and had more to undo than fits into one turn.
-    departing: VecDeque<ConnIndex>,
-    /// How many things of ended connections may still be undone before the next [`Input::Time`].
-    departures_left: u32,
-    /// Many entries were removed, and their memory is still being given back.
-    untidy: bool,
+    departing: Departing,
+    /// The last [`Input::Time`] left something over, if only memory to give back.
+    unfinished: bool,
 }
 
 impl Engine {
@@ -164,7 +157,8 @@ impl Engine {
             },
             core: Core {
                 rules,
-                timers: Timers::new(),
+                timers: GroupTimers::new(),
+                background: Timers::new(),
                 conns: Conns::new(),
                 owners: Owners::new(),
                 waiters: Waiters::new(),
@@ -174,10 +168,10 @@ impl Engine {
                     .map(|topic| Subscriptions::new(topic, seed)),
                 keys: 0,
                 draining: false,
+                work: Work::default(),
             },
-            departing: VecDeque::new(),
-            departures_left: WORK_PER_TURN_MAX,
-            untidy: false,
+            departing: Departing::default(),
+            unfinished: false,
         }
     }
 
@@ -202,7 +196,7 @@ impl Engine {
                 let (stores, mut cx) = self.split(now, now, out);
                 stores.lists.give_back(&mut cx, popped);
             }
-            Input::Time => self.expire(now, out),
+            Input::Time(work) => self.pass_time(now, work, out),
             Input::Drain => self.drain(now, out),
         }
     }
@@ -211,6 +205,7 @@ impl Engine {
         let asker = self.core.conns.asker(id, &mut self.core.owners);
         let Asker { conn, .. } = asker;
         let lease_default = self.core.rules.lease_default;
+        self.core.work.charge(work::REQUEST);
         let (stores, mut cx) = self.split(now, now, out);
         let Stores {
             locks,
@@ -268,34 +263,6 @@ impl Engine {
         }
     }
 
-    /// Ends leases and waits, forgets idle keys and goes on with departures, at most
-    /// [`WORK_PER_TURN_MAX`] of them; and gives some memory back. If more is left,
-    /// [`Engine::next_deadline`] is in the past.
-    fn expire(&mut self, now: Nanos, out: &mut Effects) {
-        // Departures and timers get half of the work each, so that neither waits for the other.
-        let mut budget = WORK_PER_TURN_MAX / 2;
-        while let Some(&conn) = self.departing.front() {
-            if !self.depart(now, conn, out, &mut budget) {
-                break;
-            }
-            self.departing.pop_front();
-        }
-        self.departures_left = WORK_PER_TURN_MAX;
-        let mut budget = WORK_PER_TURN_MAX / 2;
-        while let Some((deadline, due)) = self.core.timers.pop_due(now, &mut budget) {
-            let (stores, mut cx) = self.split(now, deadline, out);
-            match due.what() {
-                What::Lease(holder) => stores.locks.lease_ended(&mut cx, holder),
-                What::Wait(waiter) => stores.wait_ended(&mut cx, waiter),
-                What::Value(entry) => stores.kv.expired(&mut cx, entry),
-                What::Ticket(ticket) => stores.locks.ticket_forgotten(&mut cx, ticket),
-                What::Locks => stores.locks.collect(&mut cx, &mut budget),
-                What::Counters => stores.counters.collect(&mut cx, &mut budget),
-            }
-        }
-        self.untidy = self.tidy();
-    }
-
     /// Gives back a part of the memory of removed entries; returns whether there is more.
     fn tidy(&mut self) -> bool {
         let it = &mut self.stores;
@@ -307,52 +274,16 @@ impl Engine {
             || it.lists.named.tidy()
             || it.barriers.named.tidy()
             || self.core.waiters.tidy()
+            || self.core.timers.tidy()
+            || self.core.background.tidy()
             || self.core.conns.tidy()
             || self.core.owners.tidy()
             || self.core.subscriptions.iter_mut().any(Subscriptions::tidy)
     }
 
-    fn disconnect(&mut self, now: Nanos, id: ConnId, out: &mut Effects) {
-        let Some(conn) = self.core.conns.detach(id, &mut self.core.owners) else {
-            return; // never asked for anything
-        };
-        let mut budget = self.departures_left;
-        if !self.depart(now, conn, out, &mut budget) {
-            self.departing.push_back(conn);
-        }
-        self.departures_left = budget;
-    }
-
-    /// Undoes what an ended connection still has, up to `budget` things; returns whether all is
-    /// done.
-    fn depart(&mut self, now: Nanos, conn: ConnIndex, out: &mut Effects, budget: &mut u32) -> bool {
-        let (stores, mut cx) = self.split(now, now, out);
-        let cx = &mut cx;
-        if cx.core.conns[conn].parked != NONE {
-            stores.leave_queue(cx, cx.core.conns[conn].parked);
-        }
-        let owner = cx.core.conns[conn].owner;
-        let done = stores.locks.depart(cx, owner, budget)
-            && cx
-                .core
-                .subscriptions
-                .iter_mut()
-                .all(|it| it.leave_all(&mut cx.core.conns, conn, budget));
-        if done {
-            cx.core.conns.remove(conn);
-            cx.core.owners.lose_conn(owner);
-        }
-        done
-    }
-
-    /// How much work finding recipients was since the last call: nodes looked at plus recipients
-    /// found. The server limits a turn by it; the engine decides nothing by it.
-    pub fn take_recipient_work(&mut self) -> u64 {
-        self.core
-            .subscriptions
-            .iter_mut()
-            .map(Subscriptions::take_work)
-            .sum()
+    /// What all inputs since the last call cost, in units of about a nanosecond (`work.rs`).
+    pub fn take_work(&mut self) -> u64 {
+        self.core.work.take()
     }
 
     fn introduce(&mut self, id: ConnId, name: Option<&str>) {
@@ -386,14 +317,15 @@ impl Engine {
     }
 
     /// When the next [`Input::Time`] must come at the latest: never later than the earliest
-    /// deadline, sometimes earlier.
+    /// deadline, sometimes earlier; 0 if something is left over from the last one.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        if self.departing.is_empty() && !self.untidy {
-            self.core.timers.next_deadline()
-        } else {
-            Some(Nanos(0))
+        if !self.departing.is_empty() || self.unfinished {
+            return Some(Nanos(0));
         }
+        let (owners, background) = (&self.core.timers, &self.core.background);
+        let deadlines = [owners.next_deadline(), background.next_deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Whether the client would lose something if the connection were cut: a hold, a ticket, a wait
@@ -442,12 +374,10 @@ impl Stores {
         match cx.core.waiters[waiter].awaiting {
             Awaiting::Hold(_) => self.locks.wait_ended(cx, waiter),
             Awaiting::Pop(_) => {
-                cx.core.waiters[waiter].timer = None;
                 self.lists.give_up(cx, waiter);
                 cx.reply(conn, Reply::Nothing);
             }
             Awaiting::Barrier => {
-                cx.core.waiters[waiter].timer = None;
                 cx.reply(conn, Reply::TimedOut);
                 self.barriers.give_up(cx, waiter);
             }

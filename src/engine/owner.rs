@@ -14,7 +14,7 @@ use super::two_phase::TicketsOfOwner;
 use crate::base::ConnId;
 
 /// The index of an owner's record. A type of its own, so that it cannot be mistaken for a
-/// connection's.
+/// connection's. It is also the number of the owner's group of timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OwnerIndex(pub(super) u32);
 
@@ -80,15 +80,16 @@ impl Owners {
     pub(super) fn lose_conn(&mut self, owner: OwnerIndex) {
         self.0[owner.0].conn = ConnIndex::NONE;
         self.0[owner.0].presence = Presence::Gone;
-        self.forget_if_done(owner);
     }
 
-    /// Forgets an owner that is gone and owns nothing any more.
-    pub(super) fn forget_if_done(&mut self, owner: OwnerIndex) {
+    /// Whether the owner is gone and owns nothing any more.
+    pub(super) fn is_done(&self, owner: OwnerIndex) -> bool {
         let it = &self.0[owner.0];
-        if it.presence == Presence::Gone && it.owns_nothing() {
-            self.0.remove(owner.0);
-        }
+        it.presence == Presence::Gone && it.owns_nothing()
+    }
+
+    pub(super) fn remove(&mut self, owner: OwnerIndex) {
+        self.0.remove(owner.0);
     }
 
     /// Gives back a part of the memory of removed entries; returns whether there is more.

@@ -12,6 +12,7 @@ use super::due::Due;
 use super::holder::Hold;
 use super::owner::OwnerIndex;
 use super::types::End;
+use super::work;
 use crate::base::{Millis, Nanos};
 use crate::timers::TimerId;
 
@@ -108,7 +109,7 @@ impl Ctx<'_> {
         it.timer = Some(
             self.core
                 .timers
-                .arm(self.now.after(wait), Due::wait(waiter)),
+                .arm(it.owner.0, self.now.after(wait), Due::wait(waiter)),
         );
     }
 
@@ -123,6 +124,7 @@ impl Ctx<'_> {
     /// Takes the waiter out of its queue. If a command is parked on it, the command is no longer
     /// parked, and the caller owes [`Waiter::conn`] an answer.
     pub(super) fn leave(&mut self, queue: &mut Queue, waiter: u32) -> Waiter {
+        self.core.work.charge(work::GIVE_UP);
         queue.unlink(&mut self.core.waiters, waiter);
         let gone = self.core.waiters.remove(waiter);
         self.core.owners[gone.owner].waits -= 1;
@@ -130,7 +132,7 @@ impl Ctx<'_> {
             self.core.conns[gone.conn].parked = NONE;
         }
         if let Some(timer) = gone.timer {
-            self.core.timers.cancel(timer);
+            self.core.timers.cancel(gone.owner.0, timer);
         }
         gone
     }

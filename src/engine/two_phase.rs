@@ -115,7 +115,8 @@ impl Tickets {
         let until = cx
             .now
             .after(cx.core.rules.gc_idle_max.max(EXPIRED_KEPT_MIN));
-        let timer = cx.core.timers.arm(until, Due::ticket(ticket));
+        let owner = self.arena[ticket].owner;
+        let timer = cx.core.timers.arm(owner.0, until, Due::ticket(ticket));
         self.arena[ticket].standing = Standing::Expired(timer);
     }
 
@@ -254,7 +255,6 @@ impl Locks {
     /// The timer of an expired ticket fired: no `w` has come.
     pub(super) fn ticket_forgotten(&mut self, cx: &mut Ctx<'_>, ticket: u32) {
         let resource = self.tickets[ticket].resource;
-        self.tickets.arena[ticket].standing = Standing::Queued(NONE); // no timer to cancel any more
         self.remove_ticket(cx, ticket);
         self.mark_idle(cx, resource);
     }
@@ -296,7 +296,7 @@ impl Locks {
         match standing {
             Standing::Queued(_) => {}
             Standing::Held(holder) => self.holders[holder].ticket = NONE,
-            Standing::Expired(timer) => cx.core.timers.cancel(timer),
+            Standing::Expired(timer) => cx.core.timers.cancel(owner.0, timer),
         }
         cx.core.owners[owner]
             .tickets

@@ -23,7 +23,7 @@ pub type Value = Rc<[u8]>;
 pub enum Input<'a> {
     /// A connection asks for something. It must not be parked, because on one connection each
     /// answer comes before the next request. If the effects contain no answer, it is parked from
-    /// now on.
+    /// now on. If they contain [`Effect::NotYet`] for it, nothing was decided.
     Request(ConnId, Request<'a>),
     /// A connection said `hello`: it understands pushes, and perhaps gave a name.
     Hello(ConnId, Option<&'a str>),
@@ -40,8 +40,10 @@ pub enum Input<'a> {
     /// popper that waits there.
     Unsent(Popped),
     /// Time has passed: leases and waits end, idle keys are forgotten, and what ended connections
-    /// left behind is undone.
-    Time,
+    /// left behind is undone. The number is how much work may be spent on it, in units of about a
+    /// nanosecond; a little is done even if it is 0. If something is left over,
+    /// [`Engine::next_deadline`](super::Engine::next_deadline) is 0.
+    Time(u64),
     /// Shutdown has begun: every parked command is refused now, and every new acquire from now on.
     /// Releases and renewals still work, and leases still end.
     Drain,
@@ -454,6 +456,10 @@ pub enum Change {
 pub enum Effect {
     /// Answer the connection's one outstanding request.
     Reply(ConnId, Reply),
+    /// The connection's one outstanding request was not decided, because too much has to be done
+    /// before it. The server puts the same request before the engine again in its next turn. Each
+    /// time more of it is done.
+    NotYet(ConnId),
     /// Send a push to this connection.
     Push(ConnId, Push),
     /// Send the same push to all of these connections.

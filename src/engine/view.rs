@@ -141,7 +141,7 @@ impl Engine {
             tickets: self.stores.locks.tickets.len(),
             owners: self.core.owners.len(),
             connections: self.core.conns.len(),
-            timers: self.core.timers.len(),
+            timers: self.core.timers.len() + self.core.background.len(),
         }
     }
 
@@ -198,12 +198,16 @@ impl Engine {
             .filter(|it| it.value.timer.is_some())
             .count();
         let expired_tickets = locks.tickets.expired_count();
-        let timers = held as usize + parked + collections + lives + expired_tickets;
         assert_eq!(
-            self.core.timers.len(),
-            timers,
+            (self.core.timers.len(), self.core.background.len()),
+            (
+                held as usize + parked + expired_tickets,
+                collections + lives
+            ),
             "a timer is missing, or one is left over"
         );
+        self.core.timers.check();
+        self.core.background.check();
         let (mut holders, mut waiters) = (0, 0);
         for (resource, it) in self.stores.locks.table.iter() {
             self.stores.locks.table.check(resource);
@@ -366,7 +370,7 @@ impl<'e> View<'e> {
         let values = self.entries(&self.engine.stores.kv.named, |view, entry| {
             let deadline = entry
                 .timer
-                .map(|timer| view.engine.core.timers.deadline(timer));
+                .map(|timer| view.engine.core.background.deadline(timer));
             let ttl_ns = deadline.map(|deadline| deadline.since(view.now));
             ValueView {
                 bytes: entry.value.len(),

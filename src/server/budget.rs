@@ -19,6 +19,10 @@ pub(super) const HUNG_UP_NS: u64 = 400_000;
 pub(super) const FRESH_NS: u64 = 1_200_000;
 pub(super) const FRESH_NS_MIN: u64 = 400_000;
 
+/// Where a turn stops working off deadlines and departures, and what it spends on them at least.
+pub(super) const TIME_NS: u64 = 2_000_000;
+pub(super) const TIME_NS_MIN: u64 = 500_000;
+
 /// Where a turn stops serving connections that had more than their first share, and what it spends on
 /// them at least.
 pub(super) const MORE_NS: u64 = 1_500_000;
@@ -54,7 +58,7 @@ const READ_NS: u64 = 2_000;
 const READ_NS_PER_4_BYTES: u64 = 1;
 
 /// What reading and answering one request costs, beyond what the engine says it worked.
-const REQUEST_NS: u64 = 500;
+const REQUEST_NS: u64 = 250;
 
 /// What each byte of an answer that takes a walk costs: looking it up, escaping it, copying it.
 const WALK_NS_PER_BYTE: u64 = 4;

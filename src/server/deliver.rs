@@ -32,7 +32,7 @@ impl<T: Transport> Server<T> {
         }
         for effect in effects.drain(..) {
             match effect {
-                Effect::Reply(..) => {}
+                Effect::Reply(..) | Effect::NotYet(_) => {}
                 Effect::Push(id, push) => self.broadcast(now, &[id], &push),
                 Effect::Broadcast(ids, push) => self.broadcast(now, &ids, &push),
                 Effect::Overrun(id) => self.mark_overrun(id),

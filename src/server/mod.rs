@@ -276,7 +276,7 @@ impl<T: Transport> Server<T> {
     /// Charges what the engine has worked since it was last asked.
     #[inline]
     fn charge_engine(&mut self, kind: Kind) {
-        let work = self.engine.take_recipient_work() * 40;
+        let work = self.engine.take_work();
         self.budget.charge(kind, work);
     }
 

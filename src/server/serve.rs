@@ -13,7 +13,7 @@ use super::closing::Closing;
 use super::conn::{Flow, Owed, Phase, Transport};
 use super::{Clock, Server, auth, conn, stats};
 use crate::base::{ConnId, Nanos};
-use crate::engine::types::{Input, Request};
+use crate::engine::types::{Effect, Input, Request};
 use crate::wire::Answer;
 use crate::wire::answer::Welcome;
 use crate::wire::codec::Decoded;
@@ -173,9 +173,10 @@ impl<T: Transport> Server<T> {
                     conn.flow = Flow::Yielded;
                 }
                 Decoded::Request(asked) => {
-                    used += asked.used;
                     conn.line_started = now;
-                    self.serve_frame(now, id, &asked);
+                    if self.serve_frame(now, id, &asked) {
+                        used += asked.used;
+                    }
                 }
                 Decoded::Unfinished { moved_on } => {
                     if moved_on {
@@ -197,9 +198,11 @@ impl<T: Transport> Server<T> {
         used
     }
 
-    fn serve_frame(&mut self, now: Nanos, id: ConnId, asked: &Asked<'_>) {
+    /// Serves one request; returns false if it is to be served again later, because it is not decided.
+    fn serve_frame(&mut self, now: Nanos, id: ConnId, asked: &Asked<'_>) -> bool {
         if self.conns[id.slot as usize].phase == Phase::Unauthenticated {
-            return self.authenticate(now, id, asked);
+            self.authenticate(now, id, asked);
+            return true;
         }
         match asked.command {
             Ok(Command::Engine(request)) => {
@@ -232,6 +235,7 @@ impl<T: Transport> Server<T> {
             }
         }
         self.charge_request(id, 0);
+        true
     }
 
     /// Charges a request that was served; a connection that has had its share yields to the others.
@@ -245,26 +249,33 @@ impl<T: Transport> Server<T> {
         }
     }
 
-    /// Puts a request before the engine; without an answer the connection is parked.
-    fn ask(&mut self, now: Nanos, id: ConnId, request: Request<'_>, takes_a_walk: bool) {
+    /// Puts a request before the engine; without an answer the connection is parked. Returns false if
+    /// it was not decided: then it is still to be served.
+    fn ask(&mut self, now: Nanos, id: ConnId, request: Request<'_>, takes_a_walk: bool) -> bool {
         let conn = &mut self.conns[id.slot as usize];
         conn.flow = Flow::Parked;
         let owed = conn.outbox.len();
         self.engine
             .apply(now, Input::Request(id, request), &mut self.effects);
+        let is_decided = !matches!(self.effects.last(), Some(Effect::NotYet(_)));
+        if !is_decided {
+            self.effects.pop();
+            self.conns[id.slot as usize].flow = Flow::Yielded;
+        }
         self.acting = Some(id);
         self.deliver(now);
         self.acting = None;
-        if takes_a_walk {
+        if takes_a_walk && is_decided {
             self.note_walk(id, owed);
         }
-        let work = self.engine.take_recipient_work() * 40;
+        let work = self.engine.take_work();
         self.charge_request(id, work);
         let conn = &mut self.conns[id.slot as usize];
         if conn.is_parked() && conn.hung_up {
             // This request gets no answer, but those before it still do.
             self.leave(now, id, Closing::Flush, "left before it could wait");
         }
+        is_decided
     }
 
     fn hello(&mut self, now: Nanos, id: ConnId, name: Option<&[u8]>) {

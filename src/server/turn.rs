@@ -24,7 +24,7 @@
 //! The reactor, the simulator and the tests all go through [`Server::turn`]; none of them knows
 //! more of the order than what a poll reports.
 
-use super::budget::{Budget, CLOSES_MAX, Kind, Work};
+use super::budget::{Budget, CLOSES_MAX, Kind, TIME_NS, TIME_NS_MIN, Work};
 use super::closing::{Closing, LATE_NS};
 use super::conn::{Owed, Transport};
 use super::{Clock, Server};
@@ -98,7 +98,8 @@ impl<T: Transport> Server<T> {
     /// Everything that is due is done, everything that is owed is sent.
     fn end_turn(&mut self, clock: Clock<'_>) {
         let now = self.clock_read;
-        self.engine.apply(now, Input::Time, &mut self.effects);
+        let work = TIME_NS.saturating_sub(self.budget.spent()).max(TIME_NS_MIN);
+        self.engine.apply(now, Input::Time(work), &mut self.effects);
         self.charge_engine(Kind::Expire);
         self.deliver(now);
         self.fire_timers(now);

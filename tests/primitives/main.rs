@@ -89,7 +89,7 @@ impl World {
 
     pub(crate) fn expire(&mut self) -> Heard {
         let now = self.now;
-        self.call(|engine, out| engine.apply(now, Input::Time, out))
+        self.call(|engine, out| engine.apply(now, Input::Time(u64::MAX), out))
     }
 
     /// The connection ends, and the next one takes its slot.
@@ -188,6 +188,7 @@ impl World {
                 }
                 Effect::Note(note) => panic!("{note:?}, though nobody reads it"),
                 Effect::Overrun(id) => heard.push((self.who(id), Said::Overrun)),
+                Effect::NotYet(id) => panic!("{id:?} is put off, though nothing is large here"),
             }
         }
         in_order(heard)

@@ -4,31 +4,30 @@
 //! due. So the frequent calls are cheap: to arm the latest deadline and to cancel it again touches
 //! only the end of the heap, and to re-arm to a later time does not touch the heap at all.
 //!
+//! [`Timers`] is one heap for all, [`GroupTimers`] has one for each group and is fair between
+//! groups. `slots.rs` is the slab of timers, `heap.rs` the heap itself.
+//!
 //! Never reads a clock, because time is an argument, and never knows what a timer means, because
 //! that is the caller's `T`. Never draws a random number: the same calls pop the same timers in the
 //! same order.
 
+mod groups;
+#[cfg(test)]
+mod groups_tests;
+mod heap;
+mod slots;
+
 use std::num::NonZeroU32;
 
+pub use self::groups::{GroupTimers, QUANTUM};
+use self::heap::{Entry, Heap};
+use self::slots::{SLOTS_KEPT_MAX, Slots};
 use crate::base::Nanos;
-
-/// Children per heap node. Four halve the depth of a binary heap, and four entries are as large as
-/// one cache line.
-const ARITY: usize = 4;
-
-/// In [`Slot::place`]: the slot is vacant, and the other 31 bits are the next vacant slot.
-const VACANT: u32 = 1 << 31;
-
-/// The end of the list of vacant slots.
-const END: u32 = u32::MAX;
 
 /// Most timers that can be armed at once, at 28 bytes each; one more stops the process. Callers
 /// stay below it, because what their timers stand for is bounded: grants at 2^28, connections by
 /// descriptors, keys by their limit.
-pub const TIMERS_MAX: usize = (END & !VACANT) as usize;
-
-/// When the last timer goes, a slab with more slots than this is given back instead of being kept.
-const SLOTS_KEPT_MAX: usize = 1024;
+pub const TIMERS_MAX: usize = (slots::END & !slots::VACANT) as usize;
 
 /// One armed timer. The id is dead once the timer was popped or cancelled, and its keeper must
 /// forget it at that moment: using a dead id is a bug, which stops the process only if the slot
@@ -53,59 +52,19 @@ impl TimerId {
 /// A timer costs 12 bytes in the slab and, for a `T` of 4 bytes, 16 in the heap: 28 in all, however
 /// often it is re-armed (for a `T` of 8 bytes, 36 in all). The spare room of the vectors comes on
 /// top. Vacant slots are used again before the slab grows, so memory follows the most timers ever
-/// armed at once. The heap gives memory back by halves as timers go; the slab does when the last
-/// timer goes, which takes a millisecond after a million timers.
+/// armed at once. The heap gives memory back as timers go, the slab when the last timer has gone,
+/// both a megabyte at a time ([`Timers::tidy`]).
 ///
 /// The trick is that a heap entry may be *stale*: stored under an earlier time than its timer's
 /// true deadline. Re-arming to a later time only writes the true deadline; the entry is corrected
 /// when it reaches the top.
 pub struct Timers<T> {
-    /// An implicit 4-ary heap, earliest stored time first, with exactly one entry per armed timer.
-    heap: Vec<Entry<T>>,
+    /// Exactly one entry per armed timer, with its slot. The stored time is never later than the
+    /// true deadline. What the caller armed it for is here, because it would cost four bytes more
+    /// in the slot.
+    heap: Heap<T>,
     /// What `TimerId`s point to: the truth about every armed timer.
-    slots: Vec<Slot>,
-    /// The first vacant slot, marked `VACANT`, or `END`.
-    vacant: u32,
-}
-
-/// One entry of the heap.
-#[derive(Clone, Copy)]
-struct Entry<T> {
-    /// The stored time: never later than the true deadline.
-    at: Nanos,
-    /// The slot of its timer.
-    slot: u32,
-    /// What the caller armed it for. It is here because it would cost four bytes more in the slot.
-    what: T,
-}
-
-/// A timer, or a vacant slot.
-#[derive(Clone, Copy)]
-struct Slot {
-    /// The true deadline, in halves, because a whole `u64` would be aligned, at a cost of four
-    /// bytes.
-    deadline: [u32; 2],
-    /// The index of its entry in the heap; or `VACANT` and the next vacant slot.
-    place: u32,
-}
-
-impl Slot {
-    fn new(deadline: Nanos, place: u32) -> Self {
-        let mut slot = Self {
-            deadline: [0; 2],
-            place,
-        };
-        slot.set_deadline(deadline);
-        slot
-    }
-
-    fn deadline(&self) -> Nanos {
-        Nanos(u64::from(self.deadline[1]) << 32 | u64::from(self.deadline[0]))
-    }
-
-    fn set_deadline(&mut self, deadline: Nanos) {
-        self.deadline = [deadline.0 as u32, (deadline.0 >> 32) as u32];
-    }
+    slots: Slots,
 }
 
 impl<T: Copy> Timers<T> {
@@ -113,9 +72,8 @@ impl<T: Copy> Timers<T> {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            heap: Vec::new(),
-            slots: Vec::new(),
-            vacant: END,
+            heap: Heap::new(),
+            slots: Slots::new(),
         }
     }
 
@@ -135,11 +93,9 @@ impl<T: Copy> Timers<T> {
     ///
     /// With an instant that has passed, the timer is due at once; with [`Nanos::NEVER`], never.
     pub fn arm(&mut self, at: Nanos, what: T) -> TimerId {
-        let place = self.heap.len();
-        let slot = self.occupy(Slot::new(at, place as u32));
-        self.heap.push(Entry { at, slot, what });
-        self.sift_up(place);
-        TimerId::new(slot)
+        let index = self.slots.occupy(at);
+        self.heap.push(&mut self.slots, Entry { at, index, what });
+        TimerId::new(index)
     }
 
     /// Moves a timer's deadline to `at`.
@@ -147,29 +103,26 @@ impl<T: Copy> Timers<T> {
     /// To a later time it is O(1) and leaves the heap alone, so [`Timers::next_deadline`] may still
     /// return the old time. To an earlier time the entry moves up, in O(log n).
     pub fn rearm(&mut self, id: TimerId, at: Nanos) {
-        let slot = self.armed_mut(id);
+        let slot = self.slots.armed_at_mut(id);
         let before = slot.deadline();
         let place = slot.place as usize;
         slot.set_deadline(at);
         // A stored time is never later than the true one, so for a later deadline the heap need not
         // be looked at.
-        if at < before && at < self.heap[place].at {
-            self.heap[place].at = at;
-            self.sift_up(place);
+        if at < before && at < self.heap.0[place].at {
+            self.heap.bring_forward(&mut self.slots, place, at);
         }
     }
 
     /// When this timer is due.
     #[must_use]
     pub fn deadline(&self, id: TimerId) -> Nanos {
-        let slot = &self.slots[id.slot()];
-        assert!(slot.place & VACANT == 0, "{id:?} is not armed");
-        slot.deadline()
+        self.slots.armed_at(id).deadline()
     }
 
     /// Ends a timer before its time and removes its heap entry: O(1) for the latest, else O(log n).
     pub fn cancel(&mut self, id: TimerId) {
-        let place = self.armed_mut(id).place as usize;
+        let place = self.slots.armed_at(id).place as usize;
         self.remove(place);
     }
 
@@ -190,13 +143,12 @@ impl<T: Copy> Timers<T> {
                 return None;
             }
             *budget -= 1;
-            let deadline = self.slots[top.slot as usize].deadline();
+            let deadline = self.slots.deadline(top.index);
             if deadline == top.at {
                 self.remove(0);
                 return Some((deadline, top.what));
             }
-            self.heap[0].at = deadline;
-            self.sift_down(0);
+            self.heap.put_back_first(&mut self.slots, deadline);
         }
     }
 
@@ -211,132 +163,45 @@ impl<T: Copy> Timers<T> {
         self.heap.first().map(|top| top.at)
     }
 
+    /// Gives back a part of the memory of a crowd; returns whether there is more. Costs nothing if
+    /// there is nothing to do.
+    #[inline]
+    pub fn tidy(&mut self) -> bool {
+        self.slots.tidy()
+    }
+
     /// Everything that must hold between two calls. It visits every timer, so only tests and the
     /// simulator call it. Without debug assertions it does nothing.
     pub fn check(&self) {
         if !cfg!(debug_assertions) {
             return;
         }
-        for (place, entry) in self.heap.iter().enumerate() {
-            let slot = &self.slots[entry.slot as usize];
-            debug_assert_eq!(
-                slot.place as usize, place,
-                "slot and entry do not point at each other"
-            );
-            debug_assert!(
-                entry.at <= slot.deadline(),
-                "stored later than its deadline: the timer would be late"
-            );
-            let parent = place.saturating_sub(1) / ARITY;
-            debug_assert!(
-                self.heap[parent].at <= entry.at,
-                "a child is earlier than its parent"
-            );
-        }
-        let mut vacancies = 0;
-        let mut next = self.vacant;
-        while next != END {
-            debug_assert!(next & VACANT != 0, "an armed slot is in the vacant list");
-            vacancies += 1;
-            debug_assert!(
-                vacancies <= self.slots.len(),
-                "the vacant slots form a circle"
-            );
-            next = self.slots[(next & !VACANT) as usize].place;
-        }
-        debug_assert_eq!(
-            self.heap.len() + vacancies,
-            self.slots.len(),
-            "a slot is lost"
-        );
+        self.heap.check();
+        check_entries(&self.heap, &self.slots);
+        debug_assert_eq!(self.heap.len(), self.slots.armed(), "a timer is lost");
+        self.slots.check();
     }
 
-    /// The slot of a timer that must be armed.
-    fn armed_mut(&mut self, id: TimerId) -> &mut Slot {
-        let slot = &mut self.slots[id.slot()];
-        assert!(slot.place & VACANT == 0, "{id:?} is not armed");
-        slot
-    }
-
-    /// Puts a timer into the slot that was vacated last, or into a new one.
-    fn occupy(&mut self, timer: Slot) -> u32 {
-        if self.vacant == END {
-            let slot = self.slots.len();
-            assert!(slot < TIMERS_MAX, "more than {TIMERS_MAX} timers");
-            self.slots.push(timer);
-            return slot as u32;
-        }
-        let slot = self.vacant & !VACANT;
-        self.vacant = std::mem::replace(&mut self.slots[slot as usize], timer).place;
-        slot
-    }
-
-    /// Takes an entry out of the heap, fills the hole with the last entry, and vacates the slot.
     fn remove(&mut self, place: usize) {
-        let gone = self.heap.swap_remove(place);
-        if let Some(moved) = self.heap.get(place) {
-            // The last entry comes from another branch, so it may belong further up or down.
-            if moved.at < gone.at {
-                self.sift_up(place)
-            } else {
-                self.sift_down(place)
-            }
+        let gone = self.heap.remove(&mut self.slots, place, SLOTS_KEPT_MAX);
+        if self.slots.vacate(gone.index) {
+            self.heap = Heap::new();
         }
-        if self.heap.is_empty() && self.slots.len() > SLOTS_KEPT_MAX {
-            *self = Self::new();
-            return;
-        }
-        let room = self.heap.capacity();
-        if room > SLOTS_KEPT_MAX && self.heap.len() < room / 4 {
-            self.heap.shrink_to(room / 2);
-        }
-        self.slots[gone.slot as usize].place = self.vacant;
-        self.vacant = VACANT | gone.slot;
     }
+}
 
-    /// Moves the entry at `place` up until its parent is not later.
-    fn sift_up(&mut self, mut place: usize) {
-        let entry = self.heap[place];
-        while place > 0 {
-            let parent = (place - 1) / ARITY;
-            if self.heap[parent].at <= entry.at {
-                break;
-            }
-            self.put(place, self.heap[parent]);
-            place = parent;
-        }
-        self.put(place, entry);
-    }
-
-    /// Moves the entry at `place` down until no child is earlier.
-    fn sift_down(&mut self, mut place: usize) {
-        let entry = self.heap[place];
-        loop {
-            let first = place * ARITY + 1;
-            let end = (first + ARITY).min(self.heap.len());
-            let Some(children) = self.heap.get(first..end).filter(|some| !some.is_empty()) else {
-                break;
-            };
-            let mut least = 0;
-            for child in 1..children.len() {
-                if children[child].at < children[least].at {
-                    least = child;
-                }
-            }
-            let child = children[least];
-            if entry.at <= child.at {
-                break;
-            }
-            self.put(place, child);
-            place = first + least;
-        }
-        self.put(place, entry);
-    }
-
-    /// Writes an entry to the heap and its index to the slot, so that both stay in step.
-    fn put(&mut self, place: usize, entry: Entry<T>) {
-        self.heap[place] = entry;
-        self.slots[entry.slot as usize].place = place as u32;
+/// That each entry and its slot point at each other, and that no timer would be late.
+fn check_entries<T>(heap: &Heap<T>, slots: &Slots) {
+    for (place, entry) in heap.0.iter().enumerate() {
+        let slot = &slots.slots[entry.index as usize];
+        debug_assert_eq!(
+            slot.place as usize, place,
+            "slot and entry do not point at each other"
+        );
+        debug_assert!(
+            entry.at <= slot.deadline(),
+            "stored later than its deadline: the timer would be late"
+        );
     }
 }
 
@@ -370,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_timer_costs_24_bytes_and_what_it_is_for() {
-        assert_eq!(size_of::<Slot>(), 12);
+        assert_eq!(size_of::<slots::Slot>(), 12);
         assert_eq!(size_of::<Entry<u32>>(), 16);
         assert_eq!(size_of::<Entry<ConnId>>(), 24);
         assert_eq!(size_of::<TimerId>(), 4);
@@ -476,7 +341,7 @@ mod tests {
     fn arming_and_cancelling_for_ever_needs_no_more_memory() {
         let mut timers = Timers::new();
         let mut ids: Vec<_> = (0..100).map(|at| timers.arm(Nanos(at), at)).collect();
-        let before = (timers.heap.capacity(), timers.slots.capacity());
+        let before = (timers.heap.0.capacity(), timers.slots.slots.capacity());
         for at in 100..10_000 {
             let oldest = ids.swap_remove(at as usize % ids.len());
             timers.cancel(oldest);
@@ -484,8 +349,11 @@ mod tests {
         }
         timers.check();
         assert_eq!(timers.len(), 100);
-        assert_eq!(timers.slots.len(), 100);
-        assert_eq!((timers.heap.capacity(), timers.slots.capacity()), before);
+        assert_eq!(timers.slots.slots.len(), 100);
+        assert_eq!(
+            (timers.heap.0.capacity(), timers.slots.slots.capacity()),
+            before
+        );
     }
 
     #[test]
@@ -495,12 +363,16 @@ mod tests {
         for id in ids {
             timers.cancel(id);
         }
-        assert_eq!((timers.heap.capacity(), timers.slots.capacity()), (0, 0));
+        while timers.tidy() {}
+        assert_eq!(
+            (timers.heap.0.capacity(), timers.slots.slots.capacity()),
+            (0, 0)
+        );
 
         // But a few slots are kept, because a single client must not allocate for every lock.
         let id = timers.arm(Nanos(1), 1);
         timers.cancel(id);
-        assert_ne!(timers.slots.capacity(), 0);
+        assert_ne!(timers.slots.slots.capacity(), 0);
         timers.check();
     }
 
@@ -548,13 +420,13 @@ mod tests {
         let ids: Vec<TimerId> = (0..100_000).map(|at| timers.arm(Nanos(at), ())).collect();
         for (gone, id) in ids.into_iter().enumerate() {
             timers.cancel(id);
-            let (left, room) = (99_999 - gone, timers.heap.capacity());
+            let (left, room) = (99_999 - gone, timers.heap.0.capacity());
             assert!(
                 room <= (5 * left).max(2 * SLOTS_KEPT_MAX),
                 "{room} for {left}"
             );
         }
-        assert_eq!(timers.heap.capacity() + timers.slots.capacity(), 0);
+        assert_eq!(timers.heap.0.capacity() + timers.slots.slots.capacity(), 0);
     }
 
     proptest! {
@@ -585,8 +457,8 @@ mod tests {
                         timers.cancel(model.remove(&what).unwrap().0);
                     }
                     Call::Pop { now, budget } => {
-                        let is_stale = |e: &&Entry<_>| e.at < timers.slots[e.slot as usize].deadline();
-                        let stale = timers.heap.iter().filter(is_stale).count() as u32;
+                        let is_stale = |e: &&Entry<_>| e.at < timers.slots.deadline(e.index);
+                        let stale = timers.heap.0.iter().filter(is_stale).count() as u32;
                         let earliest = model.values().map(|(_, at)| *at).min();
                         let mut left = budget;
                         match timers.pop_due(Nanos(now), &mut left) {

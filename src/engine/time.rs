@@ -1,0 +1,204 @@
+//! What is done when time passes: departures go on, leases and waits end, idle keys are forgotten.
+//!
+//! Each of these duties gets a slice of the work in turn, until nothing is left or the work is used
+//! up, so that none of them waits for a crowd in another. Within leases and waits, and within
+//! departures, owners take turns too. What is decided, and how, is in the files of the primitives.
+
+use std::collections::VecDeque;
+
+use super::arena::NONE;
+use super::conn::ConnIndex;
+use super::due::What;
+use super::types::Effects;
+use super::{Engine, work};
+use crate::base::{ConnId, Nanos};
+
+/// What one duty may spend before the next has its turn; the last piece may exceed it.
+const SLICE: u64 = 50_000;
+
+/// The same for values and collections, which nobody waits for. It is a seventh or more of the
+/// work, so that they get on however much else there is to do.
+const BACKGROUND_SLICE: u64 = SLICE / 2;
+
+/// Most things of one ended connection that are undone before others have their turn.
+const QUANTUM: u32 = 32;
+
+/// What may be spent between two inputs of [`Input::Time`](super::types::Input::Time) on the first
+/// quanta of connections that end meanwhile. Whoever ends after that has its first quantum in the
+/// next one.
+const FIRST_QUANTA_WORK: u64 = 1_000_000;
+
+/// Connections that have ended and left behind more than is undone yet.
+pub(super) struct Departing {
+    /// Those that have not had their first quantum. They come first, so that whoever leaves with
+    /// one lock does not wait for those with very many.
+    newcomers: VecDeque<ConnIndex>,
+    /// The others, in the order of their turns.
+    rest: VecDeque<ConnIndex>,
+    /// What is left for first quanta before the next input of time.
+    work_left: u64,
+}
+
+impl Default for Departing {
+    fn default() -> Self {
+        Self {
+            newcomers: VecDeque::new(),
+            rest: VecDeque::new(),
+            work_left: FIRST_QUANTA_WORK,
+        }
+    }
+}
+
+impl Departing {
+    pub(super) fn is_empty(&self) -> bool {
+        self.newcomers.is_empty() && self.rest.is_empty()
+    }
+
+    fn next(&mut self) -> Option<ConnIndex> {
+        let newcomer = self.newcomers.pop_front();
+        newcomer.or_else(|| self.rest.pop_front())
+    }
+}
+
+impl Engine {
+    /// Does what is due, as far as `work` goes, but at least a little of every duty; and gives some
+    /// memory back. If more is left, [`Engine::next_deadline`] is 0.
+    pub(super) fn pass_time(&mut self, now: Nanos, work: u64, out: &mut Effects) {
+        self.core.timers.begin_turn();
+        let end = self.core.work.spent().saturating_add(work);
+        loop {
+            self.go_on_departing(now, self.slice(SLICE, end), out);
+            self.end_leases_and_waits(now, self.slice(SLICE, end), out);
+            self.do_background(now, self.slice(BACKGROUND_SLICE, end), out);
+            if self.core.work.spent() >= end || !self.has_more_to_do(now) {
+                break;
+            }
+        }
+        let untidy = self.tidy();
+        if untidy {
+            self.core.work.charge(work::TIDY);
+        }
+        self.unfinished = untidy || self.has_more_to_do(now);
+    }
+
+    /// How much may be spent in all when a slice that begins now is over.
+    fn slice(&self, most: u64, end: u64) -> u64 {
+        self.core.work.spent().saturating_add(most).min(end)
+    }
+
+    fn has_more_to_do(&self, now: Nanos) -> bool {
+        let is_due = |deadline: Option<Nanos>| deadline.is_some_and(|it| it <= now);
+        !self.departing.is_empty()
+            || is_due(self.core.timers.next_deadline())
+            || is_due(self.core.background.next_deadline())
+    }
+
+    /// A connection has ended. Its wait ends now; what else it has is undone as far as its first
+    /// quantum goes, and the rest when its turn comes again.
+    pub(super) fn disconnect(&mut self, now: Nanos, id: ConnId, out: &mut Effects) {
+        let Some(conn) = self.core.conns.detach(id, &mut self.core.owners) else {
+            return; // never asked for anything
+        };
+        let (stores, mut cx) = self.split(now, now, out);
+        let parked = cx.core.conns[conn].parked;
+        if parked != NONE {
+            stores.leave_queue(&mut cx, parked);
+        }
+        if self.departing.work_left == 0 {
+            return self.departing.newcomers.push_back(conn);
+        }
+        let before = self.core.work.spent();
+        self.depart(now, conn, out);
+        let cost = self.core.work.spent() - before;
+        self.departing.work_left = self.departing.work_left.saturating_sub(cost);
+    }
+
+    fn go_on_departing(&mut self, now: Nanos, slice_end: u64, out: &mut Effects) {
+        self.departing.work_left = FIRST_QUANTA_WORK;
+        while let Some(conn) = self.departing.next() {
+            self.depart(now, conn, out);
+            if self.core.work.spent() >= slice_end {
+                break;
+            }
+        }
+    }
+
+    /// Undoes what an ended connection still has, as far as one quantum goes.
+    fn depart(&mut self, now: Nanos, conn: ConnIndex, out: &mut Effects) {
+        let (stores, mut cx) = self.split(now, now, out);
+        let cx = &mut cx;
+        let mut left = QUANTUM;
+        let owner = cx.core.conns[conn].owner;
+        let done = stores.locks.depart(cx, owner, &mut left)
+            && cx
+                .core
+                .subscriptions
+                .iter_mut()
+                .all(|it| it.leave_all(&mut cx.core.conns, conn, &mut left));
+        cx.core.work.charge_each(QUANTUM - left, work::UNDO);
+        if done {
+            cx.core.conns.remove(conn);
+            cx.core.lose_conn(owner);
+        } else {
+            self.departing.rest.push_back(conn);
+        }
+    }
+
+    fn end_leases_and_waits(&mut self, now: Nanos, slice_end: u64, out: &mut Effects) {
+        loop {
+            let (mut budget, before) = self.looks(slice_end);
+            let due = self.core.timers.next_due(now, &mut budget);
+            self.core.work.charge_each(before - budget, work::TIMER);
+            let Some((_, deadline, due)) = due else {
+                break;
+            };
+            self.core.work.charge(work::END);
+            let (stores, mut cx) = self.split(now, deadline, out);
+            match due.what() {
+                What::Lease(holder) => stores.locks.lease_ended(&mut cx, holder),
+                What::Wait(waiter) => stores.wait_ended(&mut cx, waiter),
+                What::Ticket(ticket) => stores.locks.ticket_forgotten(&mut cx, ticket),
+                What::Value(_) | What::Locks | What::Counters => {
+                    unreachable!("a timer of the background is among those of an owner")
+                }
+            }
+            if self.core.work.spent() >= slice_end {
+                break;
+            }
+        }
+    }
+
+    fn do_background(&mut self, now: Nanos, slice_end: u64, out: &mut Effects) {
+        loop {
+            let (mut budget, before) = self.looks(slice_end);
+            let due = self.core.background.pop_due(now, &mut budget);
+            self.core.work.charge_each(before - budget, work::TIMER);
+            let Some((deadline, due)) = due else {
+                break;
+            };
+            let (stores, mut cx) = self.split(now, deadline, out);
+            match due.what() {
+                What::Value(entry) => {
+                    cx.core.work.charge(work::END);
+                    stores.kv.expired(&mut cx, entry);
+                }
+                What::Locks => stores.locks.collect(&mut cx, slice_end),
+                What::Counters => stores.counters.collect(&mut cx, slice_end),
+                What::Lease(_) | What::Wait(_) | What::Ticket(_) => {
+                    unreachable!("a timer of an owner is in the background")
+                }
+            }
+            if self.core.work.spent() >= slice_end {
+                break;
+            }
+        }
+    }
+
+    /// How many timers may be looked at in the rest of a slice: one at least. Twice, because the
+    /// first is counted down.
+    fn looks(&self, slice_end: u64) -> (u32, u32) {
+        let left = slice_end.saturating_sub(self.core.work.spent());
+        let looks = (left / work::TIMER).clamp(1, u32::MAX.into()) as u32;
+        (looks, looks)
+    }
+}

@@ -1,0 +1,58 @@
+//! Work: what each piece of it costs, and the counter that adds it up.
+//!
+//! While the engine decides, nobody else is heard, so every loop over something that clients can
+//! make large is charged here, and can stop and go on. The unit is about a nanosecond of an
+//! ordinary machine. The costs were measured roughly (`benches/engine`, `benches/timers.rs`) and
+//! rounded up; it matters that they follow time, not that they are exact. They are constants, so
+//! that the same inputs always cost the same and a replay stops where the first run stopped.
+//!
+//! [`Engine::take_work`](super::Engine::take_work) tells the server what it cost. The engine itself
+//! decides by it only how far [`Input::Time`](super::types::Input::Time) goes.
+
+/// To take a request in and to answer it.
+pub(super) const REQUEST: u64 = 300;
+/// To look at one more entry of a chain or a heap.
+pub(super) const LOOK: u64 = 10;
+/// To take the next timer, or to move one that was re-armed to where it belongs now.
+pub(super) const TIMER: u64 = 100;
+/// To end a lease, a wait or the life of a value, once its timer was found.
+pub(super) const END: u64 = 250;
+/// To grant a key to a waiter.
+pub(super) const GRANT: u64 = 400;
+/// To take a waiter out of its queue and to answer it.
+pub(super) const GIVE_UP: u64 = 150;
+/// To undo one thing that a connection left behind: a hold, a ticket, a subscription.
+pub(super) const UNDO: u64 = 300;
+/// To forget a key.
+pub(super) const FORGET: u64 = 200;
+/// To look at a node of a tree of patterns, or to find a recipient and to spell its line.
+pub(super) const RECIPIENT: u64 = 60;
+/// To give a piece of memory back to the system.
+pub(super) const TIDY: u64 = 100_000;
+
+/// Adds up what was done since it was last taken.
+#[derive(Default)]
+pub(super) struct Work {
+    spent: u64,
+}
+
+impl Work {
+    #[inline]
+    pub(super) fn charge(&mut self, cost: u64) {
+        self.spent += cost;
+    }
+
+    /// Charges a number of equal pieces.
+    pub(super) fn charge_each(&mut self, count: u32, cost: u64) {
+        self.spent += u64::from(count) * cost;
+    }
+
+    /// What was done since it was last taken.
+    pub(super) fn spent(&self) -> u64 {
+        self.spent
+    }
+
+    pub(super) fn take(&mut self) -> u64 {
+        std::mem::take(&mut self.spent)
+    }
+}
