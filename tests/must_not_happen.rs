@@ -549,7 +549,9 @@ const TABLE: &[Row] = &[
     (130, "log that nobody reads, or that cannot be written, stops the daemon", &[
         Test("nobody_reading_the_log_stops_nothing"),
         Test("a_log_that_nobody_reads_loses_lines_and_stops_nobody"),
+        Test("a_terminal_that_nobody_reads_stops_nobody"),
         Test("a_log_file_that_may_not_grow_and_other_signals_end_nothing"),
+        Test("a_log_file_that_is_full_at_the_start_changes_no_exit_code"),
     ]),
     (131, "what a client sends is kept many times over, or without a limit", &[
         Test("what_a_client_sends_is_kept_about_once"),
@@ -559,6 +561,7 @@ const TABLE: &[Row] = &[
     ]),
     (132, "unasked `error` before an idle connection is closed", &[
         Script("timeouts.txt", "Silence ends a connection that owns nothing."),
+        Script("auth.txt", "A client that says nothing is closed without a word when its time is over."),
     ]),
     (133, "two daemons race for one stale socket file", &[
         Test("a_live_daemon_is_left_alone"),

@@ -13,10 +13,14 @@ mod stderr;
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use log::{LevelFilter, error, info, warn};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use signal_hook::consts::{SIGALRM, SIGHUP, SIGUSR1, SIGUSR2, SIGXFSZ};
+use signal_hook::flag;
 
 use self::fence_start::{FenceStart, fence_start};
 use crate::base::Fence;
@@ -32,8 +36,9 @@ use crate::server::{Server, Settings};
 /// A failure is a log record like any other, so that a collector of JSON can read it.
 #[must_use]
 pub fn run(config: &Config, unknown_env: &[String]) -> Exit {
+    let outlives = outlive_stray_signals();
     let _ = logging::init(config); // a process that has a logger already keeps it
-    match serve(config, unknown_env) {
+    match outlives.and_then(|()| serve(config, unknown_env)) {
         Ok(()) => {
             info!("stopped");
             Exit::Success
@@ -43,6 +48,17 @@ pub fn run(config: &Config, unknown_env: &[String]) -> Exit {
             error.exit
         }
     }
+}
+
+/// Signals that would end the process without being meant for that do nothing, from the first line
+/// of the log on: a log that may not grow brings SIGXFSZ.
+fn outlive_stray_signals() -> Result<(), DaemonError> {
+    for signal in [SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGXFSZ] {
+        // Nobody looks at the flag; that there is one replaces the default.
+        flag::register(signal, Arc::new(AtomicBool::new(false)))
+            .map_err(failed_to("catch signals"))?;
+    }
+    Ok(())
 }
 
 fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
