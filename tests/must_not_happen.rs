@@ -519,11 +519,13 @@ const TABLE: &[Row] = &[
         Script("signal.txt", "The answer counts those who are told."),
         Script("list.txt", "The same when it leaves at the very moment of the push."),
         Test("a_place_left_in_the_same_turn_as_its_holder_is_never_granted"),
+        Test("a_holder_and_a_place_that_leave_together_are_one_release"),
         Test("a_client_that_left_is_neither_granted_nor_counted_while_it_waits_to_be_served"),
         Test("clients_that_hang_up_while_waiting_leave_the_queue_at_once_however_many_they_are"),
     ]),
     (125, "two daemons answer for one key while the first drains", &[
         Test("a_draining_daemon_keeps_its_port_and_its_socket_and_serves_no_newcomer"),
+        Test("a_newcomer_during_a_shutdown_is_told_so_also_where_a_secret_is_required"),
     ]),
     (126, "fences outrun the clock they start from, and go back after a restart", &[
         Test("fences_of_a_later_process_are_higher"),
@@ -566,6 +568,8 @@ const TABLE: &[Row] = &[
     (133, "two daemons race for one stale socket file", &[
         Test("a_live_daemon_is_left_alone"),
         Test("of_many_that_try_together_one_takes_a_dead_socket"),
+        Test("of_two_daemons_that_race_for_a_dead_socket_one_serves"),
+        Test("a_stopped_daemon_with_a_full_backlog_is_not_waited_for"),
     ]),
 ];
 
