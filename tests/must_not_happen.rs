@@ -530,6 +530,8 @@ const TABLE: &[Row] = &[
     (126, "fences outrun the clock they start from, and go back after a restart", &[
         Test("fences_of_a_later_process_are_higher"),
         Test("a_later_run_starts_above_all_that_an_earlier_one_can_have_granted"),
+        Test("grants_that_the_clock_does_not_cover_wait_for_it"),
+        Test("a_clock_far_in_the_future_is_a_reason_not_to_start"),
     ]),
     (127, "one request or one turn does as much work as clients like", &[
         Test("a_turn_holds_only_so_many_walks_and_clients_that_had_to_wait_come_first"),

@@ -276,6 +276,12 @@ impl<T: Transport> Conn<T> {
         Flushed::All
     }
 
+    /// Writes nothing, as if the peer took no more for now.
+    pub(super) fn hold_back(&mut self) -> Flushed {
+        self.is_blocked = !self.outbox.is_empty();
+        Flushed::Blocked
+    }
+
     /// Whether the reactor is to say when there is room to write. A connection that only had enough
     /// for one time is written to again without being told.
     pub(super) fn wants_to_watch_write(&self) -> bool {

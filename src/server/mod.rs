@@ -65,6 +65,8 @@ pub struct Settings {
     pub shutdown_timeout: Millis,
     /// The number of this life of the server, told by `hello`; larger than that of any earlier one.
     pub epoch: u64,
+    /// Most grants in a microsecond, counted from time zero; beyond that, grants wait. 0 is no limit.
+    pub fences_per_us: u64,
 }
 
 impl Default for Settings {
@@ -77,6 +79,7 @@ impl Default for Settings {
             write_timeout: Millis::from_secs(5),
             shutdown_timeout: Millis::from_secs(30),
             epoch: 1,
+            fences_per_us: 0,
         }
     }
 }
