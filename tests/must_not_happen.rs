@@ -519,15 +519,19 @@ const TABLE: &[Row] = &[
         Script("signal.txt", "The answer counts those who are told."),
         Script("list.txt", "The same when it leaves at the very moment of the push."),
         Test("a_place_left_in_the_same_turn_as_its_holder_is_never_granted"),
+        Test("a_holder_and_a_place_that_leave_together_are_one_release"),
         Test("a_client_that_left_is_neither_granted_nor_counted_while_it_waits_to_be_served"),
         Test("clients_that_hang_up_while_waiting_leave_the_queue_at_once_however_many_they_are"),
     ]),
     (125, "two daemons answer for one key while the first drains", &[
         Test("a_draining_daemon_keeps_its_port_and_its_socket_and_serves_no_newcomer"),
+        Test("a_newcomer_during_a_shutdown_is_told_so_also_where_a_secret_is_required"),
     ]),
     (126, "fences outrun the clock they start from, and go back after a restart", &[
         Test("fences_of_a_later_process_are_higher"),
         Test("a_later_run_starts_above_all_that_an_earlier_one_can_have_granted"),
+        Test("grants_that_the_clock_does_not_cover_wait_for_it"),
+        Test("a_clock_far_in_the_future_is_a_reason_not_to_start"),
     ]),
     (127, "one request or one turn does as much work as clients like", &[
         Test("a_turn_holds_only_so_many_walks_and_clients_that_had_to_wait_come_first"),
@@ -554,7 +558,9 @@ const TABLE: &[Row] = &[
     (130, "log that nobody reads, or that cannot be written, stops the daemon", &[
         Test("nobody_reading_the_log_stops_nothing"),
         Test("a_log_that_nobody_reads_loses_lines_and_stops_nobody"),
+        Test("a_terminal_that_nobody_reads_stops_nobody"),
         Test("a_log_file_that_may_not_grow_and_other_signals_end_nothing"),
+        Test("a_log_file_that_is_full_at_the_start_changes_no_exit_code"),
     ]),
     (131, "what a client sends is kept many times over, or without a limit", &[
         Test("what_a_client_sends_is_kept_about_once"),
@@ -564,10 +570,13 @@ const TABLE: &[Row] = &[
     ]),
     (132, "unasked `error` before an idle connection is closed", &[
         Script("timeouts.txt", "Silence ends a connection that owns nothing."),
+        Script("auth.txt", "A client that says nothing is closed without a word when its time is over."),
     ]),
     (133, "two daemons race for one stale socket file", &[
         Test("a_live_daemon_is_left_alone"),
         Test("of_many_that_try_together_one_takes_a_dead_socket"),
+        Test("of_two_daemons_that_race_for_a_dead_socket_one_serves"),
+        Test("a_stopped_daemon_with_a_full_backlog_is_not_waited_for"),
     ]),
 ];
 

@@ -1,10 +1,10 @@
 //! Where fences start when there is no data directory: at a number that follows the wall clock.
 //!
 //! A run must start above every fence of every earlier run, and all it knows of those is that they
-//! were granted before now. So the clock gives out eight numbers for every microsecond, four times
-//! more than grants were ever measured (1.2 million a second), and no run can outrun it. The one
-//! thing that can bring fences back is a clock that was set back between two runs by more than the
-//! time since the last grant.
+//! were granted before now. So the clock gives out eight numbers for every microsecond, six times
+//! the grants that were ever measured (1.2 million a second), and no run can outrun it: if one ever
+//! did, its grants would wait (`server/gate.rs`). The one thing that can bring fences back is a clock
+//! that was set back between two runs by more than the time since the last grant.
 
 /// 2026-01-01 00:00 UTC, in microseconds since 1970.
 const BEGINNING_US: u64 = 1_767_225_600_000_000;
@@ -13,7 +13,7 @@ const BEGINNING_US: u64 = 1_767_225_600_000_000;
 const FENCE_AT_BEGINNING: u64 = 1_800_000_000_000_000;
 
 /// How many grants fit into a microsecond.
-const FENCES_PER_US: u64 = 8;
+pub(super) const FENCES_PER_US: u64 = 8;
 
 /// Left for a run that starts as late as possible: a year of grants at the highest rate.
 const LEFT_MIN: u64 = FENCES_PER_US * 366 * 86_400 * 1_000_000;

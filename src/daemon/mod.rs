@@ -13,12 +13,16 @@ mod stderr;
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use log::{LevelFilter, error, info, warn};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use signal_hook::consts::{SIGALRM, SIGHUP, SIGUSR1, SIGUSR2, SIGXFSZ};
+use signal_hook::flag;
 
-use self::fence_start::{FenceStart, fence_start};
+use self::fence_start::{FENCES_PER_US, FenceStart, fence_start};
 use crate::base::Fence;
 use crate::config::{Config, Exit};
 use crate::engine::types::Notes;
@@ -32,8 +36,9 @@ use crate::server::{Server, Settings};
 /// A failure is a log record like any other, so that a collector of JSON can read it.
 #[must_use]
 pub fn run(config: &Config, unknown_env: &[String]) -> Exit {
+    let outlives = outlive_stray_signals();
     let _ = logging::init(config); // a process that has a logger already keeps it
-    match serve(config, unknown_env) {
+    match outlives.and_then(|()| serve(config, unknown_env)) {
         Ok(()) => {
             info!("stopped");
             Exit::Success
@@ -43,6 +48,17 @@ pub fn run(config: &Config, unknown_env: &[String]) -> Exit {
             error.exit
         }
     }
+}
+
+/// Signals that would end the process without being meant for that do nothing, from the first line
+/// of the log on: a log that may not grow brings SIGXFSZ.
+fn outlive_stray_signals() -> Result<(), DaemonError> {
+    for signal in [SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGXFSZ] {
+        // Nobody looks at the flag; that there is one replaces the default.
+        flag::register(signal, Arc::new(AtomicBool::new(false)))
+            .map_err(failed_to("catch signals"))?;
+    }
+    Ok(())
 }
 
 fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
@@ -66,7 +82,11 @@ fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
         salt_key: random::secret().map_err(failed_to("get random numbers"))?,
     };
     let engine = Engine::new(rules(config), origin);
-    let server = Server::new(settings(config, wall_clock_us), engine);
+    let settings = Settings {
+        fences_per_us: FENCES_PER_US,
+        ..settings(config, wall_clock_us)
+    };
+    let server = Server::new(settings, engine);
     let mut reactor =
         Reactor::new(server, listeners, Clock::system()).map_err(failed_to("start the loop"))?;
     reactor
@@ -156,6 +176,7 @@ pub fn settings(config: &Config, epoch: u64) -> Settings {
         write_timeout: config.write_timeout.unwrap_or_default(),
         shutdown_timeout: config.shutdown_timeout.unwrap_or_default(),
         epoch,
+        ..Settings::default()
     }
 }
 
@@ -185,7 +206,7 @@ fn wall_clock_us() -> u64 {
     let since_1970 = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
-    u64::try_from(since_1970.as_micros()).unwrap_or(0)
+    u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Every connection needs a descriptor, and the usual limit of a shell is far too low for a server.
@@ -197,5 +218,21 @@ fn raise_descriptor_limit() {
     let current = maximum;
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current, maximum }) {
         warn!("cannot raise the limit of open files above {limit}: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_far_in_the_future_is_a_reason_not_to_start() {
+        const YEAR_2255_US: u64 = 8_993_721_600_000_000;
+        let error = first_fence(YEAR_2255_US).unwrap_err();
+        assert_eq!(error.exit, Exit::Failure);
+        assert_eq!(
+            error.to_string(),
+            "cannot choose a first fence: the clock shows a time after the year 2050; set the clock"
+        );
     }
 }

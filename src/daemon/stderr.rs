@@ -1,14 +1,16 @@
 //! Standard error, as the log writes it: a reader that does not read costs lines, never time.
 //!
-//! The loop logs, so a write that blocks would stop everybody. Before each write the system is
-//! asked whether there is room; without room the line is lost and counted, and the count is told as
-//! soon as there is room again. The descriptor itself stays as it is: other programs write to it
-//! too.
+//! The loop logs, so a write that blocks would stop everybody. Without room the line is lost and
+//! counted, and the count is told as soon as there is room again. The descriptor itself stays as it
+//! is, because other programs write to it too: see [`Way`].
 
-use std::io::{self, Write};
+use std::io::{self, Stderr, Write, stderr};
+use std::os::fd::OwnedFd;
 
 use log::{Level, Record};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use rustix::net::{SendFlags, send};
 
 use super::logging;
 use crate::config::LogFormat;
@@ -16,18 +18,31 @@ use crate::config::LogFormat;
 /// A pipe that has room takes this much at once without blocking.
 const CHUNK_BYTES_MAX: usize = 4096;
 
-pub(super) struct Stderr {
+/// How to write without waiting.
+enum Way {
+    /// To a pipe or a terminal opened once more, for us alone, so that it can be told never to
+    /// block. A terminal may have room for some bytes and block at the next.
+    Reopened(OwnedFd),
+    /// To a socket, which can be told so with every write.
+    Socket,
+    /// To anything else: a file always has room, and the others are asked before each write.
+    Asked,
+}
+
+pub(super) struct LogOutput {
     format: LogFormat,
+    way: Way,
     /// Lines lost since the last one that was written.
     lost: u64,
     /// The last line was cut off in the middle.
     is_cut: bool,
 }
 
-impl Stderr {
+impl LogOutput {
     pub(super) fn new(format: LogFormat) -> Self {
         Self {
             format,
+            way: Way::of(&stderr()),
             lost: 0,
             is_cut: false,
         }
@@ -36,15 +51,19 @@ impl Stderr {
     /// Writes a line unless it would have to wait; says whether all of it was written.
     fn put(&mut self, line: &[u8]) -> bool {
         if self.is_cut {
-            if !put_chunk(b"\n") {
+            if self.way.put(b"\n").is_err() {
                 return false;
             }
             self.is_cut = false;
         }
-        for (index, chunk) in line.chunks(CHUNK_BYTES_MAX).enumerate() {
-            if !put_chunk(chunk) {
-                self.is_cut = index > 0;
-                return false;
+        let mut rest = line;
+        while !rest.is_empty() {
+            match self.way.put(rest) {
+                Ok(written) => rest = &rest[written..],
+                Err(_) => {
+                    self.is_cut = rest.len() < line.len();
+                    return false;
+                }
             }
         }
         true
@@ -69,7 +88,7 @@ impl Stderr {
     }
 }
 
-impl Write for Stderr {
+impl Write for LogOutput {
     /// Takes a whole line at a time, and never fails.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if self.lost > 0 && self.put(self.notice().as_bytes()) {
@@ -86,18 +105,50 @@ impl Write for Stderr {
     }
 }
 
-/// Whether the bytes were written. A file that may not grow, or a pipe whose reader is gone, does
-/// not take them.
-fn put_chunk(chunk: &[u8]) -> bool {
-    let stderr = io::stderr();
+impl Way {
+    fn of(stderr: &Stderr) -> Self {
+        let Ok(status) = fstat(stderr) else {
+            return Self::Asked;
+        };
+        match FileType::from_raw_mode(status.st_mode) {
+            FileType::Socket => Self::Socket,
+            FileType::Fifo | FileType::CharacterDevice => {
+                let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+                // This may be another user's: then it is asked.
+                open("/proc/self/fd/2", flags, Mode::empty()).map_or(Self::Asked, Self::Reopened)
+            }
+            _ => Self::Asked,
+        }
+    }
+
+    /// Writes some of the bytes, at least one. Without room, or if a file may not grow or a reader
+    /// is gone, that is an error.
+    fn put(&self, bytes: &[u8]) -> io::Result<usize> {
+        let written = match self {
+            Self::Reopened(fd) => rustix::io::write(fd, bytes)?,
+            Self::Socket => send(stderr(), bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?,
+            Self::Asked => put_if_asked(bytes)?,
+        };
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        Ok(written)
+    }
+}
+
+fn put_if_asked(bytes: &[u8]) -> io::Result<usize> {
+    let stderr = stderr();
     let mut asked = [PollFd::new(&stderr, PollFlags::OUT)];
     let now = Timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    let has_room =
-        poll(&mut asked, Some(&now)).is_ok() && asked[0].revents().contains(PollFlags::OUT);
-    has_room && stderr.lock().write_all(chunk).is_ok()
+    poll(&mut asked, Some(&now))?;
+    if !asked[0].revents().contains(PollFlags::OUT) {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    let chunk = &bytes[..bytes.len().min(CHUNK_BYTES_MAX)];
+    Ok(rustix::io::write(&stderr, chunk)?)
 }
 
 #[cfg(test)]
@@ -106,7 +157,7 @@ mod tests {
 
     #[test]
     fn one_lost_line_is_not_lines() {
-        let mut stderr = Stderr::new(LogFormat::Text);
+        let mut stderr = LogOutput::new(LogFormat::Text);
         for (lost, says) in [
             (1, " 1 log line was lost: "),
             (2, " 2 log lines were lost: "),

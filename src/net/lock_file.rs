@@ -10,6 +10,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
 
 /// Held until it is dropped; then the file goes too.
 #[derive(Debug)]
@@ -34,11 +35,15 @@ impl LockFile {
                 .create(true)
                 .truncate(false)
                 .mode(0o600)
-                .custom_flags(OFlags::NOFOLLOW.bits() as i32)
+                // A link could lead anywhere, and a pipe without a reader would block.
+                .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
                 .open(&path)?;
-            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-                let why = "it is in use by a running daemon";
-                return Err(io::Error::new(ErrorKind::AddrInUse, why));
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) => {
+                    let why = "it is in use by a running daemon";
+                    return Err(io::Error::new(ErrorKind::AddrInUse, why));
+                }
+                result => result?,
             }
             // The one who held it may have removed the file after we opened it. Then somebody else
             // can lock a new one, so ours counts for nothing.

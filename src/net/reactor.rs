@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use log::{error, info};
 use mio::{Events, Interest, Poll, Token, Waker};
-use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook_mio::v1_0::Signals;
 
 use super::accept::Acceptor;
@@ -111,14 +111,12 @@ impl Reactor {
         self.spin = true;
     }
 
-    /// Stops on SIGINT and SIGTERM, and survives what else would end the process without being
-    /// meant for that: SIGHUP and others, and SIGXFSZ, which a log that may not grow brings.
+    /// Stops on SIGINT and SIGTERM, and says of SIGHUP that there is nothing to reload.
     ///
     /// # Errors
     /// When the signals cannot be caught.
     pub fn catch_signals(&mut self) -> io::Result<()> {
-        let ignored = [SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGXFSZ];
-        let mut signals = Signals::new([SIGINT, SIGTERM].iter().chain(&ignored))?;
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
         self.poll
             .registry()
             .register(&mut signals, SIGNALS, Interest::READABLE)?;

@@ -12,7 +12,7 @@ use std::ops::Range;
 use super::{Peer, Pipe, pipe};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::{Engine, Origin, Rules};
-use crate::server::{Event, Readiness, Server, Settings};
+use crate::server::{Event, Host, Readiness, Server, Settings};
 use crate::wire::client;
 
 /// Where the engines of tests begin: fences count from 1, and salts are the same every time.
@@ -21,6 +21,9 @@ pub const ORIGIN: Origin = Origin {
     seed: [1, 2],
     salt_key: [3, 4, 5, 6],
 };
+
+/// Where connections come from unless a test says otherwise.
+const LOCAL: Host = Host::V4([127, 0, 0, 1]);
 
 /// Most turns the server may ask for at one instant; one more and it would never sleep.
 const TURNS_AT_ONCE_MAX: u32 = 1_000_000;
@@ -96,10 +99,7 @@ impl Pipes {
 
     /// A new connection, by number from 0. One that is refused reads its end at once.
     pub fn connect(&mut self) -> usize {
-        let who = self.clients.len();
-        let client = self.accept(who);
-        self.clients.push(client);
-        who
+        self.connect_from(LOCAL)
     }
 
     /// One whose peer takes no more than this before it is read from.
@@ -109,15 +109,23 @@ impl Pipes {
         who
     }
 
+    /// A new connection from this host.
+    pub fn connect_from(&mut self, host: Host) -> usize {
+        let who = self.clients.len();
+        let client = self.accept_from(host, who);
+        self.clients.push(client);
+        who
+    }
+
     /// The connection breaks, the server comes to rest, and a new connection gets the number.
     pub fn replace(&mut self, who: usize) {
         self.reset(who);
         self.settle();
-        self.clients[who] = self.accept(who);
+        self.clients[who] = self.accept_from(LOCAL, who);
     }
 
-    fn accept(&mut self, who: usize) -> Client {
-        let (here, peer) = pipe(who as u32);
+    fn accept_from(&mut self, host: Host, who: usize) -> Client {
+        let (here, peer) = pipe(who as u32, host);
         Client {
             id: self.server.accept(self.now(), here),
             peer,

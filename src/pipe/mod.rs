@@ -13,7 +13,7 @@ use std::io::{self, ErrorKind};
 use std::rc::Rc;
 
 pub use self::harness::{ORIGIN, Pipes};
-use crate::server::{Readiness, Transport};
+use crate::server::{Host, Readiness, Transport};
 
 /// What both ends see.
 #[derive(Debug, Default)]
@@ -41,6 +41,7 @@ struct Shared {
 pub struct Pipe {
     shared: Rc<RefCell<Shared>>,
     name: u32,
+    host: Host,
 }
 
 /// The client's end.
@@ -49,9 +50,9 @@ pub struct Peer {
     shared: Rc<RefCell<Shared>>,
 }
 
-/// A connection; `name` is what the log calls the peer.
+/// A connection from this host; `name` is what the log calls the peer.
 #[must_use]
-pub fn pipe(name: u32) -> (Pipe, Peer) {
+pub fn pipe(name: u32, host: Host) -> (Pipe, Peer) {
     let shared = Rc::new(RefCell::new(Shared {
         room: usize::MAX,
         ..Shared::default()
@@ -60,6 +61,7 @@ pub fn pipe(name: u32) -> (Pipe, Peer) {
         Pipe {
             shared: Rc::clone(&shared),
             name,
+            host,
         },
         Peer { shared },
     )
@@ -100,6 +102,10 @@ impl Transport for Pipe {
 
     fn peer(&self) -> String {
         format!("peer {}", self.name)
+    }
+
+    fn host(&self) -> Host {
+        self.host
     }
 }
 

@@ -7,7 +7,7 @@ use log::{debug, info, warn};
 
 use super::budget::Kind;
 use super::conn::{Flow, Flushed, Owed, Phase, Transport};
-use super::{Due, Server};
+use super::{Due, Server, guesses};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::Input;
 use crate::wire::Answer;
@@ -25,9 +25,6 @@ pub(super) enum Closing {
     Delay,
 }
 
-/// How long a wrong secret keeps its connection from trying again.
-const AUTH_DELAY: Millis = Millis(100);
-
 /// How long a peer that was cut off may take to read its last answer.
 const CLOSING_MAX: Millis = Millis(1_000);
 
@@ -39,9 +36,14 @@ const CLOSING_DISCARD_BYTES_MAX: u32 = 1 << 20;
 pub(super) const LATE_NS: u64 = 1_000_000_000;
 
 impl<T: Transport> Server<T> {
-    /// Refuses a peer that has not shown the secret.
+    /// Refuses a peer that has not shown the secret. It is kept waiting; one too many is not.
     pub(super) fn turn_away(&mut self, now: Nanos, id: ConnId) {
-        warn!("closing {}: it did not show the secret", self.peer(id));
+        let host = self.conns[id.slot as usize].transport.host();
+        if !self.guesses.has_place(host) {
+            return self.close(now, id, "too many wrong secrets");
+        }
+        self.guesses.note_wrong(now, host);
+        self.arm_guesses(None);
         self.say(id, Answer::ErrorAuth);
         self.leave(now, id, Closing::Delay, "not authenticated");
     }
@@ -77,6 +79,7 @@ impl<T: Transport> Server<T> {
             pool,
             settings,
             timers,
+            guesses,
             ..
         } = self;
         let conn = &mut conns[id.slot as usize];
@@ -96,7 +99,7 @@ impl<T: Transport> Server<T> {
             // It may read as slowly as the write timeout allows.
             Closing::Flush => Nanos::NEVER,
             Closing::HalfClose => now.after(CLOSING_MAX),
-            Closing::Delay => now.after(AUTH_DELAY),
+            Closing::Delay => now.after(guesses::DELAY),
         };
         let discard_bytes_left = CLOSING_DISCARD_BYTES_MAX;
         conn.phase = Phase::Leaving {
@@ -104,6 +107,9 @@ impl<T: Transport> Server<T> {
             until,
             discard_bytes_left,
         };
+        if conn.is_unheard() {
+            guesses.leave(id);
+        }
         conn.flow = Flow::Open;
         conn.inbox.clear(pool);
         timers.rearm(conn.timer, conn.deadline(now, settings));
@@ -135,6 +141,9 @@ impl<T: Transport> Server<T> {
         let mut conn = conns.remove(id.slot as usize);
         timers.cancel(conn.timer);
         self.newcomers -= usize::from(conn.is_newcomer);
+        if conn.is_unheard() {
+            self.guesses.leave(id);
+        }
         conn.inbox.clear(pool);
         conn.outbox.clear(pool);
         if !conn.is_leaving() {
@@ -191,6 +200,8 @@ impl<T: Transport> Server<T> {
             if until <= now {
                 return self.close(now, id, "closing is over");
             }
+        } else if conn.is_unheard() && conn.read_deadline(settings) <= now {
+            return self.close(now, id, "not looked at within the read timeout");
         } else if conn.is_awaited() && conn.read_deadline(settings) <= now {
             if conn.codec.is_mid_request() {
                 return self.cut_off(now, id, "half a request came for the read timeout");

@@ -8,8 +8,8 @@ use std::num::NonZeroUsize;
 
 use slab::Slab;
 
-use super::Settings;
 use super::closing::Closing;
+use super::{Host, Settings};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::Popped;
 use crate::timers::TimerId;
@@ -43,6 +43,11 @@ pub trait Transport {
     fn address(&self) -> String {
         self.peer()
     }
+
+    /// The host it comes from: wrong secrets are counted for each.
+    fn host(&self) -> Host {
+        Host::Unknown
+    }
 }
 
 /// Where a connection stands.
@@ -69,6 +74,8 @@ pub(super) enum Flow {
     Parked,
     /// Whole requests were left in the inbox on purpose, for when it is its turn again.
     Yielded,
+    /// Its first request waits to be looked at, because of wrong secrets from its host.
+    Unheard,
 }
 
 /// Whether a connection is to be flushed, and how soon. What is said later counts for more.
@@ -204,6 +211,10 @@ impl<T: Transport> Conn<T> {
         self.flow == Flow::Parked
     }
 
+    pub(super) fn is_unheard(&self) -> bool {
+        self.flow == Flow::Unheard
+    }
+
     /// Leaves the rest for later, unless an answer is outstanding: then it waits anyway.
     pub(super) fn yield_turn(&mut self) {
         if self.flow == Flow::Open {
@@ -224,7 +235,7 @@ impl<T: Transport> Conn<T> {
         match self.flow {
             _ if self.outbox.is_full() => false,
             Flow::Open => self.readable || has_requests,
-            Flow::Parked => false,
+            Flow::Parked | Flow::Unheard => false,
             Flow::Yielded => true,
         }
     }
@@ -276,6 +287,12 @@ impl<T: Transport> Conn<T> {
         Flushed::All
     }
 
+    /// Writes nothing, as if the peer took no more for now.
+    pub(super) fn hold_back(&mut self) -> Flushed {
+        self.is_blocked = !self.outbox.is_empty();
+        Flushed::Blocked
+    }
+
     /// Whether the reactor is to say when there is room to write. A connection that only had enough
     /// for one time is written to again without being told.
     pub(super) fn wants_to_watch_write(&self) -> bool {
@@ -301,7 +318,9 @@ impl<T: Transport> Conn<T> {
         match self.phase {
             Phase::Leaving { until, .. } => write.min(until),
             // No read timeout runs; look again later.
-            _ if !self.is_awaited() => write.min(now.after(settings.read_timeout)),
+            _ if !self.is_awaited() && !self.is_unheard() => {
+                write.min(now.after(settings.read_timeout))
+            }
             _ => write.min(self.read_deadline(settings)),
         }
     }

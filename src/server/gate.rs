@@ -2,7 +2,8 @@
 //!
 //! Whatever is said goes into an outbox first. [`Server::let_out`] is the only function that hands
 //! it to the transport: at the end of a turn, one write for each connection; earlier only if so
-//! much is owed that it must be known whether the peer reads at all. Never decides what is said.
+//! much is owed that it must be known whether the peer reads at all; later only if more was granted
+//! than the clock allows. Never decides what is said.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -150,6 +151,7 @@ impl<T: Transport> Server<T> {
     /// Hands the peer what it is owed, as far as it takes it and until it is enough for one time. The
     /// connection must be there.
     pub(super) fn let_out(&mut self, now: Nanos, id: ConnId) -> Flushed {
+        let is_ahead = self.is_ahead_of_clock(now);
         let Self {
             conns,
             pool,
@@ -161,7 +163,11 @@ impl<T: Transport> Server<T> {
         } = self;
         let conn = &mut conns[id.slot as usize];
         let (was_full, sent) = (conn.outbox.is_full(), conn.outbox.sent());
-        let flushed = conn.write(now, pool, SENT_BYTES_ENOUGH);
+        let flushed = if is_ahead {
+            conn.hold_back()
+        } else {
+            conn.write(now, pool, SENT_BYTES_ENOUGH)
+        };
         budget.charge_written((conn.outbox.sent() - sent) as usize);
         let makes_room = was_full && !conn.outbox.is_full();
         if makes_room {
@@ -179,6 +185,14 @@ impl<T: Transport> Server<T> {
             self.engine.apply(now, input, &mut self.effects);
         }
         flushed
+    }
+
+    /// Whether more was granted than the clock has numbers for: the next run starts from the clock,
+    /// and must not give out what this one has.
+    fn is_ahead_of_clock(&self, now: Nanos) -> bool {
+        let fences_per_us = self.settings.fences_per_us;
+        let grants_max = now.0.saturating_mul(fences_per_us) / 1_000;
+        fences_per_us != 0 && self.engine.tally().grants > grants_max
     }
 
     /// Connections whose interest in writing changed, with what it is now.

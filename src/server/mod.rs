@@ -2,8 +2,8 @@
 //!
 //! The order of a turn is in `turn.rs`, and completely there. The other files are its parts, in the
 //! order in which a request meets them: `ready` who is served when, `serve` one connection's share,
-//! `deliver` effects into outboxes, `gate` bytes out, `closing` and `shutdown` the ends; `budget` is
-//! what a turn may spend.
+//! `auth` and `guesses` the secret, `deliver` effects into outboxes, `gate` bytes out, `closing` and
+//! `shutdown` the ends; `budget` is what a turn may spend.
 //!
 //! Knows neither sockets nor the clock: with pipes for a [`Transport`] and a number for the time,
 //! the simulator runs this very code.
@@ -14,6 +14,7 @@ mod closing;
 mod conn;
 mod deliver;
 mod gate;
+mod guesses;
 mod ready;
 mod serve;
 mod shutdown;
@@ -29,6 +30,8 @@ use self::budget::{Budget, Kind, TIMERS_MAX};
 pub use self::conn::Transport;
 use self::conn::{Conn, Phase};
 use self::gate::Gate;
+use self::guesses::Guesses;
+pub use self::guesses::Host;
 use self::ready::RunQueue;
 use self::serve::READ_BYTES_MAX;
 use self::turn::LongestTurn;
@@ -65,6 +68,8 @@ pub struct Settings {
     pub shutdown_timeout: Millis,
     /// The number of this life of the server, told by `hello`; larger than that of any earlier one.
     pub epoch: u64,
+    /// Most grants in a microsecond, counted from time zero; beyond that, grants wait. 0 is no limit.
+    pub fences_per_us: u64,
 }
 
 impl Default for Settings {
@@ -77,6 +82,7 @@ impl Default for Settings {
             write_timeout: Millis::from_secs(5),
             shutdown_timeout: Millis::from_secs(30),
             epoch: 1,
+            fences_per_us: 0,
         }
     }
 }
@@ -90,6 +96,8 @@ enum Due {
     DrainSweep,
     /// The shutdown has waited long enough.
     DrainEnd,
+    /// Look at connections that wait to show the secret.
+    Guesses,
 }
 
 /// How much of everything the server holds; for tests and the simulator.
@@ -129,6 +137,7 @@ pub struct Server<T> {
     run: RunQueue,
     budget: Budget,
     gate: Gate,
+    guesses: Guesses,
     /// What the clock said when it was last read.
     clock_read: Nanos,
     /// When the present turn began, until the loop sleeps.
@@ -166,6 +175,7 @@ impl<T: Transport> Server<T> {
             run: RunQueue::default(),
             budget: Budget::default(),
             gate: Gate::default(),
+            guesses: Guesses::default(),
             clock_read: Nanos::default(),
             turn_began: None,
             ended: VecDeque::new(),
@@ -269,6 +279,7 @@ impl<T: Transport> Server<T> {
                 Due::Conn(slot) => self.on_timer(now, slot),
                 Due::DrainSweep => self.drain_sweep(now),
                 Due::DrainEnd => self.drain_end(now),
+                Due::Guesses => self.hear_waiting(now),
             }
         }
     }

@@ -11,7 +11,8 @@ use log::{debug, warn};
 
 use super::closing::Closing;
 use super::conn::{Flow, Owed, Phase, Transport};
-use super::{Clock, Server, auth, conn, stats};
+use super::guesses::LOOKS_PER_TURN_MAX;
+use super::{Clock, Due, Server, auth, conn, stats};
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::{Effect, Input, Request};
 use crate::wire::Answer;
@@ -56,7 +57,7 @@ impl<T: Transport> Server<T> {
         self.puts_off_walks = share.puts_off_walks;
         let mut read_buf = mem::take(&mut self.read_buf);
         if let Some(conn) = self.conn_mut(id) {
-            if conn.flow != Flow::Parked {
+            if !matches!(conn.flow, Flow::Parked | Flow::Unheard) {
                 conn.flow = Flow::Open;
             }
             if !conn.inbox.is_empty() && !conn.is_leaving() {
@@ -154,6 +155,9 @@ impl<T: Transport> Server<T> {
     /// Serves the whole frames at the front of `input` and says how many bytes they were. Stops
     /// early when the connection is held up; the connection may be gone afterwards.
     fn serve(&mut self, now: Nanos, id: ConnId, input: &[u8]) -> usize {
+        if self.conns[id.slot as usize].phase == Phase::Unauthenticated && !self.is_heard(now, id) {
+            return 0;
+        }
         let mut used = 0;
         let mut scratch = mem::take(&mut self.scratch);
         loop {
@@ -215,6 +219,7 @@ impl<T: Transport> Server<T> {
                     connections: server.conns.len(),
                     slow_consumers: server.slow_consumers,
                     longest_turn: server.longest_turn,
+                    wrong_secrets: server.guesses.total(),
                 };
                 let (view, tally) = (server.engine.view(now), server.engine.tally());
                 stats::stats(out, view, tally, &figures, server.clients(now));
@@ -308,6 +313,60 @@ impl<T: Transport> Server<T> {
             self.say(id, Answer::Ok);
         } else {
             self.turn_away(now, id);
+        }
+    }
+
+    /// Whether the first request of a connection may be looked at. While too many wrong secrets come
+    /// from its host, it waits; it is closed if too many wait already.
+    fn is_heard(&mut self, now: Nanos, id: ConnId) -> bool {
+        let conn = &mut self.conns[id.slot as usize];
+        if conn.is_unheard() {
+            return false;
+        }
+        let host = conn.transport.host();
+        if self.guesses.has_place(host) {
+            return true;
+        }
+        if conn.hung_up {
+            self.leave(now, id, Closing::Flush, "left before it was looked at");
+        } else if self.guesses.wait(host, id) {
+            conn.flow = Flow::Unheard;
+        } else {
+            self.close(now, id, "too many wait to show the secret");
+        }
+        false
+    }
+
+    /// Looks at connections that wait to show the secret, as far as places have become free.
+    pub(super) fn hear_waiting(&mut self, now: Nanos) {
+        self.guesses.timer = None;
+        self.guesses.pass(now);
+        let mut looks_left = LOOKS_PER_TURN_MAX;
+        while looks_left > 0
+            && let Some(id) = self.guesses.next()
+        {
+            looks_left -= 1;
+            self.budget.begin_share(Share::FIRST.ns);
+            self.puts_off_walks = Share::FIRST.puts_off_walks;
+            self.conns[id.slot as usize].flow = Flow::Open;
+            self.serve_inbox(now, id);
+            if self.conn_mut(id).is_some_and(|conn| conn.has_more()) {
+                self.serve_later(id);
+            }
+        }
+        let next_turn = Nanos(now.0 + 1);
+        self.arm_guesses((looks_left == 0).then_some(next_turn));
+    }
+
+    /// Has [`Server::hear_waiting`] called at this time, otherwise when there is a reason to.
+    pub(super) fn arm_guesses(&mut self, at: Option<Nanos>) {
+        let Self {
+            guesses, timers, ..
+        } = self;
+        match (at.or_else(|| guesses.deadline()), guesses.timer) {
+            (Some(at), Some(timer)) => timers.rearm(timer, at),
+            (Some(at), None) => guesses.timer = Some(timers.arm(at, Due::Guesses)),
+            (None, _) => {}
         }
     }
 

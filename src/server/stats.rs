@@ -24,6 +24,7 @@ pub(super) struct Figures {
     pub(super) connections: usize,
     pub(super) slow_consumers: u64,
     pub(super) longest_turn: LongestTurn,
+    pub(super) wrong_secrets: u64,
 }
 
 /// One connection, as the server knows it.
@@ -250,6 +251,7 @@ fn totals(out: &mut Vec<u8>, view: View<'_>, tally: Tally, figures: &Figures) {
         number(out, title, count as u64);
     }
     number(out, "slow_consumers", figures.slow_consumers);
+    number(out, "wrong_secrets", figures.wrong_secrets);
     number(out, "grants", tally.grants);
     number(out, "releases", tally.releases);
     number(out, "expiries", tally.expiries);

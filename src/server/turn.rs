@@ -144,7 +144,7 @@ impl<T: Transport> Server<T> {
         };
         conn.hung_up = true;
         conn.readable = true;
-        if conn.is_parked() {
+        if conn.is_parked() || conn.is_unheard() {
             self.leave(now, id, Closing::Flush, "left while waiting");
         } else {
             self.engine

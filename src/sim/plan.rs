@@ -361,5 +361,6 @@ fn settings(rng: &mut Rng, scale: u64, clients: usize, is_loud: bool) -> Setting
         write_timeout: Millis(*pick(rng, &[5_000, scale, 0]) * u64::from(!is_loud)),
         shutdown_timeout: Millis(*pick(rng, &[30_000, 30_000, 3 * scale, 0])),
         epoch: rng.u64(1..100),
+        fences_per_us: 0, // far more is granted in virtual time than in real time
     }
 }

@@ -2,9 +2,10 @@
 //! has it.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use crate::vocabulary::{Daemon, frame};
+use crate::vocabulary::{Client, Daemon, PATIENCE, frame};
 
 const SECRET: &str = "--auth-token=s3cret-of-the-house";
 const SHOWN: &str = "auth _ s3cret-of-the-house";
@@ -115,4 +116,78 @@ fn a_failure_is_logged_once_and_no_secret_ever() {
             "{line}"
         );
     }
+}
+
+/// Connections that all guess at once.
+fn guessing(count: usize, connect: impl Fn() -> Client) -> Vec<Client> {
+    let mut clients: Vec<Client> = (0..count).map(|_| connect()).collect();
+    for client in &mut clients {
+        client.put("auth _ guess");
+    }
+    clients
+}
+
+/// Several attempts, because a slow machine may need longer for a round trip than all guesses take.
+#[test]
+fn guesses_of_one_address_are_slow_and_hold_up_nobody_at_another() {
+    let daemon = Daemon::start(&[SECRET]);
+    let served_meanwhile = (0..20).any(|_| {
+        let start = Instant::now();
+        let mut guessing = guessing(40, || daemon.connect());
+        let mut knowing = daemon.connect_from(Ipv4Addr::new(127, 0, 0, 2));
+        assert_eq!(knowing.ask(SHOWN), "ok");
+        let served_meanwhile = guessing[39].is_open_and_quiet();
+        for client in &mut guessing {
+            client.expect("error_auth");
+        }
+        // Sixteen at once, sixteen more when they are over, and then the rest.
+        assert!(start.elapsed() >= Duration::from_millis(200));
+        served_meanwhile
+    });
+    assert!(served_meanwhile);
+}
+
+#[test]
+fn guesses_over_the_unix_socket_are_those_of_a_user() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("latchd.sock");
+    let daemon = Daemon::start_at(&path, &[SECRET]);
+    let start = Instant::now();
+    let mut guessing = guessing(20, || Client::unix(&path));
+    assert_eq!(daemon.connect().ask(SHOWN), "ok");
+    for client in &mut guessing {
+        client.expect("error_auth");
+    }
+    assert!(start.elapsed() >= Duration::from_millis(100));
+    let line = daemon.wait_for_log("1 connection did not show the secret");
+    assert!(line.contains(", from user "), "{line}");
+}
+
+#[test]
+fn many_failures_are_one_line_of_the_log_in_a_second() {
+    let daemon = Daemon::start(&[SECRET]);
+    let start = Instant::now();
+    for client in &mut guessing(30, || daemon.connect()) {
+        client.expect("error_auth");
+    }
+    let mut knowing = daemon.connect();
+    assert_eq!(knowing.ask(SHOWN), "ok");
+    assert_eq!(knowing.stats()["totals"]["wrong_secrets"], 30);
+    // How many each line tells of: the first of one, at once, and the others of the rest.
+    let told = || -> Vec<u64> {
+        let log = daemon.log();
+        let lines = log.iter().filter_map(|line| line.split_once(" WARN  "));
+        let counts = lines.filter_map(|(_, message)| message.split_once(" connection"));
+        counts.map(|(count, _)| count.parse().unwrap()).collect()
+    };
+    while told().iter().sum::<u64>() < 30 {
+        assert!(start.elapsed() < PATIENCE, "{:?}", told());
+        assert_eq!(knowing.ask("ping _ _"), "ok");
+    }
+    assert_eq!(told()[0], 1);
+    assert!(
+        told().len() as u64 <= 2 + start.elapsed().as_secs(),
+        "{:?}",
+        told()
+    );
 }

@@ -146,6 +146,35 @@ fn the_next_client_that_is_still_there_gets_the_lock() {
     );
 }
 
+/// Holder and place are gone before the daemon looks again, in either order: nobody is granted what
+/// nobody can use, and nobody is told of it.
+#[test]
+fn a_holder_and_a_place_that_leave_together_are_one_release() {
+    for is_holder_first in [true, false] {
+        let daemon = Daemon::start(&[]);
+        let (mut holder, mut place) = (daemon.connect(), daemon.connect());
+        let mut watcher = daemon.connect();
+        let first = holder.lock("k", "0");
+        assert_eq!(place.ask("e k"), "queued");
+        assert_eq!(watcher.ask("watch k"), "ok");
+        assert_eq!(watcher.ask("observe k"), "ok");
+        watcher.expect("leader elected k");
+        daemon.freeze();
+        let leaving = if is_holder_first {
+            [holder, place]
+        } else {
+            [place, holder]
+        };
+        for client in leaving {
+            client.reset();
+        }
+        daemon.thaw();
+        watcher.expect("watch release k");
+        let next = watcher.lock("k", "0"); // its answer is the next it reads: no `failover`
+        assert_eq!(next.token_fence(), first.token_fence() + 1);
+    }
+}
+
 #[test]
 fn without_auto_release_a_lock_outlives_its_connection() {
     let daemon = Daemon::start(&["--auto-release-on-disconnect=false"]);

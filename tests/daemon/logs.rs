@@ -1,10 +1,13 @@
 //! The log: one event, one line, in both formats, whatever peers send.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
 
 use crate::vocabulary::{Daemon, PATIENCE, latchd, refusal};
@@ -180,34 +183,57 @@ fn read_until(log: &mut impl BufRead, needle: &str) -> String {
     }
 }
 
+/// Each makes a line of the log: far more than a pipe or a terminal holds.
+const REQUESTS: usize = 5_000;
+
+/// A client whose every request makes a line of the log.
+struct Talker {
+    stream: TcpStream,
+    answers: BufReader<TcpStream>,
+}
+
+impl Talker {
+    /// `start` is the line of the log that names the address.
+    fn to(start: &str) -> Self {
+        let address = start.trim().rsplit(' ').next().unwrap();
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let answers = BufReader::new(stream.try_clone().unwrap());
+        Self { stream, answers }
+    }
+
+    fn talk(&mut self, requests: usize) {
+        let frames = "nonsense\n_\n_\n".repeat(requests);
+        self.stream.write_all(frames.as_bytes()).unwrap();
+        for _ in 0..requests {
+            let mut answer = String::new();
+            assert_ne!(self.answers.read_line(&mut answer).unwrap(), 0);
+        }
+    }
+}
+
+/// The daemon hears that it shall stop, and does.
+fn stop(child: &mut Child) {
+    kill_process(Pid::from_child(child), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
 #[test]
 fn a_log_that_nobody_reads_loses_lines_and_stops_nobody() {
-    const REQUESTS: usize = 5_000; // of which each makes a line, far more than a pipe holds
     let mut command = latchd();
     command.args(["--port=0", "--log-level=trace"]);
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut log = BufReader::new(child.stderr.take().unwrap());
     let start = read_until(&mut log, "listens on");
-    let mut stream = TcpStream::connect(start.trim().rsplit(' ').next().unwrap()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut answers = BufReader::new(stream.try_clone().unwrap());
-    let mut ask = |count: usize| {
-        stream
-            .write_all("nonsense\n_\n_\n".repeat(count).as_bytes())
-            .unwrap();
-        for _ in 0..count {
-            let mut answer = String::new();
-            assert_ne!(answers.read_line(&mut answer).unwrap(), 0);
-        }
-    };
-    ask(REQUESTS);
+    let mut talker = Talker::to(&start);
+    talker.talk(REQUESTS);
     // It reads again, and what is written next says how much was lost.
     let reader = std::thread::spawn(move || {
         let lost = read_until(&mut log, "log lines were lost");
         (lost, log)
     });
     for _ in 0..REQUESTS {
-        ask(1);
+        talker.talk(1);
         if reader.is_finished() {
             break;
         }
@@ -215,17 +241,34 @@ fn a_log_that_nobody_reads_loses_lines_and_stops_nobody() {
     let (lost, log) = reader.join().unwrap();
     assert!(lost.contains(" WARN "), "{lost}");
     // Nobody reads any more, and the daemon still hears a signal.
-    ask(REQUESTS);
-    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    talker.talk(REQUESTS);
+    stop(&mut child);
     drop(log);
+}
+
+/// A terminal has room for some bytes of a line and not for the rest.
+#[test]
+fn a_terminal_that_nobody_reads_stops_nobody() {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let name = ptsname(&ours, Vec::new()).unwrap();
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let terminal = rustix::fs::open(name, flags, Mode::empty()).unwrap();
+    let mut command = latchd();
+    command.args(["--port=0", "--log-level=trace"]);
+    let mut child = command.stderr(Stdio::from(terminal)).spawn().unwrap();
+    let mut log = BufReader::new(File::from(ours));
+    let start = read_until(&mut log, "listens on");
+    Talker::to(&start).talk(REQUESTS);
+    stop(&mut child);
 }
 
 #[test]
 fn a_log_file_that_may_not_grow_and_other_signals_end_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
-    let log = std::fs::File::create(&path).unwrap();
+    let log = File::create(&path).unwrap();
     // The shell sets the limit (in blocks of 512 or 1024 bytes) and becomes the daemon.
     let mut command = Command::new("sh");
     let program = latchd().get_program().to_owned();
@@ -233,24 +276,27 @@ fn a_log_file_that_may_not_grow_and_other_signals_end_nothing() {
     command.arg(program).env_clear().stderr(log);
     let mut child = command.spawn().unwrap();
     let read = || std::fs::read_to_string(&path).unwrap();
-    let address = loop {
+    let start = loop {
         let log = read();
-        let start = log.lines().find(|line| line.contains("listens on"));
-        if let Some(start) = start {
-            break start.rsplit(' ').next().unwrap().to_owned();
+        if let Some(start) = log.lines().find(|line| line.contains("listens on")) {
+            break start.to_owned();
         }
     };
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut answers = BufReader::new(stream.try_clone().unwrap());
     for signal in [Signal::USR1, Signal::USR2, Signal::ALARM] {
         kill_process(Pid::from_child(&child), signal).unwrap();
     }
-    for _ in 0..200 {
-        stream.write_all(b"nonsense\n_\n_\n").unwrap();
-        let mut answer = String::new();
-        assert_ne!(answers.read_line(&mut answer).unwrap(), 0);
-    }
-    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(0), "{}", read());
+    Talker::to(&start).talk(200);
+    stop(&mut child);
+}
+
+#[test]
+fn a_log_file_that_is_full_at_the_start_changes_no_exit_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = File::create(dir.path().join("log")).unwrap();
+    let mut command = Command::new("sh");
+    let program = latchd().get_program().to_owned();
+    let script = "ulimit -f 0; LATCHD_NONSENSE=1 exec \"$0\" --port=0 --unix-socket=/dev/null";
+    command.args(["-c", script]).arg(program).env_clear();
+    let status = command.stderr(log).status().unwrap();
+    assert_eq!(status.code(), Some(78), "{status}");
 }

@@ -90,6 +90,29 @@ fn a_draining_daemon_keeps_its_port_and_its_socket_and_serves_no_newcomer() {
     assert!(!path.exists());
 }
 
+/// It is told why it is not served, whether it would know the secret or not.
+#[test]
+fn a_newcomer_during_a_shutdown_is_told_so_also_where_a_secret_is_required() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("latchd.sock");
+    let mut daemon = Daemon::start_at(&path, &["--auth-token=s3cret"]);
+    let mut holder = daemon.connect();
+    assert_eq!(holder.ask("auth _ s3cret"), "ok");
+    let grant = holder.lock("k", "0");
+    daemon.signal(Signal::TERM);
+    daemon.wait_for_log("shutting down");
+    assert_eq!(holder.ask("ping _ _"), "ok"); // the turn of the signal is over
+    for shown in ["auth _ s3cret", "auth _ guess", "l k 0"] {
+        for mut newcomer in [daemon.connect(), Client::unix(&path)] {
+            newcomer.put(shown);
+            newcomer.expect("error_draining");
+            newcomer.expect_end();
+        }
+    }
+    holder.release("k", &grant);
+    assert_eq!(daemon.wait_for_exit().0, 0);
+}
+
 #[test]
 fn a_second_signal_waits_for_nobody() {
     let mut daemon = Daemon::start(&["--shutdown-timeout=0"]);

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::process::Signal;
+use socket2::{SockAddr, Socket, Type};
 
 use crate::vocabulary::{Client, Daemon, latchd, refusal};
 
@@ -72,6 +73,63 @@ fn a_live_daemon_is_left_alone() {
     assert!(said.ends_with(advice), "{said}");
     assert_eq!(client.ask("l k 0"), "timeout");
     assert_eq!(Client::unix(&path).ask("l k 0"), "timeout");
+}
+
+/// Asking whether it is alive would hang: it is stopped, and its backlog takes nobody any more.
+#[test]
+fn a_stopped_daemon_with_a_full_backlog_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("latchd.sock");
+    let daemon = Daemon::start_at(&path, &[]);
+    daemon.freeze();
+    let connect = |address: &SockAddr| {
+        let socket = Socket::new(address.domain(), Type::STREAM, None).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let result = socket.connect(address);
+        (socket, result.is_ok())
+    };
+    let unix = SockAddr::unix(&path).unwrap();
+    // A port says nothing of a full backlog: a connection is always on its way.
+    let tcp = SockAddr::from(daemon.address());
+    let mut backlog: Vec<Socket> = (0..5_000).map(|_| connect(&tcp).0).collect();
+    loop {
+        let (socket, is_connected) = connect(&unix);
+        if !is_connected {
+            break;
+        }
+        backlog.push(socket);
+    }
+    let mut on_port = latchd();
+    on_port.arg(format!("--port={}", daemon.address().port()));
+    refusal(69, on_port);
+    refusal(69, latchd_at(&path));
+    // Somebody has tidied up too much: then the socket itself is asked.
+    fs::remove_file(dir.path().join("latchd.sock.lock")).unwrap();
+    let said = refusal(69, latchd_at(&path));
+    assert!(said.contains("may be in use"), "{said}");
+    daemon.thaw();
+    drop(backlog);
+    assert_eq!(Client::unix(&path).ask("ping _ _"), "ok");
+}
+
+#[test]
+fn of_two_daemons_that_race_for_a_dead_socket_one_serves() {
+    let dir = tempfile::tempdir().unwrap();
+    for round in 0..10 {
+        let path = dir.path().join(round.to_string());
+        drop(UnixListener::bind(&path).unwrap()); // leaves its file behind
+        let racers = [(); 2].map(|()| Daemon::spawn(latchd_at(&path)));
+        // Both name the socket, the one that serves it and the one that cannot.
+        for racer in &racers {
+            racer.wait_for_log(&path.display().to_string());
+        }
+        let serves = format!("listens on {}", path.display());
+        let (winners, mut losers): (Vec<_>, Vec<_>) =
+            racers.into_iter().partition(|it| it.logged(&serves));
+        assert_eq!(winners.len(), 1, "round {round}");
+        assert_eq!(losers[0].wait_for_exit().0, 69);
+        assert_eq!(Client::unix(&path).ask("ping _ _"), "ok");
+    }
 }
 
 #[test]

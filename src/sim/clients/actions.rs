@@ -8,6 +8,7 @@ use super::lock_requests::{OPEN_REQUESTS_MAX, RequestWriter, WrittenRequest};
 use super::request::RequestKind;
 use crate::base::Millis;
 use crate::pipe::pipe;
+use crate::server::Host;
 use crate::sim::plan::{Action, Ending, pick};
 use crate::sim::simulation::{Scheduled, Simulation};
 use crate::sim::trace::{LINE_BYTES_KEPT, readable};
@@ -79,7 +80,9 @@ impl Simulation {
     pub(crate) fn connect(&mut self, client: usize) {
         self.connections_made += 1;
         let number = self.connections_made;
-        let (server_end, peer) = pipe(number);
+        // Each from its own host, so that no wrong secret makes others wait: whoever asks is
+        // answered at once.
+        let (server_end, peer) = pipe(number, Host::User(number));
         self.trace
             .say(self.now, format_args!("c{client:<2} connects as {number}"));
         self.connections

@@ -133,6 +133,14 @@ impl Daemon {
         Client::over(socket, &self.loopback().into())
     }
 
+    /// A new connection from this address, one of 127.0.0.0/8.
+    #[track_caller]
+    pub(crate) fn connect_from(&self, address: Ipv4Addr) -> Client {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
+        Client::over(socket, &self.loopback().into())
+    }
+
     fn loopback(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.address().port()).into()
     }

@@ -1,0 +1,238 @@
+//! Guessing the secret: how fast a host may, and that nobody who knows it pays for that. Over pipes,
+//! with virtual time; `scripts/auth.txt` has what one client sees, `daemon/auth.rs` real sockets.
+
+use latchd::base::Millis;
+use latchd::engine::Rules;
+use latchd::pipe::Pipes;
+use latchd::server::{Host, Settings};
+
+const WRONG: &[u8] = b"auth\n_\nguess\n";
+const RIGHT: &[u8] = b"auth\n_\ns3cret\n";
+
+/// How long a wrong secret takes a place.
+const DELAY: Millis = Millis(100);
+
+/// Places of a host, and how many more connections of it may wait for one.
+const PLACES: usize = 16;
+const WAITING: usize = 64;
+
+const GUESSING: Host = Host::V4([192, 0, 2, 1]);
+const OTHER: Host = Host::V4([192, 0, 2, 2]);
+
+fn pipes() -> Pipes {
+    with_read_timeout(Millis::from_secs(23))
+}
+
+fn with_read_timeout(read_timeout: Millis) -> Pipes {
+    let settings = Settings {
+        auth_token: Some(b"s3cret".to_vec()),
+        read_timeout,
+        ..Settings::default()
+    };
+    Pipes::with(Rules::default(), settings)
+}
+
+/// So many connections from a host, each of which has sent this; not yet heard.
+fn crowd(pipes: &mut Pipes, host: Host, count: usize, sent: &[u8]) -> Vec<usize> {
+    let connect = |_| {
+        let who = pipes.connect_from(host);
+        pipes.send(who, sent);
+        who
+    };
+    (0..count).map(connect).collect()
+}
+
+/// Time passes and the server comes to rest.
+fn pass(pipes: &mut Pipes, span: Millis) {
+    pipes.pass(span);
+    pipes.settle();
+}
+
+/// Who of these was told something since the last time: the server's word, and who it was.
+fn told(pipes: &mut Pipes, crowd: &[usize]) -> Vec<(usize, String)> {
+    let told = crowd.iter().map(|&who| (who, pipes.read(who)));
+    told.filter(|(_, word)| !word.is_empty()).collect()
+}
+
+/// How many were told `error_auth` since the last time; nobody was told anything else.
+fn refused(pipes: &mut Pipes, crowd: &[usize]) -> usize {
+    let told = told(pipes, crowd);
+    assert!(
+        told.iter().all(|(_, word)| word == "error_auth\n"),
+        "{told:?}"
+    );
+    told.len()
+}
+
+fn closed(pipes: &Pipes, crowd: &[usize]) -> usize {
+    let closed = crowd.iter().filter(|&&who| pipes.peer(who).is_closed());
+    closed.count()
+}
+
+fn wrong_secrets(pipes: &mut Pipes) -> String {
+    let asking = pipes.connect_from(OTHER);
+    pipes.send(asking, RIGHT);
+    let stats = pipes.ask(asking, "stats");
+    let (_, after) = stats.split_once("\"wrong_secrets\":").unwrap_or_default();
+    pipes.reset(asking);
+    pipes.settle();
+    after.chars().take_while(char::is_ascii_digit).collect()
+}
+
+#[test]
+fn a_host_has_so_many_guesses_in_a_while_however_many_connections_it_makes() {
+    let mut pipes = pipes();
+    let guessing = crowd(&mut pipes, GUESSING, 1_000, WRONG);
+    pipes.settle();
+    assert_eq!(refused(&mut pipes, &guessing), PLACES);
+    assert_eq!(
+        closed(&pipes, &guessing),
+        1_000 - PLACES - WAITING,
+        "one too many is closed without a word"
+    );
+    for _ in 0..WAITING / PLACES {
+        pass(&mut pipes, Millis(99));
+        assert_eq!(refused(&mut pipes, &guessing), 0, "before its time");
+        pass(&mut pipes, Millis(1));
+        assert_eq!(refused(&mut pipes, &guessing), PLACES);
+    }
+    pass(&mut pipes, DELAY);
+    assert_eq!(closed(&pipes, &guessing), 1_000);
+    assert_eq!(wrong_secrets(&mut pipes), (PLACES + WAITING).to_string());
+}
+
+#[test]
+fn who_leaves_after_a_wrong_secret_does_not_guess_again_any_sooner() {
+    let mut pipes = pipes();
+    let mut guesses = 0;
+    for _ in 0..200 {
+        let guessing = crowd(&mut pipes, GUESSING, 1, WRONG);
+        pipes.settle();
+        guesses += refused(&mut pipes, &guessing);
+        pipes.reset(guessing[0]);
+        pipes.settle();
+    }
+    assert_eq!(guesses, PLACES);
+    assert_eq!(
+        pipes.server.connections(),
+        0,
+        "of those who left nobody waits"
+    );
+    pass(&mut pipes, DELAY);
+    let guessing = crowd(&mut pipes, GUESSING, PLACES, WRONG);
+    pipes.settle();
+    assert_eq!(refused(&mut pipes, &guessing), PLACES);
+}
+
+#[test]
+fn who_knows_the_secret_waits_only_behind_guesses_of_its_own_host() {
+    let mut pipes = pipes();
+    let guessing = crowd(&mut pipes, GUESSING, PLACES + 20, WRONG);
+    let neighbours = crowd(&mut pipes, GUESSING, 5, RIGHT);
+    let others = crowd(&mut pipes, OTHER, 100, RIGHT);
+    pipes.settle();
+    assert_eq!(told(&mut pipes, &others).len(), 100, "at once");
+    assert_eq!(told(&mut pipes, &neighbours).len(), 0);
+    assert_eq!(refused(&mut pipes, &guessing), PLACES);
+    pass(&mut pipes, DELAY);
+    assert_eq!(refused(&mut pipes, &guessing), 16);
+    assert_eq!(told(&mut pipes, &neighbours).len(), 0, "behind 4 more");
+    pass(&mut pipes, DELAY);
+    assert_eq!(refused(&mut pipes, &guessing), 4);
+    let told = told(&mut pipes, &neighbours);
+    assert_eq!(told.len(), 5, "they take no place of their own");
+    assert!(told.iter().all(|(_, word)| word == "ok\n"), "{told:?}");
+}
+
+#[test]
+fn what_was_sent_behind_the_secret_is_served_when_it_was_looked_at() {
+    let mut pipes = pipes();
+    crowd(&mut pipes, GUESSING, PLACES, WRONG);
+    let patient = crowd(&mut pipes, GUESSING, 1, RIGHT)[0];
+    pipes.send(patient, b"ping\n_\n_\nl\nk\n0\n");
+    pipes.settle();
+    pipes.send(patient, b"get\nc\n\n");
+    pipes.settle();
+    assert_eq!(pipes.read(patient), "");
+    pass(&mut pipes, DELAY);
+    let heard = pipes.read(patient);
+    let words: Vec<&str> = heard.lines().map(|line| &line[..2]).collect();
+    assert_eq!(words, ["ok", "ok", "ok", "ok"], "{heard}");
+}
+
+#[test]
+fn whoever_is_not_looked_at_is_closed_at_its_read_timeout_whatever_it_sends() {
+    let mut pipes = with_read_timeout(Millis(80));
+    crowd(&mut pipes, GUESSING, PLACES, WRONG);
+    let waiting = crowd(&mut pipes, GUESSING, 1, RIGHT);
+    pipes.settle();
+    pass(&mut pipes, Millis(79));
+    pipes.send(waiting[0], b"ping\n_\n_\n");
+    pipes.settle();
+    assert_eq!(closed(&pipes, &waiting), 0);
+    pass(&mut pipes, Millis(1));
+    assert_eq!(pipes.read(waiting[0]), "");
+    assert_eq!(closed(&pipes, &waiting), 1);
+}
+
+#[test]
+fn whoever_leaves_while_it_waits_keeps_nobody_waiting() {
+    let mut pipes = pipes();
+    crowd(&mut pipes, GUESSING, PLACES, WRONG);
+    let leaving = crowd(&mut pipes, GUESSING, WAITING, WRONG);
+    pipes.settle();
+    for &who in &leaving {
+        pipes.half_close(who);
+    }
+    pipes.settle();
+    assert_eq!(closed(&pipes, &leaving), WAITING);
+    let patient = crowd(&mut pipes, GUESSING, WAITING, RIGHT);
+    // One that has already left when it would have to wait.
+    let gone = crowd(&mut pipes, GUESSING, 1, RIGHT);
+    pipes.half_close(gone[0]);
+    pipes.settle();
+    assert_eq!(closed(&pipes, &gone), 1);
+    pass(&mut pipes, DELAY);
+    let first = told(&mut pipes, &patient).len();
+    assert!(first < WAITING, "a turn does not look at all of them");
+    pass(&mut pipes, Millis(1));
+    assert_eq!(first + told(&mut pipes, &patient).len(), WAITING);
+    assert_eq!(wrong_secrets(&mut pipes), PLACES.to_string());
+}
+
+#[test]
+fn half_a_request_from_many_is_refused_to_as_many_as_have_a_place() {
+    let mut pipes = pipes();
+    let slow = crowd(&mut pipes, GUESSING, 100, b"auth\n_\nhalf");
+    pipes.settle();
+    pass(&mut pipes, Millis::from_secs(23));
+    assert_eq!(refused(&mut pipes, &slow), PLACES);
+    assert_eq!(closed(&pipes, &slow), 100 - PLACES);
+    pass(&mut pipes, DELAY);
+    assert_eq!(pipes.server.connections(), 0);
+}
+
+#[test]
+fn all_hosts_together_have_so_many_guesses_and_each_gets_its_turn() {
+    const HOSTS: usize = 100;
+    let mut pipes = pipes();
+    pipes.skip_checks();
+    let host = |number: usize| Host::V6([0x20, 1, 0xd, 0xb8, 0, 0, 0, number as u8]);
+    let guessing: Vec<usize> = (0..HOSTS)
+        .flat_map(|number| crowd(&mut pipes, host(number), 20, WRONG))
+        .collect();
+    pipes.settle();
+    assert_eq!(refused(&mut pipes, &guessing), 1_024);
+    let patient = crowd(&mut pipes, OTHER, 1, RIGHT);
+    pipes.settle();
+    assert_eq!(told(&mut pipes, &patient).len(), 0, "all places are taken");
+    pass(&mut pipes, DELAY);
+    for _ in 0..4 {
+        pass(&mut pipes, Millis(1)); // only so many are looked at in one turn
+    }
+    assert_eq!(told(&mut pipes, &patient).len(), 1, "not behind a thousand");
+    for _ in 0..500 {
+        pass(&mut pipes, Millis(1));
+    }
+    assert_eq!(pipes.server.connections(), 1);
+}
