@@ -9,6 +9,9 @@ use crate::report::json::{number, quoted};
 use crate::run::ledger::Wrong;
 use crate::run::outcome::{Outcome, median};
 
+/// What stands before the name of a figure that was measured without what is shown.
+pub(crate) const WITHOUT: &str = "without: ";
+
 /// What a number counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
@@ -225,6 +228,32 @@ impl Figures {
         let mut before = "";
         for figure in &self.all {
             let mut cells = figure.cells();
+            if figure.work == before {
+                cells[0].clear();
+            }
+            before = &figure.work;
+            table.push(cells);
+        }
+        aligned(&table)
+    }
+
+    /// The figures as a Markdown table in which each stands beside the same one without what is
+    /// shown, if there is one with that name and [`WITHOUT`] before it.
+    pub(crate) fn side_by_side(&self) -> String {
+        let head = [
+            "attack", "figure", "wanted", "median", "without", "rounds", "met",
+        ];
+        let mut table = vec![head.map(str::to_owned).to_vec()];
+        let mut before = "";
+        for figure in &self.all {
+            if figure.name.starts_with(WITHOUT) {
+                continue;
+            }
+            let name = format!("{WITHOUT}{}", figure.name);
+            let mut all = self.all.iter();
+            let without = all.find(|it| it.work == figure.work && it.name == name);
+            let mut cells = figure.cells();
+            cells.insert(4, without.map(Figure::measured).unwrap_or_default());
             if figure.work == before {
                 cells[0].clear();
             }
