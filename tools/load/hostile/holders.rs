@@ -9,7 +9,7 @@ use crate::hostile::crowd::{Crowd, one};
 use crate::run::codec::spell;
 
 /// More slots than are ever held.
-const SLOTS: usize = 4_000_000;
+const SLOTS: usize = 400_000_000;
 
 /// All leases end together; in that moment one client asks.
 pub(super) fn end_together(crowd: &mut Crowd) -> io::Result<()> {
@@ -24,14 +24,14 @@ pub(super) fn end_together(crowd: &mut Crowd) -> io::Result<()> {
     Ok(())
 }
 
-/// All go on to hold, and 16 clients ask for one more slot than there is.
+/// All go on to hold, and 16 clients take slots whose leases end at once, so that whoever comes next
+/// has to find them among the others.
 pub(super) fn held(crowd: &mut Crowd) -> io::Result<()> {
-    let slots = crowd.size;
-    let holder = crowd.set_up("slots held", slots, |_, out| {
-        let argument = format!("0 {slots} 3600");
+    let argument = format!("0 {SLOTS} 3600");
+    let holder = crowd.set_up("slots held", crowd.size, |_, out| {
         spell(Verb::SemLock, b"crowd", argument.as_bytes(), out);
     })?;
     crowd.keep(holder, true)?;
-    let ask = format!("0 {slots} 60");
+    let ask = format!("0 {SLOTS} 1ms");
     crowd.ask_again(16, one(Verb::SemLock, b"crowd", ask.as_bytes()))
 }

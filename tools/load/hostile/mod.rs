@@ -113,7 +113,7 @@ pub(crate) const SCENES: [Scene; 32] = [
     Scene { name: "patterns",         size: 1 << 17, attack: patterns::one,          measure: felt(10.0),             words: "# patterns of `a` and `*` are watched, 1 client counts up" },
     Scene { name: "patterns-16",      size: 1 << 17, attack: patterns::sixteen,      measure: felt(10.0),             words: "# patterns of `a` and `*` are watched, 16 clients count up" },
     Scene { name: "slots-end",        size: M / 2,   attack: holders::end_together,  measure: felt_and_turn(10.0),    words: "# slots of one semaphore end together, then one asks" },
-    Scene { name: "slots-held",       size: M,       attack: holders::held,          measure: felt(10.0),             words: "# slots of one semaphore are held, 16 clients ask" },
+    Scene { name: "slots-held",       size: M,       attack: holders::held,          measure: felt(10.0),             words: "# slots of one semaphore are held, 16 clients take more for a millisecond each" },
     Scene { name: "lrange-refused",   size: 64,      attack: queues::lrange_refused, measure: felt(10.0),             words: "# clients ask for a part of a list that is refused as too long" },
     Scene { name: "lrange",           size: 50,      attack: queues::lrange,         measure: felt(10.0),             words: "# clients ask for a MiB of a list each" },
     Scene { name: "signals-unread",   size: 500,     attack: unread::signals,        measure: felt_and_turn(20.0),    words: "16 clients signal 64 KiB to # who never read" },

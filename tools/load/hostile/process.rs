@@ -2,7 +2,7 @@
 //! told to.
 //!
 //! It has a process of its own, so that its work is not in the way of those who are measured, and
-//! it is as nice as can be, since they share a core. It says one line for everything that it
+//! it is as nice as can be while it attacks, since they share a core. It says one line for everything that it
 //! counted, then `ready`, and with it how long until the moment when something ends.
 
 use std::io::{self, BufRead, BufReader, Write};
@@ -93,7 +93,12 @@ impl Attackers {
         }
         if let Some(requests) = self.requests.filter(|&it| it > 0.0) {
             let per_s = requests * 1e9 / worked_ns.max(1) as f64;
-            figures.put("requests of the attackers", PerSecond, Some(per_s), Nothing);
+            figures.put(
+                "requests sent by the attackers",
+                PerSecond,
+                Some(per_s),
+                Nothing,
+            );
         }
     }
 
@@ -130,7 +135,6 @@ pub(crate) fn attack(scene: &str, scale: f64, target: Target) -> io::Result<()> 
     let known = SCENES.iter().find(|it| it.name == scene);
     let scene = known.ok_or(io::ErrorKind::InvalidInput)?;
     raise_descriptors();
-    be_nice();
     let mut crowd = Crowd::new(target, scene.size(scale))?;
     (scene.attack)(&mut crowd)?;
     say_counts(&crowd)?;
@@ -141,6 +145,7 @@ pub(crate) fn attack(scene: &str, scale: f64, target: Target) -> io::Result<()> 
         return Ok(());
     }
     crowd.requests = 0;
+    be_nice();
     crowd.work(|| print(LEFT))?;
     say_counts(&crowd)?;
     print(&format!("{REQUESTS}{}", crowd.requests))

@@ -17,22 +17,24 @@ const DESCRIPTORS_KEPT: usize = 200;
 
 /// Who asks gets a MiB, as much as there is in one answer.
 pub(super) fn lrange(crowd: &mut Crowd) -> io::Result<()> {
-    // A comma and two quotation marks for each value.
-    let value = vec![b'x'; VALUE_BYTES_MAX - 3];
-    push(crowd, ANSWER_BYTES_MAX / VALUE_BYTES_MAX - 1, &value)?;
+    let value = vec![b'x'; VALUE_BYTES_MAX];
+    push(crowd, &value)?;
     let ask = one(Verb::Lrange, b"list", b"0 -1");
     crowd.ask_again(crowd.size, ask)
 }
 
-/// Each byte becomes six in the answer, which is so too long and refused.
+/// Each byte becomes six in the answer: no longer than a MiB before it is spelled, and refused when
+/// it is.
 pub(super) fn lrange_refused(crowd: &mut Crowd) -> io::Result<()> {
     let value = vec![b'\x01'; VALUE_BYTES_MAX];
-    push(crowd, 64, &value)?;
+    push(crowd, &value)?;
     let ask = one(Verb::Lrange, b"list", b"0 -1");
     crowd.ask_again(crowd.size, ask)
 }
 
-fn push(crowd: &mut Crowd, count: usize, value: &[u8]) -> io::Result<()> {
+/// As many values as one answer can hold.
+fn push(crowd: &mut Crowd, value: &[u8]) -> io::Result<()> {
+    let count = ANSWER_BYTES_MAX / VALUE_BYTES_MAX - 1;
     let writer = crowd.set_up("values in the list", count, |_, out| {
         spell(Verb::Rpush, b"list", value, out);
     })?;
