@@ -31,6 +31,12 @@ const SPARE_NS: u64 = 600_000_000;
 /// How often setting that up is tried again with twice the time.
 const TRIES: usize = 8;
 
+/// Connections that are opened together while setting up.
+const JOIN_MAX: usize = 256;
+
+/// Most members that are visited between two looks for commands.
+const VISITS_MAX: usize = 128;
+
 /// Connections that come in one turn if there is no rate.
 const COME_MAX: usize = 64;
 
@@ -90,7 +96,7 @@ impl Crowd {
             at_moment: None,
             counts: Vec::new(),
             requests: 0,
-            scratch: vec![0; 256 * 1024],
+            scratch: vec![0; 64 * 1024],
         })
     }
 
@@ -231,17 +237,34 @@ impl Crowd {
     /// `count` connections that send these requests once and never read; who is sent away comes
     /// again.
     pub(super) fn never_read(&mut self, count: usize, block: &Rc<Block>) -> io::Result<()> {
-        for _ in 0..count {
-            let mut client = Client::connect(&self.target)?;
-            self.ask(&mut client, "subscribed", block.requests, |at, out| {
-                if at == 0 {
-                    out.extend_from_slice(&block.bytes);
-                }
-            })?;
-            let mut member = Member::new(client.into_stream()?, block.clone(), Does::Once, false);
+        self.join("subscribed", count, block, |crowd, stream| {
+            let mut member = Member::new(stream, block.clone(), Does::Once, false);
             member.written = block.bytes.len();
             member.comes_again = true;
-            self.add(member)?;
+            crowd.add(member)
+        })
+    }
+
+    /// `count` new connections that send these requests; `each` gets them when they are answered.
+    pub(super) fn join(
+        &mut self,
+        what: &str,
+        count: usize,
+        block: &Block,
+        mut each: impl FnMut(&mut Self, Stream) -> io::Result<()>,
+    ) -> io::Result<()> {
+        // Many at a time, so that nobody waits for one answer after the other.
+        for first in (0..count).step_by(JOIN_MAX) {
+            let mut clients = Vec::new();
+            for _ in first..count.min(first + JOIN_MAX) {
+                let mut client = Client::connect(&self.target)?;
+                client.send(&block.bytes)?;
+                clients.push(client);
+            }
+            for mut client in clients {
+                self.ask(&mut client, what, block.requests, |_, _| {})?;
+                each(self, client.into_stream()?)?;
+            }
         }
         Ok(())
     }
@@ -290,7 +313,9 @@ impl Crowd {
         let block = Rc::new(block);
         for _ in 0..count {
             let stream = self.target.connect()?;
-            self.add(Member::new(stream, block.clone(), does, reads))?;
+            let mut member = Member::new(stream, block.clone(), does, reads);
+            member.comes_again = true;
+            self.add(member)?;
         }
         Ok(())
     }
@@ -315,15 +340,15 @@ impl Crowd {
     // ---- while it works ----
 
     /// Attacks until it is told to stop, or nobody is left to tell it; calls `left` when the owners
-    /// have left.
-    pub(super) fn work(&mut self, mut left: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    /// have left, and says when the last of them did.
+    pub(super) fn work(&mut self, mut left: impl FnMut(u64) -> io::Result<()>) -> io::Result<()> {
         let registry = self.poll.registry();
         registry.register(&mut SourceFd(&0), COMMANDS, Interest::READABLE)?;
         if let Some(comers) = &mut self.comers {
             comers.began_ns = self.clock.now_ns();
         }
         self.again.extend(0..self.members.len());
-        let mut events = Events::with_capacity(1024);
+        let mut events = Events::with_capacity(VISITS_MAX);
         loop {
             self.come()?;
             self.speak_at_moment()?;
@@ -340,8 +365,7 @@ impl Crowd {
                         "" => return Ok(()),
                         said if said.contains(STOP) => return Ok(()),
                         said if said.contains(LEAVE) => {
-                            self.owners.clear();
-                            left()?;
+                            left(self.leave())?;
                         }
                         _ => {}
                     }
@@ -353,13 +377,22 @@ impl Crowd {
                     self.visit(place)?;
                 }
             }
-            // Each of them once; whoever is not done comes behind the others.
-            for _ in 0..self.again.len() {
+            // Whoever is not done comes behind the others.
+            for _ in 0..self.again.len().min(VISITS_MAX) {
                 if let Some(place) = self.again.pop_front() {
                     self.visit(place)?;
                 }
             }
         }
+    }
+
+    /// The owners leave, in the order in which they came; returns when the last one did.
+    fn leave(&mut self) -> u64 {
+        let last = self.owners.pop();
+        self.owners.clear();
+        let left_ns = Clock::machine_ns();
+        drop(last);
+        left_ns
     }
 
     fn nap_ns(&self) -> u64 {

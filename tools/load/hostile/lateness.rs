@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use mio::{Events, Poll, Token};
 
 use crate::hostile::process::Attackers;
-use crate::hostile::{MS, Scene};
+use crate::hostile::{MS, Scene, unless_spoilt};
 use crate::machine::CpuTime;
 use crate::report::figures::Figures;
 use crate::report::figures::Unit::{Count, Nanos};
@@ -35,7 +35,7 @@ const PATIENCE_NS: u64 = 60_000_000_000;
 struct Ended {
     late: Histogram<u64>,
     early: u32,
-    /// How long this program was ready to run meanwhile, and did not.
+    /// How long this program was ready to run since they began to end, and did not.
     waited_ns: Option<u64>,
 }
 
@@ -65,9 +65,7 @@ pub(super) fn measure(
 
     let bound = most_ms * MS;
     let most = |it: &Ended| quantile(&it.late, 1.0).map(|ns| ns as f64);
-    // What is met in spite of a load that was late itself is met.
-    let spoilt = with.waited_ns.is_none_or(|it| it as f64 > bound / 2.0);
-    let late = most(&with).filter(|&it| it <= bound || !spoilt);
+    let late = most(&with).and_then(|it| unless_spoilt(it, with.waited_ns, bound));
     figures.put("late by, most", Nanos, late, AtMost(bound));
     figures.put("without: late by, most", Nanos, most(&without), Nothing);
     let early = with.early + without.early;
@@ -121,7 +119,7 @@ fn leases(
         waiters.push((conn, asked + lease_ms * 1_000_000));
     }
     begin()?;
-    let cpu = CpuTime::of(std::process::id());
+    let mut cpu = None;
     let mut ended = Ended {
         late: latencies(),
         early: 0,
@@ -132,7 +130,12 @@ fn leases(
     let mut scratch = Vec::new();
     let until_ns = end_ns + PATIENCE_NS;
     while left > 0 && session.clock.now_ns() < until_ns {
-        match poll.poll(&mut events, Some(Duration::from_millis(100))) {
+        if session.clock.now_ns() < end_ns {
+            cpu = CpuTime::of(std::process::id());
+        }
+        let until_end_ns = end_ns.saturating_sub(session.clock.now_ns());
+        let nap_ns = until_end_ns.clamp(1_000_000, 100_000_000);
+        match poll.poll(&mut events, Some(Duration::from_nanos(nap_ns))) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             other => other?,
         }

@@ -5,6 +5,8 @@ use std::io;
 use latchd::wire::verbs::Verb;
 
 use crate::hostile::crowd::{Crowd, numbered};
+use crate::run::codec::{Key, spell};
+use crate::run::keys::key_name;
 
 /// Holds of one owner.
 const HOLDS_EACH: usize = 10_000;
@@ -21,7 +23,16 @@ pub(super) fn leave(crowd: &mut Crowd) -> io::Result<()> {
         })?;
         crowd.owner(owner);
     }
+    let last = crowd.set_up("holds that are waited for", 1, |_, out| {
+        spell(Verb::Lock, &waited_for(), b"0 3600", out);
+    })?;
+    crowd.owner(last);
     Ok(())
+}
+
+/// What the last of them holds, and somebody else waits for.
+pub(super) fn waited_for() -> Key {
+    key_name("pass", 0, 0)
 }
 
 /// They leave while others flood.

@@ -3,8 +3,10 @@
 
 use std::io;
 
+use crate::clock::Clock;
+use crate::hostile::owners::waited_for;
 use crate::hostile::process::Attackers;
-use crate::hostile::{MS, Scene};
+use crate::hostile::{MS, Scene, unless_spoilt};
 use crate::machine::CpuTime;
 use crate::report::figures::Figures;
 use crate::report::figures::Unit::Nanos;
@@ -26,7 +28,13 @@ pub(super) fn measure(
     most_ms: f64,
 ) -> io::Result<()> {
     let alone = session.latchd(&[])?;
-    let without = passed_on(session, &alone.target, || Ok(()))?;
+    let mut owner = Client::connect(&alone.target)?;
+    owner.lock(&waited_for())?;
+    let without = passed_on(&alone.target, || {
+        let left_ns = Clock::machine_ns();
+        drop(owner);
+        Ok(left_ns)
+    })?;
     let turn_without = longest_turn(&alone.target)?;
     drop(alone);
 
@@ -34,7 +42,7 @@ pub(super) fn measure(
     let mut attackers = Attackers::start(session, scene, &latchd.target)?;
     let turn_before = longest_turn(&latchd.target)?;
     let began = session.clock.now_ns();
-    let with = passed_on(session, &latchd.target, || {
+    let with = passed_on(&latchd.target, || {
         attackers.go()?;
         session.clock.rest(FLOODED_NS)?;
         attackers.leave()
@@ -43,9 +51,7 @@ pub(super) fn measure(
     let worked_ns = session.clock.now_ns() - began;
 
     let bound = most_ms * MS;
-    // What is met in spite of a load that was late itself is met.
-    let spoilt = with.1.is_none_or(|it| it as f64 > bound / 2.0);
-    let passed = Some(with.0 as f64).filter(|&it| it <= bound || !spoilt);
+    let passed = unless_spoilt(with.0 as f64, with.1, bound);
     figures.put("passed on after", Nanos, passed, AtMost(bound));
     let alone_ns = Some(without.0 as f64);
     figures.put("without: passed on after", Nanos, alone_ns, Nothing);
@@ -66,30 +72,23 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// One holds a lock, another waits for it; calls `leave`, and then the first leaves too. Returns how
-/// long it took until the other one had the lock, and how long this program waited for its core
-/// meanwhile.
+/// Somebody waits for a lock whose owner leaves when `leave` is called, which returns when that was,
+/// on the machine's clock. Returns how long it took until the other one had the lock, and how long
+/// this program waited for its core meanwhile.
 fn passed_on(
-    session: &Session,
     target: &Target,
-    leave: impl FnOnce() -> io::Result<()>,
+    leave: impl FnOnce() -> io::Result<u64>,
 ) -> io::Result<(u64, Option<u64>)> {
-    let key = key_name("pass", fastrand::u16(..), 0);
-    let mut holder = Client::connect(target)?;
-    holder.lock(&key)?;
     let mut waiter = Client::connect(target)?;
-    waiter.begin_lock(&key)?;
+    waiter.begin_lock(&waited_for())?;
     // Once somebody is answered who asked later, the one before is in the queue.
-    holder.lock(&key_name("pass", fastrand::u16(..), 1))?;
-    leave()?;
+    let mut other = Client::connect(target)?;
+    other.lock(&key_name("pass", 0, 1))?;
     let cpu = CpuTime::of(std::process::id());
-    let began = session.clock.now_ns();
-    drop(holder);
+    let left_ns = leave()?;
     waiter.granted()?;
-    let passed_ns = session.clock.now_ns() - began;
+    let passed_ns = Clock::machine_ns().saturating_sub(left_ns);
     let cpu_after = CpuTime::of(std::process::id());
-    Ok((
-        passed_ns,
-        cpu.zip(cpu_after).map(|(a, b)| b.since(a).waited_ns),
-    ))
+    let waited_ns = cpu.zip(cpu_after).map(|(a, b)| b.since(a).waited_ns);
+    Ok((passed_ns, waited_ns))
 }

@@ -72,10 +72,11 @@ impl Attackers {
         writeln!(self.input, "{GO}")
     }
 
-    /// Those who own something leave; returns when they have.
-    pub(super) fn leave(&mut self) -> io::Result<()> {
+    /// Those who own something leave; returns when the last one did, on the machine's clock.
+    pub(super) fn leave(&mut self) -> io::Result<u64> {
         writeln!(self.input, "{LEAVE}")?;
-        self.until(LEFT).map(drop)
+        let left = self.until(LEFT)?.trim().parse();
+        left.map_err(|_| io::Error::other("the attackers do not say when they left"))
     }
 
     /// They stop, and their connections are closed.
@@ -146,7 +147,7 @@ pub(crate) fn attack(scene: &str, scale: f64, target: Target) -> io::Result<()> 
     }
     crowd.requests = 0;
     be_nice();
-    crowd.work(|| print(LEFT))?;
+    crowd.work(|ns| print(&format!("{LEFT} {ns}")))?;
     say_counts(&crowd)?;
     print(&format!("{REQUESTS}{}", crowd.requests))
 }

@@ -6,7 +6,6 @@ use latchd::wire::verbs::{VALUE_BYTES_MAX, Verb};
 
 use crate::hostile::crowd::{Crowd, one};
 use crate::machine::descriptors_max;
-use crate::run::client::Client;
 use crate::run::codec::spell;
 
 /// The longest answer that `lrange` gives.
@@ -56,13 +55,10 @@ pub(super) fn pos(crowd: &mut Crowd) -> io::Result<()> {
     let places = crowd.size.min(connections_max());
     hold(crowd)?;
     // A connection has one place in a queue.
-    for _ in 0..places {
-        let mut client = Client::connect(&crowd.target)?;
-        crowd.ask(&mut client, "length of the queue", 1, |_, out| {
-            spell(Verb::Enqueue, b"queue", b"3600", out);
-        })?;
-        crowd.keep(client.into_stream()?, true)?;
-    }
+    let enqueue = one(Verb::Enqueue, b"queue", b"3600");
+    crowd.join("length of the queue", places, &enqueue, |crowd, stream| {
+        crowd.keep(stream, true)
+    })?;
     crowd.last_asks_again(one(Verb::Pos, b"queue", b""));
     Ok(())
 }

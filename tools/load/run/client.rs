@@ -80,11 +80,17 @@ impl Client {
         })
     }
 
+    /// Sends requests, and does not wait for their answers.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.conn.outbox.extend_from_slice(bytes);
+        self.conn.flush(self.poll.registry())
+    }
+
     /// Asks for a lock, and does not wait for the answer; [`Client::granted`] does.
     pub(crate) fn begin_lock(&mut self, key: &Key) -> io::Result<()> {
-        let request = Request::Lock(&NO_TOKEN);
-        self.codec.encode(request, key, &mut self.conn.outbox);
-        self.conn.flush(self.poll.registry())
+        let mut bytes = Vec::new();
+        self.codec.encode(Request::Lock(&NO_TOKEN), key, &mut bytes);
+        self.send(&bytes)
     }
 
     /// Waits for that lock, much longer than for other answers.
