@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
+use crate::hostile::SCENES;
 use crate::options::Options;
 use crate::plans::PLANS;
 use crate::run::spec::{Keys, Spec, Workload};
@@ -59,6 +60,7 @@ Examples:
   latch-load run --workload rw --keys zipf --key-count 1000 --hold 50 --rate 20000
   latch-load compare --with redis,ceiling --svg compare.svg
   latch-load proof > proof.md                 every target, about six minutes
+  latch-load plan hostile --only patterns,pos --rounds 3
   latch-load draw proof.md > proof.svg        a picture of its comparison
 
 Targets: latchd://host:port, unix://path (latchd), dflockd://host:port, redis://host:port,
@@ -74,7 +76,10 @@ fn command() -> Command {
     for plan in &PLANS {
         after.push_str(&format!("  {:<12}{}\n", plan.name, plan.shows));
     }
-    after.push('\n');
+    after.push_str(&format!(
+        "\nScenes of the plan hostile:\n  {}\n\n",
+        SCENES.map(|it| it.name).join(" ")
+    ));
     after.push_str(EXAMPLES);
     Command::new("latch-load")
         .about("Loads a lock server, checks every answer, and says how fast it was")

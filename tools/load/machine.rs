@@ -132,10 +132,13 @@ pub(crate) fn descriptors_max() -> usize {
     limit.map_or(usize::MAX, |it| it as usize)
 }
 
+/// How nice: it still gets a tenth of a core that others want as well.
+const NICE: i32 = 10;
+
 /// Lets all other processes have their core first.
 pub(crate) fn be_nice() {
     // If that is refused, those who are measured find out that they are late.
-    let _ = setpriority_process(None, 19);
+    let _ = setpriority_process(None, NICE);
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 
 use std::io;
 
-use crate::hostile::Scene;
 use crate::hostile::process::Attackers;
+use crate::hostile::{Scene, longest_turn};
 use crate::machine::rss_peak_bytes;
 use crate::report::figures::Figures;
 use crate::report::figures::Unit::{Bytes, Count, Nanos, Ratio};
@@ -12,7 +12,6 @@ use crate::report::figures::Wanted::{AtMost, Never, Nothing};
 use crate::run::client::Client;
 use crate::run::codec::{Answer, LockToken, Request};
 use crate::run::keys::key_name;
-use crate::scenarios::observe::longest_turn;
 use crate::servers::latchd_knows;
 use crate::session::Session;
 
@@ -27,42 +26,39 @@ const LOCKS: usize = 16;
 
 /// Lets the attackers fill the server, and then asks what must always be possible.
 pub(super) fn measure(session: &Session, scene: &Scene, figures: &mut Figures) -> io::Result<()> {
-    let (mut ratio, mut refused) = (None, None);
-    if latchd_knows(OPTION)? {
-        let mib = scene.size(session.options.scale());
-        let bound = format!("{mib}m");
-        // No other limit shall be reached before it.
-        let options = [OPTION, &bound, "--max-keys", "0", "--write-timeout", "0"];
-        let latchd = session.latchd(&options)?;
-        let pid = latchd.target.pid;
-        let empty = pid.and_then(rss_peak_bytes).map(|it| it as f64);
-        let mut client = Client::connect(&latchd.target)?;
-        let held = hold(&mut client)?;
-        let mut attackers = Attackers::start(session, scene, &latchd.target)?;
-        attackers.go()?;
-        refused = Some(refusals(&mut client, &held)?);
-        attackers.stop()?;
-        let peak = pid.and_then(rss_peak_bytes).map(|it| it as f64);
-        ratio = peak.map(|it| it / (mib << 20) as f64);
-        figures.put("memory at most", Bytes, peak, Nothing);
-        figures.put("without: memory at most", Bytes, empty, Nothing);
-        figures.put(
-            "longest turn",
-            Nanos,
-            longest_turn(&latchd.target)?,
-            Nothing,
-        );
-        attackers.put(figures, 1);
+    // A server without a bound has nothing to be compared with.
+    if !latchd_knows(OPTION)? {
+        put(figures, None, None);
+        return Ok(());
     }
-    let of_them = refused.map(f64::from);
-    figures.put("memory / the bound", Ratio, ratio, AtMost(RATIO_MAX));
-    figures.put(
-        "releases, renewals, reads, deletes refused",
-        Count,
-        of_them,
-        Never,
-    );
+    let mib = scene.size(session.options.scale());
+    let bound = format!("{mib}m");
+    // No other limit shall be reached before it.
+    let options = [OPTION, &bound, "--max-keys", "0", "--write-timeout", "0"];
+    let latchd = session.latchd(&options)?;
+    let peak = || latchd.target.pid.and_then(rss_peak_bytes);
+    let empty = peak().map(|it| it as f64);
+    let mut client = Client::connect(&latchd.target)?;
+    let held = hold(&mut client)?;
+    let mut attackers = Attackers::start(session, scene, &latchd.target)?;
+    attackers.go()?;
+    let refused = refusals(&mut client, &held)?;
+    attackers.stop()?;
+    let peak = peak().map(|it| it as f64);
+    let ratio = peak.map(|it| it / (mib << 20) as f64);
+    put(figures, ratio, Some(refused.into()));
+    figures.put("memory at most", Bytes, peak, Nothing);
+    figures.put("without: memory at most", Bytes, empty, Nothing);
+    let turn = longest_turn(&latchd.target)?;
+    figures.put("longest turn", Nanos, turn, Nothing);
+    attackers.put(figures, 1);
     Ok(())
+}
+
+fn put(figures: &mut Figures, ratio: Option<f64>, refused: Option<f64>) {
+    figures.put("memory / the bound", Ratio, ratio, AtMost(RATIO_MAX));
+    let name = "releases, renewals, reads, deletes refused";
+    figures.put(name, Count, refused, Never);
 }
 
 /// Takes locks and stores values before the server is full.

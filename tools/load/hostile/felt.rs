@@ -4,15 +4,13 @@
 use std::io;
 
 use crate::hostile::process::Attackers;
-use crate::hostile::{MS, Scene, unless_spoilt};
+use crate::hostile::{MS, Scene, longest_turn, unless_spoilt};
 use crate::report::figures::Unit::{Nanos, Percent};
 use crate::report::figures::Wanted::{AtMost, Nothing};
 use crate::report::figures::{Figures, WITHOUT};
 use crate::run::codec::SECRET;
 use crate::run::outcome::{Outcome, quantile};
 use crate::run::spec::{Rest, Spec};
-use crate::scenarios::observe::longest_turn;
-use crate::servers::target::Target;
 use crate::session::{Session, Subject};
 
 /// How long before the moment of the attack measuring begins.
@@ -58,7 +56,7 @@ pub(super) fn measure(
     let with = session.run(scene.name, &spec, &latchd.target)?;
     attackers.stop()?;
     let worked_ns = session.clock.now_ns() - began;
-    let turn = patiently(&latchd.target)?;
+    let turn = longest_turn(&latchd.target)?;
 
     let (p99_ms, turn_ms) = wanted_ms;
     // It may be late in sending and again in reading. If no connection was ever free in time, the
@@ -113,15 +111,4 @@ fn late(outcome: &Outcome) -> Option<f64> {
 fn server_waited(outcome: &Outcome) -> Option<f64> {
     let waited_ns = outcome.server?.waited_ns as f64;
     Some(waited_ns / outcome.elapsed_ns.max(1) as f64 * 100.0)
-}
-
-/// The longest turn, from a server that may still be busy with what the attackers left behind.
-fn patiently(target: &Target) -> io::Result<Option<f64>> {
-    for _ in 0..5 {
-        match longest_turn(target) {
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
-            other => return other,
-        }
-    }
-    Ok(None)
 }

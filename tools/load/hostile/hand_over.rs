@@ -3,13 +3,12 @@
 
 use std::io;
 
-use crate::hostile::Scene;
+use crate::hostile::{Scene, longest_turn};
 use crate::report::figures::Figures;
 use crate::report::figures::Unit::{Nanos, PerSecond, Ratio};
 use crate::report::figures::Wanted::{AtLeast, Nothing};
 use crate::run::outcome::{Outcome, quantile};
 use crate::run::spec::{Keys, Rest, Spec};
-use crate::scenarios::observe::longest_turn;
 use crate::servers::ServerKind;
 use crate::session::Session;
 

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use mio::{Events, Poll, Token};
 
 use crate::hostile::process::Attackers;
-use crate::hostile::{MS, Scene, unless_spoilt};
+use crate::hostile::{MS, Scene, longest_turn, unless_spoilt};
 use crate::machine::CpuTime;
 use crate::report::figures::Figures;
 use crate::report::figures::Unit::{Count, Nanos};
@@ -18,7 +18,6 @@ use crate::run::codec::{Codec, NO_TOKEN, Request};
 use crate::run::conn::{Conn, Received};
 use crate::run::keys::key_name;
 use crate::run::outcome::{latencies, quantile};
-use crate::scenarios::observe::longest_turn;
 use crate::servers::target::Target;
 use crate::session::Session;
 

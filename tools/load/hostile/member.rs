@@ -142,3 +142,43 @@ fn is_nothing_yet(error: &io::Error) -> bool {
         ErrorKind::WouldBlock | ErrorKind::NotConnected
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use mio::net::UnixStream;
+
+    use super::*;
+
+    /// A member with two requests, and the other end of its connection.
+    fn member(does: Does) -> (Member, UnixStream) {
+        let (ours, server) = UnixStream::pair().unwrap();
+        let mut block = Block::default();
+        block.push(Verb::Ping, b"_", b"");
+        block.push(Verb::Ping, b"_", b"");
+        let member = Member::new(Stream::Unix(ours), Rc::new(block), does, true);
+        (member, server)
+    }
+
+    #[test]
+    fn who_asks_waits_for_every_answer() {
+        let (mut member, mut server) = member(Does::Ask { owed: 0 });
+        let (mut scratch, mut requests) = ([0; 64], 0);
+        for (answers, sent) in [(0, 2), (1, 2), (1, 4), (1, 4), (0, 4), (1, 6)] {
+            server.write_all(&b"ok\n".repeat(answers)).unwrap();
+            member.visit(&mut scratch, &mut requests);
+            assert_eq!(requests, sent, "after {answers} more");
+        }
+        drop(server);
+        let visited = member.visit(&mut scratch, &mut requests);
+        assert!(matches!(visited, Visited::Ended));
+    }
+
+    #[test]
+    fn a_flooder_waits_for_nothing_but_lets_others_have_their_turn() {
+        let (mut member, _server) = member(Does::Flood);
+        let mut requests = 0;
+        let visited = member.visit(&mut [0; 64], &mut requests);
+        assert!(matches!(visited, Visited::HasMore));
+        assert_eq!(requests, 2 * STEPS_MAX as u64);
+    }
+}

@@ -16,6 +16,9 @@ const REQUESTS_MAX: usize = 14_000_000;
 /// Requests between two looks.
 const CHUNK: usize = 2_000;
 
+/// How many times so many are refused before it gives up: nothing shall grow meanwhile.
+const REFUSED_MAX: usize = 64;
+
 /// Connections that share the work, so that no limit of one connection is reached first.
 const CONNECTIONS: usize = 64;
 
@@ -124,8 +127,8 @@ pub(super) fn inboxes(crowd: &mut Crowd) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends requests of about so many bytes over several connections in turn, until one is refused for
-/// want of memory, or nothing seems to end.
+/// Sends requests of about so many bytes over several connections in turn, until it is refused for
+/// long enough, or nothing seems to end.
 fn fill(
     crowd: &mut Crowd,
     what: &str,
@@ -136,11 +139,13 @@ fn fill(
     let mut clients = connections.collect::<io::Result<Vec<Client>>>()?;
     let chunk = (CHUNK * 64 / bytes).clamp(8, CHUNK);
     let (mut sent, mut refused) = (0, 0);
-    while sent < REQUESTS_MAX && refused == 0 && !is_beyond(crowd) {
-        for client in &mut clients {
-            refused += crowd.ask(client, what, chunk, |at, out| write(sent + at, out))?;
-            sent += chunk;
+    for at in (0..CONNECTIONS).cycle() {
+        if sent >= REQUESTS_MAX || refused >= REFUSED_MAX * chunk || is_beyond(crowd) {
+            break;
         }
+        let write = |at, out: &mut Vec<u8>| write(sent + at, out);
+        refused += crowd.ask(&mut clients[at], what, chunk, write)?;
+        sent += chunk;
     }
     for client in clients {
         crowd.keep(client.into_stream()?, true)?;

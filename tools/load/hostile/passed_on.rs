@@ -6,14 +6,13 @@ use std::io;
 use crate::clock::Clock;
 use crate::hostile::owners::waited_for;
 use crate::hostile::process::Attackers;
-use crate::hostile::{MS, Scene, unless_spoilt};
+use crate::hostile::{MS, Scene, longest_turn, unless_spoilt};
 use crate::machine::CpuTime;
 use crate::report::figures::Figures;
 use crate::report::figures::Unit::Nanos;
 use crate::report::figures::Wanted::{AtMost, Nothing};
 use crate::run::client::Client;
 use crate::run::keys::key_name;
-use crate::scenarios::observe::longest_turn;
 use crate::servers::target::Target;
 use crate::session::Session;
 

@@ -69,22 +69,27 @@ impl Attackers {
 
     /// They begin.
     pub(super) fn go(&mut self) -> io::Result<()> {
-        writeln!(self.input, "{GO}")
+        self.tell(GO)
     }
 
     /// Those who own something leave; returns when the last one did, on the machine's clock.
     pub(super) fn leave(&mut self) -> io::Result<u64> {
-        writeln!(self.input, "{LEAVE}")?;
+        self.tell(LEAVE)?;
         let left = self.until(LEFT)?.trim().parse();
         left.map_err(|_| io::Error::other("the attackers do not say when they left"))
     }
 
     /// They stop, and their connections are closed.
     pub(super) fn stop(&mut self) -> io::Result<()> {
-        writeln!(self.input, "{STOP}")?;
+        self.tell(STOP)?;
         let said = self.until(REQUESTS)?;
         self.requests = said.trim().parse().ok();
         self.child.wait().map(drop)
+    }
+
+    /// Says a word in one piece: whoever reads half of it may have ended before the other half.
+    fn tell(&mut self, word: &str) -> io::Result<()> {
+        self.input.write_all(format!("{word}\n").as_bytes())
     }
 
     /// Puts what they counted, and how much they asked in so many nanoseconds.

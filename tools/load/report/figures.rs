@@ -345,6 +345,25 @@ mod tests {
     }
 
     #[test]
+    fn a_figure_stands_beside_the_one_without() {
+        let mut figures = Figures::default();
+        figures.about("flood");
+        figures.put("p99", Unit::Nanos, Some(2e6), Wanted::AtMost(1e6));
+        figures.put("without: p99", Unit::Nanos, Some(5e5), Wanted::Nothing);
+        figures.put("asked", Unit::Count, Some(7.0), Wanted::Nothing);
+        let table = figures.side_by_side();
+        let rows = table.lines().map(|row| row.split('|').map(str::trim));
+        let rows: Vec<Vec<&str>> = rows.map(|row| row.collect()).collect();
+        let found = |at: usize| rows[at][1..8].join("|");
+        assert_eq!(rows.len(), 4, "{table}");
+        assert_eq!(
+            found(2),
+            "flood|p99|≤ 1.0 ms|2.0 ms|500 µs|2.0 ms to 2.0 ms|**no**"
+        );
+        assert_eq!(found(3), "|asked||7||7 to 7|");
+    }
+
+    #[test]
     fn what_is_just_not_enough_does_not_look_as_if_it_were() {
         let mut figures = Figures::default();
         let wanted = Wanted::AtMost(1.05);
