@@ -168,6 +168,49 @@ fn a_small_form_of_the_proof_is_right() {
     }
 }
 
+/// Every attack, as small as it can be: the daemon stays right, and every scene has its targets.
+#[test]
+fn a_small_form_of_every_attack_is_right() {
+    let words = tiny(&["plan", "hostile", "--scale", "0.0005", "--json"]);
+    let output = latch_load(&words);
+    check_output(&words, &output, 0, &[]);
+    let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = rows.as_array().unwrap();
+    let mut scenes: Vec<&str> = Vec::new();
+    for row in rows {
+        let work = row["work"].as_str().unwrap();
+        let scene = work.split(':').next().unwrap();
+        if scenes.last() != Some(&scene) {
+            scenes.push(scene);
+            assert!(!row["wanted"].is_null(), "{row}");
+        }
+        let measured = row["rounds"].as_array().is_some_and(|it| !it.is_empty());
+        assert_eq!(row["median"].is_number(), measured, "{row}");
+    }
+    for scene in ["patterns", "slots-end", "pos", "wrong-tokens", "hand-over"] {
+        assert!(scenes.contains(&scene), "{scene} is not in {scenes:?}");
+    }
+    assert_eq!(scenes.len(), 32, "{scenes:?}");
+    let early = rows.iter().filter(|it| it["figure"] == "ended early");
+    assert_eq!(early.filter(|it| it["met"] == true).count(), 3, "{rows:?}");
+}
+
+#[test]
+fn an_attack_goes_on_with_what_the_server_accepts() {
+    let scene = "--only patterns --scale 0.001".split(' ');
+    let words: Vec<&str> = ["plan", "hostile"].into_iter().chain(scene).collect();
+    let words = tiny(&words);
+    let mut load = command(&words);
+    load.env("LATCHD_MAX_SUBSCRIPTIONS", "10");
+    let says = [
+        "patterns watched ",
+        "patterns watched: refused (\"error\")",
+        "others' p99",
+        "longest turn",
+    ];
+    check_output(&words, &load.output().unwrap(), 0, &says);
+}
+
 #[test]
 fn the_proof_starts_its_own_servers() {
     let words = ["proof", "--target", "latchd://127.0.0.1:1"];
@@ -307,10 +350,24 @@ fn no_target_is_met_without_a_measurement() {
     }
 }
 
+/// A busy machine may give it no time at all for so short a run, so it runs, each time twice as
+/// long, until its first answer.
 #[test]
 fn a_report_for_programs_is_json() {
-    let output = latch_load(&tiny(&["run", "--json", "--connections", "2"]));
-    let runs: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mut seconds = 0.05;
+    let runs = loop {
+        let said = seconds.to_string();
+        let words = ["run", "--json", "--connections", "2", "--warmup", "0.01"];
+        let words = [&words[..], &["--seconds", &said]].concat();
+        let output = latch_load(&words);
+        check_output(&words, &output, 0, &[]);
+        let runs: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        if runs[0]["answers"] != 0 {
+            break runs;
+        }
+        assert!(runs[0]["per_s"].is_null(), "{runs}");
+        seconds *= 2.0;
+    };
     assert!(runs[0]["per_s"].as_f64().unwrap() > 0.0, "{runs}");
     assert_eq!(runs[0]["wrong"], 0, "{runs}");
 }
@@ -455,6 +512,12 @@ fn work_that_cannot_be_is_refused() {
         ("run --seconds 0", "--seconds 0: say above 0"),
         ("plan quick --seconds nan", "--seconds NaN: say above 0"),
         ("run --warmup=-1", "--warmup -1: say from 0"),
+        ("plan hostile --scale 0", "--scale 0: say from 0.0001"),
+        ("plan hostile --only nothing", "say patterns, patterns-16"),
+        (
+            "plan hostile --target latchd://127.0.0.1:1",
+            "starts its servers itself",
+        ),
     ] {
         let words: Vec<&str> = words.split(' ').collect();
         let output = latch_load(&words);

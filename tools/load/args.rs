@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
+use crate::hostile::SCENES;
 use crate::options::Options;
 use crate::plans::PLANS;
 use crate::run::spec::{Keys, Spec, Workload};
@@ -32,6 +33,12 @@ pub(crate) enum Action {
         count: usize,
         run: u16,
     },
+    /// The process that attacks, see `hostile::process`.
+    Attack {
+        scene: String,
+        scale: f64,
+        target: Target,
+    },
     /// The process that becomes a server, see `servers::child`.
     Child {
         parent: u32,
@@ -53,6 +60,7 @@ Examples:
   latch-load run --workload rw --keys zipf --key-count 1000 --hold 50 --rate 20000
   latch-load compare --with redis,ceiling --svg compare.svg
   latch-load proof > proof.md                 every target, about six minutes
+  latch-load plan hostile --only patterns,pos --rounds 3
   latch-load draw proof.md > proof.svg        a picture of its comparison
 
 Targets: latchd://host:port, unix://path (latchd), dflockd://host:port, redis://host:port,
@@ -68,7 +76,10 @@ fn command() -> Command {
     for plan in &PLANS {
         after.push_str(&format!("  {:<12}{}\n", plan.name, plan.shows));
     }
-    after.push('\n');
+    after.push_str(&format!(
+        "\nScenes of the plan hostile:\n  {}\n\n",
+        SCENES.map(|it| it.name).join(" ")
+    ));
     after.push_str(EXAMPLES);
     Command::new("latch-load")
         .about("Loads a lock server, checks every answer, and says how fast it was")
@@ -83,6 +94,11 @@ fn command() -> Command {
                     PLANS.map(|plan| plan.name),
                 ))
                 .arg(count())
+                .arg(number::<f64>("scale", "X", "hostile: how large the attacks are [1]"))
+                .arg(
+                    Arg::new("only").long("only").value_name("LIST").value_delimiter(',')
+                        .help("hostile: only these scenes, by name"),
+                )
                 .arg(with("").help("redis, where a scenario has something to compare with it")),
         ))
         .subcommand(common(
@@ -112,6 +128,14 @@ fn command() -> Command {
                 .arg(Arg::new("target").long("target").required(true))
                 .arg(number::<usize>("count", "N", "How many locks"))
                 .arg(number::<u16>("run", "N", "The run their names belong to")),
+        )
+        .subcommand(
+            Command::new("attack")
+                .hide(true)
+                .arg(Arg::new("scene").long("scene").required(true))
+                .arg(Arg::new("target").long("target").required(true))
+                .arg(number::<f64>("scale", "X", "How large it is").required(true))
+                .arg(number::<u32>("pid", "PID", "The server's process").required(true)),
         )
         .subcommand(
             Command::new("child")
@@ -269,7 +293,7 @@ pub(crate) fn read() -> Result<Action, String> {
             Action::Run(Box::new(spec), options)
         }
         Some(("plan", it)) => {
-            if let Some(other) = names(it).iter().find(|it| *it != "redis") {
+            if let Some(other) = list(it, "with").iter().find(|it| *it != "redis") {
                 return Err(format!(
                     "--with {other}: a plan can only be compared with redis; for others, see compare"
                 ));
@@ -292,6 +316,15 @@ pub(crate) fn read() -> Result<Action, String> {
             count: get(it, "count").unwrap_or_default(),
             run: get(it, "run").unwrap_or_default(),
         },
+        Some(("attack", it)) => {
+            let mut target = Target::parse(&get::<String>(it, "target").unwrap_or_default())?;
+            target.pid = get(it, "pid").filter(|&it| it != 0);
+            Action::Attack {
+                scene: get(it, "scene").unwrap_or_default(),
+                scale: get(it, "scale").unwrap_or_default(),
+                target,
+            }
+        }
         Some(("child", it)) => Action::Child {
             parent: get(it, "parent").unwrap_or_default(),
             words: it
@@ -315,9 +348,9 @@ fn get<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, name: &str) -> Op
     matches.try_get_one::<T>(name).ok().flatten().cloned()
 }
 
-/// The servers to compare with.
-fn names(matches: &ArgMatches) -> Vec<String> {
-    let names = matches.try_get_many("with").ok().flatten();
+/// The names that an option lists.
+fn list(matches: &ArgMatches, name: &str) -> Vec<String> {
+    let names = matches.try_get_many(name).ok().flatten();
     names.into_iter().flatten().cloned().collect()
 }
 
@@ -326,11 +359,13 @@ fn options(matches: &ArgMatches) -> Result<Options, String> {
     let target = target.as_deref().map(Target::parse).transpose();
     let options = Options {
         target: target.map_err(|why| format!("--target {why}"))?,
-        with: names(matches),
+        with: list(matches, "with"),
         seconds: get(matches, "seconds"),
         warmup: get(matches, "warmup"),
         rounds: get(matches, "rounds"),
         count: get(matches, "count"),
+        scale: get(matches, "scale"),
+        only: list(matches, "only"),
         cpu: get(matches, "cpu"),
         server_cpu: get(matches, "server-cpu"),
         spin: matches.get_flag("spin"),

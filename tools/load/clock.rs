@@ -6,6 +6,7 @@ use std::io;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mio::{Events, Poll};
+use rustix::time::{ClockId, clock_gettime};
 
 /// Counts nanoseconds from when this program started it.
 pub(crate) struct Clock(Instant);
@@ -18,6 +19,13 @@ impl Clock {
 
     pub(crate) fn now_ns(&self) -> u64 {
         self.0.elapsed().as_nanos() as u64
+    }
+
+    /// The same moment has the same number in all processes of this machine.
+    #[expect(clippy::disallowed_methods, reason = "it measures time")]
+    pub(crate) fn machine_ns() -> u64 {
+        let time = clock_gettime(ClockId::Monotonic);
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
     }
 
     /// Waits for this long.

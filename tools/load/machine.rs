@@ -5,7 +5,7 @@
 use std::fs;
 use std::io;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setpriority_process, setrlimit};
 
 /// What figures were measured on: cores, processor, system.
 pub(crate) fn description() -> String {
@@ -63,8 +63,17 @@ impl CpuTime {
 
 /// Resident memory of a process, if it can be read.
 pub(crate) fn rss_bytes(pid: u32) -> Option<u64> {
+    status_bytes(pid, "VmRSS:")
+}
+
+/// The most resident memory that a process ever had, if it can be read.
+pub(crate) fn rss_peak_bytes(pid: u32) -> Option<u64> {
+    status_bytes(pid, "VmHWM:")
+}
+
+fn status_bytes(pid: u32, name: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    let line = status.lines().find(|line| line.starts_with(name))?;
     let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kib * 1024)
 }
@@ -115,6 +124,21 @@ pub(crate) fn raise_descriptors() {
     };
     // If that is refused, connecting will fail and say so.
     let _ = setrlimit(Resource::Nofile, all);
+}
+
+/// How many files and connections this process may have open.
+pub(crate) fn descriptors_max() -> usize {
+    let limit = getrlimit(Resource::Nofile).current;
+    limit.map_or(usize::MAX, |it| it as usize)
+}
+
+/// How nice: it still gets a tenth of a core that others want as well.
+const NICE: i32 = 10;
+
+/// Lets all other processes have their core first.
+pub(crate) fn be_nice() {
+    // If that is refused, those who are measured find out that they are late.
+    let _ = setpriority_process(None, NICE);
 }
 
 #[cfg(test)]

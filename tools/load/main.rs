@@ -1,13 +1,14 @@
 //! latch-load: loads a lock server from one thread, checks every answer, says how fast it was.
 //!
 //! Reading order: `run` is one run, from what it does to what must hold; `servers` starts and finds
-//! the servers it is run against; `scenarios` are more than a run; `plans`, `comparison` and
-//! `proof` put them together; `report` shows what was found. Exit code 1 means that an answer was
+//! the servers it is run against; `scenarios` are more than a run, `hostile` are attacks; `plans`,
+//! `comparison` and `proof` put them together; `report` shows what was found. Exit code 1 means that an answer was
 //! wrong.
 
 mod args;
 mod clock;
 mod comparison;
+mod hostile;
 mod machine;
 mod options;
 mod output;
@@ -73,6 +74,14 @@ fn act(action: Action) -> io::Result<bool> {
         }
         Action::Holders { target, count, run } => {
             scenarios::holders::hold(&target, count, run)?;
+            Ok(true)
+        }
+        Action::Attack {
+            scene,
+            scale,
+            target,
+        } => {
+            hostile::process::attack(&scene, scale, target)?;
             Ok(true)
         }
         Action::Child { parent, words } => {

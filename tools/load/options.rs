@@ -1,5 +1,6 @@
 //! The options that all commands share, and which values of them make no sense.
 
+use crate::hostile::{SCENES, Scene};
 use crate::run::spec::Spec;
 use crate::servers::ServerKind;
 use crate::servers::target::Target;
@@ -16,11 +17,19 @@ pub(crate) struct Options {
     pub(crate) rounds: Option<usize>,
     /// The most locks, connections or leases that a scenario uses.
     pub(crate) count: Option<usize>,
+    /// How large the attacks of the plan `hostile` are.
+    pub(crate) scale: Option<f64>,
+    /// The scenes of that plan that are run; all, if none is named.
+    pub(crate) only: Vec<String>,
     pub(crate) cpu: Option<usize>,
     pub(crate) server_cpu: Option<usize>,
     pub(crate) spin: bool,
     pub(crate) json: bool,
 }
+
+/// How much smaller and larger attacks can be made.
+const SCALE_MIN: f64 = 0.0001;
+const SCALE_MAX: f64 = 10.0;
 
 /// The longest time that one stage of a run may take.
 const SECONDS_MAX: f64 = 86_400.0;
@@ -42,6 +51,20 @@ impl Options {
                 return Some(format!("--{name} 0: say 1 or more"));
             }
         }
+        if let Some(scale) = self
+            .scale
+            .filter(|it| !(SCALE_MIN..=SCALE_MAX).contains(it))
+        {
+            return Some(format!(
+                "--scale {scale}: say from {SCALE_MIN} up to {SCALE_MAX}"
+            ));
+        }
+        if let Some(name) = self.only.iter().find(|it| Scene::find(it).is_none()) {
+            return Some(format!(
+                "--only {name}: there is no such scene; say {}",
+                SCENES.map(|it| it.name).join(", ")
+            ));
+        }
         let known = |name: &str| {
             ServerKind::named(name).map_or_else(|| Target::parse(name).err(), |_| None)
         };
@@ -58,6 +81,11 @@ impl Options {
         let ns = |seconds: f64| (seconds * 1e9) as u64;
         spec.measure_ns = self.seconds.map_or(spec.measure_ns, ns);
         spec.warmup_ns = self.warmup.map_or(spec.warmup_ns, ns);
+    }
+
+    /// How large attacks are: as they are described, unless the command line says otherwise.
+    pub(crate) fn scale(&self) -> f64 {
+        self.scale.unwrap_or(1.0)
     }
 
     /// The number of rounds; `usual`, unless the command line says otherwise.

@@ -3,6 +3,7 @@
 
 use std::io;
 
+use crate::hostile;
 use crate::options::Options;
 use crate::output::{self, eprint};
 use crate::report::json;
@@ -25,11 +26,13 @@ enum How {
     Runs(usize, fn() -> Vec<Spec>),
     /// This many rounds of these scenarios.
     Scenarios(usize, &'static [Scenario]),
+    /// Every attack.
+    Attacks,
 }
 
 /// All plans.
 #[rustfmt::skip] // a table is read in columns
-pub(crate) const PLANS: [Plan; 12] = [
+pub(crate) const PLANS: [Plan; 13] = [
     Plan { name: "quick",       how: How::Runs(1, quick),      shows: "every kind of work for a moment: is it right, is it about as fast as before" },
     Plan { name: "throughput",  how: How::Runs(5, throughput), shows: "64 connections, one request each at a time: acquire and release as fast as answered" },
     Plan { name: "pipeline",    how: How::Runs(3, pipeline),   shows: "64 connections with 1, 4, 16 and 64 requests on their way each" },
@@ -42,6 +45,7 @@ pub(crate) const PLANS: [Plan; 12] = [
     Plan { name: "expiry",      how: How::Scenarios(3, &[expiry::lateness, expiry::together]), shows: "how late leases end; a million leases ending in one millisecond, and what others feel" },
     Plan { name: "storm",       how: How::Scenarios(3, &[scenarios::storm::run]), shows: "10,000 holders disconnect at once: what others feel, whether all is free again" },
     Plan { name: "soak",        how: How::Scenarios(1, &[scenarios::soak::run]), shows: "every kind of work in turn for --seconds (600): does memory stay, is all right" },
+    Plan { name: "hostile",     how: How::Attacks,             shows: "every attack a client can make, and what others feel of it: --scale, --only" },
 ];
 
 pub(crate) fn find(name: &str) -> Option<&'static Plan> {
@@ -50,9 +54,9 @@ pub(crate) fn find(name: &str) -> Option<&'static Plan> {
 
 /// Runs a plan; returns whether everything was right.
 pub(crate) fn run(plan: &Plan, options: Options) -> io::Result<bool> {
-    let session = Session::open(options)?;
     match plan.how {
         How::Runs(rounds, specs) => {
+            let session = Session::open(options)?;
             let subject = session.latchd(&[])?;
             let (mut specs, all) = (specs(), specs().len());
             specs.retain(|spec| spec.is_known_to(subject.target.protocol));
@@ -62,7 +66,10 @@ pub(crate) fn run(plan: &Plan, options: Options) -> io::Result<bool> {
             }
             runs(&session, &subject.target, specs, rounds)
         }
-        How::Scenarios(rounds, scenarios) => scenarios::rounds(&session, scenarios, rounds),
+        How::Scenarios(rounds, scenarios) => {
+            scenarios::rounds(&Session::open(options)?, scenarios, rounds)
+        }
+        How::Attacks => hostile::run(options),
     }
 }
 

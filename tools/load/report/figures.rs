@@ -9,6 +9,9 @@ use crate::report::json::{number, quoted};
 use crate::run::ledger::Wrong;
 use crate::run::outcome::{Outcome, median};
 
+/// What stands before the name of a figure that was measured without what is shown.
+pub(crate) const WITHOUT: &str = "without: ";
+
 /// What a number counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
@@ -234,6 +237,32 @@ impl Figures {
         aligned(&table)
     }
 
+    /// The figures as a Markdown table in which each stands beside the same one without what is
+    /// shown, if there is one with that name and [`WITHOUT`] before it.
+    pub(crate) fn side_by_side(&self) -> String {
+        let head = [
+            "attack", "figure", "wanted", "median", "without", "rounds", "met",
+        ];
+        let mut table = vec![head.map(str::to_owned).to_vec()];
+        let mut before = "";
+        for figure in &self.all {
+            if figure.name.starts_with(WITHOUT) {
+                continue;
+            }
+            let name = format!("{WITHOUT}{}", figure.name);
+            let mut all = self.all.iter();
+            let without = all.find(|it| it.work == figure.work && it.name == name);
+            let mut cells = figure.cells();
+            cells.insert(4, without.map(Figure::measured).unwrap_or_default());
+            if figure.work == before {
+                cells[0].clear();
+            }
+            before = &figure.work;
+            table.push(cells);
+        }
+        aligned(&table)
+    }
+
     /// How many figures were as wanted, in one sentence.
     pub(crate) fn verdict(&self) -> String {
         let met: Vec<bool> = self.all.iter().filter_map(Figure::met).collect();
@@ -313,6 +342,25 @@ mod tests {
                 "{verdict}"
             );
         }
+    }
+
+    #[test]
+    fn a_figure_stands_beside_the_one_without() {
+        let mut figures = Figures::default();
+        figures.about("flood");
+        figures.put("p99", Unit::Nanos, Some(2e6), Wanted::AtMost(1e6));
+        figures.put("without: p99", Unit::Nanos, Some(5e5), Wanted::Nothing);
+        figures.put("asked", Unit::Count, Some(7.0), Wanted::Nothing);
+        let table = figures.side_by_side();
+        let rows = table.lines().map(|row| row.split('|').map(str::trim));
+        let rows: Vec<Vec<&str>> = rows.map(|row| row.collect()).collect();
+        let found = |at: usize| rows[at][1..8].join("|");
+        assert_eq!(rows.len(), 4, "{table}");
+        assert_eq!(
+            found(2),
+            "flood|p99|≤ 1.0 ms|2.0 ms|500 µs|2.0 ms to 2.0 ms|**no**"
+        );
+        assert_eq!(found(3), "|asked||7||7 to 7|");
     }
 
     #[test]

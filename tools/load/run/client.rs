@@ -14,6 +14,9 @@ use crate::servers::target::{Protocol, Stream, Target};
 /// How often it waits for an answer, a tenth of a second each time.
 const TRIES: usize = 50;
 
+/// How often it waits so long for a lock that somebody else has.
+const GRANT_TRIES: usize = 12;
+
 /// A connection with a poll of its own.
 pub(crate) struct Client {
     pub(crate) codec: Codec,
@@ -27,18 +30,24 @@ impl Client {
     /// Connects, without Redis' script.
     pub(crate) fn connect(target: &Target) -> io::Result<Self> {
         let poll = Poll::new()?;
-        Ok(Self {
+        let mut client = Self {
             codec: Codec::new(target.protocol),
             conn: Conn::new(target.connect()?, Token(0), poll.registry())?,
             poll,
             events: Events::with_capacity(8),
             scratch: Vec::new(),
-        })
+        };
+        if target.guarded {
+            client.must(Request::Auth, &NO_KEY)?;
+        }
+        Ok(client)
     }
 
-    /// The connection alone, without a way to send requests.
-    pub(crate) fn into_stream(self) -> Stream {
-        self.conn.into_stream()
+    /// The connection alone, which no poll watches.
+    pub(crate) fn into_stream(self) -> io::Result<Stream> {
+        let mut stream = self.conn.into_stream();
+        self.poll.registry().deregister(&mut stream)?;
+        Ok(stream)
     }
 
     /// Sends a request that must be answered `ok`.
@@ -69,6 +78,31 @@ impl Client {
         self.ask(Request::Lock(&NO_TOKEN), key, |answer| {
             answer.grant().map(|(token, _)| *token)
         })
+    }
+
+    /// Sends requests, and does not wait for their answers.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.conn.outbox.extend_from_slice(bytes);
+        self.conn.flush(self.poll.registry())
+    }
+
+    /// Asks for a lock, and does not wait for the answer; [`Client::granted`] does.
+    pub(crate) fn begin_lock(&mut self, key: &Key) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        self.codec.encode(Request::Lock(&NO_TOKEN), key, &mut bytes);
+        self.send(&bytes)
+    }
+
+    /// Waits for that lock, much longer than for other answers.
+    pub(crate) fn granted(&mut self) -> io::Result<()> {
+        let mut tries = GRANT_TRIES;
+        loop {
+            let nothing = |_, _: &Codec, _: &mut Vec<u8>| {};
+            match self.many(1, 1, nothing, |answer| answer.grant().is_some()) {
+                Err(error) if error.kind() == io::ErrorKind::TimedOut && tries > 1 => tries -= 1,
+                other => return other,
+            }
+        }
     }
 
     /// Sends `count` requests, at most `window` of them at once. `write` appends the request with

@@ -32,6 +32,9 @@ pub(crate) const NO_TOKEN: LockToken = [b'0'; 32];
 /// Longest answer that is accepted; a server that sends more without an end is wrong.
 pub(crate) const ANSWER_BYTES_MAX: usize = 4096;
 
+/// What a server that is started here with a secret is told.
+pub(crate) const SECRET: &str = "open-sesame";
+
 /// Redis: deletes a lock only if the token is still ours.
 const SCRIPT: &str =
     "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
@@ -44,6 +47,7 @@ pub(crate) enum Request<'a> {
     /// A lock whose lease ends after so many milliseconds.
     LockFor(&'a LockToken, u64),
     Unlock(&'a LockToken),
+    Renew(&'a LockToken),
     TakeSlot(u32),
     ReturnSlot(&'a LockToken),
     ReadLock,
@@ -53,8 +57,11 @@ pub(crate) enum Request<'a> {
     Incr,
     Set(u64),
     Get,
+    Delete,
     Signal(u64),
     Listen,
+    /// Shows [`SECRET`]; the key does not matter.
+    Auth,
     /// Asks what the server reports about itself; the key does not matter.
     Stats,
     /// Redis: stores the script and returns its name; the key does not matter.
@@ -183,7 +190,9 @@ impl Codec {
             Request::Set(value) => words(&[b"SET", key, &hex(value)]),
             Request::Get => words(&[b"GET", key]),
             Request::LoadScript => words(&[b"SCRIPT", b"LOAD", SCRIPT.as_bytes()]),
-            Request::TakeSlot(_)
+            Request::Renew(_)
+            | Request::Delete
+            | Request::TakeSlot(_)
             | Request::ReturnSlot(_)
             | Request::ReadLock
             | Request::ReadUnlock(_)
@@ -191,6 +200,7 @@ impl Codec {
             | Request::WriteUnlock(_)
             | Request::Signal(_)
             | Request::Listen
+            | Request::Auth
             | Request::Stats => unreachable!("refused before the run: Redis has no such thing"),
         }
     }
@@ -199,14 +209,18 @@ impl Codec {
 // The lengths and the lease in the RESP form of `Request::Lock`.
 const _: () = assert!(LEASE_S == 60 && KEY_BYTES == 18);
 
+/// Appends any request of the line protocol, with a key of any length.
+pub(crate) fn spell(verb: Verb, key: &[u8], argument: &[u8], out: &mut Vec<u8>) {
+    client::push_frame(out, verb.row().letters.as_bytes(), key, argument);
+}
+
 fn encode_line(request: Request<'_>, key: &Key, out: &mut Vec<u8>) {
-    let mut frame = |verb: Verb, argument: &[u8]| {
-        client::push_frame(out, verb.row().letters.as_bytes(), key, argument);
-    };
+    let mut frame = |verb: Verb, argument: &[u8]| spell(verb, key, argument, out);
     match request {
         Request::Lock(_) => frame(Verb::Lock, b"600 60"),
         Request::LockFor(_, ms) => frame(Verb::Lock, format!("0 {ms}ms").as_bytes()),
         Request::Unlock(token) => frame(Verb::Release, token),
+        Request::Renew(token) => frame(Verb::Renew, token),
         Request::TakeSlot(slots) => frame(Verb::SemLock, format!("600 {slots} 60").as_bytes()),
         Request::ReturnSlot(token) => frame(Verb::SemRelease, token),
         Request::ReadLock => frame(Verb::ReadLock, b"600 60"),
@@ -216,8 +230,10 @@ fn encode_line(request: Request<'_>, key: &Key, out: &mut Vec<u8>) {
         Request::Incr => frame(Verb::Incr, b"1"),
         Request::Set(value) => frame(Verb::Kset, &hex(value)),
         Request::Get => frame(Verb::Kget, b""),
+        Request::Delete => frame(Verb::Kdel, b""),
         Request::Signal(payload) => frame(Verb::Signal, &hex(payload)),
         Request::Listen => frame(Verb::Listen, b""),
+        Request::Auth => frame(Verb::Auth, SECRET.as_bytes()),
         Request::Stats => frame(Verb::Stats, b""),
         Request::LoadScript => unreachable!("only Redis has scripts"),
     }

@@ -3,7 +3,9 @@
 //! Every answer is checked against what was asked, and every grant against the [`Ledger`]. Writes
 //! into outboxes only; `event_loop` owns sockets, time and timers.
 
-use crate::run::codec::{Answer, Codec, Key, LockToken, NO_TOKEN, Request, hex, number, unhex};
+use crate::run::codec::{
+    Answer, Codec, Key, LockToken, NO_KEY, NO_TOKEN, Request, hex, number, unhex,
+};
 use crate::run::conn::Conn;
 use crate::run::keys::{KeyChooser, key_names};
 use crate::run::ledger::{Hold, Ledger, Written};
@@ -53,6 +55,8 @@ struct Worker {
 /// The workers of all connections.
 pub(crate) struct Cycles {
     spec: Spec,
+    /// Every connection has to show the secret first.
+    guarded: bool,
     pub(crate) codec: Codec,
     workers: Vec<Worker>,
     keys: Vec<Key>,
@@ -95,6 +99,7 @@ impl Cycles {
         Self {
             workers: (0..spec.connections * spec.pipeline).map(worker).collect(),
             keys,
+            guarded: target.guarded,
             chooser: KeyChooser::new(&spec),
             ledger,
             codec,
@@ -185,6 +190,10 @@ impl Cycles {
     pub(crate) fn introduce(&mut self, index: usize, conn: &mut Conn) {
         if self.codec.protocol == Protocol::Ceiling {
             crate::servers::ceiling::introduce(&self.codec, &self.keys[0], self.spec.keys, conn);
+        }
+        if self.guarded {
+            self.codec.encode(Request::Auth, &NO_KEY, &mut conn.outbox);
+            conn.pending.push_back(INTRODUCTION);
         }
         if self.spec.workload == Workload::Signal {
             // Each connection listens to the one before it.

@@ -14,16 +14,17 @@ use mio::{Events, Poll, Token};
 
 use crate::clock::Clock;
 use crate::machine::CpuTime;
+use crate::run::alarm::{ALARM, Alarm};
 use crate::run::client::codec_for;
 use crate::run::codec::{ANSWER_BYTES_MAX, Answer};
 use crate::run::conn::{Conn, Received};
 use crate::run::cycles::{Cycles, Next};
 use crate::run::outcome::Outcome;
-use crate::run::spec::Spec;
+use crate::run::spec::{Rest, Spec};
 use crate::servers::target::{Stream, Target};
 
-/// How long the last answers may take at the end, in addition to the holding times.
-const DRAIN_NS_MAX: u64 = 10_000_000_000;
+/// How long the introductions may take before the first cycle.
+const SETUP_NS_MAX: u64 = 10_000_000_000;
 
 /// Longest sleep, so that the stages of a run begin in time.
 const NAP_NS_MAX: u64 = 50_000_000;
@@ -68,6 +69,10 @@ pub(crate) fn run(
         let stream = target.connect()?;
         conns.push(Conn::new(stream, Token(index), poll.registry())?);
     }
+    let alarm = match spec.rest {
+        Rest::Deeply => Some(Alarm::new(poll.registry())?),
+        Rest::Lightly | Rest::Never => None,
+    };
     let cycles = Cycles::new(spec.clone(), target, codec);
     let now = clock.now_ns();
     let mut load = Load {
@@ -75,6 +80,7 @@ pub(crate) fn run(
         target,
         clock,
         poll,
+        alarm,
         conns,
         cycles,
         timers: BinaryHeap::new(),
@@ -100,6 +106,8 @@ struct Load<'a> {
     target: &'a Target,
     clock: &'a Clock,
     poll: Poll,
+    /// For a loop that sleeps until the very moment.
+    alarm: Option<Alarm>,
     conns: Vec<Conn>,
     cycles: Cycles,
     /// When a worker releases what it holds, or starts again.
@@ -126,7 +134,7 @@ impl Load<'_> {
             self.cycles.introduce(index, conn);
             conn.flush(self.poll.registry())?;
         }
-        let until_ns = self.clock.now_ns() + DRAIN_NS_MAX;
+        let until_ns = self.clock.now_ns() + SETUP_NS_MAX;
         let mut events = Events::with_capacity(1024);
         while self.conns.iter().any(|conn| !conn.pending.is_empty()) && self.alive(until_ns) {
             self.turn(&mut events, 10_000_000)?;
@@ -172,7 +180,7 @@ impl Load<'_> {
                 (self.hooks.progress)(self.cycles.found.answers, over);
             }
             self.fire(now);
-            let nap_ns = self.nap_ns(now);
+            let nap_ns = self.nap_ns(now)?;
             self.turn(&mut events, nap_ns)?;
         }
         let (due_ns, interval_ns) = (self.due_ns, self.interval_ns);
@@ -201,7 +209,7 @@ impl Load<'_> {
                 self.stage = Stage::Draining;
                 self.cycles.stopping = true;
                 let holds_ns = self.spec.hold_ns * self.spec.connections as u64;
-                self.stage_ends_ns = now + DRAIN_NS_MAX + holds_ns;
+                self.stage_ends_ns = now + self.spec.drain_ns + holds_ns;
             }
             Stage::Draining => {
                 self.cycles.lost(now);
@@ -256,6 +264,9 @@ impl Load<'_> {
             while self.due_ns <= now
                 && let Some(worker) = self.free.pop_front()
             {
+                // It was free before this was due, so the delay is not the server's.
+                let late_ns = now - self.due_ns;
+                self.cycles.found.late.saturating_record(late_ns);
                 self.begin(worker, now);
                 wrote = true;
             }
@@ -287,7 +298,8 @@ impl Load<'_> {
         }
     }
 
-    fn nap_ns(&self, now: u64) -> u64 {
+    /// How long `poll` may wait; sets the alarm if there is one.
+    fn nap_ns(&self, now: u64) -> io::Result<u64> {
         let mut until = self.stage_ends_ns.min(now + NAP_NS_MAX);
         if let Some(&Reverse((due, _))) = self.timers.peek() {
             until = until.min(due);
@@ -296,7 +308,12 @@ impl Load<'_> {
             until = until.min(self.due_ns);
         }
         let left = until.saturating_sub(now);
-        if left < AWAKE_NS { 0 } else { left - 1_000_000 }
+        if let Some(alarm) = &self.alarm {
+            alarm.set(left)?;
+            return Ok(if left == 0 { 0 } else { NAP_NS_MAX });
+        }
+        let awake = self.spec.rest == Rest::Never || left < AWAKE_NS;
+        Ok(if awake { 0 } else { left - 1_000_000 })
     }
 
     /// Waits for answers, and continues the cycles that got one.
@@ -308,6 +325,9 @@ impl Load<'_> {
         }
         let mut scratch = mem::take(&mut self.cycles.scratch);
         for event in events.iter() {
+            if event.token() == ALARM {
+                continue;
+            }
             let index = event.token().0;
             if event.is_readable() && !self.cycles.broken {
                 self.read(index, &mut scratch);

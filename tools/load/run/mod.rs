@@ -2,9 +2,10 @@
 //!
 //! Reading order: `spec` says what a run does, `event_loop` runs it, `cycles` is what each
 //! connection does, `ledger` is what must hold, `outcome` what was found. Below them `keys` names
-//! the keys, `codec` spells requests and reads answers, `conn` moves bytes. `client` is for
-//! everything that is not a run: one connection that asks and waits.
+//! the keys, `codec` spells requests and reads answers, `conn` moves bytes, `alarm` wakes. `client` is
+//! for everything that is not a run: one connection that asks and waits.
 
+pub(crate) mod alarm;
 pub(crate) mod client;
 pub(crate) mod codec;
 pub(crate) mod conn;

@@ -35,6 +35,9 @@ pub(crate) struct Outcome {
     /// Answers after which a client had to ask again; only from servers without a queue.
     pub(crate) retries: u64,
     pub(crate) overtaken: u64,
+    /// Open loop: how late this program itself made a start that a connection was free for. It is
+    /// part of the latency, and no fault of the server.
+    pub(crate) late: Histogram<u64>,
     /// Open loop: starts that were due and had not been made at the end.
     pub(crate) behind: u64,
     /// Processor time while measuring, of the server if it was started here, and of this program.
@@ -55,6 +58,7 @@ impl Outcome {
             give: latencies(),
             retries: 0,
             overtaken: 0,
+            late: latencies(),
             behind: 0,
             server: None,
             load: None,

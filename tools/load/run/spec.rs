@@ -82,6 +82,17 @@ impl fmt::Display for Keys {
     }
 }
 
+/// What the loop of a run does while nothing is due and no answer comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// It sleeps until something is due in a millisecond or so, and stays awake from then on.
+    Lightly,
+    /// It never sleeps, as if every client had a core of its own.
+    Never,
+    /// It sleeps until the very moment, and leaves its core to others.
+    Deeply,
+}
+
 /// One run.
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
@@ -99,6 +110,9 @@ pub(crate) struct Spec {
     pub(crate) rate: Option<u64>,
     pub(crate) warmup_ns: u64,
     pub(crate) measure_ns: u64,
+    /// How long the last answers may take at the end, in addition to the holding times.
+    pub(crate) drain_ns: u64,
+    pub(crate) rest: Rest,
     /// Further connections that never send anything.
     pub(crate) idle: usize,
     /// Redis: release with a plain `DEL` instead of the script that compares first.
@@ -136,6 +150,8 @@ impl Default for Spec {
             rate: None,
             warmup_ns: 300_000_000,
             measure_ns: 2_000_000_000,
+            drain_ns: 10_000_000_000,
+            rest: Rest::Lightly,
             idle: 0,
             plain_del: false,
         }

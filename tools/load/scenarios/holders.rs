@@ -65,7 +65,7 @@ pub(crate) fn hold(target: &Target, count: usize, run: u16) -> io::Result<()> {
         let mut client = Client::connect(target)?;
         let request = Request::LockFor(&NO_TOKEN, 3_600_000);
         client.must(request, &key_name("hold", run, index))?;
-        held.push(client.into_stream());
+        held.push(client.into_stream()?);
     }
     print(HELD)?;
     io::stdin().read_to_end(&mut Vec::new())?;

@@ -74,7 +74,7 @@ impl IdleConnections {
         last.ask(Request::Get, &key_name("none", 0, 0), |answer| {
             (*answer == Answer::Nil).then_some(())
         })?;
-        streams.push(last.into_stream());
+        streams.push(last.into_stream()?);
         Ok(Self {
             _streams: streams,
             bytes_each: each_bytes(before, target.pid.and_then(rss_bytes), count),

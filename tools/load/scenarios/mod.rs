@@ -11,7 +11,7 @@ mod held_locks;
 pub(crate) mod holders;
 pub(crate) mod idle;
 pub(crate) mod million;
-mod observe;
+pub(crate) mod observe;
 pub(crate) mod soak;
 pub(crate) mod spin;
 pub(crate) mod storm;

@@ -40,7 +40,7 @@ pub(super) fn stat(target: &Target, name: &str) -> io::Result<Option<f64>> {
 }
 
 /// The longest turn since the server started, if its `stats` say so.
-pub(super) fn longest_turn(target: &Target) -> io::Result<Option<f64>> {
+pub(crate) fn longest_turn(target: &Target) -> io::Result<Option<f64>> {
     let us = stat(target, "longest_turn_us")?.filter(|&us| us > 0.0);
     Ok(us.map(|it| it * 1e3))
 }

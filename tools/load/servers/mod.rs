@@ -122,6 +122,7 @@ impl Server {
             protocol,
             address,
             in_turns: kind == ServerKind::Latchd,
+            guarded: false,
             pid: Some(process.child.id()),
         };
         let has_socket = kind != ServerKind::Dflockd;
@@ -131,6 +132,14 @@ impl Server {
             _process: process,
         })
     }
+}
+
+/// Whether the latchd beside this program has that option.
+pub(crate) fn latchd_knows(option: &str) -> io::Result<bool> {
+    let program = std::env::current_exe()?.with_file_name("latchd");
+    let output = Command::new(program).arg("--help").output()?;
+    let help = String::from_utf8_lossy(&output.stdout);
+    Ok(help.split_whitespace().any(|it| it == option))
 }
 
 fn free_port() -> io::Result<u16> {

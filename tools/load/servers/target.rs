@@ -11,6 +11,7 @@ use std::time::Duration;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
+use socket2::SockRef;
 
 /// How long one connection may take to open.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -42,6 +43,8 @@ pub(crate) struct Target {
     /// queue; a server with many threads promises no such order. And of those with the line
     /// protocol, only latchd promises that fences grow.
     pub(crate) in_turns: bool,
+    /// Whether every connection has to show the secret first, see `run::codec::SECRET`.
+    pub(crate) guarded: bool,
     /// The process, if it was started here: its processor time and memory can be read.
     pub(crate) pid: Option<u32>,
 }
@@ -80,6 +83,7 @@ impl Target {
             protocol,
             address,
             in_turns,
+            guarded: false,
             pid: None,
         })
     }
@@ -107,6 +111,14 @@ impl Target {
     pub(crate) fn connect(&self) -> io::Result<Stream> {
         self.open()
             .map_err(|error| io::Error::new(error.kind(), self.unreachable(&error)))
+    }
+
+    /// Begins to open a connection that never blocks; writing succeeds once it is open.
+    pub(crate) fn begin_connect(&self) -> io::Result<Stream> {
+        match &self.address {
+            Address::Tcp(address) => TcpStream::connect(*address).map(Stream::Tcp),
+            Address::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
+        }
     }
 
     fn open(&self) -> io::Result<Stream> {
@@ -152,6 +164,17 @@ impl Target {
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+}
+
+impl Stream {
+    /// Closes it so that its port is free at once: whoever comes and leaves very often would soon
+    /// have none left.
+    pub(crate) fn abandon(self) {
+        if let Self::Tcp(stream) = &self {
+            // If that is refused, it is closed as any other.
+            let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+        }
+    }
 }
 
 impl Read for Stream {

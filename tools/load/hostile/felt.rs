@@ -1,0 +1,114 @@
+//! What well-behaved clients feel: 16 of them, an open loop of 1,000 cycles a second in all, on keys
+//! of their own, with the attack and without.
+
+use std::io;
+
+use crate::hostile::process::Attackers;
+use crate::hostile::{MS, Scene, longest_turn, unless_spoilt};
+use crate::report::figures::Unit::{Nanos, Percent};
+use crate::report::figures::Wanted::{AtMost, Nothing};
+use crate::report::figures::{Figures, WITHOUT};
+use crate::run::codec::SECRET;
+use crate::run::outcome::{Outcome, quantile};
+use crate::run::spec::{Rest, Spec};
+use crate::session::{Session, Subject};
+
+/// How long before the moment of the attack measuring begins.
+const BEFORE_NS: u64 = 50_000_000;
+
+/// How long the last answers may take: a server under attack is slow, not wrong.
+const PATIENCE_NS: u64 = 60_000_000_000;
+
+/// Measures without the attack, then with it, each on a server of its own. `wanted_ms` is the p99,
+/// and the longest turn.
+pub(super) fn measure(
+    session: &Session,
+    scene: &Scene,
+    figures: &mut Figures,
+    wanted_ms: (f64, Option<f64>),
+    secret: bool,
+) -> io::Result<()> {
+    let mut spec = session.short(Spec {
+        connections: 16,
+        rate: Some(1_000),
+        drain_ns: PATIENCE_NS,
+        rest: Rest::Deeply,
+        ..Spec::default()
+    });
+    spec.measure_ns = session
+        .options
+        .seconds
+        .map_or(2_000_000_000, |_| spec.measure_ns);
+    let alone = server(session, secret)?;
+    let without = session.run("without the attack", &spec, &alone.target)?;
+    let turn_without = longest_turn(&alone.target)?;
+    drop(alone);
+
+    let latchd = server(session, secret)?;
+    let mut attackers = Attackers::start(session, scene, &latchd.target)?;
+    let turn_before = longest_turn(&latchd.target)?;
+    if let Some(moment_ns) = attackers.moment_ns {
+        let left = moment_ns.saturating_sub(session.clock.now_ns());
+        spec.warmup_ns = left.saturating_sub(BEFORE_NS);
+    }
+    attackers.go()?;
+    let began = session.clock.now_ns();
+    let with = session.run(scene.name, &spec, &latchd.target)?;
+    attackers.stop()?;
+    let worked_ns = session.clock.now_ns() - began;
+    let turn = longest_turn(&latchd.target)?;
+
+    let (p99_ms, turn_ms) = wanted_ms;
+    // It may be late in sending and again in reading. If no connection was ever free in time, the
+    // server alone made everything late.
+    let late_ns = late(&with).map(|ns| 2 * ns as u64);
+    let p99 = at(&with, 0.99).and_then(|it| unless_spoilt(it, late_ns, p99_ms * MS));
+    figures.put("others' p99", Nanos, p99, AtMost(p99_ms * MS));
+    figures.put("without: others' p99", Nanos, at(&without, 0.99), Nothing);
+    figures.put("others' p50", Nanos, at(&with, 0.5), Nothing);
+    figures.put("without: others' p50", Nanos, at(&without, 0.5), Nothing);
+    let turn_wanted = turn_ms.map_or(Nothing, |ms| AtMost(ms * MS));
+    figures.put("longest turn", Nanos, turn, turn_wanted);
+    figures.put("without: longest turn", Nanos, turn_without, Nothing);
+    figures.put("longest turn, until ready", Nanos, turn_before, Nothing);
+    figures.put("made late by the load, p99", Nanos, late(&with), Nothing);
+    let late_without = late(&without);
+    figures.put(
+        "without: made late by the load, p99",
+        Nanos,
+        late_without,
+        Nothing,
+    );
+    for (name, outcome) in [("", &with), (WITHOUT, &without)] {
+        let waited = format!("{name}server waited for its core");
+        figures.put(&waited, Percent, server_waited(outcome), Nothing);
+    }
+    attackers.put(figures, worked_ns);
+    figures.check(&without);
+    figures.check(&with);
+    Ok(())
+}
+
+fn server(session: &Session, secret: bool) -> io::Result<Subject> {
+    if !secret {
+        return session.latchd(&[]);
+    }
+    let mut subject = session.latchd(&["--auth-token", SECRET])?;
+    subject.target.guarded = true;
+    Ok(subject)
+}
+
+fn at(outcome: &Outcome, part: f64) -> Option<f64> {
+    quantile(&outcome.take, part).map(|ns| ns as f64)
+}
+
+/// How late this program made its own requests.
+fn late(outcome: &Outcome) -> Option<f64> {
+    quantile(&outcome.late, 0.99).map(|ns| ns as f64)
+}
+
+/// How much of the time somebody else had the server's core: the noise of the machine.
+fn server_waited(outcome: &Outcome) -> Option<f64> {
+    let waited_ns = outcome.server?.waited_ns as f64;
+    Some(waited_ns / outcome.elapsed_ns.max(1) as f64 * 100.0)
+}

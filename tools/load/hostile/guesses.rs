@@ -1,0 +1,17 @@
+//! Wrong secrets, each on a connection of its own.
+
+use std::io;
+
+use latchd::wire::verbs::Verb;
+
+use crate::hostile::crowd::{Crowd, one};
+
+/// Most connections at one time; the server keeps each for a tenth of a second.
+const CONNECTIONS_MAX: usize = 4_000;
+
+/// So many a second.
+pub(super) fn wrong(crowd: &mut Crowd) -> io::Result<()> {
+    let guess = one(Verb::Auth, b"_", b"open-barley");
+    crowd.come_and_leave(CONNECTIONS_MAX, Some(crowd.size as u64), guess);
+    Ok(())
+}

@@ -1,0 +1,41 @@
+//! Subscribers: some never read, and some are a million.
+
+use std::io;
+use std::rc::Rc;
+
+use latchd::wire::verbs::{VALUE_BYTES_MAX, Verb};
+
+use crate::hostile::crowd::{Crowd, one};
+use crate::run::codec::spell;
+
+/// Groups of one connection, so that no connection is told more at once than it can read.
+const GROUPS_EACH: usize = 1_000;
+
+/// Long signals to listeners who never read.
+pub(super) fn signals(crowd: &mut Crowd) -> io::Result<()> {
+    let listen = Rc::new(one(Verb::Listen, b"news", b""));
+    crowd.never_read(crowd.size, &listen)?;
+    // `sig news ` stands before it on the line that they would read.
+    let payload = vec![b'x'; VALUE_BYTES_MAX - 9];
+    crowd.ask_again(16, one(Verb::Signal, b"news", &payload))
+}
+
+/// Small events for watchers who never read.
+pub(super) fn watches(crowd: &mut Crowd) -> io::Result<()> {
+    let watch = Rc::new(one(Verb::Watch, b">", b""));
+    crowd.never_read(crowd.size, &watch)?;
+    crowd.ask_again(16, one(Verb::Incr, b"counter", b"1"))
+}
+
+/// One signal is for a member of each of very many groups.
+pub(super) fn groups(crowd: &mut Crowd) -> io::Result<()> {
+    for first in (0..crowd.size).step_by(GROUPS_EACH) {
+        let count = GROUPS_EACH.min(crowd.size - first);
+        let member = crowd.set_up("groups joined", count, |at, out| {
+            let group = format!("group-{}", first + at);
+            spell(Verb::Listen, b"news", group.as_bytes(), out);
+        })?;
+        crowd.keep(member, true)?;
+    }
+    crowd.ask_again(1, one(Verb::Signal, b"news", b"x"))
+}
