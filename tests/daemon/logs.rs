@@ -212,18 +212,34 @@ impl Talker {
     }
 }
 
-/// The daemon hears that it shall stop, and does.
-fn stop(child: &mut Child) {
-    kill_process(Pid::from_child(child), Signal::TERM).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+/// A daemon whose log is the test's own affair, killed when dropped.
+struct Running(Child);
+
+impl Running {
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    /// It hears that it shall stop, and does.
+    fn stop(&mut self) {
+        self.signal(Signal::TERM);
+        assert_eq!(self.0.wait().unwrap().code(), Some(0));
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill(); // it may have ended by itself
+        let _ = self.0.wait();
+    }
 }
 
 #[test]
 fn a_log_that_nobody_reads_loses_lines_and_stops_nobody() {
     let mut command = latchd();
     command.args(["--port=0", "--log-level=trace"]);
-    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-    let mut log = BufReader::new(child.stderr.take().unwrap());
+    let mut daemon = Running(command.stderr(Stdio::piped()).spawn().unwrap());
+    let mut log = BufReader::new(daemon.0.stderr.take().unwrap());
     let start = read_until(&mut log, "listens on");
     let mut talker = Talker::to(&start);
     talker.talk(REQUESTS);
@@ -242,7 +258,7 @@ fn a_log_that_nobody_reads_loses_lines_and_stops_nobody() {
     assert!(lost.contains(" WARN "), "{lost}");
     // Nobody reads any more, and the daemon still hears a signal.
     talker.talk(REQUESTS);
-    stop(&mut child);
+    daemon.stop();
     drop(log);
 }
 
@@ -257,11 +273,11 @@ fn a_terminal_that_nobody_reads_stops_nobody() {
     let terminal = rustix::fs::open(name, flags, Mode::empty()).unwrap();
     let mut command = latchd();
     command.args(["--port=0", "--log-level=trace"]);
-    let mut child = command.stderr(Stdio::from(terminal)).spawn().unwrap();
+    let mut daemon = Running(command.stderr(Stdio::from(terminal)).spawn().unwrap());
     let mut log = BufReader::new(File::from(ours));
     let start = read_until(&mut log, "listens on");
     Talker::to(&start).talk(REQUESTS);
-    stop(&mut child);
+    daemon.stop();
 }
 
 #[test]
@@ -274,7 +290,7 @@ fn a_log_file_that_may_not_grow_and_other_signals_end_nothing() {
     let program = latchd().get_program().to_owned();
     command.args(["-c", "ulimit -f 4; exec \"$0\" --port=0 --log-level=trace"]);
     command.arg(program).env_clear().stderr(log);
-    let mut child = command.spawn().unwrap();
+    let mut daemon = Running(command.spawn().unwrap());
     let read = || std::fs::read_to_string(&path).unwrap();
     let start = loop {
         let log = read();
@@ -283,10 +299,10 @@ fn a_log_file_that_may_not_grow_and_other_signals_end_nothing() {
         }
     };
     for signal in [Signal::USR1, Signal::USR2, Signal::ALARM] {
-        kill_process(Pid::from_child(&child), signal).unwrap();
+        daemon.signal(signal);
     }
     Talker::to(&start).talk(200);
-    stop(&mut child);
+    daemon.stop();
 }
 
 #[test]
