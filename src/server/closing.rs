@@ -33,7 +33,7 @@ const CLOSING_MAX: Millis = Millis(1_000);
 const CLOSING_DISCARD_BYTES_MAX: u32 = 1 << 20;
 
 /// A turn this late is our own doing (the process was stopped), and no peer's.
-pub(super) const LATE_NS: u64 = 1_000_000_000;
+const LATE_NS: u64 = 1_000_000_000;
 
 impl<T: Transport> Server<T> {
     /// Refuses a peer that has not shown the secret. It is kept waiting; one too many is not.

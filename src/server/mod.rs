@@ -148,8 +148,10 @@ pub struct Server<T> {
     slow_consumers: u64,
     /// The longest turn so far.
     longest_turn: LongestTurn,
-    /// Leases or waits should have ended long ago when this turn began: the process was stopped.
-    is_late: bool,
+    /// The process was stopped before this turn, and leases or waits should have ended meanwhile.
+    was_stopped: bool,
+    /// What the clock said last in the turn before this one.
+    turn_ended: Nanos,
     /// Connections that came during the shutdown and are not closed yet.
     newcomers: usize,
     draining: bool,
@@ -181,7 +183,8 @@ impl<T: Transport> Server<T> {
             ended: VecDeque::new(),
             slow_consumers: 0,
             longest_turn: LongestTurn::default(),
-            is_late: false,
+            was_stopped: false,
+            turn_ended: Nanos::default(),
             newcomers: 0,
             draining: false,
         }

@@ -106,7 +106,7 @@ impl<T: Transport> Server<T> {
     /// After a stop of the whole process there is time for all: leases may have ended meanwhile, and
     /// a renewal or a release that arrived before must still be heard first.
     fn has_time_for_fresh(&self) -> bool {
-        self.budget.spent() < self.run.fresh_end_ns || self.is_late
+        self.budget.spent() < self.run.fresh_end_ns || self.was_stopped
     }
 
     /// Serves those that have more than their first share, in turn, as long as there is time.

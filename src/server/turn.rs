@@ -25,11 +25,14 @@
 //! more of the order than what a poll reports.
 
 use super::budget::{Budget, CLOSES_MAX, Kind, TIME_NS, TIME_NS_MIN, Work};
-use super::closing::{Closing, LATE_NS};
+use super::closing::Closing;
 use super::conn::{Owed, Transport};
 use super::{Clock, Server};
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::Input;
+
+/// A pause this long between two turns, with something due in it, is not the loop's own doing.
+const STOPPED_NS: u64 = 50_000_000;
 
 /// What a poll reports of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +72,7 @@ impl<T: Transport> Server<T> {
         let now = self.read_clock(clock);
         self.turn_began = Some(now);
         self.budget = Budget::default();
-        self.is_late = self.is_later_than(now, LATE_NS);
+        self.was_stopped = self.was_stopped(now);
         for event in events.clone() {
             if event.readiness.hung_up {
                 self.hang_up(now, event.conn);
@@ -107,12 +110,15 @@ impl<T: Transport> Server<T> {
         self.flush(self.clock_read, Owed::Push);
         let closes = self.ended.len().min(CLOSES_MAX);
         self.ended.drain(..closes);
+        self.turn_ended = self.clock_read;
     }
 
-    /// Whether a lease or a wait should have ended this long ago: nobody was heard meanwhile.
-    fn is_later_than(&self, now: Nanos, late_ns: u64) -> bool {
+    /// Whether the process was stopped, and a lease or a wait should have ended meanwhile. Turns that
+    /// are long by themselves do not count: then the next one would be long again.
+    fn was_stopped(&self, now: Nanos) -> bool {
+        let is_long_ago = |then: Nanos| now.since(then) >= STOPPED_NS;
         let due = self.engine.next_deadline();
-        due.is_some_and(|due| due != Nanos(0) && now.since(due) >= late_ns)
+        due.is_some_and(|due| due != Nanos(0) && is_long_ago(due)) && is_long_ago(self.turn_ended)
     }
 
     /// The loop goes to sleep, so the turn is over. Operators see how long the longest one was:
