@@ -27,11 +27,14 @@ mod owner;
 mod pattern;
 mod queue;
 mod salts;
+mod shapes;
 mod signal;
+mod subscribers;
 mod subscriptions;
 mod table;
 mod two_phase;
 pub mod types;
+mod uses;
 pub mod view;
 mod watch;
 
@@ -50,6 +53,8 @@ use self::lock::Locks;
 use self::owner::Owners;
 use self::queue::{Awaiting, Waiters};
 pub use self::salts::SaltKey;
+pub use self::shapes::LONG_SHAPES_MAX;
+pub use self::subscriptions::{GROUPS_PER_PATTERN_MAX, MEMBERS_VISITED_MAX, SHAPES_PER_CONN_MAX};
 use self::subscriptions::{Subscriptions, Topic};
 pub use self::table::{Census, Kind};
 use self::types::{Effects, Input, Notes, Refusal, Reply, Request};
@@ -345,8 +350,8 @@ impl Engine {
         done
     }
 
-    /// How much work finding recipients was since the last call: nodes looked at plus recipients
-    /// found. The server limits a turn by it; the engine decides nothing by it.
+    /// How much work finding recipients was since the last call: lookups made, patterns matched and
+    /// subscriptions looked at. The server limits a turn by it; the engine decides nothing by it.
     pub fn take_recipient_work(&mut self) -> u64 {
         self.core
             .subscriptions
