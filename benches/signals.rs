@@ -1,8 +1,9 @@
 //! What a signal costs as subscriptions grow from ten to a hundred thousand, and what fan-out
 //! costs.
 //!
-//! Finding the recipients goes through a tree of tokens, so the first figures should hardly move:
-//! what grows is memory, not the work per signal.
+//! Finding the recipients takes a lookup for each shape of patterns, so the first figures should
+//! hardly move: what grows is memory, not the work per signal. What hostile subscriptions can add
+//! is in "signal among hostile subscriptions".
 
 #![allow(
     missing_docs,
@@ -15,7 +16,7 @@ use std::io::{self, ErrorKind};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use latchd::base::{ConnId, Nanos};
 use latchd::engine::types::{Effect, Effects, Input, Reply, Request};
-use latchd::engine::{Engine, Origin, Rules};
+use latchd::engine::{Engine, LONG_SHAPES_MAX, Origin, Rules};
 use latchd::server::{Event, Readiness, Server, Settings, Transport};
 
 const SPEAKER: ConnId = ConnId { slot: 0, serial: 1 };
@@ -39,7 +40,11 @@ fn engine() -> Engine {
 }
 
 fn listen(engine: &mut Engine, index: u32, pattern: &str) {
-    let (pattern, group) = (pattern.as_bytes(), &b""[..]);
+    join(engine, index, pattern, "");
+}
+
+fn join(engine: &mut Engine, index: u32, pattern: &str, group: &str) {
+    let (pattern, group) = (pattern.as_bytes(), group.as_bytes());
     let request = Request::Listen { pattern, group };
     engine.apply(
         Nanos(0),
@@ -119,37 +124,66 @@ fn fan_out(c: &mut Criterion) {
     group.finish();
 }
 
-/// Patterns of which half match at every step and none in the end: the worst a tree can be asked.
-fn wildcards(c: &mut Criterion) {
-    let mut group = c.benchmark_group("signal among wildcards that almost match");
-    let depths: &[u32] = if sizes().len() == 2 {
-        &[4]
-    } else {
-        &[4, 8, 12]
-    };
-    for &depth in depths {
-        let mut engine = engine();
-        for index in 0..1_u32 << depth {
-            let steps = (0..depth).map(|bit| if index >> bit & 1 == 0 { "a." } else { "*." });
-            listen(
-                &mut engine,
-                index,
-                &format!("{}b", steps.collect::<String>()),
-            );
-        }
-        let channel = format!("{}c", "a.".repeat(depth as usize));
+/// What a client can make a signal cost, with as many connections as it likes.
+fn hostile(c: &mut Criterion) {
+    let quick = sizes().len() == 2;
+    let mut group = c.benchmark_group("signal among hostile subscriptions");
+    let mut time = |what: &str, channel: &str, mut engine: Engine| {
         let mut effects = Effects::new();
-        group.bench_function(BenchmarkId::from_parameter(1_u32 << depth), |b| {
+        group.bench_function(what, |b| {
             b.iter(|| {
                 effects.clear();
                 let (channel, payload) = (channel.as_bytes(), &b"x"[..]);
                 let request = Request::Signal { channel, payload };
                 engine.apply(Nanos(0), Input::Request(SPEAKER, request), &mut effects);
-                assert_eq!(recipients(&effects), 0);
+                recipients(&effects)
             });
         });
+    };
+
+    // Every arrangement of `a` and `*` over 17 tokens, most of which are refused.
+    let mut table = engine();
+    for index in 0..if quick { 1 << 6 } else { 1_u32 << 17 } {
+        listen(&mut table, index / 64, &stars(17, index.into()));
     }
+    time("2^17 of a and *", &stars(17, 0), table);
+
+    // Every shape that may exist and fits a long name; the long ones have as many runs of stars as
+    // possible. First so that none matches, then so that all do.
+    for (what, token) in [("no shape matches", "b"), ("every shape matches", "a")] {
+        let mut table = engine();
+        let (mut index, long) = (0, if quick { 16 } else { LONG_SHAPES_MAX });
+        for tokens in 0..8 {
+            for mask in 0..1_u128 << tokens {
+                listen(
+                    &mut table,
+                    index / 64,
+                    &format!("{}.>", stars(tokens, mask)),
+                );
+                index += 1;
+            }
+        }
+        for nth in 0..long {
+            // The lowest bits tell them apart.
+            let mask = ((u128::MAX / 3) << 12) | u128::from(nth);
+            listen(&mut table, index / 64, &format!("{}.>", stars(126, mask)));
+            index += 1;
+        }
+        time(what, &vec![token; 127].join("."), table);
+    }
+
+    let mut table = engine();
+    for index in 0..if quick { 1 << 7 } else { 1_u32 << 20 } {
+        join(&mut table, index / 64, "a", &index.to_string());
+    }
+    time("2^20 groups", "a", table);
     group.finish();
+}
+
+/// So many tokens, `*` where the mask has a bit and `a` where it has none.
+fn stars(tokens: u32, mask: u128) -> String {
+    let step = |at| if mask >> at & 1 == 1 { "*" } else { "a" };
+    (0..tokens).map(step).collect::<Vec<_>>().join(".")
 }
 
 /// A connection that takes everything, and says what it is given to say.
@@ -221,5 +255,5 @@ fn through_the_server(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, matching, wildcards, fan_out, through_the_server);
+criterion_group!(benches, matching, hostile, fan_out, through_the_server);
 criterion_main!(benches);

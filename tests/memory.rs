@@ -127,7 +127,7 @@ fn what_a_client_sends_is_kept_about_once() {
         |text| format!("incr\n{text}\n1\n"),
         |text| format!("l\n{text}\n0\n"),
         |text| format!("listen\n{text}\n\n"),
-        |text| format!("listen\na\n{text}\n"),
+        |text| format!("listen\na{}\n{text}\n", text.trim_start_matches('0')),
         |text| format!("watch\n{text}\n\n"),
         |text| format!("observe\n{text}\n\n"),
     ];
@@ -150,5 +150,44 @@ fn what_a_client_sends_is_kept_about_once() {
             "{kept} bytes are kept of {sent}: {verb:?}"
         );
         assert!(kept > sent / 4, "{verb:?} keeps nothing");
+    }
+}
+
+/// Also of names that are short, or made of many tokens, and when the tables have just grown.
+#[test]
+fn a_subscription_keeps_at_most_eight_bytes_for_each_byte_sent() {
+    const KEPT_MAX: usize = 8;
+    const FRAMES: usize = 4_097;
+    let dotted = |nth: usize, tokens: usize| {
+        let digits = format!("{nth:0>tokens$}");
+        let tokens: Vec<String> = digits.chars().map(String::from).collect();
+        tokens.join(".")
+    };
+    let names: [(&str, &dyn Fn(usize) -> String); 5] = [
+        ("20 bytes", &|nth| format!("{nth:0>20}")),
+        ("10 tokens", &|nth| dotted(nth, 10) + "."),
+        ("128 tokens", &|nth| dotted(nth, 128)),
+        ("7 tokens and a star", &|nth| dotted(nth, 7) + ".*.abcd"),
+        ("127 tokens and the rest", &|nth| dotted(nth, 127) + ".>"),
+    ];
+    for verb in ["listen", "watch", "observe"] {
+        for (what, name) in names {
+            let mut pipes = pipes();
+            let who = pipes.connect();
+            let before = LIVE_BYTES.get();
+            let mut sent = 0;
+            for nth in 0..FRAMES {
+                let frame = format!("{verb}\n{}\n\n", name(nth));
+                sent += frame.len();
+                pipes.send(who, frame.as_bytes());
+                pipes.settle();
+                assert_eq!(pipes.read(who), "ok\n");
+            }
+            let kept = (LIVE_BYTES.get() - before) as usize;
+            assert!(
+                kept <= KEPT_MAX * sent,
+                "{kept} bytes are kept of {sent}: {verb} {what}"
+            );
+        }
     }
 }

@@ -1,5 +1,5 @@
 //! A steady acquire and release of a known key allocates nothing: not in the engine, and not on the
-//! whole way of the bytes through the server.
+//! whole way of the bytes through the server. A signal allocates what it says and to whom.
 //!
 //! One test in a process of its own, because it counts every allocation of the process.
 
@@ -53,6 +53,7 @@ fn a_steady_acquire_and_release_allocates_nothing() {
     );
     engine_rounds();
     server_rounds();
+    signal_rounds();
 }
 
 /// How many allocations `ROUNDS` rounds make after some to warm up.
@@ -145,6 +146,30 @@ fn engine_rounds() {
         0,
         "in the engine"
     );
+}
+
+/// A signal allocates the list of its recipients and what they are told, and nothing to find them.
+fn signal_rounds() {
+    let mut engine = engine();
+    let (a, b) = (ConnId { slot: 0, serial: 1 }, ConnId { slot: 1, serial: 2 });
+    let mut effects = Effects::new();
+    for pattern in [&b"orders.eu.7"[..], b"orders.*.7", b"orders.>"] {
+        let group = &b""[..];
+        let listen = Request::Listen { pattern, group };
+        engine.apply(Nanos(1), Input::Request(a, listen), &mut effects);
+    }
+    let mut round = |_: u64| {
+        effects.clear();
+        let (channel, payload) = (&b"orders.eu.7"[..], &b"shipped"[..]);
+        let signal = Request::Signal { channel, payload };
+        engine.apply(Nanos(1), Input::Request(b, signal), &mut effects);
+        assert!(matches!(
+            effects[..],
+            [Effect::Reply(..), Effect::Broadcast(..)]
+        ));
+    };
+    allocations_of(WARM_UP, &mut round);
+    assert_eq!(allocations_of(ROUNDS, &mut round), 3 * ROUNDS, "of signals");
 }
 
 /// A peer in a fixed piece of memory: one request, one answer. The request comes in parts, one for

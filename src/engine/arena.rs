@@ -88,9 +88,8 @@ impl<T> Arena<T> {
     }
 
     /// Leaves the vacant slots to [`Arena::tidy`], once no entry is left but perhaps number 0. An
-    /// entry keeps its number, so it cannot move; only number 0 can, to be number 0 again: it is
-    /// the root of a tree, which stays when all others have gone. Any other last entry keeps all of
-    /// the memory until it is removed too.
+    /// entry keeps its number, so it cannot move; only number 0 can, to be number 0 again. Any other
+    /// last entry keeps all of the memory until it is removed too.
     fn move_out(&mut self) {
         if self.len == 1 && matches!(self.slots[0], Slot::Vacant(_)) {
             return;
@@ -271,6 +270,70 @@ impl<C> Chain<C> {
     }
 }
 
+/// A chain without ends: entries that take turns, and whose turn it is. It is a third of the size
+/// of a [`Chain`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ring<C> {
+    turn: u32,
+    name: std::marker::PhantomData<C>,
+}
+
+impl<C> Ring<C> {
+    pub(super) const fn new() -> Self {
+        Self {
+            turn: NONE,
+            name: std::marker::PhantomData,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.turn == NONE
+    }
+
+    /// Joins as the last whose turn comes.
+    pub(super) fn push_back<T: Linked<C>>(&mut self, arena: &mut Arena<T>, index: u32) {
+        if self.turn == NONE {
+            self.turn = index;
+            *arena[index].link_mut() = Link {
+                prev: index,
+                next: index,
+            };
+            return;
+        }
+        let (prev, next) = (arena[self.turn].link().prev, self.turn);
+        *arena[index].link_mut() = Link { prev, next };
+        arena[prev].link_mut().next = index;
+        arena[next].link_mut().prev = index;
+    }
+
+    /// If it is the entry's turn, it becomes the next one's.
+    pub(super) fn unlink<T: Linked<C>>(&mut self, arena: &mut Arena<T>, index: u32) {
+        let Link { prev, next } = arena[index].link();
+        arena[prev].link_mut().next = next;
+        arena[next].link_mut().prev = prev;
+        if self.turn == index {
+            self.turn = if next == index { NONE } else { next };
+        }
+        *arena[index].link_mut() = Link::OUT;
+    }
+
+    /// Makes it this entry's turn.
+    pub(super) fn turn_to(&mut self, index: u32) {
+        self.turn = index;
+    }
+
+    /// The entry whose turn it is.
+    pub(super) fn first(&self) -> Option<u32> {
+        (self.turn != NONE).then_some(self.turn)
+    }
+
+    /// The entry whose turn comes after this one's, if it does before it is the first one's again.
+    pub(super) fn behind<T: Linked<C>>(&self, arena: &Arena<T>, index: u32) -> Option<u32> {
+        let next = arena[index].link().next;
+        (next != self.turn).then_some(next)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, VecDeque};
@@ -387,5 +450,36 @@ mod tests {
             assert_eq!(chain.head(), model.front().copied());
         }
         assert!(chain.iter(&arena).eq(model.iter().copied()));
+    }
+
+    #[test]
+    fn a_ring_goes_round_from_whose_turn_it_is_whichever_entry_leaves() {
+        let mut arena = Arena::new();
+        let mut ring = Ring::<OfTest>::new();
+        // From the one whose turn it is.
+        let mut model = VecDeque::new();
+        let mut chance = fastrand::Rng::with_seed(7);
+        for _ in 0..10_000 {
+            match chance.u8(..4) {
+                0 if !model.is_empty() => {
+                    let index = model.remove(chance.usize(..model.len())).unwrap();
+                    ring.unlink(&mut arena, index);
+                    arena.remove(index);
+                }
+                1 if !model.is_empty() => {
+                    model.rotate_left(chance.usize(..model.len()));
+                    ring.turn_to(model[0]);
+                }
+                _ if model.len() < 10 => {
+                    let index = arena.insert(Bead(Link::OUT));
+                    ring.push_back(&mut arena, index);
+                    model.push_back(index);
+                }
+                _ => {}
+            }
+            assert_eq!(ring.is_empty(), model.is_empty());
+            let round = std::iter::successors(ring.first(), |&index| ring.behind(&arena, index));
+            assert!(round.eq(model.iter().copied()));
+        }
     }
 }

@@ -10,7 +10,8 @@ use std::ops::{Index, IndexMut};
 
 use super::arena::{Arena, Chain, NONE};
 use super::owner::{OwnerIndex, Owners, Presence};
-use super::subscriptions::{SubscriptionsOfConn, TOPICS};
+use super::subscribers::SubscriptionsOfConn;
+use super::subscriptions::TOPICS;
 use super::types::{Effect, Effects};
 use crate::base::ConnId;
 
@@ -32,6 +33,8 @@ pub(super) struct Conn {
     pub(super) parked: u32,
     /// What it listens to, watches and observes, by [`Topic`](super::subscriptions::Topic).
     pub(super) subscriptions: [Chain<SubscriptionsOfConn>; TOPICS],
+    /// How many shapes its patterns have, by topic.
+    pub(super) shapes: [u8; TOPICS],
     /// The socket is gone, and what the connection left behind is being undone.
     is_gone: bool,
     /// The server says that the client has left too much unread already.
@@ -59,7 +62,7 @@ pub(super) struct Asker {
 /// Most copies of one signal that a connection gets as a member of groups. A connection that is in
 /// more matching groups counts as busy in the others, so that one signal cannot fill its outbox
 /// many times over.
-const COPIES_MAX: u32 = 64;
+pub(super) const COPIES_MAX: u32 = 64;
 
 impl Conn {
     pub(super) fn is_here(&self) -> bool {
@@ -136,6 +139,7 @@ impl Conns {
             owner,
             parked: NONE,
             subscriptions: [const { Chain::new() }; TOPICS],
+            shapes: [0; TOPICS],
             is_gone: false,
             overrun: false,
             hung_up: false,

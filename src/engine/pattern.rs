@@ -1,5 +1,5 @@
-//! Patterns with wildcards: how they are read. A name is matched against all patterns at once, by
-//! the tree in `subscriptions.rs` (`Subscriptions::matching`).
+//! Patterns with wildcards: how they are read, and what they match. All patterns that match a name
+//! are found at once by their shapes (`shapes.rs`).
 //!
 //! Names and patterns are tokens between dots. `*` stands for exactly one token, `>` for one or
 //! more tokens at the end. Empty tokens are tokens like any other.
@@ -54,6 +54,20 @@ pub(super) fn is_valid(pattern: &[u8]) -> bool {
     true
 }
 
+/// Whether a valid pattern matches a name.
+pub(super) fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    let mut at = 0;
+    for &byte in pattern {
+        match byte {
+            b'*' => at += name[at..].iter().take_while(|&&it| it != b'.').count(),
+            b'>' => return true, // what follows the last dot is a token, also if it is empty
+            _ if name.get(at) == Some(&byte) => at += 1,
+            _ => return false,
+        }
+    }
+    at == name.len()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,6 +83,26 @@ mod tests {
             "fo*", "*o", "a.>.b", "x>", ">x", "a.b>", ">.>", "a.**", "a.>.", ">.a",
         ] {
             assert!(!is_valid(bad.as_bytes()), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_table_above_is_true() {
+        let rows: [(&str, &[&str], &[&str]); 6] = [
+            ("job.done", &["job.done"], &["job", "job.done.eu"]),
+            ("job.*", &["job.done", "job."], &["job", "job.done.eu"]),
+            ("*.done", &["job.done", ".done"], &["done", "a.job.done"]),
+            ("job.>", &["job.done", "job.done.eu"], &["job", "jobs.done"]),
+            ("*", &["job", ""], &["job.done"]),
+            (">", &["", ".", "job", "job.done"], &[]),
+        ];
+        for (pattern, yes, no) in rows {
+            for (names, expected) in [(yes, true), (no, false)] {
+                for name in names {
+                    let matches = matches(pattern.as_bytes(), name.as_bytes());
+                    assert_eq!(matches, expected, "{pattern} {name}");
+                }
+            }
         }
     }
 }

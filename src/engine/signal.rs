@@ -6,7 +6,7 @@
 use super::conn::ConnIndex;
 use super::ctx::Ctx;
 use super::pattern;
-use super::subscriptions::Topic;
+use super::subscriptions::{Full, Topic};
 use super::types::{Effect, Push, Refusal, Reply, Value};
 
 /// The answer counts the connections that the signal is sent to. Those that match but cannot take
@@ -38,14 +38,11 @@ pub(super) fn subscribe(
         &mut cx.core.subscriptions[topic as usize],
         &mut cx.core.conns,
     );
-    if !subscriptions.is_subscribed(conn, pattern, group) {
-        let subscriptions_max = cx.core.rules.subscriptions_max;
-        if subscriptions_max != 0 && conns[conn].subscription_count() >= subscriptions_max {
-            return cx.refuse(conn, Refusal::MaxSubscriptions);
-        }
-        subscriptions.join(conns, conn, pattern, group);
+    let subscriptions_max = cx.core.rules.subscriptions_max;
+    match subscriptions.join(conns, conn, pattern, group, subscriptions_max) {
+        Ok(()) => cx.reply(conn, Reply::Done),
+        Err(Full) => cx.refuse(conn, Refusal::MaxSubscriptions),
     }
-    cx.reply(conn, Reply::Done);
 }
 
 /// Ends a subscription. It is no error if there is none, also if the pattern is not valid.

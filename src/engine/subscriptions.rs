@@ -1,18 +1,23 @@
-//! Subscriptions: which connections a name is pushed to. Patterns are kept in a tree of tokens, so
-//! that the cost of finding the recipients of a name depends on its tokens and recipients, not on
-//! the number of patterns.
+//! Subscriptions: which connections a name is pushed to. Finding the recipients of a name takes one
+//! lookup of the name itself and one for each shape of patterns that can match it (`shapes.rs`),
+//! however many patterns there are.
 //!
 //! There are three of these: listeners of signals, watchers of keys, observers of leaders. A
-//! *pattern* (`pattern.rs`) may have a group; a *subscription* is one connection at one pattern. A
-//! connection that cannot take more is not a recipient. This file only finds the recipients:
-//! `signal.rs`, `watch.rs` and `election.rs` push.
+//! *pattern* (`pattern.rs`) may have groups; a *subscription* is one connection at one pattern or
+//! in one of its groups. A connection that cannot take more is not a recipient. This file only
+//! finds the recipients: `signal.rs`, `watch.rs` and `election.rs` push.
 
-use super::arena::{Arena, Chain, Link, Linked, NONE};
-use super::conn::{ConnIndex, Conns};
-use super::pattern::{self, Step};
+use std::collections::BTreeMap;
+use std::mem;
+
+use super::arena::{Arena, Chain, Link, Linked, NONE, Ring};
+use super::conn::{COPIES_MAX, ConnIndex, Conns};
+use super::pattern;
+use super::shapes::{Shapes, Sums, Wildcards};
+use super::subscribers::{Kind, OfAll, OfSubscribers, Subscribers, Subscription};
 use super::types::Effects;
+use super::uses::{Used, Uses};
 use crate::base::ConnId;
-use crate::key::Key;
 use crate::keymap::KeyMap;
 
 /// Which of the three. A connection has one chain of subscriptions for each.
@@ -26,145 +31,63 @@ pub(super) enum Topic {
 /// How many topics there are.
 pub(super) const TOPICS: usize = 3;
 
-/// A pattern and the connections that subscribed to it.
-pub(super) struct Pattern {
-    pub(super) pattern: Key,
-    /// If it is empty, all connections at this pattern are recipients; otherwise one of them, in
-    /// turn.
-    pub(super) group: Key,
-    pub(super) subscriptions: Chain<OfPattern>,
-    /// The member of the group whose turn it is. `NONE` after the last one's turn: then it is the
-    /// turn of the next one to join or, if none joins, of the first.
-    turn: u32,
-    node: u32,
-    of_node: Link,
-    of_all: Link,
-    hash: u32,
-}
+/// Most shapes that the wildcard patterns of one connection have, for each topic. So few of its
+/// patterns match one name, because of each shape at most one does. A pattern that would need one
+/// more is refused.
+pub const SHAPES_PER_CONN_MAX: u8 = 64;
 
-/// The chain of the patterns at one node of the tree.
-struct OfNode;
+/// Most groups of one pattern that a connection is in. More would be of little use, because it gets
+/// no more copies of one signal. One more is refused.
+pub const GROUPS_PER_PATTERN_MAX: u32 = COPIES_MAX;
 
-impl Linked<OfNode> for Pattern {
-    fn link(&self) -> Link {
-        self.of_node
-    }
+/// Most members of groups that are looked at for one signal. The groups that are not reached count
+/// as busy; their turn comes first at the next signal.
+pub const MEMBERS_VISITED_MAX: u64 = 64 * 1024;
 
-    fn link_mut(&mut self) -> &mut Link {
-        &mut self.of_node
-    }
-}
+/// Bytes of a pattern that are compared or hashed in about the time of one lookup.
+const BYTES_PER_WORK: usize = 32;
 
-/// The chain of all patterns.
-struct OfSubscriptions;
-
-impl Linked<OfSubscriptions> for Pattern {
-    fn link(&self) -> Link {
-        self.of_all
-    }
-
-    fn link_mut(&mut self) -> &mut Link {
-        &mut self.of_all
-    }
-}
-
-/// One connection at one pattern.
-pub(super) struct Subscription {
-    conn: ConnIndex,
-    pattern_id: u32,
-    of_pattern: Link,
-    of_conn: Link,
-}
-
-/// The chain of the subscriptions at one pattern.
-pub(super) struct OfPattern;
-
-impl Linked<OfPattern> for Subscription {
-    fn link(&self) -> Link {
-        self.of_pattern
-    }
-
-    fn link_mut(&mut self) -> &mut Link {
-        &mut self.of_pattern
-    }
-}
-
-/// The chain of one connection's subscriptions of one topic.
-pub(super) struct SubscriptionsOfConn;
-
-impl Linked<SubscriptionsOfConn> for Subscription {
-    fn link(&self) -> Link {
-        self.of_conn
-    }
-
-    fn link_mut(&mut self) -> &mut Link {
-        &mut self.of_conn
-    }
-}
-
-/// A node of the tree: which nodes follow it, and the patterns that end here.
-struct Node {
-    parent: u32,
-    /// The token that leads here from the parent; `*` if this is the parent's `any`.
-    token: Key,
-    /// How many children have a token (found by `Subscriptions::by_token`).
-    children: u32,
-    /// The child for `*`, to which every token leads, or `NONE`.
-    any: u32,
-    /// Patterns that end here.
-    here: Chain<OfNode>,
-    /// Patterns that end here with `>`.
-    rest: Chain<OfNode>,
-}
-
-impl Node {
-    fn new(parent: u32, token: &[u8]) -> Self {
-        Self {
-            parent,
-            token: token.into(),
-            children: 0,
-            any: NONE,
-            here: Chain::new(),
-            rest: Chain::new(),
-        }
-    }
-
-    fn is_bare(&self) -> bool {
-        self.children == 0 && self.any == NONE && self.here.is_empty() && self.rest.is_empty()
-    }
-}
+/// There is no room for another subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Full;
 
 pub(super) struct Subscriptions {
     topic: Topic,
-    nodes: Arena<Node>,
-    /// Node and token → child. It is one map for the whole tree, so that a node with one child, as
-    /// most nodes of a long pattern are, does not cost a table of its own.
-    by_token: KeyMap,
-    root: u32,
-    /// Nodes looked at and recipients found since the last `take_work`.
-    work: u64,
-    patterns: Arena<Pattern>,
-    all: Chain<OfSubscriptions>,
-    by_name: KeyMap,
+    subscribers: Arena<Subscribers>,
+    all: Chain<OfAll>,
+    shapes: Shapes,
+    /// Names and patterns: a name by its bytes, a pattern by its shape and its tokens.
+    by_text: KeyMap,
+    by_group: KeyMap,
     subscriptions: Arena<Subscription>,
     by_subscription: KeyMap,
+    uses: Uses,
+    /// How often a signal did not reach all groups: the next one begins with another pattern.
+    unreached: usize,
+    /// Lookups made, patterns matched and members looked at since the last `take_work`.
+    work: u64,
+    /// Room to work in, kept so that a signal does not allocate it: the tokens of a name, hashed,
+    /// and the patterns that match it.
+    sums: Sums,
+    matching: Vec<u32>,
 }
 
 impl Subscriptions {
     pub(super) fn new(topic: Topic, seed: [u64; 2]) -> Self {
-        let mut nodes = Arena::new();
-        let root = nodes.insert(Node::new(NONE, b""));
         Self {
             topic,
-            nodes,
-            by_token: KeyMap::new(seed),
-            root,
-            work: 0,
-            patterns: Arena::new(),
+            subscribers: Arena::new(),
             all: Chain::new(),
-            by_name: KeyMap::new(seed),
+            shapes: Shapes::new(seed),
+            by_text: KeyMap::new(seed),
+            by_group: KeyMap::new(seed),
             subscriptions: Arena::new(),
             by_subscription: KeyMap::new(seed),
+            uses: Uses::new(seed),
+            unreached: 0,
+            work: 0,
+            sums: Sums::default(),
+            matching: Vec::new(),
         }
     }
 
@@ -176,56 +99,67 @@ impl Subscriptions {
         self.subscriptions.len()
     }
 
-    /// All patterns, in the order in which they were first subscribed to.
-    pub(super) fn patterns(&self) -> impl Iterator<Item = &Pattern> {
-        self.all
-            .iter(&self.patterns)
-            .map(|pattern_id| &self.patterns[pattern_id])
+    /// What is subscribed to, in the order in which it first was: pattern, group, how many
+    /// subscriptions.
+    pub(super) fn patterns(&self) -> impl Iterator<Item = (&[u8], &[u8], u32)> {
+        self.all.iter(&self.subscribers).map(|subscribers_id| {
+            let it = &self.subscribers[subscribers_id];
+            let (pattern, group) = match it.kind {
+                Kind::Pattern { .. } => (&it.name, &b""[..]),
+                Kind::Group { pattern_id, .. } => {
+                    (&self.subscribers[pattern_id].name, it.name.as_bytes())
+                }
+            };
+            (pattern.as_bytes(), group, it.subscriptions.len())
+        })
     }
 
-    /// How many nodes and patterns the tree has, without its root; for checks.
-    pub(super) fn tree_len(&self) -> usize {
-        self.nodes.len() - 1 + self.patterns.len()
-    }
-
-    /// How many patterns there are.
+    /// How many pairs of a pattern and a group there are.
     pub(super) fn pattern_count(&self) -> u32 {
         self.all.len()
     }
 
-    pub(super) fn is_subscribed(&self, conn: ConnIndex, pattern: &[u8], group: &[u8]) -> bool {
-        self.find_subscription(conn, pattern, group).is_some()
+    /// How many patterns and groups there are, and records by which they are found and counted; for
+    /// checks.
+    pub(super) fn record_count(&self) -> usize {
+        self.subscribers.len() + self.shapes.len() + self.uses.len()
     }
 
-    /// Adds a subscription. The connection must not have it yet.
+    pub(super) fn is_subscribed(&self, conn: ConnIndex, pattern: &[u8], group: &[u8]) -> bool {
+        let subscribers_id = self.find_subscribers(pattern, group);
+        subscribers_id.is_some_and(|it| self.find_subscription(conn, it).is_some())
+    }
+
+    /// Subscribes, unless the connection did already. A connection may have `subscriptions_max`, 0
+    /// is no limit.
     pub(super) fn join(
         &mut self,
         conns: &mut Conns,
         conn: ConnIndex,
         pattern: &[u8],
         group: &[u8],
-    ) {
-        let pattern_id = match self.find_pattern(pattern, group) {
-            Some(pattern_id) => pattern_id,
-            None => self.insert_pattern(pattern, group),
-        };
-        let (of_pattern, of_conn) = (Link::OUT, Link::OUT);
-        let subscription = self.subscriptions.insert(Subscription {
-            conn,
-            pattern_id,
-            of_pattern,
-            of_conn,
-        });
-        self.by_subscription
-            .insert(self.subscription_hash(conn, pattern_id), subscription);
-        self.patterns[pattern_id]
-            .subscriptions
-            .push_back(&mut self.subscriptions, subscription);
-        if self.patterns[pattern_id].turn == NONE {
-            self.patterns[pattern_id].turn = subscription;
+        subscriptions_max: u32,
+    ) -> Result<(), Full> {
+        let pattern_id = self.find_pattern(pattern);
+        let subscribers_id = pattern_id.and_then(|it| self.find_group(it, group));
+        if subscribers_id.is_some_and(|it| self.find_subscription(conn, it).is_some()) {
+            return Ok(());
         }
-        conns[conn].subscriptions[self.topic as usize]
-            .push_back(&mut self.subscriptions, subscription);
+        let wildcards = self.wildcards(pattern);
+        let subscribed = conns[conn].subscription_count();
+        let has_room = (subscriptions_max == 0 || subscribed < subscriptions_max)
+            && (wildcards.as_ref()).is_none_or(|it| self.may_use(conns, conn, it))
+            && (group.is_empty() || pattern_id.is_none_or(|it| self.may_join_group(conn, it)));
+        if !has_room {
+            return Err(Full);
+        }
+        let pattern_id = pattern_id.unwrap_or_else(|| self.insert_pattern(pattern, wildcards));
+        let subscribers_id = match self.find_group(pattern_id, group) {
+            Some(subscribers_id) => subscribers_id,
+            None => self.insert_group(pattern_id, group),
+        };
+        self.insert_subscription(conns, conn, subscribers_id);
+        Ok(())
     }
 
     /// Removes a subscription, if the connection has it.
@@ -236,7 +170,9 @@ impl Subscriptions {
         pattern: &[u8],
         group: &[u8],
     ) {
-        if let Some(subscription) = self.find_subscription(conn, pattern, group) {
+        if let Some(subscribers_id) = self.find_subscribers(pattern, group)
+            && let Some(subscription) = self.find_subscription(conn, subscribers_id)
+        {
             self.remove_subscription(conns, subscription);
         }
     }
@@ -252,8 +188,8 @@ impl Subscriptions {
             if *budget == 0 {
                 return false;
             }
-            let pruned = self.remove_subscription(conns, subscription);
-            *budget = budget.saturating_sub(1 + pruned);
+            let hashed_bytes = self.remove_subscription(conns, subscription);
+            *budget = budget.saturating_sub(1 + (hashed_bytes / BYTES_PER_WORK) as u32);
         }
         true
     }
@@ -272,253 +208,398 @@ impl Subscriptions {
         if self.subscriptions.is_empty() {
             return recipients;
         }
-        let mut patterns = Vec::new();
-        self.work += self.matching(self.root, name, &mut patterns);
+        let mut matching = self.take_matching(name);
         conns.begin_broadcast(but);
-        let (grouped, open): (Vec<u32>, Vec<u32>) = patterns
-            .into_iter()
-            .partition(|&pattern_id| !self.patterns[pattern_id].group.is_empty());
-        for pattern_id in open {
-            for subscription in self.patterns[pattern_id]
-                .subscriptions
-                .iter(&self.subscriptions)
-            {
+        for &pattern_id in &matching {
+            let members = &self.subscribers[pattern_id].subscriptions;
+            self.work += u64::from(members.len());
+            for subscription in members.iter(&self.subscriptions) {
                 conns.tell_once(self.subscriptions[subscription].conn, &mut recipients, out);
             }
         }
-        for pattern_id in grouped {
-            recipients.extend(self.next_of_group(conns, pattern_id, out));
-        }
-        self.work += recipients.len() as u64;
+        self.tell_groups(conns, &mut matching, &mut recipients, out);
+        matching.clear();
+        self.matching = matching;
         recipients
     }
 
+    /// The patterns that match a name.
+    fn take_matching(&mut self, name: &[u8]) -> Vec<u32> {
+        let mut matching = mem::take(&mut self.matching);
+        let mut sums = mem::take(&mut self.sums);
+        let hash = self.by_text.hash(name);
+        matching.extend(self.by_text.find(hash, |pattern_id| {
+            self.subscribers[pattern_id].shape() == NONE
+                && self.subscribers[pattern_id].name.as_bytes() == name
+        }));
+        let mut work = 1;
+        self.shapes.hashes(name, &mut sums, |shape, hash| {
+            work += 1;
+            matching.extend(self.by_text.find(hash, |pattern_id| {
+                self.subscribers[pattern_id].shape() == shape
+                    && pattern::matches(self.subscribers[pattern_id].name.as_bytes(), name)
+            }));
+        });
+        let compared = 1 + name.len() / BYTES_PER_WORK;
+        self.work += work + (matching.len() * compared) as u64;
+        self.sums = sums;
+        matching
+    }
+
+    /// Adds one member of each group of these patterns to the recipients, as far as
+    /// [`MEMBERS_VISITED_MAX`] reaches.
+    fn tell_groups(
+        &mut self,
+        conns: &mut Conns,
+        patterns: &mut Vec<u32>,
+        recipients: &mut Vec<ConnId>,
+        out: &mut Effects,
+    ) {
+        patterns.retain(|&pattern_id| !self.subscribers[pattern_id].groups().is_empty());
+        if patterns.is_empty() {
+            return;
+        }
+        let first = self.unreached % patterns.len();
+        patterns.rotate_left(first);
+        let mut visits_left = MEMBERS_VISITED_MAX;
+        'all: for &pattern_id in &*patterns {
+            let mut groups = self.subscribers[pattern_id].groups();
+            let mut next = groups.first();
+            while let Some(group_id) = next {
+                if visits_left == 0 {
+                    self.unreached = self.unreached.wrapping_add(1);
+                    groups.turn_to(group_id);
+                    self.subscribers[pattern_id].set_groups(groups);
+                    break 'all;
+                }
+                recipients.extend(self.next_of_group(conns, group_id, &mut visits_left, out));
+                next = groups.behind(&self.subscribers, group_id);
+            }
+        }
+        self.work += MEMBERS_VISITED_MAX - visits_left;
+    }
+
     /// The member of a group whose turn it is, or the next member that can take more. If none can,
-    /// the member whose turn it is gets reported.
+    /// the member whose turn it is gets reported. If the visits do not suffice to find out, it is
+    /// the turn of the member that would have been visited next.
     fn next_of_group(
         &mut self,
         conns: &mut Conns,
-        pattern_id: u32,
+        group_id: u32,
+        visits_left: &mut u64,
         out: &mut Effects,
     ) -> Option<ConnId> {
-        let Pattern {
-            turn,
-            subscriptions,
-            ..
-        } = &self.patterns[pattern_id];
-        let head = subscriptions.head()?;
-        let first = if *turn == NONE { head } else { *turn };
+        let head = self.subscribers[group_id].subscriptions.head()?;
+        let first = match self.subscribers[group_id].turn() {
+            NONE => head,
+            turn => turn,
+        };
         let mut subscription = first;
-        loop {
+        while *visits_left > 0 {
+            *visits_left -= 1;
             if let Some(id) = conns.tell_as_member(self.subscriptions[subscription].conn) {
-                self.patterns[pattern_id].turn = self.behind(subscription);
+                let next = self.behind(subscription);
+                self.subscribers[group_id].set_turn(next);
                 return Some(id);
             }
-            self.work += 1;
             subscription = match self.behind(subscription) {
                 NONE => head,
                 next => next,
             };
             if subscription == first {
-                self.patterns[pattern_id].turn = self.behind(first);
+                let next = self.behind(first);
+                self.subscribers[group_id].set_turn(next);
                 conns.report(self.subscriptions[first].conn, out);
                 return None;
             }
         }
+        self.subscribers[group_id].set_turn(subscription);
+        None
     }
 
-    /// The next subscription at the same pattern, or `NONE`.
+    /// The next subscription to the same, or `NONE`.
     fn behind(&self, subscription: u32) -> u32 {
-        let next =
-            <Subscription as Linked<OfPattern>>::link(&self.subscriptions[subscription]).next();
-        next.unwrap_or(NONE)
-    }
-
-    /// Collects the patterns below `node` that match `name`; returns how many nodes it looked at.
-    fn matching(&self, node: u32, name: &[u8], found: &mut Vec<u32>) -> u64 {
-        let it = &self.nodes[node];
-        found.extend(it.rest.iter(&self.patterns));
-        let (token, rest) = match name.iter().position(|&byte| byte == b'.') {
-            Some(dot) => (&name[..dot], Some(&name[dot + 1..])),
-            None => (name, None),
-        };
-        let mut work = 1;
-        let by_token = self.child(node, token);
-        for child in by_token
-            .into_iter()
-            .chain((it.any != NONE).then_some(it.any))
-        {
-            match rest {
-                Some(rest) => work += self.matching(child, rest, found),
-                None => found.extend(self.nodes[child].here.iter(&self.patterns)),
-            }
-        }
-        work
-    }
-
-    /// The child of a node for a token, leaving `any` aside.
-    fn child(&self, node: u32, token: &[u8]) -> Option<u32> {
-        if self.nodes[node].children == 0 {
-            return None;
-        }
-        self.by_token.find(self.token_hash(node, token), |child| {
-            let it = &self.nodes[child];
-            it.parent == node && it.token.as_bytes() == token
-        })
-    }
-
-    fn token_hash(&self, node: u32, token: &[u8]) -> u32 {
-        self.by_token.hash(token) ^ node.wrapping_mul(0x9e37_79b9)
+        let next = <Subscription as Linked<OfSubscribers>>::link(&self.subscriptions[subscription]);
+        next.next().unwrap_or(NONE)
     }
 
     /// Gives back a part of the memory of removed entries; returns whether there is more.
     #[inline]
     pub(super) fn tidy(&mut self) -> bool {
-        self.subscriptions.tidy() || self.patterns.tidy() || self.nodes.tidy()
+        self.subscriptions.tidy()
+            || self.subscribers.tidy()
+            || self.shapes.tidy()
+            || self.uses.tidy()
     }
 
     pub(super) fn take_work(&mut self) -> u64 {
-        std::mem::take(&mut self.work)
+        mem::take(&mut self.work)
     }
 
-    fn find_pattern(&self, pattern: &[u8], group: &[u8]) -> Option<u32> {
-        self.by_name
-            .find(self.pattern_hash(pattern, group), |pattern_id| {
-                let it = &self.patterns[pattern_id];
-                it.pattern.as_bytes() == pattern && it.group.as_bytes() == group
+    /// Everything that must hold between two calls.
+    ///
+    /// # Panics
+    /// When something does not hold, which is a bug.
+    pub(super) fn check(&self, conns: &Conns) {
+        let mut patterns_of = BTreeMap::new();
+        let mut uses: BTreeMap<(u32, Used), u32> = BTreeMap::new();
+        let (mut subscriptions, mut groups) = (0, 0);
+        for (subscribers_id, it) in self.subscribers.iter() {
+            let (pattern_id, is_group) = match it.kind {
+                Kind::Pattern { .. } => (subscribers_id, false),
+                Kind::Group { pattern_id, .. } => (pattern_id, true),
+            };
+            let shape = self.subscribers[pattern_id].shape();
+            assert!(
+                !it.subscriptions.is_empty()
+                    || !self.subscribers[subscribers_id].groups().is_empty(),
+                "{:?} has no subscription and should be gone",
+                it.name
+            );
+            if is_group {
+                groups += 1;
+            } else if shape != NONE {
+                *patterns_of.entry(shape).or_default() += 1;
+            }
+            for subscription in it.subscriptions.iter(&self.subscriptions) {
+                let Subscription { conn, .. } = self.subscriptions[subscription];
+                for of in self.used(subscribers_id) {
+                    *uses.entry((conn.0, of)).or_default() += 1;
+                }
+                subscriptions += 1;
+            }
+        }
+        assert_eq!(
+            subscriptions,
+            self.subscriptions.len(),
+            "a subscription is nowhere"
+        );
+        assert_eq!(groups, self.by_group.len(), "groups are miscounted");
+        self.shapes
+            .check(|shape| patterns_of.get(&shape).copied().unwrap_or(0));
+        assert_eq!(uses.len(), self.uses.len(), "uses are miscounted");
+        let mut shapes: BTreeMap<u32, u8> = BTreeMap::new();
+        for ((conn, of), expected) in uses {
+            let counted = self.uses.count(ConnIndex(conn), of);
+            assert_eq!(counted, expected, "{of:?} is miscounted");
+            *shapes.entry(conn).or_default() += u8::from(matches!(of, Used::Shape(_)));
+        }
+        for (conn, expected) in shapes {
+            let counted = conns[ConnIndex(conn)].shapes[self.topic as usize];
+            assert_eq!(counted, expected, "shapes of a connection are miscounted");
+        }
+    }
+
+    // ---- finding ----
+
+    /// The wildcards of a pattern. Observers give a name, in which a star is only a star.
+    fn wildcards(&self, pattern: &[u8]) -> Option<Wildcards> {
+        if self.topic == Topic::Observe {
+            return None;
+        }
+        Wildcards::of(pattern)
+    }
+
+    fn find_subscribers(&self, pattern: &[u8], group: &[u8]) -> Option<u32> {
+        let pattern_id = self.find_pattern(pattern)?;
+        self.find_group(pattern_id, group)
+    }
+
+    fn find_pattern(&self, pattern: &[u8]) -> Option<u32> {
+        let shape = match self.wildcards(pattern) {
+            Some(wildcards) => self.shapes.find(&wildcards)?,
+            None => NONE,
+        };
+        self.by_text
+            .find(self.text_hash(shape, pattern), |pattern_id| {
+                self.subscribers[pattern_id].name.as_bytes() == pattern
             })
     }
 
-    fn find_subscription(&self, conn: ConnIndex, pattern: &[u8], group: &[u8]) -> Option<u32> {
-        let pattern_id = self.find_pattern(pattern, group)?;
-        self.by_subscription
-            .find(self.subscription_hash(conn, pattern_id), |subscription| {
+    /// Those of a pattern that named this group; the pattern itself if it is empty.
+    fn find_group(&self, pattern_id: u32, group: &[u8]) -> Option<u32> {
+        if group.is_empty() {
+            return Some(pattern_id);
+        }
+        self.by_group
+            .find(self.group_hash(pattern_id, group), |group_id| {
+                let it = &self.subscribers[group_id];
+                matches!(it.kind, Kind::Group { pattern_id: of, .. } if of == pattern_id)
+                    && it.name.as_bytes() == group
+            })
+    }
+
+    fn find_subscription(&self, conn: ConnIndex, subscribers_id: u32) -> Option<u32> {
+        self.by_subscription.find(
+            self.subscription_hash(conn, subscribers_id),
+            |subscription| {
                 self.subscriptions[subscription].conn == conn
-                    && self.subscriptions[subscription].pattern_id == pattern_id
-            })
+                    && self.subscriptions[subscription].subscribers_id == subscribers_id
+            },
+        )
     }
 
-    fn insert_pattern(&mut self, pattern: &[u8], group: &[u8]) -> u32 {
-        let (node, is_rest) = self.grow(pattern);
-        let hash = self.pattern_hash(pattern, group);
-        let pattern_id = self.patterns.insert(Pattern {
-            pattern: pattern.into(),
-            group: group.into(),
-            subscriptions: Chain::new(),
-            turn: NONE,
-            node,
-            of_node: Link::OUT,
-            of_all: Link::OUT,
-            hash,
-        });
-        self.by_name.insert(hash, pattern_id);
-        self.all.push_back(&mut self.patterns, pattern_id);
-        let it = &mut self.nodes[node];
-        let chain = if is_rest { &mut it.rest } else { &mut it.here };
-        chain.push_back(&mut self.patterns, pattern_id);
+    fn text_hash(&self, shape: u32, text: &[u8]) -> u32 {
+        match shape {
+            NONE => self.by_text.hash(text),
+            shape => self.shapes.hash(shape, text),
+        }
+    }
+
+    fn group_hash(&self, pattern_id: u32, group: &[u8]) -> u32 {
+        self.by_group.hash(group) ^ pattern_id.wrapping_mul(0x9e37_79b9)
+    }
+
+    fn subscription_hash(&self, conn: ConnIndex, subscribers_id: u32) -> u32 {
+        self.by_subscription
+            .hash(&(u64::from(conn.0) << 32 | u64::from(subscribers_id)).to_le_bytes())
+    }
+
+    // ---- patterns and groups ----
+
+    fn insert_pattern(&mut self, pattern: &[u8], wildcards: Option<Wildcards>) -> u32 {
+        let shape = wildcards.map_or(NONE, |wildcards| self.shapes.add(wildcards));
+        let groups = Ring::new();
+        let pattern_id = self
+            .subscribers
+            .insert(Subscribers::new(pattern, Kind::Pattern { shape, groups }));
+        self.by_text
+            .insert(self.text_hash(shape, pattern), pattern_id);
         pattern_id
     }
 
-    /// The node where a pattern ends, and whether the pattern ends with `>`. Adds nodes if needed.
-    fn grow(&mut self, pattern: &[u8]) -> (u32, bool) {
-        let mut node = self.root;
-        for step in self.steps(pattern) {
-            node = match step {
-                Step::Rest => return (node, true),
-                Step::Any if self.nodes[node].any != NONE => self.nodes[node].any,
-                Step::Any => {
-                    let child = self.nodes.insert(Node::new(node, b"*"));
-                    self.nodes[node].any = child;
-                    child
-                }
-                Step::Token(token) => match self.child(node, token) {
-                    Some(child) => child,
-                    None => {
-                        let child = self.nodes.insert(Node::new(node, token));
-                        self.by_token.insert(self.token_hash(node, token), child);
-                        self.nodes[node].children += 1;
-                        child
-                    }
-                },
-            };
-        }
-        (node, false)
+    fn insert_group(&mut self, pattern_id: u32, group: &[u8]) -> u32 {
+        let turn = NONE;
+        let group_id = self
+            .subscribers
+            .insert(Subscribers::new(group, Kind::Group { pattern_id, turn }));
+        self.by_group
+            .insert(self.group_hash(pattern_id, group), group_id);
+        let mut groups = self.subscribers[pattern_id].groups();
+        groups.push_back(&mut self.subscribers, group_id);
+        self.subscribers[pattern_id].set_groups(groups);
+        group_id
     }
 
-    /// The steps of a pattern. Observers give a name, in which a star is only a star.
-    fn steps<'p>(&self, pattern: &'p [u8]) -> impl Iterator<Item = Step<'p>> + use<'p> {
-        let by_name = self.topic == Topic::Observe;
-        let plain = by_name.then(|| pattern::tokens(pattern).map(Step::Token));
-        let wild = (!by_name).then(|| pattern::steps(pattern));
-        plain
-            .into_iter()
-            .flatten()
-            .chain(wild.into_iter().flatten())
+    /// Removes a pattern, unless it has subscriptions or groups; returns how many bytes were hashed.
+    fn remove_pattern(&mut self, pattern_id: u32) -> usize {
+        let it = &self.subscribers[pattern_id];
+        if !it.subscriptions.is_empty() || !it.groups().is_empty() {
+            return 0;
+        }
+        let (shape, name) = (it.shape(), it.name.as_bytes());
+        let (hash, hashed_bytes) = (self.text_hash(shape, name), name.len());
+        self.by_text.remove(hash, pattern_id);
+        if shape != NONE {
+            self.shapes.remove(shape);
+        }
+        self.subscribers.remove(pattern_id);
+        hashed_bytes
     }
 
-    /// Removes a subscription, and its pattern if it was the last one there; returns how many nodes
-    /// of the tree were removed with it.
-    fn remove_subscription(&mut self, conns: &mut Conns, subscription: u32) -> u32 {
-        let Subscription {
-            conn, pattern_id, ..
-        } = self.subscriptions[subscription];
-        if self.patterns[pattern_id].turn == subscription {
-            self.patterns[pattern_id].turn = self.behind(subscription);
+    fn remove_group(&mut self, pattern_id: u32, group_id: u32) -> usize {
+        let mut groups = self.subscribers[pattern_id].groups();
+        groups.unlink(&mut self.subscribers, group_id);
+        self.subscribers[pattern_id].set_groups(groups);
+        let Subscribers { name, .. } = self.subscribers.remove(group_id);
+        let name = name.as_bytes();
+        self.by_group
+            .remove(self.group_hash(pattern_id, name), group_id);
+        name.len()
+    }
+
+    // ---- subscriptions ----
+
+    fn insert_subscription(&mut self, conns: &mut Conns, conn: ConnIndex, subscribers_id: u32) {
+        let subscription = self.subscriptions.insert(Subscription {
+            conn,
+            subscribers_id,
+            of_subscribers: Link::OUT,
+            of_conn: Link::OUT,
+        });
+        self.by_subscription
+            .insert(self.subscription_hash(conn, subscribers_id), subscription);
+        if self.subscribers[subscribers_id].subscriptions.is_empty() {
+            self.all.push_back(&mut self.subscribers, subscribers_id);
         }
-        self.patterns[pattern_id]
+        self.subscribers[subscribers_id]
             .subscriptions
+            .push_back(&mut self.subscriptions, subscription);
+        if self.subscribers[subscribers_id].turn() == NONE {
+            self.subscribers[subscribers_id].set_turn(subscription);
+        }
+        conns[conn].subscriptions[self.topic as usize]
+            .push_back(&mut self.subscriptions, subscription);
+        for of in self.used(subscribers_id) {
+            let is_first = self.uses.add(conn, of);
+            if is_first && matches!(of, Used::Shape(_)) {
+                conns[conn].shapes[self.topic as usize] += 1;
+            }
+        }
+    }
+
+    /// Removes a subscription, and what it was the last one of; returns how many bytes of names
+    /// were hashed for that.
+    fn remove_subscription(&mut self, conns: &mut Conns, subscription: u32) -> usize {
+        let Subscription {
+            conn,
+            subscribers_id,
+            ..
+        } = self.subscriptions[subscription];
+        for of in self.used(subscribers_id) {
+            let was_last = self.uses.remove(conn, of);
+            if was_last && matches!(of, Used::Shape(_)) {
+                conns[conn].shapes[self.topic as usize] -= 1;
+            }
+        }
+        if self.subscribers[subscribers_id].turn() == subscription {
+            let next = self.behind(subscription);
+            self.subscribers[subscribers_id].set_turn(next);
+        }
+        let it = &mut self.subscribers[subscribers_id];
+        it.subscriptions
             .unlink(&mut self.subscriptions, subscription);
         conns[conn].subscriptions[self.topic as usize]
             .unlink(&mut self.subscriptions, subscription);
         self.by_subscription
-            .remove(self.subscription_hash(conn, pattern_id), subscription);
+            .remove(self.subscription_hash(conn, subscribers_id), subscription);
         self.subscriptions.remove(subscription);
-        if self.patterns[pattern_id].subscriptions.is_empty() {
-            return self.remove_pattern(pattern_id);
+        if !self.subscribers[subscribers_id].subscriptions.is_empty() {
+            return 0;
         }
-        0
-    }
-
-    fn remove_pattern(&mut self, pattern_id: u32) -> u32 {
-        let Pattern { node, hash, .. } = self.patterns[pattern_id];
-        let is_rest = self.topic != Topic::Observe
-            && pattern::steps(self.patterns[pattern_id].pattern.as_bytes()).last()
-                == Some(Step::Rest);
-        let it = &mut self.nodes[node];
-        let chain = if is_rest { &mut it.rest } else { &mut it.here };
-        chain.unlink(&mut self.patterns, pattern_id);
-        self.all.unlink(&mut self.patterns, pattern_id);
-        self.by_name.remove(hash, pattern_id);
-        self.patterns.remove(pattern_id);
-        self.prune(node)
-    }
-
-    /// Removes `node` and its ancestors as far as they lead to no pattern; returns how many.
-    fn prune(&mut self, mut node: u32) -> u32 {
-        let mut pruned = 0;
-        while node != self.root && self.nodes[node].is_bare() {
-            let Node { parent, token, .. } = self.nodes.remove(node);
-            let it = &mut self.nodes[parent];
-            if it.any == node {
-                it.any = NONE;
-            } else {
-                it.children -= 1;
-                self.by_token
-                    .remove(self.token_hash(parent, token.as_bytes()), node);
+        self.all.unlink(&mut self.subscribers, subscribers_id);
+        match self.subscribers[subscribers_id].kind {
+            Kind::Pattern { .. } => self.remove_pattern(subscribers_id),
+            Kind::Group { pattern_id, .. } => {
+                self.remove_group(pattern_id, subscribers_id) + self.remove_pattern(pattern_id)
             }
-            node = parent;
-            pruned += 1;
         }
-        pruned
     }
 
-    /// Different pairs may share a hash, because `find_pattern` compares the names.
-    fn pattern_hash(&self, pattern: &[u8], group: &[u8]) -> u32 {
-        self.by_name.hash(pattern) ^ self.by_name.hash(group).rotate_left(16)
+    // ---- what a connection may not have much of ----
+
+    /// Whether a connection may subscribe to a pattern with these wildcards.
+    fn may_use(&self, conns: &Conns, conn: ConnIndex, wildcards: &Wildcards) -> bool {
+        let has_room = conns[conn].shapes[self.topic as usize] < SHAPES_PER_CONN_MAX;
+        match self.shapes.find(wildcards) {
+            Some(shape) => has_room || self.uses.count(conn, Used::Shape(shape)) > 0,
+            None => has_room && self.shapes.has_room_for(wildcards),
+        }
     }
 
-    fn subscription_hash(&self, conn: ConnIndex, pattern_id: u32) -> u32 {
-        self.by_subscription
-            .hash(&(u64::from(conn.0) << 32 | u64::from(pattern_id)).to_le_bytes())
+    /// Whether a connection may join one more group of a pattern.
+    fn may_join_group(&self, conn: ConnIndex, pattern_id: u32) -> bool {
+        self.uses.count(conn, Used::GroupsOf(pattern_id)) < GROUPS_PER_PATTERN_MAX
+    }
+
+    /// What a subscription is counted under.
+    fn used(&self, subscribers_id: u32) -> impl Iterator<Item = Used> + use<> {
+        let (pattern_id, groups) = match self.subscribers[subscribers_id].kind {
+            Kind::Pattern { .. } => (subscribers_id, None),
+            Kind::Group { pattern_id, .. } => (pattern_id, Some(Used::GroupsOf(pattern_id))),
+        };
+        let shape = self.subscribers[pattern_id].shape();
+        let shape = (shape != NONE).then_some(Used::Shape(shape));
+        shape.into_iter().chain(groups)
     }
 }

@@ -100,7 +100,7 @@ pub struct Counts {
     pub others: usize,
     /// Subscriptions of all clients: what they listen to, watch and observe.
     pub subscriptions: usize,
-    /// Patterns, and nodes of the trees by which they are found.
+    /// Patterns and groups, and records by which they are found and counted.
     pub patterns: usize,
     /// Grants.
     pub holders: usize,
@@ -134,7 +134,7 @@ impl Engine {
                 .core
                 .subscriptions
                 .iter()
-                .map(Subscriptions::tree_len)
+                .map(Subscriptions::record_count)
                 .sum(),
             holders: self.stores.locks.holders.len(),
             waiters: self.core.waiters.len(),
@@ -259,6 +259,9 @@ impl Engine {
         );
         let waits: u32 = self.core.owners.iter().map(|(_, it)| it.waits).sum();
         assert_eq!(waits as usize, waiters, "waits are miscounted");
+        for subscriptions in &self.core.subscriptions {
+            subscriptions.check(&self.core.conns);
+        }
         for (owner, it) in self.core.owners.iter() {
             for holder in it.holds.iter(&self.stores.locks.holders) {
                 assert_eq!(
@@ -438,14 +441,7 @@ impl<'e> View<'e> {
     }
 
     fn patterns(self, topic: Topic) -> impl Iterator<Item = (&'e [u8], &'e [u8], u32)> {
-        let patterns = self.engine.core.subscriptions[topic as usize].patterns();
-        patterns.map(|it| {
-            (
-                it.pattern.as_bytes(),
-                it.group.as_bytes(),
-                it.subscriptions.len(),
-            )
-        })
+        self.engine.core.subscriptions[topic as usize].patterns()
     }
 
     /// What a connection has; all zero if it never asked for anything.
