@@ -539,6 +539,11 @@ const TABLE: &[Row] = &[
         Test("one_signal_to_many_groups_of_one_client_is_bounded"),
         Test("very_many_leases_end_on_the_nanosecond_and_in_slices"),
         Test("a_client_that_leaves_with_thousands_of_locks_and_places_is_undone_in_slices"),
+        Test("a_crowd_gets_what_the_model_gives_it_however_slowly"),
+        Test("a_request_is_put_off_while_a_crowd_of_leases_is_ended"),
+        Test("a_crowd_of_lapsed_slots_is_not_ended_in_one_request"),
+        Test("very_many_readers_get_in_a_slice_at_a_time_and_nobody_overtakes"),
+        Test("thousands_wait_and_each_knows_its_place"),
     ]),
     (128, "a crowd's timers or departures make somebody else's lease or lock late", &[
         Test("a_strangers_leases_that_end_make_nobody_elses_lease_late"),

@@ -74,6 +74,12 @@ impl Ctx<'_> {
         self.reply(conn, Reply::Refused(why));
     }
 
+    /// The request of this connection is not decided: the server asks again.
+    #[cold]
+    pub(super) fn put_off(&mut self, conn: ConnIndex) {
+        self.out.push(Effect::NotYet(self.core.conns[conn].id));
+    }
+
     pub(super) fn push(&mut self, conn: ConnIndex, push: Push) {
         let it = &self.core.conns[conn];
         if it.is_overrun() {

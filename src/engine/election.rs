@@ -53,8 +53,10 @@ impl Locks {
     /// Subscribes to the key's leader. If there is one now, the first push says so.
     pub(super) fn observe(&mut self, cx: &mut Ctx<'_>, conn: ConnIndex, key: &[u8]) {
         let resource = self.find(key);
-        if let Some(resource) = resource {
-            self.evict_expired(cx, resource);
+        if let Some(resource) = resource
+            && !self.evict_expired(cx, resource)
+        {
+            return cx.put_off(conn);
         }
         let leads = resource.is_some_and(|resource| !self.table[resource].holders.is_empty());
         let observes = |cx: &Ctx<'_>| {

@@ -7,11 +7,12 @@
 //! `two_phase.rs`.
 //!
 //! This file decides. What it decides about is kept in `table.rs` (keys), `holder.rs` (grants),
-//! `queue.rs` (waiters), `owner.rs`, `lapsed.rs` and `gc.rs`. Never reads the clock and never
+//! `queue.rs` (waiters), `owner.rs`, `lapsed.rs` and `gc.rs`; how leases end is in `lease.rs`. Never reads the clock and never
 //! writes a byte; `Engine` is the only caller.
 
 use super::arena::{Arena, Link, NONE};
 use super::conn::{Asker, ConnIndex};
+use super::crowd::{Crowds, WALK_MAX};
 use super::ctx::Ctx;
 use super::due::Due;
 use super::election;
@@ -19,10 +20,12 @@ use super::gc::Collector;
 use super::holder::{Hold, Holder, Taken};
 use super::lapsed::Lapsed;
 use super::owner::OwnerIndex;
-use super::queue::{self, Awaiting, Waiter, Want};
+use super::queue::{Awaiting, Waiter, Want};
+use super::rank::Ranks;
 use super::table::{Kind, Table};
 use super::two_phase::Tickets;
-use super::types::{Change, Event, Mode, Noted, Notes, Push, Refusal, Reply};
+use super::types::{Change, Effect, Event, Mode, Noted, Notes, Refusal, Reply};
+use super::unserved::Unserved;
 use super::work;
 use crate::base::{Millis, Nanos, Token};
 use crate::keymap::KeyMap;
@@ -33,14 +36,21 @@ use crate::keymap::KeyMap;
 /// waiters that are in a queue when it is reached.
 const HOLDS_MAX: usize = 1 << 28;
 
+/// Most waiters of one key that are granted or sent away at a time; the rest follows when time
+/// passes, or with the next request for the key.
+const SERVED_MAX: u32 = 256;
+
 /// The keys, with their holders, tickets and expired tokens.
 pub(super) struct Locks {
     pub(super) table: Table,
     pub(super) holders: Arena<Holder>,
     /// Fence → holder, for keys that can have several holders; the one of a lock is found without.
     by_fence: KeyMap,
+    pub(super) crowds: Crowds,
+    pub(super) ranks: Ranks,
+    pub(super) unserved: Unserved,
     pub(super) tickets: Tickets,
-    lapsed: Lapsed,
+    pub(super) lapsed: Lapsed,
     pub(super) collector: Collector,
 }
 
@@ -50,6 +60,9 @@ impl Locks {
             table: Table::new(seed),
             holders: Arena::new(),
             by_fence: KeyMap::new(seed),
+            crowds: Crowds::default(),
+            ranks: Ranks::default(),
+            unserved: Unserved::default(),
             tickets: Tickets::new(seed),
             lapsed: Lapsed::new(),
             collector: Collector::new(Due::LOCKS),
@@ -65,8 +78,11 @@ impl Locks {
         wait: Millis,
         lease: Millis,
     ) {
-        let resource = match self.open(cx, key, mode) {
-            Ok(resource) => resource,
+        let Opened {
+            resource,
+            is_current,
+        } = match self.open(cx, key, mode) {
+            Ok(opened) => opened,
             Err(refusal) => return cx.refuse(asker.conn, refusal),
         };
         let want = Want {
@@ -78,6 +94,8 @@ impl Locks {
             let token = self.grant(cx, resource, asker.owner, want);
             cx.reply(asker.conn, Reply::Granted { token, lease });
             self.tell_of_grant(cx, resource, asker.conn, want.hold);
+        } else if !is_current && (wait == Millis::ZERO || self.is_queue_full(cx, resource)) {
+            cx.put_off(asker.conn);
         } else if self.is_queue_full(cx, resource) {
             cx.refuse(asker.conn, Refusal::MaxWaiters);
         } else if wait == Millis::ZERO {
@@ -128,8 +146,14 @@ impl Locks {
         };
         if cx.core.timers.deadline(self.holders[holder].timer) <= cx.moment {
             let ticket = self.holders[holder].ticket;
-            cx.refuse(asker.conn, Refusal::LeaseExpired);
-            self.evict_expired(cx, resource);
+            let before = cx.out.len();
+            if !self.evict_expired(cx, resource) && self.find_holder(key, token).is_some() {
+                return cx.put_off(asker.conn);
+            }
+            // The answer comes before everything else that the end of the lease brings about.
+            let (id, why) = (cx.core.conns[asker.conn].id, Refusal::LeaseExpired);
+            let answer = Effect::Reply(id, Reply::Refused(why));
+            cx.out.insert(before, answer);
             // The client knows now, so the answer to a later `w` need not say it again.
             if ticket != NONE {
                 self.remove_ticket(cx, ticket);
@@ -146,35 +170,40 @@ impl Locks {
         let Some(resource) = self.find(key) else {
             return cx.reply(asker.conn, Reply::Nothing);
         };
-        self.evict_expired(cx, resource);
+        if !self.evict_expired(cx, resource) {
+            return cx.put_off(asker.conn);
+        }
         let ticket = self.tickets.find(asker.owner, resource);
         let reply = match ticket.and_then(|ticket| self.tickets.waiter(ticket)) {
-            Some(waiter) => Reply::Number(queue::position(&cx.core.waiters, waiter).into()),
+            Some(waiter) => {
+                let waiters = &cx.core.waiters;
+                let (position, looks) = self.ranks.position(resource, waiters, waiter);
+                cx.core.work.charge_each(looks, work::LOOK);
+                Reply::Number(position.into())
+            }
             None if self.holds(cx, asker.owner, resource) => Reply::Number(0),
             None => Reply::Nothing,
         };
         cx.reply(asker.conn, reply);
     }
 
-    /// The timer of a lease fired.
-    pub(super) fn lease_ended(&mut self, cx: &mut Ctx<'_>, holder: u32) {
-        let resource = self.holders[holder].resource;
-        if cx.core.timers.is_behind() && self.table[resource].soonest() < cx.moment {
-            // Owners take turns, so a lease of another owner on this key may have ended earlier.
-            return self.evict_expired(cx, resource);
-        }
-        self.lapse(cx, holder);
-        self.grant_waiting(cx, resource);
-    }
-
     /// The timer of a parked command fired: it times out, unless the key is free at this very
     /// instant.
     pub(super) fn wait_ended(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
-        let resource = cx.core.waiters[waiter].subject;
-        let conn = cx.core.waiters[waiter].conn;
+        let Waiter {
+            subject: resource,
+            conn,
+            owner,
+            ..
+        } = cx.core.waiters[waiter];
         // A lease that ends at the same instant ends first, whichever timer fired first.
-        self.evict_expired(cx, resource);
+        let mut is_current = self.evict_expired(cx, resource);
+        let mut left = SERVED_MAX;
         while cx.core.conns[conn].parked == waiter {
+            if !is_current || left == 0 {
+                return cx.core.timers.put_off(owner.0);
+            }
+            left -= 1;
             // Of waits that end at the same instant, the first in the queue ends first, whichever
             // timer fired first, because it may make room for the others.
             let head = self.table[resource].queue.head().unwrap_or(waiter);
@@ -186,6 +215,7 @@ impl Locks {
             self.give_up(cx, gone);
             cx.reply(told, Reply::TimedOut);
             self.grant_waiting(cx, resource);
+            is_current = !self.unserved.contains(resource);
         }
     }
 
@@ -255,13 +285,13 @@ impl Locks {
         self.table.find(self.table.hash(key), key)
     }
 
-    /// The resource of a key, which is made if there is none. Ends all leases on it that are over.
+    /// The resource of a key, which is made if there is none. Ends leases on it that are over.
     pub(super) fn open(
         &mut self,
         cx: &mut Ctx<'_>,
         key: &[u8],
         mode: Mode,
-    ) -> Result<u32, Refusal> {
+    ) -> Result<Opened, Refusal> {
         if cx.core.draining {
             return Err(Refusal::Draining);
         }
@@ -276,14 +306,20 @@ impl Locks {
                 (Kind::Slots { .. }, Kind::Slots { .. }) => return Err(Refusal::LimitMismatch),
                 _ => return Err(Refusal::TypeMismatch),
             }
-            self.evict_expired(cx, resource);
-            return Ok(resource);
+            let is_current = self.evict_expired(cx, resource);
+            return Ok(Opened {
+                resource,
+                is_current,
+            });
         }
         if cx.core.rules.locks_max != 0 && self.table.len() >= cx.core.rules.locks_max as usize {
             let (oldest, _) = self.table.oldest_idle().ok_or(Refusal::MaxLocks)?;
             self.table.remove_idle(oldest);
         }
-        Ok(self.table.insert(hash, key, kind))
+        Ok(Opened {
+            resource: self.table.insert(hash, key, kind),
+            is_current: true,
+        })
     }
 
     /// Whether a new request can have the key now: there is room, and the queue is empty.
@@ -347,12 +383,16 @@ impl Locks {
         let it = &mut self.table[resource];
         it.holders.push_back(&mut self.holders, holder);
         it.note_deadline(deadline);
+        let may_be_crowd = Crowds::may_have(it.holders.len());
         if !it.kind().is_lock() {
             self.by_fence.insert(fence_hash(token), holder);
         }
         cx.core.owners[owner]
             .holds
             .push_back(&mut self.holders, holder);
+        if may_be_crowd {
+            self.note_granted(cx, holder);
+        }
         if ticket != NONE {
             self.tickets.hold(ticket, holder);
         }
@@ -370,18 +410,6 @@ impl Locks {
         }
     }
 
-    pub(super) fn restart_lease(&mut self, cx: &mut Ctx<'_>, holder: u32, lease: Millis) {
-        let Holder {
-            timer,
-            resource,
-            owner,
-            ..
-        } = self.holders[holder];
-        let deadline = cx.now.after(lease);
-        cx.core.timers.rearm(owner.0, timer, deadline);
-        self.table[resource].note_deadline(deadline);
-    }
-
     /// Appends a waiter to the key's queue.
     pub(super) fn join(
         &mut self,
@@ -391,14 +419,26 @@ impl Locks {
         want: Want,
     ) -> u32 {
         let waiter = Waiter::new(owner, resource, Awaiting::Hold(want), cx.now);
-        cx.join(&mut self.table[resource].queue, waiter)
+        let queue = &mut self.table[resource].queue;
+        let waiter = cx.join(queue, waiter);
+        self.ranks
+            .joined(resource, queue.len(), &cx.core.waiters, waiter);
+        waiter
+    }
+
+    /// Takes a waiter out of its queue.
+    fn leave(&mut self, cx: &mut Ctx<'_>, waiter: u32) -> Waiter {
+        let resource = cx.core.waiters[waiter].subject;
+        let queue = &mut self.table[resource].queue;
+        let len = queue.len();
+        let gone = cx.leave(queue, waiter);
+        self.ranks.left(resource, len, gone.number);
+        gone
     }
 
     /// Takes a waiter out of its queue, with its ticket if it has one. Sends no answer.
     pub(super) fn give_up(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
-        let resource = cx.core.waiters[waiter].subject;
-        let queue = &mut self.table[resource].queue;
-        let gone = cx.leave(queue, waiter);
+        let gone = self.leave(cx, waiter);
         let Want { ticket, .. } = gone.want();
         if ticket != NONE {
             self.remove_ticket(cx, ticket);
@@ -407,18 +447,32 @@ impl Locks {
 
     /// Grants to the head of the queue as long as there is room, and marks the key idle if nothing
     /// uses it. Called after everything that may have made room.
+    ///
+    /// If very many can be granted, as when a million readers wait for one writer, the rest is left
+    /// over: see `unserved.rs`.
     pub(super) fn grant_waiting(&mut self, cx: &mut Ctx<'_>, resource: u32) {
+        let moment = self.unserved.begin(resource, cx.moment);
+        let mut left = SERVED_MAX;
         while let Some(waiter) = self.table[resource].queue.head() {
             let Waiter { conn, timer, .. } = cx.core.waiters[waiter];
-            if !cx.is_present(waiter) {
-                self.give_up(cx, waiter);
-            } else if timer.is_some_and(|timer| cx.core.timers.deadline(timer) < cx.moment) {
-                self.give_up(cx, waiter);
-                cx.reply(conn, Reply::TimedOut);
-            } else if self.admits(resource, cx.core.waiters[waiter].want().hold) {
+            let is_present = cx.is_present(waiter);
+            let is_over = timer.is_some_and(|timer| cx.core.timers.deadline(timer) < moment);
+            let stays = is_present && !is_over;
+            if stays && !self.admits(resource, cx.core.waiters[waiter].want().hold) {
+                break;
+            }
+            if left == 0 {
+                self.unserved.insert(resource, moment);
+                break;
+            }
+            left -= 1;
+            if stays {
                 self.promote(cx, resource, waiter);
             } else {
-                break;
+                self.give_up(cx, waiter);
+                if is_present {
+                    cx.reply(conn, Reply::TimedOut);
+                }
             }
         }
         self.mark_idle(cx, resource);
@@ -429,8 +483,7 @@ impl Locks {
     /// Makes the head of the queue a holder.
     fn promote(&mut self, cx: &mut Ctx<'_>, resource: u32, waiter: u32) {
         cx.core.work.charge(work::GRANT);
-        let queue = &mut self.table[resource].queue;
-        let it = cx.leave(queue, waiter);
+        let it = self.leave(cx, waiter);
         let parked = it.conn != ConnIndex::NONE;
         let mut want = it.want();
         if parked && want.ticket != NONE {
@@ -470,96 +523,11 @@ impl Locks {
         }
     }
 
-    /// Ends every lease on this key that is over, then serves the queue.
-    ///
-    /// Each lease ends at its own instant and in order, as its timer would have ended it: a waiter
-    /// that still waited when the lease ended is granted, even if that was long ago and its own
-    /// wait is over by now.
-    pub(super) fn evict_expired(&mut self, cx: &mut Ctx<'_>, resource: u32) {
-        // `soonest` may be out of date, because a timer that ends a lease leaves it as it is. But
-        // if no timer at all is due, no lease is over.
-        let is_due = |deadline: Nanos| deadline <= cx.moment;
-        if is_due(self.table[resource].soonest())
-            && cx.core.timers.next_deadline().is_some_and(is_due)
-        {
-            let (lapsed, soonest) = self.lapsed_of(cx, resource);
-            self.table[resource].set_soonest(soonest);
-            for (deadline, holder) in lapsed {
-                self.lapse(cx, holder);
-                self.grant_waiting_at(cx, resource, deadline);
-            }
-        }
-        // The wait of the head of the queue may be over.
-        if !self.table[resource].queue.is_empty() {
-            self.grant_waiting(cx, resource);
-        }
-    }
-
-    /// The holders whose lease is over, in the order in which the leases ended, and when the first
-    /// of the other leases will end.
-    fn lapsed_of(&self, cx: &mut Ctx<'_>, resource: u32) -> (Vec<(Nanos, u32)>, Nanos) {
-        let mut lapsed = Vec::new();
-        let mut soonest = Nanos::NEVER;
-        for holder in self.table[resource].holders.iter(&self.holders) {
-            cx.core.work.charge(work::LOOK);
-            match cx.core.timers.deadline(self.holders[holder].timer) {
-                deadline if deadline <= cx.moment => lapsed.push((deadline, holder)),
-                deadline => soonest = soonest.min(deadline),
-            }
-        }
-        lapsed.sort_unstable();
-        (lapsed, soonest)
-    }
-
     /// Serves the queue for room that was made at an earlier instant.
     pub(super) fn grant_waiting_at(&mut self, cx: &mut Ctx<'_>, resource: u32, moment: Nanos) {
         let present = std::mem::replace(&mut cx.moment, moment);
         self.grant_waiting(cx, resource);
         cx.moment = present;
-    }
-
-    /// Ends one lease: remembers its token, tells the holder, and marks its ticket.
-    fn lapse(&mut self, cx: &mut Ctx<'_>, holder: u32) {
-        let Holder {
-            token,
-            owner,
-            resource,
-            ticket,
-            ..
-        } = self.holders[holder];
-        let it = &self.table[resource];
-        self.lapsed
-            .remember(token, self.table.hash(it.key.as_bytes()));
-        let conn = cx.core.owners[owner].conn;
-        if conn != ConnIndex::NONE
-            && cx.core.conns[conn].introduced
-            && cx.core.conns[conn].is_here()
-        {
-            cx.push(
-                conn,
-                Push::Lost {
-                    key: it.key.clone(),
-                    fence: token.fence,
-                },
-            );
-        }
-        cx.announce(Event::Release, it.key.as_bytes());
-        cx.core.tally.expiries += 1;
-        self.note(cx, Noted::Expired, holder);
-        if ticket != NONE {
-            self.holders[holder].ticket = NONE;
-            self.tickets.expire(cx, ticket);
-        }
-        self.remove_holder(cx, holder);
-    }
-
-    /// The instant at which the release of this hold makes room: now, or when its lease ended, if
-    /// it is over and its timer has not fired yet.
-    pub(super) fn freed_at(&self, cx: &Ctx<'_>, holder: u32) -> Nanos {
-        cx.core
-            .timers
-            .deadline(self.holders[holder].timer)
-            .min(cx.moment)
     }
 
     /// Removes a grant, with its ticket if it still has one. Grants to no waiter: `grant_waiting`
@@ -573,6 +541,9 @@ impl Locks {
             ticket,
             ..
         } = self.holders[holder];
+        if Crowds::may_have(self.table[resource].holders.len()) {
+            self.note_ending(cx, holder);
+        }
         let it = &mut self.table[resource];
         it.holders.unlink(&mut self.holders, holder);
         if it.holders.is_empty() {
@@ -611,18 +582,18 @@ impl Locks {
         (difference == 0).then_some((resource, holder))
     }
 
-    /// Whether the owner holds the key. Walks the shorter of the two chains.
-    fn holds(&self, cx: &Ctx<'_>, owner: OwnerIndex, resource: u32) -> bool {
-        let (of_key, of_owner) = (&self.table[resource].holders, &cx.core.owners[owner].holds);
-        if of_key.len() <= of_owner.len() {
-            of_key
-                .iter(&self.holders)
-                .any(|holder| self.holders[holder].owner == owner)
-        } else {
-            of_owner
-                .iter(&self.holders)
-                .any(|holder| self.holders[holder].resource == resource)
+    /// Whether the owner holds the key. Never walks far, because a key with very many holders has a
+    /// record of its crowd.
+    fn holds(&self, cx: &mut Ctx<'_>, owner: OwnerIndex, resource: u32) -> bool {
+        if let Some(crowd) = self.crowds.get(resource) {
+            return crowd.has(owner);
         }
+        let holders = &self.table[resource].holders;
+        debug_assert!(holders.len() <= WALK_MAX, "a crowd without a record");
+        cx.core.work.charge_each(holders.len(), work::LOOK);
+        holders
+            .iter(&self.holders)
+            .any(|holder| self.holders[holder].owner == owner)
     }
 
     /// Marks the key idle if nothing uses it, and makes sure that it will be collected.
@@ -636,6 +607,14 @@ impl Locks {
         self.collector
             .arm(cx, self.table.oldest_idle().map(|(_, since)| since));
     }
+}
+
+/// The resource of a request.
+pub(super) struct Opened {
+    pub(super) resource: u32,
+    /// Whether all leases that are over have ended, and everyone who can be granted is. If not, a
+    /// request that would be refused for want of room is put off.
+    pub(super) is_current: bool,
 }
 
 /// Clients do not choose fences, and fences are consecutive, so one multiplication spreads them

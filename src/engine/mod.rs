@@ -12,6 +12,7 @@ mod arena;
 mod barrier;
 mod conn;
 mod counter;
+mod crowd;
 mod ctx;
 mod due;
 mod election;
@@ -20,12 +21,14 @@ mod gc;
 mod holder;
 mod kv;
 mod lapsed;
+mod lease;
 mod list;
 mod lock;
 mod named;
 mod owner;
 mod pattern;
 mod queue;
+mod rank;
 mod salts;
 mod shapes;
 mod signal;
@@ -35,6 +38,7 @@ mod table;
 mod time;
 mod two_phase;
 pub mod types;
+mod unserved;
 mod uses;
 pub mod view;
 mod watch;
@@ -325,7 +329,8 @@ impl Engine {
     /// deadline, sometimes earlier; 0 if something is left over from the last one.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        if !self.departing.is_empty() || self.unfinished {
+        let unserved = &self.stores.locks.unserved;
+        if !self.departing.is_empty() || !unserved.is_empty() || self.unfinished {
             return Some(Nanos(0));
         }
         let (owners, background) = (&self.core.timers, &self.core.background);

@@ -38,6 +38,8 @@ pub(super) struct Waiter {
     pub(super) since: Nanos,
     /// Runs while a command is parked on this waiter.
     pub(super) timer: Option<TimerId>,
+    /// Larger than that of everyone before it in the queue.
+    pub(super) number: u64,
     link: Link,
 }
 
@@ -80,8 +82,14 @@ impl Waiter {
             awaiting,
             since,
             timer: None,
+            number: 0, // set when it joins
             link: Link::OUT,
         }
+    }
+
+    /// The one before it in the queue.
+    pub(super) fn before(&self) -> Option<u32> {
+        self.link.prev()
     }
 
     /// What a waiter in the queue of a key wants; in that queue there are no others.
@@ -118,6 +126,9 @@ impl Ctx<'_> {
         self.core.owners[waiter.owner].waits += 1;
         let waiter = self.core.waiters.insert(waiter);
         queue.push_back(&mut self.core.waiters, waiter);
+        if let Some(before) = self.core.waiters[waiter].before() {
+            self.core.waiters[waiter].number = self.core.waiters[before].number + 1;
+        }
         waiter
     }
 
@@ -136,10 +147,4 @@ impl Ctx<'_> {
         }
         gone
     }
-}
-
-/// The waiter's place in its queue: 1 is the next to be served.
-pub(super) fn position(waiters: &Waiters, waiter: u32) -> u32 {
-    let before = std::iter::successors(waiters[waiter].link.prev(), |&w| waiters[w].link.prev());
-    before.count() as u32 + 1
 }

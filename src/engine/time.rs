@@ -1,4 +1,5 @@
-//! What is done when time passes: departures go on, leases and waits end, idle keys are forgotten.
+//! What is done when time passes: queues that were not served to their end go on, and so do
+//! departures; leases and waits end, idle keys are forgotten.
 //!
 //! Each of these duties gets a slice of the work in turn, until nothing is left or the work is used
 //! up, so that none of them waits for a crowd in another. Within leases and waits, and within
@@ -67,6 +68,7 @@ impl Engine {
         self.core.timers.begin_turn();
         let end = self.core.work.spent().saturating_add(work);
         loop {
+            self.go_on_granting(now, self.slice(SLICE, end), out);
             self.go_on_departing(now, self.slice(SLICE, end), out);
             self.end_leases_and_waits(now, self.slice(SLICE, end), out);
             self.do_background(now, self.slice(BACKGROUND_SLICE, end), out);
@@ -89,6 +91,7 @@ impl Engine {
     fn has_more_to_do(&self, now: Nanos) -> bool {
         let is_due = |deadline: Option<Nanos>| deadline.is_some_and(|it| it <= now);
         !self.departing.is_empty()
+            || !self.stores.locks.unserved.is_empty()
             || is_due(self.core.timers.next_deadline())
             || is_due(self.core.background.next_deadline())
     }
@@ -111,6 +114,16 @@ impl Engine {
         self.depart(now, conn, out);
         let cost = self.core.work.spent() - before;
         self.departing.work_left = self.departing.work_left.saturating_sub(cost);
+    }
+
+    fn go_on_granting(&mut self, now: Nanos, slice_end: u64, out: &mut Effects) {
+        while let Some(resource) = self.stores.locks.unserved.next() {
+            let (stores, mut cx) = self.split(now, now, out);
+            stores.locks.grant_waiting(&mut cx, resource);
+            if self.core.work.spent() >= slice_end {
+                break;
+            }
+        }
     }
 
     fn go_on_departing(&mut self, now: Nanos, slice_end: u64, out: &mut Effects) {

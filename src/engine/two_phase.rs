@@ -26,7 +26,7 @@ use super::conn::Asker;
 use super::ctx::Ctx;
 use super::due::Due;
 use super::holder::Hold;
-use super::lock::Locks;
+use super::lock::{Locks, Opened};
 use super::owner::OwnerIndex;
 use super::queue::Want;
 use super::types::{Mode, Refusal, Reply};
@@ -162,17 +162,23 @@ impl Locks {
         if let Some(resource) = self.find(key)
             && let Some(ticket) = self.tickets.find(asker.owner, resource)
         {
-            self.evict_expired(cx, resource);
+            let is_current = self.evict_expired(cx, resource);
             match self.tickets[ticket].standing {
                 Standing::Expired(_) => self.remove_ticket(cx, ticket),
+                Standing::Held(holder) if !is_current && self.is_over(cx, holder) => {
+                    return cx.put_off(asker.conn);
+                }
                 Standing::Queued(_) | Standing::Held(_) => {
                     return cx.refuse(asker.conn, Refusal::AlreadyEnqueued);
                 }
             }
             self.mark_idle(cx, resource);
         }
-        let resource = match self.open(cx, key, mode) {
-            Ok(resource) => resource,
+        let Opened {
+            resource,
+            is_current,
+        } = match self.open(cx, key, mode) {
+            Ok(opened) => opened,
             Err(refusal) => return cx.refuse(asker.conn, refusal),
         };
         let hold = Hold::of(mode);
@@ -190,6 +196,8 @@ impl Locks {
             );
             cx.reply(asker.conn, Reply::Acquired { token, lease });
             self.tell_of_grant(cx, resource, asker.conn, hold);
+        } else if !is_current {
+            cx.put_off(asker.conn);
         } else if self.is_queue_full(cx, resource) {
             cx.refuse(asker.conn, Refusal::MaxWaiters);
         } else {
@@ -218,8 +226,13 @@ impl Locks {
         }) else {
             return cx.refuse(asker.conn, Refusal::NotEnqueued);
         };
-        self.evict_expired(cx, resource);
+        let is_current = self.evict_expired(cx, resource);
+        let leaves = wait == Millis::ZERO || cx.core.draining;
         match self.tickets[ticket].standing {
+            Standing::Held(holder) if !is_current && self.is_over(cx, holder) => {
+                cx.put_off(asker.conn);
+            }
+            Standing::Queued(_) if !is_current && leaves => cx.put_off(asker.conn),
             Standing::Held(holder) => {
                 let lease = self.tickets[ticket].lease;
                 let token = self.holders[holder].token;
@@ -232,7 +245,7 @@ impl Locks {
                 self.remove_ticket(cx, ticket);
                 cx.refuse(asker.conn, Refusal::LeaseExpired);
             }
-            Standing::Queued(waiter) if wait == Millis::ZERO || cx.core.draining => {
+            Standing::Queued(waiter) if leaves => {
                 self.give_up(cx, waiter);
                 let draining = Reply::Refused(Refusal::Draining);
                 cx.reply(
@@ -250,6 +263,11 @@ impl Locks {
             }
         }
         self.mark_idle(cx, resource);
+    }
+
+    /// Whether the lease of this holder is over, though it has not been ended yet.
+    fn is_over(&self, cx: &Ctx<'_>, holder: u32) -> bool {
+        cx.core.timers.deadline(self.holders[holder].timer) <= cx.moment
     }
 
     /// The timer of an expired ticket fired: no `w` has come.

@@ -208,6 +208,13 @@ impl Engine {
         );
         self.core.timers.check();
         self.core.background.check();
+        let is_large = |len: u32| len > 32;
+        let keys = || self.stores.locks.table.iter().map(|(_, it)| it);
+        assert!(
+            locks.crowds.len() <= keys().filter(|it| is_large(it.holders.len())).count()
+                && locks.ranks.len() <= keys().filter(|it| is_large(it.queue.len())).count(),
+            "a record of a crowd that has gone"
+        );
         let (mut holders, mut waiters) = (0, 0);
         for (resource, it) in self.stores.locks.table.iter() {
             self.stores.locks.table.check(resource);
@@ -309,6 +316,7 @@ impl Engine {
                 );
             }
         }
+        self.check_records(resource, it);
         if let Some(waiter) = it.queue.head() {
             let Waiter { owner, .. } = self.core.waiters[waiter];
             let hold = self.core.waiters[waiter].want().hold;
@@ -317,8 +325,9 @@ impl Engine {
                 (Kind::ReadWrite, Hold::Read) => held().all(|it| it.hold() == Hold::Read),
                 (Kind::ReadWrite, _) => it.holders.is_empty(),
             };
+            let is_left_over = self.stores.locks.unserved.contains(resource);
             assert!(
-                !admitted || !self.core.owners[owner].is_here(),
+                !admitted || !self.core.owners[owner].is_here() || is_left_over,
                 "{:?} has room, but the head of its queue waits",
                 it.key
             );
@@ -328,6 +337,45 @@ impl Engine {
                 self.core.waiters[waiter].subject, resource,
                 "a waiter is in another key's queue"
             );
+        }
+    }
+}
+
+/// The records of crowds and long queues.
+impl Engine {
+    fn check_records(&self, resource: u32, it: &Resource) {
+        let Locks {
+            holders,
+            crowds,
+            ranks,
+            ..
+        } = &self.stores.locks;
+        match crowds.get(resource) {
+            Some(crowd) => {
+                let len = it.holders.len() as usize;
+                assert_eq!(crowd.lens(), [len, len], "a crowd of {:?} is gone", it.key);
+                for holder in it.holders.iter(holders) {
+                    let deadline = self.core.timers.deadline(holders[holder].timer);
+                    let owner = holders[holder].owner;
+                    assert!(
+                        crowd.knows((deadline, holder)) && crowd.has(owner),
+                        "a crowd does not know one of its holders"
+                    );
+                }
+            }
+            None => assert!(
+                it.holders.len() <= super::crowd::WALK_MAX,
+                "{:?} has a crowd without a record",
+                it.key
+            ),
+        }
+        // Now and then, because this is the slow way.
+        for (before, waiter) in it.queue.iter(&self.core.waiters).enumerate() {
+            if before.is_power_of_two() || before % 1_000 == 999 {
+                let (position, looks) = ranks.position(resource, &self.core.waiters, waiter);
+                assert_eq!(position as usize, before + 1, "a place is miscounted");
+                assert!(looks <= 6 * 1_024, "{looks} looks for one place");
+            }
         }
     }
 }

@@ -2,120 +2,10 @@
 //!
 //! Plain tests with fixed seeds. They count and compare; none of them looks at how long it took.
 
-use latchd::base::{ConnId, Millis, Nanos, Token};
-use latchd::engine::types::{Effect, Effects, Input, Mode, Refusal, Reply, Request};
-use latchd::engine::view::Counts;
-use latchd::engine::{Engine, Origin, Rules};
+use latchd::base::{ConnId, Millis, Nanos};
+use latchd::engine::types::{Effect, Mode, Refusal, Reply, Request};
 
-/// What the engine may spend on one turn here: about as much as the server lets it.
-const WORK: u64 = 1_000_000;
-
-/// Most leases or departures that fit into it, because none costs less than this many units.
-const SLICE_MAX: u64 = WORK / 100;
-
-const LOCK: Mode = Mode::Slot { limit: 1 };
-
-/// An engine with a clock of its own and the few questions that crowds ask.
-struct Table {
-    engine: Engine,
-    now: Nanos,
-    out: Effects,
-}
-
-impl Table {
-    fn new() -> Self {
-        let origin = Origin {
-            fence: 0,
-            seed: [1, 2],
-            salt_key: [3, 4, 5, 6],
-        };
-        Self {
-            engine: Engine::new(Rules::default(), origin),
-            now: Nanos(1),
-            out: Effects::new(),
-        }
-    }
-
-    /// What is said to anyone because of this request.
-    fn ask(&mut self, client: u32, request: Request<'_>) -> &[Effect] {
-        self.out.clear();
-        self.engine
-            .apply(self.now, Input::Request(id(client), request), &mut self.out);
-        &self.out
-    }
-
-    /// The one answer to a request that nobody else hears of.
-    fn answer(&mut self, client: u32, request: Request<'_>) -> Reply {
-        match self.ask(client, request) {
-            [Effect::Reply(to, reply)] if *to == id(client) => reply.clone(),
-            other => panic!("{other:?} instead of one answer"),
-        }
-    }
-
-    fn grant(&mut self, client: u32, key: &[u8], mode: Mode, lease: Millis) -> Token {
-        let wait = Millis::ZERO;
-        let lease = Some(lease);
-        match self.answer(
-            client,
-            Request::Acquire {
-                key,
-                mode,
-                wait,
-                lease,
-            },
-        ) {
-            Reply::Granted { token, .. } => token,
-            other => panic!("{other:?} instead of a grant"),
-        }
-    }
-
-    fn leave(&mut self, client: u32) -> &[Effect] {
-        self.out.clear();
-        self.engine
-            .apply(self.now, Input::Disconnected(id(client)), &mut self.out);
-        &self.out
-    }
-
-    /// One turn's worth of what is due by now; how many leases it ended.
-    fn expire(&mut self) -> u64 {
-        let before = self.engine.tally().expiries;
-        self.turn(WORK);
-        self.engine.tally().expiries - before
-    }
-
-    /// What is due by now, as far as the work goes.
-    fn turn(&mut self, work: u64) {
-        self.out.clear();
-        self.engine
-            .apply(self.now, Input::Time(work), &mut self.out);
-    }
-
-    /// Turn after turn until nothing is due.
-    fn expire_all(&mut self) -> u64 {
-        let mut ended = self.expire();
-        while self.engine.next_deadline().is_some_and(|it| it <= self.now) {
-            ended += self.expire();
-        }
-        ended
-    }
-
-    /// All clients have left: lets everything run out and looks for leftovers.
-    fn assert_nothing_is_left(&mut self) {
-        self.expire_all();
-        self.now = self.now.after(Millis::from_secs(3600));
-        self.expire_all();
-        self.engine.check();
-        assert_eq!(self.engine.counts(), Counts::default());
-        assert_eq!(self.engine.next_deadline(), None);
-    }
-}
-
-fn id(client: u32) -> ConnId {
-    ConnId {
-        slot: client,
-        serial: client + 1,
-    }
-}
+use super::table::{LOCK, SLICE_MAX, Table, id};
 
 #[test]
 fn ten_thousand_wait_and_keep_their_order_whichever_of_them_leave() {
@@ -436,120 +326,141 @@ fn a_client_that_leaves_with_thousands_of_locks_and_places_is_undone_in_slices()
     table.assert_nothing_is_left();
 }
 
-/// Whether somebody holds the key.
-fn is_held(table: &Table, key: &[u8]) -> bool {
-    let key = table.engine.view(table.now).key(key);
-    key.is_some_and(|it| it.holder_count() > 0)
-}
-
-/// A stranger's crowd and one lease of somebody else that ends a moment later, in a turn with so
-/// little work that most of the crowd is left over.
-fn assert_the_lease_ends_in_time(crowd: impl Fn(&mut Table)) {
+#[test]
+fn thousands_wait_and_each_knows_its_place() {
+    const WAITERS: u32 = 4_000;
+    let key = b"job";
+    let (mode, lease, wait) = (LOCK, Some(Millis::from_secs(600)), Millis::ZERO);
     let mut table = Table::new();
-    crowd(&mut table);
-    table.now = Nanos(2);
-    table.grant(1, b"job", LOCK, Millis(1_000));
-    table.now = Nanos(1).after(Millis(1_000));
-    table.turn(WORK / 10);
-    assert!(is_held(&table, b"job"), "early");
-    table.now = Nanos(2).after(Millis(1_000));
-    table.turn(WORK / 10);
-    assert!(!is_held(&table, b"job"), "late");
-    assert_eq!(
-        table.engine.next_deadline(),
-        Some(Nanos(0)),
-        "the crowd fits into one turn, so nothing is shown"
-    );
-    table.engine.check();
-    for client in 0..2 {
+    let mut chance = fastrand::Rng::with_seed(13);
+    table.grant(0, key, mode, Millis::from_secs(600));
+    let mut queue = Vec::new();
+    let mut next = 1;
+    let join = |table: &mut Table, queue: &mut Vec<u32>, client: u32| {
+        let enqueued = table.answer(client, Request::Enqueue { key, mode, lease });
+        assert_eq!(enqueued, Reply::Queued);
+        queue.push(client);
+    };
+    let ask_some = |table: &mut Table, queue: &[u32], chance: &mut fastrand::Rng| {
+        table.engine.check();
+        for _ in 0..20 {
+            let nth = chance.usize(..queue.len());
+            let place = table.answer(queue[nth], Request::Position { key });
+            assert_eq!(place, Reply::Number(nth as i64 + 1));
+            // A place costs some thousand looks at most, however long the queue is.
+            let work = table.engine.take_work();
+            assert!(work < 100_000, "{work} for one place of {}", queue.len());
+        }
+    };
+    // Longer and shorter again, across every length at which the record is made and dropped.
+    for length in [
+        1_000, 1_100, 900, WAITERS, 2_500, WAITERS, 600, 500, 1_200, 10,
+    ] {
+        while (queue.len() as u32) < length {
+            join(&mut table, &mut queue, next);
+            next += 1;
+        }
+        while queue.len() as u32 > length {
+            let client = queue.remove(chance.usize(..queue.len()));
+            if client % 2 == 0 {
+                table.leave(client);
+            } else {
+                let gone = table.answer(client, Request::Wait { key, wait });
+                assert_eq!(gone, Reply::TimedOut);
+            }
+        }
+        table.expire_all(); // whoever left has left
+        table.engine.take_work();
+        ask_some(&mut table, &queue, &mut chance);
+    }
+    for client in 0..next {
         table.leave(client);
     }
     table.assert_nothing_is_left();
 }
 
-const CROWD: u32 = 20_000;
-
 #[test]
-fn a_strangers_leases_that_end_make_nobody_elses_lease_late() {
-    assert_the_lease_ends_in_time(|table| {
-        for key in 0..CROWD {
-            table.grant(0, &key.to_le_bytes(), LOCK, Millis(1_000));
-        }
-    });
-}
-
-#[test]
-fn a_strangers_leases_that_were_renewed_make_nobody_elses_lease_late() {
-    let lease = Some(Millis::from_secs(60));
-    assert_the_lease_ends_in_time(|table| {
-        for key in 0..CROWD {
-            let key = &key.to_le_bytes();
-            let token = Some(table.grant(0, key, LOCK, Millis(1_000)));
-            table.answer(0, Request::Renew { key, token, lease });
-        }
-    });
-}
-
-#[test]
-fn a_strangers_values_make_nobody_elses_lease_late() {
-    assert_the_lease_ends_in_time(|table| {
-        for key in 0..CROWD {
-            let put = Request::Put {
-                key: &key.to_le_bytes(),
-                value: b"v",
-                ttl: Millis(1_000),
-            };
-            table.answer(0, put);
-        }
-    });
-}
-
-#[test]
-fn a_leavers_lock_is_not_passed_on_after_those_of_a_crowd() {
-    const LEAVERS: u32 = 20;
-    const LOCKS: u32 = 2_000;
-    let (wait, lease) = (Millis::from_secs(60), Millis::from_secs(600));
+fn very_many_readers_get_in_a_slice_at_a_time_and_nobody_overtakes() {
+    const READERS: u32 = 2_000;
+    let key = b"page";
+    let (wait, lease) = (Millis::from_secs(60), Some(Millis::from_secs(600)));
     let mut table = Table::new();
-    for client in 0..LEAVERS {
-        for key in 0..LOCKS {
-            table.grant(
-                client,
-                &[client, key].map(u32::to_le_bytes).concat(),
-                LOCK,
-                lease,
-            );
-        }
-    }
-    let (leaver, waiter) = (LEAVERS, LEAVERS + 1);
-    table.grant(leaver, b"job", LOCK, lease);
-    let acquire = Request::Acquire {
-        key: b"job",
-        mode: LOCK,
+    let token = Some(table.grant(0, key, Mode::Write, Millis::from_secs(600)));
+    let acquire = |mode, wait| Request::Acquire {
+        key,
+        mode,
         wait,
-        lease: None,
+        lease,
     };
-    assert_eq!(table.ask(waiter, acquire), []);
-    for client in 0..LEAVERS {
+    for reader in 1..=READERS {
+        assert_eq!(table.ask(reader, acquire(Mode::Read, wait)), []);
+    }
+    let writer = READERS + 1;
+    assert_eq!(table.ask(writer, acquire(Mode::Write, wait)), []);
+    table.ask(0, Request::Release { key, token });
+    let first = table.engine.counts().holders;
+    assert!((1..1_000).contains(&first), "{first} in one request");
+    assert_eq!(table.engine.next_deadline(), Some(Nanos(0)), "the rest");
+    table.engine.check();
+    // Behind the queue, though there is room for a reader: not decided before the queue is served.
+    let late = READERS + 2;
+    assert_eq!(
+        table.ask(late, acquire(Mode::Read, Millis::ZERO)).last(),
+        Some(&Effect::NotYet(id(late)))
+    );
+    table.engine.check();
+    while table.engine.next_deadline() == Some(Nanos(0)) {
+        let before = table.engine.counts().holders;
+        table.turn(0);
+        table.engine.check();
+        let granted = table.engine.counts().holders - before;
+        assert!(granted < 1_000, "{granted} in one turn without work");
+    }
+    let granted = table.engine.view(table.now).key(key).unwrap().holders();
+    let granted: Vec<u32> = granted.map(|it| it.conn.serial - 1).collect();
+    assert!(granted.into_iter().eq(1..=READERS), "in their order");
+    let late = table.answer(late, acquire(Mode::Read, Millis::ZERO));
+    assert_eq!(late, Reply::TimedOut, "behind the writer");
+    for client in 0..=READERS + 2 {
         table.leave(client);
     }
-    let passed_on = table.leave(leaver);
-    assert!(
-        matches!(passed_on, [Effect::Reply(to, Reply::Granted { .. })] if *to == id(waiter)),
-        "{passed_on:?}"
-    );
-    assert!(table.engine.counts().holders > (LEAVERS * LOCKS / 2) as usize);
+    table.assert_nothing_is_left();
+}
 
-    // The crowd's locks are released in turns, so that none of them waits for all of another's.
-    while table.engine.counts().holders > (LEAVERS * LOCKS / 2) as usize {
-        table.turn(WORK);
+#[test]
+fn a_crowd_of_lapsed_slots_is_not_ended_in_one_request() {
+    const SLOTS: u32 = 20_000;
+    let (key, mode) = (b"pool", Mode::Slot { limit: SLOTS });
+    let mut table = Table::new();
+    for slot in 0..SLOTS {
+        table.grant(slot % 2, key, mode, Millis(1_000 + u64::from(slot % 100)));
     }
+    table.now = table.now.after(Millis(5_000));
+    table.engine.take_work();
+    let tried = table.ask(
+        2,
+        Request::Acquire {
+            key,
+            mode,
+            wait: Millis::ZERO,
+            lease: None,
+        },
+    );
+    assert!(
+        matches!(tried, [Effect::Reply(_, Reply::Granted { .. })]),
+        "{tried:?}"
+    );
+    let work = table.engine.take_work();
+    assert!(work < 100_000, "{work} for one request");
+    let ended = table.engine.tally().expiries;
+    assert!((1..1_000).contains(&ended), "{ended} in one request");
+    // The first to end were the first whose time was over.
+    let holders = table.engine.view(table.now).key(key).unwrap();
+    assert_eq!(holders.holder_count(), SLOTS - ended as u32 + 1);
     table.engine.check();
-    for client in 0..LEAVERS {
-        let left = (0..LOCKS)
-            .filter(|key| is_held(&table, &[client, *key].map(u32::to_le_bytes).concat()));
-        let left = left.count();
-        assert!((LOCKS as usize / 3..).contains(&left), "{client}: {left}");
+    assert_eq!(table.expire_all() + ended, u64::from(SLOTS));
+    for client in 0..3 {
+        table.leave(client);
     }
-    table.leave(waiter);
     table.assert_nothing_is_left();
 }

@@ -1,7 +1,9 @@
 //! The engine against a model that is too simple to be wrong.
 //!
 //! `naive.rs` is the model, `ops.rs` what can happen, `world.rs` compares after each operation;
-//! `stories.rs` keeps what once went wrong, `crowds.rs` the few plain tests whose numbers would be
+//! `beyond.rs` is the same with crowds on one key, compared when the engine has come to rest;
+//! `stories.rs` keeps what once went wrong, `crowds.rs` and `fair.rs` are plain tests (on `table.rs`)
+//! whose numbers would be
 //! too large for a model. More cases: `PROPTEST_CASES=20000 cargo test --test model`. No time
 //! passes but the numbers handed in.
 
@@ -9,11 +11,14 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 #![allow(unreachable_pub, reason = "modules of a test have no outside")]
 
+mod beyond;
 mod crowds;
+mod fair;
 mod naive;
 mod ops;
 mod replay;
 mod stories;
+mod table;
 mod world;
 
 use proptest::prelude::*;

@@ -1,0 +1,168 @@
+//! Leases: how they are renewed and how they end, each at its own instant and in order.
+//!
+//! A lease ends when its timer fires, or when somebody asks about its key before that; either way
+//! what follows is the same. Of very many that are over, only some are ended at a time. The rest of
+//! what can happen to a hold is in `lock.rs`.
+
+use super::arena::NONE;
+use super::conn::ConnIndex;
+use super::crowd::Crowds;
+use super::ctx::Ctx;
+use super::holder::Holder;
+use super::lock::Locks;
+use super::types::{Event, Noted, Push};
+use super::work;
+use crate::base::{Millis, Nanos};
+
+/// Most leases of one key that one request or one timer ends; the rest follows with the next.
+const EVICTED_MAX: u32 = 64;
+
+impl Locks {
+    pub(super) fn restart_lease(&mut self, cx: &mut Ctx<'_>, holder: u32, lease: Millis) {
+        let Holder {
+            timer,
+            resource,
+            owner,
+            ..
+        } = self.holders[holder];
+        let deadline = cx.now.after(lease);
+        if Crowds::may_have(self.table[resource].holders.len()) {
+            self.note_renewed(holder, cx.core.timers.deadline(timer), deadline);
+        }
+        cx.core.timers.rearm(owner.0, timer, deadline);
+        self.table[resource].note_deadline(deadline);
+    }
+
+    /// The timer of a lease fired.
+    pub(super) fn lease_ended(&mut self, cx: &mut Ctx<'_>, holder: u32) {
+        let resource = self.holders[holder].resource;
+        if cx.core.timers.is_behind() && self.table[resource].soonest() < cx.moment {
+            // Owners take turns, so a lease of another owner on this key may have ended earlier.
+            let owner = self.holders[holder].owner;
+            if !self.evict_expired(cx, resource) {
+                cx.core.timers.put_off(owner.0);
+            }
+            return;
+        }
+        self.lapse(cx, holder);
+        self.grant_waiting(cx, resource);
+    }
+
+    /// Ends leases on this key that are over, then serves the queue. Returns whether the key is
+    /// current then: no such lease is left, and nobody in the queue who can be granted. What is
+    /// left is a matter of more calls, or of time.
+    ///
+    /// Each lease ends at its own instant and in order, as its timer would have ended it: a waiter
+    /// that still waited when the lease ended is granted, even if that was long ago and its own
+    /// wait is over by now.
+    pub(super) fn evict_expired(&mut self, cx: &mut Ctx<'_>, resource: u32) -> bool {
+        let mut is_current = true;
+        // `soonest` may be out of date, because a timer that ends a lease leaves it as it is. But
+        // if no timer at all is due, no lease is over.
+        let is_due = |deadline: Nanos| deadline <= cx.moment;
+        if is_due(self.table[resource].soonest())
+            && cx.core.timers.next_deadline().is_some_and(is_due)
+        {
+            is_current = self.evict(cx, resource);
+        }
+        // The wait of the head of the queue may be over.
+        if !self.table[resource].queue.is_empty() {
+            self.grant_waiting(cx, resource);
+            is_current &= !self.unserved.contains(resource);
+        }
+        is_current
+    }
+
+    /// Ends leases on this key that are over, in their order; returns whether all of them.
+    fn evict(&mut self, cx: &mut Ctx<'_>, resource: u32) -> bool {
+        for _ in 0..EVICTED_MAX {
+            let Some(crowd) = self.crowds.get(resource) else {
+                self.evict_few(cx, resource);
+                return true;
+            };
+            let (deadline, holder) = crowd.first().expect("a crowd is not empty");
+            if deadline > cx.moment {
+                self.table[resource].set_soonest(deadline);
+                return true;
+            }
+            self.end_lease_at(cx, holder, deadline);
+        }
+        false
+    }
+
+    /// The same for a key that has few enough holders to walk over them.
+    fn evict_few(&mut self, cx: &mut Ctx<'_>, resource: u32) {
+        let (lapsed, soonest) = self.lapsed_of(cx, resource);
+        self.table[resource].set_soonest(soonest);
+        for (deadline, holder) in lapsed {
+            self.end_lease_at(cx, holder, deadline);
+        }
+    }
+
+    fn end_lease_at(&mut self, cx: &mut Ctx<'_>, holder: u32, deadline: Nanos) {
+        cx.core.work.charge(work::END);
+        let resource = self.holders[holder].resource;
+        self.lapse(cx, holder);
+        self.grant_waiting_at(cx, resource, deadline);
+    }
+
+    /// The holders whose lease is over, in the order in which the leases ended, and when the first
+    /// of the other leases will end.
+    fn lapsed_of(&self, cx: &mut Ctx<'_>, resource: u32) -> (Vec<(Nanos, u32)>, Nanos) {
+        let mut lapsed = Vec::new();
+        let mut soonest = Nanos::NEVER;
+        for holder in self.table[resource].holders.iter(&self.holders) {
+            cx.core.work.charge(work::LOOK);
+            match cx.core.timers.deadline(self.holders[holder].timer) {
+                deadline if deadline <= cx.moment => lapsed.push((deadline, holder)),
+                deadline => soonest = soonest.min(deadline),
+            }
+        }
+        lapsed.sort_unstable();
+        (lapsed, soonest)
+    }
+
+    /// Ends one lease: remembers its token, tells the holder, and marks its ticket.
+    fn lapse(&mut self, cx: &mut Ctx<'_>, holder: u32) {
+        let Holder {
+            token,
+            owner,
+            resource,
+            ticket,
+            ..
+        } = self.holders[holder];
+        let it = &self.table[resource];
+        self.lapsed
+            .remember(token, self.table.hash(it.key.as_bytes()));
+        let conn = cx.core.owners[owner].conn;
+        if conn != ConnIndex::NONE
+            && cx.core.conns[conn].introduced
+            && cx.core.conns[conn].is_here()
+        {
+            cx.push(
+                conn,
+                Push::Lost {
+                    key: it.key.clone(),
+                    fence: token.fence,
+                },
+            );
+        }
+        cx.announce(Event::Release, it.key.as_bytes());
+        cx.core.tally.expiries += 1;
+        self.note(cx, Noted::Expired, holder);
+        if ticket != NONE {
+            self.holders[holder].ticket = NONE;
+            self.tickets.expire(cx, ticket);
+        }
+        self.remove_holder(cx, holder);
+    }
+
+    /// The instant at which the release of this hold makes room: now, or when its lease ended, if
+    /// it is over and its timer has not fired yet.
+    pub(super) fn freed_at(&self, cx: &Ctx<'_>, holder: u32) -> Nanos {
+        cx.core
+            .timers
+            .deadline(self.holders[holder].timer)
+            .min(cx.moment)
+    }
+}

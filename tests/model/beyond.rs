@@ -1,0 +1,429 @@
+//! Beyond every quantum: hundreds of holds per client on one key, and the model as the judge.
+//!
+//! The engine does only so much at a time, so it is compared when it has come to rest: whatever is
+//! left over, put off or set aside, in the end everybody was told what the model says, in whatever
+//! order that is told to different ears. One key only, because between keys the order of fences is
+//! then open.
+
+use latchd::base::{ConnId, Millis, Nanos, Token};
+use latchd::engine::types::{Effect, Effects, Input, Mode, Push, Reply, Request};
+use latchd::engine::{Engine, Origin, Rules};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::naive::{Ask, Model, Word};
+use super::world::refusal_word;
+
+const KEY: &[u8] = b"pool";
+const CLIENTS: usize = 4;
+
+/// What a client does, `count` times in a row where that makes sense.
+#[derive(Clone, Debug)]
+enum Op {
+    Acquire {
+        client: usize,
+        write: bool,
+        lease: u64,
+        count: u32,
+    },
+    AcquireOrWait {
+        client: usize,
+        write: bool,
+        wait: u64,
+        lease: u64,
+    },
+    Enqueue {
+        client: usize,
+        write: bool,
+        lease: u64,
+    },
+    Wait {
+        client: usize,
+        wait: u64,
+    },
+    /// Of all tokens that were told, from this one on.
+    Renew {
+        nth: usize,
+        lease: u64,
+        count: u32,
+    },
+    Release {
+        nth: usize,
+        count: u32,
+    },
+    Position {
+        client: usize,
+    },
+    Leave {
+        client: usize,
+    },
+    /// Time passes, and nobody looks.
+    Pass {
+        ms: u64,
+    },
+    /// Everything that is due is done, in turns of so much work.
+    Turns {
+        work: u64,
+    },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let client = || 0..CLIENTS;
+    let lease = || prop_oneof![4 => 1..=9_u64, 2 => Just(20), 1 => Just(1_000)];
+    let wait = || prop_oneof![1 => Just(0), 4 => 1..=9_u64];
+    let count = || prop_oneof![2 => 1..=5_u32, 3 => 60..=200_u32];
+    let write = || prop::bool::weighted(0.1);
+    prop_oneof![
+        6 => (client(), write(), lease(), count())
+            .prop_map(|(client, write, lease, count)| Op::Acquire { client, write, lease, count }),
+        4 => (client(), write(), wait(), lease())
+            .prop_map(|(client, write, wait, lease)| Op::AcquireOrWait { client, write, wait, lease }),
+        3 => (client(), write(), lease())
+            .prop_map(|(client, write, lease)| Op::Enqueue { client, write, lease }),
+        3 => (client(), wait()).prop_map(|(client, wait)| Op::Wait { client, wait }),
+        3 => (any::<usize>(), lease(), count())
+            .prop_map(|(nth, lease, count)| Op::Renew { nth, lease, count }),
+        2 => (any::<usize>(), count()).prop_map(|(nth, count)| Op::Release { nth, count }),
+        2 => client().prop_map(|client| Op::Position { client }),
+        1 => client().prop_map(|client| Op::Leave { client }),
+        4 => (0..=9_u64).prop_map(|ms| Op::Pass { ms }),
+        3 => prop_oneof![Just(0), Just(20_000), Just(u64::MAX)].prop_map(|work| Op::Turns { work }),
+    ]
+}
+
+struct Pair {
+    engine: Engine,
+    model: Model,
+    now: Nanos,
+    /// How many may hold at once, or readers and writers if 0.
+    limit: u32,
+    clients: [ConnId; CLIENTS],
+    last_serial: u32,
+    tokens: Vec<Token>,
+    heard: Vec<(u32, Word)>,
+    put_off: u32,
+}
+
+type Verdict = Result<(), String>;
+
+impl Pair {
+    fn new(limit: u32, waiters_per_key_max: u32) -> Self {
+        let rules = Rules {
+            waiters_per_key_max,
+            ..Rules::default()
+        };
+        let origin = Origin {
+            fence: 0,
+            seed: [7, 9],
+            salt_key: [3, 4, 5, 6],
+        };
+        Self {
+            engine: Engine::new(rules.clone(), origin),
+            model: Model::new(rules, 0),
+            now: Nanos(0),
+            limit,
+            clients: std::array::from_fn(|slot| ConnId {
+                slot: slot as u32,
+                serial: slot as u32 + 1,
+            }),
+            last_serial: CLIENTS as u32,
+            tokens: Vec::new(),
+            heard: Vec::new(),
+            put_off: 0,
+        }
+    }
+
+    fn run(&mut self, op: &Op) -> Verdict {
+        let lease_of = |lease: u64| Some(Millis(lease));
+        match *op {
+            Op::Acquire {
+                client,
+                write,
+                lease,
+                count,
+            } => {
+                let (mode, wait, lease) = (self.mode(write), Millis::ZERO, lease_of(lease));
+                for _ in 0..count {
+                    self.ask(client, Ask::Acquire { mode, wait, lease }, None)?;
+                }
+            }
+            Op::AcquireOrWait {
+                client,
+                write,
+                wait,
+                lease,
+            } => {
+                // A request that waits joins the queue even if leases are still to be ended.
+                self.settle(u64::MAX)?;
+                let (mode, wait, lease) = (self.mode(write), Millis(wait), lease_of(lease));
+                self.ask(client, Ask::Acquire { mode, wait, lease }, None)?;
+            }
+            Op::Enqueue {
+                client,
+                write,
+                lease,
+            } => {
+                let (mode, lease) = (self.mode(write), lease_of(lease));
+                self.ask(client, Ask::Enqueue { mode, lease }, None)?;
+            }
+            Op::Wait { client, wait } => {
+                if wait > 0 {
+                    self.settle(u64::MAX)?;
+                }
+                let wait = Millis(wait);
+                self.ask(client, Ask::Wait { wait }, None)?;
+            }
+            Op::Renew { nth, lease, count } => {
+                let lease = lease_of(lease);
+                for token in self.some_tokens(nth, count) {
+                    let fence = Some(token.fence.0);
+                    self.ask(nth % CLIENTS, Ask::Renew { fence, lease }, Some(token))?;
+                }
+            }
+            Op::Release { nth, count } => {
+                for token in self.some_tokens(nth, count) {
+                    let fence = Some(token.fence.0);
+                    self.ask(nth % CLIENTS, Ask::Release { fence }, Some(token))?;
+                }
+            }
+            Op::Position { client } => self.ask(client, Ask::Position, None)?,
+            Op::Leave { client } => {
+                self.settle(u64::MAX)?;
+                let id = self.clients[client];
+                self.apply(Input::Disconnected(id))?;
+                self.model.disconnect(id.serial);
+                self.last_serial += 1;
+                self.clients[client].serial = self.last_serial;
+                // What it is still told was said before it left.
+                self.settle(20_000)?;
+            }
+            Op::Pass { ms } => {
+                self.now = self.now.after(Millis(ms));
+                self.model.now = self.now;
+            }
+            Op::Turns { work } => self.settle(work)?,
+        }
+        // A request can be granted while leases that are over are still to be ended; they are, for
+        // the model.
+        match op {
+            Op::Pass { .. } => Ok(()),
+            _ => self.settle(u64::MAX),
+        }
+    }
+
+    fn mode(&self, write: bool) -> Mode {
+        match (self.limit, write) {
+            (0, true) => Mode::Write,
+            (0, false) => Mode::Read,
+            (limit, _) => Mode::Slot { limit },
+        }
+    }
+
+    fn some_tokens(&self, nth: usize, count: u32) -> Vec<Token> {
+        let from = nth % self.tokens.len().max(1);
+        self.tokens[from..]
+            .iter()
+            .take(count as usize)
+            .copied()
+            .collect()
+    }
+
+    /// Asks both; the engine again and again, as long as it puts the request off.
+    fn ask(&mut self, client: usize, ask: Ask, token: Option<Token>) -> Verdict {
+        let id = self.clients[client];
+        if self.model.is_parked(id.serial) {
+            return Ok(());
+        }
+        let key = KEY;
+        let request = match ask {
+            Ask::Acquire { mode, wait, lease } => Request::Acquire {
+                key,
+                mode,
+                wait,
+                lease,
+            },
+            Ask::Enqueue { mode, lease } => Request::Enqueue { key, mode, lease },
+            Ask::Wait { wait } => Request::Wait { key, wait },
+            Ask::Release { .. } => Request::Release { key, token },
+            Ask::Renew { lease, .. } => Request::Renew { key, token, lease },
+            Ask::Position => Request::Position { key },
+        };
+        self.model.ask(id.serial, 0, ask);
+        let mut times = 0;
+        while self.apply(Input::Request(id, request))? {
+            times += 1;
+            if times > 100 {
+                return Err("it is put off for ever".to_owned());
+            }
+        }
+        self.put_off += times;
+        Ok(())
+    }
+
+    /// Returns whether a request was put off.
+    fn apply(&mut self, input: Input<'_>) -> Result<bool, String> {
+        let mut out = Effects::new();
+        self.engine.apply(self.now, input, &mut out);
+        let mut is_put_off = false;
+        for effect in out {
+            match effect {
+                Effect::NotYet(_) => is_put_off = true,
+                Effect::Reply(id, reply) => {
+                    let word = self.word(&reply)?;
+                    self.heard.push((id.serial, word));
+                }
+                Effect::Push(id, Push::Lost { fence, .. }) => {
+                    let (key, fence) = (0, fence.0);
+                    self.heard.push((id.serial, Word::Lost { key, fence }));
+                }
+                other => return Err(format!("nobody asked for {other:?}")),
+            }
+        }
+        Ok(is_put_off)
+    }
+
+    fn word(&mut self, reply: &Reply) -> Result<Word, String> {
+        if let Reply::Granted { token, .. } | Reply::Acquired { token, .. } = reply
+            && !self.tokens.contains(token)
+        {
+            self.tokens.push(*token);
+        }
+        Ok(match *reply {
+            Reply::Granted { token, lease } => Word::Granted {
+                fence: token.fence.0,
+                lease_ms: lease.0,
+            },
+            Reply::Acquired { token, lease } => Word::Acquired {
+                fence: token.fence.0,
+                lease_ms: lease.0,
+            },
+            Reply::Queued => Word::Queued,
+            Reply::Renewed { lease, fence } => Word::Renewed {
+                fence: fence.0,
+                lease_ms: lease.0,
+            },
+            Reply::Done => Word::Released,
+            Reply::Number(place) => Word::Position(place as u32),
+            Reply::Nothing => Word::NoPosition,
+            Reply::TimedOut => Word::TimedOut,
+            Reply::Refused(why) => Word::Refused(refusal_word(why)),
+            ref other => return Err(format!("nobody asked for {other:?}")),
+        })
+    }
+
+    /// Lets the engine do everything that is due, in turns of so much work, and compares.
+    fn settle(&mut self, work: u64) -> Verdict {
+        let mut turns = 0;
+        loop {
+            self.apply(Input::Time(work))?;
+            if turns % 16 == 0 {
+                self.engine.check();
+            }
+            turns += 1;
+            if self.engine.next_deadline().is_none_or(|it| it > self.now) {
+                break;
+            }
+            if turns > 5_000 {
+                return Err("it never comes to rest".to_owned());
+            }
+        }
+        self.model.expire();
+        self.compare()
+    }
+
+    fn compare(&mut self) -> Verdict {
+        self.engine.check();
+        let view = self.engine.view(self.now);
+        let known = view.key(KEY);
+        let names: &[usize] = if known.is_some() { &[0] } else { &[] };
+        self.model.follow_forgetting(names, true)?;
+        if let (Some(theirs), Some(ours)) = (known, self.model.keys.first()) {
+            let now = self.now;
+            let holders: Vec<_> = theirs
+                .holders()
+                .map(|it| (it.fence.0, it.conn.serial, it.lease_left_ns))
+                .collect();
+            let expected = ours.holders.iter();
+            let expected: Vec<_> = expected
+                .map(|it| (it.fence, it.client, it.deadline.since(now)))
+                .collect();
+            same("holders", holders, expected)?;
+            let queue: Vec<_> = theirs.waiters().map(|it| it.conn.serial).collect();
+            let expected: Vec<_> = ours.waiters.iter().map(|it| it.client).collect();
+            same("queue", queue, expected)?;
+        }
+        same("tally", self.engine.tally(), self.model.tally)?;
+        let here = |serial: u32| self.clients.iter().any(|it| it.serial == serial);
+        let mut heard = std::mem::take(&mut self.heard);
+        heard.retain(|it| here(it.0));
+        heard.sort();
+        let said = self.model.said.iter().filter(|it| here(it.client));
+        let mut said: Vec<_> = said.map(|it| (it.client, it.word)).collect();
+        said.sort();
+        self.model.forget_words();
+        same("words", heard, said)
+    }
+
+    fn end(&mut self) -> Verdict {
+        for client in 0..CLIENTS {
+            self.run(&Op::Leave { client })?;
+        }
+        same("holders at the end", self.engine.counts().holders, 0)?;
+        same("waiters at the end", self.engine.counts().waiters, 0)?;
+        // One timer may run for collection.
+        same("timers", self.engine.counts().timers.saturating_sub(1), 0)
+    }
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, engine: T, model: T) -> Verdict {
+    if engine == model {
+        Ok(())
+    } else {
+        Err(format!("{what}:\n  engine {engine:?}\n  model  {model:?}"))
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { max_shrink_iters: 4_000, ..ProptestConfig::default() })]
+
+    /// Thousands of holds that lapse, are renewed, released and left behind, a quantum at a time.
+    #[test]
+    fn a_crowd_gets_what_the_model_gives_it_however_slowly(
+        limit in prop_oneof![Just(0), Just(1), Just(90), Just(400), Just(5_000)],
+        waiters_max in prop_oneof![3 => Just(0), 1 => Just(2)],
+        script in vec(op(), 1..40),
+    ) {
+        let mut pair = Pair::new(limit, waiters_max);
+        for (index, op) in script.iter().enumerate() {
+            let verdict = pair.run(op);
+            prop_assert!(verdict.is_ok(), "operation {}, {:?}: {}", index, op, verdict.unwrap_err());
+        }
+        let verdict = pair.settle(0).and_then(|()| pair.end());
+        prop_assert!(verdict.is_ok(), "at the end: {}", verdict.unwrap_err());
+    }
+}
+
+/// A request that would be refused for want of room is put off while leases that are over are still
+/// to be ended, and decided once they are.
+#[test]
+fn a_request_is_put_off_while_a_crowd_of_leases_is_ended() {
+    let mut pair = Pair::new(0, 0);
+    let acquire = |client, write, lease, count| Op::Acquire {
+        client,
+        write,
+        lease,
+        count,
+    };
+    for op in [
+        acquire(0, false, 5, 150),
+        acquire(1, false, 6, 150),
+        Op::Pass { ms: 7 },
+        acquire(2, true, 50, 1),
+        Op::Turns { work: u64::MAX },
+    ] {
+        pair.run(&op).unwrap();
+    }
+    assert!((4..=6).contains(&pair.put_off), "{}", pair.put_off);
+    assert_eq!(pair.engine.counts().holders, 1, "the writer");
+    pair.end().unwrap();
+}

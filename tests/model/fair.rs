@@ -1,0 +1,120 @@
+//! Nobody stands behind another's crowd, of whatever it is.
+//!
+//! Turns with little work, so that most of a crowd is left over, and somebody who wants little.
+
+use latchd::base::{Millis, Nanos};
+use latchd::engine::types::{Effect, Reply, Request};
+
+use super::table::{LOCK, Table, WORK, id, is_held};
+
+/// A stranger's crowd and one lease of somebody else that ends a moment later, in a turn with so
+/// little work that most of the crowd is left over.
+fn assert_the_lease_ends_in_time(crowd: impl Fn(&mut Table)) {
+    let mut table = Table::new();
+    crowd(&mut table);
+    table.now = Nanos(2);
+    table.grant(1, b"job", LOCK, Millis(1_000));
+    table.now = Nanos(1).after(Millis(1_000));
+    table.turn(WORK / 10);
+    assert!(is_held(&table, b"job"), "early");
+    table.now = Nanos(2).after(Millis(1_000));
+    table.turn(WORK / 10);
+    assert!(!is_held(&table, b"job"), "late");
+    assert_eq!(
+        table.engine.next_deadline(),
+        Some(Nanos(0)),
+        "the crowd fits into one turn, so nothing is shown"
+    );
+    table.engine.check();
+    for client in 0..2 {
+        table.leave(client);
+    }
+    table.assert_nothing_is_left();
+}
+
+const CROWD: u32 = 20_000;
+
+#[test]
+fn a_strangers_leases_that_end_make_nobody_elses_lease_late() {
+    assert_the_lease_ends_in_time(|table| {
+        for key in 0..CROWD {
+            table.grant(0, &key.to_le_bytes(), LOCK, Millis(1_000));
+        }
+    });
+}
+
+#[test]
+fn a_strangers_leases_that_were_renewed_make_nobody_elses_lease_late() {
+    let lease = Some(Millis::from_secs(60));
+    assert_the_lease_ends_in_time(|table| {
+        for key in 0..CROWD {
+            let key = &key.to_le_bytes();
+            let token = Some(table.grant(0, key, LOCK, Millis(1_000)));
+            table.answer(0, Request::Renew { key, token, lease });
+        }
+    });
+}
+
+#[test]
+fn a_strangers_values_make_nobody_elses_lease_late() {
+    assert_the_lease_ends_in_time(|table| {
+        for key in 0..CROWD {
+            let put = Request::Put {
+                key: &key.to_le_bytes(),
+                value: b"v",
+                ttl: Millis(1_000),
+            };
+            table.answer(0, put);
+        }
+    });
+}
+
+#[test]
+fn a_leavers_lock_is_not_passed_on_after_those_of_a_crowd() {
+    const LEAVERS: u32 = 20;
+    const LOCKS: u32 = 2_000;
+    let (wait, lease) = (Millis::from_secs(60), Millis::from_secs(600));
+    let mut table = Table::new();
+    for client in 0..LEAVERS {
+        for key in 0..LOCKS {
+            table.grant(
+                client,
+                &[client, key].map(u32::to_le_bytes).concat(),
+                LOCK,
+                lease,
+            );
+        }
+    }
+    let (leaver, waiter) = (LEAVERS, LEAVERS + 1);
+    table.grant(leaver, b"job", LOCK, lease);
+    let acquire = Request::Acquire {
+        key: b"job",
+        mode: LOCK,
+        wait,
+        lease: None,
+    };
+    assert_eq!(table.ask(waiter, acquire), []);
+    for client in 0..LEAVERS {
+        table.leave(client);
+    }
+    let passed_on = table.leave(leaver);
+    assert!(
+        matches!(passed_on, [Effect::Reply(to, Reply::Granted { .. })] if *to == id(waiter)),
+        "{passed_on:?}"
+    );
+    assert!(table.engine.counts().holders > (LEAVERS * LOCKS / 2) as usize);
+
+    // The crowd's locks are released in turns, so that none of them waits for all of another's.
+    while table.engine.counts().holders > (LEAVERS * LOCKS / 2) as usize {
+        table.turn(WORK);
+    }
+    table.engine.check();
+    for client in 0..LEAVERS {
+        let left = (0..LOCKS)
+            .filter(|key| is_held(&table, &[client, *key].map(u32::to_le_bytes).concat()));
+        let left = left.count();
+        assert!((LOCKS as usize / 3..).contains(&left), "{client}: {left}");
+    }
+    table.leave(waiter);
+    table.assert_nothing_is_left();
+}
