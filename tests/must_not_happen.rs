@@ -541,6 +541,8 @@ const TABLE: &[Row] = &[
         Test("a_client_that_leaves_with_thousands_of_locks_and_places_is_undone_in_slices"),
         Test("a_crowd_gets_what_the_model_gives_it_however_slowly"),
         Test("a_request_is_put_off_while_a_crowd_of_leases_is_ended"),
+        Test("a_wait_does_not_end_before_a_crowd_of_leases_that_were_over_earlier"),
+        Test("owners_take_turns_and_yet_the_leases_of_one_key_end_in_their_order"),
         Test("a_crowd_of_lapsed_slots_is_not_ended_in_one_request"),
         Test("very_many_readers_get_in_a_slice_at_a_time_and_nobody_overtakes"),
         Test("thousands_wait_and_each_knows_its_place"),

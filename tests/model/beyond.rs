@@ -427,3 +427,33 @@ fn a_request_is_put_off_while_a_crowd_of_leases_is_ended() {
     assert_eq!(pair.engine.counts().holders, 1, "the writer");
     pair.end().unwrap();
 }
+
+/// The leases of very many readers end before a writer's wait does, and all of it is noticed late:
+/// the wait is not over before all of them are ended.
+#[test]
+fn a_wait_does_not_end_before_a_crowd_of_leases_that_were_over_earlier() {
+    for work in [0, 20_000, u64::MAX] {
+        let mut pair = Pair::new(0, 0);
+        let (write, lease) = (false, 5);
+        for op in [
+            Op::Acquire {
+                client: 0,
+                write,
+                lease,
+                count: 500,
+            },
+            Op::AcquireOrWait {
+                client: 1,
+                write: true,
+                wait: 6,
+                lease: 50,
+            },
+            Op::Pass { ms: 9 },
+            Op::Turns { work },
+        ] {
+            pair.run(&op).unwrap();
+        }
+        assert_eq!(pair.engine.tally().grants, 501, "the writer waited in vain");
+        pair.end().unwrap();
+    }
+}

@@ -3,7 +3,7 @@
 //! Turns with little work, so that most of a crowd is left over, and somebody who wants little.
 
 use latchd::base::{Millis, Nanos};
-use latchd::engine::types::{Effect, Reply, Request};
+use latchd::engine::types::{Effect, Mode, Reply, Request};
 
 use super::table::{LOCK, Table, WORK, id, is_held};
 
@@ -116,5 +116,47 @@ fn a_leavers_lock_is_not_passed_on_after_those_of_a_crowd() {
         assert!((LOCKS as usize / 3..).contains(&left), "{client}: {left}");
     }
     table.leave(waiter);
+    table.assert_nothing_is_left();
+}
+
+/// Whoever has a crowd of leases comes later with the rest of them, but on one key leases end in
+/// their order all the same: a waiter whose wait was not over when the first ended is granted.
+#[test]
+fn owners_take_turns_and_yet_the_leases_of_one_key_end_in_their_order() {
+    let (pool, mode) = (b"pool", Mode::Slot { limit: 2 });
+    let mut table = Table::new();
+    for client in 0..2 {
+        for key in 0..1_000_u32 {
+            let key = [client, key].map(u32::to_le_bytes).concat();
+            table.grant(client, &key, LOCK, Millis(1_000));
+        }
+    }
+    table.grant(0, pool, mode, Millis(1_400));
+    table.grant(2, pool, mode, Millis(2_000));
+    let acquire = Request::Acquire {
+        key: pool,
+        mode,
+        wait: Millis(1_500),
+        lease: Some(Millis(9_000)),
+    };
+    assert_eq!(table.ask(1, acquire), []);
+    table.now = table.now.after(Millis(3_000));
+    let mut answers = Vec::new();
+    while table
+        .engine
+        .next_deadline()
+        .is_some_and(|it| it <= table.now)
+    {
+        table.turn(WORK / 10);
+        table.engine.check();
+        answers.append(&mut table.out);
+    }
+    assert!(
+        matches!(&answers[..], [Effect::Reply(to, Reply::Granted { .. })] if *to == id(1)),
+        "{answers:?}"
+    );
+    for client in 0..3 {
+        table.leave(client);
+    }
     table.assert_nothing_is_left();
 }
