@@ -80,9 +80,10 @@ const M: usize = 1_000_000;
 
 /// All scenes.
 #[rustfmt::skip] // a table is read in columns
-pub(crate) const SCENES: [Scene; 32] = [
+pub(crate) const SCENES: [Scene; 33] = [
     Scene { name: "patterns",         size: 1 << 17, attack: patterns::one,          measure: Felt(10.0),            words: "# patterns of `a` and `*`, 1 counts up" },
     Scene { name: "patterns-16",      size: 1 << 17, attack: patterns::sixteen,      measure: Felt(10.0),            words: "# patterns of `a` and `*`, 16 count up" },
+    Scene { name: "patterns-spread",  size: 1 << 17, attack: patterns::spread,       measure: Felt(10.0),            words: "# patterns of `a` and `*`, 64 a client, 16 count up" },
     Scene { name: "slots-end",        size: M / 2,   attack: holders::end_together,  measure: FeltAndTurn(10.0),     words: "# slots of a semaphore end together, then 1 asks" },
     Scene { name: "slots-held",       size: M,       attack: holders::held,          measure: Felt(10.0),            words: "# slots of a semaphore are held, 16 take more for 1 ms" },
     Scene { name: "lrange-refused",   size: 64,      attack: queues::lrange_refused, measure: Felt(10.0),            words: "# ask for a MiB that turns out to be too long" },
