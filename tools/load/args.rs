@@ -60,7 +60,7 @@ Examples:
   latch-load run --workload rw --keys zipf --key-count 1000 --hold 50 --rate 20000
   latch-load compare --with redis,ceiling --svg compare.svg
   latch-load proof > proof.md                 every target, about six minutes
-  latch-load plan hostile --only patterns,pos --rounds 3
+  latch-load plan hostile --only patterns,pos --rounds 1
   latch-load draw proof.md > proof.svg        a picture of its comparison
 
 Targets: latchd://host:port, unix://path (latchd), dflockd://host:port, redis://host:port,

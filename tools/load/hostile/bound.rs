@@ -3,8 +3,9 @@
 
 use std::io;
 
+use crate::hostile::Scene;
+use crate::hostile::beside::longest_turn;
 use crate::hostile::process::Attackers;
-use crate::hostile::{Scene, longest_turn};
 use crate::machine::rss_peak_bytes;
 use crate::report::figures::Figures;
 use crate::report::figures::Unit::{Bytes, Count, Nanos, Ratio};

@@ -15,6 +15,7 @@ use mio::{Events, Interest, Poll, Token};
 
 use crate::clock::Clock;
 use crate::hostile::member::{Block, Does, Member, Visited};
+use crate::machine::descriptors_max;
 use crate::run::client::Client;
 use crate::run::codec::{Answer, spell};
 use crate::servers::target::{Stream, Target};
@@ -36,6 +37,9 @@ const JOIN_MAX: usize = 256;
 
 /// Most members that are visited between two looks for commands.
 const VISITS_MAX: usize = 128;
+
+/// Descriptors that are kept for everything that is not one of many connections.
+const DESCRIPTORS_KEPT: usize = 200;
 
 /// Connections that come in one turn if there is no rate.
 const COME_MAX: usize = 64;
@@ -505,4 +509,9 @@ pub(super) fn one(verb: Verb, key: &[u8], argument: &[u8]) -> Block {
 /// Appends a request with a number in its key, such as `value:42`.
 pub(super) fn numbered(verb: Verb, kind: &str, at: usize, argument: &[u8], out: &mut Vec<u8>) {
     spell(verb, format!("{kind}:{at}").as_bytes(), argument, out);
+}
+
+/// How many connections this process and the server can have, with some room.
+pub(super) fn connections_max() -> usize {
+    descriptors_max().saturating_sub(DESCRIPTORS_KEPT).max(1)
 }

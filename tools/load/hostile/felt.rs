@@ -3,8 +3,9 @@
 
 use std::io;
 
+use crate::hostile::Scene;
+use crate::hostile::beside::{MS, Turns, longest_turn, unless_spoilt};
 use crate::hostile::process::Attackers;
-use crate::hostile::{MS, Scene, longest_turn, unless_spoilt};
 use crate::report::figures::Unit::{Nanos, Percent};
 use crate::report::figures::Wanted::{AtMost, Nothing};
 use crate::report::figures::{Figures, WITHOUT};
@@ -61,16 +62,19 @@ pub(super) fn measure(
     let (p99_ms, turn_ms) = wanted_ms;
     // It may be late in sending and again in reading. If no connection was ever free in time, the
     // server alone made everything late.
-    let late_ns = late(&with).map(|ns| 2 * ns as u64);
+    let late_ns = late(&with).map(|ns| 2.0 * ns);
     let p99 = at(&with, 0.99).and_then(|it| unless_spoilt(it, late_ns, p99_ms * MS));
     figures.put("others' p99", Nanos, p99, AtMost(p99_ms * MS));
     figures.put("without: others' p99", Nanos, at(&without, 0.99), Nothing);
     figures.put("others' p50", Nanos, at(&with, 0.5), Nothing);
     figures.put("without: others' p50", Nanos, at(&without, 0.5), Nothing);
     let turn_wanted = turn_ms.map_or(Nothing, |ms| AtMost(ms * MS));
-    figures.put("longest turn", Nanos, turn, turn_wanted);
-    figures.put("without: longest turn", Nanos, turn_without, Nothing);
-    figures.put("longest turn, until ready", Nanos, turn_before, Nothing);
+    let turns = Turns {
+        with: turn,
+        without: turn_without,
+        before: turn_before,
+    };
+    turns.put(figures, turn_wanted);
     figures.put("made late by the load, p99", Nanos, late(&with), Nothing);
     let late_without = late(&without);
     figures.put(

@@ -3,7 +3,8 @@
 
 use std::io;
 
-use crate::hostile::{Scene, longest_turn};
+use crate::hostile::Scene;
+use crate::hostile::beside::longest_turn;
 use crate::report::figures::Figures;
 use crate::report::figures::Unit::{Nanos, PerSecond, Ratio};
 use crate::report::figures::Wanted::{AtLeast, Nothing};

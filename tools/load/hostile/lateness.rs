@@ -7,9 +7,9 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use mio::{Events, Poll, Token};
 
+use crate::hostile::Scene;
+use crate::hostile::beside::{MS, Turns, Waiting, longest_turn, put_waited, unless_spoilt};
 use crate::hostile::process::Attackers;
-use crate::hostile::{MS, Scene, longest_turn, unless_spoilt};
-use crate::machine::CpuTime;
 use crate::report::figures::Figures;
 use crate::report::figures::Unit::{Count, Nanos};
 use crate::report::figures::Wanted::{AtMost, Never, Nothing};
@@ -35,7 +35,7 @@ struct Ended {
     late: Histogram<u64>,
     early: u32,
     /// How long this program was ready to run since they began to end, and did not.
-    waited_ns: Option<u64>,
+    waited_ns: Option<f64>,
 }
 
 /// Measures without the attack, then with it, each on a server of its own.
@@ -72,23 +72,13 @@ pub(super) fn measure(
     if early > 0 {
         figures.wrong.add(format!("{early} leases ended early"));
     }
-    figures.put(
-        "longest turn",
-        Nanos,
-        longest_turn(&latchd.target)?,
-        Nothing,
-    );
-    figures.put("without: longest turn", Nanos, turn_without, Nothing);
-    figures.put("longest turn, until ready", Nanos, turn_before, Nothing);
-    for (name, ended) in [("", &with), ("without: ", &without)] {
-        let waited = ended.waited_ns.map(|ns| ns as f64);
-        figures.put(
-            &format!("{name}load waited for its core"),
-            Nanos,
-            waited,
-            Nothing,
-        );
-    }
+    let turns = Turns {
+        with: longest_turn(&latchd.target)?,
+        without: turn_without,
+        before: turn_before,
+    };
+    turns.put(figures, Nothing);
+    put_waited(figures, with.waited_ns, without.waited_ns);
     attackers.put(figures, worked_ns);
     Ok(())
 }
@@ -118,7 +108,7 @@ fn leases(
         waiters.push((conn, asked + lease_ms * 1_000_000));
     }
     begin()?;
-    let mut cpu = None;
+    let mut waiting = Waiting::begin();
     let mut ended = Ended {
         late: latencies(),
         early: 0,
@@ -130,7 +120,7 @@ fn leases(
     let until_ns = end_ns + PATIENCE_NS;
     while left > 0 && session.clock.now_ns() < until_ns {
         if session.clock.now_ns() < end_ns {
-            cpu = CpuTime::of(std::process::id());
+            waiting = Waiting::begin();
         }
         let until_end_ns = end_ns.saturating_sub(session.clock.now_ns());
         let nap_ns = until_end_ns.clamp(1_000_000, 100_000_000);
@@ -160,7 +150,6 @@ fn leases(
         let what = format!("{left} of {LEASES} leases have not ended");
         return Err(io::Error::new(io::ErrorKind::TimedOut, what));
     }
-    let cpu_after = CpuTime::of(std::process::id());
-    ended.waited_ns = cpu.zip(cpu_after).map(|(a, b)| b.since(a).waited_ns);
+    ended.waited_ns = waiting.end();
     Ok(ended)
 }

@@ -4,10 +4,10 @@
 use std::io;
 
 use crate::clock::Clock;
+use crate::hostile::Scene;
+use crate::hostile::beside::{MS, Turns, Waiting, longest_turn, put_waited, unless_spoilt};
 use crate::hostile::owners::waited_for;
 use crate::hostile::process::Attackers;
-use crate::hostile::{MS, Scene, longest_turn, unless_spoilt};
-use crate::machine::CpuTime;
 use crate::report::figures::Figures;
 use crate::report::figures::Unit::Nanos;
 use crate::report::figures::Wanted::{AtMost, Nothing};
@@ -50,23 +50,17 @@ pub(super) fn measure(
     let worked_ns = session.clock.now_ns() - began;
 
     let bound = most_ms * MS;
-    let passed = unless_spoilt(with.0 as f64, with.1, bound);
+    let passed = unless_spoilt(with.0, with.1, bound);
     figures.put("passed on after", Nanos, passed, AtMost(bound));
-    let alone_ns = Some(without.0 as f64);
+    let alone_ns = Some(without.0);
     figures.put("without: passed on after", Nanos, alone_ns, Nothing);
-    let turn = longest_turn(&latchd.target)?;
-    figures.put("longest turn", Nanos, turn, Nothing);
-    figures.put("without: longest turn", Nanos, turn_without, Nothing);
-    figures.put("longest turn, until ready", Nanos, turn_before, Nothing);
-    for (name, passed) in [("", with), ("without: ", without)] {
-        let waited = passed.1.map(|ns| ns as f64);
-        figures.put(
-            &format!("{name}load waited for its core"),
-            Nanos,
-            waited,
-            Nothing,
-        );
-    }
+    let turns = Turns {
+        with: longest_turn(&latchd.target)?,
+        without: turn_without,
+        before: turn_before,
+    };
+    turns.put(figures, Nothing);
+    put_waited(figures, with.1, without.1);
     attackers.put(figures, worked_ns);
     Ok(())
 }
@@ -77,17 +71,15 @@ pub(super) fn measure(
 fn passed_on(
     target: &Target,
     leave: impl FnOnce() -> io::Result<u64>,
-) -> io::Result<(u64, Option<u64>)> {
+) -> io::Result<(f64, Option<f64>)> {
     let mut waiter = Client::connect(target)?;
     waiter.begin_lock(&waited_for())?;
     // Once somebody is answered who asked later, the one before is in the queue.
     let mut other = Client::connect(target)?;
     other.lock(&key_name("pass", 0, 1))?;
-    let cpu = CpuTime::of(std::process::id());
+    let waiting = Waiting::begin();
     let left_ns = leave()?;
     waiter.granted()?;
     let passed_ns = Clock::machine_ns().saturating_sub(left_ns);
-    let cpu_after = CpuTime::of(std::process::id());
-    let waited_ns = cpu.zip(cpu_after).map(|(a, b)| b.since(a).waited_ns);
-    Ok((passed_ns, waited_ns))
+    Ok((passed_ns as f64, waiting.end()))
 }

@@ -8,8 +8,8 @@
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use crate::hostile::Scene;
 use crate::hostile::crowd::{Crowd, LEAVE, STOP};
-use crate::hostile::{SCENES, Scene};
 use crate::machine::{be_nice, raise_descriptors};
 use crate::output::print;
 use crate::report::figures::Figures;
@@ -138,8 +138,7 @@ impl Drop for Attackers {
 
 /// What the process does.
 pub(crate) fn attack(scene: &str, scale: f64, target: Target) -> io::Result<()> {
-    let known = SCENES.iter().find(|it| it.name == scene);
-    let scene = known.ok_or(io::ErrorKind::InvalidInput)?;
+    let scene = Scene::find(scene).ok_or(io::ErrorKind::InvalidInput)?;
     raise_descriptors();
     let mut crowd = Crowd::new(target, scene.size(scale))?;
     (scene.attack)(&mut crowd)?;

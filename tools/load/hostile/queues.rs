@@ -4,15 +4,11 @@ use std::io;
 
 use latchd::wire::verbs::{VALUE_BYTES_MAX, Verb};
 
-use crate::hostile::crowd::{Crowd, one};
-use crate::machine::descriptors_max;
+use crate::hostile::crowd::{Crowd, connections_max, one};
 use crate::run::codec::spell;
 
 /// The longest answer that `lrange` gives.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-
-/// Descriptors that are kept for everything that is not one of many connections.
-const DESCRIPTORS_KEPT: usize = 200;
 
 /// Who asks gets a MiB, as much as there is in one answer.
 pub(super) fn lrange(crowd: &mut Crowd) -> io::Result<()> {
@@ -68,9 +64,4 @@ fn hold(crowd: &mut Crowd) -> io::Result<()> {
         spell(Verb::Lock, b"queue", b"0 3600", out);
     })?;
     crowd.keep(holder, true)
-}
-
-/// How many connections this process and the server can have, with some room.
-fn connections_max() -> usize {
-    descriptors_max().saturating_sub(DESCRIPTORS_KEPT).max(1)
 }

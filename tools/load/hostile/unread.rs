@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use latchd::wire::verbs::{VALUE_BYTES_MAX, Verb};
 
-use crate::hostile::crowd::{Crowd, one};
+use crate::hostile::crowd::{Crowd, connections_max, one};
 use crate::run::codec::spell;
 
-/// Groups of one connection, so that no connection is told more at once than it can read.
-const GROUPS_EACH: usize = 1_000;
+/// Groups of one connection: fewer than a server may allow, and few enough to be read.
+const GROUPS_EACH: usize = 60;
 
 /// Long signals to listeners who never read.
 pub(super) fn signals(crowd: &mut Crowd) -> io::Result<()> {
@@ -29,8 +29,9 @@ pub(super) fn watches(crowd: &mut Crowd) -> io::Result<()> {
 
 /// One signal is for a member of each of very many groups.
 pub(super) fn groups(crowd: &mut Crowd) -> io::Result<()> {
-    for first in (0..crowd.size).step_by(GROUPS_EACH) {
-        let count = GROUPS_EACH.min(crowd.size - first);
+    let groups = crowd.size.min(GROUPS_EACH * connections_max());
+    for first in (0..groups).step_by(GROUPS_EACH) {
+        let count = GROUPS_EACH.min(groups - first);
         let member = crowd.set_up("groups joined", count, |at, out| {
             let group = format!("group-{}", first + at);
             spell(Verb::Listen, b"news", group.as_bytes(), out);

@@ -106,7 +106,6 @@ pub(crate) fn serve(port: u16, path: Option<&Path>, seconds: u64) -> io::Result<
                 Token(index) => server.serve(index, &mut scratch),
             }
         }
-        server.tell();
     }
     path.map_or(Ok(()), fs::remove_file)
 }
@@ -176,7 +175,11 @@ impl Server {
                 break;
             }
         }
-        if self.peers[index].conn.flush(self.poll.registry()).is_err() {
+        // Whoever was waiting first: the one that let go only has to be told so.
+        self.tell();
+        if let Some(peer) = self.peers.get_mut(index)
+            && peer.conn.flush(self.poll.registry()).is_err()
+        {
             self.close(index);
         }
     }
