@@ -152,7 +152,7 @@ fn a_turn_tells_only_so_much_and_then_one_request_at_a_time() {
     turn(&mut pipes, &[(0, &b"signal\nnews\nx\n".repeat(1_000))]);
     let told = pipes.read(0).lines().count();
     assert!(
-        (50..500).contains(&told),
+        (20..500).contains(&told),
         "{told} signals to 99 in one turn"
     );
     pipes.rest();
@@ -373,8 +373,8 @@ fn a_turn_closes_only_so_many_sockets_however_many_are_over() {
     };
     pipes.pass(Settings::default().read_timeout);
     pipes.turn();
-    assert_eq!(closed(&pipes), 128);
-    assert_eq!(pipes.rest(), IDLE as u32 / 128);
+    assert_eq!(closed(&pipes), 125);
+    assert_eq!(pipes.rest(), IDLE as u32 / 125 - 1);
     assert_eq!((pipes.server.connections(), closed(&pipes)), (0, IDLE));
 }
 

@@ -42,7 +42,7 @@ pub const GROUPS_PER_PATTERN_MAX: u32 = COPIES_MAX;
 
 /// Most members of groups that are looked at for one signal. The groups that are not reached count
 /// as busy; their turn comes first at the next signal.
-pub const MEMBERS_VISITED_MAX: u64 = 64 * 1024;
+pub const MEMBERS_VISITED_MAX: u64 = 8 * 1024;
 
 /// Bytes of a pattern that are compared or hashed in about the time of one lookup.
 const BYTES_PER_WORK: usize = 32;

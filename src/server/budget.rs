@@ -44,14 +44,19 @@ const LOOK_NS: u64 = 500;
 /// that came after it.
 pub(super) const HUNG_UP_MAX: usize = 128;
 
-/// Most sockets closed in one turn, which takes the system some microseconds each.
-pub(super) const CLOSES_MAX: usize = 128;
+/// What a turn spends at most on closing sockets; one is closed in any case.
+pub(super) const CLOSES_NS: u64 = 1_000_000;
+
+/// What it costs to close a socket, and one that still has megabytes of unsent or unread bytes in
+/// the system's buffers.
+pub(super) const CLOSE_NS: u64 = 8_000;
+pub(super) const CLOSE_FULL_NS: u64 = 400_000;
 
 /// Most timers of connections that fire in one turn; most of them end a connection.
 pub(super) const TIMERS_MAX: u32 = 256;
 
 /// Most slow consumers closed in one turn: each has megabytes to give back.
-pub(super) const SLOW_CONSUMERS_MAX: usize = 16;
+pub(super) const SLOW_CONSUMERS_MAX: usize = 8;
 
 /// What a read of a socket costs, and each byte of it, in quarters.
 const READ_NS: u64 = 2_000;
@@ -62,6 +67,10 @@ const REQUEST_NS: u64 = 250;
 
 /// What each byte of an answer that takes a walk costs: looking it up, escaping it, copying it.
 const WALK_NS_PER_BYTE: u64 = 4;
+
+/// What each value of a part of a list costs, and each of its bytes.
+const LISTED_NS: u64 = 60;
+const LISTED_NS_PER_BYTE: u64 = 2;
 
 /// What a walk costs at least, however short its answer.
 const WALK_NS_MIN: u64 = 20_000;
@@ -179,6 +188,12 @@ impl Budget {
     pub(super) fn charge_walk(&mut self, bytes: usize) {
         let ns = bytes as u64 * WALK_NS_PER_BYTE;
         self.charge(Kind::Decide, ns.max(WALK_NS_MIN));
+    }
+
+    /// So many values of a list were spelled.
+    pub(super) fn charge_values(&mut self, count: usize, bytes: usize) {
+        let ns = count as u64 * LISTED_NS + bytes as u64 * LISTED_NS_PER_BYTE;
+        self.charge(Kind::Decide, ns);
     }
 
     /// A value of so many bytes was put into an outbox, and will be sent.

@@ -5,7 +5,7 @@
 
 use log::{debug, info, warn};
 
-use super::budget::Kind;
+use super::budget::{CLOSE_FULL_NS, CLOSE_NS, CLOSES_NS, Kind};
 use super::conn::{Flow, Flushed, Owed, Phase, Transport};
 use super::{Due, Server, guesses};
 use crate::base::{ConnId, Millis, Nanos};
@@ -34,6 +34,13 @@ const CLOSING_DISCARD_BYTES_MAX: u32 = 1 << 20;
 
 /// A turn this late is our own doing (the process was stopped), and no peer's.
 const LATE_NS: u64 = 1_000_000_000;
+
+/// The socket of a connection that has ended. It is closed when this is dropped.
+pub(super) struct Ended<T> {
+    _transport: T,
+    /// The system still has bytes of it, in one direction or the other.
+    is_full: bool,
+}
 
 impl<T: Transport> Server<T> {
     /// Refuses a peer that has not shown the secret. It is kept waiting; one too many is not.
@@ -156,9 +163,28 @@ impl<T: Transport> Server<T> {
             self.engine
                 .apply(now, Input::Unsent(popped), &mut self.effects);
         }
-        self.ended.push_back(conn.transport);
+        self.ended.push_back(Ended {
+            is_full: conn.is_blocked || conn.readable,
+            _transport: conn.transport,
+        });
         self.charge_engine(Kind::Depart);
         self.deliver(now);
+    }
+
+    /// Closes the sockets of connections that have ended, as many as a turn has time for.
+    pub(super) fn close_ended(&mut self) {
+        let mut ns_left = CLOSES_NS;
+        while ns_left > 0
+            && let Some(ended) = self.ended.pop_front()
+        {
+            let ns = if ended.is_full {
+                CLOSE_FULL_NS
+            } else {
+                CLOSE_NS
+            };
+            self.budget.charge(Kind::Depart, ns);
+            ns_left = ns_left.saturating_sub(ns);
+        }
     }
 
     /// A connection's timer fired: something may have taken too long.

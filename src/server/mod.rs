@@ -27,6 +27,7 @@ use log::{debug, info};
 use slab::Slab;
 
 use self::budget::{Budget, Kind, TIMERS_MAX};
+use self::closing::Ended;
 pub use self::conn::Transport;
 use self::conn::{Conn, Phase};
 use self::gate::Gate;
@@ -143,7 +144,7 @@ pub struct Server<T> {
     /// When the present turn began, until the loop sleeps.
     turn_began: Option<Nanos>,
     /// Transports of connections that have ended, to be closed.
-    ended: VecDeque<T>,
+    ended: VecDeque<Ended<T>>,
     /// How many connections were closed because they did not read what was pushed to them.
     slow_consumers: u64,
     /// The longest turn so far.

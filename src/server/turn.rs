@@ -24,7 +24,7 @@
 //! The reactor, the simulator and the tests all go through [`Server::turn`]; none of them knows
 //! more of the order than what a poll reports.
 
-use super::budget::{Budget, CLOSES_MAX, Kind, TIME_NS, TIME_NS_MIN, Work};
+use super::budget::{Budget, Kind, TIME_NS, TIME_NS_MIN, Work};
 use super::closing::Closing;
 use super::conn::{Owed, Transport};
 use super::{Clock, Server};
@@ -108,8 +108,7 @@ impl<T: Transport> Server<T> {
         self.fire_timers(now);
         self.serve_resumed(clock);
         self.flush(self.clock_read, Owed::Push);
-        let closes = self.ended.len().min(CLOSES_MAX);
-        self.ended.drain(..closes);
+        self.close_ended();
         self.turn_ended = self.clock_read;
     }
 

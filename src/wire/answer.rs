@@ -111,6 +111,8 @@ pub(super) fn push_reply(out: &mut Vec<u8>, reply: &Reply, with_fence: impl Fn()
 fn push_values(out: &mut Vec<u8>, values: &[Value]) {
     const END: &[u8] = b"]\n";
     let start = out.len();
+    // At once, instead of doubling up to a megabyte; each value has its quotes and its comma.
+    out.reserve(values.iter().map(|value| value.len() + 3).sum());
     out.extend_from_slice(b"ok [");
     for (index, value) in values.iter().enumerate() {
         out.extend_from_slice(if index == 0 { b"" } else { b"," });

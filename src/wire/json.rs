@@ -7,9 +7,14 @@
 pub fn push_str_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
     for chunk in bytes.utf8_chunks() {
-        for &byte in chunk.valid().as_bytes() {
-            push_byte_escaped(out, byte);
+        // In runs, because nearly all bytes are plain, and an answer may be a megabyte of them.
+        let mut rest = chunk.valid().as_bytes();
+        while let Some(plain) = rest.iter().position(|&byte| is_escaped(byte)) {
+            out.extend_from_slice(&rest[..plain]);
+            push_escape(out, rest[plain]);
+            rest = &rest[plain + 1..];
         }
+        out.extend_from_slice(rest);
         if !chunk.invalid().is_empty() {
             out.extend_from_slice("\u{fffd}".as_bytes());
         }
@@ -17,7 +22,12 @@ pub fn push_str_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
 }
 
-fn push_byte_escaped(out: &mut Vec<u8>, byte: u8) {
+/// DEL needs no escape in JSON, but a terminal would swallow it.
+fn is_escaped(byte: u8) -> bool {
+    matches!(byte, b'"' | b'\\' | 0..0x20 | 0x7f)
+}
+
+fn push_escape(out: &mut Vec<u8>, byte: u8) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     match byte {
         b'"' => out.extend_from_slice(b"\\\""),
@@ -25,13 +35,11 @@ fn push_byte_escaped(out: &mut Vec<u8>, byte: u8) {
         b'\n' => out.extend_from_slice(b"\\n"),
         b'\r' => out.extend_from_slice(b"\\r"),
         b'\t' => out.extend_from_slice(b"\\t"),
-        // DEL needs no escape in JSON, but a terminal would swallow it.
-        0..0x20 | 0x7f => {
+        _ => {
             out.extend_from_slice(b"\\u00");
             out.push(HEX[usize::from(byte >> 4)]);
             out.push(HEX[usize::from(byte & 15)]);
         }
-        _ => out.push(byte),
     }
 }
 

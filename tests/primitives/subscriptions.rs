@@ -420,7 +420,7 @@ impl Crowd {
     fn signal(&mut self, channel: &str) -> (Vec<ConnId>, u64) {
         // What the engine charges for a request, and for each look.
         const REQUEST_NS: u64 = 300;
-        const LOOK_NS: u64 = 60;
+        const LOOK_NS: u64 = 120;
         self.engine.take_work();
         let (channel, payload) = (channel.as_bytes(), &b"hi"[..]);
         let out = self.ask(SPEAKER, Request::Signal { channel, payload });
