@@ -546,6 +546,7 @@ const TABLE: &[Row] = &[
         Test("a_crowd_of_lapsed_slots_is_not_ended_in_one_request"),
         Test("very_many_readers_get_in_a_slice_at_a_time_and_nobody_overtakes"),
         Test("thousands_wait_and_each_knows_its_place"),
+        Test("to_refuse_a_part_of_a_list_costs_no_more_than_to_tell_it"),
     ]),
     (128, "a crowd's timers or departures make somebody else's lease or lock late", &[
         Test("a_strangers_leases_that_end_make_nobody_elses_lease_late"),

@@ -52,6 +52,8 @@ pub struct Config {
     pub wire_fence: WireFence,
     /// `--max-locks`: most locks at one time; `None` is no limit, `Some(0)` does not occur.
     pub max_locks: Option<u32>,
+    /// `--max-holds`: most grants at one time; `None` is no limit.
+    pub max_holds: Option<u32>,
     /// `--max-connections`: most connections at one time; `None` is no limit.
     pub max_connections: Option<u32>,
     /// `--max-waiters`: most waiters on one key; `None` is no limit.
@@ -191,6 +193,7 @@ impl Config {
         auto_release_on_disconnect: true,
         wire_fence: WireFence::Auto,
         max_locks: None,
+        max_holds: None,
         max_connections: None,
         max_waiters: None,
         max_keys: None,

@@ -215,6 +215,18 @@ pub(super) const ROWS: &[Row] = &[
         set: |c, text| put(&mut c.max_locks, value::limit(text)),
     },
     Row {
+        flag: "max-holds",
+        value: "COUNT",
+        takes: Takes::Number,
+        env: &["LATCHD_MAX_HOLDS"],
+        default: "10000000",
+        group: LIMITS,
+        rule: COUNT,
+        help: "Most locks, slots, read and write locks held at one time, over all keys; 0 is no \
+               limit. One more is error_max_locks.",
+        set: |c, text| put(&mut c.max_holds, value::limit(text)),
+    },
+    Row {
         flag: "max-connections",
         value: "COUNT",
         takes: Takes::Number,
@@ -252,7 +264,7 @@ pub(super) const ROWS: &[Row] = &[
         value: "COUNT",
         takes: Takes::Number,
         env: &["LATCHD_MAX_LIST_LENGTH"],
-        default: "0",
+        default: "1000000",
         group: LIMITS,
         rule: COUNT,
         help: "Most values in one list; 0 is no limit.",

@@ -71,6 +71,7 @@ const SAMPLES: &[Sample] = &[
     Sample { flag: "auto-release-on-disconnect", good: "No", other: "ON", reads: "auto_release_on_disconnect: false", bad: BAD_SWITCHES },
     Sample { flag: "wire-fence", good: "always", other: "auto", reads: "wire_fence: Always", bad: &["sometimes", "Auto"] },
     Sample { flag: "max-locks", good: "0", other: "7", reads: "max_locks: None", bad: BAD_COUNTS },
+    Sample { flag: "max-holds", good: "0", other: "7", reads: "max_holds: None", bad: BAD_COUNTS },
     Sample { flag: "max-connections", good: "4294967295", other: "7", reads: "max_connections: Some(4294967295)", bad: BAD_COUNTS },
     Sample { flag: "max-waiters", good: "9", other: "7", reads: "max_waiters: Some(9)", bad: BAD_COUNTS },
     Sample { flag: "max-keys", good: "0", other: "7", reads: "max_keys: None", bad: BAD_COUNTS },
@@ -236,9 +237,10 @@ fn the_defaults() {
         (c.max_locks, c.max_connections, c.max_waiters),
         (Some(1_000_000), None, None)
     );
+    assert_eq!(c.max_holds, Some(10_000_000));
     assert_eq!(
         (c.max_keys, c.max_list_length, c.max_subscriptions),
-        (Some(1_000_000), None, None)
+        (Some(1_000_000), Some(1_000_000), None)
     );
     assert_eq!(c.read_timeout, Millis::from_secs(23));
     assert_eq!(c.write_timeout, Some(Millis::from_secs(5)));

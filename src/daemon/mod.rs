@@ -146,6 +146,7 @@ fn failed_to(attempt: &str) -> impl FnOnce(io::Error) -> DaemonError {
 pub fn rules(config: &Config) -> Rules {
     Rules {
         locks_max: config.max_locks.unwrap_or(0),
+        holds_max: config.max_holds.unwrap_or(0),
         waiters_per_key_max: config.max_waiters.unwrap_or(0),
         keys_max: config.max_keys.unwrap_or(0),
         list_length_max: config.max_list_length.unwrap_or(0),

@@ -91,6 +91,9 @@ impl Barriers {
     }
 
     /// Gives the same answer to all that wait, in the order they came, and removes the barrier.
+    ///
+    /// All at once, because it is all or nothing: nobody may come between. They are not more than
+    /// there are connections, each parked here, and to leave costs each a tenth of a microsecond.
     fn dissolve(&mut self, cx: &mut Ctx<'_>, barrier: u32, reply: &Reply) {
         while let Some(waiter) = self.named[barrier].value.queue.head() {
             let queue = &mut self.named[barrier].value.queue;

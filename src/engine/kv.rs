@@ -11,6 +11,7 @@ use super::ctx::Ctx;
 use super::due::Due;
 use super::named::Named;
 use super::types::{Event, Refusal, Reply, Value};
+use super::work;
 use crate::base::Millis;
 use crate::timers::TimerId;
 
@@ -76,6 +77,7 @@ impl Kv {
         let present = self
             .live(cx, key)
             .map_or(&[][..], |entry| &*self.named[entry].value.value);
+        cx.core.work.charge(work::copy(old.len()));
         if present != old {
             return cx.reply(conn, Reply::Conflict);
         }
@@ -101,6 +103,7 @@ impl Kv {
         value: &[u8],
         ttl: Millis,
     ) -> Result<(), Refusal> {
+        cx.core.work.charge(work::copy(value.len()));
         let value = Value::from(value);
         let entry = match self.live(cx, key) {
             Some(entry) => {

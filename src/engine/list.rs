@@ -11,11 +11,13 @@ use super::ctx::Ctx;
 use super::named::Named;
 use super::queue::{Awaiting, Queue, Waiter};
 use super::types::{End, Event, Popped, Refusal, Reply, Value};
+use super::work;
 use crate::base::Millis;
 
-/// Most bytes of values in one answer, because clients cannot read a longer line. A longer range is
-/// refused; the client can ask for it in pieces.
-const RANGE_BYTES_MAX: usize = 1 << 20;
+/// Most bytes of values in one answer, as they are spelled, because clients cannot read a line of
+/// more than 1 MiB: the values, each with its quotes and a comma, and 5 bytes around them. A longer
+/// range is refused; the client can ask for it in pieces.
+const RANGE_BYTES_MAX: usize = (1 << 20) - 5;
 
 /// A list with room for more values than this gives memory back when it is less than a quarter
 /// full.
@@ -50,6 +52,7 @@ impl Lists {
         } else {
             Event::Rpush
         };
+        cx.core.work.charge(work::copy(value.len()));
         let value = Value::from(value);
         let list = match self.find_or_insert(cx, key) {
             Ok(list) => list,
@@ -61,6 +64,7 @@ impl Lists {
             return self.hand_over(cx, list, popper, value);
         }
         let it = &mut self.named[list].value.values;
+        let room = it.capacity();
         if cx.core.rules.list_length_max != 0 && it.len() >= cx.core.rules.list_length_max as usize
         {
             return cx.refuse(conn, Refusal::ListFull);
@@ -70,6 +74,9 @@ impl Lists {
             End::Right => it.push_back(value),
         }
         let length = it.len() as i64;
+        if it.capacity() != room {
+            cx.core.work.charge(moving(room));
+        }
         self.named.touch(list, cx.now, false);
         cx.reply(conn, Reply::Number(length));
         cx.announce(event, key);
@@ -152,14 +159,19 @@ impl Lists {
         if start > stop {
             return cx.reply(conn, Reply::Values(Vec::new()));
         }
-        let (mut bytes, mut part) = (0, Vec::new());
-        for value in it.range(start as usize..=stop as usize) {
-            bytes += value.len() + 3; // its quotes and its comma
-            if bytes > RANGE_BYTES_MAX {
-                return cx.refuse(conn, Refusal::RangeTooLong);
-            }
-            part.push(Rc::clone(value));
+        let range = || it.range(start as usize..=stop as usize);
+        // How long they are is known at once, and how they are spelled only after a look at every
+        // byte, of which there are so few then.
+        let work = &mut cx.core.work;
+        let fits = fits_an_answer(range().map(|value| value.len()), |_| work.charge(1))
+            && fits_an_answer(range().map(|value| spelled_len(value)), |len| {
+                work.charge(work::spell(len));
+            });
+        if !fits {
+            return cx.refuse(conn, Refusal::RangeTooLong);
         }
+        let part: Vec<Value> = range().map(Rc::clone).collect();
+        cx.core.work.charge(part.len() as u64 * work::VALUE);
         cx.reply(conn, Reply::Values(part));
     }
 
@@ -215,6 +227,7 @@ impl Lists {
             End::Right => values.pop_back()?,
         };
         if values.capacity() > CAPACITY_KEPT_MIN && values.len() < values.capacity() / 4 {
+            cx.core.work.charge(moving(values.len()));
             values.shrink_to(values.capacity() / 2);
         }
         self.named.touch(list, cx.now, false);
@@ -227,7 +240,7 @@ impl Lists {
     }
 
     /// The popper that has waited longest and whose wait is not over. Those whose wait is over are
-    /// answered and leave the queue.
+    /// answered and leave the queue; each of them is a connection, so this loop ends soon.
     fn next_popper(&mut self, cx: &mut Ctx<'_>, list: u32) -> Option<u32> {
         while let Some(waiter) = self.named[list].value.poppers.head() {
             let Waiter { conn, timer, .. } = cx.core.waiters[waiter];
@@ -270,6 +283,44 @@ impl Lists {
             self.named.remove(cx, list);
         }
     }
+}
+
+/// Whether values of these lengths fit into one answer. Looks at no more than one too many.
+fn fits_an_answer(lens: impl Iterator<Item = usize>, mut looked_at: impl FnMut(usize)) -> bool {
+    let mut bytes = 0;
+    for len in lens {
+        looked_at(len);
+        bytes += len + 3; // its quotes and its comma
+        if bytes > RANGE_BYTES_MAX {
+            return false;
+        }
+    }
+    true
+}
+
+/// How many bytes the value is when it is spelled in JSON, without its quotes: as
+/// `wire::json::push_str_escaped` does it, which a test compares. Never less than it is stored in.
+fn spelled_len(value: &[u8]) -> usize {
+    let byte_len = |&byte: &u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 2,
+        0..0x20 | 0x7f => 6,
+        _ => 1,
+    };
+    let mut len = 0;
+    for chunk in value.utf8_chunks() {
+        len += chunk.valid().as_bytes().iter().map(byte_len).sum::<usize>();
+        len += if chunk.invalid().is_empty() {
+            0
+        } else {
+            char::REPLACEMENT_CHARACTER.len_utf8()
+        };
+    }
+    len
+}
+
+/// The work of moving so many values of a list to a place with more or less room.
+fn moving(values: usize) -> u64 {
+    work::copy(values * size_of::<Value>())
 }
 
 fn blocking_pop(end: End) -> Event {

@@ -30,9 +30,9 @@ use super::work;
 use crate::base::{Millis, Nanos, Token};
 use crate::keymap::KeyMap;
 
-/// Most grants at one time, over all keys. Beyond it a request is refused as if there were too many
-/// keys. Only readers and slots can get there, at about 100 bytes each, because the number of keys
-/// has its own limit. It is half of what a [`Due`] can number, so that there is room for all
+/// Most grants at one time, over all keys, also if the operator set no limit. Beyond it a request is
+/// refused as if there were too many keys. Only readers and slots can get there, at about 100 bytes
+/// each, because the number of keys has its own limit. It is half of what a [`Due`] can number, so that there is room for all
 /// waiters that are in a queue when it is reached.
 const HOLDS_MAX: usize = 1 << 28;
 
@@ -295,7 +295,11 @@ impl Locks {
         if cx.core.draining {
             return Err(Refusal::Draining);
         }
-        if self.holders.len() >= HOLDS_MAX {
+        let holds_max = match cx.core.rules.holds_max {
+            0 => HOLDS_MAX,
+            some => HOLDS_MAX.min(some as usize),
+        };
+        if self.holders.len() >= holds_max {
             return Err(Refusal::MaxLocks);
         }
         let kind = Kind::of(mode);

@@ -72,6 +72,9 @@ pub struct Rules {
     /// Most keys of locks; 0 is no limit. At the limit the key that has been idle longest makes
     /// room; if none is idle, a new key is refused.
     pub locks_max: u32,
+    /// Most grants at one time, over all keys; 0 is no limit but 2^28. A request for one more is
+    /// refused; whoever is in a queue by then is still granted.
+    pub holds_max: u32,
     /// Most waiters in one queue; 0 is no limit.
     pub waiters_per_key_max: u32,
     /// Most counters, values, lists and barriers together; 0 is no limit.
@@ -96,9 +99,10 @@ impl Default for Rules {
     fn default() -> Self {
         Self {
             locks_max: 1_000_000,
+            holds_max: 10_000_000,
             waiters_per_key_max: 0,
             keys_max: 1_000_000,
-            list_length_max: 0,
+            list_length_max: 1_000_000,
             subscriptions_max: 0,
             lease_default: Millis::from_secs(33),
             auto_release: true,
@@ -312,6 +316,8 @@ impl Engine {
             .as_deref()
     }
 
+    /// All at once, because it happens once in the life of the daemon, and those that are parked are
+    /// not more than there are connections.
     fn drain(&mut self, now: Nanos, out: &mut Effects) {
         self.core.draining = true;
         let parked = self

@@ -102,6 +102,7 @@ impl Engine {
         let Some(conn) = self.core.conns.detach(id, &mut self.core.owners) else {
             return; // never asked for anything
         };
+        self.core.work.charge(work::UNDO);
         let (stores, mut cx) = self.split(now, now, out);
         let parked = cx.core.conns[conn].parked;
         if parked != NONE {

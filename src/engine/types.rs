@@ -330,7 +330,7 @@ pub enum Refusal {
     TypeMismatch,
     /// The key is a semaphore with another number of slots.
     LimitMismatch,
-    /// No room for another key, and none is idle.
+    /// No room for another key, and none is idle; or no room for another grant.
     MaxLocks,
     /// No room for another waiter on this key.
     MaxWaiters,

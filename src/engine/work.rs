@@ -27,10 +27,22 @@ pub(super) const GIVE_UP: u64 = 500;
 pub(super) const UNDO: u64 = 1000;
 /// To forget a key.
 pub(super) const FORGET: u64 = 600;
-/// To look at a node of a tree of patterns, or to find a recipient and to spell its line.
+/// To share one value of a list with an answer.
+pub(super) const VALUE: u64 = 20;
+/// To look for patterns of one shape, or to find a recipient and to spell its line.
 pub(super) const RECIPIENT: u64 = 120;
 /// To give a piece of memory back to the system.
 pub(super) const TIDY: u64 = 100_000;
+
+/// To copy or compare so many bytes.
+pub(super) fn copy(bytes: usize) -> u64 {
+    bytes as u64 / 16
+}
+
+/// To find out how so many bytes are spelled.
+pub(super) fn spell(bytes: usize) -> u64 {
+    bytes as u64
+}
 
 /// Adds up what was done since it was last taken.
 #[derive(Default)]

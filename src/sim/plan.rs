@@ -338,6 +338,7 @@ fn actions(rng: &mut Rng, is_loud: bool) -> Vec<(Action, u32)> {
 fn rules(rng: &mut Rng, scale: u64, is_loud: bool) -> Rules {
     Rules {
         locks_max: *pick(rng, &[0, 0, 0, 1, 2, 4]),
+        holds_max: 0,
         waiters_per_key_max: *pick(rng, &[0, 0, 0, 1, 3]),
         keys_max: *pick(rng, &[0, 0, 0, 1, 4]),
         list_length_max: *pick(rng, &[0, 0, 1, 3]),

@@ -62,8 +62,8 @@ pub(super) const ERROR_AUTH: &[u8] = b"error_auth\n";
 pub const REPLY_BYTES_MAX: usize = 9 + 32 + 1 + 15 + 1 + 16 + 1;
 
 /// Longest line that carries values: what dflockd's clients still read. A part of a list that needs
-/// more is answered `error`; the engine refuses most of those, but only here is it known how much
-/// longer the escapes have made it.
+/// more is answered `error`. The engine refuses all of those, so that the long line is not spelled in
+/// vain; here it is made sure.
 pub const VALUES_BYTES_MAX: usize = 1024 * 1024;
 
 /// Where answers carry the fence as a last field (`--wire-fence`).

@@ -3,6 +3,7 @@
 //! Plain tests with fixed seeds. They count and compare; none of them looks at how long it took.
 
 use latchd::base::{ConnId, Millis, Nanos};
+use latchd::engine::Rules;
 use latchd::engine::types::{Effect, Mode, Refusal, Reply, Request};
 
 use super::table::{LOCK, SLICE_MAX, Table, id};
@@ -460,6 +461,46 @@ fn a_crowd_of_lapsed_slots_is_not_ended_in_one_request() {
     table.engine.check();
     assert_eq!(table.expire_all() + ended, u64::from(SLOTS));
     for client in 0..3 {
+        table.leave(client);
+    }
+    table.assert_nothing_is_left();
+}
+
+#[test]
+fn beyond_the_limit_of_holds_nobody_is_granted_but_those_in_a_queue() {
+    let lease = Some(Millis::from_secs(60));
+    let mut table = Table::with(Rules {
+        holds_max: 3,
+        ..Rules::default()
+    });
+    let acquire = |key, wait| Request::Acquire {
+        key,
+        mode: Mode::Slot { limit: 2 },
+        wait,
+        lease,
+    };
+    table.grant(0, b"a", Mode::Slot { limit: 2 }, Millis::from_secs(60));
+    let token = Some(table.grant(0, b"a", Mode::Slot { limit: 2 }, Millis::from_secs(60)));
+    assert_eq!(table.ask(1, acquire(b"a", Millis::from_secs(9))), []);
+    let third = Some(table.grant(2, b"b", LOCK, Millis::from_secs(60)));
+    let mode = LOCK;
+    let max_locks = Reply::Refused(Refusal::MaxLocks);
+    for key in [&b"a"[..], b"c"] {
+        assert_eq!(table.answer(3, acquire(key, Millis::ZERO)), max_locks);
+        let enqueue = Request::Enqueue { key, mode, lease };
+        assert_eq!(table.answer(3, enqueue), max_locks);
+    }
+    // A hold that is passed on is no hold more.
+    let released = table.ask(0, Request::Release { key: b"a", token });
+    assert!(
+        matches!(released, [_, Effect::Reply(to, Reply::Granted { .. })] if *to == id(1)),
+        "{released:?}"
+    );
+    assert_eq!(table.answer(3, acquire(b"c", Millis::ZERO)), max_locks);
+    let token = third;
+    table.answer(2, Request::Release { key: b"b", token });
+    table.grant(3, b"c", LOCK, Millis::from_secs(60));
+    for client in 0..4 {
         table.leave(client);
     }
     table.assert_nothing_is_left();

@@ -22,13 +22,17 @@ pub struct Table {
 
 impl Table {
     pub fn new() -> Self {
+        Self::with(Rules::default())
+    }
+
+    pub fn with(rules: Rules) -> Self {
         let origin = Origin {
             fence: 0,
             seed: [1, 2],
             salt_key: [3, 4, 5, 6],
         };
         Self {
-            engine: Engine::new(Rules::default(), origin),
+            engine: Engine::new(rules, origin),
             now: Nanos(1),
             out: Effects::new(),
         }
