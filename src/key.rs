@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use crate::memory::block_bytes;
+
 /// The longest name that is stored without an allocation.
 const INLINE_BYTES_MAX: usize = 22;
 
@@ -29,6 +31,22 @@ impl Key {
             Repr::Inline { len, bytes } => &bytes[..usize::from(*len)],
             Repr::Heap(bytes) => bytes,
         }
+    }
+
+    /// How much memory a name of this length takes besides the key itself.
+    #[must_use]
+    pub const fn heap_bytes_of(len: usize) -> usize {
+        if len > INLINE_BYTES_MAX {
+            block_bytes(len)
+        } else {
+            0
+        }
+    }
+
+    /// How much memory this name takes besides the key itself.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        Self::heap_bytes_of(self.as_bytes().len())
     }
 
     /// Whether the name is empty.

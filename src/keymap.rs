@@ -70,6 +70,8 @@ const BUCKETS_KEPT_MIN: usize = 32;
 pub struct KeyMap {
     parts: [HashTable<Entry>; PARTS],
     len: usize,
+    /// What the parts have allocated.
+    bytes: usize,
     hasher: SipHasher13,
 }
 
@@ -88,6 +90,7 @@ impl KeyMap {
         Self {
             parts: [const { HashTable::new() }; PARTS],
             len: 0,
+            bytes: 0,
             hasher: SipHasher13::new_with_keys(seed[0], seed[1]),
         }
     }
@@ -102,6 +105,12 @@ impl KeyMap {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// How much memory the map has allocated.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.bytes
     }
 
     /// The keyed hash of a name. For [`KeyMap::remove`] the caller keeps it beside the name or
@@ -126,7 +135,11 @@ impl KeyMap {
     /// Adds an index, which the caller knows is absent. May double one part.
     pub fn insert(&mut self, hash: u32, index: u32) {
         let entry = Entry { index, hash };
-        self.parts[part(hash)].insert_unique(spread(hash), entry, |entry| spread(entry.hash));
+        let table = &mut self.parts[part(hash)];
+        if table.len() == table.capacity() {
+            self.bytes += grow(table);
+        }
+        table.insert_unique(spread(hash), entry, |entry| spread(entry.hash));
         self.len += 1;
     }
 
@@ -143,18 +156,32 @@ impl KeyMap {
         };
         entry.remove();
         self.len -= 1;
-        shrink(table);
+        self.bytes -= shrink(table);
     }
 }
 
-/// Halves a table that is mostly empty. Since its last resize there were at least as many removals
-/// as there are entries to move now, so a removal is O(1) on average.
-fn shrink(table: &mut HashTable<Entry>) {
+/// Makes room for one more entry; returns by how many bytes the table has grown. It may be none, if
+/// there were buckets that removals had spoilt.
+#[cold]
+#[inline(never)]
+fn grow(table: &mut HashTable<Entry>) -> usize {
+    let before = table.allocation_size();
+    table.reserve(1, |entry| spread(entry.hash));
+    table.allocation_size() - before
+}
+
+/// Halves a table that is mostly empty; returns by how many bytes it has shrunk. Since its last
+/// resize there were at least as many removals as there are entries to move now, so a removal is
+/// O(1) on average.
+fn shrink(table: &mut HashTable<Entry>) -> usize {
     // Not `capacity()`, which leaves out the buckets that removals have spoilt.
     let buckets = table.num_buckets();
-    if buckets > BUCKETS_KEPT_MIN && table.len() < room(buckets) / 4 {
-        table.shrink_to(room(buckets / 2), |entry| spread(entry.hash));
+    if buckets <= BUCKETS_KEPT_MIN || table.len() >= room(buckets) / 4 {
+        return 0;
     }
+    let before = table.allocation_size();
+    table.shrink_to(room(buckets / 2), |entry| spread(entry.hash));
+    before - table.allocation_size()
 }
 
 /// How many entries fit into this many buckets.
@@ -244,9 +271,11 @@ mod tests {
         );
     }
 
-    /// The memory of all parts.
+    /// The memory of all parts, which the map has counted.
     fn bytes(map: &KeyMap) -> usize {
-        map.parts.iter().map(HashTable::allocation_size).sum()
+        let bytes = map.parts.iter().map(HashTable::allocation_size).sum();
+        assert_eq!(map.memory(), bytes);
+        bytes
     }
 
     #[test]

@@ -35,7 +35,7 @@
 //!   clock, so that the simulator runs it as it is.
 //! - [`wire`] knows no state: it is a function of bytes.
 //! - [`engine`] has the lock table. It knows no socket, no clock, no log and no random order.
-//! - [`timers`], [`keymap`], [`key`] and [`base`] know nothing of what they are used for.
+//! - [`timers`], [`keymap`], [`key`], [`memory`] and [`base`] know nothing of what they are used for.
 //!
 //! `pipe` (a connection in memory) and `sim` (the simulator) are for developers, and exist only
 //! with the feature `tools`.
@@ -46,6 +46,7 @@ pub mod daemon;
 pub mod engine;
 pub mod key;
 pub mod keymap;
+pub mod memory;
 pub mod net;
 #[cfg(feature = "tools")]
 pub mod pipe;

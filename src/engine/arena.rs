@@ -8,6 +8,8 @@
 use std::mem;
 use std::ops::{Index, IndexMut};
 
+use crate::memory;
+
 /// The index of no entry.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -28,6 +30,8 @@ pub(super) struct Arena<T> {
     /// The slot that became vacant last, or `NONE`.
     vacant: u32,
     len: usize,
+    /// What the entries have on the heap, all together.
+    heap_bytes: usize,
     /// An earlier `slots`, all vacant, whose memory is being given back.
     retired: Vec<Slot<T>>,
 }
@@ -38,12 +42,22 @@ pub(super) enum Slot<T> {
     Taken(T),
 }
 
-impl<T> Arena<T> {
+/// What can be kept in an arena.
+pub(super) trait Stored {
+    /// How much memory it takes besides its slot, with the allocator's share. It changes only in
+    /// [`Arena::change`].
+    fn heap_bytes(&self) -> usize {
+        0
+    }
+}
+
+impl<T: Stored> Arena<T> {
     pub(super) const fn new() -> Self {
         Self {
             slots: Vec::new(),
             vacant: NONE,
             len: 0,
+            heap_bytes: 0,
             retired: Vec::new(),
         }
     }
@@ -58,10 +72,14 @@ impl<T> Arena<T> {
 
     pub(super) fn insert(&mut self, value: T) -> u32 {
         self.len += 1;
+        self.heap_bytes += value.heap_bytes();
         let index = self.vacant;
         if index == NONE {
             let index = self.slots.len();
             assert!(index < NONE as usize, "more than 2^32 - 1 entries");
+            if index == self.slots.capacity() {
+                memory::grow(&mut self.slots);
+            }
             self.slots.push(Slot::Taken(value));
             return index as u32;
         }
@@ -81,6 +99,7 @@ impl<T> Arena<T> {
         };
         self.vacant = index;
         self.len -= 1;
+        self.heap_bytes -= gone.heap_bytes();
         if self.len <= 1 && self.slots.capacity() > KEPT_MAX {
             self.move_out();
         }
@@ -122,12 +141,39 @@ impl<T> Arena<T> {
         self.retired.capacity() > 0
     }
 
+    /// Changes an entry so that it may take more memory than before, or less.
+    pub(super) fn change<R>(&mut self, index: u32, change: impl FnOnce(&mut T) -> R) -> R {
+        let entry = &mut self[index];
+        let before = entry.heap_bytes();
+        let result = change(entry);
+        let after = entry.heap_bytes();
+        self.heap_bytes = self.heap_bytes - before + after;
+        result
+    }
+
+    /// How much memory it takes: its slots, vacant ones too, and what its entries have on the heap.
+    pub(super) fn memory(&self) -> usize {
+        let slots = self.slots.capacity() + self.retired.capacity();
+        slots * size_of::<Slot<T>>() + self.heap_bytes
+    }
+
+    /// Whether the next insertion takes no more memory, but for what the entry has on the heap.
+    pub(super) fn has_vacancy(&self) -> bool {
+        self.vacant != NONE || self.slots.len() < self.slots.capacity()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Checks what is counted against the entries themselves; for tests and the simulator.
+    pub(super) fn check(&self) {
+        let heap_bytes: usize = self.iter().map(|(_, it)| it.heap_bytes()).sum();
+        assert_eq!(self.heap_bytes, heap_bytes, "an entry changed unnoticed");
     }
 
     /// In the order of indices, which depends on the calls before, never on chance.
@@ -149,7 +195,7 @@ fn misused_slot(index: u32) -> ! {
     panic!("slot {index} has the wrong state: an index was used after its entry was removed")
 }
 
-impl<T> Index<u32> for Arena<T> {
+impl<T: Stored> Index<u32> for Arena<T> {
     type Output = T;
 
     #[inline]
@@ -161,7 +207,7 @@ impl<T> Index<u32> for Arena<T> {
     }
 }
 
-impl<T> IndexMut<u32> for Arena<T> {
+impl<T: Stored> IndexMut<u32> for Arena<T> {
     #[inline]
     fn index_mut(&mut self, index: u32) -> &mut T {
         match &mut self.slots[index as usize] {
@@ -194,7 +240,7 @@ impl Link {
 }
 
 /// Entries that can be in the chain named by `C`.
-pub(super) trait Linked<C> {
+pub(super) trait Linked<C>: Stored {
     fn link(&self) -> Link;
     fn link_mut(&mut self) -> &mut Link;
 }
@@ -343,6 +389,15 @@ mod tests {
     struct OfTest;
     struct Bead(Link);
 
+    impl Stored for Bead {}
+    impl Stored for u64 {}
+    impl Stored for i32 {}
+    impl Stored for Vec<u8> {
+        fn heap_bytes(&self) -> usize {
+            self.len()
+        }
+    }
+
     impl Linked<OfTest> for Bead {
         fn link(&self) -> Link {
             self.0
@@ -407,7 +462,7 @@ mod tests {
         while arena.tidy() {
             let after = arena.retired.capacity();
             // The first call also gives back the vector's spare room, which was never touched.
-            let spare = 131_072 - 100_000;
+            let spare = 100_000 / 8;
             assert!(
                 (1..=TIDIED_MAX + spare).contains(&(before - after)),
                 "{before} {after}"
@@ -428,6 +483,34 @@ mod tests {
         while arena.tidy() {}
         assert_eq!(arena[added], 7);
         assert_eq!(arena.iter().count(), 1);
+    }
+
+    #[test]
+    fn an_arena_counts_its_slots_and_what_its_entries_have_on_the_heap() {
+        let mut arena = Arena::new();
+        assert_eq!(arena.memory(), 0);
+        assert!(!arena.has_vacancy());
+        let slot_bytes = size_of::<Slot<Vec<u8>>>();
+        let zeroth = arena.insert(Vec::new());
+        let first = arena.insert(vec![1; 100]);
+        let slots = arena.memory() - 100;
+        assert!(slots.is_multiple_of(slot_bytes) && slots < 100 * slot_bytes);
+        arena.change(first, |it| it.truncate(10));
+        assert_eq!(arena.memory(), slots + 10);
+        let entries: Vec<u32> = (0..50_000).map(|_| arena.insert(vec![1; 3])).collect();
+        arena.check();
+        let full = arena.memory();
+        let content = 50_002 * slot_bytes + 150_010;
+        assert!((content..content + content / 8).contains(&full), "{full}");
+        for &entry in entries.iter().chain([&zeroth]) {
+            arena.remove(entry);
+        }
+        assert!(arena.has_vacancy());
+        assert_eq!(arena.memory(), full - 150_000, "vacant slots are kept");
+        arena.remove(first);
+        while arena.tidy() {}
+        assert_eq!(arena.memory(), 0);
+        arena.check();
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! again. An arrival in the same turn as a timeout comes first, so a barrier that it completes is
 //! released.
 
+use super::arena::Stored;
 use super::conn::Asker;
 use super::ctx::Ctx;
 use super::named::Named;
@@ -18,6 +19,8 @@ pub(super) struct Barrier {
     /// The clients that have come.
     pub(super) queue: Queue,
 }
+
+impl Stored for Barrier {}
 
 pub(super) struct Barriers {
     pub(super) named: Named<Barrier>,
@@ -64,6 +67,11 @@ impl Barriers {
         } else if wait == Millis::ZERO {
             self.dissolve(cx, barrier, &Reply::TimedOut);
             cx.reply(asker.conn, Reply::TimedOut);
+        } else if !cx.has_room_to_wait() {
+            cx.refuse(asker.conn, Refusal::Memory);
+            if self.named[barrier].value.queue.is_empty() {
+                self.named.remove(cx, barrier);
+            }
         } else {
             let waiter = Waiter::new(asker.owner, barrier, Awaiting::Barrier, cx.now);
             let waiter = cx.join(&mut self.named[barrier].value.queue, waiter);

@@ -8,7 +8,7 @@
 
 use std::ops::{Index, IndexMut};
 
-use super::arena::{Arena, Chain, NONE};
+use super::arena::{Arena, Chain, NONE, Stored};
 use super::owner::{OwnerIndex, Owners, Presence};
 use super::subscribers::SubscriptionsOfConn;
 use super::subscriptions::TOPICS;
@@ -50,6 +50,8 @@ pub(super) struct Conn {
     /// It said `hello`, so it understands pushes it did not ask for.
     pub(super) introduced: bool,
 }
+
+impl Stored for Conn {}
 
 /// The origin of a request: the connection that the answer goes to, and the owner of what is
 /// granted.
@@ -226,6 +228,10 @@ impl Conns {
     #[inline]
     pub(super) fn tidy(&mut self) -> bool {
         self.records.tidy()
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.records.memory() + self.by_slot.capacity() * size_of::<ConnIndex>()
     }
 
     pub(super) fn len(&self) -> usize {

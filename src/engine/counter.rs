@@ -3,6 +3,7 @@
 //! A name without a counter counts as 0. So a counter at 0 is forgotten once it has been idle for
 //! long enough, because clients cannot tell the difference; any other counter is kept for ever.
 
+use super::arena::Stored;
 use super::conn::ConnIndex;
 use super::ctx::Ctx;
 use super::due::Due;
@@ -10,6 +11,8 @@ use super::gc::Collector;
 use super::named::Named;
 use super::types::{Event, Refusal, Reply};
 use super::work;
+
+impl Stored for i64 {}
 
 pub(super) struct Counters {
     pub(super) named: Named<i64>,

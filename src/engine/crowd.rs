@@ -21,7 +21,15 @@ const KEPT_MIN: u32 = 32;
 
 /// The records of all keys that have one, by the index of the key.
 #[derive(Default)]
-pub(super) struct Crowds(BTreeMap<u32, Crowd>);
+pub(super) struct Crowds {
+    crowds: BTreeMap<u32, Crowd>,
+    /// What all of them take.
+    bytes: usize,
+}
+
+/// What a lease and an owner take in a record: nodes of the trees are about half full.
+const LEASE_BYTES: usize = 40;
+const OWNER_BYTES: usize = 24;
 
 /// The holders of one key.
 #[derive(Default)]
@@ -40,11 +48,15 @@ impl Crowds {
     }
 
     pub(super) fn get(&self, resource: u32) -> Option<&Crowd> {
-        self.0.get(&resource)
+        self.crowds.get(&resource)
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.bytes
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.crowds.len()
     }
 }
 
@@ -62,6 +74,10 @@ impl Crowd {
         if *holds == 0 {
             self.by_owner.remove(&owner.0);
         }
+    }
+
+    fn bytes(&self) -> usize {
+        self.by_deadline.len() * LEASE_BYTES + self.by_owner.len() * OWNER_BYTES
     }
 
     fn remove_lease(&mut self, lease: (Nanos, u32)) {
@@ -105,13 +121,16 @@ impl Locks {
             resource, owner, ..
         } = holders[holder];
         let of_key = &table[resource].holders;
-        if let Some(crowd) = crowds.0.get_mut(&resource) {
+        if let Some(crowd) = crowds.crowds.get_mut(&resource) {
+            crowds.bytes -= crowd.bytes();
             crowd.add(lease(holder), owner);
+            crowds.bytes += crowd.bytes();
         } else if of_key.len() > WALK_MAX {
-            let crowd = crowds.0.entry(resource).or_default();
+            let crowd = crowds.crowds.entry(resource).or_default();
             for holder in of_key.iter(holders) {
                 crowd.add(lease(holder), holders[holder].owner);
             }
+            crowds.bytes += crowd.bytes();
         }
     }
 
@@ -120,7 +139,7 @@ impl Locks {
     #[cold]
     pub(super) fn note_renewed(&mut self, holder: u32, before: Nanos, deadline: Nanos) {
         let resource = self.holders[holder].resource;
-        if let Some(crowd) = self.crowds.0.get_mut(&resource) {
+        if let Some(crowd) = self.crowds.crowds.get_mut(&resource) {
             crowd.remove_lease((before, holder));
             crowd.by_deadline.insert((deadline, holder));
         }
@@ -135,10 +154,14 @@ impl Locks {
             timer,
             ..
         } = self.holders[holder];
-        if let Some(crowd) = self.crowds.0.get_mut(&resource) {
+        let Crowds { crowds, bytes } = &mut self.crowds;
+        if let Some(crowd) = crowds.get_mut(&resource) {
+            *bytes -= crowd.bytes();
             crowd.remove((cx.core.timers.deadline(timer), holder), owner);
             if crowd.by_deadline.len() <= KEPT_MIN as usize {
-                self.crowds.0.remove(&resource);
+                crowds.remove(&resource);
+            } else {
+                *bytes += crowd.bytes();
             }
         }
     }

@@ -32,6 +32,8 @@ pub(super) struct Core {
     /// How many counters, values, lists and barriers there are.
     pub(super) keys: u32,
     pub(super) draining: bool,
+    /// So much memory is in use that nothing may grow.
+    pub(super) memory_full: bool,
     /// What was done since the server last asked.
     pub(super) work: Work,
 }

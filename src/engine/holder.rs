@@ -2,7 +2,7 @@
 //!
 //! Data only: `lock.rs` decides when a grant is made and when it ends.
 
-use super::arena::{Link, Linked};
+use super::arena::{Link, Linked, Stored};
 use super::owner::OwnerIndex;
 use super::types::Mode;
 use crate::base::{Nanos, Token};
@@ -83,6 +83,8 @@ impl Taken {
         Hold::ALL[(self.0 >> Self::HOW_SHIFT) as usize]
     }
 }
+
+impl Stored for Holder {}
 
 /// The chain of a key's holders.
 pub(super) struct OfResource;

@@ -6,11 +6,12 @@
 
 use std::rc::Rc;
 
+use super::arena::Stored;
 use super::conn::ConnIndex;
 use super::ctx::Ctx;
 use super::due::Due;
 use super::named::Named;
-use super::types::{Event, Refusal, Reply, Value};
+use super::types::{Event, Refusal, Reply, Value, value_bytes};
 use super::work;
 use crate::base::Millis;
 use crate::timers::TimerId;
@@ -19,6 +20,12 @@ pub(super) struct Entry {
     pub(super) value: Value,
     /// Runs while the value has a time to live.
     pub(super) timer: Option<TimerId>,
+}
+
+impl Stored for Entry {
+    fn heap_bytes(&self) -> usize {
+        value_bytes(self.value.len())
+    }
 }
 
 pub(super) struct Kv {
@@ -104,10 +111,18 @@ impl Kv {
         ttl: Millis,
     ) -> Result<(), Refusal> {
         cx.core.work.charge(work::copy(value.len()));
+        let entry = self.live(cx, key);
+        if cx.core.memory_full && !self.fits(entry, value, ttl) {
+            // That there are too many keys is said first, whether or not there is memory.
+            return Err(match entry {
+                None if Named::<Entry>::is_full(cx) => Refusal::MaxKeys,
+                _ => Refusal::Memory,
+            });
+        }
         let value = Value::from(value);
-        let entry = match self.live(cx, key) {
+        let entry = match entry {
             Some(entry) => {
-                self.named[entry].value.value = value;
+                self.named.change(entry, |it| it.value = value);
                 self.named.touch(entry, cx.now, false);
                 entry
             }
@@ -126,6 +141,16 @@ impl Kv {
             (Some(timer), ttl) => cx.core.background.rearm(timer, cx.now.after(ttl)),
         }
         Ok(())
+    }
+
+    /// Whether a value takes no more memory than the present one, nor a timer that this has not.
+    #[cold]
+    fn fits(&self, entry: Option<u32>, value: &[u8], ttl: Millis) -> bool {
+        entry.is_some_and(|entry| {
+            let it = &self.named[entry].value;
+            let needs_timer = it.timer.is_none() && ttl != Millis::ZERO;
+            value_bytes(value.len()) <= it.heap_bytes() && !needs_timer
+        })
     }
 
     /// The entry, unless its time is over.

@@ -40,6 +40,10 @@ impl Lapsed {
         self.0[token.fence.0 as usize % TOKENS_MAX] = Lapse { token, key_hash };
     }
 
+    pub(super) fn memory(&self) -> usize {
+        self.0.capacity() * size_of::<Lapse>()
+    }
+
     pub(super) fn contains(&self, token: Token, key_hash: u32) -> bool {
         let slot = self.0.get(token.fence.0 as usize % TOKENS_MAX);
         token.fence.0 != 0 && slot == Some(&Lapse { token, key_hash })

@@ -6,13 +6,15 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use super::arena::Stored;
 use super::conn::{Asker, ConnIndex};
 use super::ctx::Ctx;
 use super::named::Named;
 use super::queue::{Awaiting, Queue, Waiter};
-use super::types::{End, Event, Popped, Refusal, Reply, Value};
+use super::types::{End, Event, Popped, Refusal, Reply, Value, value_bytes};
 use super::work;
 use crate::base::Millis;
+use crate::memory::block_bytes;
 
 /// Most bytes of values in one answer, as they are spelled, because clients cannot read a line of
 /// more than 1 MiB: the values, each with its quotes and a comma, and 5 bytes around them. A longer
@@ -25,7 +27,62 @@ const CAPACITY_KEPT_MIN: usize = 64;
 
 pub(super) struct List {
     pub(super) values: VecDeque<Value>,
+    /// What the values take, all together.
+    values_bytes: usize,
     pub(super) poppers: Queue,
+}
+
+impl List {
+    fn new() -> Self {
+        Self {
+            values: VecDeque::new(),
+            values_bytes: 0,
+            poppers: Queue::new(),
+        }
+    }
+
+    /// Puts a value in; returns how many had to be moved for it, because the list has grown.
+    fn push(&mut self, end: End, value: Value) -> usize {
+        let room = self.values.capacity();
+        self.values_bytes += value_bytes(value.len());
+        match end {
+            End::Left => self.values.push_front(value),
+            End::Right => self.values.push_back(value),
+        }
+        if self.values.capacity() == room {
+            0
+        } else {
+            room
+        }
+    }
+
+    /// Takes a value out; also returns how many were moved then, because the list has shrunk.
+    fn pop(&mut self, end: End) -> Option<(Value, usize)> {
+        let Self { values, .. } = self;
+        let value = match end {
+            End::Left => values.pop_front()?,
+            End::Right => values.pop_back()?,
+        };
+        let mut moved = 0;
+        if values.capacity() > CAPACITY_KEPT_MIN && values.len() < values.capacity() / 4 {
+            moved = values.len();
+            values.shrink_to(values.capacity() / 2);
+        }
+        self.values_bytes -= value_bytes(value.len());
+        Some((value, moved))
+    }
+
+    /// Checks what is counted; for tests and the simulator.
+    pub(super) fn check(&self) {
+        let bytes: usize = self.values.iter().map(|it| value_bytes(it.len())).sum();
+        assert_eq!(self.values_bytes, bytes, "values are miscounted");
+    }
+}
+
+impl Stored for List {
+    fn heap_bytes(&self) -> usize {
+        self.values_bytes + block_bytes(self.values.capacity() * size_of::<Value>())
+    }
 }
 
 pub(super) struct Lists {
@@ -53,30 +110,31 @@ impl Lists {
             Event::Rpush
         };
         cx.core.work.charge(work::copy(value.len()));
-        let value = Value::from(value);
-        let list = match self.find_or_insert(cx, key) {
+        let known = self.named.find(key);
+        if cx.core.memory_full && known.is_none() && !Named::<List>::is_full(cx) {
+            return cx.refuse(conn, Refusal::Memory);
+        }
+        let list = match known.map_or_else(|| self.named.insert(cx, key, List::new()), Ok) {
             Ok(list) => list,
             Err(refusal) => return cx.refuse(conn, refusal),
         };
         if let Some(popper) = self.next_popper(cx, list) {
             cx.reply(conn, Reply::Number(0));
             cx.announce(event, key);
-            return self.hand_over(cx, list, popper, value);
+            return self.hand_over(cx, list, popper, value.into());
         }
-        let it = &mut self.named[list].value.values;
-        let room = it.capacity();
+        let it = &self.named[list].value.values;
         if cx.core.rules.list_length_max != 0 && it.len() >= cx.core.rules.list_length_max as usize
         {
             return cx.refuse(conn, Refusal::ListFull);
         }
-        match end {
-            End::Left => it.push_front(value),
-            End::Right => it.push_back(value),
+        if cx.core.memory_full {
+            cx.refuse(conn, Refusal::Memory);
+            return self.remove_if_empty(cx, list);
         }
-        let length = it.len() as i64;
-        if it.capacity() != room {
-            cx.core.work.charge(moving(room));
-        }
+        let length = it.len() as i64 + 1;
+        let moved = self.named.change(list, |it| it.push(end, value.into()));
+        cx.core.work.charge(moving(moved));
         self.named.touch(list, cx.now, false);
         cx.reply(conn, Reply::Number(length));
         cx.announce(event, key);
@@ -121,6 +179,10 @@ impl Lists {
             Ok(list) => list,
             Err(refusal) => return cx.refuse(asker.conn, refusal),
         };
+        if !cx.has_room_to_wait() {
+            cx.refuse(asker.conn, Refusal::Memory);
+            return self.remove_if_empty(cx, list);
+        }
         let waiter = Waiter::new(asker.owner, list, Awaiting::Pop(end), cx.now);
         let waiter = cx.join(&mut self.named[list].value.poppers, waiter);
         self.named.touch(list, cx.now, false);
@@ -188,48 +250,28 @@ impl Lists {
     pub(super) fn give_back(&mut self, cx: &mut Ctx<'_>, popped: Popped) {
         let Popped { key, end, value } = popped;
         // The limit of keys does not apply, because the value was here before and must not be lost.
-        let list = self.named.find(key.as_bytes()).unwrap_or_else(|| {
-            let list = List {
-                values: VecDeque::new(),
-                poppers: Queue::new(),
-            };
-            self.named.insert_anyway(cx, key.as_bytes(), list)
-        });
+        let list = self
+            .named
+            .find(key.as_bytes())
+            .unwrap_or_else(|| self.named.insert_anyway(cx, key.as_bytes(), List::new()));
         if let Some(popper) = self.next_popper(cx, list) {
             return self.hand_over(cx, list, popper, value);
         }
-        let values = &mut self.named[list].value.values;
-        match end {
-            End::Left => values.push_front(value),
-            End::Right => values.push_back(value),
-        }
+        self.named.change(list, |it| it.push(end, value));
         self.named.touch(list, cx.now, false);
     }
 
     fn find_or_insert(&mut self, cx: &mut Ctx<'_>, key: &[u8]) -> Result<u32, Refusal> {
         match self.named.find(key) {
             Some(list) => Ok(list),
-            None => {
-                let list = List {
-                    values: VecDeque::new(),
-                    poppers: Queue::new(),
-                };
-                self.named.insert(cx, key, list)
-            }
+            None => self.named.insert(cx, key, List::new()),
         }
     }
 
     fn take(&mut self, cx: &mut Ctx<'_>, key: &[u8], end: End) -> Option<Popped> {
         let list = self.named.find(key)?;
-        let values = &mut self.named[list].value.values;
-        let value = match end {
-            End::Left => values.pop_front()?,
-            End::Right => values.pop_back()?,
-        };
-        if values.capacity() > CAPACITY_KEPT_MIN && values.len() < values.capacity() / 4 {
-            cx.core.work.charge(moving(values.len()));
-            values.shrink_to(values.capacity() / 2);
-        }
+        let (value, moved) = self.named.change(list, |it| it.pop(end))?;
+        cx.core.work.charge(moving(moved));
         self.named.touch(list, cx.now, false);
         self.remove_if_empty(cx, list);
         Some(Popped {
@@ -274,7 +316,9 @@ impl Lists {
     }
 
     fn remove_if_empty(&mut self, cx: &mut Ctx<'_>, list: u32) {
-        let List { values, poppers } = &self.named[list].value;
+        let List {
+            values, poppers, ..
+        } = &self.named[list].value;
         assert!(
             values.is_empty() || poppers.is_empty(),
             "a list has values, and poppers wait for one"

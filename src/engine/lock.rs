@@ -28,6 +28,7 @@ use super::types::{Change, Effect, Event, Mode, Noted, Notes, Refusal, Reply};
 use super::unserved::Unserved;
 use super::work;
 use crate::base::{Millis, Nanos, Token};
+use crate::key::Key;
 use crate::keymap::KeyMap;
 
 /// Most grants at one time, over all keys, also if the operator set no limit. Beyond it a request is
@@ -91,6 +92,10 @@ impl Locks {
             ticket: NONE,
         };
         if self.is_free(resource, want.hold) {
+            if cx.core.memory_full && !self.holders.has_vacancy() {
+                cx.refuse(asker.conn, Refusal::Memory);
+                return self.mark_idle(cx, resource);
+            }
             let token = self.grant(cx, resource, asker.owner, want);
             cx.reply(asker.conn, Reply::Granted { token, lease });
             self.tell_of_grant(cx, resource, asker.conn, want.hold);
@@ -100,6 +105,8 @@ impl Locks {
             cx.refuse(asker.conn, Refusal::MaxWaiters);
         } else if wait == Millis::ZERO {
             cx.reply(asker.conn, Reply::TimedOut);
+        } else if !cx.has_room_to_wait() {
+            cx.refuse(asker.conn, Refusal::Memory);
         } else {
             let waiter = self.join(cx, resource, asker.owner, want);
             cx.park(waiter, asker.conn, wait);
@@ -279,6 +286,16 @@ impl Locks {
         self.arm_collection(cx);
     }
 
+    pub(super) fn memory(&self) -> usize {
+        self.table.memory()
+            + self.holders.memory()
+            + self.by_fence.memory()
+            + self.crowds.memory()
+            + self.ranks.memory()
+            + self.tickets.memory()
+            + self.lapsed.memory()
+    }
+
     // ---- parts of the functions above and of `two_phase.rs`, in the order of a grant's life ----
 
     pub(super) fn find(&self, key: &[u8]) -> Option<u32> {
@@ -320,10 +337,31 @@ impl Locks {
             let (oldest, _) = self.table.oldest_idle().ok_or(Refusal::MaxLocks)?;
             self.table.remove_idle(oldest);
         }
+        if cx.core.memory_full && !self.make_room_for(key) {
+            return Err(Refusal::Memory);
+        }
         Ok(Opened {
             resource: self.table.insert(hash, key, kind),
             is_current: true,
         })
+    }
+
+    /// Whether there is room for another key in the memory that is there already. If there is none,
+    /// the key that has been idle longest makes room, provided that it takes no less.
+    #[cold]
+    fn make_room_for(&mut self, key: &[u8]) -> bool {
+        let heap_bytes = Key::heap_bytes_of(key.len());
+        if heap_bytes == 0 && self.table.has_vacancy() {
+            return true;
+        }
+        let oldest = self.table.oldest_idle().map(|(resource, _)| resource);
+        match oldest.filter(|&it| self.table[it].key.heap_bytes() >= heap_bytes) {
+            Some(oldest) => {
+                self.table.remove_idle(oldest);
+                true
+            }
+            None => false,
+        }
     }
 
     /// Whether a new request can have the key now: there is room, and the queue is empty.

@@ -8,7 +8,7 @@
 
 use std::ops::{Index, IndexMut};
 
-use super::arena::{Arena, Chain, Link, Linked};
+use super::arena::{Arena, Chain, Link, Linked, Stored};
 use super::ctx::Ctx;
 use super::types::Refusal;
 use crate::base::Nanos;
@@ -26,10 +26,16 @@ pub(super) struct Entry<V> {
     link: Link,
 }
 
+impl<V: Stored> Stored for Entry<V> {
+    fn heap_bytes(&self) -> usize {
+        self.key.heap_bytes() + self.value.heap_bytes()
+    }
+}
+
 /// The chain that an entry is in.
 pub(super) struct OfNamed;
 
-impl<V> Linked<OfNamed> for Entry<V> {
+impl<V: Stored> Linked<OfNamed> for Entry<V> {
     fn link(&self) -> Link {
         self.link
     }
@@ -50,7 +56,7 @@ pub(super) struct Named<V> {
     idle: Chain<OfNamed>,
 }
 
-impl<V> Named<V> {
+impl<V: Stored> Named<V> {
     pub(super) fn new(seed: [u64; 2]) -> Self {
         Self {
             map: KeyMap::new(seed),
@@ -75,21 +81,31 @@ impl<V> Named<V> {
         })
     }
 
-    /// Adds a new entry, if there is room for one more.
+    /// Adds a new entry, if there is room for one more. The value must take no memory of its own if
+    /// there is none left.
     pub(super) fn insert(
         &mut self,
         cx: &mut Ctx<'_>,
         key: &[u8],
         value: V,
     ) -> Result<u32, Refusal> {
+        if Self::is_full(cx) {
+            return Err(Refusal::MaxKeys);
+        }
+        let is_long = Key::heap_bytes_of(key.len()) > 0;
+        if cx.core.memory_full && (is_long || !self.entries.has_vacancy()) {
+            return Err(Refusal::Memory);
+        }
+        Ok(self.insert_anyway(cx, key, value))
+    }
+
+    /// Whether there are as many entries as there may be, in all tables together.
+    pub(super) fn is_full(cx: &Ctx<'_>) -> bool {
         let keys_max = match cx.core.rules.keys_max {
             0 => KEYS_MAX,
             some => some.min(KEYS_MAX),
         };
-        if cx.core.keys >= keys_max {
-            return Err(Refusal::MaxKeys);
-        }
-        Ok(self.insert_anyway(cx, key, value))
+        cx.core.keys >= keys_max
     }
 
     /// Adds an entry even if there is no room, because it was here a moment ago.
@@ -136,6 +152,20 @@ impl<V> Named<V> {
             .map(|entry| (entry, self.entries[entry].touched))
     }
 
+    /// Changes a value so that it may take more memory than before, or less.
+    pub(super) fn change<R>(&mut self, entry: u32, change: impl FnOnce(&mut V) -> R) -> R {
+        self.entries.change(entry, |it| change(&mut it.value))
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.entries.memory() + self.map.memory()
+    }
+
+    /// Checks what is counted; for tests and the simulator.
+    pub(super) fn check(&self) {
+        self.entries.check();
+    }
+
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -167,7 +197,7 @@ struct InChain<'s, V> {
     entries: &'s mut Arena<Entry<V>>,
 }
 
-impl<V> InChain<'_, V> {
+impl<V: Stored> InChain<'_, V> {
     fn unlink(self, entry: u32) {
         self.chain.unlink(self.entries, entry);
     }
@@ -177,7 +207,7 @@ impl<V> InChain<'_, V> {
     }
 }
 
-impl<V> Index<u32> for Named<V> {
+impl<V: Stored> Index<u32> for Named<V> {
     type Output = Entry<V>;
 
     fn index(&self, entry: u32) -> &Entry<V> {
@@ -185,7 +215,7 @@ impl<V> Index<u32> for Named<V> {
     }
 }
 
-impl<V> IndexMut<u32> for Named<V> {
+impl<V: Stored> IndexMut<u32> for Named<V> {
     fn index_mut(&mut self, entry: u32) -> &mut Entry<V> {
         &mut self.entries[entry]
     }

@@ -7,11 +7,12 @@
 
 use std::ops::{Index, IndexMut};
 
-use super::arena::{Arena, Chain};
+use super::arena::{Arena, Chain, Stored};
 use super::conn::ConnIndex;
 use super::holder::OfOwner;
 use super::two_phase::TicketsOfOwner;
 use crate::base::ConnId;
+use crate::memory::block_bytes;
 
 /// The index of an owner's record. A type of its own, so that it cannot be mistaken for a
 /// connection's. It is also the number of the owner's group of timers.
@@ -52,6 +53,12 @@ impl Owner {
 
     pub(super) fn owns_nothing(&self) -> bool {
         self.holds.is_empty() && self.tickets.is_empty()
+    }
+}
+
+impl Stored for Owner {
+    fn heap_bytes(&self) -> usize {
+        self.name.as_ref().map_or(0, |name| block_bytes(name.len()))
     }
 }
 
@@ -96,6 +103,19 @@ impl Owners {
     #[inline]
     pub(super) fn tidy(&mut self) -> bool {
         self.0.tidy()
+    }
+
+    pub(super) fn set_name(&mut self, owner: OwnerIndex, name: &str) {
+        self.0.change(owner.0, |it| it.name = Some(name.into()));
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.0.memory()
+    }
+
+    /// Checks what is counted; for tests and the simulator.
+    pub(super) fn check(&self) {
+        self.0.check();
     }
 
     pub(super) fn len(&self) -> usize {

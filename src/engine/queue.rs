@@ -5,7 +5,7 @@
 //! Waiters are linked through one arena, so to join, to be granted and to leave from the middle of
 //! ten thousand all cost the same.
 
-use super::arena::{Arena, Chain, Link, Linked, NONE};
+use super::arena::{Arena, Chain, Link, Linked, NONE, Stored};
 use super::conn::ConnIndex;
 use super::ctx::Ctx;
 use super::due::Due;
@@ -42,6 +42,8 @@ pub(super) struct Waiter {
     pub(super) number: u64,
     link: Link,
 }
+
+impl Stored for Waiter {}
 
 impl Linked<OfQueue> for Waiter {
     fn link(&self) -> Link {
@@ -119,6 +121,11 @@ impl Ctx<'_> {
                 .timers
                 .arm(it.owner.0, self.now.after(wait), Due::wait(waiter)),
         );
+    }
+
+    /// Whether there is memory for another waiter.
+    pub(super) fn has_room_to_wait(&self) -> bool {
+        !self.core.memory_full || self.core.waiters.has_vacancy()
     }
 
     /// Puts a new waiter at the end of the queue.

@@ -24,7 +24,14 @@ const LEVELS: u32 = 4;
 
 /// The records of all queues that have one, by the index of the key.
 #[derive(Default)]
-pub(super) struct Ranks(BTreeMap<u32, Rank>);
+pub(super) struct Ranks {
+    ranks: BTreeMap<u32, Rank>,
+    /// How many blocks are counted in all of them.
+    blocks: usize,
+}
+
+/// What a block takes: nodes of the trees are about half full.
+const BLOCK_BYTES: usize = 48;
 
 /// How many waiters of one queue there are in each block: level and number of the block → count.
 #[derive(Default)]
@@ -41,13 +48,16 @@ impl Ranks {
 
     #[cold]
     fn note_joined(&mut self, resource: u32, len: u32, waiters: &Waiters, waiter: u32) {
-        if let Some(rank) = self.0.get_mut(&resource) {
+        if let Some(rank) = self.ranks.get_mut(&resource) {
+            self.blocks -= rank.0.len();
             rank.add(waiters[waiter].number);
+            self.blocks += rank.0.len();
         } else if len > WALK_MAX {
-            let rank = self.0.entry(resource).or_default();
+            let rank = self.ranks.entry(resource).or_default();
             for waiter in up_to(waiters, waiter) {
                 rank.add(waiters[waiter].number);
             }
+            self.blocks += rank.0.len();
         }
     }
 
@@ -61,10 +71,13 @@ impl Ranks {
 
     #[cold]
     fn note_left(&mut self, resource: u32, len: u32, number: u64) {
-        if let Some(rank) = self.0.get_mut(&resource) {
+        if let Some(rank) = self.ranks.get_mut(&resource) {
+            self.blocks -= rank.0.len();
             rank.remove(number);
             if len - 1 <= KEPT_MIN {
-                self.0.remove(&resource);
+                self.ranks.remove(&resource);
+            } else {
+                self.blocks += rank.0.len();
             }
         }
     }
@@ -72,7 +85,7 @@ impl Ranks {
     /// The waiter's place in the queue of this key: 1 is the next to be served. Also says how many
     /// entries were looked at.
     pub(super) fn position(&self, resource: u32, waiters: &Waiters, waiter: u32) -> (u32, u32) {
-        match self.0.get(&resource) {
+        match self.ranks.get(&resource) {
             Some(rank) => rank.position(waiters, waiter),
             None => {
                 let place = up_to(waiters, waiter).count() as u32;
@@ -82,7 +95,11 @@ impl Ranks {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.ranks.len()
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.blocks * BLOCK_BYTES
     }
 }
 

@@ -10,9 +10,10 @@
 
 use siphasher::sip::SipHasher13;
 
-use super::arena::{Arena, Chain, Link, Linked};
+use super::arena::{Arena, Chain, Link, Linked, Stored};
 use super::pattern::{self, Step};
 use crate::keymap::KeyMap;
+use crate::memory::block_bytes;
 
 /// Patterns of up to so many tokens may have any shape: there are 757 of them, and a name fits at
 /// most 510.
@@ -83,6 +84,12 @@ struct Shape {
     of_length: Link,
 }
 
+impl Stored for Shape {
+    fn heap_bytes(&self) -> usize {
+        block_bytes(self.wildcards.literals.len())
+    }
+}
+
 /// The chain of the shapes of one length.
 struct OfLength;
 
@@ -125,6 +132,10 @@ impl Shapes {
 
     pub(super) fn len(&self) -> usize {
         self.shapes.len()
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.shapes.memory() + self.by_wildcards.memory()
     }
 
     pub(super) fn find(&self, wildcards: &Wildcards) -> Option<u32> {

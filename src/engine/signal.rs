@@ -6,7 +6,7 @@
 use super::conn::ConnIndex;
 use super::ctx::Ctx;
 use super::pattern;
-use super::subscriptions::{Full, Topic};
+use super::subscriptions::{Room, Topic};
 use super::types::{Effect, Push, Refusal, Reply, Value};
 
 /// The answer counts the connections that the signal is sent to. Those that match but cannot take
@@ -38,10 +38,13 @@ pub(super) fn subscribe(
         &mut cx.core.subscriptions[topic as usize],
         &mut cx.core.conns,
     );
-    let subscriptions_max = cx.core.rules.subscriptions_max;
-    match subscriptions.join(conns, conn, pattern, group, subscriptions_max) {
+    let room = Room {
+        subscriptions_max: cx.core.rules.subscriptions_max,
+        memory_full: cx.core.memory_full,
+    };
+    match subscriptions.join(conns, conn, pattern, group, room) {
         Ok(()) => cx.reply(conn, Reply::Done),
-        Err(Full) => cx.refuse(conn, Refusal::MaxSubscriptions),
+        Err(refusal) => cx.refuse(conn, refusal),
     }
 }
 

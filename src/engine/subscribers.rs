@@ -3,7 +3,7 @@
 //! A client can make many of both, so they are small. This file only has the records and the chains
 //! they are in: `subscriptions.rs` finds and counts them.
 
-use super::arena::{Chain, Link, Linked, NONE, Ring};
+use super::arena::{Chain, Link, Linked, NONE, Ring, Stored};
 use super::conn::ConnIndex;
 use crate::key::Key;
 
@@ -83,6 +83,12 @@ impl Subscribers {
     }
 }
 
+impl Stored for Subscribers {
+    fn heap_bytes(&self) -> usize {
+        self.name.heap_bytes()
+    }
+}
+
 /// The ring of the groups of one pattern.
 #[derive(Clone, Copy)]
 pub(super) struct OfPattern;
@@ -117,6 +123,8 @@ pub(super) struct Subscription {
     pub(super) of_subscribers: Link,
     pub(super) of_conn: Link,
 }
+
+impl Stored for Subscription {}
 
 /// The chain of the subscriptions to the same.
 pub(super) struct OfSubscribers;

@@ -15,9 +15,10 @@ use super::conn::{COPIES_MAX, ConnIndex, Conns};
 use super::pattern;
 use super::shapes::{Shapes, Sums, Wildcards};
 use super::subscribers::{Kind, OfAll, OfSubscribers, Subscribers, Subscription};
-use super::types::Effects;
+use super::types::{Effects, Refusal};
 use super::uses::{Used, Uses};
 use crate::base::ConnId;
+use crate::key::Key;
 use crate::keymap::KeyMap;
 
 /// Which of the three. A connection has one chain of subscriptions for each.
@@ -47,9 +48,14 @@ pub const MEMBERS_VISITED_MAX: u64 = 8 * 1024;
 /// Bytes of a pattern that are compared or hashed in about the time of one lookup.
 const BYTES_PER_WORK: usize = 32;
 
-/// There is no room for another subscription.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Full;
+/// What another subscription needs.
+#[derive(Clone, Copy)]
+pub(super) struct Room {
+    /// Most subscriptions of one connection; 0 is no limit.
+    pub(super) subscriptions_max: u32,
+    /// It may take no more memory.
+    pub(super) memory_full: bool,
+}
 
 pub(super) struct Subscriptions {
     topic: Topic,
@@ -130,16 +136,15 @@ impl Subscriptions {
         subscribers_id.is_some_and(|it| self.find_subscription(conn, it).is_some())
     }
 
-    /// Subscribes, unless the connection did already. A connection may have `subscriptions_max`, 0
-    /// is no limit.
+    /// Subscribes, unless the connection did already.
     pub(super) fn join(
         &mut self,
         conns: &mut Conns,
         conn: ConnIndex,
         pattern: &[u8],
         group: &[u8],
-        subscriptions_max: u32,
-    ) -> Result<(), Full> {
+        room: Room,
+    ) -> Result<(), Refusal> {
         let pattern_id = self.find_pattern(pattern);
         let subscribers_id = pattern_id.and_then(|it| self.find_group(it, group));
         if subscribers_id.is_some_and(|it| self.find_subscription(conn, it).is_some()) {
@@ -147,11 +152,18 @@ impl Subscriptions {
         }
         let wildcards = self.wildcards(pattern);
         let subscribed = conns[conn].subscription_count();
+        let Room {
+            subscriptions_max,
+            memory_full,
+        } = room;
         let has_room = (subscriptions_max == 0 || subscribed < subscriptions_max)
             && (wildcards.as_ref()).is_none_or(|it| self.may_use(conns, conn, it))
             && (group.is_empty() || pattern_id.is_none_or(|it| self.may_join_group(conn, it)));
         if !has_room {
-            return Err(Full);
+            return Err(Refusal::MaxSubscriptions);
+        }
+        if memory_full && !self.has_vacancy_for(pattern, group) {
+            return Err(Refusal::Memory);
         }
         let pattern_id = pattern_id.unwrap_or_else(|| self.insert_pattern(pattern, wildcards));
         let subscribers_id = match self.find_group(pattern_id, group) {
@@ -332,6 +344,24 @@ impl Subscriptions {
             || self.uses.tidy()
     }
 
+    pub(super) fn memory(&self) -> usize {
+        self.subscriptions.memory()
+            + self.by_subscription.memory()
+            + self.subscribers.memory()
+            + self.by_text.memory()
+            + self.by_group.memory()
+            + self.shapes.memory()
+            + self.uses.memory()
+    }
+
+    /// Whether there is room for this subscription in the memory that is there already.
+    #[cold]
+    fn has_vacancy_for(&self, pattern: &[u8], group: &[u8]) -> bool {
+        Key::heap_bytes_of(pattern.len().max(group.len())) == 0
+            && self.subscriptions.has_vacancy()
+            && self.subscribers.has_vacancy()
+    }
+
     pub(super) fn take_work(&mut self) -> u64 {
         mem::take(&mut self.work)
     }
@@ -341,6 +371,7 @@ impl Subscriptions {
     /// # Panics
     /// When something does not hold, which is a bug.
     pub(super) fn check(&self, conns: &Conns) {
+        self.subscribers.check();
         let mut patterns_of = BTreeMap::new();
         let mut uses: BTreeMap<(u32, Used), u32> = BTreeMap::new();
         let (mut subscriptions, mut groups) = (0, 0);

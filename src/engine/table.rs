@@ -7,7 +7,7 @@
 
 use std::ops::{Index, IndexMut};
 
-use super::arena::{Arena, Chain, Link, Linked};
+use super::arena::{Arena, Chain, Link, Linked, Stored};
 use super::holder::OfResource;
 use super::queue::Queue;
 use super::types::Mode;
@@ -97,6 +97,12 @@ impl Resource {
 
     fn in_use(&self) -> bool {
         !self.holders.is_empty() || !self.queue.is_empty() || self.tickets > 0
+    }
+}
+
+impl Stored for Resource {
+    fn heap_bytes(&self) -> usize {
+        self.key.heap_bytes()
     }
 }
 
@@ -263,6 +269,14 @@ impl Table {
     #[inline]
     pub(super) fn tidy(&mut self) -> bool {
         self.resources.tidy()
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.resources.memory() + self.map.memory()
+    }
+
+    pub(super) fn has_vacancy(&self) -> bool {
+        self.resources.has_vacancy()
     }
 
     pub(super) fn len(&self) -> usize {

@@ -21,7 +21,7 @@
 
 use std::ops::Index;
 
-use super::arena::{Arena, Link, Linked, NONE};
+use super::arena::{Arena, Link, Linked, NONE, Stored};
 use super::conn::Asker;
 use super::ctx::Ctx;
 use super::due::Due;
@@ -47,6 +47,8 @@ pub(super) struct Ticket {
     pub(super) standing: Standing,
     link: Link,
 }
+
+impl Stored for Ticket {}
 
 /// How far an enqueue has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +134,14 @@ impl Tickets {
         self.arena.tidy()
     }
 
+    pub(super) fn memory(&self) -> usize {
+        self.arena.memory() + self.index.memory()
+    }
+
+    pub(super) fn has_vacancy(&self) -> bool {
+        self.arena.has_vacancy()
+    }
+
     pub(super) fn len(&self) -> usize {
         self.arena.len()
     }
@@ -182,7 +192,17 @@ impl Locks {
             Err(refusal) => return cx.refuse(asker.conn, refusal),
         };
         let hold = Hold::of(mode);
-        if self.is_free(resource, hold) {
+        let is_free = self.is_free(resource, hold);
+        if cx.core.memory_full && !self.has_room_for_ticket(cx, is_free) {
+            // A queue that is full is said to be full, whether or not there is memory.
+            let is_queue_full = !is_free && self.is_queue_full(cx, resource);
+            let why = if is_queue_full {
+                Refusal::MaxWaiters
+            } else {
+                Refusal::Memory
+            };
+            cx.refuse(asker.conn, why);
+        } else if is_free {
             let ticket = self.insert_ticket(cx, asker.owner, resource, lease);
             let token = self.grant(
                 cx,
@@ -275,6 +295,18 @@ impl Locks {
         let resource = self.tickets[ticket].resource;
         self.remove_ticket(cx, ticket);
         self.mark_idle(cx, resource);
+    }
+
+    /// Whether there is room for a ticket with a grant, or with a waiter, in the memory that is
+    /// there already.
+    #[cold]
+    fn has_room_for_ticket(&self, cx: &Ctx<'_>, is_granted: bool) -> bool {
+        let has_room = if is_granted {
+            self.holders.has_vacancy()
+        } else {
+            cx.core.waiters.has_vacancy()
+        };
+        has_room && self.tickets.has_vacancy()
     }
 
     fn insert_ticket(

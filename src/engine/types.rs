@@ -12,9 +12,16 @@ use std::rc::Rc;
 
 use crate::base::{ConnId, Fence, Millis, Token};
 use crate::key::Key;
+use crate::memory::block_bytes;
 
 /// A value that a client stored. The table and the answers share it; it never changes.
 pub type Value = Rc<[u8]>;
+
+/// How much memory a value of this length takes, with its two counters and the allocator's share.
+#[must_use]
+pub const fn value_bytes(len: usize) -> usize {
+    block_bytes(2 * size_of::<usize>() + len)
+}
 
 /// Everything the engine can be told. Its decisions depend only on these, in order and each with
 /// its time, and on [`Origin`](super::Origin): to replay a log of them gives the same answers,
@@ -44,6 +51,8 @@ pub enum Input<'a> {
     /// nanosecond; a little is done even if it is 0. If something is left over,
     /// [`Engine::next_deadline`](super::Engine::next_deadline) is 0.
     Time(u64),
+    /// Whether so much memory is in use that nothing may grow: see [`Refusal::Memory`].
+    MemoryFull(bool),
     /// Shutdown has begun: every parked command is refused now, and every new acquire from now on.
     /// Releases and renewals still work, and leases still end.
     Drain,
@@ -356,6 +365,9 @@ pub enum Refusal {
     BadPattern,
     /// This connection has as many subscriptions as it may.
     MaxSubscriptions,
+    /// So much memory is in use that nothing may grow. Of all that can be refused this is looked at
+    /// last, when everything else allows the request.
+    Memory,
 }
 
 /// A value on its way from a list to the client that popped it.

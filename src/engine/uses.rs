@@ -3,7 +3,7 @@
 //!
 //! This file only counts: `subscriptions.rs` has the limits.
 
-use super::arena::Arena;
+use super::arena::{Arena, Stored};
 use super::conn::ConnIndex;
 use crate::keymap::KeyMap;
 
@@ -22,6 +22,8 @@ struct Use {
     subscriptions: u32,
 }
 
+impl Stored for Use {}
+
 pub(super) struct Uses {
     uses: Arena<Use>,
     by_conn: KeyMap,
@@ -37,6 +39,10 @@ impl Uses {
 
     pub(super) fn len(&self) -> usize {
         self.uses.len()
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.uses.memory() + self.by_conn.memory()
     }
 
     /// How many subscriptions of the connection have this in common.

@@ -3,6 +3,7 @@
 //! Everything comes in a fixed order (that of the table's chains), so that two runs with the same
 //! inputs show the same. Never changes anything, and never walks further than its caller asks.
 
+use super::arena::Stored;
 use super::barrier::Barrier;
 use super::holder::{Hold, Holder};
 use super::list::List;
@@ -235,7 +236,10 @@ impl Engine {
             ..
         } = &self.stores;
         for list in lists.named.iter() {
-            let List { values, poppers } = &list.value;
+            list.value.check();
+            let List {
+                values, poppers, ..
+            } = &list.value;
             waiters += poppers.iter(&self.core.waiters).count();
             assert!(
                 values.is_empty() != poppers.is_empty(),
@@ -264,6 +268,11 @@ impl Engine {
             self.core.keys as usize,
             "keys are miscounted"
         );
+        counters.named.check();
+        kv.named.check();
+        lists.named.check();
+        barriers.named.check();
+        self.core.owners.check();
         let waits: u32 = self.core.owners.iter().map(|(_, it)| it.waits).sum();
         assert_eq!(waits as usize, waiters, "waits are miscounted");
         for subscriptions in &self.core.subscriptions {
@@ -476,7 +485,7 @@ impl<'e> View<'e> {
         ]
     }
 
-    fn entries<V, W>(
+    fn entries<V: Stored, W>(
         self,
         named: &'e Named<V>,
         what: impl Fn(Self, &'e V) -> W,

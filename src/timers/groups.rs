@@ -58,6 +58,8 @@ pub struct GroupTimers<T> {
     others: u32,
     /// The number of the present turn.
     turn: u16,
+    /// For how many entries there is room in the heaps of all groups together.
+    heaps_room: usize,
 }
 
 pub(super) struct Group<T> {
@@ -114,6 +116,7 @@ impl<T: Copy> GroupTimers<T> {
             served: None,
             others: 0,
             turn: 0,
+            heaps_room: 0,
         }
     }
 
@@ -121,6 +124,15 @@ impl<T: Copy> GroupTimers<T> {
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots.armed()
+    }
+
+    /// How much memory all timers take.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.slots.memory()
+            + self.groups.capacity() * size_of::<Group<T>>()
+            + self.heaps_room * size_of::<Entry<T>>()
+            + self.order.memory()
     }
 
     /// Whether no timer is armed.
@@ -137,7 +149,9 @@ impl<T: Copy> GroupTimers<T> {
         }
         let index = self.slots.occupy(at);
         let it = &mut self.groups[group as usize];
+        self.heaps_room -= it.heap.0.capacity();
         it.heap.push(&mut self.slots, Entry { at, index, what });
+        self.heaps_room += it.heap.0.capacity();
         if at < it.stored {
             self.bring_forward(group, at);
         }
@@ -180,7 +194,9 @@ impl<T: Copy> GroupTimers<T> {
     pub fn cancel(&mut self, group: u32, id: TimerId) {
         let place = self.slots.armed_at(id).place as usize;
         let heap = &mut self.groups[group as usize].heap;
+        self.heaps_room -= heap.0.capacity();
         let gone = heap.remove(&mut self.slots, place, ROOM_KEPT_MAX);
+        self.heaps_room += heap.0.capacity();
         debug_assert_eq!(gone.index as usize, id.slot(), "a timer of another group");
         self.slots.vacate(gone.index);
     }
@@ -191,6 +207,7 @@ impl<T: Copy> GroupTimers<T> {
             return; // it never had a timer
         };
         assert!(it.heap.is_empty(), "forgetting a group that has timers");
+        self.heaps_room -= it.heap.0.capacity();
         it.heap = Heap::new();
         // A group that is set aside stays so until its turn, which then finds nothing or, if the
         // number was given out again, what its next owner has.
@@ -421,6 +438,8 @@ impl<T: Copy> GroupTimers<T> {
             "a group that is set aside never has its turn"
         );
         debug_assert_eq!(armed, self.slots.armed(), "a timer is lost");
+        let room: usize = self.groups.iter().map(|it| it.heap.0.capacity()).sum();
+        debug_assert_eq!(room, self.heaps_room, "room is miscounted");
     }
 }
 

@@ -5,6 +5,7 @@
 //! timers: `mod.rs` has a heap of timers, `groups.rs` one for each group and one of groups.
 
 use crate::base::Nanos;
+use crate::memory::{self, block_bytes};
 
 /// Children per heap node. Four halve the depth of a binary heap, and four entries are as large as
 /// one cache line.
@@ -15,6 +16,9 @@ const GIVEN_BACK_MAX: usize = 64 * 1024;
 
 /// Room for this many entries at first. A client usually has one lease.
 const ROOM_FIRST: usize = 2;
+
+/// Up to this room a heap doubles as it grows, beyond it by less.
+const ROOM_DOUBLED_MAX: usize = 128;
 
 /// Where each thing's entry is noted.
 pub(super) trait Places {
@@ -48,6 +52,10 @@ impl<T: Copy> Heap<T> {
         self.0.is_empty()
     }
 
+    pub(super) fn memory(&self) -> usize {
+        block_bytes(self.0.capacity() * size_of::<Entry<T>>())
+    }
+
     /// The earliest entry.
     #[inline]
     pub(super) fn first(&self) -> Option<&Entry<T>> {
@@ -68,7 +76,8 @@ impl<T: Copy> Heap<T> {
     fn grow(&mut self) {
         match self.0.capacity() {
             0 => self.0.reserve_exact(ROOM_FIRST),
-            _ => self.0.reserve(1),
+            room if room < ROOM_DOUBLED_MAX => self.0.reserve(1),
+            _ => memory::grow(&mut self.0),
         }
     }
 

@@ -83,6 +83,12 @@ impl<T: Copy> Timers<T> {
         self.heap.len()
     }
 
+    /// How much memory all timers take.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.heap.memory() + self.slots.memory()
+    }
+
     /// Whether no timer is armed.
     #[must_use]
     pub fn is_empty(&self) -> bool {

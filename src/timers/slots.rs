@@ -8,6 +8,7 @@ use std::mem;
 use super::heap::Places;
 use super::{TIMERS_MAX, TimerId};
 use crate::base::Nanos;
+use crate::memory;
 
 /// In [`Slot::place`]: the slot is vacant, and the other 31 bits are the next vacant slot.
 pub(super) const VACANT: u32 = 1 << 31;
@@ -83,6 +84,9 @@ impl Slots {
         if self.vacant == END {
             let slot = self.slots.len();
             assert!(slot < TIMERS_MAX, "more than {TIMERS_MAX} timers");
+            if slot == self.slots.capacity() {
+                memory::grow(&mut self.slots);
+            }
             self.slots.push(timer);
             return slot as u32;
         }
@@ -128,6 +132,10 @@ impl Slots {
         self.retired.truncate(rest);
         self.retired.shrink_to_fit();
         self.retired.capacity() > 0
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        (self.slots.capacity() + self.retired.capacity()) * size_of::<Slot>()
     }
 
     /// The slot of a timer that must be armed.

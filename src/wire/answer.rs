@@ -242,6 +242,7 @@ const fn refusal_line(refusal: Refusal) -> &'static [u8] {
         Refusal::LeaseExpired => b"error_lease_expired\n",
         Refusal::Draining => b"error_draining\n",
         Refusal::MaxKeys => b"error_max_keys\n",
+        Refusal::Memory => b"error_memory\n",
         Refusal::ListFull => b"error_list_full\n",
         Refusal::CountMismatch => b"error_barrier_count_mismatch\n",
     }
@@ -364,6 +365,7 @@ mod tests {
             ),
             (Reply::Refused(Refusal::Draining), "error_draining\n"),
             (Reply::Refused(Refusal::MaxKeys), "error_max_keys\n"),
+            (Reply::Refused(Refusal::Memory), "error_memory\n"),
             (Reply::Refused(Refusal::ListFull), "error_list_full\n"),
             (
                 Reply::Refused(Refusal::CountMismatch),

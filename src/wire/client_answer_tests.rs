@@ -30,6 +30,7 @@ fn reply() -> impl Strategy<Value = (Reply, Verb, bool)> {
         LeaseExpired,
         Draining,
         MaxKeys,
+        Memory,
         ListFull,
         CountMismatch,
         Overflow,
