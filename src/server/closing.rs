@@ -11,7 +11,6 @@ use super::{Due, Server, guesses};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::Input;
 use crate::wire::Answer;
-use crate::wire::outbox::PUSH_BYTES_MAX;
 
 /// How a connection that is served no longer comes to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,11 +67,8 @@ impl<T: Transport> Server<T> {
     /// Ends a connection that does not read what is pushed to it.
     pub(super) fn close_slow_consumer(&mut self, now: Nanos, id: ConnId) {
         if let Some(conn) = self.conn_mut(id) {
-            let peer = conn.transport.peer();
-            debug!(
-                client = id.serial, peer;
-                "slow consumer: more than {PUSH_BYTES_MAX} bytes pushed to it are unread"
-            );
+            let (peer, unread) = (conn.transport.peer(), conn.outbox.len());
+            debug!(client = id.serial, peer; "slow consumer: {unread} bytes are unread");
             self.slow_consumers += 1;
             self.close(now, id, "slow consumer");
         }
@@ -117,6 +113,7 @@ impl<T: Transport> Server<T> {
         if conn.is_unheard() {
             guesses.leave(id);
         }
+        conn.queued &= !conn.flow.waits_for_room();
         conn.flow = Flow::Open;
         conn.inbox.clear(pool);
         timers.rearm(conn.timer, conn.deadline(now, settings));
@@ -159,9 +156,9 @@ impl<T: Transport> Server<T> {
                 .apply(now, Input::Disconnected(id), &mut self.effects);
         }
         // Values that were popped for it and never sent go back, the last one first.
-        for popped in conn.unsent_pops.take_latest_first() {
+        for unsent in conn.unsent_pops.take_latest_first() {
             self.engine
-                .apply(now, Input::Unsent(popped), &mut self.effects);
+                .apply(now, Input::Unsent(unsent.popped), &mut self.effects);
         }
         self.ended.push_back(Ended {
             is_full: conn.is_blocked || conn.readable,

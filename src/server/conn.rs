@@ -9,9 +9,9 @@ use std::num::NonZeroUsize;
 use slab::Slab;
 
 use super::closing::Closing;
+use super::memory::UnsentPop;
 use super::{Host, Settings};
 use crate::base::{ConnId, Millis, Nanos};
-use crate::engine::types::Popped;
 use crate::timers::TimerId;
 use crate::wire::buf::{Inbox, Pool};
 use crate::wire::codec::Codec;
@@ -76,6 +76,17 @@ pub(super) enum Flow {
     Yielded,
     /// Its first request waits to be looked at, because of wrong secrets from its host.
     Unheard,
+    /// The answer to its next request may be long, and all outboxes together are full.
+    AwaitsOutboxes,
+    /// It is in the middle of a long request, memory is full, and so are all inboxes together.
+    AwaitsInboxes,
+}
+
+impl Flow {
+    /// It goes on when the server has memory again, and not before.
+    pub(super) fn waits_for_room(self) -> bool {
+        matches!(self, Self::AwaitsOutboxes | Self::AwaitsInboxes)
+    }
 }
 
 /// Whether a connection is to be flushed, and how soon. What is said later counts for more.
@@ -144,7 +155,7 @@ pub(super) struct Conn<T> {
     /// The engine knows that this peer has too much unread to be told any more.
     pub(super) overrun: bool,
     /// Values popped for this peer, each until the answer that tells it has been sent.
-    pub(super) unsent_pops: Marks<Popped>,
+    pub(super) unsent_pops: Marks<UnsentPop>,
 }
 
 /// The connection, unless its slot has gone to somebody else.
@@ -222,29 +233,38 @@ impl<T: Transport> Conn<T> {
         }
     }
 
+    /// The peer has left so much unread that it is served nothing further.
+    pub(super) fn must_read(&self, unread_max: usize) -> bool {
+        self.outbox.len() >= unread_max
+    }
+
     /// No further request may be served now: an answer is outstanding, it is the others' turn, or the
     /// peer does not read.
-    pub(super) fn is_held_up(&self) -> bool {
-        self.flow != Flow::Open || self.outbox.is_full()
+    pub(super) fn is_held_up(&self, unread_max: usize) -> bool {
+        self.flow != Flow::Open || self.must_read(unread_max)
     }
 
     /// There may be something to do without a new event.
-    pub(super) fn has_more(&self) -> bool {
+    pub(super) fn has_more(&self, unread_max: usize) -> bool {
         // Whole requests stay behind also when an answer has filled the outbox.
         let has_requests = !self.inbox.is_empty() && !self.codec.is_mid_request();
         match self.flow {
-            _ if self.outbox.is_full() => false,
+            _ if self.must_read(unread_max) => false,
             Flow::Open => self.readable || has_requests,
-            Flow::Parked | Flow::Unheard => false,
+            Flow::Parked | Flow::Unheard | Flow::AwaitsOutboxes | Flow::AwaitsInboxes => false,
             Flow::Yielded => true,
         }
     }
 
     /// It is the peer's turn to speak: it waits for no answer, has taken all it was given, and we
     /// have read all that it said. Only now does the read timeout run; a line that is late because
-    /// we are is not the peer's fault.
+    /// we are is not the peer's fault. But a long request that we have no memory for is, by now.
     pub(super) fn is_awaited(&self) -> bool {
-        self.flow == Flow::Open && self.outbox.is_empty() && !self.readable
+        match self.flow {
+            Flow::Open => self.outbox.is_empty() && !self.readable,
+            Flow::AwaitsInboxes => self.outbox.is_empty(),
+            Flow::Parked | Flow::Yielded | Flow::Unheard | Flow::AwaitsOutboxes => false,
+        }
     }
 
     /// Nothing is under way in either direction.

@@ -10,6 +10,7 @@ use log::{Level, log};
 
 use super::Server;
 use super::conn::{self, Flow, Owed, Transport};
+use super::memory::UnsentPop;
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::{Effect, Note, Noted, Push, Reply};
 use crate::wire::Answer;
@@ -66,7 +67,8 @@ impl<T: Transport> Server<T> {
             }
             Reply::Popped(popped) => {
                 self.budget.charge_value(popped.value.len());
-                conn.unsent_pops.set(&conn.outbox, popped.clone());
+                let unsent = UnsentPop::new(popped, &self.pool);
+                conn.unsent_pops.set(&conn.outbox, unsent);
             }
             _ => {}
         }

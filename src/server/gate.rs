@@ -130,6 +130,7 @@ impl<T: Transport> Server<T> {
             Flushed::Later => self.owe(id, Owed::Push),
             Flushed::All | Flushed::Blocked => {}
         }
+        let unread_max = self.memory.unread_max;
         let conn = &mut self.conns[id.slot as usize];
         let sent = conn.outbox.sent() - before;
         if let Phase::Leaving { closing, .. } = conn.phase
@@ -142,7 +143,7 @@ impl<T: Transport> Server<T> {
                 Closing::HalfClose => conn.transport.shutdown_write(),
                 Closing::Delay => {}
             }
-        } else if conn.has_more() {
+        } else if conn.has_more(unread_max) {
             self.serve_later(id);
         }
         sent as usize
@@ -159,17 +160,20 @@ impl<T: Transport> Server<T> {
             timers,
             gate,
             budget,
+            memory,
             ..
         } = self;
         let conn = &mut conns[id.slot as usize];
-        let (was_full, sent) = (conn.outbox.is_full(), conn.outbox.sent());
+        let was_full = conn.must_read(memory.unread_max);
+        let sent = conn.outbox.sent();
         let flushed = if is_ahead {
             conn.hold_back()
         } else {
             conn.write(now, pool, SENT_BYTES_ENOUGH)
         };
+        conn.outbox.count(pool);
         budget.charge_written((conn.outbox.sent() - sent) as usize);
-        let makes_room = was_full && !conn.outbox.is_full();
+        let makes_room = was_full && !conn.must_read(memory.unread_max);
         if makes_room {
             conn.line_started = now; // read on from here, so the read timeout runs from here
         }

@@ -3,7 +3,7 @@
 //! The order of a turn is in `turn.rs`, and completely there. The other files are its parts, in the
 //! order in which a request meets them: `ready` who is served when, `serve` one connection's share,
 //! `auth` and `guesses` the secret, `deliver` effects into outboxes, `gate` bytes out, `closing` and
-//! `shutdown` the ends; `budget` is what a turn may spend.
+//! `shutdown` the ends; `budget` is what a turn may spend, `memory` what all may keep.
 //!
 //! Knows neither sockets nor the clock: with pipes for a [`Transport`] and a number for the time,
 //! the simulator runs this very code.
@@ -15,6 +15,7 @@ mod conn;
 mod deliver;
 mod gate;
 mod guesses;
+mod memory;
 mod ready;
 mod serve;
 mod shutdown;
@@ -33,8 +34,9 @@ use self::conn::{Conn, Phase};
 use self::gate::Gate;
 use self::guesses::Guesses;
 pub use self::guesses::Host;
+use self::memory::Memory;
 use self::ready::RunQueue;
-use self::serve::READ_BYTES_MAX;
+use self::serve::{PutsOff, READ_BYTES_MAX};
 use self::turn::LongestTurn;
 pub use self::turn::{Event, Readiness};
 use crate::base::{ConnId, Millis, Nanos};
@@ -60,6 +62,9 @@ pub struct Settings {
     pub wire_fence: WireFence,
     /// Most connections; 0 is no limit. One too many is closed without a word.
     pub connections_max: u32,
+    /// Most bytes that everything clients can make the server keep may take; 0 is no limit. At the
+    /// limit, what would grow is refused.
+    pub memory_max: usize,
     /// The longest time a line may take to arrive, and an idle connection that owns nothing may
     /// stay.
     pub read_timeout: Millis,
@@ -79,6 +84,7 @@ impl Default for Settings {
             auth_token: None,
             wire_fence: WireFence::Auto,
             connections_max: 0,
+            memory_max: 0,
             read_timeout: Millis::from_secs(23),
             write_timeout: Millis::from_secs(5),
             shutdown_timeout: Millis::from_secs(30),
@@ -133,12 +139,13 @@ pub struct Server<T> {
     spelled: Spelled,
     /// The connection whose frames are being served; its answers do not resume it.
     acting: Option<ConnId>,
-    /// The present share is a first one: answers that take a walk are for later.
-    puts_off_walks: bool,
+    /// Which requests are for later, in the present share.
+    puts_off: PutsOff,
     run: RunQueue,
     budget: Budget,
     gate: Gate,
     guesses: Guesses,
+    memory: Memory,
     /// What the clock said when it was last read.
     clock_read: Nanos,
     /// When the present turn began, until the loop sleeps.
@@ -162,7 +169,7 @@ impl<T: Transport> Server<T> {
     /// A server without connections.
     #[must_use]
     pub fn new(settings: Settings, engine: Engine) -> Self {
-        Self {
+        let mut server = Self {
             settings,
             engine,
             conns: Slab::new(),
@@ -174,11 +181,12 @@ impl<T: Transport> Server<T> {
             scratch: Vec::new(),
             spelled: Spelled::default(),
             acting: None,
-            puts_off_walks: false,
+            puts_off: PutsOff::Nothing,
             run: RunQueue::default(),
             budget: Budget::default(),
             gate: Gate::default(),
             guesses: Guesses::default(),
+            memory: Memory::default(),
             clock_read: Nanos::default(),
             turn_began: None,
             ended: VecDeque::new(),
@@ -188,7 +196,11 @@ impl<T: Transport> Server<T> {
             turn_ended: Nanos::default(),
             newcomers: 0,
             draining: false,
+        };
+        if server.settings.memory_max != 0 {
+            server.look_at_memory(Nanos::default());
         }
+        server
     }
 
     // ---- doors: what the reactor reports ----
@@ -238,7 +250,10 @@ impl<T: Transport> Server<T> {
     /// When the next turn must begin at the latest, even if nothing happens.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        let is_idle = self.run.is_empty() && self.gate.is_empty() && self.ended.is_empty();
+        let is_idle = self.run.is_empty()
+            && self.gate.is_empty()
+            && self.ended.is_empty()
+            && !self.memory.is_sweeping();
         if !is_idle {
             return Some(Nanos(0));
         }

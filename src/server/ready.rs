@@ -11,7 +11,8 @@ use std::collections::VecDeque;
 use super::budget::{
     FRESH_NS, FRESH_NS_MIN, HUNG_UP_MAX, HUNG_UP_NS, MORE_NS, MORE_NS_MIN, RESUMED_NS_MIN,
 };
-use super::conn::{self, Transport};
+use super::closing::Closing;
+use super::conn::{self, Flow, Transport};
 use super::serve::Share;
 use super::{Clock, Server};
 use crate::base::ConnId;
@@ -33,6 +34,9 @@ pub(super) struct RunQueue {
     is_turn_of_hung_up: bool,
     /// Were answered after waiting, and may have more input.
     resumed: VecDeque<ConnId>,
+    /// Wait for room in all outboxes together, or in all inboxes: see `memory.rs`.
+    await_outboxes: VecDeque<ConnId>,
+    await_inboxes: VecDeque<ConnId>,
 }
 
 impl RunQueue {
@@ -60,6 +64,17 @@ impl RunQueue {
             hung_up_more.pop_front().or_else(|| more.pop_front())
         } else {
             more.pop_front().or_else(|| hung_up_more.pop_front())
+        }
+    }
+
+    /// There may be room again for those that wait for it: they go on with the others that have
+    /// more.
+    pub(super) fn wake(&mut self, outboxes: bool, inboxes: bool) {
+        if outboxes {
+            self.more.append(&mut self.await_outboxes);
+        }
+        if inboxes {
+            self.more.append(&mut self.await_inboxes);
         }
     }
 
@@ -147,6 +162,28 @@ impl<T: Transport> Server<T> {
         if let Some(conn) = conn::find(&mut self.conns, id).filter(|conn| !conn.queued) {
             conn.queued = true;
             self.run.hung_up.push_back(id);
+        }
+    }
+
+    /// It goes on when there is room. A connection that has hung up does not wait: what it would
+    /// have to wait for is dropped.
+    pub(super) fn wait_for_room(&mut self, id: ConnId) {
+        let Some(conn) = conn::find(&mut self.conns, id) else {
+            return;
+        };
+        if conn.hung_up {
+            return self.leave(
+                self.clock_read,
+                id,
+                Closing::Flush,
+                "left before there was room",
+            );
+        }
+        conn.queued = true;
+        if conn.flow == Flow::AwaitsOutboxes {
+            self.run.await_outboxes.push_back(id);
+        } else {
+            self.run.await_inboxes.push_back(id);
         }
     }
 

@@ -29,8 +29,35 @@ pub(super) const READ_BYTES_MAX: usize = 16 * 1024;
 pub(super) struct Share {
     bytes: usize,
     ns: u64,
-    /// Answers that take a walk are for later, when everybody had a first share.
-    puts_off_walks: bool,
+    puts_off: PutsOff,
+}
+
+/// Which requests are left for later.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum PutsOff {
+    Nothing,
+    /// Those whose answers take a walk, until everybody had a first share.
+    Walks,
+    /// Those whose answers may be long, because all outboxes together are full.
+    LongAnswers,
+}
+
+impl PutsOff {
+    fn includes(self, asked: &Asked<'_>) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Walks => asked.takes_a_walk(),
+            Self::LongAnswers => asked.has_long_answer(),
+        }
+    }
+
+    /// How a connection waits whose request was left.
+    fn flow(self) -> Flow {
+        match self {
+            Self::Nothing | Self::Walks => Flow::Yielded,
+            Self::LongAnswers => Flow::AwaitsOutboxes,
+        }
+    }
 }
 
 impl Share {
@@ -38,14 +65,14 @@ impl Share {
     pub(super) const FIRST: Self = Self {
         bytes: 4 * 1024,
         ns: 25_000,
-        puts_off_walks: true,
+        puts_off: PutsOff::Walks,
     };
 
     /// What a connection gets that has more than that, when it is its turn.
     pub(super) const LONG: Self = Self {
         bytes: READ_BYTES_MAX,
         ns: 100_000,
-        puts_off_walks: false,
+        puts_off: PutsOff::Nothing,
     };
 }
 
@@ -53,8 +80,8 @@ impl<T: Transport> Server<T> {
     /// Serves the connection until it has nothing more, is held up, or has had its share.
     pub(super) fn serve_conn(&mut self, clock: Clock<'_>, id: ConnId, share: Share) {
         let mut bytes_left = share.bytes;
-        self.budget.begin_share(share.ns);
-        self.puts_off_walks = share.puts_off_walks;
+        self.begin_share(share);
+        let unread_max = self.memory.unread_max;
         let mut read_buf = mem::take(&mut self.read_buf);
         if let Some(conn) = self.conn_mut(id) {
             if !matches!(conn.flow, Flow::Parked | Flow::Unheard) {
@@ -67,9 +94,14 @@ impl<T: Transport> Server<T> {
         }
         while let Some(conn) = self.conn_mut(id)
             && conn.readable
-            && !conn.is_held_up()
+            && !conn.is_held_up(unread_max)
             && bytes_left > 0
         {
+            if self.is_frame_put_off(id) {
+                self.conns[id.slot as usize].flow = Flow::AwaitsInboxes;
+                break;
+            }
+            let conn = &mut self.conns[id.slot as usize];
             let room = bytes_left.min(conn.inbox.room());
             match conn.transport.read(&mut read_buf[..room]) {
                 Ok(0) => {
@@ -95,10 +127,30 @@ impl<T: Transport> Server<T> {
             }
         }
         self.read_buf = read_buf;
+        self.end_share(id);
+    }
+
+    /// A connection may do so much from now on.
+    #[inline]
+    fn begin_share(&mut self, share: Share) {
+        self.budget.begin_share(share.ns);
+        self.puts_off = if self.memory.outboxes_full {
+            PutsOff::LongAnswers
+        } else {
+            share.puts_off
+        };
+    }
+
+    /// It is done for now: decides when it is served again.
+    #[inline]
+    fn end_share(&mut self, id: ConnId) {
+        let unread_max = self.memory.unread_max;
         let Some(conn) = self.conn_mut(id) else {
             return;
         };
-        if conn.has_more() {
+        if conn.flow.waits_for_room() {
+            self.wait_for_room(id);
+        } else if conn.has_more(unread_max) {
             self.serve_later(id);
         } else if conn.is_flushed_last() {
             self.owe_the_rest(id); // the flush closes it, now that it was read
@@ -161,20 +213,22 @@ impl<T: Transport> Server<T> {
         let mut used = 0;
         let mut scratch = mem::take(&mut self.scratch);
         loop {
-            let puts_off_walks = self.puts_off_walks;
+            let (puts_off, unread_max) = (self.puts_off, self.memory.unread_max);
             let Some(conn) = self.conn_mut(id) else {
                 break;
             };
-            if conn.is_leaving() || conn.is_held_up() {
+            if conn.is_leaving() || conn.is_held_up(unread_max) {
                 break;
             }
             if used == input.len() {
                 break;
             }
             match conn.codec.decode(&input[used..], &mut scratch) {
-                Decoded::Request(asked) if puts_off_walks && asked.takes_a_walk() => {
+                Decoded::Request(asked)
+                    if puts_off.includes(&asked) && conn.phase == Phase::Open =>
+                {
                     conn.line_started = now;
-                    conn.flow = Flow::Yielded;
+                    conn.flow = puts_off.flow();
                 }
                 Decoded::Request(asked) => {
                     conn.line_started = now;
@@ -214,16 +268,21 @@ impl<T: Transport> Server<T> {
             }
             Ok(Command::Ping) => self.say(id, Answer::Ok),
             Ok(Command::Hello(hello)) => self.hello(now, id, hello.name),
-            Ok(Command::Stats) => self.tell(id, |server, out| {
-                let figures = stats::Figures {
-                    connections: server.conns.len(),
-                    slow_consumers: server.slow_consumers,
-                    longest_turn: server.longest_turn,
-                    wrong_secrets: server.guesses.total(),
-                };
-                let (view, tally) = (server.engine.view(now), server.engine.tally());
-                stats::stats(out, view, tally, &figures, server.clients(now));
-            }),
+            Ok(Command::Stats) => {
+                let memory_bytes = self.memory_bytes();
+                self.tell(id, |server, out| {
+                    let figures = stats::Figures {
+                        connections: server.conns.len(),
+                        slow_consumers: server.slow_consumers,
+                        longest_turn: server.longest_turn,
+                        wrong_secrets: server.guesses.total(),
+                        memory_bytes,
+                        memory_max_bytes: server.settings.memory_max,
+                    };
+                    let (view, tally) = (server.engine.view(now), server.engine.tally());
+                    stats::stats(out, view, tally, &figures, server.clients(now));
+                })
+            }
             Ok(Command::Who { key }) => self.tell(id, |server, out| {
                 let address_of = |id: ConnId| server.address_of(id);
                 stats::who(out, server.engine.view(now), key, &address_of);
@@ -346,13 +405,10 @@ impl<T: Transport> Server<T> {
             && let Some(id) = self.guesses.next()
         {
             looks_left -= 1;
-            self.budget.begin_share(Share::FIRST.ns);
-            self.puts_off_walks = Share::FIRST.puts_off_walks;
+            self.begin_share(Share::FIRST);
             self.conns[id.slot as usize].flow = Flow::Open;
             self.serve_inbox(now, id);
-            if self.conn_mut(id).is_some_and(|conn| conn.has_more()) {
-                self.serve_later(id);
-            }
+            self.end_share(id);
         }
         let next_turn = Nanos(now.0 + 1);
         self.arm_guesses((looks_left == 0).then_some(next_turn));

@@ -25,6 +25,8 @@ pub(super) struct Figures {
     pub(super) slow_consumers: u64,
     pub(super) longest_turn: LongestTurn,
     pub(super) wrong_secrets: u64,
+    pub(super) memory_bytes: usize,
+    pub(super) memory_max_bytes: usize,
 }
 
 /// One connection, as the server knows it.
@@ -256,6 +258,8 @@ fn totals(out: &mut Vec<u8>, view: View<'_>, tally: Tally, figures: &Figures) {
     number(out, "releases", tally.releases);
     number(out, "expiries", tally.expiries);
     number(out, "disconnects", tally.disconnects);
+    number(out, "memory_bytes", figures.memory_bytes as u64);
+    number(out, "memory_max_bytes", figures.memory_max_bytes as u64);
     let LongestTurn { ns, work } = figures.longest_turn;
     number(out, "longest_turn_us", ns / 1_000);
     name(out, "longest_turn_work_us");

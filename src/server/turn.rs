@@ -17,6 +17,7 @@
 //!   resumed             connections that were answered after waiting go on
 //!   flush               slow consumers are closed; bytes leave, one write for each connection: first
 //!                       to those that were waiting, then to those that asked, then pushes
+//!   memory              what is in use is compared with the bound; who waited for room may go on
 //!   close               sockets that are done with
 //! ```
 //!
@@ -108,6 +109,7 @@ impl<T: Transport> Server<T> {
         self.fire_timers(now);
         self.serve_resumed(clock);
         self.flush(self.clock_read, Owed::Push);
+        self.watch_memory(self.clock_read);
         self.close_ended();
         self.turn_ended = self.clock_read;
     }
@@ -149,7 +151,7 @@ impl<T: Transport> Server<T> {
         };
         conn.hung_up = true;
         conn.readable = true;
-        if conn.is_parked() || conn.is_unheard() {
+        if conn.is_parked() || conn.is_unheard() || conn.flow.waits_for_room() {
             self.leave(now, id, Closing::Flush, "left while waiting");
         } else {
             self.engine

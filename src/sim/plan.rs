@@ -357,6 +357,7 @@ fn settings(rng: &mut Rng, scale: u64, clients: usize, is_loud: bool) -> Setting
         auth_token: (rng.u8(..4) == 0).then(|| SECRET.to_vec()),
         wire_fence: *pick(rng, &[WireFence::Auto, WireFence::Always, WireFence::Never]),
         connections_max: *pick(rng, &[0, 0, 0, 0, 0, 0, crowded]),
+        memory_max: 0,
         read_timeout: Millis(*pick(rng, &[23_000, 23_000, 6 * scale, 30 * scale])),
         // In loud plans the limit of unread pushes shall end slow readers, not the write timeout.
         write_timeout: Millis(*pick(rng, &[5_000, scale, 0]) * u64::from(!is_loud)),

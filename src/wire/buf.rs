@@ -2,10 +2,13 @@
 //!
 //! Contiguous, compacting, bounded. An empty one owns no heap memory: its buffer goes back to a
 //! [`Pool`] that all connections share, so ten thousand idle connections cost their structs alone
-//! and a busy one allocates nothing. Never reads or writes a socket and never looks at the bytes.
+//! and a busy one allocates nothing. The pool also counts what all boxes have, so that it can be
+//! bounded. Never reads or writes a socket and never looks at the bytes.
 //! What a connection is owed is in `outbox`.
 
+use std::cell::Cell;
 use std::mem;
+use std::rc::Rc;
 
 use crate::wire::line::FRAME_BYTES_MAX;
 
@@ -35,16 +38,74 @@ pub struct Pool {
     spares: Vec<Vec<u8>>,
     /// Sum of the spares' capacities.
     bytes: usize,
+    /// What all inboxes and all outboxes had when they were last counted.
+    owned: [usize; 2],
+    /// What is kept for connections besides: see [`Held`].
+    held: Rc<Cell<usize>>,
+}
+
+/// Which of the totals of a [`Pool`] a box counts towards.
+pub(super) const INBOXES: usize = 0;
+pub(super) const OUTBOXES: usize = 1;
+
+/// Memory that is kept for connections until this is dropped: a line that several outboxes share, a
+/// value that was popped and not sent yet.
+#[derive(Debug)]
+pub struct Held {
+    bytes: usize,
+    total: Rc<Cell<usize>>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.total.set(self.total.get() - self.bytes);
+    }
 }
 
 impl Pool {
     /// A pool without spares.
     #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            spares: Vec::new(),
-            bytes: 0,
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Counts so much memory for as long as the answer lives.
+    #[must_use]
+    pub fn hold(&self, bytes: usize) -> Held {
+        self.held.set(self.held.get() + bytes);
+        Held {
+            bytes,
+            total: Rc::clone(&self.held),
         }
+    }
+
+    /// What all inboxes had when they were last counted.
+    #[must_use]
+    pub fn inbox_bytes(&self) -> usize {
+        self.owned[INBOXES]
+    }
+
+    /// What all outboxes had when they were last counted, lines that they share once, and what is
+    /// kept until it is sent.
+    #[must_use]
+    pub fn outbox_bytes(&self) -> usize {
+        self.owned[OUTBOXES] + self.held.get()
+    }
+
+    /// All of it, and the spares. An inbox is counted with every change. An outbox is counted when
+    /// it gets its first buffer and after each attempt to send ([`Outbox::count`]), so what was
+    /// said since is missing: at most one line for each request of a turn.
+    ///
+    /// [`Outbox::count`]: crate::wire::outbox::Outbox::count
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.bytes + self.inbox_bytes() + self.outbox_bytes()
+    }
+
+    /// Corrects a total: what was `counted` before is so much now.
+    #[inline]
+    pub(super) fn recount<const BOX: usize>(&mut self, counted: usize, now: usize) {
+        self.owned[BOX] = self.owned[BOX] - counted + now;
     }
 
     /// An empty buffer with some capacity.
@@ -71,15 +132,17 @@ impl Pool {
     }
 }
 
-/// A buffer whose front is used up bit by bit. What both boxes are made of.
+/// A buffer whose front is used up bit by bit. What both boxes are made of; `BOX` says which.
 #[derive(Debug, Default)]
-pub(super) struct Buffer {
+pub(super) struct Buffer<const BOX: usize> {
     bytes: Vec<u8>,
     /// How much of the front is used up. Fits: both bounds are far below 4 GiB.
     start: u32,
+    /// How much of its capacity the pool has counted.
+    counted: u32,
 }
 
-impl Buffer {
+impl<const BOX: usize> Buffer<BOX> {
     pub(super) fn live(&self) -> &[u8] {
         &self.bytes[self.start as usize..]
     }
@@ -107,6 +170,17 @@ impl Buffer {
     pub(super) fn clear(&mut self, pool: &mut Pool) {
         self.start = 0;
         pool.give(mem::take(&mut self.bytes));
+        self.count(pool);
+    }
+
+    /// Has the pool count what it owns now.
+    #[inline]
+    pub(super) fn count(&mut self, pool: &mut Pool) {
+        let (counted, capacity) = (self.counted as usize, self.bytes.capacity());
+        if counted != capacity {
+            pool.recount::<BOX>(counted, capacity);
+            self.counted = capacity as u32;
+        }
     }
 
     /// The buffer to append to. The used front is cut off once it is at least as long as the rest,
@@ -115,6 +189,7 @@ impl Buffer {
     pub(super) fn tail(&mut self, pool: &mut Pool) -> &mut Vec<u8> {
         if self.bytes.capacity() == 0 {
             self.bytes = pool.take();
+            self.count(pool);
         } else if self.start > 0 && self.start as usize >= self.len() {
             self.bytes.drain(..self.start as usize);
             self.start = 0;
@@ -125,7 +200,7 @@ impl Buffer {
 
 /// What a client has sent and we have not yet read.
 #[derive(Debug, Default)]
-pub struct Inbox(Buffer);
+pub struct Inbox(Buffer<INBOXES>);
 
 impl Inbox {
     /// Whether nothing is unread.
@@ -158,6 +233,7 @@ impl Inbox {
         let taken = bytes.len().min(self.room());
         if taken > 0 {
             self.0.tail(pool).extend_from_slice(&bytes[..taken]);
+            self.0.count(pool);
         }
         taken
     }

@@ -11,7 +11,7 @@ use crate::wire::answer::{self, Answer, WireFence};
 use crate::wire::buf::Pool;
 use crate::wire::command::{Asked, Command};
 use crate::wire::line;
-use crate::wire::outbox::Outbox;
+use crate::wire::outbox::{Outbox, SharedLine};
 
 /// How one connection speaks.
 #[derive(Clone, Copy, Debug)]
@@ -178,7 +178,7 @@ const SHARED_BYTES_MIN: usize = 1024;
 pub struct Spelled {
     line: Vec<u8>,
     /// The same, for all outboxes to share, if it is long.
-    line_shared: Option<Rc<[u8]>>,
+    line_shared: Option<Rc<SharedLine>>,
 }
 
 impl Spelled {
@@ -208,7 +208,7 @@ impl Spelled {
             outbox.buf(pool).extend_from_slice(spelled);
             return spelled.len();
         }
-        outbox.share(shared.get_or_insert_with(|| spelled.as_slice().into()));
+        outbox.share(shared.get_or_insert_with(|| SharedLine::new(spelled, pool)));
         0
     }
 }

@@ -61,6 +61,18 @@ impl Asked<'_> {
     pub fn takes_a_walk(&self) -> bool {
         self.command.is_ok() && self.verb.is_some_and(|verb| verb.row().takes_a_walk)
     }
+
+    /// Whether the answer may be much longer than the request: it takes a walk, or it is a value.
+    #[must_use]
+    pub fn has_long_answer(&self) -> bool {
+        let is_value = matches!(
+            self.command,
+            Ok(Command::Engine(
+                Request::Fetch { .. } | Request::Pop { .. } | Request::AwaitPop { .. }
+            ))
+        );
+        is_value || self.takes_a_walk()
+    }
 }
 
 /// A secret is never printed, not even by accident in a log line.

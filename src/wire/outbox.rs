@@ -10,8 +10,9 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
+use crate::memory::block_bytes;
 use crate::wire::answer::VALUES_BYTES_MAX;
-use crate::wire::buf::{Buffer, Pool};
+use crate::wire::buf::{Buffer, Held, OUTBOXES, Pool};
 
 /// Unsent bytes of one client above which it is served no further request until it has read some.
 /// A line is never cut, so the last one (at most 1 MiB, a `stats` or an `lrange`) may stand above
@@ -30,9 +31,28 @@ const _: () = assert!(PUSH_BYTES_MAX > OUTBOX_BYTES_MAX + VALUES_BYTES_MAX);
 #[derive(Debug, Default)]
 pub struct Outbox {
     /// What was copied, without the parts that are shared.
-    own: Buffer,
+    own: Buffer<OUTBOXES>,
     sent: u64,
     shared: Option<Box<SharedParts>>,
+}
+
+/// A line of which several outboxes keep one copy. It is counted once.
+#[derive(Debug)]
+pub struct SharedLine {
+    bytes: Box<[u8]>,
+    _held: Held,
+}
+
+impl SharedLine {
+    /// A copy of this line, for all outboxes that count with this pool.
+    #[must_use]
+    pub fn new(line: &[u8], pool: &Pool) -> Rc<Self> {
+        let bytes = block_bytes(line.len()) + block_bytes(size_of::<Self>());
+        Rc::new(Self {
+            bytes: line.into(),
+            _held: pool.hold(bytes),
+        })
+    }
 }
 
 /// Lines of which several outboxes keep one copy.
@@ -43,13 +63,15 @@ struct SharedParts {
     bytes: usize,
     /// How many own bytes stand before the last of them.
     own_before: usize,
+    /// What the pool has counted for this list, without the lines.
+    counted: usize,
 }
 
 #[derive(Debug)]
 struct SharedPart {
     /// How many own bytes stand between the part before this one, or the front, and this one.
     own_before: usize,
-    bytes: Rc<[u8]>,
+    line: Rc<SharedLine>,
     sent: usize,
 }
 
@@ -96,14 +118,14 @@ impl Outbox {
     }
 
     /// Appends a line that other outboxes have, too, without a copy.
-    pub fn share(&mut self, bytes: &Rc<[u8]>) {
+    pub fn share(&mut self, line: &Rc<SharedLine>) {
         let shared = self.shared.get_or_insert_default();
         let own_before = self.own.len() - shared.own_before;
         shared.own_before += own_before;
-        shared.bytes += bytes.len();
+        shared.bytes += line.bytes.len();
         shared.parts.push_back(SharedPart {
             own_before,
-            bytes: Rc::clone(bytes),
+            line: Rc::clone(line),
             sent: 0,
         });
     }
@@ -116,9 +138,9 @@ impl Outbox {
             None => self.own.live(),
             Some(SharedPart {
                 own_before: 0,
-                bytes,
+                line,
                 sent,
-            }) => &bytes[*sent..],
+            }) => &line.bytes[*sent..],
             Some(part) => &self.own.live()[..part.own_before],
         }
     }
@@ -151,11 +173,29 @@ impl Outbox {
         }
         first.sent += n;
         shared.bytes -= n;
-        if first.sent == first.bytes.len() {
+        if first.sent == first.line.bytes.len() {
             shared.parts.pop_front();
         }
         if shared.parts.is_empty() {
-            self.shared = None;
+            self.forget_shared(pool);
+        }
+    }
+
+    fn forget_shared(&mut self, pool: &mut Pool) {
+        if let Some(shared) = self.shared.take() {
+            pool.recount::<OUTBOXES>(shared.counted, 0);
+        }
+    }
+
+    /// Has the pool count what it owns now.
+    #[inline]
+    pub fn count(&mut self, pool: &mut Pool) {
+        self.own.count(pool);
+        if let Some(shared) = &mut self.shared {
+            let parts = shared.parts.capacity() * size_of::<SharedPart>();
+            let bytes = block_bytes(parts) + block_bytes(size_of::<SharedParts>());
+            pool.recount::<OUTBOXES>(shared.counted, bytes);
+            shared.counted = bytes;
         }
     }
 
@@ -168,7 +208,7 @@ impl Outbox {
     /// Forgets what is owed, because the connection ends; it was not sent.
     pub fn clear(&mut self, pool: &mut Pool) {
         self.own.clear(pool);
-        self.shared = None;
+        self.forget_shared(pool);
     }
 }
 
@@ -271,7 +311,9 @@ mod tests {
     #[test]
     fn shared_lines_are_sent_in_their_place_and_kept_once() {
         let mut pool = Pool::new();
-        let long: Rc<[u8]> = (*b"sig news long\n").into();
+        let long = SharedLine::new(b"sig news long\n", &pool);
+        let alone = pool.memory();
+        assert!(alone >= long.bytes.len());
         let mut outboxes = [Outbox::default(), Outbox::default()];
         for outbox in &mut outboxes {
             outbox.share(&long);
@@ -282,8 +324,13 @@ mod tests {
             outbox.buf(&mut pool).extend_from_slice(b"ok 3\n");
         }
         assert_eq!(Rc::strong_count(&long), 7);
+        for outbox in &mut outboxes {
+            outbox.count(&mut pool);
+        }
+        let owned: usize = outboxes.iter().map(Outbox::capacity).sum();
+        assert!(pool.memory() > alone + owned);
         for (outbox, step) in outboxes.iter_mut().zip([1, 4]) {
-            assert_eq!(outbox.len(), 3 * long.len() + 15);
+            assert_eq!(outbox.len(), 3 * long.bytes.len() + 15);
             let mut sent = Vec::new();
             while !outbox.is_empty() {
                 let pending = outbox.pending();
@@ -297,6 +344,9 @@ mod tests {
             assert!(outbox.shared.is_none());
         }
         assert_eq!(Rc::strong_count(&long), 1);
+        assert_eq!(pool.outbox_bytes(), alone);
+        drop(long);
+        assert_eq!(pool.outbox_bytes(), 0);
     }
 
     #[test]
