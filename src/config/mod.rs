@@ -27,7 +27,7 @@ use crate::wire::answer::WireFence;
 pub use command::settings_markdown;
 pub use exit::Exit;
 use table::{ROWS, Row, Wrong};
-pub use value::Secret;
+pub use value::{MaxMemory, Secret};
 
 /// Everything an operator can decide, checked and ready for use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +54,8 @@ pub struct Config {
     pub max_locks: Option<u32>,
     /// `--max-holds`: most grants at one time; `None` is no limit.
     pub max_holds: Option<u32>,
+    /// `--max-memory`: most bytes that clients can make the daemon keep.
+    pub max_memory: MaxMemory,
     /// `--max-connections`: most connections at one time; `None` is no limit.
     pub max_connections: Option<u32>,
     /// `--max-waiters`: most waiters on one key; `None` is no limit.
@@ -194,6 +196,7 @@ impl Config {
         wire_fence: WireFence::Auto,
         max_locks: None,
         max_holds: None,
+        max_memory: MaxMemory::Unlimited,
         max_connections: None,
         max_waiters: None,
         max_keys: None,

@@ -238,6 +238,21 @@ pub(super) const ROWS: &[Row] = &[
         set: |c, text| put(&mut c.max_connections, value::limit(text)),
     },
     Row {
+        flag: "max-memory",
+        value: "SIZE",
+        takes: Takes::Number,
+        env: &["LATCHD_MAX_MEMORY"],
+        default: "half",
+        group: LIMITS,
+        rule: "a size such as 512m or 2g (k, m and g are 1024, 1024² and 1024³ bytes), 0 for no \
+               limit, or half",
+        help: "Most memory that clients can make the daemon use, for keys, values, holders, \
+               waiters, subscriptions and unread bytes together; 0 is no limit, half is half of \
+               the machine's memory or of its control group's. At the limit what would grow is \
+               refused with error_memory.",
+        set: |c, text| put(&mut c.max_memory, value::memory(text)),
+    },
+    Row {
         flag: "max-waiters",
         value: "COUNT",
         takes: Takes::Number,

@@ -73,6 +73,7 @@ const SAMPLES: &[Sample] = &[
     Sample { flag: "max-locks", good: "0", other: "7", reads: "max_locks: None", bad: BAD_COUNTS },
     Sample { flag: "max-holds", good: "0", other: "7", reads: "max_holds: None", bad: BAD_COUNTS },
     Sample { flag: "max-connections", good: "4294967295", other: "7", reads: "max_connections: Some(4294967295)", bad: BAD_COUNTS },
+    Sample { flag: "max-memory", good: "2g", other: "0", reads: "max_memory: Bytes(2147483648)", bad: &["-1", "+1", "1.5g", "2t", "most", "99999999999g"] },
     Sample { flag: "max-waiters", good: "9", other: "7", reads: "max_waiters: Some(9)", bad: BAD_COUNTS },
     Sample { flag: "max-keys", good: "0", other: "7", reads: "max_keys: None", bad: BAD_COUNTS },
     Sample { flag: "max-list-length", good: "9", other: "0", reads: "max_list_length: Some(9)", bad: BAD_COUNTS },
@@ -242,6 +243,7 @@ fn the_defaults() {
         (c.max_keys, c.max_list_length, c.max_subscriptions),
         (Some(1_000_000), Some(1_000_000), None)
     );
+    assert_eq!(c.max_memory, MaxMemory::Half);
     assert_eq!(c.read_timeout, Millis::from_secs(23));
     assert_eq!(c.write_timeout, Some(Millis::from_secs(5)));
     assert_eq!(c.shutdown_timeout, Some(Millis::from_secs(30)));

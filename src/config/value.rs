@@ -7,6 +7,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use crate::base::Millis;
@@ -53,6 +54,32 @@ pub(super) fn port(text: &str) -> Option<u16> {
 pub(super) fn limit(text: &str) -> Option<Option<u32>> {
     let count = u32::try_from(whole(text)?).ok()?;
     Some((count > 0).then_some(count))
+}
+
+/// How much memory clients can make the daemon use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxMemory {
+    /// As much as there is.
+    Unlimited,
+    /// This many bytes.
+    Bytes(NonZeroU64),
+    /// Half of the machine's memory, or of what its control group allows if that is less.
+    Half,
+}
+
+/// A number of bytes, also in units of 1024 (`64k`, `512m`, `2g`), 0 for no bound, or `half`.
+pub(super) fn memory(text: &str) -> Option<MaxMemory> {
+    if text == "half" {
+        return Some(MaxMemory::Half);
+    }
+    let (digits, unit) = match text.as_bytes().last()? {
+        b'k' | b'K' => (&text[..text.len() - 1], 1 << 10),
+        b'm' | b'M' => (&text[..text.len() - 1], 1 << 20),
+        b'g' | b'G' => (&text[..text.len() - 1], 1 << 30),
+        _ => (text, 1),
+    };
+    let bytes = whole(digits)?.checked_mul(unit)?;
+    Some(NonZeroU64::new(bytes).map_or(MaxMemory::Unlimited, MaxMemory::Bytes))
 }
 
 /// The number of a core.
@@ -167,6 +194,40 @@ pub(super) fn token_file(path: &str) -> Result<Secret, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_size_is_digits_with_a_unit_or_half() {
+        let bytes = |text| match memory(text) {
+            Some(MaxMemory::Bytes(bytes)) => Some(bytes.get()),
+            Some(MaxMemory::Unlimited) => Some(0),
+            Some(MaxMemory::Half) | None => None,
+        };
+        for (text, size) in [
+            ("0", 0),
+            ("0g", 0),
+            ("1", 1),
+            ("64k", 64 << 10),
+            ("512m", 512 << 20),
+            ("2G", 2 << 30),
+            ("18446744073709551615", u64::MAX),
+        ] {
+            assert_eq!(bytes(text), Some(size), "{text}");
+        }
+        assert_eq!(memory("half"), Some(MaxMemory::Half));
+        for bad in [
+            "",
+            "g",
+            "-1",
+            "1.5g",
+            "1 g",
+            "1t",
+            "1kb",
+            "HALF",
+            "99999999999g",
+        ] {
+            assert_eq!(memory(bad), None, "{bad}");
+        }
+    }
 
     #[test]
     fn spans_are_digits_with_a_unit() {

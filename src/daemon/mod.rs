@@ -7,6 +7,7 @@ mod fence_start;
 mod hint;
 mod listen;
 pub mod logging;
+mod machine;
 pub mod pin;
 mod random;
 mod stderr;
@@ -24,7 +25,7 @@ use signal_hook::flag;
 
 use self::fence_start::{FENCES_PER_US, FenceStart, fence_start};
 use crate::base::Fence;
-use crate::config::{Config, Exit};
+use crate::config::{Config, Exit, MaxMemory};
 use crate::engine::types::Notes;
 use crate::engine::{Engine, Origin, Rules};
 use crate::net::{Clock, Listener, Reactor};
@@ -86,6 +87,7 @@ fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
         fences_per_us: FENCES_PER_US,
         ..settings(config, wall_clock_us)
     };
+    let memory_max = settings.memory_max;
     let server = Server::new(settings, engine);
     let mut reactor =
         Reactor::new(server, listeners, Clock::system()).map_err(failed_to("start the loop"))?;
@@ -98,6 +100,10 @@ fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
     }
     if let Some(address) = address {
         info!("{}", hint::try_it(address, config.auth_token.is_some()));
+    }
+    match memory_max >> 20 {
+        0 => warn!("memory is not bounded: clients can make this process use all there is"),
+        mebibytes => info!("clients may make this process use {mebibytes} MiB of memory"),
     }
     if config.is_open_to_the_network() {
         warn!(
@@ -173,12 +179,23 @@ pub fn settings(config: &Config, epoch: u64) -> Settings {
             .map(|secret| secret.as_bytes().to_vec()),
         wire_fence: config.wire_fence,
         connections_max: config.max_connections.unwrap_or(0),
+        memory_max: memory_max(config),
         read_timeout: config.read_timeout,
         write_timeout: config.write_timeout.unwrap_or_default(),
         shutdown_timeout: config.shutdown_timeout.unwrap_or_default(),
         epoch,
         ..Settings::default()
     }
+}
+
+/// The bound on memory in bytes; 0 is none.
+fn memory_max(config: &Config) -> usize {
+    let bytes = match config.max_memory {
+        MaxMemory::Unlimited => 0,
+        MaxMemory::Bytes(bytes) => bytes.get(),
+        MaxMemory::Half => machine::memory_bytes().map_or(0, |bytes| bytes / 2),
+    };
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 /// Where fences start, unless the clock makes that impossible.
