@@ -4,10 +4,9 @@
 //! test has a count of its own. The server runs over pipes: the same turns in every run, the same
 //! bytes.
 
-#![allow(unsafe_code, reason = "an allocator cannot be written without")]
+#[path = "common/live_bytes.rs"]
+mod live_bytes;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::collections::VecDeque;
 
 use latchd::base::Millis;
@@ -15,36 +14,7 @@ use latchd::engine::Rules;
 use latchd::pipe::Pipes;
 use latchd::server::Settings;
 
-struct Counting;
-
-thread_local! {
-    static LIVE_BYTES: Cell<isize> = const { Cell::new(0) };
-}
-
-fn note(bytes: isize) {
-    LIVE_BYTES.set(LIVE_BYTES.get() + bytes);
-}
-
-// SAFETY: every call goes to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note(layout.size() as isize);
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        note(-(layout.size() as isize));
-        unsafe { System.dealloc(block, layout) }
-    }
-
-    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        note(size as isize - layout.size() as isize);
-        unsafe { System.realloc(block, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use live_bytes::live_bytes;
 
 fn pipes() -> Pipes {
     let mut pipes = Pipes::with(Rules::default(), Settings::default());
@@ -107,11 +77,11 @@ fn a_queue_keeps_nothing_of_the_clients_that_went_through_it() {
     for _ in 0..50 {
         round(&mut pipes);
     }
-    let before = LIVE_BYTES.get();
+    let before = live_bytes();
     for _ in 0..500 {
         round(&mut pipes);
     }
-    let grown = LIVE_BYTES.get() - before;
+    let grown = live_bytes() - before;
     assert_eq!(grown, 0, "bytes after {} more waiters", 500 * WAITERS);
 }
 
@@ -134,7 +104,7 @@ fn what_a_client_sends_is_kept_about_once() {
     for frame_of in frame_of {
         let mut pipes = pipes();
         let who = pipes.connect();
-        let before = LIVE_BYTES.get();
+        let before = live_bytes();
         let mut sent = 0;
         for nth in 0..FRAMES {
             let frame = frame_of(format!("{nth:0>250}"));
@@ -143,7 +113,7 @@ fn what_a_client_sends_is_kept_about_once() {
             pipes.settle();
             assert!(pipes.read(who).starts_with("ok"));
         }
-        let kept = (LIVE_BYTES.get() - before) as usize;
+        let kept = (live_bytes() - before) as usize;
         let verb = frame_of(String::new());
         assert!(
             kept < KEPT_MAX * sent,
@@ -174,7 +144,7 @@ fn a_subscription_keeps_at_most_eight_bytes_for_each_byte_sent() {
         for (what, name) in names {
             let mut pipes = pipes();
             let who = pipes.connect();
-            let before = LIVE_BYTES.get();
+            let before = live_bytes();
             let mut sent = 0;
             for nth in 0..FRAMES {
                 let frame = format!("{verb}\n{}\n\n", name(nth));
@@ -183,7 +153,7 @@ fn a_subscription_keeps_at_most_eight_bytes_for_each_byte_sent() {
                 pipes.settle();
                 assert_eq!(pipes.read(who), "ok\n");
             }
-            let kept = (LIVE_BYTES.get() - before) as usize;
+            let kept = (live_bytes() - before) as usize;
             assert!(
                 kept <= KEPT_MAX * sent,
                 "{kept} bytes are kept of {sent}: {verb} {what}"

@@ -1,0 +1,475 @@
+//! The bound on memory: whatever clients ask to be kept, what is allocated stays near the bound; at
+//! the bound what would grow is refused and everything else is served; room that is made is used
+//! again.
+//!
+//! Counts every byte that is allocated and not freed on the thread of the test, the server's and
+//! those of the harness. The server runs over pipes: the same turns in every run, the same bytes.
+
+#[path = "common/live_bytes.rs"]
+mod live_bytes;
+
+use latchd::base::Millis;
+use latchd::engine::Rules;
+use latchd::pipe::Pipes;
+use latchd::server::Settings;
+
+use live_bytes::live_bytes;
+
+const MIB: usize = 1 << 20;
+
+/// What may be allocated besides: a server without clients, one turn's work, the harness.
+const BESIDES: usize = 3 * MIB / 2;
+
+/// A server with this bound, whose tables nobody walks over after each turn.
+fn pipes(memory_max: usize) -> Pipes {
+    let settings = Settings {
+        memory_max,
+        ..Settings::default()
+    };
+    let rules = Rules {
+        locks_max: 0,
+        keys_max: 0,
+        ..Rules::default()
+    };
+    let mut pipes = Pipes::with(rules, settings);
+    pipes.skip_checks();
+    pipes
+}
+
+/// A server with this bound, which has been checked in every turn.
+fn small_pipes(memory_max: usize) -> Pipes {
+    let settings = Settings {
+        memory_max,
+        ..Settings::default()
+    };
+    Pipes::with(Rules::default(), settings)
+}
+
+/// Asks in batches until something is refused for want of memory; says how many requests were
+/// granted. Every other answer must be as good as `ok`.
+fn fill(pipes: &mut Pipes, who: usize, frame: impl Fn(usize) -> String) -> usize {
+    const BATCH_BYTES: usize = 4 * 1024;
+    let mut granted = 0;
+    loop {
+        let mut frames = String::new();
+        let mut asked = granted;
+        while frames.len() < BATCH_BYTES {
+            frames += &frame(asked);
+            asked += 1;
+        }
+        pipes.send(who, frames.as_bytes());
+        pipes.settle();
+        let answers = pipes.read(who);
+        let refused = answers
+            .lines()
+            .filter(|line| *line == "error_memory")
+            .count();
+        let good = ["ok", "acquired", "queued", "error_memory"];
+        for line in answers.lines() {
+            assert!(good.iter().any(|it| line.starts_with(it)), "{line}");
+        }
+        granted += answers.lines().count() - refused;
+        if refused > 0 {
+            return granted;
+        }
+        assert!(granted < 1_000_000, "nothing is ever refused");
+    }
+}
+
+/// A long name of short words.
+fn dotted(nth: usize) -> String {
+    format!("{nth:06}{}", ".ab".repeat(80))
+}
+
+/// A long name of one word.
+fn long(nth: usize) -> String {
+    format!("{nth:0>250}")
+}
+
+/// One thing of which clients can have as many as they like.
+type Kind = (&'static str, fn(usize) -> String);
+
+const KINDS: [Kind; 17] = [
+    ("values of 64 KiB", |nth| {
+        format!("kset\nk{nth}\n{}\n", "v".repeat(65_000))
+    }),
+    ("values of 100 bytes", |nth| {
+        format!("kset\nk{nth}\n{}\n", "v".repeat(100))
+    }),
+    ("values with a time to live", |nth| {
+        format!("kset\nk{nth}\nv\t3600\n")
+    }),
+    ("a list of 64 KiB values", |_| {
+        format!("rpush\nq\n{}\n", "v".repeat(65_000))
+    }),
+    ("a list of 100-byte values", |_| {
+        format!("lpush\nq\n{}\n", "v".repeat(100))
+    }),
+    ("lists of one value", |nth| format!("rpush\nq{nth}\nv\n")),
+    ("counters", |nth| format!("incr\nc{nth}\n1\n")),
+    ("counters with long names", |nth| {
+        format!("incr\n{}\n1\n", long(nth))
+    }),
+    ("slots of one semaphore", |_| {
+        "sl\ns\n0 4294967295 3600\n".to_owned()
+    }),
+    ("locks", |nth| format!("l\njob:{nth}\n0 3600\n")),
+    ("locks with long keys", |nth| {
+        format!("l\n{}\n0 3600\n", long(nth))
+    }),
+    ("read locks", |_| "rl\nr\n0 3600\n".to_owned()),
+    ("places", |nth| format!("e\njob:{nth}\n3600\n")),
+    ("patterns with long names", |nth| {
+        format!("listen\n{}\n\n", dotted(nth))
+    }),
+    ("groups", |nth| format!("listen\na{nth}\n{}\n", long(nth))),
+    ("watches", |nth| format!("watch\na.*.{nth}\n\n")),
+    ("observers of long names", |nth| {
+        format!("observe\n{}\n\n", dotted(nth))
+    }),
+];
+
+#[test]
+fn whatever_is_kept_the_bound_is_kept() {
+    const BOUND: usize = 8 * MIB;
+    for (what, frame) in KINDS {
+        let before = live_bytes();
+        let mut pipes = pipes(BOUND);
+        let who = pipes.connect();
+        let count = fill(&mut pipes, who, frame);
+        let kept = (live_bytes() - before) as usize;
+        let most = BOUND * 13 / 10 + BESIDES;
+        assert!(kept <= most, "{what}: {kept} bytes for {count}");
+        // Nothing is refused long before the bound. (Tables of timers double as they grow.)
+        assert!(kept >= BOUND * 7 / 10, "{what}: {kept} bytes for {count}");
+    }
+}
+
+#[test]
+fn those_who_wait_count() {
+    const BOUND: usize = 8 * MIB;
+    let before = live_bytes();
+    let mut pipes = pipes(BOUND);
+    let (holder, waiter) = (pipes.connect(), pipes.connect());
+    let mut nth = 0;
+    loop {
+        let held = pipes.ask(holder, &format!("l job:{nth} 0 3600"));
+        if held == "error_memory\n" || pipes.ask(waiter, &format!("e job:{nth}")) != "queued\n" {
+            break;
+        }
+        nth += 1;
+    }
+    let kept = (live_bytes() - before) as usize;
+    assert!(kept <= BOUND * 13 / 10 + BESIDES, "{kept} bytes for {nth}");
+    assert!(kept >= BOUND * 7 / 10, "{kept} bytes for {nth}");
+}
+
+/// Each of these, at the bound, and what it is answered.
+#[test]
+fn at_the_bound_what_would_grow_is_refused_and_everything_else_is_served() {
+    let mut pipes = small_pipes(MIB);
+    let [a, b, filler] = [(); 3].map(|()| pipes.connect());
+    let grant = |pipes: &mut Pipes, frame: &str| {
+        let answer = pipes.ask(a, frame);
+        answer
+            .split(' ')
+            .nth(1)
+            .map(str::to_owned)
+            .unwrap_or(answer)
+    };
+    let token = grant(&mut pipes, "l held 0 600");
+    for nth in 0..40 {
+        grant(&mut pipes, &format!("l taken{nth} 0 600"));
+    }
+    let slot = grant(&mut pipes, "sl sem 0 9 600");
+    pipes.say(
+        a,
+        &[
+            "incr c 1",
+            "kset v long-value",
+            "rpush q 1",
+            "rpush q 2",
+            "listen a.>",
+        ],
+    );
+    pipes.say(b, &["e held 600", "hello _ name=bee"]);
+    (pipes.read(a), pipes.read(b));
+    let values = fill(&mut pipes, filler, |nth| {
+        format!("kset\nfill{nth}\n{}\n", "v".repeat(20_000))
+    });
+    // The tables have a little room left, which is counted already; these use it up.
+    let free = |nth| format!("l\nfree{nth}\n0 600\n");
+    fill(&mut pipes, filler, free);
+    fill(&mut pipes, b, |nth| format!("e\ntaken{nth}\n600\n"));
+    fill(&mut pipes, filler, |_| {
+        "sl\nslots\n0 4294967295 600\n".to_owned()
+    });
+    fill(&mut pipes, filler, |nth| format!("incr\nc{nth}\n1\n"));
+    fill(&mut pipes, filler, |nth| format!("listen\na.{nth}\n\n"));
+
+    let renew = format!("n held {token} 600");
+    let release = format!("sr sem {slot}");
+    for (frame, answer) in [
+        // What would grow.
+        ("l new 0", "error_memory"),
+        ("l held 600", "error_memory"),
+        ("sl sem 0 9", "error_memory"),
+        ("rl new 0", "error_memory"),
+        ("elect new 0", "error_memory"),
+        ("e new", "error_memory"),
+        ("kset new v", "error_memory"),
+        ("kset v a-longer-value-than-before-by-far", "error_memory"),
+        ("kset v 1\t60", "error_memory"),
+        ("kcas new \tv\t", "error_memory"),
+        ("lpush q 3", "error_memory"),
+        ("rpush new 1", "error_memory"),
+        ("incr new 1", "error_memory"),
+        ("cset new 1", "error_memory"),
+        ("blpop new 5", "error_memory"),
+        ("bwait new 2 5", "error_memory"),
+        ("listen b", "error_memory"),
+        ("watch b", "error_memory"),
+        ("observe b", "error_memory"),
+        // What is refused for another reason, is refused for that.
+        ("rl held 0", "error_type_mismatch"),
+        ("sl sem 0 8", "error_limit_mismatch"),
+        ("listen a*", "error"),
+        ("kcas v other\tnew\t", "cas_conflict"),
+        // What has nothing to grow by.
+        ("l held 0", "timeout"),
+        ("blpop new 0", "nil"),
+        ("w new 0", "error_not_enqueued"),
+        ("listen a.>", "ok"),
+        ("unlisten b", "ok"),
+        ("ping _", "ok"),
+        ("get c", "ok 1"),
+        ("incr c 1", "ok 2"),
+        ("cset c 5", "ok"),
+        ("kget v", "ok long-value"),
+        ("kset v short", "ok"),
+        ("kcas v short\tother\t", "ok"),
+        ("kget v", "ok other"),
+        ("llen q", "ok 2"),
+        ("lrange q 0 -1", "ok [\"1\",\"2\"]"),
+        ("lpop q", "ok 1"),
+        ("signal b x", "ok 0"),
+        (&renew, "ok 600 1"),
+        (&release, "ok"),
+        ("sl sem 0 9 600", "ok "),
+        ("unlisten a.>", "ok"),
+        ("kdel v", "ok"),
+    ] {
+        let said = pipes.ask(a, frame);
+        let fits = said.trim_end() == answer || (answer == "ok " && said.starts_with(answer));
+        assert!(fits, "{frame}: {said}");
+    }
+    // A place that was taken before is waited for, and granted.
+    pipes.say(b, &["w held 600"]);
+    assert_eq!(pipes.ask(a, &format!("r held {token}")), "ok\n");
+    assert!(pipes.read(b).starts_with("ok "));
+    let who = pipes.ask(b, "who held");
+    assert!(who.contains("\"name\":\"bee\""), "{who}");
+
+    // Room that is made is used again.
+    for nth in 0..values {
+        assert_eq!(pipes.ask(b, &format!("kdel fill{nth}")), "ok\n");
+    }
+    for frame in [
+        "l new 0",
+        "kset new v",
+        "rpush q 3",
+        "incr new 1",
+        "listen b",
+    ] {
+        let said = pipes.ask(b, frame);
+        assert!(said.starts_with("ok"), "{frame}: {said}");
+    }
+}
+
+/// A popper that waits is handed a value that there would be no room to keep.
+#[test]
+fn a_value_that_is_waited_for_is_handed_over_at_the_bound() {
+    let mut pipes = small_pipes(MIB);
+    let [popper, pusher, meeting, met] = [(); 4].map(|()| pipes.connect());
+    pipes.say(popper, &["blpop q 60"]);
+    pipes.say(meeting, &["bwait b 2 60"]);
+    fill(&mut pipes, pusher, |nth| {
+        format!("kset\nfill{nth}\n{}\n", "v".repeat(20_000))
+    });
+    assert_eq!(pipes.ask(pusher, "rpush q news"), "ok 0\n");
+    assert_eq!(pipes.read(popper), "ok news\n");
+    assert_eq!(pipes.ask(met, "bwait b 2 60"), "ok\n");
+    assert_eq!(pipes.read(meeting), "ok\n");
+}
+
+/// Vacant entries stay allocated and stay counted, so that other kinds do not grow on top of them;
+/// but they can be used.
+#[test]
+fn what_locks_have_left_is_used_by_locks_and_counted_for_the_others() {
+    const BOUND: usize = 4 * MIB;
+    let before = live_bytes();
+    let mut pipes = pipes(BOUND);
+    let [keeper, leaver] = [(); 2].map(|()| pipes.connect());
+    assert!(pipes.ask(leaver, "l first 0 3600").starts_with("ok"));
+    assert!(pipes.ask(keeper, "l kept 0 3600").starts_with("ok"));
+    let count = fill(&mut pipes, leaver, |nth| format!("l\njob:{nth}\n0 3600\n"));
+    pipes.replace(leaver);
+    let again = fill(&mut pipes, leaver, |nth| format!("l\njob:{nth}\n0 3600\n"));
+    assert!(again >= count, "{again} of {count}");
+    fill(&mut pipes, keeper, |nth| {
+        format!("kset\nk{nth}\n{}\n", "v".repeat(100))
+    });
+    fill(&mut pipes, keeper, |nth| format!("incr\nk{nth}\n1\n"));
+    let kept = (live_bytes() - before) as usize;
+    assert!(kept <= BOUND * 13 / 10 + BESIDES, "{kept}");
+}
+
+/// At the bound, an idle key makes room for a new one, as it does at `--max-locks`.
+#[test]
+fn an_idle_key_makes_room_for_a_new_one() {
+    let mut pipes = small_pipes(MIB);
+    let [a, filler] = [(); 2].map(|()| pipes.connect());
+    for name in ["x".repeat(100), "y".repeat(200)] {
+        let grant = pipes.ask(a, &format!("l {name} 0"));
+        let token = grant.split(' ').nth(1).unwrap_or_default();
+        assert_eq!(pipes.ask(a, &format!("r {name} {token}")), "ok\n");
+    }
+    fill(&mut pipes, filler, |nth| {
+        format!("kset\nfill{nth}\n{}\n", "v".repeat(20_000))
+    });
+    fill(&mut pipes, filler, |nth| format!("l\nfree{nth}\n0 600\n"));
+    let holders = pipes.server.engine().counts().holders;
+    let longer = "z".repeat(150);
+    assert_eq!(pipes.ask(a, &format!("l {longer} 0")), "error_memory\n");
+    assert_eq!(pipes.server.engine().counts().holders, holders);
+}
+
+/// Subscribers that do not read are closed; those that read, and everybody else, go on.
+#[test]
+fn unread_pushes_go_first() {
+    const BOUND: usize = 12 * MIB;
+    for payload in [500, 5_000] {
+        let before = live_bytes();
+        let mut pipes = pipes(BOUND);
+        let [sender, reader] = [(); 2].map(|()| pipes.connect());
+        pipes.say(reader, &["listen news"]);
+        let deaf: Vec<usize> = (0..100).map(|_| pipes.connect()).collect();
+        for &who in &deaf {
+            assert_eq!(pipes.ask(who, "listen news"), "ok\n");
+            pipes.set_room(who, 0);
+        }
+        let signal = format!("signal news {}", "x".repeat(payload));
+        let mut most = 0;
+        for _ in 0..1_000 {
+            pipes.say(sender, &[&signal]);
+            let answer = pipes.read(sender);
+            assert!(pipes.read(reader).len() > payload, "{answer}");
+            most = most.max((live_bytes() - before) as usize);
+            if answer == "ok 1\n" {
+                break;
+            }
+        }
+        assert!(most <= BOUND * 13 / 10 + BESIDES, "{payload}: {most}");
+        let closed = deaf
+            .iter()
+            .filter(|&&it| pipes.peer(it).is_closed())
+            .count();
+        assert!(closed > 0, "{payload}: nobody was closed");
+        let stats = pipes.ask(sender, "stats");
+        assert!(stats.contains(&format!("\"slow_consumers\":{closed}")));
+        assert_eq!(pipes.ask(sender, "kset k v"), "ok\n");
+    }
+}
+
+/// Answers that nobody reads stay within a quarter of the bound: others that ask for long answers
+/// wait, short ones are answered, and when room is made all go on.
+#[test]
+fn unread_answers_have_a_bound_of_their_own() {
+    const BOUND: usize = 16 * MIB;
+    let before = live_bytes();
+    let mut pipes = pipes(BOUND);
+    let [asker, patient] = [(); 2].map(|()| pipes.connect());
+    assert_eq!(
+        pipes.ask(asker, &format!("kset big {}", "v".repeat(60_000))),
+        "ok\n"
+    );
+    let deaf: Vec<usize> = (0..200).map(|_| pipes.connect_with_room(0)).collect();
+    for &who in &deaf {
+        pipes.send(who, b"kget\nbig\n\nkget\nbig\n\n");
+        pipes.settle();
+    }
+    let kept = (live_bytes() - before) as usize;
+    assert!(kept <= BOUND / 4 * 13 / 10 + BESIDES, "{kept}");
+    assert_eq!(pipes.ask(patient, "kget big"), "", "it waits");
+    assert_eq!(pipes.ask(asker, "ping _"), "ok\n");
+    assert!(pipes.ask(asker, "l job 0").starts_with("ok"));
+    assert_eq!(pipes.rest(), 0, "nobody is looked at in vain");
+    // One that waits and hangs up is gone at once, with what it held.
+    let last = deaf[deaf.len() - 1];
+    pipes.half_close(last);
+    pipes.settle();
+    assert!(pipes.peer(last).is_closed());
+    // The others read: all are answered.
+    for &who in &deaf[..deaf.len() - 1] {
+        pipes.set_room(who, usize::MAX);
+    }
+    pipes.settle();
+    assert_eq!(pipes.read(patient).len(), 60_004);
+    for &who in &deaf[..deaf.len() - 1] {
+        assert_eq!(pipes.read(who).len(), 2 * 60_004);
+    }
+}
+
+/// The rest of long requests is not received while there is no memory for it; short requests are
+/// served, and the read timeout ends those that wait.
+#[test]
+fn long_requests_wait_where_there_is_no_memory_for_them() {
+    const BOUND: usize = 8 * MIB;
+    let before = live_bytes();
+    let mut pipes = pipes(BOUND);
+    let asker = pipes.connect();
+    let slow: Vec<usize> = (0..300).map(|_| pipes.connect()).collect();
+    let part = "v".repeat(15_000);
+    for &who in &slow {
+        pipes.send(who, b"kset\nk\n");
+    }
+    for _ in 0..4 {
+        for &who in &slow {
+            if pipes.peer(who).was_read() {
+                pipes.send(who, part.as_bytes());
+            }
+        }
+        pipes.settle();
+    }
+    let unread = slow
+        .iter()
+        .filter(|&&it| !pipes.peer(it).was_read())
+        .count();
+    assert!(unread > 0, "all were received");
+    let kept = (live_bytes() - before) as usize - unread * 16_384;
+    assert!(kept <= BOUND * 13 / 10 + BESIDES, "{kept}");
+    assert_eq!(pipes.ask(asker, "ping _"), "ok\n");
+    assert_eq!(pipes.ask(asker, "incr c 1"), "error_memory\n");
+    assert_eq!(pipes.rest(), 0, "nobody is looked at in vain");
+    for _ in 0..3 {
+        assert_eq!(pipes.ask(asker, "ping _"), "ok\n");
+        pipes.pass(Millis::from_secs(20));
+        pipes.settle();
+    }
+    assert!(slow.iter().all(|&it| pipes.peer(it).is_ended()));
+    assert_eq!(pipes.ask(asker, "incr c 1"), "ok 1\n");
+}
+
+/// A value of 64 KiB at the bound is answered at once, as long as few send one.
+#[test]
+fn one_long_request_is_answered_at_the_bound() {
+    let mut pipes = small_pipes(2 * MIB);
+    let [a, filler] = [(); 2].map(|()| pipes.connect());
+    let value = "v".repeat(60_000);
+    assert_eq!(pipes.ask(a, &format!("kset k {value}")), "ok\n");
+    fill(&mut pipes, filler, |nth| {
+        format!("kset\nfill{nth}\n{}\n", "v".repeat(20_000))
+    });
+    assert_eq!(pipes.ask(a, &format!("kset new {value}")), "error_memory\n");
+    assert_eq!(pipes.ask(a, &format!("kset k {value}")), "ok\n");
+}
