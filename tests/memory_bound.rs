@@ -29,6 +29,8 @@ fn pipes(memory_max: usize) -> Pipes {
     let rules = Rules {
         locks_max: 0,
         keys_max: 0,
+        holds_max: 0,
+        list_length_max: 0,
         ..Rules::default()
     };
     let mut pipes = Pipes::with(rules, settings);
