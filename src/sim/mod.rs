@@ -11,17 +11,19 @@
 //!
 //! 1. `plan`: what a seed draws.
 //! 2. `simulation`: virtual time, and the agenda of what happens outside the server.
-//! 3. `turn`: one turn of the server, as the reactor would do it.
-//! 4. `clients`: what clients do and say.
-//! 5. `faults`: what goes wrong with the network, with readers and with the server.
-//! 6. `checks`: what must hold after every turn, and at the end.
-//! 7. `trace`: what the simulator tells about it.
+//! 3. `life`: one server from its start to its end, and what clients know of it.
+//! 4. `turn`: one turn of the server, as the reactor would do it.
+//! 5. `clients`: what clients do and say.
+//! 6. `faults`: what goes wrong with the network, with readers and with the server.
+//! 7. `checks`: what must hold after every turn, and at the end.
+//! 8. `trace`: what the simulator tells about it.
 //!
 //! Never touches a socket, a thread or the clock.
 
 mod checks;
 mod clients;
 mod faults;
+mod life;
 mod plan;
 mod simulation;
 mod trace;

@@ -1,0 +1,76 @@
+//! One life of the server: the process from its start to its end, and what clients know of it.
+//!
+//! Everything here is forgotten together, because the server keeps nothing on disk: its table, its
+//! connections, and with them what clients can be sure of. Data only; `simulation` says what
+//! happens.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::checks::entries::KnownEntries;
+use super::checks::grants::KnownGrants;
+use super::checks::lock_table::SeenLocks;
+use super::checks::pushes::KnownPushes;
+use super::clients::connection::Connection;
+use super::plan::Plan;
+use crate::base::{ConnId, Nanos};
+use crate::engine::{Engine, Origin};
+use crate::pipe::Pipe;
+use crate::server::Server;
+
+/// One life of the server.
+pub(super) struct Life {
+    pub(super) server: Server<Pipe>,
+    pub(super) known_grants: KnownGrants,
+    pub(super) seen_locks: SeenLocks,
+    pub(super) known_entries: KnownEntries,
+    pub(super) known_pushes: KnownPushes,
+    /// Connections by number. A number is never used twice.
+    pub(super) connections: BTreeMap<u32, Connection>,
+    /// The serial number that the server gave a connection → its number here.
+    pub(super) by_serial: BTreeMap<u32, u32>,
+    /// Connections that the server has not yet accepted.
+    pub(super) backlog: VecDeque<(u32, Pipe)>,
+    /// Connections that the next poll reports.
+    pub(super) pending: BTreeSet<u32>,
+    /// Ids of connections that are gone; a poll reports one of them now and then.
+    pub(super) stale: VecDeque<ConnId>,
+    pub(super) shutdown_signals: u32,
+    /// When the server got its first shutdown signal: instant, turn.
+    pub(super) draining: Option<(Nanos, u64)>,
+    /// The server got a second shutdown signal.
+    pub(super) is_killed: bool,
+    /// When the turn begins that deals with what is pending.
+    pub(super) due: Option<Nanos>,
+    /// How late the server will notice its next deadline.
+    pub(super) oversleep_ns: u64,
+    pub(super) paused_until: Nanos,
+    /// The connections and keys for which a client has sent `w`.
+    pub(super) waits: BTreeSet<(u32, usize)>,
+}
+
+impl Life {
+    /// A server that has just started, and that nobody knows.
+    pub(super) fn begin(plan: &Plan, now: Nanos, origin: Origin) -> Self {
+        let fence = origin.fence;
+        let engine = Engine::new(plan.rules.clone(), origin);
+        Self {
+            server: Server::new(plan.settings.clone(), engine),
+            known_grants: KnownGrants::new(plan.keys.len(), plan.rules.auto_release),
+            seen_locks: SeenLocks::new(plan.keys.len(), fence),
+            known_entries: KnownEntries::new(plan),
+            known_pushes: KnownPushes::default(),
+            connections: BTreeMap::new(),
+            by_serial: BTreeMap::new(),
+            backlog: VecDeque::new(),
+            pending: BTreeSet::new(),
+            stale: VecDeque::new(),
+            shutdown_signals: 0,
+            draining: None,
+            is_killed: false,
+            due: None,
+            oversleep_ns: 0,
+            paused_until: now,
+            waits: BTreeSet::new(),
+        }
+    }
+}
