@@ -60,6 +60,7 @@ fn seeds_192_to_255_hold_and_meet_every_fault() {
         cut_off,
         stalls,
         stops,
+        turn_ns_max,
         late_ns_max,
         ..
     } = totals;
@@ -79,6 +80,7 @@ fn seeds_192_to_255_hold_and_meet_every_fault() {
         ("cut off", cut_off),
         ("stalls", stalls),
         ("stops", stops),
+        ("longest turn, us", turn_ns_max / 1_000),
         ("late expiries", late_ns_max),
     ] {
         assert!(count > 20, "{what}: {count} in 64 runs");

@@ -11,7 +11,9 @@ use super::checks::grants::KnownGrants;
 use super::checks::lock_table::SeenLocks;
 use super::checks::pushes::KnownPushes;
 use super::clients::connection::Connection;
+use super::cost::WorkSeen;
 use super::plan::Plan;
+use super::turn::TurnSpan;
 use crate::base::{ConnId, Nanos};
 use crate::engine::{Engine, Origin};
 use crate::pipe::Pipe;
@@ -35,8 +37,8 @@ pub(super) struct Life {
     /// Ids of connections that are gone; a poll reports one of them now and then.
     pub(super) stale: VecDeque<ConnId>,
     pub(super) shutdown_signals: u32,
-    /// When the server got its first shutdown signal: instant, turn.
-    pub(super) draining: Option<(Nanos, u64)>,
+    /// The server got its first shutdown signal.
+    pub(super) draining: Option<Draining>,
     /// The server got a second shutdown signal.
     pub(super) is_killed: bool,
     /// When the turn begins that deals with what is pending.
@@ -44,8 +46,22 @@ pub(super) struct Life {
     /// How late the server will notice its next deadline.
     pub(super) oversleep_ns: u64,
     pub(super) paused_until: Nanos,
+    /// The last turn.
+    pub(super) span: TurnSpan,
+    /// What the engine has done by now, to tell what a turn was.
+    pub(super) work: WorkSeen,
     /// The connections and keys for which a client has sent `w`.
     pub(super) waits: BTreeSet<(u32, usize)>,
+}
+
+/// The turn in which a server was told to stop.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Draining {
+    /// Its number.
+    pub(super) turn: u64,
+    /// When it began, and when it was over.
+    pub(super) began: Nanos,
+    pub(super) ended: Nanos,
 }
 
 impl Life {
@@ -70,6 +86,8 @@ impl Life {
             due: None,
             oversleep_ns: 0,
             paused_until: now,
+            span: TurnSpan::default(),
+            work: WorkSeen::default(),
             waits: BTreeSet::new(),
         }
     }

@@ -12,7 +12,7 @@
 //! 1. `plan`: what a seed draws.
 //! 2. `simulation`: virtual time, and the agenda of what happens outside the server.
 //! 3. `life`: one server from its start to its end, and what clients know of it.
-//! 4. `turn`: one turn of the server, as the reactor would do it.
+//! 4. `turn` and `cost`: one turn of the server, as the reactor would do it, and how long it takes.
 //! 5. `clients`: what clients do and say.
 //! 6. `faults`: what goes wrong with the network, with readers and with the server.
 //! 7. `checks`: what must hold after every turn, and at the end.
@@ -22,6 +22,7 @@
 
 mod checks;
 mod clients;
+mod cost;
 mod faults;
 mod life;
 mod plan;
@@ -83,6 +84,8 @@ pub struct Totals {
     pub stalls: u64,
     /// How often the server was paused.
     pub stops: u64,
+    /// The longest turn.
+    pub turn_ns_max: u64,
     /// How long after its deadline a lease ended, at most.
     pub late_ns_max: u64,
     /// The same, not counting the time in which the server was paused.
@@ -115,6 +118,7 @@ impl Totals {
         self.cut_off += other.cut_off;
         self.stalls += other.stalls;
         self.stops += other.stops;
+        self.turn_ns_max = self.turn_ns_max.max(other.turn_ns_max);
         self.late_ns_max = self.late_ns_max.max(other.late_ns_max);
         self.late_awake_ns_max = self.late_awake_ns_max.max(other.late_awake_ns_max);
     }

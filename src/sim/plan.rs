@@ -157,6 +157,9 @@ pub(super) struct Plan {
     pub(super) delay_ms_max: u64,
     /// Longest time from an event to the turn that deals with it.
     pub(super) turn_delay_us_max: u64,
+    /// In percent of what work takes, how much time passes in a turn. Without any, deadlines that
+    /// were set in one turn are the same.
+    pub(super) pace_pct: u64,
     /// Whether time moves in whole milliseconds, so that much happens at once.
     pub(super) whole_ms: bool,
     /// In percent, how often a frame is cut into segments, a request follows an unanswered one, a
@@ -214,6 +217,7 @@ impl Plan {
             think_ms_max: scale * *pick(rng, &[1, 1, 4, 10]) / 2 + 1,
             delay_ms_max: *pick(rng, &[0, 0, 1, 10, scale]),
             turn_delay_us_max: *pick(rng, &[0, 0, 300, 2_000, 40_000]),
+            pace_pct: *pick(rng, &[0, 100, 100, 100]),
             whole_ms: rng.bool(),
             split_pct: *pick(rng, &[0, 5, 20, 60]),
             pipeline_pct: *pick(rng, &[0, 10, 40]),

@@ -14,6 +14,7 @@ use super::plan::Plan;
 use super::trace::{Keep, Trace};
 use crate::base::Nanos;
 use crate::engine::Origin;
+use crate::pipe::Meter;
 
 /// A run that takes more turns than this will never come to rest: something spins.
 const TURNS_MAX: u64 = 100_000;
@@ -43,6 +44,8 @@ pub(super) struct Simulation {
     pub(super) totals: Totals,
     pub(super) life: Life,
     pub(super) now: Nanos,
+    /// What the server spent on its connections in this turn.
+    pub(super) meter: Meter,
     /// How many turns are over.
     pub(super) turn: u64,
     agenda: BinaryHeap<Reverse<(Nanos, u64, Scheduled)>>,
@@ -79,6 +82,7 @@ impl Simulation {
             rng,
             trace,
             now,
+            meter: Meter::default(),
             turn: 0,
             agenda: BinaryHeap::new(),
             scheduled_count: 0,

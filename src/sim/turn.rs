@@ -4,9 +4,23 @@
 //! what a poll reports, in any order. `faults::server` draws how late the server notices an event
 //! or a deadline; `checks` says what must hold after the turn.
 
+use std::cell::Cell;
+
+use super::cost::ACCEPT_NS;
+use super::life::{Draining, Life};
 use super::simulation::Simulation;
 use crate::base::Nanos;
 use crate::server::Event;
+
+/// One turn in virtual time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TurnSpan {
+    pub(super) began: Nanos,
+    /// When the server last looked at the clock: nothing it did can be dated later.
+    pub(super) clock_read: Nanos,
+    /// When it was over, and clients could read what was written.
+    pub(super) ended: Nanos,
+}
 
 impl Simulation {
     /// Makes the next poll report this connection.
@@ -47,15 +61,22 @@ impl Simulation {
 
     /// Plays one turn as the reactor does it, and checks everything that must hold after it.
     pub(super) fn take_turn(&mut self) -> Result<(), String> {
-        let now = self.now;
+        let began = self.now;
         let events = self.poll();
         let stops = self.hear_shutdown();
-        self.trace.mix(&now.0.to_le_bytes());
-        self.life
-            .server
-            .turn(&|| now, events.iter().copied(), stops);
+        self.trace.mix(&began.0.to_le_bytes());
+        let (meter, pace_pct) = (self.meter.clone(), self.plan.pace_pct);
+        let after = |ns: u64| Nanos(began.0 + ns * pace_pct / 100);
+        let clock_read = Cell::new(began);
+        let clock = || {
+            clock_read.set(after(meter.ns()));
+            clock_read.get()
+        };
+        self.life.server.turn(&clock, events.iter().copied(), stops);
         self.turn += 1;
         self.totals.turns += 1;
+        meter.spend(self.decided_ns());
+        self.now = after(meter.ns());
         self.follow_interests();
         // A kernel reports at registration what arrived before it.
         for number in self.accept()? {
@@ -63,8 +84,27 @@ impl Simulation {
                 self.report(number);
             }
         }
+        self.now = after(meter.reset());
+        self.life.server.note_sleep(self.now);
+        self.life.span = TurnSpan {
+            began,
+            clock_read: clock_read.get(),
+            ended: self.now,
+        };
+        if let Some(draining) = &mut self.life.draining
+            && draining.turn == self.turn
+        {
+            draining.ended = self.now;
+        }
         self.life.oversleep_ns = self.oversleep();
         self.check_turn()
+    }
+
+    /// How long the server took in this turn besides sockets: what it says itself, or what shows,
+    /// so that work which is not counted is still noticed.
+    fn decided_ns(&mut self) -> u64 {
+        let Life { server, work, .. } = &mut self.life;
+        server.decided_ns().max(work.take_ns(server.engine()))
     }
 
     /// Reports what has happened since the last turn, in any order.
@@ -95,6 +135,7 @@ impl Simulation {
             let limit = self.plan.settings.connections_max as usize;
             let has_room = limit == 0 || self.life.server.connections() < limit;
             let id = self.life.server.accept(self.now, pipe);
+            self.meter.spend(ACCEPT_NS);
             if id.is_some() != has_room {
                 return Err(format!("accepted {id:?} with room {has_room}"));
             }
@@ -127,7 +168,11 @@ impl Simulation {
             if self.life.draining.is_some() {
                 self.life.is_killed = true;
             } else {
-                self.life.draining = Some((self.now, self.turn + 1));
+                self.life.draining = Some(Draining {
+                    turn: self.turn + 1,
+                    began: self.now,
+                    ended: self.now,
+                });
             }
         }
         stops

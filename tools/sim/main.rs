@@ -131,7 +131,7 @@ fn sweep(seeds: Range<u64>) -> ExitCode {
 }
 
 fn table(seeds: u64, totals: &Totals) -> String {
-    let late_ms = |ns: u64| format!("{}.{:03}", ns / 1_000_000, ns / 1_000 % 1_000);
+    let in_ms = |ns: u64| format!("{}.{:03}", ns / 1_000_000, ns / 1_000 % 1_000);
     let rows = [
         ("seeds", seeds.to_string()),
         ("turns", totals.turns.to_string()),
@@ -157,8 +157,9 @@ fn table(seeds: u64, totals: &Totals) -> String {
         ("  slow readers cut off", totals.overrun.to_string()),
         ("stalled readers", totals.stalls.to_string()),
         ("server stopped", totals.stops.to_string()),
-        ("latest expiry, ms", late_ms(totals.late_ns_max)),
-        ("  while running, ms", late_ms(totals.late_awake_ns_max)),
+        ("longest turn, ms", in_ms(totals.turn_ns_max)),
+        ("latest expiry, ms", in_ms(totals.late_ns_max)),
+        ("  while running, ms", in_ms(totals.late_awake_ns_max)),
     ];
     let mut text = String::new();
     for (name, value) in rows {

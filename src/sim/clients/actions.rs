@@ -7,7 +7,7 @@ use super::connection::{Connection, Sending};
 use super::lock_requests::{OPEN_REQUESTS_MAX, RequestWriter, WrittenRequest};
 use super::request::RequestKind;
 use crate::base::Millis;
-use crate::pipe::pipe;
+use crate::pipe::metered_pipe;
 use crate::server::Host;
 use crate::sim::plan::{Action, Ending, pick};
 use crate::sim::simulation::{Scheduled, Simulation};
@@ -83,7 +83,7 @@ impl Simulation {
         let number = self.connections_made;
         // Each from its own host, so that no wrong secret makes others wait: whoever asks is
         // answered at once.
-        let (server_end, peer) = pipe(number, Host::User(number));
+        let (server_end, peer) = metered_pipe(number, Host::User(number), &self.meter);
         self.trace
             .say(self.now, format_args!("c{client:<2} connects as {number}"));
         self.life

@@ -260,16 +260,17 @@ impl Connection {
     }
 
     /// An answer came, so the server waits for a new line from here on.
-    pub(crate) fn answered(&mut self, now: Nanos, request: &OpenRequest) {
+    pub(crate) fn answered(&mut self, began: Nanos, request: &OpenRequest) {
         if request.kind.wait() != Millis::ZERO {
-            self.line_since = self.line_since.max(self.earliest(now, request));
+            self.line_since = self.line_since.max(self.earliest(began, request));
         }
     }
 
-    /// When the server gave the answer that the client reads now, at the earliest.
-    pub(crate) fn earliest(&self, now: Nanos, request: &OpenRequest) -> Nanos {
-        let arrived = request.arrived.map_or(now, |moment| moment.at);
-        self.unread_since.map_or(now, |since| since.max(arrived))
+    /// When the server gave the answer that the client reads after a turn that began then, at the
+    /// earliest.
+    pub(crate) fn earliest(&self, began: Nanos, request: &OpenRequest) -> Nanos {
+        let arrived = request.arrived.map_or(began, |moment| moment.at);
+        self.unread_since.map_or(began, |since| since.max(arrived))
     }
 
     pub(crate) fn is_mid_frame(&self) -> bool {
