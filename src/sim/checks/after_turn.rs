@@ -24,6 +24,7 @@ impl Simulation {
     /// The order of the checks.
     pub(crate) fn check_turn(&mut self) -> Result<(), String> {
         let numbers: Vec<u32> = self.life.connections.keys().copied().collect();
+        self.note_unsent();
         // Ends come first: a client that was cut off holds nothing any more, and in the same turn
         // the next one may have been told of its grant.
         for &number in &numbers {
@@ -54,6 +55,16 @@ impl Simulation {
             self.check_quiet()?;
         }
         self.check_drain()
+    }
+
+    /// A turn that had too much to send goes on in the next one. Until then any client may be told
+    /// something that happened in this one.
+    fn note_unsent(&mut self) {
+        if self.life.server.has_unsent() {
+            for conn in self.life.connections.values_mut() {
+                conn.unsent_since.get_or_insert(self.life.span.began);
+            }
+        }
     }
 
     /// Whether the server has, or may have, a reason to end this connection.
@@ -365,7 +376,7 @@ impl Simulation {
             if conn.stalled.is_some() || conn.ended {
                 continue;
             }
-            conn.unread_since = None;
+            (conn.unread_since, conn.unsent_since) = (None, None);
             conn.was_overdue = false;
             let Some(id) = conn.id.filter(|_| !conn.has_left() && !conn.end_told) else {
                 continue;

@@ -160,7 +160,7 @@ impl AnswerCheck<'_> {
                 }
                 // Nothing else is answered like this. If the client did not read, the read timeout
                 // may have struck before the request arrived.
-                _ => request.arrived.is_some() && conn.unread_since.is_none(),
+                _ => request.arrived.is_some() && conn.told_since().is_none(),
             });
         let has_asked = conn.is_mid_frame() || !conn.open_requests.is_empty();
         let is_overdue = conn.is_overdue(self.now, &self.plan.settings, owns);
@@ -487,7 +487,7 @@ impl AnswerCheck<'_> {
         request: &OpenRequest,
         text: &str,
     ) -> Result<(), String> {
-        let is_first = self.first == Some(request.number) && conn.unread_since.is_none();
+        let is_first = self.first == Some(request.number) && conn.told_since().is_none();
         let Some(key) = request
             .kind
             .key()

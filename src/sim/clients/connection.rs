@@ -113,6 +113,8 @@ pub(crate) struct Connection {
     pub(crate) stalled: Option<Nanos>,
     /// What the client reads may have been written as long ago as this.
     pub(crate) unread_since: Option<Nanos>,
+    /// The same, because the server has had too much to send since then.
+    pub(crate) unsent_since: Option<Nanos>,
     /// The read timeout may have struck while the client did not read, so it cannot know.
     pub(crate) was_overdue: bool,
     /// The server wants to hear of room to write.
@@ -157,6 +159,7 @@ impl Connection {
             may_be_pushed_to: false,
             stalled: None,
             unread_since: None,
+            unsent_since: None,
             was_overdue: false,
             watches_write: false,
             next_arrival: now,
@@ -270,7 +273,13 @@ impl Connection {
     /// earliest.
     pub(crate) fn earliest(&self, began: Nanos, request: &OpenRequest) -> Nanos {
         let arrived = request.arrived.map_or(began, |moment| moment.at);
-        self.unread_since.map_or(began, |since| since.max(arrived))
+        self.told_since().map_or(began, |since| since.max(arrived))
+    }
+
+    /// When the server may have given the oldest answer that the client has not read; none if it
+    /// reads in each turn what was written in it.
+    pub(crate) fn told_since(&self) -> Option<Nanos> {
+        self.unread_since.into_iter().chain(self.unsent_since).min()
     }
 
     pub(crate) fn is_mid_frame(&self) -> bool {
@@ -290,7 +299,7 @@ impl Connection {
 
     /// Whether the server may have told it more than it has read.
     pub(crate) fn is_behind(&self) -> bool {
-        self.stalled.is_some() || self.unread_since.is_some() || self.reset
+        self.stalled.is_some() || self.told_since().is_some() || self.reset
     }
 
     /// Whether it may subscribe to this. A second time is as good as the first.
@@ -314,7 +323,8 @@ impl Connection {
 
     /// Whether the write timeout may have struck.
     pub(crate) fn is_stuck(&self, now: Nanos, settings: &Settings) -> bool {
-        let since = self.stalled.unwrap_or(Nanos::NEVER);
+        // It may read again, but did not in time.
+        let since = self.stalled.or(self.unread_since).unwrap_or(Nanos::NEVER);
         settings.write_timeout != Millis::ZERO && now >= since.after(settings.write_timeout)
     }
 }
