@@ -45,6 +45,7 @@ fn seeds_128_to_191_hold_and_somebody_is_told_too_much() {
 fn seeds_192_to_255_hold_and_meet_every_fault() {
     let totals = play(3);
     let Totals {
+        members,
         refused,
         newcomers,
         releases,
@@ -65,6 +66,7 @@ fn seeds_192_to_255_hold_and_meet_every_fault() {
         ..
     } = totals;
     for (what, count) in [
+        ("members of crowds", members),
         ("refused", refused),
         ("newcomers during a shutdown", newcomers),
         ("releases", releases),

@@ -25,23 +25,35 @@ const NS_PER_1000_BYTES: u64 = 300;
 
 /// How many nanoseconds the server would have spent on its sockets. Clones count together.
 #[derive(Clone, Debug, Default)]
-pub struct Meter(Rc<Cell<u64>>);
+pub struct Meter(Rc<Spent>);
+
+#[derive(Debug, Default)]
+struct Spent {
+    ns: Cell<u64>,
+    lines: Cell<u64>,
+}
 
 impl Meter {
     /// What has been spent since [`Meter::reset`].
     #[must_use]
     pub fn ns(&self) -> u64 {
-        self.0.get()
+        self.0.ns.get()
     }
 
     /// Something else took time.
     pub fn spend(&self, ns: u64) {
-        self.0.set(self.0.get() + ns);
+        self.0.ns.set(self.ns() + ns);
     }
 
     /// Begins again at 0, and says how much it was.
     pub fn reset(&self) -> u64 {
-        self.0.take()
+        self.0.ns.take()
+    }
+
+    /// How many lines the server wrote since the last call.
+    #[must_use]
+    pub fn take_lines(&self) -> u64 {
+        self.0.lines.take()
     }
 
     fn spend_on(&self, call_ns: u64, bytes: usize) {
@@ -133,6 +145,11 @@ impl Transport for Pipe {
             .len()
             .min(shared.room.saturating_sub(shared.answered.len()));
         self.meter.spend_on(WRITE_NS, count);
+        let lines = memchr::memchr_iter(b'\n', &bytes[..count]).count();
+        self.meter
+            .0
+            .lines
+            .set(self.meter.0.lines.get() + lines as u64);
         if count == 0 {
             return Err(ErrorKind::WouldBlock.into());
         }
@@ -271,8 +288,9 @@ mod tests {
         assert_eq!(meter.reset(), READ_NS + 10 * NS_PER_1000_BYTES);
         assert!(here.read(&mut [0; 10_000]).is_err());
         assert_eq!(meter.reset(), READ_NS);
-        assert!(here.write(&[0; 1_000]).is_ok());
+        assert!(here.write(&[b'\n'; 1_000]).is_ok());
         assert_eq!(meter.reset(), WRITE_NS + NS_PER_1000_BYTES);
+        assert_eq!((meter.take_lines(), meter.take_lines()), (1_000, 0));
         drop(here);
         assert_eq!(meter.reset(), CLOSE_NS);
     }

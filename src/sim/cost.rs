@@ -9,6 +9,9 @@ use crate::engine::view::Counts;
 /// What it takes to accept a connection.
 pub(super) const ACCEPT_NS: u64 = 5_000;
 
+/// What it takes to read, decide and spell what becomes one line.
+const LINE_NS: u64 = 300;
+
 /// What it takes to make a grant, a timer, a waiter or a subscription, or to end one.
 const CHANGE_NS: u64 = 200;
 
@@ -20,8 +23,9 @@ pub(super) struct WorkSeen {
 }
 
 impl WorkSeen {
-    /// What the engine did since the last call, in nanoseconds, as far as it shows.
-    pub(super) fn take_ns(&mut self, engine: &Engine) -> u64 {
+    /// What was decided since the last call, in nanoseconds, as far as it shows: in lines that were
+    /// written, and in what the engine has now.
+    pub(super) fn take_ns(&mut self, engine: &Engine, lines: u64) -> u64 {
         let tally = engine.tally();
         let tallied = tally.grants + tally.releases + tally.expiries + tally.disconnects;
         let before = std::mem::replace(&mut self.counts, engine.counts());
@@ -38,6 +42,6 @@ impl WorkSeen {
         let (before, after) = (changes(&before), changes(&self.counts));
         let changed = before.iter().zip(after).map(|(a, b)| a.abs_diff(b) as u64);
         let tallied = tallied - std::mem::replace(&mut self.tallied, tallied);
-        (tallied + changed.sum::<u64>()) * CHANGE_NS
+        lines * LINE_NS + (tallied + changed.sum::<u64>()) * CHANGE_NS
     }
 }

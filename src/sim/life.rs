@@ -11,12 +11,13 @@ use super::checks::grants::KnownGrants;
 use super::checks::lock_table::SeenLocks;
 use super::checks::pushes::KnownPushes;
 use super::clients::connection::Connection;
+use super::clients::crowd::{Crowd, FIRST_MEMBER, Member};
 use super::cost::WorkSeen;
 use super::plan::Plan;
 use super::turn::TurnSpan;
 use crate::base::{ConnId, Nanos};
 use crate::engine::{Engine, Origin};
-use crate::pipe::Pipe;
+use crate::pipe::{Peer, Pipe};
 use crate::server::Server;
 
 /// One life of the server.
@@ -28,6 +29,8 @@ pub(super) struct Life {
     pub(super) known_pushes: KnownPushes,
     /// Connections by number. A number is never used twice.
     pub(super) connections: BTreeMap<u32, Connection>,
+    /// Connections that no single check looks at.
+    pub(super) crowd: Crowd,
     /// The serial number that the server gave a connection → its number here.
     pub(super) by_serial: BTreeMap<u32, u32>,
     /// Connections that the server has not yet accepted.
@@ -76,6 +79,7 @@ impl Life {
             known_entries: KnownEntries::new(plan),
             known_pushes: KnownPushes::default(),
             connections: BTreeMap::new(),
+            crowd: Crowd::default(),
             by_serial: BTreeMap::new(),
             backlog: VecDeque::new(),
             pending: BTreeSet::new(),
@@ -90,5 +94,22 @@ impl Life {
             work: WorkSeen::default(),
             waits: BTreeSet::new(),
         }
+    }
+
+    /// The member of the crowd that has this number.
+    pub(super) fn member(&mut self, number: u32) -> Option<&mut Member> {
+        let index = number.checked_sub(FIRST_MEMBER)?;
+        self.crowd.members.get_mut(index as usize)
+    }
+
+    /// What the poll knows of a connection, ordinary or not: its client's end, its id, and whether
+    /// the server wants to hear of room to write.
+    pub(super) fn polled(&mut self, number: u32) -> Option<(&Peer, Option<ConnId>, &mut bool)> {
+        if number < FIRST_MEMBER {
+            let conn = self.connections.get_mut(&number)?;
+            return Some((&conn.peer, conn.id, &mut conn.watches_write));
+        }
+        let member = self.member(number)?;
+        Some((&member.peer, member.id, &mut member.watches_write))
     }
 }

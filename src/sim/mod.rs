@@ -44,6 +44,8 @@ pub struct Totals {
     pub virtual_ms: u64,
     /// Connections made.
     pub connections: u64,
+    /// Connections of crowds.
+    pub members: u64,
     /// Connections that found no room.
     pub refused: u64,
     /// Connections that came during a shutdown.
@@ -86,6 +88,8 @@ pub struct Totals {
     pub stops: u64,
     /// The longest turn.
     pub turn_ns_max: u64,
+    /// For how long a client was gone at most and still held something after a turn.
+    pub departure_late_ns_max: u64,
     /// How long after its deadline a lease ended, at most.
     pub late_ns_max: u64,
     /// The same, not counting the time in which the server was paused.
@@ -98,6 +102,7 @@ impl Totals {
         self.turns += other.turns;
         self.virtual_ms += other.virtual_ms;
         self.connections += other.connections;
+        self.members += other.members;
         self.refused += other.refused;
         self.newcomers += other.newcomers;
         self.answers += other.answers;
@@ -119,6 +124,7 @@ impl Totals {
         self.stalls += other.stalls;
         self.stops += other.stops;
         self.turn_ns_max = self.turn_ns_max.max(other.turn_ns_max);
+        self.departure_late_ns_max = self.departure_late_ns_max.max(other.departure_late_ns_max);
         self.late_ns_max = self.late_ns_max.max(other.late_ns_max);
         self.late_awake_ns_max = self.late_awake_ns_max.max(other.late_awake_ns_max);
     }

@@ -12,7 +12,7 @@ use super::Totals;
 use super::life::Life;
 use super::plan::Plan;
 use super::trace::{Keep, Trace};
-use crate::base::Nanos;
+use crate::base::{Millis, Nanos};
 use crate::engine::Origin;
 use crate::pipe::Meter;
 
@@ -32,6 +32,8 @@ pub(super) enum Scheduled {
     Break(u32),
     /// A client that stopped reading reads again.
     Unstall(u32),
+    /// The server does not run for a while.
+    Pause(u64),
     /// The server gets a shutdown signal.
     Shutdown,
 }
@@ -145,6 +147,7 @@ impl Simulation {
             Scheduled::Arrive(number, count) => self.arrive(number, count),
             Scheduled::Break(number) => self.reset(number),
             Scheduled::Unstall(number) => self.unstall(number),
+            Scheduled::Pause(span_ms) => self.pause_for(Millis(span_ms)),
             Scheduled::Shutdown => self.signal_shutdown(),
         }
     }

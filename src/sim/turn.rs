@@ -12,6 +12,9 @@ use super::simulation::Simulation;
 use crate::base::Nanos;
 use crate::server::Event;
 
+/// Most connections that a reactor accepts in one turn.
+const ACCEPTS_PER_TURN_MAX: usize = 128;
+
 /// One turn in virtual time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TurnSpan {
@@ -80,7 +83,9 @@ impl Simulation {
         self.follow_interests();
         // A kernel reports at registration what arrived before it.
         for number in self.accept()? {
-            if self.life.connections[&number].peer.readiness().readable {
+            if let Some((peer, ..)) = self.life.polled(number)
+                && peer.readiness().readable
+            {
                 self.report(number);
             }
         }
@@ -104,19 +109,19 @@ impl Simulation {
     /// so that work which is not counted is still noticed.
     fn decided_ns(&mut self) -> u64 {
         let Life { server, work, .. } = &mut self.life;
-        server.decided_ns().max(work.take_ns(server.engine()))
+        let seen_ns = work.take_ns(server.engine(), self.meter.take_lines());
+        server.decided_ns().max(seen_ns)
     }
 
     /// Reports what has happened since the last turn, in any order.
     fn poll(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         for number in std::mem::take(&mut self.life.pending) {
-            let Some(conn) = self.life.connections.get(&number) else {
+            let Some((peer, Some(id), watches_write)) = self.life.polled(number) else {
                 continue;
             };
-            let Some(id) = conn.id else { continue };
-            let mut readiness = conn.peer.readiness();
-            readiness.writable &= conn.watches_write;
+            let mut readiness = peer.readiness();
+            readiness.writable &= *watches_write;
             let event = Event {
                 conn: id,
                 readiness,
@@ -131,7 +136,10 @@ impl Simulation {
 
     fn accept(&mut self) -> Result<Vec<u32>, String> {
         let mut accepted = Vec::new();
-        for (number, pipe) in std::mem::take(&mut self.life.backlog) {
+        for _ in 0..self.life.backlog.len().min(ACCEPTS_PER_TURN_MAX) {
+            let Some((number, pipe)) = self.life.backlog.pop_front() else {
+                break;
+            };
             let limit = self.plan.settings.connections_max as usize;
             let has_room = limit == 0 || self.life.server.connections() < limit;
             let id = self.life.server.accept(self.now, pipe);
@@ -139,21 +147,25 @@ impl Simulation {
             if id.is_some() != has_room {
                 return Err(format!("accepted {id:?} with room {has_room}"));
             }
-            let conn = self
-                .life
-                .connections
-                .get_mut(&number)
-                .expect("in the backlog");
-            conn.id = id;
-            conn.is_newcomer = id.is_some() && self.life.server.is_draining();
+            let is_newcomer = id.is_some() && self.life.server.is_draining();
+            if let Some(member) = self.life.member(number) {
+                member.id = id;
+            } else {
+                let conn = self.conn(number);
+                conn.id = id;
+                conn.is_newcomer = is_newcomer;
+            }
             match id {
                 Some(id) => {
-                    self.totals.newcomers += u64::from(conn.is_newcomer);
+                    self.totals.newcomers += u64::from(is_newcomer);
                     self.life.by_serial.insert(id.serial, number);
                     accepted.push(number);
                 }
                 None => self.totals.refused += 1,
             }
+        }
+        if !self.life.backlog.is_empty() {
+            self.expect_turn();
         }
         Ok(accepted)
     }
@@ -187,9 +199,9 @@ impl Simulation {
             .changed_interests(|id, _, wants_write| changed.push((id, wants_write)));
         for (id, wants_write) in changed {
             let number = self.life.by_serial[&id.serial];
-            if let Some(conn) = self.life.connections.get_mut(&number) {
-                conn.watches_write = wants_write;
-                let ready = conn.peer.readiness();
+            if let Some((peer, _, watches_write)) = self.life.polled(number) {
+                *watches_write = wants_write;
+                let ready = peer.readiness();
                 if wants_write && ready.writable || ready.readable {
                     self.report(number);
                 }

@@ -137,6 +137,7 @@ fn table(seeds: u64, totals: &Totals) -> String {
         ("turns", totals.turns.to_string()),
         ("virtual hours", (totals.virtual_ms / 3_600_000).to_string()),
         ("connections", totals.connections.to_string()),
+        ("  of crowds besides", totals.members.to_string()),
         ("  refused", totals.refused.to_string()),
         ("  during a shutdown", totals.newcomers.to_string()),
         ("  closed by the client", totals.closes.to_string()),
@@ -158,6 +159,7 @@ fn table(seeds: u64, totals: &Totals) -> String {
         ("stalled readers", totals.stalls.to_string()),
         ("server stopped", totals.stops.to_string()),
         ("longest turn, ms", in_ms(totals.turn_ns_max)),
+        ("latest departure, ms", in_ms(totals.departure_late_ns_max)),
         ("latest expiry, ms", in_ms(totals.late_ns_max)),
         ("  while running, ms", in_ms(totals.late_awake_ns_max)),
     ];

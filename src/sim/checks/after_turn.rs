@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::answers::{AnswerCheck, AnswerKind};
+use super::crowd::LOOK_EVERY;
 use super::entries::Parked;
 use super::key_events::{TurnFacts, is_attentive};
 use super::lock_table::EndReasons;
@@ -103,6 +104,10 @@ impl Simulation {
     fn notice_end(&mut self, number: u32) -> Result<(), String> {
         let conn = &self.life.connections[&number];
         let owns = conn.is_subscribed() || self.life.known_grants.owns_something(number, self.now);
+        if self.plan.crowd.is_some() && self.has_reason_to_end(number, conn) {
+            // Where many end at once, its client may see the end some turns later.
+            self.life.known_grants.owner_leaves(number);
+        }
         let conn = self
             .life
             .connections
@@ -283,6 +288,11 @@ impl Simulation {
     }
 
     fn check_table(&mut self) -> Result<(), String> {
+        // A walk over everything.
+        if self.plan.crowd.is_none() || self.turn.is_multiple_of(LOOK_EVERY) {
+            self.life.server.engine().check();
+            self.check_crowd()?;
+        }
         let names: Vec<&[u8]> = self.plan.keys.iter().map(|(name, _)| &name[..]).collect();
         // Taken out, because it looks at the rest of the simulation while it changes.
         let mut seen_locks = std::mem::take(&mut self.life.seen_locks);
@@ -295,6 +305,7 @@ impl Simulation {
             has_left: &has_left,
             waits: &self.life.waits,
             auto_release: self.plan.rules.auto_release,
+            has_crowd: self.plan.crowd.is_some(),
             awake_since: self.life.paused_until,
         };
         let result = seen_locks.after_turn(

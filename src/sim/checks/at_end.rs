@@ -4,6 +4,7 @@
 //! empty for ever. One last client takes them away, and so learns whether everything that was put
 //! there is there.
 
+use crate::base::Nanos;
 use crate::server::Holdings;
 use crate::sim::clients::actions::LOUD_GROUPS;
 use crate::sim::clients::entry_requests::OTHER_GROUPS_MAX;
@@ -84,8 +85,21 @@ impl Simulation {
         (requests, entries)
     }
 
+    /// A shutdown does not wait until what its last connections had is undone. Goes on with that, to
+    /// see that nothing else is left.
+    fn finish_departures(&mut self) {
+        let now = self.now;
+        while self.life.server.next_deadline() == Some(Nanos(0)) {
+            self.life.server.turn(&|| now, std::iter::empty(), 0);
+        }
+    }
+
     /// Nobody is connected any more, and the server holds nothing.
     pub(crate) fn check_end(&mut self) -> Result<(), String> {
+        self.check_crowd()?;
+        if self.life.draining.is_some() {
+            self.finish_departures();
+        }
         let mut holdings = self.life.server.holdings();
         if self.life.draining.is_some() {
             // The process ends here. It may still have its own timers and idle keys, and grants, if
@@ -141,6 +155,7 @@ impl Simulation {
         self.totals.late_awake_ns_max = self.life.seen_locks.late_awake_ns_max;
         self.totals.values = self.life.known_entries.told_count();
         self.totals.pushes = self.life.known_pushes.count;
+        self.totals.members = self.life.crowd.members.len() as u64;
         self.totals.connections = u64::from(self.connections_made);
         self.trace.say(self.now, format_args!("{:?}", self.totals));
         Ok(())

@@ -21,6 +21,7 @@ impl Simulation {
         self.actions_left = self.actions_left.saturating_sub(1);
         self.perhaps_shut_down();
         self.perhaps_pause();
+        self.perhaps_crowd();
         let Some(number) = self.clients[client] else {
             return self.connect(client);
         };
@@ -271,6 +272,7 @@ impl Simulation {
         }
         self.trace
             .say(self.now, format_args!("the end: {:?}", self.plan.ending));
+        self.crowd_leaves(..);
         let may_stay = match self.plan.ending {
             Ending::Leave => false,
             Ending::Silence => true,

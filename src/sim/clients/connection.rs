@@ -89,6 +89,8 @@ pub(crate) struct Connection {
     pub(crate) unsent: Vec<u8>,
     pub(crate) sending: Sending,
     pub(crate) reset: bool,
+    /// When the server could see that the client is gone.
+    pub(crate) hung_up_at: Option<Nanos>,
     /// The server has ended the connection, or at least its own sending side.
     pub(crate) ended: bool,
     /// The turn after which the client saw that.
@@ -146,6 +148,7 @@ impl Connection {
             unsent: Vec::new(),
             sending: Sending::Open,
             reset: false,
+            hung_up_at: None,
             ended: false,
             ended_by: 0,
             fatal_sent: false,
@@ -213,6 +216,7 @@ impl Connection {
         self.arrived_bytes += self.peer.arrive(count) as u64;
         if self.sending == Sending::Ending && self.peer.in_flight() == 0 {
             self.sending = Sending::Ended;
+            self.hung_up_at = Some(now.at);
             self.peer.close();
         }
         while let Some(&end) = self.line_ends.front()

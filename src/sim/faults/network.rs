@@ -102,6 +102,7 @@ impl Simulation {
             return;
         };
         conn.reset = true;
+        conn.hung_up_at = conn.hung_up_at.or(Some(self.now));
         conn.peer.reset();
         let client = conn.client;
         if self.clients[client] == Some(number) {

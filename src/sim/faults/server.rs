@@ -19,7 +19,7 @@ impl Simulation {
     }
 
     /// The server does not run for a while: bytes arrive, deadlines pass, nothing happens.
-    fn pause_for(&mut self, span: Millis) {
+    pub(crate) fn pause_for(&mut self, span: Millis) {
         self.trace
             .say(self.now, format_args!("server stopped for {} ms", span.0));
         self.life.paused_until = self.life.paused_until.max(self.now.after(span));
