@@ -45,6 +45,7 @@ fn seeds_128_to_191_hold_and_somebody_is_told_too_much() {
 fn seeds_192_to_255_hold_and_meet_every_fault() {
     let totals = play(3);
     let Totals {
+        members,
         refused,
         newcomers,
         releases,
@@ -60,10 +61,12 @@ fn seeds_192_to_255_hold_and_meet_every_fault() {
         cut_off,
         stalls,
         stops,
+        turn_ns_max,
         late_ns_max,
         ..
     } = totals;
     for (what, count) in [
+        ("members of crowds", members),
         ("refused", refused),
         ("newcomers during a shutdown", newcomers),
         ("releases", releases),
@@ -79,6 +82,7 @@ fn seeds_192_to_255_hold_and_meet_every_fault() {
         ("cut off", cut_off),
         ("stalls", stalls),
         ("stops", stops),
+        ("longest turn, us", turn_ns_max / 1_000),
         ("late expiries", late_ns_max),
     ] {
         assert!(count > 20, "{what}: {count} in 64 runs");

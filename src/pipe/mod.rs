@@ -7,13 +7,59 @@
 
 mod harness;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
 
 pub use self::harness::{ORIGIN, Pipes};
 use crate::server::{Host, Readiness, Transport};
+
+/// What a system call of the server's end takes, in nanoseconds, roughly as over a socket.
+const READ_NS: u64 = 1_500;
+const WRITE_NS: u64 = 5_000;
+const CLOSE_NS: u64 = 5_000;
+
+/// What a thousand bytes, read or written, add to it.
+const NS_PER_1000_BYTES: u64 = 300;
+
+/// How many nanoseconds the server would have spent on its sockets. Clones count together.
+#[derive(Clone, Debug, Default)]
+pub struct Meter(Rc<Spent>);
+
+#[derive(Debug, Default)]
+struct Spent {
+    ns: Cell<u64>,
+    lines: Cell<u64>,
+}
+
+impl Meter {
+    /// What has been spent since [`Meter::reset`].
+    #[must_use]
+    pub fn ns(&self) -> u64 {
+        self.0.ns.get()
+    }
+
+    /// Something else took time.
+    pub fn spend(&self, ns: u64) {
+        self.0.ns.set(self.ns() + ns);
+    }
+
+    /// Begins again at 0, and says how much it was.
+    pub fn reset(&self) -> u64 {
+        self.0.ns.take()
+    }
+
+    /// How many lines the server wrote since the last call.
+    #[must_use]
+    pub fn take_lines(&self) -> u64 {
+        self.0.lines.take()
+    }
+
+    fn spend_on(&self, call_ns: u64, bytes: usize) {
+        self.spend(call_ns + bytes as u64 * NS_PER_1000_BYTES / 1_000);
+    }
+}
 
 /// What both ends see.
 #[derive(Debug, Default)]
@@ -42,6 +88,7 @@ pub struct Pipe {
     shared: Rc<RefCell<Shared>>,
     name: u32,
     host: Host,
+    meter: Meter,
 }
 
 /// The client's end.
@@ -53,6 +100,12 @@ pub struct Peer {
 /// A connection from this host; `name` is what the log calls the peer.
 #[must_use]
 pub fn pipe(name: u32, host: Host) -> (Pipe, Peer) {
+    metered_pipe(name, host, &Meter::default())
+}
+
+/// The same; what the server does with it is counted.
+#[must_use]
+pub fn metered_pipe(name: u32, host: Host, meter: &Meter) -> (Pipe, Peer) {
     let shared = Rc::new(RefCell::new(Shared {
         room: usize::MAX,
         ..Shared::default()
@@ -62,6 +115,7 @@ pub fn pipe(name: u32, host: Host) -> (Pipe, Peer) {
             shared: Rc::clone(&shared),
             name,
             host,
+            meter: meter.clone(),
         },
         Peer { shared },
     )
@@ -74,6 +128,7 @@ impl Transport for Pipe {
             return Err(ErrorKind::ConnectionReset.into());
         }
         let count = into.len().min(shared.arrived.len());
+        self.meter.spend_on(READ_NS, count);
         if count == 0 && !shared.closed_by_peer {
             return Err(ErrorKind::WouldBlock.into());
         }
@@ -89,6 +144,12 @@ impl Transport for Pipe {
         let count = bytes
             .len()
             .min(shared.room.saturating_sub(shared.answered.len()));
+        self.meter.spend_on(WRITE_NS, count);
+        let lines = memchr::memchr_iter(b'\n', &bytes[..count]).count();
+        self.meter
+            .0
+            .lines
+            .set(self.meter.0.lines.get() + lines as u64);
         if count == 0 {
             return Err(ErrorKind::WouldBlock.into());
         }
@@ -117,6 +178,7 @@ fn take(from: &mut VecDeque<u8>, count: usize) -> Vec<u8> {
 
 impl Drop for Pipe {
     fn drop(&mut self) {
+        self.meter.spend(CLOSE_NS);
         self.shared.borrow_mut().closed_by_server = true;
     }
 }
@@ -208,5 +270,28 @@ impl Peer {
             writable: shared.reset || shared.answered.len() < shared.room,
             hung_up: shared.reset || shared.closed_by_peer,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_server_does_with_a_connection_takes_time() {
+        let meter = Meter::default();
+        let (mut here, peer) = metered_pipe(1, Host::User(1), &meter);
+        peer.send(&[0; 10_000]);
+        peer.arrive(usize::MAX);
+        assert_eq!(meter.ns(), 0, "what peers do costs the server nothing");
+        assert!(here.read(&mut [0; 10_000]).is_ok());
+        assert_eq!(meter.reset(), READ_NS + 10 * NS_PER_1000_BYTES);
+        assert!(here.read(&mut [0; 10_000]).is_err());
+        assert_eq!(meter.reset(), READ_NS);
+        assert!(here.write(&[b'\n'; 1_000]).is_ok());
+        assert_eq!(meter.reset(), WRITE_NS + NS_PER_1000_BYTES);
+        assert_eq!((meter.take_lines(), meter.take_lines()), (1_000, 0));
+        drop(here);
+        assert_eq!(meter.reset(), CLOSE_NS);
     }
 }

@@ -199,6 +199,12 @@ impl<T: Transport> Server<T> {
         fences_per_us != 0 && self.engine.tally().grants > grants_max
     }
 
+    /// Whether the last turn left bytes for the next one that their peers might have taken.
+    #[must_use]
+    pub fn has_unsent(&self) -> bool {
+        !self.gate.is_empty()
+    }
+
     /// Connections whose interest in writing changed, with what it is now.
     pub fn changed_interests(&mut self, mut tell: impl FnMut(ConnId, &mut T, bool)) {
         for id in mem::take(&mut self.gate.interest) {

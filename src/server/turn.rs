@@ -135,6 +135,14 @@ impl<T: Transport> Server<T> {
         }
     }
 
+    /// What the last turn took besides sockets, in nanoseconds, by the prices of `budget.rs`; for the
+    /// simulator, in which time passes by it.
+    #[must_use]
+    pub fn decided_ns(&self) -> u64 {
+        let work = self.budget.work();
+        work[Kind::Decide] + work[Kind::Expire] + work[Kind::Depart]
+    }
+
     /// What time it is, right now. What is due may come a moment late but must not come early, so
     /// code that has not read a socket since uses the last look.
     pub(super) fn read_clock(&mut self, clock: Clock<'_>) -> Nanos {

@@ -11,17 +11,20 @@
 //!
 //! 1. `plan`: what a seed draws.
 //! 2. `simulation`: virtual time, and the agenda of what happens outside the server.
-//! 3. `turn`: one turn of the server, as the reactor would do it.
-//! 4. `clients`: what clients do and say.
-//! 5. `faults`: what goes wrong with the network, with readers and with the server.
-//! 6. `checks`: what must hold after every turn, and at the end.
-//! 7. `trace`: what the simulator tells about it.
+//! 3. `life`: one server from its start to its end, and what clients know of it.
+//! 4. `turn` and `cost`: one turn of the server, as the reactor would do it, and how long it takes.
+//! 5. `clients`: what clients do and say.
+//! 6. `faults`: what goes wrong with the network, with readers and with the server.
+//! 7. `checks`: what must hold after every turn, and at the end.
+//! 8. `trace`: what the simulator tells about it.
 //!
 //! Never touches a socket, a thread or the clock.
 
 mod checks;
 mod clients;
+mod cost;
 mod faults;
+mod life;
 mod plan;
 mod simulation;
 mod trace;
@@ -41,6 +44,8 @@ pub struct Totals {
     pub virtual_ms: u64,
     /// Connections made.
     pub connections: u64,
+    /// Connections of crowds.
+    pub members: u64,
     /// Connections that found no room.
     pub refused: u64,
     /// Connections that came during a shutdown.
@@ -81,6 +86,10 @@ pub struct Totals {
     pub stalls: u64,
     /// How often the server was paused.
     pub stops: u64,
+    /// The longest turn.
+    pub turn_ns_max: u64,
+    /// For how long a client was gone at most and still held something after a turn.
+    pub departure_late_ns_max: u64,
     /// How long after its deadline a lease ended, at most.
     pub late_ns_max: u64,
     /// The same, not counting the time in which the server was paused.
@@ -93,6 +102,7 @@ impl Totals {
         self.turns += other.turns;
         self.virtual_ms += other.virtual_ms;
         self.connections += other.connections;
+        self.members += other.members;
         self.refused += other.refused;
         self.newcomers += other.newcomers;
         self.answers += other.answers;
@@ -113,6 +123,8 @@ impl Totals {
         self.cut_off += other.cut_off;
         self.stalls += other.stalls;
         self.stops += other.stops;
+        self.turn_ns_max = self.turn_ns_max.max(other.turn_ns_max);
+        self.departure_late_ns_max = self.departure_late_ns_max.max(other.departure_late_ns_max);
         self.late_ns_max = self.late_ns_max.max(other.late_ns_max);
         self.late_awake_ns_max = self.late_awake_ns_max.max(other.late_awake_ns_max);
     }

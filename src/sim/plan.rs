@@ -6,6 +6,7 @@
 
 use fastrand::Rng;
 
+use super::clients::crowd::Scene;
 use super::clients::request::EntryKind;
 use crate::base::Millis;
 use crate::engine::Rules;
@@ -146,6 +147,8 @@ pub(super) struct Plan {
     pub(super) barriers: Vec<u32>,
     /// Whether the server has more to tell some clients than they can take.
     pub(super) is_loud: bool,
+    /// What a crowd does beside the clients, if there is one.
+    pub(super) crowd: Option<Scene>,
     pub(super) rules: Rules,
     pub(super) settings: Settings,
     actions: Vec<(Action, u32)>,
@@ -157,6 +160,9 @@ pub(super) struct Plan {
     pub(super) delay_ms_max: u64,
     /// Longest time from an event to the turn that deals with it.
     pub(super) turn_delay_us_max: u64,
+    /// In percent of what work takes, how much time passes in a turn. Without any, deadlines that
+    /// were set in one turn are the same.
+    pub(super) pace_pct: u64,
     /// Whether time moves in whole milliseconds, so that much happens at once.
     pub(super) whole_ms: bool,
     /// In percent, how often a frame is cut into segments, a request follows an unanswered one, a
@@ -176,8 +182,13 @@ pub(super) struct Plan {
 impl Plan {
     pub(super) fn draw(rng: &mut Rng) -> Self {
         let is_loud = rng.u8(..24) == 0;
-        let crowd = if is_loud { 0 } else { rng.u8(..10) };
-        let clients = match crowd {
+        let has_crowd = !is_loud && rng.u8(..8) == 0;
+        let crowd = has_crowd.then(|| *pick(rng, &Scene::ALL));
+        let clients = match if is_loud || has_crowd {
+            0
+        } else {
+            rng.u8(..10)
+        } {
             0..5 => rng.usize(2..=6),
             5..8 => rng.usize(5..=15),
             _ => rng.usize(10..=40),
@@ -187,7 +198,13 @@ impl Plan {
             // JSON takes six characters for each byte, so `stats` is long enough to fill an outbox.
             keys.iter_mut().for_each(|(name, _)| name.resize(256, 1));
         }
-        let scale = *pick(rng, &[5_u64, 50, 500, 3_000]);
+        // Beside a crowd much must happen in the little time that it takes.
+        let scales = if has_crowd {
+            &[5_u64, 50][..]
+        } else {
+            &[5, 50, 500, 3_000]
+        };
+        let scale = *pick(rng, scales);
         let few_spans = rng.usize(1..=4);
         let leases_ms = (0..few_spans).map(|_| span(rng, 6 * scale)).collect();
         let waits_ms = (0..few_spans)
@@ -200,12 +217,13 @@ impl Plan {
             })
             .collect();
         let barriers: Vec<u32> = (0..rng.usize(1..=2)).map(|_| rng.u32(1..=4)).collect();
-        Self {
+        let mut plan = Self {
             clients,
             keys,
             names: names(rng, barriers.len()),
             barriers,
             is_loud,
+            crowd,
             rules: rules(rng, scale, is_loud),
             settings: settings(rng, scale, clients, is_loud),
             actions: actions(rng, is_loud),
@@ -214,6 +232,7 @@ impl Plan {
             think_ms_max: scale * *pick(rng, &[1, 1, 4, 10]) / 2 + 1,
             delay_ms_max: *pick(rng, &[0, 0, 1, 10, scale]),
             turn_delay_us_max: *pick(rng, &[0, 0, 300, 2_000, 40_000]),
+            pace_pct: *pick(rng, &[0, 100, 100, 100]),
             whole_ms: rng.bool(),
             split_pct: *pick(rng, &[0, 5, 20, 60]),
             pipeline_pct: *pick(rng, &[0, 10, 40]),
@@ -228,7 +247,28 @@ impl Plan {
                 6..9 => Ending::Drain,
                 _ => Ending::Kill,
             },
+        };
+        if has_crowd {
+            plan.make_room();
         }
+        plan
+    }
+
+    /// A crowd is not kept out by limits or a secret, and nothing but its work takes time.
+    fn make_room(&mut self) {
+        self.rules = Rules {
+            locks_max: 0,
+            waiters_per_key_max: 0,
+            keys_max: 0,
+            subscriptions_max: 0,
+            auto_release: true,
+            ..self.rules.clone()
+        };
+        self.settings.connections_max = 0;
+        self.settings.auth_token = None;
+        self.pace_pct = 100;
+        self.pause_pml = 0;
+        self.turn_delay_us_max = self.turn_delay_us_max.min(300);
     }
 
     /// How many entries of this kind there are.

@@ -4,22 +4,17 @@
 //! arrived, or the server's next deadline has come, the server takes a `turn`.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 
 use fastrand::Rng;
 
 use super::Totals;
-use super::checks::entries::KnownEntries;
-use super::checks::grants::KnownGrants;
-use super::checks::lock_table::SeenLocks;
-use super::checks::pushes::KnownPushes;
-use super::clients::connection::Connection;
+use super::life::Life;
 use super::plan::Plan;
 use super::trace::{Keep, Trace};
-use crate::base::{ConnId, Nanos};
-use crate::engine::{Engine, Origin};
-use crate::pipe::Pipe;
-use crate::server::Server;
+use crate::base::{Millis, Nanos};
+use crate::engine::Origin;
+use crate::pipe::Meter;
 
 /// A run that takes more turns than this will never come to rest: something spins.
 const TURNS_MAX: u64 = 100_000;
@@ -37,6 +32,8 @@ pub(super) enum Scheduled {
     Break(u32),
     /// A client that stopped reading reads again.
     Unstall(u32),
+    /// The server does not run for a while.
+    Pause(u64),
     /// The server gets a shutdown signal.
     Shutdown,
 }
@@ -47,46 +44,22 @@ pub(super) struct Simulation {
     pub(super) rng: Rng,
     pub(super) trace: Trace,
     pub(super) totals: Totals,
-    pub(super) server: Server<Pipe>,
-    pub(super) known_grants: KnownGrants,
-    pub(super) seen_locks: SeenLocks,
-    pub(super) known_entries: KnownEntries,
-    pub(super) known_pushes: KnownPushes,
+    pub(super) life: Life,
     pub(super) now: Nanos,
+    /// What the server spent on its connections in this turn.
+    pub(super) meter: Meter,
     /// How many turns are over.
     pub(super) turn: u64,
     agenda: BinaryHeap<Reverse<(Nanos, u64, Scheduled)>>,
     scheduled_count: u64,
-    /// Connections by number. A number is never used twice.
-    pub(super) connections: BTreeMap<u32, Connection>,
     pub(super) connections_made: u32,
-    /// The serial number that the server gave a connection → its number here.
-    pub(super) by_serial: BTreeMap<u32, u32>,
     /// The number of each client's connection.
     pub(super) clients: Vec<Option<u32>>,
-    /// Connections that the server has not yet accepted.
-    pub(super) backlog: VecDeque<(u32, Pipe)>,
-    /// Connections that the next poll reports.
-    pub(super) pending: BTreeSet<u32>,
-    /// Ids of connections that are gone; a poll reports one of them now and then.
-    pub(super) stale: VecDeque<ConnId>,
-    pub(super) shutdown_signals: u32,
-    /// When the server got its first shutdown signal: instant, turn.
-    pub(super) draining: Option<(Nanos, u64)>,
-    /// The server got a second shutdown signal.
-    pub(super) is_killed: bool,
-    /// When the turn begins that deals with what is pending.
-    pub(super) due: Option<Nanos>,
-    /// How late the server will notice its next deadline.
-    pub(super) oversleep_ns: u64,
-    pub(super) paused_until: Nanos,
     pub(super) actions_left: u32,
     pub(super) has_ended: bool,
     /// The last client has come, to take away what the others left for ever.
     pub(super) has_cleaned_up: bool,
     pub(super) requests_made: u64,
-    /// The connections and keys for which a client has sent `w`.
-    pub(super) waits: BTreeSet<(u32, usize)>,
 }
 
 impl Simulation {
@@ -99,16 +72,11 @@ impl Simulation {
             seed: [rng.u64(..), rng.u64(..)],
             salt_key: std::array::from_fn(|_| rng.u64(..)),
         };
-        let engine = Engine::new(plan.rules.clone(), origin);
         let mut trace = Trace::new(keep);
         let now = Nanos(rng.u64(..1 << 40));
         trace.say(now, format_args!("{plan:?}"));
         Self {
-            server: Server::new(plan.settings.clone(), engine),
-            known_grants: KnownGrants::new(plan.keys.len(), plan.rules.auto_release),
-            known_entries: KnownEntries::new(&plan),
-            known_pushes: KnownPushes::default(),
-            seen_locks: SeenLocks::new(plan.keys.len(), fence),
+            life: Life::begin(&plan, now, origin),
             totals: Totals::default(),
             clients: vec![None; plan.clients],
             actions_left: plan.actions_max,
@@ -116,25 +84,14 @@ impl Simulation {
             rng,
             trace,
             now,
+            meter: Meter::default(),
             turn: 0,
             agenda: BinaryHeap::new(),
             scheduled_count: 0,
-            connections: BTreeMap::new(),
             connections_made: 0,
-            by_serial: BTreeMap::new(),
-            backlog: VecDeque::new(),
-            pending: BTreeSet::new(),
-            stale: VecDeque::new(),
-            shutdown_signals: 0,
-            draining: None,
-            is_killed: false,
-            due: None,
-            oversleep_ns: 0,
-            paused_until: now,
             has_ended: false,
             has_cleaned_up: false,
             requests_made: 0,
-            waits: BTreeSet::new(),
         }
     }
 
@@ -144,7 +101,7 @@ impl Simulation {
             let after = self.think();
             self.schedule(after, Scheduled::Act(client));
         }
-        while !self.server.is_drained() {
+        while !self.life.server.is_drained() {
             let next = self.agenda.peek().map(|Reverse((at, ..))| *at);
             match (next, self.wakes_at()) {
                 (None, None) if self.clean_up()? => {}
@@ -178,9 +135,9 @@ impl Simulation {
                 }
                 let after = self.think();
                 // While the server is paused, clients mostly wait too.
-                let waits = self.now < self.paused_until && self.rng.u8(..4) != 0;
+                let waits = self.now < self.life.paused_until && self.rng.u8(..4) != 0;
                 if waits {
-                    return self.schedule(after.max(self.paused_until), event);
+                    return self.schedule(after.max(self.life.paused_until), event);
                 }
                 self.schedule(after, event);
                 self.act(client);
@@ -190,6 +147,7 @@ impl Simulation {
             Scheduled::Arrive(number, count) => self.arrive(number, count),
             Scheduled::Break(number) => self.reset(number),
             Scheduled::Unstall(number) => self.unstall(number),
+            Scheduled::Pause(span_ms) => self.pause_for(Millis(span_ms)),
             Scheduled::Shutdown => self.signal_shutdown(),
         }
     }

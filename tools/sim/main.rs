@@ -131,12 +131,13 @@ fn sweep(seeds: Range<u64>) -> ExitCode {
 }
 
 fn table(seeds: u64, totals: &Totals) -> String {
-    let late_ms = |ns: u64| format!("{}.{:03}", ns / 1_000_000, ns / 1_000 % 1_000);
+    let in_ms = |ns: u64| format!("{}.{:03}", ns / 1_000_000, ns / 1_000 % 1_000);
     let rows = [
         ("seeds", seeds.to_string()),
         ("turns", totals.turns.to_string()),
         ("virtual hours", (totals.virtual_ms / 3_600_000).to_string()),
         ("connections", totals.connections.to_string()),
+        ("  of crowds besides", totals.members.to_string()),
         ("  refused", totals.refused.to_string()),
         ("  during a shutdown", totals.newcomers.to_string()),
         ("  closed by the client", totals.closes.to_string()),
@@ -157,8 +158,10 @@ fn table(seeds: u64, totals: &Totals) -> String {
         ("  slow readers cut off", totals.overrun.to_string()),
         ("stalled readers", totals.stalls.to_string()),
         ("server stopped", totals.stops.to_string()),
-        ("latest expiry, ms", late_ms(totals.late_ns_max)),
-        ("  while running, ms", late_ms(totals.late_awake_ns_max)),
+        ("longest turn, ms", in_ms(totals.turn_ns_max)),
+        ("latest departure, ms", in_ms(totals.departure_late_ns_max)),
+        ("latest expiry, ms", in_ms(totals.late_ns_max)),
+        ("  while running, ms", in_ms(totals.late_awake_ns_max)),
     ];
     let mut text = String::new();
     for (name, value) in rows {

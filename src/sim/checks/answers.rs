@@ -13,6 +13,7 @@ use crate::engine::types::Mode;
 use crate::sim::clients::connection::{Connection, Moment, OpenRequest, Sending, Ticket};
 use crate::sim::clients::request::{EntryRequest, RequestKind};
 use crate::sim::plan::Plan;
+use crate::sim::turn::TurnSpan;
 use crate::wire::client::{Grant, Line, News, Told};
 
 /// How long the server remembers at least that the lease behind a ticket ran out.
@@ -33,8 +34,9 @@ pub(crate) struct AnswerCheck<'w> {
     /// The connection's number.
     pub(crate) conn_number: u32,
     pub(crate) now: Nanos,
-    /// The turn that is just over.
+    /// The turn that is just over, and its time.
     pub(crate) turn: u64,
+    pub(crate) span: TurnSpan,
     /// The turn in which the server got a shutdown signal.
     pub(crate) draining: Option<u64>,
 }
@@ -111,7 +113,7 @@ impl AnswerCheck<'_> {
         let Some(told) = told else {
             return Err(format!("{text:?} does not answer {:?}", request.kind));
         };
-        conn.answered(self.now, &request);
+        conn.answered(self.span.began, &request);
         self.known_pushes
             .note_done(self.plan, (self.conn_number, conn), &request, told);
         let answer_kind = match told {
@@ -158,7 +160,7 @@ impl AnswerCheck<'_> {
                 }
                 // Nothing else is answered like this. If the client did not read, the read timeout
                 // may have struck before the request arrived.
-                _ => request.arrived.is_some() && conn.unread_since.is_none(),
+                _ => request.arrived.is_some() && conn.told_since().is_none(),
             });
         let has_asked = conn.is_mid_frame() || !conn.open_requests.is_empty();
         let is_overdue = conn.is_overdue(self.now, &self.plan.settings, owns);
@@ -199,6 +201,7 @@ impl AnswerCheck<'_> {
                         at: self.now,
                         turn: self.turn,
                     },
+                    clock_read: self.span.clock_read,
                     draining: self.draining.is_some(),
                     told,
                     text,
@@ -236,7 +239,7 @@ impl AnswerCheck<'_> {
         arrived: Moment,
         told: Told<'_>,
     ) -> Result<AnswerKind, String> {
-        let since = conn.earliest(self.now, request);
+        let since = conn.earliest(self.span.began, request);
         conn.is_open = true;
         match (&request.kind, told) {
             (
@@ -394,7 +397,7 @@ impl AnswerCheck<'_> {
             (_, RequestKind::Nonsense) => text == "error",
             (_, RequestKind::Fatal(last)) => *last == Some(text),
             ("timeout", RequestKind::Acquire { wait, .. } | RequestKind::Wait { wait, .. }) => {
-                if self.now < arrived.at.after(*wait) {
+                if self.span.clock_read < arrived.at.after(*wait) {
                     return Err("a wait ended before its time".to_owned());
                 }
                 true
@@ -484,7 +487,7 @@ impl AnswerCheck<'_> {
         request: &OpenRequest,
         text: &str,
     ) -> Result<(), String> {
-        let is_first = self.first == Some(request.number) && conn.unread_since.is_none();
+        let is_first = self.first == Some(request.number) && conn.told_since().is_none();
         let Some(key) = request
             .kind
             .key()
@@ -497,7 +500,7 @@ impl AnswerCheck<'_> {
             RequestKind::Acquire { .. } | RequestKind::Enqueue { .. }
                 if matches!(text, "timeout" | "error_max_waiters")
                     && request.begun.is_none()
-                    && self.before.is_free(key, self.now) =>
+                    && self.before.is_free(key, self.span.began) =>
             {
                 Err("refused, although the key was free".to_owned())
             }

@@ -4,6 +4,7 @@
 //! empty for ever. One last client takes them away, and so learns whether everything that was put
 //! there is there.
 
+use crate::base::Nanos;
 use crate::server::Holdings;
 use crate::sim::clients::actions::LOUD_GROUPS;
 use crate::sim::clients::entry_requests::OTHER_GROUPS_MAX;
@@ -18,11 +19,11 @@ use crate::wire::verbs::VALUE_BYTES_MAX;
 impl Simulation {
     /// Sends the last client, if it has not come yet, and says whether it has something to do.
     pub(crate) fn clean_up(&mut self) -> Result<bool, String> {
-        if self.draining.is_some() || std::mem::replace(&mut self.has_cleaned_up, true) {
+        if self.life.draining.is_some() || std::mem::replace(&mut self.has_cleaned_up, true) {
             return Ok(false);
         }
         let (requests, entries) = self.leftovers();
-        let mut holdings = self.server.holdings();
+        let mut holdings = self.life.server.holdings();
         holdings.engine.others -= entries.min(holdings.engine.others);
         if holdings != Holdings::default() {
             return Err(format!("still there at the end: {holdings:?}"));
@@ -55,7 +56,7 @@ impl Simulation {
 
     /// The requests that take away what is left, and how many entries that is.
     fn leftovers(&self) -> (Vec<EntryRequest>, usize) {
-        let view = self.server.engine().view(self.now);
+        let view = self.life.server.engine().view(self.now);
         let (mut requests, mut entries) = (Vec::new(), 0);
         for key in 0..self.plan.entry_count(EntryKind::Counter) {
             let name = self.plan.name(EntryKind::Counter, key);
@@ -84,15 +85,28 @@ impl Simulation {
         (requests, entries)
     }
 
+    /// A shutdown does not wait until what its last connections had is undone. Goes on with that, to
+    /// see that nothing else is left.
+    fn finish_departures(&mut self) {
+        let now = self.now;
+        while self.life.server.next_deadline() == Some(Nanos(0)) {
+            self.life.server.turn(&|| now, std::iter::empty(), 0);
+        }
+    }
+
     /// Nobody is connected any more, and the server holds nothing.
     pub(crate) fn check_end(&mut self) -> Result<(), String> {
-        let mut holdings = self.server.holdings();
-        if self.draining.is_some() {
+        self.check_crowd()?;
+        if self.life.draining.is_some() {
+            self.finish_departures();
+        }
+        let mut holdings = self.life.server.holdings();
+        if self.life.draining.is_some() {
             // The process ends here. It may still have its own timers and idle keys, and grants, if
             // those outlive their connections.
             holdings.timers = 0;
             // Nor does it wait for those that came during the shutdown.
-            let newcomers = self.connections.values();
+            let newcomers = self.life.connections.values();
             let newcomers = newcomers.filter(|it| it.is_newcomer && !it.peer.is_closed());
             let newcomers = newcomers.count();
             if newcomers > 0 {
@@ -110,21 +124,22 @@ impl Simulation {
         if holdings != Holdings::default() {
             return Err(format!("still there at the end: {holdings:?}"));
         }
-        self.known_entries.check_end(self.has_cleaned_up)?;
+        self.life.known_entries.check_end(self.has_cleaned_up)?;
         // The server stops pushing to a client that has too much already, so what one leaves unread
         // is at most the limit and one more signal. It may have read a part of the first line.
         let signal_bytes_max = (VALUE_BYTES_MAX + 1) * (LOUD_GROUPS + OTHER_GROUPS_MAX);
-        self.known_pushes
+        self.life
+            .known_pushes
             .check_end(PUSH_BYTES_MAX + signal_bytes_max + ROOM_BYTES_MAX)?;
         let drained = matches!(self.plan.ending, Ending::Drain | Ending::Kill);
-        if drained != self.server.is_drained() {
+        if drained != self.life.server.is_drained() {
             return Err("the run did not end as planned".to_owned());
         }
-        let tally = self.server.engine().tally();
-        let told = self.known_grants.len() as u64;
+        let tally = self.life.server.engine().tally();
+        let told = self.life.known_grants.len() as u64;
         let (done, sent) = (
-            self.known_grants.releases_done,
-            self.known_grants.releases_sent,
+            self.life.known_grants.releases_done,
+            self.life.known_grants.releases_sent,
         );
         if told > tally.grants || done > tally.releases || tally.releases > sent {
             return Err(format!(
@@ -136,10 +151,11 @@ impl Simulation {
         self.totals.releases = tally.releases;
         self.totals.expiries = tally.expiries;
         self.totals.disconnects = tally.disconnects;
-        self.totals.late_ns_max = self.seen_locks.late_ns_max;
-        self.totals.late_awake_ns_max = self.seen_locks.late_awake_ns_max;
-        self.totals.values = self.known_entries.told_count();
-        self.totals.pushes = self.known_pushes.count;
+        self.totals.late_ns_max = self.life.seen_locks.late_ns_max;
+        self.totals.late_awake_ns_max = self.life.seen_locks.late_awake_ns_max;
+        self.totals.values = self.life.known_entries.told_count();
+        self.totals.pushes = self.life.known_pushes.count;
+        self.totals.members = self.life.crowd.members.len() as u64;
         self.totals.connections = u64::from(self.connections_made);
         self.trace.say(self.now, format_args!("{:?}", self.totals));
         Ok(())

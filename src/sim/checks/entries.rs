@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::barriers::KnownBarriers;
 use super::values::KnownValue;
-use crate::base::Millis;
+use crate::base::{Millis, Nanos};
 use crate::engine::view::View;
 use crate::sim::clients::connection::Moment;
 use crate::sim::clients::request::{EntryKind, EntryRequest};
@@ -22,6 +22,8 @@ pub(crate) struct EntryAnswer<'a> {
     pub(crate) request_number: u64,
     pub(crate) arrived: Moment,
     pub(crate) now: Moment,
+    /// When the server last looked at the clock.
+    pub(crate) clock_read: Nanos,
     /// The server had got a shutdown signal.
     pub(crate) draining: bool,
     pub(crate) told: Told<'a>,
@@ -192,7 +194,7 @@ impl KnownEntries {
             }
             ("nil", EntryRequest::Pop { .. }) => true,
             ("nil", EntryRequest::AwaitPop { wait, .. }) => {
-                if it.now.at < it.arrived.at.after(*wait) {
+                if it.clock_read < it.arrived.at.after(*wait) {
                     return Err("a wait ended before its time".to_owned());
                 }
                 true

@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::lock_table::SeenLocks;
 use crate::base::{Millis, Nanos};
 use crate::engine::types::Mode;
 use crate::sim::clients::connection::Moment;
@@ -341,13 +342,14 @@ impl KnownGrants {
 
     // ---- after each turn ----
 
-    /// Every lease that has certainly passed is over now, because the server has had a turn since.
-    pub(crate) fn turn_ended(&mut self, now: Nanos, turn: u64) {
+    /// Every lease that had certainly passed when the turn began is over now, unless the server has
+    /// not come to it yet; how late it may come is judged elsewhere.
+    pub(crate) fn turn_ended(&mut self, began: Nanos, turn: u64, seen: &SeenLocks) {
         let Self { by_fence, live, .. } = self;
-        for live in live {
+        for (key, live) in live.iter_mut().enumerate() {
             live.retain(|fence| {
                 let it = by_fence.get_mut(fence).expect("live grants are known");
-                if it.deadline_max() <= now {
+                if it.deadline_max() <= began && !seen.is_held(key, *fence) {
                     it.over.get_or_insert(turn);
                 }
                 it.over.is_none()

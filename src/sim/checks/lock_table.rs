@@ -2,17 +2,18 @@
 //!
 //! `grants` knows only what clients were told; this sees everybody who holds and waits, also those
 //! who do not know it yet. Nobody holds beside somebody they exclude, nobody disappears without a
-//! reason, nobody is overtaken, nobody waits for what is free, no lease outlives its turn. Reads
+//! reason, nobody is overtaken, nobody waits for what is free, no lease ends early, and how late each ends is noted. Reads
 //! `engine::view` and never touches anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::grants::KnownGrants;
 use crate::base::Nanos;
-use crate::engine::view::{KeyView, View};
-use crate::engine::{Kind, Tally};
+use crate::engine::view::KeyView;
+use crate::engine::{Engine, Kind, Tally};
 use crate::pipe::Pipe;
 use crate::server::Server;
+use crate::sim::turn::TurnSpan;
 
 /// One key after a turn.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +40,8 @@ pub(crate) struct EndReasons<'w> {
     /// The connections and keys for which a client has sent `w`, which starts a lease again.
     pub(crate) waits: &'w BTreeSet<(u32, usize)>,
     pub(crate) auto_release: bool,
+    /// Whether there are keys that nobody looks at.
+    pub(crate) has_crowd: bool,
     /// The server was paused until this; lateness is counted from here.
     pub(crate) awake_since: Nanos,
 }
@@ -70,22 +73,20 @@ impl SeenLocks {
 
     pub(crate) fn after_turn(
         &mut self,
-        now: Nanos,
+        span: TurnSpan,
         server: &Server<Pipe>,
         names: &[&[u8]],
         known_grants: &KnownGrants,
         reasons: &EndReasons<'_>,
     ) -> Result<(), String> {
-        server.engine().check();
-        let view = server.engine().view(now);
         let (mut held, mut fence_max) = (0, self.fence_max);
         for (key, name) in names.iter().enumerate() {
-            let seen = look(now, view, name)?;
+            let seen = look(span.ended, server.engine(), name)?;
             held += seen.holders.len() as u64;
             fence_max = fence_max.max(seen.holders.keys().last().copied().unwrap_or(0));
             let before = std::mem::take(&mut self.keys[key]);
-            self.check_ends(now, key, &before, &seen, known_grants, reasons)?;
-            self.check_queue(now, key, &before, &seen)?;
+            self.check_ends(span, key, &before, &seen, known_grants, reasons)?;
+            self.check_queue(span.began, key, &before, &seen)?;
             let mut held_on = before.holders.keys();
             self.steady[key] = held_on.any(|fence| seen.holders.contains_key(fence));
             self.keys[key] = seen;
@@ -96,10 +97,14 @@ impl SeenLocks {
             expiries,
             disconnects,
         } = server.engine().tally();
-        if grants - releases - expiries - disconnects != held {
+        let held_in_all = server.engine().counts().holders as u64;
+        let held_elsewhere = held_in_all
+            .checked_sub(held)
+            .filter(|&it| it == 0 || reasons.has_crowd);
+        if grants - releases - expiries - disconnects != held_in_all || held_elsewhere.is_none() {
             return Err(format!(
-                "{grants} grants, {releases} releases, {expiries} expiries, \
-                 {disconnects} disconnects, but {held} are held"
+                "{grants} grants, {releases} releases, {expiries} expiries, {disconnects} \
+                 disconnects, but {held} are held here and {held_in_all} in all"
             ));
         }
         // One fence per grant: the server skips none and gives none twice.
@@ -127,6 +132,12 @@ impl SeenLocks {
         self.keys[key].waiters.iter().any(|it| it.0 == connection)
     }
 
+    /// The connections that hold something.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = u32> {
+        let holders = self.keys.iter().flat_map(|seen| seen.holders.values());
+        holders.map(|it| it.connection)
+    }
+
     /// Every connection that holds or waits, with what it does.
     pub(crate) fn holders_and_waiters(&self) -> impl Iterator<Item = (u32, &'static str)> {
         self.keys.iter().flat_map(|seen| {
@@ -138,7 +149,7 @@ impl SeenLocks {
     /// New grants have new fences. Old ones end only for a reason, and so do their leases move.
     fn check_ends(
         &mut self,
-        now: Nanos,
+        span: TurnSpan,
         key: usize,
         before: &SeenKey,
         seen: &SeenKey,
@@ -147,7 +158,7 @@ impl SeenLocks {
     ) -> Result<(), String> {
         for (&fence, it) in &seen.holders {
             let Some(old) = before.holders.get(&fence) else {
-                if fence <= self.fence_max || it.since != now {
+                if fence <= self.fence_max || it.since < span.began {
                     return Err(format!("k{key} got fence {fence}, which is not new"));
                 }
                 continue;
@@ -174,24 +185,32 @@ impl SeenLocks {
                 .unwrap_or_default();
             let released = known_grants.get(fence).is_some_and(|it| it.release_arrived);
             let left = reasons.auto_release && (reasons.has_left)(owner);
-            if old.deadline <= now {
-                let due = old.deadline.max(reasons.awake_since);
-                self.late_ns_max = self.late_ns_max.max(now.since(old.deadline));
-                self.late_awake_ns_max = self.late_awake_ns_max.max(now.since(due));
+            if old.deadline <= span.clock_read {
+                self.note_lateness(span.ended, old.deadline, reasons.awake_since);
             } else if !released && !left {
                 return Err(format!(
-                    "{fence} on k{key} ended {} ms before its lease",
-                    old.deadline.since(now) / 1_000_000
+                    "{fence} on k{key} ended {} us before its lease",
+                    old.deadline.since(span.clock_read) / 1_000
                 ));
             }
         }
+        for held in seen.holders.values() {
+            self.note_lateness(span.ended, held.deadline, reasons.awake_since);
+        }
         Ok(())
+    }
+
+    /// A lease ended at `ended`, or has not ended yet. Clients could not know before then.
+    fn note_lateness(&mut self, ended: Nanos, deadline: Nanos, awake_since: Nanos) {
+        let awake_ns = ended.since(deadline.max(awake_since));
+        self.late_ns_max = self.late_ns_max.max(ended.since(deadline));
+        self.late_awake_ns_max = self.late_awake_ns_max.max(awake_ns);
     }
 
     /// The queue keeps its order, and nobody in it is overtaken.
     fn check_queue(
         &self,
-        now: Nanos,
+        began: Nanos,
         key: usize,
         before: &SeenKey,
         seen: &SeenKey,
@@ -199,11 +218,11 @@ impl SeenLocks {
         let mut old = before.waiters.iter();
         let mut joined = false;
         for waiter in &seen.waiters {
-            joined |= waiter.1 == now && !before.waiters.contains(waiter);
+            joined |= waiter.1 >= began && !before.waiters.contains(waiter);
             if !joined && !old.any(|it| it == waiter) {
                 return Err(format!("the queue of k{key} changed its order"));
             }
-            if joined && waiter.1 != now {
+            if joined && waiter.1 < began {
                 return Err(format!(
                     "somebody came into the queue of k{key} before others"
                 ));
@@ -229,19 +248,19 @@ impl SeenLocks {
 }
 
 /// Looks at one key, and checks what can be checked without the turn before.
-fn look(now: Nanos, view: View<'_>, name: &[u8]) -> Result<SeenKey, String> {
-    let Some(it) = view.key(name) else {
+fn look(now: Nanos, engine: &Engine, name: &[u8]) -> Result<SeenKey, String> {
+    let Some(it) = engine.view(now).key(name) else {
         return Ok(SeenKey::default());
     };
     let mut seen = SeenKey::default();
-    for holder in it.holders() {
-        if holder.lease_left_ns == 0 {
-            return Err(format!("the lease of {} outlived its turn", holder.fence));
-        }
+    // As seen from the beginning of time, what is left of a lease is its deadline.
+    let deadlines = engine.view(Nanos(0)).key(name);
+    let deadlines = deadlines.into_iter().flat_map(KeyView::holders);
+    for (holder, deadline) in it.holders().zip(deadlines) {
         let held = SeenHolder {
             connection: holder.conn.serial,
             since: Nanos(now.0 - holder.age_ns),
-            deadline: Nanos(now.0 + holder.lease_left_ns),
+            deadline: Nanos(deadline.lease_left_ns),
         };
         if seen.holders.insert(holder.fence.0, held).is_some() {
             return Err(format!("fence {} holds twice", holder.fence));

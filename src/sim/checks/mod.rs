@@ -1,9 +1,9 @@
 //! What must hold, from the clients' side and from the server's.
 //!
 //! `after_turn` says in which order everything is checked after a turn, `at_end` what may be left
-//! at the end: nothing. `answers` compares every line that a client reads with its request.
+//! at the end: nothing. `promptness` judges how long turns take and how late leases end. `answers` compares every line that a client reads with its request.
 //! `grants`, `entries`, `values`, `barriers`, `pushes` and `key_events` keep what clients know, and
-//! look for contradictions in it. `lock_table` and `entries` compare what the server shows of
+//! look for contradictions in it; `crowd` counts what a crowd reads. `lock_table` and `entries` compare what the server shows of
 //! itself.
 //!
 //! Nothing here touches the server. Clients read their answers here, though, and a client that has
@@ -13,9 +13,11 @@ pub(super) mod after_turn;
 pub(super) mod answers;
 pub(super) mod at_end;
 pub(super) mod barriers;
+pub(super) mod crowd;
 pub(super) mod entries;
 pub(super) mod grants;
 pub(super) mod key_events;
 pub(super) mod lock_table;
+pub(super) mod promptness;
 pub(super) mod pushes;
 pub(super) mod values;

@@ -7,7 +7,7 @@ use super::connection::{Connection, Sending};
 use super::lock_requests::{OPEN_REQUESTS_MAX, RequestWriter, WrittenRequest};
 use super::request::RequestKind;
 use crate::base::Millis;
-use crate::pipe::pipe;
+use crate::pipe::metered_pipe;
 use crate::server::Host;
 use crate::sim::plan::{Action, Ending, pick};
 use crate::sim::simulation::{Scheduled, Simulation};
@@ -21,11 +21,12 @@ impl Simulation {
         self.actions_left = self.actions_left.saturating_sub(1);
         self.perhaps_shut_down();
         self.perhaps_pause();
+        self.perhaps_crowd();
         let Some(number) = self.clients[client] else {
             return self.connect(client);
         };
         let action = self.plan.action(&mut self.rng);
-        let conn = &self.connections[&number];
+        let conn = &self.life.connections[&number];
         match action {
             Action::Idle => {}
             Action::HalfClose => self.close(number),
@@ -72,7 +73,8 @@ impl Simulation {
     }
 
     pub(crate) fn conn(&mut self, number: u32) -> &mut Connection {
-        self.connections
+        self.life
+            .connections
             .get_mut(&number)
             .expect("asked by number only while it lives")
     }
@@ -82,13 +84,14 @@ impl Simulation {
         let number = self.connections_made;
         // Each from its own host, so that no wrong secret makes others wait: whoever asks is
         // answered at once.
-        let (server_end, peer) = pipe(number, Host::User(number));
+        let (server_end, peer) = metered_pipe(number, Host::User(number), &self.meter);
         self.trace
             .say(self.now, format_args!("c{client:<2} connects as {number}"));
-        self.connections
+        self.life
+            .connections
             .insert(number, Connection::new(client, peer, self.now));
         self.clients[client] = Some(number);
-        self.backlog.push_back((number, server_end));
+        self.life.backlog.push_back((number, server_end));
         self.expect_turn();
         if self.rng.bool() {
             self.act_again(client);
@@ -105,12 +108,12 @@ impl Simulation {
 
     /// Writes a request for this action and returns its bytes, unless there is nothing to ask for.
     fn write_request(&mut self, number: u32, action: Action) -> Option<Vec<u8>> {
-        let conn = &self.connections[&number];
+        let conn = &self.life.connections[&number];
         let mut writer = RequestWriter {
             rng: &mut self.rng,
             plan: &self.plan,
-            known_grants: &self.known_grants,
-            known_entries: &self.known_entries,
+            known_grants: &self.life.known_grants,
+            known_entries: &self.life.known_entries,
             request_number: self.requests_made + 1,
             number,
             conn,
@@ -129,7 +132,7 @@ impl Simulation {
             with_fence,
             shows_fence_reader,
         } = written;
-        let conn = &self.connections[&number];
+        let conn = &self.life.connections[&number];
         let shown = readable(&on_one_line(&frame[..frame.len().min(LINE_BYTES_KEPT)]));
         self.trace
             .say(self.now, format_args!("c{:<2} -> {shown}", conn.client));
@@ -140,21 +143,23 @@ impl Simulation {
             RequestKind::Release {
                 target: Some(fence),
                 ..
-            } => self.known_grants.release_sent(fence),
+            } => self.life.known_grants.release_sent(fence),
             RequestKind::Renew {
                 target: Some(fence),
                 lease,
                 ..
             } => self
+                .life
                 .known_grants
                 .renewal_sent(fence, request_number, self.now, lease),
             RequestKind::Wait { key, .. } => {
-                self.waits.insert((number, key));
+                self.life.waits.insert((number, key));
                 let ticket = self.conn(number).tickets.get_mut(&key);
                 if let Some(ticket) = ticket.filter(|ticket| !ticket.waited) {
                     ticket.waited = true;
                     if let (Some(fence), lease) = (ticket.held, ticket.lease) {
-                        self.known_grants
+                        self.life
+                            .known_grants
                             .renewal_sent(fence, request_number, self.now, lease);
                     }
                 }
@@ -164,15 +169,15 @@ impl Simulation {
                 ref channel,
                 ref payload,
             } => {
-                self.known_pushes.signal_sent(number, channel, payload);
+                self.life.known_pushes.signal_sent(number, channel, payload);
             }
             RequestKind::Fatal(_) => {
                 self.conn(number).fatal_sent = true;
-                self.known_grants.owner_leaves(number);
+                self.life.known_grants.owner_leaves(number);
             }
             _ => {}
         }
-        let fence_before = self.known_grants.fence_max;
+        let fence_before = self.life.known_grants.fence_max;
         let conn = self.conn(number);
         conn.reads_fence |= shows_fence_reader;
         match kind {
@@ -218,7 +223,7 @@ impl Simulation {
         let mut bytes = Vec::new();
         for _ in 0..count {
             let action = *pick(&mut self.rng, actions);
-            if !self.connections[&number].fatal_sent
+            if !self.life.connections[&number].fatal_sent
                 && let Some(written) = self.write_request(number, action)
             {
                 bytes.extend(written);
@@ -231,12 +236,12 @@ impl Simulation {
 
     /// Listens so often that a few signals are too many; then stops reading.
     fn listen_loud(&mut self, number: u32) {
-        if self.connections[&number].subscribes_sent as usize >= LOUD_GROUPS {
+        if self.life.connections[&number].subscribes_sent as usize >= LOUD_GROUPS {
             return self.stall_for(number, 100, 12 * self.plan.think_ms_max);
         }
         let mut bytes = Vec::new();
         for group in 0..LOUD_GROUPS {
-            if !self.connections[&number].fatal_sent {
+            if !self.life.connections[&number].fatal_sent {
                 bytes.extend(
                     self.write_request(number, Action::ListenLoud(group))
                         .unwrap_or_default(),
@@ -252,7 +257,7 @@ impl Simulation {
         for _ in 0..self.rng.u32(1..=6) {
             // The request after it must be answered too, even if this client hears its own signals.
             for action in [Action::SignalLoud, Action::Inspect] {
-                if !self.connections[&number].fatal_sent {
+                if !self.life.connections[&number].fatal_sent {
                     bytes.extend(self.write_request(number, action).unwrap_or_default());
                 }
             }
@@ -267,6 +272,7 @@ impl Simulation {
         }
         self.trace
             .say(self.now, format_args!("the end: {:?}", self.plan.ending));
+        self.crowd_leaves(..);
         let may_stay = match self.plan.ending {
             Ending::Leave => false,
             Ending::Silence => true,
@@ -274,9 +280,9 @@ impl Simulation {
                 self.plan.settings.shutdown_timeout != Millis::ZERO && self.rng.bool()
             }
         };
-        let numbers: Vec<u32> = self.connections.keys().copied().collect();
+        let numbers: Vec<u32> = self.life.connections.keys().copied().collect();
         for number in numbers {
-            let conn = &self.connections[&number];
+            let conn = &self.life.connections[&number];
             let mut requests = conn.open_requests.iter();
             // The server never cuts off a client that waits or subscribes, so silence would never
             // end.

@@ -89,6 +89,8 @@ pub(crate) struct Connection {
     pub(crate) unsent: Vec<u8>,
     pub(crate) sending: Sending,
     pub(crate) reset: bool,
+    /// When the server could see that the client is gone.
+    pub(crate) hung_up_at: Option<Nanos>,
     /// The server has ended the connection, or at least its own sending side.
     pub(crate) ended: bool,
     /// The turn after which the client saw that.
@@ -113,6 +115,8 @@ pub(crate) struct Connection {
     pub(crate) stalled: Option<Nanos>,
     /// What the client reads may have been written as long ago as this.
     pub(crate) unread_since: Option<Nanos>,
+    /// The same, because the server has had too much to send since then.
+    pub(crate) unsent_since: Option<Nanos>,
     /// The read timeout may have struck while the client did not read, so it cannot know.
     pub(crate) was_overdue: bool,
     /// The server wants to hear of room to write.
@@ -144,6 +148,7 @@ impl Connection {
             unsent: Vec::new(),
             sending: Sending::Open,
             reset: false,
+            hung_up_at: None,
             ended: false,
             ended_by: 0,
             fatal_sent: false,
@@ -157,6 +162,7 @@ impl Connection {
             may_be_pushed_to: false,
             stalled: None,
             unread_since: None,
+            unsent_since: None,
             was_overdue: false,
             watches_write: false,
             next_arrival: now,
@@ -210,6 +216,7 @@ impl Connection {
         self.arrived_bytes += self.peer.arrive(count) as u64;
         if self.sending == Sending::Ending && self.peer.in_flight() == 0 {
             self.sending = Sending::Ended;
+            self.hung_up_at = Some(now.at);
             self.peer.close();
         }
         while let Some(&end) = self.line_ends.front()
@@ -260,16 +267,23 @@ impl Connection {
     }
 
     /// An answer came, so the server waits for a new line from here on.
-    pub(crate) fn answered(&mut self, now: Nanos, request: &OpenRequest) {
+    pub(crate) fn answered(&mut self, began: Nanos, request: &OpenRequest) {
         if request.kind.wait() != Millis::ZERO {
-            self.line_since = self.line_since.max(self.earliest(now, request));
+            self.line_since = self.line_since.max(self.earliest(began, request));
         }
     }
 
-    /// When the server gave the answer that the client reads now, at the earliest.
-    pub(crate) fn earliest(&self, now: Nanos, request: &OpenRequest) -> Nanos {
-        let arrived = request.arrived.map_or(now, |moment| moment.at);
-        self.unread_since.map_or(now, |since| since.max(arrived))
+    /// When the server gave the answer that the client reads after a turn that began then, at the
+    /// earliest.
+    pub(crate) fn earliest(&self, began: Nanos, request: &OpenRequest) -> Nanos {
+        let arrived = request.arrived.map_or(began, |moment| moment.at);
+        self.told_since().map_or(began, |since| since.max(arrived))
+    }
+
+    /// When the server may have given the oldest answer that the client has not read; none if it
+    /// reads in each turn what was written in it.
+    pub(crate) fn told_since(&self) -> Option<Nanos> {
+        self.unread_since.into_iter().chain(self.unsent_since).min()
     }
 
     pub(crate) fn is_mid_frame(&self) -> bool {
@@ -289,7 +303,7 @@ impl Connection {
 
     /// Whether the server may have told it more than it has read.
     pub(crate) fn is_behind(&self) -> bool {
-        self.stalled.is_some() || self.unread_since.is_some() || self.reset
+        self.stalled.is_some() || self.told_since().is_some() || self.reset
     }
 
     /// Whether it may subscribe to this. A second time is as good as the first.
@@ -313,7 +327,8 @@ impl Connection {
 
     /// Whether the write timeout may have struck.
     pub(crate) fn is_stuck(&self, now: Nanos, settings: &Settings) -> bool {
-        let since = self.stalled.unwrap_or(Nanos::NEVER);
+        // It may read again, but did not in time.
+        let since = self.stalled.or(self.unread_since).unwrap_or(Nanos::NEVER);
         settings.write_timeout != Millis::ZERO && now >= since.after(settings.write_timeout)
     }
 }

@@ -123,7 +123,10 @@ impl RequestWriter<'_> {
             1 => (Topic::Watch, ""),
             _ => (Topic::Observe, ""),
         };
-        let pattern = self.pattern(topic);
+        let mut pattern = self.pattern(topic);
+        if self.plan.crowd.is_some() && pattern == b">" {
+            pattern = b"ev.>".to_vec(); // what a crowd does is told to nobody else
+        }
         self.subscription(topic, &pattern, group)
     }
 

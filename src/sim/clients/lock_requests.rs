@@ -177,7 +177,10 @@ impl RequestWriter<'_> {
         let verb = *pick(self.rng, &["n", "n", "sn", "rn", "wn"]);
         let (lease, lease_text) = self.lease();
         let kind = RequestKind::Renew { key, target, lease };
-        self.keyed(kind, verb, key, &format!("{token}{lease_text}"))
+        let mut written = self.keyed(kind, verb, key, &format!("{token}{lease_text}"));
+        // A renewal that cannot be read shows nothing.
+        written.shows_fence_reader &= !token.contains(' ');
+        written
     }
 
     fn inspect(&mut self) -> WrittenRequest {

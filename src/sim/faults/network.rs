@@ -45,23 +45,29 @@ impl Simulation {
             at: self.now,
             turn: self.turn,
         };
-        let Some(conn) = self.connections.get_mut(&number).filter(|conn| !conn.reset) else {
+        let Some(conn) = self
+            .life
+            .connections
+            .get_mut(&number)
+            .filter(|conn| !conn.reset)
+        else {
             return;
         };
         for request in conn.arrive(moment, count) {
             match &request.kind {
                 RequestKind::Entry(entry_request) => {
-                    self.known_entries
+                    self.life
+                        .known_entries
                         .arrived(request.number, entry_request, moment)
                 }
                 RequestKind::Release {
                     target: Some(fence),
                     ..
-                } => self.known_grants.grant(*fence).release_arrived = true,
+                } => self.life.known_grants.grant(*fence).release_arrived = true,
                 RequestKind::Renew {
                     target: Some(fence),
                     ..
-                } => self.known_grants.grant(*fence).renewal_arrived = true,
+                } => self.life.known_grants.grant(*fence).renewal_arrived = true,
                 _ => {}
             }
         }
@@ -81,16 +87,22 @@ impl Simulation {
         self.trace
             .say(self.now, format_args!("c{client:<2} closes {number}"));
         self.totals.closes += 1;
-        self.known_grants.owner_leaves(number);
+        self.life.known_grants.owner_leaves(number);
         self.schedule(at, Scheduled::Arrive(number, 0));
     }
 
     /// The client breaks the connection.
     pub(crate) fn reset(&mut self, number: u32) {
-        let Some(conn) = self.connections.get_mut(&number).filter(|conn| !conn.reset) else {
+        let Some(conn) = self
+            .life
+            .connections
+            .get_mut(&number)
+            .filter(|conn| !conn.reset)
+        else {
             return;
         };
         conn.reset = true;
+        conn.hung_up_at = conn.hung_up_at.or(Some(self.now));
         conn.peer.reset();
         let client = conn.client;
         if self.clients[client] == Some(number) {
@@ -99,8 +111,8 @@ impl Simulation {
         self.trace
             .say(self.now, format_args!("c{client:<2} breaks {number}"));
         self.totals.resets += 1;
-        self.known_grants.owner_leaves(number);
-        if self.connections[&number].id.is_some() {
+        self.life.known_grants.owner_leaves(number);
+        if self.life.connections[&number].id.is_some() {
             self.report(number);
         }
     }

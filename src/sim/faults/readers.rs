@@ -19,6 +19,7 @@ impl Simulation {
     pub(crate) fn stall_for(&mut self, number: u32, room: usize, span_ms: u64) {
         let until = self.within(span_ms);
         let conn = self
+            .life
             .connections
             .get_mut(&number)
             .expect("its client just looked");
@@ -39,7 +40,7 @@ impl Simulation {
 
     /// The client reads again.
     pub(crate) fn unstall(&mut self, number: u32) {
-        let Some(conn) = self.connections.get_mut(&number) else {
+        let Some(conn) = self.life.connections.get_mut(&number) else {
             return;
         };
         conn.stalled = None;

@@ -9,7 +9,7 @@ use crate::sim::simulation::{Scheduled, Simulation};
 impl Simulation {
     /// Sometimes pauses the server while clients go on.
     pub(crate) fn perhaps_pause(&mut self) {
-        if self.rng.u16(..1_000) < self.plan.pause_pml && self.now >= self.paused_until {
+        if self.rng.u16(..1_000) < self.plan.pause_pml && self.now >= self.life.paused_until {
             let think_ms = self.plan.think_ms_max;
             let spans_ms = [think_ms, think_ms, 10 * think_ms, 60_000];
             let span_ms = (*pick(&mut self.rng, &spans_ms)).min(60_000);
@@ -19,10 +19,10 @@ impl Simulation {
     }
 
     /// The server does not run for a while: bytes arrive, deadlines pass, nothing happens.
-    fn pause_for(&mut self, span: Millis) {
+    pub(crate) fn pause_for(&mut self, span: Millis) {
         self.trace
             .say(self.now, format_args!("server stopped for {} ms", span.0));
-        self.paused_until = self.paused_until.max(self.now.after(span));
+        self.life.paused_until = self.life.paused_until.max(self.now.after(span));
         self.totals.stops += 1;
     }
 
@@ -52,7 +52,7 @@ impl Simulation {
             writable: true,
             hung_up: true,
         };
-        let stale = self.stale.pop_front();
+        let stale = self.life.stale.pop_front();
         Some(stale.map_or(event, |conn| Event { conn, readiness }))
     }
 

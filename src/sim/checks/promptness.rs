@@ -1,0 +1,101 @@
+//! How long everybody else waits: no turn is longer than it may be, and no lease later.
+//!
+//! In virtual time a turn takes as long as its work, so a server that lets one client keep it busy
+//! is seen here. What a fault of the server adds (it is paused, or wakes late) is not held against
+//! it. That nothing comes early is checked where it ends, in `lock_table` and `answers`.
+
+use crate::sim::clients::crowd::Scene;
+use crate::sim::simulation::Simulation;
+
+/// What a run is held to.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    turn_ns_max: u64,
+    /// How long after its deadline a lease may still look held to clients.
+    lease_late_ns_max: u64,
+    /// How long what a client held may stay held after it hung up.
+    departure_late_ns_max: u64,
+}
+
+/// A few clients, whatever they do.
+const ORDINARY: Bounds = Bounds {
+    turn_ns_max: 5_000_000,
+    lease_late_ns_max: 5_000_000,
+    departure_late_ns_max: 5_000_000,
+};
+
+/// A crowd beyond every budget beside them.
+const CROWD: Bounds = Bounds {
+    turn_ns_max: 10_000_000,
+    lease_late_ns_max: 15_000_000,
+    departure_late_ns_max: 20_000_000,
+};
+
+impl Bounds {
+    fn of(crowd: Option<Scene>) -> Self {
+        match crowd {
+            None => ORDINARY,
+            // Those who hang up are served to their end first come, first served, and somebody may
+            // stand behind thousands.
+            Some(Scene::HangUps | Scene::Resumed) => Self {
+                departure_late_ns_max: 70_000_000,
+                ..CROWD
+            },
+            Some(_) => CROWD,
+        }
+    }
+}
+
+/// Turns longer than this are told in the trace.
+const TOLD_NS_MIN: u64 = 1_000_000;
+
+/// How late the poll may notice a deadline: it counts in milliseconds.
+const POLL_LATE_NS_MAX: u64 = 1_000_000;
+
+impl Simulation {
+    pub(crate) fn check_promptness(&mut self) -> Result<(), String> {
+        let bounds = Bounds::of(self.plan.crowd);
+        let span = self.life.span;
+        let turn_ns = span.ended.since(span.began);
+        self.totals.turn_ns_max = self.totals.turn_ns_max.max(turn_ns);
+        if turn_ns > TOLD_NS_MIN {
+            self.trace
+                .say(self.now, format_args!("a turn of {} us", turn_ns / 1_000));
+        }
+        if turn_ns > bounds.turn_ns_max {
+            return Err(format!("a turn took {turn_ns} ns"));
+        }
+        let deliberate_ns = POLL_LATE_NS_MAX + self.plan.turn_delay_us_max * 1_000;
+        let late_ns = self.life.seen_locks.late_awake_ns_max;
+        if late_ns > bounds.lease_late_ns_max + deliberate_ns {
+            return Err(format!("a lease ended {late_ns} ns late, without a reason"));
+        }
+        let late_ns = self.departure_late_ns();
+        self.totals.departure_late_ns_max = self.totals.departure_late_ns_max.max(late_ns);
+        if late_ns > bounds.departure_late_ns_max + deliberate_ns {
+            return Err(format!(
+                "what a client held is held {late_ns} ns after it left"
+            ));
+        }
+        Ok(())
+    }
+
+    /// For how long the longest of those who hung up and still hold something has been gone. A
+    /// client that owes the server the reading of an answer, or the server one, is not quite gone.
+    fn departure_late_ns(&self) -> u64 {
+        let late_ns = |serial: u32| {
+            let conn = self
+                .life
+                .connections
+                .get(self.life.by_serial.get(&serial)?)?;
+            let is_settled = conn.reset || !conn.is_behind() && conn.open_requests.is_empty();
+            let since = conn.hung_up_at.filter(|_| is_settled)?;
+            Some(self.now.since(since.max(self.life.paused_until)))
+        };
+        if !self.plan.rules.auto_release {
+            return 0;
+        }
+        let holders = self.life.seen_locks.holders();
+        holders.filter_map(late_ns).max().unwrap_or(0)
+    }
+}

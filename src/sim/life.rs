@@ -1,0 +1,115 @@
+//! One life of the server: the process from its start to its end, and what clients know of it.
+//!
+//! Everything here is forgotten together, because the server keeps nothing on disk: its table, its
+//! connections, and with them what clients can be sure of. Data only; `simulation` says what
+//! happens.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::checks::entries::KnownEntries;
+use super::checks::grants::KnownGrants;
+use super::checks::lock_table::SeenLocks;
+use super::checks::pushes::KnownPushes;
+use super::clients::connection::Connection;
+use super::clients::crowd::{Crowd, FIRST_MEMBER, Member};
+use super::cost::WorkSeen;
+use super::plan::Plan;
+use super::turn::TurnSpan;
+use crate::base::{ConnId, Nanos};
+use crate::engine::{Engine, Origin};
+use crate::pipe::{Peer, Pipe};
+use crate::server::Server;
+
+/// One life of the server.
+pub(super) struct Life {
+    pub(super) server: Server<Pipe>,
+    pub(super) known_grants: KnownGrants,
+    pub(super) seen_locks: SeenLocks,
+    pub(super) known_entries: KnownEntries,
+    pub(super) known_pushes: KnownPushes,
+    /// Connections by number. A number is never used twice.
+    pub(super) connections: BTreeMap<u32, Connection>,
+    /// Connections that no single check looks at.
+    pub(super) crowd: Crowd,
+    /// The serial number that the server gave a connection → its number here.
+    pub(super) by_serial: BTreeMap<u32, u32>,
+    /// Connections that the server has not yet accepted.
+    pub(super) backlog: VecDeque<(u32, Pipe)>,
+    /// Connections that the next poll reports.
+    pub(super) pending: BTreeSet<u32>,
+    /// Ids of connections that are gone; a poll reports one of them now and then.
+    pub(super) stale: VecDeque<ConnId>,
+    pub(super) shutdown_signals: u32,
+    /// The server got its first shutdown signal.
+    pub(super) draining: Option<Draining>,
+    /// The server got a second shutdown signal.
+    pub(super) is_killed: bool,
+    /// When the turn begins that deals with what is pending.
+    pub(super) due: Option<Nanos>,
+    /// How late the server will notice its next deadline.
+    pub(super) oversleep_ns: u64,
+    pub(super) paused_until: Nanos,
+    /// The last turn.
+    pub(super) span: TurnSpan,
+    /// What the engine has done by now, to tell what a turn was.
+    pub(super) work: WorkSeen,
+    /// The connections and keys for which a client has sent `w`.
+    pub(super) waits: BTreeSet<(u32, usize)>,
+}
+
+/// The turn in which a server was told to stop.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Draining {
+    /// Its number.
+    pub(super) turn: u64,
+    /// When it began, and when it was over.
+    pub(super) began: Nanos,
+    pub(super) ended: Nanos,
+}
+
+impl Life {
+    /// A server that has just started, and that nobody knows.
+    pub(super) fn begin(plan: &Plan, now: Nanos, origin: Origin) -> Self {
+        let fence = origin.fence;
+        let engine = Engine::new(plan.rules.clone(), origin);
+        Self {
+            server: Server::new(plan.settings.clone(), engine),
+            known_grants: KnownGrants::new(plan.keys.len(), plan.rules.auto_release),
+            seen_locks: SeenLocks::new(plan.keys.len(), fence),
+            known_entries: KnownEntries::new(plan),
+            known_pushes: KnownPushes::default(),
+            connections: BTreeMap::new(),
+            crowd: Crowd::default(),
+            by_serial: BTreeMap::new(),
+            backlog: VecDeque::new(),
+            pending: BTreeSet::new(),
+            stale: VecDeque::new(),
+            shutdown_signals: 0,
+            draining: None,
+            is_killed: false,
+            due: None,
+            oversleep_ns: 0,
+            paused_until: now,
+            span: TurnSpan::default(),
+            work: WorkSeen::default(),
+            waits: BTreeSet::new(),
+        }
+    }
+
+    /// The member of the crowd that has this number.
+    pub(super) fn member(&mut self, number: u32) -> Option<&mut Member> {
+        let index = number.checked_sub(FIRST_MEMBER)?;
+        self.crowd.members.get_mut(index as usize)
+    }
+
+    /// What the poll knows of a connection, ordinary or not: its client's end, its id, and whether
+    /// the server wants to hear of room to write.
+    pub(super) fn polled(&mut self, number: u32) -> Option<(&Peer, Option<ConnId>, &mut bool)> {
+        if number < FIRST_MEMBER {
+            let conn = self.connections.get_mut(&number)?;
+            return Some((&conn.peer, conn.id, &mut conn.watches_write));
+        }
+        let member = self.member(number)?;
+        Some((&member.peer, member.id, &mut member.watches_write))
+    }
+}
