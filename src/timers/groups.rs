@@ -25,6 +25,9 @@ const OTHERS_FIRST_MAX: u32 = 4 * QUANTUM;
 /// A heap with room for more entries than this gives memory back when it is mostly empty.
 pub(super) const ROOM_KEPT_MAX: usize = 64;
 
+/// Room for this many timers of a group at first. A client usually has one lease.
+const ROOM_FIRST: usize = 2;
+
 /// Most groups dropped in one call.
 const TIDIED_MAX: usize = 16 * 1024;
 
@@ -132,11 +135,14 @@ impl<T: Copy> GroupTimers<T> {
     /// Starts a timer of this group for `what`, due at `at`.
     #[inline]
     pub fn arm(&mut self, group: u32, at: Nanos, what: T) -> TimerId {
-        if self.groups.len() <= group as usize {
+        let Some(it) = self.groups.get_mut(group as usize) else {
             self.add_groups(group);
+            return self.arm(group, at, what);
+        };
+        if it.heap.0.capacity() == 0 {
+            it.heap.0.reserve_exact(ROOM_FIRST);
         }
         let index = self.slots.occupy(at);
-        let it = &mut self.groups[group as usize];
         it.heap.push(&mut self.slots, Entry { at, index, what });
         if at < it.stored {
             self.bring_forward(group, at);

@@ -13,9 +13,6 @@ pub(super) const ARITY: usize = 4;
 /// Most entries whose memory is given back at once: a megabyte.
 const GIVEN_BACK_MAX: usize = 64 * 1024;
 
-/// Room for this many entries at first. A client usually has one lease.
-const ROOM_FIRST: usize = 2;
-
 /// Where each thing's entry is noted.
 pub(super) trait Places {
     /// The entry of thing `index` is at this place of the heap from now on.
@@ -57,18 +54,12 @@ impl<T: Copy> Heap<T> {
     /// O(1) if no entry is later, else O(log n).
     #[inline]
     pub(super) fn push(&mut self, places: &mut impl Places, entry: Entry<T>) {
-        if self.0.len() == self.0.capacity() {
-            self.grow();
-        }
+        let place = self.0.len();
         self.0.push(entry);
-        self.sift_up(places, self.0.len() - 1);
-    }
-
-    #[cold]
-    fn grow(&mut self) {
-        match self.0.capacity() {
-            0 => self.0.reserve_exact(ROOM_FIRST),
-            _ => self.0.reserve(1),
+        if place == 0 || self.0[(place - 1) / ARITY].at <= entry.at {
+            places.set_place(entry.index, place as u32); // nearly always
+        } else {
+            self.sift_up(places, place);
         }
     }
 
