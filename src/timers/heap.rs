@@ -68,8 +68,13 @@ impl<T: Copy> Heap<T> {
         if self.0.len() == self.0.capacity() {
             self.grow();
         }
+        let place = self.0.len();
         self.0.push(entry);
-        self.sift_up(places, self.0.len() - 1);
+        if place == 0 || self.0[(place - 1) / ARITY].at <= entry.at {
+            places.set_place(entry.index, place as u32); // nearly always
+        } else {
+            self.sift_up(places, place);
+        }
     }
 
     #[cold]
