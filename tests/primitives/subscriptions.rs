@@ -300,7 +300,7 @@ fn run(subscriptions_max: u32, ops: Vec<Op>) {
             }
             Op::Leave(who) => {
                 model.leave(who);
-                assert_eq!(world.leave(who), []);
+                leave(&mut world, who);
             }
         }
         let subscribed = model.patterns.iter().map(|it| it.members.len()).sum();
@@ -322,7 +322,16 @@ fn run(subscriptions_max: u32, ops: Vec<Op>) {
             "in the order in which they were first listened to"
         );
     }
+    for who in 0..CLIENTS {
+        leave(&mut world, who);
+    }
     world.end(0);
+}
+
+/// Leaves, and lets pass the time that it takes to forget many long patterns.
+fn leave(world: &mut World, who: usize) {
+    assert_eq!(world.leave(who), []);
+    assert_eq!(world.expire(), []);
 }
 
 /// The answer comes first and counts what was told; then the copies.
