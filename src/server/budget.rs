@@ -34,7 +34,7 @@ pub(super) const RESUMED_NS_MIN: u64 = 300_000;
 /// What a turn spends at most on sending to each of: connections that were waiting, connections that
 /// asked, connections that are only pushed something. All that was charged when it was said fits into this;
 /// what does not is a crowd, and is sent to over several turns.
-pub(super) const FLUSH_NS: [u64; 3] = [800_000, 800_000, 400_000];
+pub(super) const FLUSH_NS: [u64; 3] = [800_000, 800_000, 600_000];
 
 /// What it costs to look at a connection that turns out to have nothing to read or to send.
 const LOOK_NS: u64 = 500;
@@ -75,11 +75,11 @@ const LISTED_NS_PER_BYTE: u64 = 2;
 /// What a walk costs at least, however short its answer.
 const WALK_NS_MIN: u64 = 20_000;
 
-/// What a write to a socket costs, and each byte of it, in halves. The write is charged when a
+/// What a write to a socket costs, and each two bytes of it. The write is charged when a
 /// connection comes to be owed something, so that a turn serves only as many as it has time to
 /// answer.
 const WRITE_NS: u64 = 7_000;
-const WRITE_NS_PER_2_BYTES: u64 = 1;
+const WRITE_NS_PER_2_BYTES: u64 = 4;
 
 /// What putting a push into one more outbox costs, and each byte that is copied, in eighths.
 const PUSH_NS: u64 = 60;

@@ -56,8 +56,15 @@ impl<T: Transport> Server<T> {
         assert!(conn.is_parked(), "two answers to one request of {id:?}");
         conn.flow = Flow::Open;
         conn.line_started = now;
-        let out = conn.outbox.buf(&mut self.pool);
-        conn.codec.encode(out, Answer::Reply(reply));
+        let Self { pool, .. } = self;
+        match reply {
+            Reply::Value(_) | Reply::Popped(_) => {
+                conn.codec.append_value(&mut conn.outbox, pool, reply);
+            }
+            _ => conn
+                .codec
+                .encode(conn.outbox.buf(pool), Answer::Reply(reply)),
+        }
         match reply {
             Reply::Value(value) => self.budget.charge_value(value.len()),
             Reply::Values(values) => {
@@ -83,6 +90,7 @@ impl<T: Transport> Server<T> {
     /// Spells the push once, however many hear it.
     fn broadcast(&mut self, now: Nanos, ids: &[ConnId], push: &Push) {
         self.spelled.clear();
+        let mut told = 0;
         for &id in ids {
             let Self {
                 conns,
@@ -96,14 +104,16 @@ impl<T: Transport> Server<T> {
             {
                 let copied = spelled.append(&conn.codec, push, &mut conn.outbox, pool);
                 budget.charge_push(copied);
-                // A peer is not slow before it had a chance to read: this much may have gathered in
-                // this turn alone. A broken connection is found when it is flushed.
-                if conn.outbox.is_overrun() {
-                    self.let_out(now, id);
+                told += 1;
+                // A peer is not slow before it had a chance to read: this much may have gathered
+                // since it was last written to. A broken connection is found when it is flushed.
+                if conn.is_blocked {
+                    self.note_overrun(now, id);
                 }
                 self.owe(id, Owed::Push);
             }
         }
+        self.gate.note_pushed(told * self.spelled.len());
     }
 }
 

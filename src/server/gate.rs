@@ -19,6 +19,14 @@ use crate::engine::types::Input;
 /// share, and most sockets take no more at once.
 const SENT_BYTES_ENOUGH: usize = 64 * 1024;
 
+/// What one connection is owed beyond this is sent after what others are owed, also if it is an
+/// answer.
+const ANSWER_BYTES_SOON: usize = 16 * 1024;
+
+/// As soon as so many bytes of pushes are yet to be sent, signals wait until some have been: they
+/// would gather faster than they can leave.
+const PUSH_BYTES_BEHIND: usize = 8 * 1024 * 1024;
+
 #[derive(Default)]
 pub(super) struct Gate {
     /// Owed the answer they were parked for. Their bytes leave first: these clients waited, and the
@@ -31,6 +39,8 @@ pub(super) struct Gate {
     pushed: VecDeque<ConnId>,
     /// Did not read what was pushed; to be closed.
     overrun: VecDeque<ConnId>,
+    /// How many bytes of pushes are to be sent to connections in that list, about.
+    push_bytes: usize,
     /// Whose interest in writing has changed, for the reactor.
     interest: Vec<ConnId>,
 }
@@ -42,6 +52,16 @@ impl Gate {
             && self.answered.is_empty()
             && self.pushed.is_empty()
             && self.overrun.is_empty()
+    }
+
+    /// So many more bytes of pushes are to be sent, in all.
+    pub(super) fn note_pushed(&mut self, bytes: usize) {
+        self.push_bytes += bytes;
+    }
+
+    /// Sending is behind with pushes: who wants to signal more has to wait.
+    pub(super) fn is_behind(&self) -> bool {
+        self.push_bytes >= PUSH_BYTES_BEHIND
     }
 
     /// The list of those that are owed so much; a connection that has come to be owed more since is
@@ -59,9 +79,14 @@ impl<T: Transport> Server<T> {
     /// The connection is owed something, or may come to its end.
     #[inline]
     pub(super) fn owe(&mut self, id: ConnId, owed: Owed) {
-        if let Some(conn) = conn::find(&mut self.conns, id)
-            && conn.owed < owed
-        {
+        let Some(conn) = conn::find(&mut self.conns, id) else {
+            return;
+        };
+        let owed = match owed {
+            Owed::Answer if conn.outbox.len() > ANSWER_BYTES_SOON => Owed::Push,
+            owed => owed,
+        };
+        if conn.owed < owed {
             if conn.owed == Owed::Nothing && !conn.outbox.is_empty() {
                 self.budget.charge_write();
             }
@@ -112,6 +137,10 @@ impl<T: Transport> Server<T> {
             };
             let sent = self.flush_one(now, id, owed);
             *ns_left = ns_left.saturating_sub(sending_ns(sent));
+            self.gate.push_bytes = self.gate.push_bytes.saturating_sub(sent);
+        }
+        if self.gate.pushed.is_empty() {
+            self.gate.push_bytes = 0; // the others do not take any more
         }
     }
 
@@ -183,12 +212,19 @@ impl<T: Transport> Server<T> {
         if conn.watches_write != conn.wants_to_watch_write() {
             gate.interest.push(id);
         }
-        if conn.overrun != conn.outbox.is_overrun() {
+        self.note_overrun(now, id);
+        flushed
+    }
+
+    /// Tells the engine when a peer has too much unread to be told any more, and when not any more.
+    /// What it was not given yet does not count: that is bounded by [`PUSH_BYTES_BEHIND`].
+    pub(super) fn note_overrun(&mut self, now: Nanos, id: ConnId) {
+        let conn = &mut self.conns[id.slot as usize];
+        if conn.overrun != (conn.outbox.is_overrun() && conn.is_blocked) {
             conn.overrun = !conn.overrun;
             let input = Input::Overrun(id, conn.overrun);
             self.engine.apply(now, input, &mut self.effects);
         }
-        flushed
     }
 
     /// Whether more was granted than the clock has numbers for: the next run starts from the clock,

@@ -214,6 +214,7 @@ impl<T: Transport> Server<T> {
         let mut scratch = mem::take(&mut self.scratch);
         loop {
             let (puts_off, unread_max) = (self.puts_off, self.memory.unread_max);
+            let is_behind = self.gate.is_behind();
             let Some(conn) = self.conn_mut(id) else {
                 break;
             };
@@ -224,6 +225,12 @@ impl<T: Transport> Server<T> {
                 break;
             }
             match conn.codec.decode(&input[used..], &mut scratch) {
+                Decoded::Request(asked)
+                    if is_behind && asked.is_signal() && conn.phase == Phase::Open =>
+                {
+                    conn.line_started = now;
+                    conn.flow = Flow::Yielded;
+                }
                 Decoded::Request(asked)
                     if puts_off.includes(&asked) && conn.phase == Phase::Open =>
                 {

@@ -55,6 +55,8 @@ impl fmt::Debug for Answer<'_> {
 
 pub(super) const OK: &[u8] = b"ok\n";
 pub(super) const ERROR: &[u8] = b"error\n";
+/// What stands before a value.
+pub(super) const VALUE_BEGIN: &[u8] = b"ok ";
 pub(super) const ERROR_AUTH: &[u8] = b"error_auth\n";
 
 /// Longest line that says a [`Reply`], but for those that carry values: `acquired`, token,
@@ -96,7 +98,7 @@ pub(super) fn push_reply(out: &mut Vec<u8>, reply: &Reply, with_fence: impl Fn()
             out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
             out.push(b'\n');
         }
-        Reply::Value(value) => push_line(out, &[b"ok ", value]),
+        Reply::Value(value) => push_line(out, &[VALUE_BEGIN, value]),
         Reply::Popped(popped) => push_line(out, &[b"ok ", &popped.value]),
         Reply::Values(values) => push_values(out, values),
         Reply::Queued => out.extend_from_slice(b"queued\n"),

@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use crate::engine::types::Push;
+use crate::engine::types::{Push, Reply};
 use crate::wire::answer::{self, Answer, WireFence};
 use crate::wire::buf::Pool;
 use crate::wire::command::{Asked, Command};
@@ -71,6 +71,27 @@ impl Codec {
     pub fn encode(&self, out: &mut Vec<u8>, answer: Answer<'_>) {
         match self {
             Self::Line(codec) => codec.encode(out, answer),
+        }
+    }
+}
+
+impl Codec {
+    /// Appends the answer that is this value. A long one is not copied.
+    pub fn append_value(&self, outbox: &mut Outbox, pool: &mut Pool, reply: &Reply) {
+        let value = match reply {
+            Reply::Value(value) => value,
+            Reply::Popped(popped) => &popped.value,
+            _ => return self.encode(outbox.buf(pool), Answer::Reply(reply)),
+        };
+        if value.len() < SHARED_BYTES_MIN {
+            return self.encode(outbox.buf(pool), Answer::Reply(reply));
+        }
+        match self {
+            Self::Line(_) => {
+                outbox.buf(pool).extend_from_slice(answer::VALUE_BEGIN);
+                outbox.share(&SharedLine::of_value(value, pool));
+                outbox.buf(pool).push(b'\n');
+            }
         }
     }
 }
@@ -169,8 +190,9 @@ impl LineCodec {
     }
 }
 
-/// A push of at least so many bytes is kept once for all its recipients, a shorter one is copied: a
-/// copy of that much costs less than to count and to find the parts.
+/// A push of at least so many bytes is kept once for all its recipients, and a value of so many is
+/// shared with the table; a shorter one is copied: that costs less than to count and to find the
+/// parts.
 const SHARED_BYTES_MIN: usize = 1024;
 
 /// One push for many recipients: spelled once for each kind of codec that is met.
@@ -186,6 +208,18 @@ impl Spelled {
     pub fn clear(&mut self) {
         self.line.clear();
         self.line_shared = None;
+    }
+
+    /// How many bytes the push has, once it was spelled.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.line.len()
+    }
+
+    /// Whether nothing was spelled.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.line.is_empty()
     }
 
     /// Appends the push as this recipient's codec spells it; returns how many bytes were copied. The
@@ -217,7 +251,6 @@ impl Spelled {
 mod tests {
     use super::*;
     use crate::base::{Fence, Millis};
-    use crate::engine::types::Reply;
     use crate::wire::answer::Welcome;
     use crate::wire::verbs::TABLE;
 

@@ -62,6 +62,12 @@ impl Asked<'_> {
         self.command.is_ok() && self.verb.is_some_and(|verb| verb.row().takes_a_walk)
     }
 
+    /// Whether it is to be told to all who listen.
+    #[must_use]
+    pub fn is_signal(&self) -> bool {
+        matches!(self.command, Ok(Command::Engine(Request::Signal { .. })))
+    }
+
     /// Whether the answer may be much longer than the request: it takes a walk, or it is a value.
     #[must_use]
     pub fn has_long_answer(&self) -> bool {

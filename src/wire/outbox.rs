@@ -36,10 +36,11 @@ pub struct Outbox {
     shared: Option<Box<SharedParts>>,
 }
 
-/// A line of which several outboxes keep one copy. It is counted once.
+/// A line of which several outboxes keep one copy, and which is counted once; or a stored value that
+/// one outbox shares with the table.
 #[derive(Debug)]
 pub struct SharedLine {
-    bytes: Box<[u8]>,
+    bytes: Rc<[u8]>,
     _held: Held,
 }
 
@@ -47,9 +48,15 @@ impl SharedLine {
     /// A copy of this line, for all outboxes that count with this pool.
     #[must_use]
     pub fn new(line: &[u8], pool: &Pool) -> Rc<Self> {
-        let bytes = block_bytes(line.len()) + block_bytes(size_of::<Self>());
+        Self::of_value(&line.into(), pool)
+    }
+
+    /// This value, without a copy. It counts as one, because the table may forget it meanwhile.
+    #[must_use]
+    pub fn of_value(value: &Rc<[u8]>, pool: &Pool) -> Rc<Self> {
+        let bytes = block_bytes(value.len()) + block_bytes(size_of::<Self>());
         Rc::new(Self {
-            bytes: line.into(),
+            bytes: Rc::clone(value),
             _held: pool.hold(bytes),
         })
     }
