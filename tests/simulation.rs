@@ -61,6 +61,8 @@ fn seeds_192_to_255_hold_and_meet_every_fault() {
         cut_off,
         stalls,
         stops,
+        restarts,
+        ports_taken,
         turn_ns_max,
         late_ns_max,
         ..
@@ -82,6 +84,8 @@ fn seeds_192_to_255_hold_and_meet_every_fault() {
         ("cut off", cut_off),
         ("stalls", stalls),
         ("stops", stops),
+        ("restarts", restarts),
+        ("too early starts", ports_taken),
         ("longest turn, us", turn_ns_max / 1_000),
         ("late expiries", late_ns_max),
     ] {

@@ -164,7 +164,15 @@ const WALLS: &[Wall] = &[
     },
     Wall {
         layer: "sim",
-        may_name: &["base", "engine", "key", "pipe", "server", "wire"],
+        may_name: &[
+            "base",
+            "daemon::fence_start",
+            "engine",
+            "key",
+            "pipe",
+            "server",
+            "wire",
+        ],
         may_not_name: &[
             "mio",
             "socket2",

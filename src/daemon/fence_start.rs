@@ -20,7 +20,7 @@ const LEFT_MIN: u64 = FENCES_PER_US * 366 * 86_400 * 1_000_000;
 
 /// What the wall clock is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FenceStart {
+pub(crate) enum FenceStart {
     /// Every fence will be above this.
     At(u64),
     /// The same, but the clock shows a time before this program was written: an earlier run may
@@ -31,7 +31,7 @@ pub(super) enum FenceStart {
 }
 
 /// Where a run starts that begins at this time.
-pub(super) fn fence_start(wall_clock_us: u64, fence_limit: u64) -> FenceStart {
+pub(crate) fn fence_start(wall_clock_us: u64, fence_limit: u64) -> FenceStart {
     let Some(since_us) = wall_clock_us.checked_sub(BEGINNING_US) else {
         return FenceStart::Doubtful(FENCE_AT_BEGINNING);
     };

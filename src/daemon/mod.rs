@@ -3,7 +3,7 @@
 //! The pure layers take everything as an argument, and this is where it comes from: the wall clock
 //! (read once), random numbers, the settings, the sockets.
 
-mod fence_start;
+pub(crate) mod fence_start;
 mod hint;
 mod listen;
 pub mod logging;

@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use fastrand::Rng;
+
 use super::checks::entries::KnownEntries;
 use super::checks::grants::KnownGrants;
 use super::checks::lock_table::SeenLocks;
@@ -15,13 +17,20 @@ use super::clients::crowd::{Crowd, FIRST_MEMBER, Member};
 use super::cost::WorkSeen;
 use super::plan::Plan;
 use super::turn::TurnSpan;
-use crate::base::{ConnId, Nanos};
+use crate::base::{ConnId, Fence, Nanos};
+use crate::daemon::fence_start::{FenceStart, fence_start};
 use crate::engine::{Engine, Origin};
 use crate::pipe::{Peer, Pipe};
-use crate::server::Server;
+use crate::server::{Server, Settings};
 
 /// One life of the server.
 pub(super) struct Life {
+    /// Counted from 1.
+    pub(super) number: u32,
+    /// The process runs.
+    pub(super) is_up: bool,
+    /// What `hello` tells.
+    pub(super) epoch: u64,
     pub(super) server: Server<Pipe>,
     pub(super) known_grants: KnownGrants,
     pub(super) seen_locks: SeenLocks,
@@ -69,11 +78,28 @@ pub(super) struct Draining {
 
 impl Life {
     /// A server that has just started, and that nobody knows.
-    pub(super) fn begin(plan: &Plan, now: Nanos, origin: Origin) -> Self {
-        let fence = origin.fence;
+    pub(super) fn begin(rng: &mut Rng, plan: &Plan, number: u32, now: Nanos, wall_us: u64) -> Self {
+        let fence = match fence_start(wall_us, Fence::LIMIT) {
+            FenceStart::At(fence) => fence,
+            other => unreachable!("a clock that shows this century is not {other:?}"),
+        };
+        let origin = Origin {
+            fence,
+            seed: [rng.u64(..), rng.u64(..)],
+            salt_key: std::array::from_fn(|_| rng.u64(..)),
+        };
         let engine = Engine::new(plan.rules.clone(), origin);
+        // As the daemon has it.
+        let epoch = wall_us;
+        let settings = Settings {
+            epoch,
+            ..plan.settings.clone()
+        };
         Self {
-            server: Server::new(plan.settings.clone(), engine),
+            number,
+            is_up: true,
+            epoch,
+            server: Server::new(settings, engine),
             known_grants: KnownGrants::new(plan.keys.len(), plan.rules.auto_release),
             seen_locks: SeenLocks::new(plan.keys.len(), fence),
             known_entries: KnownEntries::new(plan),
@@ -111,5 +137,14 @@ impl Life {
         }
         let member = self.member(number)?;
         Some((&member.peer, member.id, &mut member.watches_write))
+    }
+
+    /// When the poll returns.
+    pub(super) fn wakes_at(&self) -> Option<Nanos> {
+        let deadline = self.server.next_deadline();
+        let deadline = deadline.map(|at| Nanos(at.0.saturating_add(self.oversleep_ns)));
+        let at = self.due.into_iter().chain(deadline).min()?;
+        // A timer that never fires is no reason to wake.
+        (at < Nanos::NEVER).then_some(at.max(self.paused_until))
     }
 }

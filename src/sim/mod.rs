@@ -86,6 +86,10 @@ pub struct Totals {
     pub stalls: u64,
     /// How often the server was paused.
     pub stops: u64,
+    /// How often the server ended and another was started.
+    pub restarts: u64,
+    /// How often a server was started while another still ran.
+    pub ports_taken: u64,
     /// The longest turn.
     pub turn_ns_max: u64,
     /// For how long a client was gone at most and still held something after a turn.
@@ -123,6 +127,8 @@ impl Totals {
         self.cut_off += other.cut_off;
         self.stalls += other.stalls;
         self.stops += other.stops;
+        self.restarts += other.restarts;
+        self.ports_taken += other.ports_taken;
         self.turn_ns_max = self.turn_ns_max.max(other.turn_ns_max);
         self.departure_late_ns_max = self.departure_late_ns_max.max(other.departure_late_ns_max);
         self.late_ns_max = self.late_ns_max.max(other.late_ns_max);

@@ -136,6 +136,27 @@ pub(super) enum Ending {
     Kill,
 }
 
+/// How one life of the server ends before the run does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LifeEnd {
+    /// It is told to stop, and lets clients finish.
+    Drain,
+    /// It is told to stop twice.
+    Kill,
+    /// The process is gone from one moment to the next.
+    Crash,
+}
+
+/// The server ends, and another one is started.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Restart {
+    /// When so many actions are left.
+    pub(super) actions_left: u32,
+    pub(super) end: LifeEnd,
+    /// The next one is started while this one still drains.
+    pub(super) overlaps: bool,
+}
+
 /// The plan of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
@@ -176,6 +197,8 @@ pub(super) struct Plan {
     /// In percent of events, how often one is reported twice, or for a connection that is gone.
     pub(super) echo_pct: u8,
     pub(super) actions_max: u32,
+    /// The first one last.
+    pub(super) restarts: Vec<Restart>,
     pub(super) ending: Ending,
 }
 
@@ -241,6 +264,7 @@ impl Plan {
             pause_pml: *pick(rng, &[0, 0, 4, 20]),
             echo_pct: *pick(rng, &[0, 5, 30]),
             actions_max: if is_loud { 150 } else { 350 } + clients as u32 * rng.u32(8..=24),
+            restarts: Vec::new(),
             ending: match rng.u8(..10) {
                 0..4 => Ending::Leave,
                 4..6 => Ending::Silence,
@@ -248,6 +272,10 @@ impl Plan {
                 _ => Ending::Kill,
             },
         };
+        plan.restarts = restarts(rng, plan.actions_max);
+        if !plan.restarts.is_empty() && plan.settings.shutdown_timeout == Millis::ZERO {
+            plan.settings.shutdown_timeout = Millis(3 * scale);
+        }
         if has_crowd {
             plan.make_room();
         }
@@ -347,6 +375,26 @@ fn names(rng: &mut Rng, barriers: usize) -> [Vec<Vec<u8>>; 4] {
     })
 }
 
+/// In two seeds of three there is none, in the others one or two.
+fn restarts(rng: &mut Rng, actions_max: u32) -> Vec<Restart> {
+    let count = rng.usize(..6).saturating_sub(3);
+    let ends = [
+        LifeEnd::Drain,
+        LifeEnd::Drain,
+        LifeEnd::Kill,
+        LifeEnd::Crash,
+    ];
+    let mut restarts: Vec<Restart> = (0..count)
+        .map(|_| Restart {
+            actions_left: rng.u32(actions_max / 5..actions_max),
+            end: *pick(rng, &ends),
+            overlaps: rng.bool(),
+        })
+        .collect();
+    restarts.sort_by_key(|it| it.actions_left);
+    restarts
+}
+
 fn actions(rng: &mut Rng, is_loud: bool) -> Vec<(Action, u32)> {
     let mut actions = Vec::new();
     // Some plans are about one part of the protocol, most are about all of it.
@@ -402,7 +450,7 @@ fn settings(rng: &mut Rng, scale: u64, clients: usize, is_loud: bool) -> Setting
         // In loud plans the limit of unread pushes shall end slow readers, not the write timeout.
         write_timeout: Millis(*pick(rng, &[5_000, scale, 0]) * u64::from(!is_loud)),
         shutdown_timeout: Millis(*pick(rng, &[30_000, 30_000, 3 * scale, 0])),
-        epoch: rng.u64(1..100),
+        epoch: 0,         // each life has its own
         fences_per_us: 0, // far more is granted in virtual time than in real time
     }
 }

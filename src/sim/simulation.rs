@@ -10,14 +10,17 @@ use fastrand::Rng;
 
 use super::Totals;
 use super::life::Life;
-use super::plan::Plan;
+use super::plan::{Plan, Restart};
 use super::trace::{Keep, Trace};
 use crate::base::{Millis, Nanos};
-use crate::engine::Origin;
 use crate::pipe::Meter;
 
 /// A run that takes more turns than this will never come to rest: something spins.
 const TURNS_MAX: u64 = 100_000;
+
+/// 2027-01-01 00:00 UTC, in microseconds since 1970, and how long a year is.
+const YEAR_2027_US: u64 = 1_798_761_600_000_000;
+const YEAR_US: u64 = 365 * 86_400 * 1_000_000;
 
 /// Something that will happen outside the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,8 +37,10 @@ pub(super) enum Scheduled {
     Unstall(u32),
     /// The server does not run for a while.
     Pause(u64),
-    /// The server gets a shutdown signal.
-    Shutdown,
+    /// The server of this life gets a shutdown signal.
+    Shutdown(u32),
+    /// Somebody starts a server.
+    Start,
 }
 
 /// Everything there is in one run.
@@ -44,7 +49,21 @@ pub(super) struct Simulation {
     pub(super) rng: Rng,
     pub(super) trace: Trace,
     pub(super) totals: Totals,
+    /// The server that runs, or the last one that did.
     pub(super) life: Life,
+    /// Another that runs as well, which must not be.
+    pub(super) other: Option<Life>,
+    /// The life that listens: whoever connects reaches it.
+    pub(super) port: Option<u32>,
+    /// What the wall clock showed at the instant 0, in microseconds since 1970.
+    wall_begin_us: u64,
+    /// Every fence of the lives that are over is at most this.
+    pub(super) fences_given: u64,
+    pub(super) restarts_left: Vec<Restart>,
+    /// The next server is tried to be started before this one has ended.
+    pub(super) starts_early: bool,
+    /// The last life was told to stop.
+    pub(super) is_last_stop: bool,
     pub(super) now: Nanos,
     /// What the server spent on its connections in this turn.
     pub(super) meter: Meter,
@@ -66,17 +85,20 @@ impl Simulation {
     pub(super) fn new(seed: u64, keep: Keep) -> Self {
         let mut rng = Rng::with_seed(seed);
         let plan = Plan::draw(&mut rng);
-        let fence = rng.u64(..1 << 40);
-        let origin = Origin {
-            fence,
-            seed: [rng.u64(..), rng.u64(..)],
-            salt_key: std::array::from_fn(|_| rng.u64(..)),
-        };
         let mut trace = Trace::new(keep);
         let now = Nanos(rng.u64(..1 << 40));
         trace.say(now, format_args!("{plan:?}"));
+        let wall_begin_us = YEAR_2027_US + rng.u64(..20 * YEAR_US);
+        let wall_us = wall_begin_us + now.0 / 1_000;
         Self {
-            life: Life::begin(&plan, now, origin),
+            life: Life::begin(&mut rng, &plan, 1, now, wall_us),
+            other: None,
+            port: Some(1),
+            wall_begin_us,
+            fences_given: 0,
+            restarts_left: plan.restarts.clone(),
+            starts_early: false,
+            is_last_stop: false,
             totals: Totals::default(),
             clients: vec![None; plan.clients],
             actions_left: plan.actions_max,
@@ -101,7 +123,14 @@ impl Simulation {
             let after = self.think();
             self.schedule(after, Scheduled::Act(client));
         }
-        while !self.life.server.is_drained() {
+        loop {
+            if self.life.is_up && self.life.server.is_drained() {
+                if self.is_last_stop {
+                    break;
+                }
+                self.end_life()?;
+            }
+            self.enter_first_to_wake();
             let next = self.agenda.peek().map(|Reverse((at, ..))| *at);
             match (next, self.wakes_at()) {
                 (None, None) if self.clean_up()? => {}
@@ -109,7 +138,7 @@ impl Simulation {
                 (Some(at), wakes_at) if wakes_at.is_none_or(|wake| at <= wake) => {
                     self.now = self.now.max(at);
                     if let Some(Reverse((_, _, event))) = self.agenda.pop() {
-                        self.run_event(event);
+                        self.run_event(event)?;
                     }
                 }
                 (_, Some(wakes_at)) => {
@@ -127,29 +156,54 @@ impl Simulation {
         self.check_end()
     }
 
-    fn run_event(&mut self, event: Scheduled) {
+    fn run_event(&mut self, event: Scheduled) -> Result<(), String> {
         match event {
             Scheduled::Act(client) => {
                 if self.actions_left == 0 {
-                    return self.end();
+                    self.end();
+                    return Ok(());
                 }
                 let after = self.think();
+                self.enter_life_of_client(client);
                 // While the server is paused, clients mostly wait too.
                 let waits = self.now < self.life.paused_until && self.rng.u8(..4) != 0;
                 if waits {
-                    return self.schedule(after.max(self.life.paused_until), event);
+                    self.schedule(after.max(self.life.paused_until), event);
+                    return Ok(());
                 }
                 self.schedule(after, event);
-                self.act(client);
+                self.act(client)?;
             }
             Scheduled::React(_) if self.has_ended => {}
-            Scheduled::React(client) => self.act(client),
-            Scheduled::Arrive(number, count) => self.arrive(number, count),
-            Scheduled::Break(number) => self.reset(number),
-            Scheduled::Unstall(number) => self.unstall(number),
+            Scheduled::React(client) => {
+                self.enter_life_of_client(client);
+                self.act(client)?;
+            }
+            Scheduled::Arrive(number, count) => {
+                self.enter_life_of(number);
+                self.arrive(number, count);
+            }
+            Scheduled::Break(number) => {
+                self.enter_life_of(number);
+                self.reset(number);
+            }
+            Scheduled::Unstall(number) => {
+                self.enter_life_of(number);
+                self.unstall(number);
+            }
             Scheduled::Pause(span_ms) => self.pause_for(Millis(span_ms)),
-            Scheduled::Shutdown => self.signal_shutdown(),
+            Scheduled::Shutdown(life) if self.life.is_up && self.life.number == life => {
+                self.signal_shutdown();
+            }
+            Scheduled::Shutdown(_) => {}
+            Scheduled::Start => self.start()?,
         }
+        Ok(())
+    }
+
+    /// What the wall clock shows, in microseconds since 1970.
+    pub(super) fn wall_us(&self) -> u64 {
+        self.wall_begin_us + self.now.0 / 1_000
     }
 
     pub(super) fn schedule(&mut self, at: Nanos, event: Scheduled) {

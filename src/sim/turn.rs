@@ -53,13 +53,8 @@ impl Simulation {
                 .is_none_or(|at| at > self.now)
     }
 
-    /// When the poll returns.
     pub(super) fn wakes_at(&self) -> Option<Nanos> {
-        let deadline = self.life.server.next_deadline();
-        let deadline = deadline.map(|at| Nanos(at.0.saturating_add(self.life.oversleep_ns)));
-        let at = self.life.due.into_iter().chain(deadline).min()?;
-        // A timer that never fires is no reason to wake.
-        (at < Nanos::NEVER).then_some(at.max(self.life.paused_until))
+        self.life.wakes_at()
     }
 
     /// Plays one turn as the reactor does it, and checks everything that must hold after it.
@@ -150,6 +145,7 @@ impl Simulation {
             let is_newcomer = id.is_some() && self.life.server.is_draining();
             if let Some(member) = self.life.member(number) {
                 member.id = id;
+                member.is_newcomer = is_newcomer;
             } else {
                 let conn = self.conn(number);
                 conn.id = id;

@@ -158,6 +158,8 @@ fn table(seeds: u64, totals: &Totals) -> String {
         ("  slow readers cut off", totals.overrun.to_string()),
         ("stalled readers", totals.stalls.to_string()),
         ("server stopped", totals.stops.to_string()),
+        ("server restarted", totals.restarts.to_string()),
+        ("  too early", totals.ports_taken.to_string()),
         ("longest turn, ms", in_ms(totals.turn_ns_max)),
         ("latest departure, ms", in_ms(totals.departure_late_ns_max)),
         ("latest expiry, ms", in_ms(totals.late_ns_max)),

@@ -55,6 +55,7 @@ impl Simulation {
         if self.is_quiet() {
             self.check_quiet()?;
         }
+        self.check_lives()?;
         self.check_drain()
     }
 
@@ -192,6 +193,7 @@ impl Simulation {
                 now: self.now,
                 turn: self.turn,
                 span: self.life.span,
+                epoch: self.life.epoch,
                 draining: self.life.draining.map(|it| it.turn),
             };
             self.totals.answers += 1;

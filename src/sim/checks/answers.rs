@@ -37,6 +37,8 @@ pub(crate) struct AnswerCheck<'w> {
     /// The turn that is just over, and its time.
     pub(crate) turn: u64,
     pub(crate) span: TurnSpan,
+    /// The epoch of this life of the server.
+    pub(crate) epoch: u64,
     /// The turn in which the server got a shutdown signal.
     pub(crate) draining: Option<u64>,
 }
@@ -343,7 +345,10 @@ impl AnswerCheck<'_> {
             }
             (RequestKind::Position { .. }, Told::Number(0..)) => Ok(AnswerKind::Other),
             (RequestKind::Json, Told::Json([b'{', .., b'}'])) => Ok(AnswerKind::Other),
-            (RequestKind::Hello, Told::Hello { .. }) => Ok(AnswerKind::Other),
+            (RequestKind::Hello, Told::Hello { epoch, .. }) => {
+                expect(epoch, self.epoch)?;
+                Ok(AnswerKind::Other)
+            }
             (RequestKind::Ok, Told::Done) => Ok(AnswerKind::Other),
             _ => Err("a success that this request cannot have".to_owned()),
         }

@@ -6,15 +6,20 @@
 
 use crate::base::Nanos;
 use crate::server::Holdings;
+use crate::sim::Totals;
 use crate::sim::clients::actions::LOUD_GROUPS;
 use crate::sim::clients::entry_requests::OTHER_GROUPS_MAX;
 use crate::sim::clients::lock_requests::written;
 use crate::sim::clients::request::{EntryKind, EntryRequest, RequestKind};
 use crate::sim::faults::readers::ROOM_BYTES_MAX;
-use crate::sim::plan::{Ending, SECRET};
+use crate::sim::plan::SECRET;
 use crate::sim::simulation::Simulation;
+use crate::sim::turn::TurnSpan;
 use crate::wire::outbox::PUSH_BYTES_MAX;
 use crate::wire::verbs::VALUE_BYTES_MAX;
+
+/// Most turns after a shutdown until nothing is left to do; one more, and something spins.
+const FINISHING_TURNS_MAX: u32 = 10_000;
 
 impl Simulation {
     /// Sends the last client, if it has not come yet, and says whether it has something to do.
@@ -85,20 +90,45 @@ impl Simulation {
         (requests, entries)
     }
 
-    /// A shutdown does not wait until what its last connections had is undone. Goes on with that, to
-    /// see that nothing else is left.
-    fn finish_departures(&mut self) {
+    /// A shutdown does not wait until the last sockets are closed, which the end of the process does,
+    /// nor until what their connections had is undone. Goes on with both, in no time, to see that
+    /// nothing else is left, and lets clients read.
+    fn finish_shutdown(&mut self) -> Result<(), String> {
         let now = self.now;
-        while self.life.server.next_deadline() == Some(Nanos(0)) {
+        for _ in 0..FINISHING_TURNS_MAX {
+            if self.life.server.next_deadline() != Some(Nanos(0)) {
+                break;
+            }
             self.life.server.turn(&|| now, std::iter::empty(), 0);
         }
+        self.turn += 1;
+        self.life.span = TurnSpan {
+            began: now,
+            clock_read: now,
+            ended: now,
+        };
+        self.check_turn()
+    }
+
+    /// How the run ends.
+    pub(crate) fn check_end(&mut self) -> Result<(), String> {
+        if self.is_last_stop != self.life.server.is_drained() {
+            return Err("the run did not end as planned".to_owned());
+        }
+        if self.other.is_some() {
+            return Err("two servers run at the end".to_owned());
+        }
+        self.check_life_end()?;
+        self.totals.connections = u64::from(self.connections_made);
+        self.trace.say(self.now, format_args!("{:?}", self.totals));
+        Ok(())
     }
 
     /// Nobody is connected any more, and the server holds nothing.
-    pub(crate) fn check_end(&mut self) -> Result<(), String> {
+    pub(crate) fn check_life_end(&mut self) -> Result<(), String> {
         self.check_crowd()?;
         if self.life.draining.is_some() {
-            self.finish_departures();
+            self.finish_shutdown()?;
         }
         let mut holdings = self.life.server.holdings();
         if self.life.draining.is_some() {
@@ -106,8 +136,14 @@ impl Simulation {
             // those outlive their connections.
             holdings.timers = 0;
             // Nor does it wait for those that came during the shutdown.
+            let members = self.life.crowd.members.iter();
+            let members = members.map(|it| (it.is_newcomer, &it.peer));
             let newcomers = self.life.connections.values();
-            let newcomers = newcomers.filter(|it| it.is_newcomer && !it.peer.is_closed());
+            let newcomers = newcomers
+                .map(|it| (it.is_newcomer, &it.peer))
+                .chain(members);
+            let newcomers =
+                newcomers.filter(|(is_newcomer, peer)| *is_newcomer && !peer.is_closed());
             let newcomers = newcomers.count();
             if newcomers > 0 {
                 holdings.connections = holdings.connections.saturating_sub(newcomers);
@@ -131,10 +167,11 @@ impl Simulation {
         self.life
             .known_pushes
             .check_end(PUSH_BYTES_MAX + signal_bytes_max + ROOM_BYTES_MAX)?;
-        let drained = matches!(self.plan.ending, Ending::Drain | Ending::Kill);
-        if drained != self.life.server.is_drained() {
-            return Err("the run did not end as planned".to_owned());
-        }
+        self.close_books()
+    }
+
+    /// Adds up what became of the grants of this life, and notes which fences it gave.
+    pub(crate) fn close_books(&mut self) -> Result<(), String> {
         let tally = self.life.server.engine().tally();
         let told = self.life.known_grants.len() as u64;
         let (done, sent) = (
@@ -147,17 +184,20 @@ impl Simulation {
                  tried {sent}"
             ));
         }
-        self.totals.grants = tally.grants;
-        self.totals.releases = tally.releases;
-        self.totals.expiries = tally.expiries;
-        self.totals.disconnects = tally.disconnects;
-        self.totals.late_ns_max = self.life.seen_locks.late_ns_max;
-        self.totals.late_awake_ns_max = self.life.seen_locks.late_awake_ns_max;
-        self.totals.values = self.life.known_entries.told_count();
-        self.totals.pushes = self.life.known_pushes.count;
-        self.totals.members = self.life.crowd.members.len() as u64;
-        self.totals.connections = u64::from(self.connections_made);
-        self.trace.say(self.now, format_args!("{:?}", self.totals));
+        let given = self.life.seen_locks.fence_origin() + tally.grants;
+        self.fences_given = self.fences_given.max(given);
+        self.totals.add(&Totals {
+            grants: tally.grants,
+            releases: tally.releases,
+            expiries: tally.expiries,
+            disconnects: tally.disconnects,
+            late_ns_max: self.life.seen_locks.late_ns_max,
+            late_awake_ns_max: self.life.seen_locks.late_awake_ns_max,
+            values: self.life.known_entries.told_count(),
+            pushes: self.life.known_pushes.count,
+            members: self.life.crowd.members.len() as u64,
+            ..Totals::default()
+        });
         Ok(())
     }
 }

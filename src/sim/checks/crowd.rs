@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::sim::clients::crowd::{Crowd, Member};
+use crate::sim::clients::crowd::{Crowd, Member, Scene};
 use crate::sim::simulation::Simulation;
 use crate::wire::client::{Grant, Line, split_line};
 
@@ -20,15 +20,17 @@ impl Simulation {
     pub(crate) fn check_crowd(&mut self) -> Result<(), String> {
         let is_quiet = self.is_quiet();
         let owed_max = self.plan.crowd.map_or(0, |scene| scene.waits_each());
-        let refusal: &[u8] = match self.plan.crowd {
-            _ if self.life.draining.is_some() => b"error_draining",
-            Some(scene) if scene.may_be_refused() => b"error",
-            _ => b"",
-        };
+        let mut refusals: Vec<&[u8]> = Vec::new();
+        if self.life.draining.is_some() {
+            refusals.push(b"error_draining");
+        }
+        if self.plan.crowd.is_some_and(Scene::may_be_refused) {
+            refusals.push(b"error");
+        }
         let Crowd { members, fences } = &mut self.life.crowd;
         for (index, member) in members.iter_mut().enumerate() {
             let complain = |why: &str| format!("member {index} of the crowd: {why}");
-            read(member, fences, refusal).map_err(|why| complain(&why))?;
+            read(member, fences, &refusals).map_err(|why| complain(&why))?;
             member.has_left |= member.peer.is_ended();
             if is_quiet && member.reads() && member.owed > owed_max {
                 return Err(complain("no answer"));
@@ -38,7 +40,7 @@ impl Simulation {
     }
 }
 
-fn read(member: &mut Member, fences: &mut BTreeSet<u64>, refusal: &[u8]) -> Result<(), String> {
+fn read(member: &mut Member, fences: &mut BTreeSet<u64>, refusals: &[&[u8]]) -> Result<(), String> {
     if !member.reads() {
         return Ok(());
     }
@@ -50,7 +52,7 @@ fn read(member: &mut Member, fences: &mut BTreeSet<u64>, refusal: &[u8]) -> Resu
             continue;
         }
         member.owed = member.owed.checked_sub(1).ok_or("an answer to nothing")?;
-        if line.starts_with(b"error") && line != refusal {
+        if line.starts_with(b"error") && !refusals.contains(&line) {
             return Err(format!("was told {}", line.escape_ascii()));
         }
         if let Some(grant) = Grant::read(line)

@@ -124,6 +124,12 @@ impl KnownGrants {
         })
     }
 
+    /// Whether somebody certainly holds this key.
+    pub(crate) fn is_certainly_held(&self, key: usize, now: Nanos) -> bool {
+        let mut live = self.live[key].iter();
+        live.any(|fence| self.by_fence[fence].is_certain(now))
+    }
+
     pub(crate) fn owns_something(&self, owner: u32, now: Nanos) -> bool {
         (0..self.live.len()).any(|key| self.holds(owner, key, now))
     }

@@ -116,6 +116,11 @@ impl SeenLocks {
         Ok(())
     }
 
+    /// Every fence of this life is above this.
+    pub(crate) fn fence_origin(&self) -> u64 {
+        self.fence_origin
+    }
+
     /// Whether a request at `now` could be granted, by what was seen after the last turn.
     pub(crate) fn is_free(&self, key: usize, now: Nanos) -> bool {
         let seen = &self.keys[key];

@@ -17,6 +17,7 @@ pub(super) mod crowd;
 pub(super) mod entries;
 pub(super) mod grants;
 pub(super) mod key_events;
+pub(super) mod lives;
 pub(super) mod lock_table;
 pub(super) mod promptness;
 pub(super) mod pushes;

@@ -17,11 +17,17 @@ use crate::sim::trace::{LINE_BYTES_KEPT, readable};
 pub(crate) const LOUD_GROUPS: usize = 20;
 
 impl Simulation {
-    pub(crate) fn act(&mut self, client: usize) {
+    pub(crate) fn act(&mut self, client: usize) -> Result<(), String> {
         self.actions_left = self.actions_left.saturating_sub(1);
+        self.perhaps_restart()?;
         self.perhaps_shut_down();
         self.perhaps_pause();
         self.perhaps_crowd();
+        self.act_as(client);
+        Ok(())
+    }
+
+    fn act_as(&mut self, client: usize) {
         let Some(number) = self.clients[client] else {
             return self.connect(client);
         };
@@ -80,6 +86,12 @@ impl Simulation {
     }
 
     pub(crate) fn connect(&mut self, client: usize) {
+        if self.port != Some(self.life.number) {
+            return self.trace.say(
+                self.now,
+                format_args!("c{client:<2} finds nobody listening"),
+            );
+        }
         self.connections_made += 1;
         let number = self.connections_made;
         // Each from its own host, so that no wrong secret makes others wait: whoever asks is

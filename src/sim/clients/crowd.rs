@@ -113,6 +113,8 @@ pub(crate) struct Member {
     pub(crate) peer: Peer,
     /// The id that the server gave it, once it is accepted.
     pub(crate) id: Option<ConnId>,
+    /// It came during a shutdown.
+    pub(crate) is_newcomer: bool,
     /// The server wants to hear of room to write.
     pub(crate) watches_write: bool,
     /// How many answers it is owed.
@@ -161,7 +163,7 @@ impl Simulation {
             it if it == 4 * eighth => Step::Leave,
             _ => return,
         };
-        if self.life.draining.is_some() {
+        if self.life.draining.is_some() || !self.life.is_up {
             return;
         }
         self.trace
@@ -169,6 +171,10 @@ impl Simulation {
         match step {
             Step::Gather if scene == Scene::Resumed => self.crowd_gathers(scene, 1),
             Step::Gather => self.crowd_gathers(scene, scene.members()),
+            // A new life of the server has no crowd yet.
+            Step::Storm if self.life.crowd.members.is_empty() => {
+                self.crowd_gathers(scene, scene.members());
+            }
             Step::Storm => self.crowd_storms(scene),
             Step::Leave => self.crowd_leaves(..),
         }
@@ -194,6 +200,7 @@ impl Simulation {
             self.life.crowd.members.push(Member {
                 peer,
                 id: None,
+                is_newcomer: false,
                 watches_write: false,
                 owed: 0,
                 has_left: false,

@@ -58,12 +58,14 @@ impl Simulation {
 
     /// Sends the shutdown signal, if it is planned and its time has come; perhaps twice.
     pub(crate) fn perhaps_shut_down(&mut self) {
-        let is_time = self.actions_left == self.plan.actions_max / 6;
-        if is_time && matches!(self.plan.ending, Ending::Drain | Ending::Kill) {
+        let is_planned = matches!(self.plan.ending, Ending::Drain | Ending::Kill);
+        let is_time = self.actions_left <= self.plan.actions_max / 6 && !self.is_last_stop;
+        if is_planned && is_time && self.life.is_up && self.life.draining.is_none() {
+            self.is_last_stop = true;
             self.signal_shutdown();
             if self.plan.ending == Ending::Kill {
                 let after = self.think();
-                self.schedule(after, Scheduled::Shutdown);
+                self.schedule(after, Scheduled::Shutdown(self.life.number));
             }
         }
     }

@@ -1,0 +1,152 @@
+//! Faults of the process: it is told to stop, killed, started again, and started twice.
+//!
+//! Whoever starts a server finds the port taken as long as another listens, and tries again later;
+//! a server listens from its start until its process ends, also while it drains. Whoever connects
+//! reaches the one that listens. Nothing of a life is left in the next one, but the fences go on:
+//! `checks::lives` looks at both.
+
+use crate::base::{Millis, Nanos};
+use crate::sim::life::Life;
+use crate::sim::plan::{LifeEnd, Restart};
+use crate::sim::simulation::{Scheduled, Simulation};
+
+/// How long a process takes at least to start: to forget everything is not done in no time.
+const START_NS_MIN: u64 = 1_000_000;
+
+impl Simulation {
+    // ---- which life something happens in ----
+
+    /// What follows happens in the life in which the client is connected, or would be.
+    pub(crate) fn enter_life_of_client(&mut self, client: usize) {
+        match self.clients[client] {
+            Some(number) => self.enter_life_of(number),
+            None => self.enter_if(|simulation, other| simulation.port == Some(other.number)),
+        }
+    }
+
+    /// What follows happens in the life of this connection.
+    pub(crate) fn enter_life_of(&mut self, number: u32) {
+        self.enter_if(|_, other| other.connections.contains_key(&number));
+    }
+
+    /// The next turn is that of the server that wakes first.
+    pub(crate) fn enter_first_to_wake(&mut self) {
+        self.enter_if(|simulation, other| {
+            let at = |life: &Life| life.wakes_at().unwrap_or(Nanos::NEVER);
+            at(other) < at(&simulation.life)
+        });
+    }
+
+    fn enter_if(&mut self, is_in: impl FnOnce(&Self, &Life) -> bool) {
+        if let Some(mut other) = self.other.take() {
+            if is_in(self, &other) {
+                std::mem::swap(&mut self.life, &mut other);
+            }
+            self.other = Some(other);
+        }
+    }
+
+    // ---- the end of a life ----
+
+    /// Ends this life of the server, if it is planned and its time has come.
+    pub(crate) fn perhaps_restart(&mut self) -> Result<(), String> {
+        let is_busy = !self.life.is_up || self.life.draining.is_some() || self.is_last_stop;
+        let is_time = |it: &&Restart| self.actions_left <= it.actions_left && !is_busy;
+        let Some(&Restart { end, overlaps, .. }) = self.restarts_left.last().filter(is_time) else {
+            return Ok(());
+        };
+        self.restarts_left.pop();
+        self.totals.restarts += 1;
+        if end == LifeEnd::Crash {
+            return self.crash();
+        }
+        self.signal_shutdown();
+        if end == LifeEnd::Kill {
+            let after = self.think();
+            self.schedule(after, Scheduled::Shutdown(self.life.number));
+        }
+        if overlaps {
+            self.schedule_start();
+        }
+        self.starts_early = overlaps;
+        Ok(())
+    }
+
+    /// The process is gone from one moment to the next.
+    fn crash(&mut self) -> Result<(), String> {
+        self.trace.say(self.now, format_args!("server killed"));
+        self.close_books()?;
+        self.forget_life();
+        self.schedule_start();
+        Ok(())
+    }
+
+    /// A shutdown has come to its end, and with it the process.
+    pub(crate) fn end_life(&mut self) -> Result<(), String> {
+        self.check_life_end()?;
+        self.trace.say(self.now, format_args!("server ended"));
+        self.forget_life();
+        if self.other.is_some() {
+            self.enter_if(|_, _| true);
+            self.other = None;
+        } else if !std::mem::take(&mut self.starts_early) {
+            self.schedule_start();
+        }
+        Ok(())
+    }
+
+    /// All connections end with the process, and so does whatever it knew.
+    fn forget_life(&mut self) {
+        for client in &mut self.clients {
+            if client.is_some_and(|number| self.life.connections.contains_key(&number)) {
+                *client = None;
+            }
+        }
+        let (number, wall_us) = (self.life.number, self.wall_us());
+        let nobody = Life::begin(&mut self.rng, &self.plan, number, self.now, wall_us);
+        self.life = Life {
+            is_up: false,
+            ..nobody
+        };
+        self.meter.reset();
+        if self.port == Some(number) {
+            self.port = None;
+        }
+    }
+
+    // ---- the beginning of the next one ----
+
+    fn schedule_start(&mut self) {
+        let at = self.think();
+        let at = at.max(Nanos(self.now.0 + START_NS_MIN));
+        self.schedule(at, Scheduled::Start);
+    }
+
+    /// Somebody starts a server.
+    pub(crate) fn start(&mut self) -> Result<(), String> {
+        if self.port.is_some() {
+            self.trace.say(
+                self.now,
+                format_args!("another server finds the port taken"),
+            );
+            self.totals.ports_taken += 1;
+            let pause = Millis(self.plan.settings.shutdown_timeout.0 / 16);
+            let at = self.think().max(self.now.after(pause));
+            self.schedule(at, Scheduled::Start);
+            return Ok(());
+        }
+        let (number, wall_us) = (self.life.number + 1, self.wall_us());
+        let mut life = Life::begin(&mut self.rng, &self.plan, number, self.now, wall_us);
+        self.trace.say(
+            self.now,
+            format_args!("server starts, its {number}. life, epoch {}", life.epoch),
+        );
+        self.port = Some(number);
+        self.starts_early = false;
+        self.check_fences_go_on(&life)?;
+        life.known_grants.fence_max = self.fences_given;
+        let earlier = std::mem::replace(&mut self.life, life);
+        self.other = Some(earlier).filter(|it| it.is_up);
+        Ok(())
+    }
+}
