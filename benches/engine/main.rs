@@ -1,7 +1,7 @@
 //! What one decision costs: the engine's doors without bytes, sockets or a clock.
 //!
 //! `holds.rs` has every way to hold a key, `entries.rs` what is not held, `crowds.rs` what happens
-//! among many. Every bench checks what it was answered, so that none can measure a refusal.
+//! among many, `work.rs` how long the engine's own count of work takes. Every bench checks what it was answered, so that none can measure a refusal.
 
 #![allow(
     missing_docs,
@@ -12,8 +12,15 @@ mod crowds;
 mod entries;
 mod harness;
 mod holds;
+mod work;
 
 use criterion::{criterion_group, criterion_main};
 
-criterion_group!(benches, holds::benches, entries::benches, crowds::benches);
+criterion_group!(
+    benches,
+    holds::benches,
+    entries::benches,
+    crowds::benches,
+    work::benches
+);
 criterion_main!(benches);
