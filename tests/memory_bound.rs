@@ -195,7 +195,8 @@ fn at_the_bound_what_would_grow_is_refused_and_everything_else_is_served() {
         ],
     );
     pipes.say(b, &["e held 600", "hello _ name=bee"]);
-    (pipes.read(a), pipes.read(b));
+    pipes.read(a);
+    pipes.read(b);
     let values = fill(&mut pipes, filler, |nth| {
         format!("kset\nfill{nth}\n{}\n", "v".repeat(20_000))
     });

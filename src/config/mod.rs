@@ -96,6 +96,7 @@ pub enum LogFormat {
 
 /// What the command line asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "there is one, at the start")]
 pub enum Outcome {
     /// Run the daemon with these settings.
     Run(Config),
