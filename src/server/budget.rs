@@ -10,6 +10,9 @@
 
 use std::ops::{Index, IndexMut};
 
+/// What a turn takes, about.
+pub(super) const TURN_NS: u64 = 2_000_000;
+
 /// Where the run queue stops serving connections that have hung up, of which some still read and all
 /// hold what somebody may wait for.
 pub(super) const HUNG_UP_NS: u64 = 400_000;
@@ -20,7 +23,7 @@ pub(super) const FRESH_NS: u64 = 1_200_000;
 pub(super) const FRESH_NS_MIN: u64 = 400_000;
 
 /// Where a turn stops working off deadlines and departures, and what it spends on them at least.
-pub(super) const TIME_NS: u64 = 2_000_000;
+pub(super) const TIME_NS: u64 = TURN_NS;
 pub(super) const TIME_NS_MIN: u64 = 500_000;
 
 /// Where a turn stops serving connections that had more than their first share, and what it spends on

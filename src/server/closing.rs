@@ -68,7 +68,7 @@ impl<T: Transport> Server<T> {
     pub(super) fn close_slow_consumer(&mut self, now: Nanos, id: ConnId) {
         if let Some(conn) = self.conn_mut(id) {
             let (peer, unread) = (conn.transport.peer(), conn.outbox.len());
-            debug!(client = id.serial, peer; "slow consumer: {unread} bytes are unread");
+            debug!(client = id.serial, peer; "slow consumer: {unread} bytes pushed to it are unread");
             self.slow_consumers += 1;
             self.close(now, id, "slow consumer");
         }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::mem;
 
 use super::Server;
-use super::budget::{FLUSH_NS, SLOW_CONSUMERS_MAX, sending_ns};
+use super::budget::{FLUSH_NS, SLOW_CONSUMERS_MAX, TURN_NS, sending_ns};
 use super::closing::Closing;
 use super::conn::{self, Flushed, Owed, Phase, Transport};
 use crate::base::{ConnId, Nanos};
@@ -25,7 +25,7 @@ const ANSWER_BYTES_SOON: usize = 16 * 1024;
 
 /// As soon as so many bytes of pushes are yet to be sent, signals wait until some have been: they
 /// would gather faster than they can leave.
-const PUSH_BYTES_BEHIND: usize = 8 * 1024 * 1024;
+const PUSH_BYTES_BEHIND: usize = 32 * 1024 * 1024;
 
 #[derive(Default)]
 pub(super) struct Gate {
@@ -112,6 +112,8 @@ impl<T: Transport> Server<T> {
             self.close_slow_consumer(now, id);
         }
         let [mut awaited_ns, mut answered_ns, mut pushed_ns] = FLUSH_NS;
+        // In a turn with little else to do there is more time for crowds.
+        pushed_ns = pushed_ns.max(TURN_NS.saturating_sub(self.budget.spent()));
         loop {
             let Gate {
                 awaited,
