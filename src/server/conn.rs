@@ -80,12 +80,17 @@ pub(super) enum Flow {
     AwaitsOutboxes,
     /// It is in the middle of a long request, memory is full, and so are all inboxes together.
     AwaitsInboxes,
+    /// It wants to signal, and sending is behind with the signals before.
+    AwaitsPushes,
 }
 
 impl Flow {
-    /// It goes on when the server has memory again, and not before.
+    /// It goes on when the server has memory again, or time to send, and not before.
     pub(super) fn waits_for_room(self) -> bool {
-        matches!(self, Self::AwaitsOutboxes | Self::AwaitsInboxes)
+        matches!(
+            self,
+            Self::AwaitsOutboxes | Self::AwaitsInboxes | Self::AwaitsPushes
+        )
     }
 }
 
@@ -251,7 +256,11 @@ impl<T: Transport> Conn<T> {
         match self.flow {
             _ if self.must_read(unread_max) => false,
             Flow::Open => self.readable || has_requests,
-            Flow::Parked | Flow::Unheard | Flow::AwaitsOutboxes | Flow::AwaitsInboxes => false,
+            Flow::Parked
+            | Flow::Unheard
+            | Flow::AwaitsOutboxes
+            | Flow::AwaitsInboxes
+            | Flow::AwaitsPushes => false,
             Flow::Yielded => true,
         }
     }
@@ -263,7 +272,11 @@ impl<T: Transport> Conn<T> {
         match self.flow {
             Flow::Open => self.outbox.is_empty() && !self.readable,
             Flow::AwaitsInboxes => self.outbox.is_empty(),
-            Flow::Parked | Flow::Yielded | Flow::Unheard | Flow::AwaitsOutboxes => false,
+            Flow::Parked
+            | Flow::Yielded
+            | Flow::Unheard
+            | Flow::AwaitsOutboxes
+            | Flow::AwaitsPushes => false,
         }
     }
 

@@ -144,6 +144,9 @@ impl<T: Transport> Server<T> {
         if self.gate.pushed.is_empty() {
             self.gate.push_bytes = 0; // the others do not take any more
         }
+        if !self.gate.is_behind() {
+            self.run.wake_signallers();
+        }
     }
 
     /// Sends to one connection; returns how many bytes.

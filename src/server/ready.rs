@@ -37,6 +37,8 @@ pub(super) struct RunQueue {
     /// Wait for room in all outboxes together, or in all inboxes: see `memory.rs`.
     await_outboxes: VecDeque<ConnId>,
     await_inboxes: VecDeque<ConnId>,
+    /// Wait until some of the pushes have been sent: see `gate.rs`.
+    await_pushes: VecDeque<ConnId>,
 }
 
 impl RunQueue {
@@ -76,6 +78,11 @@ impl RunQueue {
         if inboxes {
             self.more.append(&mut self.await_inboxes);
         }
+    }
+
+    /// Some pushes have been sent: those that want to signal go on.
+    pub(super) fn wake_signallers(&mut self) {
+        self.more.append(&mut self.await_pushes);
     }
 
     /// Was parked and is answered now.
@@ -180,10 +187,10 @@ impl<T: Transport> Server<T> {
             );
         }
         conn.queued = true;
-        if conn.flow == Flow::AwaitsOutboxes {
-            self.run.await_outboxes.push_back(id);
-        } else {
-            self.run.await_inboxes.push_back(id);
+        match conn.flow {
+            Flow::AwaitsOutboxes => self.run.await_outboxes.push_back(id),
+            Flow::AwaitsPushes => self.run.await_pushes.push_back(id),
+            _ => self.run.await_inboxes.push_back(id),
         }
     }
 

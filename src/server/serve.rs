@@ -226,10 +226,13 @@ impl<T: Transport> Server<T> {
             }
             match conn.codec.decode(&input[used..], &mut scratch) {
                 Decoded::Request(asked)
-                    if is_behind && asked.is_signal() && conn.phase == Phase::Open =>
+                    if is_behind
+                        && !conn.hung_up
+                        && asked.is_signal()
+                        && conn.phase == Phase::Open =>
                 {
                     conn.line_started = now;
-                    conn.flow = Flow::Yielded;
+                    conn.flow = Flow::AwaitsPushes;
                 }
                 Decoded::Request(asked)
                     if puts_off.includes(&asked) && conn.phase == Phase::Open =>
