@@ -14,6 +14,7 @@ use super::closing::Closing;
 use super::conn::{self, Flushed, Owed, Phase, Transport};
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::Input;
+use crate::wire::outbox::PUSH_BYTES_BEHIND;
 
 /// About how much one connection is sent before the others. More would take longer than a first
 /// share, and most sockets take no more at once.
@@ -22,10 +23,6 @@ const SENT_BYTES_ENOUGH: usize = 64 * 1024;
 /// What one connection is owed beyond this is sent after what others are owed, also if it is an
 /// answer.
 const ANSWER_BYTES_SOON: usize = 16 * 1024;
-
-/// As soon as so many bytes of pushes are yet to be sent, signals wait until some have been: they
-/// would gather faster than they can leave.
-const PUSH_BYTES_BEHIND: usize = 32 * 1024 * 1024;
 
 #[derive(Default)]
 pub(super) struct Gate {

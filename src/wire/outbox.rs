@@ -24,6 +24,11 @@ pub const OUTBOX_BYTES_MAX: usize = 256 * 1024;
 /// when it is to be told something, is disconnected: pushes can neither be held back nor left out.
 pub const PUSH_BYTES_MAX: usize = 64 * 64 * 1024;
 
+/// As soon as so many bytes of pushes are yet to be sent, to all clients together, signals wait until
+/// some have been: they would gather faster than they can leave. So a client that was not written to
+/// meanwhile may be owed this much more.
+pub const PUSH_BYTES_BEHIND: usize = 32 * 1024 * 1024;
+
 // Otherwise an answer alone could make its reader count as too slow.
 const _: () = assert!(PUSH_BYTES_MAX > OUTBOX_BYTES_MAX + VALUES_BYTES_MAX);
 

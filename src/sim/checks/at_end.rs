@@ -15,7 +15,7 @@ use crate::sim::faults::readers::ROOM_BYTES_MAX;
 use crate::sim::plan::SECRET;
 use crate::sim::simulation::Simulation;
 use crate::sim::turn::TurnSpan;
-use crate::wire::outbox::PUSH_BYTES_MAX;
+use crate::wire::outbox::{PUSH_BYTES_BEHIND, PUSH_BYTES_MAX};
 use crate::wire::verbs::VALUE_BYTES_MAX;
 
 /// Most turns after a shutdown until nothing is left to do; one more, and something spins.
@@ -166,7 +166,7 @@ impl Simulation {
         let signal_bytes_max = (VALUE_BYTES_MAX + 1) * (LOUD_GROUPS + OTHER_GROUPS_MAX);
         self.life
             .known_pushes
-            .check_end(PUSH_BYTES_MAX + signal_bytes_max + ROOM_BYTES_MAX)?;
+            .check_end(PUSH_BYTES_MAX + PUSH_BYTES_BEHIND + signal_bytes_max + ROOM_BYTES_MAX)?;
         self.close_books()
     }
 
