@@ -140,6 +140,10 @@ fn disconnect(c: &mut Criterion, it: &Primitive) {
                 harness
                     .engine
                     .apply(harness.now, Input::Disconnected(A), &mut harness.effects);
+                // Whatever is too much for the moment of leaving is time's to end.
+                harness
+                    .engine
+                    .apply(harness.now, Input::Time(u64::MAX), &mut harness.effects);
                 let counts = harness.engine.counts();
                 assert_eq!((counts.holders, counts.waiters), (left, 0));
                 harness
