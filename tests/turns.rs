@@ -390,6 +390,30 @@ fn the_longest_turn_is_told() {
     assert!(stats.contains("\"longest_turn_us\":7,"), "{stats}");
 }
 
+#[test]
+fn a_lock_is_passed_on_before_what_those_who_left_with_it_have_besides() {
+    const LEAVING: usize = 200;
+    const LOCKS: usize = 100;
+    let mut pipes = pipes(LEAVING + 2, Settings::default());
+    for who in 0..LEAVING {
+        let locks = (0..LOCKS).map(|key| format!("l\nkey{who}-{key}\n0 600\n"));
+        pipes.send(who, locks.collect::<String>().as_bytes());
+    }
+    let (last, waiter) = (LEAVING, LEAVING + 1);
+    pipes.send(last, b"l\njob\n0 600\n");
+    pipes.settle();
+    turn(&mut pipes, &[(waiter, b"l\njob\n60\n")]);
+    assert_eq!(pipes.server.engine().counts().holders, LEAVING * LOCKS + 1);
+    hang_up(&mut pipes, 0..=last);
+    let mut passed_ns = 0;
+    while pipes.read(waiter).is_empty() {
+        pipes.turn();
+        passed_ns += pipes.server.decided_ns();
+        assert!(passed_ns < 10_000_000, "{passed_ns}");
+    }
+    assert!(pipes.rest() > 1, "all was undone before");
+}
+
 /// Turns of the engine until nothing is due.
 fn turns_until_idle(engine: &mut Engine, effects: &mut Effects) -> usize {
     let mut turns = 0;

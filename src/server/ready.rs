@@ -55,6 +55,11 @@ impl RunQueue {
         !self.more.is_empty() || !self.hung_up_more.is_empty()
     }
 
+    /// Some have hung up and were not served since.
+    pub(super) fn has_hung_up(&self) -> bool {
+        !self.hung_up.is_empty()
+    }
+
     /// One that is still there and one that has hung up, alternately: a crowd that left with much to
     /// say keeps nobody waiting who did not.
     fn next_with_more(&mut self) -> Option<ConnId> {

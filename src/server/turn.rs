@@ -102,7 +102,13 @@ impl<T: Transport> Server<T> {
     /// Everything that is due is done, everything that is owed is sent.
     fn end_turn(&mut self, clock: Clock<'_>) {
         let now = self.clock_read;
-        let work = TIME_NS.saturating_sub(self.budget.spent()).max(TIME_NS_MIN);
+        // What a connection that has hung up holds is not set free before it is served, so that
+        // those who left before have no more than their least share meanwhile.
+        let work = if self.run.has_hung_up() {
+            TIME_NS_MIN
+        } else {
+            TIME_NS.saturating_sub(self.budget.spent()).max(TIME_NS_MIN)
+        };
         self.engine.apply(now, Input::Time(work), &mut self.effects);
         self.charge_engine(Kind::Expire);
         self.deliver(now);

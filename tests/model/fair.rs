@@ -69,6 +69,26 @@ fn a_strangers_values_make_nobody_elses_lease_late() {
     });
 }
 
+/// Nobody waits for them, and everybody is heard again after the turn.
+#[test]
+fn values_that_end_together_take_a_small_part_of_a_turn() {
+    let mut table = Table::new();
+    for key in 0..CROWD / 10 {
+        let (key, value, ttl) = (&key.to_le_bytes(), &b"v"[..], Millis(1));
+        table.answer(0, Request::Put { key, value, ttl });
+    }
+    table.now = table.now.after(Millis(2));
+    let mut turns = 0;
+    while table.engine.counts().others > 0 {
+        table.engine.take_work();
+        table.turn(10 * WORK);
+        let work = table.engine.take_work();
+        assert!(work < 500_000, "{work}");
+        turns += 1;
+    }
+    assert!(turns > 2, "{turns}");
+}
+
 #[test]
 fn a_leavers_lock_is_not_passed_on_after_those_of_a_crowd() {
     const LEAVERS: u32 = 20;
