@@ -414,6 +414,25 @@ fn a_lock_is_passed_on_before_what_those_who_left_with_it_have_besides() {
     assert!(pipes.rest() > 1, "all was undone before");
 }
 
+#[test]
+fn what_a_turn_spends_on_those_who_left_is_told_apart() {
+    let mut pipes = pipes(2, Settings::default());
+    let locks = (0..2 * MANY).map(|key| format!("l\nkey{key}\n0 600\n"));
+    pipes.send(0, locks.collect::<String>().as_bytes());
+    pipes.settle();
+    hang_up(&mut pipes, [0]);
+    pipes.turn();
+    pipes.server.note_sleep(pipes.now().after(Millis(5)));
+    turn(&mut pipes, &[(1, b"stats\n_\n\n")]);
+    let stats = pipes.read(1);
+    let us = |name: &str| -> u64 {
+        let (_, rest) = stats.split_once(&format!("\"{name}\":")).unwrap();
+        rest.split([',', '}']).next().unwrap().parse().unwrap()
+    };
+    assert!(us("expire") < 100, "{}", us("expire"));
+    assert!(us("depart") > 1_000, "{}", us("depart"));
+}
+
 /// Turns of the engine until nothing is due.
 fn turns_until_idle(engine: &mut Engine, effects: &mut Effects) -> usize {
     let mut turns = 0;

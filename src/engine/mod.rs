@@ -301,6 +301,11 @@ impl Engine {
         self.core.work.take()
     }
 
+    /// How much of that [`Input::Time`] spent on what ended connections left behind.
+    pub fn take_departing_work(&mut self) -> u64 {
+        self.departing.take_spent()
+    }
+
     fn introduce(&mut self, id: ConnId, name: Option<&str>) {
         let Asker { conn, owner } = self.core.conns.asker(id, &mut self.core.owners);
         self.core.conns[conn].introduced = true;

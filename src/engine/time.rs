@@ -6,6 +6,7 @@
 //! departures, owners take turns too. What is decided, and how, is in the files of the primitives.
 
 use std::collections::VecDeque;
+use std::mem;
 
 use super::arena::NONE;
 use super::conn::ConnIndex;
@@ -46,6 +47,8 @@ pub(super) struct Departing {
     rest: VecDeque<ConnIndex>,
     /// What is left for first quanta before the next input of time.
     work_left: u64,
+    /// What inputs of time have spent on departures since it was last taken.
+    spent: u64,
 }
 
 impl Default for Departing {
@@ -54,6 +57,7 @@ impl Default for Departing {
             newcomers: VecDeque::new(),
             rest: VecDeque::new(),
             work_left: FIRST_QUANTA_WORK,
+            spent: 0,
         }
     }
 }
@@ -67,6 +71,11 @@ impl Departing {
     fn next(&mut self) -> Option<(ConnIndex, u32)> {
         let newcomer = self.newcomers.pop_front().map(|it| (it, FIRST_QUANTUM));
         newcomer.or_else(|| Some((self.rest.pop_front()?, QUANTUM)))
+    }
+
+    /// What inputs of time have spent on departures since this was last asked.
+    pub(super) fn take_spent(&mut self) -> u64 {
+        mem::take(&mut self.spent)
     }
 }
 
@@ -148,12 +157,14 @@ impl Engine {
 
     fn go_on_departing(&mut self, now: Nanos, slice_end: u64, out: &mut Effects) {
         self.departing.work_left = FIRST_QUANTA_WORK;
+        let before = self.core.work.spent();
         while let Some((conn, quantum)) = self.departing.next() {
             self.depart(now, conn, quantum, out);
             if self.core.work.spent() >= slice_end {
                 break;
             }
         }
+        self.departing.spent += self.core.work.spent() - before;
     }
 
     /// Undoes what an ended connection still has, as far as the quantum goes.

@@ -110,7 +110,10 @@ impl<T: Transport> Server<T> {
             TIME_NS.saturating_sub(self.budget.spent()).max(TIME_NS_MIN)
         };
         self.engine.apply(now, Input::Time(work), &mut self.effects);
-        self.charge_engine(Kind::Expire);
+        let departing = self.engine.take_departing_work();
+        let work = self.engine.take_work();
+        self.budget.charge(Kind::Depart, departing);
+        self.budget.charge(Kind::Expire, work - departing);
         self.deliver(now);
         self.fire_timers(now);
         self.serve_resumed(clock);
