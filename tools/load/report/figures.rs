@@ -99,6 +99,11 @@ impl Figure {
         }
     }
 
+    /// Something is wanted of it, and it was not measured.
+    fn is_lacking(&self) -> bool {
+        self.wanted != Wanted::Nothing && self.values.is_empty()
+    }
+
     /// The median, with the difference in per cent if rounding would hide that it misses its
     /// target.
     fn measured(&self) -> String {
@@ -215,6 +220,27 @@ impl Figures {
         self.wrong.merge(&outcome.wrong);
     }
 
+    /// Adds a round of its own: its values stand behind those of the rounds before.
+    pub(crate) fn put_round(&mut self, round: Self) {
+        for Figure {
+            work,
+            name,
+            unit,
+            wanted,
+            values,
+        } in round.all
+        {
+            self.about(work);
+            self.put_all(&name, unit, values, wanted);
+        }
+        self.wrong.merge(&round.wrong);
+    }
+
+    /// Whether something is wanted that was not measured in any round.
+    pub(crate) fn lacks_something(&self) -> bool {
+        self.all.iter().any(Figure::is_lacking)
+    }
+
     /// Adds all figures and wrong answers of `other`.
     pub(crate) fn append(&mut self, other: Self) {
         self.all.extend(other.all);
@@ -267,8 +293,8 @@ impl Figures {
     pub(crate) fn verdict(&self) -> String {
         let met: Vec<bool> = self.all.iter().filter_map(Figure::met).collect();
         let (all, good) = (met.len(), met.iter().filter(|&&it| it).count());
-        let unknown = |it: &&Figure| it.wanted != Wanted::Nothing && it.met().is_none();
-        let unknown = match self.all.iter().filter(unknown).count() {
+        let unknown = self.all.iter().filter(|it| it.is_lacking()).count();
+        let unknown = match unknown {
             0 => String::new(),
             count => format!(", {count} not measured"),
         };
@@ -342,6 +368,23 @@ mod tests {
                 "{verdict}"
             );
         }
+    }
+
+    #[test]
+    fn a_round_of_its_own_becomes_one_of_all_rounds() {
+        let mut figures = Figures::default();
+        for values in [&[3.0][..], &[], &[1.0]] {
+            let mut round = Figures::default();
+            round.about("flood");
+            round.put_all("p99", Unit::Nanos, values.to_vec(), Wanted::AtMost(2.0));
+            assert_eq!(round.lacks_something(), values.is_empty());
+            round.put("asked", Unit::Count, None, Wanted::Nothing);
+            round.wrong.add("two".to_owned());
+            figures.put_round(round);
+        }
+        assert_eq!(figures.all[0].values, [3.0, 1.0]);
+        assert_eq!((figures.all.len(), figures.wrong.count), (2, 3));
+        assert!(!figures.lacks_something());
     }
 
     #[test]
