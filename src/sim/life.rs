@@ -122,6 +122,11 @@ impl Life {
         }
     }
 
+    /// It does not run, or was told to stop.
+    pub(super) fn is_stopping(&self) -> bool {
+        !self.is_up || self.draining.is_some() || self.shutdown_signals > 0
+    }
+
     /// The member of the crowd that has this number.
     pub(super) fn member(&mut self, number: u32) -> Option<&mut Member> {
         let index = number.checked_sub(FIRST_MEMBER)?;

@@ -60,8 +60,6 @@ pub(super) struct Simulation {
     /// Every fence of the lives that are over is at most this.
     pub(super) fences_given: u64,
     pub(super) restarts_left: Vec<Restart>,
-    /// The next server is tried to be started before this one has ended.
-    pub(super) starts_early: bool,
     /// The last life was told to stop.
     pub(super) is_last_stop: bool,
     pub(super) now: Nanos,
@@ -97,7 +95,6 @@ impl Simulation {
             wall_begin_us,
             fences_given: 0,
             restarts_left: plan.restarts.clone(),
-            starts_early: false,
             is_last_stop: false,
             totals: Totals::default(),
             clients: vec![None; plan.clients],

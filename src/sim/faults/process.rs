@@ -1,7 +1,7 @@
 //! Faults of the process: it is told to stop, killed, started again, and started twice.
 //!
-//! Whoever starts a server finds the port taken as long as another listens, and tries again later;
-//! a server listens from its start until its process ends, also while it drains. Whoever connects
+//! Whoever starts a server finds the port taken as long as another listens, and tries again while
+//! that one stops; a server listens from its start until its process ends, also while it drains. Whoever connects
 //! reaches the one that listens. Nothing of a life is left in the next one, but the fences go on:
 //! `checks::lives` looks at both.
 
@@ -50,7 +50,7 @@ impl Simulation {
 
     /// Ends this life of the server, if it is planned and its time has come.
     pub(crate) fn perhaps_restart(&mut self) -> Result<(), String> {
-        let is_busy = !self.life.is_up || self.life.draining.is_some() || self.is_last_stop;
+        let is_busy = self.life.is_stopping() || self.is_last_stop;
         let is_time = |it: &&Restart| self.actions_left <= it.actions_left && !is_busy;
         let Some(&Restart { end, overlaps, .. }) = self.restarts_left.last().filter(is_time) else {
             return Ok(());
@@ -68,7 +68,6 @@ impl Simulation {
         if overlaps {
             self.schedule_start();
         }
-        self.starts_early = overlaps;
         Ok(())
     }
 
@@ -89,7 +88,7 @@ impl Simulation {
         if self.other.is_some() {
             self.enter_if(|_, _| true);
             self.other = None;
-        } else if !std::mem::take(&mut self.starts_early) {
+        } else {
             self.schedule_start();
         }
         Ok(())
@@ -130,9 +129,11 @@ impl Simulation {
                 format_args!("another server finds the port taken"),
             );
             self.totals.ports_taken += 1;
-            let pause = Millis(self.plan.settings.shutdown_timeout.0 / 16);
-            let at = self.think().max(self.now.after(pause));
-            self.schedule(at, Scheduled::Start);
+            if self.life.is_stopping() {
+                let pause = Millis(self.plan.settings.shutdown_timeout.0 / 16);
+                let at = self.think().max(self.now.after(pause));
+                self.schedule(at, Scheduled::Start);
+            }
             return Ok(());
         }
         let (number, wall_us) = (self.life.number + 1, self.wall_us());
@@ -142,7 +143,6 @@ impl Simulation {
             format_args!("server starts, its {number}. life, epoch {}", life.epoch),
         );
         self.port = Some(number);
-        self.starts_early = false;
         self.check_fences_go_on(&life)?;
         life.known_grants.fence_max = self.fences_given;
         let earlier = std::mem::replace(&mut self.life, life);

@@ -60,7 +60,7 @@ impl Simulation {
     pub(crate) fn perhaps_shut_down(&mut self) {
         let is_planned = matches!(self.plan.ending, Ending::Drain | Ending::Kill);
         let is_time = self.actions_left <= self.plan.actions_max / 6 && !self.is_last_stop;
-        if is_planned && is_time && self.life.is_up && self.life.draining.is_none() {
+        if is_planned && is_time && !self.life.is_stopping() {
             self.is_last_stop = true;
             self.signal_shutdown();
             if self.plan.ending == Ending::Kill {
