@@ -12,6 +12,7 @@ use super::checks::entries::KnownEntries;
 use super::checks::grants::KnownGrants;
 use super::checks::lock_table::SeenLocks;
 use super::checks::pushes::KnownPushes;
+use super::checks::reports::Report;
 use super::clients::connection::Connection;
 use super::clients::crowd::{Crowd, FIRST_MEMBER, Member};
 use super::cost::WorkSeen;
@@ -58,6 +59,9 @@ pub(super) struct Life {
     /// How late the server will notice its next deadline.
     pub(super) oversleep_ns: u64,
     pub(super) paused_until: Nanos,
+    /// The documents that clients read in this turn.
+    pub(super) reports: Vec<Report>,
+    pub(super) longest_turn_ns: u64,
     /// The last turn.
     pub(super) span: TurnSpan,
     /// What the engine has done by now, to tell what a turn was.
@@ -116,6 +120,8 @@ impl Life {
             due: None,
             oversleep_ns: 0,
             paused_until: now,
+            reports: Vec::new(),
+            longest_turn_ns: 0,
             span: TurnSpan::default(),
             work: WorkSeen::default(),
             waits: BTreeSet::new(),

@@ -24,6 +24,7 @@ mod checks;
 mod clients;
 mod cost;
 mod faults;
+mod json;
 mod life;
 mod plan;
 mod simulation;
@@ -72,6 +73,8 @@ pub struct Totals {
     pub swaps: u64,
     /// Clients that met at a barrier.
     pub met: u64,
+    /// Documents of `stats` and `who`.
+    pub reports: u64,
     /// Lines that answered nothing: signals, changes of keys and of leaders.
     pub pushes: u64,
     /// Connections that the server ended because they did not read what it pushed.
@@ -120,6 +123,7 @@ impl Totals {
         self.values += other.values;
         self.swaps += other.swaps;
         self.met += other.met;
+        self.reports += other.reports;
         self.pushes += other.pushes;
         self.overrun += other.overrun;
         self.closes += other.closes;

@@ -89,7 +89,7 @@ impl Action {
         (Self::Signal, 20),
         (Self::SignalLoud, 10),
         (Self::ListenLoud(0), 10),
-        (Self::Inspect, 6),
+        (Self::Inspect, 10),
         (Self::Hello, 2),
         (Self::Nonsense, 3),
         (Self::Fatal, 1),

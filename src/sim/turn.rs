@@ -147,8 +147,10 @@ impl Simulation {
                 member.id = id;
                 member.is_newcomer = is_newcomer;
             } else {
+                let turn = self.turn;
                 let conn = self.conn(number);
                 conn.id = id;
+                conn.accepted_by = turn;
                 conn.is_newcomer = is_newcomer;
             }
             match id {

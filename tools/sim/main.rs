@@ -154,6 +154,7 @@ fn table(seeds: u64, totals: &Totals) -> String {
         ("  values through lists", totals.values.to_string()),
         ("  values exchanged", totals.swaps.to_string()),
         ("  met at a barrier", totals.met.to_string()),
+        ("answers to stats and who", totals.reports.to_string()),
         ("pushes", totals.pushes.to_string()),
         ("  slow readers cut off", totals.overrun.to_string()),
         ("stalled readers", totals.stalls.to_string()),

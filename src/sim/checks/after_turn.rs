@@ -10,7 +10,8 @@ use super::answers::{AnswerCheck, AnswerKind};
 use super::crowd::LOOK_EVERY;
 use super::entries::Parked;
 use super::key_events::{TurnFacts, is_attentive};
-use super::lock_table::EndReasons;
+use super::lock_table::{EndReasons, SeenLocks};
+use super::reports::ReportCheck;
 use crate::base::Millis;
 use crate::sim::clients::connection::{Connection, Moment, Sending};
 use crate::sim::clients::request::{EntryKind, RequestKind};
@@ -37,7 +38,9 @@ impl Simulation {
             self.read_lines(number, &requests_per_key)
                 .map_err(|why| format!("connection {number}: {why}"))?;
         }
+        let before = self.before_reports();
         self.check_table()?;
+        self.check_reports(before, &requests_per_key)?;
         let Life {
             known_grants,
             seen_locks,
@@ -105,7 +108,8 @@ impl Simulation {
     fn notice_end(&mut self, number: u32) -> Result<(), String> {
         let conn = &self.life.connections[&number];
         let owns = conn.is_subscribed() || self.life.known_grants.owns_something(number, self.now);
-        if self.plan.crowd.is_some() && self.has_reason_to_end(number, conn) {
+        let many_end = self.plan.crowd.is_some() || self.life.draining.is_some();
+        if many_end && self.has_reason_to_end(number, conn) {
             // Where many end at once, its client may see the end some turns later.
             self.life.known_grants.owner_leaves(number);
         }
@@ -189,6 +193,7 @@ impl Simulation {
                 first,
                 known_entries: &mut self.life.known_entries,
                 known_pushes: &mut self.life.known_pushes,
+                reports: &mut self.life.reports,
                 conn_number: number,
                 now: self.now,
                 turn: self.turn,
@@ -203,6 +208,7 @@ impl Simulation {
                 AnswerKind::Entry => self.totals.entry_answers += 1,
                 AnswerKind::Swapped => self.totals.swaps += 1,
                 AnswerKind::Met => self.totals.met += 1,
+                AnswerKind::Report => self.totals.reports += 1,
                 AnswerKind::Other => {}
             }
         }
@@ -320,6 +326,34 @@ impl Simulation {
         self.life.seen_locks = seen_locks;
         result?;
         Ok(())
+    }
+
+    /// The table before this turn, if somebody read what it shows.
+    fn before_reports(&self) -> Option<SeenLocks> {
+        (!self.life.reports.is_empty()).then(|| self.life.seen_locks.clone())
+    }
+
+    fn check_reports(
+        &mut self,
+        before: Option<SeenLocks>,
+        requests_per_key: &[u32],
+    ) -> Result<(), String> {
+        let Some(before) = before else {
+            return Ok(());
+        };
+        let reports = std::mem::take(&mut self.life.reports);
+        let check = ReportCheck {
+            plan: &self.plan,
+            before: &before,
+            after: &self.life.seen_locks,
+            requests_per_key,
+            known_grants: &self.life.known_grants,
+            connections: &self.life.connections,
+            span: self.life.span,
+            turn: self.turn,
+            longest_turn_ns: self.life.longest_turn_ns,
+        };
+        reports.iter().try_for_each(|report| check.check(report))
     }
 
     /// The clients that waited for a value or at a barrier before this turn.

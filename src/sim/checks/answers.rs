@@ -8,10 +8,12 @@ use super::entries::{EntryAnswer, KnownEntries};
 use super::grants::KnownGrants;
 use super::lock_table::SeenLocks;
 use super::pushes::KnownPushes;
+use super::reports::Report;
 use crate::base::{Fence, Millis, Nanos};
 use crate::engine::types::Mode;
 use crate::sim::clients::connection::{Connection, Moment, OpenRequest, Sending, Ticket};
 use crate::sim::clients::request::{EntryRequest, RequestKind};
+use crate::sim::json::Json;
 use crate::sim::plan::Plan;
 use crate::sim::turn::TurnSpan;
 use crate::wire::client::{Grant, Line, News, Told};
@@ -31,6 +33,8 @@ pub(crate) struct AnswerCheck<'w> {
     pub(crate) first: Option<u64>,
     pub(crate) known_entries: &'w mut KnownEntries,
     pub(crate) known_pushes: &'w mut KnownPushes,
+    /// The documents that were read in this turn, to be compared when it is over.
+    pub(crate) reports: &'w mut Vec<Report>,
     /// The connection's number.
     pub(crate) conn_number: u32,
     pub(crate) now: Nanos,
@@ -52,6 +56,8 @@ pub(crate) enum AnswerKind {
     Entry,
     Swapped,
     Met,
+    /// What `stats` or `who` says.
+    Report,
     Other,
 }
 
@@ -344,7 +350,14 @@ impl AnswerCheck<'_> {
                 Ok(AnswerKind::Other)
             }
             (RequestKind::Position { .. }, Told::Number(0..)) => Ok(AnswerKind::Other),
-            (RequestKind::Json, Told::Json([b'{', .., b'}'])) => Ok(AnswerKind::Other),
+            (&RequestKind::Report { key }, Told::Json(text)) => {
+                let text = str::from_utf8(text).map_err(|_| "not text".to_owned())?;
+                let json = Json::read(text).ok_or("not JSON")?;
+                if !conn.is_behind() {
+                    self.reports.push(Report { key, json });
+                }
+                Ok(AnswerKind::Report)
+            }
             (RequestKind::Hello, Told::Hello { epoch, .. }) => {
                 expect(epoch, self.epoch)?;
                 Ok(AnswerKind::Other)

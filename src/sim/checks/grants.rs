@@ -13,6 +13,7 @@ use super::lock_table::SeenLocks;
 use crate::base::{Millis, Nanos};
 use crate::engine::types::Mode;
 use crate::sim::clients::connection::Moment;
+use crate::sim::turn::TurnSpan;
 
 /// One grant, as clients know it.
 #[derive(Clone, Debug)]
@@ -122,6 +123,22 @@ impl KnownGrants {
             let it = &self.by_fence[fence];
             it.owner == owner && it.is_certain(now)
         })
+    }
+
+    /// What clients certainly held for the whole turn.
+    pub(crate) fn certain_since(&self, key: usize, span: TurnSpan) -> impl Iterator<Item = u64> {
+        let live = self.live[key].iter().copied();
+        live.filter(move |fence| {
+            let it = &self.by_fence[fence];
+            it.told_at < span.began && it.is_certain(span.ended)
+        })
+    }
+
+    /// Whether clients knew before this turn that the grant is over. What a connection held that
+    /// has ended may take some time to be undone.
+    pub(crate) fn is_over_before(&self, fence: u64, turn: u64) -> bool {
+        let it = self.by_fence.get(&fence).filter(|it| !it.owner_left);
+        it.is_some_and(|it| it.over.is_some_and(|over| over < turn))
     }
 
     /// Whether somebody certainly holds this key.

@@ -16,19 +16,48 @@ use crate::server::Server;
 use crate::sim::turn::TurnSpan;
 
 /// One key after a turn.
-#[derive(Clone, Debug, Default)]
-struct SeenKey {
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct SeenKey {
+    /// The array of `stats` that it belongs to; empty if the key is not known.
+    kind: &'static str,
     /// Fence → holder.
     holders: BTreeMap<u64, SeenHolder>,
     /// In the order of the queue: connection, since when it waits, how it wants to hold.
     waiters: Vec<(u32, Nanos, &'static str)>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct SeenHolder {
     connection: u32,
     since: Nanos,
     deadline: Nanos,
+}
+
+impl SeenKey {
+    pub(crate) fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    pub(crate) fn fences(&self) -> impl Iterator<Item = u64> {
+        self.holders.keys().copied()
+    }
+
+    /// The connection that this was granted to, and when its lease ends.
+    pub(crate) fn holder(&self, fence: u64) -> Option<(u32, Nanos)> {
+        let it = self.holders.get(&fence)?;
+        Some((it.connection, it.deadline))
+    }
+
+    /// The connections that wait, in the order of the queue.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = u32> {
+        self.waiters.iter().map(|it| it.0)
+    }
+
+    /// Those of them that still wait in a later look.
+    pub(crate) fn waiters_that_stay_in(&self, later: &Self) -> impl Iterator<Item = u32> {
+        let stay = self.waiters.iter().filter(|it| later.waiters.contains(it));
+        stay.map(|it| it.0)
+    }
 }
 
 /// Why a grant may end that was neither released nor ran out.
@@ -47,13 +76,14 @@ pub(crate) struct EndReasons<'w> {
 }
 
 /// The lock table as it was seen after the last turn.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct SeenLocks {
     keys: Vec<SeenKey>,
     /// For each key, whether somebody has held it since before the last turn.
     pub(crate) steady: Vec<bool>,
     fence_origin: u64,
     fence_max: u64,
+    tally: Tally,
     /// How late a lease ended at most; and at most while the server was not paused.
     pub(crate) late_ns_max: u64,
     pub(crate) late_awake_ns_max: u64,
@@ -66,6 +96,7 @@ impl SeenLocks {
             steady: vec![false; keys],
             fence_origin,
             fence_max: fence_origin,
+            tally: Tally::default(),
             late_ns_max: 0,
             late_awake_ns_max: 0,
         }
@@ -113,7 +144,21 @@ impl SeenLocks {
             return Err(format!("{grants} grants used more fences"));
         }
         self.fence_max = given;
+        self.tally = server.engine().tally();
         Ok(())
+    }
+
+    pub(crate) fn key(&self, key: usize) -> &SeenKey {
+        &self.keys[key]
+    }
+
+    /// The highest fence that was given.
+    pub(crate) fn fence_max(&self) -> u64 {
+        self.fence_max
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        self.tally
     }
 
     /// Every fence of this life is above this.
@@ -276,6 +321,11 @@ fn look(now: Nanos, engine: &Engine, name: &[u8]) -> Result<SeenKey, String> {
         .map(|it| (it.conn.serial, Nanos(now.0 - it.age_ns), it.hold))
         .collect();
     check_key(name, it)?;
+    seen.kind = match it.kind() {
+        Kind::Slots { limit: 1 } => "locks",
+        Kind::Slots { .. } => "semaphores",
+        Kind::ReadWrite => "rw_locks",
+    };
     Ok(seen)
 }
 

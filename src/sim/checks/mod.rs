@@ -4,7 +4,8 @@
 //! at the end: nothing. `promptness` judges how long turns take and how late leases end. `answers` compares every line that a client reads with its request.
 //! `grants`, `entries`, `values`, `barriers`, `pushes` and `key_events` keep what clients know, and
 //! look for contradictions in it; `crowd` counts what a crowd reads. `lock_table` and `entries` compare what the server shows of
-//! itself.
+//! itself, and `reports` what it tells clients about that in `stats` and `who`. `lives` looks from
+//! one life of the server to the next.
 //!
 //! Nothing here touches the server. Clients read their answers here, though, and a client that has
 //! read one may act on it.
@@ -21,4 +22,5 @@ pub(super) mod lives;
 pub(super) mod lock_table;
 pub(super) mod promptness;
 pub(super) mod pushes;
+pub(super) mod reports;
 pub(super) mod values;

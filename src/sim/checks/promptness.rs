@@ -57,6 +57,7 @@ impl Simulation {
         let bounds = Bounds::of(self.plan.crowd);
         let span = self.life.span;
         let turn_ns = span.ended.since(span.began);
+        self.life.longest_turn_ns = self.life.longest_turn_ns.max(turn_ns);
         self.totals.turn_ns_max = self.totals.turn_ns_max.max(turn_ns);
         if turn_ns > TOLD_NS_MIN {
             self.trace

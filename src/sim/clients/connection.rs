@@ -98,6 +98,8 @@ pub(crate) struct Connection {
     /// The client has sent a `RequestKind::Fatal`; it has begun to arrive.
     pub(crate) fatal_sent: bool,
     pub(crate) fatal_arrived: bool,
+    /// The turn after which it was accepted.
+    pub(crate) accepted_by: u64,
     /// It came during a shutdown: it is told so, and the end follows.
     pub(crate) is_newcomer: bool,
     /// A line came that answers nothing, and the end follows: the read timeout has struck, or this
@@ -153,6 +155,7 @@ impl Connection {
             ended_by: 0,
             fatal_sent: false,
             fatal_arrived: false,
+            accepted_by: 0,
             is_newcomer: false,
             end_told: false,
             has_shown_secret: false,

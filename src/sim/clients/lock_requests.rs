@@ -82,7 +82,12 @@ impl RequestWriter<'_> {
             Action::SignalLoud => Some(self.signal_loud()),
             Action::ListenLoud(group) => Some(self.listen_loud(group)),
             Action::Inspect => Some(self.inspect()),
-            Action::Stats => Some(written(RequestKind::Json, "stats", b"_", b"")),
+            Action::Stats => Some(written(
+                RequestKind::Report { key: None },
+                "stats",
+                b"_",
+                b"",
+            )),
             Action::Hello => Some(self.hello()),
             Action::Nonsense => Some(self.nonsense()),
             Action::Fatal => Some(self.fatal()),
@@ -185,10 +190,15 @@ impl RequestWriter<'_> {
 
     fn inspect(&mut self) -> WrittenRequest {
         let key = self.rng.usize(..self.plan.keys.len());
-        match self.rng.u8(..5) {
-            0 | 1 => self.keyed(RequestKind::Position { key }, "pos", key, ""),
-            2 => self.keyed(RequestKind::Json, "who", key, "whatever"),
-            3 => written(RequestKind::Json, "stats", b"_", b""),
+        match self.rng.u8(..6) {
+            0 => self.keyed(RequestKind::Position { key }, "pos", key, ""),
+            1 | 2 => self.keyed(
+                RequestKind::Report { key: Some(key) },
+                "who",
+                key,
+                "whatever",
+            ),
+            3 | 4 => written(RequestKind::Report { key: None }, "stats", b"_", b""),
             _ => written(RequestKind::Ok, "ping", b"", b"_"),
         }
     }

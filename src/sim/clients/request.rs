@@ -48,7 +48,10 @@ pub(crate) enum RequestKind {
         channel: Vec<u8>,
         payload: Vec<u8>,
     },
-    Json,
+    /// `who` about a key, or `stats`.
+    Report {
+        key: Option<usize>,
+    },
     Hello,
     /// Answered `ok`, whatever happens.
     Ok,
