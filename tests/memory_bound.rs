@@ -476,3 +476,34 @@ fn one_long_request_is_answered_at_the_bound() {
     assert_eq!(pipes.ask(a, &format!("kset new {value}")), "error_memory\n");
     assert_eq!(pipes.ask(a, &format!("kset k {value}")), "ok\n");
 }
+
+/// Buffers of requests that have been served are kept for others, but not at the cost of what
+/// clients want to store.
+#[test]
+fn nobody_is_refused_for_the_sake_of_buffers_that_nobody_uses() {
+    let stored = |frame: &str| {
+        let mut pipes = small_pipes(MIB);
+        let senders: Vec<usize> = (0..14).map(|_| pipes.connect()).collect();
+        // All of them are in the middle of a request before the first is through.
+        let (begin, end) = frame.split_at(frame.len() - 1);
+        for part in [begin, end] {
+            for &who in &senders {
+                pipes.send(who, part.as_bytes());
+            }
+            pipes.settle();
+        }
+        let who = pipes.connect();
+        pipes.ask(who, "kdel k");
+        fill(&mut pipes, who, |nth| {
+            format!("kset\nfill{nth}\n{}\n", "v".repeat(20_000))
+        })
+    };
+    let (after_short, after_long) = (
+        stored("kset\nk\nv\n"),
+        stored(&format!("kset\nk\n{}\n", "v".repeat(30_000))),
+    );
+    assert!(
+        after_long + 2 >= after_short,
+        "{after_long} values after long requests, {after_short} after short ones"
+    );
+}

@@ -128,7 +128,11 @@ impl<T: Transport> Server<T> {
     #[inline(never)]
     pub(super) fn look_at_memory(&mut self, now: Nanos) {
         let bound = self.settings.memory_max;
-        let is_full = is_reached(self.memory.is_full, self.memory_bytes(), bound);
+        let mut is_full = is_reached(self.memory.is_full, self.memory_bytes(), bound);
+        // Nobody is refused for the sake of buffers that nobody uses.
+        if is_full && self.pool.free_spares() {
+            is_full = is_reached(self.memory.is_full, self.memory_bytes(), bound);
+        }
         let outboxes = bound / OUTBOXES_SHARE;
         let memory = &mut self.memory;
         memory.work_ns = 0;

@@ -102,6 +102,12 @@ impl Pool {
         self.bytes + self.inbox_bytes() + self.outbox_bytes()
     }
 
+    /// Frees all spares; returns whether there were any.
+    pub fn free_spares(&mut self) -> bool {
+        self.bytes = 0;
+        !mem::take(&mut self.spares).is_empty()
+    }
+
     /// Corrects a total: what was `counted` before is so much now.
     #[inline]
     pub(super) fn recount<const BOX: usize>(&mut self, counted: usize, now: usize) {
