@@ -409,6 +409,7 @@ impl Simulation {
             number: self.turn,
             connections: &self.life.connections,
             doubt,
+            is_forced_end: self.is_shutdown_forced(),
             tally: self.life.server.engine().tally(),
             steady: steady.map(|((name, _), _)| &name[..]).collect(),
         })

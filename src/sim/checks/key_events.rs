@@ -40,6 +40,8 @@ pub(crate) struct TurnFacts<'w> {
     pub(crate) connections: &'w BTreeMap<u32, Connection>,
     /// A client may have done something without having read the answer.
     pub(crate) doubt: bool,
+    /// The server closes everybody, whatever they are owed.
+    pub(crate) is_forced_end: bool,
     pub(crate) tally: Tally,
     /// Keys that had the same holder from the beginning of the turn to its end.
     pub(crate) steady: BTreeSet<&'w [u8]>,
