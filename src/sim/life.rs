@@ -10,6 +10,7 @@ use fastrand::Rng;
 
 use super::checks::entries::KnownEntries;
 use super::checks::grants::KnownGrants;
+use super::checks::limits::Taken;
 use super::checks::lock_table::SeenLocks;
 use super::checks::pushes::KnownPushes;
 use super::checks::reports::Report;
@@ -37,6 +38,8 @@ pub(super) struct Life {
     pub(super) seen_locks: SeenLocks,
     pub(super) known_entries: KnownEntries,
     pub(super) known_pushes: KnownPushes,
+    /// What of each limit was taken after the last turn, where there are limits.
+    pub(super) taken: Option<Taken>,
     /// Connections by number. A number is never used twice.
     pub(super) connections: BTreeMap<u32, Connection>,
     /// Connections that no single check looks at.
@@ -108,6 +111,7 @@ impl Life {
             seen_locks: SeenLocks::new(plan.keys.len(), fence),
             known_entries: KnownEntries::new(plan),
             known_pushes: KnownPushes::default(),
+            taken: None,
             connections: BTreeMap::new(),
             crowd: Crowd::default(),
             by_serial: BTreeMap::new(),

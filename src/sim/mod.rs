@@ -75,6 +75,10 @@ pub struct Totals {
     pub met: u64,
     /// Documents of `stats` and `who`.
     pub reports: u64,
+    /// Requests that were refused because a limit was reached.
+    pub no_room: u64,
+    /// Requests that were refused for want of memory.
+    pub no_memory: u64,
     /// Lines that answered nothing: signals, changes of keys and of leaders.
     pub pushes: u64,
     /// Connections that the server ended because they did not read what it pushed.
@@ -124,6 +128,8 @@ impl Totals {
         self.swaps += other.swaps;
         self.met += other.met;
         self.reports += other.reports;
+        self.no_room += other.no_room;
+        self.no_memory += other.no_memory;
         self.pushes += other.pushes;
         self.overrun += other.overrun;
         self.closes += other.closes;

@@ -17,6 +17,11 @@ use crate::wire::answer::WireFence;
 /// The secret of the servers that ask for one.
 pub(super) const SECRET: &[u8] = b"s3cret";
 
+/// What memory is bounded to, where it is: so little that clients fill it, for the server and for
+/// each client.
+const MEMORY_MAX: usize = 220 * 1024;
+const MEMORY_MAX_EACH: usize = 4 * 1024;
+
 /// Something that a client may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
@@ -276,8 +281,11 @@ impl Plan {
         if !plan.restarts.is_empty() && plan.settings.shutdown_timeout == Millis::ZERO {
             plan.settings.shutdown_timeout = Millis(3 * scale);
         }
+        let has_long_keys = plan.keys.iter().any(|(name, _)| name.contains(&1));
         if has_crowd {
             plan.make_room();
+        } else if !is_loud && !has_long_keys && rng.u8(..8) == 0 {
+            plan.bound_memory();
         }
         plan
     }
@@ -286,6 +294,7 @@ impl Plan {
     fn make_room(&mut self) {
         self.rules = Rules {
             locks_max: 0,
+            holds_max: 0,
             waiters_per_key_max: 0,
             keys_max: 0,
             subscriptions_max: 0,
@@ -297,6 +306,45 @@ impl Plan {
         self.pace_pct = 100;
         self.pause_pml = 0;
         self.turn_delay_us_max = self.turn_delay_us_max.min(300);
+    }
+
+    /// Clients store more than the server may keep, and often.
+    fn bound_memory(&mut self) {
+        self.settings.memory_max = MEMORY_MAX + self.clients * MEMORY_MAX_EACH;
+        self.settings.auth_token = None; // a wrong one can be long
+        self.rules.list_length_max = 0;
+        for (action, weight) in &mut self.actions {
+            match action {
+                Action::Push => *weight = (*weight).max(50) * 8,
+                Action::Value => *weight = (*weight).max(50),
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether clients can be refused for want of room.
+    pub(super) fn has_limits(&self) -> bool {
+        let Rules {
+            locks_max,
+            holds_max,
+            waiters_per_key_max,
+            keys_max,
+            list_length_max,
+            ..
+        } = self.rules;
+        let counts = [
+            locks_max,
+            holds_max,
+            waiters_per_key_max,
+            keys_max,
+            list_length_max,
+        ];
+        self.settings.memory_max != 0 || counts.iter().any(|&it| it != 0)
+    }
+
+    /// Whether memory is bounded; then values are longer.
+    pub(super) fn is_tight(&self) -> bool {
+        self.settings.memory_max != 0
     }
 
     /// How many entries of this kind there are.
@@ -426,7 +474,7 @@ fn actions(rng: &mut Rng, is_loud: bool) -> Vec<(Action, u32)> {
 fn rules(rng: &mut Rng, scale: u64, is_loud: bool) -> Rules {
     Rules {
         locks_max: *pick(rng, &[0, 0, 0, 1, 2, 4]),
-        holds_max: 0,
+        holds_max: *pick(rng, &[0, 0, 0, 0, 1, 3, 6]),
         waiters_per_key_max: *pick(rng, &[0, 0, 0, 1, 3]),
         keys_max: *pick(rng, &[0, 0, 0, 1, 4]),
         list_length_max: *pick(rng, &[0, 0, 1, 3]),

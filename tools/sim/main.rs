@@ -155,6 +155,8 @@ fn table(seeds: u64, totals: &Totals) -> String {
         ("  values exchanged", totals.swaps.to_string()),
         ("  met at a barrier", totals.met.to_string()),
         ("answers to stats and who", totals.reports.to_string()),
+        ("refused at a limit", totals.no_room.to_string()),
+        ("  for want of memory", totals.no_memory.to_string()),
         ("pushes", totals.pushes.to_string()),
         ("  slow readers cut off", totals.overrun.to_string()),
         ("stalled readers", totals.stalls.to_string()),

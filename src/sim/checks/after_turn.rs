@@ -10,6 +10,7 @@ use super::answers::{AnswerCheck, AnswerKind};
 use super::crowd::LOOK_EVERY;
 use super::entries::Parked;
 use super::key_events::{TurnFacts, is_attentive};
+use super::limits::Room;
 use super::lock_table::{EndReasons, SeenLocks};
 use super::reports::ReportCheck;
 use crate::base::Millis;
@@ -34,8 +35,9 @@ impl Simulation {
         }
         let requests_per_key = self.requests_per_key();
         let parked = self.parked();
+        let room = self.look_at_limits()?;
         for &number in &numbers {
-            self.read_lines(number, &requests_per_key)
+            self.read_lines(number, &requests_per_key, room.as_ref())
                 .map_err(|why| format!("connection {number}: {why}"))?;
         }
         let before = self.before_reports();
@@ -101,7 +103,7 @@ impl Simulation {
 
     /// Whether the server may have had more to tell it than it keeps for one connection.
     fn may_be_overrun(&self, conn: &Connection) -> bool {
-        self.plan.is_loud && conn.is_behind() && conn.subscribes_sent > 0
+        (self.plan.is_loud || self.plan.is_tight()) && conn.is_behind() && conn.subscribes_sent > 0
     }
 
     /// Notices that the server has ended a connection, and asks for the reason.
@@ -171,7 +173,12 @@ impl Simulation {
     }
 
     /// Reads what the server wrote to this client, and checks it.
-    fn read_lines(&mut self, number: u32, requests_per_key: &[u32]) -> Result<(), String> {
+    fn read_lines(
+        &mut self,
+        number: u32,
+        requests_per_key: &[u32],
+        room: Option<&Room>,
+    ) -> Result<(), String> {
         let conn = self
             .life
             .connections
@@ -190,6 +197,7 @@ impl Simulation {
                 known_grants: &mut self.life.known_grants,
                 before: &self.life.seen_locks,
                 requests_per_key,
+                room,
                 first,
                 known_entries: &mut self.life.known_entries,
                 known_pushes: &mut self.life.known_pushes,
@@ -209,6 +217,8 @@ impl Simulation {
                 AnswerKind::Swapped => self.totals.swaps += 1,
                 AnswerKind::Met => self.totals.met += 1,
                 AnswerKind::Report => self.totals.reports += 1,
+                AnswerKind::NoRoom => self.totals.no_room += 1,
+                AnswerKind::NoMemory => self.totals.no_memory += 1,
                 AnswerKind::Other => {}
             }
         }
@@ -239,6 +249,7 @@ impl Simulation {
             && conn.sending == Sending::Ended
             && !(conn.reset || conn.fatal_sent || conn.end_told)
             && conn.unread_since.is_none()
+            && !self.is_held_up_by_unread()
             && self.life.draining.is_none();
         if cleanly {
             let first = conn
@@ -393,6 +404,7 @@ impl Simulation {
 
     fn check_entries(&mut self, mut parked: Vec<Parked>) -> Result<(), String> {
         let doubt = self.is_in_doubt();
+        self.check_memory(doubt)?;
         parked.retain_mut(|it| {
             let conn = &self.life.connections[&it.conn_number];
             let begun = conn.open_requests.front().and_then(|request| request.begun);
@@ -418,6 +430,9 @@ impl Simulation {
     /// The server has nothing to do: every client has its answer, or waits and its time is not
     /// over.
     fn check_quiet(&mut self) -> Result<(), String> {
+        if self.is_held_up_by_unread() {
+            return Ok(()); // it is not the server that has nothing to do
+        }
         let (now, turn) = (self.now, self.turn);
         let mut waiting: BTreeMap<(EntryKind, usize), usize> = BTreeMap::new();
         for (number, conn) in &mut self.life.connections {

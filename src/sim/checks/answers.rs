@@ -6,6 +6,7 @@
 
 use super::entries::{EntryAnswer, KnownEntries};
 use super::grants::KnownGrants;
+use super::limits::Room;
 use super::lock_table::SeenLocks;
 use super::pushes::KnownPushes;
 use super::reports::Report;
@@ -29,6 +30,8 @@ pub(crate) struct AnswerCheck<'w> {
     pub(crate) before: &'w SeenLocks,
     /// How many requests about each key the server may have seen in this turn.
     pub(crate) requests_per_key: &'w [u32],
+    /// What can have been taken of each limit in this turn, if there are any.
+    pub(crate) room: Option<&'w Room>,
     /// The request that was the oldest of its connection when the turn began.
     pub(crate) first: Option<u64>,
     pub(crate) known_entries: &'w mut KnownEntries,
@@ -58,6 +61,9 @@ pub(crate) enum AnswerKind {
     Met,
     /// What `stats` or `who` says.
     Report,
+    /// Refused because a limit is reached, or memory.
+    NoRoom,
+    NoMemory,
     Other,
 }
 
@@ -211,21 +217,25 @@ impl AnswerCheck<'_> {
                     },
                     clock_read: self.span.clock_read,
                     draining: self.draining.is_some(),
+                    lacks_room: self.lacks_room(conn, text, &request.kind),
                     told,
                     text,
                 };
                 self.known_entries
                     .check_answer(self.plan, entry_request, &answer)?;
                 return Ok(match entry_request {
+                    _ if told_of_limit(text) != AnswerKind::Other => told_of_limit(text),
                     EntryRequest::Swap { .. } if told == Told::Done => AnswerKind::Swapped,
                     EntryRequest::Meet { .. } if told == Told::Done => AnswerKind::Met,
                     _ => AnswerKind::Entry,
                 });
             }
             RequestKind::Subscribe(subscription) => {
+                let told = (told, self.lacks_room(conn, text, &request.kind));
                 let by = (self.conn_number, &mut *conn);
                 self.known_pushes
                     .subscribed(self.plan, by, subscription, self.turn, told)?;
+                return Ok(told_of_limit(text));
             }
             RequestKind::Unsubscribe(subscription) => {
                 expect(told, Told::Done)?;
@@ -406,11 +416,6 @@ impl AnswerCheck<'_> {
         arrived: Moment,
         text: &str,
     ) -> Result<AnswerKind, String> {
-        let Plan {
-            rules,
-            mismatch_pct,
-            ..
-        } = self.plan;
         let allowed = match (text, &request.kind) {
             (_, RequestKind::Nonsense) => text == "error",
             (_, RequestKind::Fatal(last)) => *last == Some(text),
@@ -420,16 +425,14 @@ impl AnswerCheck<'_> {
                 }
                 true
             }
-            ("error_max_locks", RequestKind::Acquire { .. } | RequestKind::Enqueue { .. }) => {
-                rules.locks_max != 0
-            }
-            ("error_max_waiters", RequestKind::Acquire { .. } | RequestKind::Enqueue { .. }) => {
-                rules.waiters_per_key_max != 0
-            }
+            (
+                "error_max_locks" | "error_max_waiters" | "error_memory",
+                RequestKind::Acquire { .. } | RequestKind::Enqueue { .. },
+            ) => self.lacks_room(conn, text, &request.kind),
             (
                 "error_limit_mismatch" | "error_type_mismatch",
                 RequestKind::Acquire { .. } | RequestKind::Enqueue { .. },
-            ) => *mismatch_pct > 0,
+            ) => self.plan.mismatch_pct > 0,
             (
                 "error_draining",
                 RequestKind::Acquire { .. }
@@ -490,7 +493,16 @@ impl AnswerCheck<'_> {
         Ok(if text == "timeout" {
             AnswerKind::TimedOut
         } else {
-            AnswerKind::Other
+            told_of_limit(text)
+        })
+    }
+
+    /// Whether there can have been no room for this, if that is what it was told. A client that
+    /// does not read at once may have been told long ago.
+    fn lacks_room(&self, conn: &Connection, text: &str, kind: &RequestKind) -> bool {
+        self.room.is_some_and(|room| match conn.told_since() {
+            Some(_) => room.has_limit(text),
+            None => room.may_refuse(text, kind),
         })
     }
 }
@@ -533,6 +545,17 @@ impl AnswerCheck<'_> {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// Whether this says that a limit is reached, for the statistics.
+fn told_of_limit(text: &str) -> AnswerKind {
+    match text {
+        "error_memory" => AnswerKind::NoMemory,
+        "error_max_locks" | "error_max_waiters" | "error_max_keys" | "error_list_full" => {
+            AnswerKind::NoRoom
+        }
+        _ => AnswerKind::Other,
     }
 }
 

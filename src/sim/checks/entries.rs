@@ -26,6 +26,8 @@ pub(crate) struct EntryAnswer<'a> {
     pub(crate) clock_read: Nanos,
     /// The server had got a shutdown signal.
     pub(crate) draining: bool,
+    /// There can have been no room for what was asked, if that is what the answer says.
+    pub(crate) lacks_room: bool,
     pub(crate) told: Told<'a>,
     /// The same as it was read.
     pub(crate) text: &'a str,
@@ -186,7 +188,6 @@ impl KnownEntries {
         request: &EntryRequest,
         it: &EntryAnswer<'_>,
     ) -> Result<(), String> {
-        let rules = &plan.rules;
         let allowed = match (it.text, request) {
             ("nil", EntryRequest::Fetch { key }) => {
                 self.values[*key].read_nothing(it.arrived, it.now)?;
@@ -215,9 +216,9 @@ impl KnownEntries {
             ("error_draining", EntryRequest::AwaitPop { .. }) => it.draining,
             // Only where clients add so much that the counter overflows.
             ("error", EntryRequest::Add { key, .. }) => *key == plan.wild_counter(),
-            ("error_list_full", EntryRequest::Push { .. }) => rules.list_length_max != 0,
+            ("error_list_full", EntryRequest::Push { .. }) => it.lacks_room,
             (
-                "error_max_keys",
+                "error_max_keys" | "error_memory",
                 EntryRequest::Add { .. }
                 | EntryRequest::SetCount { .. }
                 | EntryRequest::Put { .. }
@@ -225,7 +226,7 @@ impl KnownEntries {
                 | EntryRequest::Push { .. }
                 | EntryRequest::AwaitPop { .. }
                 | EntryRequest::Meet { .. },
-            ) => rules.keys_max != 0,
+            ) => it.lacks_room,
             _ => false,
         };
         if !allowed {
@@ -423,6 +424,19 @@ impl KnownEntries {
             Some((value, it)) => Err(format!("{value:?} was lost: {it:?}")),
             None => Ok(()),
         }
+    }
+
+    /// How many bytes can be in all lists together, as far as clients know.
+    pub(crate) fn list_bytes_max(&self) -> usize {
+        let values = self.list_values.iter().filter(|(_, it)| it.told.is_none());
+        values.map(|(value, _)| value.len()).sum()
+    }
+
+    /// How many bytes are there if every answer was read.
+    pub(crate) fn list_bytes_min(&self) -> usize {
+        let is_there = |it: &Pushed| it.acked.is_some() && it.told.is_none();
+        let values = self.list_values.iter().filter(|(_, it)| is_there(it));
+        values.map(|(value, _)| value.len()).sum()
     }
 
     /// How many values clients were told, for the statistics.

@@ -1,7 +1,9 @@
 //! What must hold, from the clients' side and from the server's.
 //!
 //! `after_turn` says in which order everything is checked after a turn, `at_end` what may be left
-//! at the end: nothing. `promptness` judges how long turns take and how late leases end. `answers` compares every line that a client reads with its request.
+//! at the end: nothing. `promptness` judges how long turns take and how late leases end, `limits`
+//! what is refused for want of room. `answers` compares every line that a client reads with its
+//! request.
 //! `grants`, `entries`, `values`, `barriers`, `pushes` and `key_events` keep what clients know, and
 //! look for contradictions in it; `crowd` counts what a crowd reads. `lock_table` and `entries` compare what the server shows of
 //! itself, and `reports` what it tells clients about that in `stats` and `who`. `lives` looks from
@@ -18,6 +20,7 @@ pub(super) mod crowd;
 pub(super) mod entries;
 pub(super) mod grants;
 pub(super) mod key_events;
+pub(super) mod limits;
 pub(super) mod lives;
 pub(super) mod lock_table;
 pub(super) mod promptness;

@@ -94,7 +94,7 @@ impl KnownPushes {
         (number, conn): (u32, &mut Connection),
         subscription: &Subscription,
         turn: u64,
-        told: Told<'_>,
+        (told, lacks_memory): (Told<'_>, bool),
     ) -> Result<(), String> {
         let has_it = conn.subscriptions.contains_key(subscription);
         let has_room = conn.has_room_for(subscription, plan);
@@ -111,6 +111,7 @@ impl KnownPushes {
                 Ok(())
             }
             Told::Refused(b"error") if !has_room => Ok(()),
+            Told::Refused(b"error_memory") if has_room && !has_it && lacks_memory => Ok(()),
             _ => Err(format!("it has {} subscriptions", conn.subscriptions.len())),
         }
     }

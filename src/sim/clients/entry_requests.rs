@@ -20,6 +20,13 @@ const GROUPS: [&str; 4] = ["", "", "g", "h"];
 /// In how many of those groups a client may hear loud signals: two each with `*` and with `>`.
 pub(crate) const OTHER_GROUPS_MAX: usize = 4;
 
+/// Longest value where memory is bounded: two of them, which an exchange has, fit into a request
+/// that the server receives in any case.
+const TIGHT_VALUE_BYTES_MAX: usize = 1_900;
+
+/// Longest value of a list there, for the same reason.
+const TIGHT_PUSH_BYTES_MAX: usize = 3_900;
+
 /// The channel of loud signals.
 const LOUD_CHANNEL: &str = "loud";
 
@@ -243,6 +250,14 @@ impl RequestWriter<'_> {
     /// than what a stalled reader takes.
     fn fresh_value(&mut self, letter: char) -> String {
         let number = self.request_number;
+        if self.plan.is_tight() && letter != 's' && self.rng.u8(..4) != 0 {
+            let longest = match letter {
+                'x' => TIGHT_PUSH_BYTES_MAX,
+                _ => TIGHT_VALUE_BYTES_MAX,
+            };
+            let length = self.rng.usize(..longest);
+            return format!("{letter}{number}{}", "z".repeat(length));
+        }
         match self.rng.u8(..16) {
             0 => format!("{letter}{number} and more"),
             1 => format!("{letter}{number}{}", "z".repeat(300)),

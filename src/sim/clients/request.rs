@@ -164,6 +164,10 @@ pub(crate) enum EntryKind {
     Barrier = 3,
 }
 
+impl EntryKind {
+    pub(crate) const ALL: [Self; 4] = [Self::Counter, Self::Value, Self::List, Self::Barrier];
+}
+
 impl EntryRequest {
     pub(crate) fn entry(&self) -> (EntryKind, usize) {
         match *self {
