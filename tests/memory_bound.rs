@@ -384,6 +384,28 @@ fn unread_pushes_go_first() {
     }
 }
 
+/// A subscriber that reads is not closed, also if it was not written to yet, or is owed a long answer.
+#[test]
+fn a_subscriber_that_reads_stays_however_much_it_is_owed_for_a_moment() {
+    let mut pipes = pipes(16 * MIB);
+    let [filler, subscriber] = [(); 2].map(|()| pipes.connect());
+    assert_eq!(pipes.ask(subscriber, "listen news"), "ok\n");
+    let value = "v".repeat(60_000);
+    for _ in 0..12 {
+        let push = format!("rpush list {value}");
+        assert!(pipes.ask(filler, &push).starts_with("ok "));
+    }
+    let granted = fill(&mut pipes, filler, |index| {
+        format!("kset\nkey-{index}\n{value}\n")
+    });
+    assert!(granted > 0);
+    // 720 kB, sent in pieces, in a server whose memory is full.
+    let answer = pipes.ask(subscriber, "lrange list 0 -1");
+    assert!(answer.len() > 700_000, "{} bytes came", answer.len());
+    assert!(!pipes.peer(subscriber).is_closed());
+    assert_eq!(pipes.ask(filler, "signal news x"), "ok 1\n");
+}
+
 /// Answers that nobody reads stay within a quarter of the bound: others that ask for long answers
 /// wait, short ones are answered, and when room is made all go on.
 #[test]

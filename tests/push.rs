@@ -387,3 +387,51 @@ fn a_client_that_leaves_with_many_subscriptions_hears_through_none_of_them() {
     reset(&mut pipes, speaker);
     assert_eq!(pipes.server.holdings(), Holdings::default());
 }
+
+#[test]
+fn a_crowd_of_watchers_does_not_make_one_release_grant_to_all_at_once() {
+    const WATCHERS: usize = 500;
+    const READERS: usize = 100;
+    let mut pipes = Pipes::with(Rules::default(), Settings::default());
+    let writer = pipes.connect();
+    let token = pipes.ask(writer, "wl doc 0");
+    let token = token.split(' ').nth(1).expect("granted").to_owned();
+    let readers: Vec<usize> = (0..READERS).map(|_| pipes.connect()).collect();
+    for &reader in &readers {
+        assert_eq!(pipes.ask(reader, "rl doc 10"), "");
+    }
+    let watchers: Vec<usize> = (0..WATCHERS).map(|_| pipes.connect()).collect();
+    for &watcher in &watchers {
+        assert_eq!(pipes.ask(watcher, "watch >"), "ok\n");
+    }
+    pipes.send(writer, format!("wr\ndoc\n{token}\n").as_bytes());
+    pipes.turn();
+    let grants = pipes.server.engine().tally().grants as usize;
+    assert!(grants < READERS, "50,000 pushes in one turn");
+    pipes.rest();
+    for &reader in &readers {
+        assert!(pipes.read(reader).starts_with("ok "));
+    }
+    for &watcher in &watchers {
+        assert_eq!(pipes.read(watcher).lines().count(), 1 + READERS);
+    }
+}
+
+#[test]
+fn a_client_that_pops_and_does_not_read_is_served_so_many_and_no_more() {
+    let mut pipes = Pipes::with(Rules::default(), Settings::default());
+    let filler = pipes.connect();
+    pipes.say(filler, &vec!["rpush jobs x"; 5_000]);
+    let deaf = pipes.connect_with_room(0);
+    pipes.say(deaf, &vec!["lpop jobs"; 5_000]);
+    pipes.read(filler);
+    assert_eq!(
+        pipes.ask(filler, "llen jobs"),
+        "ok 3976\n",
+        "1,024 are popped"
+    );
+    // Whoever reads gets on.
+    pipes.set_room(deaf, usize::MAX);
+    pipes.settle();
+    assert_eq!(pipes.read(deaf).lines().count(), 5_000);
+}

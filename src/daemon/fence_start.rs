@@ -1,22 +1,22 @@
 //! Where fences start when there is no data directory: at a number that follows the wall clock.
 //!
 //! A run must start above every fence of every earlier run, and all it knows of those is that they
-//! were granted before now. So the clock gives out eight numbers for every microsecond, six times
-//! the grants that were ever measured (1.2 million a second), and no run can outrun it: if one ever
-//! did, its grants would wait (`server/gate.rs`). The one thing that can bring fences back is a clock
+//! were granted before now. So the clock gives out nine numbers for every microsecond, more than
+//! four times the grants that were ever measured (2.1 million a second, when a client fills the
+//! table with locks), and no run can outrun it: if one ever did, its grants would wait (`server/gate.rs`). The one thing that can bring fences back is a clock
 //! that was set back between two runs by more than the time since the last grant.
 
 /// 2026-01-01 00:00 UTC, in microseconds since 1970.
 const BEGINNING_US: u64 = 1_767_225_600_000_000;
 
 /// The fence of that moment: above what a count of microseconds since 1970 had given out by then.
-const FENCE_AT_BEGINNING: u64 = 1_800_000_000_000_000;
+const FENCE_AT_BEGINNING: u64 = 1_770_000_000_000_000;
 
 /// How many grants fit into a microsecond.
-pub(super) const FENCES_PER_US: u64 = 8;
+pub(super) const FENCES_PER_US: u64 = 9;
 
-/// Left for a run that starts as late as possible: a year of grants at the highest rate.
-const LEFT_MIN: u64 = FENCES_PER_US * 366 * 86_400 * 1_000_000;
+/// Left for a run that starts as late as possible: three months of grants at the highest rate.
+const LEFT_MIN: u64 = FENCES_PER_US * 92 * 86_400 * 1_000_000;
 
 /// What the wall clock is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_later_run_starts_above_all_that_an_earlier_one_can_have_granted() {
-        const GRANTS_PER_S_MAX: u64 = 4 * 1_220_000;
+        const GRANTS_PER_S_MAX: u64 = 4 * 2_110_000;
         let begin = BEGINNING_US + YEAR_US;
         for seconds in [1, 60, 86_400, 20 * 365 * 86_400] {
             let (FenceStart::At(first), FenceStart::At(second)) =

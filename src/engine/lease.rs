@@ -9,7 +9,7 @@ use super::conn::ConnIndex;
 use super::crowd::Crowds;
 use super::ctx::Ctx;
 use super::holder::Holder;
-use super::lock::Locks;
+use super::lock::{Locks, SERVED_WORK};
 use super::types::{Event, Noted, Push};
 use super::work;
 use crate::base::{Millis, Nanos};
@@ -75,7 +75,11 @@ impl Locks {
 
     /// Ends leases on this key that are over, in their order; returns whether all of them.
     fn evict(&mut self, cx: &mut Ctx<'_>, resource: u32) -> bool {
+        let work_end = cx.core.work.spent() + SERVED_WORK;
         for _ in 0..EVICTED_MAX {
+            if cx.core.work.spent() >= work_end {
+                return false;
+            }
             let Some(crowd) = self.crowds.get(resource) else {
                 self.evict_few(cx, resource);
                 return true;

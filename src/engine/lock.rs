@@ -41,6 +41,9 @@ const HOLDS_MAX: usize = 1 << 28;
 /// passes, or with the next request for the key.
 const SERVED_MAX: u32 = 256;
 
+/// And what may be spent on them: each of them may have very many watchers.
+pub(super) const SERVED_WORK: u64 = 100_000;
+
 /// The keys, with their holders, tickets and expired tokens.
 pub(super) struct Locks {
     pub(super) table: Table,
@@ -231,8 +234,10 @@ impl Locks {
     ///
     /// Its waits end before its holds, so that a key it releases is not granted to it again.
     pub(super) fn depart(&mut self, cx: &mut Ctx<'_>, owner: OwnerIndex, budget: &mut u32) -> bool {
+        let work_end = cx.core.work.spent() + SERVED_WORK;
+        let is_enough = |cx: &Ctx<'_>, budget: u32| budget == 0 || cx.core.work.spent() >= work_end;
         while let Some(ticket) = cx.core.owners[owner].tickets.head() {
-            if *budget == 0 {
+            if is_enough(cx, *budget) {
                 return false;
             }
             *budget -= 1;
@@ -245,7 +250,7 @@ impl Locks {
         }
         if cx.core.rules.auto_release {
             while let Some(holder) = cx.core.owners[owner].holds.head() {
-                if *budget == 0 {
+                if is_enough(cx, *budget) {
                     return false;
                 }
                 *budget -= 1;
@@ -495,6 +500,7 @@ impl Locks {
     pub(super) fn grant_waiting(&mut self, cx: &mut Ctx<'_>, resource: u32) {
         let moment = self.unserved.begin(resource, cx.moment);
         let mut left = SERVED_MAX;
+        let work_end = cx.core.work.spent() + SERVED_WORK;
         while let Some(waiter) = self.table[resource].queue.head() {
             let Waiter { conn, timer, .. } = cx.core.waiters[waiter];
             let is_present = cx.is_present(waiter);
@@ -503,7 +509,7 @@ impl Locks {
             if stays && !self.admits(resource, cx.core.waiters[waiter].want().hold) {
                 break;
             }
-            if left == 0 {
+            if left == 0 || cx.core.work.spent() >= work_end {
                 self.unserved.insert(resource, moment);
                 break;
             }

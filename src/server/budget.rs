@@ -49,6 +49,9 @@ const LOOK_NS: u64 = 500;
 /// that came after it.
 pub(super) const HUNG_UP_MAX: usize = 128;
 
+/// And how many of them at least, however much was spent on those that left while they were waiting.
+pub(super) const HUNG_UP_MIN: usize = 8;
+
 /// What a turn spends at most on closing sockets; one is closed in any case.
 pub(super) const CLOSES_NS: u64 = 1_000_000;
 

@@ -19,6 +19,10 @@ use crate::wire::outbox::{Marks, Outbox};
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
+/// A client that has so many popped values unread is served nothing further: if it leaves, all of
+/// them go back in one piece.
+const UNSENT_POPS_MAX: usize = 1024;
+
 /// Bytes both ways, without waiting. Sockets in the daemon, pipes in the simulator.
 pub trait Transport {
     /// As `io::Read::read` on a non-blocking socket: `Ok(0)` is the end, `WouldBlock` is empty.
@@ -126,6 +130,8 @@ pub(super) enum Flushed {
     Blocked,
     /// It may take more, but this was enough for one time.
     Later,
+    /// More was granted than the clock has numbers for.
+    TooEarly,
     Broken(io::Error),
 }
 
@@ -159,6 +165,8 @@ pub(super) struct Conn<T> {
     pub(super) watches_write: bool,
     /// The engine knows that this peer has too much unread to be told any more.
     pub(super) overrun: bool,
+    /// It is to be closed, because it does not read what it is told.
+    pub(super) is_condemned: bool,
     /// Values popped for this peer, each until the answer that tells it has been sent.
     pub(super) unsent_pops: Marks<UnsentPop>,
 }
@@ -199,6 +207,7 @@ impl<T: Transport> Conn<T> {
             is_blocked: false,
             watches_write: false,
             overrun: false,
+            is_condemned: false,
             unsent_pops: Marks::default(),
         }
     }
@@ -240,7 +249,7 @@ impl<T: Transport> Conn<T> {
 
     /// The peer has left so much unread that it is served nothing further.
     pub(super) fn must_read(&self, unread_max: usize) -> bool {
-        self.outbox.len() >= unread_max
+        self.outbox.len() >= unread_max || self.unsent_pops.len() >= UNSENT_POPS_MAX
     }
 
     /// No further request may be served now: an answer is outstanding, it is the others' turn, or the
@@ -320,10 +329,14 @@ impl<T: Transport> Conn<T> {
         Flushed::All
     }
 
-    /// Writes nothing, as if the peer took no more for now.
+    /// Writes nothing, because it is too early to say it.
     pub(super) fn hold_back(&mut self) -> Flushed {
-        self.is_blocked = !self.outbox.is_empty();
-        Flushed::Blocked
+        self.is_blocked = false;
+        if self.outbox.is_empty() {
+            Flushed::All
+        } else {
+            Flushed::TooEarly
+        }
     }
 
     /// Whether the reactor is to say when there is room to write. A connection that only had enough

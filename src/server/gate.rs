@@ -38,6 +38,8 @@ pub(super) struct Gate {
     overrun: VecDeque<ConnId>,
     /// How many bytes of pushes are to be sent to connections in that list, about.
     push_bytes: usize,
+    /// Wait until the clock has numbers for what was granted.
+    await_clock: VecDeque<ConnId>,
     /// Whose interest in writing has changed, for the reactor.
     interest: Vec<ConnId>,
 }
@@ -94,7 +96,12 @@ impl<T: Transport> Server<T> {
 
     /// The connection does not read what it is told: it is closed at the end of the turn.
     pub(super) fn mark_overrun(&mut self, id: ConnId) {
-        self.gate.overrun.push_back(id);
+        if let Some(conn) = conn::find(&mut self.conns, id)
+            && !conn.is_condemned
+        {
+            conn.is_condemned = true;
+            self.gate.overrun.push_back(id);
+        }
     }
 
     /// Sends what is owed, at least so urgently, one write per connection: first to those that were
@@ -159,6 +166,7 @@ impl<T: Transport> Server<T> {
                 return 0;
             }
             Flushed::Later => self.owe(id, Owed::Push),
+            Flushed::TooEarly => self.gate.await_clock.push_back(id),
             Flushed::All | Flushed::Blocked => {}
         }
         let unread_max = self.memory.unread_max;
@@ -235,6 +243,23 @@ impl<T: Transport> Server<T> {
         let fences_per_us = self.settings.fences_per_us;
         let grants_max = now.0.saturating_mul(fences_per_us) / 1_000;
         fences_per_us != 0 && self.engine.tally().grants > grants_max
+    }
+
+    /// When the clock will have numbers for all that was granted, if somebody waits for that.
+    pub(super) fn clock_deadline(&self) -> Option<Nanos> {
+        let grants_ns = self.engine.tally().grants.saturating_mul(1_000);
+        let covered = Nanos(grants_ns.div_ceil(self.settings.fences_per_us.max(1)));
+        (!self.gate.await_clock.is_empty()).then_some(covered)
+    }
+
+    /// Those that waited for the clock are sent to, if it has numbers for all that was granted.
+    pub(super) fn let_go_by_clock(&mut self, now: Nanos) {
+        if self.gate.await_clock.is_empty() || self.is_ahead_of_clock(now) {
+            return;
+        }
+        for id in mem::take(&mut self.gate.await_clock) {
+            self.owe(id, Owed::Answer);
+        }
     }
 
     /// Whether the last turn left bytes for the next one that their peers might have taken.

@@ -181,7 +181,9 @@ impl<T: Transport> Server<T> {
                 slot: slot as u32,
                 serial: conn.serial,
             };
-            if conn.outbox.len() > backlog_max && self.engine.has_subscriptions(id) {
+            // Whoever was not written to yet may be about to read it all.
+            let is_behind = conn.is_blocked && conn.outbox.len() > backlog_max;
+            if is_behind && self.engine.has_subscriptions(id) {
                 self.mark_overrun(id);
             }
         }

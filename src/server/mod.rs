@@ -209,7 +209,8 @@ impl<T: Transport> Server<T> {
     /// server is shutting down is told so and closed.
     pub fn accept(&mut self, now: Nanos, transport: T) -> Option<ConnId> {
         let connections_max = self.settings.connections_max as usize;
-        if connections_max != 0 && self.conns.len() >= connections_max {
+        let is_full = connections_max != 0 && self.conns.len() >= connections_max;
+        if is_full && !self.draining {
             info!(
                 "refusing {}: --max-connections {connections_max} is reached",
                 transport.peer()
@@ -258,7 +259,8 @@ impl<T: Transport> Server<T> {
             return Some(Nanos(0));
         }
         let (engine, own) = (self.engine.next_deadline(), self.timers.next_deadline());
-        engine.into_iter().chain(own).min()
+        let deadlines = [engine, own, self.clock_deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// The transport of a connection, to be registered.

@@ -9,7 +9,8 @@
 use std::collections::VecDeque;
 
 use super::budget::{
-    FRESH_NS, FRESH_NS_MIN, HUNG_UP_MAX, HUNG_UP_NS, MORE_NS, MORE_NS_MIN, RESUMED_NS_MIN,
+    FRESH_NS, FRESH_NS_MIN, HUNG_UP_MAX, HUNG_UP_MIN, HUNG_UP_NS, MORE_NS, MORE_NS_MIN,
+    RESUMED_NS_MIN,
 };
 use super::closing::Closing;
 use super::conn::{self, Flow, Transport};
@@ -17,6 +18,9 @@ use super::serve::Share;
 use super::{Clock, Server};
 use crate::base::ConnId;
 use crate::engine::types::Input;
+
+/// How long a list of those that wait for room may be before those that left are taken out of it.
+const WAITING_KEPT_MIN: usize = 64;
 
 #[derive(Default)]
 pub(super) struct RunQueue {
@@ -99,8 +103,8 @@ impl RunQueue {
 impl<T: Transport> Server<T> {
     /// Serves those that have hung up, to their end if they have not more to say than a first share.
     pub(super) fn serve_hung_up(&mut self, clock: Clock<'_>) {
-        for _ in 0..HUNG_UP_MAX {
-            if self.budget.spent() >= HUNG_UP_NS {
+        for served in 0..HUNG_UP_MAX {
+            if self.budget.spent() >= HUNG_UP_NS && served >= HUNG_UP_MIN {
                 break;
             }
             let Some(id) = self.run.hung_up.pop_front() else {
@@ -192,10 +196,16 @@ impl<T: Transport> Server<T> {
             );
         }
         conn.queued = true;
-        match conn.flow {
-            Flow::AwaitsOutboxes => self.run.await_outboxes.push_back(id),
-            Flow::AwaitsPushes => self.run.await_pushes.push_back(id),
-            _ => self.run.await_inboxes.push_back(id),
+        let waiting = match conn.flow {
+            Flow::AwaitsOutboxes => &mut self.run.await_outboxes,
+            Flow::AwaitsPushes => &mut self.run.await_pushes,
+            _ => &mut self.run.await_inboxes,
+        };
+        waiting.push_back(id);
+        // Those that left meanwhile are still in the list, but never more of them than others.
+        let conns = &mut self.conns;
+        if waiting.len() > 2 * conns.len() + WAITING_KEPT_MIN {
+            waiting.retain(|&id| conn::find(conns, id).is_some_and(|it| it.flow.waits_for_room()));
         }
     }
 

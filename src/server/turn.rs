@@ -74,6 +74,7 @@ impl<T: Transport> Server<T> {
         self.turn_began = Some(now);
         self.budget = Budget::default();
         self.was_stopped = self.was_stopped(now);
+        self.let_go_by_clock(now);
         for event in events.clone() {
             if event.readiness.hung_up {
                 self.hang_up(now, event.conn);
@@ -134,6 +135,7 @@ impl<T: Transport> Server<T> {
     /// The loop goes to sleep, so the turn is over. Operators see how long the longest one was:
     /// nobody else was heard meanwhile.
     pub fn note_sleep(&mut self, now: Nanos) {
+        self.turn_ended = now; // what was sent and closed at the end took its time, too
         if let Some(began) = self.turn_began.take()
             && now.since(began) > self.longest_turn.ns
         {

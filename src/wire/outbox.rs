@@ -257,6 +257,18 @@ impl<M> Marks<M> {
         marks.push_back((position, what));
     }
 
+    /// How many marks were not passed when somebody last looked.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, |ahead| ahead.0.len())
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Forgets the marks up to which everything has been sent.
     #[inline]
     pub fn pass(&mut self, outbox: &Outbox) {

@@ -35,7 +35,12 @@ pub(super) fn measure(session: &Session, scene: &Scene, figures: &mut Figures) -
     let mib = scene.size(session.options.scale());
     let bound = format!("{mib}m");
     // No other limit shall be reached before it.
-    let options = [OPTION, &bound, "--max-keys", "0", "--write-timeout", "0"];
+    let options = [
+        &[OPTION, &bound][..],
+        &["--max-keys", "0", "--max-locks", "0", "--max-holds", "0"],
+        &["--max-list-length", "0", "--write-timeout", "0"],
+    ]
+    .concat();
     let latchd = session.latchd(&options)?;
     let peak = || latchd.target.pid.and_then(rss_peak_bytes);
     let empty = peak().map(|it| it as f64);
