@@ -209,8 +209,7 @@ impl<T: Transport> Server<T> {
     /// server is shutting down is told so and closed.
     pub fn accept(&mut self, now: Nanos, transport: T) -> Option<ConnId> {
         let connections_max = self.settings.connections_max as usize;
-        let is_full = connections_max != 0 && self.conns.len() >= connections_max;
-        if is_full && !self.draining {
+        if connections_max != 0 && self.conns.len() >= connections_max {
             info!(
                 "refusing {}: --max-connections {connections_max} is reached",
                 transport.peer()
