@@ -135,7 +135,6 @@ impl<T: Transport> Server<T> {
     /// The loop goes to sleep, so the turn is over. Operators see how long the longest one was:
     /// nobody else was heard meanwhile.
     pub fn note_sleep(&mut self, now: Nanos) {
-        self.turn_ended = now; // what was sent and closed at the end took its time, too
         if let Some(began) = self.turn_began.take()
             && now.since(began) > self.longest_turn.ns
         {
