@@ -131,9 +131,7 @@ fn unsubscribing(c: &mut Criterion) {
             b.iter_batched(
                 full,
                 |mut harness| {
-                    harness
-                        .engine
-                        .apply(harness.now, Input::Disconnected(A), &mut harness.effects);
+                    harness.leave(A);
                     assert_eq!(harness.engine.counts().subscriptions, 0);
                     harness
                 },

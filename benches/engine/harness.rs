@@ -74,6 +74,15 @@ impl Harness {
         &self.effects
     }
 
+    /// The connection is gone, and so is all it left behind: what is too much for the moment of
+    /// leaving is done when time passes.
+    pub(crate) fn leave(&mut self, who: ConnId) {
+        self.engine
+            .apply(self.now, Input::Disconnected(who), &mut self.effects);
+        self.engine
+            .apply(self.now, Input::Time(u64::MAX), &mut self.effects);
+    }
+
     /// Takes a free lock for the default lease.
     pub(crate) fn acquire(&mut self, who: ConnId, key: &[u8]) -> Token {
         let request = Request::Acquire {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use criterion::{BatchSize, Criterion};
 use latchd::base::{ConnId, Millis, Token};
-use latchd::engine::types::{Effect, Input, Mode, Reply, Request};
+use latchd::engine::types::{Effect, Mode, Reply, Request};
 
 use crate::harness::{A, B, Harness, LOCK, client, granted};
 
@@ -137,13 +137,7 @@ fn disconnect(c: &mut Criterion, it: &Primitive) {
         b.iter_batched(
             full,
             |mut harness| {
-                harness
-                    .engine
-                    .apply(harness.now, Input::Disconnected(A), &mut harness.effects);
-                // Whatever is too much for the moment of leaving is time's to end.
-                harness
-                    .engine
-                    .apply(harness.now, Input::Time(u64::MAX), &mut harness.effects);
+                harness.leave(A);
                 let counts = harness.engine.counts();
                 assert_eq!((counts.holders, counts.waiters), (left, 0));
                 harness
