@@ -3,8 +3,9 @@
 //! A run must start above every fence of every earlier run, and all it knows of those is that they
 //! were granted before now. So the clock gives out nine numbers for every microsecond, more than
 //! four times the grants that were ever measured (2.1 million a second, when a client fills the
-//! table with locks), and no run can outrun it: if one ever did, its grants would wait (`server/gate.rs`). The one thing that can bring fences back is a clock
-//! that was set back between two runs by more than the time since the last grant.
+//! table with locks), and no run can outrun it: if one ever did, its grants would wait
+//! (`server/gate.rs`). The one thing that can bring fences back is a clock that was set back between
+//! two runs by more than the time since the last grant.
 
 /// 2026-01-01 00:00 UTC, in microseconds since 1970.
 const BEGINNING_US: u64 = 1_767_225_600_000_000;
