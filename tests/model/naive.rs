@@ -222,6 +222,15 @@ impl Model {
         self.finish();
     }
 
+    /// How many grants and tickets the client has.
+    pub fn things_of(&self, client: u32) -> usize {
+        let of_key = |key: &Key| {
+            let holds = key.holders.iter().filter(|it| it.client == client);
+            holds.count() + key.tickets.iter().filter(|it| it.client == client).count()
+        };
+        self.keys.iter().map(of_key).sum()
+    }
+
     pub fn introduce(&mut self, client: u32, name: Option<String>) {
         self.begin();
         let it = self.meet(client);
