@@ -36,10 +36,16 @@ pub(super) const MORE_NS_MIN: u64 = 300_000;
 /// What a turn spends at least on connections that were answered after waiting and have sent more.
 pub(super) const RESUMED_NS_MIN: u64 = 300_000;
 
-/// What a turn spends at most on sending to each of: connections that were waiting, connections that
-/// asked, connections that are only pushed something. All that was charged when it was said fits into this;
-/// what does not is a crowd, and is sent to over several turns.
-pub(super) const FLUSH_NS: [u64; 3] = [800_000, 800_000, 600_000];
+/// What a turn spends at most on sending to connections that were waiting, and to those that asked. All
+/// that was charged when it was said fits into this; what does not is a crowd, and is sent to over
+/// several turns.
+pub(super) const FLUSH_AWAITED_NS: u64 = 800_000;
+pub(super) const FLUSH_ANSWERED_NS: u64 = 800_000;
+
+/// What a turn spends at least on sending to connections that are only pushed something, and to those
+/// that are owed much, of which this is two or three.
+pub(super) const FLUSH_PUSHED_NS_MIN: u64 = 400_000;
+pub(super) const FLUSH_BULK_NS_MIN: u64 = 300_000;
 
 /// What it costs to look at a connection that turns out to have nothing to read or to send.
 const LOOK_NS: u64 = 500;

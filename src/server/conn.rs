@@ -103,6 +103,8 @@ impl Flow {
 pub(super) enum Owed {
     /// It is in no list of the gate.
     Nothing,
+    /// It is owed much.
+    Bulk,
     /// It is owed what it did not ask for just now, or what it did not take before.
     Push,
     /// It is owed an answer to what it asked in this turn, or may come to its end.

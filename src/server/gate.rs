@@ -9,9 +9,12 @@ use std::collections::VecDeque;
 use std::mem;
 
 use super::Server;
-use super::budget::{FLUSH_NS, SLOW_CONSUMERS_MAX, TURN_NS, sending_ns};
+use super::budget::{
+    FLUSH_ANSWERED_NS, FLUSH_AWAITED_NS, FLUSH_BULK_NS_MIN, FLUSH_PUSHED_NS_MIN,
+    SLOW_CONSUMERS_MAX, TURN_NS, sending_ns,
+};
 use super::closing::Closing;
-use super::conn::{self, Flushed, Owed, Phase, Transport};
+use super::conn::{self, Conn, Flushed, Owed, Phase, Transport};
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::Input;
 use crate::wire::outbox::PUSH_BYTES_BEHIND;
@@ -20,9 +23,8 @@ use crate::wire::outbox::PUSH_BYTES_BEHIND;
 /// share, and most sockets take no more at once.
 const SENT_BYTES_ENOUGH: usize = 64 * 1024;
 
-/// What one connection is owed beyond this is sent after what others are owed, also if it is an
-/// answer.
-const ANSWER_BYTES_SOON: usize = 16 * 1024;
+/// A connection that is owed more than this comes after the others, whatever it is owed.
+const BULK_BYTES_MIN: usize = 16 * 1024;
 
 #[derive(Default)]
 pub(super) struct Gate {
@@ -31,12 +33,15 @@ pub(super) struct Gate {
     awaited: VecDeque<ConnId>,
     /// Owed an answer, or about to end.
     answered: VecDeque<ConnId>,
-    /// Owed a push, which they did not ask for just now, or more than they took at one time. A signal to ten
-    /// thousand takes the system longer than a turn, so its recipients come last.
+    /// Owed a push, which they did not ask for just now. A signal to ten thousand takes the system
+    /// longer than a turn, so its recipients come after those that asked.
     pushed: VecDeque<ConnId>,
+    /// Owed much, of whatever kind. They come last, because one of them takes as long as dozens of the
+    /// others.
+    bulk: VecDeque<ConnId>,
     /// Did not read what was pushed; to be closed.
     overrun: VecDeque<ConnId>,
-    /// How many bytes of pushes are to be sent to connections in that list, about.
+    /// How many bytes of pushes are to be sent to connections in these lists, about.
     push_bytes: usize,
     /// Wait until the clock has numbers for what was granted.
     await_clock: VecDeque<ConnId>,
@@ -50,6 +55,7 @@ impl Gate {
         self.awaited.is_empty()
             && self.answered.is_empty()
             && self.pushed.is_empty()
+            && self.bulk.is_empty()
             && self.overrun.is_empty()
     }
 
@@ -69,8 +75,16 @@ impl Gate {
         match owed {
             Owed::Awaited => &mut self.awaited,
             Owed::Answer => &mut self.answered,
-            Owed::Push | Owed::Nothing => &mut self.pushed,
+            Owed::Push => &mut self.pushed,
+            Owed::Bulk | Owed::Nothing => &mut self.bulk,
         }
+    }
+}
+
+impl<T> Conn<T> {
+    /// It is owed so much that it comes after the others.
+    fn is_owed_bulk(&self) -> bool {
+        self.outbox.len() > BULK_BYTES_MIN
     }
 }
 
@@ -81,11 +95,7 @@ impl<T: Transport> Server<T> {
         let Some(conn) = conn::find(&mut self.conns, id) else {
             return;
         };
-        let owed = match owed {
-            Owed::Answer if conn.outbox.len() > ANSWER_BYTES_SOON => Owed::Push,
-            owed => owed,
-        };
-        if conn.owed < owed {
+        if conn.owed < owed && !(conn.owed == Owed::Bulk && conn.is_owed_bulk()) {
             if conn.owed == Owed::Nothing && !conn.outbox.is_empty() {
                 self.budget.charge_write();
             }
@@ -105,9 +115,9 @@ impl<T: Transport> Server<T> {
     }
 
     /// Sends what is owed, at least so urgently, one write per connection: first to those that were
-    /// waiting, then to those that asked, then pushes. Each of these may spend
-    /// its share of the turn; the others follow in the next one. A connection that turns out to be
-    /// gone is ended, which may grant to others, who are then owed something too.
+    /// waiting, then to those that asked, then pushes, then to those that are owed much. Each of these
+    /// may spend its share of the turn; the others follow in the next one. A connection that turns out
+    /// to be gone is ended, which may grant to others, who are then owed something too.
     pub(super) fn flush(&mut self, now: Nanos, least: Owed) {
         for _ in 0..SLOW_CONSUMERS_MAX {
             let Some(id) = self.gate.overrun.pop_front() else {
@@ -115,16 +125,24 @@ impl<T: Transport> Server<T> {
             };
             self.close_slow_consumer(now, id);
         }
-        let [mut awaited_ns, mut answered_ns, mut pushed_ns] = FLUSH_NS;
-        // In a turn with little else to do there is more time for crowds.
-        pushed_ns = pushed_ns.max(TURN_NS.saturating_sub(self.budget.spent()));
+        let (mut awaited_ns, mut answered_ns) = (FLUSH_AWAITED_NS, FLUSH_ANSWERED_NS);
+        // In a turn with little else to do there is more time for crowds. Pushes leave some of it to
+        // those that are owed much, who have what pushes do not use.
+        let mut crowds_ns = (FLUSH_PUSHED_NS_MIN + FLUSH_BULK_NS_MIN)
+            .max(TURN_NS.saturating_sub(self.budget.spent()));
         loop {
             let Gate {
                 awaited,
                 answered,
                 pushed,
+                bulk,
                 ..
             } = &mut self.gate;
+            let kept_for_bulk_ns = if bulk.is_empty() {
+                0
+            } else {
+                FLUSH_BULK_NS_MIN
+            };
             let (id, owed, ns_left) = if awaited_ns > 0
                 && let Some(id) = awaited.pop_front()
             {
@@ -133,11 +151,16 @@ impl<T: Transport> Server<T> {
                 && let Some(id) = answered.pop_front()
             {
                 (id, Owed::Answer, &mut answered_ns)
-            } else if pushed_ns > 0
+            } else if crowds_ns > kept_for_bulk_ns
                 && least <= Owed::Push
                 && let Some(id) = pushed.pop_front()
             {
-                (id, Owed::Push, &mut pushed_ns)
+                (id, Owed::Push, &mut crowds_ns)
+            } else if crowds_ns > 0
+                && least <= Owed::Bulk
+                && let Some(id) = bulk.pop_front()
+            {
+                (id, Owed::Bulk, &mut crowds_ns)
             } else {
                 break;
             };
@@ -145,7 +168,7 @@ impl<T: Transport> Server<T> {
             *ns_left = ns_left.saturating_sub(sending_ns(sent));
             self.gate.push_bytes = self.gate.push_bytes.saturating_sub(sent);
         }
-        if self.gate.pushed.is_empty() {
+        if self.gate.pushed.is_empty() && self.gate.bulk.is_empty() {
             self.gate.push_bytes = 0; // the others do not take any more
         }
         if !self.gate.is_behind() {
@@ -158,6 +181,11 @@ impl<T: Transport> Server<T> {
         let Some(conn) = self.conn_mut(id).filter(|conn| conn.owed == owed) else {
             return 0;
         };
+        if owed != Owed::Bulk && conn.is_owed_bulk() {
+            conn.owed = Owed::Bulk;
+            self.gate.bulk.push_back(id);
+            return 0;
+        }
         conn.owed = Owed::Nothing;
         let before = conn.outbox.sent();
         match self.let_out(now, id) {
@@ -165,7 +193,7 @@ impl<T: Transport> Server<T> {
                 self.close(now, id, &error.to_string());
                 return 0;
             }
-            Flushed::Later => self.owe(id, Owed::Push),
+            Flushed::Later => self.owe(id, Owed::Bulk),
             Flushed::TooEarly => self.gate.await_clock.push_back(id),
             Flushed::All | Flushed::Blocked => {}
         }

@@ -16,7 +16,8 @@
 //!   timers              the server's: connections that took too long, shutdown
 //!   resumed             connections that were answered after waiting go on
 //!   flush               slow consumers are closed; bytes leave, one write for each connection: first
-//!                       to those that were waiting, then to those that asked, then pushes
+//!                       to those that were waiting, then to those that asked, then pushes, then
+//!                       to those that are owed much
 //!   memory              what is in use is compared with the bound; who waited for room may go on
 //!   close               sockets that are done with
 //! ```
@@ -118,7 +119,7 @@ impl<T: Transport> Server<T> {
         self.deliver(now);
         self.fire_timers(now);
         self.serve_resumed(clock);
-        self.flush(self.clock_read, Owed::Push);
+        self.flush(self.clock_read, Owed::Bulk);
         self.watch_memory(self.clock_read);
         self.close_ended();
         self.turn_ended = self.clock_read;
