@@ -193,10 +193,7 @@ impl<T: Transport> Server<T> {
             ..
         } = self;
         let conn = &mut conns[slot as usize];
-        let id = ConnId {
-            slot,
-            serial: conn.serial,
-        };
+        let id = conn.id(slot as usize);
         conn.timer = timers.arm(Nanos::NEVER, Due::Conn(slot));
         if conn.write_deadline(settings) <= now {
             // In a turn that comes late, the peer may have made room in time and we did not use it.

@@ -214,6 +214,14 @@ impl<T: Transport> Conn<T> {
         }
     }
 
+    /// What it is called, in this slot.
+    pub(super) fn id(&self, slot: usize) -> ConnId {
+        ConnId {
+            slot: slot as u32,
+            serial: self.serial,
+        }
+    }
+
     /// For how many whole seconds it has been there.
     pub(super) fn age_s(&self, now: Nanos) -> u64 {
         (now.0 / NANOS_PER_SECOND).saturating_sub(self.accepted_s.into())

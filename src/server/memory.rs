@@ -177,10 +177,7 @@ impl<T: Transport> Server<T> {
             let Some(conn) = self.conns.get(slot) else {
                 continue;
             };
-            let id = ConnId {
-                slot: slot as u32,
-                serial: conn.serial,
-            };
+            let id = conn.id(slot);
             // Whoever was not written to yet may be about to read it all.
             let is_behind = conn.is_blocked && conn.outbox.len() > backlog_max;
             if is_behind && self.engine.has_subscriptions(id) {

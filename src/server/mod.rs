@@ -319,11 +319,7 @@ impl<T: Transport> Server<T> {
     }
 
     fn ids(&self) -> impl Iterator<Item = ConnId> {
-        let id = |(slot, conn): (usize, &Conn<T>)| ConnId {
-            slot: slot as u32,
-            serial: conn.serial,
-        };
-        self.conns.iter().map(id)
+        self.conns.iter().map(|(slot, conn)| conn.id(slot))
     }
 
     /// Where a connection comes from, while it is there.
@@ -335,10 +331,7 @@ impl<T: Transport> Server<T> {
     /// All connections, for `stats`.
     fn clients(&self, now: Nanos) -> impl Iterator<Item = stats::Client> {
         self.conns.iter().map(move |(slot, conn)| stats::Client {
-            id: ConnId {
-                slot: slot as u32,
-                serial: conn.serial,
-            },
+            id: conn.id(slot),
             address: conn.transport.address(),
             age_s: conn.age_s(now),
         })

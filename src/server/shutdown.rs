@@ -56,10 +56,7 @@ impl<T: Transport> Server<T> {
         self.timers.arm(now.after(SWEEP), Due::DrainSweep);
         let Self { conns, engine, .. } = self;
         let finished = |slot: usize, conn: &Conn<T>| {
-            let id = ConnId {
-                slot: slot as u32,
-                serial: conn.serial,
-            };
+            let id = conn.id(slot);
             let is_done = conn.is_quiet() && !conn.queued && !conn.is_leaving();
             (is_done && !engine.has_unfinished(id)).then_some(id)
         };
