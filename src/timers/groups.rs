@@ -133,6 +133,7 @@ impl<T: Copy> GroupTimers<T> {
             + self.groups.capacity() * size_of::<Group<T>>()
             + self.heaps_room * size_of::<Entry<T>>()
             + self.order.memory()
+            + self.aside.capacity() * size_of::<u32>()
     }
 
     /// Whether no timer is armed.

@@ -152,6 +152,19 @@ fn a_timer_that_is_put_off_comes_again_after_the_others() {
 }
 
 #[test]
+fn the_list_of_groups_that_are_set_aside_is_counted() {
+    let crowd: Vec<(u32, u64)> = (0..2 * QUANTUM).map(|_| (0, 1)).collect();
+    let (mut timers, _) = armed(&[&crowd[..], &[(1, 2)]].concat());
+    let before = timers.memory();
+    timers.begin_turn();
+    let (group, ..) = timers.next_due(Nanos(2), &mut { PLENTY }).unwrap();
+    timers.put_off(group);
+    let (other, ..) = timers.next_due(Nanos(2), &mut { PLENTY }).unwrap();
+    assert_eq!((group, other), (0, 1));
+    assert!(timers.memory() > before);
+}
+
+#[test]
 fn memory_is_given_back() {
     let mut timers = GroupTimers::new();
     for group in 0..100_000 {
