@@ -521,7 +521,9 @@ const TABLE: &[Row] = &[
         Test("a_place_left_in_the_same_turn_as_its_holder_is_never_granted"),
         Test("a_holder_and_a_place_that_leave_together_are_one_release"),
         Test("a_client_that_left_is_neither_granted_nor_counted_while_it_waits_to_be_served"),
-        Test("clients_that_hang_up_while_waiting_leave_the_queue_at_once_however_many_they_are"),
+        Test("waiters_that_hang_up_together_get_nothing_and_no_turn_is_long"),
+        Test("what_a_waiting_client_held_is_not_granted_to_one_who_hung_up_with_it"),
+        Test("whoever_comes_after_a_hang_up_does_not_complete_the_barrier"),
     ]),
     (125, "two daemons answer for one key while the first drains", &[
         Test("a_draining_daemon_keeps_its_port_and_its_socket_and_serves_no_newcomer"),

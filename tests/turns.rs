@@ -276,27 +276,6 @@ fn a_storm_of_hang_ups_is_spread_over_turns_and_holds_nobody_up() {
     assert_eq!(pipes.server.engine().counts().holders, 1);
 }
 
-#[test]
-fn clients_that_hang_up_while_waiting_leave_the_queue_at_once_however_many_they_are() {
-    const LEAVING: usize = 3_000;
-    let mut pipes = pipes(LEAVING + 2, Settings::default());
-    turn(&mut pipes, &[(0, b"l\njob\n0\n")]);
-    let grant = pipes.read(0);
-    for who in 1..=LEAVING + 1 {
-        turn(&mut pipes, &[(who, b"l\njob\n60\n")]);
-    }
-    hang_up(&mut pipes, 1..=LEAVING);
-    let token = grant.split(' ').nth(1).unwrap();
-    turn(&mut pipes, &[(0, format!("r\njob\n{token}\n").as_bytes())]);
-    assert!(
-        pipes.read(LEAVING + 1).starts_with("ok "),
-        "not to one who has left"
-    );
-    assert!(open(&pipes) > 2, "their sockets are still being closed");
-    pipes.rest();
-    assert_eq!(open(&pipes), 2);
-}
-
 /// Hung up, but reading: it has asked so many questions of one per turn.
 fn ask_at_length_and_half_close(pipes: &mut Pipes, who: usize) {
     pipes.send(who, &b"who\njob\n\n".repeat(1_000));

@@ -21,6 +21,10 @@ use crate::memory::block_bytes;
 /// range is refused; the client can ask for it in pieces.
 const RANGE_BYTES_MAX: usize = (1 << 20) - 5;
 
+/// Most poppers that one request passes over because their wait is over or they have hung up. If there
+/// are more, it is put off.
+const PASSED_OVER_MAX: u32 = 256;
+
 /// A list with room for more values than this gives memory back when it is less than a quarter
 /// full.
 const CAPACITY_KEPT_MIN: usize = 64;
@@ -87,12 +91,26 @@ impl Stored for List {
 
 pub(super) struct Lists {
     pub(super) named: Named<List>,
+    /// Values that were not sent and go back, once those that cannot have them any more have left the
+    /// queue. For everybody else they were popped until then.
+    returning: VecDeque<Popped>,
+}
+
+/// Who gets a value that is pushed or comes back.
+enum Recipient {
+    /// The popper that has waited longest, of those that can have it.
+    Popper(u32),
+    /// The list.
+    Nobody,
+    /// It is not known yet: very many in the queue cannot have it any more.
+    Unknown,
 }
 
 impl Lists {
     pub(super) fn new(seed: [u64; 2]) -> Self {
         Self {
             named: Named::new(seed),
+            returning: VecDeque::new(),
         }
     }
 
@@ -118,10 +136,14 @@ impl Lists {
             Ok(list) => list,
             Err(refusal) => return cx.refuse(conn, refusal),
         };
-        if let Some(popper) = self.next_popper(cx, list) {
-            cx.reply(conn, Reply::Number(0));
-            cx.announce(event, key);
-            return self.hand_over(cx, list, popper, value.into());
+        match self.next_popper(cx, list) {
+            Recipient::Popper(popper) => {
+                cx.reply(conn, Reply::Number(0));
+                cx.announce(event, key);
+                return self.hand_over(cx, list, popper, value.into());
+            }
+            Recipient::Unknown => return cx.put_off(conn),
+            Recipient::Nobody => {}
         }
         let it = &self.named[list].value.values;
         if cx.core.rules.list_length_max != 0 && it.len() >= cx.core.rules.list_length_max as usize
@@ -237,7 +259,21 @@ impl Lists {
         cx.reply(conn, Reply::Values(part));
     }
 
-    /// A popper's wait is over, or its connection is gone.
+    /// A popper's wait is over.
+    pub(super) fn wait_ended(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
+        let conn = cx.core.waiters[waiter].conn;
+        self.give_up(cx, waiter);
+        cx.answer_parked(conn, Reply::Nothing);
+    }
+
+    /// At shutdown.
+    pub(super) fn send_away(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
+        let conn = cx.core.waiters[waiter].conn;
+        cx.answer_parked(conn, Reply::Refused(Refusal::Draining));
+        self.give_up(cx, waiter);
+    }
+
+    /// A popper is answered, or its connection is gone.
     pub(super) fn give_up(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         let list = cx.core.waiters[waiter].subject;
         let queue = &mut self.named[list].value.poppers;
@@ -248,17 +284,48 @@ impl Lists {
     /// A popped value did not reach its client: it goes to the next popper, or back to the end it
     /// came from.
     pub(super) fn give_back(&mut self, cx: &mut Ctx<'_>, popped: Popped) {
+        self.returning.push_back(popped);
+        if self.returning.len() == 1 {
+            self.go_on_giving_back(cx, u64::MAX);
+        }
+    }
+
+    /// Whether all values that were not sent are back.
+    pub(super) fn has_given_back_all(&self) -> bool {
+        self.returning.is_empty()
+    }
+
+    /// Gives values back in their order, until so much is spent or one has to wait.
+    pub(super) fn go_on_giving_back(&mut self, cx: &mut Ctx<'_>, slice_end: u64) {
+        while let Some(popped) = self.returning.pop_front() {
+            if let Err(popped) = self.try_to_give_back(cx, popped) {
+                return self.returning.push_front(popped);
+            }
+            if cx.core.work.spent() >= slice_end {
+                break;
+            }
+        }
+    }
+
+    /// Returns the value if it is not known yet who gets it.
+    fn try_to_give_back(&mut self, cx: &mut Ctx<'_>, popped: Popped) -> Result<(), Popped> {
         let Popped { key, end, value } = popped;
+        cx.core.work.charge(work::GIVE_BACK);
         // The limit of keys does not apply, because the value was here before and must not be lost.
         let list = self
             .named
             .find(key.as_bytes())
             .unwrap_or_else(|| self.named.insert_anyway(cx, key.as_bytes(), List::new()));
-        if let Some(popper) = self.next_popper(cx, list) {
-            return self.hand_over(cx, list, popper, value);
+        match self.next_popper(cx, list) {
+            Recipient::Popper(popper) => self.hand_over(cx, list, popper, value),
+            Recipient::Unknown => return Err(Popped { key, end, value }),
+            Recipient::Nobody => {
+                let moved = self.named.change(list, |it| it.push(end, value));
+                cx.core.work.charge(moving(moved));
+                self.named.touch(list, cx.now, false);
+            }
         }
-        self.named.change(list, |it| it.push(end, value));
-        self.named.touch(list, cx.now, false);
+        Ok(())
     }
 
     fn find_or_insert(&mut self, cx: &mut Ctx<'_>, key: &[u8]) -> Result<u32, Refusal> {
@@ -281,19 +348,31 @@ impl Lists {
         })
     }
 
-    /// The popper that has waited longest and whose wait is not over. Those whose wait is over are
-    /// answered and leave the queue; each of them is a connection, so this loop ends soon.
-    fn next_popper(&mut self, cx: &mut Ctx<'_>, list: u32) -> Option<u32> {
+    /// The popper that has waited longest, is there and whose wait is not over. Those before it are
+    /// answered and leave the queue.
+    fn next_popper(&mut self, cx: &mut Ctx<'_>, list: u32) -> Recipient {
+        let mut left = PASSED_OVER_MAX;
         while let Some(waiter) = self.named[list].value.poppers.head() {
             let Waiter { conn, timer, .. } = cx.core.waiters[waiter];
-            if timer.is_none_or(|timer| cx.core.timers.deadline(timer) >= cx.moment) {
-                return Some(waiter);
+            let is_over = timer.is_some_and(|timer| cx.core.timers.deadline(timer) < cx.moment);
+            let is_sent_away = cx.core.draining;
+            if cx.is_present(waiter) && !is_over && !is_sent_away {
+                return Recipient::Popper(waiter);
             }
+            if left == 0 {
+                return Recipient::Unknown;
+            }
+            left -= 1;
             let queue = &mut self.named[list].value.poppers;
             cx.leave(queue, waiter);
-            cx.reply(conn, Reply::Nothing);
+            let reply = if is_sent_away {
+                Reply::Refused(Refusal::Draining)
+            } else {
+                Reply::Nothing
+            };
+            cx.answer_parked(conn, reply);
         }
-        None
+        Recipient::Nobody
     }
 
     fn hand_over(&mut self, cx: &mut Ctx<'_>, list: u32, popper: u32, value: Value) {

@@ -223,7 +223,7 @@ impl Locks {
             let gone = if head_is_due { head } else { waiter };
             let told = cx.core.waiters[gone].conn;
             self.give_up(cx, gone);
-            cx.reply(told, Reply::TimedOut);
+            cx.answer_parked(told, Reply::TimedOut);
             self.grant_waiting(cx, resource);
             is_current = !self.unserved.contains(resource);
         }
@@ -266,6 +266,25 @@ impl Locks {
             }
         }
         true
+    }
+
+    /// The client of a parked command has hung up. If others wait behind it, its queue is served when
+    /// time passes, when it is known who else has hung up.
+    pub(super) fn note_hung_up(&mut self, cx: &Ctx<'_>, waiter: u32) {
+        let resource = cx.core.waiters[waiter].subject;
+        let queue = &self.table[resource].queue;
+        if queue.head() == Some(waiter) && queue.len() > 1 {
+            self.unserved.insert(resource, cx.moment);
+        }
+    }
+
+    /// At shutdown: refuses a parked command and takes it out of its queue. Those that have a place in
+    /// the queue and are not parked move up when time passes.
+    pub(super) fn send_away(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
+        let Waiter { conn, subject, .. } = cx.core.waiters[waiter];
+        cx.answer_parked(conn, Reply::Refused(Refusal::Draining));
+        self.give_up(cx, waiter);
+        self.unserved.insert(subject, cx.moment);
     }
 
     /// The connection of a parked command is gone: takes it out of the queue, then serves the rest
@@ -505,7 +524,9 @@ impl Locks {
             let Waiter { conn, timer, .. } = cx.core.waiters[waiter];
             let is_present = cx.is_present(waiter);
             let is_over = timer.is_some_and(|timer| cx.core.timers.deadline(timer) < moment);
-            let stays = is_present && !is_over;
+            // At shutdown nobody is granted what it waits for: it is refused now or a moment later.
+            let is_sent_away = cx.core.draining && conn != ConnIndex::NONE;
+            let stays = is_present && !is_over && !is_sent_away;
             if stays && !self.admits(resource, cx.core.waiters[waiter].want().hold) {
                 break;
             }
@@ -518,8 +539,10 @@ impl Locks {
                 self.promote(cx, resource, waiter);
             } else {
                 self.give_up(cx, waiter);
-                if is_present {
+                if is_present && is_over {
                     cx.reply(conn, Reply::TimedOut);
+                } else if is_present {
+                    cx.refuse(conn, Refusal::Draining);
                 }
             }
         }

@@ -44,6 +44,8 @@ pub mod view;
 mod watch;
 mod work;
 
+use std::collections::VecDeque;
+
 use self::arena::NONE;
 use self::barrier::Barriers;
 use self::conn::{Asker, Conns};
@@ -60,8 +62,8 @@ pub use self::shapes::LONG_SHAPES_MAX;
 pub use self::subscriptions::{GROUPS_PER_PATTERN_MAX, MEMBERS_VISITED_MAX, SHAPES_PER_CONN_MAX};
 use self::subscriptions::{Subscriptions, Topic};
 pub use self::table::{Census, Kind};
-use self::time::Departing;
-use self::types::{Effects, Input, Notes, Refusal, Reply, Request};
+use self::time::{Departing, SLICE};
+use self::types::{Effects, Input, Notes, Request};
 use self::work::Work;
 use crate::base::{ConnId, Millis, Nanos};
 use crate::timers::{GroupTimers, Timers};
@@ -151,6 +153,8 @@ pub struct Engine {
     stores: Stores,
     core: Core,
     departing: Departing,
+    /// At shutdown: those that were parked when it began and are not refused yet.
+    still_parked: VecDeque<ConnId>,
     /// The last [`Input::Time`] left something over, if only memory to give back.
     unfinished: bool,
 }
@@ -185,6 +189,7 @@ impl Engine {
                 work: Work::default(),
             },
             departing: Departing::default(),
+            still_parked: VecDeque::new(),
             unfinished: false,
         }
     }
@@ -195,11 +200,7 @@ impl Engine {
         match input {
             Input::Request(id, request) => self.decide(now, id, &request, out),
             Input::Hello(id, name) => self.introduce(id, name),
-            Input::HungUp(id, hung_up) => {
-                if let Some(conn) = self.core.conns.find(id) {
-                    self.core.conns[conn].hung_up = hung_up;
-                }
-            }
+            Input::HungUp(id, hung_up) => self.note_hung_up(now, id, hung_up, out),
             Input::Overrun(id, overrun) => {
                 if let Some(conn) = self.core.conns.find(id) {
                     self.core.conns.set_overrun(conn, overrun);
@@ -360,27 +361,41 @@ impl Engine {
             .as_deref()
     }
 
-    /// All at once, because it happens once in the life of the daemon, and those that are parked are
-    /// not more than there are connections.
+    /// Whether the peer has hung up, and has yet to be served to its end. Costs little, because all who
+    /// hang up in a turn are noted before anything else is done. Sends no answer.
+    fn note_hung_up(&mut self, now: Nanos, id: ConnId, hung_up: bool, out: &mut Effects) {
+        let Some(conn) = self.core.conns.find(id) else {
+            return;
+        };
+        self.core.conns[conn].hung_up = hung_up;
+        let parked = self.core.conns[conn].parked;
+        if !hung_up || parked == NONE {
+            return;
+        }
+        let (stores, mut cx) = self.split(now, now, out);
+        match cx.core.waiters[parked].awaiting {
+            Awaiting::Hold(_) => stores.locks.note_hung_up(&cx, parked),
+            Awaiting::Pop(_) => {}
+            Awaiting::Barrier => stores.barriers.note_hung_up(&mut cx, parked),
+        }
+    }
+
+    /// A shutdown begins: from here on nobody is parked, nor granted what it is parked for. To find
+    /// who is parked is one walk over all connections, once in the life of the daemon: a hundred
+    /// thousand take a millisecond. They are refused a part at a time.
     fn drain(&mut self, now: Nanos, out: &mut Effects) {
         self.core.draining = true;
-        let parked = self
-            .core
-            .conns
-            .iter()
-            .map(|it| it.parked)
-            .filter(|&waiter| waiter != NONE);
-        let parked: Vec<u32> = parked.collect();
-        let (stores, mut cx) = self.split(now, now, out);
-        stores.send_away(&mut cx, &parked);
+        let conns = self.core.conns.iter().filter(|it| it.parked != NONE);
+        self.still_parked = conns.map(|it| it.id).collect();
+        self.go_on_sending_away(now, self.core.work.spent() + SLICE, out);
+        self.go_on_granting(now, self.core.work.spent() + SLICE, out);
     }
 
     /// When the next [`Input::Time`] must come at the latest: never later than the earliest
     /// deadline, sometimes earlier; 0 if something is left over from the last one.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        let unserved = &self.stores.locks.unserved;
-        if !self.departing.is_empty() || !unserved.is_empty() || self.unfinished {
+        if self.unfinished || self.has_begun() {
             return Some(Nanos(0));
         }
         let (owners, background) = (&self.core.timers, &self.core.background);
@@ -434,37 +449,19 @@ impl Engine {
 impl Stores {
     /// The timer of a parked command fired.
     fn wait_ended(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
-        let conn = cx.core.waiters[waiter].conn;
         match cx.core.waiters[waiter].awaiting {
             Awaiting::Hold(_) => self.locks.wait_ended(cx, waiter),
-            Awaiting::Pop(_) => {
-                self.lists.give_up(cx, waiter);
-                cx.reply(conn, Reply::Nothing);
-            }
-            Awaiting::Barrier => {
-                cx.reply(conn, Reply::TimedOut);
-                self.barriers.give_up(cx, waiter);
-            }
+            Awaiting::Pop(_) => self.lists.wait_ended(cx, waiter),
+            Awaiting::Barrier => self.barriers.wait_ended(cx, waiter),
         }
     }
 
-    /// At shutdown: refuses every parked command and takes it out of its queue.
-    fn send_away(&mut self, cx: &mut Ctx<'_>, parked: &[u32]) {
-        let mut resources = Vec::new();
-        for &waiter in parked {
-            cx.refuse(cx.core.waiters[waiter].conn, Refusal::Draining);
-            match cx.core.waiters[waiter].awaiting {
-                Awaiting::Hold(_) => {
-                    resources.push(cx.core.waiters[waiter].subject);
-                    self.locks.give_up(cx, waiter);
-                }
-                Awaiting::Pop(_) => self.lists.give_up(cx, waiter),
-                Awaiting::Barrier => self.barriers.send_away(cx, waiter),
-            }
-        }
-        // Not earlier, because that would grant to waiters that are refused a moment later.
-        for resource in resources {
-            self.locks.grant_waiting(cx, resource);
+    /// At shutdown: refuses a parked command and takes it out of its queue.
+    fn send_away(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
+        match cx.core.waiters[waiter].awaiting {
+            Awaiting::Hold(_) => self.locks.send_away(cx, waiter),
+            Awaiting::Pop(_) => self.lists.send_away(cx, waiter),
+            Awaiting::Barrier => self.barriers.send_away(cx, waiter),
         }
     }
 

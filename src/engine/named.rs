@@ -54,6 +54,8 @@ pub(super) struct Named<V> {
     entries: Arena<Entry<V>>,
     in_use: Chain<OfNamed>,
     idle: Chain<OfNamed>,
+    /// How many entries have no name any more.
+    nameless: usize,
 }
 
 impl<V: Stored> Named<V> {
@@ -63,6 +65,7 @@ impl<V: Stored> Named<V> {
             entries: Arena::new(),
             in_use: Chain::new(),
             idle: Chain::new(),
+            nameless: 0,
         }
     }
 
@@ -128,11 +131,23 @@ impl<V: Stored> Named<V> {
     }
 
     pub(super) fn remove(&mut self, cx: &mut Ctx<'_>, entry: u32) -> Entry<V> {
+        self.remove_name(cx, entry);
+        self.remove_nameless(entry)
+    }
+
+    /// Takes the name from an entry, which counts no longer as one and is no longer found. Its name can
+    /// be used again.
+    pub(super) fn remove_name(&mut self, cx: &mut Ctx<'_>, entry: u32) {
         self.chain_of(entry).unlink(entry);
-        let gone = self.entries.remove(entry);
-        self.map.remove(gone.hash, entry);
+        self.map.remove(self.entries[entry].hash, entry);
         cx.core.keys -= 1;
-        gone
+        self.nameless += 1;
+    }
+
+    /// Removes an entry that has no name any more.
+    pub(super) fn remove_nameless(&mut self, entry: u32) -> Entry<V> {
+        self.nameless -= 1;
+        self.entries.remove(entry)
     }
 
     /// Notes a use, and with `idle` that the entry may be forgotten once it has been idle for long
@@ -166,8 +181,9 @@ impl<V: Stored> Named<V> {
         self.entries.check();
     }
 
+    /// How many there are that have a name.
     pub(super) fn len(&self) -> usize {
-        self.entries.len()
+        self.entries.len() - self.nameless
     }
 
     /// In a fixed order: entries in use, then idle entries.

@@ -11,7 +11,7 @@ use super::ctx::Ctx;
 use super::due::Due;
 use super::holder::Hold;
 use super::owner::OwnerIndex;
-use super::types::End;
+use super::types::{End, Reply};
 use super::work;
 use crate::base::{Millis, Nanos};
 use crate::timers::TimerId;
@@ -121,6 +121,14 @@ impl Ctx<'_> {
                 .timers
                 .arm(it.owner.0, self.now.after(wait), Due::wait(waiter)),
         );
+    }
+
+    /// Answers a command that was parked, unless its client has hung up: then nobody waits for it, and
+    /// the connection is served to its end as it is.
+    pub(super) fn answer_parked(&mut self, conn: ConnIndex, reply: Reply) {
+        if self.core.conns[conn].is_present() {
+            self.reply(conn, reply);
+        }
     }
 
     /// Whether there is memory for another waiter.

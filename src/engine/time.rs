@@ -1,5 +1,5 @@
-//! What is done when time passes: queues that were not served to their end go on, and so do
-//! departures; leases and waits end, idle keys are forgotten.
+//! What is done when time passes: queues that were not served to their end go on, and so do barriers
+//! that have ended and departures; leases and waits end, idle keys are forgotten.
 //!
 //! Each of these duties gets a slice of the work in turn, until nothing is left or the work is used
 //! up, so that none of them waits for a crowd in another. Within leases and waits, and within
@@ -12,11 +12,11 @@ use super::arena::NONE;
 use super::conn::ConnIndex;
 use super::due::What;
 use super::types::Effects;
-use super::{Engine, work};
+use super::{Engine, Stores, work};
 use crate::base::{ConnId, Nanos};
 
 /// What one duty may spend before the next has its turn; the last piece may exceed it.
-const SLICE: u64 = 50_000;
+pub(super) const SLICE: u64 = 50_000;
 
 /// The same for values and collections, which nobody waits for. It is a seventh or more of the
 /// work, so that they get on however much else there is to do.
@@ -88,6 +88,7 @@ impl Engine {
         let mut background_left = BACKGROUND_WORK;
         loop {
             self.go_on_granting(now, self.slice(SLICE, end), out);
+            self.go_on_telling(now, self.slice(SLICE, end), out);
             self.go_on_departing(now, self.slice(SLICE, end), out);
             self.end_leases_and_waits(now, self.slice(SLICE, end), out);
             if background_left > 0 {
@@ -115,9 +116,22 @@ impl Engine {
 
     /// Something is to be done that somebody may wait for.
     fn others_wait(&self, now: Nanos) -> bool {
+        self.has_begun() || is_due(self.core.timers.next_deadline(), now)
+    }
+
+    /// Something was begun and is not finished.
+    pub(super) fn has_begun(&self) -> bool {
+        let Stores {
+            locks,
+            lists,
+            barriers,
+            ..
+        } = &self.stores;
         !self.departing.is_empty()
-            || !self.stores.locks.unserved.is_empty()
-            || is_due(self.core.timers.next_deadline(), now)
+            || !self.still_parked.is_empty()
+            || !locks.unserved.is_empty()
+            || !lists.has_given_back_all()
+            || !barriers.has_told_all()
     }
 
     fn has_background(&self, now: Nanos) -> bool {
@@ -145,10 +159,35 @@ impl Engine {
         self.departing.work_left = self.departing.work_left.saturating_sub(cost);
     }
 
-    fn go_on_granting(&mut self, now: Nanos, slice_end: u64, out: &mut Effects) {
+    pub(super) fn go_on_granting(&mut self, now: Nanos, slice_end: u64, out: &mut Effects) {
         while let Some(resource) = self.stores.locks.unserved.next() {
             let (stores, mut cx) = self.split(now, now, out);
             stores.locks.grant_waiting(&mut cx, resource);
+            if self.core.work.spent() >= slice_end {
+                break;
+            }
+        }
+    }
+
+    /// Clients of barriers that have ended, poppers of values that come back, and those that a
+    /// shutdown sends away.
+    fn go_on_telling(&mut self, now: Nanos, slice_end: u64, out: &mut Effects) {
+        let (stores, mut cx) = self.split(now, now, out);
+        stores.barriers.go_on_telling(&mut cx, slice_end);
+        stores.lists.go_on_giving_back(&mut cx, slice_end);
+        self.go_on_sending_away(now, slice_end, out);
+    }
+
+    /// At shutdown: refuses those that were parked when it began.
+    pub(super) fn go_on_sending_away(&mut self, now: Nanos, slice_end: u64, out: &mut Effects) {
+        while let Some(id) = self.still_parked.pop_front() {
+            let parked = self.core.conns.find(id);
+            let parked = parked.map_or(NONE, |it| self.core.conns[it].parked);
+            if parked == NONE {
+                continue; // it was answered meanwhile, or has left
+            }
+            let (stores, mut cx) = self.split(now, now, out);
+            stores.send_away(&mut cx, parked);
             if self.core.work.spent() >= slice_end {
                 break;
             }

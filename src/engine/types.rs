@@ -35,8 +35,8 @@ pub enum Input<'a> {
     /// A connection said `hello`: it understands pushes, and perhaps gave a name.
     Hello(ConnId, Option<&'a str>),
     /// Whether the peer has hung up and the server has yet to serve the connection for the last
-    /// time. Until it does, the connection's waits are not granted, and it does not count as a
-    /// recipient.
+    /// time. Until it does, the connection's waits are neither granted nor answered, nobody meets it at
+    /// a barrier, and it does not count as a recipient. Has no effects by itself.
     HungUp(ConnId, bool),
     /// Whether the client has left so much unread that nothing more can be pushed to it.
     Overrun(ConnId, bool),
@@ -44,7 +44,7 @@ pub enum Input<'a> {
     /// (unless auto-release is off: then they last until their leases end).
     Disconnected(ConnId),
     /// A popped value could not be sent to its client: it goes back to its list, or to the next
-    /// popper that waits there.
+    /// popper that waits there; at once, or when time passes if very many have to leave the queue first.
     Unsent(Popped),
     /// Time has passed: leases and waits end, idle keys are forgotten, and what ended connections
     /// left behind is undone. The number is how much work may be spent on it, in units of about a

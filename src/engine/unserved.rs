@@ -1,4 +1,4 @@
-//! Keys whose queue was not served to its end, because very many could be granted at once.
+//! Keys whose queue is still to be served: very many could be granted at once, or the first has hung up.
 //!
 //! Whoever deals with such a key goes on with it, and `Engine::pass_time` does so first of all.
 //! Meanwhile nobody overtakes, because the queue is not empty. Data only:
@@ -27,8 +27,9 @@ impl Unserved {
         !self.keys.is_empty() && self.keys.contains_key(&resource)
     }
 
+    /// The queue of this key is to be served, because there was room at that instant or earlier.
     pub(super) fn insert(&mut self, resource: u32, moment: Nanos) {
-        self.keys.insert(resource, moment);
+        self.keys.entry(resource).or_insert(moment);
     }
 
     /// The queue of this key is served from now on; returns since when there is room, or `present`

@@ -248,7 +248,7 @@ impl Engine {
             );
         }
         for barrier in barriers.named.iter() {
-            let Barrier { count, queue } = &barrier.value;
+            let Barrier { count, queue, .. } = &barrier.value;
             waiters += queue.iter(&self.core.waiters).count();
             assert!(
                 (1..*count).contains(&queue.len()),
@@ -256,6 +256,10 @@ impl Engine {
                 barrier.key
             );
         }
+        let ended = barriers.ended_queues();
+        waiters += ended
+            .map(|it| it.iter(&self.core.waiters).count())
+            .sum::<usize>();
         assert_eq!(waiters, self.core.waiters.len(), "a waiter is in no queue");
         let entries = [
             counters.named.len(),

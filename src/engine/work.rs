@@ -29,6 +29,8 @@ pub(super) const UNDO: u64 = 1000;
 pub(super) const FORGET: u64 = 600;
 /// To share one value of a list with an answer.
 pub(super) const VALUE: u64 = 20;
+/// To put back a value that was popped and not sent.
+pub(super) const GIVE_BACK: u64 = 300;
 /// To look for patterns of one shape, or to find a recipient and to spell its line.
 pub(super) const RECIPIENT: u64 = 120;
 /// To give a piece of memory back to the system.

@@ -14,8 +14,10 @@ use std::ops::{Index, IndexMut};
 pub(super) const TURN_NS: u64 = 2_000_000;
 
 /// Where the run queue stops serving connections that have hung up, of which some still read and all
-/// hold what somebody may wait for.
+/// hold what somebody may wait for; and what it spends on them at least, however many hung up or were
+/// accepted just before.
 pub(super) const HUNG_UP_NS: u64 = 400_000;
+pub(super) const HUNG_UP_NS_MIN: u64 = 200_000;
 
 /// Where a turn stops serving connections that have sent something since they were last served, and
 /// what it spends on them at least. The writes of their answers are in this.
@@ -55,8 +57,9 @@ const LOOK_NS: u64 = 500;
 /// that came after it.
 pub(super) const HUNG_UP_MAX: usize = 128;
 
-/// And how many of them at least, however much was spent on those that left while they were waiting.
-pub(super) const HUNG_UP_MIN: usize = 8;
+/// What it costs to note that a peer has hung up. All are noted at once, and served later: ten thousand
+/// take a millisecond or two.
+const HANG_UP_NS: u64 = 150;
 
 /// What a turn spends at most on closing sockets; one is closed in any case.
 pub(super) const CLOSES_NS: u64 = 1_000_000;
@@ -185,6 +188,11 @@ impl Budget {
     #[inline]
     pub(super) fn charge_look(&mut self) {
         self.charge(Kind::Read, LOOK_NS);
+    }
+
+    /// A peer was noted to have hung up.
+    pub(super) fn charge_hang_up(&mut self) {
+        self.charge(Kind::Depart, HANG_UP_NS);
     }
 
     #[inline]

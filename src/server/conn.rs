@@ -250,6 +250,11 @@ impl<T: Transport> Conn<T> {
         self.flow == Flow::Unheard
     }
 
+    /// Its next request, or the answer to the last one, waits for somebody else.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.is_parked() || self.is_unheard() || self.flow.waits_for_room()
+    }
+
     /// Leaves the rest for later, unless an answer is outstanding: then it waits anyway.
     pub(super) fn yield_turn(&mut self) {
         if self.flow == Flow::Open {

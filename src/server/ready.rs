@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 
 use super::budget::{
-    FRESH_NS, FRESH_NS_MIN, HUNG_UP_MAX, HUNG_UP_MIN, HUNG_UP_NS, MORE_NS, MORE_NS_MIN,
+    FRESH_NS, FRESH_NS_MIN, HUNG_UP_MAX, HUNG_UP_NS, HUNG_UP_NS_MIN, MORE_NS, MORE_NS_MIN,
     RESUMED_NS_MIN,
 };
 use super::closing::Closing;
@@ -103,8 +103,9 @@ impl RunQueue {
 impl<T: Transport> Server<T> {
     /// Serves those that have hung up, to their end if they have not more to say than a first share.
     pub(super) fn serve_hung_up(&mut self, clock: Clock<'_>) {
-        for served in 0..HUNG_UP_MAX {
-            if self.budget.spent() >= HUNG_UP_NS && served >= HUNG_UP_MIN {
+        let end = HUNG_UP_NS.max(self.budget.spent() + HUNG_UP_NS_MIN);
+        for _ in 0..HUNG_UP_MAX {
+            if self.budget.spent() >= end {
                 break;
             }
             let Some(id) = self.run.hung_up.pop_front() else {
@@ -165,7 +166,9 @@ impl<T: Transport> Server<T> {
         self.budget.charge_look();
         if let Some(conn) = self.conn_mut(id) {
             conn.queued = false;
-            if conn.hung_up {
+            if conn.hung_up && conn.is_waiting() {
+                self.leave(self.clock_read, id, Closing::Flush, "left while waiting");
+            } else if conn.hung_up {
                 self.engine
                     .apply(self.clock_read, Input::HungUp(id, false), &mut self.effects);
             }

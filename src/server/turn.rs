@@ -3,9 +3,10 @@
 //! ```text
 //! accept                newcomers, between turns: by then the connections that left have made room
 //! turn                  reads the clock: it is this late at least
-//!   hang-ups            first of all, so that no connection that has left is granted what others set
-//!                       free; a parked one leaves its queue here
-//!   hung up             some of those that have left are served to their end
+//!   hang-ups            all are noted first of all, so that no connection that has left is granted
+//!                       what others set free
+//!   hung up             some of those that have left are served to their end; a parked one leaves its
+//!                       queue here
 //!   fresh               connections that have sent something get a small first share: first those
 //!                       that had to wait in the last turn, then those with an event in this one
 //!   flush               what they are answered leaves now, if others have more to ask
@@ -27,7 +28,6 @@
 //! more of the order than what a poll reports.
 
 use super::budget::{Budget, Kind, TIME_NS, TIME_NS_MIN, Work};
-use super::closing::Closing;
 use super::conn::{Owed, Transport};
 use super::{Clock, Server};
 use crate::base::{ConnId, Nanos};
@@ -78,7 +78,7 @@ impl<T: Transport> Server<T> {
         self.let_go_by_clock(now);
         for event in events.clone() {
             if event.readiness.hung_up {
-                self.hang_up(now, event.conn);
+                self.note_hung_up(now, event.conn);
             }
         }
         self.serve_hung_up(clock);
@@ -163,19 +163,18 @@ impl<T: Transport> Server<T> {
 
     /// The peer has closed, at least its sending side. From here on it is absent: it is not granted
     /// what anything else in this turn sets free, nor counted among those who hear of it, whether
-    /// it is served to its end in this turn or in a later one.
-    fn hang_up(&mut self, now: Nanos, id: ConnId) {
+    /// it is served to its end in this turn or in a later one. This is done for all of them in one
+    /// go, because each has to be absent before anything is set free.
+    fn note_hung_up(&mut self, now: Nanos, id: ConnId) {
+        self.budget.charge_hang_up();
         let Some(conn) = self.conn_mut(id) else {
             return;
         };
         conn.hung_up = true;
         conn.readable = true;
-        if conn.is_parked() || conn.is_unheard() || conn.flow.waits_for_room() {
-            self.leave(now, id, Closing::Flush, "left while waiting");
-        } else {
-            self.engine
-                .apply(now, Input::HungUp(id, true), &mut self.effects);
-        }
+        conn.queued &= !conn.flow.waits_for_room(); // it waits no longer
+        self.engine
+            .apply(now, Input::HungUp(id, true), &mut self.effects);
         self.serve_to_its_end(id);
     }
 
