@@ -332,3 +332,89 @@ fn a_value_that_comes_back_is_not_lost_behind_very_many_whose_wait_is_over() {
     all_read(&mut pipes, 1..POPPERS, "nil\n");
     pipes.server.engine().check();
 }
+
+// ---- shutdown ----
+
+#[test]
+fn a_shutdown_refuses_very_many_that_wait_in_short_turns_and_grants_to_none() {
+    const WAITING: usize = 8_000;
+    let mut pipes = pipes(WAITING + 2);
+    let (holder, other) = (WAITING, WAITING + 1);
+    let granted = pipes.ask(holder, "l job 0");
+    all_ask(&mut pipes, 0..WAITING, "l\njob\n60\n");
+    pipes.ask(other, "l other 0");
+    pipes.stop();
+    short_turn(&mut pipes);
+    assert!(
+        pipes.server.engine().counts().waiters > 1_000,
+        "some are still to be told"
+    );
+    pipes.send(holder, release("job", &granted).as_bytes());
+    short_turn(&mut pipes);
+    assert_eq!(pipes.read(holder), "ok\n");
+    for _ in 0..2 {
+        pipes.pass(Millis(50)); // it looks again for connections that have nothing to finish
+        short_turns(&mut pipes);
+    }
+    all_read(&mut pipes, 0..WAITING, "error_draining\n");
+    assert_eq!(
+        pipes.server.engine().tally().grants,
+        2,
+        "nobody was granted what is free now"
+    );
+    assert_eq!(
+        pipes.server.connections(),
+        1,
+        "whoever holds something may finish"
+    );
+}
+
+#[test]
+fn a_shutdown_ends_very_many_idle_connections_in_short_turns() {
+    const IDLE: usize = 5_000;
+    let mut pipes = pipes(IDLE + 1);
+    pipes.ask(IDLE, "l job 0");
+    pipes.stop();
+    short_turn(&mut pipes);
+    assert!(pipes.server.connections() > IDLE / 2, "not all in one turn");
+    assert!(short_turns(&mut pipes) < 200);
+    assert_eq!(pipes.server.connections(), 1);
+    assert!(!pipes.server.is_drained());
+}
+
+// ---- what is done besides ----
+
+#[test]
+fn a_turn_after_very_many_were_accepted_serves_fewer() {
+    let served = |accepted: usize| {
+        let mut pipes = pipes(400);
+        pipes.turn();
+        for who in 0..400 {
+            pipes.send(who, b"ping\n_\n\n");
+        }
+        for _ in 0..accepted {
+            pipes.connect();
+        }
+        pipes.turn();
+        (0..400).filter(|&who| !pipes.read(who).is_empty()).count()
+    };
+    assert!(served(128) + 30 < served(0));
+}
+
+#[test]
+fn a_turn_looks_only_at_so_many_that_do_not_take_what_they_are_owed() {
+    const DEAF: usize = 1_000;
+    let mut pipes = pipes(DEAF);
+    for who in 0..DEAF {
+        pipes.peer(who).set_room(0);
+    }
+    all_ask(&mut pipes, 0..DEAF, "ping\n_\n\n");
+    pipes.pass(Settings::default().write_timeout);
+    let mut left = DEAF;
+    while left > 0 {
+        pipes.turn();
+        let now_left = pipes.server.connections();
+        assert!((1..=64).contains(&(left - now_left)), "{left} {now_left}");
+        left = now_left;
+    }
+}

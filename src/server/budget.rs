@@ -61,6 +61,10 @@ pub(super) const HUNG_UP_MAX: usize = 128;
 /// take a millisecond or two.
 const HANG_UP_NS: u64 = 150;
 
+/// What it costs to accept a connection. This is done between turns, at most 128 times for each
+/// listener, and the next turn does less.
+const ACCEPT_NS: u64 = 5_000;
+
 /// What a turn spends at most on closing sockets; one is closed in any case.
 pub(super) const CLOSES_NS: u64 = 1_000_000;
 
@@ -69,8 +73,16 @@ pub(super) const CLOSES_NS: u64 = 1_000_000;
 pub(super) const CLOSE_NS: u64 = 8_000;
 pub(super) const CLOSE_FULL_NS: u64 = 400_000;
 
-/// Most timers of connections that fire in one turn; most of them end a connection.
+/// Most timers of connections that are looked at in one turn, and what may be spent on them; most of
+/// them end a connection.
 pub(super) const TIMERS_MAX: u32 = 256;
+pub(super) const TIMERS_NS: u64 = 300_000;
+
+/// What a turn spends at most on a shutdown's search for connections that have nothing to finish, what
+/// it costs to look at one, and to end it.
+pub(super) const SWEEP_NS: u64 = 300_000;
+const SWEEP_LOOK_NS: u64 = 50;
+const SWEEP_END_NS: u64 = 1_500;
 
 /// Most slow consumers closed in one turn: each has megabytes to give back.
 pub(super) const SLOW_CONSUMERS_MAX: usize = 8;
@@ -164,9 +176,19 @@ pub(super) struct Budget {
     spent: u64,
     /// The share of the connection that is being served ends when this much was spent.
     share_ends: u64,
+    /// What was spent after the turn, which the next one has less.
+    spent_after: u64,
 }
 
 impl Budget {
+    /// What the turn after this one begins with.
+    pub(super) fn next_turn(&self) -> Self {
+        Self {
+            spent: self.spent_after,
+            ..Self::default()
+        }
+    }
+
     /// How much was spent so far.
     #[inline]
     pub(super) fn spent(&self) -> u64 {
@@ -193,6 +215,27 @@ impl Budget {
     /// A peer was noted to have hung up.
     pub(super) fn charge_hang_up(&mut self) {
         self.charge(Kind::Depart, HANG_UP_NS);
+    }
+
+    /// A connection was accepted, after the turn.
+    pub(super) fn charge_accept(&mut self) {
+        self.work[Kind::Read] += ACCEPT_NS;
+        self.spent_after += ACCEPT_NS;
+    }
+
+    /// So many timers of connections were looked at.
+    pub(super) fn charge_timers(&mut self, looks: u32) {
+        self.charge(Kind::Expire, u64::from(looks) * LOOK_NS);
+    }
+
+    /// A shutdown looked at a connection, or found none in the slot.
+    pub(super) fn charge_sweep_look(&mut self) {
+        self.charge(Kind::Depart, SWEEP_LOOK_NS);
+    }
+
+    /// A shutdown ends a connection.
+    pub(super) fn charge_sweep_end(&mut self) {
+        self.charge(Kind::Depart, SWEEP_END_NS);
     }
 
     #[inline]

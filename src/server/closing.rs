@@ -198,6 +198,7 @@ impl<T: Transport> Server<T> {
         if conn.write_deadline(settings) <= now {
             // In a turn that comes late, the peer may have made room in time and we did not use it.
             let (late_ns, owed) = (now.since(conn.write_deadline(settings)), conn.outbox.len());
+            self.budget.charge_write();
             let broken = matches!(self.let_out(now, id), Flushed::Broken(_));
             let conn = &mut self.conns[slot as usize];
             let ours = late_ns >= LATE_NS && conn.outbox.len() < owed;

@@ -164,8 +164,11 @@ impl<T: Transport> Server<T> {
             } else {
                 break;
             };
+            let before = self.budget.spent();
             let sent = self.flush_one(now, id, owed);
-            *ns_left = ns_left.saturating_sub(sending_ns(sent));
+            // A connection that turned out to be gone may have left much behind.
+            let ns = sending_ns(sent).max(self.budget.spent() - before);
+            *ns_left = ns_left.saturating_sub(ns);
             self.gate.push_bytes = self.gate.push_bytes.saturating_sub(sent);
         }
         if self.gate.pushed.is_empty() && self.gate.bulk.is_empty() {

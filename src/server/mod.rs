@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 use log::{debug, info};
 use slab::Slab;
 
-use self::budget::{Budget, Kind, TIMERS_MAX};
+use self::budget::{Budget, Kind, TIMERS_MAX, TIMERS_NS};
 use self::closing::Ended;
 pub use self::conn::Transport;
 use self::conn::{Conn, Phase};
@@ -163,6 +163,8 @@ pub struct Server<T> {
     /// Connections that came during the shutdown and are not closed yet.
     newcomers: usize,
     draining: bool,
+    /// In which slot a shutdown goes on looking for connections that have nothing to finish.
+    sweep: Option<usize>,
 }
 
 impl<T: Transport> Server<T> {
@@ -196,6 +198,7 @@ impl<T: Transport> Server<T> {
             turn_ended: Nanos::default(),
             newcomers: 0,
             draining: false,
+            sweep: None,
         };
         if server.settings.memory_max != 0 {
             server.look_at_memory(Nanos::default());
@@ -216,6 +219,7 @@ impl<T: Transport> Server<T> {
             );
             return None;
         }
+        self.budget.charge_accept();
         // 0 is nobody: it marks the reactor's own tokens, and `owner_conn_id` of an unowned key.
         self.serial = self.serial.checked_add(1).unwrap_or(1);
         let slot = self.conns.vacant_key() as u32;
@@ -253,6 +257,7 @@ impl<T: Transport> Server<T> {
         let is_idle = self.run.is_empty()
             && self.gate.is_empty()
             && self.ended.is_empty()
+            && self.sweep.is_none()
             && !self.memory.is_sweeping();
         if !is_idle {
             return Some(Nanos(0));
@@ -291,16 +296,26 @@ impl<T: Transport> Server<T> {
         }
     }
 
-    /// Acts on those of the server's own timers that have fired.
+    /// Acts on those of the server's own timers that have fired, as far as their share of the turn
+    /// goes.
     fn fire_timers(&mut self, now: Nanos) {
-        let mut timers = TIMERS_MAX;
-        while let Some((_, due)) = self.timers.pop_due(now, &mut timers) {
+        let (mut looks_left, end) = (TIMERS_MAX, self.budget.spent() + TIMERS_NS);
+        while self.budget.spent() < end {
+            let before = looks_left;
+            let due = self.timers.pop_due(now, &mut looks_left);
+            self.budget.charge_timers(before - looks_left);
+            let Some((_, due)) = due else {
+                break;
+            };
             match due {
                 Due::Conn(slot) => self.on_timer(now, slot),
-                Due::DrainSweep => self.drain_sweep(now),
+                Due::DrainSweep => self.sweep = Some(0),
                 Due::DrainEnd => self.drain_end(now),
                 Due::Guesses => self.hear_waiting(now),
             }
+        }
+        if let Some(slot) = self.sweep {
+            self.drain_sweep(now, slot);
         }
     }
 

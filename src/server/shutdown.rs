@@ -5,8 +5,9 @@
 
 use log::{info, warn};
 
+use super::budget::SWEEP_NS;
 use super::closing::Closing;
-use super::conn::{Conn, Transport};
+use super::conn::Transport;
 use super::{Due, Server, connections};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::{Input, Refusal, Reply};
@@ -51,22 +52,28 @@ impl<T: Transport> Server<T> {
         self.leave(now, id, Closing::HalfClose, "came during the shutdown");
     }
 
-    /// Ends every connection that has nothing to finish, and looks again after a while.
-    pub(super) fn drain_sweep(&mut self, now: Nanos) {
-        self.timers.arm(now.after(SWEEP), Due::DrainSweep);
-        let Self { conns, engine, .. } = self;
-        let finished = |slot: usize, conn: &Conn<T>| {
+    /// Ends connections that have nothing to finish, from this slot on, as far as the turn goes; and
+    /// looks at all again after a while.
+    pub(super) fn drain_sweep(&mut self, now: Nanos, first_slot: usize) {
+        let end = self.budget.spent() + SWEEP_NS;
+        for slot in first_slot..self.conns.capacity() {
+            if self.budget.spent() >= end {
+                self.sweep = Some(slot);
+                return;
+            }
+            self.budget.charge_sweep_look();
+            let Some(conn) = self.conns.get(slot) else {
+                continue;
+            };
             let id = conn.id(slot);
             let is_done = conn.is_quiet() && !conn.queued && !conn.is_leaving();
-            (is_done && !engine.has_unfinished(id)).then_some(id)
-        };
-        let ids: Vec<_> = conns
-            .iter()
-            .filter_map(|(slot, conn)| finished(slot, conn))
-            .collect();
-        for id in ids {
-            self.close(now, id, "nothing left to finish");
+            if is_done && !self.engine.has_unfinished(id) {
+                self.budget.charge_sweep_end();
+                self.close(now, id, "nothing left to finish");
+            }
         }
+        self.sweep = None;
+        self.timers.arm(now.after(SWEEP), Due::DrainSweep);
     }
 
     /// The shutdown has waited long enough.
@@ -76,6 +83,7 @@ impl<T: Transport> Server<T> {
         self.close_all(now);
     }
 
+    /// All at once: nobody is served after this turn, so nobody waits for its end.
     fn close_all(&mut self, now: Nanos) {
         let ids: Vec<ConnId> = self.ids().collect();
         for id in ids {

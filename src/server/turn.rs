@@ -27,7 +27,7 @@
 //! The reactor, the simulator and the tests all go through [`Server::turn`]; none of them knows
 //! more of the order than what a poll reports.
 
-use super::budget::{Budget, Kind, TIME_NS, TIME_NS_MIN, Work};
+use super::budget::{Kind, TIME_NS, TIME_NS_MIN, Work};
 use super::conn::{Owed, Transport};
 use super::{Clock, Server};
 use crate::base::{ConnId, Nanos};
@@ -73,7 +73,7 @@ impl<T: Transport> Server<T> {
     {
         let now = self.read_clock(clock);
         self.turn_began = Some(now);
-        self.budget = Budget::default();
+        self.budget = self.budget.next_turn();
         self.was_stopped = self.was_stopped(now);
         self.let_go_by_clock(now);
         for event in events.clone() {
