@@ -20,7 +20,7 @@ use signal_hook_mio::v1_0::Signals;
 
 use super::accept::Acceptor;
 use super::{Clock, Listener, Stream};
-use crate::base::ConnId;
+use crate::base::{ConnId, Nanos};
 use crate::server::{Event, Readiness, Server};
 
 /// Most events of one turn; the rest come with the next turn. There is room for everyone: after a
@@ -28,6 +28,12 @@ use crate::server::{Event, Readiness, Server};
 /// (If many clients have hung up, the releases of some of them may come too late.) The kernel
 /// provides the memory only where events are written.
 const EVENTS_PER_TURN_MAX: usize = 64 * 1024;
+
+/// A sleep no longer than this ends on time, but for a tenth of a millisecond or two.
+const EXACT_SLEEP_MAX: Duration = Duration::from_millis(100);
+
+/// A poll counts in milliseconds, and one that has begun counts.
+const POLL_ROUNDS_UP: Duration = Duration::from_millis(2);
 
 /// Our own tokens. The token of a connection has the serial in its upper half, and no serial is 0.
 const SIGNALS: Token = Token(0);
@@ -142,16 +148,9 @@ impl Reactor {
     }
 
     fn turn(&mut self) -> io::Result<()> {
-        let mut timeout = self.fall_asleep();
-        // Polling is interrupted, among others, when the process was stopped and goes on, perhaps
-        // much later. Requests that arrived meanwhile must be heard before leases that ended
-        // meanwhile are taken away, so poll once more.
-        while let Err(error) = self.poll.poll(&mut self.events, timeout) {
-            if error.kind() != ErrorKind::Interrupted {
-                return Err(error);
-            }
-            timeout = Some(Duration::ZERO);
-        }
+        let now = self.clock.now();
+        self.server.note_sleep(now);
+        self.sleep(now)?;
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         let stops = self.hear_others(&events);
         let of_connections = events.iter().filter_map(as_event);
@@ -182,17 +181,32 @@ impl Reactor {
         stops
     }
 
-    /// Ends the turn and returns how long to sleep: until the next deadline, or not at all if work
-    /// is left over.
-    fn fall_asleep(&mut self) -> Option<Duration> {
-        let now = self.clock.now();
-        self.server.note_sleep(now);
+    /// Sleeps until something happens or the next deadline, or not at all if work is left over.
+    fn sleep(&mut self, now: Nanos) -> io::Result<()> {
+        let mut left = self.until_deadline(now);
+        loop {
+            match self.poll.poll(&mut self.events, left.map(nap)) {
+                Ok(()) if !self.events.is_empty() || left.is_none_or(|left| nap(left) == left) => {
+                    return Ok(());
+                }
+                Ok(()) => left = self.until_deadline(self.clock.now()),
+                // Polling is interrupted, among others, when the process was stopped and goes on,
+                // perhaps much later. Requests that arrived meanwhile must be heard before leases
+                // that ended meanwhile are taken away, so poll once more.
+                Err(error) if error.kind() == ErrorKind::Interrupted => left = Some(Duration::ZERO),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// How long to sleep at most. Counted from now and not from the beginning of the turn, which may
+    /// be long ago.
+    fn until_deadline(&self, now: Nanos) -> Option<Duration> {
         if self.spin {
             return Some(Duration::ZERO);
         }
         let attempts = self.acceptors.iter().filter_map(Acceptor::next_attempt);
         let next = attempts.chain(self.server.next_deadline()).min()?;
-        // Counted from now and not from the beginning of the turn, which may be long ago.
         Some(Duration::from_nanos(next.since(now)))
     }
 
@@ -250,6 +264,17 @@ impl Reactor {
     }
 }
 
+/// How long to sleep in one piece, of the time that is left until a deadline. Linux may end a sleep
+/// late, by a thousandth of its length and up to 100 ms (a two-hundredth, if the process is nice), so
+/// after 33 seconds a lease would end up to 33 ms late. So we wake a little earlier and sleep again.
+fn nap(left: Duration) -> Duration {
+    if left <= EXACT_SLEEP_MAX {
+        left
+    } else {
+        left - left / 100 - POLL_ROUNDS_UP
+    }
+}
+
 /// What an event says about a connection, if it is about one.
 fn as_event(event: &mio::event::Event) -> Option<Event> {
     let readiness = Readiness {
@@ -267,4 +292,31 @@ pub(super) fn token(id: ConnId) -> Token {
 fn connection(token: Token) -> Option<ConnId> {
     let id = ConnId::unpack(token.0 as u64);
     (id.serial != 0).then_some(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What Linux may add to a sleep of a nice process, and the rounding of a poll to milliseconds.
+    fn longest(sleep: Duration) -> Duration {
+        sleep + (sleep / 200).min(Duration::from_millis(100)) + Duration::from_millis(1)
+    }
+
+    #[test]
+    fn long_sleeps_end_on_time() {
+        for ms in [0, 1, 50, 100, 101, 1_000, 33_000, 3_600_000, 1 << 40] {
+            let mut left = Duration::from_millis(ms);
+            let mut naps = 0;
+            while nap(left) < left {
+                assert!(longest(nap(left)) <= left, "{left:?} is slept over");
+                left -= nap(left);
+                naps += 1;
+            }
+            assert!(
+                left <= EXACT_SLEEP_MAX && naps <= 6,
+                "{naps} naps, {left:?}"
+            );
+        }
+    }
 }
