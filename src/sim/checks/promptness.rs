@@ -37,7 +37,7 @@ impl Bounds {
             None => ORDINARY,
             // Those who hang up are served to their end first come, first served, and somebody may
             // stand behind thousands.
-            Some(Scene::HangUps | Scene::Resumed) => Self {
+            Some(Scene::HangUps | Scene::Resumed | Scene::Meetings) => Self {
                 departure_late_ns_max: 70_000_000,
                 ..CROWD
             },

@@ -41,10 +41,12 @@ pub(crate) enum Scene {
     Unread,
     /// Thousands of patterns fit one key.
     Patterns,
+    /// Thousands meet at a barrier, or wait there for one more that never comes.
+    Meetings,
 }
 
 impl Scene {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::HangUps,
         Self::Holds,
         Self::Leases,
@@ -55,12 +57,14 @@ impl Scene {
         Self::Large,
         Self::Unread,
         Self::Patterns,
+        Self::Meetings,
     ];
 
     /// How many connections it takes.
     fn members(self) -> usize {
         match self {
             Self::HangUps => 2_500,
+            Self::Meetings => 3_500,
             Self::Resumed => 4_500,
             Self::Flood => 300,
             Self::Large => 120,
@@ -78,7 +82,11 @@ impl Scene {
 
     /// How many requests of a member may wait for others.
     pub(crate) fn waits_each(self) -> usize {
-        usize::from(matches!(self, Self::HangUps | Self::Resumed))
+        match self {
+            Self::HangUps | Self::Resumed => 1,
+            Self::Meetings => 2, // it may wait for one who never comes, and ask again meanwhile
+            _ => 0,
+        }
     }
 }
 
@@ -258,11 +266,13 @@ impl Simulation {
             Scene::Groups => 0..2,
             Scene::Unread => 0..SENDERS,
             Scene::Patterns => 0..1,
-            Scene::Leases | Scene::Values | Scene::Flood | Scene::Large => 0..count,
+            Scene::Leases | Scene::Values | Scene::Flood | Scene::Large | Scene::Meetings => {
+                0..count
+            }
         };
         let times = self.rng.usize(1..=2);
         for index in asking {
-            let requests = storm_of(scene, index, times);
+            let requests = storm_of(scene, index, times, count);
             self.crowd_asks(index, requests);
         }
         if matches!(scene, Scene::Leases | Scene::Values) && self.rng.bool() {
@@ -324,7 +334,7 @@ impl Requests {
 }
 
 /// What a member sends when the crowd acts.
-fn storm_of(scene: Scene, index: usize, times: usize) -> Requests {
+fn storm_of(scene: Scene, index: usize, times: usize, count: usize) -> Requests {
     let mut requests = Requests::default();
     match scene {
         Scene::Leases => {
@@ -363,6 +373,14 @@ fn storm_of(scene: Scene, index: usize, times: usize) -> Requests {
             for _ in 0..20 {
                 requests.ask("kset", &key, "x\t1");
             }
+        }
+        Scene::Meetings => {
+            let count = count + times - 1;
+            requests.ask(
+                "bwait",
+                &format!("crowd.meeting.{times}"),
+                &format!("{count} 60"),
+            );
         }
         Scene::HangUps | Scene::Holds | Scene::Resumed => {}
     }
