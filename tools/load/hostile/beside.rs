@@ -42,18 +42,28 @@ impl Turns {
     }
 }
 
-/// How long this process is ready to run from now on, and does not.
-pub(super) struct Waiting(Option<CpuTime>);
+/// How long a process is ready to run from now on, and does not.
+pub(super) struct Waiting {
+    pid: Option<u32>,
+    began: Option<CpuTime>,
+}
 
 impl Waiting {
+    /// This process.
     pub(super) fn begin() -> Self {
-        Self(CpuTime::of(std::process::id()))
+        Self::of(Some(std::process::id()))
+    }
+
+    /// The process of this number, if it is known.
+    pub(super) fn of(pid: Option<u32>) -> Self {
+        let began = pid.and_then(CpuTime::of);
+        Self { pid, began }
     }
 
     /// So long until now, in nanoseconds.
     pub(super) fn end(self) -> Option<f64> {
-        let now = CpuTime::of(std::process::id())?;
-        Some(now.since(self.0?).waited_ns as f64)
+        let now = self.pid.and_then(CpuTime::of)?;
+        Some(now.since(self.began?).waited_ns as f64)
     }
 }
 

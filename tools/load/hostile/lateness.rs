@@ -10,9 +10,9 @@ use mio::{Events, Poll, Token};
 use crate::hostile::Scene;
 use crate::hostile::beside::{MS, Turns, Waiting, longest_turn, put_waited, unless_spoilt};
 use crate::hostile::process::Attackers;
-use crate::report::figures::Figures;
 use crate::report::figures::Unit::{Count, Nanos};
 use crate::report::figures::Wanted::{AtMost, Never, Nothing};
+use crate::report::figures::{Figures, WITHOUT};
 use crate::run::client::Client;
 use crate::run::codec::{Codec, NO_TOKEN, Request};
 use crate::run::conn::{Conn, Received};
@@ -36,6 +36,8 @@ struct Ended {
     early: u32,
     /// How long this program was ready to run since they began to end, and did not.
     waited_ns: Option<f64>,
+    /// The same of the server.
+    server_waited_ns: Option<f64>,
 }
 
 /// Measures without the attack, then with it, each on a server of its own.
@@ -79,6 +81,10 @@ pub(super) fn measure(
     };
     turns.put(figures, Nothing);
     put_waited(figures, with.waited_ns, without.waited_ns);
+    for (prefix, ended) in [("", &with), (WITHOUT, &without)] {
+        let name = format!("{prefix}server waited for its core");
+        figures.put(&name, Nanos, ended.server_waited_ns, Nothing);
+    }
     attackers.put(figures, worked_ns);
     Ok(())
 }
@@ -108,11 +114,12 @@ fn leases(
         waiters.push((conn, asked + lease_ms * 1_000_000));
     }
     begin()?;
-    let mut waiting = Waiting::begin();
+    let (mut waiting, mut server_waiting) = (Waiting::begin(), Waiting::of(target.pid));
     let mut ended = Ended {
         late: latencies(),
         early: 0,
         waited_ns: None,
+        server_waited_ns: None,
     };
     let mut left = LEASES;
     let mut events = Events::with_capacity(LEASES);
@@ -120,7 +127,7 @@ fn leases(
     let until_ns = end_ns + PATIENCE_NS;
     while left > 0 && session.clock.now_ns() < until_ns {
         if session.clock.now_ns() < end_ns {
-            waiting = Waiting::begin();
+            (waiting, server_waiting) = (Waiting::begin(), Waiting::of(target.pid));
         }
         let until_end_ns = end_ns.saturating_sub(session.clock.now_ns());
         let nap_ns = until_end_ns.clamp(1_000_000, 100_000_000);
@@ -151,5 +158,6 @@ fn leases(
         return Err(io::Error::new(io::ErrorKind::TimedOut, what));
     }
     ended.waited_ns = waiting.end();
+    ended.server_waited_ns = server_waiting.end();
     Ok(ended)
 }
