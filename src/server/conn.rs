@@ -78,8 +78,8 @@ pub(super) enum Flow {
     Parked,
     /// Whole requests were left in the inbox on purpose, for when it is its turn again.
     Yielded,
-    /// Its first request waits to be looked at, because of wrong secrets from its host.
-    Unheard,
+    /// It has shown a wrong secret, and is told so when its host has a place: see `guesses.rs`.
+    AwaitsRefusal,
     /// The answer to its next request may be long, and all outboxes together are full.
     AwaitsOutboxes,
     /// It is in the middle of a long request, memory is full, and so are all inboxes together.
@@ -236,8 +236,8 @@ impl<T: Transport> Conn<T> {
         self.flow == Flow::Parked
     }
 
-    pub(super) fn is_unheard(&self) -> bool {
-        self.flow == Flow::Unheard
+    pub(super) fn awaits_refusal(&self) -> bool {
+        self.flow == Flow::AwaitsRefusal
     }
 
     /// Leaves the rest for later, unless an answer is outstanding: then it waits anyway.
@@ -266,7 +266,7 @@ impl<T: Transport> Conn<T> {
             _ if self.must_read(unread_max) => false,
             Flow::Open => self.readable || has_requests,
             Flow::Parked
-            | Flow::Unheard
+            | Flow::AwaitsRefusal
             | Flow::AwaitsOutboxes
             | Flow::AwaitsInboxes
             | Flow::AwaitsPushes => false,
@@ -283,7 +283,7 @@ impl<T: Transport> Conn<T> {
             Flow::AwaitsInboxes => self.outbox.is_empty(),
             Flow::Parked
             | Flow::Yielded
-            | Flow::Unheard
+            | Flow::AwaitsRefusal
             | Flow::AwaitsOutboxes
             | Flow::AwaitsPushes => false,
         }
@@ -364,7 +364,7 @@ impl<T: Transport> Conn<T> {
         match self.phase {
             Phase::Leaving { until, .. } => write.min(until),
             // No read timeout runs; look again later.
-            _ if !self.is_awaited() && !self.is_unheard() => {
+            _ if !self.is_awaited() && !self.awaits_refusal() => {
                 write.min(now.after(settings.read_timeout))
             }
             _ => write.min(self.read_deadline(settings)),

@@ -103,7 +103,7 @@ enum Due {
     DrainSweep,
     /// The shutdown has waited long enough.
     DrainEnd,
-    /// Look at connections that wait to show the secret.
+    /// Tell connections that have shown a wrong secret so.
     Guesses,
 }
 
@@ -299,7 +299,7 @@ impl<T: Transport> Server<T> {
                 Due::Conn(slot) => self.on_timer(now, slot),
                 Due::DrainSweep => self.drain_sweep(now),
                 Due::DrainEnd => self.drain_end(now),
-                Due::Guesses => self.hear_waiting(now),
+                Due::Guesses => self.tell_waiting(now),
             }
         }
     }

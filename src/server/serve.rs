@@ -11,7 +11,7 @@ use log::{debug, warn};
 
 use super::closing::Closing;
 use super::conn::{Flow, Owed, Phase, Transport};
-use super::guesses::LOOKS_PER_TURN_MAX;
+use super::guesses::TOLD_PER_TURN_MAX;
 use super::{Clock, Due, Server, auth, conn, stats};
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::{Effect, Input, Request};
@@ -84,7 +84,7 @@ impl<T: Transport> Server<T> {
         let unread_max = self.memory.unread_max;
         let mut read_buf = mem::take(&mut self.read_buf);
         if let Some(conn) = self.conn_mut(id) {
-            if !matches!(conn.flow, Flow::Parked | Flow::Unheard) {
+            if !matches!(conn.flow, Flow::Parked | Flow::AwaitsRefusal) {
                 conn.flow = Flow::Open;
             }
             if !conn.inbox.is_empty() && !conn.is_leaving() {
@@ -207,9 +207,6 @@ impl<T: Transport> Server<T> {
     /// Serves the whole frames at the front of `input` and says how many bytes they were. Stops
     /// early when the connection is held up; the connection may be gone afterwards.
     fn serve(&mut self, now: Nanos, id: ConnId, input: &[u8]) -> usize {
-        if self.conns[id.slot as usize].phase == Phase::Unauthenticated && !self.is_heard(now, id) {
-            return 0;
-        }
         let mut used = 0;
         let mut scratch = mem::take(&mut self.scratch);
         loop {
@@ -374,7 +371,8 @@ impl<T: Transport> Server<T> {
         self.owe(id, Owed::Answer);
     }
 
-    /// The first frame of a connection, while a secret is required.
+    /// The first frame of a connection, while a secret is required. The right one opens at once,
+    /// whoever guesses meanwhile.
     fn authenticate(&mut self, now: Nanos, id: ConnId, asked: &Asked<'_>) {
         let secret = self.settings.auth_token.as_deref().unwrap_or_default();
         if auth::opens(secret, &asked.command) {
@@ -385,46 +383,23 @@ impl<T: Transport> Server<T> {
         }
     }
 
-    /// Whether the first request of a connection may be looked at. While too many wrong secrets come
-    /// from its host, it waits; it is closed if too many wait already.
-    fn is_heard(&mut self, now: Nanos, id: ConnId) -> bool {
-        let conn = &mut self.conns[id.slot as usize];
-        if conn.is_unheard() {
-            return false;
-        }
-        let host = conn.transport.host();
-        if self.guesses.has_place(host) {
-            return true;
-        }
-        if conn.hung_up {
-            self.leave(now, id, Closing::Flush, "left before it was looked at");
-        } else if self.guesses.wait(host, id) {
-            conn.flow = Flow::Unheard;
-        } else {
-            self.close(now, id, "too many wait to show the secret");
-        }
-        false
-    }
-
-    /// Looks at connections that wait to show the secret, as far as places have become free.
-    pub(super) fn hear_waiting(&mut self, now: Nanos) {
+    /// Tells connections that have shown a wrong secret so, as far as places have become free.
+    pub(super) fn tell_waiting(&mut self, now: Nanos) {
         self.guesses.timer = None;
         self.guesses.pass(now);
-        let mut looks_left = LOOKS_PER_TURN_MAX;
-        while looks_left > 0
+        let mut told_left = TOLD_PER_TURN_MAX;
+        while told_left > 0
             && let Some(id) = self.guesses.next()
         {
-            looks_left -= 1;
-            self.begin_share(Share::FIRST);
+            told_left -= 1;
             self.conns[id.slot as usize].flow = Flow::Open;
-            self.serve_inbox(now, id);
-            self.end_share(id);
+            self.tell_wrong(now, id);
         }
         let next_turn = Nanos(now.0 + 1);
-        self.arm_guesses((looks_left == 0).then_some(next_turn));
+        self.arm_guesses((told_left == 0).then_some(next_turn));
     }
 
-    /// Has [`Server::hear_waiting`] called at this time, otherwise when there is a reason to.
+    /// Has [`Server::tell_waiting`] called at this time, otherwise when there is a reason to.
     pub(super) fn arm_guesses(&mut self, at: Option<Nanos>) {
         let Self {
             guesses, timers, ..

@@ -169,7 +169,7 @@ impl<T: Transport> Server<T> {
         };
         conn.hung_up = true;
         conn.readable = true;
-        if conn.is_parked() || conn.is_unheard() || conn.flow.waits_for_room() {
+        if conn.is_parked() || conn.awaits_refusal() || conn.flow.waits_for_room() {
             self.leave(now, id, Closing::Flush, "left while waiting");
         } else {
             self.engine
