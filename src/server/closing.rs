@@ -176,6 +176,7 @@ impl<T: Transport> Server<T> {
         }
         conn.inbox.clear(pool);
         conn.outbox.clear(pool);
+        self.gate.note_left(&mut conn.unsent_push_bytes, 0);
         if !conn.is_leaving() {
             debug!("connection {} closing: {why}", id.serial);
             self.engine

@@ -161,6 +161,8 @@ pub(super) struct Conn<T> {
     pub(super) is_newcomer: bool,
     /// The peer did not take all when it was last written to.
     pub(super) is_blocked: bool,
+    /// About how many bytes of pushes are to be sent to it, as soon as sending gets to it.
+    pub(super) unsent_push_bytes: u32,
     /// The reactor listens for room to write.
     pub(super) watches_write: bool,
     /// The engine knows that this peer has too much unread to be told any more.
@@ -205,6 +207,7 @@ impl<T: Transport> Conn<T> {
             queued: false,
             is_newcomer: false,
             is_blocked: false,
+            unsent_push_bytes: 0,
             watches_write: false,
             overrun: false,
             is_condemned: false,
