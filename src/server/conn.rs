@@ -82,6 +82,8 @@ pub(super) enum Flow {
     AwaitsRefusal,
     /// The answer to its next request may be long, and all outboxes together are full.
     AwaitsOutboxes,
+    /// The same, and they are crowded, and its own is not empty.
+    AwaitsOwnOutbox,
     /// It is in the middle of a long request, memory is full, and so are all inboxes together.
     AwaitsInboxes,
     /// It wants to signal, and sending is behind with the signals before.
@@ -93,7 +95,7 @@ impl Flow {
     pub(super) fn waits_for_room(self) -> bool {
         matches!(
             self,
-            Self::AwaitsOutboxes | Self::AwaitsInboxes | Self::AwaitsPushes
+            Self::AwaitsOutboxes | Self::AwaitsOwnOutbox | Self::AwaitsInboxes | Self::AwaitsPushes
         )
     }
 }
@@ -157,7 +159,7 @@ pub(super) struct Conn<T> {
     pub(super) owed: Owed,
     /// In the run queue.
     pub(super) queued: bool,
-    /// It came during the shutdown, which does not wait for it.
+    /// It was refused when it came; a shutdown does not wait for it.
     pub(super) is_newcomer: bool,
     /// The peer did not take all when it was last written to.
     pub(super) is_blocked: bool,
@@ -271,6 +273,7 @@ impl<T: Transport> Conn<T> {
             Flow::Parked
             | Flow::AwaitsRefusal
             | Flow::AwaitsOutboxes
+            | Flow::AwaitsOwnOutbox
             | Flow::AwaitsInboxes
             | Flow::AwaitsPushes => false,
             Flow::Yielded => true,
@@ -288,6 +291,7 @@ impl<T: Transport> Conn<T> {
             | Flow::Yielded
             | Flow::AwaitsRefusal
             | Flow::AwaitsOutboxes
+            | Flow::AwaitsOwnOutbox
             | Flow::AwaitsPushes => false,
         }
     }
@@ -359,6 +363,11 @@ impl<T: Transport> Conn<T> {
     pub(super) fn restart_stall(&mut self, now: Nanos) {
         let owed = NonZeroUsize::new(self.outbox.len());
         self.stall = owed.map(|bytes| Stall { since: now, bytes });
+    }
+
+    /// For how long the peer has not taken all that it was owed at one time.
+    pub(super) fn stalled_ns(&self, now: Nanos) -> u64 {
+        self.stall.map_or(0, |stall| now.since(stall.since))
     }
 
     /// When this connection's timer has to look again at the latest.

@@ -11,7 +11,7 @@ use std::mem;
 use super::Server;
 use super::budget::{FLUSH_NS, SLOW_CONSUMERS_MAX, TURN_NS, sending_ns};
 use super::closing::Closing;
-use super::conn::{self, Flushed, Owed, Phase, Transport};
+use super::conn::{self, Flow, Flushed, Owed, Phase, Transport};
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::Input;
 use crate::wire::outbox::PUSH_BYTES_BEHIND;
@@ -189,6 +189,8 @@ impl<T: Transport> Server<T> {
             }
         } else if conn.has_more(unread_max) {
             self.serve_later(id);
+        } else if conn.flow == Flow::AwaitsOwnOutbox && conn.outbox.is_empty() {
+            self.note_all_read(id);
         }
         sent as usize
     }

@@ -43,6 +43,7 @@ use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::Engine;
 use crate::engine::types::Effects;
 use crate::engine::view::Counts;
+use crate::memory::growth;
 use crate::timers::Timers;
 use crate::wire::answer::WireFence;
 use crate::wire::buf::Pool;
@@ -105,6 +106,8 @@ enum Due {
     DrainEnd,
     /// Tell connections that have shown a wrong secret so.
     Guesses,
+    /// Look for connections that leave much unread.
+    UnreadSweep,
 }
 
 /// How much of everything the server holds; for tests and the simulator.
@@ -160,7 +163,7 @@ pub struct Server<T> {
     was_stopped: bool,
     /// What the clock said last in the turn before this one.
     turn_ended: Nanos,
-    /// Connections that came during the shutdown and are not closed yet.
+    /// Connections that were refused when they came and are not closed yet.
     newcomers: usize,
     draining: bool,
 }
@@ -206,7 +209,7 @@ impl<T: Transport> Server<T> {
     // ---- doors: what the reactor reports ----
 
     /// A new connection. `None` closes it, because there is no room. One that comes while the
-    /// server is shutting down is told so and closed.
+    /// server is shutting down, or has no memory for it, is told so and closed.
     pub fn accept(&mut self, now: Nanos, transport: T) -> Option<ConnId> {
         let connections_max = self.settings.connections_max as usize;
         if connections_max != 0 && self.conns.len() >= connections_max {
@@ -216,8 +219,16 @@ impl<T: Transport> Server<T> {
             );
             return None;
         }
+        let refusal = self.refusal_of_newcomers();
+        if refusal.is_some() && self.has_told_enough() {
+            debug!("refusing {}: --max-memory is reached", transport.peer());
+            return None;
+        }
         // 0 is nobody: it marks the reactor's own tokens, and `owner_conn_id` of an unowned key.
         self.serial = self.serial.checked_add(1).unwrap_or(1);
+        if self.conns.len() == self.conns.capacity() {
+            self.conns.reserve_exact(growth(self.conns.len()));
+        }
         let slot = self.conns.vacant_key() as u32;
         let id = ConnId {
             slot,
@@ -234,8 +245,9 @@ impl<T: Transport> Server<T> {
         let codec = Codec::line(self.settings.wire_fence);
         self.conns
             .insert(Conn::new(transport, codec, id.serial, timer, phase, now));
-        if self.draining {
-            self.refuse_newcomer(now, id);
+        self.memory.note_accepted();
+        if let Some(refusal) = refusal {
+            self.refuse_newcomer(now, id, refusal);
         }
         Some(id)
     }
@@ -300,6 +312,7 @@ impl<T: Transport> Server<T> {
                 Due::DrainSweep => self.drain_sweep(now),
                 Due::DrainEnd => self.drain_end(now),
                 Due::Guesses => self.tell_waiting(now),
+                Due::UnreadSweep => self.restart_sweep(),
             }
         }
     }

@@ -12,9 +12,10 @@ use log::{debug, warn};
 use super::closing::Closing;
 use super::conn::{Flow, Owed, Phase, Transport};
 use super::guesses::TOLD_PER_TURN_MAX;
+use super::memory::Outboxes;
 use super::{Clock, Due, Server, auth, conn, stats};
 use crate::base::{ConnId, Nanos};
-use crate::engine::types::{Effect, Input, Request};
+use crate::engine::types::{Effect, Input, Refusal, Reply, Request};
 use crate::wire::Answer;
 use crate::wire::answer::Welcome;
 use crate::wire::codec::Decoded;
@@ -38,25 +39,30 @@ pub(super) enum PutsOff {
     Nothing,
     /// Those whose answers take a walk, until everybody had a first share.
     Walks,
+    /// Those whose answers may be long, while answers before them are unread, because all outboxes
+    /// together are crowded; and walks as well, or not.
+    SecondAnswers {
+        walks: bool,
+    },
     /// Those whose answers may be long, because all outboxes together are full.
     LongAnswers,
 }
 
 impl PutsOff {
-    fn includes(self, asked: &Asked<'_>) -> bool {
-        match self {
-            Self::Nothing => false,
-            Self::Walks => asked.takes_a_walk(),
-            Self::LongAnswers => asked.has_long_answer(),
-        }
-    }
-
-    /// How a connection waits whose request was left.
-    fn flow(self) -> Flow {
-        match self {
-            Self::Nothing | Self::Walks => Flow::Yielded,
-            Self::LongAnswers => Flow::AwaitsOutboxes,
-        }
+    /// How a connection waits whose request is left for later, if it is.
+    #[inline]
+    fn flow(self, asked: &Asked<'_>, has_unread: impl FnOnce() -> bool) -> Option<Flow> {
+        let (waiting, walks) = match self {
+            Self::Nothing => (None, false),
+            Self::Walks => (None, true),
+            Self::SecondAnswers { walks } => {
+                let waiting = has_unread().then_some(Flow::AwaitsOwnOutbox);
+                (waiting, walks)
+            }
+            Self::LongAnswers => (Some(Flow::AwaitsOutboxes), false),
+        };
+        let waiting = waiting.filter(|_| asked.has_long_answer());
+        waiting.or_else(|| (walks && asked.takes_a_walk()).then_some(Flow::Yielded))
     }
 }
 
@@ -134,10 +140,12 @@ impl<T: Transport> Server<T> {
     #[inline]
     fn begin_share(&mut self, share: Share) {
         self.budget.begin_share(share.ns);
-        self.puts_off = if self.memory.outboxes_full {
-            PutsOff::LongAnswers
-        } else {
-            share.puts_off
+        self.puts_off = match self.memory.outboxes {
+            Outboxes::Roomy => share.puts_off,
+            Outboxes::Crowded => PutsOff::SecondAnswers {
+                walks: share.puts_off == PutsOff::Walks,
+            },
+            Outboxes::Full => PutsOff::LongAnswers,
         };
     }
 
@@ -232,10 +240,11 @@ impl<T: Transport> Server<T> {
                     conn.flow = Flow::AwaitsPushes;
                 }
                 Decoded::Request(asked)
-                    if puts_off.includes(&asked) && conn.phase == Phase::Open =>
+                    if let Some(flow) = puts_off.flow(&asked, || !conn.outbox.is_empty())
+                        && conn.phase == Phase::Open =>
                 {
                     conn.line_started = now;
-                    conn.flow = puts_off.flow();
+                    conn.flow = flow;
                 }
                 Decoded::Request(asked) => {
                     conn.line_started = now;
@@ -351,6 +360,9 @@ impl<T: Transport> Server<T> {
 
     fn hello(&mut self, now: Nanos, id: ConnId, name: Option<&[u8]>) {
         let name = name.and_then(|name| str::from_utf8(name).ok());
+        if !self.engine.has_room_for_name(id, name) {
+            return self.say(id, Answer::Reply(&Reply::Refused(Refusal::Memory)));
+        }
         self.engine
             .apply(now, Input::Hello(id, name), &mut self.effects);
         let Self {
