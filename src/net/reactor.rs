@@ -159,7 +159,11 @@ impl Reactor {
             .turn(&|| self.clock.now(), of_connections, stops);
         self.events = events;
         self.follow_interests();
-        self.accept();
+        if self.server.is_listening() {
+            self.accept();
+        } else {
+            self.acceptors.clear();
+        }
         Ok(())
     }
 

@@ -279,6 +279,14 @@ impl<T: Transport> Server<T> {
         self.conn_mut(id).map(|conn| &mut conn.transport)
     }
 
+    /// Whether port and socket file are still ours: until a shutdown has come to its end, if only to
+    /// tell newcomers why they are not served. A second daemon that listened there meanwhile could
+    /// grant what is still held here.
+    #[must_use]
+    pub fn is_listening(&self) -> bool {
+        !self.is_drained()
+    }
+
     /// How many connections are open.
     #[must_use]
     pub fn connections(&self) -> usize {

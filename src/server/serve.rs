@@ -360,11 +360,13 @@ impl<T: Transport> Server<T> {
 
     fn hello(&mut self, now: Nanos, id: ConnId, name: Option<&[u8]>) {
         let name = name.and_then(|name| str::from_utf8(name).ok());
-        if !self.engine.has_room_for_name(id, name) {
+        let has_room = self.engine.has_room_for_name(id, name);
+        let kept = name.filter(|_| has_room);
+        self.engine
+            .apply(now, Input::Hello(id, kept), &mut self.effects);
+        if !has_room {
             return self.say(id, Answer::Reply(&Reply::Refused(Refusal::Memory)));
         }
-        self.engine
-            .apply(now, Input::Hello(id, name), &mut self.effects);
         let Self {
             conns,
             pool,
