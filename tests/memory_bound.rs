@@ -463,6 +463,10 @@ fn whoever_reads_is_answered_beside_those_who_do_not() {
     for _ in 0..100 {
         assert_eq!(pipes.ask(reader, "kget big").len(), 60_004);
     }
+    let stats = pipes.ask(reader, "stats _");
+    let (_, unread) = stats.split_once("\"outbox_bytes\":").unwrap();
+    let unread: usize = unread.split(',').next().unwrap().parse().unwrap();
+    assert!(unread > BOUND / 4 * 3 / 4 && unread < BOUND / 4, "{unread}");
     // One that has not read its last answer gets no further long one before it has.
     pipes.set_room(busy, 100);
     pipes.say(busy, &["kget big", "kget big", "ping _"]);

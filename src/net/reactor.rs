@@ -20,7 +20,7 @@ use signal_hook_mio::v1_0::Signals;
 
 use super::accept::Acceptor;
 use super::{Clock, Listener, Stream};
-use crate::base::ConnId;
+use crate::base::{ConnId, Millis, Nanos};
 use crate::server::{Event, Readiness, Server};
 
 /// Most events of one turn; the rest come with the next turn. There is room for everyone: after a
@@ -47,6 +47,35 @@ pub struct Reactor {
     spin: bool,
     /// How many of the remote's requests to stop were already followed.
     stops_heard: u32,
+    log: Option<LogWatch>,
+}
+
+/// The log, as far as the loop looks after it: lines that were lost are to be told of as soon as
+/// somebody reads again, also if nothing else is logged.
+struct LogWatch {
+    is_behind: fn() -> bool,
+    catch_up: fn(),
+    /// When it is tried again, while it is behind.
+    next_attempt: Option<Nanos>,
+}
+
+/// How long after a line was lost, and after each failed attempt to tell so, the next one is made.
+const LOG_ATTEMPT_EVERY: Millis = Millis(1_000);
+
+impl LogWatch {
+    /// Has the log catch up if it is time; says when to try again.
+    fn attend(&mut self, now: Nanos) -> Option<Nanos> {
+        if !(self.is_behind)() {
+            self.next_attempt = None;
+            return None;
+        }
+        let next = now.after(LOG_ATTEMPT_EVERY);
+        if *self.next_attempt.get_or_insert(next) <= now {
+            (self.catch_up)();
+            self.next_attempt = Some(next);
+        }
+        self.next_attempt
+    }
 }
 
 /// A handle with which another thread stops the loop, or makes it look at a clock that was moved.
@@ -103,12 +132,22 @@ impl Reactor {
             clock,
             spin: false,
             stops_heard: 0,
+            log: None,
         })
     }
 
     /// Makes the loop poll without sleeping: the lowest latency, at the price of a whole core.
     pub fn spin(&mut self) {
         self.spin = true;
+    }
+
+    /// Looks after the log: while `is_behind`, it is told to `catch_up`, once a second.
+    pub fn watch_log(&mut self, is_behind: fn() -> bool, catch_up: fn()) {
+        self.log = Some(LogWatch {
+            is_behind,
+            catch_up,
+            next_attempt: None,
+        });
     }
 
     /// Stops on SIGINT and SIGTERM, and says of SIGHUP that there is nothing to reload.
@@ -191,11 +230,15 @@ impl Reactor {
     fn fall_asleep(&mut self) -> Option<Duration> {
         let now = self.clock.now();
         self.server.note_sleep(now);
+        let log = self.log.as_mut().and_then(|log| log.attend(now));
         if self.spin {
             return Some(Duration::ZERO);
         }
         let attempts = self.acceptors.iter().filter_map(Acceptor::next_attempt);
-        let next = attempts.chain(self.server.next_deadline()).min()?;
+        let next = { attempts }
+            .chain(self.server.next_deadline())
+            .chain(log)
+            .min()?;
         // Counted from now and not from the beginning of the turn, which may be long ago.
         Some(Duration::from_nanos(next.since(now)))
     }

@@ -77,6 +77,8 @@ pub struct Settings {
     pub epoch: u64,
     /// Most grants in a microsecond, counted from time zero; beyond that, grants wait. 0 is no limit.
     pub fences_per_us: u64,
+    /// How many lines of the log were lost, for `stats`.
+    pub lost_log_lines: fn() -> u64,
 }
 
 impl Default for Settings {
@@ -91,6 +93,7 @@ impl Default for Settings {
             shutdown_timeout: Millis::from_secs(30),
             epoch: 1,
             fences_per_us: 0,
+            lost_log_lines: || 0,
         }
     }
 }

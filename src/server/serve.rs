@@ -285,7 +285,7 @@ impl<T: Transport> Server<T> {
             Ok(Command::Ping) => self.say(id, Answer::Ok),
             Ok(Command::Hello(hello)) => self.hello(now, id, hello.name),
             Ok(Command::Stats) => {
-                let memory_bytes = self.memory_bytes();
+                let (memory_bytes, outbox_bytes) = (self.memory_bytes(), self.pool.outbox_bytes());
                 self.tell(id, |server, out| {
                     let figures = stats::Figures {
                         connections: server.conns.len(),
@@ -294,6 +294,8 @@ impl<T: Transport> Server<T> {
                         wrong_secrets: server.guesses.total(),
                         memory_bytes,
                         memory_max_bytes: server.settings.memory_max,
+                        outbox_bytes,
+                        lost_log_lines: (server.settings.lost_log_lines)(),
                     };
                     let (view, tally) = (server.engine.view(now), server.engine.tally());
                     stats::stats(out, view, tally, &figures, server.clients(now));
