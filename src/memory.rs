@@ -23,8 +23,14 @@ pub const fn block_bytes(bytes: usize) -> usize {
 #[cold]
 #[inline(never)]
 pub fn grow<T>(vector: &mut Vec<T>) {
+    vector.reserve_exact(growth(vector.len()));
+}
+
+/// By how many entries a table grows that has so many.
+#[must_use]
+pub const fn growth(len: usize) -> usize {
     const LEAST: usize = 16;
-    vector.reserve_exact((vector.len() / 8).max(LEAST));
+    if len / 8 > LEAST { len / 8 } else { LEAST }
 }
 
 #[cfg(test)]

@@ -190,7 +190,7 @@ fn a_small_form_of_every_attack_is_right() {
     for scene in ["patterns", "slots-end", "pos", "wrong-tokens", "hand-over"] {
         assert!(scenes.contains(&scene), "{scene} is not in {scenes:?}");
     }
-    assert_eq!(scenes.len(), 33, "{scenes:?}");
+    assert_eq!(scenes.len(), 37, "{scenes:?}");
     let early = rows.iter().filter(|it| it["figure"] == "ended early");
     assert_eq!(early.filter(|it| it["met"] == true).count(), 3, "{rows:?}");
 }

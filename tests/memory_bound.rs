@@ -445,6 +445,147 @@ fn unread_answers_have_a_bound_of_their_own() {
     }
 }
 
+/// Answers that nobody reads leave some room to those who read everything they are told.
+#[test]
+fn whoever_reads_is_answered_beside_those_who_do_not() {
+    const BOUND: usize = 16 * MIB;
+    let mut pipes = pipes(BOUND);
+    let [reader, busy] = [(); 2].map(|()| pipes.connect());
+    let value = "v".repeat(60_000);
+    assert_eq!(pipes.ask(reader, &format!("kset big {value}")), "ok\n");
+    // Three quarters of what all unread answers may take, and a little more.
+    let deaf = BOUND / 4 * 3 / 4 / 120_000 + 2;
+    for _ in 0..deaf {
+        let who = pipes.connect_with_room(0);
+        pipes.send(who, b"kget\nbig\n\nkget\nbig\n\n");
+        pipes.settle();
+    }
+    for _ in 0..100 {
+        assert_eq!(pipes.ask(reader, "kget big").len(), 60_004);
+    }
+    let stats = pipes.ask(reader, "stats _");
+    let (_, unread) = stats.split_once("\"outbox_bytes\":").unwrap();
+    let unread: usize = unread.split(',').next().unwrap().parse().unwrap();
+    assert!(unread > BOUND / 4 * 3 / 4 && unread < BOUND / 4, "{unread}");
+    // One that has not read its last answer gets no further long one before it has.
+    pipes.set_room(busy, 100);
+    pipes.say(busy, &["kget big", "kget big", "ping _"]);
+    assert_eq!(pipes.read(busy).len(), 100);
+    pipes.set_room(busy, 60_004 - 100);
+    pipes.settle();
+    let rest = pipes.read(busy);
+    assert_eq!(rest.len(), 60_004 - 100, "no byte of the second");
+    pipes.set_room(busy, usize::MAX);
+    pipes.settle();
+    assert_eq!(pipes.read(busy).len(), 60_004 + 3);
+}
+
+/// If nobody makes room, those who have left much unread for a quarter of a second are closed, and
+/// no more of them than it takes.
+#[test]
+fn whoever_does_not_read_keeps_others_waiting_for_a_moment_only() {
+    const BOUND: usize = 16 * MIB;
+    let mut pipes = pipes(BOUND);
+    let patient = pipes.connect();
+    let value = "v".repeat(60_000);
+    assert_eq!(pipes.ask(patient, &format!("kset big {value}")), "ok\n");
+    let deaf: Vec<usize> = (0..200).map(|_| pipes.connect_with_room(0)).collect();
+    for &who in &deaf {
+        pipes.send(who, b"kget\nbig\n\nkget\nbig\n\n");
+    }
+    pipes.settle();
+    assert_eq!(pipes.ask(patient, "kget big"), "", "it waits");
+    pipes.pass(Millis(249));
+    pipes.settle();
+    assert_eq!(pipes.read(patient), "", "others may still read");
+    pipes.pass(Millis(1));
+    pipes.settle();
+    let mut waited_ms = 250;
+    while pipes.read(patient).is_empty() {
+        pipes.pass(Millis(10));
+        pipes.settle();
+        waited_ms += 10;
+        assert!(waited_ms < 2_000, "those who never read are in the way");
+    }
+    let closed = deaf.iter().filter(|&&it| pipes.peer(it).is_closed());
+    let closed = closed.count();
+    assert!((1..150).contains(&closed), "{closed} were closed");
+}
+
+/// At the bound a connection may not take a longer name than it has; and as many connections come in as
+/// there was room set aside for: the next are told why not, if they are not too many.
+#[test]
+fn at_the_bound_names_do_not_grow_and_newcomers_have_a_room_of_their_own() {
+    const BOUND: usize = MIB;
+    let before = live_bytes();
+    let mut pipes = small_pipes(BOUND);
+    let [named, other, filler] = [(); 3].map(|()| pipes.connect());
+    let hello = |name: &str| format!("hello _ name={name}");
+    let held = pipes.ask(other, "l job 0 600");
+    assert!(pipes.ask(named, &hello(&"n".repeat(40))).starts_with("ok "));
+    fill(&mut pipes, filler, |nth| {
+        format!("kset\nfill{nth}\n{}\n", "v".repeat(20_000))
+    });
+    assert_eq!(pipes.ask(other, &hello("me")), "error_memory\n");
+    assert_eq!(pipes.ask(named, &hello(&"n".repeat(60))), "error_memory\n");
+    assert!(pipes.ask(named, &hello(&"m".repeat(40))).ends_with("mm\n"));
+    assert!(pipes.ask(other, "hello _").starts_with("ok "));
+
+    // Whoever comes to let go of something is let in.
+    let token = held.split(' ').nth(1).unwrap();
+    let releaser = pipes.connect();
+    assert_eq!(pipes.ask(releaser, &format!("r job {token}")), "ok\n");
+    let mut count = 0;
+    let refused = loop {
+        let who = pipes.connect();
+        match &pipes.ask(who, "incr new 1")[..] {
+            "error_memory\n" if pipes.id(who).is_none() || pipes.peer(who).is_ended() => break who,
+            "error_memory\n" => count += 1,
+            said => panic!("{said}"),
+        }
+        assert!(count < 10_000, "nobody is refused");
+    };
+    assert!(count >= 16, "only {count} came in");
+    let kept = (live_bytes() - before) as usize;
+    assert!(kept <= BOUND * 13 / 10 + BESIDES, "{kept}");
+    assert_eq!(pipes.ask(releaser, "ping _"), "ok\n");
+    pipes.pass(Millis::from_secs(1));
+    pipes.settle();
+    assert!(pipes.peer(refused).is_closed());
+    // Not all of a crowd of them are told so.
+    let crowd: Vec<usize> = (0..200).map(|_| pipes.connect()).collect();
+    pipes.settle();
+    let told = crowd.iter().map(|&who| pipes.read(who));
+    let told = told.filter(|it| it == "error_memory\n").count();
+    assert_eq!(told, 64);
+    // One that leaves makes room for another.
+    for who in 4..20 {
+        pipes.reset(who);
+    }
+    pipes.settle();
+    let who = pipes.connect();
+    assert_eq!(pipes.ask(who, "ping _"), "ok\n");
+}
+
+/// Connections that say nothing are counted, too: the bound is reached with nothing else.
+#[test]
+fn idle_connections_count() {
+    const BOUND: usize = MIB;
+    let mut pipes = small_pipes(BOUND);
+    pipes.skip_checks();
+    let asker = pipes.connect();
+    let mut count = 0;
+    while pipes.server.refusal_of_newcomers().is_none() {
+        pipes.connect();
+        count += 1;
+        if count % 100 == 0 {
+            pipes.turn();
+        }
+        assert!(count < 20_000, "{count} connections");
+    }
+    assert_eq!(pipes.ask(asker, "incr new 1"), "error_memory\n");
+}
+
 /// The rest of long requests is not received while there is no memory for it; short requests are
 /// served, and the read timeout ends those that wait.
 #[test]

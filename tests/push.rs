@@ -10,7 +10,7 @@ use latchd::base::Millis;
 use latchd::engine::Rules;
 use latchd::pipe::Pipes;
 use latchd::server::{Holdings, Settings};
-use latchd::wire::outbox::PUSH_BYTES_MAX;
+use latchd::wire::outbox::{PUSH_BYTES_BEHIND, PUSH_BYTES_MAX};
 
 fn pipes() -> Pipes {
     Pipes::with(Rules::default(), Settings::default())
@@ -434,4 +434,50 @@ fn a_client_that_pops_and_does_not_read_is_served_so_many_and_no_more() {
     pipes.set_room(deaf, usize::MAX);
     pipes.settle();
     assert_eq!(pipes.read(deaf).lines().count(), 5_000);
+}
+
+// ---- many who hear a long signal ----
+
+/// What others are answered meanwhile is no push that was sent: whoever wants to signal waits until
+/// sending has really caught up.
+#[test]
+fn a_signal_waits_for_the_pushes_before_it_whatever_else_is_sent() {
+    const LISTENERS: usize = 600;
+    const READERS: usize = 32;
+    let mut pipes = pipes();
+    pipes.skip_checks();
+    let listeners: Vec<usize> = (0..LISTENERS).map(|_| pipes.connect()).collect();
+    for &who in &listeners {
+        assert_eq!(pipes.ask(who, "listen news"), "ok\n");
+    }
+    let long = "x".repeat(64_000);
+    let push_bytes = "sig news \n".len() + long.len();
+    let readers: Vec<usize> = (0..READERS).map(|_| pipes.connect()).collect();
+    let value = "x".repeat(15_000);
+    assert_eq!(pipes.ask(readers[0], &format!("kset v {value}")), "ok\n");
+    let [first, second] = [(); 2].map(|()| pipes.connect());
+    pipes.send(first, format!("signal\nnews\n{long}\n").as_bytes());
+    while pipes.read(first).is_empty() {
+        pipes.turn();
+    }
+    pipes.send(second, b"signal\nnews\nshort\n");
+    let (mut heard_bytes, mut answered_bytes) = (0, 0);
+    while pipes.read(second).is_empty() {
+        for &who in &readers {
+            pipes.send(who, b"kget\nv\n\n");
+        }
+        pipes.turn();
+        let heard = listeners.iter().map(|&who| pipes.read(who).len());
+        heard_bytes += heard.sum::<usize>();
+        let answered = readers.iter().map(|&who| pipes.read(who).len());
+        answered_bytes += answered.sum::<usize>();
+    }
+    assert!(answered_bytes > PUSH_BYTES_BEHIND / 16, "{answered_bytes}");
+    let left = LISTENERS * push_bytes - heard_bytes;
+    assert!(left < PUSH_BYTES_BEHIND, "{left} bytes were not sent");
+    pipes.settle();
+    let heard = listeners.iter().map(|&who| pipes.read(who).len());
+    heard_bytes += heard.sum::<usize>();
+    let short_bytes = "sig news short\n".len();
+    assert_eq!(heard_bytes, LISTENERS * (push_bytes + short_bytes));
 }

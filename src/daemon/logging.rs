@@ -33,7 +33,7 @@ pub fn init(config: &Config) -> Result<(), SetLoggerError> {
         // Other crates may report warnings and errors; their trace would drown ours.
         .filter_level(config.log_level.min(LevelFilter::Warn))
         .filter_module(env!("CARGO_CRATE_NAME"), config.log_level)
-        .target(Target::Pipe(Box::new(LogOutput::new(format))))
+        .target(Target::Pipe(Box::new(LogOutput::open(format))))
         .format(move |out, record| {
             let line = line(format, wall_clock(), record);
             out.write_all(line.as_bytes())

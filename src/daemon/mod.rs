@@ -111,6 +111,7 @@ fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
              set --auth-token-file, or --host 127.0.0.1"
         );
     }
+    reactor.watch_log(stderr::is_behind, stderr::catch_up);
     if config.spin {
         reactor.spin();
     }
@@ -184,6 +185,7 @@ pub fn settings(config: &Config, epoch: u64) -> Settings {
         write_timeout: config.write_timeout.unwrap_or_default(),
         shutdown_timeout: config.shutdown_timeout.unwrap_or_default(),
         epoch,
+        lost_log_lines: stderr::lost_lines,
         ..Settings::default()
     }
 }

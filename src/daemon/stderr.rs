@@ -1,11 +1,14 @@
 //! Standard error, as the log writes it: a reader that does not read costs lines, never time.
 //!
 //! The loop logs, so a write that blocks would stop everybody. Without room the line is lost and
-//! counted, and the count is told as soon as there is room again. The descriptor itself stays as it
-//! is, because other programs write to it too: see [`Way`].
+//! counted, and the count is told as soon as there is room again: with the next line, or when the
+//! loop tries ([`catch_up`]). The descriptor itself stays as it is, because other programs write to
+//! it too: see [`Way`]. There is one log in a process, so what it has lost is one figure for all.
 
 use std::io::{self, Stderr, Write, stderr};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use log::{Level, Record};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -29,23 +32,101 @@ enum Way {
     Asked,
 }
 
-pub(super) struct LogOutput {
+/// Where the log goes, once it is open.
+static OUTPUT: Mutex<Option<Output>> = Mutex::new(None);
+
+/// Lines lost since the start, and how many of them the log has told of.
+static LOST: AtomicU64 = AtomicU64::new(0);
+static TOLD: AtomicU64 = AtomicU64::new(0);
+
+/// How many lines of the log were lost since the start.
+pub(super) fn lost_lines() -> u64 {
+    LOST.load(Relaxed)
+}
+
+/// Whether the log has lost lines and has not told so.
+pub(super) fn is_behind() -> bool {
+    LOST.load(Relaxed) != TOLD.load(Relaxed)
+}
+
+/// Tells how many lines were lost, if standard error takes it by now.
+pub(super) fn catch_up() {
+    if let Some(output) = &mut *lock() {
+        output.tell_lost();
+        output.publish();
+    }
+}
+
+fn lock() -> MutexGuard<'static, Option<Output>> {
+    OUTPUT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes to standard error for the log.
+pub(super) struct LogOutput;
+
+impl LogOutput {
+    pub(super) fn open(format: LogFormat) -> Self {
+        *lock() = Some(Output::new(format));
+        Self
+    }
+}
+
+impl Write for LogOutput {
+    /// Takes a whole line at a time, and never fails.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if let Some(output) = &mut *lock() {
+            output.put_or_lose(line);
+            output.publish();
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+struct Output {
     format: LogFormat,
     way: Way,
-    /// Lines lost since the last one that was written.
+    /// Lines lost so far, and since the log last told of it.
+    lost_total: u64,
     lost: u64,
     /// The last line was cut off in the middle.
     is_cut: bool,
 }
 
-impl LogOutput {
-    pub(super) fn new(format: LogFormat) -> Self {
+impl Output {
+    fn new(format: LogFormat) -> Self {
         Self {
             format,
             way: Way::of(&stderr()),
+            lost_total: 0,
             lost: 0,
             is_cut: false,
         }
+    }
+
+    /// Writes a line, behind what is to be told of those before it.
+    fn put_or_lose(&mut self, line: &[u8]) {
+        self.tell_lost();
+        if self.lost > 0 || !self.put(line) {
+            self.lost += 1;
+            self.lost_total += 1;
+        }
+    }
+
+    /// Tells how many lines were lost, if any were and there is room.
+    fn tell_lost(&mut self) {
+        if self.lost > 0 && self.put(self.notice().as_bytes()) {
+            self.lost = 0;
+        }
+    }
+
+    /// Lets others see what was lost and what was told.
+    fn publish(&self) {
+        LOST.store(self.lost_total, Relaxed);
+        TOLD.store(self.lost_total - self.lost, Relaxed);
     }
 
     /// Writes a line unless it would have to wait; says whether all of it was written.
@@ -85,23 +166,6 @@ impl LogOutput {
         record(format_args!(
             "{lost} lost: nobody read standard error, or it could not be written"
         ))
-    }
-}
-
-impl Write for LogOutput {
-    /// Takes a whole line at a time, and never fails.
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if self.lost > 0 && self.put(self.notice().as_bytes()) {
-            self.lost = 0;
-        }
-        if self.lost > 0 || !self.put(line) {
-            self.lost += 1;
-        }
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 
@@ -157,7 +221,7 @@ mod tests {
 
     #[test]
     fn one_lost_line_is_not_lines() {
-        let mut stderr = LogOutput::new(LogFormat::Text);
+        let mut stderr = Output::new(LogFormat::Text);
         for (lost, says) in [
             (1, " 1 log line was lost: "),
             (2, " 2 log lines were lost: "),

@@ -151,6 +151,9 @@ impl<T: Stored> Arena<T> {
         result
     }
 
+    /// What one entry takes, without what it has on the heap.
+    pub(super) const ENTRY_BYTES: usize = size_of::<Slot<T>>();
+
     /// How much memory it takes: its slots, vacant ones too, and what its entries have on the heap.
     pub(super) fn memory(&self) -> usize {
         let slots = self.slots.capacity() + self.retired.capacity();

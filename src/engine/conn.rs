@@ -53,6 +53,9 @@ pub(super) struct Conn {
 
 impl Stored for Conn {}
 
+/// What the record of a connection takes, and its entry in the table of slots.
+pub(super) const RECORD_BYTES: usize = Arena::<Conn>::ENTRY_BYTES + size_of::<ConnIndex>();
+
 /// The origin of a request: the connection that the answer goes to, and the owner of what is
 /// granted.
 #[derive(Clone, Copy)]

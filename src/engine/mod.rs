@@ -66,6 +66,7 @@ use self::time::{Departing, SLICE};
 use self::types::{Effects, Input, Notes, Request};
 use self::work::Work;
 use crate::base::{ConnId, Millis, Nanos};
+use crate::memory::block_bytes;
 use crate::timers::{GroupTimers, Timers};
 
 /// The rules an operator sets.
@@ -350,6 +351,23 @@ impl Engine {
                 .iter()
                 .map(Subscriptions::memory)
                 .sum::<usize>()
+    }
+
+    /// What one connection takes that has asked for something.
+    pub const CONNECTION_BYTES: usize = conn::RECORD_BYTES + owner::RECORD_BYTES;
+
+    /// How much of that is for connections themselves, whatever they hold and wait for.
+    #[must_use]
+    pub fn connections_memory(&self) -> usize {
+        self.core.conns.memory() + self.core.owners.memory()
+    }
+
+    /// Whether the client may call itself so: at the bound on memory, if it has had as long a name
+    /// before.
+    #[must_use]
+    pub fn has_room_for_name(&self, id: ConnId, name: Option<&str>) -> bool {
+        let bytes = |name: Option<&str>| name.map_or(0, |name| block_bytes(name.len()));
+        !self.core.memory_full || name.is_none() || bytes(name) <= bytes(self.name_of(id))
     }
 
     /// What the client called itself in [`Input::Hello`].

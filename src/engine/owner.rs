@@ -62,6 +62,9 @@ impl Stored for Owner {
     }
 }
 
+/// What the record of an owner takes, without its name.
+pub(super) const RECORD_BYTES: usize = Arena::<Owner>::ENTRY_BYTES;
+
 pub(super) struct Owners(Arena<Owner>);
 
 impl Owners {

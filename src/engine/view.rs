@@ -467,6 +467,13 @@ impl<'e> View<'e> {
     }
 
     /// How many counters, values, lists and barriers there are, and how many patterns are listened
+    /// How many grants are held, and how many may be; 0 is no limit.
+    #[must_use]
+    pub fn holds(self) -> (usize, u32) {
+        let Engine { stores, core, .. } = self.engine;
+        (stores.locks.holders.len(), core.rules.holds_max)
+    }
+
     /// to and watched.
     #[must_use]
     pub fn totals(self) -> [(&'static str, usize); 6] {

@@ -37,7 +37,8 @@ impl LockFile {
                 .mode(0o600)
                 // A link could lead anywhere, and a pipe without a reader would block.
                 .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
-                .open(&path)?;
+                .open(&path)
+                .map_err(|error| explained(error, &path))?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Err(Errno::WOULDBLOCK) => {
                     let why = "it is in use by a running daemon";
@@ -60,10 +61,53 @@ impl Drop for LockFile {
     }
 }
 
+/// Adds what an operator can do about a lock file that somebody else has left, or still has.
+fn explained(error: io::Error, path: &Path) -> io::Error {
+    let Ok(file) = fs::symlink_metadata(path) else {
+        return error; // then it could not be made, and the system says why
+    };
+    if error.kind() != ErrorKind::PermissionDenied {
+        return error;
+    }
+    let why = format!(
+        "the lock file {} belongs to user {}: \
+         start latchd as that user, or remove the file if no daemon of theirs is running ({error})",
+        path.display(),
+        file.uid()
+    );
+    io::Error::new(error.kind(), why)
+}
+
 /// Whether the file is still the one at the path.
 fn is_at(file: &File, path: &Path) -> bool {
     match (file.metadata(), fs::symlink_metadata(path)) {
         (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) == (there.dev(), there.ino()),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_file_of_somebody_else_is_named_with_its_owner_and_a_way_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("latchd.sock.lock");
+        let denied = || io::Error::from(ErrorKind::PermissionDenied);
+        let without = explained(denied(), &path).to_string();
+        assert_eq!(without, denied().to_string(), "the directory is meant");
+        let owner = File::create(&path).unwrap().metadata().unwrap().uid();
+        let error = explained(denied(), &path);
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+        let said = error.to_string();
+        let named = format!("the lock file {} belongs to user {owner}: ", path.display());
+        assert!(said.starts_with(&named), "{said}");
+        assert!(said.contains("remove the file if no daemon of theirs is running"));
+        assert!(
+            !explained(ErrorKind::IsADirectory.into(), &path)
+                .to_string()
+                .contains("user")
+        );
     }
 }

@@ -20,7 +20,7 @@ use signal_hook_mio::v1_0::Signals;
 
 use super::accept::Acceptor;
 use super::{Clock, Listener, Stream};
-use crate::base::{ConnId, Nanos};
+use crate::base::{ConnId, Millis, Nanos};
 use crate::server::{Event, Readiness, Server};
 
 /// Most events of one turn; the rest come with the next turn. There is room for everyone: after a
@@ -53,6 +53,35 @@ pub struct Reactor {
     spin: bool,
     /// How many of the remote's requests to stop were already followed.
     stops_heard: u32,
+    log: Option<LogWatch>,
+}
+
+/// The log, as far as the loop looks after it: lines that were lost are to be told of as soon as
+/// somebody reads again, also if nothing else is logged.
+struct LogWatch {
+    is_behind: fn() -> bool,
+    catch_up: fn(),
+    /// When it is tried again, while it is behind.
+    next_attempt: Option<Nanos>,
+}
+
+/// How long after a line was lost, and after each failed attempt to tell so, the next one is made.
+const LOG_ATTEMPT_EVERY: Millis = Millis(1_000);
+
+impl LogWatch {
+    /// Has the log catch up if it is time; says when to try again.
+    fn attend(&mut self, now: Nanos) -> Option<Nanos> {
+        if !(self.is_behind)() {
+            self.next_attempt = None;
+            return None;
+        }
+        let next = now.after(LOG_ATTEMPT_EVERY);
+        if *self.next_attempt.get_or_insert(next) <= now {
+            (self.catch_up)();
+            self.next_attempt = Some(next);
+        }
+        self.next_attempt
+    }
 }
 
 /// A handle with which another thread stops the loop, or makes it look at a clock that was moved.
@@ -109,12 +138,22 @@ impl Reactor {
             clock,
             spin: false,
             stops_heard: 0,
+            log: None,
         })
     }
 
     /// Makes the loop poll without sleeping: the lowest latency, at the price of a whole core.
     pub fn spin(&mut self) {
         self.spin = true;
+    }
+
+    /// Looks after the log: while `is_behind`, it is told to `catch_up`, once a second.
+    pub fn watch_log(&mut self, is_behind: fn() -> bool, catch_up: fn()) {
+        self.log = Some(LogWatch {
+            is_behind,
+            catch_up,
+            next_attempt: None,
+        });
     }
 
     /// Stops on SIGINT and SIGTERM, and says of SIGHUP that there is nothing to reload.
@@ -158,7 +197,11 @@ impl Reactor {
             .turn(&|| self.clock.now(), of_connections, stops);
         self.events = events;
         self.follow_interests();
-        self.accept();
+        if self.server.is_listening() {
+            self.accept();
+        } else {
+            self.acceptors.clear();
+        }
         Ok(())
     }
 
@@ -183,13 +226,14 @@ impl Reactor {
 
     /// Sleeps until something happens or the next deadline, or not at all if work is left over.
     fn sleep(&mut self, now: Nanos) -> io::Result<()> {
-        let mut left = self.until_deadline(now);
+        let log = self.log.as_mut().and_then(|log| log.attend(now));
+        let mut left = self.until_deadline(now, log);
         loop {
             match self.poll.poll(&mut self.events, left.map(nap)) {
                 Ok(()) if !self.events.is_empty() || left.is_none_or(|left| nap(left) == left) => {
                     return Ok(());
                 }
-                Ok(()) => left = self.until_deadline(self.clock.now()),
+                Ok(()) => left = self.until_deadline(self.clock.now(), log),
                 // Polling is interrupted, among others, when the process was stopped and goes on,
                 // perhaps much later. Requests that arrived meanwhile must be heard before leases
                 // that ended meanwhile are taken away, so poll once more.
@@ -201,12 +245,15 @@ impl Reactor {
 
     /// How long to sleep at most. Counted from now and not from the beginning of the turn, which may
     /// be long ago.
-    fn until_deadline(&self, now: Nanos) -> Option<Duration> {
+    fn until_deadline(&self, now: Nanos, log: Option<Nanos>) -> Option<Duration> {
         if self.spin {
             return Some(Duration::ZERO);
         }
         let attempts = self.acceptors.iter().filter_map(Acceptor::next_attempt);
-        let next = attempts.chain(self.server.next_deadline()).min()?;
+        let next = { attempts }
+            .chain(self.server.next_deadline())
+            .chain(log)
+            .min()?;
         Some(Duration::from_nanos(next.since(now)))
     }
 

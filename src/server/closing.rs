@@ -42,16 +42,42 @@ pub(super) struct Ended<T> {
 }
 
 impl<T: Transport> Server<T> {
-    /// Refuses a peer that has not shown the secret. It is kept waiting; one too many is not.
+    /// Refuses a peer that has not shown the secret.
     pub(super) fn turn_away(&mut self, now: Nanos, id: ConnId) {
-        let host = self.conns[id.slot as usize].transport.host();
-        if !self.guesses.has_place(host) {
-            return self.close(now, id, "too many wrong secrets");
+        self.guesses.note_wrong();
+        self.tell_wrong(now, id);
+    }
+
+    /// Tells it so, and keeps it waiting, if there is a place for it; otherwise it waits for one,
+    /// without a word. One too many does not.
+    pub(super) fn tell_wrong(&mut self, now: Nanos, id: ConnId) {
+        let Self {
+            conns,
+            timers,
+            settings,
+            guesses,
+            ..
+        } = self;
+        let conn = &mut conns[id.slot as usize];
+        let host = conn.transport.host();
+        if guesses.has_place(host) {
+            guesses.note_told(now, host);
+            self.arm_guesses(None);
+            self.say(id, Answer::ErrorAuth);
+            self.leave(now, id, Closing::Delay, "not authenticated");
+        } else if conn.hung_up {
+            self.leave(
+                now,
+                id,
+                Closing::Flush,
+                "left without having shown the secret",
+            );
+        } else if guesses.wait(host, id) {
+            conn.flow = Flow::AwaitsRefusal;
+            timers.rearm(conn.timer, conn.deadline(now, settings));
+        } else {
+            self.close(now, id, "too many wrong secrets");
         }
-        self.guesses.note_wrong(now, host);
-        self.arm_guesses(None);
-        self.say(id, Answer::ErrorAuth);
-        self.leave(now, id, Closing::Delay, "not authenticated");
     }
 
     /// Ends a connection whose input can no longer be followed, with a last `error`.
@@ -110,7 +136,7 @@ impl<T: Transport> Server<T> {
             until,
             discard_bytes_left,
         };
-        if conn.is_unheard() {
+        if conn.awaits_refusal() {
             guesses.leave(id);
         }
         conn.queued &= !conn.flow.waits_for_room();
@@ -145,11 +171,12 @@ impl<T: Transport> Server<T> {
         let mut conn = conns.remove(id.slot as usize);
         timers.cancel(conn.timer);
         self.newcomers -= usize::from(conn.is_newcomer);
-        if conn.is_unheard() {
+        if conn.awaits_refusal() {
             self.guesses.leave(id);
         }
         conn.inbox.clear(pool);
         conn.outbox.clear(pool);
+        self.gate.note_left(&mut conn.unsent_push_bytes, 0);
         if !conn.is_leaving() {
             debug!("connection {} closing: {why}", id.serial);
             self.engine
@@ -221,8 +248,8 @@ impl<T: Transport> Server<T> {
             if until <= now {
                 return self.close(now, id, "closing is over");
             }
-        } else if conn.is_unheard() && conn.read_deadline(settings) <= now {
-            return self.close(now, id, "not looked at within the read timeout");
+        } else if conn.awaits_refusal() && conn.read_deadline(settings) <= now {
+            return self.close(now, id, "showed a wrong secret");
         } else if conn.is_awaited() && conn.read_deadline(settings) <= now {
             if conn.codec.is_mid_request() {
                 return self.cut_off(now, id, "half a request came for the read timeout");

@@ -78,10 +78,12 @@ pub(super) enum Flow {
     Parked,
     /// Whole requests were left in the inbox on purpose, for when it is its turn again.
     Yielded,
-    /// Its first request waits to be looked at, because of wrong secrets from its host.
-    Unheard,
+    /// It has shown a wrong secret, and is told so when its host has a place: see `guesses.rs`.
+    AwaitsRefusal,
     /// The answer to its next request may be long, and all outboxes together are full.
     AwaitsOutboxes,
+    /// The same, and they are crowded, and its own is not empty.
+    AwaitsOwnOutbox,
     /// It is in the middle of a long request, memory is full, and so are all inboxes together.
     AwaitsInboxes,
     /// It wants to signal, and sending is behind with the signals before.
@@ -93,7 +95,7 @@ impl Flow {
     pub(super) fn waits_for_room(self) -> bool {
         matches!(
             self,
-            Self::AwaitsOutboxes | Self::AwaitsInboxes | Self::AwaitsPushes
+            Self::AwaitsOutboxes | Self::AwaitsOwnOutbox | Self::AwaitsInboxes | Self::AwaitsPushes
         )
     }
 }
@@ -159,10 +161,12 @@ pub(super) struct Conn<T> {
     pub(super) owed: Owed,
     /// In the run queue.
     pub(super) queued: bool,
-    /// It came during the shutdown, which does not wait for it.
+    /// It was refused when it came; a shutdown does not wait for it.
     pub(super) is_newcomer: bool,
     /// The peer did not take all when it was last written to.
     pub(super) is_blocked: bool,
+    /// About how many bytes of pushes are to be sent to it, as soon as sending gets to it.
+    pub(super) unsent_push_bytes: u32,
     /// The reactor listens for room to write.
     pub(super) watches_write: bool,
     /// The engine knows that this peer has too much unread to be told any more.
@@ -207,6 +211,7 @@ impl<T: Transport> Conn<T> {
             queued: false,
             is_newcomer: false,
             is_blocked: false,
+            unsent_push_bytes: 0,
             watches_write: false,
             overrun: false,
             is_condemned: false,
@@ -246,13 +251,13 @@ impl<T: Transport> Conn<T> {
         self.flow == Flow::Parked
     }
 
-    pub(super) fn is_unheard(&self) -> bool {
-        self.flow == Flow::Unheard
+    pub(super) fn awaits_refusal(&self) -> bool {
+        self.flow == Flow::AwaitsRefusal
     }
 
     /// Its next request, or the answer to the last one, waits for somebody else.
     pub(super) fn is_waiting(&self) -> bool {
-        self.is_parked() || self.is_unheard() || self.flow.waits_for_room()
+        self.is_parked() || self.awaits_refusal() || self.flow.waits_for_room()
     }
 
     /// Leaves the rest for later, unless an answer is outstanding: then it waits anyway.
@@ -281,8 +286,9 @@ impl<T: Transport> Conn<T> {
             _ if self.must_read(unread_max) => false,
             Flow::Open => self.readable || has_requests,
             Flow::Parked
-            | Flow::Unheard
+            | Flow::AwaitsRefusal
             | Flow::AwaitsOutboxes
+            | Flow::AwaitsOwnOutbox
             | Flow::AwaitsInboxes
             | Flow::AwaitsPushes => false,
             Flow::Yielded => true,
@@ -298,8 +304,9 @@ impl<T: Transport> Conn<T> {
             Flow::AwaitsInboxes => self.outbox.is_empty(),
             Flow::Parked
             | Flow::Yielded
-            | Flow::Unheard
+            | Flow::AwaitsRefusal
             | Flow::AwaitsOutboxes
+            | Flow::AwaitsOwnOutbox
             | Flow::AwaitsPushes => false,
         }
     }
@@ -373,13 +380,18 @@ impl<T: Transport> Conn<T> {
         self.stall = owed.map(|bytes| Stall { since: now, bytes });
     }
 
+    /// For how long the peer has not taken all that it was owed at one time.
+    pub(super) fn stalled_ns(&self, now: Nanos) -> u64 {
+        self.stall.map_or(0, |stall| now.since(stall.since))
+    }
+
     /// When this connection's timer has to look again at the latest.
     pub(super) fn deadline(&self, now: Nanos, settings: &Settings) -> Nanos {
         let write = self.write_deadline(settings);
         match self.phase {
             Phase::Leaving { until, .. } => write.min(until),
             // No read timeout runs; look again later.
-            _ if !self.is_awaited() && !self.is_unheard() => {
+            _ if !self.is_awaited() && !self.awaits_refusal() => {
                 write.min(now.after(settings.read_timeout))
             }
             _ => write.min(self.read_deadline(settings)),

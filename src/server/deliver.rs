@@ -90,13 +90,13 @@ impl<T: Transport> Server<T> {
     /// Spells the push once, however many hear it.
     fn broadcast(&mut self, now: Nanos, ids: &[ConnId], push: &Push) {
         self.spelled.clear();
-        let mut told = 0;
         for &id in ids {
             let Self {
                 conns,
                 pool,
                 spelled,
                 budget,
+                gate,
                 ..
             } = self;
             if let Some(conn) = conn::find(conns, id)
@@ -104,7 +104,7 @@ impl<T: Transport> Server<T> {
             {
                 let copied = spelled.append(&conn.codec, push, &mut conn.outbox, pool);
                 budget.charge_push(copied);
-                told += 1;
+                gate.note_pushed(&mut conn.unsent_push_bytes, spelled.len());
                 // A peer is not slow before it had a chance to read: this much may have gathered
                 // since it was last written to. A broken connection is found when it is flushed.
                 if conn.is_blocked {
@@ -113,7 +113,6 @@ impl<T: Transport> Server<T> {
                 self.owe(id, Owed::Push);
             }
         }
-        self.gate.note_pushed(told * self.spelled.len());
     }
 }
 

@@ -14,7 +14,7 @@ use super::budget::{
     SLOW_CONSUMERS_MAX, TURN_NS, sending_ns,
 };
 use super::closing::Closing;
-use super::conn::{self, Conn, Flushed, Owed, Phase, Transport};
+use super::conn::{self, Conn, Flow, Flushed, Owed, Phase, Transport};
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::Input;
 use crate::wire::outbox::PUSH_BYTES_BEHIND;
@@ -41,7 +41,7 @@ pub(super) struct Gate {
     bulk: VecDeque<ConnId>,
     /// Did not read what was pushed; to be closed.
     overrun: VecDeque<ConnId>,
-    /// How many bytes of pushes are to be sent to connections in these lists, about.
+    /// How many bytes of pushes are to be sent, in all: the sum of what each connection counts.
     push_bytes: usize,
     /// Wait until the clock has numbers for what was granted.
     await_clock: VecDeque<ConnId>,
@@ -59,9 +59,18 @@ impl Gate {
             && self.overrun.is_empty()
     }
 
-    /// So many more bytes of pushes are to be sent, in all.
-    pub(super) fn note_pushed(&mut self, bytes: usize) {
-        self.push_bytes += bytes;
+    /// So many more bytes of pushes are to be sent to a connection, which counts them in `unsent`.
+    pub(super) fn note_pushed(&mut self, unsent: &mut u32, bytes: usize) {
+        let before = *unsent;
+        *unsent = before.saturating_add(bytes as u32);
+        self.push_bytes += (*unsent - before) as usize;
+    }
+
+    /// Of the pushes that a connection counts, no more than so many bytes are to be sent any more.
+    pub(super) fn note_left(&mut self, unsent: &mut u32, left: usize) {
+        let sent = (*unsent as usize).saturating_sub(left);
+        *unsent -= sent as u32;
+        self.push_bytes -= sent;
     }
 
     /// Sending is behind with pushes: who wants to signal more has to wait.
@@ -169,10 +178,6 @@ impl<T: Transport> Server<T> {
             // A connection that turned out to be gone may have left much behind.
             let ns = sending_ns(sent).max(self.budget.spent() - before);
             *ns_left = ns_left.saturating_sub(ns);
-            self.gate.push_bytes = self.gate.push_bytes.saturating_sub(sent);
-        }
-        if self.gate.pushed.is_empty() && self.gate.bulk.is_empty() {
-            self.gate.push_bytes = 0; // the others do not take any more
         }
         if !self.gate.is_behind() {
             self.run.wake_signallers();
@@ -215,6 +220,8 @@ impl<T: Transport> Server<T> {
             }
         } else if conn.has_more(unread_max) {
             self.serve_later(id);
+        } else if conn.flow == Flow::AwaitsOwnOutbox && conn.outbox.is_empty() {
+            self.note_all_read(id);
         }
         sent as usize
     }
@@ -249,6 +256,16 @@ impl<T: Transport> Server<T> {
         }
         if makes_room || matches!(flushed, Flushed::Blocked) {
             timers.rearm(conn.timer, conn.deadline(now, settings));
+        }
+        if conn.unsent_push_bytes > 0 {
+            // Answers leave with pushes, so what is left counts as pushes first. What the peer does
+            // not take is not late because of us.
+            let left = if conn.is_blocked {
+                0
+            } else {
+                conn.outbox.len()
+            };
+            gate.note_left(&mut conn.unsent_push_bytes, left);
         }
         if conn.watches_write != conn.wants_to_watch_write() {
             gate.interest.push(id);

@@ -1,10 +1,10 @@
-//! Wrong secrets: how many a host may show in a while, and who has to wait because of it.
+//! Wrong secrets: how many a host is told in a while, and who has to wait for that.
 //!
 //! A wrong secret takes a place for 100 ms. While a host has no place left, or all places are taken,
-//! the first request of further connections from there is not looked at: they wait, first come,
-//! first served, the hosts in turn. So guessing is slow, and a client that knows the secret waits
-//! only behind its own host's guesses, unless very many hosts guess at once. Never sees a secret:
-//! `auth.rs` compares, and `serve.rs` asks here first.
+//! further connections from there that show a wrong one are told nothing: they wait, first come,
+//! first served, the hosts in turn, and one too many is closed. The right secret opens at once,
+//! whoever waits: nobody who knows it pays for those who guess. Never sees a secret: `auth.rs`
+//! compares, and `closing.rs` asks here how to turn away.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -19,16 +19,17 @@ use crate::timers::TimerId;
 /// How long a wrong secret takes a place, and keeps its connection from trying again.
 pub(super) const DELAY: Millis = Millis(100);
 
-/// Most places of one host, so at most 160 guesses a second; and of all hosts together.
+/// Most places of one host, so that it is told at most 160 times a second; and of all hosts together.
 const PLACES_PER_HOST_MAX: usize = 16;
 const PLACES_MAX: usize = 1_024;
 
-/// Most connections that wait to be looked at, from one host and in all. One more is closed.
+/// Most connections that wait to be told, from one host and in all. One more is closed: it guessed
+/// wrong like all the others.
 const WAITING_PER_HOST_MAX: usize = 64;
 const WAITING_MAX: usize = 4_096;
 
-/// Most waiting connections that are looked at in one turn; the others follow in the next.
-pub(super) const LOOKS_PER_TURN_MAX: u32 = 32;
+/// Most waiting connections that are told in one turn; the others follow in the next.
+pub(super) const TOLD_PER_TURN_MAX: u32 = 32;
 
 /// Least time between two lines of the log about wrong secrets.
 const REPORT_EVERY: Millis = Millis(1_000);
@@ -69,13 +70,13 @@ pub(super) struct Guesses {
     taken: VecDeque<(Nanos, Host)>,
     /// How many of them each host has; only hosts that have one.
     taken_by: BTreeMap<Host, usize>,
-    /// Connections that wait to be looked at; only hosts that have one.
+    /// Connections that wait to be told; only hosts that have one.
     queues: BTreeMap<Host, VecDeque<ConnId>>,
     /// The host of each of them. Its socket may not know it any more when it leaves.
     waiting: BTreeMap<ConnId, Host>,
-    /// The host whose connection was looked at last; the next one in the order of hosts is next.
-    looked_at: Option<Host>,
-    /// Wrong secrets so far.
+    /// The host whose connection was told last; the next one in the order of hosts is next.
+    told: Option<Host>,
+    /// Wrong secrets so far, told or not.
     total: u64,
     report: Report,
     /// Due at [`Guesses::deadline`], if it is armed.
@@ -86,7 +87,7 @@ pub(super) struct Guesses {
 #[derive(Default)]
 struct Report {
     wrong: u64,
-    /// Closed without being looked at.
+    /// Closed without being told.
     closed: u64,
     /// As many as there are places in the time between two lines, at most.
     hosts: BTreeSet<Host>,
@@ -95,18 +96,22 @@ struct Report {
 }
 
 impl Guesses {
-    /// Whether a wrong secret from this host would have a place, so that one may be looked at.
+    /// A wrong secret was shown.
+    pub(super) fn note_wrong(&mut self) {
+        self.total += 1;
+    }
+
+    /// Whether a wrong secret from this host has a place, so that its connection may be told.
     pub(super) fn has_place(&self, host: Host) -> bool {
         let of_host = self.taken_by.get(&host).copied().unwrap_or(0);
         of_host < PLACES_PER_HOST_MAX && self.taken.len() < PLACES_MAX
     }
 
-    /// A wrong secret was shown: it takes a place, which there must be.
-    pub(super) fn note_wrong(&mut self, now: Nanos, host: Host) {
+    /// A connection is told that its secret is wrong: that takes a place, which there must be.
+    pub(super) fn note_told(&mut self, now: Nanos, host: Host) {
         assert!(self.has_place(host), "more guesses than places for {host}");
         self.taken.push_back((now.after(DELAY), host));
         *self.taken_by.entry(host).or_default() += 1;
-        self.total += 1;
         self.report.wrong += 1;
         self.report.hosts.insert(host);
         self.report.latest = Some(host);
@@ -150,17 +155,17 @@ impl Guesses {
         self.tell(now);
     }
 
-    /// The next waiting connection that may be looked at; it waits no longer.
+    /// The next waiting connection that may be told; it waits no longer.
     pub(super) fn next(&mut self) -> Option<ConnId> {
         if self.taken.len() >= PLACES_MAX {
             return None; // do not look for a host that has one
         }
         // At most 64 hosts have no place of their own while there is one in all.
-        let later = self.looked_at.map_or(Unbounded, Excluded);
+        let later = self.told.map_or(Unbounded, Excluded);
         let in_turn = self.queues.range((later, Unbounded)).chain(&self.queues);
         let (&host, queue) = { in_turn }.find(|(host, _)| self.has_place(**host))?;
         let id = *queue.front()?;
-        self.looked_at = Some(host);
+        self.told = Some(host);
         self.leave(id);
         Some(id)
     }
@@ -197,7 +202,7 @@ impl Guesses {
         };
         let closed = match report.closed {
             0 => String::new(),
-            closed => format!("; {closed} more were closed unheard"),
+            closed => format!("; {closed} more were closed untold"),
         };
         let connections = super::connections(report.wrong as usize);
         warn!("{connections} did not show the secret, from {from}{closed}");
@@ -236,7 +241,7 @@ mod tests {
         let hosts = PLACES_MAX / PLACES_PER_HOST_MAX;
         for host in (0..hosts).map(|number| host(number as u8)) {
             for _ in 0..PLACES_PER_HOST_MAX {
-                guesses.note_wrong(Nanos(0), host);
+                guesses.note_told(Nanos(0), host);
             }
         }
         assert!(!guesses.has_place(host(200)), "every place is taken");
@@ -277,7 +282,7 @@ mod tests {
     fn nothing_is_kept_of_guesses_that_are_over() {
         let mut guesses = Guesses::default();
         for number in 0..200 {
-            guesses.note_wrong(Nanos(1), host(number));
+            guesses.note_told(Nanos(1), host(number));
         }
         assert_eq!(guesses.report.hosts.len(), 199, "the first was told");
         guesses.pass(Nanos(1).after(DELAY));
@@ -285,6 +290,5 @@ mod tests {
         guesses.pass(Nanos(1).after(REPORT_EVERY));
         assert!(guesses.taken_by.is_empty() && guesses.report.hosts.is_empty());
         assert_eq!(guesses.deadline(), None);
-        assert_eq!(guesses.total(), 200);
     }
 }

@@ -5,19 +5,44 @@
 //! add only so much. At the bound the engine refuses what would grow, and subscribers that do not
 //! read are closed. Two things have smaller bounds of their own, because nothing can be refused
 //! where they grow: answers that nobody reads, and requests of which only a part has come. Those who
-//! would add to them wait. Never refuses anything itself; how they wait is in `ready.rs`.
+//! would add to them wait; how, is in `ready.rs`. A part is set aside for connections, so that
+//! whoever wants to let go of something can come in at the bound; newcomers beyond it are refused.
 
 use super::conn::{Conn, Transport};
 use super::serve::READ_BYTES_MAX;
-use super::{Server, conn};
-use crate::base::{ConnId, Nanos};
-use crate::engine::types::{Input, Popped, value_bytes};
+use super::{Due, Server, conn};
+use crate::base::{ConnId, Millis, Nanos};
+use crate::engine::Engine;
+use crate::engine::types::{Input, Popped, Refusal, value_bytes};
 use crate::wire::buf::{Held, Pool};
 use crate::wire::outbox::OUTBOX_BYTES_MAX;
 
 /// The share of the bound that all outboxes may have together. Above it, requests with long answers
-/// wait, and a client that has left more than its part of this unread is served nothing further.
+/// wait.
 const OUTBOXES_SHARE: usize = 4;
+
+/// What is left of that share when long answers begin to wait for those before them on the same
+/// connection, and a client that has left more than its part unread is served nothing further: the
+/// rest is for those who have read everything.
+const OUTBOXES_REST_SHARE: usize = 4;
+
+/// While all outboxes together are full, a client that has left more than its part unread for so
+/// long is closed, also if nothing is pushed to it: those who read would wait for it.
+const UNREAD_MAX: Millis = Millis(250);
+
+/// The share of the bound that is set aside for connections, and for what the engine keeps of each:
+/// it is not used for anything else, and at the bound newcomers are let in as long as it lasts.
+const CONNECTIONS_SHARE: usize = 16;
+
+/// So many connections are let in however low the bound is, so that an operator can look.
+const CONNECTIONS_MIN: usize = 64;
+
+/// Most newcomers that are told at one time that there is no memory for them; another is closed
+/// without a word.
+const NEWCOMERS_TOLD_MAX: usize = 64;
+
+/// What accepting a connection counts as work: so many are let in between two looks at the sum.
+const ACCEPTED_NS: u64 = LOOK_EVERY_NS / 64;
 
 /// The share of the bound that all inboxes may have when memory is full. Above it, a connection that
 /// is in the middle of a long request is not read on.
@@ -37,7 +62,7 @@ const BACKLOG_BYTES: [usize; 2] = [4 * 1024, 64 * 1024];
 /// Longest beginning of a request that is received in any case.
 const LONG_FRAME_BYTES: usize = 4 * 1024;
 
-/// Most connections looked at in one turn, in search of subscribers that do not read.
+/// Most connections looked at in one turn, in search of those that do not read.
 const SWEPT_MAX: usize = 1_000;
 
 /// How much work may be done between two looks at the sum: some hundred kilobytes at most.
@@ -64,51 +89,109 @@ impl UnsentPop {
     }
 }
 
+/// How much room all outboxes together have left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Outboxes {
+    Roomy,
+    /// A long answer waits until its client has read those before it.
+    Crowded,
+    /// Every long answer waits.
+    Full,
+}
+
 /// What was seen when the sum was last looked at.
 pub(super) struct Memory {
     /// The bound is reached.
     pub(super) is_full: bool,
-    /// All outboxes together have reached their bound.
-    pub(super) outboxes_full: bool,
+    pub(super) outboxes: Outboxes,
     /// Memory is full, and all inboxes together have reached their bound.
     pub(super) inboxes_full: bool,
     /// A client that has so much unread is served nothing further.
     pub(super) unread_max: usize,
     /// What was worked since.
     work_ns: u64,
-    /// Where the search for subscribers goes on, and how many are still to be looked at.
+    /// Where the search for those that do not read goes on, and how many are still to be looked at.
     cursor: usize,
     sweep_left: usize,
+    /// The next search for those that read nothing is armed.
+    sweep_is_due: bool,
 }
 
 impl Default for Memory {
     fn default() -> Self {
         Self {
             is_full: false,
-            outboxes_full: false,
+            outboxes: Outboxes::Roomy,
             inboxes_full: false,
             unread_max: OUTBOX_BYTES_MAX,
             work_ns: 0,
             cursor: 0,
             sweep_left: 0,
+            sweep_is_due: false,
         }
     }
 }
 
 impl Memory {
-    /// Not all subscribers were looked at since the bound was reached.
+    /// Not all connections were looked at since the bound was reached.
     pub(super) fn is_sweeping(&self) -> bool {
         self.sweep_left > 0
+    }
+
+    /// A connection was accepted, which no turn accounts for.
+    pub(super) fn note_accepted(&mut self) {
+        self.work_ns += ACCEPTED_NS;
     }
 }
 
 impl<T: Transport> Server<T> {
     /// How many bytes are in use, of all that clients can make the server keep.
     pub(super) fn memory_bytes(&self) -> usize {
-        let connections = self.conns.capacity() * size_of::<Conn<T>>()
-            + self.conns.len() * LISTED_BYTES
-            + self.timers.memory();
+        let connections = self.own_connections_bytes();
         READ_BYTES_MAX + self.engine.memory() + self.pool.memory() + connections
+    }
+
+    /// How many bytes the connections take here, without what they sent and are owed.
+    fn own_connections_bytes(&self) -> usize {
+        self.conns.capacity() * size_of::<Conn<T>>()
+            + self.conns.len() * LISTED_BYTES
+            + self.timers.memory()
+    }
+
+    /// How many bytes the connections take, here and in the engine, whatever they hold.
+    fn connections_bytes(&self) -> usize {
+        self.own_connections_bytes() + self.engine.connections_memory()
+    }
+
+    /// How much of what is set aside for connections has not been allocated.
+    fn connections_bytes_left(&self) -> usize {
+        let set_aside = self.settings.memory_max / CONNECTIONS_SHARE;
+        set_aside.saturating_sub(self.connections_bytes())
+    }
+
+    /// Whether what is set aside is enough for one connection more. What those that left have taken
+    /// is used again, so they do not count, nor do those few that were refused.
+    fn fits_another_connection(&self) -> bool {
+        let each = size_of::<Conn<T>>() + LISTED_BYTES + Engine::CONNECTION_BYTES;
+        let fit = self.settings.memory_max / CONNECTIONS_SHARE / each;
+        self.conns.len() - self.newcomers < fit.max(CONNECTIONS_MIN)
+    }
+
+    /// Why a newcomer is told that it cannot stay, if it is.
+    #[must_use]
+    pub fn refusal_of_newcomers(&self) -> Option<Refusal> {
+        if self.draining {
+            Some(Refusal::Draining)
+        } else if self.memory.is_full && !self.fits_another_connection() {
+            Some(Refusal::Memory)
+        } else {
+            None
+        }
+    }
+
+    /// So many newcomers are being told that there is no memory for them that another is not.
+    pub(super) fn has_told_enough(&self) -> bool {
+        self.newcomers >= NEWCOMERS_TOLD_MAX && !self.draining
     }
 
     /// Looks at the sum if much was done since the last time, or if somebody waits for room.
@@ -117,7 +200,7 @@ impl<T: Transport> Server<T> {
             return;
         }
         self.memory.work_ns += self.budget.spent();
-        let is_quiet = !self.memory.is_full && !self.memory.outboxes_full;
+        let is_quiet = !self.memory.is_full && self.memory.outboxes == Outboxes::Roomy;
         if is_quiet && self.memory.work_ns < LOOK_EVERY_NS {
             return;
         }
@@ -128,23 +211,31 @@ impl<T: Transport> Server<T> {
     #[inline(never)]
     pub(super) fn look_at_memory(&mut self, now: Nanos) {
         let bound = self.settings.memory_max;
-        let mut is_full = is_reached(self.memory.is_full, self.memory_bytes(), bound);
+        let bytes = |server: &Self| server.memory_bytes() + server.connections_bytes_left();
+        let mut is_full = is_reached(self.memory.is_full, bytes(self), bound);
         // Nobody is refused for the sake of buffers that nobody uses.
         if is_full && self.pool.free_spares() {
-            is_full = is_reached(self.memory.is_full, self.memory_bytes(), bound);
+            is_full = is_reached(self.memory.is_full, bytes(self), bound);
         }
-        let outboxes = bound / OUTBOXES_SHARE;
+        let (outboxes, unread) = (bound / OUTBOXES_SHARE, self.pool.outbox_bytes());
+        let crowded = outboxes - outboxes / OUTBOXES_REST_SHARE;
         let memory = &mut self.memory;
         memory.work_ns = 0;
-        let was_reached = memory.is_full || memory.outboxes_full;
-        memory.outboxes_full = is_reached(memory.outboxes_full, self.pool.outbox_bytes(), outboxes);
+        let was_reached = memory.is_full || memory.outboxes != Outboxes::Roomy;
+        memory.outboxes = if is_reached(memory.outboxes == Outboxes::Full, unread, outboxes) {
+            Outboxes::Full
+        } else if is_reached(memory.outboxes != Outboxes::Roomy, unread, crowded) {
+            Outboxes::Crowded
+        } else {
+            Outboxes::Roomy
+        };
         let inboxes = bound / INBOXES_SHARE;
         memory.inboxes_full =
             is_full && is_reached(memory.inboxes_full, self.pool.inbox_bytes(), inboxes);
-        memory.unread_max = if memory.outboxes_full {
-            part_of(outboxes, self.conns.len(), UNREAD_BYTES)
-        } else {
+        memory.unread_max = if memory.outboxes == Outboxes::Roomy {
             OUTBOX_BYTES_MAX
+        } else {
+            part_of(outboxes, self.conns.len(), UNREAD_BYTES)
         };
         if memory.is_full != is_full {
             memory.is_full = is_full;
@@ -155,21 +246,35 @@ impl<T: Transport> Server<T> {
                 self.memory_bytes()
             );
         }
-        if is_full || self.memory.outboxes_full {
+        if is_full || self.memory.outboxes != Outboxes::Roomy {
             if !was_reached {
                 self.memory.sweep_left = self.conns.capacity();
             }
-            self.sweep_subscribers(part_of(outboxes, self.conns.len(), BACKLOG_BYTES));
+            let backlog_max = part_of(outboxes, self.conns.len(), BACKLOG_BYTES);
+            self.sweep_unread(now, backlog_max, unread.saturating_sub(crowded));
         } else {
             self.memory.sweep_left = 0;
         }
+        if self.memory.outboxes == Outboxes::Full && !self.memory.sweep_is_due {
+            self.memory.sweep_is_due = true;
+            self.timers.arm(now.after(UNREAD_MAX), Due::UnreadSweep);
+        }
         self.run
-            .wake(!self.memory.outboxes_full, !self.memory.inboxes_full);
+            .wake(self.memory.outboxes, !self.memory.inboxes_full);
     }
 
-    /// Goes on looking for subscribers that have more than this unread: they are closed as slow
-    /// consumers.
-    fn sweep_subscribers(&mut self, backlog_max: usize) {
+    /// Has all connections looked at once more.
+    pub(super) fn restart_sweep(&mut self) {
+        self.memory.sweep_is_due = false;
+        if self.memory.outboxes == Outboxes::Full {
+            self.memory.sweep_left = self.conns.capacity();
+        }
+    }
+
+    /// Goes on looking for those that have more than this unread, which are closed as slow
+    /// consumers: subscribers in any case; while all outboxes are full others, too, if they have
+    /// had it unread for long, until so many bytes have gone with them.
+    fn sweep_unread(&mut self, now: Nanos, backlog_max: usize, mut excess: usize) {
         let slots = self.conns.capacity();
         for _ in 0..slots.min(SWEPT_MAX) {
             self.memory.cursor = (self.memory.cursor + 1) % slots;
@@ -178,10 +283,17 @@ impl<T: Transport> Server<T> {
                 continue;
             };
             let id = conn.id(slot);
+            let unread = conn.outbox.len();
             // Whoever was not written to yet may be about to read it all.
-            let is_behind = conn.is_blocked && conn.outbox.len() > backlog_max;
-            if is_behind && self.engine.has_subscriptions(id) {
+            if !conn.is_blocked || unread <= backlog_max {
+                continue;
+            }
+            let is_in_the_way = self.memory.outboxes == Outboxes::Full
+                && excess > 0
+                && conn.stalled_ns(now) >= UNREAD_MAX.nanos();
+            if is_in_the_way || self.engine.has_subscriptions(id) {
                 self.mark_overrun(id);
+                excess = excess.saturating_sub(unread);
             }
         }
         self.memory.sweep_left = self.memory.sweep_left.saturating_sub(SWEPT_MAX);

@@ -43,6 +43,7 @@ use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::Engine;
 use crate::engine::types::Effects;
 use crate::engine::view::Counts;
+use crate::memory::growth;
 use crate::timers::Timers;
 use crate::wire::answer::WireFence;
 use crate::wire::buf::Pool;
@@ -76,6 +77,8 @@ pub struct Settings {
     pub epoch: u64,
     /// Most grants in a microsecond, counted from time zero; beyond that, grants wait. 0 is no limit.
     pub fences_per_us: u64,
+    /// How many lines of the log were lost, for `stats`.
+    pub lost_log_lines: fn() -> u64,
 }
 
 impl Default for Settings {
@@ -90,6 +93,7 @@ impl Default for Settings {
             shutdown_timeout: Millis::from_secs(30),
             epoch: 1,
             fences_per_us: 0,
+            lost_log_lines: || 0,
         }
     }
 }
@@ -103,8 +107,10 @@ enum Due {
     DrainSweep,
     /// The shutdown has waited long enough.
     DrainEnd,
-    /// Look at connections that wait to show the secret.
+    /// Tell connections that have shown a wrong secret so.
     Guesses,
+    /// Look for connections that leave much unread.
+    UnreadSweep,
 }
 
 /// How much of everything the server holds; for tests and the simulator.
@@ -160,7 +166,7 @@ pub struct Server<T> {
     was_stopped: bool,
     /// What the clock said last in the turn before this one.
     turn_ended: Nanos,
-    /// Connections that came during the shutdown and are not closed yet.
+    /// Connections that were refused when they came and are not closed yet.
     newcomers: usize,
     draining: bool,
     /// In which slot a shutdown goes on looking for connections that have nothing to finish.
@@ -209,7 +215,7 @@ impl<T: Transport> Server<T> {
     // ---- doors: what the reactor reports ----
 
     /// A new connection. `None` closes it, because there is no room. One that comes while the
-    /// server is shutting down is told so and closed.
+    /// server is shutting down, or has no memory for it, is told so and closed.
     pub fn accept(&mut self, now: Nanos, transport: T) -> Option<ConnId> {
         let connections_max = self.settings.connections_max as usize;
         if connections_max != 0 && self.conns.len() >= connections_max {
@@ -220,8 +226,16 @@ impl<T: Transport> Server<T> {
             return None;
         }
         self.budget.charge_accept();
+        let refusal = self.refusal_of_newcomers();
+        if refusal.is_some() && self.has_told_enough() {
+            debug!("refusing {}: --max-memory is reached", transport.peer());
+            return None;
+        }
         // 0 is nobody: it marks the reactor's own tokens, and `owner_conn_id` of an unowned key.
         self.serial = self.serial.checked_add(1).unwrap_or(1);
+        if self.conns.len() == self.conns.capacity() {
+            self.conns.reserve_exact(growth(self.conns.len()));
+        }
         let slot = self.conns.vacant_key() as u32;
         let id = ConnId {
             slot,
@@ -238,8 +252,9 @@ impl<T: Transport> Server<T> {
         let codec = Codec::line(self.settings.wire_fence);
         self.conns
             .insert(Conn::new(transport, codec, id.serial, timer, phase, now));
-        if self.draining {
-            self.refuse_newcomer(now, id);
+        self.memory.note_accepted();
+        if let Some(refusal) = refusal {
+            self.refuse_newcomer(now, id, refusal);
         }
         Some(id)
     }
@@ -270,6 +285,14 @@ impl<T: Transport> Server<T> {
     /// The transport of a connection, to be registered.
     pub fn transport_mut(&mut self, id: ConnId) -> Option<&mut T> {
         self.conn_mut(id).map(|conn| &mut conn.transport)
+    }
+
+    /// Whether port and socket file are still ours: until a shutdown has come to its end, if only to
+    /// tell newcomers why they are not served. A second daemon that listened there meanwhile could
+    /// grant what is still held here.
+    #[must_use]
+    pub fn is_listening(&self) -> bool {
+        !self.is_drained()
     }
 
     /// How many connections are open.
@@ -311,7 +334,8 @@ impl<T: Transport> Server<T> {
                 Due::Conn(slot) => self.on_timer(now, slot),
                 Due::DrainSweep => self.sweep = Some(0),
                 Due::DrainEnd => self.drain_end(now),
-                Due::Guesses => self.hear_waiting(now),
+                Due::Guesses => self.tell_waiting(now),
+                Due::UnreadSweep => self.restart_sweep(),
             }
         }
         if let Some(slot) = self.sweep {

@@ -14,6 +14,7 @@ use super::budget::{
 };
 use super::closing::Closing;
 use super::conn::{self, Flow, Transport};
+use super::memory::Outboxes;
 use super::serve::Share;
 use super::{Clock, Server};
 use crate::base::ConnId;
@@ -80,8 +81,8 @@ impl RunQueue {
 
     /// There may be room again for those that wait for it: they go on with the others that have
     /// more.
-    pub(super) fn wake(&mut self, outboxes: bool, inboxes: bool) {
-        if outboxes {
+    pub(super) fn wake(&mut self, outboxes: Outboxes, inboxes: bool) {
+        if outboxes < Outboxes::Full {
             self.more.append(&mut self.await_outboxes);
         }
         if inboxes {
@@ -200,6 +201,7 @@ impl<T: Transport> Server<T> {
         }
         conn.queued = true;
         let waiting = match conn.flow {
+            Flow::AwaitsOwnOutbox => return, // see `note_all_read`
             Flow::AwaitsOutboxes => &mut self.run.await_outboxes,
             Flow::AwaitsPushes => &mut self.run.await_pushes,
             _ => &mut self.run.await_inboxes,
@@ -209,6 +211,16 @@ impl<T: Transport> Server<T> {
         let conns = &mut self.conns;
         if waiting.len() > 2 * conns.len() + WAITING_KEPT_MIN {
             waiting.retain(|&id| conn::find(conns, id).is_some_and(|it| it.flow.waits_for_room()));
+        }
+    }
+
+    /// It has read everything, and had to before its next long answer. If there is no room for that
+    /// now, it waits on for it.
+    pub(super) fn note_all_read(&mut self, id: ConnId) {
+        if let Some(conn) = conn::find(&mut self.conns, id) {
+            conn.flow = Flow::Yielded;
+            conn.queued = false;
+            self.serve_later(id);
         }
     }
 

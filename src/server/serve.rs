@@ -11,10 +11,11 @@ use log::{debug, warn};
 
 use super::closing::Closing;
 use super::conn::{Flow, Owed, Phase, Transport};
-use super::guesses::LOOKS_PER_TURN_MAX;
+use super::guesses::TOLD_PER_TURN_MAX;
+use super::memory::Outboxes;
 use super::{Clock, Due, Server, auth, conn, stats};
 use crate::base::{ConnId, Nanos};
-use crate::engine::types::{Effect, Input, Request};
+use crate::engine::types::{Effect, Input, Refusal, Reply, Request};
 use crate::wire::Answer;
 use crate::wire::answer::Welcome;
 use crate::wire::codec::Decoded;
@@ -38,25 +39,30 @@ pub(super) enum PutsOff {
     Nothing,
     /// Those whose answers take a walk, until everybody had a first share.
     Walks,
+    /// Those whose answers may be long, while answers before them are unread, because all outboxes
+    /// together are crowded; and walks as well, or not.
+    SecondAnswers {
+        walks: bool,
+    },
     /// Those whose answers may be long, because all outboxes together are full.
     LongAnswers,
 }
 
 impl PutsOff {
-    fn includes(self, asked: &Asked<'_>) -> bool {
-        match self {
-            Self::Nothing => false,
-            Self::Walks => asked.takes_a_walk(),
-            Self::LongAnswers => asked.has_long_answer(),
-        }
-    }
-
-    /// How a connection waits whose request was left.
-    fn flow(self) -> Flow {
-        match self {
-            Self::Nothing | Self::Walks => Flow::Yielded,
-            Self::LongAnswers => Flow::AwaitsOutboxes,
-        }
+    /// How a connection waits whose request is left for later, if it is.
+    #[inline]
+    fn flow(self, asked: &Asked<'_>, has_unread: impl FnOnce() -> bool) -> Option<Flow> {
+        let (waiting, walks) = match self {
+            Self::Nothing => (None, false),
+            Self::Walks => (None, true),
+            Self::SecondAnswers { walks } => {
+                let waiting = has_unread().then_some(Flow::AwaitsOwnOutbox);
+                (waiting, walks)
+            }
+            Self::LongAnswers => (Some(Flow::AwaitsOutboxes), false),
+        };
+        let waiting = waiting.filter(|_| asked.has_long_answer());
+        waiting.or_else(|| (walks && asked.takes_a_walk()).then_some(Flow::Yielded))
     }
 }
 
@@ -84,7 +90,7 @@ impl<T: Transport> Server<T> {
         let unread_max = self.memory.unread_max;
         let mut read_buf = mem::take(&mut self.read_buf);
         if let Some(conn) = self.conn_mut(id) {
-            if !matches!(conn.flow, Flow::Parked | Flow::Unheard) {
+            if !matches!(conn.flow, Flow::Parked | Flow::AwaitsRefusal) {
                 conn.flow = Flow::Open;
             }
             if !conn.inbox.is_empty() && !conn.is_leaving() {
@@ -134,10 +140,12 @@ impl<T: Transport> Server<T> {
     #[inline]
     fn begin_share(&mut self, share: Share) {
         self.budget.begin_share(share.ns);
-        self.puts_off = if self.memory.outboxes_full {
-            PutsOff::LongAnswers
-        } else {
-            share.puts_off
+        self.puts_off = match self.memory.outboxes {
+            Outboxes::Roomy => share.puts_off,
+            Outboxes::Crowded => PutsOff::SecondAnswers {
+                walks: share.puts_off == PutsOff::Walks,
+            },
+            Outboxes::Full => PutsOff::LongAnswers,
         };
     }
 
@@ -207,9 +215,6 @@ impl<T: Transport> Server<T> {
     /// Serves the whole frames at the front of `input` and says how many bytes they were. Stops
     /// early when the connection is held up; the connection may be gone afterwards.
     fn serve(&mut self, now: Nanos, id: ConnId, input: &[u8]) -> usize {
-        if self.conns[id.slot as usize].phase == Phase::Unauthenticated && !self.is_heard(now, id) {
-            return 0;
-        }
         let mut used = 0;
         let mut scratch = mem::take(&mut self.scratch);
         loop {
@@ -235,10 +240,11 @@ impl<T: Transport> Server<T> {
                     conn.flow = Flow::AwaitsPushes;
                 }
                 Decoded::Request(asked)
-                    if puts_off.includes(&asked) && conn.phase == Phase::Open =>
+                    if let Some(flow) = puts_off.flow(&asked, || !conn.outbox.is_empty())
+                        && conn.phase == Phase::Open =>
                 {
                     conn.line_started = now;
-                    conn.flow = puts_off.flow();
+                    conn.flow = flow;
                 }
                 Decoded::Request(asked) => {
                     conn.line_started = now;
@@ -279,7 +285,7 @@ impl<T: Transport> Server<T> {
             Ok(Command::Ping) => self.say(id, Answer::Ok),
             Ok(Command::Hello(hello)) => self.hello(now, id, hello.name),
             Ok(Command::Stats) => {
-                let memory_bytes = self.memory_bytes();
+                let (memory_bytes, outbox_bytes) = (self.memory_bytes(), self.pool.outbox_bytes());
                 self.tell(id, |server, out| {
                     let figures = stats::Figures {
                         connections: server.conns.len(),
@@ -288,6 +294,8 @@ impl<T: Transport> Server<T> {
                         wrong_secrets: server.guesses.total(),
                         memory_bytes,
                         memory_max_bytes: server.settings.memory_max,
+                        outbox_bytes,
+                        lost_log_lines: (server.settings.lost_log_lines)(),
                     };
                     let (view, tally) = (server.engine.view(now), server.engine.tally());
                     stats::stats(out, view, tally, &figures, server.clients(now));
@@ -354,8 +362,13 @@ impl<T: Transport> Server<T> {
 
     fn hello(&mut self, now: Nanos, id: ConnId, name: Option<&[u8]>) {
         let name = name.and_then(|name| str::from_utf8(name).ok());
+        let has_room = self.engine.has_room_for_name(id, name);
+        let kept = name.filter(|_| has_room);
         self.engine
-            .apply(now, Input::Hello(id, name), &mut self.effects);
+            .apply(now, Input::Hello(id, kept), &mut self.effects);
+        if !has_room {
+            return self.say(id, Answer::Reply(&Reply::Refused(Refusal::Memory)));
+        }
         let Self {
             conns,
             pool,
@@ -374,7 +387,8 @@ impl<T: Transport> Server<T> {
         self.owe(id, Owed::Answer);
     }
 
-    /// The first frame of a connection, while a secret is required.
+    /// The first frame of a connection, while a secret is required. The right one opens at once,
+    /// whoever guesses meanwhile.
     fn authenticate(&mut self, now: Nanos, id: ConnId, asked: &Asked<'_>) {
         let secret = self.settings.auth_token.as_deref().unwrap_or_default();
         if auth::opens(secret, &asked.command) {
@@ -385,46 +399,23 @@ impl<T: Transport> Server<T> {
         }
     }
 
-    /// Whether the first request of a connection may be looked at. While too many wrong secrets come
-    /// from its host, it waits; it is closed if too many wait already.
-    fn is_heard(&mut self, now: Nanos, id: ConnId) -> bool {
-        let conn = &mut self.conns[id.slot as usize];
-        if conn.is_unheard() {
-            return false;
-        }
-        let host = conn.transport.host();
-        if self.guesses.has_place(host) {
-            return true;
-        }
-        if conn.hung_up {
-            self.leave(now, id, Closing::Flush, "left before it was looked at");
-        } else if self.guesses.wait(host, id) {
-            conn.flow = Flow::Unheard;
-        } else {
-            self.close(now, id, "too many wait to show the secret");
-        }
-        false
-    }
-
-    /// Looks at connections that wait to show the secret, as far as places have become free.
-    pub(super) fn hear_waiting(&mut self, now: Nanos) {
+    /// Tells connections that have shown a wrong secret so, as far as places have become free.
+    pub(super) fn tell_waiting(&mut self, now: Nanos) {
         self.guesses.timer = None;
         self.guesses.pass(now);
-        let mut looks_left = LOOKS_PER_TURN_MAX;
-        while looks_left > 0
+        let mut told_left = TOLD_PER_TURN_MAX;
+        while told_left > 0
             && let Some(id) = self.guesses.next()
         {
-            looks_left -= 1;
-            self.begin_share(Share::FIRST);
+            told_left -= 1;
             self.conns[id.slot as usize].flow = Flow::Open;
-            self.serve_inbox(now, id);
-            self.end_share(id);
+            self.tell_wrong(now, id);
         }
         let next_turn = Nanos(now.0 + 1);
-        self.arm_guesses((looks_left == 0).then_some(next_turn));
+        self.arm_guesses((told_left == 0).then_some(next_turn));
     }
 
-    /// Has [`Server::hear_waiting`] called at this time, otherwise when there is a reason to.
+    /// Has [`Server::tell_waiting`] called at this time, otherwise when there is a reason to.
     pub(super) fn arm_guesses(&mut self, at: Option<Nanos>) {
         let Self {
             guesses, timers, ..

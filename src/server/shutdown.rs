@@ -44,12 +44,13 @@ impl<T: Transport> Server<T> {
     }
 
     /// The port and the socket file stay ours until the process ends, so that no second daemon can
-    /// grant what is still held here. Whoever connects meanwhile is told why it is not served.
-    pub(super) fn refuse_newcomer(&mut self, now: Nanos, id: ConnId) {
+    /// grant what is still held here. Whoever connects meanwhile is told why it is not served, and so
+    /// is whoever connects when there is no memory for it.
+    pub(super) fn refuse_newcomer(&mut self, now: Nanos, id: ConnId, refusal: Refusal) {
         self.newcomers += 1;
         self.conns[id.slot as usize].is_newcomer = true;
-        self.say(id, Answer::Reply(&Reply::Refused(Refusal::Draining)));
-        self.leave(now, id, Closing::HalfClose, "came during the shutdown");
+        self.say(id, Answer::Reply(&Reply::Refused(refusal)));
+        self.leave(now, id, Closing::HalfClose, "refused when it came");
     }
 
     /// Ends connections that have nothing to finish, from this slot on, as far as the turn goes; and

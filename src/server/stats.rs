@@ -27,6 +27,8 @@ pub(super) struct Figures {
     pub(super) wrong_secrets: u64,
     pub(super) memory_bytes: usize,
     pub(super) memory_max_bytes: usize,
+    pub(super) outbox_bytes: usize,
+    pub(super) lost_log_lines: u64,
 }
 
 /// One connection, as the server knows it.
@@ -254,12 +256,17 @@ fn totals(out: &mut Vec<u8>, view: View<'_>, tally: Tally, figures: &Figures) {
     }
     number(out, "slow_consumers", figures.slow_consumers);
     number(out, "wrong_secrets", figures.wrong_secrets);
+    number(out, "lost_log_lines", figures.lost_log_lines);
+    let (holds, holds_max) = view.holds();
+    number(out, "holds", holds as u64);
+    number(out, "holds_max", holds_max.into());
     number(out, "grants", tally.grants);
     number(out, "releases", tally.releases);
     number(out, "expiries", tally.expiries);
     number(out, "disconnects", tally.disconnects);
     number(out, "memory_bytes", figures.memory_bytes as u64);
     number(out, "memory_max_bytes", figures.memory_max_bytes as u64);
+    number(out, "outbox_bytes", figures.outbox_bytes as u64);
     let LongestTurn { ns, work } = figures.longest_turn;
     number(out, "longest_turn_us", ns / 1_000);
     name(out, "longest_turn_work_us");

@@ -132,6 +132,11 @@ impl Life {
         }
     }
 
+    /// Whoever connects, or starts another server, finds this one.
+    pub(super) fn is_listening(&self) -> bool {
+        self.is_up && self.server.is_listening()
+    }
+
     /// It does not run, or was told to stop.
     pub(super) fn is_stopping(&self) -> bool {
         !self.is_up || self.draining.is_some() || self.shutdown_signals > 0

@@ -500,5 +500,6 @@ fn settings(rng: &mut Rng, scale: u64, clients: usize, is_loud: bool) -> Setting
         shutdown_timeout: Millis(*pick(rng, &[30_000, 30_000, 3 * scale, 0])),
         epoch: 0,         // each life has its own
         fences_per_us: 0, // far more is granted in virtual time than in real time
+        lost_log_lines: || 0,
     }
 }

@@ -51,10 +51,8 @@ pub(super) struct Simulation {
     pub(super) totals: Totals,
     /// The server that runs, or the last one that did.
     pub(super) life: Life,
-    /// Another that runs as well, which must not be.
+    /// Another that runs as well: it does not listen any more, and should have ended.
     pub(super) other: Option<Life>,
-    /// The life that listens: whoever connects reaches it.
-    pub(super) port: Option<u32>,
     /// What the wall clock showed at the instant 0, in microseconds since 1970.
     wall_begin_us: u64,
     /// Every fence of the lives that are over is at most this.
@@ -91,7 +89,6 @@ impl Simulation {
         Self {
             life: Life::begin(&mut rng, &plan, 1, now, wall_us),
             other: None,
-            port: Some(1),
             wall_begin_us,
             fences_given: 0,
             restarts_left: plan.restarts.clone(),

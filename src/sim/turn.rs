@@ -10,6 +10,7 @@ use super::cost::ACCEPT_NS;
 use super::life::{Draining, Life};
 use super::simulation::Simulation;
 use crate::base::Nanos;
+use crate::engine::types::Refusal;
 use crate::server::Event;
 
 /// Most connections that a reactor accepts in one turn.
@@ -137,12 +138,16 @@ impl Simulation {
             };
             let limit = self.plan.settings.connections_max as usize;
             let has_room = limit == 0 || self.life.server.connections() < limit;
+            let refusal = self.life.server.refusal_of_newcomers();
+            if refusal == Some(Refusal::Memory) {
+                self.check_memory_for_newcomers()?;
+            }
             let id = self.life.server.accept(self.now, pipe);
             self.meter.spend(ACCEPT_NS);
             if id.is_some() != has_room {
                 return Err(format!("accepted {id:?} with room {has_room}"));
             }
-            let is_newcomer = id.is_some() && self.life.server.is_draining();
+            let is_newcomer = id.is_some() && refusal.is_some();
             if let Some(member) = self.life.member(number) {
                 member.id = id;
                 member.is_newcomer = is_newcomer;

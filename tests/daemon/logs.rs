@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
@@ -202,6 +203,13 @@ impl Talker {
         Self { stream, answers }
     }
 
+    fn ask(&mut self, frame: &str) -> String {
+        self.stream.write_all(frame.as_bytes()).unwrap();
+        let mut answer = String::new();
+        assert_ne!(self.answers.read_line(&mut answer).unwrap(), 0);
+        answer
+    }
+
     fn talk(&mut self, requests: usize) {
         let frames = "nonsense\n_\n_\n".repeat(requests);
         self.stream.write_all(frames.as_bytes()).unwrap();
@@ -260,6 +268,32 @@ fn a_log_that_nobody_reads_loses_lines_and_stops_nobody() {
     talker.talk(REQUESTS);
     daemon.stop();
     drop(log);
+}
+
+/// Also if nothing is logged any more: somebody who reads again must not take silence for peace.
+#[test]
+fn lost_lines_are_told_of_as_soon_as_the_log_is_read_again() {
+    let mut command = latchd();
+    command.args(["--port=0", "--log-level=trace", "--read-timeout=3600s"]);
+    let mut daemon = Running(command.stderr(Stdio::piped()).spawn().unwrap());
+    let mut log = BufReader::new(daemon.0.stderr.take().unwrap());
+    let start = read_until(&mut log, "listens on");
+    let mut talker = Talker::to(&start);
+    talker.talk(REQUESTS);
+    let stats = talker.ask("stats\n_\n_\n");
+    let stats: Value = serde_json::from_str(stats.strip_prefix("ok ").unwrap()).unwrap();
+    let lost_lines = stats["totals"]["lost_log_lines"].as_u64().unwrap();
+    assert!(lost_lines > 0, "{stats}");
+    let (told, telling) = mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        let lost = read_until(&mut log, "log lines were lost");
+        let _ = told.send(lost); // nobody may wait for it any more
+    });
+    let lost = telling.recv_timeout(PATIENCE);
+    drop(daemon); // which ends the reader in any case
+    let lost = lost.expect("nobody says what was lost");
+    reader.join().unwrap();
+    assert!(lost.contains(" WARN "), "{lost}");
 }
 
 /// A terminal has room for some bytes of a line and not for the rest.

@@ -15,6 +15,7 @@ mod departures;
 mod framing;
 mod limits;
 mod logs;
+mod memory;
 mod push;
 mod sessions;
 mod signals;

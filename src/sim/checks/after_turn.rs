@@ -13,7 +13,7 @@ use super::key_events::{TurnFacts, is_attentive};
 use super::limits::Room;
 use super::lock_table::{EndReasons, SeenLocks};
 use super::reports::ReportCheck;
-use crate::base::Millis;
+use crate::base::{Millis, Nanos};
 use crate::sim::clients::connection::{Connection, Moment, Sending};
 use crate::sim::clients::request::{EntryKind, RequestKind};
 use crate::sim::life::{Draining, Life};
@@ -90,6 +90,14 @@ impl Simulation {
             || conn.is_overdue(self.now, settings, owns)
             || conn.is_stuck(self.now, settings)
             || self.may_be_overrun(conn)
+            || self.may_be_in_the_way(conn)
+    }
+
+    /// Whether it may have kept others from their answers by not reading its own, where memory is
+    /// bounded.
+    fn may_be_in_the_way(&self, conn: &Connection) -> bool {
+        let is_long = |since: Nanos| self.now.since(since) >= Millis(250).nanos();
+        self.plan.is_tight() && conn.unread_since.is_some_and(is_long)
     }
 
     /// Whether the shutdown closes every connection: after a second signal, or its timeout.
@@ -267,7 +275,7 @@ impl Simulation {
         }
         let reads = !conn.reset && conn.unread_since.is_none();
         if conn.is_newcomer && reads && !conn.end_told && !self.is_shutdown_forced() {
-            return Err("came during a shutdown and was not told so".to_owned());
+            return Err("was refused when it came, and not told so".to_owned());
         }
         let is_lossy = conn.is_behind() || conn.fatal_sent || self.life.draining.is_some();
         let conn = self

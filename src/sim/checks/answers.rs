@@ -74,7 +74,8 @@ impl AnswerCheck<'_> {
         line: &[u8],
     ) -> Result<AnswerKind, String> {
         if conn.is_newcomer {
-            return newcomer_is_told(conn, line).map(|()| AnswerKind::Other);
+            let is_draining = self.draining.is_some();
+            return newcomer_is_told(conn, line, is_draining).map(|()| AnswerKind::Other);
         }
         match Line::read(line).ok_or("a push that is malformed")? {
             Line::Push(News::Lost { fence, .. }) => {
@@ -428,7 +429,8 @@ impl AnswerCheck<'_> {
             (
                 "error_max_locks" | "error_max_waiters" | "error_memory",
                 RequestKind::Acquire { .. } | RequestKind::Enqueue { .. },
-            ) => self.lacks_room(conn, text, &request.kind),
+            )
+            | ("error_memory", RequestKind::Hello) => self.lacks_room(conn, text, &request.kind),
             (
                 "error_limit_mismatch" | "error_type_mismatch",
                 RequestKind::Acquire { .. } | RequestKind::Enqueue { .. },
@@ -559,11 +561,14 @@ fn told_of_limit(text: &str) -> AnswerKind {
     }
 }
 
-/// A client that came during a shutdown is told so, once, and nothing else.
-fn newcomer_is_told(conn: &mut Connection, line: &[u8]) -> Result<(), String> {
-    if line != b"error_draining" || std::mem::replace(&mut conn.end_told, true) {
+/// A client that came during a shutdown, or when there was no memory for it, is told so, once, and
+/// nothing else.
+fn newcomer_is_told(conn: &mut Connection, line: &[u8], is_draining: bool) -> Result<(), String> {
+    // It may read the one after the other has begun.
+    let is_right = line == b"error_memory" || (is_draining && line == b"error_draining");
+    if !is_right || std::mem::replace(&mut conn.end_told, true) {
         let text = line.escape_ascii();
-        return Err(format!("a newcomer during a shutdown was told {text}"));
+        return Err(format!("a newcomer that was refused was told {text}"));
     }
     Ok(())
 }

@@ -26,6 +26,9 @@ const CLIENT_BYTES: usize = 1024;
 /// How far above its bound memory may be, because the sum is looked at only after a turn.
 const ABOVE_BYTES: usize = 32 * 1024;
 
+/// The share of the bound that is set aside for connections.
+const CONNECTIONS_SHARE: usize = 16;
+
 /// All kinds of locks.
 const KINDS: [usize; 3] = [Census::LOCKS, Census::SEMAPHORES, Census::RW_LOCKS];
 
@@ -218,8 +221,10 @@ impl Room {
 
     fn is_memory_full(&self) -> bool {
         let bytes = self.before.bytes_max.max(self.after.bytes_max) + self.besides_bytes;
-        // A bound that was reached is left when some of it is free again.
-        self.memory_max != 0 && bytes >= self.memory_max - self.memory_max / 64
+        // A part is set aside for connections. A bound that was reached is left when some of it is
+        // free again.
+        let set_aside = self.memory_max / CONNECTIONS_SHARE;
+        self.memory_max != 0 && bytes >= self.memory_max - set_aside - self.memory_max / 64
     }
 
     /// Whether it asks for no more than what is there already.
@@ -306,6 +311,19 @@ impl Simulation {
         Ok(())
     }
 
+    /// A newcomer is refused for want of memory only where it is bounded, and where there are so many
+    /// connections that they can have used up what is set aside for them.
+    pub(crate) fn check_memory_for_newcomers(&self) -> Result<(), String> {
+        let bound = self.plan.settings.memory_max;
+        let connections = self.life.server.connections();
+        if bound == 0 || connections * CLIENT_BYTES < bound / CONNECTIONS_SHARE {
+            return Err(format!(
+                "no memory for another connection beside {connections}"
+            ));
+        }
+        Ok(())
+    }
+
     /// Whether so much may be unread that requests wait until some of it is read: a quarter of the
     /// bound, in which buffers count that are not quite full, and popped values twice.
     pub(crate) fn is_held_up_by_unread(&self) -> bool {
@@ -361,7 +379,7 @@ mod tests {
             keys: vec![held(7), TakenKey::default()],
             entry_count: 2,
             entries: BTreeMap::from([((EntryKind::List, 0), 2), ((EntryKind::Value, 0), 5)]),
-            bytes_max: 900,
+            bytes_max: 850,
         };
         Room {
             rules: Rules {
@@ -432,7 +450,7 @@ mod tests {
     #[test]
     fn at_the_bound_what_needs_no_more_is_served() {
         let mut full = room();
-        full.before.bytes_max = 935;
+        full.before.bytes_max = 880;
         assert!(full.may_refuse("error_memory", &push()));
         assert!(full.may_refuse("error_memory", &acquire(1)));
         assert!(full.may_refuse("error_memory", &put("longer")));

@@ -171,6 +171,13 @@ impl ReportCheck<'_> {
             disconnects: totals.number("disconnects")?,
         };
         self.check_tally(tally)?;
+        let held = tally.grants - tally.releases - tally.expiries - tally.disconnects;
+        let holds = [totals.number("holds")?, totals.number("holds_max")?];
+        if holds != [held, self.plan.rules.holds_max.into()] {
+            return Err(format!(
+                "{holds:?} grants are held of those that may be, by {tally:?}"
+            ));
+        }
         let longest_us = totals.number("longest_turn_us")?;
         if longest_us != self.longest_turn_ns / 1_000 {
             let longest_ns = self.longest_turn_ns;

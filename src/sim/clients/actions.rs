@@ -86,7 +86,7 @@ impl Simulation {
     }
 
     pub(crate) fn connect(&mut self, client: usize) {
-        if self.port != Some(self.life.number) {
+        if !self.life.is_listening() {
             return self.trace.say(
                 self.now,
                 format_args!("c{client:<2} finds nobody listening"),

@@ -1,9 +1,10 @@
 //! Faults of the process: it is told to stop, killed, started again, and started twice.
 //!
 //! Whoever starts a server finds the port taken as long as another listens, and tries again while
-//! that one stops; a server listens from its start until its process ends, also while it drains. Whoever connects
-//! reaches the one that listens. Nothing of a life is left in the next one, but the fences go on:
-//! `checks::lives` looks at both.
+//! that one stops. How long it listens is the server's own word, which the daemon's loop follows as
+//! well: if that is not until its process ends, two run at once. Whoever connects reaches the one
+//! that listens. Nothing of a life is left in the next one, but the fences go on, and no key is held
+//! in two: `checks::lives` looks at both.
 
 use crate::base::{Millis, Nanos};
 use crate::sim::life::Life;
@@ -20,7 +21,7 @@ impl Simulation {
     pub(crate) fn enter_life_of_client(&mut self, client: usize) {
         match self.clients[client] {
             Some(number) => self.enter_life_of(number),
-            None => self.enter_if(|simulation, other| simulation.port == Some(other.number)),
+            None => self.enter_if(|_, other| other.is_listening()),
         }
     }
 
@@ -108,9 +109,6 @@ impl Simulation {
             ..nobody
         };
         self.meter.reset();
-        if self.port == Some(number) {
-            self.port = None;
-        }
     }
 
     // ---- the beginning of the next one ----
@@ -123,7 +121,8 @@ impl Simulation {
 
     /// Somebody starts a server.
     pub(crate) fn start(&mut self) -> Result<(), String> {
-        if self.port.is_some() {
+        let others = std::iter::once(&self.life).chain(&self.other);
+        if { others }.any(Life::is_listening) {
             self.trace.say(
                 self.now,
                 format_args!("another server finds the port taken"),
@@ -142,11 +141,12 @@ impl Simulation {
             self.now,
             format_args!("server starts, its {number}. life, epoch {}", life.epoch),
         );
-        self.port = Some(number);
         self.check_fences_go_on(&life)?;
         life.known_grants.fence_max = self.fences_given;
         let earlier = std::mem::replace(&mut self.life, life);
-        self.other = Some(earlier).filter(|it| it.is_up);
+        if earlier.is_up && self.other.replace(earlier).is_some() {
+            return Err("a third server runs beside two".to_owned());
+        }
         Ok(())
     }
 }

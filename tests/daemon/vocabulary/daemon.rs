@@ -9,7 +9,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::process::{
-    Pid, Resource, Rlimit, Signal, WaitOptions, getrlimit, kill_process, setrlimit, waitpid,
+    Pid, Resource, Rlimit, Signal, WaitOptions, getrlimit, kill_process, prlimit, setrlimit,
+    waitpid,
 };
 use socket2::{Domain, Socket, Type};
 
@@ -225,6 +226,20 @@ impl Daemon {
     pub(crate) fn resident_kib(&self) -> u64 {
         let field = self.status("VmRSS");
         field.trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// From now on it gets so much address space more than it has, and an allocation beyond that
+    /// fails.
+    #[track_caller]
+    pub(crate) fn limit_address_space(&self, more_bytes: u64) {
+        let field = self.status("VmSize");
+        let kib: u64 = field.trim_end_matches(" kB").parse().unwrap();
+        let bytes = Some(kib * 1024 + more_bytes);
+        let limit = Rlimit {
+            current: bytes,
+            maximum: bytes,
+        };
+        prlimit(Some(self.pid()), Resource::As, limit).unwrap();
     }
 
     /// Time spent computing.

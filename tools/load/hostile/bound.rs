@@ -1,5 +1,5 @@
 //! How much memory the server takes beyond its bound, and whether those who need no more are still
-//! served then.
+//! served then; and how much it takes of what it counts, where the bound is not reached.
 
 use std::io;
 
@@ -13,6 +13,7 @@ use crate::report::figures::Wanted::{AtMost, Never, Nothing};
 use crate::run::client::Client;
 use crate::run::codec::{Answer, LockToken, Request};
 use crate::run::keys::key_name;
+use crate::scenarios::observe::stat;
 use crate::servers::latchd_knows;
 use crate::session::Session;
 
@@ -57,6 +58,47 @@ pub(super) fn measure(session: &Session, scene: &Scene, figures: &mut Figures) -
     figures.put("without: memory at most", Bytes, empty, Nothing);
     let turn = longest_turn(&latchd.target)?;
     figures.put("longest turn", Nanos, turn, Nothing);
+    attackers.put(figures, 1);
+    Ok(())
+}
+
+/// A bound that nothing here reaches.
+const FAR: &str = "64g";
+
+/// How long the last requests of the attackers may take to be served.
+const SETTLED_NS: u64 = 500_000_000;
+
+/// Lets the attackers set up, and compares what the server counts with what the system does.
+pub(super) fn measure_counted(
+    session: &Session,
+    scene: &Scene,
+    figures: &mut Figures,
+) -> io::Result<()> {
+    if !latchd_knows(OPTION)? {
+        let ratio = None;
+        figures.put("memory / what is counted", Ratio, ratio, AtMost(RATIO_MAX));
+        return Ok(());
+    }
+    let options = [OPTION, FAR, "--max-holds", "0", "--max-waiters", "0"];
+    let latchd = session.latchd(&options)?;
+    let peak = || latchd.target.pid.and_then(rss_peak_bytes);
+    let empty = peak().map(|it| it as f64);
+    let empty_counted = stat(&latchd.target, "memory_bytes")?;
+    let mut attackers = Attackers::start(session, scene, &latchd.target)?;
+    attackers.go()?;
+    session.clock.rest(SETTLED_NS)?;
+    let counted = stat(&latchd.target, "memory_bytes")?;
+    let peak = peak().map(|it| it as f64);
+    let more = |with: Option<f64>, without: Option<f64>| Some(with? - without?);
+    let (counted, taken) = (more(counted, empty_counted), more(peak, empty));
+    let ratio = taken.zip(counted).map(|(taken, counted)| taken / counted);
+    figures.put("memory / what is counted", Ratio, ratio, AtMost(RATIO_MAX));
+    figures.put("memory that is counted", Bytes, counted, Nothing);
+    figures.put("memory at most", Bytes, peak, Nothing);
+    figures.put("without: memory at most", Bytes, empty, Nothing);
+    let turn = longest_turn(&latchd.target)?;
+    figures.put("longest turn", Nanos, turn, Nothing);
+    attackers.stop()?;
     attackers.put(figures, 1);
     Ok(())
 }

@@ -3,15 +3,18 @@
 
 use std::io;
 
+use crate::clock::Clock;
 use crate::hostile::Scene;
-use crate::hostile::beside::{MS, Turns, longest_turn, unless_spoilt};
+use crate::hostile::beside::{MS, Turns, Waiting, longest_turn, unless_spoilt};
 use crate::hostile::process::Attackers;
 use crate::report::figures::Unit::{Nanos, Percent};
 use crate::report::figures::Wanted::{AtMost, Nothing};
 use crate::report::figures::{Figures, WITHOUT};
+use crate::run::client::Client;
 use crate::run::codec::SECRET;
 use crate::run::outcome::{Outcome, quantile};
 use crate::run::spec::{Rest, Spec};
+use crate::servers::target::Target;
 use crate::session::{Session, Subject};
 
 /// How long before the moment of the attack measuring begins.
@@ -19,6 +22,11 @@ const BEFORE_NS: u64 = 50_000_000;
 
 /// How long the last answers may take: a server under attack is slow, not wrong.
 const PATIENCE_NS: u64 = 60_000_000_000;
+
+/// Newcomers who know the secret, one after the other, and how long the p99 of them may take to
+/// connect and to be let in.
+const NEWCOMERS: usize = 300;
+const NEWCOMER_MS_MAX: f64 = 25.0;
 
 /// Measures without the attack, then with it, each on a server of its own. `wanted_ms` is the p99,
 /// and the longest turn.
@@ -42,6 +50,7 @@ pub(super) fn measure(
         .map_or(2_000_000_000, |_| spec.measure_ns);
     let alone = server(session, secret)?;
     let without = session.run("without the attack", &spec, &alone.target)?;
+    let come_without = newcomers(secret, &alone.target)?;
     let turn_without = longest_turn(&alone.target)?;
     drop(alone);
 
@@ -55,6 +64,7 @@ pub(super) fn measure(
     attackers.go()?;
     let began = session.clock.now_ns();
     let with = session.run(scene.name, &spec, &latchd.target)?;
+    let come = newcomers(secret, &latchd.target)?;
     attackers.stop()?;
     let worked_ns = session.clock.now_ns() - began;
     let turn = longest_turn(&latchd.target)?;
@@ -68,6 +78,14 @@ pub(super) fn measure(
     figures.put("without: others' p99", Nanos, at(&without, 0.99), Nothing);
     figures.put("others' p50", Nanos, at(&with, 0.5), Nothing);
     figures.put("without: others' p50", Nanos, at(&without, 0.5), Nothing);
+    if secret {
+        let name = "newcomers who know the secret, p99";
+        let most = NEWCOMER_MS_MAX * MS;
+        let p99 = come.and_then(|(ns, waited_ns)| unless_spoilt(ns, waited_ns, most));
+        figures.put(name, Nanos, p99, AtMost(most));
+        let without = come_without.map(|it| it.0);
+        figures.put(&format!("{WITHOUT}{name}"), Nanos, without, Nothing);
+    }
     let turn_wanted = turn_ms.map_or(Nothing, |ms| AtMost(ms * MS));
     let turns = Turns {
         with: turn,
@@ -91,6 +109,24 @@ pub(super) fn measure(
     figures.check(&without);
     figures.check(&with);
     Ok(())
+}
+
+/// How long it takes to connect and to be let in, p99, and how long this program waited for its core
+/// meanwhile; only of a server that asks for a secret.
+fn newcomers(secret: bool, target: &Target) -> io::Result<Option<(f64, Option<f64>)>> {
+    if !secret {
+        return Ok(None);
+    }
+    let mut took = Vec::with_capacity(NEWCOMERS);
+    for _ in 0..NEWCOMERS {
+        let (waiting, began_ns) = (Waiting::begin(), Clock::machine_ns());
+        let newcomer = Client::connect(target)?; // which shows the secret
+        let ns = Clock::machine_ns().saturating_sub(began_ns);
+        took.push((ns as f64, waiting.end()));
+        drop(newcomer);
+    }
+    took.sort_by(|a, b| a.0.total_cmp(&b.0));
+    Ok(took.get(NEWCOMERS * 99 / 100).copied())
 }
 
 fn server(session: &Session, secret: bool) -> io::Result<Subject> {

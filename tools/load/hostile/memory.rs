@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use latchd::wire::verbs::{LINE_BYTES_MAX, VALUE_BYTES_MAX, Verb};
 
-use crate::hostile::crowd::{Crowd, one};
+use crate::hostile::crowd::{Crowd, connections_max, one};
 use crate::machine::rss_peak_bytes;
 use crate::run::client::Client;
 use crate::run::codec::spell;
@@ -21,6 +21,12 @@ const REFUSED_MAX: usize = 64;
 
 /// Connections that share the work, so that no limit of one connection is reached first.
 const CONNECTIONS: usize = 64;
+
+/// Keys that are queued for, for each MiB of the bound.
+const KEYS_PER_MIB: usize = 256;
+
+/// A long name of a connection.
+const NAME_BYTES: usize = 60;
 
 /// Subscribers who never read.
 const SUBSCRIBERS: usize = 1_000;
@@ -63,6 +69,60 @@ pub(super) fn keys(crowd: &mut Crowd) -> io::Result<()> {
 pub(super) fn places(crowd: &mut Crowd) -> io::Result<()> {
     fill(crowd, "places", 32, |at, out| {
         spell(Verb::Enqueue, format!("p{at}").as_bytes(), b"3600", out);
+    })
+}
+
+/// Places behind somebody else's, and many of them for each key. One connection has one place in a
+/// queue.
+pub(super) fn queued(crowd: &mut Crowd) -> io::Result<()> {
+    let keys = crowd.size * KEYS_PER_MIB;
+    let holder = crowd.set_up("keys", keys, |at, out| {
+        spell(Verb::Lock, format!("q{at}").as_bytes(), b"0 3600", out);
+    })?;
+    crowd.keep(holder, true)?;
+    fill(crowd, "places", 32, |at, out| {
+        let (round, in_chunk) = (at / (CHUNK * CONNECTIONS), at % CHUNK);
+        let key = format!("q{}", round * CHUNK + in_chunk);
+        spell(Verb::Enqueue, key.as_bytes(), b"3600", out);
+    })
+}
+
+/// As many slots as the size says.
+pub(super) fn many_slots(crowd: &mut Crowd) -> io::Result<()> {
+    let each = crowd.size.div_ceil(CONNECTIONS);
+    for _ in 0..CONNECTIONS {
+        let stream = crowd.set_up("slots", each, |_, out| {
+            spell(Verb::SemLock, b"crowd", b"0 4000000000 3600", out);
+        })?;
+        crowd.keep(stream, true)?;
+    }
+    Ok(())
+}
+
+/// As many parked requests as there can be connections.
+pub(super) fn waiters(crowd: &mut Crowd) -> io::Result<()> {
+    let holder = crowd.set_up("holders", 1, |_, out| {
+        spell(Verb::Lock, b"queue", b"0 3600", out);
+    })?;
+    crowd.keep(holder, true)?;
+    let count = crowd.size.min(connections_max());
+    let mut wait = one(Verb::Lock, b"queue", b"3600 60");
+    wait.requests = 0; // none is answered
+    let wait = Rc::new(wait);
+    for _ in 0..count {
+        crowd.begin(&wait)?;
+    }
+    crowd.count("waiters", count as u64);
+    Ok(())
+}
+
+/// As many names as there can be connections.
+pub(super) fn names(crowd: &mut Crowd) -> io::Result<()> {
+    let count = crowd.size.min(connections_max());
+    let name = format!("name={}", "n".repeat(NAME_BYTES));
+    let hello = one(Verb::Hello, b"_", name.as_bytes());
+    crowd.join("names", count, &hello, |crowd, stream| {
+        crowd.keep(stream, true)
     })
 }
 

@@ -33,7 +33,9 @@ mod values;
 
 use std::io;
 
-use crate::hostile::Measure::{Bound, Felt, FeltAndTurn, FeltWithSecret, HandOver, Late, PassedOn};
+use crate::hostile::Measure::{
+    Bound, Counted, Felt, FeltAndTurn, FeltWithSecret, HandOver, Late, PassedOn,
+};
 use crate::hostile::crowd::Crowd;
 use crate::options::Options;
 use crate::output::{eprint, print};
@@ -61,7 +63,8 @@ enum Measure {
     Felt(f64),
     /// The same, and the longest turn shall be as short.
     FeltAndTurn(f64),
-    /// The same as the first, of a server that asks for a secret.
+    /// The same as the first, of a server that asks for a secret; and how long newcomers wait who
+    /// know it.
     FeltWithSecret(f64),
     /// How late a lease of somebody else ends.
     Late(f64),
@@ -69,6 +72,8 @@ enum Measure {
     PassedOn(f64),
     /// How much memory the server takes, and whether it still serves those who need no more.
     Bound,
+    /// How much memory the server takes beside what it counts.
+    Counted,
     /// How many hand-overs of one key there are, beside a server that does nothing else.
     HandOver,
 }
@@ -80,7 +85,7 @@ const M: usize = 1_000_000;
 
 /// All scenes.
 #[rustfmt::skip] // a table is read in columns
-pub(crate) const SCENES: [Scene; 33] = [
+pub(crate) const SCENES: [Scene; 37] = [
     Scene { name: "patterns",         size: 1 << 17, attack: patterns::one,          measure: Felt(10.0),            words: "# patterns of `a` and `*`, 1 counts up" },
     Scene { name: "patterns-16",      size: 1 << 17, attack: patterns::sixteen,      measure: Felt(10.0),            words: "# patterns of `a` and `*`, 16 count up" },
     Scene { name: "patterns-spread",  size: 1 << 17, attack: patterns::spread,       measure: Felt(10.0),            words: "# patterns of `a` and `*`, 64 a client, 16 count up" },
@@ -108,11 +113,15 @@ pub(crate) const SCENES: [Scene; 33] = [
     Scene { name: "memory-slots",     size: 256,     attack: memory::slots,          measure: Bound,                 words: "slots of one semaphore, `--max-memory #m`" },
     Scene { name: "memory-keys",      size: 256,     attack: memory::keys,           measure: Bound,                 words: "locks with long names, `--max-memory #m`" },
     Scene { name: "memory-places",    size: 256,     attack: memory::places,         measure: Bound,                 words: "two-phase places, `--max-memory #m`" },
+    Scene { name: "memory-queued",    size: 256,     attack: memory::queued,         measure: Bound,                 words: "two-phase places behind others, `--max-memory #m`" },
     Scene { name: "memory-observe",   size: 256,     attack: memory::observe,        measure: Bound,                 words: "`observe` of long dotted names, `--max-memory #m`" },
     Scene { name: "memory-listen",    size: 256,     attack: memory::listen,         measure: Bound,                 words: "`listen` to long dotted names, `--max-memory #m`" },
     Scene { name: "memory-watch",     size: 256,     attack: memory::watch,          measure: Bound,                 words: "`watch` of long dotted names, `--max-memory #m`" },
     Scene { name: "memory-unread",    size: 256,     attack: memory::unread,         measure: Bound,                 words: "1,000 subscribers who never read, `--max-memory #m`" },
     Scene { name: "memory-inboxes",   size: 256,     attack: memory::inboxes,        measure: Bound,                 words: "requests of 64 KiB that never end, `--max-memory #m`" },
+    Scene { name: "memory-14m-slots", size: 14 * M,  attack: memory::many_slots,     measure: Counted,               words: "# slots of one semaphore" },
+    Scene { name: "memory-waiters",   size: 18_000,  attack: memory::waiters,        measure: Counted,               words: "# wait for one lock" },
+    Scene { name: "memory-names",     size: 18_000,  attack: memory::names,          measure: Counted,               words: "# say `hello` with a long name" },
     Scene { name: "hand-over",        size: 64,      attack: Crowd::nothing,         measure: HandOver,              words: "# connections that never sleep want one key" },
 ];
 
@@ -161,6 +170,7 @@ impl Scene {
             Late(most) => lateness::measure(session, self, figures, most),
             PassedOn(most) => passed_on::measure(session, self, figures, most),
             Bound => bound::measure(session, self, figures),
+            Counted => bound::measure_counted(session, self, figures),
             HandOver => hand_over::measure(session, self, figures),
         }
     }

@@ -32,7 +32,7 @@ pub(super) fn subject(session: &Session) -> io::Result<Subject> {
 }
 
 /// A number of the server's `stats`; `None` if it has none with that name.
-pub(super) fn stat(target: &Target, name: &str) -> io::Result<Option<f64>> {
+pub(crate) fn stat(target: &Target, name: &str) -> io::Result<Option<f64>> {
     let mut client = Client::connect(target)?;
     // Not every server knows `stats`.
     let found = client.ask(Request::Stats, &NO_KEY, |answer| Some(answer.stat(name)))?;
