@@ -69,11 +69,14 @@ impl ServerHarness {
             Event { conn, readiness }
         });
         let events = events.collect();
-        Self {
+        let mut harness = Self {
             server,
             events,
             now,
-        }
+        };
+        // The turn after they were accepted has less time for requests.
+        harness.turn(0..0);
+        harness
     }
 
     pub(crate) fn peer(&mut self, who: usize) -> &mut Peer {
