@@ -110,6 +110,7 @@ impl Ctx<'_> {
 
     /// Whether a waiter can still be served: its owner is there, and the connection that would be
     /// told has not hung up.
+    #[inline]
     pub(super) fn is_present(&self, waiter: u32) -> bool {
         let Waiter { conn, owner, .. } = self.core.waiters[waiter];
         let owner = &self.core.owners[owner];

@@ -88,7 +88,9 @@ impl Engine {
         let mut background_left = BACKGROUND_WORK;
         loop {
             self.go_on_granting(now, self.slice(SLICE, end), out);
-            self.go_on_telling(now, self.slice(SLICE, end), out);
+            if self.has_to_tell() {
+                self.go_on_telling(now, self.slice(SLICE, end), out);
+            }
             self.go_on_departing(now, self.slice(SLICE, end), out);
             self.end_leases_and_waits(now, self.slice(SLICE, end), out);
             if background_left > 0 {
@@ -121,17 +123,15 @@ impl Engine {
 
     /// Something was begun and is not finished.
     pub(super) fn has_begun(&self) -> bool {
+        !self.departing.is_empty() || !self.stores.locks.unserved.is_empty() || self.has_to_tell()
+    }
+
+    /// Some are to be told what was decided for them.
+    fn has_to_tell(&self) -> bool {
         let Stores {
-            locks,
-            lists,
-            barriers,
-            ..
+            lists, barriers, ..
         } = &self.stores;
-        !self.departing.is_empty()
-            || !self.still_parked.is_empty()
-            || !locks.unserved.is_empty()
-            || !lists.has_given_back_all()
-            || !barriers.has_told_all()
+        !self.still_parked.is_empty() || !lists.has_given_back_all() || !barriers.has_told_all()
     }
 
     fn has_background(&self, now: Nanos) -> bool {
@@ -171,6 +171,7 @@ impl Engine {
 
     /// Clients of barriers that have ended, poppers of values that come back, and those that a
     /// shutdown sends away.
+    #[cold]
     fn go_on_telling(&mut self, now: Nanos, slice_end: u64, out: &mut Effects) {
         let (stores, mut cx) = self.split(now, now, out);
         stores.barriers.go_on_telling(&mut cx, slice_end);

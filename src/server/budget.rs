@@ -114,12 +114,9 @@ const WRITE_NS_PER_2_BYTES: u64 = 4;
 const PUSH_NS: u64 = 60;
 const PUSH_NS_PER_8_BYTES: u64 = 1;
 
-/// What it costs to send so many bytes to one connection.
-pub(super) fn sending_ns(bytes: usize) -> u64 {
-    match bytes {
-        0 => LOOK_NS,
-        bytes => WRITE_NS + bytes as u64 / 2 * WRITE_NS_PER_2_BYTES,
-    }
+/// What it costs to send to one connection, besides its bytes, of which there are so many.
+pub(super) fn write_ns(bytes: usize) -> u64 {
+    if bytes == 0 { LOOK_NS } else { WRITE_NS }
 }
 
 /// What work is done for.

@@ -11,7 +11,7 @@ use std::mem;
 use super::Server;
 use super::budget::{
     FLUSH_ANSWERED_NS, FLUSH_AWAITED_NS, FLUSH_BULK_NS_MIN, FLUSH_PUSHED_NS_MIN,
-    SLOW_CONSUMERS_MAX, TURN_NS, sending_ns,
+    SLOW_CONSUMERS_MAX, TURN_NS, write_ns,
 };
 use super::closing::Closing;
 use super::conn::{self, Conn, Flow, Flushed, Owed, Phase, Transport};
@@ -92,6 +92,7 @@ impl Gate {
 
 impl<T> Conn<T> {
     /// It is owed so much that it comes after the others.
+    #[inline]
     fn is_owed_bulk(&self) -> bool {
         self.outbox.len() > BULK_BYTES_MIN
     }
@@ -147,11 +148,6 @@ impl<T: Transport> Server<T> {
                 bulk,
                 ..
             } = &mut self.gate;
-            let kept_for_bulk_ns = if bulk.is_empty() {
-                0
-            } else {
-                FLUSH_BULK_NS_MIN
-            };
             let (id, owed, ns_left) = if awaited_ns > 0
                 && let Some(id) = awaited.pop_front()
             {
@@ -160,13 +156,13 @@ impl<T: Transport> Server<T> {
                 && let Some(id) = answered.pop_front()
             {
                 (id, Owed::Answer, &mut answered_ns)
-            } else if crowds_ns > kept_for_bulk_ns
-                && least <= Owed::Push
+            } else if least <= Owed::Push
+                && (crowds_ns > FLUSH_BULK_NS_MIN || (crowds_ns > 0 && bulk.is_empty()))
                 && let Some(id) = pushed.pop_front()
             {
                 (id, Owed::Push, &mut crowds_ns)
-            } else if crowds_ns > 0
-                && least <= Owed::Bulk
+            } else if least <= Owed::Bulk
+                && crowds_ns > 0
                 && let Some(id) = bulk.pop_front()
             {
                 (id, Owed::Bulk, &mut crowds_ns)
@@ -175,8 +171,8 @@ impl<T: Transport> Server<T> {
             };
             let before = self.budget.spent();
             let sent = self.flush_one(now, id, owed);
-            // A connection that turned out to be gone may have left much behind.
-            let ns = sending_ns(sent).max(self.budget.spent() - before);
+            // The bytes were charged, and what a connection left behind that turned out to be gone.
+            let ns = write_ns(sent) + (self.budget.spent() - before);
             *ns_left = ns_left.saturating_sub(ns);
         }
         if !self.gate.is_behind() {
