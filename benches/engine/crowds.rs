@@ -1,11 +1,11 @@
 //! What happens among many: a lock beside a million others, a thousand leases ending at once, the
-//! middle of a long queue, a client that hears much.
+//! middle of a long queue, a client that hears much, a million locks after a restart.
 
 use std::collections::VecDeque;
 
 use criterion::{BatchSize, Criterion};
-use latchd::base::{ConnId, Millis};
-use latchd::engine::types::{Input, Request};
+use latchd::base::{ConnId, Fence, Millis, Token};
+use latchd::engine::types::{Input, Record, Request};
 
 use crate::harness::{A, Harness, LOCK, client, granted};
 
@@ -16,6 +16,7 @@ pub(crate) fn benches(c: &mut Criterion) {
     leases_ending(c);
     leaving_the_middle(c);
     unsubscribing(c);
+    restoring(c);
 }
 
 fn free_among_held(c: &mut Criterion) {
@@ -139,5 +140,48 @@ fn unsubscribing(c: &mut Criterion) {
             );
         });
         group.finish();
+    }
+}
+
+/// From records in memory to serving, without the disk.
+fn restoring(c: &mut Criterion) {
+    let mut group = c.benchmark_group("engine/restore");
+    group.sample_size(10);
+    for held in [1_000, 1_000_000] {
+        let mut records = Vec::new();
+        group.bench_function(format!("held-{held}"), |b| {
+            let quick = std::env::args().any(|it| it == "--test");
+            let held = if quick { held.min(1_000) } else { held };
+            if records.is_empty() {
+                records = (1..=held).map(held_lock).collect();
+            }
+            b.iter_batched(
+                Harness::durable,
+                |mut harness| {
+                    for record in &records {
+                        harness.tell(Input::Restore(record));
+                    }
+                    harness.tell(Input::Serve);
+                    assert_eq!(harness.engine.counts().holders, records.len());
+                    harness
+                },
+                BatchSize::PerIteration,
+            );
+        });
+    }
+    group.finish();
+}
+
+fn held_lock(number: u64) -> Record {
+    Record::Granted {
+        key: format!("held:{number}").as_bytes().into(),
+        mode: LOCK,
+        token: Token {
+            fence: Fence(number),
+            salt: number,
+        },
+        lease: Millis::from_secs(33),
+        client: 1,
+        name: None,
     }
 }

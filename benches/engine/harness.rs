@@ -28,6 +28,18 @@ pub(crate) struct Harness {
 impl Harness {
     /// An empty table without limits, the same every time.
     pub(crate) fn new() -> Self {
+        Self::with(Rules::default())
+    }
+
+    /// One whose changes are recorded.
+    pub(crate) fn durable() -> Self {
+        Self::with(Rules {
+            durable: true,
+            ..Rules::default()
+        })
+    }
+
+    fn with(rules: Rules) -> Self {
         let origin = Origin {
             fence: 0,
             seed: [1, 2],
@@ -36,7 +48,7 @@ impl Harness {
         let rules = Rules {
             locks_max: 0,
             keys_max: 0,
-            ..Rules::default()
+            ..rules
         };
         Self {
             engine: Engine::new(rules, origin),
@@ -63,6 +75,12 @@ impl Harness {
         self.engine
             .apply(self.now, Input::Request(who, request), &mut self.effects);
         &self.effects
+    }
+
+    /// Something that is not a question.
+    pub(crate) fn tell(&mut self, input: Input<'_>) {
+        self.effects.clear();
+        self.engine.apply(self.now, input, &mut self.effects);
     }
 
     /// Time passes.

@@ -179,6 +179,14 @@ impl<T: Stored> Arena<T> {
         assert_eq!(self.heap_bytes, heap_bytes, "an entry changed unnoticed");
     }
 
+    /// The entry, unless it was removed; another may have its index by then.
+    pub(super) fn get(&self, index: u32) -> Option<&T> {
+        match self.slots.get(index as usize) {
+            Some(Slot::Taken(value)) => Some(value),
+            Some(Slot::Vacant(_)) | None => None,
+        }
+    }
+
     /// In the order of indices, which depends on the calls before, never on chance.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0..)
@@ -296,6 +304,7 @@ impl<C> Chain<C> {
         self.len += 1;
     }
 
+    #[inline(always)] // every release does it twice
     pub(super) fn unlink<T: Linked<C>>(&mut self, arena: &mut Arena<T>, index: u32) {
         let Link { prev, next } = arena[index].link();
         match prev {

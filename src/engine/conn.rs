@@ -157,13 +157,19 @@ impl Conns {
         Asker { conn, owner }
     }
 
-    /// The socket is gone, and its slot may be reused from now on.
-    pub(super) fn detach(&mut self, id: ConnId, owners: &mut Owners) -> Option<ConnIndex> {
+    /// The socket is gone, and its slot may be reused from now on. The owner is from now on what
+    /// `presence` says.
+    pub(super) fn detach(
+        &mut self,
+        id: ConnId,
+        presence: Presence,
+        owners: &mut Owners,
+    ) -> Option<ConnIndex> {
         let conn = self.find(id)?;
         self.by_slot[id.slot as usize] = ConnIndex::NONE;
         let it = &mut self.records[conn.0];
         it.is_gone = true;
-        owners[it.owner].presence = Presence::Leaving;
+        owners[it.owner].leave(presence);
         Some(conn)
     }
 

@@ -9,7 +9,7 @@ use super::ctx::Ctx;
 use super::due::Due;
 use super::gc::Collector;
 use super::named::Named;
-use super::types::{Event, Refusal, Reply};
+use super::types::{Event, Record, Refusal, Reply};
 use super::work;
 
 impl Stored for i64 {}
@@ -74,11 +74,31 @@ impl Counters {
             Some(counter) => counter,
             None => self.named.insert(cx, key, 0)?,
         };
-        self.named[counter].value = value;
+        let before = std::mem::replace(&mut self.named[counter].value, value);
+        if cx.core.is_durable() && before != value {
+            cx.record(|_| Record::Counted {
+                key: key.into(),
+                value,
+            });
+        }
         if self.named.touch(counter, cx.now, value == 0) {
             self.collector.arm(cx, Some(cx.now));
         }
         Ok(())
+    }
+
+    /// A record says that the counter had this value.
+    pub(super) fn restore(&mut self, cx: &mut Ctx<'_>, key: &[u8], value: i64) {
+        match (self.named.find(key), value) {
+            (None, 0) => {}
+            (Some(counter), 0) => {
+                self.named.remove(cx, counter);
+            }
+            (Some(counter), value) => self.named[counter].value = value,
+            (None, value) => {
+                self.named.insert_anyway(cx, key, value);
+            }
+        }
     }
 
     /// Forgets counters at 0 that were idle for long enough, until so much is spent.

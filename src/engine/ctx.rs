@@ -8,6 +8,8 @@ use super::fence::Fences;
 use super::holder::Holder;
 use super::owner::{OwnerIndex, Owners};
 use super::queue::{Waiter, Waiters};
+use super::record::Records;
+use super::restore::Restored;
 use super::subscriptions::{Subscriptions, TOPICS, Topic};
 use super::types::{Effect, Effects, Note, Noted, Notes, Push, Refusal, Reply};
 use super::work::{self, Work};
@@ -34,6 +36,12 @@ pub(super) struct Core {
     pub(super) draining: bool,
     /// So much memory is in use that nothing may grow.
     pub(super) memory_full: bool,
+    /// There is no room on disk for anything that grows.
+    pub(super) storage_full: bool,
+    /// What has to outlive the process; none if nothing does.
+    pub(super) records: Option<Box<Records>>,
+    /// What outlived an earlier one.
+    pub(super) restored: Restored,
     /// What was done since the server last asked.
     pub(super) work: Work,
 }
@@ -46,12 +54,18 @@ impl Core {
     }
 
     /// Forgets an owner that is gone and owns nothing any more.
-    #[inline]
+    #[inline(always)] // it is asked for with every release, and hardly ever the case
     pub(super) fn forget_if_done(&mut self, owner: OwnerIndex) {
         if self.owners.is_done(owner) {
-            self.owners.remove(owner);
-            self.timers.forget(owner.0);
+            self.forget(owner);
         }
+    }
+
+    #[inline(never)]
+    fn forget(&mut self, owner: OwnerIndex) {
+        self.owners.remove(owner);
+        self.timers.forget(owner.0);
+        self.restored.forget_owner(owner);
     }
 }
 

@@ -1,7 +1,8 @@
 //! Fences and tokens: one counter for all keys and kinds, which only grants move, and only upwards.
 //!
 //! Never reads a clock: the start is an argument, and must be above all fences of earlier runs.
-//! What makes a token unguessable is in `salts.rs`. `Locks::grant` in `lock.rs` is the only caller.
+//! What makes a token unguessable is in `salts.rs`. `Locks::grant` in `lock.rs` is the only one who
+//! takes them.
 
 use super::salts::{SaltKey, Salts};
 use crate::base::{Fence, Token};
@@ -18,6 +19,11 @@ impl Fences {
             last: start,
             salts: Salts::new(salt_key),
         }
+    }
+
+    /// No fence up to this one is given out from now on.
+    pub(super) fn raise(&mut self, upto: Fence) {
+        self.last = self.last.max(upto.0);
     }
 
     /// A new token, with a fence above all others.

@@ -11,9 +11,9 @@ use super::conn::ConnIndex;
 use super::ctx::Ctx;
 use super::due::Due;
 use super::named::Named;
-use super::types::{Event, Refusal, Reply, Value, value_bytes};
+use super::types::{Event, Record, Refusal, Reply, Value, value_bytes};
 use super::work;
-use crate::base::Millis;
+use crate::base::{Millis, Nanos};
 use crate::timers::TimerId;
 
 pub(super) struct Entry {
@@ -122,25 +122,69 @@ impl Kv {
         let value = Value::from(value);
         let entry = match entry {
             Some(entry) => {
-                self.named.change(entry, |it| it.value = value);
-                self.named.touch(entry, cx.now, false);
+                self.replace(cx, entry, value);
                 entry
             }
             None => self.named.insert(cx, key, Entry { value, timer: None })?,
         };
-        let it = &mut self.named[entry].value;
-        match (it.timer, ttl) {
-            (None, Millis::ZERO) => {}
-            (None, ttl) => {
-                it.timer = Some(cx.core.background.arm(cx.now.after(ttl), Due::value(entry)))
+        let ends = (ttl != Millis::ZERO).then(|| cx.now.after(ttl));
+        self.set_end(cx, entry, ends);
+        let it = &self.named[entry].value;
+        cx.record(|_| Record::Stored {
+            key: key.into(),
+            value: Rc::clone(&it.value),
+            ends,
+        });
+        Ok(())
+    }
+
+    /// A record says that this value was stored.
+    pub(super) fn restore(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        key: &[u8],
+        value: &Value,
+        ends: Option<Nanos>,
+    ) {
+        let value = Rc::clone(value);
+        let entry = match self.named.find(key) {
+            Some(entry) => {
+                self.replace(cx, entry, value);
+                entry
             }
-            (Some(timer), Millis::ZERO) => {
+            None => self
+                .named
+                .insert_anyway(cx, key, Entry { value, timer: None }),
+        };
+        self.set_end(cx, entry, ends);
+    }
+
+    /// A record says that the value is gone.
+    pub(super) fn restore_end(&mut self, cx: &mut Ctx<'_>, key: &[u8]) {
+        if let Some(entry) = self.named.find(key) {
+            self.remove(cx, entry);
+        }
+    }
+
+    fn replace(&mut self, cx: &Ctx<'_>, entry: u32, value: Value) {
+        self.named.change(entry, |it| it.value = value);
+        self.named.touch(entry, cx.now, false);
+    }
+
+    /// The value is gone at this instant, or stays.
+    fn set_end(&mut self, cx: &mut Ctx<'_>, entry: u32, ends: Option<Nanos>) {
+        let it = &mut self.named[entry].value;
+        match (it.timer, ends) {
+            (None, None) => {}
+            (None, Some(ends)) => {
+                it.timer = Some(cx.core.background.arm(ends, Due::value(entry)));
+            }
+            (Some(timer), None) => {
                 cx.core.background.cancel(timer);
                 it.timer = None;
             }
-            (Some(timer), ttl) => cx.core.background.rearm(timer, cx.now.after(ttl)),
+            (Some(timer), Some(ends)) => cx.core.background.rearm(timer, ends),
         }
-        Ok(())
     }
 
     /// Whether a value takes no more memory than the present one, nor a timer that this has not.
@@ -169,5 +213,6 @@ impl Kv {
         if let Some(timer) = gone.value.timer {
             cx.core.background.cancel(timer);
         }
+        cx.record(|_| Record::Deleted { key: gone.key });
     }
 }

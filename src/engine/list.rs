@@ -11,7 +11,7 @@ use super::conn::{Asker, ConnIndex};
 use super::ctx::Ctx;
 use super::named::Named;
 use super::queue::{Awaiting, Queue, Waiter};
-use super::types::{End, Event, Popped, Refusal, Reply, Value, value_bytes};
+use super::types::{End, Event, Popped, Record, Refusal, Reply, Value, value_bytes};
 use super::work;
 use crate::base::Millis;
 use crate::memory::block_bytes;
@@ -155,7 +155,13 @@ impl Lists {
             return self.remove_if_empty(cx, list);
         }
         let length = it.len() as i64 + 1;
-        let moved = self.named.change(list, |it| it.push(end, value.into()));
+        let value = Value::from(value);
+        cx.record(|_| Record::Pushed {
+            key: key.into(),
+            end,
+            value: Rc::clone(&value),
+        });
+        let moved = self.named.change(list, |it| it.push(end, value));
         cx.core.work.charge(moving(moved));
         self.named.touch(list, cx.now, false);
         cx.reply(conn, Reply::Number(length));
@@ -298,7 +304,11 @@ impl Lists {
     /// Gives values back in their order, until so much is spent or one has to wait.
     pub(super) fn go_on_giving_back(&mut self, cx: &mut Ctx<'_>, slice_end: u64) {
         while let Some(popped) = self.returning.pop_front() {
-            if let Err(popped) = self.try_to_give_back(cx, popped) {
+            let key = popped.key.clone();
+            let about = cx.begin(|| Some(key.as_bytes()));
+            let given_back = self.try_to_give_back(cx, popped);
+            cx.finish(about);
+            if let Err(popped) = given_back {
                 return self.returning.push_front(popped);
             }
             if cx.core.work.spent() >= slice_end {
@@ -320,12 +330,34 @@ impl Lists {
             Recipient::Popper(popper) => self.hand_over(cx, list, popper, value),
             Recipient::Unknown => return Err(Popped { key, end, value }),
             Recipient::Nobody => {
+                cx.record(|_| Record::Pushed {
+                    key,
+                    end,
+                    value: Rc::clone(&value),
+                });
                 let moved = self.named.change(list, |it| it.push(end, value));
                 cx.core.work.charge(moving(moved));
                 self.named.touch(list, cx.now, false);
             }
         }
         Ok(())
+    }
+
+    /// A record says that this value was put in.
+    pub(super) fn restore(&mut self, cx: &mut Ctx<'_>, key: &[u8], end: End, value: &Value) {
+        let list = self
+            .named
+            .find(key)
+            .unwrap_or_else(|| self.named.insert_anyway(cx, key, List::new()));
+        self.named.change(list, |it| it.push(end, Rc::clone(value)));
+    }
+
+    /// A record says that a value was taken out.
+    pub(super) fn restore_pop(&mut self, cx: &mut Ctx<'_>, key: &[u8], end: End) {
+        if let Some(list) = self.named.find(key) {
+            self.named.change(list, |it| it.pop(end));
+            self.remove_if_empty(cx, list);
+        }
     }
 
     fn find_or_insert(&mut self, cx: &mut Ctx<'_>, key: &[u8]) -> Result<u32, Refusal> {
@@ -339,6 +371,10 @@ impl Lists {
         let list = self.named.find(key)?;
         let (value, moved) = self.named.change(list, |it| it.pop(end))?;
         cx.core.work.charge(moving(moved));
+        cx.record(|_| Record::Popped {
+            key: key.into(),
+            end,
+        });
         self.named.touch(list, cx.now, false);
         self.remove_if_empty(cx, list);
         Some(Popped {

@@ -7,8 +7,9 @@
 //! `two_phase.rs`.
 //!
 //! This file decides. What it decides about is kept in `table.rs` (keys), `holder.rs` (grants),
-//! `queue.rs` (waiters), `owner.rs`, `lapsed.rs` and `gc.rs`; how leases end is in `lease.rs`. Never reads the clock and never
-//! writes a byte; `Engine` is the only caller.
+//! `queue.rs` (waiters), `owner.rs`, `lapsed.rs` and `gc.rs`; how leases end is in `lease.rs`, how
+//! clients leave in `leaving.rs`. Never reads the clock and never writes a byte; `Engine` is the only
+//! caller.
 
 use super::arena::{Arena, Link, NONE};
 use super::conn::{Asker, ConnIndex};
@@ -22,12 +23,13 @@ use super::lapsed::Lapsed;
 use super::owner::OwnerIndex;
 use super::queue::{Awaiting, Waiter, Want};
 use super::rank::Ranks;
+use super::record::{About, RecordedLease};
 use super::table::{Kind, Table};
 use super::two_phase::Tickets;
-use super::types::{Change, Effect, Event, Mode, Noted, Notes, Refusal, Reply};
+use super::types::{Change, Event, Mode, Noted, Notes, Refusal, Reply};
 use super::unserved::Unserved;
 use super::work;
-use crate::base::{Millis, Nanos, Token};
+use crate::base::{Fence, Millis, Nanos, Token};
 use crate::key::Key;
 use crate::keymap::KeyMap;
 
@@ -48,6 +50,9 @@ pub(super) const SERVED_WORK: u64 = 100_000;
 pub(super) struct Locks {
     pub(super) table: Table,
     pub(super) holders: Arena<Holder>,
+    /// The lease of each holder as the records have it, under the same indices; empty if nothing is
+    /// recorded.
+    pub(super) recorded: Arena<RecordedLease>,
     /// Fence → holder, for keys that can have several holders; the one of a lock is found without.
     by_fence: KeyMap,
     pub(super) crowds: Crowds,
@@ -63,6 +68,7 @@ impl Locks {
         Self {
             table: Table::new(seed),
             holders: Arena::new(),
+            recorded: Arena::new(),
             by_fence: KeyMap::new(seed),
             crowds: Crowds::default(),
             ranks: Ranks::default(),
@@ -136,46 +142,6 @@ impl Locks {
         self.grant_waiting_at(cx, resource, freed);
     }
 
-    pub(super) fn renew(
-        &mut self,
-        cx: &mut Ctx<'_>,
-        asker: Asker,
-        key: &[u8],
-        token: Option<Token>,
-        lease: Millis,
-    ) {
-        let Some((resource, holder)) = self.find_holder(key, token) else {
-            let hash = self.table.hash(key);
-            let lapsed = token.is_some_and(|token| self.lapsed.contains(token, hash));
-            let why = if lapsed {
-                Refusal::LeaseExpired
-            } else {
-                Refusal::NotHolder
-            };
-            return cx.refuse(asker.conn, why);
-        };
-        if cx.core.timers.deadline(self.holders[holder].timer) <= cx.moment {
-            let ticket = self.holders[holder].ticket;
-            let before = cx.out.len();
-            if !self.evict_expired(cx, resource) && self.find_holder(key, token).is_some() {
-                return cx.put_off(asker.conn);
-            }
-            // The answer comes before everything else that the end of the lease brings about.
-            let (id, why) = (cx.core.conns[asker.conn].id, Refusal::LeaseExpired);
-            let answer = Effect::Reply(id, Reply::Refused(why));
-            cx.out.insert(before, answer);
-            // The client knows now, so the answer to a later `w` need not say it again.
-            if ticket != NONE {
-                self.remove_ticket(cx, ticket);
-                self.mark_idle(cx, resource);
-            }
-            return;
-        }
-        let fence = self.holders[holder].token.fence;
-        self.restart_lease(cx, holder, lease);
-        cx.reply(asker.conn, Reply::Renewed { lease, fence });
-    }
-
     pub(super) fn position(&mut self, cx: &mut Ctx<'_>, asker: Asker, key: &[u8]) {
         let Some(resource) = self.find(key) else {
             return cx.reply(asker.conn, Reply::Nothing);
@@ -229,70 +195,10 @@ impl Locks {
         }
     }
 
-    /// Undoes what an owner that has left still has here, up to `budget` things; returns whether
-    /// all is done.
-    ///
-    /// Its waits end before its holds, so that a key it releases is not granted to it again.
-    pub(super) fn depart(&mut self, cx: &mut Ctx<'_>, owner: OwnerIndex, budget: &mut u32) -> bool {
-        let work_end = cx.core.work.spent() + SERVED_WORK;
-        let is_enough = |cx: &Ctx<'_>, budget: u32| budget == 0 || cx.core.work.spent() >= work_end;
-        while let Some(ticket) = cx.core.owners[owner].tickets.head() {
-            if is_enough(cx, *budget) {
-                return false;
-            }
-            *budget -= 1;
-            let resource = self.tickets[ticket].resource;
-            match self.tickets.waiter(ticket) {
-                Some(waiter) => self.give_up(cx, waiter),
-                None => self.remove_ticket(cx, ticket),
-            }
-            self.grant_waiting(cx, resource);
-        }
-        if cx.core.rules.auto_release {
-            while let Some(holder) = cx.core.owners[owner].holds.head() {
-                if is_enough(cx, *budget) {
-                    return false;
-                }
-                *budget -= 1;
-                let resource = self.holders[holder].resource;
-                cx.core.tally.disconnects += 1;
-                self.note(cx, Noted::Disconnected, holder);
-                self.remove_holder(cx, holder);
-                // One event per key, however many of its slots the owner had.
-                if cx.is_watched() && !self.holds(cx, owner, resource) {
-                    cx.announce(Event::Release, self.table[resource].key.as_bytes());
-                }
-                self.grant_waiting(cx, resource);
-            }
-        }
-        true
-    }
-
-    /// The client of a parked command has hung up. If others wait behind it, its queue is served when
-    /// time passes, when it is known who else has hung up.
-    pub(super) fn note_hung_up(&mut self, cx: &Ctx<'_>, waiter: u32) {
-        let resource = cx.core.waiters[waiter].subject;
-        let queue = &self.table[resource].queue;
-        if queue.head() == Some(waiter) && queue.len() > 1 {
-            self.unserved.insert(resource, cx.moment);
-        }
-    }
-
-    /// At shutdown: refuses a parked command and takes it out of its queue. Those that have a place in
-    /// the queue and are not parked move up when time passes.
-    pub(super) fn send_away(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
-        let Waiter { conn, subject, .. } = cx.core.waiters[waiter];
-        cx.answer_parked(conn, Reply::Refused(Refusal::Draining));
-        self.give_up(cx, waiter);
-        self.unserved.insert(subject, cx.moment);
-    }
-
-    /// The connection of a parked command is gone: takes it out of the queue, then serves the rest
-    /// of the queue.
-    pub(super) fn leave_queue(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
-        let resource = cx.core.waiters[waiter].subject;
-        self.give_up(cx, waiter);
-        self.grant_waiting(cx, resource);
+    /// From here to [`Ctx::finish`] everything that is said is about this key.
+    #[inline(always)]
+    pub(super) fn begin(&self, cx: &Ctx<'_>, resource: u32) -> About {
+        cx.begin(|| Some(self.table[resource].key.as_bytes()))
     }
 
     /// Forgets keys that have been idle for long enough, until so much is spent.
@@ -313,6 +219,7 @@ impl Locks {
     pub(super) fn memory(&self) -> usize {
         self.table.memory()
             + self.holders.memory()
+            + self.recorded.memory()
             + self.by_fence.memory()
             + self.crowds.memory()
             + self.ranks.memory()
@@ -394,7 +301,7 @@ impl Locks {
     }
 
     /// Whether there is room for this hold beside the present holders.
-    fn admits(&self, resource: u32, hold: Hold) -> bool {
+    pub(super) fn admits(&self, resource: u32, hold: Hold) -> bool {
         let it = &self.table[resource];
         match (it.kind(), hold) {
             (Kind::Slots { limit }, _) => it.holders.len() < limit,
@@ -431,6 +338,30 @@ impl Locks {
         );
         let token = cx.core.fences.next();
         let deadline = cx.now.after(lease);
+        let holder = self.hold(cx, resource, owner, token, want, deadline);
+        if ticket != NONE {
+            self.tickets.hold(ticket, holder);
+        }
+        if cx.core.is_durable() {
+            self.record_grant(cx, holder, lease);
+        }
+        cx.core.tally.grants += 1;
+        self.note(cx, Noted::Granted, holder);
+        token
+    }
+
+    /// Adds a holder, whose lease ends at this instant.
+    #[inline(always)]
+    pub(super) fn hold(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        resource: u32,
+        owner: OwnerIndex,
+        token: Token,
+        want: Want,
+        deadline: Nanos,
+    ) -> u32 {
+        let Want { hold, ticket, .. } = want;
         let timer = cx
             .core
             .timers
@@ -451,7 +382,7 @@ impl Locks {
         it.note_deadline(deadline);
         let may_be_crowd = Crowds::may_have(it.holders.len());
         if !it.kind().is_lock() {
-            self.by_fence.insert(fence_hash(token), holder);
+            self.by_fence.insert(fence_hash(token.fence), holder);
         }
         cx.core.owners[owner]
             .holds
@@ -459,12 +390,7 @@ impl Locks {
         if may_be_crowd {
             self.note_granted(cx, holder);
         }
-        if ticket != NONE {
-            self.tickets.hold(ticket, holder);
-        }
-        cx.core.tally.grants += 1;
-        self.note(cx, Noted::Granted, holder);
-        token
+        holder
     }
 
     /// Notes a grant for the log, which nearly always shows none of this.
@@ -612,6 +538,9 @@ impl Locks {
             ticket,
             ..
         } = self.holders[holder];
+        if cx.core.is_durable() {
+            self.record_end(cx, holder);
+        }
         if Crowds::may_have(self.table[resource].holders.len()) {
             self.note_ending(cx, holder);
         }
@@ -621,7 +550,7 @@ impl Locks {
             it.set_soonest(Nanos::NEVER);
         }
         if !it.kind().is_lock() {
-            self.by_fence.remove(fence_hash(token), holder);
+            self.by_fence.remove(fence_hash(token.fence), holder);
         }
         cx.core.owners[owner]
             .holds
@@ -636,16 +565,7 @@ impl Locks {
 
     pub(super) fn find_holder(&self, key: &[u8], token: Option<Token>) -> Option<(u32, u32)> {
         let token = token?;
-        let resource = self.find(key)?;
-        let it = &self.table[resource];
-        let holder = if it.kind().is_lock() {
-            it.holders.head()?
-        } else {
-            self.by_fence.find(fence_hash(token), |holder| {
-                let it = &self.holders[holder];
-                it.resource == resource && it.token.fence == token.fence
-            })?
-        };
+        let (resource, holder) = self.find_candidate(key, token.fence)?;
         // Compares both words at once, so that the time it takes does not tell how close a guess
         // was.
         let held = self.holders[holder].token;
@@ -653,9 +573,31 @@ impl Locks {
         (difference == 0).then_some((resource, holder))
     }
 
+    /// The grant of this key with this fence.
+    pub(super) fn find_by_fence(&self, key: &[u8], fence: Fence) -> Option<(u32, u32)> {
+        let found = self.find_candidate(key, fence)?;
+        (self.holders[found.1].token.fence == fence).then_some(found)
+    }
+
+    /// The only grant of this key that can have this fence.
+    #[inline(always)]
+    fn find_candidate(&self, key: &[u8], fence: Fence) -> Option<(u32, u32)> {
+        let resource = self.find(key)?;
+        let it = &self.table[resource];
+        let holder = if it.kind().is_lock() {
+            it.holders.head()?
+        } else {
+            self.by_fence.find(fence_hash(fence), |holder| {
+                let it = &self.holders[holder];
+                it.resource == resource && it.token.fence == fence
+            })?
+        };
+        Some((resource, holder))
+    }
+
     /// Whether the owner holds the key. Never walks far, because a key with very many holders has a
     /// record of its crowd.
-    fn holds(&self, cx: &mut Ctx<'_>, owner: OwnerIndex, resource: u32) -> bool {
+    pub(super) fn holds(&self, cx: &mut Ctx<'_>, owner: OwnerIndex, resource: u32) -> bool {
         if let Some(crowd) = self.crowds.get(resource) {
             return crowd.has(owner);
         }
@@ -690,6 +632,6 @@ pub(super) struct Opened {
 
 /// Clients do not choose fences, and fences are consecutive, so one multiplication spreads them
 /// well enough.
-fn fence_hash(token: Token) -> u32 {
-    (token.fence.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+fn fence_hash(fence: Fence) -> u32 {
+    (fence.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }

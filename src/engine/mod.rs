@@ -1,7 +1,7 @@
 //! The lock table: pure, deterministic, infallible.
 //!
 //! [`Engine::apply`] is the one entry point: it takes an [`Input`] with its time, and appends to a
-//! list of [`Effect`](types::Effect)s what the server has to do. The engine itself has no socket,
+//! list of [`Effect`]s what the server has to do. The engine itself has no socket,
 //! no clock, no log, no random numbers and no way to fail. Other public functions only look
 //! (`view.rs`), but for one that takes the count of work done (`work.rs`).
 //!
@@ -22,6 +22,7 @@ mod holder;
 mod kv;
 mod lapsed;
 mod lease;
+mod leaving;
 mod list;
 mod lock;
 mod named;
@@ -29,6 +30,8 @@ mod owner;
 mod pattern;
 mod queue;
 mod rank;
+mod record;
+mod restore;
 mod salts;
 mod shapes;
 mod signal;
@@ -48,22 +51,24 @@ use std::collections::VecDeque;
 
 use self::arena::NONE;
 use self::barrier::Barriers;
-use self::conn::{Asker, Conns};
+use self::conn::{Asker, Conn, Conns};
 use self::counter::Counters;
 use self::ctx::{Core, Ctx};
 use self::fence::Fences;
 use self::kv::Kv;
 use self::list::Lists;
 use self::lock::Locks;
-use self::owner::Owners;
-use self::queue::{Awaiting, Waiters};
+use self::owner::{Owner, Owners, Presence};
+use self::queue::{Awaiting, Waiter, Waiters};
+use self::record::Records;
+use self::restore::Restored;
 pub use self::salts::SaltKey;
 pub use self::shapes::LONG_SHAPES_MAX;
 pub use self::subscriptions::{GROUPS_PER_PATTERN_MAX, MEMBERS_VISITED_MAX, SHAPES_PER_CONN_MAX};
 use self::subscriptions::{Subscriptions, Topic};
 pub use self::table::{Census, Kind};
 use self::time::{Departing, SLICE};
-use self::types::{Effects, Input, Notes, Request};
+use self::types::{Effect, Effects, Input, Notes, Record, Refusal, Reply, Request};
 use self::work::Work;
 use crate::base::{ConnId, Millis, Nanos};
 use crate::memory::block_bytes;
@@ -96,6 +101,9 @@ pub struct Rules {
     pub gc_idle_max: Millis,
     /// Which notes are taken for the log.
     pub notes: Notes,
+    /// Whether changes are recorded, so that they outlive the process, and what is said about them
+    /// is marked: see [`Record`] and [`Effect::Mark`].
+    pub durable: bool,
 }
 
 impl Default for Rules {
@@ -112,6 +120,7 @@ impl Default for Rules {
             gc_interval: Millis::from_secs(5),
             gc_idle_max: Millis::from_secs(60),
             notes: Notes::Off,
+            durable: false,
         }
     }
 }
@@ -165,6 +174,7 @@ impl Engine {
     #[must_use]
     pub fn new(rules: Rules, origin: Origin) -> Self {
         let seed = origin.seed;
+        let records = rules.durable.then(|| Box::new(Records::new(seed)));
         Self {
             stores: Stores {
                 locks: Locks::new(seed),
@@ -187,6 +197,9 @@ impl Engine {
                 keys: 0,
                 draining: false,
                 memory_full: false,
+                storage_full: false,
+                records,
+                restored: Restored::default(),
                 work: Work::default(),
             },
             departing: Departing::default(),
@@ -199,21 +212,38 @@ impl Engine {
     #[inline(always)] // every caller knows which input it has, so the match costs nothing
     pub fn apply(&mut self, now: Nanos, input: Input<'_>, out: &mut Effects) {
         match input {
+            Input::Request(id, request) if self.core.is_durable() => {
+                self.decide_durably(now, id, &request, out);
+            }
             Input::Request(id, request) => self.decide(now, id, &request, out),
             Input::Hello(id, name) => self.introduce(id, name),
             Input::HungUp(id, hung_up) => self.note_hung_up(now, id, hung_up, out),
+            Input::Stalled(id, stalled) => {
+                if let Some(conn) = self.core.conns.find(id) {
+                    let owner = self.core.conns[conn].owner;
+                    self.core.owners[owner].set_stalled(stalled);
+                }
+            }
             Input::Overrun(id, overrun) => {
                 if let Some(conn) = self.core.conns.find(id) {
                     self.core.conns.set_overrun(conn, overrun);
                 }
             }
-            Input::Disconnected(id) => self.disconnect(now, id, out),
+            Input::Disconnected(id) => self.disconnect(now, id, Presence::Leaving, out),
+            Input::CutOff(id) => self.disconnect(now, id, Presence::CutOff, out),
             Input::Unsent(popped) => {
                 let (stores, mut cx) = self.split(now, now, out);
                 stores.lists.give_back(&mut cx, popped);
             }
             Input::Time(work) => self.pass_time(now, work, out),
             Input::MemoryFull(full) => self.core.memory_full = full,
+            Input::StorageFull(full) => self.core.storage_full = full,
+            Input::Durable(number) => {
+                let (stores, mut cx) = self.split(now, now, out);
+                stores.locks.start_told(&mut cx, number);
+            }
+            Input::Restore(record) => self.restore(now, record, out),
+            Input::Serve => self.serve(now, out),
             Input::Drain => self.drain(now, out),
         }
     }
@@ -249,6 +279,7 @@ impl Engine {
             Request::Renew { key, token, lease } => {
                 locks.renew(cx, asker, key, token, lease.unwrap_or(lease_default));
             }
+            Request::Reclaim { key, token, lease } => locks.reclaim(cx, asker, key, token, lease),
             Request::Position { key } => locks.position(cx, asker, key),
             Request::Resign { key, token } => locks.resign(cx, asker, key, token),
             Request::Observe { key } => locks.observe(cx, conn, key),
@@ -280,10 +311,39 @@ impl Engine {
         }
     }
 
+    /// The same, if changes are recorded: refuses what there is no room for, and marks the rest. A
+    /// function of its own, so that nobody else pays for it.
+    #[cold]
+    fn decide_durably(&mut self, now: Nanos, id: ConnId, request: &Request<'_>, out: &mut Effects) {
+        let at = out.len();
+        // To those who would be told anyway that we stop, this is said rather than that there is no room.
+        let is_new_hold = matches!(request, Request::Acquire { .. } | Request::Enqueue { .. });
+        let is_draining = self.core.draining && is_new_hold;
+        if self.core.storage_full && request.takes_room() && !is_draining {
+            out.push(Effect::Reply(id, Reply::Refused(Refusal::Storage)));
+            return self.core.mark(None, at, out);
+        }
+        self.decide(now, id, request, out);
+        self.core.mark(Some(request), at, out);
+    }
+
+    /// Takes what was recorded since the last call, in the order of the decisions. The server does
+    /// so after every input, and before it lets anything out that the input had as a consequence.
+    pub fn take_records(&mut self) -> impl Iterator<Item = Record> {
+        self.core.records.iter_mut().flat_map(|it| it.take())
+    }
+
+    /// How many records there were so far, which is the number of the last one.
+    #[must_use]
+    pub fn record_count(&self) -> u64 {
+        self.core.records.as_ref().map_or(0, |it| it.count())
+    }
+
     /// Gives back a part of the memory of removed entries; returns whether there is more.
     fn tidy(&mut self) -> bool {
         let it = &mut self.stores;
         it.locks.holders.tidy()
+            || it.locks.recorded.tidy()
             || it.locks.table.tidy()
             || it.locks.tickets.tidy()
             || it.counters.named.tidy()
@@ -335,9 +395,11 @@ impl Engine {
             owners,
             waiters,
             subscriptions,
+            records,
             ..
         } = &self.core;
         locks.memory()
+            + records.as_ref().map_or(0, |it| it.memory())
             + counters.named.memory()
             + kv.named.memory()
             + lists.named.memory()
@@ -425,26 +487,39 @@ impl Engine {
     /// or a subscription.
     #[must_use]
     pub fn owns_something(&self, id: ConnId) -> bool {
-        self.has_unfinished(id) || self.has_subscriptions(id)
+        self.find_owner(id).is_some_and(|(conn, owner)| {
+            conn.parked != NONE || !owner.owns_nothing() || conn.subscription_count() > 0
+        })
+    }
+
+    /// Whether the client holds a key.
+    #[must_use]
+    pub fn holds_something(&self, id: ConnId) -> bool {
+        self.find_owner(id)
+            .is_some_and(|(_, owner)| !owner.holds.is_empty())
     }
 
     /// Whether the client listens to, watches or observes something.
     #[must_use]
     pub fn has_subscriptions(&self, id: ConnId) -> bool {
-        self.core
-            .conns
-            .find(id)
-            .is_some_and(|conn| self.core.conns[conn].subscription_count() > 0)
+        self.find_owner(id)
+            .is_some_and(|(conn, _)| conn.subscription_count() > 0)
     }
 
-    /// Whether a shutdown waits for the connection: it is parked, or its owner holds a key or has a
-    /// ticket. A shutdown does not wait for subscriptions.
+    /// Whether a shutdown waits for the connection: it is parked, or its owner has a ticket or holds
+    /// a key. A shutdown does not wait for subscriptions, nor for holds that are recorded, because
+    /// those outlive it.
     #[must_use]
     pub fn has_unfinished(&self, id: ConnId) -> bool {
-        self.core.conns.find(id).is_some_and(|conn| {
-            let it = &self.core.conns[conn];
-            it.parked != NONE || !self.core.owners[it.owner].owns_nothing()
+        self.find_owner(id).is_some_and(|(conn, owner)| {
+            let would_lose = !self.core.is_durable() && !owner.holds.is_empty();
+            conn.parked != NONE || !owner.tickets.is_empty() || would_lose
         })
+    }
+
+    fn find_owner(&self, id: ConnId) -> Option<(&Conn, &Owner)> {
+        let conn = &self.core.conns[self.core.conns.find(id)?];
+        Some((conn, &self.core.owners[conn.owner]))
     }
 
     fn split<'e>(
@@ -474,21 +549,37 @@ impl Stores {
         }
     }
 
+    /// The name of what this waiter waits for, if changes of it are recorded.
+    fn awaited_key(&self, core: &Core, waiter: u32) -> Option<&[u8]> {
+        let Waiter {
+            subject, awaiting, ..
+        } = &core.waiters[waiter];
+        match awaiting {
+            Awaiting::Hold(_) => Some(self.locks.table[*subject].key.as_bytes()),
+            Awaiting::Pop(_) => Some(self.lists.named[*subject].key.as_bytes()),
+            Awaiting::Barrier => None,
+        }
+    }
+
     /// At shutdown: refuses a parked command and takes it out of its queue.
     fn send_away(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
+        let about = cx.begin(|| None);
         match cx.core.waiters[waiter].awaiting {
             Awaiting::Hold(_) => self.locks.send_away(cx, waiter),
             Awaiting::Pop(_) => self.lists.send_away(cx, waiter),
             Awaiting::Barrier => self.barriers.send_away(cx, waiter),
         }
+        cx.finish(about);
     }
 
     /// Takes a waiter out of the queue it is in, without an answer.
     fn leave_queue(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
+        let about = cx.begin(|| self.awaited_key(cx.core, waiter));
         match cx.core.waiters[waiter].awaiting {
             Awaiting::Hold(_) => self.locks.leave_queue(cx, waiter),
             Awaiting::Pop(_) => self.lists.give_up(cx, waiter),
             Awaiting::Barrier => self.barriers.give_up(cx, waiter),
         }
+        cx.finish(about);
     }
 }

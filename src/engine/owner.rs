@@ -3,7 +3,7 @@
 //! Holds and tickets belong to an owner, answers go to a connection (`conn.rs`); `types.rs` says
 //! why they are two. Today every connection is its own owner. The owner's record outlives the
 //! connection only until the last of its holds is released or its lease has ended. `Locks::depart`
-//! in `lock.rs` decides what a disconnect undoes, and in which order.
+//! in `leaving.rs` decides what a disconnect undoes, and in which order.
 
 use std::ops::{Index, IndexMut};
 
@@ -31,6 +31,7 @@ pub(super) struct Owner {
     /// How many queues it waits in.
     pub(super) waits: u32,
     pub(super) presence: Presence,
+    pub(super) overdue: Overdue,
     /// The name that the client gave in `hello`.
     pub(super) name: Option<Box<str>>,
 }
@@ -42,11 +43,42 @@ pub(super) enum Presence {
     Here,
     /// The connection is gone, and what it left behind is being undone.
     Leaving,
+    /// We have ended the connection, and what it left behind is being undone, but for its holds.
+    CutOff,
     /// All of that is undone, and the record stays only for holds that outlive their connection.
     Gone,
 }
 
+/// What becomes of an owner's leases that are over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Overdue {
+    /// They end.
+    End,
+    /// They end when its connection is not stalled any more: see
+    /// [`Input::Stalled`](super::types::Input::Stalled).
+    Wait,
+    /// They do not end any more, because we have cut its connection off.
+    Stay,
+}
+
 impl Owner {
+    /// The connection is gone, and this is how.
+    pub(super) fn leave(&mut self, presence: Presence) {
+        self.presence = presence;
+        self.overdue = match presence {
+            Presence::CutOff => Overdue::Stay,
+            Presence::Here | Presence::Leaving | Presence::Gone => Overdue::End,
+        };
+    }
+
+    pub(super) fn set_stalled(&mut self, is_stalled: bool) {
+        self.overdue = if is_stalled {
+            Overdue::Wait
+        } else {
+            Overdue::End
+        };
+    }
+
     pub(super) fn is_here(&self) -> bool {
         self.presence == Presence::Here
     }
@@ -81,6 +113,7 @@ impl Owners {
             tickets: Chain::new(),
             waits: 0,
             presence: Presence::Here,
+            overdue: Overdue::End,
             name: None,
         });
         OwnerIndex(owner)

@@ -11,6 +11,7 @@ use std::mem;
 use super::arena::NONE;
 use super::conn::ConnIndex;
 use super::due::What;
+use super::owner::Presence;
 use super::types::Effects;
 use super::{Engine, Stores, work};
 use crate::base::{ConnId, Nanos};
@@ -140,8 +141,15 @@ impl Engine {
 
     /// A connection has ended. Its wait ends now; what else it has is undone as far as its first
     /// quantum goes, and the rest when its turn comes again.
-    pub(super) fn disconnect(&mut self, now: Nanos, id: ConnId, out: &mut Effects) {
-        let Some(conn) = self.core.conns.detach(id, &mut self.core.owners) else {
+    pub(super) fn disconnect(
+        &mut self,
+        now: Nanos,
+        id: ConnId,
+        presence: Presence,
+        out: &mut Effects,
+    ) {
+        let owners = &mut self.core.owners;
+        let Some(conn) = self.core.conns.detach(id, presence, owners) else {
             return; // never asked for anything
         };
         self.core.work.charge(work::UNDO);
@@ -162,7 +170,9 @@ impl Engine {
     pub(super) fn go_on_granting(&mut self, now: Nanos, slice_end: u64, out: &mut Effects) {
         while let Some(resource) = self.stores.locks.unserved.next() {
             let (stores, mut cx) = self.split(now, now, out);
+            let about = stores.locks.begin(&cx, resource);
             stores.locks.grant_waiting(&mut cx, resource);
+            cx.finish(about);
             if self.core.work.spent() >= slice_end {
                 break;
             }
@@ -174,7 +184,9 @@ impl Engine {
     #[cold]
     fn go_on_telling(&mut self, now: Nanos, slice_end: u64, out: &mut Effects) {
         let (stores, mut cx) = self.split(now, now, out);
+        let about = cx.begin(|| None);
         stores.barriers.go_on_telling(&mut cx, slice_end);
+        cx.finish(about);
         stores.lists.go_on_giving_back(&mut cx, slice_end);
         self.go_on_sending_away(now, slice_end, out);
     }
@@ -239,8 +251,17 @@ impl Engine {
             self.core.work.charge(work::END);
             let (stores, mut cx) = self.split(now, deadline, out);
             match due.what() {
-                What::Lease(holder) => stores.locks.lease_ended(&mut cx, holder),
-                What::Wait(waiter) => stores.wait_ended(&mut cx, waiter),
+                What::Lease(holder) => {
+                    let resource = stores.locks.holders[holder].resource;
+                    let about = stores.locks.begin(&cx, resource);
+                    stores.locks.lease_ended(&mut cx, holder);
+                    cx.finish(about);
+                }
+                What::Wait(waiter) => {
+                    let about = cx.begin(|| stores.awaited_key(cx.core, waiter));
+                    stores.wait_ended(&mut cx, waiter);
+                    cx.finish(about);
+                }
                 What::Ticket(ticket) => stores.locks.ticket_forgotten(&mut cx, ticket),
                 What::Value(_) | What::Locks | What::Counters => {
                     unreachable!("a timer of the background is among those of an owner")

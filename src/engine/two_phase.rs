@@ -256,7 +256,7 @@ impl Locks {
             Standing::Held(holder) => {
                 let lease = self.tickets[ticket].lease;
                 let token = self.holders[holder].token;
-                self.restart_lease(cx, holder, lease);
+                let lease = self.restart_lease(cx, holder, lease);
                 self.remove_ticket(cx, ticket);
                 cx.reply(asker.conn, Reply::Granted { token, lease });
                 self.tell_of_grant(cx, resource, asker.conn, self.holders[holder].hold());

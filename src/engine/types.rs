@@ -10,7 +10,7 @@
 
 use std::rc::Rc;
 
-use crate::base::{ConnId, Fence, Millis, Token};
+use crate::base::{ConnId, Fence, Millis, Nanos, Token};
 use crate::key::Key;
 use crate::memory::block_bytes;
 
@@ -38,11 +38,18 @@ pub enum Input<'a> {
     /// time. Until it does, the connection's waits are neither granted nor answered, nobody meets it at
     /// a barrier, and it does not count as a recipient. Has no effects by itself.
     HungUp(ConnId, bool),
+    /// Whether the disk keeps requests that the connection has sent from being looked at. There may be
+    /// renewals among them, so the leases of what it holds do not end before they have been.
+    Stalled(ConnId, bool),
     /// Whether the client has left so much unread that nothing more can be pushed to it.
     Overrun(ConnId, bool),
     /// The connection is gone. Its waits and subscriptions end now, and its holds are released
     /// (unless auto-release is off: then they last until their leases end).
     Disconnected(ConnId),
+    /// We end the connection, because the daemon stops and its grants are recorded. Its waits and
+    /// subscriptions end now, but its grants stay, and their leases do not end any more: a server that
+    /// stops is not a client that left. Nobody is granted what it waited for.
+    CutOff(ConnId),
     /// A popped value could not be sent to its client: it goes back to its list, or to the next
     /// popper that waits there; at once, or when time passes if very many have to leave the queue first.
     Unsent(Popped),
@@ -53,6 +60,17 @@ pub enum Input<'a> {
     Time(u64),
     /// Whether so much memory is in use that nothing may grow: see [`Refusal::Memory`].
     MemoryFull(bool),
+    /// Whether there is no room on disk for anything that grows: see [`Refusal::Storage`].
+    StorageFull(bool),
+    /// Everything up to this record is kept, and may be told. The leases of grants that could not be
+    /// told before begin now: nobody is told of a grant that is over by then.
+    Durable(u64),
+    /// The next record of an earlier run, before anybody is served. Nothing is said or recorded, and
+    /// nothing ends. What is granted by it belongs to no connection until somebody shows its token.
+    Restore(&'a Record),
+    /// Everything is restored, and clients are served from now on: the lease of every grant that
+    /// was restored begins now.
+    Serve,
     /// Shutdown has begun: every parked command is refused now, and every new acquire from now on.
     /// Releases and renewals still work, and leases still end.
     Drain,
@@ -102,6 +120,15 @@ pub enum Request<'a> {
         /// The token of the grant; `None` if the client sent what cannot be a token.
         token: Option<Token>,
         /// The new lease; `None` is the server's default, not the lease of the grant.
+        lease: Option<Millis>,
+    },
+    /// `reclaim`: have back a grant that was restored after a restart; else as a renewal.
+    Reclaim {
+        /// The locked name.
+        key: &'a [u8],
+        /// The token of the grant; `None` if the client sent what cannot be a token.
+        token: Option<Token>,
+        /// The new lease; `None` is the lease that the grant has.
         lease: Option<Millis>,
     },
     /// `pos`: this client's place in the key's queue.
@@ -258,6 +285,24 @@ pub enum Request<'a> {
     },
 }
 
+impl Request<'_> {
+    /// Whether the change that it asks for takes room on disk. Not among these are what only gives
+    /// room back, and renewals, which must not fail for want of it.
+    #[must_use]
+    pub fn takes_room(&self) -> bool {
+        matches!(
+            self,
+            Self::Acquire { .. }
+                | Self::Enqueue { .. }
+                | Self::Add { .. }
+                | Self::SetCount { .. }
+                | Self::Put { .. }
+                | Self::Swap { .. }
+                | Self::Push { .. }
+        )
+    }
+}
+
 /// The ends of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -286,7 +331,7 @@ pub enum Mode {
 /// The one answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// An acquire or a wait succeeded.
+    /// An acquire, a wait or a reclaim succeeded.
     Granted {
         /// What a release or a renewal has to show; contains the fence.
         token: Token,
@@ -368,6 +413,13 @@ pub enum Refusal {
     /// So much memory is in use that nothing may grow. Of all that can be refused this is looked at
     /// last, when everything else allows the request.
     Memory,
+    /// There is no room on disk for a change that takes some. Looked at first, whatever else might
+    /// be wrong with the request.
+    Storage,
+    /// `reclaim`: the token does not hold this key, or no longer.
+    Reclaim,
+    /// `reclaim`: no grant was restored when this server started, so there is none to have back.
+    NoGrace,
 }
 
 /// A value on its way from a list to the client that popped it.
@@ -466,6 +518,11 @@ pub enum Change {
 /// order, so that the answer to a command comes before any push that the same command caused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
+    /// What follows must not be heard before the record of this number, and all before it, are on
+    /// disk; 0 if it need not wait. Holds until the next mark or the end of the list; before the
+    /// first one nothing has to wait. Made only if changes are recorded: see
+    /// [`Rules::durable`](super::Rules::durable).
+    Mark(u64),
     /// Answer the connection's one outstanding request.
     Reply(ConnId, Reply),
     /// The connection's one outstanding request was not decided, because too much has to be done
@@ -520,6 +577,117 @@ pub enum Notes {
     Expiries,
     /// Of every grant and how it ended.
     All,
+}
+
+/// A change that has to outlive the process. Records are numbered from 1 on, in the order of the
+/// decisions: a release is before the grant that it makes possible.
+///
+/// They say what changed, not why, so that replaying them needs no decision. Not among them is what
+/// does not outlive a connection: waits, subscriptions, signals, barriers, and renewals that make no
+/// lease longer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// A key was granted.
+    Granted {
+        /// The name.
+        key: Key,
+        /// How it is held; the kind of the key follows from it.
+        mode: Mode,
+        /// What a release or a renewal has to show; contains the fence.
+        token: Token,
+        /// How long the grant lasts without a renewal.
+        lease: Millis,
+        /// The serial number of the connection it was granted to.
+        client: u32,
+        /// The name which that client gave in `hello`.
+        name: Option<Box<str>>,
+    },
+    /// A renewal made a lease longer than the records had it.
+    Lengthened {
+        /// The locked name.
+        key: Key,
+        /// The fence of the grant.
+        fence: Fence,
+        /// The longer lease.
+        lease: Millis,
+    },
+    /// A grant ended: it was released, its lease ended, or its connection did.
+    Ended {
+        /// The name that was locked.
+        key: Key,
+        /// The fence of the grant.
+        fence: Fence,
+    },
+    /// A counter has this value now. 0 is as good as no counter.
+    Counted {
+        /// The counter's name.
+        key: Key,
+        /// Its value.
+        value: i64,
+    },
+    /// A value was stored.
+    Stored {
+        /// Its name.
+        key: Key,
+        /// The value.
+        value: Value,
+        /// When its time is over, on the engine's clock. A store writes the time of day.
+        ends: Option<Nanos>,
+    },
+    /// A value was deleted, or its time was over.
+    Deleted {
+        /// Its name.
+        key: Key,
+    },
+    /// A value was put into a list, or back into it.
+    Pushed {
+        /// The list's name.
+        key: Key,
+        /// At which end.
+        end: End,
+        /// The value.
+        value: Value,
+    },
+    /// A value was taken out of a list.
+    Popped {
+        /// The list's name.
+        key: Key,
+        /// At which end.
+        end: End,
+    },
+    /// Every fence up to this one may have been given out.
+    Fences {
+        /// The highest of them.
+        upto: Fence,
+    },
+}
+
+impl Record {
+    /// The name that it is about; none if it is about all of them.
+    #[must_use]
+    pub fn key(&self) -> Option<&Key> {
+        match self {
+            Self::Granted { key, .. }
+            | Self::Lengthened { key, .. }
+            | Self::Ended { key, .. }
+            | Self::Counted { key, .. }
+            | Self::Stored { key, .. }
+            | Self::Deleted { key }
+            | Self::Pushed { key, .. }
+            | Self::Popped { key, .. } => Some(key),
+            Self::Fences { .. } => None,
+        }
+    }
+
+    /// How long the name and the value in it are: they are copied when it is written down.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let value = match self {
+            Self::Stored { value, .. } | Self::Pushed { value, .. } => value.len(),
+            _ => 0,
+        };
+        value + self.key().map_or(0, |key| key.as_bytes().len())
+    }
 }
 
 /// The consequences of inputs, in the order in which they happened.

@@ -35,8 +35,9 @@ pub struct KeyView<'e> {
 pub struct HolderView<'e> {
     /// The grant's fence.
     pub fence: Fence,
-    /// The connection it was granted to.
-    pub conn: ConnId,
+    /// The connection it was granted to; none if it was restored after a restart, and nobody has
+    /// shown its token since.
+    pub conn: Option<ConnId>,
     /// The name that its client gave in `hello`.
     pub name: Option<&'e str>,
     /// `slot`, `read`, `write` or `lead`.
@@ -45,6 +46,8 @@ pub struct HolderView<'e> {
     pub age_ns: u64,
     /// Nanoseconds until the lease ends; 0 if it is about to.
     pub lease_left_ns: u64,
+    /// Whether the lease runs. It does not before its client may be told of it.
+    pub has_begun: bool,
 }
 
 /// One waiter in the queue of a key.
@@ -124,6 +127,15 @@ impl Engine {
         View { engine: self, now }
     }
 
+    /// How long a lease still runs; all of it if it has not begun.
+    fn lease_left_ns(&self, holder: u32, now: Nanos) -> u64 {
+        let locks = &self.stores.locks;
+        match self.core.timers.deadline(locks.holders[holder].timer) {
+            Nanos::NEVER => now.after(locks.recorded[holder].asked).since(now),
+            deadline => deadline.since(now),
+        }
+    }
+
     /// How much of everything there is.
     #[must_use]
     pub fn counts(&self) -> Counts {
@@ -166,7 +178,7 @@ impl Engine {
         } = self.core.tally;
         let held = self.stores.locks.holders.len() as u64;
         assert_eq!(
-            grants - releases - expiries - disconnects,
+            grants + self.core.restored.grants() - releases - expiries - disconnects,
             held,
             "grants less ended grants is not what is held"
         );
@@ -227,6 +239,10 @@ impl Engine {
             holders,
             self.stores.locks.holders.len(),
             "a holder is in no key's chain"
+        );
+        assert!(
+            !self.core.is_durable() || self.stores.locks.recorded.len() == holders,
+            "a grant without a recorded lease, or the other way round"
         );
         let Stores {
             counters,
@@ -572,11 +588,12 @@ impl<'e> KeyView<'e> {
             let owner = &engine.core.owners[it.owner];
             HolderView {
                 fence: it.token.fence,
-                conn: owner.conn_id,
+                conn: (!engine.core.restored.is_owner(it.owner)).then_some(owner.conn_id),
                 name: owner.name.as_deref(),
                 hold: it.hold().word(),
                 age_ns: now.since(it.taken.since()),
-                lease_left_ns: engine.core.timers.deadline(it.timer).since(now),
+                lease_left_ns: engine.lease_left_ns(holder, now),
+                has_begun: engine.core.timers.deadline(it.timer) != Nanos::NEVER,
             }
         })
     }

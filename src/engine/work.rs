@@ -33,6 +33,8 @@ pub(super) const VALUE: u64 = 20;
 pub(super) const GIVE_BACK: u64 = 300;
 /// To look for patterns of one shape, or to find a recipient and to spell its line.
 pub(super) const RECIPIENT: u64 = 120;
+/// To record a change and to write the record down, but for copying its bytes.
+pub(super) const RECORD: u64 = 300;
 /// To give a piece of memory back to the system.
 pub(super) const TIDY: u64 = 100_000;
 

@@ -245,6 +245,9 @@ const fn refusal_line(refusal: Refusal) -> &'static [u8] {
         Refusal::Draining => b"error_draining\n",
         Refusal::MaxKeys => b"error_max_keys\n",
         Refusal::Memory => b"error_memory\n",
+        Refusal::Storage => b"error_storage\n",
+        Refusal::Reclaim => b"error_reclaim\n",
+        Refusal::NoGrace => b"error_no_grace\n",
         Refusal::ListFull => b"error_list_full\n",
         Refusal::CountMismatch => b"error_barrier_count_mismatch\n",
     }
@@ -368,6 +371,9 @@ mod tests {
             (Reply::Refused(Refusal::Draining), "error_draining\n"),
             (Reply::Refused(Refusal::MaxKeys), "error_max_keys\n"),
             (Reply::Refused(Refusal::Memory), "error_memory\n"),
+            (Reply::Refused(Refusal::Storage), "error_storage\n"),
+            (Reply::Refused(Refusal::Reclaim), "error_reclaim\n"),
+            (Reply::Refused(Refusal::NoGrace), "error_no_grace\n"),
             (Reply::Refused(Refusal::ListFull), "error_list_full\n"),
             (
                 Reply::Refused(Refusal::CountMismatch),

@@ -148,6 +148,7 @@ fn verb_and_key<'a>(command: &Command<'a>) -> (Verb, &'a [u8]) {
         Request::Wait { key, .. } => (Verb::Wait, key),
         Request::Release { key, .. } => (Verb::Release, key),
         Request::Renew { key, .. } => (Verb::Renew, key),
+        Request::Reclaim { key, .. } => (Verb::Reclaim, key),
         Request::Position { key } => (Verb::Pos, key),
         Request::Resign { key, .. } => (Verb::Resign, key),
         Request::Observe { key } => (Verb::Observe, key),
@@ -223,7 +224,7 @@ fn push_argument(out: &mut Vec<u8>, command: &Command<'_>) {
         }
         Request::Wait { wait, .. } | Request::AwaitPop { wait, .. } => push_span(out, wait),
         Request::Release { token, .. } | Request::Resign { token, .. } => push_token(out, token),
-        Request::Renew { token, lease, .. } => {
+        Request::Renew { token, lease, .. } | Request::Reclaim { token, lease, .. } => {
             push_token(out, token);
             push_lease(out, lease);
         }

@@ -229,6 +229,7 @@ pub(super) fn parse_plain<'a>(
         Verb::Watch => Request::Watch { pattern: key },
         Verb::Unwatch => Request::Unwatch { pattern: key },
         Verb::Pos => Request::Position { key },
+        Verb::Reclaim => reclaim(key, arg)?,
         Verb::Who => return Ok(Command::Who { key }),
         Verb::Stats => return Ok(Command::Stats),
         Verb::Ping | Verb::Barrier => return Ok(Command::Ping),
@@ -314,6 +315,15 @@ fn token(arg: &[u8]) -> Result<Option<Token>, Malformed> {
 fn renew<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
     let (token, lease) = args::one_or_two(arg)?;
     Ok(Request::Renew {
+        key,
+        token: Token::parse(token),
+        lease: lease.map(args::lease).transpose()?,
+    })
+}
+
+fn reclaim<'a>(key: &'a [u8], arg: &[u8]) -> Result<Request<'a>, Malformed> {
+    let (token, lease) = args::one_or_two(arg)?;
+    Ok(Request::Reclaim {
         key,
         token: Token::parse(token),
         lease: lease.map(args::lease).transpose()?,

@@ -103,6 +103,7 @@ verbs! {
     Hello        b"hello"     OPTIONS         Welcome    [keyless]          "say what this client wants"
     Who          b"who"       ""              Json       [walks]            "who holds a key and who waits for it"
     Pos          b"pos"       ""              Place      [walks]            "own place in the queue: 0 holds, 1 is next"
+    Reclaim      b"reclaim"   "token [L]"     Granted    [fenced]           "have back what was held before a restart"
 }
 
 /// What success is answered with, where `<fence>` is only said if the verb or the client wants it.
@@ -312,7 +313,9 @@ mod tests {
         };
         assert_eq!(
             named(|row| row.carries_fence),
-            ["rl", "wl", "rn", "wn", "re", "we", "rw", "ww", "elect"]
+            [
+                "rl", "wl", "rn", "wn", "re", "we", "rw", "ww", "elect", "reclaim"
+            ]
         );
         assert_eq!(
             named(|row| row.takes_value),

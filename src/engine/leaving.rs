@@ -1,0 +1,84 @@
+//! How clients leave: what an owner that is gone held and waited for is undone, a parked command is
+//! dropped or refused. What a queue is served after that is decided in `lock.rs`.
+
+use super::ctx::Ctx;
+use super::lock::{Locks, SERVED_WORK};
+use super::owner::{OwnerIndex, Presence};
+use super::queue::Waiter;
+use super::types::{Event, Noted, Refusal, Reply};
+
+impl Locks {
+    /// Undoes what an owner that has left still has here, up to `budget` things; returns whether
+    /// all is done.
+    ///
+    /// Its waits end before its holds, so that a key it releases is not granted to it again.
+    pub(super) fn depart(&mut self, cx: &mut Ctx<'_>, owner: OwnerIndex, budget: &mut u32) -> bool {
+        let work_end = cx.core.work.spent() + SERVED_WORK;
+        let is_enough = |cx: &Ctx<'_>, budget: u32| budget == 0 || cx.core.work.spent() >= work_end;
+        while let Some(ticket) = cx.core.owners[owner].tickets.head() {
+            if is_enough(cx, *budget) {
+                return false;
+            }
+            *budget -= 1;
+            let resource = self.tickets[ticket].resource;
+            let about = self.begin(cx, resource);
+            match self.tickets.waiter(ticket) {
+                Some(waiter) => self.give_up(cx, waiter),
+                None => self.remove_ticket(cx, ticket),
+            }
+            match cx.core.owners[owner].presence {
+                // We stop, and others who wait are cut off next.
+                Presence::CutOff => self.mark_idle(cx, resource),
+                _ => self.grant_waiting(cx, resource),
+            }
+            cx.finish(about);
+        }
+        if cx.core.rules.auto_release && cx.core.owners[owner].presence == Presence::Leaving {
+            while let Some(holder) = cx.core.owners[owner].holds.head() {
+                if is_enough(cx, *budget) {
+                    return false;
+                }
+                *budget -= 1;
+                let resource = self.holders[holder].resource;
+                let about = self.begin(cx, resource);
+                cx.core.tally.disconnects += 1;
+                self.note(cx, Noted::Disconnected, holder);
+                self.remove_holder(cx, holder);
+                // One event per key, however many of its slots the owner had.
+                if cx.is_watched() && !self.holds(cx, owner, resource) {
+                    cx.announce(Event::Release, self.table[resource].key.as_bytes());
+                }
+                self.grant_waiting(cx, resource);
+                cx.finish(about);
+            }
+        }
+        true
+    }
+
+    /// The client of a parked command has hung up. If others wait behind it, its queue is served when
+    /// time passes, when it is known who else has hung up.
+    pub(super) fn note_hung_up(&mut self, cx: &Ctx<'_>, waiter: u32) {
+        let resource = cx.core.waiters[waiter].subject;
+        let queue = &self.table[resource].queue;
+        if queue.head() == Some(waiter) && queue.len() > 1 {
+            self.unserved.insert(resource, cx.moment);
+        }
+    }
+
+    /// At shutdown: refuses a parked command and takes it out of its queue. Those that have a place in
+    /// the queue and are not parked move up when time passes.
+    pub(super) fn send_away(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
+        let Waiter { conn, subject, .. } = cx.core.waiters[waiter];
+        cx.answer_parked(conn, Reply::Refused(Refusal::Draining));
+        self.give_up(cx, waiter);
+        self.unserved.insert(subject, cx.moment);
+    }
+
+    /// The connection of a parked command is gone: takes it out of the queue, then serves the rest
+    /// of the queue.
+    pub(super) fn leave_queue(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
+        let resource = cx.core.waiters[waiter].subject;
+        self.give_up(cx, waiter);
+        self.grant_waiting(cx, resource);
+    }
+}

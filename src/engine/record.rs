@@ -1,0 +1,533 @@
+//! Records of what has to outlive the process, in the order of the decisions, and marks on what is
+//! said about it.
+//!
+//! All of this exists only if [`Rules::durable`](super::Rules::durable) is set; otherwise it costs
+//! one comparison per change. The primitives say what they changed with [`Ctx::record`]. Each
+//! record has a number, counted from 1 on, and the number of a key's last record is the *mark* of
+//! everything that is said about the key: it must not be heard before that record is on disk. What
+//! is said between [`Ctx::begin`] and [`Ctx::finish`] is about one key. This file decides nothing;
+//! what becomes of records after a restart is in `restore.rs`.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU64;
+
+use super::arena::Stored;
+use super::ctx::{Core, Ctx};
+use super::holder::Hold;
+use super::lock::Locks;
+use super::table::Kind;
+use super::types::{Effect, Effects, Mode, Record, Request};
+use super::{Engine, work};
+use crate::base::{Fence, Millis, Nanos};
+use crate::keymap::KeyMap;
+
+/// Over how many places the marks of all keys are spread. Keys that share a place also share the
+/// later one of their marks, so that something is heard a little later than it could be.
+const PLACES: usize = 1 << 16;
+
+/// How many fences one record reserves: enough for a second of the busiest daemon, and few enough
+/// that a restart a second would use them up only after centuries.
+const FENCES_BLOCK: u64 = 1 << 20;
+
+/// What was recorded, and the marks.
+pub(super) struct Records {
+    /// Those that the server has not taken yet.
+    pending: Vec<Record>,
+    /// How many there were so far, which is the number of the last one.
+    count: u64,
+    /// The number of the last record of the keys that fall into each place.
+    marks: Box<[u64]>,
+    /// Only to hash names with a secret seed.
+    names: KeyMap,
+    /// Fences up to this one are reserved.
+    fences_upto: u64,
+    /// Where the last mark is in the list of effects, if that list is still the same.
+    marked_at: usize,
+    /// Grants and longer leases that nobody may be told of yet, in the order of their records.
+    untold: VecDeque<Untold>,
+    /// What happens now is restored from records, so it is in them already.
+    pub(super) is_restoring: bool,
+}
+
+/// A grant whose lease begins when this record is kept.
+struct Untold {
+    number: u64,
+    holder: u32,
+}
+
+/// Something that is said about one key.
+pub(super) struct About {
+    /// Where it begins in the list of effects.
+    at: usize,
+    /// The place of the key's mark; none if nothing is said about a key.
+    place: Option<usize>,
+}
+
+impl Records {
+    pub(super) fn new(seed: [u64; 2]) -> Self {
+        Self {
+            pending: Vec::new(),
+            count: 0,
+            marks: vec![0; PLACES].into_boxed_slice(),
+            names: KeyMap::new(seed),
+            fences_upto: 0,
+            marked_at: 0,
+            untold: VecDeque::new(),
+            is_restoring: false,
+        }
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(super) fn take(&mut self) -> std::vec::Drain<'_, Record> {
+        self.pending.drain(..)
+    }
+
+    /// Every fence up to this one may have been given out by an earlier run.
+    pub(super) fn note_fences(&mut self, upto: Fence) {
+        self.fences_upto = self.fences_upto.max(upto.0);
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        size_of::<Self>()
+            + self.pending.capacity() * size_of::<Record>()
+            + self.marks.len() * size_of::<u64>()
+            + self.untold.capacity() * size_of::<Untold>()
+    }
+
+    fn keep(&mut self, record: Record) {
+        if let Record::Granted { token, .. } = record {
+            self.reserve(token.fence);
+        }
+        self.count += 1;
+        if let Some(key) = record.key() {
+            let place = self.place_of(key.as_bytes());
+            self.marks[place] = self.count;
+        }
+        self.pending.push(record);
+    }
+
+    /// Makes sure that this fence is reserved, in a record before the one that gives it out, and
+    /// that the next half of a block is too.
+    fn reserve(&mut self, fence: Fence) {
+        let upto = self.fences_upto.max(fence.0) + FENCES_BLOCK;
+        let upto = upto.min(Fence::LIMIT - 1);
+        if fence.0 + FENCES_BLOCK / 2 > self.fences_upto && upto > self.fences_upto {
+            self.fences_upto = upto;
+            self.count += 1;
+            self.pending.push(Record::Fences { upto: Fence(upto) });
+        }
+    }
+
+    fn place_of(&self, key: &[u8]) -> usize {
+        self.names.hash(key) as usize % PLACES
+    }
+
+    /// Puts the mark before what was said since `about` began, unless that mark holds already.
+    fn mark(&mut self, about: About, out: &mut Effects) {
+        if out.len() == about.at {
+            return; // nothing was said
+        }
+        let mark = about.place.map_or(0, |place| self.marks[place]);
+        let before = match out.get(self.marked_at) {
+            Some(Effect::Mark(before)) if self.marked_at < about.at => *before,
+            _ => 0,
+        };
+        if mark != before {
+            out.insert(about.at, Effect::Mark(mark));
+            self.marked_at = about.at;
+        }
+    }
+}
+
+impl Core {
+    /// Whether changes are recorded, and what is said about them is marked.
+    #[inline(always)]
+    pub(super) fn is_durable(&self) -> bool {
+        self.records.is_some()
+    }
+
+    /// What was said since effect number `at` answers this request, or speaks of nothing that is
+    /// recorded.
+    pub(super) fn mark(&mut self, request: Option<&Request<'_>>, at: usize, out: &mut Effects) {
+        if let Some(records) = &mut self.records {
+            let key = request.and_then(recorded_key);
+            let place = key.map(|key| records.place_of(key));
+            records.mark(About { at, place }, out);
+        }
+    }
+}
+
+impl Engine {
+    /// Whether the request is a renewal that would make a lease longer than the records have it. For a
+    /// grant that was restored and that nobody has claimed yet it does not count: that happens once
+    /// to each.
+    #[must_use]
+    pub fn lengthens(&self, request: &Request<'_>) -> bool {
+        let (key, token, lease) = match *request {
+            Request::Renew { key, token, lease } => {
+                (key, token, lease.unwrap_or(self.core.rules.lease_default))
+            }
+            Request::Reclaim { key, token, lease } => (key, token, lease.unwrap_or_default()),
+            _ => return false,
+        };
+        let locks = &self.stores.locks;
+        locks.find_holder(key, token).is_some_and(|(_, holder)| {
+            let is_claimed = !self.core.restored.is_owner(locks.holders[holder].owner);
+            is_claimed && lease > locks.recorded[holder].kept()
+        })
+    }
+}
+
+impl Ctx<'_> {
+    /// Records a change, if changes are recorded.
+    #[inline(always)]
+    pub(super) fn record(&mut self, record: impl FnOnce(&Core) -> Record) {
+        if self.core.is_durable() {
+            self.keep(record);
+        }
+    }
+
+    #[cold]
+    fn keep(&mut self, record: impl FnOnce(&Core) -> Record) {
+        let is_restoring = |records: &Records| records.is_restoring;
+        if self.core.records.as_deref().is_none_or(is_restoring) {
+            return;
+        }
+        let record = record(self.core);
+        let copied = work::copy(record.bytes());
+        self.core.work.charge(work::RECORD + copied);
+        if let Some(records) = &mut self.core.records {
+            records.keep(record);
+        }
+    }
+
+    /// From here to [`Ctx::finish`] everything that is said is about this key, or about nothing that
+    /// is recorded.
+    #[inline(always)]
+    pub(super) fn begin<'k>(&self, key: impl FnOnce() -> Option<&'k [u8]>) -> About {
+        let records = self.core.records.as_ref();
+        About {
+            at: self.out.len(),
+            place: records.and_then(|records| key().map(|key| records.place_of(key))),
+        }
+    }
+
+    /// Marks what was said since then.
+    #[inline(always)]
+    pub(super) fn finish(&mut self, about: About) {
+        if let Some(records) = &mut self.core.records {
+            records.mark(about, self.out);
+        }
+    }
+}
+
+/// What is recorded of grants.
+impl Locks {
+    #[cold]
+    pub(super) fn record_grant(&mut self, cx: &mut Ctx<'_>, holder: u32, lease: Millis) {
+        self.insert_recorded(holder, lease);
+        let it = &self.holders[holder];
+        let resource = &self.table[it.resource];
+        let mode = match (it.hold(), resource.kind()) {
+            (Hold::Lead, _) => Mode::Lead,
+            (Hold::Read, _) => Mode::Read,
+            (Hold::Write, _) => Mode::Write,
+            (Hold::Slot, Kind::Slots { limit }) => Mode::Slot { limit },
+            (Hold::Slot, Kind::ReadWrite) => unreachable!("a read-write lock has no slots"),
+        };
+        cx.record(|core| Record::Granted {
+            key: resource.key.clone(),
+            mode,
+            token: it.token,
+            lease,
+            client: core.owners[it.owner].conn_id.serial,
+            name: core.owners[it.owner].name.clone(),
+        });
+        self.begin_when_told(cx, holder);
+    }
+
+    /// What the records have about a grant is under the same index as the grant.
+    pub(super) fn insert_recorded(&mut self, holder: u32, lease: Millis) {
+        let index = self.recorded.insert(RecordedLease::new(lease));
+        assert_eq!(index, holder, "a grant and its recorded lease are apart");
+    }
+
+    #[cold]
+    pub(super) fn record_end(&mut self, cx: &mut Ctx<'_>, holder: u32) {
+        self.recorded.remove(holder);
+        let it = &self.holders[holder];
+        cx.record(|_| Record::Ended {
+            key: self.table[it.resource].key.clone(),
+            fence: it.token.fence,
+        });
+    }
+
+    /// A renewal is recorded only if it makes the lease longer than the records have it, because a
+    /// restored lease begins anew and must not end earlier than this one. On a full disk there may be no
+    /// room for such a record, so the lease becomes as long as the records have it and no longer.
+    #[cold]
+    pub(super) fn restart_recorded_lease(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        holder: u32,
+        lease: Millis,
+    ) -> Millis {
+        let recorded = &mut self.recorded[holder];
+        let lease = match cx.core.storage_full {
+            true => lease.min(recorded.kept()),
+            false => lease,
+        };
+        recorded.asked = lease;
+        if lease > recorded.kept() {
+            recorded.lengthen(lease);
+            let it = &self.holders[holder];
+            cx.record(|_| Record::Lengthened {
+                key: self.table[it.resource].key.clone(),
+                fence: it.token.fence,
+                lease,
+            });
+            self.begin_when_told(cx, holder);
+        } else if recorded.has_begun() {
+            self.set_lease_end(cx, holder, cx.now.after(lease));
+        }
+        lease
+    }
+
+    /// The lease does not run before the record just made is kept: until then nobody may be told of
+    /// it, and a slow disk must not make somebody hear of a grant that is over.
+    fn begin_when_told(&mut self, cx: &mut Ctx<'_>, holder: u32) {
+        self.set_lease_end(cx, holder, Nanos::NEVER);
+        if let Some(records) = &mut cx.core.records {
+            let number = records.count;
+            records.untold.push_back(Untold { number, holder });
+            self.recorded[holder].begins_with = number;
+        }
+    }
+
+    /// Everything up to this record is kept: the leases of these grants begin.
+    pub(super) fn start_told(&mut self, cx: &mut Ctx<'_>, kept: u64) {
+        while let Some(records) = &mut cx.core.records
+            && let Some(Untold { number, holder }) =
+                records.untold.pop_front_if(|it| it.number <= kept)
+        {
+            cx.core.work.charge(work::RECORD);
+            // Not if the grant is over, nor if it waits for a later record.
+            let begins_now = |it: &RecordedLease| it.begins_with == number;
+            if self.recorded.get(holder).is_some_and(begins_now) {
+                self.recorded[holder].begins_with = 0;
+                let lease = self.recorded[holder].asked;
+                self.set_lease_end(cx, holder, cx.now.after(lease));
+            }
+        }
+    }
+}
+
+/// The key that the answer to a request speaks of, if it is one that records are about.
+fn recorded_key<'a>(request: &Request<'a>) -> Option<&'a [u8]> {
+    match *request {
+        Request::Acquire { key, .. }
+        | Request::Enqueue { key, .. }
+        | Request::Wait { key, .. }
+        | Request::Release { key, .. }
+        | Request::Renew { key, .. }
+        | Request::Reclaim { key, .. }
+        | Request::Position { key }
+        | Request::Resign { key, .. }
+        | Request::Observe { key }
+        | Request::Add { key, .. }
+        | Request::Count { key }
+        | Request::SetCount { key, .. }
+        | Request::Put { key, .. }
+        | Request::Fetch { key }
+        | Request::Delete { key }
+        | Request::Swap { key, .. }
+        | Request::Push { key, .. }
+        | Request::Pop { key, .. }
+        | Request::AwaitPop { key, .. }
+        | Request::Length { key }
+        | Request::Range { key, .. } => Some(key),
+        Request::Unobserve { .. }
+        | Request::Meet { .. }
+        | Request::Listen { .. }
+        | Request::Unlisten { .. }
+        | Request::Signal { .. }
+        | Request::Watch { .. }
+        | Request::Unwatch { .. } => None,
+    }
+}
+
+/// The lease of a grant as the records have it, and when it begins.
+pub(super) struct RecordedLease {
+    /// In milliseconds, plus one: leaves room for the arena to mark a vacant slot.
+    kept: NonZeroU64,
+    /// The lease that the client has asked for last, which may be shorter.
+    pub(super) asked: Millis,
+    /// The record with which it begins, because nobody is told of it before; 0 if it has begun.
+    begins_with: u64,
+}
+
+impl Stored for RecordedLease {}
+
+impl RecordedLease {
+    pub(super) fn new(lease: Millis) -> Self {
+        Self {
+            kept: NonZeroU64::MIN.saturating_add(lease.0),
+            asked: lease,
+            begins_with: 0,
+        }
+    }
+
+    pub(super) fn kept(&self) -> Millis {
+        Millis(self.kept.get() - 1)
+    }
+
+    pub(super) fn lengthen(&mut self, lease: Millis) {
+        self.kept = NonZeroU64::MIN.saturating_add(lease.0);
+    }
+
+    pub(super) fn has_begun(&self) -> bool {
+        self.begins_with == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::arena::Slot;
+    use super::super::types::Input;
+    use super::super::{Origin, Rules};
+    use super::*;
+    use crate::base::{ConnId, Nanos, Token};
+
+    fn engine(fence: u64) -> Engine {
+        let rules = Rules {
+            durable: true,
+            ..Rules::default()
+        };
+        let origin = Origin {
+            fence,
+            seed: [1, 2],
+            salt_key: [3, 4, 5, 6],
+        };
+        Engine::new(rules, origin)
+    }
+
+    fn ask(engine: &mut Engine, request: Request<'_>, out: &mut Effects) {
+        let id = ConnId { slot: 0, serial: 1 };
+        engine.apply(Nanos(1), Input::Request(id, request), out);
+    }
+
+    fn granted(fence: u64) -> Record {
+        Record::Granted {
+            key: b"job"[..].into(),
+            mode: Mode::Write,
+            token: Token {
+                fence: Fence(fence),
+                salt: 0,
+            },
+            lease: Millis(1),
+            client: 1,
+            name: None,
+        }
+    }
+
+    #[test]
+    fn a_mark_holds_for_what_speaks_of_its_key_and_for_nothing_else() {
+        let (mut engine, mut out) = (engine(0), Effects::new());
+        let (key, other) = (&b"hits"[..], &b"other"[..]);
+        let value = 7;
+        ask(&mut engine, Request::SetCount { key, value }, &mut out);
+        ask(&mut engine, Request::Count { key }, &mut out);
+        ask(&mut engine, Request::Count { key: other }, &mut out);
+        let pattern = key;
+        ask(&mut engine, Request::Watch { pattern }, &mut out);
+        ask(&mut engine, Request::Count { key }, &mut out);
+        let marks = |out: &Effects| -> Vec<Option<u64>> {
+            let mark = |it: &Effect| match it {
+                Effect::Mark(mark) => Some(*mark),
+                _ => None,
+            };
+            out.iter().map(mark).collect()
+        };
+        let expected = [Some(1), None, None, Some(0), None, None, Some(1), None];
+        assert_eq!(marks(&out), expected);
+        // In a list that was emptied meanwhile, the marks before it are forgotten.
+        out.clear();
+        ask(&mut engine, Request::Count { key: other }, &mut out);
+        ask(&mut engine, Request::Count { key }, &mut out);
+        assert_eq!(marks(&out), [None, Some(1), None]);
+    }
+
+    fn volatile() -> Engine {
+        let origin = Origin {
+            fence: 0,
+            seed: [1, 2],
+            salt_key: [3, 4, 5, 6],
+        };
+        Engine::new(Rules::default(), origin)
+    }
+
+    #[test]
+    fn to_record_a_long_value_costs_as_much_again_as_to_store_it() {
+        let longer_costs = |mut engine: Engine| {
+            let [short, long] = [16, 65_536].map(|len| {
+                let value = &vec![b'x'; len][..];
+                let (key, ttl) = (&b"name"[..], Millis::ZERO);
+                ask(
+                    &mut engine,
+                    Request::Put { key, value, ttl },
+                    &mut Effects::new(),
+                );
+                engine.take_work()
+            });
+            long - short
+        };
+        assert_eq!(longer_costs(engine(0)), 2 * longer_costs(volatile()));
+    }
+
+    #[test]
+    fn what_is_not_to_outlive_the_process_costs_no_memory() {
+        let volatile = volatile();
+        assert!(volatile.core.records.is_none());
+        assert!(engine(0).memory() >= volatile.memory() + PLACES * size_of::<u64>());
+    }
+
+    #[test]
+    fn the_next_fences_are_reserved_when_half_of_them_are_used() {
+        let mut records = Records::new([1, 2]);
+        let mut upto_after = |fence: u64| {
+            records.keep(granted(fence));
+            let made: Vec<Record> = records.take().collect();
+            assert_eq!(made.last(), Some(&granted(fence)), "reserved too late");
+            match &made[..] {
+                [Record::Fences { upto }, _] => Some(upto.0),
+                _ => None,
+            }
+        };
+        let first = 1_000;
+        assert_eq!(upto_after(first), Some(first + FENCES_BLOCK));
+        assert_eq!(upto_after(first + 1), None);
+        assert_eq!(upto_after(first + FENCES_BLOCK / 2), None);
+        let next = Some(first + 2 * FENCES_BLOCK);
+        assert_eq!(upto_after(first + FENCES_BLOCK / 2 + 1), next);
+        assert_eq!(upto_after(first + FENCES_BLOCK), None);
+        // Up to the very last one there is, and that only once.
+        assert_eq!(upto_after(Fence::LIMIT - 3), Some(Fence::LIMIT - 1));
+        assert_eq!(upto_after(Fence::LIMIT - 1), None);
+    }
+
+    #[test]
+    fn a_recorded_lease_costs_twenty_four_bytes_and_is_exact() {
+        assert_eq!(size_of::<Slot<RecordedLease>>(), 24);
+        for lease in [
+            Millis::ZERO,
+            Millis(1),
+            Millis(u32::MAX.into()),
+            Millis::MAX,
+        ] {
+            assert_eq!(RecordedLease::new(lease).kept(), lease);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! After a restart: the records of earlier runs bring back what was there.
+//!
+//! A record says what was changed, so nothing is decided again here, and nothing is said or
+//! recorded. What does not fit the records before it is a bug or damage that nobody noticed; the
+//! process stops before two clients hold one lock. Restored grants belong to one owner without a
+//! connection. Their leases begin when clients are served, and the first renewal or `reclaim` with
+//! the token binds a grant to the connection that sent it; nobody else's grant is ever bound.
+
+use super::arena::NONE;
+use super::conn::{Asker, ConnIndex};
+use super::crowd::Crowds;
+use super::ctx::Ctx;
+use super::due::Due;
+use super::holder::{Hold, Holder};
+use super::lock::Locks;
+use super::owner::OwnerIndex;
+use super::queue::Want;
+use super::record::RecordedLease;
+use super::table::Kind;
+use super::types::{Effects, Mode, Record, Refusal, Reply};
+use super::{Engine, Stores};
+use crate::base::{ConnId, Fence, Millis, Nanos, Token};
+use crate::key::Key;
+
+/// Who owns what was restored. No connection has the serial number 0.
+const NOBODY: ConnId = ConnId {
+    slot: u32::MAX,
+    serial: 0,
+};
+
+/// The grants that were restored.
+#[derive(Default)]
+pub(super) struct Restored {
+    /// The owner of those that nobody has claimed yet; none if there are none.
+    owner: Option<OwnerIndex>,
+    /// How many were left when all records were replayed.
+    grants: u64,
+}
+
+impl Restored {
+    /// Whether this owner is the one of grants that nobody has claimed yet.
+    pub(super) fn is_owner(&self, owner: OwnerIndex) -> bool {
+        self.owner == Some(owner)
+    }
+
+    /// This owner owns nothing any more.
+    pub(super) fn forget_owner(&mut self, owner: OwnerIndex) {
+        if self.is_owner(owner) {
+            self.owner = None;
+        }
+    }
+
+    /// How many grants were restored; for checks.
+    pub(super) fn grants(&self) -> u64 {
+        self.grants
+    }
+}
+
+impl Engine {
+    pub(super) fn restore(&mut self, now: Nanos, record: &Record, out: &mut Effects) {
+        self.set_restoring(true);
+        let (stores, mut cx) = self.split(now, now, out);
+        stores.restore(&mut cx, record);
+        self.set_restoring(false);
+    }
+
+    /// All at once, because it happens once in the life of the daemon, before anybody is served.
+    pub(super) fn serve(&mut self, now: Nanos, out: &mut Effects) {
+        let Some(owner) = self.core.restored.owner else {
+            return;
+        };
+        let (stores, mut cx) = self.split(now, now, out);
+        let locks = &mut stores.locks;
+        let holds: Vec<u32> = cx.core.owners[owner].holds.iter(&locks.holders).collect();
+        for holder in holds {
+            let lease = locks.recorded[holder].kept();
+            locks.set_lease_end(&mut cx, holder, now.after(lease));
+        }
+    }
+
+    fn set_restoring(&mut self, is_restoring: bool) {
+        let records = self.core.records.as_mut();
+        records
+            .expect("records are restored only where changes are recorded")
+            .is_restoring = is_restoring;
+    }
+}
+
+impl Stores {
+    fn restore(&mut self, cx: &mut Ctx<'_>, record: &Record) {
+        match record {
+            &Record::Granted {
+                ref key,
+                mode,
+                token,
+                lease,
+                ..
+            } => self.locks.restore_grant(cx, key, mode, token, lease),
+            &Record::Lengthened {
+                ref key,
+                fence,
+                lease,
+            } => self.locks.restore_lease(key, fence, lease),
+            &Record::Ended { ref key, fence } => self.locks.restore_end(cx, key, fence),
+            Record::Counted { key, value } => self.counters.restore(cx, key.as_bytes(), *value),
+            Record::Stored { key, value, ends } => {
+                self.kv.restore(cx, key.as_bytes(), value, *ends);
+            }
+            Record::Deleted { key } => self.kv.restore_end(cx, key.as_bytes()),
+            Record::Pushed { key, end, value } => {
+                self.lists.restore(cx, key.as_bytes(), *end, value);
+            }
+            Record::Popped { key, end } => self.lists.restore_pop(cx, key.as_bytes(), *end),
+            Record::Fences { upto } => cx.note_fences(*upto),
+        }
+    }
+}
+
+impl Ctx<'_> {
+    /// No fence up to this one is given out.
+    fn note_fences(&mut self, upto: Fence) {
+        self.core.fences.raise(upto);
+        if let Some(records) = &mut self.core.records {
+            records.note_fences(upto);
+        }
+    }
+
+    fn restored_owner(&mut self) -> OwnerIndex {
+        let core = &mut *self.core;
+        *core.restored.owner.get_or_insert_with(|| {
+            let owner = core.owners.insert(NOBODY, ConnIndex::NONE);
+            core.owners.lose_conn(owner);
+            owner
+        })
+    }
+}
+
+impl Locks {
+    pub(super) fn reclaim(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        asker: Asker,
+        key: &[u8],
+        token: Option<Token>,
+        lease: Option<Millis>,
+    ) {
+        if cx.core.restored.grants == 0 {
+            return cx.refuse(asker.conn, Refusal::NoGrace);
+        }
+        let lost = |_| Refusal::Reclaim;
+        let Some(holder) = self.find_to_renew(cx, asker, key, token, lost) else {
+            return;
+        };
+        let lease = lease.unwrap_or_else(|| self.recorded[holder].kept());
+        let token = self.holders[holder].token;
+        self.bind(cx, holder, asker.owner);
+        let lease = self.restart_lease(cx, holder, lease);
+        cx.reply(asker.conn, Reply::Granted { token, lease });
+    }
+
+    /// Gives a restored grant that nobody has claimed yet to this owner. Any other stays with the
+    /// owner it has.
+    #[cold]
+    pub(super) fn bind(&mut self, cx: &mut Ctx<'_>, holder: u32, owner: OwnerIndex) {
+        let Holder {
+            resource,
+            timer,
+            owner: before,
+            ..
+        } = self.holders[holder];
+        if !cx.core.restored.is_owner(before) {
+            return;
+        }
+        let may_be_crowd = Crowds::may_have(self.table[resource].holders.len());
+        if may_be_crowd {
+            self.note_ending(cx, holder);
+        }
+        let deadline = cx.core.timers.deadline(timer);
+        cx.core.timers.cancel(before.0, timer);
+        let timer = cx.core.timers.arm(owner.0, deadline, Due::lease(holder));
+        let owners = &mut cx.core.owners;
+        owners[before].holds.unlink(&mut self.holders, holder);
+        owners[owner].holds.push_back(&mut self.holders, holder);
+        let it = &mut self.holders[holder];
+        (it.owner, it.timer) = (owner, timer);
+        if may_be_crowd {
+            self.note_granted(cx, holder);
+        }
+        cx.core.forget_if_done(before);
+    }
+
+    fn restore_grant(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        key: &Key,
+        mode: Mode,
+        token: Token,
+        lease: Millis,
+    ) {
+        let (kind, hold) = (Kind::of(mode), Hold::of(mode));
+        let hash = self.table.hash(key.as_bytes());
+        let known = self.table.find(hash, key.as_bytes());
+        let resource = known.unwrap_or_else(|| self.table.insert(hash, key.as_bytes(), kind));
+        assert!(
+            self.table[resource].kind() == kind && self.admits(resource, hold),
+            "records grant {key:?} to more holders than it admits"
+        );
+        let owner = cx.restored_owner();
+        let ticket = NONE;
+        let want = Want {
+            hold,
+            lease,
+            ticket,
+        };
+        let holder = self.hold(cx, resource, owner, token, want, Nanos::NEVER);
+        self.insert_recorded(holder, lease);
+        cx.core.restored.grants += 1;
+        cx.note_fences(token.fence);
+    }
+
+    fn restore_lease(&mut self, key: &Key, fence: Fence, lease: Millis) {
+        if let Some((_, holder)) = self.find_by_fence(key.as_bytes(), fence) {
+            self.recorded[holder] = RecordedLease::new(lease);
+        }
+    }
+
+    /// A key that nobody holds any more is forgotten, so that a long history takes no more memory
+    /// than what is left of it.
+    fn restore_end(&mut self, cx: &mut Ctx<'_>, key: &Key, fence: Fence) {
+        let Some((resource, holder)) = self.find_by_fence(key.as_bytes(), fence) else {
+            return;
+        };
+        self.remove_holder(cx, holder);
+        cx.core.restored.grants -= 1;
+        if self.table[resource].holders.is_empty() {
+            self.table.mark_idle(resource, cx.now);
+            self.table.remove_idle(resource);
+        }
+    }
+}
