@@ -53,5 +53,6 @@ pub mod pipe;
 pub mod server;
 #[cfg(feature = "tools")]
 pub mod sim;
+pub mod store;
 pub mod timers;
 pub mod wire;

@@ -1,0 +1,245 @@
+//! What the journal needs of a disk, and the disk of the system.
+//!
+//! Small on purpose: a disk that loses, tears and refuses writes is the other implementor
+//! (`fault_disk.rs`). What is written is there after a crash only if it was synced, and so are
+//! names: a file that was created, renamed or removed is so after a crash only after
+//! [`Disk::sync_names`].
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+
+/// One directory.
+pub trait Disk: Clone + fmt::Debug {
+    /// A file of it, open.
+    type File: DiskFile;
+
+    /// The names of all files.
+    ///
+    /// # Errors
+    /// What the system says; likewise below.
+    fn list(&self) -> io::Result<Vec<String>>;
+    /// A new, empty file in place of any that has the name, for reading and writing.
+    fn create(&self, name: &str) -> io::Result<Self::File>;
+    /// A file as it is, for reading and changing.
+    fn open(&self, name: &str) -> io::Result<Self::File>;
+    /// A file as it is, for reading only.
+    fn look_at(&self, name: &str) -> io::Result<Self::File>;
+    /// Gives a file another name, in place of any file that has it.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Gives a file a second name, which nothing has yet.
+    fn link(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Removes a name.
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// Waits until all names are on the disk as they are now.
+    fn sync_names(&self) -> io::Result<()>;
+}
+
+/// An open file.
+pub trait DiskFile: fmt::Debug {
+    /// How long it is.
+    ///
+    /// # Errors
+    /// What the system says; likewise below.
+    fn len(&self) -> io::Result<u64>;
+    /// Reads up to as many bytes as fit; 0 at the end.
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes all of it. After an error any part of it may have been written.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Makes sure that there is room up to this length. New bytes are zeros.
+    fn allocate(&self, len: u64) -> io::Result<()>;
+    /// Cuts the file.
+    fn truncate(&self, len: u64) -> io::Result<()>;
+    /// Waits until bytes and length are on the disk. After an error nothing is known about what was
+    /// written since the last sync, and a second try would tell nothing.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Whether there is nothing in it.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn is_empty(&self) -> io::Result<bool> {
+        self.len().map(|len| len == 0)
+    }
+}
+
+/// Whether an error means that there is no room now, and may be later. Running out of descriptors
+/// counts as well: nothing is broken.
+pub(super) fn is_lack_of_room(error: &io::Error) -> bool {
+    const ROOM: [Errno; 6] = [
+        Errno::NOSPC,
+        Errno::DQUOT,
+        Errno::FBIG,
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOMEM,
+    ];
+    Errno::from_io_error(error).is_some_and(|errno| ROOM.contains(&errno))
+}
+
+/// A directory of the system.
+#[derive(Clone, Debug)]
+pub struct Files {
+    dir: Arc<Path>,
+}
+
+impl Files {
+    /// The files of a directory, which exists.
+    #[must_use]
+    pub fn of(dir: &Path) -> Self {
+        Self { dir: dir.into() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+}
+
+impl Disk for Files {
+    type File = File;
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in self.dir.read_dir()? {
+            // A name that is not text is not one of ours.
+            if let Ok(name) = entry?.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn create(&self, name: &str) -> io::Result<File> {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(self.path(name))
+    }
+
+    fn open(&self, name: &str) -> io::Result<File> {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(self.path(name))
+    }
+
+    fn look_at(&self, name: &str) -> io::Result<File> {
+        File::open(self.path(name))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path(from), self.path(to))
+    }
+
+    fn link(&self, from: &str, to: &str) -> io::Result<()> {
+        let (from, to) = (self.path(from), self.path(to));
+        if fs::hard_link(&from, &to).is_ok() {
+            return Ok(());
+        }
+        // Not every file system has second names.
+        fs::copy(&from, &to)?;
+        File::open(&to)?.sync_all()
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path(name))
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        File::open(&self.dir)?.sync_all()
+    }
+}
+
+impl DiskFile for File {
+    fn len(&self) -> io::Result<u64> {
+        self.metadata().map(|data| data.len())
+    }
+
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        loop {
+            match FileExt::read_at(self, bytes, offset) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        loop {
+            match fallocate(self, FallocateFlags::empty(), 0, len) {
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => return self.fill_with_zeros(len),
+                result => return Ok(result?),
+            }
+        }
+    }
+
+    fn truncate(&self, len: u64) -> io::Result<()> {
+        self.set_len(len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
+
+/// For file systems that cannot promise room: take it by writing.
+trait FillWithZeros {
+    fn fill_with_zeros(&self, len: u64) -> io::Result<()>;
+}
+
+impl FillWithZeros for File {
+    fn fill_with_zeros(&self, len: u64) -> io::Result<()> {
+        let zeros = [0; 1 << 16];
+        let mut at = self.metadata()?.len();
+        while at < len {
+            let piece = (len - at).min(zeros.len() as u64);
+            self.write_all_at(&zeros[..piece as usize], at)?;
+            at += piece;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_allocated_is_zeros_however_it_is_allocated() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Files::of(dir.path());
+        for name in ["a", "b"] {
+            let file = disk.create(name).unwrap();
+            DiskFile::write_at(&file, b"xyz", 0).unwrap();
+            if name == "a" {
+                file.allocate(100_000).unwrap();
+            } else {
+                file.fill_with_zeros(100_000).unwrap();
+            }
+            assert_eq!(DiskFile::len(&file).unwrap(), 100_000);
+            let mut bytes = vec![1; 100_000];
+            assert_eq!(DiskFile::read_at(&file, &mut bytes, 0).unwrap(), 100_000);
+            assert_eq!(&bytes[..3], b"xyz");
+            assert!(bytes[3..].iter().all(|&byte| byte == 0));
+        }
+        disk.rename("a", "c").unwrap();
+        disk.remove("b").unwrap();
+        disk.sync_names().unwrap();
+        assert_eq!(disk.list().unwrap(), ["c"]);
+    }
+}

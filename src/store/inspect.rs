@@ -1,0 +1,532 @@
+//! A look at a directory without touching it, also while a daemon writes it.
+//!
+//! Takes no lock and writes nothing. Files may grow, appear and go while it looks: a file that is
+//! gone, or a record that is half written, is a reason to look again. What still cannot be read after
+//! several looks is damage, and is shown as such.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt::Write;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use super::disk::{Disk, Files};
+use super::entry::Entry;
+use super::format::Durability;
+use super::load::{self, Damage, Ending, FileFound, Found, Listing, LoadError, Visitor};
+use super::open::{DirLock, Holder};
+use crate::engine::types::{End, Mode};
+use crate::key::Key;
+use crate::wire::json::{push_number, push_str_escaped};
+
+/// How often a directory that changes is looked at before it is called damaged.
+const LOOKS_MAX: u32 = 8;
+
+/// How many of the last records are shown.
+const LAST_RECORDS: usize = 20;
+
+/// What was seen.
+#[derive(Clone, Debug)]
+pub struct Inspection {
+    /// Who has the directory.
+    pub holder: Holder,
+    /// The files and the last life; as far as there is no damage.
+    pub found: Option<Found>,
+    /// Where it is damaged; what is said beside it is what stands before the damage.
+    pub damage: Option<Damage>,
+    /// What is held, by fence.
+    pub held: BTreeMap<u64, Held>,
+    /// How many counters, values and lists there are.
+    pub counts: Counts,
+    /// Every fence up to this one may have been given out.
+    pub fence_ceiling: u64,
+    /// The last records, the newest last: their numbers and what they say.
+    pub last_records: VecDeque<(u64, String)>,
+}
+
+/// One grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The name.
+    pub key: Key,
+    /// How it is held.
+    pub mode: Mode,
+    /// Its lease as it was recorded.
+    pub lease_ms: u64,
+    /// The serial number of the connection it was granted to.
+    pub client: u32,
+    /// The name which that client gave.
+    pub name: Option<String>,
+}
+
+/// How many things there are that are not grants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Counters that are not 0.
+    pub counters: usize,
+    /// Values, and the bytes in them. Values whose time is over count until a daemon deletes them.
+    pub values: usize,
+    /// Bytes in values.
+    pub value_bytes: usize,
+    /// Lists.
+    pub lists: usize,
+    /// Values in lists.
+    pub list_values: usize,
+}
+
+/// Looks at a directory.
+///
+/// # Errors
+/// It is not there, it cannot be read, or a later version wrote it.
+pub fn inspect(dir: &Path) -> Result<Inspection, LoadError> {
+    if !dir.is_dir() {
+        return Err(LoadError::Io {
+            file: String::new(),
+            error: ErrorKind::NotFound.into(),
+        });
+    }
+    let holder = DirLock::holder(dir);
+    let mut looks = 0;
+    loop {
+        looks += 1;
+        let mut seen = Seen::default();
+        let result = look(&Files::of(dir), &mut seen);
+        let damage = match result {
+            Ok(found) => return Ok(seen.finish(holder, Some(found), None)),
+            Err(LoadError::Io { error, .. })
+                if error.kind() == ErrorKind::NotFound && looks < LOOKS_MAX =>
+            {
+                continue;
+            }
+            Err(LoadError::Damaged(damage)) => damage,
+            Err(error) => return Err(error),
+        };
+        if looks == LOOKS_MAX {
+            return Ok(seen.finish(holder, None, Some(damage)));
+        }
+    }
+}
+
+fn look(disk: &Files, seen: &mut Seen) -> Result<Found, LoadError> {
+    let names = disk.list().map_err(LoadError::io(""))?;
+    let visitor = Visitor {
+        frame: &mut |_, frame, entry| seen.apply(frame.number, entry),
+        progress: &mut |_| {},
+        is_over: &|| false,
+    };
+    load::read(disk, &Listing::of(&names), visitor)
+}
+
+#[derive(Default)]
+struct Seen {
+    held: BTreeMap<u64, Held>,
+    counters: HashMap<Box<[u8]>, ()>,
+    values: HashMap<Box<[u8]>, usize>,
+    lists: HashMap<Box<[u8]>, usize>,
+    fence_ceiling: u64,
+    last: VecDeque<(u64, String)>,
+}
+
+impl Seen {
+    fn apply(&mut self, number: u64, entry: &Entry<'_>) {
+        if self.last.len() == LAST_RECORDS {
+            self.last.pop_front();
+        }
+        self.last.push_back((number, told(entry)));
+        match *entry {
+            Entry::Granted {
+                key,
+                mode,
+                token,
+                lease,
+                client,
+                name,
+            } => {
+                let held = Held {
+                    key: key.into(),
+                    mode,
+                    lease_ms: lease.0,
+                    client,
+                    name: name.map(ToOwned::to_owned),
+                };
+                self.fence_ceiling = self.fence_ceiling.max(token.fence.0);
+                self.held.insert(token.fence.0, held);
+            }
+            Entry::Lengthened { fence, lease, .. } => {
+                if let Some(held) = self.held.get_mut(&fence.0) {
+                    held.lease_ms = lease.0;
+                }
+            }
+            Entry::Ended { fence, .. } => {
+                self.held.remove(&fence.0);
+            }
+            Entry::Counted { key, value: 0 } => {
+                self.counters.remove(key);
+            }
+            Entry::Counted { key, .. } => {
+                self.counters.insert(key.into(), ());
+            }
+            Entry::Stored { key, value, .. } => {
+                self.values.insert(key.into(), value.len());
+            }
+            Entry::Deleted { key } => {
+                self.values.remove(key);
+            }
+            Entry::Pushed { key, .. } => {
+                *self.lists.entry(key.into()).or_default() += 1;
+            }
+            Entry::Popped { key, .. } => {
+                if let Some(length) = self.lists.get_mut(key) {
+                    *length = length.saturating_sub(1);
+                    if *length == 0 {
+                        self.lists.remove(key);
+                    }
+                }
+            }
+            Entry::Fences { upto } => self.fence_ceiling = self.fence_ceiling.max(upto.0),
+            Entry::Mark { .. } | Entry::Stopped { .. } | Entry::End { .. } => {}
+        }
+    }
+
+    fn finish(self, holder: Holder, found: Option<Found>, damage: Option<Damage>) -> Inspection {
+        Inspection {
+            holder,
+            found,
+            damage,
+            held: self.held,
+            counts: Counts {
+                counters: self.counters.len(),
+                values: self.values.len(),
+                value_bytes: self.values.values().sum(),
+                lists: self.lists.len(),
+                list_values: self.lists.values().sum(),
+            },
+            fence_ceiling: self.fence_ceiling,
+            last_records: self.last,
+        }
+    }
+}
+
+/// A record in words. Says no token: a look must not be enough to release what others hold.
+fn told(entry: &Entry<'_>) -> String {
+    let key = |key: &[u8]| format!("{:?}", Key::from(key));
+    let side = |end| match end {
+        End::Left => "left",
+        End::Right => "right",
+    };
+    match *entry {
+        Entry::Granted {
+            key: name,
+            mode,
+            token,
+            lease,
+            client,
+            ..
+        } => format!(
+            "granted {} {}, fence {}, lease {} ms, client {client}",
+            key(name),
+            mode_told(mode),
+            token.fence,
+            lease.0
+        ),
+        Entry::Lengthened {
+            key: name,
+            fence,
+            lease,
+        } => format!(
+            "lengthened {}, fence {fence}, lease {} ms",
+            key(name),
+            lease.0
+        ),
+        Entry::Ended { key: name, fence } => format!("ended {}, fence {fence}", key(name)),
+        Entry::Counted { key: name, value } => format!("counted {} = {value}", key(name)),
+        Entry::Stored {
+            key: name,
+            value,
+            ends_ms,
+        } => match ends_ms {
+            Some(ms) => format!(
+                "stored {}, {} bytes, until {}",
+                key(name),
+                value.len(),
+                date(ms)
+            ),
+            None => format!("stored {}, {} bytes", key(name), value.len()),
+        },
+        Entry::Deleted { key: name } => format!("deleted {}", key(name)),
+        Entry::Pushed {
+            key: name,
+            end,
+            value,
+        } => format!("pushed {} {}, {} bytes", key(name), side(end), value.len()),
+        Entry::Popped { key: name, end } => format!("popped {} {}", key(name), side(end)),
+        Entry::Fences { upto } => format!("fences up to {upto}"),
+        Entry::Stopped { at_ms } => format!("stopped {}", date(at_ms)),
+        Entry::Mark { durable } => format!("mark {durable}"),
+        Entry::End { frames } => format!("end of {frames}"),
+    }
+}
+
+fn mode_told(mode: Mode) -> String {
+    match mode {
+        Mode::Slot { limit: 1 } => "lock".to_owned(),
+        Mode::Slot { limit } => format!("slot of {limit}"),
+        Mode::Read => "read".to_owned(),
+        Mode::Write => "write".to_owned(),
+        Mode::Lead => "lead".to_owned(),
+    }
+}
+
+/// Milliseconds since 1970 as date and time, UTC.
+fn date(ms: u64) -> String {
+    let (days, of_day) = (ms / 86_400_000, ms % 86_400_000);
+    // The calendar repeats every 400 years. A year begins in March here, so that the odd day is its
+    // last.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, after) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
+    let year = era * 400 + year + after;
+    let (hour, minute) = (of_day / 3_600_000, of_day / 60_000 % 60);
+    let (second, ms) = (of_day / 1_000 % 60, of_day % 1_000);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+}
+
+impl Inspection {
+    /// For people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write_text(&mut out);
+        out
+    }
+
+    fn write_text(&self, out: &mut String) -> std::fmt::Result {
+        let state = match self.holder.is_locked {
+            Some(true) => "in use",
+            Some(false) => "not in use",
+            None => "perhaps in use",
+        };
+        match self.holder.pid {
+            Some(pid) => writeln!(out, "directory  {state}; last process {pid}")?,
+            None => writeln!(out, "directory  {state}")?,
+        }
+        if let Some(damage) = &self.damage {
+            writeln!(out, "DAMAGED    {damage}")?;
+            writeln!(
+                out,
+                "           what follows is what stands before the damage"
+            )?;
+        }
+        if let Some(found) = &self.found {
+            write_life(out, found)?;
+        }
+        writeln!(
+            out,
+            "fences     up to {} may have been given out",
+            self.fence_ceiling
+        )?;
+        let Counts {
+            counters,
+            values,
+            value_bytes,
+            lists,
+            list_values,
+        } = self.counts;
+        writeln!(out, "held       {}", self.held.len())?;
+        writeln!(out, "counters   {counters}")?;
+        writeln!(out, "values     {values} with {value_bytes} bytes")?;
+        writeln!(out, "lists      {lists} with {list_values} values")?;
+        if !self.held.is_empty() {
+            writeln!(out, "\nheld:")?;
+        }
+        for (fence, held) in &self.held {
+            let (key, mode) = (&held.key, mode_told(held.mode));
+            let (lease_ms, client) = (held.lease_ms, held.client);
+            write!(
+                out,
+                "  {key:?} {mode}, fence {fence}, lease {lease_ms} ms, client {client}"
+            )?;
+            match &held.name {
+                Some(name) => writeln!(out, " \"{}\"", name.escape_debug())?,
+                None => writeln!(out)?,
+            }
+        }
+        if !self.last_records.is_empty() {
+            writeln!(out, "\nlast records:")?;
+        }
+        for (number, told) in &self.last_records {
+            writeln!(out, "  {number} {told}")?;
+        }
+        Ok(())
+    }
+
+    /// For programs: one JSON object on one line.
+    #[must_use]
+    pub fn json(&self) -> String {
+        let mut out = Vec::new();
+        out.extend_from_slice(b"{\"in_use\":");
+        out.extend_from_slice(match self.holder.is_locked {
+            Some(true) => b"true",
+            Some(false) => b"false",
+            None => b"null",
+        });
+        field_or_null(&mut out, "pid", self.holder.pid.map(u64::from));
+        let damage = self.damage.as_ref().map(ToString::to_string);
+        out.extend_from_slice(b",\"damage\":");
+        match damage {
+            Some(text) => push_str_escaped(&mut out, text.as_bytes()),
+            None => out.extend_from_slice(b"null"),
+        }
+        let found = self.found.as_ref();
+        let life = found.and_then(|found| found.life);
+        field_or_null(&mut out, "epoch", life.map(|life| life.epoch));
+        field_or_null(&mut out, "begun_ms", life.map(|life| life.begun_ms));
+        field_or_null(&mut out, "last_record", found.map(|found| found.last));
+        out.extend_from_slice(b",\"durability\":");
+        match life.map(|life| life.durability) {
+            Some(Durability::Sync) => out.extend_from_slice(b"\"sync\""),
+            Some(Durability::Async) => out.extend_from_slice(b"\"async\""),
+            None => out.extend_from_slice(b"null"),
+        }
+        let is_clean = found.is_some_and(|found| matches!(found.ending, Ending::Clean(_)));
+        out.extend_from_slice(b",\"clean_stop\":");
+        out.extend_from_slice(if is_clean { b"true" } else { b"false" });
+        for (name, number) in [
+            ("fence_ceiling", self.fence_ceiling),
+            ("counters", self.counts.counters as u64),
+            ("values", self.counts.values as u64),
+            ("value_bytes", self.counts.value_bytes as u64),
+            ("lists", self.counts.lists as u64),
+            ("list_values", self.counts.list_values as u64),
+        ] {
+            field(&mut out, name, number);
+        }
+        let files = found.map_or(&[][..], |found| &found.files);
+        push_array(&mut out, "files", files, |out, file| {
+            push_name(out, "name", file.name.as_bytes());
+            field(out, "used_bytes", file.used_bytes);
+            field(out, "bytes", file.len_bytes);
+            field(out, "epoch", file.header.life.epoch);
+        });
+        push_array(&mut out, "held", &self.held, |out, (fence, held)| {
+            push_name(out, "key", held.key.as_bytes());
+            out.push(b',');
+            push_name(out, "mode", mode_told(held.mode).as_bytes());
+            field(out, "fence", *fence);
+            field(out, "lease_ms", held.lease_ms);
+            field(out, "client", u64::from(held.client));
+            if let Some(name) = &held.name {
+                out.push(b',');
+                push_name(out, "name", name.as_bytes());
+            }
+        });
+        let records = &self.last_records;
+        push_array(&mut out, "last_records", records, |out, (number, told)| {
+            push_name(out, "what", told.as_bytes());
+            field(out, "number", *number);
+        });
+        out.push(b'}');
+        String::from_utf8(out).unwrap_or_default()
+    }
+}
+
+fn write_life(out: &mut String, found: &Found) -> std::fmt::Result {
+    if let Some(life) = found.life {
+        let (epoch, begun, how) = (life.epoch, date(life.begun_ms), life.durability);
+        writeln!(out, "epoch      {epoch}, begun {begun}, durability {how}")?;
+    }
+    match found.ending {
+        Ending::None => writeln!(out, "ended      there was no life yet")?,
+        Ending::Clean(at_ms) => writeln!(out, "ended      in order, {}", date(at_ms))?,
+        Ending::Unclean => writeln!(out, "ended      no: it runs, or it did not end in order")?,
+    }
+    if let Some(cut) = &found.cut {
+        let (bytes, file, offset) = (cut.bytes, &cut.file, cut.offset);
+        writeln!(
+            out,
+            "tail       {bytes} bytes of {file} from {offset} on are not whole"
+        )?;
+    }
+    writeln!(
+        out,
+        "records    {} up to number {}",
+        found.records, found.last
+    )?;
+    for FileFound {
+        name,
+        used_bytes,
+        len_bytes,
+        ..
+    } in &found.files
+    {
+        writeln!(
+            out,
+            "file       {name}, {used_bytes} of {len_bytes} bytes used"
+        )?;
+    }
+    Ok(())
+}
+
+fn field(out: &mut Vec<u8>, name: &str, value: u64) {
+    field_or_null(out, name, Some(value));
+}
+
+fn field_or_null(out: &mut Vec<u8>, name: &str, value: Option<u64>) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
+    match value {
+        Some(value) => push_number(out, value),
+        None => out.extend_from_slice(b"null"),
+    }
+}
+
+fn push_name(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    push_str_escaped(out, name.as_bytes());
+    out.push(b':');
+    push_str_escaped(out, value);
+}
+
+fn push_array<T>(
+    out: &mut Vec<u8>,
+    name: &str,
+    items: impl IntoIterator<Item = T>,
+    mut push: impl FnMut(&mut Vec<u8>, T),
+) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":[");
+    for (index, item) in items.into_iter().enumerate() {
+        out.extend_from_slice(if index == 0 { b"{" } else { b",{" });
+        push(out, item);
+        out.push(b'}');
+    }
+    out.push(b']');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (ms, want) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_399_999, "2000-02-28T23:59:59.999Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (951_868_800_000, "2000-03-01T00:00:00.000Z"),
+            (1_735_689_599_000, "2024-12-31T23:59:59.000Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(date(ms), want);
+        }
+    }
+}

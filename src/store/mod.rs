@@ -1,0 +1,97 @@
+//! What survives the process: the engine says what changed, a store keeps it.
+//!
+//! A store never decides. It takes the engine's [`Record`]s in order and says up to which of them
+//! everything may be spoken of; the server holds back the bytes that say more. [`Memory`] keeps
+//! nothing and costs nothing. [`Journal`] keeps everything in a directory:
+//!
+//! ```text
+//! Journal::open(path, options, progress) ─► Opened { journal, life, found, restore }
+//!     life      the new epoch · found: how the last life ended, what was cut off, its fences
+//!     restore   .each(clocks, |record| …, |progress| …): replay before serving
+//!     journal   a Store; stop() is the very last write
+//! ```
+//!
+//! `docs/journal.md` describes the directory; the files here are, from the disk upwards:
+//!
+//! - `disk.rs` what is needed of a disk · `fault_disk.rs` one that fails, for tests
+//! - `format.rs` headers and frames, byte by byte · `entry.rs` what they say · `read.rs` one file
+//! - `load.rs` a whole directory: torn or damaged? · `inspect.rs` a look at a live one
+//! - `writer.rs` batches into segments · `spare.rs` the next segment, made ahead
+//! - `compact.rs` segments into a snapshot · `repair.rs`
+//! - `open.rs` the beginning of a life · `journal.rs` the store as the reactor sees it
+//! - `keeper.rs` its thread · `hand_over.rs` what both see · `gather.rs` whether it waits for more
+
+mod compact;
+mod disk;
+mod entry;
+#[cfg(any(test, feature = "tools"))]
+mod fault_disk;
+pub mod format;
+mod gather;
+mod hand_over;
+mod inspect;
+mod journal;
+mod keeper;
+mod load;
+mod memory;
+mod open;
+mod read;
+mod repair;
+mod spare;
+mod writer;
+
+pub use self::compact::{Compacted, Job, NotCompacted};
+pub use self::disk::{Disk, DiskFile, Files};
+pub use self::entry::{Clocks, Entry};
+#[cfg(any(test, feature = "tools"))]
+pub use self::fault_disk::{FaultDisk, FaultFile};
+pub use self::format::{Durability, Life};
+pub use self::inspect::{Counts, Held, Inspection, inspect};
+pub use self::journal::{Journal, Notice, Opened, Options, SEGMENT_BYTES};
+pub use self::load::{Cut, Damage, Ending, FileFound, Found, LoadError, Reading, Restore};
+pub use self::memory::Memory;
+pub use self::open::{Beginning, Begun, Holder, OpenError, begin};
+pub use self::repair::{Lost, Repaired, repair, repair_disk};
+pub use self::spare::{Spare, SpareJob};
+pub use self::writer::{Batch, Closed, Trouble, Writer};
+use crate::base::Nanos;
+use crate::engine::types::Record;
+
+/// Where records go. They are numbered from 1 on, in the order in which they are appended; the
+/// engine counts them in step.
+pub trait Store {
+    /// Whether records are wanted at all.
+    fn is_durable(&self) -> bool;
+
+    /// Takes the next record.
+    fn append(&mut self, now: Nanos, record: &Record);
+
+    /// The turn is over: what has gathered may be handed over. Never waits.
+    fn commit(&mut self, now: Nanos);
+
+    /// What has become of the records.
+    fn progress(&mut self) -> Progress;
+
+    /// Whether so much waits for the disk that changes have to wait as well.
+    fn is_behind(&self) -> bool;
+
+    /// How many bytes wait for the disk.
+    fn memory(&self) -> usize;
+
+    /// Ends in order: waits until everything is kept, and writes that it ended. The very last call.
+    ///
+    /// # Errors
+    /// What could not be kept, and why.
+    fn stop(&mut self) -> Result<(), String>;
+}
+
+/// What has become of the records.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Everything up to this record may be spoken of.
+    pub durable: u64,
+    /// There is no room for anything that grows.
+    pub is_full: bool,
+    /// The store failed for good, and why: nothing more may be said, and the process has to end.
+    pub failed: Option<String>,
+}

@@ -1,0 +1,274 @@
+//! The beginning of a life: look at everything, cut what was never finished, begin a segment.
+//!
+//! Nothing is changed before everything was read and found whole. The new epoch is on the disk when
+//! [`begin`] returns: it is in the header of the new segment, which has its name only when that is
+//! on the disk.
+
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use super::disk::{Disk, DiskFile};
+use super::format::{Durability, FRAME_BYTES_MIN, FileKind, Frame, Life};
+use super::load::{
+    self, FileFound, Found, Listing, LoadError, Reading, Restore, Visitor, file_name,
+};
+use super::read::read_full;
+use super::writer::{Closed, Trouble, Writer};
+
+/// The file that says whose the directory is.
+const LOCK: &str = "LOCK";
+
+/// Why a directory cannot be opened.
+#[derive(Debug)]
+pub enum OpenError {
+    /// Another process has it, with this number if that can be read. Nothing was touched.
+    InUse(Option<u32>),
+    /// The directory itself cannot be made or locked.
+    Directory(io::Error),
+    /// What is in it cannot be used. Nothing was changed.
+    Load(LoadError),
+    /// There is no room to begin.
+    Full(String),
+    /// The disk failed.
+    Failed(String),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InUse(Some(pid)) => write!(f, "it is in use by process {pid}"),
+            Self::InUse(None) => f.write_str("it is in use by another process"),
+            Self::Directory(error) => error.fmt(f),
+            Self::Load(error) => error.fmt(f),
+            Self::Full(why) | Self::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+impl From<LoadError> for OpenError {
+    fn from(error: LoadError) -> Self {
+        Self::Load(error)
+    }
+}
+
+impl From<Trouble> for OpenError {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Full(why) => Self::Full(why),
+            Trouble::Failed(why) => Self::Failed(why),
+        }
+    }
+}
+
+/// A life that has begun.
+#[derive(Debug)]
+pub struct Begun<D: Disk> {
+    /// What it writes with.
+    pub writer: Writer<D>,
+    /// Its epoch and the rest.
+    pub life: Life,
+    /// What was there before.
+    pub found: Found,
+    /// The records that were there before.
+    pub restore: Restore<D>,
+}
+
+/// What a new life has to be told.
+#[derive(Clone, Copy, Debug)]
+pub struct Beginning {
+    /// What it promises.
+    pub durability: Durability,
+    /// How long its segments are.
+    pub segment_bytes: u64,
+    /// A number that nobody else knows, for a directory that has none yet.
+    pub salt: u32,
+    /// The time of day, in milliseconds since 1970.
+    pub wall_ms: u64,
+}
+
+/// Begins a life on a disk that nobody else uses.
+///
+/// # Errors
+/// The directory is damaged or of a later version, or the disk has no room or failed.
+pub fn begin<D: Disk>(
+    disk: D,
+    beginning: Beginning,
+    progress: &mut dyn FnMut(Reading),
+) -> Result<Begun<D>, OpenError> {
+    let names = disk.list().map_err(LoadError::io(""))?;
+    let mut listing = Listing::of(&names);
+    let visitor = Visitor {
+        frame: &mut |_, _, _| {},
+        progress,
+        is_over: &|| false,
+    };
+    let found = load::read(&disk, &listing, visitor)?;
+    let life = Life {
+        epoch: found.life.map_or(0, |life| life.epoch) + 1,
+        begun_ms: beginning.wall_ms,
+        durability: beginning.durability,
+        salt: found.life.map_or(beginning.salt, |life| life.salt),
+    };
+    let mut closed = Vec::with_capacity(found.files.len());
+    for (index, file) in found.files.iter().enumerate() {
+        let is_last = index + 1 == found.files.len();
+        if is_last || file.len_bytes > file.used_bytes {
+            settle(&disk, file, life.salt).map_err(LoadError::io(&file.name))?;
+        }
+        closed.push(Closed {
+            name: file.name.clone(),
+            bytes: file.used_bytes,
+        });
+    }
+    let snapshot = listing.snapshot.as_ref().map(|_| closed.remove(0));
+    let first = found.last + 1;
+    let segment_bytes = beginning.segment_bytes;
+    let writer = Writer::begin(
+        disk.clone(),
+        life,
+        first - 1,
+        segment_bytes,
+        snapshot,
+        closed,
+    )?;
+    for name in std::mem::take(&mut listing.leftovers) {
+        let _ = disk.remove(&name); // the next start tries again
+    }
+    let name = file_name(FileKind::Segment, first);
+    listing.segments.retain(|(known, _)| *known != name);
+    listing.segments.push((name, first));
+    Ok(Begun {
+        writer,
+        life,
+        found,
+        restore: Restore { disk, listing },
+    })
+}
+
+/// Makes sure that what was read of a file is on the disk, and nothing else: it is about to be spoken
+/// of, and the segment behind it says that it is there.
+///
+/// The process that wrote it may have been killed before it synced, or its sync has failed. After
+/// that the system may take bytes for written that are not, and a sync would succeed and do nothing.
+/// So what no mark proves to be on the disk is written once more.
+fn settle<D: Disk>(disk: &D, found: &FileFound, salt: u32) -> io::Result<()> {
+    let file = disk.open(&found.name)?;
+    let tail_bytes = found.used_bytes - found.proven_bytes;
+    let mut tail = vec![0; tail_bytes as usize];
+    let got = read_full(&file, &mut tail, found.proven_bytes)?;
+    // The system may have had to read it from the disk since it was checked.
+    if got < tail.len() || !are_frames(&tail, salt) {
+        let why =
+            "it is not as it was a moment ago, because an earlier write to it failed: start again";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
+    if found.len_bytes > found.used_bytes {
+        file.truncate(found.used_bytes)?;
+    }
+    if !tail.is_empty() {
+        file.write_at(&tail, found.proven_bytes)?;
+    }
+    file.sync()
+}
+
+/// Whether this is nothing but frames.
+fn are_frames(mut bytes: &[u8], salt: u32) -> bool {
+    while !bytes.is_empty() {
+        let frame = bytes.get(..FRAME_BYTES_MIN).and_then(Frame::length);
+        let frame = frame.and_then(|length| bytes.get(..length));
+        let Some(frame) = frame.and_then(|frame| Frame::decode(frame, salt)) else {
+            return false;
+        };
+        bytes = &bytes[frame.len()..];
+    }
+    true
+}
+
+/// The directory is ours until this is dropped.
+#[derive(Debug)]
+pub(super) struct DirLock {
+    /// Keeps the lock. The file stays when we go, because only a file that is never removed can be
+    /// locked without a race.
+    _file: File,
+}
+
+impl DirLock {
+    /// Makes the directory if it is missing, and takes it, or says who has it.
+    pub(super) fn take(dir: &Path) -> Result<Self, OpenError> {
+        if !dir.is_dir() {
+            make_dir(dir).map_err(OpenError::Directory)?;
+        }
+        Self::take_existing(dir)
+    }
+
+    /// The same for a directory that has to be there.
+    pub(super) fn take_existing(dir: &Path) -> Result<Self, OpenError> {
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(dir.join(LOCK))
+            .map_err(OpenError::Directory)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut text = String::new();
+                let _ = file.read_to_string(&mut text);
+                return Err(OpenError::InUse(text.trim().parse().ok()));
+            }
+            Err(TryLockError::Error(error)) => return Err(OpenError::Directory(error)),
+        }
+        // For people and for whoever is refused; the lock is what counts.
+        let _ = file.set_len(0);
+        let _ = writeln!(file, "{}", std::process::id());
+        Ok(Self { _file: file })
+    }
+
+    /// Who has the directory, as far as can be seen without touching the lock.
+    pub(super) fn holder(dir: &Path) -> Holder {
+        let path = dir.join(LOCK);
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let is_locked = fs::metadata(&path).ok().and_then(|file| {
+            let locks = fs::read_to_string("/proc/locks").ok()?;
+            // 1: FLOCK  ADVISORY  WRITE 1234 fd:00:5678 0 EOF
+            let inode = format!(":{}", file.ino());
+            let is_ours = |line: &str| {
+                let mut fields = line.split_whitespace().skip(1);
+                fields.next() == Some("FLOCK") && fields.any(|field| field.ends_with(&inode))
+            };
+            Some(locks.lines().any(is_ours))
+        });
+        Holder {
+            pid: text.trim().parse().ok(),
+            is_locked,
+        }
+    }
+}
+
+/// Who has a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The process that has it, or had it last.
+    pub pid: Option<u32>,
+    /// Whether it is in use now; `None` where the system does not say.
+    pub is_locked: Option<bool>,
+}
+
+/// A directory for us alone, which is still there after a power loss.
+fn make_dir(dir: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> = dir.ancestors().take_while(|it| !it.is_dir()).collect();
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    for parent in missing.iter().filter_map(|it| it.parent()) {
+        let parent = match parent.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => parent,
+        };
+        File::open(parent)?.sync_all()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,440 @@
+//! What can be saved of a damaged directory.
+//!
+//! Every frame whose checksum is right is good, before the damage and behind it. Of what was between
+//! nothing is known but how many records it can have been. So the frames that can be read are
+//! replayed in order, with one rule more: a grant that cannot be held beside an older one proves that
+//! the older one ended, in what was lost. Fences go on above everything that can have been given out.
+//!
+//! The result is a snapshot. The files as they were get a second name before anything else happens,
+//! and are removed only when the snapshot is on the disk. If the power goes in between, the directory
+//! is either still damaged, and is repaired again, or whole.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+
+use super::compact::{At, Live, SnapshotWriter};
+use super::disk::{Disk, DiskFile, Files};
+use super::entry::{Clocks, Entry};
+use super::format::{BadHeader, FileKind, Frame, Header, Life, push_record};
+use super::load::{self, Damage, Listing, LoadError, UNFINISHED, Visitor, file_name};
+use super::open::{DirLock, OpenError};
+use super::read::{Frames, Next};
+use crate::base::{Fence, Nanos};
+use crate::engine::types::{Mode, Record};
+
+/// Fences of the new life begin so far above all that were seen or can have been lost.
+const FENCE_DISTANCE: u64 = 1 << 21;
+
+/// A frame is at least this long, and says what changed of something with a name.
+const RECORD_BYTES_MIN: u64 = 18;
+
+/// What a repair did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repaired {
+    /// What was damaged, in order.
+    pub lost: Vec<Lost>,
+    /// How many records can be read.
+    pub read: u64,
+    /// How many of them still matter, and were kept.
+    pub kept: u64,
+    /// Grants whose end must have been lost, because somebody else was granted the key later.
+    pub ended: u64,
+    /// What the files are called now that were there before.
+    pub backups: Vec<String>,
+}
+
+/// A damaged part of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Where it begins, and what is wrong.
+    pub damage: Damage,
+    /// How long it is.
+    pub bytes: u64,
+    /// How many records it was; the highest number it can have been where that is not known.
+    pub records_max: u64,
+}
+
+impl fmt::Display for Repaired {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.lost.is_empty() {
+            return f.write_str("nothing is damaged, and nothing was changed");
+        }
+        for lost in &self.lost {
+            let (bytes, records) = (lost.bytes, lost.records_max);
+            writeln!(f, "{}", lost.damage)?;
+            writeln!(f, "  dropped: {bytes} bytes, at most {records} records")?;
+        }
+        let Self {
+            read, kept, ended, ..
+        } = self;
+        writeln!(
+            f,
+            "read {read} records; {kept} of them still matter and were kept"
+        )?;
+        if *ended > 0 {
+            writeln!(
+                f,
+                "ended {ended} grants, because their keys were granted again later"
+            )?;
+        }
+        write!(f, "the files as they were: {}", self.backups.join(", "))
+    }
+}
+
+/// Repairs a directory that nobody uses.
+///
+/// # Errors
+/// It is in use, of a later version, or the disk does not let it be repaired. Then it is as it was,
+/// except that files may have got a second name.
+pub fn repair(dir: &Path, wall_ms: u64) -> Result<Repaired, OpenError> {
+    if !dir.is_dir() {
+        let missing = std::io::ErrorKind::NotFound.into();
+        return Err(OpenError::Directory(missing));
+    }
+    let _lock = DirLock::take(dir)?;
+    Ok(repair_disk(&Files::of(dir), wall_ms)?)
+}
+
+/// The same for any disk.
+///
+/// # Errors
+/// See [`repair`].
+pub fn repair_disk<D: Disk>(disk: &D, wall_ms: u64) -> Result<Repaired, LoadError> {
+    let names = disk.list().map_err(LoadError::io(""))?;
+    let listing = Listing::of(&names);
+    let visitor = Visitor {
+        frame: &mut |_, _, _| {},
+        progress: &mut |_| {},
+        is_over: &|| false,
+    };
+    let first_damage = match load::read(disk, &listing, visitor) {
+        Err(LoadError::Damaged(damage)) => damage,
+        Err(error) => return Err(error),
+        Ok(_) => return Ok(Repaired::nothing()),
+    };
+    let mut salvage = Salvage {
+        disk,
+        life: find_life(disk, &listing, wall_ms)?,
+        files: listing.snapshot.iter().chain(&listing.segments).collect(),
+        live: Live::default(),
+        holders: HashMap::new(),
+        result: Repaired::nothing(),
+        last: 0,
+        fence_max: 0,
+    };
+    salvage.read_all(listing.snapshot.is_some())?;
+    if salvage.result.lost.is_empty() {
+        // Nothing but a file that is missing at the end.
+        let lost = Lost {
+            damage: first_damage,
+            bytes: 0,
+            records_max: 0,
+        };
+        salvage.result.lost.push(lost);
+    }
+    salvage.keep(&names)
+}
+
+impl Repaired {
+    fn nothing() -> Self {
+        Self {
+            lost: Vec::new(),
+            read: 0,
+            kept: 0,
+            ended: 0,
+            backups: Vec::new(),
+        }
+    }
+}
+
+/// The last life whose header can be read. Its salt is that of the directory. Of a file that a later
+/// version wrote nothing can be said, so it cannot be repaired here.
+fn find_life<D: Disk>(disk: &D, listing: &Listing, wall_ms: u64) -> Result<Life, LoadError> {
+    let mut last: Option<Life> = None;
+    for (name, _) in listing.snapshot.iter().chain(&listing.segments) {
+        let frames = match Frames::open(disk, name).map_err(LoadError::io(name))? {
+            Ok(frames) => frames,
+            Err(BadHeader::Damaged(_)) => continue,
+            Err(BadHeader::TooNew(version)) => {
+                let file = name.clone();
+                return Err(LoadError::TooNew { file, version });
+            }
+        };
+        let life = frames.header().life;
+        let is_later = last.is_none_or(|last| last.salt == life.salt && last.epoch <= life.epoch);
+        last = if is_later { Some(life) } else { last };
+    }
+    let mut life = last.ok_or_else(|| {
+        LoadError::Damaged(Damage {
+            file: String::new(),
+            offset: 0,
+            number: 1,
+            why: "no file has a header that can be read, so nothing can be proved",
+        })
+    })?;
+    // A life whose header cannot be read may have come after it.
+    life.epoch += listing.segments.len() as u64;
+    life.begun_ms = wall_ms;
+    Ok(life)
+}
+
+struct Salvage<'a, D> {
+    disk: &'a D,
+    life: Life,
+    /// Names and numbers of the files in order.
+    files: Vec<&'a (String, u64)>,
+    live: Live,
+    /// Who holds what, by key.
+    holders: HashMap<Box<[u8]>, Vec<Held>>,
+    result: Repaired,
+    /// The highest number that was seen, or must have been.
+    last: u64,
+    fence_max: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Held {
+    fence: u64,
+    mode: Mode,
+}
+
+impl<D: Disk> Salvage<'_, D> {
+    fn read_all(&mut self, has_snapshot: bool) -> Result<(), LoadError> {
+        for index in 0..self.files.len() {
+            let (name, number) = self.files[index];
+            let next = self.files.get(index + 1).map(|(_, first)| *first);
+            let kind = match index {
+                0 if has_snapshot => FileKind::Snapshot,
+                _ => FileKind::Segment,
+            };
+            let header = Header {
+                kind,
+                number: *number,
+                life: self.life,
+            };
+            if kind == FileKind::Segment && *number > self.last + 1 {
+                let missing = *number - self.last - 1;
+                self.lose(name, 0, 0, missing, "the file before it is missing");
+            }
+            self.read_file(index, header, next)
+                .map_err(LoadError::io(name))?;
+        }
+        Ok(())
+    }
+
+    /// `next` is the first number of the file behind this one.
+    fn read_file(
+        &mut self,
+        index: usize,
+        header: Header,
+        next: Option<u64>,
+    ) -> std::io::Result<()> {
+        let name = &self.files[index].0;
+        let is_snapshot = header.kind == FileKind::Snapshot;
+        let mut frames = match Frames::open(self.disk, name)? {
+            Ok(frames) if frames.header().life.salt != self.life.salt => {
+                let (bytes, why) = (frames.len(), "the file is from another directory");
+                self.lose(name, 0, bytes, bytes / RECORD_BYTES_MIN, why);
+                return Ok(());
+            }
+            Ok(frames) => frames,
+            Err(BadHeader::TooNew(_)) => unreachable!("it was refused before"),
+            Err(BadHeader::Damaged(why)) => {
+                self.lose(name, 0, 0, 0, why);
+                Frames::open_without_header(self.disk, name, header)?
+            }
+        };
+        // In a snapshot numbers have gaps; in a segment a gap is a loss.
+        let covered = if is_snapshot { 0 } else { self.last };
+        let mut number = if is_snapshot { 1 } else { header.number };
+        let end = match next {
+            _ if is_snapshot => header.number,
+            Some(next) => next - 1,
+            None => u64::MAX,
+        };
+        let mut is_behind_damage = false;
+        while number <= end {
+            let start = frames.offset();
+            let why = match frames.next()? {
+                Next::Frame(_, _, Entry::End { .. }) => break,
+                Next::Frame(offset, frame, entry) if (number..=end).contains(&frame.number) => {
+                    if matches!(entry, Entry::Mark { .. }) {
+                        continue;
+                    }
+                    let missing = frame.number - number;
+                    number = frame.number + 1;
+                    let at = At {
+                        file: index as u32,
+                        offset,
+                        len: frame.len() as u32,
+                    };
+                    if frame.number > covered {
+                        self.apply(at, &frame, &entry);
+                    }
+                    if !is_snapshot && is_behind_damage {
+                        self.account(missing);
+                    } else if !is_snapshot && missing > 0 {
+                        self.lose(name, start, 0, missing, "records are missing");
+                    }
+                    is_behind_damage = false;
+                    continue;
+                }
+                Next::Frame(..) => "the record has another number",
+                Next::End if next.is_none() && !is_snapshot => break,
+                Next::End => {
+                    let missing = end - number + 1;
+                    self.lose(name, start, 0, missing, "records are missing");
+                    break;
+                }
+                Next::Bad(why) => why,
+            };
+            frames.go_to(start);
+            let left_bytes = frames.len().saturating_sub(start);
+            // In a snapshot numbers are left out, so the next one may be any up to its last.
+            let highest = match is_snapshot {
+                true => end,
+                false => end.min(number.saturating_add(left_bytes / RECORD_BYTES_MIN + 1)),
+            };
+            let is_more = frames.skip_damage(&(number..=highest))?;
+            let bytes = frames.offset().min(frames.len()).saturating_sub(start);
+            let records_max = (bytes / RECORD_BYTES_MIN + 1).min(end.saturating_sub(number) + 1);
+            self.lose(name, start, bytes, records_max, why);
+            if !is_more {
+                break;
+            }
+            is_behind_damage = true;
+        }
+        let seen = if end == u64::MAX { number - 1 } else { end };
+        self.last = self.last.max(seen);
+        Ok(())
+    }
+
+    fn lose(&mut self, file: &str, offset: u64, bytes: u64, records_max: u64, why: &'static str) {
+        self.result.lost.push(Lost {
+            damage: Damage {
+                file: file.to_owned(),
+                offset,
+                number: self.last + 1,
+                why,
+            },
+            bytes,
+            records_max,
+        });
+    }
+
+    /// The last loss was of exactly so many records.
+    fn account(&mut self, records: u64) {
+        if let Some(lost) = self.result.lost.last_mut() {
+            lost.records_max = records;
+        }
+    }
+
+    fn apply(&mut self, at: At, frame: &Frame<'_>, entry: &Entry<'_>) {
+        self.result.read += 1;
+        self.last = self.last.max(frame.number);
+        match *entry {
+            Entry::Granted {
+                key, mode, token, ..
+            } => {
+                self.fence_max = self.fence_max.max(token.fence.0);
+                let fence = token.fence.0;
+                let holders = self.holders.entry(key.into()).or_default();
+                let before = holders.len();
+                for ended in make_way(holders, mode) {
+                    let key = &[][..]; // a fence is enough to find a grant
+                    let fence = Fence(ended.fence);
+                    self.live.apply(at, &Entry::Ended { key, fence });
+                }
+                self.result.ended += (before - holders.len()) as u64;
+                holders.push(Held { fence, mode });
+            }
+            Entry::Ended { key, fence } => {
+                if let Some(holders) = self.holders.get_mut(key) {
+                    holders.retain(|held| held.fence != fence.0);
+                    if holders.is_empty() {
+                        self.holders.remove(key);
+                    }
+                }
+            }
+            Entry::Fences { upto } => self.fence_max = self.fence_max.max(upto.0),
+            _ => {}
+        }
+        self.live.apply(at, entry);
+    }
+
+    /// Puts what is left in the place of what was there.
+    fn keep(mut self, names: &[String]) -> Result<Repaired, LoadError> {
+        let disk = self.disk;
+        let io = LoadError::io("");
+        let backup = (1..)
+            .map(|count| format!(".before-repair-{count}"))
+            .find(|it| !names.iter().any(|name| name.ends_with(it)));
+        let backup = backup.unwrap_or_default();
+        for (name, _) in &self.files {
+            let second = format!("{name}{backup}");
+            disk.link(name, &second).map_err(LoadError::io(name))?;
+            self.result.backups.push(second);
+        }
+        disk.sync_names().map_err(&io)?;
+
+        let lost: u64 = self.result.lost.iter().map(|lost| lost.records_max).sum();
+        let number = self.last + lost + 1;
+        let fence = self.fence_max.saturating_add(lost + FENCE_DISTANCE);
+        let upto = Fence(fence.min(Fence::LIMIT - 1));
+        let snapshot = file_name(FileKind::Snapshot, number);
+        let segment = file_name(FileKind::Segment, number + 1);
+        let unfinished = |name: &str| format!("{name}{UNFINISHED}");
+        let write = || {
+            let life = self.life;
+            let mut out = SnapshotWriter::create(disk, &unfinished(&snapshot), life, number)?;
+            let places = self.live.places();
+            for run in places.chunk_by(|one, other| one.file == other.file) {
+                let file = disk.look_at(&self.files[run[0].file as usize].0)?;
+                for place in run {
+                    out.copy(&file, *place)?;
+                }
+            }
+            out.add(|bytes| {
+                let clocks = || Clocks {
+                    now: Nanos(0),
+                    wall_ms: 0,
+                };
+                push_record(bytes, life.salt, number, &Record::Fences { upto }, clocks);
+            })?;
+            out.finish()?;
+            let header = Header {
+                kind: FileKind::Segment,
+                number: number + 1,
+                life,
+            };
+            let file = disk.create(&unfinished(&segment))?;
+            file.write_at(&header.encode(), 0)?;
+            file.sync()?;
+            disk.rename(&unfinished(&segment), &segment)?;
+            disk.rename(&unfinished(&snapshot), &snapshot)?;
+            disk.sync_names()?;
+            Ok(places.len() as u64)
+        };
+        self.result.kept = write().map_err(LoadError::io(&snapshot))?;
+        for (name, _) in &self.files {
+            let _ = disk.remove(name); // or the next start does
+        }
+        disk.sync_names().map_err(&io)?;
+        Ok(self.result)
+    }
+}
+
+/// Takes out the holders that must have gone before this grant was possible, the oldest first.
+fn make_way(holders: &mut Vec<Held>, mode: Mode) -> Vec<Held> {
+    let gone: usize = match mode {
+        Mode::Write | Mode::Lead => holders.len(),
+        Mode::Read if holders.iter().all(|held| held.mode == Mode::Read) => 0,
+        Mode::Slot { limit } if holders.iter().all(|held| held.mode == mode) => {
+            (holders.len() + 1).saturating_sub(limit as usize)
+        }
+        // It was another kind of lock, so nobody held it in between.
+        Mode::Read | Mode::Slot { .. } => holders.len(),
+    };
+    holders.drain(..gone).collect()
+}
