@@ -15,6 +15,8 @@ fn run() -> Exit {
     let env = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
     let config = match config::load(std::env::args_os(), &env) {
         Ok(Outcome::Run(config)) => config,
+        Ok(Outcome::Inspect { path, json }) => return daemon::inspect(&path, json),
+        Ok(Outcome::Repair(path)) => return daemon::repair(&path),
         Ok(Outcome::Print(text)) => {
             // A reader that has seen enough (`--help | head`) is not an error.
             let _ = std::io::stdout().write_all(text.as_bytes());

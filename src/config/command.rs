@@ -4,6 +4,7 @@
 //! Never decides what a value means, and never exits: clap's errors become [`ConfigError`].
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::builder::ValueParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -12,10 +13,22 @@ use clap::{Arg, ArgAction, Command};
 use super::table::{ROWS, Row, Takes};
 use super::{ConfigError, Exit};
 
+/// What is asked for instead of serving. These are no settings: there is no variable for them.
+const INSPECT: &str = "inspect";
+const JSON: &str = "json";
+const REPAIR: &str = "repair";
+
 /// What a command line asks for.
 pub(super) enum Parsed {
-    /// The options that were given, at most one per row.
-    Flags(Vec<Flag>),
+    /// Settings.
+    Flags {
+        /// The options that were given, at most one per row.
+        flags: Vec<Flag>,
+        /// The data directory is to be mended, and not served.
+        repairs: bool,
+    },
+    /// Show what is in a data directory.
+    Inspect { path: PathBuf, json: bool },
     /// The text that was asked for instead.
     Print(String),
 }
@@ -43,6 +56,12 @@ pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, 
             _ => return Err(ConfigError::usage(in_one_line(&error))),
         },
     };
+    if let Some(path) = matches.get_one::<OsString>(INSPECT) {
+        let json = matches.get_flag(JSON);
+        let path = path.into();
+        return Ok(Parsed::Inspect { path, json });
+    }
+    let repairs = matches.get_flag(REPAIR);
     let mut flags = Vec::new();
     for row in ROWS {
         if let Some(text) = matches.get_one::<OsString>(row.flag) {
@@ -62,7 +81,7 @@ pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, 
             });
         }
     }
-    Ok(Parsed::Flags(flags))
+    Ok(Parsed::Flags { flags, repairs })
 }
 
 /// The settings as `docs/settings.md` shows them: one line of a Markdown table per option.
@@ -99,6 +118,8 @@ Examples:
   latchd                                       on 127.0.0.1:6388
   latchd --unix-socket /run/latchd.sock --unix-socket-mode 0660
   latchd --host 0.0.0.0 --auth-token-file /etc/latchd/token
+  latchd --data-dir /var/lib/latchd            remembers over restarts
+  latchd --inspect /var/lib/latchd             what is remembered there
   latchd --cpu 2 --spin                        pinned, for the lowest latency
   LATCHD_LOG_FORMAT=json latchd --debug";
 
@@ -129,6 +150,36 @@ fn command() -> Command {
         )
     });
     command
+        .arg(
+            Arg::new(INSPECT)
+                .long(INSPECT)
+                .value_name("PATH")
+                .value_parser(ValueParser::os_string())
+                .help_heading("Instead of serving")
+                .help(wrap(
+                    "Show what is in a data directory: what is held and by whom, fences, epoch, \
+                     the last changes, sizes. Changes nothing, also if a daemon uses it.",
+                )),
+        )
+        .arg(
+            Arg::new(JSON)
+                .long(JSON)
+                .action(ArgAction::SetTrue)
+                .requires(INSPECT)
+                .help_heading("Instead of serving")
+                .help("Print what --inspect finds as JSON."),
+        )
+        .arg(
+            Arg::new(REPAIR)
+                .long(REPAIR)
+                .action(ArgAction::SetTrue)
+                .conflicts_with(INSPECT)
+                .help_heading("Instead of serving")
+                .help(wrap(
+                    "Mend the directory of --data-dir if it is damaged: keep what is provably \
+                     good, say what was dropped, and exit.",
+                )),
+        )
         .arg(
             Arg::new("help")
                 .short('h')
@@ -319,15 +370,19 @@ mod tests {
         let mut rest = help.as_str();
         let mut groups: Vec<&str> = ROWS.iter().map(|row| row.group).collect();
         groups.dedup();
-        assert_eq!(groups.len(), 7);
-        for group in groups.into_iter().chain(["Other", "Examples"]) {
+        assert_eq!(groups.len(), 8);
+        let others = ["Instead of serving", "Other", "Examples"];
+        for group in groups.into_iter().chain(others) {
             rest = rest.split_once(&format!("\n{group}:\n")).expect(group).1;
         }
         for line in rest.lines().filter(|line| !line.is_empty()) {
             let (_, options) = line.split_once("latchd").expect(line);
             let options = options.split("   ").next().unwrap_or_default();
             assert!(
-                matches!(parse_line(options), Ok(Parsed::Flags(_))),
+                matches!(
+                    parse_line(options),
+                    Ok(Parsed::Flags { .. } | Parsed::Inspect { .. })
+                ),
                 "{line}"
             );
         }

@@ -1,7 +1,7 @@
 //! Exit codes: how the end of the process tells a supervisor what happened.
 //!
-//! The numbers are those of BSD's `sysexits.h`. A restart can help after 1 and 69; after 64 and 78
-//! somebody has to change something first. 75 stays free for a data directory that is in use.
+//! The numbers are those of BSD's `sysexits.h`. A restart can help after 1, 69, 74 and 75; after 64
+//! and 78 somebody has to change something first.
 
 /// How the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,17 +14,23 @@ pub enum Exit {
     Usage = 64,
     /// Somebody else listens on the port or on the unix socket.
     InUse = 69,
+    /// The data directory cannot be read or written, or is damaged.
+    Storage = 74,
+    /// Another daemon uses the data directory.
+    DataInUse = 75,
     /// The settings can be read, but not used here or not together.
     Config = 78,
 }
 
 impl Exit {
     /// All of them, in ascending order.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::Success,
         Self::Failure,
         Self::Usage,
         Self::InUse,
+        Self::Storage,
+        Self::DataInUse,
         Self::Config,
     ];
 
@@ -42,6 +48,11 @@ impl Exit {
             Self::Failure => "failed for another reason, which the log names",
             Self::Usage => "wrong command line or variable: unknown option, bad value",
             Self::InUse => "the port or the unix socket is in use",
+            Self::Storage => {
+                "the data directory is damaged, cannot be used, or its disk has\n\
+                 failed: the log says where, and whether --repair can help"
+            }
+            Self::DataInUse => "another daemon uses the data directory",
             Self::Config => {
                 "settings that cannot be used: token file unreadable or empty,\n\
                  two tokens, no such core, socket path not usable"

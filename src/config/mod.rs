@@ -23,6 +23,7 @@ use std::path::PathBuf;
 use log::LevelFilter;
 
 use crate::base::Millis;
+use crate::store::Durability;
 use crate::wire::answer::WireFence;
 pub use command::settings_markdown;
 pub use exit::Exit;
@@ -40,6 +41,10 @@ pub struct Config {
     pub unix_socket: Option<PathBuf>,
     /// `--unix-socket-mode`: permission bits of that file, at most 0o777.
     pub unix_socket_mode: u32,
+    /// `--data-dir`: where everything that has to survive a restart is kept; `None` keeps nothing.
+    pub data_dir: Option<PathBuf>,
+    /// `--durability`: what an answer waits for, if there is a data directory.
+    pub durability: Durability,
     /// `--default-lease-ttl`: the lease of a grant whose request names none; never zero.
     pub default_lease_ttl: Millis,
     /// `--gc-interval`: time between two looks for keys nobody uses; never zero.
@@ -100,6 +105,15 @@ pub enum LogFormat {
 pub enum Outcome {
     /// Run the daemon with these settings.
     Run(Config),
+    /// `--repair`: mend the data directory of these settings and exit.
+    Repair(PathBuf),
+    /// `--inspect`: show what is in a data directory and exit.
+    Inspect {
+        /// The directory.
+        path: PathBuf,
+        /// For programs.
+        json: bool,
+    },
     /// `--help` or `--version`: write this to standard output and exit with 0.
     Print(String),
 }
@@ -153,8 +167,9 @@ pub fn load(
     args: impl IntoIterator<Item = OsString>,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Outcome, ConfigError> {
-    let flags = match command::parse(args)? {
-        command::Parsed::Flags(flags) => flags,
+    let (flags, repairs) = match command::parse(args)? {
+        command::Parsed::Flags { flags, repairs } => (flags, repairs),
+        command::Parsed::Inspect { path, json } => return Ok(Outcome::Inspect { path, json }),
         command::Parsed::Print(text) => return Ok(Outcome::Print(text)),
     };
     let mut given: Vec<Given> = ROWS
@@ -169,7 +184,13 @@ pub fn load(
     for one in &given {
         one.apply(&mut config)?;
     }
-    Ok(Outcome::Run(config))
+    match (repairs, config.data_dir) {
+        (false, data_dir) => Ok(Outcome::Run(Config { data_dir, ..config })),
+        (true, Some(path)) => Ok(Outcome::Repair(path)),
+        (true, None) => Err(ConfigError::usage(
+            "--repair: which directory? Name it with --data-dir".to_owned(),
+        )),
+    }
 }
 
 /// Those of these environment variables that look like settings of latchd and are none. A typing
@@ -190,6 +211,8 @@ impl Config {
         port: 0,
         unix_socket: None,
         unix_socket_mode: 0,
+        data_dir: None,
+        durability: Durability::Sync,
         default_lease_ttl: Millis::ZERO,
         gc_interval: Millis::ZERO,
         gc_max_idle: Millis::ZERO,

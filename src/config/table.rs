@@ -121,6 +121,32 @@ pub(super) const ROWS: &[Row] = &[
         set: |c, text| put(&mut c.unix_socket_mode, value::mode(text)),
     },
     Row {
+        flag: "data-dir",
+        value: "PATH",
+        takes: Takes::Word,
+        env: &["LATCHD_DATA_DIR"],
+        default: "",
+        group: STORAGE,
+        rule: "the path of a directory",
+        help: "Keep what is held and stored in this directory, so that a restart or a crash forgets \
+               nothing that was acknowledged. It is made if it is not there. Without it everything \
+               is forgotten when the daemon ends.",
+        set: |c, text| put(&mut c.data_dir, value::path(text).map(Some)),
+    },
+    Row {
+        flag: "durability",
+        value: "WHEN",
+        takes: Takes::Word,
+        env: &["LATCHD_DURABILITY"],
+        default: "sync",
+        group: STORAGE,
+        rule: "sync or async",
+        help: "What an answer waits for, with --data-dir: sync, until what it says is on disk; \
+               async, until the system has it, and the disk follows within 100 ms, so that a crash \
+               of the machine (not of the daemon) can lose the last moments.",
+        set: |c, text| put(&mut c.durability, value::durability(text)),
+    },
+    Row {
         flag: "default-lease-ttl",
         value: "DURATION",
         takes: Takes::Number,
@@ -451,6 +477,7 @@ fn token_in_file(path: &str) -> Result<value::Secret, Wrong> {
 }
 
 const LISTENING: &str = "Listening";
+const STORAGE: &str = "What survives";
 const LEASES: &str = "Leases and keys";
 const LIMITS: &str = "Limits";
 const TIMEOUTS: &str = "Timeouts";

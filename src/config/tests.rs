@@ -64,6 +64,8 @@ const SAMPLES: &[Sample] = &[
     Sample { flag: "port", good: "0", other: "65535", reads: "port: 0", bad: &["65536", "-1", "+1", "http"] },
     Sample { flag: "unix-socket", good: "/run/l.sock", other: "x", reads: r#"unix_socket: Some("/run/l.sock")"#, bad: &[] },
     Sample { flag: "unix-socket-mode", good: "0660", other: "600", reads: "unix_socket_mode: 432", bad: &["888", "rw-", "10000", "-600"] },
+    Sample { flag: "data-dir", good: "/var/lib/latchd", other: "x", reads: r#"data_dir: Some("/var/lib/latchd")"#, bad: &[] },
+    Sample { flag: "durability", good: "async", other: "sync", reads: "durability: Async", bad: &["never", "Sync", "1"] },
     Sample { flag: "default-lease-ttl", good: "100ms", other: "7", reads: "default_lease_ttl: Millis(100)", bad: BAD_SPANS_ABOVE_ZERO },
     Sample { flag: "lease-sweep-interval", good: "5", other: "1s", reads: "Config", bad: BAD_SPANS_ABOVE_ZERO },
     Sample { flag: "gc-interval", good: "9223372036", other: "7", reads: "gc_interval: Millis(9223372036000)", bad: BAD_SPANS_ABOVE_ZERO },
@@ -485,4 +487,28 @@ fn a_variable_that_means_nothing_is_noticed() {
     ];
     let unknown = unknown_env(names.map(str::to_owned).into_iter());
     assert_eq!(unknown, ["LATCHD_A", "LATCHD_AUTH_TOKN"]);
+}
+
+#[test]
+fn a_directory_can_be_looked_at_and_mended_instead_of_served() {
+    let inspects = |line: &str| match load_line(line, &[]) {
+        Ok(Outcome::Inspect { path, json }) => (path, json),
+        other => panic!("{line}: {other:?}"),
+    };
+    assert_eq!(inspects("--inspect /data"), ("/data".into(), false));
+    assert_eq!(inspects("--inspect=/data --json"), ("/data".into(), true));
+    let by_variable = [("LATCHD_DATA_DIR", "/data")];
+    for (line, env) in [
+        ("--repair --data-dir /data", &[][..]),
+        ("--repair", &by_variable),
+    ] {
+        assert_eq!(load_line(line, env), Ok(Outcome::Repair("/data".into())));
+    }
+    assert_eq!(
+        error("--repair", &[]),
+        "--repair: which directory? Name it with --data-dir"
+    );
+    for line in ["--json", "--inspect", "--inspect a --repair --data-dir a"] {
+        assert!(load_line(line, &[]).is_err(), "{line}");
+    }
 }

@@ -11,6 +11,7 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use crate::base::Millis;
+use crate::store::Durability;
 
 /// Longest token: what the argument line of `auth` can carry. A longer one is refused at start,
 /// because no client could ever send it.
@@ -141,6 +142,20 @@ pub(super) fn host(text: &str) -> Option<IpAddr> {
 pub(super) fn socket_path(text: &str) -> Option<PathBuf> {
     let fits = (1..=SOCKET_PATH_BYTES_MAX).contains(&text.len()) && !text.contains('\0');
     fits.then(|| text.into())
+}
+
+/// A path that a file can have.
+pub(super) fn path(text: &str) -> Option<PathBuf> {
+    (!text.is_empty() && !text.contains('\0')).then(|| text.into())
+}
+
+/// When an answer may be sent.
+pub(super) fn durability(text: &str) -> Option<Durability> {
+    match text {
+        "sync" => Some(Durability::Sync),
+        "async" => Some(Durability::Async),
+        _ => None,
+    }
 }
 
 /// Permission bits in octal, three digits or four with a leading zero.

@@ -3,6 +3,7 @@
 //! The pure layers take everything as an argument, and this is where it comes from: the wall clock
 //! (read once), random numbers, the settings, the sockets.
 
+mod data_dir;
 pub(crate) mod fence_start;
 mod hint;
 mod listen;
@@ -23,13 +24,15 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGUSR1, SIGUSR2, SIGXFSZ};
 use signal_hook::flag;
 
+pub use self::data_dir::{inspect, repair};
 use self::fence_start::{FENCES_PER_US, FenceStart, fence_start};
 use crate::base::Fence;
 use crate::config::{Config, Exit, MaxMemory};
-use crate::engine::types::Notes;
+use crate::engine::types::{Effects, Input, Notes};
 use crate::engine::{Engine, Origin, Rules};
-use crate::net::{Clock, Listener, Reactor};
+use crate::net::{Clock, Listener, Reactor, RunError, Stream};
 use crate::server::{Server, Settings};
+use crate::store::Store;
 
 /// Serves with these settings until told to stop, and returns how it ended. `unknown_env` names the
 /// variables that look like settings and are none; they are reported in the log.
@@ -73,27 +76,61 @@ fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
             ..failed_to("pin the thread")(cause)
         })?;
     }
-    let listeners = listen::listen(config)?;
-    let address = listeners.iter().find_map(Listener::address);
-    let places: Vec<String> = listeners.iter().map(ToString::to_string).collect();
+    // The directory first: a second daemon ends before it listens anywhere.
+    let data_dir = data_dir::open(config)?;
     let wall_clock_us = wall_clock_us();
+    let ceiling = data_dir.as_ref().map_or(0, |it| it.found.fence_ceiling.0);
     let origin = Origin {
-        fence: first_fence(wall_clock_us)?,
+        fence: first_fence(wall_clock_us, ceiling)?,
         seed: random::secret().map_err(failed_to("get random numbers"))?,
         salt_key: random::secret().map_err(failed_to("get random numbers"))?,
     };
-    let engine = Engine::new(rules(config), origin);
-    let settings = Settings {
-        fences_per_us: FENCES_PER_US,
-        ..settings(config, wall_clock_us)
+    let clock = Clock::system();
+    let Some(data_dir) = data_dir else {
+        let engine = Engine::new(rules(config), origin);
+        let settings = Settings {
+            fences_per_us: FENCES_PER_US,
+            ..settings(config, wall_clock_us)
+        };
+        let server = Server::new(settings, engine);
+        let listeners = listen::listen(config)?;
+        return serve_with(config, server, listeners, clock, |_| {});
     };
-    let memory_max = settings.memory_max;
-    let server = Server::new(settings, engine);
+    let rules = Rules {
+        durable: true,
+        ..rules(config)
+    };
+    let mut engine = Engine::new(rules, origin);
+    data_dir.restore(&mut engine, &clock)?;
+    data_dir.tell_restored(&engine);
+    // Nobody connects before there is somebody to answer. And a start that fails here has served
+    // nobody: the directory is then as it was.
+    let listeners = listen::listen(config)?;
+    engine.apply(clock.now(), Input::Serve, &mut Effects::new());
+    let remote = data_dir.remote();
+    let settings = settings(config, data_dir.life.epoch);
+    let server = Server::with_store(settings, engine, data_dir.journal);
+    serve_with(config, server, listeners, clock, |reactor| {
+        let _ = remote.set(reactor.remote()); // nobody else sets it
+    })
+}
+
+/// Serves until told to stop. `prepare` sees the loop before it begins.
+fn serve_with<S: Store>(
+    config: &Config,
+    server: Server<Stream, S>,
+    listeners: Vec<Listener>,
+    clock: Clock,
+    prepare: impl FnOnce(&Reactor<S>),
+) -> Result<(), DaemonError> {
+    let address = listeners.iter().find_map(Listener::address);
+    let places: Vec<String> = listeners.iter().map(ToString::to_string).collect();
     let mut reactor =
-        Reactor::new(server, listeners, Clock::system()).map_err(failed_to("start the loop"))?;
+        Reactor::new(server, listeners, clock).map_err(failed_to("start the loop"))?;
     reactor
         .catch_signals()
         .map_err(failed_to("catch signals"))?;
+    prepare(&reactor);
     // Somebody who reads these lines may connect or send a signal at once, and both work by now.
     for place in places {
         info!("latchd {} listens on {place}", env!("CARGO_PKG_VERSION"));
@@ -101,7 +138,7 @@ fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
     if let Some(address) = address {
         info!("{}", hint::try_it(address, config.auth_token.is_some()));
     }
-    match memory_max >> 20 {
+    match memory_max(config) >> 20 {
         0 => warn!("memory is not bounded: clients can make this process use all there is"),
         mebibytes => info!("clients may make this process use {mebibytes} MiB of memory"),
     }
@@ -115,7 +152,19 @@ fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
     if config.spin {
         reactor.spin();
     }
-    reactor.run().map_err(failed_to("go on polling"))
+    let mut store = reactor.run().map_err(|error| match error {
+        RunError::Poll(cause) => failed_to("go on polling")(cause),
+        RunError::Store(why) => storage_failed(why),
+    })?;
+    store.stop().map_err(storage_failed)
+}
+
+/// What was not acknowledged is not kept, and nothing more can be.
+fn storage_failed(why: String) -> DaemonError {
+    DaemonError {
+        exit: Exit::Storage,
+        ..failed_to("keep what was decided")(io::Error::other(why))
+    }
 }
 
 /// Why the daemon could not start or had to stop.
@@ -167,6 +216,7 @@ pub fn rules(config: &Config) -> Rules {
             LevelFilter::Debug => Notes::Expiries,
             _ => Notes::Off,
         },
+        durable: false,
     }
 }
 
@@ -200,24 +250,31 @@ fn memory_max(config: &Config) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Where fences start, unless the clock makes that impossible.
-fn first_fence(wall_clock_us: u64) -> Result<u64, DaemonError> {
-    match fence_start(wall_clock_us, Fence::LIMIT) {
-        FenceStart::At(fence) => Ok(fence),
+/// Where fences start: above all of `ceiling`, and where a run without a data directory would start,
+/// so that fences grow whether there is one or not. Unless the clock makes that impossible.
+fn first_fence(wall_clock_us: u64, ceiling: u64) -> Result<u64, DaemonError> {
+    let by_clock = match fence_start(wall_clock_us, Fence::LIMIT) {
+        FenceStart::At(fence) => fence,
         FenceStart::Doubtful(fence) => {
-            warn!(
-                "the clock shows a time before this program was written: \
-                 fences may be below those of an earlier run; set the clock and restart"
-            );
-            Ok(fence)
+            if ceiling == 0 {
+                warn!(
+                    "the clock shows a time before this program was written: \
+                     fences may be below those of an earlier run; set the clock and restart"
+                );
+            }
+            fence
         }
-        FenceStart::TooLate => Err(DaemonError {
-            attempt: "cannot choose a first fence".to_owned(),
-            cause: io::Error::other("the clock shows a time after the year 2050"),
-            advice: "set the clock",
-            exit: Exit::Failure,
-        }),
-    }
+        FenceStart::TooLate if ceiling != 0 => 0,
+        FenceStart::TooLate => {
+            return Err(DaemonError {
+                attempt: "cannot choose a first fence".to_owned(),
+                cause: io::Error::other("the clock shows a time after the year 2050"),
+                advice: "set the clock",
+                exit: Exit::Failure,
+            });
+        }
+    };
+    Ok(by_clock.max(ceiling))
 }
 
 /// Microseconds since 1970.
@@ -248,11 +305,25 @@ mod tests {
     #[test]
     fn a_clock_far_in_the_future_is_a_reason_not_to_start() {
         const YEAR_2255_US: u64 = 8_993_721_600_000_000;
-        let error = first_fence(YEAR_2255_US).unwrap_err();
+        let error = first_fence(YEAR_2255_US, 0).unwrap_err();
         assert_eq!(error.exit, Exit::Failure);
         assert_eq!(
             error.to_string(),
             "cannot choose a first fence: the clock shows a time after the year 2050; set the clock"
+        );
+        // What the data directory says is enough.
+        assert_eq!(first_fence(YEAR_2255_US, 7).ok(), Some(7));
+    }
+
+    #[test]
+    fn fences_start_above_the_directory_and_above_a_run_without_one() {
+        const YEAR_2026_US: u64 = 1_795_000_000_000_000;
+        let without = first_fence(YEAR_2026_US, 0).unwrap_or(0);
+        assert!(without > 0);
+        assert_eq!(first_fence(YEAR_2026_US, 5).ok(), Some(without));
+        assert_eq!(
+            first_fence(YEAR_2026_US, without + 5).ok(),
+            Some(without + 5)
         );
     }
 }

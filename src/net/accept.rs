@@ -15,6 +15,7 @@ use super::reactor::token;
 use super::{Listener, Stream};
 use crate::base::{Millis, Nanos};
 use crate::server::Server;
+use crate::store::Store;
 
 /// Most connections accepted from one listener in one turn; the others wait for the next turn.
 const ACCEPTS_PER_TURN_MAX: u32 = 128;
@@ -59,7 +60,12 @@ impl Acceptor {
     }
 
     /// Accepts the peers that are waiting, as far as one turn goes, and hands them to the server.
-    pub(super) fn accept(&mut self, now: Nanos, server: &mut Server<Stream>, registry: &Registry) {
+    pub(super) fn accept<S: Store>(
+        &mut self,
+        now: Nanos,
+        server: &mut Server<Stream, S>,
+        registry: &Registry,
+    ) {
         let mut accepts_left = ACCEPTS_PER_TURN_MAX;
         while self.ready && self.not_before <= now && accepts_left > 0 {
             accepts_left -= 1;
@@ -100,7 +106,12 @@ impl Acceptor {
 }
 
 /// Gives a connection to the server, which closes it if there is no room.
-fn hand_over(stream: Stream, now: Nanos, server: &mut Server<Stream>, registry: &Registry) {
+fn hand_over<S: Store>(
+    stream: Stream,
+    now: Nanos,
+    server: &mut Server<Stream, S>,
+    registry: &Registry,
+) {
     let Some(id) = server.accept(now, stream) else {
         return;
     };

@@ -22,6 +22,7 @@ use super::accept::Acceptor;
 use super::{Clock, Listener, Stream};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::server::{Event, Readiness, Server};
+use crate::store::{Memory, Store};
 
 /// Most events of one turn; the rest come with the next turn. There is room for everyone: after a
 /// long stop every lease may have ended, and a release that has arrived must still be heard first.
@@ -41,10 +42,10 @@ const WAKER: Token = Token(1);
 const FIRST_LISTENER: usize = 2;
 
 /// The event loop with everything in it.
-pub struct Reactor {
+pub struct Reactor<S = Memory> {
     poll: Poll,
     events: Events,
-    server: Server<Stream>,
+    server: Server<Stream, S>,
     acceptors: Vec<Acceptor>,
     signals: Option<Signals>,
     remote: Remote,
@@ -84,6 +85,15 @@ impl LogWatch {
     }
 }
 
+/// Why a loop cannot go on.
+#[derive(Debug)]
+pub enum RunError {
+    /// Polling itself failed.
+    Poll(io::Error),
+    /// The store failed, and nothing more may be acknowledged.
+    Store(String),
+}
+
 /// A handle with which another thread stops the loop, or makes it look at a clock that was moved.
 #[derive(Clone, Debug)]
 pub struct Remote {
@@ -110,12 +120,16 @@ impl Remote {
     }
 }
 
-impl Reactor {
+impl<S: Store> Reactor<S> {
     /// A loop that serves these listeners.
     ///
     /// # Errors
     /// When the kernel refuses a poll or a registration.
-    pub fn new(server: Server<Stream>, listeners: Vec<Listener>, clock: Clock) -> io::Result<Self> {
+    pub fn new(
+        server: Server<Stream, S>,
+        listeners: Vec<Listener>,
+        clock: Clock,
+    ) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
         let mut acceptors = Vec::with_capacity(listeners.len());
@@ -175,15 +189,18 @@ impl Reactor {
         self.remote.clone()
     }
 
-    /// Serves until a shutdown has come to its end.
+    /// Serves until a shutdown has come to its end; returns the store, which is to be stopped last.
     ///
     /// # Errors
-    /// When polling itself fails; nothing a peer does leads here.
-    pub fn run(mut self) -> io::Result<()> {
+    /// When polling itself fails, or the store; nothing a peer does leads here.
+    pub fn run(mut self) -> Result<S, RunError> {
         while !self.server.is_drained() {
-            self.turn()?;
+            self.turn().map_err(RunError::Poll)?;
+            if let Some(why) = self.server.failure() {
+                return Err(RunError::Store(why.to_owned()));
+            }
         }
-        Ok(())
+        Ok(self.server.into_store())
     }
 
     fn turn(&mut self) -> io::Result<()> {

@@ -13,6 +13,7 @@ use super::{Peer, Pipe, pipe};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::{Engine, Origin, Rules};
 use crate::server::{Event, Host, Readiness, Server, Settings};
+use crate::store::{Memory, Store};
 use crate::wire::client;
 
 /// Where the engines of tests begin: fences count from 1, and salts are the same every time.
@@ -29,9 +30,9 @@ const LOCAL: Host = Host::V4([127, 0, 0, 1]);
 const TURNS_AT_ONCE_MAX: u32 = 1_000_000;
 
 /// A server, its peers and the time.
-pub struct Pipes {
+pub struct Pipes<S = Memory> {
     /// The server, to look at and to ask.
-    pub server: Server<Pipe>,
+    pub server: Server<Pipe, S>,
     clients: Vec<Client>,
     /// What the next turn hears of.
     reported: Vec<Event>,
@@ -51,9 +52,17 @@ struct Client {
 }
 
 impl Pipes {
+    /// A server with these rules and settings, which remembers nothing.
+    #[must_use]
+    pub fn with(rules: Rules, settings: Settings) -> Self {
+        Self::new(Server::new(settings, Engine::new(rules, ORIGIN)))
+    }
+}
+
+impl<S: Store> Pipes<S> {
     /// Nobody is connected, and the time is 1: 0 is when the server has work left.
     #[must_use]
-    pub fn new(server: Server<Pipe>) -> Self {
+    pub fn new(server: Server<Pipe, S>) -> Self {
         Self {
             server,
             clients: Vec::new(),
@@ -63,12 +72,6 @@ impl Pipes {
             look_ns: 0,
             skips_checks: false,
         }
-    }
-
-    /// A server with these rules and settings.
-    #[must_use]
-    pub fn with(rules: Rules, settings: Settings) -> Self {
-        Self::new(Server::new(settings, Engine::new(rules, ORIGIN)))
     }
 
     /// From now on the lock table is not checked after every turn: where there are crowds, a walk

@@ -10,6 +10,7 @@ use super::conn::{Flow, Flushed, Owed, Phase, Transport};
 use super::{Due, Server, guesses};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::Input;
+use crate::store::Store;
 use crate::wire::Answer;
 
 /// How a connection that is served no longer comes to its end.
@@ -24,8 +25,8 @@ pub(super) enum Closing {
     Delay,
 }
 
-/// How long a peer that was cut off may take to read its last answer.
-const CLOSING_MAX: Millis = Millis(1_000);
+/// How long a peer that was cut off may take to read its last answer, from when that may leave.
+pub(super) const CLOSING_MAX: Millis = Millis(1_000);
 
 /// How many bytes of what a peer still sends after it was cut off are read and thrown away; after
 /// that its socket is left alone until the closing is over, or closed if it has hung up.
@@ -41,7 +42,7 @@ pub(super) struct Ended<T> {
     is_full: bool,
 }
 
-impl<T: Transport> Server<T> {
+impl<T: Transport, S: Store> Server<T, S> {
     /// Refuses a peer that has not shown the secret.
     pub(super) fn turn_away(&mut self, now: Nanos, id: ConnId) {
         self.guesses.note_wrong();
@@ -143,8 +144,7 @@ impl<T: Transport> Server<T> {
         conn.flow = Flow::Open;
         conn.inbox.clear(pool);
         timers.rearm(conn.timer, conn.deadline(now, settings));
-        self.engine
-            .apply(now, Input::Disconnected(id), &mut self.effects);
+        self.forget(now, id);
         self.charge_engine(Kind::Depart);
         self.deliver(now);
         self.owe_the_rest(id);
@@ -179,9 +179,9 @@ impl<T: Transport> Server<T> {
         self.gate.note_left(&mut conn.unsent_push_bytes, 0);
         if !conn.is_leaving() {
             debug!("connection {} closing: {why}", id.serial);
-            self.engine
-                .apply(now, Input::Disconnected(id), &mut self.effects);
+            self.forget(now, id);
         }
+        self.held_back.forget(id);
         // Values that were popped for it and never sent go back, the last one first.
         for unsent in conn.unsent_pops.take_latest_first() {
             self.engine
@@ -193,6 +193,17 @@ impl<T: Transport> Server<T> {
         });
         self.charge_engine(Kind::Depart);
         self.deliver(now);
+    }
+
+    /// Has the engine forget the connection. One that ends because we stop has not left: what it
+    /// holds is on disk, and is there again when we are.
+    fn forget(&mut self, now: Nanos, id: ConnId) {
+        let input = if self.is_stopping && self.store.is_durable() {
+            Input::CutOff(id)
+        } else {
+            Input::Disconnected(id)
+        };
+        self.engine.apply(now, input, &mut self.effects);
     }
 
     /// Closes the sockets of connections that have ended, as many as a turn has time for.
@@ -241,12 +252,15 @@ impl<T: Transport> Server<T> {
             conns,
             settings,
             engine,
+            held_back,
             ..
         } = self;
         let conn = &mut conns[slot as usize];
         if let Phase::Leaving { until, .. } = conn.phase {
-            if until <= now {
+            if until <= now && !held_back.holds_back(id) {
                 return self.close(now, id, "closing is over");
+            } else if until <= now {
+                conn.note_may_leave(now); // it does not yet: looks again then
             }
         } else if conn.awaits_refusal() && conn.read_deadline(settings) <= now {
             return self.close(now, id, "showed a wrong secret");

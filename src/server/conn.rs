@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 
 use slab::Slab;
 
-use super::closing::Closing;
+use super::closing::{CLOSING_MAX, Closing};
 use super::memory::UnsentPop;
 use super::{Host, Settings};
 use crate::base::{ConnId, Millis, Nanos};
@@ -88,14 +88,26 @@ pub(super) enum Flow {
     AwaitsInboxes,
     /// It wants to signal, and sending is behind with the signals before.
     AwaitsPushes,
+    /// It wants to change something, and the disk is behind with the changes before.
+    AwaitsStore,
 }
 
 impl Flow {
+    /// Whoever hangs up meanwhile waits no longer, and its request is dropped. What waits for the disk
+    /// is answered when that has got on.
+    pub(super) fn ends_with_a_hang_up(self) -> bool {
+        self.waits_for_room() && self != Self::AwaitsStore
+    }
+
     /// It goes on when the server has memory again, or time to send, and not before.
     pub(super) fn waits_for_room(self) -> bool {
         matches!(
             self,
-            Self::AwaitsOutboxes | Self::AwaitsOwnOutbox | Self::AwaitsInboxes | Self::AwaitsPushes
+            Self::AwaitsOutboxes
+                | Self::AwaitsOwnOutbox
+                | Self::AwaitsInboxes
+                | Self::AwaitsPushes
+                | Self::AwaitsStore
         )
     }
 }
@@ -134,6 +146,8 @@ pub(super) enum Flushed {
     Blocked,
     /// It may take more, but this was enough for one time.
     Later,
+    /// It was sent all that may be said before the disk has got on.
+    HeldBack,
     /// More was granted than the clock has numbers for.
     TooEarly,
     Broken(io::Error),
@@ -257,7 +271,7 @@ impl<T: Transport> Conn<T> {
 
     /// Its next request, or the answer to the last one, waits for somebody else.
     pub(super) fn is_waiting(&self) -> bool {
-        self.is_parked() || self.awaits_refusal() || self.flow.waits_for_room()
+        self.is_parked() || self.awaits_refusal() || self.flow.ends_with_a_hang_up()
     }
 
     /// Leaves the rest for later, unless an answer is outstanding: then it waits anyway.
@@ -290,7 +304,8 @@ impl<T: Transport> Conn<T> {
             | Flow::AwaitsOutboxes
             | Flow::AwaitsOwnOutbox
             | Flow::AwaitsInboxes
-            | Flow::AwaitsPushes => false,
+            | Flow::AwaitsPushes
+            | Flow::AwaitsStore => false,
             Flow::Yielded => true,
         }
     }
@@ -307,7 +322,8 @@ impl<T: Transport> Conn<T> {
             | Flow::AwaitsRefusal
             | Flow::AwaitsOutboxes
             | Flow::AwaitsOwnOutbox
-            | Flow::AwaitsPushes => false,
+            | Flow::AwaitsPushes
+            | Flow::AwaitsStore => false,
         }
     }
 
@@ -316,17 +332,30 @@ impl<T: Transport> Conn<T> {
         !self.is_parked() && self.inbox.is_empty() && self.outbox.is_empty()
     }
 
-    /// Writes what is owed, as far as the socket takes it, but not much more than `enough`. Only the
-    /// gate does.
-    pub(super) fn write(&mut self, now: Nanos, pool: &mut Pool, enough: usize) -> Flushed {
+    /// Writes what is owed, as far as the socket takes it, but not much more than `enough`, and
+    /// nothing from the position `limit` on. Only the gate does.
+    pub(super) fn write(
+        &mut self,
+        now: Nanos,
+        pool: &mut Pool,
+        enough: usize,
+        limit: u64,
+    ) -> Flushed {
         let end = self.outbox.sent() + enough as u64;
         self.is_blocked = false;
         while !self.outbox.is_empty() {
-            if self.outbox.sent() >= end {
+            let sent = self.outbox.sent();
+            if sent >= limit {
+                self.stall = None; // the peer has taken all that it was given
+                return Flushed::HeldBack;
+            }
+            if sent >= end {
                 return Flushed::Later;
             }
             let pending = self.outbox.pending();
-            match self.transport.write(&pending[..pending.len().min(enough)]) {
+            let most = pending.len().min(enough);
+            let most = usize::try_from(limit - sent).map_or(most, |left| most.min(left));
+            match self.transport.write(&pending[..most]) {
                 Ok(0) => return Flushed::Broken(io::ErrorKind::WriteZero.into()),
                 Ok(sent) => {
                     self.outbox.advance(sent, pool);
@@ -349,6 +378,19 @@ impl<T: Transport> Conn<T> {
             self.line_started = now; // the peer was busy reading, so its time to write begins now
         }
         Flushed::All
+    }
+
+    /// What it is owed did not leave before, because it waited for the disk. The time that the peer has
+    /// to read its last answer begins now.
+    pub(super) fn note_may_leave(&mut self, now: Nanos) {
+        if let Phase::Leaving {
+            closing: Closing::HalfClose,
+            until,
+            ..
+        } = &mut self.phase
+        {
+            *until = now.after(CLOSING_MAX);
+        }
     }
 
     /// Writes nothing, because it is too early to say it.

@@ -13,29 +13,36 @@ use super::conn::{self, Flow, Owed, Transport};
 use super::memory::UnsentPop;
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::{Effect, Note, Noted, Push, Reply};
+use crate::store::Store;
 use crate::wire::Answer;
 
-impl<T: Transport> Server<T> {
+impl<T: Transport, S: Store> Server<T, S> {
     /// Carries out everything the engine said since the last time.
     pub(super) fn deliver(&mut self, now: Nanos) {
+        self.keep_records(now);
         let mut effects = std::mem::take(&mut self.effects);
         if let [Effect::Reply(id, reply)] = &effects[..] {
             // The usual case, with nothing to sort.
-            self.answer(now, *id, reply);
+            self.answer(now, *id, reply, 0);
             effects.clear();
             self.effects = effects;
             return;
         }
+        let mut mark = 0;
         for effect in &effects {
-            if let Effect::Reply(id, reply) = effect {
-                self.answer(now, *id, reply);
+            match effect {
+                Effect::Mark(record) => mark = *record,
+                Effect::Reply(id, reply) => self.answer(now, *id, reply, mark),
+                _ => {}
             }
         }
+        mark = 0;
         for effect in effects.drain(..) {
             match effect {
                 Effect::Reply(..) | Effect::NotYet(_) => {}
-                Effect::Push(id, push) => self.broadcast(now, &[id], &push),
-                Effect::Broadcast(ids, push) => self.broadcast(now, &ids, &push),
+                Effect::Mark(record) => mark = record,
+                Effect::Push(id, push) => self.broadcast(now, &[id], &push, mark),
+                Effect::Broadcast(ids, push) => self.broadcast(now, &ids, &push, mark),
                 Effect::Overrun(id) => self.mark_overrun(id),
                 Effect::Note(note) => log_note(&note),
             }
@@ -49,14 +56,23 @@ impl<T: Transport> Server<T> {
         self.effects = effects;
     }
 
-    fn answer(&mut self, now: Nanos, id: ConnId, reply: &Reply) {
+    /// Answers a request; the answer speaks of nothing later than the record `mark`.
+    fn answer(&mut self, now: Nanos, id: ConnId, reply: &Reply, mark: u64) {
         let Some(conn) = conn::find(&mut self.conns, id) else {
             return;
         };
         assert!(conn.is_parked(), "two answers to one request of {id:?}");
         conn.flow = Flow::Open;
         conn.line_started = now;
-        let Self { pool, .. } = self;
+        let Self {
+            pool,
+            held_back,
+            store,
+            ..
+        } = self;
+        if store.is_durable() {
+            held_back.mark(id, conn.outbox.position(), mark);
+        }
         match reply {
             Reply::Value(_) | Reply::Popped(_) => {
                 conn.codec.append_value(&mut conn.outbox, pool, reply);
@@ -88,26 +104,34 @@ impl<T: Transport> Server<T> {
     }
 
     /// Spells the push once, however many hear it.
-    fn broadcast(&mut self, now: Nanos, ids: &[ConnId], push: &Push) {
+    fn broadcast(&mut self, now: Nanos, ids: &[ConnId], push: &Push, mark: u64) {
         self.spelled.clear();
+        let is_durable = self.store.is_durable();
         for &id in ids {
             let Self {
                 conns,
                 pool,
                 spelled,
                 budget,
+                held_back,
                 gate,
                 ..
             } = self;
             if let Some(conn) = conn::find(conns, id)
                 && !conn.is_leaving()
             {
+                if is_durable {
+                    held_back.mark(id, conn.outbox.position(), mark);
+                }
                 let copied = spelled.append(&conn.codec, push, &mut conn.outbox, pool);
+                if is_durable {
+                    held_back.note_pushed(id, spelled.len());
+                }
                 budget.charge_push(copied);
                 gate.note_pushed(&mut conn.unsent_push_bytes, spelled.len());
                 // A peer is not slow before it had a chance to read: this much may have gathered
                 // since it was last written to. A broken connection is found when it is flushed.
-                if conn.is_blocked {
+                if conn.is_blocked || is_durable && held_back.push_bytes_of(id) > 0 {
                     self.note_overrun(now, id);
                 }
                 self.owe(id, Owed::Push);

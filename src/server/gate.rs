@@ -3,7 +3,8 @@
 //! Whatever is said goes into an outbox first. [`Server::let_out`] is the only function that hands
 //! it to the transport: at the end of a turn, one write for each connection; earlier only if so
 //! much is owed that it must be known whether the peer reads at all; later only if more was granted
-//! than the clock allows. Never decides what is said.
+//! than the clock allows, or if what is said is not on disk yet (`durable.rs`). Never decides what is
+//! said.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -17,6 +18,7 @@ use super::closing::Closing;
 use super::conn::{self, Conn, Flow, Flushed, Owed, Phase, Transport};
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::Input;
+use crate::store::Store;
 use crate::wire::outbox::PUSH_BYTES_BEHIND;
 
 /// About how much one connection is sent before the others. More would take longer than a first
@@ -73,11 +75,6 @@ impl Gate {
         self.push_bytes -= sent;
     }
 
-    /// Sending is behind with pushes: who wants to signal more has to wait.
-    pub(super) fn is_behind(&self) -> bool {
-        self.push_bytes >= PUSH_BYTES_BEHIND
-    }
-
     /// The list of those that are owed so much; a connection that has come to be owed more since is
     /// in two, and only the latter counts.
     fn list(&mut self, owed: Owed) -> &mut VecDeque<ConnId> {
@@ -98,7 +95,7 @@ impl<T> Conn<T> {
     }
 }
 
-impl<T: Transport> Server<T> {
+impl<T: Transport, S: Store> Server<T, S> {
     /// The connection is owed something, or may come to its end.
     #[inline]
     pub(super) fn owe(&mut self, id: ConnId, owed: Owed) {
@@ -112,6 +109,11 @@ impl<T: Transport> Server<T> {
             conn.owed = owed;
             self.gate.list(owed).push_back(id);
         }
+    }
+
+    /// Sending is behind with pushes, or they wait for the disk: who wants to signal more has to wait.
+    pub(super) fn is_behind_with_pushes(&self) -> bool {
+        self.gate.push_bytes >= PUSH_BYTES_BEHIND
     }
 
     /// The connection does not read what it is told: it is closed at the end of the turn.
@@ -129,6 +131,7 @@ impl<T: Transport> Server<T> {
     /// may spend its share of the turn; the others follow in the next one. A connection that turns out
     /// to be gone is ended, which may grant to others, who are then owed something too.
     pub(super) fn flush(&mut self, now: Nanos, least: Owed) {
+        self.commit(now);
         for _ in 0..SLOW_CONSUMERS_MAX {
             let Some(id) = self.gate.overrun.pop_front() else {
                 break;
@@ -175,7 +178,7 @@ impl<T: Transport> Server<T> {
             let ns = write_ns(sent) + (self.budget.spent() - before);
             *ns_left = ns_left.saturating_sub(ns);
         }
-        if !self.gate.is_behind() {
+        if !self.is_behind_with_pushes() {
             self.run.wake_signallers();
         }
     }
@@ -198,9 +201,11 @@ impl<T: Transport> Server<T> {
                 return 0;
             }
             Flushed::Later => self.owe(id, Owed::Bulk),
+            Flushed::HeldBack => self.held_back.list(id),
             Flushed::TooEarly => self.gate.await_clock.push_back(id),
             Flushed::All | Flushed::Blocked => {}
         }
+        self.note_stalled(id);
         let unread_max = self.memory.unread_max;
         let conn = &mut self.conns[id.slot as usize];
         let sent = conn.outbox.sent() - before;
@@ -234,17 +239,34 @@ impl<T: Transport> Server<T> {
             gate,
             budget,
             memory,
+            held_back,
+            store,
             ..
         } = self;
+        let limit = if store.is_durable() {
+            held_back.limit(id)
+        } else {
+            u64::MAX
+        };
         let conn = &mut conns[id.slot as usize];
         let was_full = conn.must_read(memory.unread_max);
         let sent = conn.outbox.sent();
         let flushed = if is_ahead {
             conn.hold_back()
         } else {
-            conn.write(now, pool, SENT_BYTES_ENOUGH)
+            conn.write(now, pool, SENT_BYTES_ENOUGH, limit)
         };
         conn.outbox.count(pool);
+        if store.is_durable() {
+            held_back.note_left(
+                id,
+                if limit == u64::MAX {
+                    0
+                } else {
+                    conn.outbox.len()
+                },
+            );
+        }
         budget.charge_written((conn.outbox.sent() - sent) as usize);
         let makes_room = was_full && !conn.must_read(memory.unread_max);
         if makes_room {
@@ -271,10 +293,14 @@ impl<T: Transport> Server<T> {
     }
 
     /// Tells the engine when a peer has too much unread to be told any more, and when not any more.
-    /// What it was not given yet does not count: that is bounded by [`PUSH_BYTES_BEHIND`].
+    /// What it was not given yet does not count: that is bounded by [`PUSH_BYTES_BEHIND`]. Only if
+    /// so much of it waits for the disk is the peer told no more; signals wait before that.
     pub(super) fn note_overrun(&mut self, now: Nanos, id: ConnId) {
         let conn = &mut self.conns[id.slot as usize];
-        if conn.overrun != (conn.outbox.is_overrun() && conn.is_blocked) {
+        let is_unread = conn.outbox.is_overrun() && conn.is_blocked;
+        let overrun = is_unread
+            || self.store.is_durable() && self.held_back.push_bytes_of(id) >= PUSH_BYTES_BEHIND;
+        if conn.overrun != overrun {
             conn.overrun = !conn.overrun;
             let input = Input::Overrun(id, conn.overrun);
             self.engine.apply(now, input, &mut self.effects);

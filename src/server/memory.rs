@@ -14,6 +14,7 @@ use super::{Due, Server, conn};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::Engine;
 use crate::engine::types::{Input, Popped, Refusal, value_bytes};
+use crate::store::Store;
 use crate::wire::buf::{Held, Pool};
 use crate::wire::outbox::OUTBOX_BYTES_MAX;
 
@@ -144,11 +145,12 @@ impl Memory {
     }
 }
 
-impl<T: Transport> Server<T> {
+impl<T: Transport, S: Store> Server<T, S> {
     /// How many bytes are in use, of all that clients can make the server keep.
     pub(super) fn memory_bytes(&self) -> usize {
         let connections = self.own_connections_bytes();
-        READ_BYTES_MAX + self.engine.memory() + self.pool.memory() + connections
+        let records = self.store.memory() + self.held_back.memory();
+        READ_BYTES_MAX + self.engine.memory() + self.pool.memory() + connections + records
     }
 
     /// How many bytes the connections take here, without what they sent and are owed.
@@ -285,7 +287,8 @@ impl<T: Transport> Server<T> {
             let id = conn.id(slot);
             let unread = conn.outbox.len();
             // Whoever was not written to yet may be about to read it all.
-            if !conn.is_blocked || unread <= backlog_max {
+            let is_behind = conn.is_blocked && unread > backlog_max;
+            if !is_behind && self.held_back.push_bytes_of(id) <= backlog_max {
                 continue;
             }
             let is_in_the_way = self.memory.outboxes == Outboxes::Full

@@ -2,7 +2,8 @@
 //!
 //! The order of a turn is in `turn.rs`, and completely there. The other files are its parts, in the
 //! order in which a request meets them: `ready` who is served when, `serve` one connection's share,
-//! `auth` and `guesses` the secret, `deliver` effects into outboxes, `gate` bytes out, `closing` and
+//! `auth` and `guesses` the secret, `deliver` effects into outboxes, `durable` what waits for the
+//! disk, `gate` bytes out, `closing` and
 //! `shutdown` the ends; `budget` is what a turn may spend, `memory` what all may keep.
 //!
 //! Knows neither sockets nor the clock: with pipes for a [`Transport`] and a number for the time,
@@ -13,6 +14,7 @@ mod budget;
 mod closing;
 mod conn;
 mod deliver;
+mod durable;
 mod gate;
 mod guesses;
 mod memory;
@@ -31,6 +33,7 @@ use self::budget::{Budget, Kind, TIMERS_MAX, TIMERS_NS};
 use self::closing::Ended;
 pub use self::conn::Transport;
 use self::conn::{Conn, Phase};
+use self::durable::HeldBack;
 use self::gate::Gate;
 use self::guesses::Guesses;
 pub use self::guesses::Host;
@@ -44,6 +47,7 @@ use crate::engine::Engine;
 use crate::engine::types::Effects;
 use crate::engine::view::Counts;
 use crate::memory::growth;
+use crate::store::{self, Store};
 use crate::timers::Timers;
 use crate::wire::answer::WireFence;
 use crate::wire::buf::Pool;
@@ -127,9 +131,10 @@ pub struct Holdings {
 }
 
 /// All connections and the lock table.
-pub struct Server<T> {
+pub struct Server<T, S = store::Memory> {
     settings: Settings,
     engine: Engine,
+    store: S,
     conns: Slab<Conn<T>>,
     /// Connections accepted so far.
     serial: u32,
@@ -150,6 +155,7 @@ pub struct Server<T> {
     run: RunQueue,
     budget: Budget,
     gate: Gate,
+    held_back: HeldBack,
     guesses: Guesses,
     memory: Memory,
     /// What the clock said when it was last read.
@@ -169,17 +175,30 @@ pub struct Server<T> {
     /// Connections that were refused when they came and are not closed yet.
     newcomers: usize,
     draining: bool,
+    /// We end connections because we stop: what they hold is not released, if it is on disk.
+    is_stopping: bool,
+    /// The store has failed.
+    failure: Option<String>,
     /// In which slot a shutdown goes on looking for connections that have nothing to finish.
     sweep: Option<usize>,
 }
 
 impl<T: Transport> Server<T> {
-    /// A server without connections.
+    /// A server without connections, which remembers nothing when it has ended.
     #[must_use]
     pub fn new(settings: Settings, engine: Engine) -> Self {
+        Self::with_store(settings, engine, store::Memory)
+    }
+}
+
+impl<T: Transport, S: Store> Server<T, S> {
+    /// A server without connections. What is in the store already is in the engine.
+    #[must_use]
+    pub fn with_store(settings: Settings, engine: Engine, store: S) -> Self {
         let mut server = Self {
             settings,
             engine,
+            store,
             conns: Slab::new(),
             serial: 0,
             timers: Timers::new(),
@@ -193,6 +212,7 @@ impl<T: Transport> Server<T> {
             run: RunQueue::default(),
             budget: Budget::default(),
             gate: Gate::default(),
+            held_back: HeldBack::default(),
             guesses: Guesses::default(),
             memory: Memory::default(),
             clock_read: Nanos::default(),
@@ -204,6 +224,8 @@ impl<T: Transport> Server<T> {
             turn_ended: Nanos::default(),
             newcomers: 0,
             draining: false,
+            is_stopping: false,
+            failure: None,
             sweep: None,
         };
         if server.settings.memory_max != 0 {

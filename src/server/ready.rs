@@ -19,6 +19,7 @@ use super::serve::Share;
 use super::{Clock, Server};
 use crate::base::ConnId;
 use crate::engine::types::Input;
+use crate::store::Store;
 
 /// How long a list of those that wait for room may be before those that left are taken out of it.
 const WAITING_KEPT_MIN: usize = 64;
@@ -44,6 +45,8 @@ pub(super) struct RunQueue {
     await_inboxes: VecDeque<ConnId>,
     /// Wait until some of the pushes have been sent: see `gate.rs`.
     await_pushes: VecDeque<ConnId>,
+    /// Wait until the disk has got on: see `durable.rs`.
+    await_store: VecDeque<ConnId>,
 }
 
 impl RunQueue {
@@ -95,13 +98,18 @@ impl RunQueue {
         self.more.append(&mut self.await_pushes);
     }
 
+    /// The disk has got on: those that want to change something go on.
+    pub(super) fn wake_writers(&mut self) {
+        self.more.append(&mut self.await_store);
+    }
+
     /// Was parked and is answered now.
     pub(super) fn resume(&mut self, id: ConnId) {
         self.resumed.push_back(id);
     }
 }
 
-impl<T: Transport> Server<T> {
+impl<T: Transport, S: Store> Server<T, S> {
     /// Serves those that have hung up, to their end if they have not more to say than a first share.
     pub(super) fn serve_hung_up(&mut self, clock: Clock<'_>) {
         let end = HUNG_UP_NS.max(self.budget.spent() + HUNG_UP_NS_MIN);
@@ -185,25 +193,25 @@ impl<T: Transport> Server<T> {
         }
     }
 
-    /// It goes on when there is room. A connection that has hung up does not wait: what it would
-    /// have to wait for is dropped.
+    /// It goes on when there is room. A connection that has hung up waits only for the disk: what it
+    /// would have to wait for otherwise is dropped.
     pub(super) fn wait_for_room(&mut self, id: ConnId) {
+        let now = self.clock_read;
         let Some(conn) = conn::find(&mut self.conns, id) else {
             return;
         };
-        if conn.hung_up {
-            return self.leave(
-                self.clock_read,
-                id,
-                Closing::Flush,
-                "left before there was room",
-            );
+        if conn.hung_up && conn.flow != Flow::AwaitsStore {
+            return self.leave(now, id, Closing::Flush, "left before there was room");
+        } else if conn.hung_up {
+            let input = Input::HungUp(id, true); // as long as it waits
+            self.engine.apply(now, input, &mut self.effects);
         }
         conn.queued = true;
         let waiting = match conn.flow {
             Flow::AwaitsOwnOutbox => return, // see `note_all_read`
             Flow::AwaitsOutboxes => &mut self.run.await_outboxes,
             Flow::AwaitsPushes => &mut self.run.await_pushes,
+            Flow::AwaitsStore => &mut self.run.await_store,
             _ => &mut self.run.await_inboxes,
         };
         waiting.push_back(id);

@@ -15,7 +15,9 @@ use super::guesses::TOLD_PER_TURN_MAX;
 use super::memory::Outboxes;
 use super::{Clock, Due, Server, auth, conn, stats};
 use crate::base::{ConnId, Nanos};
+use crate::engine::Engine;
 use crate::engine::types::{Effect, Input, Refusal, Reply, Request};
+use crate::store::Store;
 use crate::wire::Answer;
 use crate::wire::answer::Welcome;
 use crate::wire::codec::Decoded;
@@ -82,7 +84,14 @@ impl Share {
     };
 }
 
-impl<T: Transport> Server<T> {
+/// Whether it asks for a change that takes room on disk.
+#[cold]
+fn takes_room(engine: &Engine, asked: &Asked<'_>) -> bool {
+    matches!(&asked.command, Ok(Command::Engine(request))
+        if request.takes_room() || engine.lengthens(request))
+}
+
+impl<T: Transport, S: Store> Server<T, S> {
     /// Serves the connection until it has nothing more, is held up, or has had its share.
     pub(super) fn serve_conn(&mut self, clock: Clock<'_>, id: ConnId, share: Share) {
         let mut bytes_left = share.bytes;
@@ -150,8 +159,9 @@ impl<T: Transport> Server<T> {
     }
 
     /// It is done for now: decides when it is served again.
-    #[inline]
+    #[inline(always)] // one of its two callers serves everybody
     fn end_share(&mut self, id: ConnId) {
+        self.note_stalled(id);
         let unread_max = self.memory.unread_max;
         let Some(conn) = self.conn_mut(id) else {
             return;
@@ -219,8 +229,11 @@ impl<T: Transport> Server<T> {
         let mut scratch = mem::take(&mut self.scratch);
         loop {
             let (puts_off, unread_max) = (self.puts_off, self.memory.unread_max);
-            let is_behind = self.gate.is_behind();
-            let Some(conn) = self.conn_mut(id) else {
+            let is_behind = self.is_behind_with_pushes();
+            // A full disk is behind until somebody makes room: whoever would wait for it is refused.
+            let is_store_behind = self.store.is_behind() && !self.held_back.is_full();
+            let Self { conns, engine, .. } = self;
+            let Some(conn) = conn::find(conns, id) else {
                 break;
             };
             if conn.is_leaving() || conn.is_held_up(unread_max) {
@@ -238,6 +251,14 @@ impl<T: Transport> Server<T> {
                 {
                     conn.line_started = now;
                     conn.flow = Flow::AwaitsPushes;
+                }
+                Decoded::Request(asked)
+                    if is_store_behind
+                        && conn.phase == Phase::Open
+                        && takes_room(engine, &asked) =>
+                {
+                    conn.line_started = now;
+                    conn.flow = Flow::AwaitsStore;
                 }
                 Decoded::Request(asked)
                     if let Some(flow) = puts_off.flow(&asked, || !conn.outbox.is_empty())
@@ -294,6 +315,9 @@ impl<T: Transport> Server<T> {
                         wrong_secrets: server.guesses.total(),
                         memory_bytes,
                         memory_max_bytes: server.settings.memory_max,
+                        epoch: server.settings.epoch,
+                        records: server.engine.record_count(),
+                        records_durable: server.held_back.durable(),
                         outbox_bytes,
                         lost_log_lines: (server.settings.lost_log_lines)(),
                     };
@@ -437,6 +461,10 @@ impl<T: Transport> Server<T> {
     fn tell(&mut self, id: ConnId, write: impl Fn(&Self, &mut Vec<u8>)) {
         let slot = id.slot as usize;
         let owed = self.conns[slot].outbox.len();
+        // It speaks of everything, so it waits for everything.
+        let position = self.conns[slot].outbox.position();
+        self.held_back
+            .mark(id, position, self.engine.record_count());
         let (mut outbox, mut pool) = (
             mem::take(&mut self.conns[slot].outbox),
             mem::take(&mut self.pool),

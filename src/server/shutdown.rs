@@ -7,16 +7,17 @@ use log::{info, warn};
 
 use super::budget::SWEEP_NS;
 use super::closing::Closing;
-use super::conn::Transport;
+use super::conn::{Conn, Transport};
 use super::{Due, Server, connections};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::{Input, Refusal, Reply};
+use crate::store::Store;
 use crate::wire::Answer;
 
 /// How often a draining server looks for connections that have nothing left to wait for.
 const SWEEP: Millis = Millis(50);
 
-impl<T: Transport> Server<T> {
+impl<T: Transport, S: Store> Server<T, S> {
     /// We are told to stop. The first time lets clients finish, the second time closes every
     /// connection.
     pub(super) fn stop(&mut self, now: Nanos) {
@@ -54,7 +55,8 @@ impl<T: Transport> Server<T> {
     }
 
     /// Ends connections that have nothing to finish, from this slot on, as far as the turn goes; and
-    /// looks at all again after a while.
+    /// looks at all again after a while. Those that hold something which outlives us come last: until
+    /// then they can still let go or renew.
     pub(super) fn drain_sweep(&mut self, now: Nanos, first_slot: usize) {
         let end = self.budget.spent() + SWEEP_NS;
         for slot in first_slot..self.conns.capacity() {
@@ -67,14 +69,30 @@ impl<T: Transport> Server<T> {
                 continue;
             };
             let id = conn.id(slot);
-            let is_done = conn.is_quiet() && !conn.queued && !conn.is_leaving();
-            if is_done && !self.engine.has_unfinished(id) {
+            if self.is_finished(slot, conn) && !self.engine.holds_something(id) {
                 self.budget.charge_sweep_end();
-                self.close(now, id, "nothing left to finish");
+                self.end_all(now, vec![id], "nothing left to finish");
             }
         }
         self.sweep = None;
+        self.end_holders(now);
         self.timers.arm(now.after(SWEEP), Due::DrainSweep);
+    }
+
+    /// Nobody has anything left to finish: ends those that hold something which outlives us, all at
+    /// once, because that is the end.
+    fn end_holders(&mut self, now: Nanos) {
+        let mut conns = self.conns.iter();
+        if conns.all(|(slot, conn)| conn.is_newcomer || self.is_finished(slot, conn)) {
+            let holders = self.conns.iter().filter(|(_, conn)| !conn.is_newcomer);
+            let holders = holders.map(|(slot, conn)| conn.id(slot)).collect();
+            self.end_all(now, holders, "nobody else has anything to finish");
+        }
+    }
+
+    fn is_finished(&self, slot: usize, conn: &Conn<T>) -> bool {
+        let is_done = conn.is_quiet() && !conn.queued && !conn.is_leaving();
+        is_done && !self.engine.has_unfinished(conn.id(slot))
     }
 
     /// The shutdown has waited long enough.
@@ -87,9 +105,16 @@ impl<T: Transport> Server<T> {
     /// All at once: nobody is served after this turn, so nobody waits for its end.
     fn close_all(&mut self, now: Nanos) {
         let ids: Vec<ConnId> = self.ids().collect();
+        self.end_all(now, ids, "server stops");
+    }
+
+    /// Ends connections because we stop, and not because they left.
+    fn end_all(&mut self, now: Nanos, ids: Vec<ConnId>, why: &str) {
+        self.is_stopping = true;
         for id in ids {
-            self.close(now, id, "server stops");
+            self.close(now, id, why);
         }
+        self.is_stopping = false;
     }
 
     /// Whether a shutdown has begun.

@@ -27,6 +27,12 @@ pub(super) struct Figures {
     pub(super) wrong_secrets: u64,
     pub(super) memory_bytes: usize,
     pub(super) memory_max_bytes: usize,
+    /// The number of this life of the server.
+    pub(super) epoch: u64,
+    /// What was recorded since the start, and how much of it is on disk; nothing is without a data
+    /// directory.
+    pub(super) records: u64,
+    pub(super) records_durable: u64,
     pub(super) outbox_bytes: usize,
     pub(super) lost_log_lines: u64,
 }
@@ -72,7 +78,9 @@ pub(super) fn stats(
         number(
             out,
             "owner_conn_id",
-            owner.map_or(0, |it| u64::from(it.conn.serial)),
+            owner
+                .and_then(|it| it.conn)
+                .map_or(0, |conn| u64::from(conn.serial)),
         );
         seconds(
             out,
@@ -211,12 +219,16 @@ pub(super) fn who(out: &mut Vec<u8>, view: View<'_>, asked: &[u8], address_of: A
             hold,
             age_ns,
             lease_left_ns,
+            has_begun: _,
         } = holder;
         out.extend_from_slice(b"\"fence\":");
         json::push_number(out, fence.0);
         someone(out, conn, address_of, name, hold);
         seconds(out, "since_s", age_ns);
         seconds(out, "lease_left_s", lease_left_ns);
+        if conn.is_none() {
+            out.extend_from_slice(b",\"restored\":true");
+        }
     });
     array(
         out,
@@ -226,7 +238,7 @@ pub(super) fn who(out: &mut Vec<u8>, view: View<'_>, asked: &[u8], address_of: A
         |out, (waiter, position)| {
             out.extend_from_slice(b"\"position\":");
             json::push_number(out, position);
-            someone(out, waiter.conn, address_of, waiter.name, waiter.hold);
+            someone(out, Some(waiter.conn), address_of, waiter.name, waiter.hold);
             seconds(out, "since_s", waiter.age_ns);
         },
     );
@@ -267,6 +279,10 @@ fn totals(out: &mut Vec<u8>, view: View<'_>, tally: Tally, figures: &Figures) {
     number(out, "memory_bytes", figures.memory_bytes as u64);
     number(out, "memory_max_bytes", figures.memory_max_bytes as u64);
     number(out, "outbox_bytes", figures.outbox_bytes as u64);
+    number(out, "epoch", figures.epoch);
+    number(out, "records", figures.records);
+    let waiting = figures.records.saturating_sub(figures.records_durable);
+    number(out, "records_waiting", waiting);
     let LongestTurn { ns, work } = figures.longest_turn;
     number(out, "longest_turn_us", ns / 1_000);
     name(out, "longest_turn_work_us");
@@ -302,13 +318,16 @@ fn array<I>(
 
 fn someone(
     out: &mut Vec<u8>,
-    conn: ConnId,
+    conn: Option<ConnId>,
     address_of: AddressOf<'_>,
     called: Option<&str>,
     hold: &str,
 ) {
-    number(out, "connection", u64::from(conn.serial));
-    text(out, "address", address_of(conn).as_deref());
+    match conn {
+        Some(conn) => number(out, "connection", u64::from(conn.serial)),
+        None => text(out, "connection", None),
+    }
+    text(out, "address", conn.and_then(address_of).as_deref());
     text(out, "name", called);
     text(out, "hold", Some(hold));
 }

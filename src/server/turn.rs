@@ -3,6 +3,7 @@
 //! ```text
 //! accept                newcomers, between turns: by then the connections that left have made room
 //! turn                  reads the clock: it is this late at least
+//!   store               what is on disk by now may be said
 //!   hang-ups            all are noted first of all, so that no connection that has left is granted
 //!                       what others set free
 //!   hung up             some of those that have left are served to their end; a parked one leaves its
@@ -16,9 +17,9 @@
 //!                       idle keys that are due
 //!   timers              the server's: connections that took too long, shutdown
 //!   resumed             connections that were answered after waiting go on
-//!   flush               slow consumers are closed; bytes leave, one write for each connection: first
-//!                       to those that were waiting, then to those that asked, then pushes, then
-//!                       to those that are owed much
+//!   flush               changes go to the store; slow consumers are closed; bytes leave, one write
+//!                       for each connection: first to those that were waiting, then to those that
+//!                       asked, then pushes, then to those that are owed much
 //!   memory              what is in use is compared with the bound; who waited for room may go on
 //!   close               sockets that are done with
 //! ```
@@ -32,6 +33,7 @@ use super::conn::{Owed, Transport};
 use super::{Clock, Server};
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::Input;
+use crate::store::Store;
 
 /// A pause this long between two turns, with something due in it, is not the loop's own doing.
 const STOPPED_NS: u64 = 50_000_000;
@@ -64,7 +66,7 @@ pub(super) struct LongestTurn {
     pub(super) work: Work,
 }
 
-impl<T: Transport> Server<T> {
+impl<T: Transport, S: Store> Server<T, S> {
     /// One turn: everything reported is heard, everything due is done, everything owed is sent.
     /// `stops` says how often we were told to stop since the last turn: see `shutdown.rs`.
     pub fn turn<E>(&mut self, clock: Clock<'_>, events: E, stops: u32)
@@ -75,6 +77,10 @@ impl<T: Transport> Server<T> {
         self.turn_began = Some(now);
         self.budget = self.budget.next_turn();
         self.was_stopped = self.was_stopped(now);
+        self.hear_store(now);
+        if self.failure.is_some() {
+            return;
+        }
         self.let_go_by_clock(now);
         for event in events.clone() {
             if event.readiness.hung_up {
@@ -122,6 +128,7 @@ impl<T: Transport> Server<T> {
         self.flush(self.clock_read, Owed::Bulk);
         self.watch_memory(self.clock_read);
         self.close_ended();
+        self.commit(self.clock_read);
         self.turn_ended = self.clock_read;
     }
 
@@ -172,7 +179,7 @@ impl<T: Transport> Server<T> {
         };
         conn.hung_up = true;
         conn.readable = true;
-        conn.queued &= !conn.flow.waits_for_room(); // it waits no longer
+        conn.queued &= !conn.flow.ends_with_a_hang_up(); // it waits no longer
         self.engine
             .apply(now, Input::HungUp(id, true), &mut self.effects);
         self.serve_to_its_end(id);
