@@ -1,10 +1,12 @@
 //! One life of the server: the process from its start to its end, and what clients know of it.
 //!
-//! Everything here is forgotten together, because the server keeps nothing on disk: its table, its
-//! connections, and with them what clients can be sure of. Data only; `simulation` says what
-//! happens.
+//! Everything here is forgotten together: the server's table, its connections, and with them what
+//! clients can be sure of; except for what is in a data directory (`data_dir`). Data only;
+//! `simulation` says what happens.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
 
 use fastrand::Rng;
 
@@ -17,11 +19,14 @@ use super::checks::reports::Report;
 use super::clients::connection::Connection;
 use super::clients::crowd::{Crowd, FIRST_MEMBER, Member};
 use super::cost::WorkSeen;
+use super::kept::Kept;
 use super::plan::Plan;
+use super::store::{Keeper, SimStore};
 use super::turn::TurnSpan;
 use crate::base::{ConnId, Fence, Nanos};
 use crate::daemon::fence_start::{FenceStart, fence_start};
-use crate::engine::{Engine, Origin};
+use crate::engine::types::{Effects, Input, Record};
+use crate::engine::{Engine, Origin, Rules};
 use crate::pipe::{Peer, Pipe};
 use crate::server::{Server, Settings};
 
@@ -33,7 +38,16 @@ pub(super) struct Life {
     pub(super) is_up: bool,
     /// What `hello` tells.
     pub(super) epoch: u64,
-    pub(super) server: Server<Pipe>,
+    pub(super) server: Server<Pipe, SimStore>,
+    /// When its store has something to do, as far as that is on the agenda.
+    pub(super) disk_at: Option<Nanos>,
+    /// For each list, how many pops ended without an answer because the server stopped, or because
+    /// their client did not read.
+    pub(super) lost_pops: BTreeMap<usize, usize>,
+    /// Something was restored at its start.
+    pub(super) has_restored: bool,
+    /// The last turn in which the server took its disk for full.
+    pub(super) full_in_turn: Option<u64>,
     pub(super) known_grants: KnownGrants,
     pub(super) seen_locks: SeenLocks,
     pub(super) known_entries: KnownEntries,
@@ -84,20 +98,46 @@ pub(super) struct Draining {
 }
 
 impl Life {
-    /// A server that has just started, and that nobody knows.
-    pub(super) fn begin(rng: &mut Rng, plan: &Plan, number: u32, now: Nanos, wall_us: u64) -> Self {
+    /// A server that has just started, and that nobody knows. With a keeper it has a data directory,
+    /// in which these records were.
+    pub(super) fn begin(
+        rng: &mut Rng,
+        plan: &Plan,
+        number: u32,
+        now: Nanos,
+        wall_us: u64,
+        kept: Option<(Rc<RefCell<Keeper>>, &[Record])>,
+    ) -> Self {
         let fence = match fence_start(wall_us, Fence::LIMIT) {
             FenceStart::At(fence) => fence,
             other => unreachable!("a clock that shows this century is not {other:?}"),
         };
+        let records = kept.as_ref().map_or(&[][..], |(_, records)| records);
+        let fence = fence.max(Kept::of(records).fences_upto);
         let origin = Origin {
             fence,
             seed: [rng.u64(..), rng.u64(..)],
             salt_key: std::array::from_fn(|_| rng.u64(..)),
         };
-        let engine = Engine::new(plan.rules.clone(), origin);
+        let rules = Rules {
+            durable: kept.is_some(),
+            ..plan.rules.clone()
+        };
         // As the daemon has it.
-        let epoch = wall_us;
+        let mut engine = Engine::new(rules, origin);
+        let mut nothing = Effects::new();
+        for record in records {
+            engine.apply(now, Input::Restore(record), &mut nothing);
+        }
+        engine.apply(now, Input::Serve, &mut nothing);
+        assert!(nothing.is_empty(), "restoring is heard: {nothing:?}");
+        let restored = engine.counts().holders as u64;
+        let mut seen_locks = SeenLocks::new(plan.keys.len(), fence);
+        let names = plan.keys.iter().map(|(name, _)| &name[..]);
+        let seen = seen_locks.begin_with(now, &engine, names);
+        seen.unwrap_or_else(|why| panic!("restored: {why}"));
+        let keeper = kept.map(|(keeper, _)| keeper);
+        let epoch = keeper.as_ref().map_or(wall_us, |it| it.borrow().life.epoch);
         let settings = Settings {
             epoch,
             ..plan.settings.clone()
@@ -106,9 +146,13 @@ impl Life {
             number,
             is_up: true,
             epoch,
-            server: Server::new(settings, engine),
+            server: Server::with_store(settings, engine, SimStore(keeper)),
+            disk_at: None,
+            lost_pops: BTreeMap::new(),
+            has_restored: restored > 0,
+            full_in_turn: None,
             known_grants: KnownGrants::new(plan.keys.len(), plan.rules.auto_release),
-            seen_locks: SeenLocks::new(plan.keys.len(), fence),
+            seen_locks,
             known_entries: KnownEntries::new(plan),
             known_pushes: KnownPushes::default(),
             taken: None,

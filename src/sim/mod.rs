@@ -11,10 +11,11 @@
 //!
 //! 1. `plan`: what a seed draws.
 //! 2. `simulation`: virtual time, and the agenda of what happens outside the server.
-//! 3. `life`: one server from its start to its end, and what clients know of it.
+//! 3. `life`: one server from its start to its end, and what clients know of it; `data_dir`, `store`
+//!    and `kept`: what outlives it, if the plan has a data directory.
 //! 4. `turn` and `cost`: one turn of the server, as the reactor would do it, and how long it takes.
 //! 5. `clients`: what clients do and say.
-//! 6. `faults`: what goes wrong with the network, with readers and with the server.
+//! 6. `faults`: what goes wrong with the network, with readers, with the server and with its disk.
 //! 7. `checks`: what must hold after every turn, and at the end.
 //! 8. `trace`: what the simulator tells about it.
 //!
@@ -23,11 +24,14 @@
 mod checks;
 mod clients;
 mod cost;
+mod data_dir;
 mod faults;
 mod json;
+mod kept;
 mod life;
 mod plan;
 mod simulation;
+mod store;
 mod trace;
 mod turn;
 
@@ -97,6 +101,20 @@ pub struct Totals {
     pub restarts: u64,
     /// How often a server was started while another still ran.
     pub ports_taken: u64,
+    /// How often what was in a data directory was compared with what clients knew.
+    pub reopened: u64,
+    /// How often that was after a power loss.
+    pub power_losses: u64,
+    /// Grants that were held again after a restart.
+    pub restored: u64,
+    /// Those that a client claimed with `reclaim`.
+    pub reclaimed: u64,
+    /// Requests that were refused because the disk was full.
+    pub refused_by_disk: u64,
+    /// How often the disk failed.
+    pub disk_failures: u64,
+    /// How often a journal was compacted.
+    pub compactions: u64,
     /// The longest turn.
     pub turn_ns_max: u64,
     /// For how long a client was gone at most and still held something after a turn.
@@ -139,6 +157,13 @@ impl Totals {
         self.stops += other.stops;
         self.restarts += other.restarts;
         self.ports_taken += other.ports_taken;
+        self.reopened += other.reopened;
+        self.power_losses += other.power_losses;
+        self.restored += other.restored;
+        self.reclaimed += other.reclaimed;
+        self.refused_by_disk += other.refused_by_disk;
+        self.disk_failures += other.disk_failures;
+        self.compactions += other.compactions;
         self.turn_ns_max = self.turn_ns_max.max(other.turn_ns_max);
         self.departure_late_ns_max = self.departure_late_ns_max.max(other.departure_late_ns_max);
         self.late_ns_max = self.late_ns_max.max(other.late_ns_max);
@@ -159,11 +184,44 @@ pub struct Outcome {
     pub totals: Totals,
 }
 
+/// Something that a broken server would do with what has to outlive it; to see that the checks
+/// notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sabotage {
+    /// Speaks of changes that are not on the disk.
+    SpeakEarly,
+    /// Does not record which fences may have been given out.
+    ForgetFences,
+    /// Does not record grants.
+    ForgetGrants,
+    /// Does not record that grants end.
+    ForgetEnds,
+    /// Does not record that a lease has become longer.
+    ForgetRenewals,
+    /// Does not record counters.
+    ForgetCounts,
+    /// Does not record values.
+    ForgetValues,
+    /// Does not record that a value was taken from a list.
+    ForgetPops,
+}
+
 /// Plays the simulation of this seed to its end, or to the first violation. A panic of the server
 /// is a violation too.
 #[must_use]
 pub fn run(seed: u64, keep: Keep) -> Outcome {
-    let mut simulation = Simulation::new(seed, keep);
+    play(Simulation::new(seed, keep, None))
+}
+
+/// The same with a server that is broken in this way; none if this seed has no data directory.
+#[must_use]
+pub fn run_broken(seed: u64, sabotage: Sabotage) -> Option<Outcome> {
+    let simulation = Simulation::new(seed, Keep::Tail, Some(sabotage));
+    simulation.plan.disk?;
+    Some(play(simulation))
+}
+
+fn play(mut simulation: Simulation) -> Outcome {
     // After a panic only the trace is used, and a panic leaves that whole.
     let result = catch_unwind(AssertUnwindSafe(|| simulation.run()));
     let violation = match result {

@@ -12,6 +12,7 @@ use crate::base::Millis;
 use crate::engine::Rules;
 use crate::engine::types::{Mode, Notes};
 use crate::server::Settings;
+use crate::store::Durability;
 use crate::wire::answer::WireFence;
 
 /// The secret of the servers that ask for one.
@@ -34,6 +35,8 @@ pub(super) enum Action {
     /// With a token that is stale, somebody else's, for another key, or nobody's.
     ReleaseOddly,
     RenewOddly,
+    /// With the token of something that was restored, and that nobody has claimed yet.
+    Reclaim,
     /// `incr`, `decr`, `get`, `cset`.
     Counter,
     /// `kset`, `kget`, `kdel`, `kcas`.
@@ -76,7 +79,7 @@ pub(super) enum Action {
 
 impl Action {
     /// Each action with its weight in an even mix.
-    const ALL: [(Self, u32); 28] = [
+    const ALL: [(Self, u32); 29] = [
         (Self::Acquire, 60),
         (Self::Enqueue, 16),
         (Self::Wait, 16),
@@ -84,6 +87,7 @@ impl Action {
         (Self::Renew, 8),
         (Self::ReleaseOddly, 6),
         (Self::RenewOddly, 5),
+        (Self::Reclaim, 90),
         (Self::Counter, 16),
         (Self::Value, 24),
         (Self::Push, 24),
@@ -116,7 +120,8 @@ impl Action {
             | Self::Release
             | Self::Renew
             | Self::ReleaseOddly
-            | Self::RenewOddly => 0,
+            | Self::RenewOddly
+            | Self::Reclaim => 0,
             Self::Counter | Self::Value | Self::Push | Self::Pop | Self::Barrier => 1,
             Self::Subscribe
             | Self::Unsubscribe
@@ -150,6 +155,27 @@ pub(super) enum LifeEnd {
     Kill,
     /// The process is gone from one moment to the next.
     Crash,
+    /// So is the power, and with it whatever was not synced to the disk.
+    PowerLoss,
+}
+
+/// A data directory, and what is wrong with its disk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DiskPlan {
+    pub(super) durability: Durability,
+    pub(super) segment_bytes: u64,
+    /// When so much waits for the disk, changes wait.
+    pub(super) behind_bytes: usize,
+    /// How long a sync takes at most; and in percent, how often it takes fifty times as long.
+    pub(super) sync_us_max: u64,
+    pub(super) slow_pct: u8,
+    /// In per mille of actions, how often the disk fills up, and how often its next sync fails.
+    pub(super) full_pml: u16,
+    pub(super) fail_pml: u16,
+    /// In percent of starts, how often the time of day was set in between, in plans without values
+    /// that end by it, and how often the start itself does not survive.
+    pub(super) clock_set_pct: u8,
+    pub(super) dies_starting_pct: u8,
 }
 
 /// The server ends, and another one is started.
@@ -205,6 +231,8 @@ pub(super) struct Plan {
     /// The first one last.
     pub(super) restarts: Vec<Restart>,
     pub(super) ending: Ending,
+    /// Without one, nothing outlives the process.
+    pub(super) disk: Option<DiskPlan>,
 }
 
 impl Plan {
@@ -276,15 +304,18 @@ impl Plan {
                 6..9 => Ending::Drain,
                 _ => Ending::Kill,
             },
+            disk: None,
         };
-        plan.restarts = restarts(rng, plan.actions_max);
+        let is_kept = !is_loud && !has_crowd && rng.u8(..3) == 0;
+        plan.disk = is_kept.then(|| disk(rng));
+        plan.restarts = restarts(rng, plan.actions_max, is_kept);
         if !plan.restarts.is_empty() && plan.settings.shutdown_timeout == Millis::ZERO {
             plan.settings.shutdown_timeout = Millis(3 * scale);
         }
         let has_long_keys = plan.keys.iter().any(|(name, _)| name.contains(&1));
         if has_crowd {
             plan.make_room();
-        } else if !is_loud && !has_long_keys && rng.u8(..8) == 0 {
+        } else if !is_loud && !has_long_keys && !is_kept && rng.u8(..3) == 0 {
             plan.bound_memory();
         }
         plan
@@ -423,19 +454,42 @@ fn names(rng: &mut Rng, barriers: usize) -> [Vec<Vec<u8>>; 4] {
     })
 }
 
-/// In two seeds of three there is none, in the others one or two.
-fn restarts(rng: &mut Rng, actions_max: u32) -> Vec<Restart> {
-    let count = rng.usize(..6).saturating_sub(3);
+fn disk(rng: &mut Rng) -> DiskPlan {
+    DiskPlan {
+        durability: *pick(
+            rng,
+            &[Durability::Sync, Durability::Sync, Durability::Async],
+        ),
+        segment_bytes: *pick(rng, &[1 << 10, 4 << 10, 1 << 16]),
+        behind_bytes: *pick(rng, &[200, 1 << 20]),
+        sync_us_max: *pick(rng, &[0, 200, 5_000]),
+        slow_pct: *pick(rng, &[0, 1, 10]),
+        full_pml: *pick(rng, &[0, 10, 20]),
+        fail_pml: *pick(rng, &[0, 0, 3]),
+        clock_set_pct: *pick(rng, &[0, 50]),
+        dies_starting_pct: *pick(rng, &[0, 30]),
+    }
+}
+
+/// In two seeds of three there is none, in the others one or two. Where something outlives the
+/// process there are up to five.
+fn restarts(rng: &mut Rng, actions_max: u32, is_kept: bool) -> Vec<Restart> {
+    let count = match is_kept {
+        true => rng.usize(1..=5),
+        false => rng.usize(..6).saturating_sub(3),
+    };
     let ends = [
         LifeEnd::Drain,
         LifeEnd::Drain,
         LifeEnd::Kill,
         LifeEnd::Crash,
+        LifeEnd::PowerLoss,
     ];
+    let ends = if is_kept { &ends[1..] } else { &ends[..4] };
     let mut restarts: Vec<Restart> = (0..count)
         .map(|_| Restart {
             actions_left: rng.u32(actions_max / 5..actions_max),
-            end: *pick(rng, &ends),
+            end: *pick(rng, ends),
             overlaps: rng.bool(),
         })
         .collect();
@@ -484,6 +538,7 @@ fn rules(rng: &mut Rng, scale: u64, is_loud: bool) -> Rules {
         gc_interval: Millis(*pick(rng, &[5_000, scale])),
         gc_idle_max: Millis(*pick(rng, &[60_000, scale, 1])),
         notes: Notes::Off,
+        durable: false,
     }
 }
 

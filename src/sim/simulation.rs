@@ -8,10 +8,11 @@ use std::collections::BinaryHeap;
 
 use fastrand::Rng;
 
-use super::Totals;
+use super::data_dir::DataDir;
 use super::life::Life;
 use super::plan::{Plan, Restart};
 use super::trace::{Keep, Trace};
+use super::{Sabotage, Totals};
 use crate::base::{Millis, Nanos};
 use crate::pipe::Meter;
 
@@ -41,6 +42,10 @@ pub(super) enum Scheduled {
     Shutdown(u32),
     /// Somebody starts a server.
     Start,
+    /// The store of this life has something to do.
+    Disk(u32),
+    /// The disk that was full has room.
+    Room,
 }
 
 /// Everything there is in one run.
@@ -55,6 +60,11 @@ pub(super) struct Simulation {
     pub(super) other: Option<Life>,
     /// What the wall clock showed at the instant 0, in microseconds since 1970.
     wall_begin_us: u64,
+    /// How far it was set since then.
+    pub(super) wall_set_us: i64,
+    /// What outlives the server, if something does.
+    pub(super) data: Option<DataDir>,
+    pub(super) sabotage: Option<Sabotage>,
     /// Every fence of the lives that are over is at most this.
     pub(super) fences_given: u64,
     pub(super) restarts_left: Vec<Restart>,
@@ -78,7 +88,7 @@ pub(super) struct Simulation {
 }
 
 impl Simulation {
-    pub(super) fn new(seed: u64, keep: Keep) -> Self {
+    pub(super) fn new(seed: u64, keep: Keep, sabotage: Option<Sabotage>) -> Self {
         let mut rng = Rng::with_seed(seed);
         let plan = Plan::draw(&mut rng);
         let mut trace = Trace::new(keep);
@@ -86,10 +96,13 @@ impl Simulation {
         trace.say(now, format_args!("{plan:?}"));
         let wall_begin_us = YEAR_2027_US + rng.u64(..20 * YEAR_US);
         let wall_us = wall_begin_us + now.0 / 1_000;
-        Self {
-            life: Life::begin(&mut rng, &plan, 1, now, wall_us),
+        let mut simulation = Self {
+            life: Life::begin(&mut rng, &plan, 1, now, wall_us, None),
             other: None,
             wall_begin_us,
+            wall_set_us: 0,
+            data: None,
+            sabotage,
             fences_given: 0,
             restarts_left: plan.restarts.clone(),
             is_last_stop: false,
@@ -108,7 +121,9 @@ impl Simulation {
             has_ended: false,
             has_cleaned_up: false,
             requests_made: 0,
-        }
+        };
+        simulation.make_data_dir();
+        simulation
     }
 
     /// Plays the run from its first event to its last.
@@ -191,13 +206,19 @@ impl Simulation {
             }
             Scheduled::Shutdown(_) => {}
             Scheduled::Start => self.start()?,
+            Scheduled::Disk(life) if self.life.is_up && self.life.number == life => {
+                self.step_disk()?;
+            }
+            Scheduled::Disk(_) => {}
+            Scheduled::Room => self.make_disk_room(),
         }
         Ok(())
     }
 
     /// What the wall clock shows, in microseconds since 1970.
     pub(super) fn wall_us(&self) -> u64 {
-        self.wall_begin_us + self.now.0 / 1_000
+        let us = self.wall_begin_us + self.now.0 / 1_000;
+        us.saturating_add_signed(self.wall_set_us)
     }
 
     pub(super) fn schedule(&mut self, at: Nanos, event: Scheduled) {

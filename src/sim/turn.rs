@@ -47,6 +47,7 @@ impl Simulation {
     /// Whether the server has nothing to do at this instant.
     pub(super) fn is_quiet(&self) -> bool {
         self.life.due.is_none()
+            && self.is_kept()
             && self
                 .life
                 .server
@@ -74,6 +75,9 @@ impl Simulation {
         self.life.server.turn(&clock, events.iter().copied(), stops);
         self.turn += 1;
         self.totals.turns += 1;
+        if self.life.server.failure().is_some() {
+            return self.check_failed();
+        }
         meter.spend(self.decided_ns());
         self.now = after(meter.ns());
         self.follow_interests();
@@ -98,6 +102,7 @@ impl Simulation {
             draining.ended = self.now;
         }
         self.life.oversleep_ns = self.oversleep();
+        self.follow_disk();
         self.check_turn()
     }
 

@@ -28,6 +28,7 @@ impl Simulation {
     pub(crate) fn check_turn(&mut self) -> Result<(), String> {
         let numbers: Vec<u32> = self.life.connections.keys().copied().collect();
         self.note_unsent();
+        self.note_full();
         // Ends come first: a client that was cut off holds nothing any more, and in the same turn
         // the next one may have been told of its grant.
         for &number in &numbers {
@@ -42,6 +43,7 @@ impl Simulation {
         }
         let before = self.before_reports();
         self.check_table()?;
+        self.check_claims()?;
         self.check_reports(before, &requests_per_key)?;
         let Life {
             known_grants,
@@ -67,10 +69,18 @@ impl Simulation {
     /// A turn that had too much to send goes on in the next one. Until then any client may be told
     /// something that happened in this one.
     fn note_unsent(&mut self) {
-        if self.life.server.has_unsent() {
+        // So does what is not on the disk yet.
+        if self.life.server.has_unsent() || !self.is_kept() {
             for conn in self.life.connections.values_mut() {
                 conn.unsent_since.get_or_insert(self.life.span.began);
             }
+        }
+    }
+
+    fn note_full(&mut self) {
+        let data = self.data.as_ref();
+        if data.is_some_and(|data| data.keeper.borrow().is_refusing) {
+            self.life.full_in_turn = Some(self.turn);
         }
     }
 
@@ -78,8 +88,10 @@ impl Simulation {
     fn has_reason_to_end(&self, number: u32, conn: &Connection) -> bool {
         let settings = &self.plan.settings;
         let owns = conn.is_subscribed() || self.life.known_grants.owns_something(number, self.now);
-        // A shutdown waits for clients that hold something, not for those that only listen.
-        let is_done = !self.life.known_grants.owns_something(number, self.now);
+        // A shutdown waits for clients that hold something, not for those that only listen; nor for
+        // what will be held again after it.
+        let is_done =
+            self.plan.disk.is_some() || !self.life.known_grants.owns_something(number, self.now);
         let is_over = self.life.draining.is_some() && (is_done || self.is_shutdown_forced());
         // A client that said `hello` and does not read its pushes is a slow consumer.
         let is_slow = conn.may_be_pushed_to && conn.unread_since.is_some();
@@ -148,7 +160,12 @@ impl Simulation {
         }
         self.trace
             .say(self.now, format_args!("c{client:<2} <- end of {number}"));
-        self.life.known_grants.owner_is_gone(number, self.turn);
+        if self.data.is_some() && self.life.draining.is_some() {
+            // A server that stops is not a client that left: what it holds may be held on.
+            self.life.known_grants.owner_leaves(number);
+        } else {
+            self.life.known_grants.owner_is_gone(number, self.turn);
+        }
         let conn = self
             .life
             .connections
@@ -215,6 +232,8 @@ impl Simulation {
                 turn: self.turn,
                 span: self.life.span,
                 epoch: self.life.epoch,
+                has_restored: self.life.has_restored,
+                full_in_turn: self.life.full_in_turn,
                 draining: self.life.draining.map(|it| it.turn),
             };
             self.totals.answers += 1;
@@ -225,8 +244,10 @@ impl Simulation {
                 AnswerKind::Swapped => self.totals.swaps += 1,
                 AnswerKind::Met => self.totals.met += 1,
                 AnswerKind::Report => self.totals.reports += 1,
+                AnswerKind::Reclaimed => self.totals.reclaimed += 1,
                 AnswerKind::NoRoom => self.totals.no_room += 1,
                 AnswerKind::NoMemory => self.totals.no_memory += 1,
+                AnswerKind::NoDisk => self.totals.refused_by_disk += 1,
                 AnswerKind::Other => {}
             }
         }
@@ -291,6 +312,10 @@ impl Simulation {
                 conn.open_requests.iter().any(|it| it.kind.is_pop());
         }
         for request in conn.open_requests {
+            let popped = request.kind.popped_list();
+            if let Some(key) = popped.filter(|_| is_lossy && request.arrived.is_some()) {
+                *self.life.lost_pops.entry(key).or_default() += 1;
+            }
             let fence = match request.kind {
                 RequestKind::Renew { target, .. } => target,
                 RequestKind::Wait { key, .. } => {
@@ -327,9 +352,17 @@ impl Simulation {
             let conn = self.life.connections.get(&number);
             conn.is_none_or(|conn| conn.ended || self.has_reason_to_end(number, conn))
         };
+        let outlasts = |number: u32| {
+            let conn = self.life.connections.get(&number);
+            let has_asked =
+                |it: &Connection| it.open_requests.iter().any(|it| it.arrived.is_some());
+            let is_cut_off = self.life.draining.is_some() && has_left(number);
+            self.data.is_some() && (is_cut_off || conn.is_some_and(has_asked))
+        };
         let reasons = EndReasons {
             by_serial: &self.life.by_serial,
             has_left: &has_left,
+            outlasts: &outlasts,
             waits: &self.life.waits,
             auto_release: self.plan.rules.auto_release,
             has_crowd: self.plan.crowd.is_some(),
@@ -441,6 +474,12 @@ impl Simulation {
         if self.is_held_up_by_unread() {
             return Ok(()); // it is not the server that has nothing to do
         }
+        // Whoever is cut off by a shutdown has its lease stopped: it begins anew in the next life.
+        if self.life.draining.is_none()
+            && let Some(fence) = self.life.seen_locks.not_begun()
+        {
+            return Err(format!("the lease of {fence} does not begin"));
+        }
         let (now, turn) = (self.now, self.turn);
         let mut waiting: BTreeMap<(EntryKind, usize), usize> = BTreeMap::new();
         for (number, conn) in &mut self.life.connections {
@@ -482,7 +521,12 @@ impl Simulation {
         }
         self.check_waiting(&waiting)?;
         for (serial, does) in self.life.seen_locks.holders_and_waiters() {
-            let number = self.life.by_serial[&serial];
+            let Some(&number) = self.life.by_serial.get(&serial) else {
+                continue; // restored, and of nobody
+            };
+            if self.data.is_some() && self.life.draining.is_some() {
+                continue; // a server that stops undoes nothing
+            }
             let conn = self.life.connections.get(&number);
             let is_gone = conn.is_none_or(|it| {
                 (it.ended || it.has_hung_up()) && it.stalled.is_none() && it.unread_since.is_none()

@@ -46,6 +46,10 @@ pub(crate) struct AnswerCheck<'w> {
     pub(crate) span: TurnSpan,
     /// The epoch of this life of the server.
     pub(crate) epoch: u64,
+    /// Something was restored at its start.
+    pub(crate) has_restored: bool,
+    /// The last turn in which the server took its disk for full.
+    pub(crate) full_in_turn: Option<u64>,
     /// The turn in which the server got a shutdown signal.
     pub(crate) draining: Option<u64>,
 }
@@ -61,9 +65,12 @@ pub(crate) enum AnswerKind {
     Met,
     /// What `stats` or `who` says.
     Report,
-    /// Refused because a limit is reached, or memory.
+    /// Something that was held before a restart is held on.
+    Reclaimed,
+    /// Refused because a limit is reached, or memory, or the disk is full.
     NoRoom,
     NoMemory,
+    NoDisk,
     Other,
 }
 
@@ -219,6 +226,7 @@ impl AnswerCheck<'_> {
                     clock_read: self.span.clock_read,
                     draining: self.draining.is_some(),
                     lacks_room: self.lacks_room(conn, text, &request.kind),
+                    may_be_full: self.is_full_since(arrived),
                     told,
                     text,
                 };
@@ -303,8 +311,13 @@ impl AnswerCheck<'_> {
                     // A `w` that is already on its way starts the lease again.
                     for later in &conn.open_requests {
                         if matches!(later.kind, RequestKind::Wait { key: it, .. } if it == key) {
-                            self.known_grants
-                                .renewal_sent(fence, later.number, since, lease);
+                            self.known_grants.renewal_sent(
+                                fence,
+                                later.number,
+                                self.conn_number,
+                                since,
+                                lease,
+                            );
                         }
                     }
                 }
@@ -345,6 +358,7 @@ impl AnswerCheck<'_> {
                 &RequestKind::Renew {
                     target,
                     lease: asked,
+                    reclaims: false,
                     ..
                 },
                 Told::Renewed {
@@ -353,12 +367,32 @@ impl AnswerCheck<'_> {
                 },
             ) => {
                 let fence = target.ok_or("renewed with a token of nobody")?;
-                expect(lease, asked)?;
+                expect(lease, self.lease_now(lease, asked, arrived))?;
                 expect(told_fence, request.with_fence.then_some(Fence(fence)))?;
                 let span = (since, lease);
                 self.known_grants
                     .renewed(self.now, fence, request.number, span, arrived.turn)?;
                 Ok(AnswerKind::Other)
+            }
+            (
+                &RequestKind::Renew {
+                    target,
+                    lease,
+                    reclaims: true,
+                    ..
+                },
+                Told::Granted(grant),
+            ) => {
+                let lease = self.lease_now(grant.lease, lease, arrived);
+                let (fence, _) = check_grant(grant, lease, request.with_fence)?;
+                expect(Some(fence), target)?;
+                if !self.has_restored {
+                    return Err("reclaimed where nothing was restored".to_owned());
+                }
+                let span = (since, lease);
+                self.known_grants
+                    .renewed(self.now, fence, request.number, span, arrived.turn)?;
+                Ok(AnswerKind::Reclaimed)
             }
             (RequestKind::Position { .. }, Told::Number(0..)) => Ok(AnswerKind::Other),
             (&RequestKind::Report { key }, Told::Json(text)) => {
@@ -456,6 +490,27 @@ impl AnswerCheck<'_> {
                         || lapsed.after(EXPIRED_TICKET_KEPT_MIN) <= self.now
                 })
             }
+            ("error_reclaim", RequestKind::Renew { reclaims, .. }) => {
+                *reclaims && self.has_restored
+            }
+            ("error_no_grace", RequestKind::Renew { reclaims, .. }) => {
+                // It says nothing about the token.
+                if let RequestKind::Renew {
+                    target: Some(fence),
+                    ..
+                } = request.kind
+                {
+                    self.known_grants.renewal_refused(fence, request.number);
+                }
+                return if *reclaims && !self.has_restored {
+                    Ok(AnswerKind::Other)
+                } else {
+                    Err("something was restored, and it was told there was nothing".to_owned())
+                };
+            }
+            ("error_storage", RequestKind::Acquire { .. } | RequestKind::Enqueue { .. }) => {
+                self.is_full_since(arrived)
+            }
             ("error", RequestKind::Release { .. } | RequestKind::Renew { .. }) => true,
             ("nil", RequestKind::Position { key }) => {
                 if self.known_grants.holds(self.conn_number, *key, self.now) {
@@ -470,8 +525,11 @@ impl AnswerCheck<'_> {
         }
         self.check_alone(conn, request, text)?;
         match request.kind {
-            // Refused for another reason than a ticket it already had: it has none any more.
-            RequestKind::Enqueue { key, .. } if text != "error_already_enqueued" => {
+            // Refused for another reason than a ticket it already had, or before that was looked at:
+            // it has none any more.
+            RequestKind::Enqueue { key, .. }
+                if !matches!(text, "error_already_enqueued" | "error_storage") =>
+            {
                 conn.tickets.remove(&key);
             }
             RequestKind::Wait { key, .. } => {
@@ -506,6 +564,20 @@ impl AnswerCheck<'_> {
             Some(_) => room.has_limit(text),
             None => room.may_refuse(text, kind),
         })
+    }
+
+    /// The lease that a renewal gives: what was asked for, or less if the disk is full.
+    fn lease_now(&self, told: Millis, asked: Millis, arrived: Moment) -> Millis {
+        if self.is_full_since(arrived) {
+            told.min(asked)
+        } else {
+            asked
+        }
+    }
+
+    /// Whether the server took its disk for full in a turn in which it may have seen this request.
+    fn is_full_since(&self, arrived: Moment) -> bool {
+        self.full_in_turn.is_some_and(|turn| turn > arrived.turn)
     }
 }
 
@@ -554,6 +626,7 @@ impl AnswerCheck<'_> {
 fn told_of_limit(text: &str) -> AnswerKind {
     match text {
         "error_memory" => AnswerKind::NoMemory,
+        "error_storage" => AnswerKind::NoDisk,
         "error_max_locks" | "error_max_waiters" | "error_max_keys" | "error_list_full" => {
             AnswerKind::NoRoom
         }

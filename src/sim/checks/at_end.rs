@@ -5,6 +5,7 @@
 //! there is there.
 
 use crate::base::Nanos;
+use crate::engine::view::Counts;
 use crate::server::Holdings;
 use crate::sim::Totals;
 use crate::sim::clients::actions::LOUD_GROUPS;
@@ -119,6 +120,7 @@ impl Simulation {
             return Err("two servers run at the end".to_owned());
         }
         self.check_life_end()?;
+        self.check_left()?;
         self.totals.connections = u64::from(self.connections_made);
         self.trace.say(self.now, format_args!("{:?}", self.totals));
         Ok(())
@@ -152,6 +154,10 @@ impl Simulation {
             holdings.engine.keys = 0;
             holdings.engine.others = 0;
             holdings.engine.timers = 0;
+            if self.plan.disk.is_some() {
+                // A server that stops is not a client that left: what they have is not undone.
+                holdings.engine = Counts::default();
+            }
             if !self.plan.rules.auto_release {
                 holdings.engine.holders = 0;
                 (holdings.engine.owners, holdings.engine.connections) = (0, 0);
@@ -173,7 +179,7 @@ impl Simulation {
     /// Adds up what became of the grants of this life, and notes which fences it gave.
     pub(crate) fn close_books(&mut self) -> Result<(), String> {
         let tally = self.life.server.engine().tally();
-        let told = self.life.known_grants.len() as u64;
+        let told = self.life.known_grants.told() as u64;
         let (done, sent) = (
             self.life.known_grants.releases_done,
             self.life.known_grants.releases_sent,
@@ -184,7 +190,11 @@ impl Simulation {
                  tried {sent}"
             ));
         }
-        let given = self.life.seen_locks.fence_origin() + tally.grants;
+        // What nobody has heard of may be given again, if what would tell of it was not kept.
+        let given = match self.plan.disk {
+            Some(_) => self.life.known_grants.fence_max,
+            None => self.life.seen_locks.fence_origin() + tally.grants,
+        };
         self.fences_given = self.fences_given.max(given);
         self.totals.add(&Totals {
             grants: tally.grants,

@@ -13,6 +13,7 @@ use crate::base::{Millis, Nanos};
 use crate::engine::view::View;
 use crate::sim::clients::connection::Moment;
 use crate::sim::clients::request::{EntryKind, EntryRequest};
+use crate::sim::kept::Kept;
 use crate::sim::plan::Plan;
 use crate::wire::client::Told;
 
@@ -28,6 +29,8 @@ pub(crate) struct EntryAnswer<'a> {
     pub(crate) draining: bool,
     /// There can have been no room for what was asked, if that is what the answer says.
     pub(crate) lacks_room: bool,
+    /// The disk of the server may have been full.
+    pub(crate) may_be_full: bool,
     pub(crate) told: Told<'a>,
     /// The same as it was read.
     pub(crate) text: &'a str,
@@ -83,6 +86,21 @@ struct KnownCounter {
     known: BTreeMap<u64, i64>,
     /// For the same: the sums that were told, each at most once.
     sums: BTreeSet<i64>,
+}
+
+impl KnownCounter {
+    /// It is what was acknowledged, give or take what never got an answer.
+    fn check(&self, key: usize, value: i64) -> Result<(), String> {
+        let part = |keep: fn(i64) -> bool| {
+            let open = self.open.values().copied();
+            self.acked + open.filter(|&delta| keep(delta)).sum::<i64>()
+        };
+        let (low, high) = (part(|delta| delta < 0), part(|delta| delta > 0));
+        if !(low..=high).contains(&value) {
+            return Err(format!("n{key} is {value}, not from {low} to {high}"));
+        }
+        Ok(())
+    }
 }
 
 /// All named entries of one run, as clients know them.
@@ -216,6 +234,14 @@ impl KnownEntries {
             ("error_draining", EntryRequest::AwaitPop { .. }) => it.draining,
             // Only where clients add so much that the counter overflows.
             ("error", EntryRequest::Add { key, .. }) => *key == plan.wild_counter(),
+            (
+                "error_storage",
+                EntryRequest::Add { .. }
+                | EntryRequest::SetCount { .. }
+                | EntryRequest::Put { .. }
+                | EntryRequest::Swap { .. }
+                | EntryRequest::Push { .. },
+            ) => it.may_be_full,
             ("error_list_full", EntryRequest::Push { .. }) => it.lacks_room,
             (
                 "error_max_keys" | "error_memory",
@@ -341,6 +367,81 @@ impl KnownEntries {
         Ok(())
     }
 
+    // ---- after a restart ----
+
+    /// A new life of the server begins with what was kept. Unless the last one lost what it had said,
+    /// that is what clients know, give or take what had no answer; `open_pops` says how many values
+    /// of each list somebody may have been given without an answer. From here on it is known.
+    pub(crate) fn restart(
+        &mut self,
+        plan: &Plan,
+        kept: &Kept,
+        now: Nanos,
+        turn: u64,
+        open_pops: Option<&[usize]>,
+    ) -> Result<(), String> {
+        for (key, counter) in self.counters.iter_mut().enumerate() {
+            let name = plan.name(EntryKind::Counter, key);
+            let value = kept.counters.get(name).copied().unwrap_or(0);
+            if open_pops.is_none() {
+                (counter.known, counter.sums) = Default::default();
+            } else if !counter.is_set && key != plan.wild_counter() {
+                counter.check(key, value)?;
+            }
+            counter.acked = value;
+            counter.open.clear();
+        }
+        let at = Moment { at: now, turn };
+        for (key, value) in self.values.iter_mut().enumerate() {
+            let stored = kept.values.get(plan.name(EntryKind::Value, key));
+            value.restart(stored, at, open_pops.is_none())?;
+        }
+        for key in 0..self.lengths.len() {
+            let list = kept.lists.get(plan.name(EntryKind::List, key));
+            let list = list.into_iter().flatten();
+            self.restart_list(key, list, turn, open_pops.map(|it| it[key]))?;
+        }
+        self.popped_now.clear();
+        self.barriers = KnownBarriers::default();
+        Ok(())
+    }
+
+    fn restart_list<'v>(
+        &mut self,
+        key: usize,
+        list: impl Iterator<Item = &'v Vec<u8>>,
+        turn: u64,
+        open_pops: Option<usize>,
+    ) -> Result<(), String> {
+        let mut there = BTreeSet::new();
+        for value in list {
+            let value = text_of(value)?;
+            let pushed = self.list_values.get_mut(value).filter(|it| it.key == key);
+            let Some(pushed) = pushed.filter(|_| there.insert(value.to_owned())) else {
+                return Err(format!("{value:?} is there twice, or was never pushed"));
+            };
+            if let (Some((_, number)), Some(_)) = (pushed.told, open_pops) {
+                return Err(format!("{value:?} is back, and connection {number} has it"));
+            }
+            (pushed.acked, pushed.told) = (Some(pushed.acked.unwrap_or(turn)), None);
+        }
+        let is_missing = |(value, it): &(&String, &Pushed)| {
+            it.key == key && it.acked.is_some() && it.told.is_none() && !there.contains(*value)
+        };
+        let missing = self.list_values.iter().filter(is_missing).count();
+        if open_pops.is_some_and(|pops| missing > pops) {
+            return Err(format!("{missing} values of q{key} are lost"));
+        }
+        // Those that went without a word are as good as never pushed.
+        self.list_values
+            .retain(|value, it| it.key != key || it.told.is_some() || there.contains(value));
+        self.lengths[key] = KnownLength {
+            sure: there.len(),
+            unsure: 0,
+        };
+        Ok(())
+    }
+
     // ---- after each turn ----
 
     /// Compares the sums with the server's. With `doubt`, some answers are not read yet, or lost.
@@ -359,14 +460,7 @@ impl KnownEntries {
             let name = plan.name(EntryKind::Counter, key);
             let value = view.counters().find(|it| it.key == name);
             let value = value.map_or(0, |it| it.what);
-            let part = |keep: fn(i64) -> bool| {
-                let open = counter.open.values().copied();
-                counter.acked + open.filter(|&delta| keep(delta)).sum::<i64>()
-            };
-            let (low, high) = (part(|delta| delta < 0), part(|delta| delta > 0));
-            if !(low..=high).contains(&value) {
-                return Err(format!("n{key} is {value}, not from {low} to {high}"));
-            }
+            counter.check(key, value)?;
         }
         for (key, known) in self.lengths.iter().enumerate() {
             let name = plan.name(EntryKind::List, key);

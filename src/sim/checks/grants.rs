@@ -13,6 +13,7 @@ use super::lock_table::SeenLocks;
 use crate::base::{Millis, Nanos};
 use crate::engine::types::Mode;
 use crate::sim::clients::connection::Moment;
+use crate::sim::kept::Kept;
 use crate::sim::turn::TurnSpan;
 
 /// One grant, as clients know it.
@@ -21,8 +22,14 @@ pub(crate) struct Grant {
     pub(crate) key: usize,
     pub(crate) mode: Mode,
     pub(crate) token: String,
-    /// The number of the connection it was granted to.
+    /// The number of the connection it was granted to; 0 if it was restored, and nobody has claimed
+    /// it yet.
     pub(crate) owner: u32,
+    /// The connections that have shown its token since it was restored.
+    claims: BTreeSet<u32>,
+    /// The longest lease that a client was told, and that one asked for.
+    lease_told_max: Millis,
+    lease_asked_max: Millis,
     /// The turn after which the request arrived, and the turn by which it was in the queue.
     joined: (u64, u64),
     /// The lease ends somewhere between these, according to the last answer.
@@ -42,6 +49,8 @@ pub(crate) struct Grant {
     owner_left: bool,
     /// The turn after which a client knew that it was over.
     over: Option<u64>,
+    /// A client was told so by the server.
+    is_end_told: bool,
 }
 
 impl Grant {
@@ -69,7 +78,7 @@ impl Grant {
 }
 
 /// All grants of one run that clients know of.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct KnownGrants {
     by_fence: BTreeMap<u64, Grant>,
     /// The fences of those that may not be over, by key.
@@ -77,6 +86,8 @@ pub(crate) struct KnownGrants {
     /// The keys with new answers since the last check.
     touched: BTreeSet<usize>,
     auto_release: bool,
+    /// How many of them are of earlier lives of the server.
+    earlier: usize,
     /// The highest fence that any client knows.
     pub(crate) fence_max: u64,
     pub(crate) releases_sent: u64,
@@ -90,6 +101,7 @@ impl KnownGrants {
             live: vec![BTreeSet::new(); keys],
             touched: BTreeSet::new(),
             auto_release,
+            earlier: 0,
             fence_max: 0,
             releases_sent: 0,
             releases_done: 0,
@@ -98,6 +110,11 @@ impl KnownGrants {
 
     pub(crate) fn len(&self) -> usize {
         self.by_fence.len()
+    }
+
+    /// How many were told by this life of the server.
+    pub(crate) fn told(&self) -> usize {
+        self.by_fence.len() - self.earlier
     }
 
     pub(crate) fn get(&self, fence: u64) -> Option<&Grant> {
@@ -164,21 +181,35 @@ impl KnownGrants {
         self.grant(fence).releases_sent += 1;
     }
 
-    pub(crate) fn renewal_sent(&mut self, fence: u64, request: u64, now: Nanos, lease: Millis) {
-        self.grant(fence).renewals.push((request, now, lease));
+    pub(crate) fn renewal_sent(
+        &mut self,
+        fence: u64,
+        request: u64,
+        by: u32,
+        now: Nanos,
+        lease: Millis,
+    ) {
+        let it = self.grant(fence);
+        it.renewals.push((request, now, lease));
+        it.lease_asked_max = it.lease_asked_max.max(lease);
+        if it.owner == 0 {
+            it.claims.insert(by);
+        }
     }
 
     /// The connection is ending: what it holds is not certain any more, if grants end with
     /// connections.
     pub(crate) fn owner_leaves(&mut self, owner: u32) {
         if self.auto_release {
-            let owned = self.by_fence.values_mut().filter(|it| it.owner == owner);
+            let is_owned = |it: &&mut Grant| it.owner == owner || it.claims.contains(&owner);
+            let owned = self.by_fence.values_mut().filter(is_owned);
             owned.for_each(|it| it.owner_left = true);
         }
     }
 
     /// The server has ended the connection, and what it held, if grants end with connections.
     pub(crate) fn owner_is_gone(&mut self, owner: u32, turn: u64) {
+        self.owner_leaves(owner);
         if self.auto_release {
             for it in self.by_fence.values_mut().filter(|it| it.owner == owner) {
                 it.owner_left = true;
@@ -220,6 +251,9 @@ impl KnownGrants {
                 mode,
                 token: token.to_owned(),
                 owner,
+                claims: BTreeSet::new(),
+                lease_told_max: lease,
+                lease_asked_max: lease,
                 joined,
                 deadline_min: since.after(lease),
                 deadline_max: now.after(lease),
@@ -231,6 +265,7 @@ impl KnownGrants {
                 is_released: false,
                 owner_left: owner_left && self.auto_release,
                 over: None,
+                is_end_told: false,
             },
         );
         self.fence_max = self.fence_max.max(fence);
@@ -285,6 +320,7 @@ impl KnownGrants {
             it.deadline_max = it.deadline_max.max(now.after(lease));
         }
         it.told_at = now;
+        it.lease_told_max = it.lease_told_max.max(lease);
         let key = it.key;
         self.touched.insert(key);
         Ok(())
@@ -308,8 +344,15 @@ impl KnownGrants {
         if it.releases_sent == 0 && !it.owner_left {
             // Nothing else can have ended it, so its lease is over.
             it.over.get_or_insert(turn);
+            it.is_end_told = true;
         }
         Ok(())
+    }
+
+    /// A renewal was refused, and nothing follows from that.
+    pub(crate) fn renewal_refused(&mut self, fence: u64, request: u64) {
+        let it = self.grant(fence);
+        it.renewals.retain(|&(number, ..)| number != request);
     }
 
     /// Nobody will ever read the answer to this renewal.
@@ -337,6 +380,7 @@ impl KnownGrants {
             return Err(format!("{fence} was released after its end"));
         }
         it.is_released = true;
+        it.is_end_told = true;
         it.over.get_or_insert(turn);
         Ok(())
     }
@@ -359,7 +403,102 @@ impl KnownGrants {
         if now < it.deadline_min() {
             return Err(format!("{fence} was lost before its time"));
         }
+        it.is_end_told = true;
         it.over.get_or_insert(turn);
+        Ok(())
+    }
+
+    // ---- after a restart ----
+
+    /// A new life of the server serves from `now` on, with what was kept. Unless the last one lost
+    /// what it had said, a grant that was certain when it died is held, for at least as long as its
+    /// client was told, and one whose end a client was told is not.
+    pub(crate) fn restart(
+        &mut self,
+        kept: &Kept,
+        died_at: Nanos,
+        now: Nanos,
+        turn: u64,
+        is_lossy: bool,
+    ) -> Result<(), String> {
+        self.earlier = self.by_fence.len();
+        (self.releases_sent, self.releases_done) = (0, 0);
+        for (&fence, it) in &mut self.by_fence {
+            let Some(kept) = kept.grants.get(&fence) else {
+                if it.is_certain(died_at) && !is_lossy {
+                    return Err(format!("{fence} on k{} was held, and is lost", it.key));
+                }
+                it.over.get_or_insert(turn);
+                self.live[it.key].remove(&fence);
+                continue;
+            };
+            if it.is_end_told && !is_lossy {
+                return Err(format!(
+                    "{fence} on k{} is held again after its end",
+                    it.key
+                ));
+            }
+            let told = if is_lossy {
+                Millis(0)
+            } else {
+                it.lease_told_max
+            };
+            if !(told..=it.lease_asked_max).contains(&kept.lease) || kept.token != it.token {
+                return Err(format!("{fence} is {kept:?}, and was {it:?}"));
+            }
+            let deadline = now.after(kept.lease);
+            *it = Grant {
+                owner: 0,
+                claims: BTreeSet::new(),
+                deadline_min: deadline,
+                deadline_max: deadline,
+                told_at: now,
+                renewals: Vec::new(),
+                renewal_arrived: false,
+                releases_sent: 0,
+                release_arrived: false,
+                is_released: false,
+                owner_left: false,
+                over: None,
+                is_end_told: false,
+                lease_told_max: kept.lease,
+                lease_asked_max: kept.lease,
+                ..it.clone()
+            };
+            self.live[it.key].insert(fence);
+            self.touched.insert(it.key);
+        }
+        Ok(())
+    }
+
+    /// The connections that have shown the token of something that was restored.
+    pub(crate) fn claims(&self, fence: u64) -> impl Iterator<Item = u32> {
+        let it = self.by_fence.get(&fence);
+        it.into_iter().flat_map(|it| it.claims.iter().copied())
+    }
+
+    /// Whether it was restored, and nobody has claimed it yet.
+    pub(crate) fn is_unclaimed(&self, fence: u64) -> bool {
+        self.by_fence.get(&fence).is_some_and(|it| it.owner == 0)
+    }
+
+    /// What was restored, and nobody has claimed yet: fence and key.
+    pub(crate) fn unbound(&self) -> Vec<(u64, usize)> {
+        let live = self.live.iter().flatten();
+        let live = live.map(|fence| (*fence, &self.by_fence[fence]));
+        let unbound = live.filter(|(_, it)| it.owner == 0);
+        unbound.map(|(fence, it)| (fence, it.key)).collect()
+    }
+
+    /// What was restored belongs to this connection from now on.
+    pub(crate) fn bind(&mut self, fence: u64, owner: u32, has_left: bool) -> Result<(), String> {
+        let auto_release = self.auto_release;
+        let it = self.grant(fence);
+        if !it.claims.contains(&owner) {
+            return Err(format!("{fence} went to {owner}, which did not ask for it"));
+        }
+        it.owner = owner;
+        it.owner_left |= has_left && auto_release;
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use crate::engine::view::KeyView;
 use crate::engine::{Engine, Kind, Tally};
 use crate::pipe::Pipe;
 use crate::server::Server;
+use crate::sim::store::SimStore;
 use crate::sim::turn::TurnSpan;
 
 /// One key after a turn.
@@ -30,6 +31,7 @@ pub(crate) struct SeenKey {
 struct SeenHolder {
     connection: u32,
     since: Nanos,
+    /// Never, if the lease has not begun.
     deadline: Nanos,
 }
 
@@ -68,6 +70,9 @@ pub(crate) struct EndReasons<'w> {
     pub(crate) has_left: &'w dyn Fn(u32) -> bool,
     /// The connections and keys for which a client has sent `w`, which starts a lease again.
     pub(crate) waits: &'w BTreeSet<(u32, usize)>,
+    /// Whether a lease of the connection of this number may go on when it is over: the disk may keep
+    /// its requests waiting, or it was cut off because the server stops.
+    pub(crate) outlasts: &'w dyn Fn(u32) -> bool,
     pub(crate) auto_release: bool,
     /// Whether there are keys that nobody looks at.
     pub(crate) has_crowd: bool,
@@ -83,6 +88,8 @@ pub(crate) struct SeenLocks {
     pub(crate) steady: Vec<bool>,
     fence_origin: u64,
     fence_max: u64,
+    /// How many were held when the life began.
+    restored: u64,
     tally: Tally,
     /// How late a lease ended at most; and at most while the server was not paused.
     pub(crate) late_ns_max: u64,
@@ -96,16 +103,36 @@ impl SeenLocks {
             steady: vec![false; keys],
             fence_origin,
             fence_max: fence_origin,
+            restored: 0,
             tally: Tally::default(),
             late_ns_max: 0,
             late_awake_ns_max: 0,
         }
     }
 
+    /// What was restored is there before the first turn.
+    pub(crate) fn begin_with<'n>(
+        &mut self,
+        now: Nanos,
+        engine: &Engine,
+        names: impl Iterator<Item = &'n [u8]>,
+    ) -> Result<(), String> {
+        self.restored = engine.counts().holders as u64;
+        for (key, name) in self.keys.iter_mut().zip(names) {
+            *key = look(now, engine, name)?;
+        }
+        Ok(())
+    }
+
+    /// How many were held when the life began.
+    pub(crate) fn restored(&self) -> u64 {
+        self.restored
+    }
+
     pub(crate) fn after_turn(
         &mut self,
         span: TurnSpan,
-        server: &Server<Pipe>,
+        server: &Server<Pipe, SimStore>,
         names: &[&[u8]],
         known_grants: &KnownGrants,
         reasons: &EndReasons<'_>,
@@ -132,10 +159,12 @@ impl SeenLocks {
         let held_elsewhere = held_in_all
             .checked_sub(held)
             .filter(|&it| it == 0 || reasons.has_crowd);
-        if grants - releases - expiries - disconnects != held_in_all || held_elsewhere.is_none() {
+        let had = grants + self.restored;
+        if had - releases - expiries - disconnects != held_in_all || held_elsewhere.is_none() {
             return Err(format!(
-                "{grants} grants, {releases} releases, {expiries} expiries, {disconnects} \
-                 disconnects, but {held} are held here and {held_in_all} in all"
+                "{} restored, {grants} grants, {releases} releases, {expiries} expiries, {disconnects} \
+                 disconnects, but {held} are held here and {held_in_all} in all",
+                self.restored
             ));
         }
         // One fence per grant: the server skips none and gives none twice.
@@ -175,6 +204,12 @@ impl SeenLocks {
     /// Whether this grant was there after the last turn.
     pub(crate) fn is_held(&self, key: usize, fence: u64) -> bool {
         self.keys[key].holders.contains_key(&fence)
+    }
+
+    /// A grant whose lease has not begun.
+    pub(crate) fn not_begun(&self) -> Option<u64> {
+        let mut holders = self.keys.iter().flat_map(|seen| &seen.holders);
+        holders.find_map(|(&fence, it)| (it.deadline == Nanos::NEVER).then_some(fence))
     }
 
     /// Whether the connection is in the queue of this key.
@@ -219,7 +254,9 @@ impl SeenLocks {
                 .copied()
                 .unwrap_or_default();
             let may_move = known_grants.get(fence).is_some_and(|it| it.renewal_arrived)
-                || reasons.waits.contains(&(owner, key));
+                || reasons.waits.contains(&(owner, key))
+                || it.deadline > old.deadline && (reasons.outlasts)(owner)
+                || old.deadline == Nanos::NEVER && it.deadline > span.began;
             if it.deadline != old.deadline && !may_move {
                 return Err(format!("the lease of {fence} moved by itself"));
             }
@@ -234,7 +271,12 @@ impl SeenLocks {
                 .copied()
                 .unwrap_or_default();
             let released = known_grants.get(fence).is_some_and(|it| it.release_arrived);
-            let left = reasons.auto_release && (reasons.has_left)(owner);
+            // What was restored is of nobody, until somebody shows its token.
+            let left = match owner {
+                0 => known_grants.claims(fence).any(reasons.has_left),
+                owner => (reasons.has_left)(owner),
+            };
+            let left = left && reasons.auto_release;
             if old.deadline <= span.clock_read {
                 self.note_lateness(span.ended, old.deadline, reasons.awake_since);
             } else if !released && !left {
@@ -306,11 +348,15 @@ fn look(now: Nanos, engine: &Engine, name: &[u8]) -> Result<SeenKey, String> {
     // As seen from the beginning of time, what is left of a lease is its deadline.
     let deadlines = engine.view(Nanos(0)).key(name);
     let deadlines = deadlines.into_iter().flat_map(KeyView::holders);
+    let deadlines = deadlines.map(|it| match it.has_begun {
+        true => Nanos(it.lease_left_ns),
+        false => Nanos::NEVER,
+    });
     for (holder, deadline) in it.holders().zip(deadlines) {
         let held = SeenHolder {
-            connection: holder.conn.serial,
+            connection: holder.conn.map_or(0, |conn| conn.serial),
             since: Nanos(now.0 - holder.age_ns),
-            deadline: Nanos(deadline.lease_left_ns),
+            deadline,
         };
         if seen.holders.insert(holder.fence.0, held).is_some() {
             return Err(format!("fence {} holds twice", holder.fence));

@@ -7,7 +7,7 @@
 //! `grants`, `entries`, `values`, `barriers`, `pushes` and `key_events` keep what clients know, and
 //! look for contradictions in it; `crowd` counts what a crowd reads. `lock_table` and `entries` compare what the server shows of
 //! itself, and `reports` what it tells clients about that in `stats` and `who`. `lives` looks from
-//! one life of the server to the next.
+//! one life of the server to the next, and `restored` at what a data directory brings back.
 //!
 //! Nothing here touches the server. Clients read their answers here, though, and a client that has
 //! read one may act on it.
@@ -26,4 +26,5 @@ pub(super) mod lock_table;
 pub(super) mod promptness;
 pub(super) mod pushes;
 pub(super) mod reports;
+pub(super) mod restored;
 pub(super) mod values;

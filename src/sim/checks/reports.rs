@@ -89,7 +89,9 @@ impl ReportCheck<'_> {
         let (before, after) = self.seen(key);
         let mut listed = BTreeMap::new();
         for holder in holders {
-            let (fence, connection) = (holder.number("fence")?, holder.number("connection")?);
+            // What was restored has none until somebody claims it.
+            let connection = holder.number("connection").unwrap_or(0);
+            let fence = holder.number("fence")?;
             let left_ms = holder.span_ms("lease_left_s")?;
             if listed.insert(fence, (connection, left_ms)).is_some() {
                 return Err(format!("{fence} is there twice"));
@@ -116,7 +118,8 @@ impl ReportCheck<'_> {
             let (deadline, moved) = (after.holder(fence), before.holder(fence));
             let left = |at: Nanos| deadline.map_or(0, |(_, it)| it.since(at) / 1_000_000);
             let bounds = left(self.span.clock_read)..=left(self.span.began);
-            if deadline == moved && !bounds.contains(left_ms) {
+            let runs = deadline.is_some_and(|(_, it)| it != Nanos::NEVER);
+            if runs && deadline == moved && !bounds.contains(left_ms) {
                 return Err(format!("{fence} has {bounds:?} ms left, not {left_ms}"));
             }
         }
@@ -171,7 +174,8 @@ impl ReportCheck<'_> {
             disconnects: totals.number("disconnects")?,
         };
         self.check_tally(tally)?;
-        let held = tally.grants - tally.releases - tally.expiries - tally.disconnects;
+        let had = tally.grants + self.after.restored();
+        let held = had - tally.releases - tally.expiries - tally.disconnects;
         let holds = [totals.number("holds")?, totals.number("holds_max")?];
         if holds != [held, self.plan.rules.holds_max.into()] {
             return Err(format!(
@@ -198,7 +202,7 @@ impl ReportCheck<'_> {
             }
             for it in keys {
                 held += match title {
-                    "locks" => u64::from(it.number(holders)? != 0),
+                    "locks" => u64::from(it.number("fence")? != 0),
                     "semaphores" => it.number(holders)?,
                     _ => it.number(holders)? + u64::from(it.number("fence").is_ok()),
                 };
@@ -209,7 +213,8 @@ impl ReportCheck<'_> {
             }
         }
         let ends = tally.releases + tally.expiries + tally.disconnects;
-        if self.plan.crowd.is_none() && tally.grants - ends != held {
+        let had = tally.grants + self.after.restored();
+        if self.plan.crowd.is_none() && had - ends != held {
             return Err(format!("{held} are held by {tally:?}"));
         }
         Ok(())

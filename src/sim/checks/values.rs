@@ -7,8 +7,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::base::Millis;
+use crate::base::{Millis, Nanos};
 use crate::sim::clients::connection::Moment;
+use crate::sim::kept::KeptValue;
 
 /// A write, or a deletion.
 #[derive(Clone, Debug)]
@@ -20,6 +21,8 @@ struct Write {
     arrived: Moment,
     /// By when it was certainly done; `None` if nobody read the answer.
     done: Option<Moment>,
+    /// When its time is over, if it was restored and has a time.
+    ends: Option<Nanos>,
 }
 
 impl Write {
@@ -30,7 +33,8 @@ impl Write {
 
     /// Whether its time to live, if it has one, cannot be over.
     fn outlives(&self, now: Moment) -> bool {
-        self.ttl == Millis::ZERO || now.at < self.arrived.at.after(self.ttl)
+        let ends = self.ends.unwrap_or_else(|| self.arrived.at.after(self.ttl));
+        self.ttl == Millis::ZERO || now.at < ends
     }
 }
 
@@ -51,6 +55,7 @@ impl KnownValue {
             ttl,
             arrived,
             done: None,
+            ends: None,
         });
     }
 
@@ -82,11 +87,54 @@ impl KnownValue {
                 "{value:?} was replaced before this request arrived"
             ));
         }
-        let is_over = |done: Moment| arrived.at >= done.at.after(it.ttl);
+        let is_over = |done: Moment| arrived.at >= it.ends.unwrap_or_else(|| done.at.after(it.ttl));
         if it.ttl != Millis::ZERO && it.done.is_some_and(is_over) {
             return Err(format!("{value:?} outlived its time"));
         }
         Ok(())
+    }
+
+    /// A new life of the server has this value. Unless the last one lost what it had said, that is
+    /// what a client could have read from it.
+    pub(crate) fn restart(
+        &mut self,
+        stored: Option<&KeptValue>,
+        now: Moment,
+        is_lossy: bool,
+    ) -> Result<(), String> {
+        let value = stored.map(|(value, _)| String::from_utf8_lossy(value));
+        // Times of the day are compared elsewhere: the clock may have been set.
+        let timeless = Self {
+            writes: self.writes.clone(),
+            swapped: BTreeSet::new(),
+        };
+        match &value {
+            _ if is_lossy => self.swapped.clear(),
+            Some(value) => timeless.read_anytime(value, now)?,
+            None => timeless.miss_anytime(now)?,
+        }
+        let is_stored = |it: &Write| value.as_ref().is_some_and(|value| it.value == **value);
+        self.writes.retain(is_stored);
+        if let (Some((_, ends)), Some(write)) = (stored, self.writes.first_mut()) {
+            write.done.get_or_insert(now);
+            write.ends = *ends;
+        }
+        Ok(())
+    }
+
+    /// Like [`KnownValue::read`], whatever its time.
+    fn read_anytime(mut self, value: &str, now: Moment) -> Result<(), String> {
+        self.writes.iter_mut().for_each(|it| it.ttl = Millis::ZERO);
+        self.read(value, now)
+    }
+
+    /// Like [`KnownValue::read_nothing`], for values that have no time.
+    fn miss_anytime(self, now: Moment) -> Result<(), String> {
+        let has_time = |it: &Write| it.ttl != Millis::ZERO;
+        if self.writes.iter().any(has_time) {
+            return Ok(());
+        }
+        self.read_nothing(now, now)
     }
 
     /// A client was told that nothing is there.

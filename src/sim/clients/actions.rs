@@ -22,6 +22,7 @@ impl Simulation {
         self.perhaps_restart()?;
         self.perhaps_shut_down();
         self.perhaps_pause();
+        self.perhaps_break_disk();
         self.perhaps_crowd();
         self.act_as(client);
         Ok(())
@@ -160,19 +161,24 @@ impl Simulation {
                 target: Some(fence),
                 lease,
                 ..
-            } => self
-                .life
-                .known_grants
-                .renewal_sent(fence, request_number, self.now, lease),
+            } => {
+                self.life
+                    .known_grants
+                    .renewal_sent(fence, request_number, number, self.now, lease)
+            }
             RequestKind::Wait { key, .. } => {
                 self.life.waits.insert((number, key));
                 let ticket = self.conn(number).tickets.get_mut(&key);
                 if let Some(ticket) = ticket.filter(|ticket| !ticket.waited) {
                     ticket.waited = true;
                     if let (Some(fence), lease) = (ticket.held, ticket.lease) {
-                        self.life
-                            .known_grants
-                            .renewal_sent(fence, request_number, self.now, lease);
+                        self.life.known_grants.renewal_sent(
+                            fence,
+                            request_number,
+                            number,
+                            self.now,
+                            lease,
+                        );
                     }
                 }
             }
@@ -190,6 +196,17 @@ impl Simulation {
             _ => {}
         }
         let fence_before = self.life.known_grants.fence_max;
+        // Whoever claims what a leader held may be told to resign.
+        if let RequestKind::Renew {
+            key,
+            target: Some(fence),
+            ..
+        } = kind
+            && self.life.known_grants.is_unclaimed(fence)
+        {
+            let name = self.plan.keys[key].0.clone();
+            self.conn(number).led.insert(name);
+        }
         let conn = self.conn(number);
         conn.reads_fence |= shows_fence_reader;
         match kind {

@@ -57,7 +57,9 @@ impl RequestWriter<'_> {
         let key = self.rng.usize(..self.plan.entry_count(EntryKind::Value));
         let value = self.fresh_value('w');
         let longest_ms = self.plan.leases_ms.iter().max().copied().unwrap_or(1);
-        let ttl = match self.rng.bool() {
+        // A clock that is set would end or revive what ends by it.
+        let is_clock_set = self.plan.disk.is_some_and(|it| it.clock_set_pct > 0);
+        let ttl = match self.rng.bool() && !is_clock_set {
             true => Millis(self.rng.u64(1..=longest_ms)),
             false => Millis::ZERO,
         };

@@ -71,6 +71,10 @@ impl RequestWriter<'_> {
                 let (key, token, target) = self.odd_token();
                 Some(self.renew(key, &token, target))
             }
+            Action::Reclaim => {
+                let (key, token, target) = self.unclaimed_token()?;
+                Some(self.renew_with(&["n", "reclaim", "reclaim"], key, &token, target))
+            }
             Action::Counter => Some(self.counter()),
             Action::Value => Some(self.value()),
             Action::Push => Some(self.push()),
@@ -179,9 +183,31 @@ impl RequestWriter<'_> {
     }
 
     fn renew(&mut self, key: usize, token: &str, target: Option<u64>) -> WrittenRequest {
-        let verb = *pick(self.rng, &["n", "n", "sn", "rn", "wn"]);
-        let (lease, lease_text) = self.lease();
-        let kind = RequestKind::Renew { key, target, lease };
+        let verbs = ["n", "n", "sn", "rn", "wn", "reclaim"];
+        self.renew_with(&verbs, key, token, target)
+    }
+
+    fn renew_with(
+        &mut self,
+        verbs: &[&'static str],
+        key: usize,
+        token: &str,
+        target: Option<u64>,
+    ) -> WrittenRequest {
+        let verb = *pick(self.rng, verbs);
+        let (mut lease, mut lease_text) = self.lease();
+        let reclaims = verb == "reclaim";
+        if reclaims && lease_text.is_empty() {
+            // Without a lease it would have the one that is recorded, which may be any it ever had.
+            lease = self.plan.rules.lease_default;
+            lease_text = format!(" {}", self.span(lease));
+        }
+        let kind = RequestKind::Renew {
+            key,
+            target,
+            lease,
+            reclaims,
+        };
         let mut written = self.keyed(kind, verb, key, &format!("{token}{lease_text}"));
         // A renewal that cannot be read shows nothing.
         written.shows_fence_reader &= !token.contains(' ');
@@ -312,6 +338,17 @@ impl RequestWriter<'_> {
         Some((grant.key, grant.token.clone(), Some(fence)))
     }
 
+    /// The token of something that was restored, and that nobody has claimed yet.
+    fn unclaimed_token(&mut self) -> Option<(usize, String, Option<u64>)> {
+        let unclaimed = self.known_grants.held_by(0, self.now);
+        if unclaimed.is_empty() {
+            return None;
+        }
+        let fence = *pick(self.rng, &unclaimed);
+        let grant = self.known_grants.get(fence)?;
+        Some((grant.key, grant.token.clone(), Some(fence)))
+    }
+
     fn odd_token(&mut self) -> (usize, String, Option<u64>) {
         let key = self.rng.usize(..self.plan.keys.len());
         let count = self.known_grants.len();
@@ -367,7 +404,9 @@ impl RequestWriter<'_> {
             WireFence::Always => true,
             WireFence::Never => false,
             WireFence::Auto => {
-                let always = ["rl", "wl", "rn", "wn", "re", "we", "rw", "ww", "elect"];
+                let always = [
+                    "rl", "wl", "rn", "wn", "re", "we", "rw", "ww", "elect", "reclaim",
+                ];
                 let otherwise = self.conn.hello_fence.unwrap_or(self.conn.reads_fence);
                 always.contains(&verb) || otherwise
             }

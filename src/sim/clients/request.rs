@@ -36,6 +36,8 @@ pub(crate) enum RequestKind {
         key: usize,
         target: Option<u64>,
         lease: Millis,
+        /// The verb is `reclaim`.
+        reclaims: bool,
     },
     Position {
         key: usize,
@@ -81,6 +83,16 @@ impl RequestKind {
 
     pub(crate) fn is_pop(&self) -> bool {
         matches!(self, Self::Entry(entry) if entry.is_pop())
+    }
+
+    /// The list that it takes a value from, if it does.
+    pub(crate) fn popped_list(&self) -> Option<usize> {
+        match self {
+            Self::Entry(EntryRequest::Pop { key, .. } | EntryRequest::AwaitPop { key, .. }) => {
+                Some(*key)
+            }
+            _ => None,
+        }
     }
 
     pub(crate) fn key(&self) -> Option<usize> {

@@ -1,8 +1,9 @@
 //! What goes wrong: on the way (`network`), with clients that do not read (`readers`), with the
-//! server itself (`server`) and with its process (`process`).
+//! server itself (`server`), with its process (`process`) and with its disk (`disk`).
 //!
 //! The plan says how often; when it happens is drawn here. Never decides what clients ask for.
 
+pub(super) mod disk;
 pub(super) mod network;
 pub(super) mod process;
 pub(super) mod readers;

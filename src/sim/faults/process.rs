@@ -3,10 +3,11 @@
 //! Whoever starts a server finds the port taken as long as another listens, and tries again while
 //! that one stops. How long it listens is the server's own word, which the daemon's loop follows as
 //! well: if that is not until its process ends, two run at once. Whoever connects reaches the one
-//! that listens. Nothing of a life is left in the next one, but the fences go on, and no key is held
-//! in two: `checks::lives` looks at both.
+//! that listens. Nothing of a life is left in the next one but what is in its data directory, the
+//! fences go on, and no key is held in two: `checks::lives` and `checks::restored` look at both.
 
 use crate::base::{Millis, Nanos};
+use crate::sim::data_dir::HowItEnds;
 use crate::sim::life::Life;
 use crate::sim::plan::{LifeEnd, Restart};
 use crate::sim::simulation::{Scheduled, Simulation};
@@ -58,8 +59,10 @@ impl Simulation {
         };
         self.restarts_left.pop();
         self.totals.restarts += 1;
-        if end == LifeEnd::Crash {
-            return self.crash();
+        match end {
+            LifeEnd::Crash => return self.crash(HowItEnds::Killed),
+            LifeEnd::PowerLoss => return self.crash(HowItEnds::PowerLoss),
+            LifeEnd::Drain | LifeEnd::Kill => {}
         }
         self.signal_shutdown();
         if end == LifeEnd::Kill {
@@ -73,10 +76,12 @@ impl Simulation {
     }
 
     /// The process is gone from one moment to the next.
-    fn crash(&mut self) -> Result<(), String> {
-        self.trace.say(self.now, format_args!("server killed"));
+    pub(crate) fn crash(&mut self, how: HowItEnds) -> Result<(), String> {
+        self.trace
+            .say(self.now, format_args!("server ends: {how:?}"));
         self.close_books()?;
-        self.forget_life();
+        self.is_last_stop = false;
+        self.forget_life(how);
         self.schedule_start();
         Ok(())
     }
@@ -85,7 +90,7 @@ impl Simulation {
     pub(crate) fn end_life(&mut self) -> Result<(), String> {
         self.check_life_end()?;
         self.trace.say(self.now, format_args!("server ended"));
-        self.forget_life();
+        self.forget_life(HowItEnds::InOrder);
         if self.other.is_some() {
             self.enter_if(|_, _| true);
             self.other = None;
@@ -95,15 +100,16 @@ impl Simulation {
         Ok(())
     }
 
-    /// All connections end with the process, and so does whatever it knew.
-    fn forget_life(&mut self) {
+    /// All connections end with the process, and so does whatever it knew and did not keep.
+    fn forget_life(&mut self, how: HowItEnds) {
+        self.leave_data_dir(how);
         for client in &mut self.clients {
             if client.is_some_and(|number| self.life.connections.contains_key(&number)) {
                 *client = None;
             }
         }
         let (number, wall_us) = (self.life.number, self.wall_us());
-        let nobody = Life::begin(&mut self.rng, &self.plan, number, self.now, wall_us);
+        let nobody = Life::begin(&mut self.rng, &self.plan, number, self.now, wall_us, None);
         self.life = Life {
             is_up: false,
             ..nobody
@@ -113,7 +119,7 @@ impl Simulation {
 
     // ---- the beginning of the next one ----
 
-    fn schedule_start(&mut self) {
+    pub(crate) fn schedule_start(&mut self) {
         let at = self.think();
         let at = at.max(Nanos(self.now.0 + START_NS_MIN));
         self.schedule(at, Scheduled::Start);
@@ -135,14 +141,23 @@ impl Simulation {
             }
             return Ok(());
         }
-        let (number, wall_us) = (self.life.number + 1, self.wall_us());
-        let mut life = Life::begin(&mut self.rng, &self.plan, number, self.now, wall_us);
+        let number = self.life.number + 1;
+        let mut life = if self.data.is_some() {
+            let Some(life) = self.restore_life(number)? else {
+                self.schedule_start();
+                return Ok(());
+            };
+            life
+        } else {
+            let wall_us = self.wall_us();
+            Life::begin(&mut self.rng, &self.plan, number, self.now, wall_us, None)
+        };
         self.trace.say(
             self.now,
             format_args!("server starts, its {number}. life, epoch {}", life.epoch),
         );
         self.check_fences_go_on(&life)?;
-        life.known_grants.fence_max = self.fences_given;
+        life.known_grants.fence_max = self.fences_given.max(life.known_grants.fence_max);
         let earlier = std::mem::replace(&mut self.life, life);
         if earlier.is_up && self.other.replace(earlier).is_some() {
             return Err("a third server runs beside two".to_owned());
