@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use latchd::base::Millis;
 use latchd::config::Config;
-use latchd::net::{Clock, Listener, Reactor, Remote};
+use latchd::net::{Clock, Listener, Reactor, Remote, RunError};
 use socket2::SockRef;
 use tempfile::TempDir;
 
@@ -65,7 +65,7 @@ struct Sockets {
     /// The loop's thread, as the system calls it.
     loop_id: i32,
     /// Says so when the loop has ended.
-    ended: Receiver<io::Result<()>>,
+    ended: Receiver<Result<(), RunError>>,
     has_ended: bool,
     thread: Option<JoinHandle<()>>,
     clients: Vec<Client>,
@@ -109,7 +109,7 @@ impl Sockets {
             let reactor = Reactor::new(server, vec![listener], hands).unwrap();
             let id = rustix::thread::gettid().as_raw_pid();
             tell_start.send((reactor.remote(), address, id)).unwrap();
-            let end = reactor.run();
+            let end = reactor.run().map(drop);
             // The other end is gone if the conversation has failed.
             let _ = tell_end.send(end);
         };

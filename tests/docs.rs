@@ -137,11 +137,13 @@ impl Drop for Daemon {
     }
 }
 
-const PAGES: [&str; 6] = [
+const PAGES: [&str; 8] = [
     "README.md",
     "CHANGELOG.md",
     "docs/benchmarks.md",
     "docs/design.md",
+    "docs/journal.md",
+    "docs/operating.md",
     "docs/protocol.md",
     "docs/settings.md",
 ];

@@ -211,6 +211,33 @@ fn an_attack_goes_on_with_what_the_server_accepts() {
     check_output(&words, &load.output().unwrap(), 0, &says);
 }
 
+/// With a data directory and without, as small as it can be. Redis takes part where it is installed.
+#[test]
+fn a_small_form_of_the_plan_for_disks_is_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().to_str().unwrap();
+    let words = ["plan", "durable", "--count", "200", "--json", "--dir", dir];
+    let words = tiny(&words);
+    let output = latch_load(&words);
+    check_output(&words, &output, 0, &["round 1 of 1"]);
+    let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = rows.as_array().unwrap();
+    let wanted = rows.iter().filter(|it| !it["wanted"].is_null()).count();
+    assert_eq!(wanted, 6, "{rows:?}");
+    for row in rows {
+        let measured = row["rounds"].as_array().is_some_and(|it| !it.is_empty());
+        assert_eq!(row["median"].is_number(), measured, "{row}");
+    }
+    let all = rows.iter().find(|it| it["figure"] == "held again / held");
+    assert_eq!(all.unwrap()["median"], 1.0, "{rows:?}");
+    let left: Vec<_> = fs::read_dir(dir).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+    let words = ["plan", "durable", "--dir", "/proc/nowhere"];
+    check(&words, 2, &["--dir /proc/nowhere: "]);
+    let words = ["plan", "durable", "--target", "latchd://127.0.0.1:1"];
+    check(&words, 2, &["starts its servers itself"]);
+}
+
 #[test]
 fn the_proof_starts_its_own_servers() {
     let words = ["proof", "--target", "latchd://127.0.0.1:1"];

@@ -7,20 +7,21 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[path = "common/named_tests.rs"]
+mod named_tests;
 #[path = "common/source.rs"]
 mod source;
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use source::rust_files;
+use named_tests::all_tests;
 
 use Cover::{Impossible, Later, Script, Test};
 
 /// What would notice.
 enum Cover {
-    /// A conversation: file in `tests/scripts`, heading.
+    /// A conversation: file in `tests/scripts` or `tests/records/transcripts`, heading.
     Script(&'static str, &'static str),
     /// A test function, in `src` or `tests`; its name is enough to find it.
     Test(&'static str),
@@ -488,12 +489,25 @@ const TABLE: &[Row] = &[
     ]),
 
     // Durability and replication
-    (107, "fence goes back after a restart, a crash or a step of the clock", &[
+    (107, "fence goes back after a restart, a crash or a step of the clock; two daemons share its file; damage counts as empty", &[
         Test("fences_of_a_later_process_are_higher"),
-        Later("a data directory: a clock that was set back is noticed only with one"),
+        Script("restart.txt", "Fences never come back, however much of a block was used, and however often it restarts."),
+        Script("restart.txt", "Fences that were reserved and never told are not given out again."),
+        Test("the_next_fences_are_reserved_when_half_of_them_are_used"),
+        Test("what_was_acknowledged_survives_a_kill_at_any_moment"),
+        Test("fences_go_on_also_where_the_clock_is_behind_them"),
+        Test("with_async_durability_no_fence_is_given_out_twice"),
+        Test("a_directory_that_is_added_later_never_lowers_fences"),
+        Test("a_second_daemon_on_the_directory_ends_and_touches_nothing"),
+        Test("damage_before_the_end_is_refused_by_name_and_nothing_is_touched"),
     ]),
-    (108, "leases do not end on replicas, or replicas differ", &[Later("replication")]),
-    (109, "connection numbers of two nodes collide after a failover", &[Later("replication")]),
+    (108, "leases do not end on replicas, or replicas differ", &[
+        Test("records_are_all_that_is_needed"), Later("replication"),
+    ]),
+    (109, "connection numbers of two nodes collide after a failover", &[
+        Script("restart.txt", "Connection numbers begin anew; whoever has one that was used before owns nothing by it."),
+        Later("replication"),
+    ]),
     (110, "grant between a replicated enqueue and its wait is lost", &[Later("replication")]),
 
     // Clients
@@ -595,12 +609,43 @@ const TABLE: &[Row] = &[
         Test("of_two_daemons_that_race_for_a_dead_socket_one_serves"),
         Test("a_stopped_daemon_with_a_full_backlog_is_not_waited_for"),
     ]),
+
+    // What survives
+    (134, "what survives a restart is written and tested, and the daemon does not use it", &[
+        Test("a_server_that_stops_is_not_a_client_that_left"),
+        Test("who_has_the_token_has_the_lock_back_and_leaves_it_with_the_connection"),
+        Test("what_was_acknowledged_survives_a_kill_at_any_moment"),
+    ]),
+    (135, "nothing is had back after a kill, because nobody was expected", &[
+        Test("what_was_acknowledged_survives_a_kill_at_any_moment"),
+        Test("whoever_comes_during_the_start_finds_everything_held"),
+        Test("the_epoch_grows_with_every_start_and_a_kill_is_told_of"),
+    ]),
+    (136, "release and grant are kept in another order than they were decided in", &[
+        Test("a_release_and_the_grant_it_makes_possible_are_kept_in_this_order"),
+        Script("restart.txt", "A crash between a release and the grant it makes possible leaves one holder or none, never two."),
+        Test("records_are_all_that_is_needed"),
+    ]),
+    (137, "somebody is granted what was held and is not restored yet", &[
+        Test("whoever_comes_during_the_start_finds_everything_held"),
+        Script("restart.txt", "A renewal binds a restored grant to the connection that sent it, with the same fence."),
+    ]),
+    (138, "whoever leaves before its answer takes the record with it", &[
+        Test("those_who_leave_do_not_make_a_disk_that_is_behind_fall_further_behind"),
+        Test("a_popped_value_that_was_never_sent_goes_back_also_on_disk"),
+        Test("what_was_acknowledged_survives_a_kill_at_any_moment"),
+    ]),
+    (139, "leases end, or somebody is granted something, while the daemon stops and nobody may be told", &[
+        Test("those_who_hold_something_end_last_when_we_stop_and_hold_on"),
+        Test("nobody_is_granted_what_those_waited_for_whom_we_cut_off"),
+        Test("a_stop_in_the_middle_of_everything_loses_nothing_either"),
+    ]),
 ];
 
 #[test]
 fn the_list_has_no_gap_and_every_row_is_covered() {
     let rows: Vec<u32> = TABLE.iter().map(|(row, ..)| *row).collect();
-    let wanted: Vec<u32> = (1..=133).collect();
+    let wanted: Vec<u32> = (1..=139).collect();
     assert_eq!(rows, wanted);
     for (row, what, covers) in TABLE {
         assert!(!covers.is_empty(), "{row}: nothing covers {what:?}");
@@ -614,15 +659,16 @@ fn the_list_has_no_gap_and_every_row_is_covered() {
 
 #[test]
 fn everything_that_is_named_exists() {
-    let tests = all_tests();
+    let tests = all_tests(root());
     let mut missing = Vec::new();
     for (row, _, covers) in TABLE {
         for cover in *covers {
             match cover {
                 Script(file, heading) => {
-                    let path = root().join("tests/scripts").join(file);
-                    let text = fs::read_to_string(path).unwrap_or_default();
-                    if !text.contains(&format!("\n## {heading}\n")) {
+                    let folders = ["tests/scripts", "tests/records/transcripts"];
+                    let paths = folders.map(|folder| root().join(folder).join(file));
+                    let text = paths.map(|it| fs::read_to_string(it).unwrap_or_default());
+                    if !text.concat().contains(&format!("\n## {heading}\n")) {
                         missing.push(format!("{row}: {file} has no heading {heading:?}"));
                     }
                 }
@@ -634,55 +680,6 @@ fn everything_that_is_named_exists() {
         }
     }
     assert!(missing.is_empty(), "{missing:#?}");
-}
-
-#[test]
-fn only_functions_that_are_run_as_tests_count() {
-    let source = "
-        #[test]
-        // why
-        #[should_panic(expected = \"x\")]
-        fn is_run() {}
-
-        fn helps() {}
-
-        proptest! {
-            #[test]
-            fn is_run_often(n in 0..9) {}
-        }
-
-        #[test]
-        #[ignore = \"slow\"]
-        fn is_not_run() {}
-    ";
-    let names: Vec<&str> = tests_in(source).collect();
-    assert_eq!(names, ["is_run", "is_run_often"]);
-}
-
-/// The names of all tests of the library and of the integration tests.
-fn all_tests() -> BTreeSet<String> {
-    let files = ["src", "tests"].map(|dir| rust_files(&root().join(dir)));
-    let texts = files
-        .concat()
-        .into_iter()
-        .map(|file| fs::read_to_string(file).unwrap());
-    texts
-        .flat_map(|text| tests_in(&text).map(str::to_owned).collect::<Vec<_>>())
-        .collect()
-}
-
-/// The names of the functions that stand under `#[test]`, also within a macro, and are not ignored.
-fn tests_in(text: &str) -> impl Iterator<Item = &str> {
-    let (mut is_test, mut is_ignored) = (false, false);
-    text.lines().map(str::trim).filter_map(move |line| {
-        if line == "#[test]" {
-            (is_test, is_ignored) = (true, false);
-        }
-        is_ignored |= line.starts_with("#[ignore");
-        let (name, _) = line.strip_prefix("fn ")?.split_once('(')?;
-        let is_run = std::mem::take(&mut is_test) && !is_ignored;
-        is_run.then_some(name)
-    })
 }
 
 fn root() -> &'static Path {

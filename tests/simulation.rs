@@ -4,7 +4,10 @@
 //! with its last lines and the command that replays it. In four parts, so that they share the
 //! cores.
 
-use latchd::sim::{self, Keep, Totals};
+use latchd::sim::{self, Keep, Sabotage, Totals};
+
+/// Among so many seeds there must be one that notices what is broken.
+const SABOTAGED_SEEDS: u64 = 400;
 
 /// Plays a quarter of the 256 seeds that every change has to pass.
 fn play(quarter: u64) -> Totals {
@@ -66,6 +69,12 @@ fn seeds_192_to_255_hold_and_meet_every_fault() {
         stops,
         restarts,
         ports_taken,
+        reopened,
+        power_losses,
+        restored,
+        reclaimed,
+        refused_by_disk,
+        compactions,
         turn_ns_max,
         late_ns_max,
         ..
@@ -96,6 +105,66 @@ fn seeds_192_to_255_hold_and_meet_every_fault() {
         ("late expiries", late_ns_max),
     ] {
         assert!(count > 20, "{what}: {count} in 64 runs");
+    }
+    // A third of them has a data directory.
+    for (what, count) in [
+        ("data directories opened again", reopened),
+        ("power losses", power_losses),
+        ("held again after a restart", restored),
+        ("reclaimed", reclaimed),
+        ("refused because the disk was full", refused_by_disk),
+        ("compactions", compactions),
+    ] {
+        assert!(count > 7, "{what}: {count} in 64 runs");
+    }
+}
+
+/// The checks of what outlives the process are worth something: each way to break it is noticed, and
+/// for what it is.
+#[test]
+fn a_server_that_does_not_keep_what_it_says_is_noticed() {
+    for (sabotage, whys) in [
+        (
+            Sabotage::SpeakEarly,
+            &[
+                "is lost",
+                "was held",
+                "not from",
+                "is held again after its end",
+                "was replaced before",
+                "is back, and connection",
+            ][..],
+        ),
+        (
+            Sabotage::ForgetFences,
+            &["fences go on after", "may have been given out"],
+        ),
+        (Sabotage::ForgetGrants, &["and is lost"]),
+        (
+            Sabotage::ForgetEnds,
+            &["is held again after its end", "more holders than it admits"],
+        ),
+        (Sabotage::ForgetRenewals, &["lease: Millis"]),
+        (Sabotage::ForgetCounts, &["not from"]),
+        (
+            Sabotage::ForgetValues,
+            &["is there, and was not found", "was replaced before"],
+        ),
+        (
+            Sabotage::ForgetPops,
+            &["is back, and connection", "is there twice"],
+        ),
+    ] {
+        let mut seen = Vec::new();
+        let is_noticed = (0..SABOTAGED_SEEDS).any(|seed| {
+            let violation = sim::run_broken(seed, sabotage).and_then(|it| it.violation);
+            let is_it = violation
+                .as_ref()
+                .is_some_and(|said| whys.iter().any(|why| said.contains(why)));
+            seen.extend(violation);
+            is_it
+        });
+        assert!(is_noticed, "{sabotage:?} was not noticed: {seen:#?}");
     }
 }
 

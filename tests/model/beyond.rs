@@ -341,7 +341,7 @@ impl Pair {
             let now = self.now;
             let holders: Vec<_> = theirs
                 .holders()
-                .map(|it| (it.fence.0, it.conn.serial, it.lease_left_ns))
+                .map(|it| (it.fence.0, it.conn.unwrap().serial, it.lease_left_ns))
                 .collect();
             let expected = ours.holders.iter();
             let expected: Vec<_> = expected

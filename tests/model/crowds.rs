@@ -305,7 +305,10 @@ fn a_client_that_leaves_with_thousands_of_locks_and_places_is_undone_in_slices()
         Reply::Done
     );
     let view = table.engine.view(table.now).key(&contested).unwrap();
-    assert_eq!(view.holders().next().unwrap().conn.serial, id(2).serial);
+    assert_eq!(
+        view.holders().next().unwrap().conn.unwrap().serial,
+        id(2).serial
+    );
     assert_eq!(view.waiter_count(), 0);
 
     table.expire_all();
@@ -418,7 +421,7 @@ fn very_many_readers_get_in_a_slice_at_a_time_and_nobody_overtakes() {
         assert!(granted < 1_000, "{granted} in one turn without work");
     }
     let granted = table.engine.view(table.now).key(key).unwrap().holders();
-    let granted: Vec<u32> = granted.map(|it| it.conn.serial - 1).collect();
+    let granted: Vec<u32> = granted.map(|it| it.conn.unwrap().serial - 1).collect();
     assert!(granted.into_iter().eq(1..=READERS), "in their order");
     let late = table.answer(late, acquire(Mode::Read, Millis::ZERO));
     assert_eq!(late, Reply::TimedOut, "behind the writer");

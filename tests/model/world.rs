@@ -332,7 +332,7 @@ impl World {
             .map(|it| {
                 (
                     it.fence.0,
-                    it.conn.serial,
+                    it.conn.unwrap().serial,
                     it.name,
                     it.hold,
                     it.age_ns,

@@ -186,6 +186,7 @@ impl World {
                     let told = |id: ConnId| (self.who(id), Said::Push(push.clone()));
                     heard.extend(ids.into_iter().map(told));
                 }
+                Effect::Mark(mark) => panic!("marked {mark}, though nothing is recorded"),
                 Effect::Note(note) => panic!("{note:?}, though nobody reads it"),
                 Effect::Overrun(id) => heard.push((self.who(id), Said::Overrun)),
                 Effect::NotYet(id) => panic!("{id:?} is put off, though nothing is large here"),

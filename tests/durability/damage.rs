@@ -1,0 +1,136 @@
+//! Damage: a torn end is cut off and served, anything else is refused, and nothing is touched.
+
+use std::fs;
+use std::path::Path;
+
+use crate::directory::{Directory, epoch, holder, kill};
+use crate::vocabulary::{Daemon, Grant, refusal};
+
+/// A directory with two segments: `old` was granted in the first, `new` in the second.
+fn two_segments() -> (Directory, [Grant; 2]) {
+    let directory = Directory::new();
+    let grants = ["old", "new"].map(|key| {
+        let daemon = directory.start(&[]);
+        let mut client = daemon.connect();
+        for number in 0..20 {
+            assert_eq!(client.ask(&format!("kset v{number} {key}")), "ok");
+        }
+        let grant = client.lock(key, "0 600");
+        kill(daemon);
+        grant
+    });
+    assert_eq!(directory.segments().len(), 2);
+    (directory, grants)
+}
+
+/// Where what was written ends: the rest is zeros.
+fn used(segment: &Path) -> usize {
+    let bytes = fs::read(segment).unwrap();
+    bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1
+}
+
+fn flip(file: &Path, offset: usize) {
+    let mut bytes = fs::read(file).unwrap();
+    bytes[offset] ^= 0x40;
+    fs::write(file, bytes).unwrap();
+}
+
+#[test]
+fn damage_before_the_end_is_refused_by_name_and_nothing_is_touched() {
+    let (directory, _) = two_segments();
+    let segment = directory.segments().remove(0);
+    let name = segment.file_name().unwrap().to_str().unwrap().to_owned();
+    let whole = fs::read(&segment).unwrap();
+    let end = used(&segment);
+    for offset in [0, end / 3, end / 2, end - 1] {
+        flip(&segment, offset);
+        let before = directory.files();
+        let said = refusal(74, directory.command(&[]));
+        let mut after = directory.files();
+        after.insert("LOCK".to_owned(), before["LOCK"].clone()); // it names the process
+        assert!(after == before, "byte {offset}: it changed something");
+        assert!(said.contains(&name) && said.contains("--repair"), "{said}");
+        let (_, at) = said.split_once("at byte ").expect("an offset");
+        let at: usize = at.split(',').next().unwrap().parse().unwrap();
+        assert!(at <= offset && offset - at < 200, "{offset}: {said}");
+        fs::write(&segment, &whole).unwrap();
+    }
+    directory.start(&[]);
+}
+
+#[test]
+fn a_segment_that_is_missing_is_damage_as_well() {
+    let (directory, _) = two_segments();
+    fs::remove_file(&directory.segments()[0]).unwrap();
+    refusal(74, directory.command(&[]));
+}
+
+#[test]
+fn repair_keeps_what_is_good_and_says_what_it_dropped() {
+    let (directory, [old, new]) = two_segments();
+    let segment = directory.segments().remove(0);
+    flip(&segment, used(&segment) / 2);
+    let mut repair = Daemon::spawn(directory.command(&["--repair"]));
+    let (code, log) = repair.wait_for_exit();
+    let said = format!("{}\n{}", repair.stdout(), log.join("\n"));
+    assert_eq!(code, 0, "{said}");
+    assert!(
+        said.contains(segment.file_name().unwrap().to_str().unwrap()),
+        "{said}"
+    );
+    assert!(said.contains("dropped"), "{said}");
+
+    let daemon = directory.start(&[]);
+    let mut client = daemon.connect();
+    epoch(&mut client);
+    for (key, grant) in [("old", &old), ("new", &new)] {
+        assert_eq!(holder(&mut client, key), Some(grant.token_fence()), "{key}");
+    }
+    for number in 0..20 {
+        assert_eq!(client.ask(&format!("kget v{number} _")), "ok new");
+    }
+    assert!(client.lock("next", "0").token_fence() > new.token_fence());
+}
+
+#[test]
+fn nothing_is_repaired_where_nothing_is_damaged() {
+    let (directory, [old, _]) = two_segments();
+    let before = directory.files();
+    let mut repair = Daemon::spawn(directory.command(&["--repair"]));
+    assert_eq!(repair.wait_for_exit().0, 0);
+    let mut after = directory.files();
+    after.insert("LOCK".to_owned(), before["LOCK"].clone());
+    assert!(after == before);
+    let daemon = directory.start(&[]);
+    assert_eq!(
+        holder(&mut daemon.connect(), "old"),
+        Some(old.token_fence())
+    );
+}
+
+/// A batch that was being written when the power went: some of it is there.
+#[test]
+fn a_torn_end_is_cut_off_and_served() {
+    let (directory, [old, new]) = two_segments();
+    let segment = directory.segments().remove(1);
+    let end = used(&segment);
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes.resize(bytes.len().max(end + 300), 0);
+    for (at, byte) in bytes[end + 8..end + 300].iter_mut().enumerate() {
+        *byte = at as u8;
+    }
+    fs::write(&segment, bytes).unwrap();
+    let daemon = directory.start(&[]);
+    let line = daemon.wait_for_log("cut ");
+    assert!(
+        line.contains(segment.file_name().unwrap().to_str().unwrap()),
+        "{line}"
+    );
+    let mut client = daemon.connect();
+    for (key, grant) in [("old", &old), ("new", &new)] {
+        assert_eq!(holder(&mut client, key), Some(grant.token_fence()), "{key}");
+    }
+    kill(daemon);
+    // It is told of once.
+    assert!(!directory.start(&[]).logged("cut "));
+}

@@ -1,0 +1,234 @@
+//! What a repair keeps: everything that can be proved, nothing that cannot, and the original.
+
+use latchd::engine::types::{Mode, Record};
+use latchd::store::{Disk, Durability, FaultDisk, LoadError, OpenError, repair_disk};
+
+use crate::history::{CLOCKS, Life, Maker, State, ended, granted, granted_as, state_on, stored};
+
+fn repair(disk: &FaultDisk) -> latchd::store::Repaired {
+    repair_disk(disk, CLOCKS.wall_ms).unwrap()
+}
+
+/// Names of the files that count.
+fn files(disk: &FaultDisk) -> Vec<String> {
+    let names = disk.list().unwrap();
+    let counts = |name: &String| name.ends_with(".log") || name.ends_with(".snapshot");
+    names.into_iter().filter(counts).collect()
+}
+
+#[test]
+fn a_whole_directory_is_left_alone() {
+    let disk = FaultDisk::new();
+    let mut life = Life::begin(&disk, Durability::Sync, 1024).unwrap();
+    life.write_all(&[granted("a", 1)]).unwrap();
+    drop(life);
+    let steps = disk.steps();
+    let report = repair(&disk);
+    assert!(report.lost.is_empty());
+    assert_eq!(disk.steps(), steps, "nothing was touched");
+    assert!(report.to_string().contains("nothing was changed"));
+}
+
+/// A history with a snapshot and several segments; every byte of every file is changed in turn.
+#[test]
+fn whichever_byte_is_changed_a_repair_makes_it_whole_again() {
+    let disk = FaultDisk::new();
+    let mut maker = Maker::new(3, 4, 10);
+    let mut records = Vec::new();
+    let mut life = Life::begin(&disk, Durability::Sync, 512).unwrap();
+    while files(&disk).len() < 4 || records.len() < 40 {
+        let batch: Vec<Record> = (0..3).map(|_| maker.next()).collect();
+        life.write_all(&batch).unwrap();
+        records.extend(batch);
+        if records.len() < 30 {
+            life.compact(&disk);
+        }
+    }
+    drop(life);
+    let ever = State::ever(&records);
+    let mut repaired = 0;
+    for name in files(&disk) {
+        let bytes = disk.bytes_of(&name).unwrap();
+        for at in 0..bytes.len() {
+            let copy = disk.copy();
+            let mut changed = bytes.clone();
+            changed[at] ^= 1 << (at % 8);
+            copy.put(&name, changed.clone());
+            if state_on(&copy.copy()).is_ok() {
+                continue; // the tail
+            }
+            let report = repair(&copy);
+            assert!(!report.lost.is_empty(), "{name} {at}");
+            assert!(report.to_string().contains(&name), "{report}");
+            repaired += 1;
+            let backup = report.backups.iter().find(|it| it.starts_with(&name));
+            let backup = copy.bytes_of(backup.unwrap());
+            assert!(backup == Some(changed), "the original is kept");
+            let life = Life::begin(&copy, Durability::Sync, 512).unwrap();
+            assert!(life.epoch > 1);
+            let state = State::of(&life.restored());
+            state.is_part_of(&ever);
+            assert!(life.found.fence_ceiling.0 > ever.fences + (1 << 20));
+            // One frame is lost at most, and what it made.
+            assert!(report.read + 3 >= life.found.records, "{name} {at}");
+        }
+    }
+    assert!(repaired > 1000, "{repaired}");
+}
+
+/// Changes one byte of the first place where `needle` stands in a file.
+fn spoil(disk: &FaultDisk, name: &str, needle: &[u8]) {
+    let mut bytes = disk.bytes_of(name).unwrap();
+    let at = bytes.windows(needle.len()).position(|it| it == needle);
+    bytes[at.unwrap()] ^= 1;
+    disk.put(name, bytes);
+}
+
+#[test]
+fn a_lost_release_does_not_make_two_holders() {
+    for (mode, is_alone) in [
+        (Mode::Slot { limit: 1 }, true),
+        (Mode::Slot { limit: 2 }, false),
+        (Mode::Lead, true),
+        (Mode::Write, true),
+        (Mode::Read, false),
+    ] {
+        let disk = FaultDisk::new();
+        let mut life = Life::begin(&disk, Durability::Sync, 4096).unwrap();
+        life.write_all(&[granted_as("key", 1, mode)]).unwrap();
+        life.write_all(&[stored("spoiled", b"here")]).unwrap();
+        life.write_all(&[granted_as("key", 2, mode)]).unwrap();
+        life.write_all(&[stored("whole", b"1")]).unwrap();
+        drop(life);
+        let name = format!("{:020}.log", 1);
+        spoil(&disk, &name, b"spoiled");
+        assert!(matches!(
+            state_on(&disk.copy()),
+            Err(OpenError::Load(LoadError::Damaged(_)))
+        ));
+        let report = repair(&disk);
+        assert_eq!((report.lost.len(), report.read), (1, 3));
+        assert_eq!(report.lost[0].records_max, 1);
+        assert_eq!(report.ended, u64::from(is_alone), "{mode:?}");
+        let state = state_on(&disk).unwrap();
+        let holders: Vec<u64> = state.grants.keys().copied().collect();
+        let expected = if is_alone { vec![2] } else { vec![1, 2] };
+        assert_eq!(holders, expected, "{mode:?}");
+        assert!(
+            state.values.contains_key(&b"whole"[..]),
+            "behind the damage"
+        );
+    }
+}
+
+#[test]
+fn a_repair_may_be_cut_short_at_every_step() {
+    let disk = FaultDisk::new();
+    let mut life = Life::begin(&disk, Durability::Sync, 512).unwrap();
+    let mut records = Vec::new();
+    for fence in 1..20 {
+        records.extend([granted("a", fence), ended("a", fence)]);
+        records.push(granted(&format!("kept {fence}"), 100 + fence));
+        life.write_all(&records[records.len() - 3..]).unwrap();
+    }
+    drop(life);
+    spoil(&disk, &files(&disk)[1], b"kept");
+    for seed in 0..10 {
+        for step in 1.. {
+            let copy = disk.copy();
+            copy.die_at(step);
+            let _ = repair_disk(&copy, CLOCKS.wall_ms);
+            let is_over = !copy.is_dead();
+            copy.crash(&mut fastrand::Rng::with_seed(seed * 1000 + step));
+            let state = match state_on(&copy) {
+                Ok(state) => state,
+                Err(OpenError::Load(LoadError::Damaged(_))) => {
+                    assert!(!is_over);
+                    assert!(!repair(&copy).lost.is_empty());
+                    state_on(&copy).unwrap()
+                }
+                Err(error) => panic!("{error}"),
+            };
+            assert_eq!(state.grants.len(), 18, "all but the lost one");
+            let there = copy.list().unwrap();
+            let there: Vec<_> = there.iter().map(|name| copy.bytes_of(name)).collect();
+            for original in files(&disk) {
+                let bytes = disk.bytes_of(&original);
+                assert!(there.contains(&bytes), "{original} is gone, step {step}");
+            }
+            if is_over {
+                assert!(step > 8, "a repair in {step} steps");
+                break;
+            }
+        }
+    }
+}
+
+/// In a snapshot numbers are left out, many more than there is room for in the bytes behind the
+/// damage: what stands behind it is found all the same.
+#[test]
+fn behind_damage_in_a_snapshot_a_record_is_found_however_high_its_number() {
+    let disk = FaultDisk::new();
+    let mut life = Life::begin(&disk, Durability::Sync, 4096).unwrap();
+    life.write_all(&[granted("before", 1), stored("spoiled", b"here")])
+        .unwrap();
+    // Nothing of this is left, but the numbers are used.
+    for _ in 0..400 {
+        life.write_all(&[stored("over and over", b"1")]).unwrap();
+        life.compact(&disk);
+    }
+    life.write_all(&[granted("behind", 2)]).unwrap();
+    while !life.compact(&disk) {
+        life.write_all(&[stored("over and over", b"1")]).unwrap();
+    }
+    drop(life);
+    let names = files(&disk);
+    let snapshot = names.iter().find(|name| name.ends_with(".snapshot"));
+    let snapshot = snapshot.unwrap();
+    let bytes = disk.bytes_of(snapshot).unwrap();
+    assert!(400 > bytes.len() / 18, "the gap is larger: {}", bytes.len());
+    spoil(&disk, snapshot, b"spoiled");
+    let report = repair(&disk);
+    assert_eq!(report.lost.len(), 1, "{report}");
+    let state = state_on(&disk).unwrap();
+    let holders: Vec<u64> = state.grants.keys().copied().collect();
+    assert_eq!(holders, [1, 2], "{report}");
+    assert!(state.values.contains_key(&b"over and over"[..]));
+}
+
+/// What a later version wrote is none of our business, also where something before it is damaged.
+#[test]
+fn a_file_of_a_later_version_is_not_repaired() {
+    let disk = FaultDisk::new();
+    for fence in 1..4 {
+        let mut life = Life::begin(&disk, Durability::Sync, 4096).unwrap();
+        life.write_all(&[granted("key", fence)]).unwrap();
+    }
+    let names = files(&disk);
+    assert_eq!(names.len(), 3);
+    let mut newer = disk.bytes_of(&names[2]).unwrap();
+    newer[8] = 9;
+    let checksum = crc32c::crc32c(&newer[..60]);
+    newer[60..64].copy_from_slice(&checksum.to_le_bytes());
+    disk.put(&names[2], newer);
+    spoil(&disk, &names[0], b"key");
+    let steps = disk.steps();
+    let refused = repair_disk(&disk, CLOCKS.wall_ms);
+    let Err(LoadError::TooNew { file, version: 9 }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(file, names[2]);
+    assert_eq!((disk.steps(), files(&disk)), (steps, names), "untouched");
+}
+
+#[test]
+fn without_any_header_nothing_is_guessed() {
+    let disk = FaultDisk::new();
+    let life = Life::begin(&disk, Durability::Sync, 512).unwrap();
+    drop(life);
+    let name = files(&disk)[0].clone();
+    let bytes = disk.bytes_of(&name).unwrap();
+    disk.put(&name, vec![1; bytes.len()]);
+    assert!(repair_disk(&disk, 0).is_err());
+    assert_eq!(files(&disk), [name]);
+}

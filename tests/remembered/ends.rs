@@ -1,0 +1,147 @@
+//! Ends: of connections whose answers wait for the disk, and of the server.
+
+use latchd::base::Millis;
+use latchd::engine::types::Record;
+use latchd::server::Settings;
+
+use crate::World;
+
+#[test]
+fn a_client_that_is_kept_waiting_by_the_disk_is_not_taken_for_silent() {
+    let settings = Settings {
+        read_timeout: Millis::from_secs(5),
+        write_timeout: Millis::from_secs(5),
+        ..Settings::default()
+    };
+    let mut world = World::with(settings);
+    let [a] = world.connect();
+    assert_eq!(world.ask(a, "cset hits 1"), "");
+    for _ in 0..10 {
+        world.pipes.pass(Millis::from_secs(4));
+        world.pipes.settle();
+    }
+    assert!(!world.pipes.peer(a).is_closed());
+    world.keep_all();
+    assert_eq!(world.read(a), "ok\n");
+    world.pipes.pass(Millis::from_secs(4));
+    world.pipes.settle();
+    assert!(!world.pipes.peer(a).is_closed(), "its time began too early");
+}
+
+#[test]
+fn who_sends_half_a_line_gets_no_more_time_for_it_by_other_answers() {
+    let settings = Settings {
+        read_timeout: Millis::from_secs(5),
+        ..Settings::default()
+    };
+    let mut world = World::with(settings);
+    let [a] = world.connect();
+    world.pipes.send(a, b"cset\nhits\n1\ninc"); // and no more
+    world.pipes.settle();
+    world.pipes.pass(Millis::from_secs(4));
+    world.keep_all();
+    assert_eq!(world.read(a), "ok\n");
+    world.pipes.pass(Millis::from_secs(1));
+    world.pipes.settle();
+    assert_eq!(world.read(a), "error\n");
+}
+
+#[test]
+fn a_last_answer_that_waits_for_the_disk_is_not_lost_to_a_timeout() {
+    let mut world = World::new();
+    let [a] = world.connect();
+    world.pipes.send(a, b"cset\nhits\n1\n");
+    world.pipes.send(a, &[b'x'; 300]); // too long a line, which ends the connection
+    for _ in 0..5 {
+        world.pipes.settle();
+        assert!(!world.pipes.peer(a).is_closed(), "closed with an answer");
+        world.pipes.pass(Millis(999));
+    }
+    world.keep_all();
+    assert_eq!(world.read(a), "ok\nerror\n");
+    world.pipes.pass(Millis(999));
+    world.pipes.settle();
+    assert!(!world.pipes.peer(a).is_closed(), "it had no time to read");
+    world.pipes.pass(Millis(1));
+    world.pipes.settle();
+    assert!(world.pipes.peer(a).is_closed());
+}
+
+#[test]
+fn a_server_that_stops_releases_nothing_and_says_what_it_owes() {
+    let mut world = World::new();
+    let [a, b] = world.connect();
+    world.take(a, "job");
+    assert_eq!(world.ask(b, "cset hits 1"), "");
+    let before = world.recorded();
+    world.pipes.stop();
+    world.pipes.settle();
+    assert!(!world.pipes.server.is_drained(), "an answer is still owed");
+    world.keep_all();
+    assert_eq!(world.read(b), "ok\n");
+    world.pipes.pass(Millis::from_secs(1));
+    world.pipes.settle();
+    assert!(world.pipes.server.is_drained());
+    assert_eq!(world.recorded(), before, "something was released");
+}
+
+#[test]
+fn those_who_hold_something_end_last_when_we_stop_and_hold_on() {
+    let mut world = World::new();
+    let [holder, idle, busy] = world.connect();
+    let token = world.take(holder, "job");
+    assert_eq!(world.ask(idle, "ping _ _"), "ok\n");
+    assert_eq!(world.ask(busy, "e job"), "queued\n");
+    world.pipes.stop();
+    for _ in 0..10 {
+        world.pipes.pass(Millis::from_secs(1));
+        world.pipes.settle();
+    }
+    assert!(world.pipes.peer(idle).is_closed());
+    assert!(
+        !world.pipes.peer(holder).is_closed(),
+        "somebody else is busy"
+    );
+    assert!(
+        world
+            .ask(holder, &format!("n job {token}"))
+            .starts_with("ok ")
+    );
+    let before = world.recorded();
+    world.pipes.reset(busy);
+    world.pipes.settle();
+    world.pipes.pass(Millis(50));
+    world.pipes.settle();
+    assert!(world.pipes.server.is_drained());
+    world.pass_40_s();
+    assert_eq!(world.recorded(), before, "its lease ended");
+}
+
+#[test]
+fn nobody_is_granted_what_those_waited_for_whom_we_cut_off() {
+    let mut world = World::new();
+    let [reader, writer, next] = world.connect();
+    assert_eq!(world.ask(reader, "rl book 0"), "");
+    world.keep_all();
+    assert!(world.read(reader).starts_with("ok "));
+    assert_eq!(world.ask(writer, "we book"), "queued\n");
+    assert_eq!(world.ask(next, "re book"), "queued\n");
+    let before = world.recorded();
+    world.pipes.stop();
+    world.pipes.stop();
+    world.pipes.settle();
+    assert!(world.pipes.server.is_drained());
+    assert_eq!(world.recorded(), before, "somebody was granted it");
+}
+
+#[test]
+fn a_client_that_leaves_while_we_stop_has_left() {
+    let mut world = World::new();
+    let [a] = world.connect();
+    world.take(a, "job");
+    world.pipes.reset(a);
+    world.pipes.stop();
+    world.pipes.settle();
+    let kept = world.store.0.borrow();
+    assert!(matches!(kept.records.last(), Some(Record::Ended { .. })));
+}

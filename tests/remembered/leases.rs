@@ -1,0 +1,146 @@
+//! Leases and the disk: none ends, and none is told of when it is over, because the disk is slow.
+
+use latchd::base::Millis;
+
+use crate::World;
+
+#[test]
+fn a_lease_that_is_renewed_in_time_does_not_end_because_the_disk_is_slow() {
+    let mut world = World::new();
+    let [a, b] = world.connect();
+    let token = world.take(a, "job");
+    assert_eq!(world.ask(b, "cset hits 1"), ""); // the disk hangs from here on
+    for _ in 0..10 {
+        world.pipes.pass(Millis::from_secs(30));
+        // Longer than the first lease, so it is a record of its own and the answer waits.
+        assert_eq!(world.ask(a, &format!("n job {token} 60")), "");
+    }
+    world.keep_all();
+    assert_eq!(world.read(a).matches("ok").count(), 10);
+    assert_eq!(world.ask(b, "l job 0"), "ok\ntimeout\n");
+}
+
+#[test]
+fn nobody_hears_of_a_grant_that_is_over() {
+    let mut world = World::new();
+    let [a, b] = world.connect();
+    assert_eq!(world.ask(a, "l job 0 1"), ""); // for a second
+    assert_eq!(world.ask(b, "l job 60"), "");
+    for _ in 0..10 {
+        world.pipes.pass(Millis::from_secs(3)); // and the disk takes thirty
+        world.pipes.settle();
+    }
+    world.keep_all();
+    assert!(world.read(a).starts_with("ok "));
+    // The second begins when it was told.
+    world.pipes.pass(Millis(999));
+    world.pipes.settle();
+    world.keep_all();
+    assert_eq!(world.read(b), "");
+    world.pipes.pass(Millis(1));
+    world.pipes.settle();
+    world.keep_all();
+    assert!(world.read(b).starts_with("ok "));
+}
+
+#[test]
+fn a_renewal_that_waits_for_the_disk_is_not_over_when_it_is_heard() {
+    let mut world = World::new();
+    let [a] = world.connect();
+    let token = world.take(a, "job");
+    assert_eq!(world.ask(a, &format!("n job {token} 60")), "");
+    assert_eq!(world.ask(a, &format!("n job {token} 1")), "");
+    world.pipes.pass(Millis::from_secs(300));
+    world.pipes.settle();
+    world.keep_all();
+    assert_eq!(world.read(a).matches("ok").count(), 2);
+    let [b] = world.connect();
+    assert_eq!(world.ask(b, "l job 0"), "timeout\n");
+}
+
+#[test]
+fn a_renewal_behind_a_change_that_waits_for_the_disk_is_in_time() {
+    let mut world = World::new();
+    let [a, b, silent] = world.connect();
+    let token = world.take(a, "job");
+    world.take(b, "other");
+    world.take(silent, "forgotten");
+    world.store.0.borrow_mut().is_behind = true;
+    world
+        .pipes
+        .say(a, &["incr hits 1", &format!("n job {token}")]);
+    world.pipes.say(silent, &["incr hits 1"]);
+    world.pass_40_s();
+    // Leases of others end as ever.
+    assert_eq!(world.ended(), ["other"]);
+    world.store.0.borrow_mut().is_behind = false;
+    world.pipes.settle();
+    world.keep_all();
+    assert_eq!(world.read(a).matches("ok").count(), 2);
+    // So does one that turns out not to be renewed.
+    world.pipes.pass(Millis(10));
+    world.pipes.settle();
+    assert_eq!(world.ended(), ["other", "forgotten"]);
+    world.pipes.pass(Millis(32_980));
+    world.pipes.settle();
+    assert_eq!(world.ended().len(), 2, "ended early");
+    world.pipes.pass(Millis(10));
+    world.pipes.settle();
+    assert_eq!(world.ended(), ["other", "forgotten", "job"]);
+}
+
+#[test]
+fn a_renewal_behind_answers_that_wait_for_the_disk_is_in_time() {
+    let mut world = World::new();
+    let [a] = world.connect();
+    let token = world.take(a, "job");
+    let value = "x".repeat(65_000);
+    let mut frames = vec![format!("kset name {value}")];
+    frames.extend((0..5).map(|_| "kget name _".to_owned()));
+    frames.push(format!("n job {token}"));
+    let frames: Vec<&str> = frames.iter().map(String::as_str).collect();
+    world.pipes.say(a, &frames);
+    world.pass_40_s();
+    assert!(world.ended().is_empty());
+    world.keep_all();
+    world.keep_all();
+    assert_eq!(world.read(a).matches("ok").count(), 7);
+    world.pass_40_s();
+    assert_eq!(world.ended(), ["job"]);
+}
+
+#[test]
+fn a_renewal_that_takes_room_waits_for_a_disk_that_is_behind_and_its_lease_for_it() {
+    let mut world = World::new();
+    let [a] = world.connect();
+    let token = world.take(a, "job");
+    world.store.0.borrow_mut().is_behind = true;
+    let before = world.recorded();
+    assert_eq!(world.ask(a, &format!("n job {token} 60")), "");
+    world.pass_40_s();
+    assert_eq!(world.recorded(), before, "more is handed over");
+    world.store.0.borrow_mut().is_behind = false;
+    world.pipes.settle();
+    world.keep_all();
+    assert_eq!(world.read(a), "ok 60\n");
+}
+
+#[test]
+fn on_a_full_disk_a_renewal_gives_the_lease_that_is_recorded_and_no_more() {
+    let mut world = World::new();
+    let [a] = world.connect();
+    let token = world.take(a, "job");
+    world.store.0.borrow_mut().progress.is_full = true;
+    world.pipes.settle();
+    let before = world.recorded();
+    world.pipes.pass(Millis::from_secs(20));
+    assert_eq!(world.ask(a, &format!("n job {token} 60")), "ok 33\n");
+    assert_eq!(world.ask(a, &format!("n job {token} 30")), "ok 30\n");
+    assert_eq!(world.ask(a, &format!("n job {token} 60")), "ok 33\n");
+    assert_eq!(world.recorded(), before);
+    world.store.0.borrow_mut().progress.is_full = false;
+    world.pipes.settle();
+    assert_eq!(world.ask(a, &format!("n job {token} 60")), "");
+    world.keep_all();
+    assert_eq!(world.read(a), "ok 60\n");
+}
