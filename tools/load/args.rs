@@ -99,6 +99,11 @@ fn command() -> Command {
                     Arg::new("only").long("only").value_name("LIST").value_delimiter(',')
                         .help("hostile: only these scenes, by name"),
                 )
+                .arg(
+                    Arg::new("dir").long("dir").value_name("PATH")
+                        .value_parser(value_parser!(PathBuf))
+                        .help("durable: below this directory, on the disk to measure [the system's temporary one]"),
+                )
                 .arg(with("").help("redis, where a scenario has something to compare with it")),
         ))
         .subcommand(common(
@@ -366,6 +371,7 @@ fn options(matches: &ArgMatches) -> Result<Options, String> {
         count: get(matches, "count"),
         scale: get(matches, "scale"),
         only: list(matches, "only"),
+        dir: get(matches, "dir"),
         cpu: get(matches, "cpu"),
         server_cpu: get(matches, "server-cpu"),
         spin: matches.get_flag("spin"),

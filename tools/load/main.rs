@@ -1,13 +1,14 @@
 //! latch-load: loads a lock server from one thread, checks every answer, says how fast it was.
 //!
 //! Reading order: `run` is one run, from what it does to what must hold; `servers` starts and finds
-//! the servers it is run against; `scenarios` are more than a run, `hostile` are attacks; `plans`,
-//! `comparison` and `proof` put them together; `report` shows what was found. Exit code 1 means that an answer was
-//! wrong.
+//! the servers it is run against; `scenarios` are more than a run, `hostile` are attacks, `durable`
+//! is about disks; `plans`, `comparison` and `proof` put them together; `report` shows what was
+//! found. Exit code 1 means that an answer was wrong.
 
 mod args;
 mod clock;
 mod comparison;
+mod durable;
 mod hostile;
 mod machine;
 mod options;

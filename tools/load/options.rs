@@ -1,5 +1,7 @@
 //! The options that all commands share, and which values of them make no sense.
 
+use std::path::PathBuf;
+
 use crate::hostile::{SCENES, Scene};
 use crate::run::spec::Spec;
 use crate::servers::ServerKind;
@@ -21,6 +23,8 @@ pub(crate) struct Options {
     pub(crate) scale: Option<f64>,
     /// The scenes of that plan that are run; all, if none is named.
     pub(crate) only: Vec<String>,
+    /// Where the plan `durable` has its files; the system's directory for such things if none is named.
+    pub(crate) dir: Option<PathBuf>,
     pub(crate) cpu: Option<usize>,
     pub(crate) server_cpu: Option<usize>,
     pub(crate) spin: bool,

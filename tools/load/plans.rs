@@ -3,6 +3,7 @@
 
 use std::io;
 
+use crate::durable;
 use crate::hostile;
 use crate::options::Options;
 use crate::output::{self, eprint};
@@ -28,11 +29,13 @@ enum How {
     Scenarios(usize, &'static [Scenario]),
     /// Every attack.
     Attacks,
+    /// With a disk and without.
+    Disks,
 }
 
 /// All plans.
 #[rustfmt::skip] // a table is read in columns
-pub(crate) const PLANS: [Plan; 13] = [
+pub(crate) const PLANS: [Plan; 14] = [
     Plan { name: "quick",       how: How::Runs(1, quick),      shows: "every kind of work for a moment: is it right, is it about as fast as before" },
     Plan { name: "throughput",  how: How::Runs(5, throughput), shows: "64 connections, one request each at a time: acquire and release as fast as answered" },
     Plan { name: "pipeline",    how: How::Runs(3, pipeline),   shows: "64 connections with 1, 4, 16 and 64 requests on their way each" },
@@ -46,6 +49,7 @@ pub(crate) const PLANS: [Plan; 13] = [
     Plan { name: "storm",       how: How::Scenarios(3, &[scenarios::storm::run]), shows: "10,000 holders disconnect at once: what others feel, whether all is free again" },
     Plan { name: "soak",        how: How::Scenarios(1, &[scenarios::soak::run]), shows: "every kind of work in turn for --seconds (600): does memory stay, is all right" },
     Plan { name: "hostile",     how: How::Attacks,             shows: "every attack a client can make, and what others feel of it: --scale, --only" },
+    Plan { name: "durable",     how: How::Disks,               shows: "latchd with a data directory beside itself without one, Redis that syncs, and the disk: --dir, --count" },
 ];
 
 pub(crate) fn find(name: &str) -> Option<&'static Plan> {
@@ -70,6 +74,7 @@ pub(crate) fn run(plan: &Plan, options: Options) -> io::Result<bool> {
             scenarios::rounds(&Session::open(options)?, scenarios, rounds)
         }
         How::Attacks => hostile::run(options),
+        How::Disks => durable::run(options),
     }
 }
 

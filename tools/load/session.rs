@@ -70,10 +70,15 @@ impl Session {
     /// Starts a server. A process inherits the core of the thread that starts it, so this thread
     /// moves to the servers' core for that moment.
     pub(crate) fn start(&self, kind: ServerKind, arguments: &[&str]) -> io::Result<Server> {
+        self.on_servers_core(|| Server::start(kind, arguments, &self.clock, &self.broke))
+    }
+
+    /// Does something on the servers' core.
+    pub(crate) fn on_servers_core<T>(&self, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         stay_on(self.server_cpu)?;
-        let server = Server::start(kind, arguments, &self.clock, &self.broke);
+        let result = act();
         stay_on(self.load_cpu)?;
-        server
+        result
     }
 
     /// The server to load: a new latchd, unless `--target` names a server.

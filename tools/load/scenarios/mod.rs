@@ -7,7 +7,7 @@
 
 pub(crate) mod disconnects;
 pub(crate) mod expiry;
-mod held_locks;
+pub(crate) mod held_locks;
 pub(crate) mod holders;
 pub(crate) mod idle;
 pub(crate) mod million;
