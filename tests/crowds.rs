@@ -161,6 +161,28 @@ fn waiters_that_hang_up_together_get_nothing_and_no_turn_is_long() {
 }
 
 #[test]
+fn whoever_has_hung_up_with_much_to_say_is_granted_nothing_between_its_shares() {
+    let mut pipes = pipes(4);
+    let [holder, leaving, other, next] = [0, 1, 2, 3];
+    let first = pipes.ask(holder, "l job 0");
+    assert_eq!(pipes.ask(leaving, "e job"), "queued\n");
+    // More than a share: it is served to its end in some later turn.
+    pipes.send(leaving, &b"ping\n_\n\n".repeat(2_000));
+    pipes.half_close(leaving);
+    pipes.send(holder, release("job", &first).as_bytes());
+    pipes.half_close(holder);
+    pipes.send(other, b"l\njob\n60\n");
+    pipes.settle();
+    let granted = pipes.read(other);
+    assert_eq!(
+        fence(&granted),
+        fence(&first) + 1,
+        "nobody else was granted"
+    );
+    assert_eq!(pipes.ask(next, "l job 0"), "timeout\n");
+}
+
+#[test]
 fn readers_go_on_at_once_when_the_writer_before_them_has_hung_up() {
     const LEAVING: usize = 2_000;
     let mut pipes = pipes(LEAVING + 3);

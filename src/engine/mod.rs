@@ -239,8 +239,10 @@ impl Engine {
             Input::MemoryFull(full) => self.core.memory_full = full,
             Input::StorageFull(full) => self.core.storage_full = full,
             Input::Durable(number) => {
-                let (stores, mut cx) = self.split(now, now, out);
-                stores.locks.start_told(&mut cx, number);
+                if let Some(records) = &mut self.core.records {
+                    records.note_kept(number, now);
+                }
+                self.go_on_starting(now, self.core.work.spent() + SLICE, out);
             }
             Input::Restore(record) => self.restore(now, record, out),
             Input::Serve => self.serve(now, out),

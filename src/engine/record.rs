@@ -45,6 +45,9 @@ pub(super) struct Records {
     marked_at: usize,
     /// Grants and longer leases that nobody may be told of yet, in the order of their records.
     untold: VecDeque<Untold>,
+    /// Everything up to this record is kept since this instant: as far as leases have to begin that
+    /// were not told before.
+    kept: VecDeque<(u64, Nanos)>,
     /// What happens now is restored from records, so it is in them already.
     pub(super) is_restoring: bool,
 }
@@ -73,6 +76,7 @@ impl Records {
             fences_upto: 0,
             marked_at: 0,
             untold: VecDeque::new(),
+            kept: VecDeque::new(),
             is_restoring: false,
         }
     }
@@ -123,6 +127,29 @@ impl Records {
 
     fn place_of(&self, key: &[u8]) -> usize {
         self.names.hash(key) as usize % PLACES
+    }
+
+    /// Everything up to this record is kept by now.
+    pub(super) fn note_kept(&mut self, number: u64, now: Nanos) {
+        if self.untold.front().is_some_and(|it| it.number <= number) {
+            self.kept.push_back((number, now));
+        }
+    }
+
+    /// Whether there are leases that can begin.
+    pub(super) fn has_told(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
+    /// The next grant that can be told, and since when.
+    fn next_told(&mut self) -> Option<(Untold, Nanos)> {
+        while let Some(&(number, since)) = self.kept.front() {
+            if let Some(told) = self.untold.pop_front_if(|it| it.number <= number) {
+                return Some((told, since));
+            }
+            self.kept.pop_front();
+        }
+        None
     }
 
     /// Puts the mark before what was said since `about` began, unless that mark holds already.
@@ -307,11 +334,12 @@ impl Locks {
         }
     }
 
-    /// Everything up to this record is kept: the leases of these grants begin.
-    pub(super) fn start_told(&mut self, cx: &mut Ctx<'_>, kept: u64) {
-        while let Some(records) = &mut cx.core.records
-            && let Some(Untold { number, holder }) =
-                records.untold.pop_front_if(|it| it.number <= kept)
+    /// The leases of grants whose records are kept begin, until so much is spent; each with the instant
+    /// in which its record was known to be kept.
+    pub(super) fn start_told(&mut self, cx: &mut Ctx<'_>, slice_end: u64) {
+        while cx.core.work.spent() < slice_end
+            && let Some(records) = &mut cx.core.records
+            && let Some((Untold { number, holder }, since)) = records.next_told()
         {
             cx.core.work.charge(work::RECORD);
             // Not if the grant is over, nor if it waits for a later record.
@@ -319,7 +347,7 @@ impl Locks {
             if self.recorded.get(holder).is_some_and(begins_now) {
                 self.recorded[holder].begins_with = 0;
                 let lease = self.recorded[holder].asked;
-                self.set_lease_end(cx, holder, cx.now.after(lease));
+                self.set_lease_end(cx, holder, since.after(lease));
             }
         }
     }

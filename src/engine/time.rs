@@ -88,6 +88,7 @@ impl Engine {
         let end = self.core.work.spent().saturating_add(work);
         let mut background_left = BACKGROUND_WORK;
         loop {
+            self.go_on_starting(now, self.slice(SLICE, end), out);
             self.go_on_granting(now, self.slice(SLICE, end), out);
             if self.has_to_tell() {
                 self.go_on_telling(now, self.slice(SLICE, end), out);
@@ -122,9 +123,21 @@ impl Engine {
         self.has_begun() || is_due(self.core.timers.next_deadline(), now)
     }
 
-    /// Something was begun and is not finished.
-    pub(super) fn has_begun(&self) -> bool {
-        !self.departing.is_empty() || !self.stores.locks.unserved.is_empty() || self.has_to_tell()
+    /// Something was begun and is not finished: a shutdown waits for it, if it is recorded.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        !self.departing.is_empty()
+            || !self.stores.locks.unserved.is_empty()
+            || self.has_to_tell()
+            || self.core.records.as_ref().is_some_and(|it| it.has_told())
+    }
+
+    /// Leases begin whose grants may be told by now.
+    pub(super) fn go_on_starting(&mut self, now: Nanos, slice_end: u64, out: &mut Effects) {
+        if self.core.is_durable() {
+            let (stores, mut cx) = self.split(now, now, out);
+            stores.locks.start_told(&mut cx, slice_end);
+        }
     }
 
     /// Some are to be told what was decided for them.

@@ -301,6 +301,13 @@ impl Request<'_> {
                 | Self::Push { .. }
         )
     }
+
+    /// Whether what it takes out comes back if its client cannot be told, which takes room on disk
+    /// again.
+    #[must_use]
+    pub fn may_come_back(&self) -> bool {
+        matches!(self, Self::Pop { .. } | Self::AwaitPop { .. })
+    }
 }
 
 /// The ends of a list.

@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 
 use super::Server;
+use super::budget::Kind;
 use super::conn::{self, Flow, Owed, Transport};
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::Input;
@@ -211,6 +212,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             self.held_back.durable = progress.durable;
             let input = Input::Durable(progress.durable);
             self.engine.apply(now, input, &mut self.effects);
+            self.charge_engine(Kind::Expire);
             // Those that still wait for a later record come back into the list.
             for _ in 0..self.held_back.waiting.len() {
                 let Some(id) = self.held_back.next() else {
@@ -247,8 +249,12 @@ impl<T: Transport, S: Store> Server<T, S> {
             return;
         };
         let is_held_up = conn.must_read(unread_max) || conn.flow.waits_for_room();
+        let is_held_back = is_held_up && self.held_back.holds_back(id);
+        if is_held_back {
+            self.held_back.list(id); // so that it is looked at again when the disk has got on
+        }
         let is_stalled = conn.flow == Flow::AwaitsStore
-            || is_held_up && self.held_back.holds_back(id)
+            || is_held_back
             || self.held_back.is_stalled(id) && conn.has_more(unread_max);
         if self.held_back.is_stalled(id) != is_stalled {
             self.held_back.set_stalled(id, is_stalled);

@@ -166,7 +166,10 @@ impl<T: Transport, S: Store> Server<T, S> {
         while self.budget.spent() < end
             && let Some(id) = self.run.resumed.pop_front()
         {
-            self.serve_conn(clock, id, Share::FIRST);
+            // Whoever waits in a list is served from there.
+            if self.conn_mut(id).is_some_and(|conn| !conn.queued) {
+                self.serve_conn(clock, id, Share::FIRST);
+            }
         }
     }
 
@@ -202,9 +205,6 @@ impl<T: Transport, S: Store> Server<T, S> {
         };
         if conn.hung_up && conn.flow != Flow::AwaitsStore {
             return self.leave(now, id, Closing::Flush, "left before there was room");
-        } else if conn.hung_up {
-            let input = Input::HungUp(id, true); // as long as it waits
-            self.engine.apply(now, input, &mut self.effects);
         }
         conn.queued = true;
         let waiting = match conn.flow {

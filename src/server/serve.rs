@@ -88,7 +88,7 @@ impl Share {
 #[cold]
 fn takes_room(engine: &Engine, asked: &Asked<'_>) -> bool {
     matches!(&asked.command, Ok(Command::Engine(request))
-        if request.takes_room() || engine.lengthens(request))
+        if request.takes_room() || request.may_come_back() || engine.lengthens(request))
 }
 
 impl<T: Transport, S: Store> Server<T, S> {
@@ -163,9 +163,14 @@ impl<T: Transport, S: Store> Server<T, S> {
     fn end_share(&mut self, id: ConnId) {
         self.note_stalled(id);
         let unread_max = self.memory.unread_max;
-        let Some(conn) = self.conn_mut(id) else {
+        let Some(conn) = conn::find(&mut self.conns, id) else {
             return;
         };
+        if conn.hung_up && !conn.is_leaving() {
+            // Until its next share it is absent again, and nobody grants it anything.
+            let input = Input::HungUp(id, true);
+            self.engine.apply(self.clock_read, input, &mut self.effects);
+        }
         if conn.flow.waits_for_room() {
             self.wait_for_room(id);
         } else if conn.has_more(unread_max) {
@@ -300,6 +305,14 @@ impl<T: Transport, S: Store> Server<T, S> {
             return true;
         }
         match asked.command {
+            // What comes back is recorded again, and there is no room for that.
+            Ok(Command::Engine(request))
+                if request.may_come_back()
+                    && self.held_back.is_full()
+                    && self.store.is_behind() =>
+            {
+                self.say(id, Answer::Reply(&Reply::Refused(Refusal::Storage)));
+            }
             Ok(Command::Engine(request)) => {
                 return self.ask(now, id, request, asked.takes_a_walk());
             }

@@ -126,6 +126,7 @@ impl<T: Transport, S: Store> Server<T, S> {
     /// Whether a shutdown has come to its end.
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        self.draining && self.conns.len() == self.newcomers
+        let is_busy = self.store.is_durable() && self.engine.has_begun();
+        self.draining && self.conns.len() == self.newcomers && !is_busy
     }
 }

@@ -165,3 +165,36 @@ fn a_full_disk_refuses_and_keeps_nobody_waiting_although_it_is_behind() {
     assert_eq!(world.read(a), "error_storage\n");
     assert_eq!(world.ask(b, "kset name value"), "error_storage\n");
 }
+
+#[test]
+fn who_pops_and_resets_again_and_again_does_not_make_the_disk_fall_further_behind() {
+    let mut world = World::new();
+    let [a] = world.connect();
+    assert_eq!(world.ask(a, "rpush jobs x"), "");
+    world.keep_all();
+    assert_eq!(world.read(a), "ok 1\n");
+    let before = world.recorded();
+    for is_full in [false, true] {
+        {
+            let mut kept = world.store.0.borrow_mut();
+            (kept.is_behind, kept.progress.is_full) = (true, is_full);
+        }
+        world.pipes.settle();
+        for pop in ["lpop jobs _", "blpop jobs 1"] {
+            let [popper] = world.connect();
+            let refused = if is_full { "error_storage\n" } else { "" };
+            assert_eq!(world.ask(popper, pop), refused);
+            world.pipes.reset(popper);
+            world.pipes.settle();
+        }
+        assert_eq!(world.recorded(), before, "more is handed over");
+    }
+    {
+        let mut kept = world.store.0.borrow_mut();
+        (kept.is_behind, kept.progress.is_full) = (false, false);
+    }
+    world.pipes.settle();
+    assert_eq!(world.ask(a, "lpop jobs _"), "");
+    world.keep_all();
+    assert_eq!(world.read(a), "ok x\n");
+}

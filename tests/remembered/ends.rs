@@ -145,3 +145,27 @@ fn a_client_that_leaves_while_we_stop_has_left() {
     let kept = world.store.0.borrow();
     assert!(matches!(kept.records.last(), Some(Record::Ended { .. })));
 }
+
+#[test]
+fn a_client_that_leaves_with_very_much_while_we_stop_has_let_go_of_all_of_it() {
+    const LOCKS: usize = 5_000;
+    let mut world = World::new();
+    let [a] = world.connect();
+    for lock in 0..LOCKS {
+        world
+            .pipes
+            .send(a, format!("l\nk{lock}\n0 600\n").as_bytes());
+        world.pipes.turn();
+    }
+    world.keep_all();
+    world.pipes.stop();
+    world.pipes.reset(a);
+    while !world.pipes.server.is_drained() {
+        world.pipes.turn();
+    }
+    assert_eq!(
+        world.ended().len(),
+        LOCKS,
+        "the rest is held in the next life"
+    );
+}

@@ -267,6 +267,11 @@ impl AnswerCheck<'_> {
         told: Told<'_>,
     ) -> Result<AnswerKind, String> {
         let since = conn.earliest(self.span.began, request);
+        // A renewal that came in time counts, however long the disk keeps it waiting.
+        let renewed_since = match self.plan.disk {
+            Some(_) => since.min(arrived.at),
+            None => since,
+        };
         conn.is_open = true;
         match (&request.kind, told) {
             (
@@ -369,7 +374,7 @@ impl AnswerCheck<'_> {
                 let fence = target.ok_or("renewed with a token of nobody")?;
                 expect(lease, self.lease_now(lease, asked, arrived))?;
                 expect(told_fence, request.with_fence.then_some(Fence(fence)))?;
-                let span = (since, lease);
+                let span = (renewed_since, lease);
                 self.known_grants
                     .renewed(self.now, fence, request.number, span, arrived.turn)?;
                 Ok(AnswerKind::Other)
@@ -389,7 +394,7 @@ impl AnswerCheck<'_> {
                 if !self.has_restored {
                     return Err("reclaimed where nothing was restored".to_owned());
                 }
-                let span = (since, lease);
+                let span = (renewed_since, lease);
                 self.known_grants
                     .renewed(self.now, fence, request.number, span, arrived.turn)?;
                 Ok(AnswerKind::Reclaimed)

@@ -240,7 +240,9 @@ impl KnownEntries {
                 | EntryRequest::SetCount { .. }
                 | EntryRequest::Put { .. }
                 | EntryRequest::Swap { .. }
-                | EntryRequest::Push { .. },
+                | EntryRequest::Push { .. }
+                | EntryRequest::Pop { .. }
+                | EntryRequest::AwaitPop { .. },
             ) => it.may_be_full,
             ("error_list_full", EntryRequest::Push { .. }) => it.lacks_room,
             (
