@@ -302,8 +302,7 @@ impl Request<'_> {
         )
     }
 
-    /// Whether what it takes out comes back if its client cannot be told, which takes room on disk
-    /// again.
+    /// Whether what it takes out comes back, which takes room on disk, if its client is not told.
     #[must_use]
     pub fn may_come_back(&self) -> bool {
         matches!(self, Self::Pop { .. } | Self::AwaitPop { .. })
