@@ -1,6 +1,7 @@
 //! Leases and the disk: none ends, and none is told of when it is over, because the disk is slow.
 
 use latchd::base::Millis;
+use latchd::server::Settings;
 
 use crate::World;
 
@@ -143,4 +144,65 @@ fn on_a_full_disk_a_renewal_gives_the_lease_that_is_recorded_and_no_more() {
     assert_eq!(world.ask(a, &format!("n job {token} 60")), "");
     world.keep_all();
     assert_eq!(world.read(a), "ok 60\n");
+}
+
+#[test]
+fn a_lease_ends_when_the_disk_has_got_on_although_its_holder_does_not_read() {
+    let mut world = World::with(Settings {
+        write_timeout: Millis::ZERO,
+        ..Settings::default()
+    });
+    let [a, b] = world.connect();
+    world.take(a, "job");
+    assert_eq!(
+        world.ask(b, &format!("kset name {}", "x".repeat(60_000))),
+        ""
+    );
+    world.keep_all();
+    // The socket is full before the first answer that waits for the disk, and the rest of the answers
+    // leave no room for more.
+    world.pipes.set_room(a, 1_000);
+    let reads = ["kget name _"; 5];
+    world.pipes.say(a, &["kget name _", "incr hits 1"]);
+    world.pipes.say(a, &reads);
+    world.pass_40_s();
+    assert!(world.ended().is_empty(), "a renewal may be behind them");
+    world.keep_all();
+    world.pass_40_s();
+    assert_eq!(world.ended(), ["job"]);
+}
+
+#[test]
+fn very_many_leases_whose_records_are_kept_at_once_begin_in_short_turns_and_at_one_instant() {
+    const HOLDS: usize = 40_000;
+    let mut world = World::new();
+    world.pipes.skip_checks();
+    // Answers that wait take room, so one connection is not enough.
+    let clients: [usize; 40] = world.connect();
+    let frames = format!("sl\npool\n0 {HOLDS} 33\n").repeat(HOLDS / clients.len());
+    for who in clients {
+        world.pipes.send(who, frames.as_bytes());
+        world.pipes.settle();
+    }
+    let recorded = world.recorded();
+    assert!(recorded > HOLDS as u64, "{recorded}");
+    world.store.0.borrow_mut().progress.durable = recorded;
+    let mut turns = 0;
+    loop {
+        world.pipes.turn();
+        turns += 1;
+        let ns = world.pipes.server.decided_ns();
+        assert!(ns < 3_500_000, "a turn of {ns} ns");
+        let next = world.pipes.server.next_deadline();
+        if next.is_none_or(|at| at > world.pipes.now()) {
+            break;
+        }
+    }
+    assert!(turns > 1, "all of them in one turn");
+    world.pipes.pass(Millis(32_999));
+    world.pipes.settle();
+    assert!(world.ended().is_empty(), "ended early");
+    world.pipes.pass(Millis(1));
+    world.pipes.settle();
+    assert_eq!(world.ended().len(), HOLDS);
 }
