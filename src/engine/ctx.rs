@@ -109,6 +109,7 @@ impl Ctx<'_> {
     #[cold]
     pub(super) fn note(&mut self, what: Noted, holder: &Holder, key: &Key) {
         let least = match what {
+            Noted::Broken => Notes::Off,
             Noted::Expired => Notes::Expiries,
             Noted::Granted | Noted::Released | Noted::Disconnected => Notes::All,
         };

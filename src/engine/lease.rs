@@ -11,9 +11,9 @@ use super::ctx::Ctx;
 use super::holder::Holder;
 use super::lock::{Locks, SERVED_WORK};
 use super::owner::Overdue;
-use super::types::{Effect, Event, Noted, Push, Refusal, Reply};
+use super::types::{Effect, Event, Loss, Noted, Push, Refusal, Reply};
 use super::work;
-use crate::base::{Millis, Nanos, Token};
+use crate::base::{Fence, Millis, Nanos, Token};
 
 /// Most leases of one key that one request or one timer ends; the rest follows with the next.
 const EVICTED_MAX: u32 = 64;
@@ -223,6 +223,29 @@ impl Locks {
 
     /// Ends one lease: remembers its token, tells the holder, and marks its ticket.
     fn lapse(&mut self, cx: &mut Ctx<'_>, holder: u32) {
+        cx.core.tally.expiries += 1;
+        self.lose(cx, holder, Loss::Expired, Noted::Expired);
+    }
+
+    /// An operator ends a grant, as if its lease had ended.
+    pub(super) fn break_grant(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        asker: Asker,
+        key: &[u8],
+        fence: Fence,
+    ) {
+        let Some((resource, holder)) = self.find_by_fence(key, fence) else {
+            return cx.refuse(asker.conn, Refusal::NotHolder);
+        };
+        let freed = self.freed_at(cx, holder);
+        cx.core.tally.breaks += 1;
+        cx.reply(asker.conn, Reply::Done);
+        self.lose(cx, holder, Loss::Broken, Noted::Broken);
+        self.grant_waiting_at(cx, resource, freed);
+    }
+
+    fn lose(&mut self, cx: &mut Ctx<'_>, holder: u32, why: Loss, noted: Noted) {
         let Holder {
             token,
             owner,
@@ -243,12 +266,12 @@ impl Locks {
                 Push::Lost {
                     key: it.key.clone(),
                     fence: token.fence,
+                    why,
                 },
             );
         }
         cx.announce(Event::Release, it.key.as_bytes());
-        cx.core.tally.expiries += 1;
-        self.note(cx, Noted::Expired, holder);
+        self.note(cx, noted, holder);
         if ticket != NONE {
             self.holders[holder].ticket = NONE;
             self.tickets.expire(cx, ticket);

@@ -20,6 +20,7 @@ use super::election;
 use super::gc::Collector;
 use super::holder::{Hold, Holder, Taken};
 use super::lapsed::Lapsed;
+use super::named_owner::Asks;
 use super::owner::OwnerIndex;
 use super::queue::{Awaiting, Waiter, Want};
 use super::rank::Ranks;
@@ -55,6 +56,8 @@ pub(super) struct Locks {
     pub(super) recorded: Arena<RecordedLease>,
     /// Fence → holder, for keys that can have several holders; the one of a lock is found without.
     by_fence: KeyMap,
+    /// What owners that are known by name wait for and hold.
+    pub(super) asks: Asks,
     pub(super) crowds: Crowds,
     pub(super) ranks: Ranks,
     pub(super) unserved: Unserved,
@@ -70,6 +73,7 @@ impl Locks {
             holders: Arena::new(),
             recorded: Arena::new(),
             by_fence: KeyMap::new(seed),
+            asks: Asks::new(seed),
             crowds: Crowds::default(),
             ranks: Ranks::default(),
             unserved: Unserved::default(),
@@ -221,6 +225,7 @@ impl Locks {
             + self.holders.memory()
             + self.recorded.memory()
             + self.by_fence.memory()
+            + self.asks.memory()
             + self.crowds.memory()
             + self.ranks.memory()
             + self.tickets.memory()
@@ -396,7 +401,7 @@ impl Locks {
     /// Notes a grant for the log, which nearly always shows none of this.
     #[inline(always)]
     pub(super) fn note(&self, cx: &mut Ctx<'_>, what: Noted, holder: u32) {
-        if cx.core.rules.notes != Notes::Off {
+        if cx.core.rules.notes != Notes::Off || what == Noted::Broken {
             let it = &self.holders[holder];
             cx.note(what, it, &self.table[it.resource].key);
         }
@@ -434,6 +439,10 @@ impl Locks {
         let Want { ticket, .. } = gone.want();
         if ticket != NONE {
             self.remove_ticket(cx, ticket);
+        }
+        if cx.core.is_named(gone.owner) {
+            self.asks.gave_up(waiter);
+            cx.core.forget_if_done(gone.owner);
         }
     }
 
@@ -487,7 +496,11 @@ impl Locks {
             self.remove_ticket(cx, want.ticket);
             want.ticket = NONE;
         }
+        let holder = self.holders.next_index();
         let token = self.grant(cx, resource, it.owner, want);
+        if cx.core.is_named(it.owner) {
+            self.asks.granted(waiter, holder);
+        }
         if self.table[resource].kind().is_lock() {
             election::tell_observers(cx, Change::Failover, &self.table[resource].key, None);
         }
@@ -560,6 +573,9 @@ impl Locks {
             self.remove_ticket(cx, ticket);
         }
         self.holders.remove(holder);
+        if cx.core.is_named(owner) {
+            self.asks.ended(holder);
+        }
         cx.core.forget_if_done(owner);
     }
 

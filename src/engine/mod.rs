@@ -26,6 +26,7 @@ mod leaving;
 mod list;
 mod lock;
 mod named;
+mod named_owner;
 mod owner;
 mod pattern;
 mod queue;
@@ -135,7 +136,7 @@ pub struct Origin {
     pub salt_key: SaltKey,
 }
 
-/// How many grants were made, and how they ended. `grants` less the other three is what is held
+/// How many grants were made, and how they ended. `grants` less the others is what is held
 /// now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -147,6 +148,8 @@ pub struct Tally {
     pub expiries: u64,
     /// Grants whose connection ended.
     pub disconnects: u64,
+    /// Grants that an operator has ended.
+    pub breaks: u64,
 }
 
 /// One store per primitive.
@@ -188,7 +191,7 @@ impl Engine {
                 timers: GroupTimers::new(),
                 background: Timers::new(),
                 conns: Conns::new(),
-                owners: Owners::new(),
+                owners: Owners::new(seed),
                 waiters: Waiters::new(),
                 fences: Fences::new(origin.fence, origin.salt_key),
                 tally: Tally::default(),
@@ -216,6 +219,8 @@ impl Engine {
                 self.decide_durably(now, id, &request, out);
             }
             Input::Request(id, request) => self.decide(now, id, &request, out),
+            Input::RequestBy(id, by, request) => self.decide_by(now, id, by, &request, out),
+            Input::Break(id, key, fence) => self.break_grant(now, id, key, fence, out),
             Input::Hello(id, name) => self.introduce(id, name),
             Input::HungUp(id, hung_up) => self.note_hung_up(now, id, hung_up, out),
             Input::Stalled(id, stalled) => {
@@ -346,6 +351,7 @@ impl Engine {
         let it = &mut self.stores;
         it.locks.holders.tidy()
             || it.locks.recorded.tidy()
+            || it.locks.asks.tidy()
             || it.locks.table.tidy()
             || it.locks.tickets.tidy()
             || it.counters.named.tidy()

@@ -12,7 +12,14 @@ use super::conn::ConnIndex;
 use super::holder::OfOwner;
 use super::two_phase::TicketsOfOwner;
 use crate::base::ConnId;
+use crate::keymap::KeyMap;
 use crate::memory::block_bytes;
+
+/// The connection of an owner that has none. No connection has the serial number 0.
+pub(super) const NOBODY: ConnId = ConnId {
+    slot: u32::MAX,
+    serial: 0,
+};
 
 /// The index of an owner's record. A type of its own, so that it cannot be mistaken for a
 /// connection's. It is also the number of the owner's group of timers.
@@ -32,7 +39,7 @@ pub(super) struct Owner {
     pub(super) waits: u32,
     pub(super) presence: Presence,
     pub(super) overdue: Overdue,
-    /// The name that the client gave in `hello`.
+    /// The name that the client gave in `hello`, or by which it is known.
     pub(super) name: Option<Box<str>>,
 }
 
@@ -47,6 +54,8 @@ pub(super) enum Presence {
     CutOff,
     /// All of that is undone, and the record stays only for holds that outlive their connection.
     Gone,
+    /// Known by its name alone: there as long as it holds or waits for something. See `named_owner.rs`.
+    Named,
 }
 
 /// What becomes of an owner's leases that are over.
@@ -67,7 +76,7 @@ impl Owner {
         self.presence = presence;
         self.overdue = match presence {
             Presence::CutOff => Overdue::Stay,
-            Presence::Here | Presence::Leaving | Presence::Gone => Overdue::End,
+            Presence::Here | Presence::Leaving | Presence::Gone | Presence::Named => Overdue::End,
         };
     }
 
@@ -80,7 +89,12 @@ impl Owner {
     }
 
     pub(super) fn is_here(&self) -> bool {
-        self.presence == Presence::Here
+        matches!(self.presence, Presence::Here | Presence::Named)
+    }
+
+    #[inline(always)]
+    pub(super) fn is_named(&self) -> bool {
+        self.presence == Presence::Named
     }
 
     pub(super) fn owns_nothing(&self) -> bool {
@@ -97,16 +111,39 @@ impl Stored for Owner {
 /// What the record of an owner takes, without its name.
 pub(super) const RECORD_BYTES: usize = Arena::<Owner>::ENTRY_BYTES;
 
-pub(super) struct Owners(Arena<Owner>);
+pub(super) struct Owners {
+    records: Arena<Owner>,
+    /// Those that are known by name alone.
+    named: KeyMap,
+}
 
 impl Owners {
-    pub(super) fn new() -> Self {
-        Self(Arena::new())
+    pub(super) fn new(seed: [u64; 2]) -> Self {
+        Self {
+            records: Arena::new(),
+            named: KeyMap::new(seed),
+        }
+    }
+
+    /// The owner that is known by this name.
+    pub(super) fn find_named(&self, name: &str) -> Option<OwnerIndex> {
+        let is_it = |owner| self.records[owner].name.as_deref() == Some(name);
+        let found = self.named.find(self.named.hash(name.as_bytes()), is_it);
+        found.map(OwnerIndex)
+    }
+
+    /// Makes an owner that is known by this name, which no other has.
+    pub(super) fn insert_named(&mut self, name: &str) -> OwnerIndex {
+        let owner = self.insert(NOBODY, ConnIndex::NONE);
+        self.records[owner.0].presence = Presence::Named;
+        self.set_name(owner, name);
+        self.named.insert(self.named.hash(name.as_bytes()), owner.0);
+        owner
     }
 
     /// Makes an owner for this connection, whose record will have the index `conn`.
     pub(super) fn insert(&mut self, conn_id: ConnId, conn: ConnIndex) -> OwnerIndex {
-        let owner = self.0.insert(Owner {
+        let owner = self.records.insert(Owner {
             conn_id,
             conn,
             holds: Chain::new(),
@@ -121,45 +158,55 @@ impl Owners {
 
     /// The owner's connection is gone, and everything it left behind is undone.
     pub(super) fn lose_conn(&mut self, owner: OwnerIndex) {
-        self.0[owner.0].conn = ConnIndex::NONE;
-        self.0[owner.0].presence = Presence::Gone;
+        self.records[owner.0].conn = ConnIndex::NONE;
+        self.records[owner.0].presence = Presence::Gone;
     }
 
     /// Whether the owner is gone and owns nothing any more.
     pub(super) fn is_done(&self, owner: OwnerIndex) -> bool {
-        let it = &self.0[owner.0];
-        it.presence == Presence::Gone && it.owns_nothing()
+        let it = &self.records[owner.0];
+        let may_go = match it.presence {
+            Presence::Gone => true,
+            Presence::Named => it.waits == 0,
+            Presence::Here | Presence::Leaving | Presence::CutOff => false,
+        };
+        may_go && it.owns_nothing()
     }
 
     pub(super) fn remove(&mut self, owner: OwnerIndex) {
-        self.0.remove(owner.0);
+        let gone = self.records.remove(owner.0);
+        if gone.is_named()
+            && let Some(name) = gone.name
+        {
+            self.named.remove(self.named.hash(name.as_bytes()), owner.0);
+        }
     }
 
     /// Gives back a part of the memory of removed entries; returns whether there is more.
     #[inline]
     pub(super) fn tidy(&mut self) -> bool {
-        self.0.tidy()
+        self.records.tidy()
     }
 
     pub(super) fn set_name(&mut self, owner: OwnerIndex, name: &str) {
-        self.0.change(owner.0, |it| it.name = Some(name.into()));
+        self.records.change(owner.0, |it| it.name = Some(name.into()));
     }
 
     pub(super) fn memory(&self) -> usize {
-        self.0.memory()
+        self.records.memory() + self.named.memory()
     }
 
     /// Checks what is counted; for tests and the simulator.
     pub(super) fn check(&self) {
-        self.0.check();
+        self.records.check();
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.records.len()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (OwnerIndex, &Owner)> {
-        self.0.iter().map(|(owner, it)| (OwnerIndex(owner), it))
+        self.records.iter().map(|(owner, it)| (OwnerIndex(owner), it))
     }
 }
 
@@ -167,12 +214,12 @@ impl Index<OwnerIndex> for Owners {
     type Output = Owner;
 
     fn index(&self, owner: OwnerIndex) -> &Owner {
-        &self.0[owner.0]
+        &self.records[owner.0]
     }
 }
 
 impl IndexMut<OwnerIndex> for Owners {
     fn index_mut(&mut self, owner: OwnerIndex) -> &mut Owner {
-        &mut self.0[owner.0]
+        &mut self.records[owner.0]
     }
 }

@@ -13,20 +13,14 @@ use super::ctx::Ctx;
 use super::due::Due;
 use super::holder::{Hold, Holder};
 use super::lock::Locks;
-use super::owner::OwnerIndex;
+use super::owner::{NOBODY, OwnerIndex};
 use super::queue::Want;
 use super::record::RecordedLease;
 use super::table::Kind;
 use super::types::{Effects, Mode, Record, Refusal, Reply};
 use super::{Engine, Stores};
-use crate::base::{ConnId, Fence, Millis, Nanos, Token};
+use crate::base::{Fence, Millis, Nanos, Token};
 use crate::key::Key;
-
-/// Who owns what was restored. No connection has the serial number 0.
-const NOBODY: ConnId = ConnId {
-    slot: u32::MAX,
-    serial: 0,
-};
 
 /// The grants that were restored.
 #[derive(Default)]
@@ -66,12 +60,9 @@ impl Engine {
 
     /// All at once, because it happens once in the life of the daemon, before anybody is served.
     pub(super) fn serve(&mut self, now: Nanos, out: &mut Effects) {
-        let Some(owner) = self.core.restored.owner else {
-            return;
-        };
         let (stores, mut cx) = self.split(now, now, out);
         let locks = &mut stores.locks;
-        let holds: Vec<u32> = cx.core.owners[owner].holds.iter(&locks.holders).collect();
+        let holds: Vec<u32> = locks.holders.iter().map(|(holder, _)| holder).collect();
         for holder in holds {
             let lease = locks.recorded[holder].kept();
             locks.set_lease_end(&mut cx, holder, now.after(lease));
@@ -94,8 +85,13 @@ impl Stores {
                 mode,
                 token,
                 lease,
-                ..
-            } => self.locks.restore_grant(cx, key, mode, token, lease),
+                client,
+                ref name,
+            } => {
+                // A grant of no connection is one of a named owner.
+                let name = name.as_deref().filter(|_| client == 0);
+                self.locks.restore_grant(cx, key, mode, token, lease, name);
+            }
             &Record::Lengthened {
                 ref key,
                 fence,
@@ -123,6 +119,13 @@ impl Ctx<'_> {
         if let Some(records) = &mut self.core.records {
             records.note_fences(upto);
         }
+    }
+
+    fn named_owner(&mut self, name: &str) -> OwnerIndex {
+        let owners = &mut self.core.owners;
+        owners
+            .find_named(name)
+            .unwrap_or_else(|| owners.insert_named(name))
     }
 
     fn restored_owner(&mut self) -> OwnerIndex {
@@ -196,6 +199,7 @@ impl Locks {
         mode: Mode,
         token: Token,
         lease: Millis,
+        name: Option<&str>,
     ) {
         let (kind, hold) = (Kind::of(mode), Hold::of(mode));
         let hash = self.table.hash(key.as_bytes());
@@ -205,7 +209,10 @@ impl Locks {
             self.table[resource].kind() == kind && self.admits(resource, hold),
             "records grant {key:?} to more holders than it admits"
         );
-        let owner = cx.restored_owner();
+        let owner = match name {
+            Some(name) => cx.named_owner(name),
+            None => cx.restored_owner(),
+        };
         let ticket = NONE;
         let want = Want {
             hold,
@@ -213,6 +220,9 @@ impl Locks {
             ticket,
         };
         let holder = self.hold(cx, resource, owner, token, want, Nanos::NEVER);
+        if name.is_some() {
+            self.note_restored_ask(owner, resource, holder);
+        }
         self.insert_recorded(holder, lease);
         cx.core.restored.grants += 1;
         cx.note_fences(token.fence);

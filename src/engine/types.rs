@@ -32,6 +32,11 @@ pub enum Input<'a> {
     /// answer comes before the next request. If the effects contain no answer, it is parked from
     /// now on. If they contain [`Effect::NotYet`] for it, nothing was decided.
     Request(ConnId, Request<'a>),
+    /// The same, but what is granted belongs to a named owner and not to the connection.
+    RequestBy(ConnId, By<'a>, Request<'a>),
+    /// An operator, on this connection, ends the grant of a key that has this fence. Its holder is
+    /// told that it has lost it. Answered with [`Reply::Done`], or refused if there is none.
+    Break(ConnId, &'a [u8], Fence),
     /// A connection said `hello`: it understands pushes, and perhaps gave a name.
     Hello(ConnId, Option<&'a str>),
     /// Whether the peer has hung up and the server has yet to serve the connection for the last
@@ -74,6 +79,17 @@ pub enum Input<'a> {
     /// Shutdown has begun: every parked command is refused now, and every new acquire from now on.
     /// Releases and renewals still work, and leases still end.
     Drain,
+}
+
+/// Who asks, if it is not the connection itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct By<'a> {
+    /// The name of the owner: what it is granted belongs to the name, whatever becomes of the
+    /// connection.
+    pub owner: &'a str,
+    /// The id of the request, empty if it has none. A second acquire of the same key with the same
+    /// id by the same owner is answered as the first was.
+    pub request: &'a [u8],
 }
 
 /// What a client asks for. Borrowed from the bytes it arrived in.
@@ -448,6 +464,8 @@ pub enum Push {
         key: Key,
         /// The fence of the grant that ended.
         fence: Fence,
+        /// Why it ended.
+        why: Loss,
     },
     /// A client signalled on a channel that this client listens to.
     Signal {
@@ -470,6 +488,15 @@ pub enum Push {
         /// The key.
         key: Key,
     },
+}
+
+/// Why a grant can end without a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Its lease ended.
+    Expired,
+    /// An operator has ended it.
+    Broken,
 }
 
 /// What can be watched.
@@ -570,6 +597,8 @@ pub enum Noted {
     Disconnected,
     /// Its lease ended.
     Expired,
+    /// An operator ended it.
+    Broken,
 }
 
 /// Which notes are taken. Each costs an allocation or two, so a note that the log would not show is

@@ -9,12 +9,13 @@ use super::holder::{Hold, Holder};
 use super::list::List;
 use super::lock::Locks;
 use super::named::Named;
+use super::owner::NOBODY;
 use super::queue::Waiter;
 use super::subscriptions::{Subscriptions, Topic};
 use super::table::{Census, Kind, Resource};
 use super::two_phase::Standing;
 use super::{Engine, Stores, Tally};
-use crate::base::{ConnId, Fence, Nanos};
+use crate::base::{ConnId, Fence, Nanos, Token};
 
 /// The table as it is at one instant.
 #[derive(Clone, Copy)]
@@ -38,8 +39,14 @@ pub struct HolderView<'e> {
     /// The connection it was granted to; none if it was restored after a restart, and nobody has
     /// shown its token since.
     pub conn: Option<ConnId>,
-    /// The name that its client gave in `hello`.
+    /// The name that its client gave in `hello`, or by which its owner is known.
     pub name: Option<&'e str>,
+    /// Whether it belongs to an owner that is known by its name, and not to a connection.
+    pub is_named: bool,
+    /// What a release or a renewal has to show.
+    pub token: Token,
+    /// Grows with every change that a named owner makes to the key; 0 for all others.
+    pub version: u64,
     /// `slot`, `read`, `write` or `lead`.
     pub hold: &'static str,
     /// Nanoseconds since the grant.
@@ -175,10 +182,11 @@ impl Engine {
             releases,
             expiries,
             disconnects,
+            breaks,
         } = self.core.tally;
         let held = self.stores.locks.holders.len() as u64;
         assert_eq!(
-            grants + self.core.restored.grants() - releases - expiries - disconnects,
+            grants + self.core.restored.grants() - releases - expiries - disconnects - breaks,
             held,
             "grants less ended grants is not what is held"
         );
@@ -293,6 +301,7 @@ impl Engine {
         lists.named.check();
         barriers.named.check();
         self.core.owners.check();
+        self.stores.locks.asks.check();
         let waits: u32 = self.core.owners.iter().map(|(_, it)| it.waits).sum();
         assert_eq!(waits as usize, waiters, "waits are miscounted");
         for subscriptions in &self.core.subscriptions {
@@ -588,8 +597,11 @@ impl<'e> KeyView<'e> {
             let owner = &engine.core.owners[it.owner];
             HolderView {
                 fence: it.token.fence,
-                conn: (!engine.core.restored.is_owner(it.owner)).then_some(owner.conn_id),
+                conn: (owner.conn_id != NOBODY).then_some(owner.conn_id),
                 name: owner.name.as_deref(),
+                is_named: owner.is_named(),
+                token: it.token,
+                version: engine.stores.locks.asks.version(holder).unwrap_or(0),
                 hold: it.hold().word(),
                 age_ns: now.since(it.taken.since()),
                 lease_left_ns: engine.lease_left_ns(holder, now),

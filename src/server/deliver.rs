@@ -150,6 +150,7 @@ fn log_note(note: &Note) {
         note.conn.serial,
     );
     let level = match note.what {
+        Noted::Broken => Level::Warn,
         Noted::Expired => Level::Debug,
         Noted::Granted | Noted::Released | Noted::Disconnected => Level::Trace,
     };
@@ -158,6 +159,7 @@ fn log_note(note: &Note) {
         Noted::Released => "released",
         Noted::Disconnected => "released: its connection ended",
         Noted::Expired => "lease expired",
+        Noted::Broken => "broken by an operator",
     };
     log!(level, key, fence, client; "{what}");
 }

@@ -220,6 +220,9 @@ pub(super) fn who(out: &mut Vec<u8>, view: View<'_>, asked: &[u8], address_of: A
             age_ns,
             lease_left_ns,
             has_begun: _,
+            is_named: _,
+            token: _,
+            version: _,
         } = holder;
         out.extend_from_slice(b"\"fence\":");
         json::push_number(out, fence.0);
@@ -276,6 +279,7 @@ fn totals(out: &mut Vec<u8>, view: View<'_>, tally: Tally, figures: &Figures) {
     number(out, "releases", tally.releases);
     number(out, "expiries", tally.expiries);
     number(out, "disconnects", tally.disconnects);
+    number(out, "breaks", tally.breaks);
     number(out, "memory_bytes", figures.memory_bytes as u64);
     number(out, "memory_max_bytes", figures.memory_max_bytes as u64);
     number(out, "outbox_bytes", figures.outbox_bytes as u64);

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use crate::base::{Fence, Millis, Token};
-use crate::engine::types::{Change, Event, Push, Refusal, Reply, Value};
+use crate::engine::types::{Change, Event, Loss, Push, Refusal, Reply, Value};
 use crate::wire::json::{self, push_number};
 
 /// Something that is said to a client, in whatever protocol it speaks.
@@ -151,12 +151,15 @@ pub(super) fn push_json(out: &mut Vec<u8>, write: &dyn Fn(&mut Vec<u8>)) {
 #[inline(never)]
 pub(super) fn push_push(out: &mut Vec<u8>, push: &Push) {
     match push {
-        Push::Lost { key, fence } => {
+        Push::Lost { key, fence, why } => {
             out.extend_from_slice(b"lost ");
             out.extend_from_slice(key.as_bytes());
             out.push(b' ');
             push_number(out, fence.0);
-            out.extend_from_slice(b" expired\n");
+            out.extend_from_slice(match why {
+                Loss::Expired => b" expired\n",
+                Loss::Broken => b" broken\n",
+            });
         }
         Push::Signal { channel, payload } => {
             push_line(out, &[b"sig ", channel, b" ", payload]);

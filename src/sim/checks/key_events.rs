@@ -184,6 +184,7 @@ fn check_pushes_to(
             releases,
             expiries,
             disconnects,
+            breaks: _,
         } = turn.tally;
         let ends = releases + expiries + disconnects;
         let ends_before = before.releases + before.expiries + before.disconnects;

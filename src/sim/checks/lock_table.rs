@@ -154,6 +154,7 @@ impl SeenLocks {
             releases,
             expiries,
             disconnects,
+            breaks: _,
         } = server.engine().tally();
         let held_in_all = server.engine().counts().holders as u64;
         let held_elsewhere = held_in_all

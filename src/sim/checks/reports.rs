@@ -172,6 +172,7 @@ impl ReportCheck<'_> {
             releases: totals.number("releases")?,
             expiries: totals.number("expiries")?,
             disconnects: totals.number("disconnects")?,
+            breaks: totals.number("breaks")?,
         };
         self.check_tally(tally)?;
         let had = tally.grants + self.after.restored();
@@ -212,7 +213,7 @@ impl ReportCheck<'_> {
                 self.check_missing(key, title, keys)?;
             }
         }
-        let ends = tally.releases + tally.expiries + tally.disconnects;
+        let ends = tally.releases + tally.expiries + tally.disconnects + tally.breaks;
         let had = tally.grants + self.after.restored();
         if self.plan.crowd.is_none() && had - ends != held {
             return Err(format!("{held} are held by {tally:?}"));
@@ -222,7 +223,16 @@ impl ReportCheck<'_> {
 
     /// What was counted is between what was counted before the turn and after it.
     fn check_tally(&self, said: Tally) -> Result<(), String> {
-        let numbers = |it: Tally| [it.grants, it.releases, it.expiries, it.disconnects];
+        let numbers = |it: Tally| {
+            let Tally {
+                grants,
+                releases,
+                expiries,
+                disconnects,
+                breaks,
+            } = it;
+            [grants, releases, expiries, disconnects, breaks]
+        };
         let (before, after) = (numbers(self.before.tally()), numbers(self.after.tally()));
         for ((said, before), after) in numbers(said).into_iter().zip(before).zip(after) {
             if !(before..=after).contains(&said) {

@@ -1,0 +1,449 @@
+//! Owners that are known by a name and not by a connection, and what they asked for.
+//!
+//! A client without a lasting connection (HTTP) says its name with every request. What it is granted
+//! belongs to the name: it outlives the connection that asked, and only a release, its lease or an
+//! operator ends it. Only the wait belongs to the connection: whoever hangs up leaves the queue. An
+//! owner of this kind is there while it holds or waits for something.
+//!
+//! A request may have an id. Asked again with the same id by the same owner, a grant that is still
+//! held is answered once more, and a place in the queue passes to the connection that asked last: an
+//! answer that was lost costs nobody a lease.
+
+use super::Engine;
+use super::arena::{Arena, NONE, Stored};
+use super::conn::{Asker, ConnIndex};
+use super::ctx::{Core, Ctx};
+use super::due::Due;
+use super::lock::Locks;
+use super::owner::OwnerIndex;
+use super::types::{By, Effect, Effects, Mode, Refusal, Reply, Request};
+use crate::base::{ConnId, Fence, Millis, Nanos, Token};
+use crate::keymap::KeyMap;
+use crate::memory::block_bytes;
+
+/// What a named owner has asked for and waits for or holds.
+struct Ask {
+    owner: OwnerIndex,
+    resource: u32,
+    place: Place,
+    /// Grows with every change that a named owner makes to a key.
+    version: u64,
+    /// The id of the request, empty if it had none.
+    request: Box<[u8]>,
+}
+
+impl Stored for Ask {
+    fn heap_bytes(&self) -> usize {
+        match self.request.len() {
+            0 => 0,
+            len => block_bytes(len),
+        }
+    }
+}
+
+/// Where it has got to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Waiter(u32),
+    Holder(u32),
+}
+
+impl Place {
+    /// We choose these numbers and not the clients, so one multiplication spreads them well enough.
+    fn hash(self) -> u32 {
+        let (Self::Waiter(index) | Self::Holder(index)) = self;
+        let number = u64::from(index) << 1 | u64::from(matches!(self, Self::Holder(_)));
+        (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+    }
+}
+
+/// Everything that named owners wait for and hold.
+pub(super) struct Asks {
+    asks: Arena<Ask>,
+    by_place: KeyMap,
+    /// Only requests with an id.
+    by_request: KeyMap,
+    version: u64,
+}
+
+impl Asks {
+    pub(super) fn new(seed: [u64; 2]) -> Self {
+        Self {
+            asks: Arena::new(),
+            by_place: KeyMap::new(seed),
+            by_request: KeyMap::new(seed),
+            version: 0,
+        }
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.asks.memory() + self.by_place.memory() + self.by_request.memory()
+    }
+
+    #[inline]
+    pub(super) fn tidy(&mut self) -> bool {
+        self.asks.tidy()
+    }
+
+    /// Checks what is counted; for tests and the simulator.
+    pub(super) fn check(&self) {
+        self.asks.check();
+        assert_eq!(self.by_place.len(), self.asks.len());
+    }
+
+    fn insert(&mut self, owner: OwnerIndex, resource: u32, place: Place, request: &[u8]) {
+        self.version += 1;
+        let ask = self.asks.insert(Ask {
+            owner,
+            resource,
+            place,
+            version: self.version,
+            request: request.into(),
+        });
+        self.by_place.insert(place.hash(), ask);
+        if !request.is_empty() {
+            self.by_request.insert(self.by_request.hash(request), ask);
+        }
+    }
+
+    fn at(&self, place: Place) -> Option<u32> {
+        let is_it = |ask| self.asks[ask].place == place;
+        self.by_place.find(place.hash(), is_it)
+    }
+
+    /// What the owner asked for with this id, of this key.
+    fn find(&self, owner: OwnerIndex, resource: u32, request: &[u8]) -> Option<Place> {
+        let is_it = |ask| {
+            let it: &Ask = &self.asks[ask];
+            it.owner == owner && it.resource == resource && *it.request == *request
+        };
+        let found = self.by_request.find(self.by_request.hash(request), is_it);
+        found.map(|ask| self.asks[ask].place)
+    }
+
+    fn remove(&mut self, place: Place) {
+        if let Some(ask) = self.at(place) {
+            let gone = self.asks.remove(ask);
+            self.by_place.remove(place.hash(), ask);
+            if !gone.request.is_empty() {
+                let hash = self.by_request.hash(&gone.request);
+                self.by_request.remove(hash, ask);
+            }
+        }
+    }
+
+    /// The waiter has become a holder.
+    #[cold]
+    pub(super) fn granted(&mut self, waiter: u32, holder: u32) {
+        let (from, to) = (Place::Waiter(waiter), Place::Holder(holder));
+        if let Some(ask) = self.at(from) {
+            self.by_place.remove(from.hash(), ask);
+            self.by_place.insert(to.hash(), ask);
+            self.version += 1;
+            let it = &mut self.asks[ask];
+            (it.place, it.version) = (to, self.version);
+        }
+    }
+
+    /// The waiter has left the queue.
+    #[cold]
+    pub(super) fn gave_up(&mut self, waiter: u32) {
+        self.remove(Place::Waiter(waiter));
+    }
+
+    /// The grant has ended.
+    #[cold]
+    pub(super) fn ended(&mut self, holder: u32) {
+        self.remove(Place::Holder(holder));
+    }
+
+    fn renewed(&mut self, holder: u32) {
+        if let Some(ask) = self.at(Place::Holder(holder)) {
+            self.version += 1;
+            self.asks[ask].version = self.version;
+        }
+    }
+
+    /// The version of a grant of a named owner.
+    pub(super) fn version(&self, holder: u32) -> Option<u64> {
+        let ask = self.at(Place::Holder(holder))?;
+        Some(self.asks[ask].version)
+    }
+}
+
+impl Engine {
+    /// Decides what an owner asks for that is known by its name. Only what is held and waited for
+    /// belongs to an owner: everything else is decided as if the connection had asked.
+    pub(super) fn decide_by(
+        &mut self,
+        now: Nanos,
+        id: ConnId,
+        by: By<'_>,
+        request: &Request<'_>,
+        out: &mut Effects,
+    ) {
+        let at = out.len();
+        self.core.conns.asker(id, &mut self.core.owners);
+        let is_draining = self.core.draining && matches!(request, Request::Acquire { .. });
+        if self.core.storage_full && request.takes_room() && !is_draining {
+            out.push(Effect::Reply(id, Reply::Refused(Refusal::Storage)));
+            return self.core.mark(None, at, out);
+        }
+        if !self.decide_of_owner(now, id, by, request, out) {
+            self.decide(now, id, request, out);
+        }
+        self.core.mark(Some(request), at, out);
+    }
+
+    /// Whether this was something that belongs to owners.
+    fn decide_of_owner(
+        &mut self,
+        now: Nanos,
+        id: ConnId,
+        by: By<'_>,
+        request: &Request<'_>,
+        out: &mut Effects,
+    ) -> bool {
+        let Asker { conn, .. } = self.core.conns.asker(id, &mut self.core.owners);
+        let known = self.core.owners.find_named(by.owner);
+        let owner = match (known, request) {
+            (Some(owner), _) => owner,
+            (None, Request::Acquire { .. }) if self.core.memory_full => {
+                out.push(Effect::Reply(id, Reply::Refused(Refusal::Memory)));
+                return true;
+            }
+            (None, Request::Acquire { .. }) => self.core.owners.insert_named(by.owner),
+            (None, Request::Renew { .. } | Request::Release { .. } | Request::Resign { .. }) => {
+                out.push(Effect::Reply(id, Reply::Refused(Refusal::NotHolder)));
+                return true;
+            }
+            (None, _) => return false,
+        };
+        let asker = Asker { conn, owner };
+        // It stays while it is served, even if the last thing it holds ends meanwhile.
+        self.core.owners[owner].waits += 1;
+        let is_of_owner = self.serve_owner(now, asker, by, request, out);
+        self.core.owners[owner].waits -= 1;
+        self.core.forget_if_done(owner);
+        is_of_owner
+    }
+
+    fn serve_owner(
+        &mut self,
+        now: Nanos,
+        asker: Asker,
+        by: By<'_>,
+        request: &Request<'_>,
+        out: &mut Effects,
+    ) -> bool {
+        let lease_default = self.core.rules.lease_default;
+        let (stores, mut cx) = self.split(now, now, out);
+        let (locks, cx) = (&mut stores.locks, &mut cx);
+        cx.core.work.charge(super::work::REQUEST);
+        match *request {
+            Request::Acquire {
+                key,
+                mode,
+                wait,
+                lease,
+            } => {
+                let lease = lease.unwrap_or(lease_default);
+                locks.acquire_by(cx, asker, by.request, key, mode, wait, lease);
+            }
+            Request::Renew { key, token, lease } => {
+                locks.renew_by(cx, asker, key, token, lease.unwrap_or(lease_default));
+            }
+            Request::Release { key, token } => {
+                if locks.is_held_by(cx, asker, key, token) {
+                    locks.release(cx, asker, key, token);
+                }
+            }
+            Request::Resign { key, token } => {
+                if locks.is_held_by(cx, asker, key, token) {
+                    locks.resign(cx, asker, key, token);
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+}
+
+impl Engine {
+    pub(super) fn break_grant(
+        &mut self,
+        now: Nanos,
+        id: ConnId,
+        key: &[u8],
+        fence: Fence,
+        out: &mut Effects,
+    ) {
+        let asker = self.core.conns.asker(id, &mut self.core.owners);
+        let (stores, mut cx) = self.split(now, now, out);
+        let about = cx.begin(|| Some(key));
+        stores.locks.break_grant(&mut cx, asker, key, fence);
+        cx.finish(about);
+    }
+}
+
+impl Core {
+    /// Whether the owner is known by its name.
+    #[inline(always)]
+    pub(super) fn is_named(&self, owner: OwnerIndex) -> bool {
+        self.owners[owner].is_named()
+    }
+}
+
+impl Locks {
+    #[expect(clippy::too_many_arguments, reason = "one more than `acquire`")]
+    fn acquire_by(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        asker: Asker,
+        request: &[u8],
+        key: &[u8],
+        mode: Mode,
+        wait: Millis,
+        lease: Millis,
+    ) {
+        if !request.is_empty() && self.answer_again(cx, asker, request, key, wait) {
+            return;
+        }
+        let (id, at) = (cx.core.conns[asker.conn].id, cx.out.len());
+        self.acquire(cx, asker, key, mode, wait, lease);
+        let granted = cx.out[at..].iter().find_map(|effect| match effect {
+            Effect::Reply(to, Reply::Granted { token, .. }) if *to == id => Some(*token),
+            _ => None,
+        });
+        let place = match granted {
+            Some(token) => self
+                .find_holder(key, Some(token))
+                .map(|(resource, holder)| (resource, Place::Holder(holder))),
+            None => match cx.core.conns[asker.conn].parked {
+                NONE => None,
+                waiter => Some((cx.core.waiters[waiter].subject, Place::Waiter(waiter))),
+            },
+        };
+        if let Some((resource, place)) = place {
+            self.asks.insert(asker.owner, resource, place, request);
+        }
+    }
+
+    /// The owner has asked this before: it is answered again what it holds, or waits on in its place.
+    fn answer_again(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        asker: Asker,
+        request: &[u8],
+        key: &[u8],
+        wait: Millis,
+    ) -> bool {
+        let Some(resource) = self.find(key) else {
+            return false;
+        };
+        match self.asks.find(asker.owner, resource, request) {
+            Some(Place::Holder(holder)) => {
+                let token = self.holders[holder].token;
+                let Some(left) = self.lease_left(cx, holder) else {
+                    return false; // it is over, so this is asked anew
+                };
+                let lease = left;
+                cx.reply(asker.conn, Reply::Granted { token, lease });
+                true
+            }
+            Some(Place::Waiter(waiter)) if wait > Millis::ZERO => {
+                self.take_over(cx, waiter, asker.conn, wait);
+                true
+            }
+            Some(Place::Waiter(_)) | None => false,
+        }
+    }
+
+    /// The place in the queue passes from one connection to another; the first is told that it does
+    /// not wait any more.
+    fn take_over(&mut self, cx: &mut Ctx<'_>, waiter: u32, conn: ConnIndex, wait: Millis) {
+        let it = &mut cx.core.waiters[waiter];
+        let (owner, before) = (it.owner, std::mem::replace(&mut it.conn, conn));
+        let deadline = cx.now.after(wait);
+        let timer = it.timer.take();
+        if let Some(timer) = timer {
+            cx.core.timers.cancel(owner.0, timer);
+        }
+        let timer = cx.core.timers.arm(owner.0, deadline, Due::wait(waiter));
+        cx.core.waiters[waiter].timer = Some(timer);
+        cx.core.conns[before].parked = NONE;
+        cx.core.conns[conn].parked = waiter;
+        cx.reply(before, Reply::TimedOut);
+    }
+
+    /// Restarts a lease, but never makes it end earlier than it would have.
+    fn renew_by(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        asker: Asker,
+        key: &[u8],
+        token: Option<Token>,
+        lease: Millis,
+    ) {
+        if !self.is_held_by(cx, asker, key, token) {
+            return;
+        }
+        let (_, holder) = self
+            .find_holder(key, token)
+            .expect("it was found a moment ago");
+        let left = self.lease_left(cx, holder).unwrap_or(Millis::ZERO);
+        self.asks.renewed(holder);
+        if left >= lease {
+            let fence = self.holders[holder].token.fence;
+            let lease = left;
+            return cx.reply(asker.conn, Reply::Renewed { lease, fence });
+        }
+        self.renew(cx, asker, key, token, lease);
+    }
+
+    /// Whether the owner holds the key with this token, and its lease is not over. If not, it is told
+    /// so.
+    fn is_held_by(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        asker: Asker,
+        key: &[u8],
+        token: Option<Token>,
+    ) -> bool {
+        let found = self.find_holder(key, token);
+        let Some((resource, holder)) =
+            found.filter(|&(_, holder)| self.holders[holder].owner == asker.owner)
+        else {
+            cx.refuse(asker.conn, Refusal::NotHolder);
+            return false;
+        };
+        if self.lease_left(cx, holder).is_some() {
+            return true;
+        }
+        let at = cx.out.len();
+        if !self.evict_expired(cx, resource) && self.find_holder(key, token).is_some() {
+            cx.put_off(asker.conn);
+            return false;
+        }
+        // The answer comes before everything else that the end of the lease brings about.
+        let id = cx.core.conns[asker.conn].id;
+        let answer = Effect::Reply(id, Reply::Refused(Refusal::LeaseExpired));
+        cx.out.insert(at, answer);
+        false
+    }
+
+    /// How long the lease still runs, rounded up; none if it is over.
+    fn lease_left(&self, cx: &Ctx<'_>, holder: u32) -> Option<Millis> {
+        match cx.core.timers.deadline(self.holders[holder].timer) {
+            Nanos::NEVER => Some(self.recorded[holder].asked),
+            deadline if deadline <= cx.moment => None,
+            deadline => Some(Millis(deadline.since(cx.now).div_ceil(1_000_000))),
+        }
+    }
+
+    /// A grant of a named owner was restored.
+    pub(super) fn note_restored_ask(&mut self, owner: OwnerIndex, resource: u32, holder: u32) {
+        self.asks
+            .insert(owner, resource, Place::Holder(holder), b"");
+    }
+}

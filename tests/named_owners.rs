@@ -1,0 +1,322 @@
+//! Owners that are known by a name: what they are granted outlives the connection that asked, and a
+//! request with an id can be asked again.
+
+use latchd::base::{ConnId, Fence, Millis, Nanos, Token};
+use latchd::engine::types::{
+    By, Effect, Effects, Input, Loss, Mode, Push, Record, Refusal, Reply, Request,
+};
+use latchd::engine::{Engine, Origin, Rules};
+
+struct Table {
+    engine: Engine,
+    now: Nanos,
+}
+
+const LOCK: Mode = Mode::Slot { limit: 1 };
+const A: ConnId = conn(1);
+const B: ConnId = conn(2);
+
+const fn conn(number: u32) -> ConnId {
+    ConnId {
+        slot: number,
+        serial: number,
+    }
+}
+
+fn by<'a>(owner: &'a str, request: &'a str) -> By<'a> {
+    By {
+        owner,
+        request: request.as_bytes(),
+    }
+}
+
+fn origin() -> Origin {
+    Origin {
+        fence: 0,
+        seed: [1, 2],
+        salt_key: [3, 4, 5, 6],
+    }
+}
+
+impl Table {
+    fn new(rules: Rules) -> Self {
+        Self {
+            engine: Engine::new(rules, origin()),
+            now: Nanos(1),
+        }
+    }
+
+    fn apply(&mut self, input: Input<'_>) -> Effects {
+        let mut out = Effects::new();
+        self.engine.apply(self.now, input, &mut out);
+        self.engine.check();
+        out.retain(|it| !matches!(it, Effect::Mark(_)));
+        out
+    }
+
+    fn pass(&mut self, ms: u64) -> Effects {
+        self.now = self.now.after(Millis(ms));
+        self.apply(Input::Time(u64::MAX))
+    }
+
+    fn acquire(&mut self, on: ConnId, by: By<'_>, wait_ms: u64, lease_ms: u64) -> Effects {
+        let request = Request::Acquire {
+            key: b"job",
+            mode: LOCK,
+            wait: Millis(wait_ms),
+            lease: Some(Millis(lease_ms)),
+        };
+        self.apply(Input::RequestBy(on, by, request))
+    }
+
+    /// Takes the lock for ten seconds.
+    fn take(&mut self, on: ConnId, by: By<'_>) -> Token {
+        granted(&self.acquire(on, by, 0, 10_000), on).0
+    }
+
+    fn renew(&mut self, on: ConnId, owner: &str, token: Token, lease_ms: u64) -> Reply {
+        let request = Request::Renew {
+            key: b"job",
+            token: Some(token),
+            lease: Some(Millis(lease_ms)),
+        };
+        answer(
+            &self.apply(Input::RequestBy(on, by(owner, ""), request)),
+            on,
+        )
+    }
+
+    fn release(&mut self, on: ConnId, owner: &str, token: Token) -> Reply {
+        let request = Request::Release {
+            key: b"job",
+            token: Some(token),
+        };
+        answer(
+            &self.apply(Input::RequestBy(on, by(owner, ""), request)),
+            on,
+        )
+    }
+
+    fn owners(&self) -> usize {
+        self.engine.counts().owners
+    }
+}
+
+fn answer(out: &Effects, to: ConnId) -> Reply {
+    let mut replies = out.iter().filter_map(|effect| match effect {
+        Effect::Reply(id, reply) if *id == to => Some(reply.clone()),
+        _ => None,
+    });
+    let reply = replies.next().expect("it is answered");
+    assert_eq!(replies.next(), None, "it is answered once");
+    reply
+}
+
+fn granted(out: &Effects, to: ConnId) -> (Token, Millis) {
+    match answer(out, to) {
+        Reply::Granted { token, lease } => (token, lease),
+        other => panic!("{other:?}"),
+    }
+}
+
+const NOT_HOLDER: Reply = Reply::Refused(Refusal::NotHolder);
+const EXPIRED: Reply = Reply::Refused(Refusal::LeaseExpired);
+
+#[test]
+fn a_lease_belongs_to_the_name_and_outlives_the_connection() {
+    let mut table = Table::new(Rules::default());
+    let token = table.take(A, by("ann", ""));
+    table.apply(Input::Disconnected(A));
+    table.pass(1_000);
+    assert_eq!(
+        table.acquire(B, by("bob", ""), 0, 10_000),
+        [Effect::Reply(B, Reply::TimedOut)]
+    );
+    assert_eq!(table.release(B, "ann", token), Reply::Done);
+    table.take(B, by("bob", ""));
+}
+
+#[test]
+fn only_its_owner_may_renew_and_release() {
+    let mut table = Table::new(Rules::default());
+    let token = table.take(A, by("ann", ""));
+    assert_eq!(table.renew(B, "bob", token, 10_000), NOT_HOLDER);
+    assert_eq!(table.release(B, "bob", token), NOT_HOLDER);
+    let other = Token {
+        salt: token.salt ^ 1,
+        ..token
+    };
+    assert_eq!(table.release(B, "ann", other), NOT_HOLDER);
+    // A connection that shows the token may, as ever.
+    let request = Request::Release {
+        key: b"job",
+        token: Some(token),
+    };
+    assert_eq!(
+        answer(&table.apply(Input::Request(B, request)), B),
+        Reply::Done
+    );
+    // And a named owner may not release what a connection holds.
+    let request = Request::Acquire {
+        key: b"job",
+        mode: LOCK,
+        wait: Millis::ZERO,
+        lease: None,
+    };
+    let (token, _) = granted(&table.apply(Input::Request(B, request)), B);
+    assert_eq!(table.release(A, "ann", token), NOT_HOLDER);
+}
+
+#[test]
+fn the_same_request_asked_again_has_the_same_grant_for_the_time_that_is_left() {
+    let mut table = Table::new(Rules::default());
+    let token = table.take(A, by("ann", "r1"));
+    table.apply(Input::Disconnected(A));
+    table.pass(4_000);
+    let again = table.acquire(B, by("ann", "r1"), 0, 10_000);
+    assert_eq!(granted(&again, B), (token, Millis(6_000)));
+    // Another id, or none, or another owner with this id, is a new request.
+    for (owner, request) in [("ann", "r2"), ("ann", ""), ("bob", "r1")] {
+        let refused = table.acquire(B, by(owner, request), 0, 10_000);
+        assert_eq!(answer(&refused, B), Reply::TimedOut, "{owner} {request}");
+    }
+    // And so is the same one, once the grant is over.
+    table.pass(6_000);
+    let next = table.take(B, by("ann", "r1"));
+    assert!(next.fence > token.fence);
+}
+
+#[test]
+fn a_place_in_the_queue_passes_to_the_connection_that_asks_again() {
+    let mut table = Table::new(Rules::default());
+    let token = table.take(conn(9), by("carl", ""));
+    assert_eq!(table.acquire(A, by("ann", "r1"), 5_000, 10_000), []);
+    assert_eq!(table.acquire(conn(3), by("dora", ""), 60_000, 10_000), []);
+    table.pass(4_000);
+    let out = table.acquire(B, by("ann", "r1"), 5_000, 10_000);
+    assert_eq!(out, [Effect::Reply(A, Reply::TimedOut)]);
+    // It has waited since the first time, but for as long as it asked the second time.
+    assert_eq!(table.pass(2_000), []);
+    assert_eq!(table.release(A, "carl", token), Reply::Done);
+    let mine = table.acquire(A, by("ann", "r1"), 0, 10_000);
+    let (token, _) = granted(&mine, A);
+    assert_eq!(table.release(A, "ann", token), Reply::Done);
+    let next = table.acquire(A, by("dora", ""), 0, 10_000);
+    assert_eq!(answer(&next, A), Reply::TimedOut, "dora was served by now");
+}
+
+#[test]
+fn whoever_hangs_up_leaves_the_queue_and_leaves_nothing_behind() {
+    let mut table = Table::new(Rules::default());
+    let token = table.take(conn(9), by("carl", ""));
+    assert_eq!(table.acquire(A, by("ann", "r1"), 60_000, 10_000), []);
+    assert_eq!(table.acquire(B, by("bob", ""), 60_000, 10_000), []);
+    table.apply(Input::Disconnected(A));
+    let out = table.apply(Input::RequestBy(
+        conn(9),
+        by("carl", ""),
+        Request::Release {
+            key: b"job",
+            token: Some(token),
+        },
+    ));
+    let (token, _) = granted(&out, B);
+    assert_eq!(table.release(conn(9), "bob", token), Reply::Done);
+    table.apply(Input::Disconnected(B));
+    table.apply(Input::Disconnected(conn(9)));
+    assert_eq!(table.owners(), 0);
+    assert_eq!(table.engine.counts().timers, 1, "only the collection");
+}
+
+#[test]
+fn a_renewal_never_shortens_and_comes_too_late_at_the_very_end() {
+    let mut table = Table::new(Rules::default());
+    let token = table.take(A, by("ann", ""));
+    let fence = token.fence;
+    let renewed = |ms| Reply::Renewed {
+        lease: Millis(ms),
+        fence,
+    };
+    table.pass(2_000);
+    assert_eq!(table.renew(A, "ann", token, 1_000), renewed(8_000));
+    assert_eq!(table.renew(A, "ann", token, 9_000), renewed(9_000));
+    assert_eq!(table.pass(8_999), []);
+    table.now = table.now.after(Millis(1));
+    assert_eq!(table.renew(A, "ann", token, 9_000), EXPIRED);
+    let token = table.take(A, by("ann", ""));
+    table.now = table.now.after(Millis(10_000));
+    assert_eq!(table.release(A, "ann", token), EXPIRED);
+    assert_eq!(table.engine.tally().expiries, 2);
+}
+
+#[test]
+fn a_refusal_leaves_no_owner_behind() {
+    let mut table = Table::new(Rules::default());
+    table.take(A, by("ann", ""));
+    let before = table.owners();
+    table.acquire(A, by("bob", "r"), 0, 10_000);
+    table.release(
+        A,
+        "carl",
+        Token {
+            fence: Fence(1),
+            salt: 0,
+        },
+    );
+    assert_eq!(table.owners(), before);
+    // Nor does a wait that ends.
+    table.acquire(A, by("bob", "r"), 1_000, 10_000);
+    assert_eq!(table.owners(), before + 1);
+    table.pass(1_000);
+    assert_eq!(table.owners(), before);
+}
+
+#[test]
+fn a_broken_grant_is_over_and_its_holder_is_told() {
+    let mut table = Table::new(Rules::default());
+    table.apply(Input::Hello(A, None));
+    let request = Request::Acquire {
+        key: b"job",
+        mode: LOCK,
+        wait: Millis::ZERO,
+        lease: None,
+    };
+    let (token, _) = granted(&table.apply(Input::Request(A, request)), A);
+    assert_eq!(table.acquire(B, by("bob", ""), 60_000, 10_000), []);
+    let fence = token.fence;
+    let out = table.apply(Input::Break(conn(3), b"job", Fence(fence.0 + 1)));
+    assert_eq!(out, [Effect::Reply(conn(3), NOT_HOLDER)]);
+    let out = table.apply(Input::Break(conn(3), b"job", fence));
+    assert_eq!(answer(&out, conn(3)), Reply::Done);
+    let (key, why) = (b"job"[..].into(), Loss::Broken);
+    assert!(out.contains(&Effect::Push(A, Push::Lost { key, fence, why })));
+    granted(&out, B);
+    assert_eq!(table.engine.tally().breaks, 1);
+}
+
+#[test]
+fn a_restart_gives_a_lease_back_to_its_name() {
+    let rules = Rules {
+        durable: true,
+        ..Rules::default()
+    };
+    let mut table = Table::new(rules.clone());
+    let token = table.take(A, by("ann", "r1"));
+    let records: Vec<Record> = table.engine.take_records().collect();
+    let mut table = Table::new(rules);
+    for record in &records {
+        table.apply(Input::Restore(record));
+    }
+    table.apply(Input::Serve);
+    table.pass(9_999);
+    assert_eq!(table.renew(B, "bob", token, 10_000), NOT_HOLDER);
+    let fence = token.fence;
+    let lease = Millis(10_000);
+    assert_eq!(
+        table.renew(B, "ann", token, 10_000),
+        Reply::Renewed { lease, fence }
+    );
+    table.apply(Input::Disconnected(B));
+    table.pass(9_999);
+    assert_eq!(table.release(A, "ann", token), Reply::Done);
+}
