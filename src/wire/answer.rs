@@ -156,10 +156,9 @@ pub(super) fn push_push(out: &mut Vec<u8>, push: &Push) {
             out.extend_from_slice(key.as_bytes());
             out.push(b' ');
             push_number(out, fence.0);
-            out.extend_from_slice(match why {
-                Loss::Expired => b" expired\n",
-                Loss::Broken => b" broken\n",
-            });
+            out.push(b' ');
+            out.extend_from_slice(loss_word(*why));
+            out.push(b'\n');
         }
         Push::Signal { channel, payload } => {
             push_line(out, &[b"sig ", channel, b" ", payload]);
@@ -220,6 +219,13 @@ words! {
         Elected = b"elected"
         Resigned = b"resigned"
         Failover = b"failover"
+    }
+}
+
+words! {
+    loss_word, loss: Loss {
+        Expired = b"expired"
+        Broken = b"broken"
     }
 }
 
@@ -463,8 +469,15 @@ mod tests {
         let push = Push::Lost {
             key: Key::from(&b"my-job"[..]),
             fence: Fence(7),
+            why: Loss::Expired,
         };
         assert_eq!(pushed(&push), r"lost my-job 7 expired\n");
+        let push = Push::Lost {
+            key: Key::from(&b"my-job"[..]),
+            fence: Fence(7),
+            why: Loss::Broken,
+        };
+        assert_eq!(pushed(&push), r"lost my-job 7 broken\n");
     }
 
     #[test]

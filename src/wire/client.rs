@@ -13,7 +13,7 @@ use std::fmt;
 use memchr::{memchr, memchr2};
 
 use crate::base::{Fence, Millis, Token};
-use crate::engine::types::{Change, End, Event, Mode, Request};
+use crate::engine::types::{Change, End, Event, Loss, Mode, Request};
 use crate::wire::answer::{self, push_span};
 use crate::wire::args;
 use crate::wire::command::{self, Command, Malformed};
@@ -339,8 +339,10 @@ impl<'a> Line<'a> {
             }
             b"lost" => {
                 let (key, rest) = split_word(rest)?;
-                let fence = fence(rest.strip_suffix(b" expired")?)?;
-                News::Lost { key, fence }
+                let (number, word) = split_word(rest)?;
+                let fence = fence(number)?;
+                let why = answer::loss(word)?;
+                News::Lost { key, fence, why }
             }
             _ => return Some(Self::Answer(line)),
         };
@@ -378,6 +380,8 @@ pub enum News<'a> {
         key: &'a [u8],
         /// The fence of the grant that ended.
         fence: Fence,
+        /// Why it ended.
+        why: Loss,
     },
 }
 
@@ -389,7 +393,7 @@ impl News<'_> {
             Self::Signal { .. } => return None,
             Self::Watch { event, .. } => answer::event_word(event),
             Self::Leader { change, .. } => answer::change_word(change),
-            Self::Lost { .. } => b"expired",
+            Self::Lost { why, .. } => answer::loss_word(why),
         };
         str::from_utf8(word).ok()
     }

@@ -8,7 +8,7 @@ use super::client_tests::{bytes, span, token};
 use super::codec::Codec;
 use super::verbs::{TABLE, Verb};
 use crate::base::{Fence, Token};
-use crate::engine::types::{Change, End, Event, Popped, Push, Refusal, Reply};
+use crate::engine::types::{Change, End, Event, Loss, Popped, Push, Refusal, Reply};
 use crate::key::Key;
 
 fn value() -> impl Strategy<Value = Vec<u8>> {
@@ -105,9 +105,10 @@ fn pushes() -> impl Strategy<Value = Push> {
     ];
     let changes = vec![Change::Elected, Change::Resigned, Change::Failover];
     prop_oneof![
-        (key(), 1..Fence::LIMIT).prop_map(|(key, fence)| Push::Lost {
+        (key(), 1..Fence::LIMIT, any::<bool>()).prop_map(|(key, fence, broken)| Push::Lost {
             key,
-            fence: Fence(fence)
+            fence: Fence(fence),
+            why: if broken { Loss::Broken } else { Loss::Expired },
         }),
         (name(), value()).prop_map(|(channel, payload)| Push::Signal {
             channel: channel.into(),
@@ -149,7 +150,7 @@ proptest! {
         let mut out = Vec::new();
         push_push(&mut out, &push);
         let news = match &push {
-            Push::Lost { key, fence } => News::Lost { key: key.as_bytes(), fence: *fence },
+            Push::Lost { key, fence, why } => News::Lost { key: key.as_bytes(), fence: *fence, why: *why },
             Push::Signal { channel, payload } => News::Signal { channel, payload },
             Push::Watch { event, key } => News::Watch { event: *event, key: key.as_bytes() },
             Push::Leader { change, key } => News::Leader { change: *change, key: key.as_bytes() },

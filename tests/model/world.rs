@@ -428,7 +428,7 @@ impl World {
         for effect in out {
             theirs.push(match effect {
                 Effect::Reply(id, reply) => (id.serial, self.hear(reply)?),
-                Effect::Push(id, Push::Lost { key, fence }) => {
+                Effect::Push(id, Push::Lost { key, fence, .. }) => {
                     let key = NAMES.iter().position(|it| *it == key.as_bytes());
                     let lost = Word::Lost {
                         key: key.ok_or("news of an unknown key")?,

@@ -383,7 +383,7 @@ impl World {
                     }
                 }
                 Effect::Push(_, push) | Effect::Broadcast(_, push) => match push {
-                    Push::Lost { key, fence } => {
+                    Push::Lost { key, fence, .. } => {
                         let least = changes.ended[fence];
                         self.check_mark(mark, least, key.as_bytes(), effect);
                     }
