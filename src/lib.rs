@@ -44,6 +44,7 @@ pub mod base;
 pub mod config;
 pub mod daemon;
 pub mod engine;
+pub mod histogram;
 pub mod key;
 pub mod keymap;
 pub mod memory;

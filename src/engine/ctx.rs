@@ -5,6 +5,7 @@
 use super::conn::{ConnIndex, Conns};
 use super::due::Due;
 use super::fence::Fences;
+use super::figures::Figures;
 use super::holder::Holder;
 use super::owner::{OwnerIndex, Owners};
 use super::queue::{Waiter, Waiters};
@@ -30,6 +31,7 @@ pub(super) struct Core {
     pub(super) waiters: Waiters,
     pub(super) fences: Fences,
     pub(super) tally: Tally,
+    pub(super) figures: Figures,
     pub(super) subscriptions: [Subscriptions; TOPICS],
     /// How many counters, values, lists and barriers there are.
     pub(super) keys: u32,

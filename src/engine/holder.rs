@@ -79,7 +79,7 @@ impl Taken {
         Nanos(self.0 & Self::SINCE_MAX)
     }
 
-    fn how(self) -> Hold {
+    pub(super) fn how(self) -> Hold {
         Hold::ALL[(self.0 >> Self::HOW_SHIFT) as usize]
     }
 }

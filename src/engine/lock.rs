@@ -17,6 +17,7 @@ use super::crowd::{Crowds, WALK_MAX};
 use super::ctx::Ctx;
 use super::due::Due;
 use super::election;
+use super::figures::Held;
 use super::gc::Collector;
 use super::holder::{Hold, Holder, Taken};
 use super::lapsed::Lapsed;
@@ -351,6 +352,8 @@ impl Locks {
             self.record_grant(cx, holder, lease);
         }
         cx.core.tally.grants += 1;
+        let held = Held::of(self.table[resource].kind(), hold);
+        cx.core.figures.granted(held);
         self.note(cx, Noted::Granted, holder);
         token
     }
@@ -386,6 +389,7 @@ impl Locks {
         it.holders.push_back(&mut self.holders, holder);
         it.note_deadline(deadline);
         let may_be_crowd = Crowds::may_have(it.holders.len());
+        cx.core.figures.begin(Held::of(it.kind(), hold));
         if !it.kind().is_lock() {
             self.by_fence.insert(fence_hash(token.fence), holder);
         }
@@ -492,6 +496,8 @@ impl Locks {
         let it = self.leave(cx, waiter);
         let parked = it.conn != ConnIndex::NONE;
         let mut want = it.want();
+        let held = Held::of(self.table[resource].kind(), want.hold);
+        cx.core.figures.waited(held, cx.now.since(it.since));
         if parked && want.ticket != NONE {
             self.remove_ticket(cx, want.ticket);
             want.ticket = NONE;
@@ -545,12 +551,15 @@ impl Locks {
     pub(super) fn remove_holder(&mut self, cx: &mut Ctx<'_>, holder: u32) {
         let Holder {
             token,
+            taken,
             owner,
             resource,
             timer,
             ticket,
             ..
         } = self.holders[holder];
+        let held = Held::of(self.table[resource].kind(), taken.how());
+        cx.core.figures.ended(held, cx.now.since(taken.since()));
         if cx.core.is_durable() {
             self.record_end(cx, holder);
         }

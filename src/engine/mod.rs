@@ -17,6 +17,7 @@ mod ctx;
 mod due;
 mod election;
 mod fence;
+mod figures;
 mod gc;
 mod holder;
 mod kv;
@@ -63,6 +64,7 @@ use self::owner::{Owner, Owners, Presence};
 use self::queue::{Awaiting, Waiter, Waiters};
 use self::record::Records;
 use self::restore::Restored;
+pub use self::figures::{Figures, Held, HeldFigures};
 pub use self::salts::SaltKey;
 pub use self::shapes::LONG_SHAPES_MAX;
 pub use self::subscriptions::{GROUPS_PER_PATTERN_MAX, MEMBERS_VISITED_MAX, SHAPES_PER_CONN_MAX};
@@ -195,6 +197,7 @@ impl Engine {
                 waiters: Waiters::new(),
                 fences: Fences::new(origin.fence, origin.salt_key),
                 tally: Tally::default(),
+                figures: Figures::default(),
                 subscriptions: [Topic::Listen, Topic::Watch, Topic::Observe]
                     .map(|topic| Subscriptions::new(topic, seed)),
                 keys: 0,
@@ -332,6 +335,12 @@ impl Engine {
         }
         self.decide(now, id, request, out);
         self.core.mark(Some(request), at, out);
+    }
+
+    /// How long clients waited and held.
+    #[must_use]
+    pub fn figures(&self) -> &Figures {
+        &self.core.figures
     }
 
     /// Takes what was recorded since the last call, in the order of the decisions. The server does

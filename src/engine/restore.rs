@@ -60,6 +60,7 @@ impl Engine {
 
     /// All at once, because it happens once in the life of the daemon, before anybody is served.
     pub(super) fn serve(&mut self, now: Nanos, out: &mut Effects) {
+        self.core.figures.forget_past();
         let (stores, mut cx) = self.split(now, now, out);
         let locks = &mut stores.locks;
         let holds: Vec<u32> = locks.holders.iter().map(|(holder, _)| holder).collect();

@@ -5,6 +5,7 @@
 
 use super::arena::Stored;
 use super::barrier::Barrier;
+use super::figures::Held;
 use super::holder::{Hold, Holder};
 use super::list::List;
 use super::lock::Locks;
@@ -190,6 +191,8 @@ impl Engine {
             held,
             "grants less ended grants is not what is held"
         );
+        let figures = Held::ALL.map(|it| self.core.figures.of(it).held);
+        assert_eq!(figures.iter().sum::<u64>(), held, "figures of what is held");
         let parked = self
             .core
             .conns

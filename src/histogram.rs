@@ -1,0 +1,118 @@
+//! How long things took: counts in buckets that double, so that to observe costs a handful of
+//! instructions and the whole of it a fixed number of bytes, whatever is observed.
+
+/// How many buckets there are, the last without an upper bound.
+pub const BUCKETS: usize = 32;
+
+/// The unit of all durations here, in nanoseconds: a microsecond, as far as a shift can say so.
+const UNIT_SHIFT: u32 = 10;
+
+/// Counts of durations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Histogram {
+    buckets: [u64; BUCKETS],
+    /// In units, so that no number of hours of very many clients is too much for it.
+    sum: u64,
+}
+
+impl Histogram {
+    /// Counts one duration.
+    #[inline]
+    pub fn observe(&mut self, ns: u64) {
+        let units = ns >> UNIT_SHIFT;
+        let bucket = (u64::BITS - units.leading_zeros()) as usize;
+        self.buckets[bucket.min(BUCKETS - 1)] += 1;
+        self.sum = self.sum.saturating_add(units);
+    }
+
+    /// How many were counted in each bucket.
+    #[must_use]
+    pub fn counts(&self) -> &[u64; BUCKETS] {
+        &self.buckets
+    }
+
+    /// How many were counted.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// All of them together, in nanoseconds, to about a microsecond each.
+    #[must_use]
+    pub fn sum_ns(&self) -> u128 {
+        u128::from(self.sum) << UNIT_SHIFT
+    }
+
+    /// What everything in a bucket is below, in nanoseconds; none for the last.
+    #[must_use]
+    pub const fn bound_ns(bucket: usize) -> Option<u64> {
+        if bucket + 1 < BUCKETS {
+            Some(1 << (bucket as u32 + UNIT_SHIFT))
+        } else {
+            None
+        }
+    }
+
+    /// What this part of all durations is below, in nanoseconds: the bound of the bucket in which it
+    /// falls. 0 if nothing was counted.
+    #[must_use]
+    pub fn quantile_ns(&self, part: f64) -> u64 {
+        let wanted = (self.count() as f64 * part).ceil() as u64;
+        let mut seen = 0;
+        for (bucket, count) in self.buckets.iter().enumerate() {
+            seen += count;
+            if seen >= wanted && seen > 0 {
+                return Self::bound_ns(bucket).unwrap_or(u64::MAX);
+            }
+        }
+        0
+    }
+
+    /// What was counted since an earlier look at the same histogram.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut buckets = self.buckets;
+        for (now, before) in buckets.iter_mut().zip(earlier.buckets) {
+            *now -= before;
+        }
+        let sum = self.sum - earlier.sum;
+        Self { buckets, sum }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_duration_is_below_the_bound_of_its_bucket_and_not_below_the_one_before() {
+        for ns in [0, 1, 1_023, 1_024, 1_025, 2_047, 2_048, 1 << 20, u64::MAX] {
+            let mut it = Histogram::default();
+            it.observe(ns);
+            let bucket = it.counts().iter().position(|count| *count == 1).unwrap();
+            assert!(Histogram::bound_ns(bucket).is_none_or(|bound| ns < bound));
+            let floor = bucket
+                .checked_sub(1)
+                .and_then(Histogram::bound_ns)
+                .unwrap_or(0);
+            assert!(floor <= ns, "{ns}");
+        }
+    }
+
+    #[test]
+    fn counts_sum_and_quantiles_follow_what_was_observed() {
+        let mut it = Histogram::default();
+        assert_eq!((it.quantile_ns(0.5), it.count()), (0, 0));
+        for _ in 0..99 {
+            it.observe(1_500);
+        }
+        let before = it;
+        it.observe(5_000_000);
+        assert_eq!(it.count(), 100);
+        assert_eq!(it.quantile_ns(0.5), 2_048);
+        assert_eq!(it.quantile_ns(0.99), 2_048);
+        assert_eq!(it.quantile_ns(1.0), 8_388_608);
+        assert_eq!(it.since(&before).count(), 1);
+        assert_eq!(it.since(&before).sum_ns(), 5_000_000 >> 10 << 10);
+    }
+}
