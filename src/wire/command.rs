@@ -71,14 +71,18 @@ impl Asked<'_> {
     /// Whether the answer may be much longer than the request: it takes a walk, or it is a value.
     #[must_use]
     pub fn has_long_answer(&self) -> bool {
-        let is_value = matches!(
-            self.command,
-            Ok(Command::Engine(
-                Request::Fetch { .. } | Request::Pop { .. } | Request::AwaitPop { .. }
-            ))
-        );
+        let is_value =
+            matches!(&self.command, Ok(Command::Engine(request)) if is_told_a_value(request));
         is_value || self.takes_a_walk()
     }
+}
+
+/// Whether the answer to a request is a value, which may be long.
+pub(super) const fn is_told_a_value(request: &Request<'_>) -> bool {
+    matches!(
+        request,
+        Request::Fetch { .. } | Request::Pop { .. } | Request::AwaitPop { .. }
+    )
 }
 
 /// A secret is never printed, not even by accident in a log line.
