@@ -9,6 +9,7 @@ pub mod buf;
 pub mod client;
 pub mod codec;
 pub mod command;
+pub mod http;
 pub mod json;
 pub mod outbox;
 pub mod verbs;

@@ -1,0 +1,122 @@
+//! Whether a browser asks that somebody else's page has sent.
+//!
+//! A page of any site can have its visitor's browser ask a server on the visitor's own machine or
+//! network. Two headers show it: `Origin` names the site, and `Host` names the site when its name was
+//! given our address. Other programs send no `Origin`, and a `Host` that is how they found us.
+//! Decides from the headers alone, and never resolves a name.
+
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use super::problem::{self, Problem};
+
+/// Refuses a request that a foreign page has sent. `names` are the names under which people know this
+/// server, besides its addresses and `localhost`.
+pub fn check<'n>(
+    host: Option<&[u8]>,
+    origin: Option<&[u8]>,
+    names: impl IntoIterator<Item = &'n str>,
+) -> Result<(), Problem<'static>> {
+    let is_ours = host.is_none_or(|host| {
+        let bare = without_port(host);
+        is_address(bare)
+            || bare.eq_ignore_ascii_case(b"localhost")
+            || names
+                .into_iter()
+                .any(|name| bare.eq_ignore_ascii_case(name.as_bytes()))
+    });
+    if !is_ours {
+        return Err(problem::FOREIGN_HOST);
+    }
+    match origin {
+        Some(origin) if !is_same_site(origin, host.unwrap_or_default()) => {
+            Err(problem::FOREIGN_ORIGIN)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Without `:port`; of an address in brackets, what is in them.
+fn without_port(host: &[u8]) -> &[u8] {
+    if let Some(rest) = host.strip_prefix(b"[") {
+        let end = memchr::memchr(b']', rest);
+        return end.map_or(b"", |end| &rest[..end]);
+    }
+    let end = memchr::memchr(b':', host).unwrap_or(host.len());
+    &host[..end]
+}
+
+fn is_address(host: &[u8]) -> bool {
+    let text = str::from_utf8(host).unwrap_or_default();
+    text.parse::<Ipv4Addr>().is_ok() || text.parse::<Ipv6Addr>().is_ok()
+}
+
+/// Whether an origin, `scheme://host:port`, is the host that was asked.
+fn is_same_site(origin: &[u8], host: &[u8]) -> bool {
+    [&b"http://"[..], b"https://"]
+        .into_iter()
+        .filter_map(|scheme| origin.strip_prefix(scheme))
+        .any(|site| !site.is_empty() && site.eq_ignore_ascii_case(host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(host: &str, origin: Option<&str>) -> Result<(), &'static str> {
+        let origin = origin.map(str::as_bytes);
+        let names = ["locks.example", "other"];
+        check(Some(host.as_bytes()), origin, names).map_err(|it| it.reason)
+    }
+
+    #[test]
+    fn a_host_is_an_address_or_a_name_of_ours() {
+        for host in [
+            "127.0.0.1",
+            "127.0.0.1:6389",
+            "192.168.1.7:80",
+            "[::1]",
+            "[::1]:6389",
+            "localhost",
+            "LocalHost:6389",
+            "locks.example:6389",
+            "LOCKS.example",
+        ] {
+            assert_eq!(checked(host, None), Ok(()), "{host}");
+        }
+        for host in [
+            "",
+            "evil.example",
+            "localhost.evil.example",
+            "evil.example:6389",
+            "127.0.0.1.evil.example",
+            "[::1",
+            "[evil]:1",
+            "0x7f.1",
+            "127.1",
+            "localhost@evil",
+        ] {
+            assert_eq!(checked(host, None), Err("FOREIGN_HOST"), "{host}");
+        }
+        assert_eq!(check(None, None, []), Ok(()), "HTTP/1.0 has none");
+    }
+
+    #[test]
+    fn a_page_of_ours_may_ask_and_no_other() {
+        let host = "localhost:6389";
+        for (origin, want) in [
+            (None, Ok(())),
+            (Some("http://localhost:6389"), Ok(())),
+            (Some("https://LOCALHOST:6389"), Ok(())),
+            (Some("http://localhost"), Err("FOREIGN_ORIGIN")),
+            (Some("http://localhost:80"), Err("FOREIGN_ORIGIN")),
+            (Some("http://evil.example"), Err("FOREIGN_ORIGIN")),
+            (Some("http://127.0.0.1:6389"), Err("FOREIGN_ORIGIN")),
+            (Some("null"), Err("FOREIGN_ORIGIN")),
+            (Some(""), Err("FOREIGN_ORIGIN")),
+            (Some("http://"), Err("FOREIGN_ORIGIN")),
+            (Some("localhost:6389"), Err("FOREIGN_ORIGIN")),
+        ] {
+            assert_eq!(checked(host, origin), want, "{origin:?}");
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! HTTP/1.1: bytes become what is asked, and answers become bytes.
+//!
+//! [`Reader`] finds the request that the input begins with (`head.rs`, `body.rs`), `routes.rs` and
+//! `target.rs` where it leads, `fields.rs` what its body says, and `ask.rs` what all that means.
+//! [`Memo`] remembers what the answer has to know.
+//!
+//! Strict where two readers could disagree about where a request ends, and lenient only where
+//! LockServer's clients need it. Never holds a byte itself, and never reads further than
+//! [`REQUEST_BYTES_MAX`].
+
+pub mod ask;
+pub mod context;
+pub mod guard;
+pub mod problem;
+pub mod routes;
+
+mod arena;
+mod body;
+mod fields;
+mod head;
+mod reader;
+mod target;
+
+pub use self::ask::{Ask, By, Page};
+pub use self::body::CHUNK_OVERHEAD_BYTES_MAX;
+pub use self::context::{Context, Memo};
+pub use self::head::{HEAD_BYTES_MAX, HEADERS_MAX};
+pub use self::problem::Problem;
+pub use self::reader::{Asked, Decoded, Part, REQUEST_BYTES_MAX, Reader, SCRATCH_BYTES_MAX};
+pub use self::routes::{Access, Route};
+pub use self::target::LOCK_NAME_BYTES_MAX;
