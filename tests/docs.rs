@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use latchd::config;
-use latchd::wire::verbs;
+use latchd::wire::{http, verbs};
 
 fn document(name: &str) -> (PathBuf, String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
@@ -49,6 +49,11 @@ fn the_page_of_settings_lists_every_setting() {
 #[test]
 fn the_protocol_page_lists_every_verb() {
     check_table("docs/protocol.md", "verbs", &verbs::protocol_markdown());
+}
+
+#[test]
+fn the_page_about_http_lists_every_route() {
+    check_table("docs/http.md", "routes", &http::routes::markdown());
 }
 
 /// The summary that stands before the table, written by hand.
@@ -137,11 +142,12 @@ impl Drop for Daemon {
     }
 }
 
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 9] = [
     "README.md",
     "CHANGELOG.md",
     "docs/benchmarks.md",
     "docs/design.md",
+    "docs/http.md",
     "docs/journal.md",
     "docs/operating.md",
     "docs/protocol.md",
