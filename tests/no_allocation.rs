@@ -17,6 +17,7 @@ use latchd::base::{ConnId, Millis, Nanos, Token};
 use latchd::engine::types::{Effect, Effects, Input, Mode, Reply, Request};
 use latchd::engine::{Engine, Origin, Rules};
 use latchd::server::{Event, Readiness, Server, Settings, Transport};
+use latchd::wire::http::{Ask, Decoded, Memo, Reader, answer};
 
 struct Counting;
 
@@ -54,6 +55,7 @@ fn a_steady_acquire_and_release_allocates_nothing() {
     engine_rounds();
     server_rounds();
     signal_rounds();
+    http_rounds();
 }
 
 /// How many allocations `ROUNDS` rounds make after some to warm up.
@@ -170,6 +172,57 @@ fn signal_rounds() {
     };
     allocations_of(WARM_UP, &mut round);
     assert_eq!(allocations_of(ROUNDS, &mut round), 3 * ROUNDS, "of signals");
+}
+
+/// Requests over HTTP are read where they landed, and their answers written where they leave from.
+fn http_rounds() {
+    let post = |action: &str, body: &str| {
+        let length = body.len();
+        format!(
+            "POST /v1/locks/hotlock/{action} HTTP/1.1\r\nHost: localhost:6389\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+    };
+    let lease = "00000000-0000-002a-9f8e-7d6c5b4a3921";
+    let input = [
+        post("acquire", "{\"owner_id\":\"client-7\",\"ttl_ms\":800}"),
+        post(
+            "release",
+            &format!("{{\"owner_id\":\"client-7\",\"lease_id\":\"{lease}\",\"fencing_token\":42}}"),
+        ),
+        "GET /v1/locks/x HTTP/1.1\r\nHost: localhost:6389\r\n\r\n".to_owned(),
+    ]
+    .concat();
+    let token = Token::parse(lease.as_bytes()).unwrap();
+    let lease = Millis(800);
+    let (mut reader, mut memo) = (Reader::default(), Memo::default());
+    let (mut scratch, mut out) = (Vec::new(), Vec::new());
+    let mut round = |_: u64| {
+        out.clear();
+        let mut rest = input.as_bytes();
+        while !rest.is_empty() {
+            let Decoded::Request(asked) = reader.decode(rest, &mut scratch) else {
+                panic!("no request");
+            };
+            memo.keep(&asked.context, [1, 2]);
+            let (used, what) = (asked.used, asked.what.unwrap());
+            let reply = match what {
+                Ask::Engine { request, .. } => match request {
+                    Request::Acquire { .. } => Reply::Granted { token, lease },
+                    _ => Reply::Done,
+                },
+                _ => Reply::Nothing,
+            };
+            let context = memo.context().unwrap();
+            match what {
+                Ask::Lease { .. } => answer::lease(&mut out, &context, None),
+                _ => answer::reply(&mut out, &context, &reply, &answer::Facts::default()),
+            }
+            rest = &rest[used..];
+        }
+    };
+    allocations_of(WARM_UP, &mut round);
+    assert_eq!(allocations_of(ROUNDS, &mut round), 0, "of HTTP");
 }
 
 /// A peer in a fixed piece of memory: one request, one answer. The request comes in parts, one for
