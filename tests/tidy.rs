@@ -117,6 +117,12 @@ const WALLS: &[Wall] = &[
         reason: "a codec can be fuzzed with a byte slice, and a client needs no daemon to use it",
     },
     Wall {
+        layer: "dashboard",
+        may_name: &[],
+        may_not_name: IO,
+        reason: "files for a browser; what serves them is elsewhere",
+    },
+    Wall {
         layer: "store",
         may_name: &["base", "engine::types", "key", "wire::json"],
         may_not_name: &[
