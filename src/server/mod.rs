@@ -83,6 +83,67 @@ pub struct Settings {
     pub fences_per_us: u64,
     /// How many lines of the log were lost, for `stats`.
     pub lost_log_lines: fn() -> u64,
+    /// What is set for the HTTP door.
+    pub http: HttpSettings,
+}
+
+/// What an operator sets for HTTP alone, and what its answers show of the world outside.
+#[derive(Clone, Debug)]
+pub struct HttpSettings {
+    /// Names under which people know this server, besides its addresses and `localhost`.
+    pub host_names: Vec<String>,
+    /// Whether whoever asks about a lock is told its whole token, and not only the fence.
+    pub get_secrets: bool,
+    /// Whether every answer to a request is logged.
+    pub access_log: bool,
+    /// Whether figures are shown to whoever does not know the secret.
+    pub metrics_open: bool,
+    /// Where the line protocol listens, for the dashboard.
+    pub line_port: Option<u16>,
+    /// The time of day, in milliseconds since 1970.
+    pub unix_ms: fn() -> u64,
+    /// What the system says of this process.
+    pub process: fn() -> Process,
+}
+
+/// What the system says of a process, as far as it is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Process {
+    /// When it was started, in seconds since 1970.
+    pub start_time_s: Option<f64>,
+    /// For how long it has used a processor, in seconds.
+    pub cpu_s: Option<f64>,
+    /// Memory it has in use.
+    pub resident_bytes: Option<u64>,
+    /// Address space it has taken.
+    pub virtual_bytes: Option<u64>,
+    /// Open files and sockets.
+    pub open_fds: Option<u64>,
+    /// Most of them that there may be.
+    pub max_fds: Option<u64>,
+}
+
+impl Default for HttpSettings {
+    fn default() -> Self {
+        Self {
+            host_names: Vec::new(),
+            get_secrets: false,
+            access_log: false,
+            metrics_open: false,
+            line_port: None,
+            unix_ms: || 0,
+            process: Process::default,
+        }
+    }
+}
+
+/// Which protocol a listener speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// Three lines in, one line out.
+    Line,
+    /// HTTP/1.1.
+    Http,
 }
 
 impl Default for Settings {
@@ -98,6 +159,7 @@ impl Default for Settings {
             epoch: 1,
             fences_per_us: 0,
             lost_log_lines: || 0,
+            http: HttpSettings::default(),
         }
     }
 }
@@ -236,9 +298,14 @@ impl<T: Transport, S: Store> Server<T, S> {
 
     // ---- doors: what the reactor reports ----
 
+    /// A new connection that speaks the line protocol.
+    pub fn accept(&mut self, now: Nanos, transport: T) -> Option<ConnId> {
+        self.accept_at(now, transport, Door::Line)
+    }
+
     /// A new connection. `None` closes it, because there is no room. One that comes while the
     /// server is shutting down, or has no memory for it, is told so and closed.
-    pub fn accept(&mut self, now: Nanos, transport: T) -> Option<ConnId> {
+    pub fn accept_at(&mut self, now: Nanos, transport: T, door: Door) -> Option<ConnId> {
         let connections_max = self.settings.connections_max as usize;
         if connections_max != 0 && self.conns.len() >= connections_max {
             info!(
