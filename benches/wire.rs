@@ -16,13 +16,13 @@ use latchd::engine::types::{Change, End, Event, Popped, Push, Refusal, Reply};
 use latchd::key::Key;
 use latchd::wire::Answer;
 use latchd::wire::answer::WireFence;
-use latchd::wire::codec::{Codec, Decoded};
+use latchd::wire::codec::{Decoded, LineCodec};
 use latchd::wire::command::Asked;
 
 const TOKEN: &str = "000000000000002a9f8e7d6c5b4a3921";
 
 /// Decodes everything in `input` and says how many frames that were.
-fn drain(codec: &mut Codec, mut input: &[u8], scratch: &mut Vec<u8>) -> usize {
+fn drain(codec: &mut LineCodec, mut input: &[u8], scratch: &mut Vec<u8>) -> usize {
     let mut frames = 0;
     while let Decoded::Request(asked) = codec.decode(black_box(input), scratch) {
         black_box(&asked.command);
@@ -67,7 +67,7 @@ const FRAMES: &[(&str, &str)] = &[
 ];
 
 fn decoding(c: &mut Criterion) {
-    let mut codec = Codec::line(WireFence::Auto);
+    let mut codec = LineCodec::new(WireFence::Auto);
     let mut scratch = Vec::new();
     let mut group = c.benchmark_group("decode");
     for &(name, frame) in FRAMES {
@@ -106,7 +106,7 @@ fn decoding(c: &mut Criterion) {
 }
 
 fn encoding(c: &mut Criterion) {
-    let mut codec = Codec::line(WireFence::Always);
+    let mut codec = LineCodec::new(WireFence::Always);
     assert_eq!(drain(&mut codec, b"l\nmy-job\n10\n", &mut Vec::new()), 1);
     let fence = Fence(1_700_000_000_000_042);
     let salt = 0x9f8e_7d6c_5b4a_3921;

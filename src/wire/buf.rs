@@ -10,6 +10,7 @@ use std::cell::Cell;
 use std::mem;
 use std::rc::Rc;
 
+use crate::wire::http::REQUEST_BYTES_MAX;
 use crate::wire::line::FRAME_BYTES_MAX;
 
 /// Most unread bytes of one client: the longest legal frame and some. At the bound nothing more is
@@ -18,6 +19,9 @@ pub const INBOX_BYTES_MAX: usize = 72 * 1024;
 
 // Otherwise a legal frame could fill the inbox before it is whole, and nobody would move again.
 const _: () = assert!(INBOX_BYTES_MAX >= FRAME_BYTES_MAX);
+
+/// The same, of one that speaks HTTP.
+pub const HTTP_INBOX_BYTES_MAX: usize = REQUEST_BYTES_MAX;
 
 /// Spare buffers kept for the next one who needs one; more are freed.
 pub const SPARES_MAX: usize = 4096;
@@ -221,10 +225,11 @@ impl Inbox {
         self.0.len()
     }
 
-    /// How many more bytes fit. At zero, stop reading the socket.
+    /// How many more bytes fit below this bound. At zero, stop reading the socket.
+    #[inline]
     #[must_use]
-    pub fn room(&self) -> usize {
-        INBOX_BYTES_MAX - self.len()
+    pub fn room(&self, bytes_max: usize) -> usize {
+        bytes_max - self.len()
     }
 
     /// The unread bytes, oldest first.
@@ -233,10 +238,10 @@ impl Inbox {
         self.0.live()
     }
 
-    /// Takes as many of `bytes` as there is room for and says how many.
+    /// Takes as many of `bytes` as there is room for below this bound and says how many.
     #[must_use = "bytes beyond the room were not taken"]
-    pub fn append(&mut self, bytes: &[u8], pool: &mut Pool) -> usize {
-        let taken = bytes.len().min(self.room());
+    pub fn append(&mut self, bytes: &[u8], bytes_max: usize, pool: &mut Pool) -> usize {
+        let taken = bytes.len().min(self.room(bytes_max));
         if taken > 0 {
             self.0.tail(pool).extend_from_slice(&bytes[..taken]);
             self.0.count(pool);
@@ -276,7 +281,7 @@ mod tests {
         let (mut inbox, mut outbox) = (Inbox::default(), Outbox::default());
         let mut seen = Vec::new();
         for _ in 0..3 {
-            assert_eq!(inbox.append(b"l\nk\n10\n", &mut pool), 7);
+            assert_eq!(inbox.append(b"l\nk\n10\n", INBOX_BYTES_MAX, &mut pool), 7);
             seen.push(inbox.bytes().as_ptr());
             inbox.consume(7, &mut pool);
             outbox.buf(&mut pool).extend_from_slice(b"ok\n");
@@ -295,10 +300,10 @@ mod tests {
         let mut pool = Pool::new();
         let mut inbox = Inbox::default();
         let flood = vec![b'x'; INBOX_BYTES_MAX + 1];
-        assert_eq!(inbox.append(&flood, &mut pool), INBOX_BYTES_MAX);
-        assert_eq!((inbox.room(), inbox.append(b"y", &mut pool)), (0, 0));
+        assert_eq!(inbox.append(&flood, INBOX_BYTES_MAX, &mut pool), INBOX_BYTES_MAX);
+        assert_eq!((inbox.room(INBOX_BYTES_MAX), inbox.append(b"y", INBOX_BYTES_MAX, &mut pool)), (0, 0));
         inbox.consume(10, &mut pool);
-        assert_eq!(inbox.append(&flood, &mut pool), 10);
+        assert_eq!(inbox.append(&flood, INBOX_BYTES_MAX, &mut pool), 10);
     }
 
     #[test]
@@ -307,7 +312,7 @@ mod tests {
         let mut inbox = Inbox::default();
         let mut outbox = Outbox::default();
         for _ in 0..10_000 {
-            assert_eq!(inbox.append(&[b'x'; 100], &mut pool), 100);
+            assert_eq!(inbox.append(&[b'x'; 100], INBOX_BYTES_MAX, &mut pool), 100);
             outbox.buf(&mut pool).extend_from_slice(&[b'x'; 100]);
             if inbox.len() > 1_000 {
                 inbox.consume(100, &mut pool);
@@ -355,7 +360,7 @@ mod tests {
                             next
                         })
                         .collect();
-                    prop_assert_eq!(inbox.append(&bytes, &mut pool), n);
+                    prop_assert_eq!(inbox.append(&bytes, INBOX_BYTES_MAX, &mut pool), n);
                     model.extend(bytes);
                     prop_assert!(n == 0 || inbox.0.bytes.len() <= 2 * inbox.len());
                 } else {

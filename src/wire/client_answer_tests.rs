@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::answer::{Answer, Welcome, WireFence, push_push, push_reply};
 use super::client::*;
 use super::client_tests::{bytes, span, token};
-use super::codec::Codec;
+use super::codec::LineCodec;
 use super::verbs::{TABLE, Verb};
 use crate::base::{Fence, Token};
 use crate::engine::types::{Change, End, Event, Loss, Popped, Push, Refusal, Reply};
@@ -191,7 +191,7 @@ proptest! {
 
 #[test]
 fn what_the_server_says_itself_reads_back() {
-    let codec = Codec::line(WireFence::Always);
+    let codec = LineCodec::new(WireFence::Always);
     let spelled = |answer| {
         let mut out = Vec::new();
         codec.encode(&mut out, answer);

@@ -2,22 +2,27 @@
 //!
 //! The seam between the server and the protocols it speaks. The server never sees how a request was
 //! framed nor how an answer is spelled; what a protocol has to remember from the one to the other
-//! is kept here. Never touches a box, a socket or the lock table.
+//! is kept here. Never touches a socket or the lock table. The two protocols ask for different things,
+//! so each has its own way to read; what HTTP remembers is in `http/codec.rs`.
 
 use std::rc::Rc;
 
 use crate::engine::types::{Push, Reply};
 use crate::wire::answer::{self, Answer, WireFence};
-use crate::wire::buf::Pool;
+use crate::wire::buf::{HTTP_INBOX_BYTES_MAX, INBOX_BYTES_MAX, Pool};
 use crate::wire::command::{Asked, Command};
+use crate::wire::http::HttpCodec;
+use crate::wire::http::events::{self, Framing};
 use crate::wire::line;
 use crate::wire::outbox::{Outbox, SharedLine};
 
 /// How one connection speaks.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub enum Codec {
     /// Three lines in, one line out.
     Line(LineCodec),
+    /// A head and a body in, a head and a body out; or events without an end.
+    Http(Box<HttpCodec>),
 }
 
 /// What the input begins with.
@@ -40,58 +45,48 @@ impl Codec {
     /// The line protocol, on a server that says the fence where `wire_fence` says.
     #[must_use]
     pub const fn line(wire_fence: WireFence) -> Self {
-        Self::Line(LineCodec {
-            wire_fence,
-            hello_fence: None,
-            reads_fence: false,
-            carries_fence: false,
-            unfinished_lines: None,
-        })
+        Self::Line(LineCodec::new(wire_fence))
     }
 
-    /// Reads the request that `input` begins with, and notes what it says about its answer. May be
-    /// called again with the same input: a request need not be served when it is first read.
+    /// HTTP.
+    #[must_use]
+    pub fn http() -> Self {
+        Self::Http(Box::default())
+    }
+
+    /// What HTTP remembers, if that is spoken.
     #[inline]
-    pub fn decode<'a>(&mut self, input: &'a [u8], scratch: &'a mut Vec<u8>) -> Decoded<'a> {
+    pub const fn as_http(&mut self) -> Option<&mut HttpCodec> {
         match self {
-            Self::Line(codec) => codec.decode(input, scratch),
+            Self::Line(_) => None,
+            Self::Http(codec) => Some(codec),
         }
     }
 
+    /// Whether HTTP is spoken.
+    #[inline]
+    #[must_use]
+    pub const fn is_http(&self) -> bool {
+        matches!(self, Self::Http(_))
+    }
+
     /// Whether the bytes last decoded were the beginning of a request.
+    #[inline]
     #[must_use]
     pub const fn is_mid_request(&self) -> bool {
         match self {
             Self::Line(codec) => codec.unfinished_lines.is_some(),
+            Self::Http(codec) => codec.is_mid_request(),
         }
     }
 
-    /// Appends what is said. A reply answers the request decoded last.
+    /// The most bytes of a request, or of several, that are kept until they are served.
     #[inline]
-    pub fn encode(&self, out: &mut Vec<u8>, answer: Answer<'_>) {
+    #[must_use]
+    pub const fn inbox_bytes_max(&self) -> usize {
         match self {
-            Self::Line(codec) => codec.encode(out, answer),
-        }
-    }
-}
-
-impl Codec {
-    /// Appends the answer that is this value. A long one is not copied.
-    pub fn append_value(&self, outbox: &mut Outbox, pool: &mut Pool, reply: &Reply) {
-        let value = match reply {
-            Reply::Value(value) => value,
-            Reply::Popped(popped) => &popped.value,
-            _ => return self.encode(outbox.buf(pool), Answer::Reply(reply)),
-        };
-        if value.len() < SHARED_BYTES_MIN {
-            return self.encode(outbox.buf(pool), Answer::Reply(reply));
-        }
-        match self {
-            Self::Line(_) => {
-                outbox.buf(pool).extend_from_slice(answer::VALUE_BEGIN);
-                outbox.share(&SharedLine::of_value(value, pool));
-                outbox.buf(pool).push(b'\n');
-            }
+            Self::Line(_) => INBOX_BYTES_MAX,
+            Self::Http(_) => HTTP_INBOX_BYTES_MAX,
         }
     }
 }
@@ -111,8 +106,22 @@ pub struct LineCodec {
 }
 
 impl LineCodec {
+    /// On a server that says the fence where `wire_fence` says.
+    #[must_use]
+    pub const fn new(wire_fence: WireFence) -> Self {
+        Self {
+            wire_fence,
+            hello_fence: None,
+            reads_fence: false,
+            carries_fence: false,
+            unfinished_lines: None,
+        }
+    }
+
+    /// Reads the request that `input` begins with, and notes what it says about its answer. May be
+    /// called again with the same input: a request need not be served when it is first read.
     #[inline]
-    fn decode<'a>(&mut self, input: &'a [u8], scratch: &'a mut Vec<u8>) -> Decoded<'a> {
+    pub fn decode<'a>(&mut self, input: &'a [u8], scratch: &'a mut Vec<u8>) -> Decoded<'a> {
         match line::decode_plain(input) {
             Some(asked) => {
                 self.note(&asked);
@@ -157,10 +166,27 @@ impl LineCodec {
         }
     }
 
+    /// Appends the answer that is this value. A long one is not copied.
+    pub fn append_value(&self, outbox: &mut Outbox, pool: &mut Pool, reply: &Reply) {
+        let value = match reply {
+            Reply::Value(value) => value,
+            Reply::Popped(popped) => &popped.value,
+            _ => return self.encode(outbox.buf(pool), Answer::Reply(reply)),
+        };
+        if value.len() < SHARED_BYTES_MIN {
+            return self.encode(outbox.buf(pool), Answer::Reply(reply));
+        }
+        outbox.buf(pool).extend_from_slice(answer::VALUE_BEGIN);
+        outbox.share(&SharedLine::of_value(value, pool));
+        outbox.buf(pool).push(b'\n');
+    }
+
+    /// Appends what is said. A reply answers the request decoded last.
+    ///
     /// Nearly every caller says one kind of thing, and so inlines to one call. What is said seldom,
     /// or at length, is never inlined itself: it would crowd the loop that serves.
     #[inline(always)]
-    fn encode(&self, out: &mut Vec<u8>, answer: Answer<'_>) {
+    pub fn encode(&self, out: &mut Vec<u8>, answer: Answer<'_>) {
         match answer {
             Answer::Reply(reply) => {
                 answer::push_reply(out, reply, || self.wants_fence(self.carries_fence));
@@ -195,35 +221,43 @@ impl LineCodec {
 /// parts.
 const SHARED_BYTES_MIN: usize = 1024;
 
-/// One push for many recipients: spelled once for each kind of codec that is met.
+/// One push for many recipients: spelled once for each way to spell it that is met.
 #[derive(Debug, Default)]
 pub struct Spelled {
-    line: Vec<u8>,
+    line: Spelling,
+    chunked: Spelling,
+    until_close: Spelling,
+}
+
+/// One way to spell a push.
+#[derive(Debug, Default)]
+struct Spelling {
+    bytes: Vec<u8>,
     /// The same, for all outboxes to share, if it is long.
-    line_shared: Option<Rc<SharedLine>>,
+    shared: Option<Rc<SharedLine>>,
+}
+
+/// How a push was put into an outbox.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Appended {
+    /// How many bytes it has.
+    pub bytes: usize,
+    /// How many of them were copied.
+    pub copied: usize,
 }
 
 impl Spelled {
     /// Begins the next push.
     pub fn clear(&mut self) {
         self.line.clear();
-        self.line_shared = None;
+        if !self.chunked.bytes.is_empty() || !self.until_close.bytes.is_empty() {
+            self.chunked.clear();
+            self.until_close.clear();
+        }
     }
 
-    /// How many bytes the push has, once it was spelled.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.line.len()
-    }
-
-    /// Whether nothing was spelled.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.line.is_empty()
-    }
-
-    /// Appends the push as this recipient's codec spells it; returns how many bytes were copied. The
-    /// same push until [`Spelled::clear`].
+    /// Appends the push as this recipient's codec spells it. The same push until [`Spelled::clear`].
+    /// A connection that speaks HTTP and is no stream is told nothing.
     #[inline]
     pub fn append(
         &mut self,
@@ -231,19 +265,61 @@ impl Spelled {
         push: &Push,
         outbox: &mut Outbox,
         pool: &mut Pool,
-    ) -> usize {
-        let (spelled, shared) = match codec {
-            Codec::Line(_) => (&mut self.line, &mut self.line_shared),
+    ) -> Appended {
+        match codec {
+            Codec::Line(codec) => {
+                let spell = |out: &mut Vec<u8>| codec.encode(out, Answer::Push(push));
+                self.line.append(outbox, pool, spell)
+            }
+            Codec::Http(codec) => self.append_event(codec, push, outbox, pool),
+        }
+    }
+
+    #[cold]
+    fn append_event(
+        &mut self,
+        codec: &HttpCodec,
+        push: &Push,
+        outbox: &mut Outbox,
+        pool: &mut Pool,
+    ) -> Appended {
+        let Some(framing) = codec.framing() else {
+            return Appended::default();
         };
-        if spelled.is_empty() {
-            codec.encode(spelled, Answer::Push(push));
+        let spelling = match framing {
+            Framing::Chunked => &mut self.chunked,
+            Framing::UntilClose => &mut self.until_close,
+        };
+        spelling.append(outbox, pool, |out| events::push(out, framing, push))
+    }
+}
+
+impl Spelling {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.shared = None;
+    }
+
+    #[inline(always)]
+    fn append(
+        &mut self,
+        outbox: &mut Outbox,
+        pool: &mut Pool,
+        spell: impl FnOnce(&mut Vec<u8>),
+    ) -> Appended {
+        let Self { bytes, shared } = self;
+        if bytes.is_empty() {
+            spell(bytes);
         }
-        if spelled.len() < SHARED_BYTES_MIN {
-            outbox.buf(pool).extend_from_slice(spelled);
-            return spelled.len();
+        if bytes.len() < SHARED_BYTES_MIN {
+            outbox.buf(pool).extend_from_slice(bytes);
+        } else {
+            outbox.share(shared.get_or_insert_with(|| SharedLine::new(bytes, pool)));
         }
-        outbox.share(shared.get_or_insert_with(|| SharedLine::new(spelled, pool)));
-        0
+        Appended {
+            bytes: bytes.len(),
+            copied: if shared.is_none() { bytes.len() } else { 0 },
+        }
     }
 }
 
@@ -254,12 +330,12 @@ mod tests {
     use crate::wire::answer::Welcome;
     use crate::wire::verbs::TABLE;
 
-    fn codec(wire_fence: WireFence) -> Codec {
-        Codec::line(wire_fence)
+    fn codec(wire_fence: WireFence) -> LineCodec {
+        LineCodec::new(wire_fence)
     }
 
     /// Has the codec read one frame, `|` standing for LF.
-    fn read(codec: &mut Codec, frame: &str) {
+    fn read(codec: &mut LineCodec, frame: &str) {
         let bytes = frame.replace('|', "\n");
         let mut scratch = Vec::new();
         let decoded = codec.decode(bytes.as_bytes(), &mut scratch);
@@ -269,7 +345,7 @@ mod tests {
         );
     }
 
-    fn spelled(codec: Codec, answer: Answer<'_>) -> String {
+    fn spelled(codec: LineCodec, answer: Answer<'_>) -> String {
         let mut out = b"before\n".to_vec();
         codec.encode(&mut out, answer);
         let text = String::from_utf8(out).unwrap();
@@ -288,11 +364,10 @@ mod tests {
                 (Some(true), true, true),
             ] {
                 let wants = |wire_fence| {
-                    let Codec::Line(codec) = codec(wire_fence);
                     let codec = LineCodec {
                         hello_fence,
                         reads_fence,
-                        ..codec
+                        ..codec(wire_fence)
                     };
                     codec.wants_fence(row.carries_fence)
                 };
@@ -348,10 +423,10 @@ mod tests {
             // Malformed, where it can be: that shows nothing.
             let malformed = format!("{}\n a \n-\n", row.letters);
             codec.decode(malformed.as_bytes(), &mut scratch);
-            let Codec::Line(LineCodec { reads_fence, .. }) = codec;
+            let LineCodec { reads_fence, .. } = codec;
             assert!(!reads_fence, "{}", row.letters);
             read(&mut codec, &format!("{}|k|{argument}|", row.letters));
-            let Codec::Line(LineCodec { reads_fence, .. }) = codec;
+            let LineCodec { reads_fence, .. } = codec;
             assert_eq!(reads_fence, row.shows_fence_reader, "{}", row.letters);
         }
     }
@@ -398,10 +473,10 @@ mod tests {
         ] {
             let decoded = codec.decode(input.as_bytes(), &mut scratch);
             assert_eq!(decoded, Decoded::Unfinished { moved_on }, "{input:?}");
-            assert!(codec.is_mid_request());
+            assert!(Codec::Line(codec).is_mid_request());
         }
         read(&mut codec, "l|k|10|");
-        assert!(!codec.is_mid_request());
+        assert!(!Codec::Line(codec).is_mid_request());
         let decoded = codec.decode(b"l", &mut scratch);
         assert_eq!(decoded, Decoded::Unfinished { moved_on: true });
     }
@@ -419,10 +494,11 @@ mod tests {
             spelled.clear();
             let push = of(payload);
             let line = [b"sig c ", payload, b"\n"].concat();
-            for codec in [here, there, here] {
+            for codec in [here, there, here].map(Codec::Line) {
                 let mut outbox = Outbox::default();
-                let copied = spelled.append(&codec, &push, &mut outbox, &mut pool);
-                assert_eq!(outbox.pending(), line);
+                let Appended { bytes, copied } =
+                    spelled.append(&codec, &push, &mut outbox, &mut pool);
+                assert_eq!((outbox.pending(), bytes), (&line[..], line.len()));
                 assert_eq!(copied == 0, payload.len() >= SHARED_BYTES_MIN);
             }
         }

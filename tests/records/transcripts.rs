@@ -34,7 +34,7 @@ use latchd::engine::Rules;
 use latchd::engine::types::{Effect, Effects, End, Input, Mode, Popped, Record, Reply};
 use latchd::wire::answer::{Answer, WireFence};
 use latchd::wire::client::frame;
-use latchd::wire::codec::{Codec, Decoded};
+use latchd::wire::codec::{Decoded, LineCodec};
 use latchd::wire::command::Command;
 
 use super::table::{Table, id, rules};
@@ -99,7 +99,7 @@ struct Talk {
 
 struct Client {
     id: ConnId,
-    codec: Codec,
+    codec: LineCodec,
     popped: Option<Popped>,
 }
 
@@ -178,7 +178,7 @@ impl Talk {
             *serial += 1;
             Client {
                 id: id(slot + *serial as usize, *serial),
-                codec: Codec::line(WireFence::Auto),
+                codec: LineCodec::new(WireFence::Auto),
                 popped: None,
             }
         });

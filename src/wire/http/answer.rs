@@ -112,7 +112,7 @@ pub fn problem(out: &mut Vec<u8>, context: &Context<'_>, problem: &Problem<'_>) 
 
 /// Why the connection ends: what a [`Decoded::Fault`](super::Decoded) carries. Close once it is sent.
 pub fn fault(out: &mut Vec<u8>, fault: &Problem<'_>) {
-    problem(out, &UNREAD, fault);
+    problem(out, &Context::UNREAD, fault);
 }
 
 /// The head did not come in time: to be answered as a fault.
@@ -120,20 +120,6 @@ pub const LATE_HEAD: Problem<'static> = super::problem::LATE_HEAD;
 
 /// The body did not come in time: to be answered as a fault.
 pub const LATE_BODY: Problem<'static> = super::problem::LATE_BODY;
-
-/// What is known of a request that cannot be read.
-const UNREAD: Context<'static> = Context {
-    route: None,
-    is_lease: false,
-    is_head: false,
-    keep_alive: false,
-    is_http_1_0: false,
-    name: b"",
-    owner: "",
-    request_id: "",
-    mode: None,
-    number: 0,
-};
 
 fn push_text(out: &mut Vec<u8>, problem: &Problem<'_>) {
     let Problem { text, quoted, .. } = problem;

@@ -34,6 +34,22 @@ pub struct Context<'a> {
     pub number: i64,
 }
 
+impl Context<'static> {
+    /// What is known of a request that cannot be read: its answer ends the connection.
+    pub const UNREAD: Self = Self {
+        route: None,
+        is_lease: false,
+        is_head: false,
+        keep_alive: false,
+        is_http_1_0: false,
+        name: b"",
+        owner: "",
+        request_id: "",
+        mode: None,
+        number: 0,
+    };
+}
+
 /// A [`Context`] that outlives the bytes of its request.
 #[derive(Clone, Debug, Default)]
 pub struct Memo {

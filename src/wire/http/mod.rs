@@ -21,6 +21,7 @@ pub mod routes;
 mod arena;
 mod base64;
 mod body;
+mod codec;
 mod fields;
 mod head;
 mod object;
@@ -30,6 +31,7 @@ mod target;
 
 pub use self::ask::{Ask, By, Page};
 pub use self::body::CHUNK_OVERHEAD_BYTES_MAX;
+pub use self::codec::{HttpCodec, Speech};
 pub use self::context::{Context, Memo};
 pub use self::head::{HEAD_BYTES_MAX, HEADERS_MAX};
 pub use self::problem::Problem;
