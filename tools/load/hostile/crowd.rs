@@ -12,6 +12,7 @@ use std::time::Duration;
 use latchd::wire::verbs::Verb;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
+use socket2::SockRef;
 
 use crate::clock::Clock;
 use crate::hostile::member::{Block, Does, Member, Visited};
@@ -43,6 +44,10 @@ const DESCRIPTORS_KEPT: usize = 200;
 
 /// Connections that come in one turn if there is no rate.
 const COME_MAX: usize = 64;
+
+/// What the kernel keeps for a flooding connection, each way. Attackers elsewhere have memory of their
+/// own; ours share the system's memory for TCP with the server and its other clients.
+const SOCKET_BUFFER_BYTES: usize = 64 * 1024;
 
 const COMMANDS: Token = Token(usize::MAX);
 
@@ -317,6 +322,10 @@ impl Crowd {
         let block = Rc::new(block);
         for _ in 0..count {
             let stream = self.target.connect()?;
+            if let Stream::Tcp(stream) = &stream {
+                SockRef::from(stream).set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
+                SockRef::from(stream).set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
+            }
             let mut member = Member::new(stream, block.clone(), does, reads);
             member.comes_again = true;
             self.add(member)?;
