@@ -472,6 +472,23 @@ impl<'e> View<'e> {
         values.filter(alive)
     }
 
+    /// How many nanoseconds a value still lives, if it has a time to live.
+    #[must_use]
+    pub fn value_ttl_ns(self, key: &[u8]) -> Option<u64> {
+        let named = &self.engine.stores.kv.named;
+        let timer = named[named.find(key)?].value.timer?;
+        let deadline = self.engine.core.background.deadline(timer);
+        Some(deadline.since(self.now))
+    }
+
+    /// How many values a list has.
+    #[must_use]
+    pub fn list_length(self, key: &[u8]) -> usize {
+        let named = &self.engine.stores.lists.named;
+        let list = named.find(key).map(|entry| &named[entry].value);
+        list.map_or(0, |list| list.values.len())
+    }
+
     /// Lists: how many values and how many poppers each has.
     pub fn lists(self) -> impl Iterator<Item = EntryView<'e, (usize, u32)>> {
         let what = |_, list: &List| (list.values.len(), list.poppers.len());

@@ -14,6 +14,11 @@ pub(super) fn opens(secret: &[u8], first: &Result<Command<'_>, Malformed>) -> bo
         Ok(Command::Auth { secret }) => Some(*secret),
         _ => None,
     };
+    is_right(secret, shown)
+}
+
+/// Whether what was shown, if anything was, is the secret. Always costs one comparison.
+pub(super) fn is_right(secret: &[u8], shown: Option<&[u8]>) -> bool {
     // Of equal length whatever was shown; `constant_time_eq` answers at once on unequal lengths.
     let guess = shown
         .filter(|shown| shown.len() == secret.len())

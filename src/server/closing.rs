@@ -12,6 +12,9 @@ use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::Input;
 use crate::store::Store;
 use crate::wire::Answer;
+use crate::wire::codec::Codec;
+use crate::wire::http::Part;
+use crate::wire::http::answer::{LATE_BODY, LATE_HEAD};
 
 /// How a connection that is served no longer comes to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +67,9 @@ impl<T: Transport, S: Store> Server<T, S> {
         if guesses.has_place(host) {
             guesses.note_told(now, host);
             self.arm_guesses(None);
-            self.say(id, Answer::ErrorAuth);
+            if !self.conns[id.slot as usize].codec.is_http() {
+                self.say(id, Answer::ErrorAuth); // over HTTP it is told when the delay is over
+            }
             self.leave(now, id, Closing::Delay, "not authenticated");
         } else if conn.hung_up {
             self.leave(
@@ -169,6 +174,9 @@ impl<T: Transport, S: Store> Server<T, S> {
             ..
         } = self;
         let mut conn = conns.remove(id.slot as usize);
+        if let Codec::Http(codec) = &conn.codec {
+            self.http.note_closed(codec);
+        }
         timers.cancel(conn.timer);
         self.newcomers -= usize::from(conn.is_newcomer);
         if conn.awaits_refusal() {
@@ -256,7 +264,17 @@ impl<T: Transport, S: Store> Server<T, S> {
             ..
         } = self;
         let conn = &mut conns[slot as usize];
-        if let Phase::Leaving { until, .. } = conn.phase {
+        if let Phase::Leaving {
+            closing: closing @ Closing::Delay,
+            until,
+            ..
+        } = &mut conn.phase
+            && *until <= now
+            && conn.codec.is_http()
+        {
+            (*closing, *until) = (Closing::HalfClose, now.after(CLOSING_MAX));
+            self.say_unauthorized(id);
+        } else if let Phase::Leaving { until, .. } = conn.phase {
             if until <= now && !held_back.holds_back(id) {
                 return self.close(now, id, "closing is over");
             } else if until <= now {
@@ -264,7 +282,20 @@ impl<T: Transport, S: Store> Server<T, S> {
             }
         } else if conn.awaits_refusal() && conn.read_deadline(settings) <= now {
             return self.close(now, id, "showed a wrong secret");
+        } else if let Some(codec) = conn.codec.as_http()
+            && codec.is_stream()
+        {
+            self.on_stream_timer(now, id);
         } else if conn.is_awaited() && conn.read_deadline(settings) <= now {
+            if let Some(codec) = conn.codec.as_http()
+                && codec.is_mid_request()
+            {
+                let late = match codec.part {
+                    Part::Body => LATE_BODY,
+                    Part::Head | Part::Nothing => LATE_HEAD,
+                };
+                return self.end_with(now, id, &late);
+            }
             if conn.codec.is_mid_request() {
                 return self.cut_off(now, id, "half a request came for the read timeout");
             }

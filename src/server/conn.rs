@@ -10,7 +10,7 @@ use slab::Slab;
 
 use super::closing::{CLOSING_MAX, Closing};
 use super::memory::UnsentPop;
-use super::{Host, Settings};
+use super::{Host, Settings, http};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::timers::TimerId;
 use crate::wire::buf::{Inbox, Pool};
@@ -429,7 +429,12 @@ impl<T: Transport> Conn<T> {
 
     /// When this connection's timer has to look again at the latest.
     pub(super) fn deadline(&self, now: Nanos, settings: &Settings) -> Nanos {
-        let write = self.write_deadline(settings);
+        let mut write = self.write_deadline(settings);
+        if let Codec::Http(codec) = &self.codec
+            && let Some(at) = codec.next_event()
+        {
+            write = write.min(at);
+        }
         match self.phase {
             Phase::Leaving { until, .. } => write.min(until),
             // No read timeout runs; look again later.
@@ -441,7 +446,12 @@ impl<T: Transport> Conn<T> {
     }
 
     pub(super) fn read_deadline(&self, settings: &Settings) -> Nanos {
-        self.line_started.after(settings.read_timeout)
+        match &self.codec {
+            Codec::Line(_) => self.line_started.after(settings.read_timeout),
+            Codec::Http(codec) => {
+                http::read_deadline(codec, self.line_started, settings.read_timeout)
+            }
+        }
     }
 
     pub(super) fn write_deadline(&self, settings: &Settings) -> Nanos {

@@ -15,6 +15,7 @@ use crate::base::{ConnId, Nanos};
 use crate::engine::types::{Effect, Note, Noted, Push, Reply};
 use crate::store::Store;
 use crate::wire::Answer;
+use crate::wire::codec::{Appended, Codec};
 
 impl<T: Transport, S: Store> Server<T, S> {
     /// Carries out everything the engine said since the last time.
@@ -62,6 +63,9 @@ impl<T: Transport, S: Store> Server<T, S> {
             return;
         };
         assert!(conn.is_parked(), "two answers to one request of {id:?}");
+        let Codec::Line(codec) = &conn.codec else {
+            return self.answer_http(now, id, reply, mark);
+        };
         conn.flow = Flow::Open;
         conn.line_started = now;
         let Self {
@@ -75,11 +79,9 @@ impl<T: Transport, S: Store> Server<T, S> {
         }
         match reply {
             Reply::Value(_) | Reply::Popped(_) => {
-                conn.codec.append_value(&mut conn.outbox, pool, reply);
+                codec.append_value(&mut conn.outbox, pool, reply);
             }
-            _ => conn
-                .codec
-                .encode(conn.outbox.buf(pool), Answer::Reply(reply)),
+            _ => codec.encode(conn.outbox.buf(pool), Answer::Reply(reply)),
         }
         match reply {
             Reply::Value(value) => self.budget.charge_value(value.len()),
@@ -123,12 +125,13 @@ impl<T: Transport, S: Store> Server<T, S> {
                 if is_durable {
                     held_back.mark(id, conn.outbox.position(), mark);
                 }
-                let copied = spelled.append(&conn.codec, push, &mut conn.outbox, pool);
+                let Appended { bytes, copied } =
+                    spelled.append(&conn.codec, push, &mut conn.outbox, pool);
                 if is_durable {
-                    held_back.note_pushed(id, spelled.len());
+                    held_back.note_pushed(id, bytes);
                 }
                 budget.charge_push(copied);
-                gate.note_pushed(&mut conn.unsent_push_bytes, spelled.len());
+                gate.note_pushed(&mut conn.unsent_push_bytes, bytes);
                 // A peer is not slow before it had a chance to read: this much may have gathered
                 // since it was last written to. A broken connection is found when it is flushed.
                 if conn.is_blocked || is_durable && held_back.push_bytes_of(id) > 0 {

@@ -158,6 +158,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         self.conns.capacity() * size_of::<Conn<T>>()
             + self.conns.len() * LISTED_BYTES
             + self.timers.memory()
+            + self.http.memory()
     }
 
     /// How many bytes the connections take, here and in the engine, whatever they hold.

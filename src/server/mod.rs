@@ -17,6 +17,7 @@ mod deliver;
 mod durable;
 mod gate;
 mod guesses;
+mod http;
 mod memory;
 mod ready;
 mod serve;
@@ -36,6 +37,7 @@ use self::conn::{Conn, Phase};
 use self::durable::HeldBack;
 use self::gate::Gate;
 use self::guesses::Guesses;
+use self::http::Http;
 pub use self::guesses::Host;
 use self::memory::Memory;
 use self::ready::RunQueue;
@@ -220,6 +222,7 @@ pub struct Server<T, S = store::Memory> {
     held_back: HeldBack,
     guesses: Guesses,
     memory: Memory,
+    http: Http,
     /// What the clock said when it was last read.
     clock_read: Nanos,
     /// When the present turn began, until the loop sleeps.
@@ -277,6 +280,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             held_back: HeldBack::default(),
             guesses: Guesses::default(),
             memory: Memory::default(),
+            http: Http::default(),
             clock_read: Nanos::default(),
             turn_began: None,
             ended: VecDeque::new(),
@@ -315,7 +319,9 @@ impl<T: Transport, S: Store> Server<T, S> {
             return None;
         }
         self.budget.charge_accept();
-        let refusal = self.refusal_of_newcomers();
+        // Over HTTP a server that stops still says so, to whoever asks whether it is ready.
+        let may_stay = door == Door::Http && self.draining;
+        let refusal = self.refusal_of_newcomers().filter(|_| !may_stay);
         if refusal.is_some() && self.has_told_enough() {
             debug!("refusing {}: --max-memory is reached", transport.peer());
             return None;
@@ -333,15 +339,25 @@ impl<T: Transport, S: Store> Server<T, S> {
         debug!("connection {} from {}", id.serial, transport.peer());
         let deadline = now.after(self.settings.read_timeout);
         let timer = self.timers.arm(deadline, Due::Conn(slot));
-        let phase = if self.settings.auth_token.is_some() {
-            Phase::Unauthenticated
-        } else {
-            Phase::Open
+        // Over HTTP every request shows the secret, and not the connection.
+        let (codec, phase) = match door {
+            Door::Http => (Codec::http(), Phase::Open),
+            Door::Line if self.settings.auth_token.is_some() => (
+                Codec::line(self.settings.wire_fence),
+                Phase::Unauthenticated,
+            ),
+            Door::Line => (Codec::line(self.settings.wire_fence), Phase::Open),
         };
-        let codec = Codec::line(self.settings.wire_fence);
-        self.conns
-            .insert(Conn::new(transport, codec, id.serial, timer, phase, now));
+        let mut conn = Conn::new(transport, codec, id.serial, timer, phase, now);
+        if may_stay {
+            conn.is_newcomer = true; // nobody waits for it
+            self.newcomers += 1;
+        }
+        self.conns.insert(conn);
         self.memory.note_accepted();
+        if door == Door::Http {
+            self.http.note_accepted();
+        }
         if let Some(refusal) = refusal {
             self.refuse_newcomer(now, id, refusal);
         }

@@ -20,7 +20,7 @@ use crate::engine::types::{Effect, Input, Refusal, Reply, Request};
 use crate::store::Store;
 use crate::wire::Answer;
 use crate::wire::answer::Welcome;
-use crate::wire::codec::Decoded;
+use crate::wire::codec::{Codec, Decoded};
 use crate::wire::command::{Asked, Command};
 
 /// Most bytes of one read.
@@ -33,6 +33,26 @@ pub(super) struct Share {
     bytes: usize,
     ns: u64,
     puts_off: PutsOff,
+}
+
+/// How much a request asks for.
+pub(super) trait Weight {
+    /// Its answer may be much longer than the request.
+    fn has_long_answer(&self) -> bool;
+    /// Its answer takes a walk over keys, a queue, a list or connections.
+    fn takes_a_walk(&self) -> bool;
+}
+
+impl Weight for Asked<'_> {
+    #[inline]
+    fn has_long_answer(&self) -> bool {
+        self.has_long_answer()
+    }
+
+    #[inline]
+    fn takes_a_walk(&self) -> bool {
+        self.takes_a_walk()
+    }
 }
 
 /// Which requests are left for later.
@@ -53,7 +73,11 @@ pub(super) enum PutsOff {
 impl PutsOff {
     /// How a connection waits whose request is left for later, if it is.
     #[inline]
-    fn flow(self, asked: &Asked<'_>, has_unread: impl FnOnce() -> bool) -> Option<Flow> {
+    pub(super) fn flow(
+        self,
+        asked: &impl Weight,
+        has_unread: impl FnOnce() -> bool,
+    ) -> Option<Flow> {
         let (waiting, walks) = match self {
             Self::Nothing => (None, false),
             Self::Walks => (None, true),
@@ -86,9 +110,8 @@ impl Share {
 
 /// Whether it asks for a change that takes room on disk.
 #[cold]
-fn takes_room(engine: &Engine, asked: &Asked<'_>) -> bool {
-    matches!(&asked.command, Ok(Command::Engine(request))
-        if request.takes_room() || request.may_come_back() || engine.lengthens(request))
+pub(super) fn takes_room(engine: &Engine, request: &Request<'_>) -> bool {
+    request.takes_room() || request.may_come_back() || engine.lengthens(request)
 }
 
 impl<T: Transport, S: Store> Server<T, S> {
@@ -117,7 +140,7 @@ impl<T: Transport, S: Store> Server<T, S> {
                 break;
             }
             let conn = &mut self.conns[id.slot as usize];
-            let room = bytes_left.min(conn.inbox.room());
+            let room = bytes_left.min(conn.inbox.room(conn.codec.inbox_bytes_max()));
             match conn.transport.read(&mut read_buf[..room]) {
                 Ok(0) => {
                     conn.readable = false;
@@ -171,6 +194,12 @@ impl<T: Transport, S: Store> Server<T, S> {
             let input = Input::HungUp(id, true);
             self.engine.apply(self.clock_read, input, &mut self.effects);
         }
+        if let Codec::Http(codec) = &conn.codec
+            && codec.ends
+            && !conn.is_leaving()
+        {
+            return self.leave(self.clock_read, id, Closing::HalfClose, "was answered");
+        }
         if conn.flow.waits_for_room() {
             self.wait_for_room(id);
         } else if conn.has_more(unread_max) {
@@ -193,7 +222,8 @@ impl<T: Transport, S: Store> Server<T, S> {
             return;
         }
         if !conn.inbox.is_empty() {
-            let taken = conn.inbox.append(bytes, pool);
+            let bytes_max = conn.codec.inbox_bytes_max();
+            let taken = conn.inbox.append(bytes, bytes_max, pool);
             assert_eq!(taken, bytes.len(), "read more than the inbox has room for");
             return self.serve_inbox(now, id);
         }
@@ -205,7 +235,8 @@ impl<T: Transport, S: Store> Server<T, S> {
         if let Some(conn) = conn::find(conns, id)
             && !conn.is_leaving()
         {
-            let taken = conn.inbox.append(&bytes[used..], pool);
+            let bytes_max = conn.codec.inbox_bytes_max();
+            let taken = conn.inbox.append(&bytes[used..], bytes_max, pool);
             assert_eq!(
                 taken,
                 bytes.len() - used,
@@ -230,6 +261,9 @@ impl<T: Transport, S: Store> Server<T, S> {
     /// Serves the whole frames at the front of `input` and says how many bytes they were. Stops
     /// early when the connection is held up; the connection may be gone afterwards.
     fn serve(&mut self, now: Nanos, id: ConnId, input: &[u8]) -> usize {
+        if self.conns[id.slot as usize].codec.is_http() {
+            return self.serve_http(now, id, input);
+        }
         let mut used = 0;
         let mut scratch = mem::take(&mut self.scratch);
         loop {
@@ -247,7 +281,10 @@ impl<T: Transport, S: Store> Server<T, S> {
             if used == input.len() {
                 break;
             }
-            match conn.codec.decode(&input[used..], &mut scratch) {
+            let Codec::Line(codec) = &mut conn.codec else {
+                break;
+            };
+            match codec.decode(&input[used..], &mut scratch) {
                 Decoded::Request(asked)
                     if is_behind
                         && !conn.hung_up
@@ -260,7 +297,8 @@ impl<T: Transport, S: Store> Server<T, S> {
                 Decoded::Request(asked)
                     if is_store_behind
                         && conn.phase == Phase::Open
-                        && takes_room(engine, &asked) =>
+                        && let Ok(Command::Engine(request)) = &asked.command
+                        && takes_room(engine, request) =>
                 {
                     conn.line_started = now;
                     conn.flow = Flow::AwaitsStore;
@@ -314,7 +352,7 @@ impl<T: Transport, S: Store> Server<T, S> {
                 self.say(id, Answer::Reply(&Reply::Refused(Refusal::Storage)));
             }
             Ok(Command::Engine(request)) => {
-                return self.ask(now, id, request, asked.takes_a_walk());
+                return self.ask(now, id, Input::Request(id, request), asked.takes_a_walk());
             }
             Ok(Command::Ping) => self.say(id, Answer::Ok),
             Ok(Command::Hello(hello)) => self.hello(now, id, hello.name),
@@ -359,7 +397,7 @@ impl<T: Transport, S: Store> Server<T, S> {
 
     /// Charges a request that was served; a connection that has had its share yields to the others.
     #[inline]
-    fn charge_request(&mut self, id: ConnId, engine_ns: u64) {
+    pub(super) fn charge_request(&mut self, id: ConnId, engine_ns: u64) {
         self.budget.charge_request(engine_ns);
         if self.budget.is_share_over()
             && let Some(conn) = self.conn_mut(id)
@@ -370,12 +408,18 @@ impl<T: Transport, S: Store> Server<T, S> {
 
     /// Puts a request before the engine; without an answer the connection is parked. Returns false if
     /// it was not decided: then it is still to be served.
-    fn ask(&mut self, now: Nanos, id: ConnId, request: Request<'_>, takes_a_walk: bool) -> bool {
+    #[inline]
+    pub(super) fn ask(
+        &mut self,
+        now: Nanos,
+        id: ConnId,
+        input: Input<'_>,
+        takes_a_walk: bool,
+    ) -> bool {
         let conn = &mut self.conns[id.slot as usize];
         conn.flow = Flow::Parked;
         let owed = conn.outbox.len();
-        self.engine
-            .apply(now, Input::Request(id, request), &mut self.effects);
+        self.engine.apply(now, input, &mut self.effects);
         let is_decided = !matches!(self.effects.last(), Some(Effect::NotYet(_)));
         if !is_decided {
             self.effects.pop();
@@ -419,8 +463,9 @@ impl<T: Transport, S: Store> Server<T, S> {
             epoch: settings.epoch,
             name: engine.name_of(id),
         };
-        conn.codec
-            .encode(conn.outbox.buf(pool), Answer::Hello(welcome));
+        if let Codec::Line(codec) = &conn.codec {
+            codec.encode(conn.outbox.buf(pool), Answer::Hello(welcome));
+        }
         self.owe(id, Owed::Answer);
     }
 
@@ -466,7 +511,9 @@ impl<T: Transport, S: Store> Server<T, S> {
 
     pub(super) fn say(&mut self, id: ConnId, answer: Answer<'_>) {
         let conn = &mut self.conns[id.slot as usize];
-        conn.codec.encode(conn.outbox.buf(&mut self.pool), answer);
+        if let Codec::Line(codec) = &conn.codec {
+            codec.encode(conn.outbox.buf(&mut self.pool), answer);
+        }
         self.owe(id, Owed::Answer);
     }
 
@@ -483,8 +530,9 @@ impl<T: Transport, S: Store> Server<T, S> {
             mem::take(&mut self.pool),
         );
         let body = |out: &mut Vec<u8>| write(self, out);
-        let codec = &self.conns[slot].codec;
-        codec.encode(outbox.buf(&mut pool), Answer::Json(&body));
+        if let Codec::Line(codec) = &self.conns[slot].codec {
+            codec.encode(outbox.buf(&mut pool), Answer::Json(&body));
+        }
         self.pool = pool;
         self.conns[slot].outbox = outbox;
         self.note_walk(id, owed);
@@ -493,7 +541,7 @@ impl<T: Transport, S: Store> Server<T, S> {
 
     /// Charges an answer that took a walk; `owed` is how much the client was owed before it. One
     /// such answer per share is enough.
-    fn note_walk(&mut self, id: ConnId, owed: usize) {
+    pub(super) fn note_walk(&mut self, id: ConnId, owed: usize) {
         let conn = &mut self.conns[id.slot as usize];
         conn.yield_turn();
         let bytes = conn.outbox.len().saturating_sub(owed);

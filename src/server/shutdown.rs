@@ -13,6 +13,7 @@ use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::{Input, Refusal, Reply};
 use crate::store::Store;
 use crate::wire::Answer;
+use crate::wire::codec::Codec;
 
 /// How often a draining server looks for connections that have nothing left to wait for.
 const SWEEP: Millis = Millis(50);
@@ -50,7 +51,11 @@ impl<T: Transport, S: Store> Server<T, S> {
     pub(super) fn refuse_newcomer(&mut self, now: Nanos, id: ConnId, refusal: Refusal) {
         self.newcomers += 1;
         self.conns[id.slot as usize].is_newcomer = true;
-        self.say(id, Answer::Reply(&Reply::Refused(refusal)));
+        if self.conns[id.slot as usize].codec.is_http() {
+            self.say_refusal(id, refusal);
+        } else {
+            self.say(id, Answer::Reply(&Reply::Refused(refusal)));
+        }
         self.leave(now, id, Closing::HalfClose, "refused when it came");
     }
 
@@ -69,8 +74,13 @@ impl<T: Transport, S: Store> Server<T, S> {
                 continue;
             };
             let id = conn.id(slot);
+            let is_stream = matches!(&conn.codec, Codec::Http(codec) if codec.is_stream());
             if self.is_finished(slot, conn) && !self.engine.holds_something(id) {
                 self.budget.charge_sweep_end();
+                if is_stream {
+                    self.end_stream(now, id);
+                    continue;
+                }
                 self.end_all(now, vec![id], "nothing left to finish");
             }
         }
@@ -91,7 +101,8 @@ impl<T: Transport, S: Store> Server<T, S> {
     }
 
     fn is_finished(&self, slot: usize, conn: &Conn<T>) -> bool {
-        let is_done = conn.is_quiet() && !conn.queued && !conn.is_leaving();
+        let is_done =
+            conn.is_quiet() && !conn.queued && !conn.is_leaving() && !conn.is_newcomer;
         is_done && !self.engine.has_unfinished(conn.id(slot))
     }
 

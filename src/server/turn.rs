@@ -126,6 +126,9 @@ impl<T: Transport, S: Store> Server<T, S> {
         self.fire_timers(now);
         self.serve_resumed(clock);
         self.flush(self.clock_read, Owed::Bulk);
+        if self.http.has_finished() {
+            self.note_finished(clock());
+        }
         self.watch_memory(self.clock_read);
         self.close_ended();
         self.commit(self.clock_read);

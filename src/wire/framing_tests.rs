@@ -126,7 +126,7 @@ fn the_longest_frame_fits_an_inbox() {
     frame.extend_from_slice(format!("{crs}\n").as_bytes());
     assert!(frame.len() <= FRAME_BYTES_MAX);
     let mut inbox = Inbox::default();
-    assert_eq!(inbox.append(&frame, &mut Pool::new()), frame.len());
+    assert_eq!(inbox.append(&frame, INBOX_BYTES_MAX, &mut Pool::new()), frame.len());
     let mut scratch = Vec::new();
     assert!(matches!(
         decode(inbox.bytes(), &mut scratch),
@@ -231,7 +231,7 @@ fn decode_pieces<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<String> {
     let mut seen = Vec::new();
     let mut last = String::new();
     for piece in pieces {
-        assert_eq!(inbox.append(piece, &mut pool), piece.len());
+        assert_eq!(inbox.append(piece, INBOX_BYTES_MAX, &mut pool), piece.len());
         loop {
             let decoded = decode(inbox.bytes(), &mut scratch);
             last = told(&decoded);
@@ -244,7 +244,7 @@ fn decode_pieces<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<String> {
                 }
                 Decoded::Incomplete { lines, started } => {
                     assert!(lines <= 2 && started != inbox.is_empty());
-                    assert!(inbox.room() > 0, "asks for more, has room for none");
+                    assert!(inbox.room(INBOX_BYTES_MAX) > 0, "asks for more, has room for none");
                     break;
                 }
                 Decoded::TooLong | Decoded::Foreign => {

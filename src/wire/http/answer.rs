@@ -9,7 +9,7 @@ use super::context::Context;
 use super::problem::{Header, Problem};
 use crate::wire::json;
 
-pub use super::replies::{Facts, Holding, LeaseShown, lease, reply, retry_ms};
+pub use super::replies::{Facts, Holding, LeaseShown, lease, refusal, reply, retry_ms};
 
 /// What a sender is told that waits before it sends its body.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -73,13 +73,6 @@ pub fn health(out: &mut Vec<u8>, context: &Context<'_>, is_draining: bool) {
         (200, &b"{\"status\":\"ok\"}"[..])
     };
     json(out, context, status, |out| out.extend_from_slice(word));
-}
-
-/// A key was taken away from its holder.
-pub fn broken(out: &mut Vec<u8>, context: &Context<'_>) {
-    json(out, context, 200, |out| {
-        out.extend_from_slice(b"{\"broken\":true}");
-    });
 }
 
 /// Why a request is not served.

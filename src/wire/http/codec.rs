@@ -22,6 +22,8 @@ pub struct HttpCodec {
     pub asked_at: Nanos,
     /// What it speaks by now.
     pub speech: Speech,
+    /// The last answer was made: nothing is served any more.
+    pub ends: bool,
 }
 
 /// What a connection speaks.
@@ -55,6 +57,7 @@ impl Default for HttpCodec {
             part: Part::Nothing,
             asked_at: Nanos(0),
             speech: Speech::Answers,
+            ends: false,
         }
     }
 }

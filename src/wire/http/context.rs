@@ -30,7 +30,7 @@ pub struct Context<'a> {
     pub request_id: &'a str,
     /// How a key is to be held.
     pub mode: Option<Mode>,
-    /// What a counter is to be.
+    /// What a counter is to be, or which fence a grant has that is to be broken.
     pub number: i64,
 }
 
@@ -93,6 +93,13 @@ impl Memo {
             request_id: text(self.request_id_at, self.text.len()),
             ..self.rest?
         })
+    }
+
+    /// The answer is the last one of its connection, whatever the request said.
+    pub fn end_connection(&mut self) {
+        if let Some(rest) = &mut self.rest {
+            rest.keep_alive = false;
+        }
     }
 
     /// How much memory it has.

@@ -6,8 +6,8 @@
 
 use super::answer::{push_echoes, status_line};
 use super::context::Context;
-use super::object::{field, title};
-use crate::engine::types::Push;
+use super::object::{field, flag, title};
+use crate::engine::types::{Loss, Push};
 use crate::wire::answer::{change_word, event_word};
 use crate::wire::json::push_str_escaped;
 
@@ -56,9 +56,10 @@ pub fn begin(out: &mut Vec<u8>, context: &Context<'_>) {
 /// An event that tells what happened.
 pub fn push(out: &mut Vec<u8>, framing: Framing, push: &Push) {
     match push {
-        Push::Lost { key, fence } => event(out, framing, b"lost", |out| {
+        Push::Lost { key, fence, why } => event(out, framing, b"lost", |out| {
             begin_object(out, "name", key.as_bytes());
             field(out, "fencing_token", fence.0);
+            flag(out, "broken", *why == Loss::Broken);
             out.push(b'}');
         }),
         Push::Signal { channel, payload } => event(out, framing, b"signal", |out| {

@@ -9,11 +9,13 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 
 use super::problem::{self, Problem};
 
-/// Refuses a request that a foreign page has sent. `names` are the names under which people know this
-/// server, besides its addresses and `localhost`.
-pub fn check<'n>(
+/// Refuses a request for a server of another name. `names` are the names under which people know this
+/// one, besides its addresses and `localhost`.
+///
+/// # Errors
+/// The problem to answer with.
+pub fn check_host<'n>(
     host: Option<&[u8]>,
-    origin: Option<&[u8]>,
     names: impl IntoIterator<Item = &'n str>,
 ) -> Result<(), Problem<'static>> {
     let is_ours = host.is_none_or(|host| {
@@ -24,9 +26,18 @@ pub fn check<'n>(
                 .into_iter()
                 .any(|name| bare.eq_ignore_ascii_case(name.as_bytes()))
     });
-    if !is_ours {
-        return Err(problem::FOREIGN_HOST);
+    if is_ours {
+        Ok(())
+    } else {
+        Err(problem::FOREIGN_HOST)
     }
+}
+
+/// Refuses a request that a page of another site has sent.
+///
+/// # Errors
+/// The problem to answer with.
+pub fn check_origin(host: Option<&[u8]>, origin: Option<&[u8]>) -> Result<(), Problem<'static>> {
     match origin {
         Some(origin) if !is_same_site(origin, host.unwrap_or_default()) => {
             Err(problem::FOREIGN_ORIGIN)
@@ -65,7 +76,9 @@ mod tests {
     fn checked(host: &str, origin: Option<&str>) -> Result<(), &'static str> {
         let origin = origin.map(str::as_bytes);
         let names = ["locks.example", "other"];
-        check(Some(host.as_bytes()), origin, names).map_err(|it| it.reason)
+        let host = Some(host.as_bytes());
+        let checked = check_host(host, names).and_then(|()| check_origin(host, origin));
+        checked.map_err(|it| it.reason)
     }
 
     #[test]
@@ -97,7 +110,7 @@ mod tests {
         ] {
             assert_eq!(checked(host, None), Err("FOREIGN_HOST"), "{host}");
         }
-        assert_eq!(check(None, None, []), Ok(()), "HTTP/1.0 has none");
+        assert_eq!(check_host(None, []), Ok(()), "HTTP/1.0 has none");
     }
 
     #[test]

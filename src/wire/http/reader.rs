@@ -202,6 +202,9 @@ impl<'a> Frame<'a> {
             context.mode = mode(&request);
             context.number = number(&request);
         }
+        if let Ok(Ask::Break { fence, .. }) = what {
+            context.number = fence.0.cast_signed();
+        }
         Asked {
             used: self.end,
             context,

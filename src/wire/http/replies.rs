@@ -8,7 +8,7 @@ use super::answer::{json, problem};
 use super::base64;
 use super::context::{Context, push_uuid};
 use super::object::{field, flag, signed, text};
-use super::problem::{Problem, busy};
+use super::problem::{NOT_HELD, Problem, busy};
 use super::routes::Route;
 use crate::base::Token;
 use crate::engine::types::{Mode, Refusal, Reply, Value};
@@ -88,8 +88,17 @@ pub fn reply(out: &mut Vec<u8>, context: &Context<'_>, reply: &Reply, facts: &Fa
         Route::GetList => listed(out, context, reply, facts),
         Route::WaitAtBarrier => met(out, context, reply),
         Route::SendSignal => number(out, context, reply, "receivers"),
+        Route::BreakHold => match reply {
+            Reply::Refused(Refusal::NotHolder) => problem(out, context, &NOT_HELD),
+            _ => done(out, context, reply, b"{\"broken\":true}"),
+        },
         _ => other(out, context, reply),
     }
+}
+
+/// A refusal that is no answer to a request.
+pub fn refusal(out: &mut Vec<u8>, context: &Context<'_>, refusal: Refusal) {
+    problem(out, context, &refused(refusal));
 }
 
 /// Who holds a lock or leads an election.

@@ -1,0 +1,285 @@
+//! Answers over HTTP: what the lock table replied, and what the server knows itself.
+//!
+//! What an answer says and the reply does not, such as the time of day when a lease ends, is looked up
+//! here and handed to `wire::http`, which spells it. An answer is the last one if its request said so;
+//! then the connection ends once it is sent.
+
+use log::warn;
+
+use super::super::conn::{self, Conn, Flow, Owed, Transport};
+use super::super::memory::UnsentPop;
+use super::super::{HttpSettings, Server};
+use super::access_log::{self, Finished};
+use super::figures::{LeaseOp, Outcome};
+use crate::base::{ConnId, Nanos};
+use crate::engine::Engine;
+use crate::engine::types::{Refusal, Reply};
+use crate::engine::view::HolderView;
+use crate::store::Store;
+use crate::wire::codec::Codec;
+use crate::wire::http::answer::{self, Facts, Holding, LeaseShown};
+use crate::wire::http::context::Context;
+use crate::wire::http::{Problem, Route, Speech};
+
+const NS_PER_MS: u64 = 1_000_000;
+
+impl<T: Transport, S: Store> Server<T, S> {
+    /// Answers a request that the table has replied to; the answer speaks of nothing later than the
+    /// record `mark`.
+    #[cold]
+    pub(in crate::server) fn answer_http(
+        &mut self,
+        now: Nanos,
+        id: ConnId,
+        reply: &Reply,
+        mark: u64,
+    ) {
+        let conn = &mut self.conns[id.slot as usize];
+        conn.flow = Flow::Open;
+        conn.line_started = now;
+        if self.store.is_durable() {
+            self.held_back.mark(id, conn.outbox.position(), mark);
+        }
+        self.say_reply(now, id, reply);
+        let conn = &mut self.conns[id.slot as usize];
+        match reply {
+            Reply::Value(value) => self.budget.charge_walk(value.len()),
+            Reply::Values(values) => {
+                let bytes = values.iter().map(|value| value.len()).sum();
+                self.budget.charge_values(values.len(), bytes);
+            }
+            Reply::Popped(popped) => {
+                self.budget.charge_walk(popped.value.len());
+                let unsent = UnsentPop::new(popped, &self.pool);
+                conn.unsent_pops.set(&conn.outbox, unsent);
+            }
+            _ => {}
+        }
+        if self.acting != Some(id) {
+            self.run.resume(id);
+            self.owe(id, Owed::Awaited);
+        }
+    }
+
+    /// Says what the table replied.
+    pub(super) fn say_reply(&mut self, now: Nanos, id: ConnId, reply: &Reply) {
+        let Self {
+            conns,
+            pool,
+            engine,
+            settings,
+            ..
+        } = self;
+        let Conn { codec, outbox, .. } = &mut conns[id.slot as usize];
+        let Codec::Http(codec) = codec else {
+            return;
+        };
+        if codec.speech == Speech::Subscribes {
+            return self.begin_stream(now, id, reply);
+        }
+        let context = codec.context();
+        let out = outbox.buf(pool);
+        let start = out.len();
+        let facts = facts(engine, now, &settings.http, &context, reply);
+        answer::reply(out, &context, reply, &facts);
+        let status = status(&out[start..]);
+        let told = outcome(&context, reply);
+        let line = access_log::line(&settings.http, || {
+            access_log::of_reply(&context, reply, &facts)
+        });
+        let broke = (context.route == Some(Route::BreakHold) && *reply == Reply::Done)
+            .then(|| (context.name.escape_ascii().to_string(), context.number));
+        self.note_said(id, status, told, line);
+        if let Some((name, fence)) = broke {
+            warn!("{} has broken the hold of {name} with fence {fence}", self.peer(id));
+        }
+    }
+
+    /// Says why a request is not served.
+    pub(super) fn say_problem(&mut self, id: ConnId, problem: &Problem<'_>) {
+        let line = self.say_document(id, |out, context| answer::problem(out, context, problem));
+        self.note_said(id, problem.status, None, line);
+    }
+
+    /// Says what `write` writes; returns what is to be logged about it.
+    pub(super) fn say_document(
+        &mut self,
+        id: ConnId,
+        write: impl FnOnce(&mut Vec<u8>, &Context<'_>),
+    ) -> Option<access_log::Line> {
+        let Self {
+            conns,
+            pool,
+            settings,
+            ..
+        } = self;
+        let Conn { codec, outbox, .. } = &mut conns[id.slot as usize];
+        let Codec::Http(codec) = codec else {
+            return None;
+        };
+        let context = codec.context();
+        write(outbox.buf(pool), &context);
+        access_log::line(&settings.http, || access_log::of_request(&context))
+    }
+
+    /// An answer is in the outbox.
+    pub(super) fn note_said(
+        &mut self,
+        id: ConnId,
+        status: u16,
+        told: Option<(LeaseOp, Outcome)>,
+        line: Option<access_log::Line>,
+    ) {
+        let Some(conn) = conn::find(&mut self.conns, id) else {
+            return;
+        };
+        let peer = line.as_ref().map(|_| conn.transport.peer());
+        let Some(codec) = conn.codec.as_http() else {
+            return;
+        };
+        codec.ends |= !codec.context().keep_alive && !codec.is_stream();
+        self.http.figures.note_answer(status);
+        if let Some((op, outcome)) = told {
+            self.http.figures.note_lease(op, outcome);
+        }
+        if told.is_some() || line.is_some() {
+            self.http.finished.push(Finished {
+                op: told.map(|(op, _)| op),
+                asked_at: codec.asked_at,
+                status,
+                line: line.zip(peer),
+            });
+        }
+        self.owe(id, Owed::Answer);
+    }
+
+    /// What was said has been handed to the system by now, or waits for its reader: notes how long it
+    /// took.
+    pub(in crate::server) fn note_finished(&mut self, now: Nanos) {
+        for finished in self.http.finished.drain(..) {
+            let ns = now.since(finished.asked_at);
+            if let Some(op) = finished.op {
+                self.http.figures.note_latency(op, ns);
+            }
+            finished.log(ns);
+        }
+    }
+
+    /// Who holds a lock or leads an election.
+    pub(super) fn show_lease(&mut self, now: Nanos, id: ConnId, key: &[u8]) {
+        self.mark_all(id);
+        let Self {
+            conns,
+            pool,
+            engine,
+            settings,
+            ..
+        } = self;
+        let Conn { codec, outbox, .. } = &mut conns[id.slot as usize];
+        let Codec::Http(codec) = codec else {
+            return;
+        };
+        let holder = holder(engine, now, key);
+        let shown = holder.map(|it| LeaseShown {
+            owner: it.name.unwrap_or_default(),
+            token: it.token,
+            with_secret: settings.http.get_secrets,
+            expiry_ms: expiry_ms(&settings.http, it.lease_left_ns),
+            version: it.version,
+        });
+        let context = codec.context();
+        answer::lease(outbox.buf(pool), &context, shown.as_ref());
+        let line = access_log::line(&settings.http, || access_log::of_request(&context));
+        self.note_said(id, 200, None, line);
+    }
+
+    /// What is said next speaks of everything, so it waits for everything.
+    pub(super) fn mark_all(&mut self, id: ConnId) {
+        if self.store.is_durable() {
+            let position = self.conns[id.slot as usize].outbox.position();
+            let records = self.engine.record_count();
+            self.held_back.mark(id, position, records);
+        }
+    }
+
+    /// The connection was told that its secret is wrong; now it may know.
+    pub(in crate::server) fn say_unauthorized(&mut self, id: ConnId) {
+        if let Some(codec) = self.conns[id.slot as usize].codec.as_http() {
+            codec.memo.end_connection();
+        }
+        self.say_problem(id, &crate::wire::http::problem::UNAUTHORIZED);
+    }
+
+    /// There is no memory for a newcomer.
+    pub(in crate::server) fn say_refusal(&mut self, id: ConnId, refusal: Refusal) {
+        let line = self.say_document(id, |out, context| {
+            answer::refusal(out, context, refusal);
+        });
+        self.note_said(id, 503, None, line);
+    }
+}
+
+/// The status in the first line of an answer.
+fn status(answer: &[u8]) -> u16 {
+    let digits = answer.get(9..12).unwrap_or(b"0");
+    digits
+        .iter()
+        .fold(0, |number, digit| number * 10 + u16::from(digit - b'0'))
+}
+
+/// When a lease ends that runs for so long: the time of day.
+fn expiry_ms(settings: &HttpSettings, left_ns: u64) -> u64 {
+    (settings.unix_ms)() + left_ns.div_ceil(NS_PER_MS)
+}
+
+/// Whoever holds the key and has held it longest, if its lease is not over.
+fn holder<'e>(engine: &'e Engine, now: Nanos, key: &[u8]) -> Option<HolderView<'e>> {
+    let mut holders = engine.view(now).key(key)?.holders();
+    holders.find(|it| it.lease_left_ns > 0)
+}
+
+/// What the answer says and the reply does not.
+fn facts<'e>(
+    engine: &'e Engine,
+    now: Nanos,
+    settings: &HttpSettings,
+    context: &Context<'_>,
+    reply: &Reply,
+) -> Facts<'e> {
+    let mut facts = Facts::default();
+    match reply {
+        Reply::Granted { lease, .. } | Reply::Renewed { lease, .. } => {
+            facts.lease_expiry_ms = expiry_ms(settings, lease.nanos());
+        }
+        Reply::TimedOut => {
+            facts.holder = holder(engine, now, context.name).map(|it| Holding {
+                owner: it.name.unwrap_or_default(),
+                expiry_ms: expiry_ms(settings, it.lease_left_ns),
+                left_ns: it.lease_left_ns,
+            });
+        }
+        Reply::Value(_) => {
+            let ttl_ns = engine.view(now).value_ttl_ns(context.name);
+            facts.ttl_ms = ttl_ns.map(|ns| ns.div_ceil(NS_PER_MS));
+        }
+        Reply::Values(_) => facts.length = engine.view(now).list_length(context.name) as u64,
+        _ => {}
+    }
+    facts
+}
+
+/// What came of a lease, for the figures; none for all other requests.
+fn outcome(context: &Context<'_>, reply: &Reply) -> Option<(LeaseOp, Outcome)> {
+    let op = match context.route? {
+        Route::AcquireLock => LeaseOp::Acquire,
+        Route::RenewLock => LeaseOp::Renew,
+        Route::ReleaseLock => LeaseOp::Release,
+        _ => return None,
+    };
+    let outcome = match reply {
+        Reply::Granted { .. } | Reply::Renewed { .. } | Reply::Done => Outcome::Success,
+        Reply::Refused(Refusal::Storage | Refusal::Memory) => Outcome::Busy,
+        _ => Outcome::Fail,
+    };
+    Some((op, outcome))
+}

@@ -1,0 +1,113 @@
+//! HTTP on the same connections and the same lock table: what it needs of the server besides.
+//!
+//! `serve` takes requests off a connection's input, as `server/serve.rs` does with lines; `answer` says
+//! what came of them, `streams` what happens meanwhile, `access` who may ask. What is shown: `pages`
+//! locks and connections, `stats` and `metrics` figures, `files` the dashboard. Turns, boxes, the gate
+//! and the disk are the line protocol's, and know nothing of HTTP but how long it may take.
+
+mod access;
+mod access_log;
+mod answer;
+mod figures;
+mod files;
+mod metrics;
+mod pages;
+mod serve;
+mod show;
+mod shown;
+mod stats;
+mod streams;
+
+use self::access_log::Finished;
+pub(super) use self::figures::HttpFigures;
+use crate::base::{Millis, Nanos};
+use crate::wire::http::{HttpCodec, Part};
+
+/// How long the head of a request may take from its first byte, and its body from the end of the head.
+pub(super) const PART_MAX: Millis = Millis(5_000);
+
+/// What the server keeps for HTTP.
+#[derive(Default)]
+pub(super) struct Http {
+    pub(super) figures: HttpFigures,
+    /// How many connections speak it.
+    pub(super) connections: usize,
+    /// What their memos take.
+    memo_bytes: usize,
+    /// Answers that were not sent yet when they were last looked at: how long they took is known when
+    /// they are.
+    finished: Vec<Finished>,
+    /// Where long answers are written before their length is known.
+    page: Vec<u8>,
+    /// From which the ids of requests are made that bring none.
+    ids: u64,
+}
+
+impl Http {
+    /// How many bytes are kept for connections, beyond what every connection takes.
+    pub(super) fn memory(&self) -> usize {
+        let each = crate::memory::block_bytes(size_of::<HttpCodec>());
+        self.connections * each + self.memo_bytes + self.page.capacity()
+    }
+
+    /// Whether there are answers of which it is to be noted how long they took.
+    pub(super) fn has_finished(&self) -> bool {
+        !self.finished.is_empty()
+    }
+
+    /// A connection has come.
+    pub(super) fn note_accepted(&mut self) {
+        self.connections += 1;
+    }
+
+    /// A connection has gone.
+    pub(super) fn note_closed(&mut self, codec: &HttpCodec) {
+        self.connections -= 1;
+        self.memo_bytes -= codec.memo.heap_bytes();
+    }
+
+    /// The id of a request that has none: not a secret, only unlike all others.
+    fn make_id(&mut self, epoch: u64) -> [u64; 2] {
+        self.ids += 1;
+        let high = mix(epoch ^ self.ids.rotate_left(32));
+        let low = mix(high ^ self.ids);
+        // Marked as what it is: random, by the usual layout.
+        [high & !0xf000 | 0x4000, low >> 2 | 1 << 63]
+    }
+}
+
+/// Spreads a number over all 64 bits (the finaliser of splitmix64).
+fn mix(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ mixed >> 31
+}
+
+/// When a connection that speaks HTTP has been silent for too long, if its last byte or answer was then.
+pub(super) fn read_deadline(codec: &HttpCodec, since: Nanos, idle_max: Millis) -> Nanos {
+    match codec.part {
+        Part::Nothing => since.after(idle_max),
+        Part::Head | Part::Body => since.after(PART_MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn ids_of_requests_are_uuids_and_none_comes_twice() {
+        let mut http = Http::default();
+        let ids: BTreeSet<Uuid> = (0..1_000)
+            .map(|_| http.make_id(7))
+            .map(|[high, low]| Uuid::from_u64_pair(high, low))
+            .collect();
+        assert_eq!(ids.len(), 1_000);
+        assert!(ids.iter().all(|id| id.get_version_num() == 4));
+    }
+}

@@ -1,0 +1,235 @@
+//! Requests over HTTP, one after the other: framed, let in, and put before whoever answers them.
+
+use std::mem;
+
+use super::super::Server;
+use super::super::budget::Kind;
+use super::super::closing::Closing;
+use super::super::conn::{self, Flow, Owed, Transport};
+use super::super::serve::{Weight, takes_room};
+use super::access;
+use crate::base::{ConnId, Nanos};
+use crate::engine::types::{By, Input, Refusal, Reply, Request};
+use crate::store::Store;
+use crate::wire::http::answer::CONTINUE;
+use crate::wire::http::context::Context;
+use crate::wire::http::{self, Ask, Asked, Decoded, HttpCodec, Part, Problem, Reader, Speech};
+
+/// What it costs to read and answer one request over HTTP, beyond what a line costs.
+const REQUEST_NS: u64 = 1_000;
+
+impl Weight for Asked<'_> {
+    fn has_long_answer(&self) -> bool {
+        self.what.as_ref().is_ok_and(Ask::has_long_answer)
+    }
+
+    fn takes_a_walk(&self) -> bool {
+        self.what.as_ref().is_ok_and(Ask::takes_a_walk)
+    }
+}
+
+impl<T: Transport, S: Store> Server<T, S> {
+    /// Serves the whole requests at the front of `input` and says how many bytes they were. Stops
+    /// early when the connection is held up; the connection may be gone afterwards.
+    pub(in crate::server) fn serve_http(
+        &mut self,
+        now: Nanos,
+        id: ConnId,
+        input: &[u8],
+    ) -> usize {
+        let mut used = 0;
+        let mut scratch = mem::take(&mut self.scratch);
+        while used < input.len()
+            && let Some(codec) = self.next_asker(id)
+        {
+            if codec.is_stream() {
+                used = input.len(); // nobody listens to it any more
+                break;
+            }
+            let decoded = codec.reader.decode(&input[used..], &mut scratch);
+            match decoded {
+                Decoded::Request(asked) => {
+                    if self.is_put_off(now, id, &asked) || !self.serve_asked(now, id, &asked) {
+                        break;
+                    }
+                    used += asked.used;
+                }
+                Decoded::Unfinished {
+                    part,
+                    wants_continue,
+                } => {
+                    if part == Part::Nothing {
+                        used = input.len(); // empty lines between two requests
+                    }
+                    self.note_part(now, id, part, wants_continue);
+                    break;
+                }
+                Decoded::Fault(problem) => {
+                    self.end_with(now, id, &problem);
+                    break;
+                }
+            }
+        }
+        self.scratch = scratch;
+        used
+    }
+
+    /// The connection, if its next request may be served.
+    fn next_asker(&mut self, id: ConnId) -> Option<&mut HttpCodec> {
+        let unread_max = self.memory.unread_max;
+        let conn = conn::find(&mut self.conns, id)?;
+        let is_over = conn.is_leaving() || conn.is_held_up(unread_max);
+        let codec = conn.codec.as_http()?;
+        (!is_over && !codec.ends).then_some(codec)
+    }
+
+    /// The next request has come so far.
+    fn note_part(&mut self, now: Nanos, id: ConnId, part: Part, wants_continue: bool) {
+        let Self {
+            conns,
+            pool,
+            timers,
+            settings,
+            ..
+        } = self;
+        let conn = &mut conns[id.slot as usize];
+        let Some(codec) = conn.codec.as_http() else {
+            return;
+        };
+        if part == Part::Nothing {
+            codec.reader = Reader::default();
+        }
+        if codec.part != part {
+            // Each part has its own time, and less than a silent connection.
+            codec.part = part;
+            conn.line_started = now;
+            timers.rearm(conn.timer, conn.deadline(now, settings));
+        }
+        if wants_continue {
+            conn.outbox.buf(pool).extend_from_slice(CONTINUE);
+            self.owe(id, Owed::Answer);
+        }
+    }
+
+    /// Whether the request is left for later, for the same reasons as a line would be.
+    fn is_put_off(&mut self, now: Nanos, id: ConnId, asked: &Asked<'_>) -> bool {
+        let is_behind = self.is_behind_with_pushes();
+        // A full disk is behind until somebody makes room: whoever would wait for it is refused.
+        let is_store_behind = self.store.is_behind() && !self.held_back.is_full();
+        let Self {
+            conns,
+            engine,
+            puts_off,
+            ..
+        } = self;
+        let conn = &mut conns[id.slot as usize];
+        let request = match &asked.what {
+            Ok(Ask::Engine { request, .. }) => Some(request),
+            _ => None,
+        };
+        let is_signal = matches!(request, Some(Request::Signal { .. }));
+        let flow = if is_behind && !conn.hung_up && is_signal {
+            Some(Flow::AwaitsPushes)
+        } else if is_store_behind && request.is_some_and(|it| takes_room(engine, it)) {
+            Some(Flow::AwaitsStore)
+        } else {
+            puts_off.flow(asked, || !conn.outbox.is_empty())
+        };
+        if let Some(flow) = flow {
+            conn.line_started = now;
+            conn.flow = flow;
+        }
+        flow.is_some()
+    }
+
+    /// Serves one request; returns false if it is to be served again later, because it is not decided.
+    fn serve_asked(&mut self, now: Nanos, id: ConnId, asked: &Asked<'_>) -> bool {
+        self.keep_context(now, id, &asked.context);
+        let ns = REQUEST_NS + asked.used as u64 / 2;
+        self.budget.charge(Kind::Decide, ns);
+        match access::check(asked, &self.settings) {
+            Err(access::Refused::WrongSecret) => self.turn_away(now, id),
+            Err(access::Refused::Problem(problem)) => self.say_problem(id, &problem),
+            Ok(()) => match asked.what {
+                Err(problem) => self.say_problem(id, &problem),
+                Ok(ask) => return self.serve_ask(now, id, ask),
+            },
+        }
+        self.charge_request(id, 0);
+        true
+    }
+
+    /// Remembers of the request what its answer has to know.
+    fn keep_context(&mut self, now: Nanos, id: ConnId, context: &Context<'_>) {
+        let made = if context.request_id.is_empty() {
+            self.http.make_id(self.settings.epoch)
+        } else {
+            [0; 2]
+        };
+        let context = Context {
+            keep_alive: context.keep_alive && !self.draining,
+            ..*context
+        };
+        let conn = &mut self.conns[id.slot as usize];
+        conn.line_started = now;
+        if let Some(codec) = conn.codec.as_http() {
+            codec.part = Part::Nothing;
+            codec.asked_at = now;
+            let before = codec.memo.heap_bytes();
+            codec.memo.keep(&context, made);
+            self.http.memo_bytes += codec.memo.heap_bytes() - before;
+        }
+    }
+
+    fn serve_ask(&mut self, now: Nanos, id: ConnId, ask: Ask<'_>) -> bool {
+        match ask {
+            // What comes back is recorded again, and there is no room for that.
+            Ask::Engine { request, .. }
+                if request.may_come_back()
+                    && self.held_back.is_full()
+                    && self.store.is_behind() =>
+            {
+                self.say_reply(now, id, &Reply::Refused(Refusal::Storage));
+            }
+            Ask::Engine { request, by } => {
+                let input = match by {
+                    Some(by) => Input::RequestBy(id, owner(by), request),
+                    None => Input::Request(id, request),
+                };
+                return self.ask(now, id, input, ask.takes_a_walk());
+            }
+            Ask::Subscribe(request) => {
+                if let Some(codec) = self.conns[id.slot as usize].codec.as_http() {
+                    codec.speech = Speech::Subscribes;
+                }
+                return self.ask(now, id, Input::Request(id, request), false);
+            }
+            Ask::Break { key, fence } => {
+                return self.ask(now, id, Input::Break(id, key, fence), false);
+            }
+            Ask::Lease { key } => self.show_lease(now, id, key),
+            _ => self.show(now, id, &ask),
+        }
+        self.charge_request(id, 0);
+        true
+    }
+
+    /// Ends a connection whose input can no longer be followed, with a last answer.
+    pub(in crate::server) fn end_with(&mut self, now: Nanos, id: ConnId, problem: &Problem<'_>) {
+        let Self { conns, pool, .. } = self;
+        let conn = &mut conns[id.slot as usize];
+        http::answer::fault(conn.outbox.buf(pool), problem);
+        self.http.figures.note_answer(problem.status);
+        log::debug!("connection {}: {} ({})", id.serial, problem.text, problem.status);
+        self.owe(id, Owed::Answer);
+        self.leave(now, id, Closing::HalfClose, problem.text);
+    }
+}
+
+/// Who asks, as the table knows it.
+fn owner(by: http::By<'_>) -> By<'_> {
+    By {
+        owner: by.owner,
+        request: by.request_id.unwrap_or_default().as_bytes(),
+    }
+}
