@@ -95,12 +95,13 @@ impl<'kvs> VisitSource<'kvs> for Fields<'_> {
     }
 }
 
+/// The time since 1970.
 #[expect(
     clippy::disallowed_methods,
-    reason = "a log line carries the wall clock; nothing is decided by it"
+    reason = "the one look at the wall clock; no lease is decided by it"
 )]
 pub(super) fn wall_clock() -> Duration {
-    // A clock before 1970 is not worth a crash: the line says 1970.
+    // A clock before 1970 is not worth a crash: it is 1970 then.
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()
