@@ -219,7 +219,12 @@ struct Daemon {
 impl Daemon {
     fn start() -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_latchd"))
-            .args(["--port=0", "--read-timeout=3600", "--max-locks=0"])
+            .args([
+                "--port=0",
+                "--http-port=off",
+                "--read-timeout=3600",
+                "--max-locks=0",
+            ])
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();

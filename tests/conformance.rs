@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use latchd::base::Millis;
 use latchd::config::Config;
 use latchd::net::{Clock, Listener, Reactor, Remote, RunError};
+use latchd::server::Door;
 use socket2::SockRef;
 use tempfile::TempDir;
 
@@ -28,7 +29,7 @@ use common::{Ending, Heard, World};
 
 #[test]
 fn every_transcript_is_held_to_over_tcp() {
-    common::hold_all(|config| Sockets::new(config, Door::Tcp), false);
+    common::hold_all(|config| Sockets::new(config, Place::Tcp), false);
 }
 
 #[test]
@@ -36,7 +37,7 @@ fn every_transcript_is_held_to_over_unix_sockets() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("latchd.sock");
     common::hold_all(
-        |config| Sockets::new(config, Door::Unix(path.clone())),
+        |config| Sockets::new(config, Place::Unix(path.clone())),
         false,
     );
 }
@@ -45,7 +46,7 @@ fn every_transcript_is_held_to_over_unix_sockets() {
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where to listen.
-enum Door {
+enum Place {
     Tcp,
     Unix(PathBuf),
 }
@@ -87,21 +88,22 @@ enum Stream {
 }
 
 impl Sockets {
-    fn new(config: &Config, door: Door) -> Self {
+    fn new(config: &Config, place: Place) -> Self {
         let clock = Arc::new(AtomicU64::new(1));
         let (config, hands) = (config.clone(), Clock::Manual(Arc::clone(&clock)));
         let (tell_start, start) = mpsc::channel();
         let (tell_end, ended) = mpsc::channel();
         // The server is made where it lives: it has nothing that another thread could use.
         let serve = move || {
-            let (listener, address) = match door {
-                Door::Tcp => {
-                    let listener = Listener::tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+            let (listener, address) = match place {
+                Place::Tcp => {
+                    let listener =
+                        Listener::tcp(Door::Line, "127.0.0.1:0".parse().unwrap()).unwrap();
                     let address = Address::Tcp(listener.address().unwrap());
                     (listener, address)
                 }
-                Door::Unix(path) => {
-                    let listener = Listener::unix(&path, 0o600).unwrap();
+                Place::Unix(path) => {
+                    let listener = Listener::unix(Door::Line, &path, 0o600).unwrap();
                     (listener, Address::Unix(path))
                 }
             };

@@ -120,7 +120,7 @@ struct Daemon {
 impl Daemon {
     fn start() -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_latchd"))
-            .args(["--port", "0"])
+            .args(["--port", "0", "--http-port", "off"])
             .env_clear()
             .stderr(Stdio::piped())
             .spawn()

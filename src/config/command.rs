@@ -43,7 +43,7 @@ pub(super) struct Flag {
 }
 
 /// Reads a command line that begins with the program's name. An option may be repeated; the last
-/// one counts.
+/// one counts, or all of them if the option takes several words.
 pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, ConfigError> {
     let args: Vec<OsString> = args.into_iter().map(two_dashes).collect();
     refuse_dashed_words(&args)?;
@@ -64,11 +64,12 @@ pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, 
     let repairs = matches.get_flag(REPAIR);
     let mut flags = Vec::new();
     for row in ROWS {
-        if let Some(text) = matches.get_one::<OsString>(row.flag) {
+        if let Some(texts) = matches.get_many::<OsString>(row.flag) {
+            let texts: Vec<_> = texts.map(|text| text.to_string_lossy()).collect();
             flags.push(Flag {
                 row,
                 written_as: format!("--{}", row.flag),
-                text: text.to_string_lossy().into_owned(),
+                text: texts.join(","),
             });
         }
         if let Some(negation) = row.takes.negation()
@@ -91,7 +92,7 @@ pub fn settings_markdown() -> String {
     for row in ROWS {
         let flag = match row.takes {
             Takes::Switch { .. } => format!("--{}", row.flag),
-            Takes::Number | Takes::Word => format!("--{} {}", row.flag, row.value),
+            Takes::Number | Takes::Word | Takes::Words => format!("--{} {}", row.flag, row.value),
         };
         let cells = [
             format!("`{flag}`"),
@@ -115,9 +116,11 @@ BOOL is 1, yes, true or on, or 0, no, false or off; a flag alone means yes.";
 
 const EXAMPLES: &str = "\
 Examples:
-  latchd                                       on 127.0.0.1:6388
+  latchd                                       on 127.0.0.1:6388, HTTP on 6389
   latchd --unix-socket /run/latchd.sock --unix-socket-mode 0660
   latchd --host 0.0.0.0 --auth-token-file /etc/latchd/token
+  latchd --http-port 8080 --http-host-name locks.example.org
+  latchd --http-port off                       the line protocol only
   latchd --data-dir /var/lib/latchd            remembers over restarts
   latchd --inspect /var/lib/latchd             what is remembered there
   latchd --cpu 2 --spin                        pinned, for the lowest latency
@@ -217,6 +220,7 @@ fn arg(row: &'static Row) -> Arg {
     match row.takes {
         Takes::Number => arg.allow_hyphen_values(true),
         Takes::Word => arg,
+        Takes::Words => arg.action(ArgAction::Append),
         Takes::Switch { negation } => arg
             .num_args(0..=1)
             .require_equals(true)
@@ -274,7 +278,9 @@ fn two_dashes(arg: OsString) -> OsString {
 /// the second word as an unknown option, and that might print a token.
 fn refuse_dashed_words(args: &[OsString]) -> Result<(), ConfigError> {
     let takes_word = |arg: &OsString| {
-        let is = |row: &&Row| row.takes == Takes::Word && *arg == *format!("--{}", row.flag);
+        let is = |row: &&Row| {
+            matches!(row.takes, Takes::Word | Takes::Words) && *arg == *format!("--{}", row.flag)
+        };
         ROWS.iter().find(is)
     };
     for (arg, next) in args.iter().zip(args.iter().skip(1)) {
@@ -370,7 +376,7 @@ mod tests {
         let mut rest = help.as_str();
         let mut groups: Vec<&str> = ROWS.iter().map(|row| row.group).collect();
         groups.dedup();
-        assert_eq!(groups.len(), 8);
+        assert_eq!(groups.len(), 9);
         let others = ["Instead of serving", "Other", "Examples"];
         for group in groups.into_iter().chain(others) {
             rest = rest.split_once(&format!("\n{group}:\n")).expect(group).1;

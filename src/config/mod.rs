@@ -28,7 +28,7 @@ use crate::wire::answer::WireFence;
 pub use command::settings_markdown;
 pub use exit::Exit;
 use table::{ROWS, Row, Wrong};
-pub use value::{MaxMemory, Secret};
+pub use value::{HttpPort, MaxMemory, Secret};
 
 /// Everything an operator can decide, checked and ready for use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +39,20 @@ pub struct Config {
     pub port: u16,
     /// `--unix-socket`: a socket file to listen on besides TCP.
     pub unix_socket: Option<PathBuf>,
-    /// `--unix-socket-mode`: permission bits of that file, at most 0o777.
+    /// `--unix-socket-mode`: permission bits of socket files, at most 0o777.
     pub unix_socket_mode: u32,
+    /// `--http-port`: the TCP port for HTTP, if any.
+    pub http_port: HttpPort,
+    /// `--http-unix-socket`: a socket file for HTTP.
+    pub http_unix_socket: Option<PathBuf>,
+    /// `--http-host-name`: names under which people know this server, besides its addresses.
+    pub http_host_names: Vec<String>,
+    /// `--metrics-open`: whether `/metrics` is shown to those who send no token.
+    pub metrics_open: bool,
+    /// `--get-secrets`: whether asking about a lock over HTTP tells what it takes to release it.
+    pub get_secrets: bool,
+    /// `--access-log`: whether every answer over HTTP is logged.
+    pub access_log: bool,
     /// `--data-dir`: where everything that has to survive a restart is kept; `None` keeps nothing.
     pub data_dir: Option<PathBuf>,
     /// `--durability`: what an answer waits for, if there is a data directory.
@@ -184,6 +196,7 @@ pub fn load(
     for one in &given {
         one.apply(&mut config)?;
     }
+    config.check_sockets()?;
     match (repairs, config.data_dir) {
         (false, data_dir) => Ok(Outcome::Run(Config { data_dir, ..config })),
         (true, Some(path)) => Ok(Outcome::Repair(path)),
@@ -211,6 +224,12 @@ impl Config {
         port: 0,
         unix_socket: None,
         unix_socket_mode: 0,
+        http_port: HttpPort::Off,
+        http_unix_socket: None,
+        http_host_names: Vec::new(),
+        metrics_open: false,
+        get_secrets: false,
+        access_log: false,
         data_dir: None,
         durability: Durability::Sync,
         default_lease_ttl: Millis::ZERO,
@@ -236,10 +255,25 @@ impl Config {
         log_level: LevelFilter::Info,
     };
 
-    /// Where to listen; its text has the brackets that IPv6 needs.
+    /// Where to listen for the line protocol; its text has the brackets that IPv6 needs.
     #[must_use]
     pub fn listen_addr(&self) -> SocketAddr {
         SocketAddr::new(self.host, self.port)
+    }
+
+    /// Whether the two protocols are kept apart: a socket speaks one of them.
+    fn check_sockets(&self) -> Result<(), ConfigError> {
+        if self.port != 0 && self.http_port == HttpPort::Asked(self.port) {
+            let port = self.port;
+            let text = format!("--port and --http-port are both {port}: choose another for one");
+            return Err(ConfigError::unusable(text));
+        }
+        match (&self.unix_socket, &self.http_unix_socket) {
+            (Some(line), Some(http)) if line == http => Err(ConfigError::unusable(format!(
+                "--unix-socket and --http-unix-socket are both {line:?}: choose another for one"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// Whether other machines can reach a daemon that asks them for no token.
@@ -257,6 +291,7 @@ impl Default for Config {
             let done = (row.set)(&mut config, row.default);
             assert!(done.is_ok(), "--{} refuses its own default", row.flag);
         }
+        config.http_port = config.http_port.if_free();
         config
     }
 }

@@ -51,13 +51,15 @@ pub(super) enum Takes {
     Number,
     /// The next word, unless it begins with a dash: `--x --y` is an error, `--x=-word` is not.
     Word,
+    /// Such a word, and all of them count if there are several: they are joined with commas.
+    Words,
 }
 
 impl Takes {
     pub(super) fn negation(self) -> Option<&'static str> {
         match self {
             Self::Switch { negation } => negation,
-            Self::Number | Self::Word => None,
+            Self::Number | Self::Word | Self::Words => None,
         }
     }
 }
@@ -104,7 +106,7 @@ pub(super) const ROWS: &[Row] = &[
         env: &["LATCHD_UNIX_SOCKET"],
         default: "",
         group: LISTENING,
-        rule: "the path of a socket file, 1 to 107 bytes",
+        rule: SOCKET_PATH,
         help: "Listen on this socket file too, besides TCP; about twice as fast.",
         set: |c, text| put(&mut c.unix_socket, value::socket_path(text).map(Some)),
     },
@@ -116,9 +118,80 @@ pub(super) const ROWS: &[Row] = &[
         default: "0600",
         group: LISTENING,
         rule: "permission bits in octal, from 000 to 777, such as 0600 or 660",
-        help: "Permissions of the socket file, octal: 0600 for this user only, 0660 for the \
+        help: "Permissions of the socket files, octal: 0600 for this user only, 0660 for the \
                group, 0666 for everyone on the machine.",
         set: |c, text| put(&mut c.unix_socket_mode, value::mode(text)),
+    },
+    Row {
+        flag: "http-port",
+        value: "PORT",
+        takes: Takes::Number,
+        env: &["LATCHD_HTTP_PORT"],
+        default: "6389",
+        group: HTTP,
+        rule: "a port: a whole number from 0 to 65535, 0 for any free one, or off",
+        help: "TCP port for HTTP and the dashboard, on the address of --host; 0 takes any free \
+               port, off none. If nobody sets it and 6389 is in use, latchd goes on without HTTP.",
+        set: put_http_port,
+    },
+    Row {
+        flag: "http-unix-socket",
+        value: "PATH",
+        takes: Takes::Word,
+        env: &["LATCHD_HTTP_UNIX_SOCKET"],
+        default: "",
+        group: HTTP,
+        rule: SOCKET_PATH,
+        help: "Serve HTTP on this socket file too, with the permissions of --unix-socket-mode.",
+        set: |c, text| put(&mut c.http_unix_socket, value::socket_path(text).map(Some)),
+    },
+    Row {
+        flag: "http-host-name",
+        value: "NAME",
+        takes: Takes::Words,
+        env: &["LATCHD_HTTP_HOST_NAME"],
+        default: "",
+        group: HTTP,
+        rule: "a host name such as locks.example.org, without a port, or several with commas \
+               between them",
+        help: "A name by which people reach this server over HTTP, besides its addresses and \
+               localhost; others are refused, because a foreign page could have sent the browser. \
+               Several: give it again, or put commas between them.",
+        set: |c, text| put(&mut c.http_host_names, value::host_names(text)),
+    },
+    Row {
+        flag: "metrics-open",
+        value: "BOOL",
+        takes: Takes::Switch { negation: None },
+        env: &["LATCHD_METRICS_OPEN"],
+        default: "false",
+        group: HTTP,
+        rule: SWITCH,
+        help: "Show the figures at /metrics also to those who send no token.",
+        set: |c, text| put(&mut c.metrics_open, value::switch(text)),
+    },
+    Row {
+        flag: "get-secrets",
+        value: "BOOL",
+        takes: Takes::Switch { negation: None },
+        env: &["LATCHD_GET_SECRETS"],
+        default: "false",
+        group: HTTP,
+        rule: SWITCH,
+        help: "Tell everyone who asks about a lock over HTTP its lease_id, with which anyone can \
+               release it; for clients that expect it there.",
+        set: |c, text| put(&mut c.get_secrets, value::switch(text)),
+    },
+    Row {
+        flag: "access-log",
+        value: "BOOL",
+        takes: Takes::Switch { negation: None },
+        env: &["LATCHD_ACCESS_LOG"],
+        default: "false",
+        group: HTTP,
+        rule: SWITCH,
+        help: "Log every answer over HTTP, one line each, at level info.",
+        set: |c, text| put(&mut c.access_log, value::switch(text)),
     },
     Row {
         flag: "data-dir",
@@ -451,16 +524,26 @@ fn put<T>(place: &mut T, value: Option<T>) -> Result<(), Wrong> {
     Ok(())
 }
 
+fn put_port(config: &mut Config, text: &str) -> Result<(), Wrong> {
+    refuse_service_link(text, "latchd")?;
+    put(&mut config.port, value::port(text))
+}
+
+fn put_http_port(config: &mut Config, text: &str) -> Result<(), Wrong> {
+    refuse_service_link(text, "latchd-http")?;
+    put(&mut config.http_port, value::http_port(text))
+}
+
 /// Kubernetes gives every pod beside a service named latchd a LATCHD_PORT that is no port, and "not
 /// a number" would not lead anyone there.
-fn put_port(config: &mut Config, text: &str) -> Result<(), Wrong> {
-    if text.starts_with("tcp://") {
-        return Err(Wrong::Because(format!(
-            "{text:?} is not a port but what Kubernetes sets for a service named latchd; \
-             set enableServiceLinks: false for the pod, or rename the service"
-        )));
+fn refuse_service_link(text: &str, service: &str) -> Result<(), Wrong> {
+    if !text.starts_with("tcp://") {
+        return Ok(());
     }
-    put(&mut config.port, value::port(text))
+    Err(Wrong::Because(format!(
+        "{text:?} is not a port but what Kubernetes sets for a service named {service}; \
+         set enableServiceLinks: false for the pod, or rename the service"
+    )))
 }
 
 fn put_token(config: &mut Config, token: Result<value::Secret, Wrong>) -> Result<(), Wrong> {
@@ -477,6 +560,7 @@ fn token_in_file(path: &str) -> Result<value::Secret, Wrong> {
 }
 
 const LISTENING: &str = "Listening";
+const HTTP: &str = "HTTP";
 const STORAGE: &str = "What survives";
 const LEASES: &str = "Leases and keys";
 const LIMITS: &str = "Limits";
@@ -485,6 +569,7 @@ const SECURITY: &str = "Security";
 const PERFORMANCE: &str = "Performance";
 const LOGGING: &str = "Logging";
 
+const SOCKET_PATH: &str = "the path of a socket file, 1 to 107 bytes";
 const SPAN: &str = "a duration such as 33, 33s or 100ms, at most 9223372036s";
 const SPAN_ABOVE_ZERO: &str = "a duration above 0 such as 33, 33s or 100ms, at most 9223372036s";
 const COUNT: &str = "a whole number from 0 to 4294967295, 0 for no limit";

@@ -64,6 +64,12 @@ const SAMPLES: &[Sample] = &[
     Sample { flag: "port", good: "0", other: "65535", reads: "port: 0", bad: &["65536", "-1", "+1", "http"] },
     Sample { flag: "unix-socket", good: "/run/l.sock", other: "x", reads: r#"unix_socket: Some("/run/l.sock")"#, bad: &[] },
     Sample { flag: "unix-socket-mode", good: "0660", other: "600", reads: "unix_socket_mode: 432", bad: &["888", "rw-", "10000", "-600"] },
+    Sample { flag: "http-port", good: "0", other: "off", reads: "http_port: Asked(0)", bad: &["65536", "-1", "+1", "http", "none", "OFF"] },
+    Sample { flag: "http-unix-socket", good: "/run/h.sock", other: "x", reads: r#"http_unix_socket: Some("/run/h.sock")"#, bad: &[] },
+    Sample { flag: "http-host-name", good: "a.example,b", other: "c", reads: r#"http_host_names: ["a.example", "b"]"#, bad: &["a:80", "http://a", "a,,b", "a,", "*.a", "[::1]"] },
+    Sample { flag: "metrics-open", good: "true", other: "off", reads: "metrics_open: true", bad: BAD_SWITCHES },
+    Sample { flag: "get-secrets", good: "true", other: "off", reads: "get_secrets: true", bad: BAD_SWITCHES },
+    Sample { flag: "access-log", good: "true", other: "off", reads: "access_log: true", bad: BAD_SWITCHES },
     Sample { flag: "data-dir", good: "/var/lib/latchd", other: "x", reads: r#"data_dir: Some("/var/lib/latchd")"#, bad: &[] },
     Sample { flag: "durability", good: "async", other: "sync", reads: "durability: Async", bad: &["never", "Sync", "1"] },
     Sample { flag: "default-lease-ttl", good: "100ms", other: "7", reads: "default_lease_ttl: Millis(100)", bad: BAD_SPANS_ABOVE_ZERO },
@@ -142,11 +148,13 @@ fn every_option_by_flag_by_variable_and_flag_over_variable() {
                 "{name}"
             );
         }
-        assert_eq!(
-            by_flag,
-            config(&format!("--{flag}={other} --{flag}={good}"), &[]),
-            "the last"
-        );
+        if row.takes != Takes::Words {
+            assert_eq!(
+                by_flag,
+                config(&format!("--{flag}={other} --{flag}={good}"), &[]),
+                "the last"
+            );
+        }
     }
 }
 
@@ -210,6 +218,60 @@ fn a_port_made_by_kubernetes_is_refused_with_the_way_out() {
 }
 
 #[test]
+fn a_port_for_http_made_by_kubernetes_is_refused_with_the_name_of_that_service() {
+    let says = error("", &[("LATCHD_HTTP_PORT", "tcp://10.96.0.12:6389")]);
+    assert!(says.contains("a service named latchd-http; "), "{says}");
+}
+
+#[test]
+fn names_given_several_times_all_count_and_beat_the_variable() {
+    let names = |line: &str| config(line, &[("LATCHD_HTTP_HOST_NAME", "env")]).http_host_names;
+    assert_eq!(names(""), ["env"]);
+    assert_eq!(names("--http-host-name a"), ["a"]);
+    let several = "--http-host-name a --http-host-name=b,c -http-host-name d";
+    assert_eq!(names(several), ["a", "b", "c", "d"]);
+    let says = error("--http-host-name a --http-host-name b:1", &[]);
+    assert!(
+        says.starts_with(r#"--http-host-name: "a,b:1" is not a host name"#),
+        "{says}"
+    );
+    let says = error("--http-host-name --spin", &[]);
+    assert!(says.contains("--http-host-name=VALUE"), "{says}");
+}
+
+#[test]
+fn a_port_for_http_is_asked_for_by_flag_or_variable_and_not_by_default() {
+    assert_eq!(config("", &[]).http_port, HttpPort::IfFree(6389));
+    let asked = HttpPort::Asked(6389);
+    assert_eq!(config("--http-port 6389", &[]).http_port, asked);
+    let by_variable = [("LATCHD_HTTP_PORT", "6389")];
+    assert_eq!(config("", &by_variable).http_port, asked);
+    assert_eq!(
+        config("--http-port off", &by_variable).http_port,
+        HttpPort::Off
+    );
+}
+
+#[test]
+fn one_socket_does_not_speak_two_protocols() {
+    for (line, says) in [
+        (
+            "--port 7 --http-port 7",
+            "--port and --http-port are both 7: choose another for one",
+        ),
+        (
+            "--unix-socket /run/x --http-unix-socket /run//x",
+            r#"--unix-socket and --http-unix-socket are both "/run/x": choose another for one"#,
+        ),
+    ] {
+        assert_eq!(error(line, &[]), says);
+        assert_eq!(load_line(line, &[]).unwrap_err().exit(), Exit::Config);
+    }
+    config("--port 0 --http-port 0", &[]); // any two
+    config("--port 6389", &[]); // nobody asked for HTTP
+}
+
+#[test]
 fn variables_are_named_after_flags_and_dflockds_are_not_read() {
     for row in ROWS {
         let own = format!("LATCHD_{}", row.flag.to_uppercase().replace('-', "_"));
@@ -231,6 +293,12 @@ fn the_defaults() {
     assert_eq!(c, Config::default());
     assert_eq!(c.listen_addr().to_string(), "127.0.0.1:6388");
     assert_eq!((c.unix_socket, c.unix_socket_mode), (None, 0o600));
+    assert_eq!(
+        (c.http_port, c.http_unix_socket),
+        (HttpPort::IfFree(6389), None)
+    );
+    assert!(c.http_host_names.is_empty());
+    assert!(!c.metrics_open && !c.get_secrets && !c.access_log);
     assert_eq!(c.default_lease_ttl, Millis::from_secs(33));
     assert_eq!(
         (c.gc_interval, c.gc_max_idle),
@@ -456,6 +524,8 @@ fn an_unknown_option_is_answered_with_the_right_one() {
         ("-prot=1", "--prot", "--port"),
         ("--auth-tokne=s3cret", "--auth-tokne", "--auth-token"),
         ("--max-lock 3", "--max-lock", "--max-locks"),
+        ("--htpp-port 1", "--htpp-port", "--http-port"),
+        ("--http-hostname x", "--http-hostname", "--http-host-name"),
         ("--zzz", "--zzz", "--help"),
         ("-z", "-z", "--help"),
         ("stray", "stray", "--help"),

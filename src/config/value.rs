@@ -20,6 +20,9 @@ const TOKEN_BYTES_MAX: usize = 65_536;
 /// Longest socket path that fits Linux's `sockaddr_un` together with its closing zero.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
+/// Longest name that the domain name system knows.
+const HOST_NAME_BYTES_MAX: usize = 253;
+
 /// The token that clients must send. Its `Debug` shows nothing of it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
@@ -49,6 +52,49 @@ pub(super) fn whole(text: &str) -> Option<u64> {
 /// A port, 0 for any.
 pub(super) fn port(text: &str) -> Option<u16> {
     whole(text)?.try_into().ok()
+}
+
+/// Where HTTP is served over TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HttpPort {
+    /// Nowhere.
+    Off,
+    /// Here, because nobody said otherwise; nowhere, if somebody else listens here already.
+    IfFree(u16),
+    /// Here, because somebody asked for it; 0 lets the system choose a free one.
+    Asked(u16),
+}
+
+impl HttpPort {
+    /// The same where nobody has asked for it.
+    pub(super) fn if_free(self) -> Self {
+        match self {
+            Self::Off => Self::Off,
+            Self::IfFree(port) | Self::Asked(port) => Self::IfFree(port),
+        }
+    }
+}
+
+/// A port, 0 for any, or `off`.
+pub(super) fn http_port(text: &str) -> Option<HttpPort> {
+    if text == "off" {
+        return Some(HttpPort::Off);
+    }
+    port(text).map(HttpPort::Asked)
+}
+
+/// Host names, separated by commas. They are only compared with what clients send, never looked up.
+pub(super) fn host_names(text: &str) -> Option<Vec<String>> {
+    let is_name = |name: &&str| {
+        let is_part = |part: &str| {
+            let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+            !part.is_empty() && !part.starts_with('-') && part.bytes().all(is_letter)
+        };
+        name.len() <= HOST_NAME_BYTES_MAX && name.split('.').all(is_part)
+    };
+    let names = text.split(',');
+    let names = names.map(|name| is_name(&name).then(|| name.to_owned()));
+    names.collect()
 }
 
 /// How many there may be at most; 0 is no limit.
@@ -301,6 +347,36 @@ mod tests {
         assert_eq!(limit("4294967296"), None);
         for bad in ["", "+1", "-1", "1 ", "1_0", "18446744073709551616"] {
             assert_eq!(whole(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn host_names_are_names_between_commas() {
+        for (text, names) in [
+            ("locks", &["locks"][..]),
+            ("locks.example.org", &["locks.example.org"]),
+            ("a-1,B_2.c,10.0.0.1", &["a-1", "B_2.c", "10.0.0.1"]),
+        ] {
+            assert_eq!(host_names(text).unwrap(), names, "{text}");
+        }
+        let longest = ["x"; 127].join(".");
+        assert!(host_names(&longest).is_some());
+        assert!(host_names(&format!("{longest}x")).is_none());
+        for bad in [
+            "", ",", "a,", ",a", "a,,b", "a, b", " a", "a b", "a:80", "[::1]", "http://a", "a/b",
+            "*", "*.a", "a.", ".a", "a..b", "-a", "a.-b", "größe", "a\0",
+        ] {
+            assert_eq!(host_names(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_port_for_http_is_a_number_or_off() {
+        assert_eq!(http_port("off"), Some(HttpPort::Off));
+        assert_eq!(http_port("0"), Some(HttpPort::Asked(0)));
+        assert_eq!(http_port("65535"), Some(HttpPort::Asked(65_535)));
+        for bad in ["", "Off", "none", "no", "65536", "-1", "+1"] {
+            assert_eq!(http_port(bad), None, "{bad}");
         }
     }
 

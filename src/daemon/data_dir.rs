@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use log::{error, info, warn};
 
-use super::{DaemonError, failed_to, random, wall_clock_us};
+use super::{DaemonError, failed_to, random, wall_clock_us, wall_ms};
 use crate::base::Nanos;
 use crate::config::{Config, Exit};
 use crate::engine::Engine;
@@ -91,7 +91,7 @@ impl DataDir {
         read.map_err(|error| DaemonError {
             attempt: "cannot restore what the data directory has".to_owned(),
             cause: io::Error::other(error.to_string()),
-            advice: "",
+            advice: String::new(),
             exit: Exit::Storage,
         })?;
         debug_assert!(nothing.is_empty(), "restoring is not heard");
@@ -211,7 +211,7 @@ fn cannot_open(dir: &Path, error: &OpenError) -> DaemonError {
             dir.display()
         ),
         cause: io::Error::other(error.to_string()),
-        advice,
+        advice: advice.to_owned(),
         exit,
     }
 }
@@ -250,13 +250,8 @@ fn print(text: &str) -> Exit {
     Exit::Success
 }
 
-/// Milliseconds since 1970.
-fn wall_ms() -> u64 {
-    wall_clock_us() / 1_000
-}
-
-/// The same when the end of a value is written down: rounded up, so that after a restart, where it is
-/// rounded down, the value does not end early.
+/// Milliseconds when the end of a value is written down: rounded up, so that after a restart, where
+/// they are rounded down, the value does not end early.
 fn ms_not_before(us: u64) -> u64 {
     us.div_ceil(1_000)
 }

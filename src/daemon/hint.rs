@@ -1,4 +1,5 @@
-//! What somebody who has just started the daemon can paste into another terminal.
+//! What somebody who has just started the daemon can paste into another terminal, or open in a
+//! browser.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -22,6 +23,12 @@ pub(super) fn try_it(address: SocketAddr, asks_for_token: bool) -> String {
     )
 }
 
+/// Where a browser on this machine shows the dashboard of a daemon that serves HTTP on `address`.
+pub(super) fn dashboard(address: SocketAddr) -> String {
+    let address = SocketAddr::new(reachable(address.ip()), address.port());
+    format!("http://{address}/")
+}
+
 /// Every interface is no address to connect to; loopback is one of them.
 fn reachable(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
@@ -34,6 +41,19 @@ fn reachable(ip: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_browser_on_this_machine_reaches_the_dashboard() {
+        for (address, page) in [
+            ("127.0.0.1:6389", "http://127.0.0.1:6389/"),
+            ("192.0.2.7:1", "http://192.0.2.7:1/"),
+            ("0.0.0.0:6389", "http://127.0.0.1:6389/"),
+            ("[::]:6389", "http://[::1]:6389/"),
+            ("[2001:db8::7]:6389", "http://[2001:db8::7]:6389/"),
+        ] {
+            assert_eq!(dashboard(address.parse().unwrap()), page);
+        }
+    }
 
     #[test]
     fn the_command_reaches_the_daemon_from_this_machine() {

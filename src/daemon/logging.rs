@@ -29,16 +29,23 @@ const MEMBERS: [&str; 4] = ["ts", "level", "target", "msg"];
 /// If the process has a logger already.
 pub fn init(config: &Config) -> Result<(), SetLoggerError> {
     let format = config.log_format;
-    Builder::new()
-        // Other crates may report warnings and errors; their trace would drown ours.
-        .filter_level(config.log_level.min(LevelFilter::Warn))
-        .filter_module(env!("CARGO_CRATE_NAME"), config.log_level)
+    filtered(config.log_level)
         .target(Target::Pipe(Box::new(LogOutput::open(format))))
         .format(move |out, record| {
             let line = line(format, wall_clock(), record);
             out.write_all(line.as_bytes())
         })
         .try_init()
+}
+
+/// A logger of what is at least so important.
+fn filtered(level: LevelFilter) -> Builder {
+    let mut builder = Builder::new();
+    builder
+        // Other crates may report warnings and errors; their trace would drown ours.
+        .filter_level(level.min(LevelFilter::Warn))
+        .filter_module(env!("CARGO_CRATE_NAME"), level);
+    builder
 }
 
 /// The line of one event, with its line end. `since_1970` is the wall clock.
@@ -83,7 +90,9 @@ impl<'kvs> VisitSource<'kvs> for Fields<'_> {
             return Ok(());
         }
         let text = value.to_string();
-        let is_bare = value.to_i128().is_some() || value.to_bool().is_some();
+        let is_bare = value.to_i128().is_some()
+            || value.to_bool().is_some()
+            || value.to_f64().is_some_and(f64::is_finite); // JSON knows no others
         let written = match self.format {
             LogFormat::Text => format!(" {}={}", escaped(&name), quoted_if_needed(&text)),
             LogFormat::Json if is_bare => format!(",\"{}\":{text}", json(&name)),
@@ -95,12 +104,13 @@ impl<'kvs> VisitSource<'kvs> for Fields<'_> {
     }
 }
 
+/// The time since 1970.
 #[expect(
     clippy::disallowed_methods,
-    reason = "a log line carries the wall clock; nothing is decided by it"
+    reason = "the one look at the wall clock; no lease is decided by it"
 )]
 pub(super) fn wall_clock() -> Duration {
-    // A clock before 1970 is not worth a crash: the line says 1970.
+    // A clock before 1970 is not worth a crash: it is 1970 then.
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()
@@ -379,5 +389,71 @@ mod tests {
         );
         let text = line_of(LogFormat::Text, Level::Info, "latchd", "m", &fields);
         assert!(text.ends_with(" INFO  m key=a\n"), "{text}");
+    }
+
+    /// What the log of requests is made of: fields under a target of its own.
+    #[test]
+    fn a_request_is_one_line_with_its_fields_whatever_a_peer_has_sent() {
+        let hostile = "job\r\n\u{1b}[2J\",\"op\":\"forged\" op=forged\u{2028}\u{202e}";
+        let fields = [
+            ("op", Value::from("acquire")),
+            ("lock", Value::from(hostile)),
+            ("acquired", Value::from(true)),
+            ("token", Value::from(7_u64)),
+            ("latency_ms", Value::from(0.25)),
+        ];
+        let written = |format| line_of(format, Level::Info, "latchd::access", "200", &fields);
+        let json = written(LogFormat::Json);
+        let read: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(read["target"], "latchd::access");
+        assert_eq!(read["op"], "acquire");
+        assert_eq!(read["lock"], hostile);
+        assert_eq!(read["acquired"], true);
+        assert_eq!(read["token"], 7);
+        assert_eq!(read["latency_ms"], 0.25);
+        assert_eq!(read.as_object().map(serde_json::Map::len), Some(9));
+        let text = written(LogFormat::Text);
+        assert_eq!(
+            text,
+            "2026-11-16T04:30:00.123Z INFO  200 op=acquire \
+             lock=\"job\\r\\n\\u{1b}[2J\\\",\\\"op\\\":\\\"forged\\\" op=forged\\u{2028}\\u{202e}\" \
+             acquired=true token=7 latency_ms=0.25\n"
+        );
+        for line in [json, text] {
+            assert_eq!(line.find('\n'), Some(line.len() - 1), "{line}");
+            assert!(!line.trim_end_matches('\n').contains(is_unsafe), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_number_is_a_number_in_json_if_json_knows_it() {
+        for (value, written) in [
+            (0.125, "0.125"),
+            (5.0, "5"),
+            (1e21, "1000000000000000000000"),
+            (f64::NAN, "\"NaN\""),
+            (f64::INFINITY, "\"inf\""),
+        ] {
+            let fields = [("it", Value::from(value))];
+            let json = line_of(LogFormat::Json, Level::Info, "latchd", "m", &fields);
+            assert!(json.ends_with(&format!(",\"it\":{written}}}\n")), "{json}");
+            serde_json::from_str::<serde_json::Value>(&json).unwrap();
+        }
+    }
+
+    #[test]
+    fn requests_are_logged_at_info_and_not_above() {
+        for (level, logged) in [
+            (LevelFilter::Debug, true),
+            (LevelFilter::Info, true),
+            (LevelFilter::Warn, false),
+        ] {
+            let logger = filtered(level).build();
+            let mut record = Record::builder();
+            record.level(Level::Info).target("latchd::access");
+            assert_eq!(logger.matches(&record.build()), logged, "{level}");
+            record.target("mio::poll");
+            assert!(!logger.matches(&record.build()), "{level}");
+        }
     }
 }

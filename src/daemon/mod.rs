@@ -1,7 +1,7 @@
 //! Starting and stopping: what happens around the loop, never inside it.
 //!
-//! The pure layers take everything as an argument, and this is where it comes from: the wall clock
-//! (read once), random numbers, the settings, the sockets.
+//! The pure layers take everything as an argument, and this is where it comes from: the wall clock,
+//! random numbers, the settings, the sockets, what the system says of the process.
 
 mod data_dir;
 pub(crate) mod fence_start;
@@ -10,14 +10,15 @@ mod listen;
 pub mod logging;
 mod machine;
 pub mod pin;
+mod process;
 mod random;
 mod stderr;
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use log::{LevelFilter, error, info, warn};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -31,7 +32,7 @@ use crate::config::{Config, Exit, MaxMemory};
 use crate::engine::types::{Effects, Input, Notes};
 use crate::engine::{Engine, Origin, Rules};
 use crate::net::{Clock, Listener, Reactor, RunError, Stream};
-use crate::server::{Server, Settings};
+use crate::server::{Door, HttpSettings, Server, Settings};
 use crate::store::Store;
 
 /// Serves with these settings until told to stop, and returns how it ended. `unknown_env` names the
@@ -88,12 +89,12 @@ fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
     let clock = Clock::system();
     let Some(data_dir) = data_dir else {
         let engine = Engine::new(rules(config), origin);
+        let listeners = listen::listen(config)?;
         let settings = Settings {
             fences_per_us: FENCES_PER_US,
-            ..settings(config, wall_clock_us)
+            ..settings_of_daemon(config, wall_clock_us, &listeners)
         };
         let server = Server::new(settings, engine);
-        let listeners = listen::listen(config)?;
         return serve_with(config, server, listeners, clock, |_| {});
     };
     let rules = Rules {
@@ -108,7 +109,7 @@ fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
     let listeners = listen::listen(config)?;
     engine.apply(clock.now(), Input::Serve, &mut Effects::new());
     let remote = data_dir.remote();
-    let settings = settings(config, data_dir.life.epoch);
+    let settings = settings_of_daemon(config, data_dir.life.epoch, &listeners);
     let server = Server::with_store(settings, engine, data_dir.journal);
     serve_with(config, server, listeners, clock, |reactor| {
         let _ = remote.set(reactor.remote()); // nobody else sets it
@@ -123,8 +124,9 @@ fn serve_with<S: Store>(
     clock: Clock,
     prepare: impl FnOnce(&Reactor<S>),
 ) -> Result<(), DaemonError> {
-    let address = listeners.iter().find_map(Listener::address);
-    let places: Vec<String> = listeners.iter().map(ToString::to_string).collect();
+    let address = address_of(&listeners, Door::Line);
+    let serves_http_on_port = address_of(&listeners, Door::Http).is_some();
+    let start_lines: Vec<String> = listeners.iter().map(start_line).collect();
     let mut reactor =
         Reactor::new(server, listeners, clock).map_err(failed_to("start the loop"))?;
     reactor
@@ -132,8 +134,8 @@ fn serve_with<S: Store>(
         .map_err(failed_to("catch signals"))?;
     prepare(&reactor);
     // Somebody who reads these lines may connect or send a signal at once, and both work by now.
-    for place in places {
-        info!("latchd {} listens on {place}", env!("CARGO_PKG_VERSION"));
+    for line in start_lines {
+        info!("latchd {} {line}", env!("CARGO_PKG_VERSION"));
     }
     if let Some(address) = address {
         info!("{}", hint::try_it(address, config.auth_token.is_some()));
@@ -143,8 +145,13 @@ fn serve_with<S: Store>(
         mebibytes => info!("clients may make this process use {mebibytes} MiB of memory"),
     }
     if config.is_open_to_the_network() {
+        let over = if serves_http_on_port {
+            ", also over HTTP,"
+        } else {
+            ""
+        };
         warn!(
-            "other machines can connect and no token is asked for: \
+            "other machines can connect{over} and no token is asked for: \
              set --auth-token-file, or --host 127.0.0.1"
         );
     }
@@ -157,6 +164,24 @@ fn serve_with<S: Store>(
         RunError::Store(why) => storage_failed(why),
     })?;
     store.stop().map_err(storage_failed)
+}
+
+/// What the log says of a listener when the daemon starts, behind its name and version.
+fn start_line(listener: &Listener) -> String {
+    match (listener.door(), listener.address()) {
+        (Door::Line, _) => format!("listens on {listener}"),
+        (Door::Http, None) => format!("serves HTTP on {listener}"),
+        (Door::Http, Some(address)) => format!(
+            "serves HTTP on {listener}: a browser shows the dashboard at {}",
+            hint::dashboard(address)
+        ),
+    }
+}
+
+/// The TCP address at which a protocol is spoken, if there is one.
+fn address_of(listeners: &[Listener], door: Door) -> Option<SocketAddr> {
+    let mut listeners = listeners.iter().filter(|it| it.door() == door);
+    listeners.find_map(Listener::address)
 }
 
 /// What was not acknowledged is not kept, and nothing more can be.
@@ -174,7 +199,7 @@ struct DaemonError {
     /// What came of it.
     cause: io::Error,
     /// What an operator can do about it; empty where the cause says so itself.
-    advice: &'static str,
+    advice: String,
     exit: Exit,
 }
 
@@ -192,7 +217,7 @@ fn failed_to(attempt: &str) -> impl FnOnce(io::Error) -> DaemonError {
     move |cause| DaemonError {
         attempt: format!("cannot {attempt}"),
         cause,
-        advice: "",
+        advice: String::new(),
         exit: Exit::Failure,
     }
 }
@@ -235,8 +260,29 @@ pub fn settings(config: &Config, epoch: u64) -> Settings {
         write_timeout: config.write_timeout.unwrap_or_default(),
         shutdown_timeout: config.shutdown_timeout.unwrap_or_default(),
         epoch,
-        lost_log_lines: stderr::lost_lines,
+        http: HttpSettings {
+            host_names: config.http_host_names.clone(),
+            get_secrets: config.get_secrets,
+            access_log: config.access_log,
+            metrics_open: config.metrics_open,
+            ..HttpSettings::default()
+        },
         ..Settings::default()
+    }
+}
+
+/// The same, with what is known only where a daemon runs.
+fn settings_of_daemon(config: &Config, epoch: u64, listeners: &[Listener]) -> Settings {
+    let settings = settings(config, epoch);
+    Settings {
+        http: HttpSettings {
+            line_port: address_of(listeners, Door::Line).map(|it| it.port()),
+            unix_ms: wall_ms,
+            process: process::figures,
+            ..settings.http
+        },
+        lost_log_lines: stderr::lost_lines,
+        ..settings
     }
 }
 
@@ -269,7 +315,7 @@ fn first_fence(wall_clock_us: u64, ceiling: u64) -> Result<u64, DaemonError> {
             return Err(DaemonError {
                 attempt: "cannot choose a first fence".to_owned(),
                 cause: io::Error::other("the clock shows a time after the year 2050"),
-                advice: "set the clock",
+                advice: "set the clock".to_owned(),
                 exit: Exit::Failure,
             });
         }
@@ -278,12 +324,13 @@ fn first_fence(wall_clock_us: u64, ceiling: u64) -> Result<u64, DaemonError> {
 }
 
 /// Microseconds since 1970.
-#[expect(clippy::disallowed_methods, reason = "the one look at the wall clock")]
 fn wall_clock_us() -> u64 {
-    let since_1970 = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX)
+    u64::try_from(logging::wall_clock().as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Milliseconds since 1970.
+fn wall_ms() -> u64 {
+    wall_clock_us() / 1_000
 }
 
 /// Every connection needs a descriptor, and the usual limit of a shell is far too low for a server.

@@ -30,6 +30,7 @@ mod named;
 mod named_owner;
 mod owner;
 mod pattern;
+mod push;
 mod queue;
 mod rank;
 mod record;

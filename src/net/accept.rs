@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::reactor::token;
 use super::{Listener, Stream};
 use crate::base::{Millis, Nanos};
-use crate::server::Server;
+use crate::server::{Door, Server};
 use crate::store::Store;
 
 /// Most connections accepted from one listener in one turn; the others wait for the next turn.
@@ -72,7 +72,7 @@ impl Acceptor {
             match self.listener.accept() {
                 Ok(stream) => {
                     self.pause = ACCEPT_PAUSE_MIN;
-                    hand_over(stream, now, server, registry);
+                    hand_over(stream, self.listener.door(), now, server, registry);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.backlog_is_empty(),
                 Err(error) if is_of_one_peer(&error) => {}
@@ -108,11 +108,12 @@ impl Acceptor {
 /// Gives a connection to the server, which closes it if there is no room.
 fn hand_over<S: Store>(
     stream: Stream,
+    door: Door,
     now: Nanos,
     server: &mut Server<Stream, S>,
     registry: &Registry,
 ) {
-    let Some(id) = server.accept(now, stream) else {
+    let Some(id) = server.accept_at(now, stream, door) else {
         return;
     };
     let registered = server

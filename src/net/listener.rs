@@ -1,4 +1,5 @@
-//! Sockets that wait for peers: a TCP port, a unix socket. `accept.rs` decides when to accept.
+//! Sockets that wait for peers: a TCP port, a unix socket, and which protocol is spoken there.
+//! `accept.rs` decides when to accept.
 //!
 //! A unix socket gets its permissions before it listens. If there is already something at its path,
 //! it is removed only if it is a socket that no process serves any more; nothing else is touched.
@@ -19,6 +20,7 @@ use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
 use super::Stream;
 use super::lock_file::LockFile;
+use crate::server::Door;
 
 /// How many connections the kernel completes before we accept them; more peers have to try again.
 const BACKLOG: i32 = 4096;
@@ -34,7 +36,15 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// A socket that accepts connections.
 #[derive(Debug)]
-pub enum Listener {
+pub struct Listener {
+    /// What those who connect here speak.
+    door: Door,
+    kind: ListenerKind,
+}
+
+/// Where it listens, and how.
+#[derive(Debug)]
+enum ListenerKind {
     /// On a TCP port.
     Tcp(TcpListener),
     /// On a path.
@@ -43,7 +53,7 @@ pub enum Listener {
 
 /// A unix socket and its file, which is removed together with the socket.
 #[derive(Debug)]
-pub struct UnixSocket {
+struct UnixSocket {
     listener: UnixListener,
     path: PathBuf,
     /// Device and inode: a file at the path that is not the one we made is not removed at the end.
@@ -57,7 +67,7 @@ impl Listener {
     ///
     /// # Errors
     /// When the address cannot be bound.
-    pub fn tcp(address: SocketAddr) -> io::Result<Self> {
+    pub fn tcp(door: Door, address: SocketAddr) -> io::Result<Self> {
         let socket = Socket::new(
             Domain::for_address(address),
             Type::STREAM,
@@ -70,7 +80,8 @@ impl Listener {
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
         socket.set_nonblocking(true)?;
-        Ok(Self::Tcp(TcpListener::from_std(socket.into())))
+        let kind = ListenerKind::Tcp(TcpListener::from_std(socket.into()));
+        Ok(Self { door, kind })
     }
 
     /// Listens on a path, with these permissions from the first moment.
@@ -78,7 +89,7 @@ impl Listener {
     /// # Errors
     /// `AddrInUse` when a live socket is at the path, `AlreadyExists` when something else than a
     /// socket is there; otherwise what the kernel says.
-    pub fn unix(path: &Path, mode: u32) -> io::Result<Self> {
+    pub fn unix(door: Door, path: &Path, mode: u32) -> io::Result<Self> {
         let lock = LockFile::of(path)?;
         remove_dead_socket(path)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
@@ -89,12 +100,13 @@ impl Listener {
         socket.listen(BACKLOG)?;
         socket.set_nonblocking(true)?;
         let listener = UnixListener::from_std(socket.into());
-        Ok(Self::Unix(UnixSocket {
+        let kind = ListenerKind::Unix(UnixSocket {
             listener,
             path: path.to_owned(),
             identity,
             _lock: lock,
-        }))
+        });
+        Ok(Self { door, kind })
     }
 
     /// Accepts the next peer.
@@ -102,8 +114,8 @@ impl Listener {
     /// # Errors
     /// `WouldBlock` when nobody is waiting; otherwise what the kernel says.
     pub fn accept(&self) -> io::Result<Stream> {
-        match self {
-            Self::Tcp(listener) => {
+        match &self.kind {
+            ListenerKind::Tcp(listener) => {
                 let (stream, _) = listener.accept()?;
                 let keep_alive = TcpKeepalive::new()
                     .with_time(KEEP_ALIVE)
@@ -113,19 +125,25 @@ impl Listener {
                 let _ = SockRef::from(&stream).set_tcp_keepalive(&keep_alive);
                 Ok(Stream::Tcp(stream))
             }
-            Self::Unix(socket) => socket
+            ListenerKind::Unix(socket) => socket
                 .listener
                 .accept()
                 .map(|(stream, _)| Stream::Unix(stream)),
         }
     }
 
+    /// What those who connect here speak.
+    #[must_use]
+    pub fn door(&self) -> Door {
+        self.door
+    }
+
     /// The address of a TCP listener.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
-        match self {
-            Self::Tcp(listener) => listener.local_addr().ok(),
-            Self::Unix(_) => None,
+        match &self.kind {
+            ListenerKind::Tcp(listener) => listener.local_addr().ok(),
+            ListenerKind::Unix(_) => None,
         }
     }
 }
@@ -133,35 +151,35 @@ impl Listener {
 /// As an operator would write it: `127.0.0.1:6388`, `/run/latchd.sock`.
 impl fmt::Display for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(listener) => match listener.local_addr() {
+        match &self.kind {
+            ListenerKind::Tcp(listener) => match listener.local_addr() {
                 Ok(address) => address.fmt(f),
                 Err(error) => error.fmt(f),
             },
-            Self::Unix(socket) => socket.path.display().fmt(f),
+            ListenerKind::Unix(socket) => socket.path.display().fmt(f),
         }
     }
 }
 
 impl Source for Listener {
     fn register(&mut self, to: &Registry, token: Token, interest: Interest) -> io::Result<()> {
-        match self {
-            Self::Tcp(listener) => listener.register(to, token, interest),
-            Self::Unix(socket) => socket.listener.register(to, token, interest),
+        match &mut self.kind {
+            ListenerKind::Tcp(listener) => listener.register(to, token, interest),
+            ListenerKind::Unix(socket) => socket.listener.register(to, token, interest),
         }
     }
 
     fn reregister(&mut self, to: &Registry, token: Token, interest: Interest) -> io::Result<()> {
-        match self {
-            Self::Tcp(listener) => listener.reregister(to, token, interest),
-            Self::Unix(socket) => socket.listener.reregister(to, token, interest),
+        match &mut self.kind {
+            ListenerKind::Tcp(listener) => listener.reregister(to, token, interest),
+            ListenerKind::Unix(socket) => socket.listener.reregister(to, token, interest),
         }
     }
 
     fn deregister(&mut self, from: &Registry) -> io::Result<()> {
-        match self {
-            Self::Tcp(listener) => listener.deregister(from),
-            Self::Unix(socket) => socket.listener.deregister(from),
+        match &mut self.kind {
+            ListenerKind::Tcp(listener) => listener.deregister(from),
+            ListenerKind::Unix(socket) => socket.listener.deregister(from),
         }
     }
 }
@@ -229,7 +247,7 @@ mod tests {
             let (start, end) = (Barrier::new(TRIES), Barrier::new(TRIES));
             let attempt = || {
                 start.wait();
-                let listener = Listener::unix(&path, 0o600);
+                let listener = Listener::unix(Door::Line, &path, 0o600);
                 end.wait(); // nobody lets go before everybody has tried
                 let has_it = listener.is_ok();
                 if has_it {
@@ -259,7 +277,7 @@ mod tests {
         socket.bind(&SockAddr::unix(&path).unwrap()).unwrap();
         socket.listen(0).unwrap();
         let _fills_the_backlog = UnixStream::connect(&path).unwrap();
-        let error = Listener::unix(&path, 0o600).unwrap_err();
+        let error = Listener::unix(Door::Line, &path, 0o600).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AddrInUse);
         assert!(path.exists());
     }
@@ -268,7 +286,7 @@ mod tests {
     fn a_unix_socket_has_its_mode_and_goes_with_its_listener() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let listener = Listener::unix(&path, 0o640).unwrap();
+        let listener = Listener::unix(Door::Line, &path, 0o640).unwrap();
         assert_eq!(mode(&path), 0o640);
         drop(listener);
         assert!(!path.exists());
@@ -280,14 +298,14 @@ mod tests {
         let path = dir.path().join("s");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap()); // leaves its file behind
         assert!(path.exists());
-        Listener::unix(&path, 0o600).unwrap();
+        Listener::unix(Door::Line, &path, 0o600).unwrap();
     }
 
     #[test]
     fn a_live_socket_a_file_and_a_link_are_never_touched() {
         let dir = tempfile::tempdir().unwrap();
         let live = dir.path().join("live");
-        let first = Listener::unix(&live, 0o600).unwrap();
+        let first = Listener::unix(Door::Line, &live, 0o600).unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "precious").unwrap();
         let link = dir.path().join("link");
@@ -297,7 +315,7 @@ mod tests {
             (&file, ErrorKind::AlreadyExists),
             (&link, ErrorKind::AlreadyExists),
         ] {
-            let error = Listener::unix(path, 0o600).unwrap_err();
+            let error = Listener::unix(Door::Line, path, 0o600).unwrap_err();
             assert_eq!(error.kind(), kind, "{}: {error}", path.display());
             assert!(
                 fs::symlink_metadata(path).is_ok(),
@@ -313,7 +331,7 @@ mod tests {
     fn a_socket_that_replaced_ours_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let ours = Listener::unix(&path, 0o600).unwrap();
+        let ours = Listener::unix(Door::Line, &path, 0o600).unwrap();
         fs::rename(&path, dir.path().join("moved")).unwrap();
         let theirs = std::os::unix::net::UnixListener::bind(&path).unwrap();
         drop(ours);
@@ -323,13 +341,13 @@ mod tests {
 
     #[test]
     fn the_kernel_keeps_only_so_much_for_a_connection() {
-        let listener = Listener::tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = Listener::tcp(Door::Line, "127.0.0.1:0".parse().unwrap()).unwrap();
         let _peer = std::net::TcpStream::connect(listener.address().unwrap()).unwrap();
         let accepted = loop {
             match listener.accept() {
                 Ok(Stream::Tcp(stream)) => break stream,
                 Ok(Stream::Unix(_)) => unreachable!("the listener speaks TCP"),
-                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
             }
         };
         // Linux doubles what it is told, for its own records.
@@ -341,7 +359,7 @@ mod tests {
 
     #[test]
     fn an_ipv6_address_is_shown_in_brackets() {
-        let Ok(listener) = Listener::tcp("[::1]:0".parse().unwrap()) else {
+        let Ok(listener) = Listener::tcp(Door::Line, "[::1]:0".parse().unwrap()) else {
             eprintln!("skipped: this machine has no IPv6 loopback");
             return;
         };

@@ -322,7 +322,10 @@ fn a_log_file_that_may_not_grow_and_other_signals_end_nothing() {
     // The shell sets the limit (in blocks of 512 or 1024 bytes) and becomes the daemon.
     let mut command = Command::new("sh");
     let program = latchd().get_program().to_owned();
-    command.args(["-c", "ulimit -f 4; exec \"$0\" --port=0 --log-level=trace"]);
+    command.args([
+        "-c",
+        "ulimit -f 4; exec \"$0\" --port=0 --http-port=off --log-level=trace",
+    ]);
     command.arg(program).env_clear().stderr(log);
     let mut daemon = Running(command.spawn().unwrap());
     let read = || std::fs::read_to_string(&path).unwrap();
@@ -345,7 +348,8 @@ fn a_log_file_that_is_full_at_the_start_changes_no_exit_code() {
     let log = File::create(dir.path().join("log")).unwrap();
     let mut command = Command::new("sh");
     let program = latchd().get_program().to_owned();
-    let script = "ulimit -f 0; LATCHD_NONSENSE=1 exec \"$0\" --port=0 --unix-socket=/dev/null";
+    let script = "ulimit -f 0; LATCHD_NONSENSE=1 \
+                  exec \"$0\" --port=0 --http-port=off --unix-socket=/dev/null";
     command.args(["-c", script]).arg(program).env_clear();
     let status = command.stderr(log).status().unwrap();
     assert_eq!(status.code(), Some(78), "{status}");

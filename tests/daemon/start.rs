@@ -60,7 +60,7 @@ fn the_hint_of_the_start_can_be_pasted() {
 /// The default port may be taken by somebody else's daemon; then it is named in the refusal.
 #[test]
 fn without_options_it_listens_on_port_6388_of_loopback() {
-    let mut daemon = Daemon::spawn(latchd());
+    let mut daemon = Daemon::spawn(latchd()); // HTTP has its own test
     daemon.wait_for_log("127.0.0.1:6388");
     if daemon.logged("listens on 127.0.0.1:6388") {
         assert!(!daemon.logged("WARN"));

@@ -177,7 +177,7 @@ fn a_limit_on_file_sizes_is_a_full_disk() {
     let directory = Directory::new();
     let mut command = std::process::Command::new("sh");
     let script = "ulimit -S -f 2048 && exec \"$@\""; // of 512 bytes each
-    let latchd = directory.command(&[]);
+    let latchd = directory.command(&["--http-port=off"]);
     command.args(["-c", script, "sh"]).arg(latchd.get_program());
     command.args(latchd.get_args());
     let daemon = Daemon::serve(command);

@@ -206,8 +206,9 @@ mod tests {
                 Push::Lost {
                     key: key(),
                     fence: Fence(7),
+                    why: Loss::Broken,
                 },
-                "event: lost\ndata: {\"name\":\"job\",\"fencing_token\":7}\n\n",
+                "event: lost\ndata: {\"name\":\"job\",\"fencing_token\":7,\"broken\":true}\n\n",
             ),
         ] {
             assert_eq!(told(Framing::UntilClose, &it), want);

@@ -42,8 +42,16 @@ struct LogState {
     ended: bool,
 }
 
-/// The program, with none of the settings this process may have in its environment.
+/// The program, with none of the settings this process may have in its environment, and without
+/// HTTP unless a test asks for it with `--http-port`: the default port may be somebody else's.
 pub(crate) fn latchd() -> Command {
+    let mut command = latchd_with_default_ports();
+    command.env("LATCHD_HTTP_PORT", "off");
+    command
+}
+
+/// The program, with none of the settings this process may have in its environment.
+pub(crate) fn latchd_with_default_ports() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_latchd"));
     for (name, _) in std::env::vars_os() {
         if name.as_encoded_bytes().starts_with(b"LATCHD_") {
@@ -76,7 +84,8 @@ impl Daemon {
     pub(crate) fn start_with_descriptors(descriptors_max: u32, options: &[&str]) -> Self {
         let program = latchd().get_program().to_owned();
         let mut command = Command::new("sh");
-        let script = format!("ulimit -n {descriptors_max} && exec \"$0\" --port 0 \"$@\"");
+        let script =
+            format!("ulimit -n {descriptors_max} && exec \"$0\" --port 0 --http-port off \"$@\"");
         command.arg("-c").arg(script).arg(program).args(options);
         Self::serve(command)
     }
@@ -142,8 +151,21 @@ impl Daemon {
         Client::over(socket, &self.loopback().into())
     }
 
+    /// Its own address if that is one of 127.0.0.0/8, otherwise 127.0.0.1.
     fn loopback(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.address().port()).into()
+        match self.address() {
+            address @ SocketAddr::V4(it) if it.ip().is_loopback() => address,
+            address => (Ipv4Addr::LOCALHOST, address.port()).into(),
+        }
+    }
+
+    /// Where it serves HTTP, as soon as it has said so.
+    #[track_caller]
+    pub(crate) fn http_address(&self) -> SocketAddr {
+        let line = self.wait_for_log("serves HTTP on ");
+        let (_, address) = line.split_once("serves HTTP on ").unwrap();
+        let (address, _) = address.split_once(": ").expect("a port, not a path");
+        address.parse().expect("an address in the start line")
     }
 
     /// The first log line with this in it, as soon as it is there.

@@ -9,7 +9,7 @@ mod daemon;
 use std::time::Duration;
 
 pub(crate) use client::{Client, End, Grant};
-pub(crate) use daemon::{Daemon, latchd, refusal};
+pub(crate) use daemon::{Daemon, latchd, latchd_with_default_ports, refusal};
 pub(crate) use latchd::wire::client::frame;
 
 /// How long anything may take. Far more than it ever should, so that only a hang gets here.

@@ -8,13 +8,14 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{self, Command};
 
-/// The command that becomes `server` and ends with this process.
+/// The command that becomes `server`, with its arguments and variables, and ends with this process.
 pub(crate) fn command(server: &Command) -> io::Result<Command> {
     let mut child = Command::new(std::env::current_exe()?);
     child
         .args(["child", "--parent", &process::id().to_string(), "--"])
         .arg(server.get_program())
-        .args(server.get_args());
+        .args(server.get_args())
+        .envs({ server.get_envs() }.filter_map(|(name, value)| Some((name, value?))));
     Ok(child)
 }
 

@@ -155,6 +155,7 @@ fn command(kind: ServerKind, port: u16, socket: &Path) -> io::Result<Command> {
             command = Command::new(std::env::current_exe()?.with_file_name("latchd"));
             command.args(["--port", &port, "--read-timeout=3600", "--max-locks=0"]);
             command.arg("--unix-socket").arg(socket);
+            command.env("LATCHD_HTTP_PORT", "off"); // an older one knows no such option
         }
         ServerKind::Ceiling => {
             command = Command::new(std::env::current_exe()?);
