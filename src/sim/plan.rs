@@ -11,7 +11,7 @@ use super::clients::request::EntryKind;
 use crate::base::Millis;
 use crate::engine::Rules;
 use crate::engine::types::{Mode, Notes};
-use crate::server::Settings;
+use crate::server::{HttpSettings, Settings};
 use crate::store::Durability;
 use crate::wire::answer::WireFence;
 
@@ -556,5 +556,6 @@ fn settings(rng: &mut Rng, scale: u64, clients: usize, is_loud: bool) -> Setting
         epoch: 0,         // each life has its own
         fences_per_us: 0, // far more is granted in virtual time than in real time
         lost_log_lines: || 0,
+        http: HttpSettings::default(),
     }
 }

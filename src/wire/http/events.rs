@@ -56,7 +56,7 @@ pub fn begin(out: &mut Vec<u8>, context: &Context<'_>) {
 /// An event that tells what happened.
 pub fn push(out: &mut Vec<u8>, framing: Framing, push: &Push) {
     match push {
-        Push::Lost { key, fence } => event(out, framing, b"lost", |out| {
+        Push::Lost { key, fence, .. } => event(out, framing, b"lost", |out| {
             begin_object(out, "name", key.as_bytes());
             field(out, "fencing_token", fence.0);
             out.push(b'}');
@@ -135,7 +135,7 @@ mod tests {
     use super::super::routes::Route;
     use super::*;
     use crate::base::Fence;
-    use crate::engine::types::{Change, Event};
+    use crate::engine::types::{Change, Event, Loss};
     use crate::key::Key;
 
     fn context(is_http_1_0: bool) -> Context<'static> {
@@ -205,6 +205,7 @@ mod tests {
                 Push::Lost {
                     key: key(),
                     fence: Fence(7),
+                    why: Loss::Expired,
                 },
                 "event: lost\ndata: {\"name\":\"job\",\"fencing_token\":7}\n\n",
             ),
