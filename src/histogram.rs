@@ -19,10 +19,16 @@ impl Histogram {
     /// Counts one duration.
     #[inline]
     pub fn observe(&mut self, ns: u64) {
+        self.observe_n(ns, 1);
+    }
+
+    /// Counts so many of the same duration.
+    #[inline]
+    pub fn observe_n(&mut self, ns: u64, count: u64) {
         let units = ns >> UNIT_SHIFT;
         let bucket = (u64::BITS - units.leading_zeros()) as usize;
-        self.buckets[bucket.min(BUCKETS - 1)] += 1;
-        self.sum = self.sum.saturating_add(units);
+        self.buckets[bucket.min(BUCKETS - 1)] += count;
+        self.sum = self.sum.saturating_add(units.saturating_mul(count));
     }
 
     /// How many were counted in each bucket.
@@ -53,17 +59,25 @@ impl Histogram {
         }
     }
 
-    /// What this part of all durations is below, in nanoseconds: the bound of the bucket in which it
-    /// falls. 0 if nothing was counted.
+    /// What this part of all durations is below, in nanoseconds, as if those in one bucket were spread
+    /// evenly over it. 0 if nothing was counted.
     #[must_use]
     pub fn quantile_ns(&self, part: f64) -> u64 {
-        let wanted = (self.count() as f64 * part).ceil() as u64;
-        let mut seen = 0;
-        for (bucket, count) in self.buckets.iter().enumerate() {
-            seen += count;
-            if seen >= wanted && seen > 0 {
-                return Self::bound_ns(bucket).unwrap_or(u64::MAX);
+        let wanted = self.count() as f64 * part;
+        let mut below = 0;
+        for (bucket, &count) in self.buckets.iter().enumerate() {
+            if count > 0 && (below + count) as f64 >= wanted {
+                let floor = bucket
+                    .checked_sub(1)
+                    .and_then(Self::bound_ns)
+                    .unwrap_or_default();
+                let Some(bound) = Self::bound_ns(bucket) else {
+                    return floor; // how far it goes beyond this is not known
+                };
+                let within = (wanted - below as f64).max(0.0) / count as f64;
+                return floor + ((bound - floor) as f64 * within) as u64;
             }
+            below += count;
         }
         0
     }
@@ -109,10 +123,22 @@ mod tests {
         let before = it;
         it.observe(5_000_000);
         assert_eq!(it.count(), 100);
-        assert_eq!(it.quantile_ns(0.5), 2_048);
+        let median = it.quantile_ns(0.5);
+        assert!((1_024..2_048).contains(&median), "{median}");
         assert_eq!(it.quantile_ns(0.99), 2_048);
         assert_eq!(it.quantile_ns(1.0), 8_388_608);
         assert_eq!(it.since(&before).count(), 1);
         assert_eq!(it.since(&before).sum_ns(), 5_000_000 >> 10 << 10);
+    }
+
+    #[test]
+    fn many_at_once_count_like_one_by_one() {
+        let (mut one, mut many) = (Histogram::default(), Histogram::default());
+        for _ in 0..7 {
+            one.observe(3_000);
+        }
+        many.observe_n(3_000, 7);
+        many.observe_n(1 << 40, 0);
+        assert_eq!(one, many);
     }
 }

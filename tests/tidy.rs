@@ -84,6 +84,12 @@ const WALLS: &[Wall] = &[
         reason: "no random order can leak",
     },
     Wall {
+        layer: "histogram.rs",
+        may_name: &[],
+        may_not_name: IO,
+        reason: "numbers only",
+    },
+    Wall {
         layer: "timers",
         may_name: &["base", "memory"],
         may_not_name: IO,
@@ -91,7 +97,7 @@ const WALLS: &[Wall] = &[
     },
     Wall {
         layer: "engine",
-        may_name: &["base", "key", "keymap", "memory", "timers"],
+        may_name: &["base", "histogram", "key", "keymap", "memory", "timers"],
         may_not_name: &[
             "mio",
             "std::net",
@@ -139,7 +145,16 @@ const WALLS: &[Wall] = &[
     },
     Wall {
         layer: "server",
-        may_name: &["base", "engine", "memory", "store", "timers", "wire"],
+        may_name: &[
+            "base",
+            "dashboard",
+            "engine",
+            "histogram",
+            "memory",
+            "store",
+            "timers",
+            "wire",
+        ],
         may_not_name: &[
             "mio",
             "socket2",

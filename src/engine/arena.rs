@@ -187,6 +187,15 @@ impl<T: Stored> Arena<T> {
         }
     }
 
+    /// Every slot from this one on, with its entry if there is one.
+    pub(super) fn slots_from(&self, slot: u32) -> impl Iterator<Item = (u32, Option<&T>)> {
+        let slots = self.slots.get(slot as usize..).unwrap_or_default();
+        (slot..).zip(slots).map(|(index, it)| match it {
+            Slot::Taken(value) => (index, Some(value)),
+            Slot::Vacant(_) => (index, None),
+        })
+    }
+
     /// In the order of indices, which depends on the calls before, never on chance.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0..)

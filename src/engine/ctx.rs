@@ -89,6 +89,7 @@ impl Ctx<'_> {
     }
 
     pub(super) fn refuse(&mut self, conn: ConnIndex, why: Refusal) {
+        self.core.figures.refused(why);
         self.reply(conn, Reply::Refused(why));
     }
 

@@ -1,8 +1,9 @@
-//! Figures for operators: how long clients waited and held, by what they held. Nothing is decided by
-//! them, and they take the same few kilobytes whatever clients do.
+//! Figures for operators: how long clients waited and held, by what they held, and which limits they
+//! have met. Nothing is decided by them, and they take the same few kilobytes whatever clients do.
 
 use super::holder::Hold;
 use super::table::Kind;
+use super::types::{Mode, Refusal};
 use crate::histogram::Histogram;
 
 /// What figures are kept apart for: five ways to hold something.
@@ -22,13 +23,7 @@ pub enum Held {
 
 impl Held {
     /// All of them, in the order of their discriminants.
-    pub const ALL: [Self; 5] = [
-        Self::Lock,
-        Self::Slot,
-        Self::Read,
-        Self::Write,
-        Self::Lead,
-    ];
+    pub const ALL: [Self; 5] = [Self::Lock, Self::Slot, Self::Read, Self::Write, Self::Lead];
 
     /// The word that people see.
     #[must_use]
@@ -40,6 +35,10 @@ impl Held {
             Self::Write => "write",
             Self::Lead => "lead",
         }
+    }
+
+    pub(super) fn asked(mode: Mode) -> Self {
+        Self::of(Kind::of(mode), Hold::of(mode))
     }
 
     #[inline(always)]
@@ -59,39 +58,122 @@ impl Held {
 pub struct HeldFigures {
     /// How many are held now.
     pub held: u64,
+    /// How many wait for it now.
+    pub waiting: u64,
     /// How many were granted.
     pub grants: u64,
+    /// How many were asked for in vain: refused, not free in time, or not waited for to the end.
+    pub denied: u64,
     /// How long those waited that were granted after they had waited.
     pub waits: Histogram,
     /// How long those that are over were held.
     pub holds: Histogram,
 }
 
-/// The figures of all of them.
+/// A limit that a request can meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Keys of locks, or grants.
+    Locks,
+    /// Waiters for one key.
+    Waiters,
+    /// Counters, values, lists and barriers.
+    Keys,
+    /// Values in one list.
+    ListLength,
+    /// Subscriptions of one client.
+    Subscriptions,
+    /// Memory.
+    Memory,
+    /// Room on disk.
+    Storage,
+}
+
+impl Limit {
+    /// All of them, in the order of their discriminants.
+    pub const ALL: [Self; 7] = [
+        Self::Locks,
+        Self::Waiters,
+        Self::Keys,
+        Self::ListLength,
+        Self::Subscriptions,
+        Self::Memory,
+        Self::Storage,
+    ];
+
+    /// The word that people see.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Locks => "locks",
+            Self::Waiters => "waiters",
+            Self::Keys => "keys",
+            Self::ListLength => "list_length",
+            Self::Subscriptions => "subscriptions",
+            Self::Memory => "memory",
+            Self::Storage => "storage",
+        }
+    }
+
+    const fn of(refusal: Refusal) -> Option<Self> {
+        match refusal {
+            Refusal::MaxLocks => Some(Self::Locks),
+            Refusal::MaxWaiters => Some(Self::Waiters),
+            Refusal::MaxKeys => Some(Self::Keys),
+            Refusal::ListFull => Some(Self::ListLength),
+            Refusal::MaxSubscriptions => Some(Self::Subscriptions),
+            Refusal::Memory => Some(Self::Memory),
+            Refusal::Storage => Some(Self::Storage),
+            Refusal::NotHolder
+            | Refusal::TypeMismatch
+            | Refusal::LimitMismatch
+            | Refusal::NotEnqueued
+            | Refusal::AlreadyEnqueued
+            | Refusal::LeaseExpired
+            | Refusal::Draining
+            | Refusal::CountMismatch
+            | Refusal::Overflow
+            | Refusal::RangeTooLong
+            | Refusal::BadPattern
+            | Refusal::Reclaim
+            | Refusal::NoGrace => None,
+        }
+    }
+}
+
+/// All figures.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Figures([HeldFigures; Held::ALL.len()]);
+pub struct Figures {
+    by_held: [HeldFigures; Held::ALL.len()],
+    limit_hits: [u64; Limit::ALL.len()],
+}
 
 impl Figures {
-    /// The figures of one of them.
+    /// The figures of one way to hold something.
     #[must_use]
     pub fn of(&self, held: Held) -> &HeldFigures {
-        &self.0[held as usize]
+        &self.by_held[held as usize]
+    }
+
+    /// How many requests were refused because of this limit.
+    #[must_use]
+    pub fn limit_hits(&self, limit: Limit) -> u64 {
+        self.limit_hits[limit as usize]
     }
 
     #[inline(always)]
     pub(super) fn begin(&mut self, held: Held) {
-        let it = &mut self.0[held as usize];
-        it.held += 1;
+        self.by_held[held as usize].held += 1;
     }
 
     #[inline(always)]
     pub(super) fn granted(&mut self, held: Held) {
-        self.0[held as usize].grants += 1;
+        self.by_held[held as usize].grants += 1;
     }
 
     /// Everything so far was restored: only what is held counts.
     pub(super) fn forget_past(&mut self) {
-        for it in &mut self.0 {
+        for it in &mut self.by_held {
             *it = HeldFigures {
                 held: it.held,
                 ..HeldFigures::default()
@@ -99,13 +181,35 @@ impl Figures {
         }
     }
 
+    #[inline(always)]
+    pub(super) fn joined(&mut self, held: Held) {
+        self.by_held[held as usize].waiting += 1;
+    }
+
+    #[inline(always)]
+    pub(super) fn left(&mut self, held: Held) {
+        self.by_held[held as usize].waiting -= 1;
+    }
+
     pub(super) fn waited(&mut self, held: Held, ns: u64) {
-        self.0[held as usize].waits.observe(ns);
+        self.by_held[held as usize].waits.observe(ns);
+    }
+
+    pub(super) fn denied(&mut self, held: Held) {
+        self.by_held[held as usize].denied += 1;
+    }
+
+    /// A request was refused.
+    #[cold]
+    pub(super) fn refused(&mut self, why: Refusal) {
+        if let Some(limit) = Limit::of(why) {
+            self.limit_hits[limit as usize] += 1;
+        }
     }
 
     #[inline(always)]
     pub(super) fn ended(&mut self, held: Held, ns: u64) {
-        let it = &mut self.0[held as usize];
+        let it = &mut self.by_held[held as usize];
         it.held -= 1;
         it.holds.observe(ns);
     }

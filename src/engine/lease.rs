@@ -228,13 +228,7 @@ impl Locks {
     }
 
     /// An operator ends a grant, as if its lease had ended.
-    pub(super) fn break_grant(
-        &mut self,
-        cx: &mut Ctx<'_>,
-        asker: Asker,
-        key: &[u8],
-        fence: Fence,
-    ) {
+    pub(super) fn break_grant(&mut self, cx: &mut Ctx<'_>, asker: Asker, key: &[u8], fence: Fence) {
         let Some((resource, holder)) = self.find_by_fence(key, fence) else {
             return cx.refuse(asker.conn, Refusal::NotHolder);
         };

@@ -98,7 +98,7 @@ impl Locks {
             is_current,
         } = match self.open(cx, key, mode) {
             Ok(opened) => opened,
-            Err(refusal) => return cx.refuse(asker.conn, refusal),
+            Err(refusal) => return deny(cx, asker.conn, mode, refusal),
         };
         let want = Want {
             hold: Hold::of(mode),
@@ -107,7 +107,7 @@ impl Locks {
         };
         if self.is_free(resource, want.hold) {
             if cx.core.memory_full && !self.holders.has_vacancy() {
-                cx.refuse(asker.conn, Refusal::Memory);
+                deny(cx, asker.conn, mode, Refusal::Memory);
                 return self.mark_idle(cx, resource);
             }
             let token = self.grant(cx, resource, asker.owner, want);
@@ -116,11 +116,12 @@ impl Locks {
         } else if !is_current && (wait == Millis::ZERO || self.is_queue_full(cx, resource)) {
             cx.put_off(asker.conn);
         } else if self.is_queue_full(cx, resource) {
-            cx.refuse(asker.conn, Refusal::MaxWaiters);
+            deny(cx, asker.conn, mode, Refusal::MaxWaiters);
         } else if wait == Millis::ZERO {
+            cx.core.figures.denied(Held::asked(mode));
             cx.reply(asker.conn, Reply::TimedOut);
         } else if !cx.has_room_to_wait() {
-            cx.refuse(asker.conn, Refusal::Memory);
+            deny(cx, asker.conn, mode, Refusal::Memory);
         } else {
             let waiter = self.join(cx, resource, asker.owner, want);
             cx.park(waiter, asker.conn, wait);
@@ -420,6 +421,8 @@ impl Locks {
         want: Want,
     ) -> u32 {
         let waiter = Waiter::new(owner, resource, Awaiting::Hold(want), cx.now);
+        let kind = self.table[resource].kind();
+        cx.core.figures.joined(Held::of(kind, want.hold));
         let queue = &mut self.table[resource].queue;
         let waiter = cx.join(queue, waiter);
         self.ranks
@@ -433,6 +436,8 @@ impl Locks {
         let queue = &mut self.table[resource].queue;
         let len = queue.len();
         let gone = cx.leave(queue, waiter);
+        let kind = self.table[resource].kind();
+        cx.core.figures.left(Held::of(kind, gone.want().hold));
         self.ranks.left(resource, len, gone.number);
         gone
     }
@@ -440,7 +445,9 @@ impl Locks {
     /// Takes a waiter out of its queue, with its ticket if it has one. Sends no answer.
     pub(super) fn give_up(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         let gone = self.leave(cx, waiter);
-        let Want { ticket, .. } = gone.want();
+        let Want { ticket, hold, .. } = gone.want();
+        let kind = self.table[gone.subject].kind();
+        cx.core.figures.denied(Held::of(kind, hold));
         if ticket != NONE {
             self.remove_ticket(cx, ticket);
         }
@@ -645,6 +652,12 @@ impl Locks {
         self.collector
             .arm(cx, self.table.oldest_idle().map(|(_, since)| since));
     }
+}
+
+/// Refuses a request to hold something.
+pub(super) fn deny(cx: &mut Ctx<'_>, conn: ConnIndex, mode: Mode, why: Refusal) {
+    cx.core.figures.denied(Held::asked(mode));
+    cx.refuse(conn, why);
 }
 
 /// The resource of a request.

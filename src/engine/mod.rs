@@ -58,6 +58,7 @@ use self::conn::{Asker, Conn, Conns};
 use self::counter::Counters;
 use self::ctx::{Core, Ctx};
 use self::fence::Fences;
+pub use self::figures::{Figures, Held, HeldFigures, Limit};
 use self::kv::Kv;
 use self::list::Lists;
 use self::lock::Locks;
@@ -65,7 +66,6 @@ use self::owner::{Owner, Owners, Presence};
 use self::queue::{Awaiting, Waiter, Waiters};
 use self::record::Records;
 use self::restore::Restored;
-pub use self::figures::{Figures, Held, HeldFigures};
 pub use self::salts::SaltKey;
 pub use self::shapes::LONG_SHAPES_MAX;
 pub use self::subscriptions::{GROUPS_PER_PATTERN_MAX, MEMBERS_VISITED_MAX, SHAPES_PER_CONN_MAX};
@@ -331,6 +331,7 @@ impl Engine {
         let is_new_hold = matches!(request, Request::Acquire { .. } | Request::Enqueue { .. });
         let is_draining = self.core.draining && is_new_hold;
         if self.core.storage_full && request.takes_room() && !is_draining {
+            self.core.figures.refused(Refusal::Storage);
             out.push(Effect::Reply(id, Reply::Refused(Refusal::Storage)));
             return self.core.mark(None, at, out);
         }

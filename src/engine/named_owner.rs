@@ -186,6 +186,7 @@ impl Engine {
         self.core.conns.asker(id, &mut self.core.owners);
         let is_draining = self.core.draining && matches!(request, Request::Acquire { .. });
         if self.core.storage_full && request.takes_room() && !is_draining {
+            self.core.figures.refused(Refusal::Storage);
             out.push(Effect::Reply(id, Reply::Refused(Refusal::Storage)));
             return self.core.mark(None, at, out);
         }
@@ -209,6 +210,7 @@ impl Engine {
         let owner = match (known, request) {
             (Some(owner), _) => owner,
             (None, Request::Acquire { .. }) if self.core.memory_full => {
+                self.core.figures.refused(Refusal::Memory);
                 out.push(Effect::Reply(id, Reply::Refused(Refusal::Memory)));
                 return true;
             }

@@ -189,7 +189,8 @@ impl Owners {
     }
 
     pub(super) fn set_name(&mut self, owner: OwnerIndex, name: &str) {
-        self.records.change(owner.0, |it| it.name = Some(name.into()));
+        self.records
+            .change(owner.0, |it| it.name = Some(name.into()));
     }
 
     pub(super) fn memory(&self) -> usize {
@@ -206,7 +207,9 @@ impl Owners {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (OwnerIndex, &Owner)> {
-        self.records.iter().map(|(owner, it)| (OwnerIndex(owner), it))
+        self.records
+            .iter()
+            .map(|(owner, it)| (OwnerIndex(owner), it))
     }
 }
 

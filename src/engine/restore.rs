@@ -37,6 +37,11 @@ impl Restored {
         self.owner == Some(owner)
     }
 
+    /// The owner of those that nobody has claimed yet.
+    pub(super) fn owner(&self) -> Option<OwnerIndex> {
+        self.owner
+    }
+
     /// This owner owns nothing any more.
     pub(super) fn forget_owner(&mut self, owner: OwnerIndex) {
         if self.is_owner(owner) {

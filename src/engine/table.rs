@@ -311,6 +311,12 @@ impl Table {
         self.resources.iter()
     }
 
+    /// Every slot from this one on, with its key if that is in use.
+    pub(super) fn slots_from(&self, slot: u32) -> impl Iterator<Item = (u32, Option<&Resource>)> {
+        let slots = self.resources.slots_from(slot);
+        slots.map(|(slot, it)| (slot, it.filter(|it| !it.moment.is_idle())))
+    }
+
     /// What must hold between two calls, for one key.
     pub(super) fn check(&self, resource: u32) {
         let it = &self.resources[resource];

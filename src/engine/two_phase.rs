@@ -26,7 +26,7 @@ use super::conn::Asker;
 use super::ctx::Ctx;
 use super::due::Due;
 use super::holder::Hold;
-use super::lock::{Locks, Opened};
+use super::lock::{Locks, Opened, deny};
 use super::owner::OwnerIndex;
 use super::queue::Want;
 use super::types::{Mode, Refusal, Reply};
@@ -189,7 +189,7 @@ impl Locks {
             is_current,
         } = match self.open(cx, key, mode) {
             Ok(opened) => opened,
-            Err(refusal) => return cx.refuse(asker.conn, refusal),
+            Err(refusal) => return deny(cx, asker.conn, mode, refusal),
         };
         let hold = Hold::of(mode);
         let is_free = self.is_free(resource, hold);
@@ -201,7 +201,7 @@ impl Locks {
             } else {
                 Refusal::Memory
             };
-            cx.refuse(asker.conn, why);
+            deny(cx, asker.conn, mode, why);
         } else if is_free {
             let ticket = self.insert_ticket(cx, asker.owner, resource, lease);
             let token = self.grant(
@@ -219,7 +219,7 @@ impl Locks {
         } else if !is_current {
             cx.put_off(asker.conn);
         } else if self.is_queue_full(cx, resource) {
-            cx.refuse(asker.conn, Refusal::MaxWaiters);
+            deny(cx, asker.conn, mode, Refusal::MaxWaiters);
         } else {
             let ticket = self.insert_ticket(cx, asker.owner, resource, lease);
             let waiter = self.join(

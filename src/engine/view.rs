@@ -3,8 +3,9 @@
 //! Everything comes in a fixed order (that of the table's chains), so that two runs with the same
 //! inputs show the same. Never changes anything, and never walks further than its caller asks.
 
-use super::arena::Stored;
+use super::arena::{NONE, Stored};
 use super::barrier::Barrier;
+use super::conn::{Conn, ConnIndex};
 use super::figures::Held;
 use super::holder::{Hold, Holder};
 use super::list::List;
@@ -78,7 +79,7 @@ pub struct ConnView<'e> {
     pub name: Option<&'e str>,
     /// How many grants its owner holds.
     pub held: u32,
-    /// How many queues its owner waits in.
+    /// How many queues its owner waits in, or it for another owner.
     pub waiting: u32,
 }
 
@@ -197,7 +198,7 @@ impl Engine {
             .core
             .conns
             .iter()
-            .filter(|it| it.parked != super::arena::NONE)
+            .filter(|it| it.parked != NONE)
             .count();
         let Stores {
             locks,
@@ -250,6 +251,12 @@ impl Engine {
             holders,
             self.stores.locks.holders.len(),
             "a holder is in no key's chain"
+        );
+        let figures = Held::ALL.map(|it| self.core.figures.of(it).waiting);
+        assert_eq!(
+            figures.iter().sum::<u64>(),
+            waiters as u64,
+            "figures of who waits"
         );
         assert!(
             !self.core.is_durable() || self.stores.locks.recorded.len() == holders,
@@ -350,7 +357,7 @@ impl Engine {
                 self.core.timers.deadline(*timer) >= it.soonest(),
                 "{token:?} ends before `soonest` and would be overlooked"
             );
-            if *ticket != super::arena::NONE {
+            if *ticket != NONE {
                 assert!(
                     matches!(tickets[*ticket].standing, Standing::Held(_)),
                     "a grant has a ticket that is not held"
@@ -433,6 +440,13 @@ impl<'e> View<'e> {
             .map(move |it| KeyView { view: self, it })
     }
 
+    /// What is in each slot of the table from this one on: a key in use, or nothing if the slot is
+    /// vacant or its key idle. A key keeps its slot for as long as it is known.
+    pub fn slots_from(self, slot: u32) -> impl Iterator<Item = (u32, Option<KeyView<'e>>)> {
+        let slots = self.engine.stores.locks.table.slots_from(slot);
+        slots.map(move |(slot, it)| (slot, it.map(|it| KeyView { view: self, it })))
+    }
+
     /// How many keys of each kind are in use.
     #[must_use]
     pub fn in_use_census(self) -> Census {
@@ -511,7 +525,6 @@ impl<'e> View<'e> {
         self.patterns(Topic::Watch)
     }
 
-    /// How many counters, values, lists and barriers there are, and how many patterns are listened
     /// How many grants are held, and how many may be; 0 is no limit.
     #[must_use]
     pub fn holds(self) -> (usize, u32) {
@@ -519,6 +532,26 @@ impl<'e> View<'e> {
         (stores.locks.holders.len(), core.rules.holds_max)
     }
 
+    /// How many grants from before a restart nobody has claimed yet.
+    #[must_use]
+    pub fn unclaimed(self) -> u32 {
+        let Engine { core, .. } = self.engine;
+        let owner = core.restored.owner();
+        owner.map_or(0, |owner| core.owners[owner].holds.len())
+    }
+
+    /// How many subscriptions there are to signals, keys and elections.
+    #[must_use]
+    pub fn subscriptions(self) -> [(&'static str, usize); 3] {
+        let of = |topic: Topic| self.engine.core.subscriptions[topic as usize].len();
+        [
+            ("signal", of(Topic::Listen)),
+            ("watch", of(Topic::Watch)),
+            ("election", of(Topic::Observe)),
+        ]
+    }
+
+    /// How many counters, values, lists and barriers there are, and how many patterns are listened
     /// to and watched.
     #[must_use]
     pub fn totals(self) -> [(&'static str, usize); 6] {
@@ -561,15 +594,18 @@ impl<'e> View<'e> {
     #[must_use]
     pub fn conn(self, id: ConnId) -> ConnView<'e> {
         let core = &self.engine.core;
-        let owner = core.conns.find(id).map(|conn| core.conns[conn].owner);
-        owner.map_or_else(ConnView::default, |owner| {
-            let owner = &core.owners[owner];
-            ConnView {
-                name: owner.name.as_deref(),
-                held: owner.holds.len(),
-                waiting: owner.waits,
-            }
-        })
+        let Some(conn) = core.conns.find(id) else {
+            return ConnView::default();
+        };
+        let Conn { owner, parked, .. } = core.conns[conn];
+        // What it waits for may be for an owner that is known by its name.
+        let waits_for_other = parked != NONE && core.waiters[parked].owner != owner;
+        let owner = &core.owners[owner];
+        ConnView {
+            name: owner.name.as_deref(),
+            held: owner.holds.len(),
+            waiting: owner.waits + u32::from(waits_for_other),
+        }
     }
 
     /// The key of this name.
@@ -636,8 +672,13 @@ impl<'e> KeyView<'e> {
         self.it.queue.iter(&engine.core.waiters).map(move |waiter| {
             let it = &engine.core.waiters[waiter];
             let owner = &engine.core.owners[it.owner];
+            // A named owner has no connection, but its waiter has one.
+            let conn = match it.conn {
+                ConnIndex::NONE => owner.conn_id,
+                conn => engine.core.conns[conn].id,
+            };
             WaiterView {
-                conn: owner.conn_id,
+                conn,
                 name: owner.name.as_deref(),
                 hold: it.want().hold.word(),
                 age_ns: now.since(it.since),

@@ -97,6 +97,9 @@ const REQUEST_NS: u64 = 250;
 /// What each byte of an answer that takes a walk costs: looking it up, escaping it, copying it.
 const WALK_NS_PER_BYTE: u64 = 4;
 
+/// What it costs to look at one slot of a table, or at 64 bytes of a name.
+const VISIT_NS: u64 = 25;
+
 /// What each value of a part of a list costs, and each of its bytes.
 const LISTED_NS: u64 = 60;
 const LISTED_NS_PER_BYTE: u64 = 2;
@@ -175,6 +178,8 @@ pub(super) struct Budget {
     share_ends: u64,
     /// What was spent after the turn, which the next one has less.
     spent_after: u64,
+    /// How many requests were served.
+    requests: u64,
 }
 
 impl Budget {
@@ -195,6 +200,11 @@ impl Budget {
     /// The same, by what it was spent on.
     pub(super) fn work(&self) -> Work {
         self.work
+    }
+
+    /// How many requests were served.
+    pub(super) fn requests(&self) -> u64 {
+        self.requests
     }
 
     #[inline]
@@ -243,6 +253,7 @@ impl Budget {
     /// A request was decided, for which the engine worked so much.
     #[inline]
     pub(super) fn charge_request(&mut self, engine_ns: u64) {
+        self.requests += 1;
         self.charge(Kind::Decide, REQUEST_NS + engine_ns);
     }
 
@@ -250,6 +261,12 @@ impl Budget {
     pub(super) fn charge_walk(&mut self, bytes: usize) {
         let ns = bytes as u64 * WALK_NS_PER_BYTE;
         self.charge(Kind::Decide, ns.max(WALK_NS_MIN));
+    }
+
+    /// A page has looked at so many places, whatever it found there.
+    #[expect(dead_code, reason = "the HTTP door will charge it")]
+    pub(super) fn charge_visits(&mut self, visits: usize) {
+        self.charge(Kind::Decide, visits as u64 * VISIT_NS);
     }
 
     /// So many values of a list were spelled.

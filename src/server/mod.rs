@@ -19,6 +19,7 @@ mod gate;
 mod guesses;
 mod http;
 mod memory;
+mod pace;
 mod ready;
 mod serve;
 mod shutdown;
@@ -39,7 +40,9 @@ use self::gate::Gate;
 use self::guesses::Guesses;
 use self::http::Http;
 pub use self::guesses::Host;
+use self::http::HttpFigures;
 use self::memory::Memory;
+use self::pace::Pace;
 use self::ready::RunQueue;
 use self::serve::{PutsOff, READ_BYTES_MAX};
 use self::turn::LongestTurn;
@@ -233,6 +236,11 @@ pub struct Server<T, S = store::Memory> {
     slow_consumers: u64,
     /// The longest turn so far.
     longest_turn: LongestTurn,
+    /// How long turns take, and the requests in them.
+    pace: Pace,
+    /// What was counted at the HTTP door, and at both of who came and left.
+    #[expect(dead_code, reason = "the HTTP door will show it")]
+    http: HttpFigures,
     /// The process was stopped before this turn, and leases or waits should have ended meanwhile.
     was_stopped: bool,
     /// What the clock said last in the turn before this one.
@@ -286,6 +294,8 @@ impl<T: Transport, S: Store> Server<T, S> {
             ended: VecDeque::new(),
             slow_consumers: 0,
             longest_turn: LongestTurn::default(),
+            pace: Pace::default(),
+            http: HttpFigures::default(),
             was_stopped: false,
             turn_ended: Nanos::default(),
             newcomers: 0,

@@ -257,7 +257,8 @@ fn idle(out: &mut Vec<u8>, end: usize, title: &str, view: View<'_>, wanted: fn(u
     });
 }
 
-fn totals(out: &mut Vec<u8>, view: View<'_>, tally: Tally, figures: &Figures) {
+/// `,"totals":{…}`: how much there is of everything, and what was counted.
+pub(super) fn totals(out: &mut Vec<u8>, view: View<'_>, tally: Tally, figures: &Figures) {
     let (in_use, idle) = (view.in_use_census().0, view.idle_census().0);
     out.extend_from_slice(b",\"totals\":{\"locks\":");
     json::push_number(out, u64::from(in_use[Census::LOCKS]));

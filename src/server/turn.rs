@@ -146,13 +146,14 @@ impl<T: Transport, S: Store> Server<T, S> {
     /// The loop goes to sleep, so the turn is over. Operators see how long the longest one was:
     /// nobody else was heard meanwhile.
     pub fn note_sleep(&mut self, now: Nanos) {
-        if let Some(began) = self.turn_began.take()
-            && now.since(began) > self.longest_turn.ns
-        {
-            self.longest_turn = LongestTurn {
-                ns: now.since(began),
-                work: self.budget.work(),
-            };
+        let Some(began) = self.turn_began.take() else {
+            return;
+        };
+        let ns = now.since(began);
+        self.pace.note_turn(now, ns, self.budget.requests());
+        if ns > self.longest_turn.ns {
+            let work = self.budget.work();
+            self.longest_turn = LongestTurn { ns, work };
         }
     }
 

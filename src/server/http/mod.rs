@@ -2,7 +2,8 @@
 //!
 //! `serve` takes requests off a connection's input, as `server/serve.rs` does with lines; `answer` says
 //! what came of them, `streams` what happens meanwhile, `access` who may ask. What is shown: `pages`
-//! locks and connections, `stats` and `metrics` figures, `files` the dashboard. Turns, boxes, the gate
+//! locks and connections, `stats` and `metrics` figures (which `shown` gathers and `figures` counts), `files`
+//! the dashboard. Turns, boxes, the gate
 //! and the disk are the line protocol's, and know nothing of HTTP but how long it may take.
 
 mod access;
@@ -12,6 +13,8 @@ mod figures;
 mod files;
 mod metrics;
 mod pages;
+#[cfg(test)]
+mod sample;
 mod serve;
 mod show;
 mod shown;

@@ -4,6 +4,8 @@
 //! it is written. Says how an entry looks, never which ones there are; how many fit is the walker's
 //! to bound.
 
+use std::borrow::Cow;
+
 use super::object::{field, flag, text, text_or_null, title};
 use crate::wire::json::{push_number, push_str_escaped};
 
@@ -23,7 +25,7 @@ pub struct LockShown<'a> {
 }
 
 /// One holder.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct HolderShown<'a> {
     /// The fence of its grant.
     pub fence: u64,
@@ -32,7 +34,7 @@ pub struct HolderShown<'a> {
     /// The number of its connection, if it has one.
     pub connection: Option<u32>,
     /// Where that comes from.
-    pub address: Option<&'a str>,
+    pub address: Option<Cow<'a, str>>,
     /// `slot`, `read`, `write` or `lead`.
     pub mode: &'a str,
     /// How long it has held.
@@ -98,9 +100,11 @@ pub fn end(out: &mut Vec<u8>, next: Option<&str>) {
     out.push(b'}');
 }
 
-/// One lock with those who hold it and those who wait for it.
+/// One lock with those who hold it and those who wait for it. None is added once `out` is as long as
+/// `end`; the counts say how many there are.
 pub fn lock<'a>(
     out: &mut Vec<u8>,
+    end: usize,
     it: &LockShown<'_>,
     holders: impl Iterator<Item = HolderShown<'a>>,
     waiters: impl Iterator<Item = WaiterShown<'a>>,
@@ -108,20 +112,22 @@ pub fn lock<'a>(
     name(out, it.name);
     text_or_null(out, "kind", it.kind);
     limit_and_counts(out, it);
-    list(out, "holders", holders, holder);
-    list(out, "waiters", waiters, waiter);
+    list(out, end, "holders", holders, holder);
+    list(out, end, "waiters", waiters, waiter);
     out.push(b'}');
 }
 
 /// A semaphore or a read-write lock with those who hold it, as `GET /v1/semaphores/{name}` shows it.
+/// None is added once `out` is as long as `end`.
 pub fn holders<'a>(
     out: &mut Vec<u8>,
+    end: usize,
     it: &LockShown<'_>,
     holders: impl Iterator<Item = HolderShown<'a>>,
 ) {
     name(out, it.name);
     limit_and_counts(out, it);
-    list(out, "holders", holders, holder);
+    list(out, end, "holders", holders, holder);
     out.push(b'}');
 }
 
@@ -151,6 +157,7 @@ fn limit_and_counts(out: &mut Vec<u8>, it: &LockShown<'_>) {
 
 fn list<I>(
     out: &mut Vec<u8>,
+    end: usize,
     called: &str,
     items: impl Iterator<Item = I>,
     write: impl Fn(&mut Vec<u8>, &I),
@@ -158,6 +165,9 @@ fn list<I>(
     title(out, called);
     out.push(b'[');
     for item in items {
+        if out.len() >= end {
+            break;
+        }
         comma(out);
         write(out, &item);
     }
@@ -169,7 +179,7 @@ fn holder(out: &mut Vec<u8>, it: &HolderShown<'_>) {
     push_number(out, it.fence);
     text_or_null(out, "owner", it.owner);
     connection_number(out, it.connection);
-    text_or_null(out, "address", it.address);
+    text_or_null(out, "address", it.address.as_deref());
     text(out, "mode", it.mode);
     field(out, "since_ms", it.since_ms);
     field(out, "lease_left_ms", it.lease_left_ms);
@@ -248,6 +258,7 @@ mod tests {
                 comma(out);
                 lock(
                     out,
+                    usize::MAX,
                     &LOCK,
                     [HOLDER, HOLDER].into_iter(),
                     [WAITER].into_iter(),
@@ -264,6 +275,15 @@ mod tests {
     }
 
     #[test]
+    fn a_list_stops_where_it_has_to() {
+        let mut out = Vec::new();
+        holders(&mut out, 200, &LOCK, std::iter::repeat(HOLDER));
+        let shown: Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(shown["holders"], json!([holder()]));
+        assert_eq!(shown["holder_count"], 2);
+    }
+
+    #[test]
     fn an_empty_page_is_the_last_one() {
         let page = read(|out| {
             begin(out, "connections");
@@ -274,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_semaphore_shows_who_has_its_slots() {
-        let shown = read(|out| holders(out, &LOCK, [HOLDER].into_iter()));
+        let shown = read(|out| holders(out, usize::MAX, &LOCK, [HOLDER].into_iter()));
         let want = json!({
             "name": "a\"b\u{fffd}", "limit": 3, "holder_count": 2, "waiter_count": 1,
             "holders": [holder()],

@@ -171,6 +171,8 @@ problems! {
         "the Host is neither an address, nor localhost, nor set with --http-host-name";
     /// A page of another site asks.
     pub FOREIGN_ORIGIN = 403 "FOREIGN_ORIGIN" "the Origin is another site; ask from the page of this server";
+    /// No page of this list has ended there.
+    pub UNKNOWN_CURSOR = 400 "BAD_QUERY" "after is no cursor of this list; send what next said, or leave it out";
     /// No grant has this fence.
     pub NOT_HELD = 404 "NOT_HELD" "nobody holds this lock with this fencing token; look who does";
 }

@@ -1,0 +1,530 @@
+//! The answer to `/metrics`: figures for Prometheus, in its text format.
+//!
+//! One figure, one name. The names are LockServer's for what happens on its routes (`lock_…`), those that
+//! file servers know for locks and connections in general (`locks_…`, `connections_…`), and `latchd_…`
+//! for the rest. No name of a key, an owner or a client is in a label, so the answer is as long with a
+//! million keys as with none. There is no label `share` either: names are in one space here, and a label
+//! that is missing is the same as an empty one.
+//!
+//! Everything is as of this moment. Nothing is walked over: all of it is counted when it happens.
+
+use super::super::pace::Pace;
+use super::super::{Door, Process};
+use super::figures::{HttpFigures, LATENCY_BOUNDS, Latency, LeaseOp, Outcome};
+use super::shown::Shown;
+use crate::engine::{Census, Engine, Held, HeldFigures, Limit};
+use crate::histogram::{BUCKETS, Histogram};
+use crate::wire::json::push_number;
+
+/// What the answer calls itself.
+pub(in crate::server) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Which bounds are shown of how long locks are waited for and held: every other one, up to a quarter
+/// of an hour and a bit.
+const LONG: Bounds = Bounds { step: 2, end: 31 };
+
+/// And of turns and requests: all, up to a second.
+const SHORT: Bounds = Bounds { step: 1, end: 21 };
+
+#[derive(Clone, Copy)]
+struct Bounds {
+    step: usize,
+    end: usize,
+}
+
+/// Appends the whole text.
+pub(in crate::server) fn metrics(
+    out: &mut Vec<u8>,
+    engine: &Engine,
+    http: &HttpFigures,
+    pace: &Pace,
+    shown: &Shown,
+    process: &Process,
+) {
+    let mut text = Text { out, family: "" };
+    leases(&mut text, engine, http);
+    locks(&mut text, engine, http, shown);
+    connections(&mut text, http, shown);
+    entries(&mut text, engine, shown);
+    server(&mut text, http, pace, shown);
+    of_process(&mut text, process);
+}
+
+/// LockServer's names, for requests over its routes.
+fn leases(text: &mut Text<'_>, engine: &Engine, http: &HttpFigures) {
+    for (op, name, help) in [
+        (
+            LeaseOp::Acquire,
+            "lock_acquire_total",
+            "Requests over HTTP to acquire a lease; fail: somebody else holds it.",
+        ),
+        (
+            LeaseOp::Renew,
+            "lock_renew_total",
+            "Requests over HTTP to renew a lease; fail: it is over, or somebody else's.",
+        ),
+        (
+            LeaseOp::Release,
+            "lock_release_total",
+            "Requests over HTTP to release a lease; fail: it is over, or somebody else's.",
+        ),
+    ] {
+        text.counter(name, help);
+        for outcome in Outcome::ALL {
+            text.sample(&[("result", outcome.word())], http.leases(op, outcome));
+        }
+    }
+    text.family(
+        "lock_op_latency_ms",
+        "histogram",
+        "How long requests over HTTP for leases took, time in a queue included, in milliseconds.",
+    );
+    for op in LeaseOp::ALL {
+        text.latency(op, http.latency(op));
+    }
+    text.counter(
+        "lock_db_busy_total",
+        "Requests over HTTP for leases that were answered BUSY_RETRY: no room on disk, or overload.",
+    );
+    for op in LeaseOp::ALL {
+        text.sample(&[("op", op.word())], http.leases(op, Outcome::Busy));
+    }
+    text.gauge(
+        "locks_held",
+        "Grants held now, over both doors: the sum of locks_active.",
+    );
+    text.sample(&[], engine.counts().holders as u64);
+    text.counter(
+        "lock_expired_total",
+        "Grants that ended with their lease, over both doors.",
+    );
+    text.sample(&[], engine.tally().expiries);
+}
+
+fn locks(text: &mut Text<'_>, engine: &Engine, http: &HttpFigures, shown: &Shown) {
+    let figures = engine.figures();
+    let by_type = |text: &mut Text<'_>, of: fn(&HeldFigures) -> u64| {
+        for held in Held::ALL {
+            text.sample(&[("type", held.word())], of(figures.of(held)));
+        }
+    };
+    text.counter(
+        "locks_acquire_total",
+        "Requests to hold something; denied: refused, not free in time, or not waited for to the end.",
+    );
+    for held in Held::ALL {
+        let HeldFigures { grants, denied, .. } = *figures.of(held);
+        for (status, count) in [("granted", grants), ("denied", denied)] {
+            text.sample(&[("type", held.word()), ("status", status)], count);
+        }
+    }
+    text.counter(
+        "locks_release_total",
+        "Grants that ended; timeout: with their lease, break: by an operator.",
+    );
+    let tally = engine.tally();
+    for (reason, count) in [
+        ("explicit", tally.releases),
+        ("timeout", tally.expiries),
+        ("disconnect", tally.disconnects),
+        ("break", tally.breaks),
+    ] {
+        text.sample(&[("reason", reason)], count);
+    }
+    text.gauge("locks_active", "Grants held now.");
+    by_type(text, |it| it.held);
+    text.gauge("locks_blocked", "Waiters in the queues of locks now.");
+    by_type(text, |it| it.waiting);
+    text.family(
+        "locks_blocking_duration_seconds",
+        "histogram",
+        "How long those waited that were granted after they had waited.",
+    );
+    for held in Held::ALL {
+        text.histogram(&[("type", held.word())], &figures.of(held).waits, LONG);
+    }
+    text.family(
+        "locks_hold_duration_seconds",
+        "histogram",
+        "How long grants that are over were held.",
+    );
+    for held in Held::ALL {
+        text.histogram(&[("type", held.word())], &figures.of(held).holds, LONG);
+    }
+    text.counter(
+        "locks_limit_hits_total",
+        "Requests and connections refused because of a limit.",
+    );
+    for limit in Limit::ALL {
+        let hits = figures.limit_hits(limit);
+        text.sample(&[("limit_type", limit.word())], hits);
+    }
+    let refused = [Door::Line, Door::Http].map(|door| http.door(door).refused);
+    text.sample(&[("limit_type", "connections")], refused.iter().sum());
+    let unclaimed = engine.view(shown.now).unclaimed();
+    text.gauge(
+        "locks_grace_period_active",
+        "1 while there are grants from before a restart that nobody has claimed.",
+    );
+    text.sample(&[], u64::from(unclaimed > 0));
+    text.gauge(
+        "latchd_unclaimed_grants",
+        "Grants from before a restart that nobody has claimed.",
+    );
+    text.sample(&[], unclaimed.into());
+}
+
+fn connections(text: &mut Text<'_>, http: &HttpFigures, shown: &Shown) {
+    let doors = [Door::Line, Door::Http].map(|door| (door.word(), http.door(door)));
+    text.gauge("connections_active", "Open connections.");
+    for (adapter, it) in doors {
+        let open = it.accepted.saturating_sub(it.closed);
+        text.sample(&[("adapter", adapter)], open);
+    }
+    text.counter(
+        "connections_total",
+        "Connections that came and went; refused: closed at once, there were as many as there may be.",
+    );
+    for (adapter, it) in doors {
+        for (event, count) in [
+            ("accepted", it.accepted),
+            ("closed", it.closed),
+            ("refused", it.refused),
+        ] {
+            text.sample(&[("adapter", adapter), ("event", event)], count);
+        }
+    }
+    text.counter(
+        "latchd_slow_consumers_evicted_total",
+        "Connections closed because they did not read what they were sent.",
+    );
+    text.sample(&[], shown.figures.slow_consumers);
+    text.counter(
+        "latchd_wrong_secrets_total",
+        "Connections and requests refused because they did not show the secret.",
+    );
+    text.sample(&[], shown.figures.wrong_secrets);
+}
+
+/// What is in the tables.
+fn entries(text: &mut Text<'_>, engine: &Engine, shown: &Shown) {
+    let view = engine.view(shown.now);
+    text.gauge("latchd_keys", "Keys of locks, in use and idle.");
+    let censuses = [
+        ("in_use", view.in_use_census()),
+        ("idle", view.idle_census()),
+    ];
+    for (state, Census(counts)) in censuses {
+        for (at, kind) in [
+            (Census::LOCKS, "lock"),
+            (Census::SEMAPHORES, "semaphore"),
+            (Census::RW_LOCKS, "rwlock"),
+        ] {
+            let count = counts[at].into();
+            text.sample(&[("kind", kind), ("state", state)], count);
+        }
+    }
+    for (title, count) in view.totals() {
+        let (name, help) = match title {
+            "counters" => ("latchd_counters", "Counters."),
+            "kv_entries" => ("latchd_values", "Values."),
+            "lists" => ("latchd_lists", "Lists."),
+            "barriers" => ("latchd_barriers", "Barriers that somebody waits at."),
+            _ => continue, // patterns: subscriptions say more
+        };
+        text.gauge(name, help);
+        text.sample(&[], count as u64);
+    }
+    text.gauge(
+        "latchd_subscriptions",
+        "What clients listen to, watch and observe.",
+    );
+    for (kind, count) in view.subscriptions() {
+        text.sample(&[("kind", kind)], count as u64);
+    }
+    let blocked = Held::ALL.map(|held| engine.figures().of(held).waiting);
+    let others = engine.counts().waiters as u64 - blocked.iter().sum::<u64>();
+    text.gauge(
+        "latchd_list_and_barrier_waiters",
+        "Clients that wait for a value of a list, or at a barrier.",
+    );
+    text.sample(&[], others);
+}
+
+fn server(text: &mut Text<'_>, http: &HttpFigures, pace: &Pace, shown: &Shown) {
+    let figures = &shown.figures;
+    text.gauge("latchd_build_info", "Which version runs; always 1.");
+    text.sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    text.gauge("latchd_uptime_seconds", "Since the daemon was started.");
+    text.fraction(&[], u128::from(shown.now.0), 9);
+    text.gauge(
+        "latchd_epoch",
+        "The number of this life of the daemon, larger than that of any earlier one.",
+    );
+    text.sample(&[], figures.epoch);
+    text.gauge("latchd_draining", "1 while the daemon is shutting down.");
+    text.sample(&[], shown.is_draining.into());
+    text.counter("latchd_http_requests_total", "Requests read over HTTP.");
+    text.sample(&[], http.requests());
+    text.counter(
+        "latchd_http_answers_total",
+        "Answers over HTTP, by the first digit of their status.",
+    );
+    let classes = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+    for (class, &count) in classes.iter().zip(http.answers()) {
+        text.sample(&[("class", class)], count);
+    }
+    text.family(
+        "latchd_turn_duration_seconds",
+        "histogram",
+        "How long turns of the loop took: nobody else is heard meanwhile.",
+    );
+    text.histogram(&[], &pace.turns, SHORT);
+    text.family(
+        "latchd_operation_duration_seconds",
+        "histogram",
+        "How long requests over both doors waited for their answer, time in a queue not included.",
+    );
+    text.histogram(&[], &pace.operations, SHORT);
+    text.gauge(
+        "latchd_longest_turn_seconds",
+        "The longest turn since the start.",
+    );
+    text.fraction(&[], figures.longest_turn.ns.into(), 9);
+    for (name, help, bytes) in [
+        (
+            "latchd_memory_used_bytes",
+            "Memory in use, of all that clients can make the daemon keep.",
+            figures.memory_bytes,
+        ),
+        (
+            "latchd_memory_limit_bytes",
+            "The bound on that memory; 0 is none.",
+            figures.memory_max_bytes,
+        ),
+        (
+            "latchd_unread_bytes",
+            "Memory in use for what clients have not read yet.",
+            figures.outbox_bytes,
+        ),
+    ] {
+        text.gauge(name, help);
+        text.sample(&[], bytes as u64);
+    }
+    for (name, help, count) in [
+        (
+            "latchd_records_total",
+            "Changes that have to survive a restart; none without a data directory.",
+            figures.records,
+        ),
+        (
+            "latchd_records_durable_total",
+            "How many of them are on disk.",
+            figures.records_durable,
+        ),
+        (
+            "latchd_log_lines_lost_total",
+            "Lines of the log that nobody took.",
+            figures.lost_log_lines,
+        ),
+    ] {
+        text.counter(name, help);
+        text.sample(&[], count);
+    }
+}
+
+/// What the system says, as far as it does.
+fn of_process(text: &mut Text<'_>, process: &Process) {
+    let seconds = [
+        (
+            "process_start_time_seconds",
+            "gauge",
+            "When the process was started, in seconds since 1970.",
+            process.start_time_s,
+        ),
+        (
+            "process_cpu_seconds_total",
+            "counter",
+            "For how long the process has used a processor.",
+            process.cpu_s,
+        ),
+    ];
+    for (name, kind, help, value) in seconds {
+        if let Some(value) = value {
+            text.family(name, kind, help);
+            text.fraction(&[], (value * 1e6) as u128, 6);
+        }
+    }
+    for (name, help, value) in [
+        (
+            "process_resident_memory_bytes",
+            "Memory that the process has in use.",
+            process.resident_bytes,
+        ),
+        (
+            "process_virtual_memory_bytes",
+            "Address space that the process has taken.",
+            process.virtual_bytes,
+        ),
+        (
+            "process_open_fds",
+            "Open files and sockets.",
+            process.open_fds,
+        ),
+        (
+            "process_max_fds",
+            "Most files and sockets that may be open.",
+            process.max_fds,
+        ),
+    ] {
+        if let Some(value) = value {
+            text.gauge(name, help);
+            text.sample(&[], value);
+        }
+    }
+}
+
+type Label<'a> = (&'a str, &'a str);
+
+/// The text, and the family that is being written. Labels and their values are ours and need no escapes.
+struct Text<'o> {
+    out: &'o mut Vec<u8>,
+    family: &'static str,
+}
+
+impl Text<'_> {
+    fn counter(&mut self, name: &'static str, help: &str) {
+        self.family(name, "counter", help);
+    }
+
+    fn gauge(&mut self, name: &'static str, help: &str) {
+        self.family(name, "gauge", help);
+    }
+
+    fn family(&mut self, name: &'static str, kind: &str, help: &str) {
+        self.family = name;
+        for part in [
+            "# HELP ",
+            name,
+            " ",
+            help,
+            "\n# TYPE ",
+            name,
+            " ",
+            kind,
+            "\n",
+        ] {
+            self.push(part);
+        }
+    }
+
+    fn sample(&mut self, labels: &[Label<'_>], value: u64) {
+        self.name("", labels, None);
+        push_number(self.out, value);
+        self.push("\n");
+    }
+
+    /// A value that is divided by so many powers of ten.
+    fn fraction(&mut self, labels: &[Label<'_>], value: u128, digits: usize) {
+        self.name("", labels, None);
+        push_fraction(self.out, value, digits);
+        self.push("\n");
+    }
+
+    /// Durations in seconds. One of exactly the bound of a bucket counts as longer.
+    fn histogram(&mut self, labels: &[Label<'_>], it: &Histogram, bounds: Bounds) {
+        let mut count = 0;
+        for (bucket, counted) in it.counts().iter().enumerate() {
+            count += counted;
+            let is_shown = bucket.is_multiple_of(bounds.step) && bucket < bounds.end;
+            if let Some(bound) = Histogram::bound_ns(bucket).filter(|_| is_shown) {
+                self.bucket(labels, Some((bound.into(), 9)), count);
+            }
+        }
+        debug_assert!(bounds.end <= BUCKETS, "a bound that is none");
+        self.end_histogram(labels, count, it.sum_ns(), 9);
+    }
+
+    /// Durations in milliseconds, in LockServer's buckets.
+    fn latency(&mut self, op: LeaseOp, it: &Latency) {
+        let labels = [("op", op.word())];
+        let mut count = 0;
+        for (bucket, counted) in it.counts.iter().enumerate() {
+            count += counted;
+            if bucket < LATENCY_BOUNDS {
+                let bound = Latency::bound_ms(bucket).into();
+                self.bucket(&labels, Some((bound, 0)), count);
+            }
+        }
+        self.end_histogram(&labels, count, it.sum_ns, 6);
+    }
+
+    fn end_histogram(&mut self, labels: &[Label<'_>], count: u64, sum: u128, digits: usize) {
+        self.bucket(labels, None, count);
+        self.name("_sum", labels, None);
+        push_fraction(self.out, sum, digits);
+        self.push("\n");
+        self.name("_count", labels, None);
+        push_number(self.out, count);
+        self.push("\n");
+    }
+
+    /// A bucket that goes up to a bound, or has everything in it.
+    fn bucket(&mut self, labels: &[Label<'_>], bound: Option<(u128, usize)>, count: u64) {
+        self.name("_bucket", labels, Some(bound));
+        push_number(self.out, count);
+        self.push("\n");
+    }
+
+    /// Everything of a line before its value.
+    fn name(&mut self, suffix: &str, labels: &[Label<'_>], bound: Option<Option<(u128, usize)>>) {
+        self.push(self.family);
+        self.push(suffix);
+        let mut before = "{";
+        for (label, value) in labels {
+            for part in [before, label, "=\"", value, "\""] {
+                self.push(part);
+            }
+            before = ",";
+        }
+        if let Some(bound) = bound {
+            self.push(before);
+            self.push("le=\"");
+            match bound {
+                Some((bound, digits)) => push_fraction(self.out, bound, digits),
+                None => self.push("+Inf"),
+            }
+            self.push("\"");
+            before = ",";
+        }
+        self.push(if before == "{" { " " } else { "} " });
+    }
+
+    fn push(&mut self, text: &str) {
+        self.out.extend_from_slice(text.as_bytes());
+    }
+}
+
+/// Appends a number divided by so many powers of ten, without zeros at the end: `1.024`.
+fn push_fraction(out: &mut Vec<u8>, value: u128, digits: usize) {
+    let divisor = 10_u128.pow(digits as u32);
+    let mut text = itoa::Buffer::new();
+    out.extend_from_slice(text.format(value / divisor).as_bytes());
+    let mut rest = value % divisor;
+    if rest == 0 {
+        return;
+    }
+    out.push(b'.');
+    let start = out.len();
+    out.resize(start + digits, b'0');
+    for digit in out[start..].iter_mut().rev() {
+        *digit += (rest % 10) as u8;
+        rest /= 10;
+    }
+    let kept = out.iter().rposition(|&digit| digit != b'0');
+    out.truncate(kept.map_or(0, |last| last + 1));
+}
+
+#[cfg(test)]
+#[path = "metrics_tests.rs"]
+mod tests;

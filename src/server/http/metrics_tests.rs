@@ -1,0 +1,419 @@
+//! Tests of `metrics.rs`: the text is what Prometheus reads, is exact, and does not grow.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{ErrorKind, Write};
+use std::process::{Command, Stdio};
+
+use super::super::sample::{NOW, Sample, acquire, conn, shown};
+use super::*;
+use crate::base::{Millis, Nanos};
+use crate::engine::Rules;
+use crate::engine::types::{Effect, Input, Mode, Reply, Request};
+
+const LOCK: Mode = Mode::Slot { limit: 1 };
+
+/// A name of milliseconds is LockServer's, and its clients' dashboards know it. All else that promtool
+/// could complain of is avoided.
+const KNOWN_COMPLAINT: &str =
+    "lock_op_latency_ms metric names should not contain abbreviated units\n";
+
+fn process() -> Process {
+    Process {
+        start_time_s: Some(1_794_000_000.25),
+        cpu_s: Some(1.5),
+        resident_bytes: Some(9_000_000),
+        virtual_bytes: Some(70_000_000),
+        open_fds: Some(12),
+        max_fds: Some(1024),
+    }
+}
+
+fn render(engine: &Engine, http: &HttpFigures, pace: &Pace) -> String {
+    let mut out = Vec::new();
+    metrics(&mut out, engine, http, pace, &shown(NOW), &process());
+    String::from_utf8(out).unwrap()
+}
+
+fn render_engine(engine: &Engine) -> BTreeMap<String, f64> {
+    let text = render(engine, &HttpFigures::default(), &Pace::default());
+    read(&text)
+}
+
+/// The samples, by name and labels. Checks the rules of the format on the way.
+fn read(text: &str) -> BTreeMap<String, f64> {
+    let mut samples = BTreeMap::new();
+    let mut families = BTreeSet::new();
+    let (mut family, mut kind) = ("", "");
+    assert!(text.ends_with('\n'));
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').unwrap();
+            assert!(help.ends_with('.'), "{help}");
+            assert!(families.insert(name), "{name} stands twice");
+            let declared = lines.next().unwrap().strip_prefix("# TYPE ").unwrap();
+            (family, kind) = declared.split_once(' ').unwrap();
+            assert_eq!(family, name);
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{name}");
+            continue;
+        }
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        let name = series.split('{').next().unwrap();
+        let suffix = name.strip_prefix(family).unwrap();
+        match kind {
+            "histogram" => assert!(["_bucket", "_sum", "_count"].contains(&suffix), "{line}"),
+            _ => assert_eq!(suffix, "", "{line}"),
+        }
+        let value: f64 = value.parse().unwrap();
+        let is_new = samples.insert(series.to_owned(), value).is_none();
+        assert!(is_new, "{series} stands twice");
+    }
+    samples
+}
+
+#[test]
+fn every_name_of_lockserver_is_there() {
+    let mut http = HttpFigures::default();
+    http.note_lease(LeaseOp::Acquire, Outcome::Success);
+    http.note_lease(LeaseOp::Acquire, Outcome::Fail);
+    http.note_lease(LeaseOp::Acquire, Outcome::Fail);
+    http.note_lease(LeaseOp::Renew, Outcome::Busy);
+    http.note_lease(LeaseOp::Release, Outcome::Success);
+    http.note_latency(LeaseOp::Acquire, 250_000);
+    http.note_latency(LeaseOp::Acquire, 3_000_000);
+    let it = Sample::new(Rules::default());
+    let samples = read(&render(&it.engine, &http, &Pace::default()));
+    for (series, want) in [
+        ("lock_acquire_total{result=\"success\"}", 1.0),
+        ("lock_acquire_total{result=\"fail\"}", 2.0),
+        ("lock_acquire_total{result=\"busy\"}", 0.0),
+        ("lock_renew_total{result=\"busy\"}", 1.0),
+        ("lock_release_total{result=\"success\"}", 1.0),
+        ("lock_db_busy_total{op=\"acquire\"}", 0.0),
+        ("lock_db_busy_total{op=\"renew\"}", 1.0),
+        ("lock_op_latency_ms_bucket{op=\"acquire\",le=\"1\"}", 1.0),
+        ("lock_op_latency_ms_bucket{op=\"acquire\",le=\"2\"}", 1.0),
+        ("lock_op_latency_ms_bucket{op=\"acquire\",le=\"4\"}", 2.0),
+        ("lock_op_latency_ms_bucket{op=\"acquire\",le=\"2048\"}", 2.0),
+        ("lock_op_latency_ms_bucket{op=\"acquire\",le=\"+Inf\"}", 2.0),
+        ("lock_op_latency_ms_sum{op=\"acquire\"}", 3.25),
+        ("lock_op_latency_ms_count{op=\"acquire\"}", 2.0),
+        ("lock_op_latency_ms_count{op=\"release\"}", 0.0),
+        ("locks_held", 0.0),
+        ("lock_expired_total", 0.0),
+    ] {
+        assert_eq!(samples.get(series), Some(&want), "{series}");
+    }
+    let bounds = |op: &str| {
+        let start = format!("lock_op_latency_ms_bucket{{op=\"{op}\"");
+        samples.keys().filter(|it| it.starts_with(&start)).count()
+    };
+    assert_eq!(["acquire", "renew", "release"].map(bounds), [13, 13, 13]);
+}
+
+#[test]
+fn what_is_held_and_waited_for_is_exact() {
+    let mut it = Sample::new(Rules::default());
+    it.ask(1, acquire(b"job", LOCK, Millis::ZERO));
+    it.ask(1, acquire(b"gpu", Mode::Slot { limit: 2 }, Millis::ZERO));
+    it.ask(1, acquire(b"book", Mode::Read, Millis::ZERO));
+    it.ask(2, acquire(b"book", Mode::Read, Millis::ZERO));
+    it.ask(2, acquire(b"job", LOCK, Millis::ZERO)); // in vain
+    it.ask(2, acquire(b"job", LOCK, Millis::from_secs(10)));
+    it.ask(3, acquire(b"book", Mode::Write, Millis::from_secs(1)));
+    let before = render_engine(&it.engine);
+    for (series, want) in [
+        ("locks_held", 4.0),
+        ("locks_active{type=\"lock\"}", 1.0),
+        ("locks_active{type=\"semaphore\"}", 1.0),
+        ("locks_active{type=\"read\"}", 2.0),
+        ("locks_active{type=\"write\"}", 0.0),
+        ("locks_blocked{type=\"lock\"}", 1.0),
+        ("locks_blocked{type=\"write\"}", 1.0),
+        ("locks_acquire_total{type=\"lock\",status=\"granted\"}", 1.0),
+        ("locks_acquire_total{type=\"lock\",status=\"denied\"}", 1.0),
+        ("latchd_keys{kind=\"lock\",state=\"in_use\"}", 1.0),
+        ("latchd_keys{kind=\"rwlock\",state=\"in_use\"}", 1.0),
+        ("latchd_list_and_barrier_waiters", 0.0),
+    ] {
+        assert_eq!(before.get(series), Some(&want), "{series}");
+    }
+    // Two seconds later the first lets go of everything, and the third has waited too long.
+    it.now = Nanos(NOW.0 + 2_000_000_000);
+    it.apply(Input::Time(u64::MAX));
+    it.apply(Input::Disconnected(conn(1)));
+    it.apply(Input::Time(u64::MAX));
+    it.engine.check();
+    let after = render_engine(&it.engine);
+    for (series, want) in [
+        ("locks_held", 2.0),
+        ("locks_active{type=\"lock\"}", 1.0),
+        ("locks_active{type=\"read\"}", 1.0),
+        ("locks_blocked{type=\"lock\"}", 0.0),
+        ("locks_blocked{type=\"write\"}", 0.0),
+        ("locks_acquire_total{type=\"lock\",status=\"granted\"}", 2.0),
+        ("locks_acquire_total{type=\"write\",status=\"denied\"}", 1.0),
+        ("locks_release_total{reason=\"disconnect\"}", 3.0),
+        ("locks_blocking_duration_seconds_count{type=\"lock\"}", 1.0),
+        ("locks_hold_duration_seconds_count{type=\"lock\"}", 1.0),
+        ("locks_hold_duration_seconds_count{type=\"read\"}", 1.0),
+        (
+            "locks_hold_duration_seconds_bucket{type=\"lock\",le=\"1.073741824\"}",
+            0.0,
+        ),
+        (
+            "locks_hold_duration_seconds_bucket{type=\"lock\",le=\"4.294967296\"}",
+            1.0,
+        ),
+    ] {
+        assert_eq!(after.get(series), Some(&want), "{series}");
+    }
+    let sum = after["locks_hold_duration_seconds_sum{type=\"lock\"}"];
+    assert!((sum - 2.0).abs() < 0.000_01, "{sum}");
+}
+
+#[test]
+fn ends_are_counted_by_their_reason() {
+    let mut it = Sample::new(Rules::default());
+    let mut tokens = Vec::new();
+    for key in [&b"a"[..], b"b", b"c"] {
+        let effects = it.ask(1, acquire(key, LOCK, Millis::ZERO));
+        tokens.extend(effects.iter().find_map(|effect| match effect {
+            Effect::Reply(_, Reply::Granted { token, .. }) => Some(*token),
+            _ => None,
+        }));
+    }
+    let [a, b, _] = tokens[..] else {
+        panic!("three grants: {tokens:?}");
+    };
+    let token = Some(a);
+    it.ask(1, Request::Release { key: b"a", token });
+    it.apply(Input::Break(conn(2), b"b", b.fence));
+    it.now = Nanos(NOW.0 + 601_000_000_000);
+    it.apply(Input::Time(u64::MAX));
+    let samples = render_engine(&it.engine);
+    for (reason, want) in [
+        ("explicit", 1.0),
+        ("break", 1.0),
+        ("timeout", 1.0),
+        ("disconnect", 0.0),
+    ] {
+        let series = format!("locks_release_total{{reason=\"{reason}\"}}");
+        assert_eq!(samples[&series], want, "{reason}");
+    }
+    assert_eq!(samples["lock_expired_total"], 1.0);
+    assert_eq!(samples["locks_held"], 0.0);
+}
+
+#[test]
+fn every_limit_that_refuses_is_counted() {
+    let mut it = Sample::new(Rules {
+        locks_max: 1,
+        waiters_per_key_max: 1,
+        keys_max: 1,
+        list_length_max: 1,
+        subscriptions_max: 1,
+        ..Rules::default()
+    });
+    it.ask(1, acquire(b"job", LOCK, Millis::ZERO));
+    it.ask(1, acquire(b"other", LOCK, Millis::ZERO)); // locks
+    it.ask(2, acquire(b"job", LOCK, Millis::from_secs(1)));
+    it.ask(3, acquire(b"job", LOCK, Millis::from_secs(1))); // waiters
+    let push = || Request::Push {
+        key: b"list",
+        value: b"x",
+        end: crate::engine::types::End::Right,
+    };
+    it.ask(1, push());
+    it.ask(1, push()); // list_length
+    let add = Request::Add {
+        key: b"n",
+        delta: 1,
+        down: false,
+    };
+    it.ask(1, add); // keys
+    it.ask(1, Request::Watch { pattern: b"a" });
+    it.ask(1, Request::Watch { pattern: b"b" }); // subscriptions
+    it.apply(Input::MemoryFull(true));
+    it.ask_by(4, "somebody", acquire(b"more", LOCK, Millis::ZERO)); // memory
+    let mut http = HttpFigures::default();
+    http.note_refused(Door::Line);
+    http.note_refused(Door::Http);
+    let samples = read(&render(&it.engine, &http, &Pace::default()));
+    for (limit, want) in [
+        ("locks", 1.0),
+        ("waiters", 1.0),
+        ("keys", 1.0),
+        ("list_length", 1.0),
+        ("subscriptions", 1.0),
+        ("memory", 1.0),
+        ("storage", 0.0),
+        ("connections", 2.0),
+    ] {
+        let series = format!("locks_limit_hits_total{{limit_type=\"{limit}\"}}");
+        assert_eq!(samples[&series], want, "{limit}");
+    }
+}
+
+#[test]
+fn doors_and_answers_are_counted_apart() {
+    let mut http = HttpFigures::default();
+    http.note_accepted(Door::Line);
+    http.note_accepted(Door::Http);
+    http.note_accepted(Door::Http);
+    http.note_closed(Door::Http);
+    http.note_request();
+    http.note_answer(200);
+    http.note_answer(409);
+    let mut pace = Pace::default();
+    pace.note_turn(Nanos(5), 100_000, 3);
+    let it = Sample::new(Rules::default());
+    let samples = read(&render(&it.engine, &http, &pace));
+    for (series, want) in [
+        ("connections_active{adapter=\"line\"}", 1.0),
+        ("connections_active{adapter=\"http\"}", 1.0),
+        (
+            "connections_total{adapter=\"http\",event=\"accepted\"}",
+            2.0,
+        ),
+        ("connections_total{adapter=\"http\",event=\"closed\"}", 1.0),
+        ("latchd_http_requests_total", 1.0),
+        ("latchd_http_answers_total{class=\"2xx\"}", 1.0),
+        ("latchd_http_answers_total{class=\"4xx\"}", 1.0),
+        ("latchd_turn_duration_seconds_count", 1.0),
+        ("latchd_operation_duration_seconds_count", 3.0),
+        (
+            "latchd_turn_duration_seconds_bucket{le=\"0.000065536\"}",
+            0.0,
+        ),
+        (
+            "latchd_turn_duration_seconds_bucket{le=\"0.000131072\"}",
+            1.0,
+        ),
+        ("latchd_uptime_seconds", 90.0),
+        ("latchd_memory_limit_bytes", 1_073_741_824.0),
+        ("latchd_records_durable_total", 7.0),
+        ("latchd_slow_consumers_evicted_total", 1.0),
+        ("latchd_wrong_secrets_total", 2.0),
+        ("latchd_log_lines_lost_total", 4.0),
+        (
+            concat!(
+                "latchd_build_info{version=\"",
+                env!("CARGO_PKG_VERSION"),
+                "\"}"
+            ),
+            1.0,
+        ),
+        ("process_start_time_seconds", 1_794_000_000.25),
+        ("process_cpu_seconds_total", 1.5),
+        ("process_open_fds", 12.0),
+    ] {
+        assert_eq!(samples.get(series), Some(&want), "{series}");
+    }
+}
+
+#[test]
+fn histograms_add_up() {
+    let mut it = Sample::new(Rules::default());
+    for round in 0..40 {
+        it.ask(1, acquire(b"job", LOCK, Millis::ZERO));
+        it.now = Nanos(it.now.0 + (1 << round));
+        it.apply(Input::Disconnected(conn(1)));
+        it.apply(Input::Time(u64::MAX));
+    }
+    let text = render(&it.engine, &HttpFigures::default(), &Pace::default());
+    let series = "locks_hold_duration_seconds_bucket{type=\"lock\",le=\"";
+    let buckets: Vec<(f64, u64)> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix(series)?.split_once("\"} "))
+        .map(|(bound, count)| (bound.parse().unwrap(), count.parse().unwrap()))
+        .collect();
+    assert_eq!(buckets.len(), 17);
+    assert!(buckets.is_sorted(), "{buckets:?}");
+    assert_eq!(buckets.last(), Some(&(f64::INFINITY, 40)));
+    assert_eq!(
+        read(&text)["locks_hold_duration_seconds_count{type=\"lock\"}"],
+        40.0
+    );
+}
+
+#[test]
+fn a_hundred_times_as_many_keys_make_it_no_longer_and_none_is_named() {
+    let [few, many] = [1_000, 100_000].map(|locks| {
+        let mut it = Sample::new(Rules::default());
+        it.apply(Input::Hello(conn(1), Some("worker-1")));
+        it.hold(1, locks);
+        let text = render(&it.engine, &HttpFigures::default(), &Pace::default());
+        assert_eq!(read(&text)["locks_held"], locks as f64);
+        assert!(!text.contains("key-0") && !text.contains("worker-1"));
+        text
+    });
+    let shape = |text: &str| {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let series = lines.map(|line| line.rsplit_once(' ').unwrap().0.to_owned());
+        series.collect::<Vec<_>>()
+    };
+    assert_eq!(shape(&few), shape(&many));
+    assert!(many.len() - few.len() < 100, "only digits are more");
+    assert!(many.len() < 40_000, "{} bytes", many.len());
+}
+
+#[test]
+fn what_the_system_does_not_say_is_left_out() {
+    let it = Sample::new(Rules::default());
+    let mut out = Vec::new();
+    let (http, pace) = (HttpFigures::default(), Pace::default());
+    metrics(
+        &mut out,
+        &it.engine,
+        &http,
+        &pace,
+        &shown(NOW),
+        &Process::default(),
+    );
+    let text = String::from_utf8(out).unwrap();
+    read(&text);
+    assert!(!text.contains("process_"));
+}
+
+#[test]
+fn fractions_are_spelled_without_zeros_at_the_end() {
+    for (value, digits, want) in [
+        (0, 9, "0"),
+        (1_024, 9, "0.000001024"),
+        (1_500_000_000, 9, "1.5"),
+        (2_000_000_000, 9, "2"),
+        (100, 0, "100"),
+        (1, 6, "0.000001"),
+        (u128::from(u64::MAX) << 10, 9, "18889465931478.58085376"),
+    ] {
+        let mut out = b"x ".to_vec();
+        push_fraction(&mut out, value, digits);
+        assert_eq!(String::from_utf8(out).unwrap(), format!("x {want}"));
+    }
+}
+
+#[test]
+fn promtool_has_nothing_to_complain_of() {
+    let it = Sample::new(Rules::default());
+    let text = render(&it.engine, &HttpFigures::default(), &Pace::default());
+    let child = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = match child {
+        Ok(child) => child,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return eprintln!("skipped: there is no promtool (Debian: prometheus)");
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(text.as_bytes()).unwrap();
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    assert_eq!(String::from_utf8(said).unwrap(), KNOWN_COMPLAINT);
+}
