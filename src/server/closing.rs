@@ -12,7 +12,6 @@ use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::Input;
 use crate::store::Store;
 use crate::wire::Answer;
-use crate::wire::codec::Codec;
 use crate::wire::http::Part;
 use crate::wire::http::answer::{LATE_BODY, LATE_HEAD};
 
@@ -174,9 +173,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             ..
         } = self;
         let mut conn = conns.remove(id.slot as usize);
-        if let Codec::Http(codec) = &conn.codec {
-            self.http.note_closed(codec);
-        }
+        self.http.note_closed(&conn.codec);
         timers.cancel(conn.timer);
         self.newcomers -= usize::from(conn.is_newcomer);
         if conn.awaits_refusal() {

@@ -40,7 +40,6 @@ use self::gate::Gate;
 use self::guesses::Guesses;
 use self::http::Http;
 pub use self::guesses::Host;
-use self::http::HttpFigures;
 use self::memory::Memory;
 use self::pace::Pace;
 use self::ready::RunQueue;
@@ -238,9 +237,6 @@ pub struct Server<T, S = store::Memory> {
     longest_turn: LongestTurn,
     /// How long turns take, and the requests in them.
     pace: Pace,
-    /// What was counted at the HTTP door, and at both of who came and left.
-    #[expect(dead_code, reason = "the HTTP door will show it")]
-    http: HttpFigures,
     /// The process was stopped before this turn, and leases or waits should have ended meanwhile.
     was_stopped: bool,
     /// What the clock said last in the turn before this one.
@@ -295,7 +291,6 @@ impl<T: Transport, S: Store> Server<T, S> {
             slow_consumers: 0,
             longest_turn: LongestTurn::default(),
             pace: Pace::default(),
-            http: HttpFigures::default(),
             was_stopped: false,
             turn_ended: Nanos::default(),
             newcomers: 0,
@@ -326,6 +321,7 @@ impl<T: Transport, S: Store> Server<T, S> {
                 "refusing {}: --max-connections {connections_max} is reached",
                 transport.peer()
             );
+            self.http.figures.note_refused(door);
             return None;
         }
         self.budget.charge_accept();
@@ -365,9 +361,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         }
         self.conns.insert(conn);
         self.memory.note_accepted();
-        if door == Door::Http {
-            self.http.note_accepted();
-        }
+        self.http.note_accepted(door);
         if let Some(refusal) = refusal {
             self.refuse_newcomer(now, id, refusal);
         }

@@ -22,8 +22,10 @@ mod stats;
 mod streams;
 
 use self::access_log::Finished;
-pub(super) use self::figures::HttpFigures;
+use self::figures::HttpFigures;
+use super::Door;
 use crate::base::{Millis, Nanos};
+use crate::wire::codec::Codec;
 use crate::wire::http::{HttpCodec, Part};
 
 /// How long the head of a request may take from its first byte, and its body from the end of the head.
@@ -58,15 +60,22 @@ impl Http {
         !self.finished.is_empty()
     }
 
-    /// A connection has come.
-    pub(super) fn note_accepted(&mut self) {
-        self.connections += 1;
+    /// A connection has come, by this door.
+    pub(super) fn note_accepted(&mut self, door: Door) {
+        self.figures.note_accepted(door);
+        self.connections += usize::from(door == Door::Http);
     }
 
     /// A connection has gone.
-    pub(super) fn note_closed(&mut self, codec: &HttpCodec) {
-        self.connections -= 1;
-        self.memo_bytes -= codec.memo.heap_bytes();
+    pub(super) fn note_closed(&mut self, codec: &Codec) {
+        match codec {
+            Codec::Line(_) => self.figures.note_closed(Door::Line),
+            Codec::Http(codec) => {
+                self.figures.note_closed(Door::Http);
+                self.connections -= 1;
+                self.memo_bytes -= codec.memo.heap_bytes();
+            }
+        }
     }
 
     /// The id of a request that has none: not a secret, only unlike all others.

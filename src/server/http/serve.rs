@@ -144,6 +144,7 @@ impl<T: Transport, S: Store> Server<T, S> {
 
     /// Serves one request; returns false if it is to be served again later, because it is not decided.
     fn serve_asked(&mut self, now: Nanos, id: ConnId, asked: &Asked<'_>) -> bool {
+        self.http.figures.note_request();
         self.keep_context(now, id, &asked.context);
         let ns = REQUEST_NS + asked.used as u64 / 2;
         self.budget.charge(Kind::Decide, ns);
@@ -152,7 +153,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             Err(access::Refused::Problem(problem)) => self.say_problem(id, &problem),
             Ok(()) => match asked.what {
                 Err(problem) => self.say_problem(id, &problem),
-                Ok(ask) => return self.serve_ask(now, id, ask),
+                Ok(ask) => return self.serve_ask(now, id, ask, asked.if_none_match),
             },
         }
         self.charge_request(id, 0);
@@ -181,7 +182,13 @@ impl<T: Transport, S: Store> Server<T, S> {
         }
     }
 
-    fn serve_ask(&mut self, now: Nanos, id: ConnId, ask: Ask<'_>) -> bool {
+    fn serve_ask(
+        &mut self,
+        now: Nanos,
+        id: ConnId,
+        ask: Ask<'_>,
+        has_file: Option<&[u8]>,
+    ) -> bool {
         match ask {
             // What comes back is recorded again, and there is no room for that.
             Ask::Engine { request, .. }
@@ -208,7 +215,7 @@ impl<T: Transport, S: Store> Server<T, S> {
                 return self.ask(now, id, Input::Break(id, key, fence), false);
             }
             Ask::Lease { key } => self.show_lease(now, id, key),
-            _ => self.show(now, id, &ask),
+            _ => self.show(now, id, &ask, has_file),
         }
         self.charge_request(id, 0);
         true

@@ -23,14 +23,21 @@ const PAGE_BYTES_KEPT: usize = 64 * 1024;
 const LOOK_NS: u64 = 20;
 
 impl<T: Transport, S: Store> Server<T, S> {
-    pub(super) fn show(&mut self, now: Nanos, id: ConnId, ask: &Ask<'_>) {
+    /// Shows it; of a file only its name, if the client has it already.
+    pub(super) fn show(
+        &mut self,
+        now: Nanos,
+        id: ConnId,
+        ask: &Ask<'_>,
+        has_file: Option<&[u8]>,
+    ) {
         match *ask {
             Ask::StatsStream => self.begin_figures(now, id),
             Ask::Live => self.show_health(id, false),
             Ask::Ready => self.show_health(id, self.draining),
-            Ask::OpenApi => self.show_file(id, Some(&dashboard::OPENAPI)),
-            Ask::Dashboard => self.show_file(id, Some(dashboard::page())),
-            Ask::Asset { file } => self.show_file(id, dashboard::find(file)),
+            Ask::OpenApi => self.show_file(id, Some(&dashboard::OPENAPI), has_file),
+            Ask::Dashboard => self.show_file(id, Some(&dashboard::PAGE), has_file),
+            Ask::Asset { file } => self.show_file(id, dashboard::asset(file), has_file),
             Ask::Metrics => self.show_metrics(now, id),
             _ => self.show_page(now, id, ask),
         }
@@ -41,14 +48,19 @@ impl<T: Transport, S: Store> Server<T, S> {
         self.note_said(id, if is_draining { 503 } else { 200 }, None, line);
     }
 
-    fn show_file(&mut self, id: ConnId, file: Option<&'static dashboard::File>) {
+    fn show_file(
+        &mut self,
+        id: ConnId,
+        file: Option<&'static dashboard::File>,
+        has_file: Option<&[u8]>,
+    ) {
         let Some(file) = file else {
             return self.say_problem(id, &NOT_FOUND);
         };
         let owed = self.conns[id.slot as usize].outbox.len();
         let mut status = 200;
         let line = self.say_document(id, |out, context| {
-            status = files::file(out, context, file, None);
+            status = files::file(out, context, file, has_file);
         });
         self.note_said(id, status, None, line);
         self.note_walk(id, owed);

@@ -47,6 +47,7 @@ pub(super) struct Head<'a> {
     /// What was shown as a bearer token.
     pub(super) bearer: Option<&'a [u8]>,
     /// What the client calls this request, if that can be repeated to it.
+    pub(super) if_none_match: Option<&'a [u8]>,
     pub(super) request_id: &'a str,
 }
 
@@ -146,6 +147,7 @@ impl<'a> Head<'a> {
             host: target.authority.or(said.host),
             origin: said.origin,
             bearer: said.authorization.and_then(bearer),
+            if_none_match: said.if_none_match,
             request_id: said.request_id.map_or("", repeatable),
         })
     }
@@ -170,6 +172,7 @@ struct Headers<'a> {
     authorization: Option<&'a [u8]>,
     origin: Option<&'a [u8]>,
     request_id: Option<&'a [u8]>,
+    if_none_match: Option<&'a [u8]>,
     closes: bool,
     keeps: bool,
 }
@@ -189,6 +192,7 @@ impl<'a> Headers<'a> {
                 13 if is("authorization") => (&mut it.authorization, problem::REPEATED_HEADER),
                 6 if is("origin") => (&mut it.origin, problem::REPEATED_HEADER),
                 12 if is("x-request-id") => (&mut it.request_id, problem::REPEATED_HEADER),
+                13 if is("if-none-match") => (&mut it.if_none_match, problem::REPEATED_HEADER),
                 10 if is("connection") => {
                     it.note_connection(header.value);
                     continue;

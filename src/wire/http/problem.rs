@@ -113,7 +113,7 @@ problems! {
 // Of the path and the query.
 problems! {
     /// There is no such path. The one problem that is answered in plain text, as LockServer does.
-    pub(super) NOT_FOUND = 404 "NO_ROUTE" "404 page not found";
+    pub NOT_FOUND = 404 "NO_ROUTE" "404 page not found";
     pub(super) BAD_ESCAPE = 400 "BAD_REQUEST" "a % in the target is not followed by two hex digits; write %25 for a %";
     pub(super) NAME_REQUIRED = 400 "BAD_NAME" "the name is empty; put one into the path";
     pub(super) NAME_CONTROL = 400 "BAD_NAME" "the name holds a control character; leave it out";

@@ -79,6 +79,8 @@ pub struct Asked<'a> {
     pub host: Option<&'a [u8]>,
     /// The site whose page asks, if one does.
     pub origin: Option<&'a [u8]>,
+    /// Which versions of a file the client has.
+    pub if_none_match: Option<&'a [u8]>,
 }
 
 /// A token is never printed, not even by accident in a log line.
@@ -91,6 +93,7 @@ impl fmt::Debug for Asked<'_> {
             bearer,
             host: _,
             origin: _,
+            if_none_match: _,
         } = self;
         f.debug_struct("Asked")
             .field("used", used)
@@ -212,6 +215,7 @@ impl<'a> Frame<'a> {
             bearer: head.bearer,
             host: head.host,
             origin: head.origin,
+            if_none_match: head.if_none_match,
         }
     }
 
