@@ -12,7 +12,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use latchd::base::{Fence, Millis, Token};
-use latchd::engine::types::{Change, End, Event, Popped, Push, Refusal, Reply};
+use latchd::engine::types::{Change, End, Event, Loss, Popped, Push, Refusal, Reply};
 use latchd::key::Key;
 use latchd::wire::Answer;
 use latchd::wire::answer::WireFence;
@@ -194,7 +194,11 @@ fn encoding(c: &mut Criterion) {
         ),
         (
             "lost",
-            Push::Lost { key, fence },
+            Push::Lost {
+                key,
+                fence,
+                why: Loss::Expired,
+            },
             "lost my-job 1700000000000042 expired\n",
         ),
     ];

@@ -101,8 +101,7 @@ impl<T: Transport, S: Store> Server<T, S> {
     }
 
     fn is_finished(&self, slot: usize, conn: &Conn<T>) -> bool {
-        let is_done =
-            conn.is_quiet() && !conn.queued && !conn.is_leaving() && !conn.is_newcomer;
+        let is_done = conn.is_quiet() && !conn.queued && !conn.is_leaving() && !conn.is_newcomer;
         is_done && !self.engine.has_unfinished(conn.id(slot))
     }
 

@@ -300,8 +300,17 @@ mod tests {
         let mut pool = Pool::new();
         let mut inbox = Inbox::default();
         let flood = vec![b'x'; INBOX_BYTES_MAX + 1];
-        assert_eq!(inbox.append(&flood, INBOX_BYTES_MAX, &mut pool), INBOX_BYTES_MAX);
-        assert_eq!((inbox.room(INBOX_BYTES_MAX), inbox.append(b"y", INBOX_BYTES_MAX, &mut pool)), (0, 0));
+        assert_eq!(
+            inbox.append(&flood, INBOX_BYTES_MAX, &mut pool),
+            INBOX_BYTES_MAX
+        );
+        assert_eq!(
+            (
+                inbox.room(INBOX_BYTES_MAX),
+                inbox.append(b"y", INBOX_BYTES_MAX, &mut pool)
+            ),
+            (0, 0)
+        );
         inbox.consume(10, &mut pool);
         assert_eq!(inbox.append(&flood, INBOX_BYTES_MAX, &mut pool), 10);
     }

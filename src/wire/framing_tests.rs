@@ -126,7 +126,10 @@ fn the_longest_frame_fits_an_inbox() {
     frame.extend_from_slice(format!("{crs}\n").as_bytes());
     assert!(frame.len() <= FRAME_BYTES_MAX);
     let mut inbox = Inbox::default();
-    assert_eq!(inbox.append(&frame, INBOX_BYTES_MAX, &mut Pool::new()), frame.len());
+    assert_eq!(
+        inbox.append(&frame, INBOX_BYTES_MAX, &mut Pool::new()),
+        frame.len()
+    );
     let mut scratch = Vec::new();
     assert!(matches!(
         decode(inbox.bytes(), &mut scratch),
@@ -244,7 +247,10 @@ fn decode_pieces<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<String> {
                 }
                 Decoded::Incomplete { lines, started } => {
                     assert!(lines <= 2 && started != inbox.is_empty());
-                    assert!(inbox.room(INBOX_BYTES_MAX) > 0, "asks for more, has room for none");
+                    assert!(
+                        inbox.room(INBOX_BYTES_MAX) > 0,
+                        "asks for more, has room for none"
+                    );
                     break;
                 }
                 Decoded::TooLong | Decoded::Foreign => {

@@ -93,7 +93,9 @@ impl Finished {
         let Some((line, peer)) = &self.line else {
             return;
         };
-        let lease_id = line.token.map(|token| format!("{:08x}…", token.fence.0 >> 32));
+        let lease_id = line
+            .token
+            .map(|token| format!("{:08x}…", token.fence.0 >> 32));
         let mut fields: Vec<(&str, Value<'_>)> = vec![
             ("op", line.op.into()),
             ("lock", line.name.as_str().into()),

@@ -91,7 +91,10 @@ impl<T: Transport, S: Store> Server<T, S> {
             .then(|| (context.name.escape_ascii().to_string(), context.number));
         self.note_said(id, status, told, line);
         if let Some((name, fence)) = broke {
-            warn!("{} has broken the hold of {name} with fence {fence}", self.peer(id));
+            warn!(
+                "{} has broken the hold of {name} with fence {fence}",
+                self.peer(id)
+            );
         }
     }
 

@@ -31,12 +31,7 @@ impl Weight for Asked<'_> {
 impl<T: Transport, S: Store> Server<T, S> {
     /// Serves the whole requests at the front of `input` and says how many bytes they were. Stops
     /// early when the connection is held up; the connection may be gone afterwards.
-    pub(in crate::server) fn serve_http(
-        &mut self,
-        now: Nanos,
-        id: ConnId,
-        input: &[u8],
-    ) -> usize {
+    pub(in crate::server) fn serve_http(&mut self, now: Nanos, id: ConnId, input: &[u8]) -> usize {
         let mut used = 0;
         let mut scratch = mem::take(&mut self.scratch);
         while used < input.len()
@@ -182,13 +177,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         }
     }
 
-    fn serve_ask(
-        &mut self,
-        now: Nanos,
-        id: ConnId,
-        ask: Ask<'_>,
-        has_file: Option<&[u8]>,
-    ) -> bool {
+    fn serve_ask(&mut self, now: Nanos, id: ConnId, ask: Ask<'_>, has_file: Option<&[u8]>) -> bool {
         match ask {
             // What comes back is recorded again, and there is no room for that.
             Ask::Engine { request, .. }
@@ -227,7 +216,12 @@ impl<T: Transport, S: Store> Server<T, S> {
         let conn = &mut conns[id.slot as usize];
         http::answer::fault(conn.outbox.buf(pool), problem);
         self.http.figures.note_answer(problem.status);
-        log::debug!("connection {}: {} ({})", id.serial, problem.text, problem.status);
+        log::debug!(
+            "connection {}: {} ({})",
+            id.serial,
+            problem.text,
+            problem.status
+        );
         self.owe(id, Owed::Answer);
         self.leave(now, id, Closing::HalfClose, problem.text);
     }

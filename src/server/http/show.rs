@@ -24,13 +24,7 @@ const LOOK_NS: u64 = 20;
 
 impl<T: Transport, S: Store> Server<T, S> {
     /// Shows it; of a file only its name, if the client has it already.
-    pub(super) fn show(
-        &mut self,
-        now: Nanos,
-        id: ConnId,
-        ask: &Ask<'_>,
-        has_file: Option<&[u8]>,
-    ) {
+    pub(super) fn show(&mut self, now: Nanos, id: ConnId, ask: &Ask<'_>, has_file: Option<&[u8]>) {
         match *ask {
             Ask::StatsStream => self.begin_figures(now, id),
             Ask::Live => self.show_health(id, false),

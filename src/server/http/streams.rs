@@ -48,7 +48,7 @@ impl<T: Transport, S: Store> Server<T, S> {
     }
 
     fn become_stream(&mut self, now: Nanos, id: ConnId, speech: impl FnOnce(Framing) -> Speech) {
-        let line = self.say_document(id, |out, context| events::begin(out, context));
+        let line = self.say_document(id, events::begin);
         let Self {
             conns,
             timers,
