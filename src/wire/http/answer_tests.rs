@@ -9,7 +9,7 @@ fn context() -> Context<'static> {
         route: Some(Route::GetStats),
         keep_alive: true,
         request_id: "r-1",
-        ..UNREAD
+        ..Context::UNREAD
     }
 }
 
