@@ -190,7 +190,8 @@ impl<T: Stored> Arena<T> {
     /// Every slot from this one on, with its entry if there is one.
     pub(super) fn slots_from(&self, slot: u32) -> impl Iterator<Item = (u32, Option<&T>)> {
         let slots = self.slots.get(slot as usize..).unwrap_or_default();
-        (slot..).zip(slots).map(|(index, it)| match it {
+        // In this order, because the number behind the last slot may be too large for a `u32`.
+        slots.iter().zip(slot..).map(|(it, index)| match it {
             Slot::Taken(value) => (index, Some(value)),
             Slot::Vacant(_) => (index, None),
         })

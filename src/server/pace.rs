@@ -127,17 +127,17 @@ mod tests {
         let at = |ms: u64| Nanos(ms * MS);
         pace.note_turn(at(1), MS, 0);
         for turn in 0..100 {
-            pace.note_turn(at(1_000 + turn), 50_000, 3);
+            pace.note_turn(at(1_100 + turn), 50_000, 3);
         }
         pace.note_turn(at(1_500), 900_000, 1);
-        let Recent { turns, operations } = pace.recent(at(2_100));
+        let Recent { turns, operations } = pace.recent(at(2_150));
         assert_eq!((turns.count, operations.count), (101, 301));
         assert_eq!((turns.max_us, operations.max_us), (900, 900));
         assert!((33..=66).contains(&turns.p50_us), "{turns:?}");
         assert!(operations.p99_us <= 66, "{operations:?}");
         // The same second is shown until the next one is over.
         assert_eq!(pace.recent(at(2_200)), Recent { turns, operations });
-        assert_eq!(pace.recent(at(3_200)), Recent::default());
+        assert_eq!(pace.recent(at(3_160)), Recent::default());
     }
 
     #[test]

@@ -55,3 +55,60 @@ impl Door {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, ErrorKind};
+
+    use super::super::super::{Event, Readiness, Settings};
+    use super::super::sample::Sample;
+    use super::*;
+    use crate::engine::Rules;
+
+    /// A peer that says this at once, and hears everything.
+    struct Peer(Vec<u8>);
+
+    impl Transport for Peer {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let said = std::mem::take(&mut self.0);
+            if said.is_empty() {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            into[..said.len()].copy_from_slice(&said);
+            Ok(said.len())
+        }
+
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            Ok(bytes.len())
+        }
+
+        fn shutdown_write(&mut self) {}
+
+        fn peer(&self) -> String {
+            "a test".to_owned()
+        }
+    }
+
+    #[test]
+    fn turns_and_their_requests_are_counted_when_the_loop_sleeps() {
+        let ms = |ms: u64| Nanos(ms * 1_000_000);
+        let engine = Sample::new(Rules::default()).engine;
+        let mut server = Server::new(Settings::default(), engine);
+        let said = b"ping\n_\n\nping\n_\n\nl\njob\n0\n";
+        let conn = server.accept(ms(1), Peer(said.to_vec())).unwrap();
+        let readiness = Readiness {
+            readable: true,
+            ..Readiness::default()
+        };
+        let events = [Event { conn, readiness }].into_iter();
+        server.turn(&|| ms(2), events, 0);
+        server.note_sleep(ms(5));
+        server.note_sleep(ms(9)); // it slept already
+        let shown = server.shown(ms(1_006));
+        let Recent { turns, operations } = shown.recent;
+        assert_eq!((turns.count, turns.max_us), (1, 3_000));
+        assert_eq!((operations.count, operations.max_us), (3, 3_000));
+        assert_eq!(shown.figures.connections, 1);
+        assert_eq!(server.engine.counts().holders, 1);
+    }
+}

@@ -63,3 +63,161 @@ fn number(out: &mut Vec<u8>, called: &str, value: u64) {
     title(out, called);
     push_number(out, value);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::{Value, json};
+
+    use super::super::super::pace::Recent;
+    use super::super::sample::{NOW, Sample, acquire, shown};
+    use super::*;
+    use crate::base::Millis;
+    use crate::dashboard::{ASSETS, OPENAPI};
+    use crate::engine::Rules;
+    use crate::engine::types::{Mode, Request};
+
+    fn told(engine: &Engine, shown: &Shown) -> Value {
+        let mut out = Vec::new();
+        stats(&mut out, engine, shown);
+        assert!(!out.contains(&b'\n'), "an event is one line");
+        serde_json::from_slice(&out).unwrap()
+    }
+
+    #[test]
+    fn it_says_what_there_is_now_and_what_took_how_long() {
+        let mut it = Sample::new(Rules::default());
+        it.hold(1, 3);
+        let wait = Millis::from_secs(9);
+        it.ask(2, acquire(b"key-0", Mode::Slot { limit: 1 }, wait));
+        let [key, count] = [b"gate", &b"n"[..]];
+        let meet = Request::Meet {
+            key,
+            count: 3,
+            wait,
+        };
+        it.ask(3, meet);
+        it.ask(
+            4,
+            Request::SetCount {
+                key: count,
+                value: 7,
+            },
+        );
+        let mut shown = shown(NOW);
+        shown.is_draining = true;
+        shown.recent = Recent {
+            operations: Percentiles {
+                count: 420,
+                p50_us: 47,
+                p99_us: 151,
+                max_us: 230,
+            },
+            ..Recent::default()
+        };
+        let mut document = told(&it.engine, &shown);
+        let totals = document["totals"].take();
+        let none = json!({"count": 0, "p50": 0, "p99": 0, "max": 0});
+        let want = json!({
+            "version": env!("CARGO_PKG_VERSION"), "epoch": 17, "uptime_ms": 90_000,
+            "draining": true, "line_port": 6388, "connections": 3, "held": 3, "waiting": 2,
+            "op_latency_us": {"count": 420, "p50": 47, "p99": 151, "max": 230},
+            "turn_us": none, "totals": null,
+        });
+        assert_eq!(document, want);
+        for (name, want) in [
+            ("locks", 3),
+            ("grants", 3),
+            ("counters", 1),
+            ("barriers", 1),
+            ("breaks", 0),
+            ("wrong_secrets", 2),
+            ("records", 9),
+            ("records_waiting", 2),
+        ] {
+            assert_eq!(totals[name], want, "{name}");
+        }
+        shown.line_port = None;
+        assert_eq!(told(&it.engine, &shown)["line_port"], Value::Null);
+    }
+
+    /// The names and types of the schema, and of everything in it.
+    fn agree(schemas: &Value, schema: &Value, told: &Value, at: &str) {
+        let schema = match schema["$ref"].as_str() {
+            Some(path) => &schemas[path.rsplit('/').next().unwrap()],
+            None => schema,
+        };
+        let types: Vec<&str> = match &schema["type"] {
+            Value::Array(types) => types.iter().filter_map(Value::as_str).collect(),
+            one => one.as_str().into_iter().collect(),
+        };
+        let is = match told {
+            Value::Null => "null",
+            Value::Bool(_) => "boolean",
+            Value::Number(_) => "integer",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        };
+        assert!(types.contains(&is), "{at} is of type {is}, not {types:?}");
+        let Value::Object(members) = told else {
+            return;
+        };
+        let described = schema["properties"].as_object().unwrap();
+        let required = schema["required"].as_array().unwrap();
+        let names =
+            |it: &serde_json::Map<String, Value>| it.keys().cloned().collect::<BTreeSet<_>>();
+        let required: BTreeSet<_> = required.iter().filter_map(Value::as_str).collect();
+        assert_eq!(names(members), names(described), "{at}");
+        assert_eq!(required.len(), members.len(), "{at}: all are always there");
+        for (name, member) in members {
+            agree(schemas, &described[name], member, &format!("{at}.{name}"));
+        }
+    }
+
+    #[test]
+    fn it_is_what_the_description_says_and_nothing_else() {
+        let described: Value = serde_json::from_slice(OPENAPI.bytes).unwrap();
+        let schemas = &described["components"]["schemas"];
+        let it = Sample::new(Rules::default());
+        let told = told(&it.engine, &shown(NOW));
+        agree(schemas, &schemas["Stats"], &told, "Stats");
+    }
+
+    /// Whatever the dashboard reads as `totals.…` or `totals[…]` is there.
+    #[test]
+    fn the_dashboard_finds_every_total_that_it_shows() {
+        let it = Sample::new(Rules::default());
+        let told = told(&it.engine, &shown(NOW));
+        let mut read = BTreeSet::new();
+        for file in ASSETS
+            .iter()
+            .filter(|it| it.name.ends_with(".js") && it.name != "uplot.min.js")
+        {
+            let text = str::from_utf8(file.bytes).unwrap();
+            for start in ["totals.", "totals?.", "\"totals\", \""] {
+                let uses = text.split(start).skip(1);
+                let is_name = |c: char| c.is_ascii_lowercase() || c == '_';
+                read.extend(uses.map(|it| it.split(|c| !is_name(c)).next().unwrap()));
+            }
+        }
+        read.remove("");
+        assert!(read.len() > 5, "{read:?}");
+        for name in read {
+            assert!(told["totals"].get(name).is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn it_is_as_long_with_many_keys_as_with_few() {
+        let [few, many] = [10, 10_000].map(|locks| {
+            let mut it = Sample::new(Rules::default());
+            it.hold(1, locks);
+            let mut out = Vec::new();
+            stats(&mut out, &it.engine, &shown(NOW));
+            out.len()
+        });
+        assert!(many - few < 50 && many < 2_048, "{few} {many}");
+    }
+}
