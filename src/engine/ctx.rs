@@ -36,6 +36,8 @@ pub(super) struct Core {
     /// How many counters, values, lists and barriers there are.
     pub(super) keys: u32,
     pub(super) draining: bool,
+    /// We have begun to cut connections off: nobody is granted any more what those waited for.
+    pub(super) cuts_off: bool,
     /// So much memory is in use that nothing may grow.
     pub(super) memory_full: bool,
     /// There is no room on disk for anything that grows.

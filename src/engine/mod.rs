@@ -203,6 +203,7 @@ impl Engine {
                     .map(|topic| Subscriptions::new(topic, seed)),
                 keys: 0,
                 draining: false,
+                cuts_off: false,
                 memory_full: false,
                 storage_full: false,
                 records,
@@ -239,7 +240,10 @@ impl Engine {
                 }
             }
             Input::Disconnected(id) => self.disconnect(now, id, Presence::Leaving, out),
-            Input::CutOff(id) => self.disconnect(now, id, Presence::CutOff, out),
+            Input::CutOff(id) => {
+                self.core.cuts_off = true;
+                self.disconnect(now, id, Presence::CutOff, out);
+            }
             Input::Unsent(popped) => {
                 let (stores, mut cx) = self.split(now, now, out);
                 stores.lists.give_back(&mut cx, popped);

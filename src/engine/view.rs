@@ -373,7 +373,7 @@ impl Engine {
                 (Kind::ReadWrite, Hold::Read) => held().all(|it| it.hold() == Hold::Read),
                 (Kind::ReadWrite, _) => it.holders.is_empty(),
             };
-            let is_left_over = self.stores.locks.unserved.contains(resource);
+            let is_left_over = self.stores.locks.unserved.contains(resource) || self.core.cuts_off;
             assert!(
                 !admitted || !self.core.owners[owner].is_here() || is_left_over,
                 "{:?} has room, but the head of its queue waits",

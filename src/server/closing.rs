@@ -23,6 +23,9 @@ pub(super) enum Closing {
     /// Send everything, say that there will be no more, read on until the peer has understood.
     /// Closing with unread input would be a reset, and a reset destroys the answer just sent.
     HalfClose,
+    /// The same, but the peer may read as slowly as any other: it was not cut off, its last answer may
+    /// be long.
+    LastAnswer,
     /// Send everything, then keep the peer waiting: the price of a wrong secret.
     Delay,
 }
@@ -120,7 +123,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         if conn.is_leaving() {
             // The peer has said all it had to say; we only have to send what we owe it.
             if let Phase::Leaving {
-                closing: it @ Closing::HalfClose,
+                closing: it @ (Closing::HalfClose | Closing::LastAnswer),
                 ..
             } = &mut conn.phase
             {
@@ -131,7 +134,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         debug!("connection {} closing: {why}", id.serial);
         let until = match closing {
             // It may read as slowly as the write timeout allows.
-            Closing::Flush => Nanos::NEVER,
+            Closing::Flush | Closing::LastAnswer => Nanos::NEVER,
             Closing::HalfClose => now.after(CLOSING_MAX),
             Closing::Delay => now.after(guesses::DELAY),
         };

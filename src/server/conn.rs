@@ -393,6 +393,13 @@ impl<T: Transport> Conn<T> {
         }
     }
 
+    /// Its last answer is sent: the time that the peer has to understand begins now.
+    pub(super) fn begin_half_close(&mut self, now: Nanos) {
+        if let Phase::Leaving { closing, until, .. } = &mut self.phase {
+            (*closing, *until) = (Closing::HalfClose, now.after(CLOSING_MAX));
+        }
+    }
+
     /// Writes nothing, because it is too early to say it.
     pub(super) fn hold_back(&mut self) -> Flushed {
         self.is_blocked = false;
@@ -469,7 +476,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_idle_connection_is_twenty_one_words_with_one_for_its_socket() {
-        assert!(size_of::<Conn<u64>>() <= 21 * 8);
+    fn an_idle_connection_is_twenty_two_words_with_one_for_its_socket() {
+        assert!(size_of::<Conn<u64>>() <= 22 * 8);
     }
 }

@@ -217,6 +217,12 @@ impl<T: Transport, S: Store> Server<T, S> {
                 Closing::Flush if conn.queued || conn.readable => self.serve_later(id),
                 Closing::Flush => self.close(now, id, "closed"),
                 Closing::HalfClose => conn.transport.shutdown_write(),
+                Closing::LastAnswer => {
+                    conn.transport.shutdown_write();
+                    conn.begin_half_close(now);
+                    let deadline = conn.deadline(now, &self.settings);
+                    self.timers.rearm(conn.timer, deadline);
+                }
                 Closing::Delay => {}
             }
         } else if conn.has_more(unread_max) {

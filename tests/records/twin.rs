@@ -510,6 +510,24 @@ fn state(engine: &mut Engine, now: Nanos) -> Vec<String> {
     state
 }
 
+#[test]
+fn whoever_waits_behind_one_that_was_cut_off_is_not_granted_and_not_missed() {
+    let mut world = World::new(false);
+    let ask = |who, verb| Step::Ask { who, key: 2, verb };
+    for step in [
+        ask(0, Verb::Acquire(Mode::Read, 0, 1)),
+        ask(0, Verb::Enqueue(Mode::Write, 1)),
+        ask(1, Verb::Enqueue(Mode::Read, 1)),
+        Step::Leave {
+            who: 0,
+            cut_off: true,
+        },
+        Step::Restart { lost: 0 },
+    ] {
+        world.run(step);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 20_000, ..ProptestConfig::default() })]
 

@@ -117,6 +117,6 @@ impl<T: Transport, S: Store> Server<T, S> {
         {
             events::end(outbox.buf(pool), framing);
         }
-        self.leave(now, id, Closing::HalfClose, "the server stops");
+        self.leave(now, id, Closing::LastAnswer, "the server stops");
     }
 }
