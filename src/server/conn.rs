@@ -438,9 +438,12 @@ impl<T: Transport> Conn<T> {
             (Phase::Leaving { until, .. }, _) => write.min(*until),
             // A stream has no read timeout: nothing is expected of it.
             (_, Some(at)) => write.min(at),
-            // No read timeout runs; look again later.
+            // No read timeout runs; look again later, and when a request that has begun should be there.
             _ if !self.is_awaited() && !self.awaits_refusal() => {
-                write.min(now.after(settings.read_timeout))
+                let later = now.after(settings.read_timeout);
+                let part = self.read_deadline(settings);
+                let is_part = self.codec.is_http() && part > now;
+                write.min(if is_part { later.min(part) } else { later })
             }
             _ => write.min(self.read_deadline(settings)),
         }

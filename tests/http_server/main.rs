@@ -12,6 +12,8 @@ mod live_bytes;
 #[path = "../common/transcript.rs"]
 mod transcript;
 
+mod framing;
+mod slow;
 mod transcripts;
 mod world;
 
