@@ -440,10 +440,14 @@ impl<T: Transport> Conn<T> {
             (_, Some(at)) => write.min(at),
             // No read timeout runs; look again later, and when a request that has begun should be there.
             _ if !self.is_awaited() && !self.awaits_refusal() => {
-                let later = now.after(settings.read_timeout);
-                let part = self.read_deadline(settings);
-                let is_part = self.codec.is_http() && part > now;
-                write.min(if is_part { later.min(part) } else { later })
+                let again = match &self.codec {
+                    Codec::Line(_) => now.after(settings.read_timeout),
+                    Codec::Http(_) => match self.read_deadline(settings) {
+                        part if part > now => part,
+                        _ => now.after(http::PART_MAX),
+                    },
+                };
+                write.min(again)
             }
             _ => write.min(self.read_deadline(settings)),
         }

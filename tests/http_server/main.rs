@@ -12,7 +12,9 @@ mod live_bytes;
 #[path = "../common/transcript.rs"]
 mod transcript;
 
+mod crowds;
 mod framing;
+mod invariants;
 mod slow;
 mod transcripts;
 mod world;
