@@ -12,7 +12,7 @@ use std::ops::Range;
 use super::{Peer, Pipe, pipe};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::{Engine, Origin, Rules};
-use crate::server::{Event, Host, Readiness, Server, Settings};
+use crate::server::{Door, Event, Host, Readiness, Server, Settings};
 use crate::store::{Memory, Store};
 use crate::wire::client;
 
@@ -105,6 +105,11 @@ impl<S: Store> Pipes<S> {
         self.connect_from(LOCAL)
     }
 
+    /// A new connection by this door.
+    pub fn connect_to(&mut self, door: Door) -> usize {
+        self.connect_from_to(LOCAL, door)
+    }
+
     /// One whose peer takes no more than this before it is read from.
     pub fn connect_with_room(&mut self, bytes: usize) -> usize {
         let who = self.connect();
@@ -114,8 +119,13 @@ impl<S: Store> Pipes<S> {
 
     /// A new connection from this host.
     pub fn connect_from(&mut self, host: Host) -> usize {
+        self.connect_from_to(host, Door::Line)
+    }
+
+    /// A new connection from this host by this door.
+    pub fn connect_from_to(&mut self, host: Host, door: Door) -> usize {
         let who = self.clients.len();
-        let client = self.accept_from(host, who);
+        let client = self.accept_from(host, door, who);
         self.clients.push(client);
         who
     }
@@ -124,13 +134,13 @@ impl<S: Store> Pipes<S> {
     pub fn replace(&mut self, who: usize) {
         self.reset(who);
         self.settle();
-        self.clients[who] = self.accept_from(LOCAL, who);
+        self.clients[who] = self.accept_from(LOCAL, Door::Line, who);
     }
 
-    fn accept_from(&mut self, host: Host, who: usize) -> Client {
+    fn accept_from(&mut self, host: Host, door: Door, who: usize) -> Client {
         let (here, peer) = pipe(who as u32, host);
         Client {
-            id: self.server.accept(self.now(), here),
+            id: self.server.accept_at(self.now(), here, door),
             peer,
             is_watched: false,
         }

@@ -436,17 +436,25 @@ impl<T: Transport> Conn<T> {
 
     /// When this connection's timer has to look again at the latest.
     pub(super) fn deadline(&self, now: Nanos, settings: &Settings) -> Nanos {
-        let mut write = self.write_deadline(settings);
-        if let Codec::Http(codec) = &self.codec
-            && let Some(at) = codec.next_event()
-        {
-            write = write.min(at);
-        }
-        match self.phase {
-            Phase::Leaving { until, .. } => write.min(until),
-            // No read timeout runs; look again later.
+        let write = self.write_deadline(settings);
+        let event = match &self.codec {
+            Codec::Http(codec) => codec.next_event(),
+            Codec::Line(_) => None,
+        };
+        match (&self.phase, event) {
+            (Phase::Leaving { until, .. }, _) => write.min(*until),
+            // A stream has no read timeout: nothing is expected of it.
+            (_, Some(at)) => write.min(at),
+            // No read timeout runs; look again later, and when a request that has begun should be there.
             _ if !self.is_awaited() && !self.awaits_refusal() => {
-                write.min(now.after(settings.read_timeout))
+                let again = match &self.codec {
+                    Codec::Line(_) => now.after(settings.read_timeout),
+                    Codec::Http(_) => match self.read_deadline(settings) {
+                        part if part > now => part,
+                        _ => now.after(http::PART_MAX),
+                    },
+                };
+                write.min(again)
             }
             _ => write.min(self.read_deadline(settings)),
         }

@@ -220,7 +220,7 @@ pub(super) fn who(out: &mut Vec<u8>, view: View<'_>, asked: &[u8], address_of: A
             age_ns,
             lease_left_ns,
             has_begun: _,
-            is_named: _,
+            is_named,
             token: _,
             version: _,
         } = holder;
@@ -229,7 +229,7 @@ pub(super) fn who(out: &mut Vec<u8>, view: View<'_>, asked: &[u8], address_of: A
         someone(out, conn, address_of, name, hold);
         seconds(out, "since_s", age_ns);
         seconds(out, "lease_left_s", lease_left_ns);
-        if conn.is_none() {
+        if conn.is_none() && !is_named {
             out.extend_from_slice(b",\"restored\":true");
         }
     });

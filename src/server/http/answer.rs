@@ -68,6 +68,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             pool,
             engine,
             settings,
+            draining,
             ..
         } = self;
         let Conn { codec, outbox, .. } = &mut conns[id.slot as usize];
@@ -76,6 +77,9 @@ impl<T: Transport, S: Store> Server<T, S> {
         };
         if codec.speech == Speech::Subscribes {
             return self.begin_stream(now, id, reply);
+        }
+        if *draining {
+            codec.memo.end_connection(); // it may have been asked before
         }
         let context = codec.context();
         let out = outbox.buf(pool);

@@ -127,8 +127,11 @@ impl Ask<'_> {
     pub const fn has_long_answer(&self) -> bool {
         let is_value =
             matches!(self, Self::Engine { request, .. } if command::is_told_a_value(request));
-        let is_file = matches!(self, Self::OpenApi | Self::Dashboard | Self::Asset { .. });
-        is_value || is_file || self.takes_a_walk()
+        let is_document = matches!(
+            self,
+            Self::OpenApi | Self::Dashboard | Self::Asset { .. } | Self::Metrics
+        );
+        is_value || is_document || self.takes_a_walk()
     }
 }
 

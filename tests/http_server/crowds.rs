@@ -1,0 +1,305 @@
+//! Crowds: those who guess the token, those who make the server keep something for them, and that
+//! nobody else pays for either.
+
+use latchd::engine::Rules;
+use latchd::server::{Host, Settings};
+
+use crate::live_bytes::live_bytes;
+use crate::world::{World, spelled};
+
+const MIB: usize = 1 << 20;
+
+/// What may be allocated besides: a server without clients, one turn's work, the harness.
+const BESIDES: usize = 2 * MIB;
+
+/// Places of a host, and how many more connections of it may wait for one.
+const PLACES: usize = 16;
+const WAITING: usize = 64;
+
+const GUESSING: Host = Host::V4([192, 0, 2, 1]);
+const OTHER: Host = Host::V4([192, 0, 2, 2]);
+
+fn with_token() -> World {
+    World::with(Settings {
+        auth_token: Some(b"s3cret".to_vec()),
+        ..Settings::default()
+    })
+}
+
+/// So many connections from a host, each of which has sent this; not yet heard.
+fn crowd(world: &mut World, host: Host, count: usize, request: &str) -> Vec<usize> {
+    let connect = |_| {
+        let who = world.http_from(host);
+        world.pipes.send(who, spelled(request).as_bytes());
+        who
+    };
+    (0..count).map(connect).collect()
+}
+
+/// How many were told 401 since the last time; nobody was told anything else.
+fn refused(world: &mut World, crowd: &[usize]) -> usize {
+    let told: Vec<u16> = crowd
+        .iter()
+        .flat_map(|&who| world.answers(who))
+        .map(|it| it.status)
+        .collect();
+    assert!(told.iter().all(|it| *it == 401), "{told:?}");
+    told.len()
+}
+
+const WRONG: &str = "GET /v1/locks/job [Authorization: Bearer guess]";
+const RIGHT: &str = "GET /v1/locks/job [Authorization: Bearer s3cret]";
+
+#[test]
+fn a_host_has_so_many_guesses_in_a_while_however_many_connections_it_makes() {
+    let mut world = with_token();
+    let guessing = crowd(&mut world, GUESSING, 1_000, WRONG);
+    world.settle();
+    let closed = guessing.iter().filter(|&&who| world.is_ended(who)).count();
+    assert_eq!(
+        closed,
+        1_000 - PLACES - WAITING,
+        "one too many is closed untold"
+    );
+    for round in 0..=WAITING / PLACES {
+        world.pass(99);
+        assert_eq!(
+            refused(&mut world, &guessing),
+            0,
+            "before its time, round {round}"
+        );
+        world.pass(1);
+        assert_eq!(refused(&mut world, &guessing), PLACES, "round {round}");
+    }
+    world.pass(1_000);
+    assert_eq!(world.pipes.server.connections(), 0);
+    let asking = world.http_from(OTHER);
+    let stats = world.ask(asking, "GET /v1/stats [Authorization: Bearer s3cret]");
+    assert_eq!(stats.json()["totals"]["wrong_secrets"], 1_000);
+    world.finish();
+}
+
+/// Guesses by both doors are counted together.
+#[test]
+fn a_host_cannot_guess_by_the_other_door() {
+    let mut world = with_token();
+    crowd(&mut world, GUESSING, PLACES, WRONG);
+    world.settle();
+    let line = world.pipes.connect_from(GUESSING);
+    world.send(line, "auth\n_\nguess\n");
+    assert_eq!(world.pipes.read(line), "", "it waits for a place");
+    world.pass(100);
+    assert_eq!(world.pipes.read(line), "error_auth\n");
+}
+
+#[test]
+fn who_knows_the_token_is_answered_at_once_whoever_guesses() {
+    let mut world = with_token();
+    let guessing = crowd(&mut world, GUESSING, PLACES + WAITING + 100, WRONG);
+    world.settle();
+    let knowing = crowd(&mut world, GUESSING, 5, RIGHT);
+    let others = crowd(&mut world, OTHER, 5, RIGHT);
+    let open = crowd(&mut world, GUESSING, 5, "GET /livez");
+    world.settle();
+    for who in knowing.into_iter().chain(others).chain(open) {
+        assert_eq!(world.answer(who).status, 200);
+    }
+    assert_eq!(refused(&mut world, &guessing), 0);
+}
+
+/// A guess costs its connection: nothing behind it is looked at.
+#[test]
+fn a_connection_has_one_guess() {
+    let mut world = with_token();
+    let who = world.http_from(GUESSING);
+    world.send(who, spelled(WRONG).repeat(100) + &spelled(RIGHT));
+    world.pass(100);
+    assert_eq!(world.answer(who).status, 401);
+    assert!(world.is_ended(who));
+    let asking = world.http_from(OTHER);
+    let stats = world.ask(asking, "GET /v1/stats [Authorization: Bearer s3cret]");
+    assert_eq!(stats.json()["totals"]["wrong_secrets"], 1);
+}
+
+/// What is wrong with a request is told only to who may ask.
+#[test]
+fn who_has_no_token_learns_nothing_of_what_there_is() {
+    for request in [
+        "GET /v1/locks/never",
+        "POST /v1/locks/job/acquire {\"owner_id\":",
+        "GET /v1/locks?limit=0",
+        "GET /nowhere",
+        "PUT /v1/locks/job {}",
+        "POST /v1/counters/c/add [Content-Type: text/plain] {}",
+    ] {
+        let mut world = with_token();
+        let who = world.http();
+        world.say(who, request);
+        assert_eq!(world.pipes.read(who), "", "{request}");
+        world.pass(100);
+        assert_eq!(world.answer(who).status, 401, "{request}");
+    }
+}
+
+// ---- memory ----
+
+fn with_bound(memory_max: usize) -> World {
+    let mut world = World::with_rules(
+        Rules::default(),
+        Settings {
+            memory_max,
+            ..Settings::default()
+        },
+    );
+    world.pipes.skip_checks();
+    world
+}
+
+#[test]
+fn unfinished_bodies_stay_within_the_bound() {
+    const BOUND: usize = 8 * MIB;
+    let head = spelled("PUT /v1/kv/k [Content-Length: 196608] {");
+    let body = "x".repeat(60 * 1024);
+    let before = live_bytes();
+    let mut world = with_bound(BOUND);
+    let slow: Vec<usize> = (0..1_000).map(|_| world.http()).collect();
+    for &who in &slow {
+        world.send(who, &head);
+    }
+    for &who in &slow {
+        world.send(who, &body);
+        // What the server has not read is the system's; here it is the pipe's.
+        let kept = world.pipes.server.holdings().buffered_bytes;
+        assert!(kept <= BOUND * 13 / 10, "{kept}");
+    }
+    let unread = slow.iter().filter(|&&it| !world.pipes.peer(it).was_read());
+    let unread = unread.count();
+    assert!(unread > 0, "all were received");
+    let kept = (live_bytes() - before) as usize - unread * 64 * 1024;
+    assert!(kept <= BOUND * 13 / 10 + BESIDES, "{kept}");
+    let line = world.line();
+    let told = world.pipes.ask(line, "ping");
+    assert!(
+        ["ok\n", "error_memory\n"].contains(&told.as_str()),
+        "{told}"
+    );
+    // Each is late in its time, or in twice that if it was held up by us meanwhile.
+    world.pass(11_000);
+    assert_eq!(world.pipes.server.holdings().buffered_bytes, 0);
+    let who = world.http();
+    assert_eq!(world.ask(who, "PUT /v1/kv/k {\"value\":\"v\"}").status, 200);
+    world.finish();
+    let kept = (live_bytes() - before) as usize;
+    assert!(kept <= 16 * MIB, "{kept}");
+}
+
+#[test]
+fn idle_connections_stay_within_the_bound() {
+    const BOUND: usize = 4 * MIB;
+    let before = live_bytes();
+    let mut world = with_bound(BOUND);
+    let name = "n".repeat(1_000);
+    let (mut served, mut refused) = (0, 0);
+    for _ in 0..20_000 {
+        let who = world.http();
+        let request = format!("GET /v1/locks/{name}");
+        world.say(who, &request);
+        let answers = world.answers(who);
+        match answers.first().map(|it| it.status) {
+            Some(200) => served += 1,
+            Some(503) => refused += 1,
+            None if world.is_ended(who) => refused += 1,
+            other => panic!("{other:?}"),
+        }
+        if refused > 100 {
+            break;
+        }
+    }
+    assert!(
+        served > 500 && refused > 100,
+        "{served} served, {refused} refused"
+    );
+    let kept = (live_bytes() - before) as usize;
+    // A pipe of the harness is smaller than a connection.
+    assert!(kept <= BOUND * 2 + BESIDES, "{kept} bytes for {served}");
+    world.pass(23_000);
+    assert_eq!(world.pipes.server.connections(), 0);
+    let who = world.http();
+    assert_eq!(
+        world.ask(who, "GET /livez").status,
+        200,
+        "there is room again"
+    );
+    world.finish();
+}
+
+#[test]
+fn pages_that_nobody_reads_stay_within_the_bound() {
+    const BOUND: usize = 8 * MIB;
+    for path in ["/v1/openapi.json", "/v1/locks?limit=1000", "/metrics"] {
+        let before = live_bytes();
+        let mut world = with_bound(BOUND);
+        let holder = world.line();
+        for nth in 0..1_000 {
+            let lock = format!("l lock-{nth:0>100} 0 600");
+            assert!(world.pipes.ask(holder, &lock).starts_with("ok "));
+        }
+        let readers: Vec<usize> = (0..500).map(|_| world.http()).collect();
+        let mut most = 0;
+        for &who in &readers {
+            world.pipes.set_room(who, 0);
+            world.send(who, spelled(&format!("GET {path}")).repeat(3));
+            most = most.max((live_bytes() - before) as usize);
+        }
+        assert!(most <= BOUND * 13 / 10 + BESIDES, "{path}: {most}");
+        // Short answers go on meanwhile.
+        let other = world.http();
+        assert_eq!(world.ask(other, "GET /livez").status, 200, "{path}");
+        // Those who read are answered, sooner or later; the others are closed in their time.
+        for &who in &readers[..10] {
+            world.pipes.set_room(who, usize::MAX);
+        }
+        world.settle();
+        for &who in &readers[..10] {
+            assert!(!world.answers(who).is_empty(), "{path}");
+        }
+        world.finish();
+    }
+}
+
+/// Whatever is asked for, nothing is left of it.
+#[test]
+fn nothing_is_left_of_those_who_left_in_the_middle() {
+    let requests = [
+        "POST /v1/locks/job/acquire {\"owner_id\":\"me\",\"ttl_ms\":1000,\"wait_ms\":60000}",
+        "POST /v1/semaphores/s/acquire {\"owner_id\":\"me\",\"ttl_ms\":1000,\"wait_ms\":60000,\"limit\":1}",
+        "POST /v1/rwlocks/r/acquire {\"owner_id\":\"me\",\"ttl_ms\":1000,\"wait_ms\":60000,\"mode\":\"write\"}",
+        "POST /v1/elections/e/elect {\"owner_id\":\"me\",\"ttl_ms\":1000,\"wait_ms\":60000}",
+        "POST /v1/lists/q/pop {\"wait_ms\":60000}",
+        "POST /v1/barriers/b/wait {\"count\":9,\"wait_ms\":60000}",
+        "GET /v1/watch?pattern=%3E",
+        "GET /v1/signals?pattern=a&group=g",
+        "GET /v1/elections/e/events",
+        "GET /v1/stats/stream",
+        "GET /v1/openapi.json",
+    ];
+    let mut world = World::new();
+    for request in requests {
+        let bytes = spelled(request);
+        for cut in [1, bytes.len() / 2, bytes.len() - 1, bytes.len()] {
+            for ends in [World::leave, |world: &mut World, who| {
+                world.pipes.half_close(who);
+                world.settle();
+                world.leave(who);
+            }] {
+                let (first, who) = (world.http(), world.http());
+                world.send(first, &bytes);
+                world.send(who, &bytes[..cut]);
+                ends(&mut world, who);
+                ends(&mut world, first);
+            }
+        }
+    }
+    assert_eq!(world.pipes.server.connections(), 0);
+    world.finish();
+}

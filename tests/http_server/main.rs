@@ -1,0 +1,31 @@
+//! The server over HTTP: what a request is answered, when, and what it does to everybody else.
+//!
+//! Over pipes and with virtual time, so that every deadline is met to the nanosecond and nothing
+//! sleeps; `daemon/http.rs` has what needs a process. Most of it is transcripts (`*.txt`, read by
+//! `transcripts.rs`); the other files have what needs a loop, a crowd or a count. How bytes become
+//! questions is in `tests/http_wire`.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+#[path = "../common/live_bytes.rs"]
+mod live_bytes;
+#[path = "../common/transcript.rs"]
+mod transcript;
+
+mod crowds;
+mod framing;
+mod invariants;
+mod slow;
+mod transcripts;
+mod world;
+
+/// How a client goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// In peace, in both directions.
+    Close,
+    /// Sends no more, still reads.
+    HalfClose,
+    /// Breaks the connection.
+    Reset,
+}
