@@ -18,6 +18,7 @@ mod limits;
 mod logs;
 mod memory;
 mod push;
+mod same_grant;
 mod sessions;
 mod signals;
 mod slow;

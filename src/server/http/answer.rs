@@ -6,12 +6,12 @@
 
 use log::warn;
 
+use super::super::Server;
 use super::super::conn::{self, Conn, Flow, Owed, Transport};
 use super::super::memory::UnsentPop;
-use super::super::{HttpSettings, Server};
 use super::access_log::{self, Finished};
 use super::figures::{LeaseOp, Outcome};
-use crate::base::{ConnId, Nanos};
+use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::Engine;
 use crate::engine::types::{Refusal, Reply};
 use crate::engine::view::HolderView;
@@ -69,6 +69,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             engine,
             settings,
             draining,
+            http,
             ..
         } = self;
         let Conn { codec, outbox, .. } = &mut conns[id.slot as usize];
@@ -84,7 +85,8 @@ impl<T: Transport, S: Store> Server<T, S> {
         let context = codec.context();
         let out = outbox.buf(pool);
         let start = out.len();
-        let facts = facts(engine, now, &settings.http, &context, reply);
+        let expiry_ms = |left_ns| http.day.time_ms((settings.http.unix_ms)(), now, left_ns);
+        let facts = facts(engine, now, &context, reply, expiry_ms);
         answer::reply(out, &context, reply, &facts);
         let status = status(&out[start..]);
         let told = outcome(&context, reply);
@@ -180,6 +182,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             pool,
             engine,
             settings,
+            http,
             ..
         } = self;
         let Conn { codec, outbox, .. } = &mut conns[id.slot as usize];
@@ -191,7 +194,9 @@ impl<T: Transport, S: Store> Server<T, S> {
             owner: it.name.unwrap_or_default(),
             token: it.token,
             with_secret: settings.http.get_secrets,
-            expiry_ms: expiry_ms(&settings.http, it.lease_left_ns),
+            expiry_ms: http
+                .day
+                .time_ms((settings.http.unix_ms)(), now, it.lease_left_ns),
             version: it.version,
         });
         let context = codec.context();
@@ -234,34 +239,40 @@ fn status(answer: &[u8]) -> u16 {
         .fold(0, |number, digit| number * 10 + u16::from(digit - b'0'))
 }
 
-/// When a lease ends that runs for so long: the time of day.
-fn expiry_ms(settings: &HttpSettings, left_ns: u64) -> u64 {
-    (settings.unix_ms)() + left_ns.div_ceil(NS_PER_MS)
-}
-
 /// Whoever holds the key and has held it longest, if its lease is not over.
 fn holder<'e>(engine: &'e Engine, now: Nanos, key: &[u8]) -> Option<HolderView<'e>> {
     let mut holders = engine.view(now).key(key)?.holders();
     holders.find(|it| it.lease_left_ns > 0)
 }
 
-/// What the answer says and the reply does not.
+/// How long a lease runs that was just granted or renewed. The reply knows it to the millisecond; where
+/// there is one holder only, what it has is exact, so that whoever is told twice is told the same.
+fn left_ns(engine: &Engine, now: Nanos, context: &Context<'_>, lease: Millis) -> u64 {
+    match context.route {
+        Some(Route::AcquireLock | Route::RenewLock | Route::Elect | Route::RenewLead) => {
+            holder(engine, now, context.name).map_or(lease.nanos(), |it| it.lease_left_ns)
+        }
+        _ => lease.nanos(),
+    }
+}
+
+/// What the answer says and the reply does not; `expiry_ms` is the time of day in so many nanoseconds.
 fn facts<'e>(
     engine: &'e Engine,
     now: Nanos,
-    settings: &HttpSettings,
     context: &Context<'_>,
     reply: &Reply,
+    mut expiry_ms: impl FnMut(u64) -> u64,
 ) -> Facts<'e> {
     let mut facts = Facts::default();
     match reply {
         Reply::Granted { lease, .. } | Reply::Renewed { lease, .. } => {
-            facts.lease_expiry_ms = expiry_ms(settings, lease.nanos());
+            facts.lease_expiry_ms = expiry_ms(left_ns(engine, now, context, *lease));
         }
         Reply::TimedOut => {
             facts.holder = holder(engine, now, context.name).map(|it| Holding {
                 owner: it.name.unwrap_or_default(),
-                expiry_ms: expiry_ms(settings, it.lease_left_ns),
+                expiry_ms: expiry_ms(it.lease_left_ns),
                 left_ns: it.lease_left_ns,
             });
         }

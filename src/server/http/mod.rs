@@ -9,6 +9,7 @@
 mod access;
 mod access_log;
 mod answer;
+mod day;
 mod figures;
 mod files;
 mod metrics;
@@ -22,6 +23,7 @@ mod stats;
 mod streams;
 
 use self::access_log::Finished;
+use self::day::Day;
 use self::figures::HttpFigures;
 use super::Door;
 use crate::base::{Millis, Nanos};
@@ -46,6 +48,7 @@ pub(super) struct Http {
     page: Vec<u8>,
     /// From which the ids of requests are made that bring none.
     ids: u64,
+    day: Day,
 }
 
 impl Http {

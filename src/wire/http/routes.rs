@@ -245,6 +245,27 @@ impl Row {
         self
     }
 
+    /// The names of its query parameters.
+    #[must_use]
+    pub fn query_names(&self) -> &'static [&'static str] {
+        self.query
+    }
+
+    /// The names of the fields that its body may have.
+    pub fn field_names(&self) -> impl Iterator<Item = &'static str> {
+        let fields = match self.takes {
+            Takes::Nothing => &[],
+            Takes::Perhaps(fields) | Takes::Object(fields) => fields,
+        };
+        fields.iter().map(|it| it.name())
+    }
+
+    /// Whether it cannot be asked without a body.
+    #[must_use]
+    pub fn needs_body(&self) -> bool {
+        matches!(self.takes, Takes::Object(_))
+    }
+
     /// Whether these segments are a path of this row.
     fn fits(&self, segments: &[&[u8]]) -> bool {
         self.depth == segments.len()

@@ -1,0 +1,168 @@
+//! The OpenAPI document and the table of routes say the same, both ways: operations, paths, parameters,
+//! fields of bodies, who may ask, what streams. What is answered is held against it by
+//! `tools/http/check`.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a document that cannot be read has to fail the test"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use latchd::dashboard;
+use latchd::wire::http::routes::{self, Access, Row};
+use serde_json::Value;
+
+fn document() -> Value {
+    serde_json::from_slice(dashboard::OPENAPI.bytes).unwrap()
+}
+
+/// Every operation of the document, by its id: method, path, what is said of it.
+fn operations(document: &Value) -> BTreeMap<String, (String, String, Value)> {
+    let mut found = BTreeMap::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let id = operation["operationId"].as_str().unwrap().to_owned();
+            let said = (method.to_uppercase(), path.clone(), operation.clone());
+            assert!(found.insert(id, said).is_none(), "an id is there twice");
+        }
+    }
+    found
+}
+
+/// What a reference leads to, or the value itself.
+fn resolve<'a>(document: &'a Value, value: &'a Value) -> &'a Value {
+    let Some(reference) = value["$ref"].as_str() else {
+        return value;
+    };
+    let target = document.pointer(reference.strip_prefix('#').unwrap());
+    target.unwrap_or_else(|| panic!("{reference} leads nowhere"))
+}
+
+/// Calls `check` for every row, with what the document says of it.
+fn for_each_row(check: impl Fn(&Value, &Row, &Value)) {
+    let document = document();
+    let operations = operations(&document);
+    for row in &routes::TABLE {
+        check(&document, row, &operations[row.operation].2);
+    }
+}
+
+#[test]
+fn every_route_is_in_the_document_and_nothing_else() {
+    let document = document();
+    let said: BTreeSet<_> = operations(&document)
+        .into_iter()
+        .map(|(id, (method, path, _))| (method, path, id))
+        .collect();
+    let routes: BTreeSet<_> = routes::all()
+        .map(|(method, path, id)| (method.to_owned(), path.to_owned(), id.to_owned()))
+        .collect();
+    assert_eq!(said, routes);
+}
+
+#[test]
+fn parameters_are_those_of_the_path_and_of_the_query() {
+    for_each_row(|document, row, operation| {
+        let empty = Vec::new();
+        let parameters = operation["parameters"].as_array().unwrap_or(&empty);
+        let names = |place: &str| -> BTreeSet<String> {
+            let all = parameters.iter().map(|it| resolve(document, it));
+            all.filter(|it| it["in"] == place)
+                .map(|it| it["name"].as_str().unwrap().to_owned())
+                .collect()
+        };
+        let places = row.template.split('/').filter_map(|part| {
+            let name = part.strip_prefix('{')?.strip_suffix('}')?;
+            Some(name.to_owned())
+        });
+        assert_eq!(names("path"), places.collect(), "{}", row.operation);
+        let query = row.query_names().iter().map(|&name| name.to_owned());
+        assert_eq!(names("query"), query.collect(), "{}", row.operation);
+    });
+}
+
+#[test]
+fn bodies_have_the_fields_that_the_route_reads() {
+    for_each_row(|document, row, operation| {
+        let body = resolve(document, &operation["requestBody"]);
+        let schema = resolve(document, &body["content"]["application/json"]["schema"]);
+        let said: BTreeSet<_> = match schema["properties"].as_object() {
+            Some(properties) => properties.keys().map(String::as_str).collect(),
+            None => BTreeSet::new(),
+        };
+        assert_eq!(said, row.field_names().collect(), "{}", row.operation);
+        let is_needed = body["required"] == true;
+        assert_eq!(is_needed, row.needs_body(), "{}", row.operation);
+        // What the decoder does with a field that it does not know.
+        let is_closed = schema["additionalProperties"] == false;
+        assert_eq!(is_closed, !said.is_empty(), "{}", row.operation);
+    });
+}
+
+#[test]
+fn what_is_open_says_so() {
+    for_each_row(|_, row, operation| {
+        let is_open = operation["security"].as_array().is_some_and(Vec::is_empty);
+        assert_eq!(is_open, row.access == Access::Open, "{}", row.operation);
+        let refuses = operation["responses"]["401"].is_object();
+        assert_eq!(refuses, row.access != Access::Open, "{}", row.operation);
+    });
+}
+
+#[test]
+fn only_streams_are_streams_of_events() {
+    for_each_row(|_, row, operation| {
+        let content = &operation["responses"]["200"]["content"];
+        let is_stream = content["text/event-stream"].is_object();
+        assert_eq!(is_stream, row.streams, "{}", row.operation);
+    });
+}
+
+#[test]
+fn every_reference_and_link_leads_somewhere() {
+    fn walk(document: &Value, value: &Value, ids: &BTreeSet<&str>) {
+        match value {
+            Value::Object(fields) => {
+                resolve(document, value);
+                for (name, link) in fields
+                    .get("links")
+                    .and_then(Value::as_object)
+                    .into_iter()
+                    .flatten()
+                {
+                    let id = link["operationId"].as_str().unwrap();
+                    assert!(ids.contains(id), "the link {name} leads to {id}");
+                }
+                fields.values().for_each(|it| walk(document, it, ids));
+            }
+            Value::Array(values) => values.iter().for_each(|it| walk(document, it, ids)),
+            _ => {}
+        }
+    }
+    let document = document();
+    walk(
+        &document,
+        &document,
+        &routes::all().map(|(.., id)| id).collect(),
+    );
+}
+
+#[test]
+fn nothing_is_defined_and_never_used() {
+    let document = document();
+    let text = String::from_utf8(dashboard::OPENAPI.bytes.to_vec()).unwrap();
+    for kind in ["parameters", "responses", "schemas", "headers"] {
+        for name in document["components"][kind].as_object().unwrap().keys() {
+            let reference = format!("\"#/components/{kind}/{name}\"");
+            assert!(text.contains(&reference), "{reference}");
+        }
+    }
+}
+
+#[test]
+fn the_document_has_the_version_of_the_program() {
+    let document = document();
+    assert_eq!(document["info"]["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(document["openapi"], "3.1.0");
+}
