@@ -264,7 +264,6 @@ impl Budget {
     }
 
     /// A page has looked at so many places, whatever it found there.
-    #[expect(dead_code, reason = "the HTTP door will charge it")]
     pub(super) fn charge_visits(&mut self, visits: usize) {
         self.charge(Kind::Decide, visits as u64 * VISIT_NS);
     }

@@ -19,9 +19,6 @@ use crate::wire::http::{Ask, Problem, answer};
 /// How much of the buffer for pages is kept for the next one.
 const PAGE_BYTES_KEPT: usize = 64 * 1024;
 
-/// What a look at one slot or entry costs.
-const LOOK_NS: u64 = 20;
-
 impl<T: Transport, S: Store> Server<T, S> {
     /// Shows it; of a file only its name, if the client has it already.
     pub(super) fn show(&mut self, now: Nanos, id: ConnId, ask: &Ask<'_>, has_file: Option<&[u8]>) {
@@ -101,8 +98,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             }
         }
         self.keep_page(page);
-        let ns = looks.unwrap_or(0) as u64 * LOOK_NS;
-        self.budget.charge(super::super::budget::Kind::Decide, ns);
+        self.budget.charge_visits(looks.unwrap_or(0));
         self.note_walk(id, owed);
     }
 
