@@ -223,7 +223,10 @@ impl Engine {
             Input::Request(id, request) if self.core.is_durable() => {
                 self.decide_durably(now, id, &request, out);
             }
-            Input::Request(id, request) => self.decide(now, id, &request, out),
+            Input::Request(id, request) => {
+                let asker = self.core.conns.asker(id, &mut self.core.owners);
+                self.decide(now, asker, &request, out);
+            }
             Input::RequestBy(id, by, request) => self.decide_by(now, id, by, &request, out),
             Input::Break(id, key, fence) => self.break_grant(now, id, key, fence, out),
             Input::Hello(id, name) => self.introduce(id, name),
@@ -263,8 +266,9 @@ impl Engine {
         }
     }
 
-    fn decide(&mut self, now: Nanos, id: ConnId, request: &Request<'_>, out: &mut Effects) {
-        let asker = self.core.conns.asker(id, &mut self.core.owners);
+    /// The one place where requests are decided, whoever asks. Its callers are many, but what it calls
+    /// has no other, and is a part of it.
+    fn decide(&mut self, now: Nanos, asker: Asker, request: &Request<'_>, out: &mut Effects) {
         let Asker { conn, .. } = asker;
         let lease_default = self.core.rules.lease_default;
         self.core.work.charge(work::REQUEST);
@@ -339,7 +343,8 @@ impl Engine {
             out.push(Effect::Reply(id, Reply::Refused(Refusal::Storage)));
             return self.core.mark(None, at, out);
         }
-        self.decide(now, id, request, out);
+        let asker = self.core.conns.asker(id, &mut self.core.owners);
+        self.decide(now, asker, request, out);
         self.core.mark(Some(request), at, out);
     }
 

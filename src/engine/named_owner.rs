@@ -16,7 +16,7 @@ use super::ctx::{Core, Ctx};
 use super::due::Due;
 use super::lock::Locks;
 use super::owner::OwnerIndex;
-use super::types::{By, Effect, Effects, Mode, Refusal, Reply, Request};
+use super::types::{By, Effect, Effects, Refusal, Reply, Request};
 use crate::base::{ConnId, Fence, Millis, Nanos, Token};
 use crate::keymap::KeyMap;
 use crate::memory::block_bytes;
@@ -183,7 +183,7 @@ impl Engine {
         out: &mut Effects,
     ) {
         let at = out.len();
-        self.core.conns.asker(id, &mut self.core.owners);
+        let asker = self.core.conns.asker(id, &mut self.core.owners);
         let is_draining = self.core.draining && matches!(request, Request::Acquire { .. });
         if self.core.storage_full && request.takes_room() && !is_draining {
             self.core.figures.refused(Refusal::Storage);
@@ -191,7 +191,7 @@ impl Engine {
             return self.core.mark(None, at, out);
         }
         if !self.decide_of_owner(now, id, by, request, out) {
-            self.decide(now, id, request, out);
+            self.decide(now, asker, request, out);
         }
         self.core.mark(Some(request), at, out);
     }
@@ -239,33 +239,31 @@ impl Engine {
         out: &mut Effects,
     ) -> bool {
         let lease_default = self.core.rules.lease_default;
+        let at = out.len();
         let (stores, mut cx) = self.split(now, now, out);
         let (locks, cx) = (&mut stores.locks, &mut cx);
-        cx.core.work.charge(super::work::REQUEST);
-        match *request {
-            Request::Acquire {
-                key,
-                mode,
-                wait,
-                lease,
-            } => {
-                let lease = lease.unwrap_or(lease_default);
-                locks.acquire_by(cx, asker, by.request, key, mode, wait, lease);
+        let is_answered = match *request {
+            Request::Acquire { key, wait, .. } => {
+                locks.answer_again(cx, asker, by.request, key, wait)
             }
             Request::Renew { key, token, lease } => {
-                locks.renew_by(cx, asker, key, token, lease.unwrap_or(lease_default));
+                let lease = lease.unwrap_or(lease_default);
+                !locks.is_held_by(cx, asker, key, token)
+                    || locks.answer_longer(cx, asker, key, token, lease)
             }
-            Request::Release { key, token } => {
-                if locks.is_held_by(cx, asker, key, token) {
-                    locks.release(cx, asker, key, token);
-                }
-            }
-            Request::Resign { key, token } => {
-                if locks.is_held_by(cx, asker, key, token) {
-                    locks.resign(cx, asker, key, token);
-                }
+            Request::Release { key, token } | Request::Resign { key, token } => {
+                !locks.is_held_by(cx, asker, key, token)
             }
             _ => return false,
+        };
+        if is_answered {
+            cx.core.work.charge(super::work::REQUEST);
+            return true;
+        }
+        self.decide(now, asker, request, out);
+        if let Request::Acquire { key, .. } = *request {
+            let (stores, mut cx) = self.split(now, now, out);
+            stores.locks.note_ask(&mut cx, asker, by.request, key, at);
         }
         true
     }
@@ -297,22 +295,9 @@ impl Core {
 }
 
 impl Locks {
-    #[expect(clippy::too_many_arguments, reason = "one more than `acquire`")]
-    fn acquire_by(
-        &mut self,
-        cx: &mut Ctx<'_>,
-        asker: Asker,
-        request: &[u8],
-        key: &[u8],
-        mode: Mode,
-        wait: Millis,
-        lease: Millis,
-    ) {
-        if !request.is_empty() && self.answer_again(cx, asker, request, key, wait) {
-            return;
-        }
-        let (id, at) = (cx.core.conns[asker.conn].id, cx.out.len());
-        self.acquire(cx, asker, key, mode, wait, lease);
+    /// What was decided since `at` is an acquire of the owner: remembers what it holds or waits for.
+    fn note_ask(&mut self, cx: &mut Ctx<'_>, asker: Asker, request: &[u8], key: &[u8], at: usize) {
+        let id = cx.core.conns[asker.conn].id;
         let granted = cx.out[at..].iter().find_map(|effect| match effect {
             Effect::Reply(to, Reply::Granted { token, .. }) if *to == id => Some(*token),
             _ => None,
@@ -340,6 +325,9 @@ impl Locks {
         key: &[u8],
         wait: Millis,
     ) -> bool {
+        if request.is_empty() {
+            return false;
+        }
         let Some(resource) = self.find(key) else {
             return false;
         };
@@ -378,29 +366,27 @@ impl Locks {
         cx.reply(before, Reply::TimedOut);
     }
 
-    /// Restarts a lease, but never makes it end earlier than it would have.
-    fn renew_by(
+    /// A renewal never makes a lease end earlier than it would have: if it would, the owner, who holds
+    /// the key, is told the lease that it has. Otherwise this only notes that it is renewed.
+    fn answer_longer(
         &mut self,
         cx: &mut Ctx<'_>,
         asker: Asker,
         key: &[u8],
         token: Option<Token>,
         lease: Millis,
-    ) {
-        if !self.is_held_by(cx, asker, key, token) {
-            return;
-        }
+    ) -> bool {
         let (_, holder) = self
             .find_holder(key, token)
             .expect("it was found a moment ago");
         let left = self.lease_left(cx, holder).unwrap_or(Millis::ZERO);
         self.asks.renewed(holder);
-        if left >= lease {
-            let fence = self.holders[holder].token.fence;
-            let lease = left;
-            return cx.reply(asker.conn, Reply::Renewed { lease, fence });
+        if left < lease {
+            return false;
         }
-        self.renew(cx, asker, key, token, lease);
+        let fence = self.holders[holder].token.fence;
+        cx.reply(asker.conn, Reply::Renewed { lease: left, fence });
+        true
     }
 
     /// Whether the owner holds the key with this token, and its lease is not over. If not, it is told

@@ -192,22 +192,28 @@ impl<T: Transport, S: Store> Server<T, S> {
                     Some(by) => Input::RequestBy(id, owner(by), request),
                     None => Input::Request(id, request),
                 };
-                return self.ask(now, id, input, ask.takes_a_walk());
+                return self.put(now, id, input, ask.takes_a_walk());
             }
             Ask::Subscribe(request) => {
                 if let Some(codec) = self.conns[id.slot as usize].codec.as_http() {
                     codec.speech = Speech::Subscribes;
                 }
-                return self.ask(now, id, Input::Request(id, request), false);
+                return self.put(now, id, Input::Request(id, request), false);
             }
             Ask::Break { key, fence } => {
-                return self.ask(now, id, Input::Break(id, key, fence), false);
+                return self.put(now, id, Input::Break(id, key, fence), false);
             }
             Ask::Lease { key } => self.show_lease(now, id, key),
             _ => self.show(now, id, &ask, has_file),
         }
         self.charge_request(id, 0);
         true
+    }
+
+    /// Puts something before the engine; returns false if it was not decided.
+    #[inline(never)]
+    fn put(&mut self, now: Nanos, id: ConnId, input: Input<'_>, takes_a_walk: bool) -> bool {
+        self.ask(now, id, input, takes_a_walk)
     }
 
     /// Ends a connection whose input can no longer be followed, with a last answer.
