@@ -8,8 +8,10 @@
     reason = "a test that cannot read the documents has to fail"
 )]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -111,27 +113,119 @@ fn the_example_in_the_readme_works_as_it_is_shown() {
     assert!(output.status.success());
 }
 
-/// latchd on a free port, killed when dropped.
+/// What the example of HTTP in the README prints, with a daemon on a free port.
+#[test]
+fn the_example_of_http_in_the_readme_works_as_it_is_shown() {
+    if Command::new("curl").arg("--version").output().is_err() {
+        return eprintln!("SKIPPED: there is no curl, so the example of HTTP was not run");
+    }
+    let (_, readme) = document("README.md");
+    let (_, section) = readme.split_once("## HTTP and the dashboard").unwrap();
+    let (_, example) = section.split_once("```bash\n").unwrap();
+    let (example, rest) = example.split_once("```").unwrap();
+    let (_, shown) = rest.split_once("```json\n").unwrap();
+    let (shown, _) = shown.split_once("```").unwrap();
+    let daemon = Daemon::start();
+    let example = example.replace("localhost:6389", &format!("127.0.0.1:{}", daemon.http_port));
+    let output = Command::new("bash")
+        .args(["-euc", &example.replace("curl ", "curl -sS ")])
+        .stderr(Stdio::inherit())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(without_ids(&said), without_ids(shown), "{said}");
+}
+
+/// Numbers and leases are other ones each time.
+fn without_ids(text: &str) -> Vec<String> {
+    let lines = text.lines().map(|line| {
+        let (before, lease) = line.split_once("\"lease_id\":\"").unwrap_or((line, ""));
+        let after = lease.split_once('"').map_or("", |(_, after)| after);
+        format!("{before}{after}").replace(|c: char| c.is_ascii_digit(), "")
+    });
+    lines.collect()
+}
+
+/// Every family at `/metrics`: its name, its type, its help. What the system says of the process
+/// differs from system to system.
+fn metrics() -> Vec<(String, String, String)> {
+    let daemon = Daemon::start();
+    let mut stream = TcpStream::connect(format!("127.0.0.1:{}", daemon.http_port)).unwrap();
+    stream
+        .write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        .unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let said = |mark: &str| -> BTreeMap<String, String> {
+        let lines = text.lines().filter_map(|line| line.strip_prefix(mark));
+        lines
+            .map(|line| line.split_once(' ').unwrap())
+            .map(|(name, rest)| (name.to_owned(), rest.to_owned()))
+            .collect()
+    };
+    let types = said("# TYPE ");
+    let helps = said("# HELP ");
+    helps
+        .into_iter()
+        .filter(|(name, _)| !name.starts_with("process_"))
+        .map(|(name, help)| (name.clone(), types[&name].clone(), help))
+        .collect()
+}
+
+#[test]
+fn the_page_about_monitoring_lists_every_metric() {
+    let mut table = String::from("| metric | type | |\n|---|---|---|\n");
+    for (name, kind, help) in metrics() {
+        table.push_str(&format!("| `{name}` | {kind} | {help} |\n"));
+    }
+    check_table("docs/monitoring.md", "metrics", &table);
+}
+
+/// Those in the examples of what to watch.
+#[test]
+fn every_metric_that_the_page_about_monitoring_names_exists() {
+    let names: BTreeSet<_> = metrics().into_iter().map(|(name, ..)| name).collect();
+    let (_, page) = document("docs/monitoring.md");
+    let words = page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let families = ["lock_", "locks_", "latchd_", "connections_"];
+    for word in words.filter(|word| families.iter().any(|it| word.starts_with(it) && word != it)) {
+        let name = word.strip_suffix("_bucket").unwrap_or(word);
+        assert!(names.contains(name), "there is no {name}");
+    }
+}
+
+/// latchd on free ports, killed when dropped.
 struct Daemon {
     child: Child,
     port: String,
+    http_port: String,
 }
 
 impl Daemon {
     fn start() -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_latchd"))
-            .args(["--port", "0", "--http-port", "off"])
+            .args(["--port", "0", "--http-port", "0"])
             .env_clear()
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
-        let said = log.lines().map(|line| line.unwrap());
-        let place = said
-            .filter_map(|line| Some(line.split_once(" listens on 127.0.0.1:")?.1.to_owned()))
-            .next();
-        let port = place.expect("it says where it listens");
-        Self { child, port }
+        let mut said = log.lines().map(|line| line.unwrap());
+        let mut port_behind = |words: &str| {
+            let place = said
+                .by_ref()
+                .find_map(|line| Some(line.split_once(words)?.1.to_owned()))
+                .expect("it says where it listens");
+            let digits = place.chars().take_while(char::is_ascii_digit);
+            digits.collect::<String>()
+        };
+        let port = port_behind(" listens on 127.0.0.1:");
+        let http_port = port_behind(" serves HTTP on 127.0.0.1:");
+        Self {
+            child,
+            port,
+            http_port,
+        }
     }
 }
 
@@ -142,13 +236,14 @@ impl Drop for Daemon {
     }
 }
 
-const PAGES: [&str; 9] = [
+const PAGES: [&str; 10] = [
     "README.md",
     "CHANGELOG.md",
     "docs/benchmarks.md",
     "docs/design.md",
     "docs/http.md",
     "docs/journal.md",
+    "docs/monitoring.md",
     "docs/operating.md",
     "docs/protocol.md",
     "docs/settings.md",
