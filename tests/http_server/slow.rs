@@ -4,7 +4,7 @@
 use latchd::base::Millis;
 use latchd::server::Settings;
 
-use crate::world::{World, spelled};
+use crate::world::{BEGIN, World, spelled};
 
 const HEAD: &str = "GET /livez HTTP/1.1\r\nHost: localhost\r\nX: ";
 
@@ -230,8 +230,8 @@ fn a_silent_stream_lets_the_server_sleep() {
     let who = world.http();
     world.say(who, "GET /v1/watch?pattern=x");
     for seconds in [5, 6, 14] {
-        world.pass(seconds * 1_000 - world.pipes.now().0 / 1_000_000);
+        world.pass(seconds * 1_000 - world.pipes.now().since(BEGIN) / 1_000_000);
         let next = world.pipes.server.next_deadline().unwrap();
-        assert_eq!(next.0, 15_000_000_001, "after {seconds} s");
+        assert_eq!(next, BEGIN.after(Millis(15_000)), "after {seconds} s");
     }
 }
