@@ -250,7 +250,8 @@ fn holder<'e>(engine: &'e Engine, now: Nanos, key: &[u8]) -> Option<HolderView<'
 fn left_ns(engine: &Engine, now: Nanos, context: &Context<'_>, lease: Millis) -> u64 {
     match context.route {
         Some(Route::AcquireLock | Route::RenewLock | Route::Elect | Route::RenewLead) => {
-            holder(engine, now, context.name).map_or(lease.nanos(), |it| it.lease_left_ns)
+            let holder = holder(engine, now, context.name);
+            holder.map_or_else(|| lease.nanos(), |it| it.lease_left_ns)
         }
         _ => lease.nanos(),
     }
