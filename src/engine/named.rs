@@ -75,7 +75,6 @@ impl<V: Stored> Named<V> {
         self.entries.tidy()
     }
 
-    #[inline(always)]
     pub(super) fn find(&self, key: &[u8]) -> Option<u32> {
         if self.entries.is_empty() {
             return None;
@@ -83,6 +82,15 @@ impl<V: Stored> Named<V> {
         self.map.find(self.map.hash(key), |entry| {
             self.entries[entry].key.as_bytes() == key
         })
+    }
+
+    /// What is under this name, for those who only look. Apart from [`Named::find`], which is so short
+    /// only as long as each kind of entry has one that calls it.
+    #[inline(never)]
+    pub(super) fn look(&self, key: &[u8]) -> Option<&V> {
+        let is_it = |entry| self.entries[entry].key.as_bytes() == key;
+        let entry = self.map.find(self.map.hash(key), is_it)?;
+        Some(&self.entries[entry].value)
     }
 
     /// Adds a new entry, if there is room for one more. The value must take no memory of its own if

@@ -217,6 +217,7 @@ impl Table {
 
     /// Takes a resource that is about to be held out of the idle chain, if it is there. Joining the
     /// queue needs no such call, because a key that has to be waited for is held already.
+    #[inline(always)] // with every grant
     pub(super) fn mark_used(&mut self, resource: u32) {
         let it = &mut self.resources[resource];
         if it.moment.is_idle() {

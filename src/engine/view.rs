@@ -489,8 +489,7 @@ impl<'e> View<'e> {
     /// How many nanoseconds a value still lives, if it has a time to live.
     #[must_use]
     pub fn value_ttl_ns(self, key: &[u8]) -> Option<u64> {
-        let named = &self.engine.stores.kv.named;
-        let timer = named[named.find(key)?].value.timer?;
+        let timer = self.engine.stores.kv.named.look(key)?.timer?;
         let deadline = self.engine.core.background.deadline(timer);
         Some(deadline.since(self.now))
     }
@@ -498,8 +497,7 @@ impl<'e> View<'e> {
     /// How many values a list has.
     #[must_use]
     pub fn list_length(self, key: &[u8]) -> usize {
-        let named = &self.engine.stores.lists.named;
-        let list = named.find(key).map(|entry| &named[entry].value);
+        let list = self.engine.stores.lists.named.look(key);
         list.map_or(0, |list| list.values.len())
     }
 

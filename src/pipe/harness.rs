@@ -93,6 +93,11 @@ impl<S: Store> Pipes<S> {
         self.now.set(self.now().after(span));
     }
 
+    /// Begins at this time instead, which is not 0; before anybody is connected.
+    pub fn begin_at(&mut self, now: Nanos) {
+        self.now.set(now);
+    }
+
     /// From now on every look at the clock moves it this far.
     pub fn move_clock_when_looked_at(&mut self, ns: u64) {
         self.look_ns = ns;

@@ -16,7 +16,7 @@ use super::memory::Outboxes;
 use super::{Clock, Due, Server, auth, conn, stats};
 use crate::base::{ConnId, Nanos};
 use crate::engine::Engine;
-use crate::engine::types::{Effect, Input, Refusal, Reply, Request};
+use crate::engine::types::{Effect, Effects, Input, Refusal, Reply, Request};
 use crate::store::Store;
 use crate::wire::Answer;
 use crate::wire::answer::Welcome;
@@ -261,9 +261,6 @@ impl<T: Transport, S: Store> Server<T, S> {
     /// Serves the whole frames at the front of `input` and says how many bytes they were. Stops
     /// early when the connection is held up; the connection may be gone afterwards.
     fn serve(&mut self, now: Nanos, id: ConnId, input: &[u8]) -> usize {
-        if self.conns[id.slot as usize].codec.is_http() {
-            return self.serve_http(now, id, input);
-        }
         let mut used = 0;
         let mut scratch = mem::take(&mut self.scratch);
         loop {
@@ -282,7 +279,8 @@ impl<T: Transport, S: Store> Server<T, S> {
                 break;
             }
             let Codec::Line(codec) = &mut conn.codec else {
-                break;
+                self.scratch = scratch;
+                return self.serve_http(now, id, input);
             };
             match codec.decode(&input[used..], &mut scratch) {
                 Decoded::Request(asked)
@@ -352,7 +350,9 @@ impl<T: Transport, S: Store> Server<T, S> {
                 self.say(id, Answer::Reply(&Reply::Refused(Refusal::Storage)));
             }
             Ok(Command::Engine(request)) => {
-                return self.ask(now, id, Input::Request(id, request), asked.takes_a_walk());
+                return self.ask(now, id, asked.takes_a_walk(), |engine, effects| {
+                    engine.apply(now, Input::Request(id, request), effects);
+                });
             }
             Ok(Command::Ping) => self.say(id, Answer::Ok),
             Ok(Command::Hello(hello)) => self.hello(now, id, hello.name),
@@ -406,20 +406,20 @@ impl<T: Transport, S: Store> Server<T, S> {
         }
     }
 
-    /// Puts a request before the engine; without an answer the connection is parked. Returns false if
-    /// it was not decided: then it is still to be served.
+    /// Puts a request before the engine, which `apply` does; without an answer the connection is parked.
+    /// Returns false if it was not decided: then it is still to be served.
     #[inline(always)] // of its two callers one serves every line
     pub(super) fn ask(
         &mut self,
         now: Nanos,
         id: ConnId,
-        input: Input<'_>,
         takes_a_walk: bool,
+        apply: impl FnOnce(&mut Engine, &mut Effects),
     ) -> bool {
         let conn = &mut self.conns[id.slot as usize];
         conn.flow = Flow::Parked;
         let owed = conn.outbox.len();
-        self.engine.apply(now, input, &mut self.effects);
+        apply(&mut self.engine, &mut self.effects);
         let is_decided = !matches!(self.effects.last(), Some(Effect::NotYet(_)));
         if !is_decided {
             self.effects.pop();

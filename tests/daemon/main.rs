@@ -13,6 +13,7 @@ mod auth;
 mod contention;
 mod departures;
 mod framing;
+mod http;
 mod http_door;
 mod limits;
 mod logs;

@@ -21,6 +21,7 @@ mod damage;
 mod directory;
 mod disk_faults;
 mod full_disk;
+mod http;
 mod model;
 mod mounts;
 mod power_loss;

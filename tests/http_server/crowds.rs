@@ -303,3 +303,36 @@ fn nothing_is_left_of_those_who_left_in_the_middle() {
     assert_eq!(world.pipes.server.connections(), 0);
     world.finish();
 }
+
+/// What connections took is counted no longer when they have left.
+#[test]
+fn memory_is_given_back_by_those_who_left() {
+    let mut world = with_bound(64 * MIB);
+    let looker = world.http();
+    let counted = |world: &mut World| {
+        let stats = world.ask(looker, "GET /v1/stats").json();
+        stats["totals"]["memory_bytes"].as_u64().unwrap() as usize
+    };
+    let request = format!("GET /v1/locks/{}", "n".repeat(1_000));
+    let come_and_go = |world: &mut World| {
+        let crowd: Vec<usize> = (0..200).map(|_| world.http()).collect();
+        for &who in &crowd {
+            assert_eq!(world.ask(who, &request).status, 200);
+        }
+        let most = counted(world);
+        for who in crowd {
+            world.leave(who);
+        }
+        most
+    };
+    let most = come_and_go(&mut world);
+    let first = counted(&mut world);
+    assert!(
+        most >= first + 200 * 1_000,
+        "their names count: {most}, {first}"
+    );
+    for _ in 0..5 {
+        come_and_go(&mut world);
+    }
+    assert_eq!(counted(&mut world), first);
+}

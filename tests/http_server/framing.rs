@@ -92,6 +92,14 @@ fn two_ways_to_say_the_length_are_refused() {
     ] {
         refused(header, &with_header(header), 400);
     }
+    // Well-formed by either of the two, so that only their being two is wrong.
+    let chunks = "b\r\n{\"delta\":1}\r\n0\r\n\r\n";
+    for length in [chunks.len(), 0, 5] {
+        let head = "POST /v1/counters/c/add HTTP/1.1\r\nHost: localhost\r\n\
+                    Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n";
+        let request = format!("{head}Content-Length: {length}\r\n\r\n{chunks}");
+        refused("both, and chunks", request.as_bytes(), 400);
+    }
     let twice = "Transfer-Encoding: chunked\r\ntransfer-encoding: chunked";
     refused(twice, &with_header(twice), 501);
     for coding in [

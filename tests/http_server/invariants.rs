@@ -286,3 +286,29 @@ fn a_repeated_request_is_the_same_grant_for_as_long_as_it_holds() {
     assert!(Lease::of(&world.ask(who, ask)).fence > lease.fence);
     world.finish();
 }
+
+/// A line client may store what is no text.
+#[test]
+fn a_value_that_is_no_text_is_told_in_base64() {
+    let mut world = World::new();
+    let (line, http) = (world.line(), world.http());
+    world.send(
+        line,
+        b"kset\nk\n\xff\xfe<\nrpush\nq\n\xff\nrpush\nq\nplain\n",
+    );
+    assert_eq!(world.pipes.read(line), "ok\nok 1\nok 2\n");
+    for (request, shown) in [
+        (
+            "GET /v1/kv/k",
+            "200 {\"name\":\"k\",\"value_base64\":\"//48\"}",
+        ),
+        (
+            "GET /v1/lists/q",
+            "200 {\"name\":\"q\",\"length\":2,\"values\":[{\"value_base64\":\"/w==\"},\"plain\"]}",
+        ),
+        ("POST /v1/lists/q/pop", "200 {\"value_base64\":\"/w==\"}"),
+        ("POST /v1/lists/q/pop", "200 {\"value\":\"plain\"}"),
+    ] {
+        assert_eq!(world.ask(http, request).shown(), shown, "{request}");
+    }
+}

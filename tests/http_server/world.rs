@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 
-use latchd::base::Millis;
+use latchd::base::{Millis, Nanos};
 use latchd::engine::{Engine, Rules};
 use latchd::pipe::{ORIGIN, Pipes};
 use latchd::server::{Door, Holdings, Host, HttpSettings, Server, Settings};
@@ -17,6 +17,9 @@ thread_local! {
     /// The time of day, which follows the clock of the world that was moved last on this thread.
     static UNIX_MS: Cell<u64> = const { Cell::new(0) };
 }
+
+/// When a world begins: at a whole millisecond, so that times of day are whole as well.
+pub(crate) const BEGIN: Nanos = Nanos(1_000_000);
 
 /// A server, its clients and the time. Times of day count from the start of the world.
 pub(crate) struct World<S = Memory> {
@@ -60,7 +63,8 @@ impl World {
 impl<S: Store> World<S> {
     pub(crate) fn over(engine: Engine, settings: Settings, store: S) -> Self {
         let server = Server::with_store(with_clock(settings), engine, store);
-        let pipes = Pipes::new(server);
+        let mut pipes = Pipes::new(server);
+        pipes.begin_at(BEGIN);
         Self { pipes }
     }
 
@@ -116,7 +120,7 @@ impl<S: Store> World<S> {
     /// Time passes and the server does not notice yet.
     pub(crate) fn sleep(&mut self, ms: u64) {
         self.pipes.pass(Millis(ms));
-        UNIX_MS.set(self.pipes.now().0 / 1_000_000);
+        UNIX_MS.set(self.pipes.now().since(BEGIN) / 1_000_000);
     }
 
     // ---- what clients do ----

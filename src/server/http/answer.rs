@@ -93,7 +93,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         let line = access_log::line(&settings.http, || {
             access_log::of_reply(&context, reply, &facts)
         });
-        let broke = (context.route == Some(Route::BreakHold) && *reply == Reply::Done)
+        let broke = (context.route == Some(Route::BreakHold) && matches!(reply, Reply::Done))
             .then(|| (context.name.escape_ascii().to_string(), context.number));
         self.note_said(id, status, told, line);
         if let Some((name, fence)) = broke {

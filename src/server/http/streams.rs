@@ -24,7 +24,7 @@ const FIGURES_EVERY: Millis = Millis(1_000);
 impl<T: Transport, S: Store> Server<T, S> {
     /// The subscription that the request asked for was granted, or was not.
     pub(super) fn begin_stream(&mut self, now: Nanos, id: ConnId, reply: &Reply) {
-        let is_granted = *reply == Reply::Done;
+        let is_granted = matches!(reply, Reply::Done);
         let speech = |framing| Speech::Events {
             framing,
             beat_at: now.after(BEAT_EVERY),

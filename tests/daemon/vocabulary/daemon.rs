@@ -14,7 +14,7 @@ use rustix::process::{
 };
 use socket2::{Domain, Socket, Type};
 
-use super::{Client, PATIENCE};
+use super::{Client, HttpClient, PATIENCE};
 
 /// Ticks per second of the times in `/proc/PID/stat`: what Linux promises to user space.
 const CPU_TICKS_PER_S: u32 = 100;
@@ -166,6 +166,12 @@ impl Daemon {
         let (_, address) = line.split_once("serves HTTP on ").unwrap();
         let (address, _) = address.split_once(": ").expect("a port, not a path");
         address.parse().expect("an address in the start line")
+    }
+
+    /// A new connection that speaks HTTP.
+    #[track_caller]
+    pub(crate) fn http(&self) -> HttpClient {
+        HttpClient::connect(self.http_address())
     }
 
     /// The first log line with this in it, as soon as it is there.
