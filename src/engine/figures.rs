@@ -56,8 +56,8 @@ impl Held {
 /// The figures of one way to hold something.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HeldFigures {
-    /// How many are held now.
-    pub held: u64,
+    /// How many were held when this run began to serve.
+    restored: u64,
     /// How many wait for it now.
     pub waiting: u64,
     /// How many were granted.
@@ -68,6 +68,15 @@ pub struct HeldFigures {
     pub waits: Histogram,
     /// How long those that are over were held.
     pub holds: Histogram,
+}
+
+impl HeldFigures {
+    /// How many are held now. Not counted by itself, because every grant and every end of one would pay
+    /// for it, and nearly nobody asks.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.restored + self.grants - self.holds.count()
+    }
 }
 
 /// A limit that a request can meet.
@@ -161,9 +170,8 @@ impl Figures {
         self.limit_hits[limit as usize]
     }
 
-    #[inline(always)]
-    pub(super) fn begin(&mut self, held: Held) {
-        self.by_held[held as usize].held += 1;
+    pub(super) fn restored(&mut self, held: Held) {
+        self.by_held[held as usize].restored += 1;
     }
 
     #[inline(always)]
@@ -175,7 +183,7 @@ impl Figures {
     pub(super) fn forget_past(&mut self) {
         for it in &mut self.by_held {
             *it = HeldFigures {
-                held: it.held,
+                restored: it.held(),
                 ..HeldFigures::default()
             };
         }
@@ -209,8 +217,6 @@ impl Figures {
 
     #[inline(always)]
     pub(super) fn ended(&mut self, held: Held, ns: u64) {
-        let it = &mut self.by_held[held as usize];
-        it.held -= 1;
-        it.holds.observe(ns);
+        self.by_held[held as usize].holds.observe(ns);
     }
 }

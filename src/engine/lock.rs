@@ -390,7 +390,6 @@ impl Locks {
         it.holders.push_back(&mut self.holders, holder);
         it.note_deadline(deadline);
         let may_be_crowd = Crowds::may_have(it.holders.len());
-        cx.core.figures.begin(Held::of(it.kind(), hold));
         if !it.kind().is_lock() {
             self.by_fence.insert(fence_hash(token.fence), holder);
         }

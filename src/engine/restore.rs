@@ -11,6 +11,7 @@ use super::conn::{Asker, ConnIndex};
 use super::crowd::Crowds;
 use super::ctx::Ctx;
 use super::due::Due;
+use super::figures::Held;
 use super::holder::{Hold, Holder};
 use super::lock::Locks;
 use super::owner::{NOBODY, OwnerIndex};
@@ -226,6 +227,7 @@ impl Locks {
             ticket,
         };
         let holder = self.hold(cx, resource, owner, token, want, Nanos::NEVER);
+        cx.core.figures.restored(Held::of(kind, hold));
         if name.is_some() {
             self.note_restored_ask(owner, resource, holder);
         }

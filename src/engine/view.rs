@@ -192,7 +192,7 @@ impl Engine {
             held,
             "grants less ended grants is not what is held"
         );
-        let figures = Held::ALL.map(|it| self.core.figures.of(it).held);
+        let figures = Held::ALL.map(|it| self.core.figures.of(it).held());
         assert_eq!(figures.iter().sum::<u64>(), held, "figures of what is held");
         let parked = self
             .core

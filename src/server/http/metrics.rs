@@ -132,7 +132,7 @@ fn locks(text: &mut Text<'_>, engine: &Engine, http: &HttpFigures, shown: &Shown
         text.sample(&[("reason", reason)], count);
     }
     text.gauge("locks_active", "Grants held now.");
-    by_type(text, |it| it.held);
+    by_type(text, HeldFigures::held);
     text.gauge("locks_blocked", "Waiters in the queues of locks now.");
     by_type(text, |it| it.waiting);
     text.family(
