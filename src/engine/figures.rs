@@ -58,12 +58,13 @@ impl Held {
 pub struct HeldFigures {
     /// How many were held when this run began to serve.
     restored: u64,
-    /// How many wait for it now.
-    pub waiting: u64,
     /// How many were granted.
     pub grants: u64,
-    /// How many were asked for in vain: refused, not free in time, or not waited for to the end.
-    pub denied: u64,
+    /// How many were refused, or not free when nobody wanted to wait.
+    refused: u64,
+    /// How many have joined a queue, and left it without a grant.
+    joined: u64,
+    gave_up: u64,
     /// How long those waited that were granted after they had waited.
     pub waits: Histogram,
     /// How long those that are over were held.
@@ -76,6 +77,19 @@ impl HeldFigures {
     #[must_use]
     pub fn held(&self) -> u64 {
         self.restored + self.grants - self.holds.count()
+    }
+
+    /// How many wait for it now. Nothing is counted when one who waited is granted, because how long it
+    /// waited is.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        self.joined - self.gave_up - self.waits.count()
+    }
+
+    /// How many were asked for in vain: refused, not free in time, or not waited for to the end.
+    #[must_use]
+    pub fn denied(&self) -> u64 {
+        self.refused + self.gave_up
     }
 }
 
@@ -191,12 +205,13 @@ impl Figures {
 
     #[inline(always)]
     pub(super) fn joined(&mut self, held: Held) {
-        self.by_held[held as usize].waiting += 1;
+        self.by_held[held as usize].joined += 1;
     }
 
+    /// One who waited left without a grant.
     #[inline(always)]
-    pub(super) fn left(&mut self, held: Held) {
-        self.by_held[held as usize].waiting -= 1;
+    pub(super) fn gave_up(&mut self, held: Held) {
+        self.by_held[held as usize].gave_up += 1;
     }
 
     pub(super) fn waited(&mut self, held: Held, ns: u64) {
@@ -204,7 +219,7 @@ impl Figures {
     }
 
     pub(super) fn denied(&mut self, held: Held) {
-        self.by_held[held as usize].denied += 1;
+        self.by_held[held as usize].refused += 1;
     }
 
     /// A request was refused.

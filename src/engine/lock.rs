@@ -412,6 +412,7 @@ impl Locks {
     }
 
     /// Appends a waiter to the key's queue.
+    #[inline(always)] // as in `leave`
     pub(super) fn join(
         &mut self,
         cx: &mut Ctx<'_>,
@@ -420,9 +421,9 @@ impl Locks {
         want: Want,
     ) -> u32 {
         let waiter = Waiter::new(owner, resource, Awaiting::Hold(want), cx.now);
-        let kind = self.table[resource].kind();
-        cx.core.figures.joined(Held::of(kind, want.hold));
-        let queue = &mut self.table[resource].queue;
+        let it = &mut self.table[resource];
+        cx.core.figures.joined(Held::of(it.kind(), want.hold));
+        let queue = &mut it.queue;
         let waiter = cx.join(queue, waiter);
         self.ranks
             .joined(resource, queue.len(), &cx.core.waiters, waiter);
@@ -430,23 +431,23 @@ impl Locks {
     }
 
     /// Takes a waiter out of its queue.
+    #[inline(always)] // a waiter is large, and would be copied from function to function
     fn leave(&mut self, cx: &mut Ctx<'_>, waiter: u32) -> Waiter {
         let resource = cx.core.waiters[waiter].subject;
         let queue = &mut self.table[resource].queue;
         let len = queue.len();
         let gone = cx.leave(queue, waiter);
-        let kind = self.table[resource].kind();
-        cx.core.figures.left(Held::of(kind, gone.want().hold));
         self.ranks.left(resource, len, gone.number);
         gone
     }
 
     /// Takes a waiter out of its queue, with its ticket if it has one. Sends no answer.
+    #[inline(always)] // as in `leave`
     pub(super) fn give_up(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         let gone = self.leave(cx, waiter);
         let Want { ticket, hold, .. } = gone.want();
         let kind = self.table[gone.subject].kind();
-        cx.core.figures.denied(Held::of(kind, hold));
+        cx.core.figures.gave_up(Held::of(kind, hold));
         if ticket != NONE {
             self.remove_ticket(cx, ticket);
         }

@@ -252,7 +252,7 @@ impl Engine {
             self.stores.locks.holders.len(),
             "a holder is in no key's chain"
         );
-        let figures = Held::ALL.map(|it| self.core.figures.of(it).waiting);
+        let figures = Held::ALL.map(|it| self.core.figures.of(it).waiting());
         assert_eq!(
             figures.iter().sum::<u64>(),
             waiters as u64,

@@ -113,8 +113,8 @@ fn locks(text: &mut Text<'_>, engine: &Engine, http: &HttpFigures, shown: &Shown
         "Requests to hold something; denied: refused, not free in time, or not waited for to the end.",
     );
     for held in Held::ALL {
-        let HeldFigures { grants, denied, .. } = *figures.of(held);
-        for (status, count) in [("granted", grants), ("denied", denied)] {
+        let it = figures.of(held);
+        for (status, count) in [("granted", it.grants), ("denied", it.denied())] {
             text.sample(&[("type", held.word()), ("status", status)], count);
         }
     }
@@ -134,7 +134,7 @@ fn locks(text: &mut Text<'_>, engine: &Engine, http: &HttpFigures, shown: &Shown
     text.gauge("locks_active", "Grants held now.");
     by_type(text, HeldFigures::held);
     text.gauge("locks_blocked", "Waiters in the queues of locks now.");
-    by_type(text, |it| it.waiting);
+    by_type(text, HeldFigures::waiting);
     text.family(
         "locks_blocking_duration_seconds",
         "histogram",
@@ -242,7 +242,7 @@ fn entries(text: &mut Text<'_>, engine: &Engine, shown: &Shown) {
     for (kind, count) in view.subscriptions() {
         text.sample(&[("kind", kind)], count as u64);
     }
-    let blocked = Held::ALL.map(|held| engine.figures().of(held).waiting);
+    let blocked = Held::ALL.map(|held| engine.figures().of(held).waiting());
     let others = engine.counts().waiters as u64 - blocked.iter().sum::<u64>();
     text.gauge(
         "latchd_list_and_barrier_waiters",
