@@ -70,7 +70,7 @@ impl<T: Stored> Arena<T> {
         }
     }
 
-    #[inline]
+    #[inline(always)] // with every grant
     pub(super) fn insert(&mut self, value: T) -> u32 {
         self.len += 1;
         self.heap_bytes += value.heap_bytes();

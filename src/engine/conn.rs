@@ -117,7 +117,6 @@ impl Conns {
 
     /// The connection and its owner. A connection that asks for the first time becomes its own
     /// owner.
-    #[inline(always)] // with every request
     pub(super) fn asker(&mut self, id: ConnId, owners: &mut Owners) -> Asker {
         match self.find(id) {
             Some(conn) => Asker {

@@ -22,7 +22,7 @@ use super::gc::Collector;
 use super::holder::{Hold, Holder, Taken};
 use super::lapsed::Lapsed;
 use super::named_owner::Asks;
-use super::owner::OwnerIndex;
+use super::owner::{OwnerIndex, Presence};
 use super::queue::{Awaiting, Waiter, Want};
 use super::rank::Ranks;
 use super::record::{About, RecordedLease};
@@ -565,8 +565,6 @@ impl Locks {
             ticket,
             ..
         } = self.holders[holder];
-        let held = Held::of(self.table[resource].kind(), taken.how());
-        cx.core.figures.ended(held, cx.now.since(taken.since()));
         if cx.core.is_durable() {
             self.record_end(cx, holder);
         }
@@ -578,7 +576,11 @@ impl Locks {
         if it.holders.is_empty() {
             it.set_soonest(Nanos::NEVER);
         }
-        if !it.kind().is_lock() {
+        let kind = it.kind();
+        cx.core
+            .figures
+            .ended(Held::of(kind, taken.how()), cx.now.since(taken.since()));
+        if !kind.is_lock() {
             self.by_fence.remove(fence_hash(token.fence), holder);
         }
         cx.core.owners[owner]
@@ -589,6 +591,14 @@ impl Locks {
             self.remove_ticket(cx, ticket);
         }
         self.holders.remove(holder);
+        if cx.core.owners[owner].presence != Presence::Here {
+            self.note_end(cx, owner, holder);
+        }
+    }
+
+    /// A grant has ended of an owner that is no connection any more, or never was.
+    #[cold]
+    fn note_end(&mut self, cx: &mut Ctx<'_>, owner: OwnerIndex, holder: u32) {
         if cx.core.is_named(owner) {
             self.asks.ended(holder);
         }

@@ -62,7 +62,7 @@ pub use self::figures::{Figures, Held, HeldFigures, Limit};
 use self::kv::Kv;
 use self::list::Lists;
 use self::lock::Locks;
-use self::owner::{Owner, Owners, Presence};
+use self::owner::{Owner, OwnerIndex, Owners, Presence};
 use self::queue::{Awaiting, Waiter, Waiters};
 use self::record::Records;
 use self::restore::Restored;
@@ -223,10 +223,7 @@ impl Engine {
             Input::Request(id, request) if self.core.is_durable() => {
                 self.decide_durably(now, id, &request, out);
             }
-            Input::Request(id, request) => {
-                let asker = self.core.conns.asker(id, &mut self.core.owners);
-                self.decide(now, asker, &request, out);
-            }
+            Input::Request(id, request) => self.decide(now, id, None, &request, out),
             Input::RequestBy(id, by, request) => self.decide_by(now, id, by, &request, out),
             Input::Break(id, key, fence) => self.break_grant(now, id, key, fence, out),
             Input::Hello(id, name) => self.introduce(id, name),
@@ -266,9 +263,20 @@ impl Engine {
         }
     }
 
-    /// The one place where requests are decided, whoever asks. Its callers are many, but what it calls
-    /// has no other, and is a part of it.
-    fn decide(&mut self, now: Nanos, asker: Asker, request: &Request<'_>, out: &mut Effects) {
+    /// The one place where requests are decided, whoever asks: the connection for itself, or for an
+    /// owner that is known by name. What it calls has no other caller, and so becomes a part of it.
+    fn decide(
+        &mut self,
+        now: Nanos,
+        id: ConnId,
+        named: Option<OwnerIndex>,
+        request: &Request<'_>,
+        out: &mut Effects,
+    ) {
+        let mut asker = self.core.conns.asker(id, &mut self.core.owners);
+        if let Some(owner) = named {
+            asker.owner = owner;
+        }
         let Asker { conn, .. } = asker;
         let lease_default = self.core.rules.lease_default;
         self.core.work.charge(work::REQUEST);
@@ -343,8 +351,7 @@ impl Engine {
             out.push(Effect::Reply(id, Reply::Refused(Refusal::Storage)));
             return self.core.mark(None, at, out);
         }
-        let asker = self.core.conns.asker(id, &mut self.core.owners);
-        self.decide(now, asker, request, out);
+        self.decide(now, id, None, request, out);
         self.core.mark(Some(request), at, out);
     }
 

@@ -183,7 +183,7 @@ impl Engine {
         out: &mut Effects,
     ) {
         let at = out.len();
-        let asker = self.core.conns.asker(id, &mut self.core.owners);
+        self.core.conns.asker(id, &mut self.core.owners);
         let is_draining = self.core.draining && matches!(request, Request::Acquire { .. });
         if self.core.storage_full && request.takes_room() && !is_draining {
             self.core.figures.refused(Refusal::Storage);
@@ -191,7 +191,7 @@ impl Engine {
             return self.core.mark(None, at, out);
         }
         if !self.decide_of_owner(now, id, by, request, out) {
-            self.decide(now, asker, request, out);
+            self.decide(now, id, None, request, out);
         }
         self.core.mark(Some(request), at, out);
     }
@@ -260,7 +260,8 @@ impl Engine {
             cx.core.work.charge(super::work::REQUEST);
             return true;
         }
-        self.decide(now, asker, request, out);
+        let id = self.core.conns[asker.conn].id;
+        self.decide(now, id, Some(asker.owner), request, out);
         if let Request::Acquire { key, .. } = *request {
             let (stores, mut cx) = self.split(now, now, out);
             stores.locks.note_ask(&mut cx, asker, by.request, key, at);

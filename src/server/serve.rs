@@ -227,7 +227,11 @@ impl<T: Transport, S: Store> Server<T, S> {
             assert_eq!(taken, bytes.len(), "read more than the inbox has room for");
             return self.serve_inbox(now, id);
         }
-        let used = self.serve(now, id, bytes);
+        let used = if conn.codec.is_http() {
+            self.serve_http(now, id, bytes)
+        } else {
+            self.serve(now, id, bytes)
+        };
         if used == bytes.len() {
             return; // nearly always
         }
@@ -247,8 +251,13 @@ impl<T: Transport, S: Store> Server<T, S> {
 
     fn serve_inbox(&mut self, now: Nanos, id: ConnId) {
         let slot = id.slot as usize;
-        let mut inbox = mem::take(&mut self.conns[slot].inbox);
-        let used = self.serve(now, id, inbox.bytes());
+        let conn = &mut self.conns[slot];
+        let mut inbox = mem::take(&mut conn.inbox);
+        let used = if conn.codec.is_http() {
+            self.serve_http(now, id, inbox.bytes())
+        } else {
+            self.serve(now, id, inbox.bytes())
+        };
         match conn::find(&mut self.conns, id) {
             Some(conn) if !conn.is_leaving() => {
                 inbox.consume(used, &mut self.pool);
@@ -279,8 +288,7 @@ impl<T: Transport, S: Store> Server<T, S> {
                 break;
             }
             let Codec::Line(codec) = &mut conn.codec else {
-                self.scratch = scratch;
-                return self.serve_http(now, id, input);
+                break;
             };
             match codec.decode(&input[used..], &mut scratch) {
                 Decoded::Request(asked)
