@@ -429,14 +429,15 @@ impl<T: Transport> Conn<T> {
 
     /// When this connection's timer has to look again at the latest.
     pub(super) fn deadline(&self, now: Nanos, settings: &Settings) -> Nanos {
-        let mut write = self.write_deadline(settings);
-        if let Codec::Http(codec) = &self.codec
-            && let Some(at) = codec.next_event()
-        {
-            write = write.min(at);
-        }
-        match self.phase {
-            Phase::Leaving { until, .. } => write.min(until),
+        let write = self.write_deadline(settings);
+        let next_event = match &self.codec {
+            Codec::Line(_) => None,
+            Codec::Http(codec) => codec.next_event(),
+        };
+        match (&self.phase, next_event) {
+            (Phase::Leaving { until, .. }, _) => write.min(*until),
+            // A stream is asked nothing, so no read timeout runs.
+            (_, Some(at)) => write.min(at),
             // No read timeout runs; look again later.
             _ if !self.is_awaited() && !self.awaits_refusal() => {
                 write.min(now.after(settings.read_timeout))
