@@ -3,7 +3,7 @@
 //!
 //! Knows what clients sent and were told. A life of the server knows nothing of the ids of another.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::sim::clients::http_requests::KeptAsk;
 
@@ -13,8 +13,8 @@ struct KnownAsk {
     /// How many have arrived, and the turn after which the first one did.
     arrived: u32,
     first_arrived: u64,
-    /// What they were granted last.
-    fence: Option<u64>,
+    /// What they were granted: mostly one fence, but another one after the end of the first.
+    fences: BTreeSet<u64>,
 }
 
 /// All requests with an id.
@@ -61,13 +61,21 @@ impl KnownAsks {
         self.by_id.get(id).is_some_and(|it| it.arrived > 1)
     }
 
+    /// What they were granted last.
     pub(crate) fn granted(&self, id: &str) -> Option<u64> {
-        self.by_id.get(id)?.fence
+        self.by_id.get(id)?.fences.last().copied()
+    }
+
+    /// Whether they were granted this.
+    pub(crate) fn were_granted(&self, id: &str, fence: u64) -> bool {
+        self.by_id
+            .get(id)
+            .is_some_and(|it| it.fences.contains(&fence))
     }
 
     pub(crate) fn note_granted(&mut self, id: &str, fence: u64) {
         if let Some(it) = self.by_id.get_mut(id) {
-            it.fence = Some(fence);
+            it.fences.insert(fence);
         }
     }
 }

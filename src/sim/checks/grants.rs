@@ -580,7 +580,7 @@ impl KnownGrants {
     /// still certainly held must be what it is told.
     pub(crate) fn note_ask(&mut self, id: &str, fence: u64, now: Nanos) -> Result<(), String> {
         if let Some(before) = self.asks.granted(id)
-            && before != fence
+            && before < fence
             && self.by_fence[&before].is_certain(now)
         {
             return Err(format!(

@@ -131,7 +131,7 @@ impl AnswerCheck<'_> {
         let fence = grant.token.fence.0;
         let token: String = grant.token.hex().iter().copied().map(char::from).collect();
         if self.known_grants.get(fence).is_some() {
-            if self.known_grants.asks().granted(&ask.id) != Some(fence) {
+            if !self.known_grants.asks().were_granted(&ask.id, fence) {
                 return Err(format!("{fence} was given out twice"));
             }
             let when = (since, arrived.turn);

@@ -69,7 +69,8 @@ impl RequestWriter<'_> {
             (Action::Nonsense, _) => Some(self.http_nonsense()),
             (Action::Fatal, _) => Some(self.http_fatal()),
             (Action::Inspect | Action::Hello, _) | (_, 0) => Some(self.look()),
-            (Action::Renew | Action::RenewOddly | Action::ReleaseOddly, 1..5) => self.break_hold(),
+            (Action::Renew | Action::RenewOddly | Action::ReleaseOddly, 1..5)
+            | (Action::Release | Action::Acquire, 1) => self.break_hold(),
             (Action::Acquire, 2..5) if !kept.is_empty() => Some(again(pick(self.rng, kept))),
             _ => {
                 let written = self.write_action(action)?;
