@@ -318,6 +318,10 @@ impl Plan {
         };
         let is_kept = !is_loud && !has_crowd && rng.u8(..3) == 0;
         plan.disk = is_kept.then(|| disk(rng));
+        if is_kept {
+            // What is restored has to be claimed, which only the line protocol knows.
+            plan.http_clients = plan.http_clients.min(clients / 3);
+        }
         plan.restarts = restarts(rng, plan.actions_max, is_kept);
         if !plan.restarts.is_empty() && plan.settings.shutdown_timeout == Millis::ZERO {
             plan.settings.shutdown_timeout = Millis(3 * scale);

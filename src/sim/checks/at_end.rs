@@ -177,6 +177,12 @@ impl Simulation {
             return Err(format!("still there at the end: {holdings:?}"));
         }
         self.life.known_entries.check_end(self.has_cleaned_up)?;
+        // Those that came during a shutdown end with the process, whatever they have not read.
+        for (number, conn) in self.life.connections.iter().filter(|(_, it)| it.came_late) {
+            self.life
+                .known_pushes
+                .note_ended_unread(*number, conn.subscribes_sent);
+        }
         // The server stops pushing to a client that has too much already, so what one leaves unread
         // is at most the limit and one more signal. It may have read a part of the first line.
         let signal_bytes_max = (VALUE_BYTES_MAX + 1) * (LOUD_GROUPS + OTHER_GROUPS_MAX);

@@ -539,6 +539,9 @@ impl KnownGrants {
         (since, now): (Nanos, Nanos),
     ) -> Result<(), String> {
         let it = &self.by_fence[&fence];
+        if it.told_at >= since {
+            return Ok(()); // by an answer that may be about something later
+        }
         if now.after(told).0.saturating_add(MS) < it.deadline_min().0 {
             return Err(format!("the renewal of {fence} made its lease shorter"));
         }
@@ -566,6 +569,9 @@ impl KnownGrants {
         }
         if it.over.is_some_and(|turn| turn <= asked_after) {
             return Err(format!("{fence} was granted again after its end"));
+        }
+        if it.told_at >= since {
+            return Ok(()); // by an answer that may be about something later
         }
         let high = now.after(left).0.saturating_add(MS);
         if high < it.deadline_min().0 || since.after(left) > it.deadline_max() {
