@@ -286,6 +286,9 @@ impl Keeper {
 
     /// Does what is due, and says whether the server has to be woken.
     pub(super) fn step(&mut self, now: Nanos) -> bool {
+        if self.failure.is_some() {
+            return false; // the thread has ended: what could not be synced is never tried again
+        }
         self.now = now;
         let before = (self.durable, self.is_full);
         if let Err(why) = self.work(now) {
