@@ -617,7 +617,10 @@ impl Simulation {
             && self.life.span.began >= ended.after(timeout)
             && !self.life.server.is_drained()
         {
-            return Err("the shutdown takes longer than it may".to_owned());
+            let holdings = self.life.server.holdings();
+            return Err(format!(
+                "the shutdown takes longer than it may, with {holdings:?}"
+            ));
         }
         Ok(())
     }
