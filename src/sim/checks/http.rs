@@ -294,7 +294,7 @@ fn digits<'a>(answer: &'a HttpAnswer, name: &str) -> Result<&'a str, String> {
 fn refusal(answer: &HttpAnswer, json: &Json, kind: &RequestKind) -> String {
     let error = json.text("error").unwrap_or_default();
     // The lease routes say it in a sentence only.
-    let told = json.text("reason").unwrap_or(match error {
+    let told = json.text("reason").unwrap_or_else(|_| match error {
         _ if error.contains("--max-locks") => "MAX_LOCKS",
         _ if error.contains("--max-waiters") => "MAX_WAITERS",
         _ if error.contains("--max-memory") => "MEMORY",
