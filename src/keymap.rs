@@ -126,6 +126,7 @@ impl KeyMap {
     /// The index under this hash for which `is_it` returns true. `is_it` sees only indices with
     /// exactly this hash: one for a name that is in the map, hardly ever one for a name that is
     /// not.
+    #[inline(always)]
     pub fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let is_it = |entry: &Entry| entry.hash == hash && is_it(entry.index);
         let found = self.parts[part(hash)].find(spread(hash), is_it);

@@ -320,3 +320,22 @@ fn a_restart_gives_a_lease_back_to_its_name() {
     table.pass(9_999);
     assert_eq!(table.release(A, "ann", token), Reply::Done);
 }
+
+#[test]
+fn nobody_is_told_that_a_lease_lasts_longer_than_it_does() {
+    let mut table = Table::new(Rules::default());
+    let asked = by("ann", "r1");
+    let token = table.take(A, asked);
+    // Half a millisecond of it is over.
+    table.now = Nanos(table.now.0 + 500_000);
+    let (_, left) = granted(&table.acquire(B, asked, 0, 10_000), B);
+    assert_eq!(left, Millis(9_999));
+    let (fence, lease) = (token.fence, Millis(10_000));
+    assert_eq!(
+        table.renew(B, "ann", token, 10_000),
+        Reply::Renewed { lease, fence }
+    );
+    // A quarter of a millisecond before the end that it was told.
+    table.now = Nanos(table.now.0 + 9_999_750_000);
+    assert_eq!(table.release(B, "ann", token), Reply::Done);
+}

@@ -4,7 +4,7 @@
 //! with its last lines and the command that replays it. In four parts, so that they share the
 //! cores.
 
-use latchd::sim::{self, Keep, Sabotage, Totals};
+use latchd::sim::{self, HttpFault, Keep, Sabotage, Totals};
 
 /// Among so many seeds there must be one that notices what is broken.
 const SABOTAGED_SEEDS: u64 = 400;
@@ -54,6 +54,11 @@ fn seeds_192_to_255_hold_and_meet_every_fault() {
         releases,
         expiries,
         disconnects,
+        breaks,
+        http_answers,
+        named_grants,
+        granted_again,
+        walks,
         timeouts,
         values,
         swaps,
@@ -86,6 +91,11 @@ fn seeds_192_to_255_hold_and_meet_every_fault() {
         ("releases", releases),
         ("expiries", expiries),
         ("disconnects", disconnects),
+        ("broken over HTTP", breaks),
+        ("answers over HTTP", http_answers),
+        ("grants to owners with a name", named_grants),
+        ("granted again", granted_again),
+        ("walks over all pages", walks),
         ("timeouts", timeouts),
         ("values", values),
         ("swaps", swaps),
@@ -154,18 +164,58 @@ fn a_server_that_does_not_keep_what_it_says_is_noticed() {
             Sabotage::ForgetPops,
             &["is back, and connection", "is there twice"],
         ),
+        (Sabotage::ForgetOwners, &["is of None, not of"]),
     ] {
-        let mut seen = Vec::new();
-        let is_noticed = (0..SABOTAGED_SEEDS).any(|seed| {
-            let violation = sim::run_broken(seed, sabotage).and_then(|it| it.violation);
-            let is_it = violation
-                .as_ref()
-                .is_some_and(|said| whys.iter().any(|why| said.contains(why)));
-            seen.extend(violation);
-            is_it
-        });
-        assert!(is_noticed, "{sabotage:?} was not noticed: {seen:#?}");
+        expect_noticed(sabotage, whys);
     }
+}
+
+/// So are those of what is said over HTTP.
+#[test]
+fn a_server_that_says_something_wrong_over_http_is_noticed() {
+    for (fault, whys) in [
+        (
+            HttpFault::AnswerTwice,
+            &["an answer without a request", "came for"][..],
+        ),
+        (HttpFault::LoseAnswer, &["no answer to", "came for"]),
+        (HttpFault::ForgetIds, &["asked again for what the request"]),
+        (HttpFault::ShortLeases, &["held by too many at once"]),
+        (HttpFault::ShortenOnRenewal, &["made its lease shorter"]),
+        (
+            HttpFault::RefuseRenewals,
+            &["was refused, but its lease still ran"],
+        ),
+        (
+            HttpFault::ReleaseForAnybody,
+            &[
+                "released with a token of nobody",
+                "although its lease had passed",
+            ],
+        ),
+        (HttpFault::BreakNothing, &["could not be broken"]),
+        (HttpFault::GiveFenceTwice, &["was given out twice"]),
+        (HttpFault::SkipOnPage, &["0 times in a walk"]),
+        (HttpFault::ShowTwice, &["2 times in a walk"]),
+        (HttpFault::AlwaysReady, &["ready, although it stops"]),
+        (HttpFault::MiscountHeld, &["are held, not"]),
+    ] {
+        expect_noticed(Sabotage::Http(fault), whys);
+    }
+}
+
+/// Among so many seeds one notices it, for one of these reasons.
+fn expect_noticed(sabotage: Sabotage, whys: &[&str]) {
+    let mut seen = Vec::new();
+    let is_noticed = (0..SABOTAGED_SEEDS).any(|seed| {
+        let violation = sim::run_broken(seed, sabotage).and_then(|it| it.violation);
+        let is_it = violation
+            .as_ref()
+            .is_some_and(|said| whys.iter().any(|why| said.contains(why)));
+        seen.extend(violation);
+        is_it
+    });
+    assert!(is_noticed, "{sabotage:?} was not noticed: {seen:#?}");
 }
 
 #[test]

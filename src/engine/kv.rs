@@ -166,6 +166,7 @@ impl Kv {
         }
     }
 
+    #[inline(always)] // with every change of a value
     fn replace(&mut self, cx: &Ctx<'_>, entry: u32, value: Value) {
         self.named.change(entry, |it| it.value = value);
         self.named.touch(entry, cx.now, false);

@@ -75,6 +75,7 @@ impl<V: Stored> Named<V> {
         self.entries.tidy()
     }
 
+    #[inline(always)] // with every request for a value
     pub(super) fn find(&self, key: &[u8]) -> Option<u32> {
         if self.entries.is_empty() {
             return None;

@@ -421,12 +421,13 @@ impl Locks {
         false
     }
 
-    /// How long the lease still runs, rounded up; none if it is over.
+    /// How long the lease still runs, rounded down, so that nobody counts on more than there is; none
+    /// if it is over.
     fn lease_left(&self, cx: &Ctx<'_>, holder: u32) -> Option<Millis> {
         match cx.core.timers.deadline(self.holders[holder].timer) {
             Nanos::NEVER => Some(self.recorded[holder].asked),
             deadline if deadline <= cx.moment => None,
-            deadline => Some(Millis(deadline.since(cx.now).div_ceil(1_000_000))),
+            deadline => Some(Millis(deadline.since(cx.now) / 1_000_000)),
         }
     }
 

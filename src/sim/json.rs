@@ -62,6 +62,14 @@ impl Json {
         }
     }
 
+    /// The field of this name, which is yes or no.
+    pub(crate) fn flag(&self, name: &str) -> Result<bool, String> {
+        match self.get(name)? {
+            Self::Bool(yes) => Ok(*yes),
+            other => Err(format!("{name:?} is {other:?}")),
+        }
+    }
+
     /// The field of this name, which is a list.
     pub(crate) fn list(&self, name: &str) -> Result<&[Self], String> {
         match self.get(name)? {

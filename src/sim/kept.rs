@@ -15,6 +15,8 @@ pub(super) struct KeptGrant {
     pub(super) mode: Mode,
     pub(super) token: String,
     pub(super) lease: Millis,
+    /// The name of its owner, if it belongs to that and not to a connection.
+    pub(super) owner: Option<String>,
 }
 
 /// A value, and when its time is over.
@@ -50,13 +52,16 @@ impl Kept {
                 mode,
                 token,
                 lease,
-                ..
+                client,
+                name,
             } => {
+                let is_named = *client == 0;
                 let grant = KeptGrant {
                     key: key.as_bytes().to_vec(),
                     mode: *mode,
                     token: token.hex().iter().copied().map(char::from).collect(),
                     lease: *lease,
+                    owner: name.as_deref().filter(|_| is_named).map(str::to_owned),
                 };
                 self.grants.insert(token.fence.0, grant);
                 self.fences_upto = self.fences_upto.max(token.fence.0);

@@ -67,6 +67,18 @@ pub struct Totals {
     pub expiries: u64,
     /// Grants whose connection ended.
     pub disconnects: u64,
+    /// Grants that somebody broke over HTTP.
+    pub breaks: u64,
+    /// Answers and events over HTTP.
+    pub http_answers: u64,
+    /// Grants of owners that have a name, as they were told.
+    pub named_grants: u64,
+    /// Requests that were sent again, and answered with the same grant.
+    pub granted_again: u64,
+    /// Pages of locks.
+    pub pages: u64,
+    /// Walks that came to their end.
+    pub walks: u64,
     /// Waits that ended without a grant.
     pub timeouts: u64,
     /// Answers about counters, values, lists and barriers.
@@ -140,6 +152,12 @@ impl Totals {
         self.releases += other.releases;
         self.expiries += other.expiries;
         self.disconnects += other.disconnects;
+        self.breaks += other.breaks;
+        self.http_answers += other.http_answers;
+        self.named_grants += other.named_grants;
+        self.granted_again += other.granted_again;
+        self.pages += other.pages;
+        self.walks += other.walks;
         self.timeouts += other.timeouts;
         self.entry_answers += other.entry_answers;
         self.values += other.values;
@@ -184,8 +202,7 @@ pub struct Outcome {
     pub totals: Totals,
 }
 
-/// Something that a broken server would do with what has to outlive it; to see that the checks
-/// notice.
+/// Something that a broken server would do; to see that the checks notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
     /// Speaks of changes that are not on the disk.
@@ -204,6 +221,41 @@ pub enum Sabotage {
     ForgetValues,
     /// Does not record that a value was taken from a list.
     ForgetPops,
+    /// Does not record which owner a grant has.
+    ForgetOwners,
+    /// Says something else over HTTP.
+    Http(HttpFault),
+}
+
+/// What a broken server would say over HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HttpFault {
+    /// Answers every request twice.
+    AnswerTwice,
+    /// Does not answer some requests.
+    LoseAnswer,
+    /// Does not know what it has granted to a request that is sent again.
+    ForgetIds,
+    /// Ends leases before their time.
+    ShortLeases,
+    /// Makes a lease shorter that is renewed for less than is left.
+    ShortenOnRenewal,
+    /// Refuses to renew what is held.
+    RefuseRenewals,
+    /// Releases what nobody may, or what is over.
+    ReleaseForAnybody,
+    /// Does not find what is to be broken.
+    BreakNothing,
+    /// Gives a fence that was given before.
+    GiveFenceTwice,
+    /// Leaves locks out of its pages.
+    SkipOnPage,
+    /// Shows locks twice.
+    ShowTwice,
+    /// Says that it is ready when it is not.
+    AlwaysReady,
+    /// Says that more is held than is.
+    MiscountHeld,
 }
 
 /// Plays the simulation of this seed to its end, or to the first violation. A panic of the server
@@ -213,12 +265,16 @@ pub fn run(seed: u64, keep: Keep) -> Outcome {
     play(Simulation::new(seed, keep, None))
 }
 
-/// The same with a server that is broken in this way; none if this seed has no data directory.
+/// The same with a server that is broken in this way; none if this seed has no data directory, or
+/// nobody who speaks HTTP, where it would show.
 #[must_use]
 pub fn run_broken(seed: u64, sabotage: Sabotage) -> Option<Outcome> {
     let simulation = Simulation::new(seed, Keep::Tail, Some(sabotage));
-    simulation.plan.disk?;
-    Some(play(simulation))
+    let can_fail = match sabotage {
+        Sabotage::Http(_) => simulation.plan.http_clients > 0,
+        _ => simulation.plan.disk.is_some(),
+    };
+    can_fail.then(|| play(simulation))
 }
 
 fn play(mut simulation: Simulation) -> Outcome {

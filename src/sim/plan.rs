@@ -11,7 +11,7 @@ use super::clients::request::EntryKind;
 use crate::base::Millis;
 use crate::engine::Rules;
 use crate::engine::types::{Mode, Notes};
-use crate::server::{HttpSettings, Settings};
+use crate::server::{Door, HttpSettings, Settings};
 use crate::store::Durability;
 use crate::wire::answer::WireFence;
 
@@ -22,6 +22,9 @@ pub(super) const SECRET: &[u8] = b"s3cret";
 /// each client.
 const MEMORY_MAX: usize = 220 * 1024;
 const MEMORY_MAX_EACH: usize = 4 * 1024;
+
+/// What more there is where somebody speaks HTTP, which keeps a buffer for pages.
+pub(super) const HTTP_MEMORY_MAX: usize = 128 * 1024;
 
 /// Something that a client may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,6 +195,8 @@ pub(super) struct Restart {
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) clients: usize,
+    /// How many of them, the last ones, speak HTTP.
+    pub(super) http_clients: usize,
     pub(super) keys: Vec<(Vec<u8>, Mode)>,
     /// Names of counters, values, lists and barriers, by [`EntryKind`].
     names: [Vec<Vec<u8>>; 4],
@@ -273,8 +278,13 @@ impl Plan {
             })
             .collect();
         let barriers: Vec<u32> = (0..rng.usize(1..=2)).map(|_| rng.u32(1..=4)).collect();
+        let http_clients = match is_loud {
+            true => 0,
+            false => *pick(rng, &[0, clients / 3, clients / 2, clients / 2, clients]),
+        };
         let mut plan = Self {
             clients,
+            http_clients,
             keys,
             names: names(rng, barriers.len()),
             barriers,
@@ -308,6 +318,10 @@ impl Plan {
         };
         let is_kept = !is_loud && !has_crowd && rng.u8(..3) == 0;
         plan.disk = is_kept.then(|| disk(rng));
+        if is_kept {
+            // What is restored has to be claimed, which only the line protocol knows.
+            plan.http_clients = plan.http_clients.min(clients / 3);
+        }
         plan.restarts = restarts(rng, plan.actions_max, is_kept);
         if !plan.restarts.is_empty() && plan.settings.shutdown_timeout == Millis::ZERO {
             plan.settings.shutdown_timeout = Millis(3 * scale);
@@ -342,6 +356,9 @@ impl Plan {
     /// Clients store more than the server may keep, and often.
     fn bound_memory(&mut self) {
         self.settings.memory_max = MEMORY_MAX + self.clients * MEMORY_MAX_EACH;
+        if self.http_clients > 0 {
+            self.settings.memory_max += HTTP_MEMORY_MAX;
+        }
         self.settings.auth_token = None; // a wrong one can be long
         self.rules.list_length_max = 0;
         for (action, weight) in &mut self.actions {
@@ -350,6 +367,15 @@ impl Plan {
                 Action::Value => *weight = (*weight).max(50),
                 _ => {}
             }
+        }
+    }
+
+    /// What this client speaks.
+    pub(super) fn door(&self, client: usize) -> Door {
+        if client + self.http_clients >= self.clients {
+            Door::Http
+        } else {
+            Door::Line
         }
     }
 

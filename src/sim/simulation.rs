@@ -158,7 +158,10 @@ impl Simulation {
                 (Some(_), None) => unreachable!("the agenda goes on without the server"),
             }
             if self.turn > TURNS_MAX {
-                return Err(format!("not at rest after {TURNS_MAX} turns"));
+                let now_ms = self.now.0 / 1_000_000;
+                return Err(format!(
+                    "not at rest after {TURNS_MAX} turns, at {now_ms} ms"
+                ));
             }
         }
         self.totals.virtual_ms = self.now.0 / 1_000_000;

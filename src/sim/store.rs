@@ -286,6 +286,9 @@ impl Keeper {
 
     /// Does what is due, and says whether the server has to be woken.
     pub(super) fn step(&mut self, now: Nanos) -> bool {
+        if self.failure.is_some() {
+            return false; // the thread has ended: what could not be synced is never tried again
+        }
         self.now = now;
         let before = (self.durable, self.is_full);
         if let Err(why) = self.work(now) {
@@ -439,6 +442,17 @@ impl Keeper {
     }
 }
 
+/// A grant as if it were of a connection that has left.
+fn without_owner(record: &Record) -> Record {
+    let mut record = record.clone();
+    if let Record::Granted { client, name, .. } = &mut record
+        && *client == 0
+    {
+        (*client, *name) = (1, None);
+    }
+    record
+}
+
 /// What a broken engine would have said instead. The record is replaced by one that says nothing, so
 /// that numbers stay as they are.
 fn sabotaged(sabotage: Sabotage, record: &Record) -> Record {
@@ -450,7 +464,8 @@ fn sabotaged(sabotage: Sabotage, record: &Record) -> Record {
         Sabotage::ForgetCounts => matches!(record, Record::Counted { .. }),
         Sabotage::ForgetValues => matches!(record, Record::Stored { .. }),
         Sabotage::ForgetPops => matches!(record, Record::Popped { .. }),
-        Sabotage::SpeakEarly => false,
+        Sabotage::ForgetOwners => return without_owner(record),
+        Sabotage::SpeakEarly | Sabotage::Http(_) => false,
     };
     if is_meant {
         Record::Deleted {

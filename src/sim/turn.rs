@@ -11,7 +11,7 @@ use super::life::{Draining, Life};
 use super::simulation::Simulation;
 use crate::base::Nanos;
 use crate::engine::types::Refusal;
-use crate::server::Event;
+use crate::server::{Door, Event};
 
 /// Most connections that a reactor accepts in one turn.
 const ACCEPTS_PER_TURN_MAX: usize = 128;
@@ -147,12 +147,19 @@ impl Simulation {
             if refusal == Some(Refusal::Memory) {
                 self.check_memory_for_newcomers()?;
             }
-            let id = self.life.server.accept(self.now, pipe);
+            let door = self
+                .life
+                .connections
+                .get(&number)
+                .map_or(Door::Line, |it| it.door);
+            // Over HTTP a server that stops still answers.
+            let may_stay = door == Door::Http && self.life.draining.is_some();
+            let id = self.life.server.accept_at(self.now, pipe, door);
             self.meter.spend(ACCEPT_NS);
             if id.is_some() != has_room {
                 return Err(format!("accepted {id:?} with room {has_room}"));
             }
-            let is_newcomer = id.is_some() && refusal.is_some();
+            let is_newcomer = id.is_some() && refusal.is_some() && !may_stay;
             if let Some(member) = self.life.member(number) {
                 member.id = id;
                 member.is_newcomer = is_newcomer;
@@ -162,6 +169,7 @@ impl Simulation {
                 conn.id = id;
                 conn.accepted_by = turn;
                 conn.is_newcomer = is_newcomer;
+                conn.came_late = may_stay;
             }
             match id {
                 Some(id) => {

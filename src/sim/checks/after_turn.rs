@@ -9,13 +9,18 @@ use std::collections::BTreeMap;
 use super::answers::{AnswerCheck, AnswerKind};
 use super::crowd::LOOK_EVERY;
 use super::entries::Parked;
+use super::grants::KnownGrants;
 use super::key_events::{TurnFacts, is_attentive};
 use super::limits::Room;
 use super::lock_table::{EndReasons, SeenLocks};
 use super::reports::ReportCheck;
 use crate::base::{Millis, Nanos};
+use crate::server::Door;
+use crate::sim::Sabotage;
 use crate::sim::clients::connection::{Connection, Moment, Sending};
+use crate::sim::clients::http_answers::Heard;
 use crate::sim::clients::request::{EntryKind, RequestKind};
+use crate::sim::faults::http::broken;
 use crate::sim::life::{Draining, Life};
 use crate::sim::simulation::Simulation;
 use crate::sim::trace::readable;
@@ -96,6 +101,7 @@ impl Simulation {
         // A client that said `hello` and does not read its pushes is a slow consumer.
         let is_slow = conn.may_be_pushed_to && conn.unread_since.is_some();
         conn.has_left()
+            || conn.close_arrived
             || conn.end_told
             || is_slow
             || is_over
@@ -211,12 +217,14 @@ impl Simulation {
             .expect("listed this turn");
         let client = conn.client;
         let first = conn.open_requests.front().map(|request| request.number);
-        for line in conn.receive() {
-            self.trace.say(
-                self.now,
-                format_args!("c{client:<2} <- {}", readable(&line)),
-            );
-            self.trace.mix_line(&line);
+        let tally = self.life.server.engine().tally();
+        let mut lines = match conn.door {
+            Door::Line => conn.receive(),
+            Door::Http => Vec::new(),
+        }
+        .into_iter();
+        let mut once_more = None;
+        loop {
             let mut check = AnswerCheck {
                 plan: &self.plan,
                 known_grants: &mut self.life.known_grants,
@@ -235,10 +243,45 @@ impl Simulation {
                 has_restored: self.life.has_restored,
                 full_in_turn: self.life.full_in_turn,
                 draining: self.life.draining.map(|it| it.turn),
+                tally,
             };
+            let line = match conn.door {
+                Door::Line => lines.next(),
+                Door::Http => {
+                    let sabotage = self.sabotage;
+                    match hear(conn, &mut once_more, sabotage, check.known_grants)? {
+                        None => None,
+                        Some(heard) => {
+                            self.totals.http_answers += 1;
+                            match check.line_of(conn, &heard)? {
+                                Some(line) => Some(line),
+                                None => continue,
+                            }
+                        }
+                    }
+                }
+            };
+            let Some(line) = line else {
+                break;
+            };
+            self.trace.say(
+                self.now,
+                format_args!("c{client:<2} <- {}", readable(&line)),
+            );
+            self.trace.mix_line(&line);
             self.totals.answers += 1;
             match check.check_line(conn, &line)? {
                 AnswerKind::Granted => self.totals.grants_told += 1,
+                AnswerKind::NamedGrant => {
+                    self.totals.grants_told += 1;
+                    self.totals.named_grants += 1;
+                }
+                AnswerKind::GrantedAgain => self.totals.granted_again += 1,
+                AnswerKind::Page => self.totals.pages += 1,
+                AnswerKind::Walk => {
+                    self.totals.pages += 1;
+                    self.totals.walks += 1;
+                }
                 AnswerKind::TimedOut => self.totals.timeouts += 1,
                 AnswerKind::Entry => self.totals.entry_answers += 1,
                 AnswerKind::Swapped => self.totals.swaps += 1,
@@ -251,7 +294,8 @@ impl Simulation {
                 AnswerKind::Other => {}
             }
         }
-        let is_free = conn.open_requests.is_empty() && conn.sending == Sending::Open;
+        let is_free =
+            conn.open_requests.is_empty() && conn.sending == Sending::Open && !conn.asks_for_events;
         if is_free && self.totals.answers > 0 && self.rng.u8(..100) < self.plan.eager_pct / 4 {
             self.act_again(client);
         }
@@ -573,8 +617,34 @@ impl Simulation {
             && self.life.span.began >= ended.after(timeout)
             && !self.life.server.is_drained()
         {
-            return Err("the shutdown takes longer than it may".to_owned());
+            let holdings = self.life.server.holdings();
+            return Err(format!(
+                "the shutdown takes longer than it may, with {holdings:?}"
+            ));
         }
         Ok(())
     }
+}
+
+/// What the client hears next over HTTP; something else, if the server is to be a broken one.
+fn hear(
+    conn: &mut Connection,
+    once_more: &mut Option<Heard>,
+    sabotage: Option<Sabotage>,
+    known_grants: &KnownGrants,
+) -> Result<Option<Heard>, String> {
+    if let Some(heard) = once_more.take() {
+        return Ok(Some(heard));
+    }
+    while let Some(heard) = conn.hear()? {
+        let Some(Sabotage::Http(fault)) = sabotage else {
+            return Ok(Some(heard));
+        };
+        let mut instead = broken(fault, conn, known_grants, heard).into_iter();
+        if let Some(heard) = instead.next() {
+            *once_more = instead.next();
+            return Ok(Some(heard));
+        }
+    }
+    Ok(None)
 }

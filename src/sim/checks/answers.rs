@@ -11,7 +11,8 @@ use super::lock_table::SeenLocks;
 use super::pushes::KnownPushes;
 use super::reports::Report;
 use crate::base::{Fence, Millis, Nanos};
-use crate::engine::types::Mode;
+use crate::engine::Tally;
+use crate::engine::types::{Loss, Mode};
 use crate::sim::clients::connection::{Connection, Moment, OpenRequest, Sending, Ticket};
 use crate::sim::clients::request::{EntryRequest, RequestKind};
 use crate::sim::json::Json;
@@ -52,12 +53,20 @@ pub(crate) struct AnswerCheck<'w> {
     pub(crate) full_in_turn: Option<u64>,
     /// The turn in which the server got a shutdown signal.
     pub(crate) draining: Option<u64>,
+    /// What the engine has counted by now.
+    pub(crate) tally: Tally,
 }
 
 /// How a line ended a request, for the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerKind {
     Granted,
+    /// To an owner that has a name; the same once more.
+    NamedGrant,
+    GrantedAgain,
+    /// One page of locks; the last one of a walk.
+    Page,
+    Walk,
     TimedOut,
     /// About a named entry.
     Entry,
@@ -84,9 +93,14 @@ impl AnswerCheck<'_> {
             let is_draining = self.draining.is_some();
             return newcomer_is_told(conn, line, is_draining).map(|()| AnswerKind::Other);
         }
+        if line == b"late" && conn.end_told {
+            return Ok(AnswerKind::Other);
+        }
         match Line::read(line).ok_or("a push that is malformed")? {
-            Line::Push(News::Lost { fence, .. }) => {
-                return self.lost(conn, fence.0).map(|()| AnswerKind::Other);
+            Line::Push(News::Lost { fence, why, .. }) => {
+                return self
+                    .lost(conn, fence.0, why == Loss::Broken)
+                    .map(|()| AnswerKind::Other);
             }
             Line::Push(news) => {
                 let heard = self.known_pushes.take_push((self.conn_number, conn), news);
@@ -127,6 +141,14 @@ impl AnswerCheck<'_> {
             _ => return Err(format!("an answer to {:?} before it arrived", request.kind)),
         };
         let text = str::from_utf8(line).map_err(|_| "an answer that is not text".to_owned())?;
+        match request.kind {
+            RequestKind::Look(look) => {
+                conn.answered(self.span.began, &request);
+                return self.check_look(conn, &request, arrived, look, text);
+            }
+            RequestKind::Break { fence, .. } => return self.check_break(fence, arrived, text),
+            _ => {}
+        }
         // What is no request is refused.
         let told = match request.verb {
             Some(verb) => Told::read(verb, line),
@@ -136,8 +158,13 @@ impl AnswerCheck<'_> {
             return Err(format!("{text:?} does not answer {:?}", request.kind));
         };
         conn.answered(self.span.began, &request);
-        self.known_pushes
-            .note_done(self.plan, (self.conn_number, conn), &request, told);
+        // What is told again was done before.
+        let is_old = matches!(told, Told::Granted(it) if it.token.fence.0 <= self.before.fence_max()
+            || self.known_grants.get(it.token.fence.0).is_some());
+        if request.http.is_none() || !is_old {
+            self.known_pushes
+                .note_done(self.plan, (self.conn_number, conn), &request, told);
+        }
         let answer_kind = match told {
             _ if request.kind.concerns_no_lock() => {
                 self.check_other(conn, &request, arrived, told, text)
@@ -189,7 +216,7 @@ impl AnswerCheck<'_> {
         line == word && has_asked && is_overdue && !is_answer
     }
 
-    fn lost(&mut self, conn: &Connection, fence: u64) -> Result<(), String> {
+    fn lost(&mut self, conn: &Connection, fence: u64, is_broken: bool) -> Result<(), String> {
         if !conn.may_be_pushed_to {
             return Err("a push to a client that did not say hello".to_owned());
         }
@@ -200,7 +227,8 @@ impl AnswerCheck<'_> {
         {
             return Err(format!("{fence} was lost by another client"));
         }
-        self.known_grants.lost(self.now, fence, self.turn)
+        self.known_grants
+            .lost(self.now, fence, self.turn, is_broken)
     }
 
     /// An answer about an entry, a subscription or a signal.
@@ -280,6 +308,10 @@ impl AnswerCheck<'_> {
                 },
                 Told::Granted(grant),
             ) => {
+                if let Some(ask) = &request.http {
+                    let what = (key, mode, lease);
+                    return self.granted_by_name(request, ask, what, grant, (arrived, since));
+                }
                 let (fence, token) = check_grant(grant, lease, request.with_fence)?;
                 let by = request.begun.map_or(self.turn, |it| it.turn);
                 let ticket = Ticket {
@@ -322,6 +354,7 @@ impl AnswerCheck<'_> {
                                 self.conn_number,
                                 since,
                                 lease,
+                                false,
                             );
                         }
                     }
@@ -355,6 +388,9 @@ impl AnswerCheck<'_> {
             }
             (RequestKind::Release { target, .. }, Told::Done) => {
                 let fence = target.ok_or("released with a token of nobody")?;
+                if request.http.is_some() {
+                    self.known_grants.check_in_time(fence, renewed_since)?;
+                }
                 self.known_grants.released(fence, arrived, self.turn)?;
                 conn.tickets.retain(|_, ticket| ticket.held != Some(fence));
                 Ok(AnswerKind::Other)
@@ -372,6 +408,10 @@ impl AnswerCheck<'_> {
                 },
             ) => {
                 let fence = target.ok_or("renewed with a token of nobody")?;
+                if request.http.is_some() {
+                    let when = (arrived, renewed_since);
+                    return self.renewed_by_name(request, (fence, asked, lease), when);
+                }
                 expect(lease, self.lease_now(lease, asked, arrived))?;
                 expect(told_fence, request.with_fence.then_some(Fence(fence)))?;
                 let span = (renewed_since, lease);
@@ -456,11 +496,18 @@ impl AnswerCheck<'_> {
         arrived: Moment,
         text: &str,
     ) -> Result<AnswerKind, String> {
+        let id = request.http.as_ref().map_or("", |it| &it.id);
+        if matches!(request.kind, RequestKind::Acquire { .. }) && text != "error_storage" {
+            self.known_grants
+                .check_ask_refused(id, arrived.at, self.now)?;
+        }
         let allowed = match (text, &request.kind) {
             (_, RequestKind::Nonsense) => text == "error",
             (_, RequestKind::Fatal(last)) => *last == Some(text),
             ("timeout", RequestKind::Acquire { wait, .. } | RequestKind::Wait { wait, .. }) => {
-                if self.span.clock_read < arrived.at.after(*wait) {
+                // Whoever asks again takes the place of the one that asked before.
+                let is_repeated = self.known_grants.asks().is_repeated(id);
+                if self.span.clock_read < arrived.at.after(*wait) && !is_repeated {
                     return Err("a wait ended before its time".to_owned());
                 }
                 true
@@ -572,7 +619,7 @@ impl AnswerCheck<'_> {
     }
 
     /// The lease that a renewal gives: what was asked for, or less if the disk is full.
-    fn lease_now(&self, told: Millis, asked: Millis, arrived: Moment) -> Millis {
+    pub(super) fn lease_now(&self, told: Millis, asked: Millis, arrived: Moment) -> Millis {
         if self.is_full_since(arrived) {
             told.min(asked)
         } else {
@@ -581,49 +628,8 @@ impl AnswerCheck<'_> {
     }
 
     /// Whether the server took its disk for full in a turn in which it may have seen this request.
-    fn is_full_since(&self, arrived: Moment) -> bool {
+    pub(super) fn is_full_since(&self, arrived: Moment) -> bool {
         self.full_in_turn.is_some_and(|turn| turn > arrived.turn)
-    }
-}
-
-impl AnswerCheck<'_> {
-    /// If this was the only request about its key in this turn, a refusal can be compared with the
-    /// lock table before the turn: the server grants what is free, and it deals with a release
-    /// before it ends the lease, even in a turn that comes late.
-    fn check_alone(
-        &self,
-        conn: &Connection,
-        request: &OpenRequest,
-        text: &str,
-    ) -> Result<(), String> {
-        let is_first = self.first == Some(request.number) && conn.told_since().is_none();
-        let Some(key) = request
-            .kind
-            .key()
-            .filter(|&key| is_first && self.requests_per_key[key] == 1)
-        else {
-            return Ok(());
-        };
-        let is_new = request.arrived.is_some_and(|it| it.turn + 1 == self.turn);
-        match request.kind {
-            RequestKind::Acquire { .. } | RequestKind::Enqueue { .. }
-                if matches!(text, "timeout" | "error_max_waiters")
-                    && request.begun.is_none()
-                    && self.before.is_free(key, self.span.began) =>
-            {
-                Err("refused, although the key was free".to_owned())
-            }
-            RequestKind::Release {
-                target: Some(fence),
-                ..
-            } if is_new
-                && self.before.is_held(key, fence)
-                && self.known_grants.is_only_release(fence) =>
-            {
-                Err("a release that came in time was refused".to_owned())
-            }
-            _ => Ok(()),
-        }
     }
 }
 

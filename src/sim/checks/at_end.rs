@@ -6,7 +6,7 @@
 
 use crate::base::Nanos;
 use crate::engine::view::Counts;
-use crate::server::Holdings;
+use crate::server::{Door, Holdings};
 use crate::sim::Totals;
 use crate::sim::clients::actions::LOUD_GROUPS;
 use crate::sim::clients::entry_requests::OTHER_GROUPS_MAX;
@@ -38,7 +38,7 @@ impl Simulation {
             return Ok(false);
         }
         self.trace.say(self.now, format_args!("the last client"));
-        self.connect(0);
+        self.connect_by(0, Door::Line);
         let number = self.connections_made;
         let mut bytes = Vec::new();
         if self.plan.settings.auth_token.is_some() {
@@ -142,7 +142,7 @@ impl Simulation {
             let members = members.map(|it| (it.is_newcomer, &it.peer));
             let newcomers = self.life.connections.values();
             let newcomers = newcomers
-                .map(|it| (it.is_newcomer, &it.peer))
+                .map(|it| (it.is_newcomer || it.came_late, &it.peer))
                 .chain(members);
             let newcomers =
                 newcomers.filter(|(is_newcomer, peer)| *is_newcomer && !peer.is_closed());
@@ -150,6 +150,12 @@ impl Simulation {
             if newcomers > 0 {
                 holdings.connections = holdings.connections.saturating_sub(newcomers);
                 holdings.buffered_bytes = 0;
+                // They may listen meanwhile.
+                holdings.engine.subscriptions = 0;
+                holdings.engine.patterns = 0;
+                // Each connection that has asked for something has an owner.
+                let known = std::mem::take(&mut holdings.engine.connections).min(newcomers);
+                holdings.engine.owners -= known.min(holdings.engine.owners);
             }
             holdings.engine.keys = 0;
             holdings.engine.others = 0;
@@ -158,6 +164,10 @@ impl Simulation {
                 // A server that stops is not a client that left: what they have is not undone.
                 holdings.engine = Counts::default();
             }
+            // What has a name outlives its connections.
+            let (holders, owners) = self.life.seen_locks.named();
+            holdings.engine.holders -= holders.min(holdings.engine.holders);
+            holdings.engine.owners -= owners.min(holdings.engine.owners);
             if !self.plan.rules.auto_release {
                 holdings.engine.holders = 0;
                 (holdings.engine.owners, holdings.engine.connections) = (0, 0);
@@ -167,6 +177,12 @@ impl Simulation {
             return Err(format!("still there at the end: {holdings:?}"));
         }
         self.life.known_entries.check_end(self.has_cleaned_up)?;
+        // Those that came during a shutdown end with the process, whatever they have not read.
+        for (number, conn) in self.life.connections.iter().filter(|(_, it)| it.came_late) {
+            self.life
+                .known_pushes
+                .note_ended_unread(*number, conn.subscribes_sent);
+        }
         // The server stops pushing to a client that has too much already, so what one leaves unread
         // is at most the limit and one more signal. It may have read a part of the first line.
         let signal_bytes_max = (VALUE_BYTES_MAX + 1) * (LOUD_GROUPS + OTHER_GROUPS_MAX);
@@ -184,7 +200,13 @@ impl Simulation {
             self.life.known_grants.releases_done,
             self.life.known_grants.releases_sent,
         );
-        if told > tally.grants || done > tally.releases || tally.releases > sent {
+        let broken = self.life.known_grants.breaks_done;
+        if told > tally.grants
+            || done > tally.releases
+            || tally.releases > sent
+            || broken > tally.breaks
+            || tally.breaks > self.life.known_grants.breaks_sent
+        {
             return Err(format!(
                 "{tally:?}, but clients know of {told} grants, {done} releases, and \
                  tried {sent}"
@@ -201,6 +223,7 @@ impl Simulation {
             releases: tally.releases,
             expiries: tally.expiries,
             disconnects: tally.disconnects,
+            breaks: tally.breaks,
             late_ns_max: self.life.seen_locks.late_ns_max,
             late_awake_ns_max: self.life.seen_locks.late_awake_ns_max,
             values: self.life.known_entries.told_count(),

@@ -7,12 +7,17 @@
 //! from the moment a client reads that it is; a token that works after that is a violation too.
 //! Never looks into the server.
 
+#[path = "named_grants.rs"]
+mod named;
+
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::asks::KnownAsks;
 use super::lock_table::SeenLocks;
 use crate::base::{Millis, Nanos};
 use crate::engine::types::Mode;
 use crate::sim::clients::connection::Moment;
+use crate::sim::clients::http_requests::{FIRST_OWNER, KeptAsk, owner_name};
 use crate::sim::kept::Kept;
 use crate::sim::turn::TurnSpan;
 
@@ -22,7 +27,7 @@ pub(crate) struct Grant {
     pub(crate) key: usize,
     pub(crate) mode: Mode,
     pub(crate) token: String,
-    /// The number of the connection it was granted to; 0 if it was restored, and nobody has claimed
+    /// The number of the connection it was granted to, or of the owner that has a name; 0 if it was restored, and nobody has claimed
     /// it yet.
     pub(crate) owner: u32,
     /// The connections that have shown its token since it was restored.
@@ -35,14 +40,20 @@ pub(crate) struct Grant {
     /// The lease ends somewhere between these, according to the last answer.
     deadline_min: Nanos,
     deadline_max: Nanos,
-    /// When that answer was read.
+    /// When that answer was read; and when the first one was.
     told_at: Nanos,
+    granted_at: Nanos,
     /// Renewals without an answer: request, when it was sent, lease.
-    renewals: Vec<(u64, Nanos, Millis)>,
+    renewals: Vec<Renewal>,
     /// A renewal has arrived, so the deadline may have moved.
     pub(crate) renewal_arrived: bool,
+    /// One of them may have made it shorter: only clients of the line protocol can.
+    pub(crate) may_be_shorter: bool,
     releases_sent: u32,
     pub(crate) release_arrived: bool,
+    /// Operators have ended it, perhaps.
+    breaks_sent: u32,
+    pub(crate) break_arrived: bool,
     /// A release of it was answered `ok`.
     is_released: bool,
     /// Its connection is ending, and the grant with it.
@@ -53,10 +64,21 @@ pub(crate) struct Grant {
     is_end_told: bool,
 }
 
+/// A renewal without an answer.
+#[derive(Clone, Copy, Debug)]
+struct Renewal {
+    request: u64,
+    sent: Nanos,
+    lease: Millis,
+    /// It never makes a lease shorter.
+    only_lengthens: bool,
+}
+
 impl Grant {
     /// The lease cannot end before this.
     fn deadline_min(&self) -> Nanos {
-        let pending = self.renewals.iter().map(|&(_, at, lease)| at.after(lease));
+        let pending = self.renewals.iter().filter(|it| !it.only_lengthens);
+        let pending = pending.map(|it| it.sent.after(it.lease));
         pending.fold(self.deadline_min, Nanos::min)
     }
 
@@ -71,6 +93,7 @@ impl Grant {
 
     fn is_certain(&self, now: Nanos) -> bool {
         self.releases_sent == 0
+            && self.breaks_sent == 0
             && !self.owner_left
             && self.over.is_none()
             && now < self.deadline_min()
@@ -86,12 +109,15 @@ pub(crate) struct KnownGrants {
     /// The keys with new answers since the last check.
     touched: BTreeSet<usize>,
     auto_release: bool,
+    asks: KnownAsks,
     /// How many of them are of earlier lives of the server.
     earlier: usize,
     /// The highest fence that any client knows.
     pub(crate) fence_max: u64,
     pub(crate) releases_sent: u64,
     pub(crate) releases_done: u64,
+    pub(crate) breaks_sent: u64,
+    pub(crate) breaks_done: u64,
 }
 
 impl KnownGrants {
@@ -101,10 +127,13 @@ impl KnownGrants {
             live: vec![BTreeSet::new(); keys],
             touched: BTreeSet::new(),
             auto_release,
+            asks: KnownAsks::default(),
             earlier: 0,
             fence_max: 0,
             releases_sent: 0,
             releases_done: 0,
+            breaks_sent: 0,
+            breaks_done: 0,
         }
     }
 
@@ -171,7 +200,7 @@ impl KnownGrants {
     /// Whether, besides its lease, only one release can have ended this grant.
     pub(crate) fn is_only_release(&self, fence: u64) -> bool {
         let it = &self.by_fence[&fence];
-        it.releases_sent == 1 && !it.owner_left && it.over.is_none()
+        it.releases_sent == 1 && it.breaks_sent == 0 && !it.owner_left && it.over.is_none()
     }
 
     // ---- what clients send ----
@@ -188,13 +217,42 @@ impl KnownGrants {
         by: u32,
         now: Nanos,
         lease: Millis,
+        only_lengthens: bool,
     ) {
         let it = self.grant(fence);
-        it.renewals.push((request, now, lease));
+        it.renewals.push(Renewal {
+            request,
+            sent: now,
+            lease,
+            only_lengthens,
+        });
         it.lease_asked_max = it.lease_asked_max.max(lease);
         if it.owner == 0 {
             it.claims.insert(by);
         }
+    }
+
+    pub(crate) fn break_sent(&mut self, fence: u64) {
+        self.breaks_sent += 1;
+        self.grant(fence).breaks_sent += 1;
+    }
+
+    pub(crate) fn ask_sent(&mut self, ask: KeptAsk, most: usize) {
+        self.asks.sent(ask, most);
+    }
+
+    pub(crate) fn ask_arrived(&mut self, id: &str, turn: u64) {
+        self.asks.arrived(id, turn);
+    }
+
+    /// Requests that may be sent again.
+    pub(crate) fn kept_asks(&self) -> &[KeptAsk] {
+        self.asks.kept()
+    }
+
+    /// What is known of requests that were sent more than once.
+    pub(crate) fn asks(&self) -> &KnownAsks {
+        &self.asks
     }
 
     /// The connection is ending: what it holds is not certain any more, if grants end with
@@ -258,10 +316,14 @@ impl KnownGrants {
                 deadline_min: since.after(lease),
                 deadline_max: now.after(lease),
                 told_at: now,
+                granted_at: now,
                 renewals: Vec::new(),
                 renewal_arrived: false,
+                may_be_shorter: false,
                 releases_sent: 0,
                 release_arrived: false,
+                breaks_sent: 0,
+                break_arrived: false,
                 is_released: false,
                 owner_left: owner_left && self.auto_release,
                 over: None,
@@ -305,7 +367,7 @@ impl KnownGrants {
     ) -> Result<(), String> {
         let (since, lease) = span;
         let it = self.grant(fence);
-        it.renewals.retain(|&(number, ..)| number != request);
+        it.renewals.retain(|it| it.request != request);
         if it.over.is_some_and(|turn| turn <= asked_after) {
             return Err(format!("{fence} was renewed after its end"));
         }
@@ -335,13 +397,13 @@ impl KnownGrants {
     ) -> Result<(), String> {
         let it = self.grant(fence);
         let must_work = it.is_certain(now);
-        it.renewals.retain(|&(number, ..)| number != request);
+        it.renewals.retain(|it| it.request != request);
         if must_work {
             return Err(format!(
                 "the renewal of {fence} was refused, but its lease still ran"
             ));
         }
-        if it.releases_sent == 0 && !it.owner_left {
+        if it.releases_sent == 0 && it.breaks_sent == 0 && !it.owner_left {
             // Nothing else can have ended it, so its lease is over.
             it.over.get_or_insert(turn);
             it.is_end_told = true;
@@ -352,15 +414,22 @@ impl KnownGrants {
     /// A renewal was refused, and nothing follows from that.
     pub(crate) fn renewal_refused(&mut self, fence: u64, request: u64) {
         let it = self.grant(fence);
-        it.renewals.retain(|&(number, ..)| number != request);
+        it.renewals.retain(|it| it.request != request);
     }
 
     /// Nobody will ever read the answer to this renewal.
     pub(crate) fn renewal_lost(&mut self, now: Nanos, fence: u64, request: u64) {
         let it = self.grant(fence);
-        if let Some(at) = it.renewals.iter().position(|&(it, ..)| it == request) {
-            let (_, sent, lease) = it.renewals.remove(at);
-            it.deadline_min = it.deadline_min.min(sent.after(lease));
+        if let Some(at) = it.renewals.iter().position(|it| it.request == request) {
+            let Renewal {
+                sent,
+                lease,
+                only_lengthens,
+                ..
+            } = it.renewals.remove(at);
+            if !only_lengthens {
+                it.deadline_min = it.deadline_min.min(sent.after(lease));
+            }
             it.deadline_max = it.deadline_max.max(now.after(lease));
         }
     }
@@ -396,11 +465,20 @@ impl KnownGrants {
     }
 
     /// The server pushed that the lease has ended.
-    pub(crate) fn lost(&mut self, now: Nanos, fence: u64, turn: u64) -> Result<(), String> {
+    pub(crate) fn lost(
+        &mut self,
+        now: Nanos,
+        fence: u64,
+        turn: u64,
+        is_broken: bool,
+    ) -> Result<(), String> {
         let Some(it) = self.by_fence.get_mut(&fence) else {
             return Ok(()); // granted from the queue without a `w`: no client knew
         };
-        if now < it.deadline_min() {
+        if is_broken && it.breaks_sent == 0 {
+            return Err(format!("{fence} was broken, and nobody asked for it"));
+        }
+        if !is_broken && now < it.deadline_min() {
             return Err(format!("{fence} was lost before its time"));
         }
         it.is_end_told = true;
@@ -423,6 +501,8 @@ impl KnownGrants {
     ) -> Result<(), String> {
         self.earlier = self.by_fence.len();
         (self.releases_sent, self.releases_done) = (0, 0);
+        (self.breaks_sent, self.breaks_done) = (0, 0);
+        self.asks = KnownAsks::default();
         for (&fence, it) in &mut self.by_fence {
             let Some(kept) = kept.grants.get(&fence) else {
                 if it.is_certain(died_at) && !is_lossy {
@@ -447,16 +527,24 @@ impl KnownGrants {
                 return Err(format!("{fence} is {kept:?}, and was {it:?}"));
             }
             let deadline = now.after(kept.lease);
+            let owner = if it.owner >= FIRST_OWNER { it.owner } else { 0 };
+            let name = (owner != 0).then(|| owner_name(owner));
+            if kept.owner != name {
+                return Err(format!("{fence} is of {:?}, not of {name:?}", kept.owner));
+            }
             *it = Grant {
-                owner: 0,
+                owner,
                 claims: BTreeSet::new(),
                 deadline_min: deadline,
                 deadline_max: deadline,
                 told_at: now,
                 renewals: Vec::new(),
                 renewal_arrived: false,
+                may_be_shorter: false,
                 releases_sent: 0,
                 release_arrived: false,
+                breaks_sent: 0,
+                break_arrived: false,
                 is_released: false,
                 owner_left: false,
                 over: None,

@@ -184,10 +184,10 @@ fn check_pushes_to(
             releases,
             expiries,
             disconnects,
-            breaks: _,
+            breaks,
         } = turn.tally;
-        let ends = releases + expiries + disconnects;
-        let ends_before = before.releases + before.expiries + before.disconnects;
+        let ends = releases + expiries + disconnects + breaks;
+        let ends_before = before.releases + before.expiries + before.disconnects + before.breaks;
         let most = match event.word {
             // These happen without a request too, so there may be no answer to count.
             "failover" => (grants - before.grants) as u32,

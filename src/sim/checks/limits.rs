@@ -15,7 +15,7 @@ use crate::engine::{Census, Kind, Rules};
 use crate::sim::clients::connection::Connection;
 use crate::sim::clients::request::{EntryKind, EntryRequest, RequestKind};
 use crate::sim::life::Life;
-use crate::sim::plan::Plan;
+use crate::sim::plan::{HTTP_MEMORY_MAX, Plan};
 use crate::sim::simulation::Simulation;
 
 /// What the server needs at most besides what clients know that they stored or did not read: for
@@ -281,7 +281,9 @@ impl Simulation {
             before: before.unwrap_or_else(|| after.clone()),
             after,
             key_requests: vec![0; self.plan.keys.len()],
-            besides_bytes: BESIDES_BYTES + self.plan.clients * CLIENT_BYTES,
+            besides_bytes: BESIDES_BYTES
+                + self.plan.clients * CLIENT_BYTES
+                + HTTP_MEMORY_MAX * usize::from(self.plan.http_clients > 0),
             ..Room::default()
         };
         let granted = life.server.engine().tally().grants - life.seen_locks.tally().grants;

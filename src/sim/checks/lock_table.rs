@@ -13,6 +13,7 @@ use crate::engine::view::KeyView;
 use crate::engine::{Engine, Kind, Tally};
 use crate::pipe::Pipe;
 use crate::server::Server;
+use crate::sim::clients::http_requests::owner_of;
 use crate::sim::store::SimStore;
 use crate::sim::turn::TurnSpan;
 
@@ -24,12 +25,33 @@ pub(crate) struct SeenKey {
     /// Fence → holder.
     holders: BTreeMap<u64, SeenHolder>,
     /// In the order of the queue: connection, since when it waits, how it wants to hold.
-    waiters: Vec<(u32, Nanos, &'static str)>,
+    waiters: Vec<SeenWaiter>,
+}
+
+/// Somebody in a queue.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct SeenWaiter {
+    connection: u32,
+    /// The owner that it waits for, if that has a name.
+    owner: Option<u32>,
+    since: Nanos,
+    hold: &'static str,
+}
+
+impl SeenWaiter {
+    /// Whether this is the same place in the queue: that of an owner with a name may pass from one
+    /// connection to another.
+    fn is(&self, other: &Self) -> bool {
+        let is_same = self.owner.is_some() || self.connection == other.connection;
+        (self.owner, self.since, self.hold) == (other.owner, other.since, other.hold) && is_same
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct SeenHolder {
     connection: u32,
+    /// The owner, if it has a name.
+    owner: Option<u32>,
     since: Nanos,
     /// Never, if the lease has not begun.
     deadline: Nanos,
@@ -52,13 +74,13 @@ impl SeenKey {
 
     /// The connections that wait, in the order of the queue.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = u32> {
-        self.waiters.iter().map(|it| it.0)
+        self.waiters.iter().map(|it| it.connection)
     }
 
     /// Those of them that still wait in a later look.
     pub(crate) fn waiters_that_stay_in(&self, later: &Self) -> impl Iterator<Item = u32> {
         let stay = self.waiters.iter().filter(|it| later.waiters.contains(it));
-        stay.map(|it| it.0)
+        stay.map(|it| it.connection)
     }
 }
 
@@ -154,17 +176,19 @@ impl SeenLocks {
             releases,
             expiries,
             disconnects,
-            breaks: _,
+            breaks,
         } = server.engine().tally();
         let held_in_all = server.engine().counts().holders as u64;
         let held_elsewhere = held_in_all
             .checked_sub(held)
             .filter(|&it| it == 0 || reasons.has_crowd);
         let had = grants + self.restored;
-        if had - releases - expiries - disconnects != held_in_all || held_elsewhere.is_none() {
+        if had - releases - expiries - disconnects - breaks != held_in_all
+            || held_elsewhere.is_none()
+        {
             return Err(format!(
                 "{} restored, {grants} grants, {releases} releases, {expiries} expiries, {disconnects} \
-                 disconnects, but {held} are held here and {held_in_all} in all",
+                 disconnects, {breaks} breaks, but {held} are held here and {held_in_all} in all",
                 self.restored
             ));
         }
@@ -191,6 +215,19 @@ impl SeenLocks {
         self.tally
     }
 
+    /// How many are held.
+    pub(crate) fn held(&self) -> u64 {
+        self.keys.iter().map(|it| it.holders.len() as u64).sum()
+    }
+
+    /// How many of them have an owner with a name, and how many owners that is.
+    pub(crate) fn named(&self) -> (usize, usize) {
+        let holders = self.keys.iter().flat_map(|it| it.holders.values());
+        let named: Vec<u32> = holders.filter_map(|it| it.owner).collect();
+        let owners: BTreeSet<&u32> = named.iter().collect();
+        (named.len(), owners.len())
+    }
+
     /// Every fence of this life is above this.
     pub(crate) fn fence_origin(&self) -> u64 {
         self.fence_origin
@@ -215,7 +252,10 @@ impl SeenLocks {
 
     /// Whether the connection is in the queue of this key.
     pub(crate) fn is_in_queue(&self, key: usize, connection: u32) -> bool {
-        self.keys[key].waiters.iter().any(|it| it.0 == connection)
+        self.keys[key]
+            .waiters
+            .iter()
+            .any(|it| it.connection == connection)
     }
 
     /// The connections that hold something.
@@ -228,7 +268,7 @@ impl SeenLocks {
     pub(crate) fn holders_and_waiters(&self) -> impl Iterator<Item = (u32, &'static str)> {
         self.keys.iter().flat_map(|seen| {
             let holders = seen.holders.values().map(|it| (it.connection, "holds"));
-            holders.chain(seen.waiters.iter().map(|it| (it.0, "waits")))
+            holders.chain(seen.waiters.iter().map(|it| (it.connection, "waits")))
         })
     }
 
@@ -258,6 +298,12 @@ impl SeenLocks {
                 || reasons.waits.contains(&(owner, key))
                 || it.deadline > old.deadline && (reasons.outlasts)(owner)
                 || old.deadline == Nanos::NEVER && it.deadline > span.began;
+            // Whoever has a name renews over HTTP, which never makes a lease shorter.
+            let is_shorter = it.deadline < old.deadline && old.deadline != Nanos::NEVER;
+            let may_be_shorter = known_grants.get(fence).is_some_and(|it| it.may_be_shorter);
+            if it.owner.is_some() && is_shorter && !may_be_shorter {
+                return Err(format!("the lease of {fence} has become shorter"));
+            }
             if it.deadline != old.deadline && !may_move {
                 return Err(format!("the lease of {fence} moved by itself"));
             }
@@ -271,7 +317,9 @@ impl SeenLocks {
                 .get(&old.connection)
                 .copied()
                 .unwrap_or_default();
-            let released = known_grants.get(fence).is_some_and(|it| it.release_arrived);
+            let released = known_grants
+                .get(fence)
+                .is_some_and(|it| it.release_arrived || it.break_arrived);
             // What was restored is of nobody, until somebody shows its token.
             let left = match owner {
                 0 => known_grants.claims(fence).any(reasons.has_left),
@@ -311,11 +359,12 @@ impl SeenLocks {
         let mut old = before.waiters.iter();
         let mut joined = false;
         for waiter in &seen.waiters {
-            joined |= waiter.1 >= began && !before.waiters.contains(waiter);
-            if !joined && !old.any(|it| it == waiter) {
+            let is_new = !before.waiters.iter().any(|it| it.is(waiter));
+            joined |= waiter.since >= began && is_new;
+            if !joined && !old.any(|it| it.is(waiter)) {
                 return Err(format!("the queue of k{key} changed its order"));
             }
-            if joined && waiter.1 < began {
+            if joined && waiter.since < began {
                 return Err(format!(
                     "somebody came into the queue of k{key} before others"
                 ));
@@ -325,11 +374,14 @@ impl SeenLocks {
         let stayed = before
             .waiters
             .iter()
-            .position(|it| seen.waiters.contains(it));
+            .position(|it| seen.waiters.iter().any(|that| that.is(it)));
         let new = |fence: &&u64| **fence > self.fence_max;
         for fence in seen.holders.keys().filter(new) {
-            let connection = seen.holders[fence].connection;
-            let at = before.waiters.iter().position(|it| it.0 == connection);
+            let holder = seen.holders[fence];
+            let at = before.waiters.iter().position(|it| match holder.owner {
+                Some(_) => it.owner == holder.owner,
+                None => it.connection == holder.connection,
+            });
             if stayed.is_some_and(|stayed| at.is_none_or(|at| at > stayed)) {
                 return Err(format!(
                     "{fence} on k{key} was granted past somebody who waits on"
@@ -356,6 +408,7 @@ fn look(now: Nanos, engine: &Engine, name: &[u8]) -> Result<SeenKey, String> {
     for (holder, deadline) in it.holders().zip(deadlines) {
         let held = SeenHolder {
             connection: holder.conn.map_or(0, |conn| conn.serial),
+            owner: holder.name.filter(|_| holder.is_named).and_then(owner_of),
             since: Nanos(now.0 - holder.age_ns),
             deadline,
         };
@@ -365,7 +418,12 @@ fn look(now: Nanos, engine: &Engine, name: &[u8]) -> Result<SeenKey, String> {
     }
     let waiters = it.waiters();
     seen.waiters = waiters
-        .map(|it| (it.conn.serial, Nanos(now.0 - it.age_ns), it.hold))
+        .map(|it| SeenWaiter {
+            connection: it.conn.serial,
+            owner: it.name.and_then(owner_of),
+            since: Nanos(now.0 - it.age_ns),
+            hold: it.hold,
+        })
         .collect();
     check_key(name, it)?;
     seen.kind = match it.kind() {

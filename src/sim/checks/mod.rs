@@ -3,8 +3,8 @@
 //! `after_turn` says in which order everything is checked after a turn, `at_end` what may be left
 //! at the end: nothing. `promptness` judges how long turns take and how late leases end, `limits`
 //! what is refused for want of room. `answers` compares every line that a client reads with its
-//! request.
-//! `grants`, `entries`, `values`, `barriers`, `pushes` and `key_events` keep what clients know, and
+//! request, and `alone` judges refusals where nobody else asked; `http` does so with answers over HTTP, and `pages` with what anybody may look at there.
+//! `grants`, `asks`, `entries`, `values`, `barriers`, `pushes` and `key_events` keep what clients know, and
 //! look for contradictions in it; `crowd` counts what a crowd reads. `lock_table` and `entries` compare what the server shows of
 //! itself, and `reports` what it tells clients about that in `stats` and `who`. `lives` looks from
 //! one life of the server to the next, and `restored` at what a data directory brings back.
@@ -13,16 +13,20 @@
 //! read one may act on it.
 
 pub(super) mod after_turn;
+mod alone;
 pub(super) mod answers;
+pub(super) mod asks;
 pub(super) mod at_end;
 pub(super) mod barriers;
 pub(super) mod crowd;
 pub(super) mod entries;
 pub(super) mod grants;
+pub(super) mod http;
 pub(super) mod key_events;
 pub(super) mod limits;
 pub(super) mod lives;
 pub(super) mod lock_table;
+pub(super) mod pages;
 pub(super) mod promptness;
 pub(super) mod pushes;
 pub(super) mod reports;

@@ -176,7 +176,7 @@ impl ReportCheck<'_> {
         };
         self.check_tally(tally)?;
         let had = tally.grants + self.after.restored();
-        let held = had - tally.releases - tally.expiries - tally.disconnects;
+        let held = had - tally.releases - tally.expiries - tally.disconnects - tally.breaks;
         let holds = [totals.number("holds")?, totals.number("holds_max")?];
         if holds != [held, self.plan.rules.holds_max.into()] {
             return Err(format!(

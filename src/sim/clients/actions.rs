@@ -4,14 +4,17 @@
 //! in `faults`.
 
 use super::connection::{Connection, Sending};
+use super::http_requests::{KEPT_ASKS_MAX, KeptAsk};
 use super::lock_requests::{OPEN_REQUESTS_MAX, RequestWriter, WrittenRequest};
 use super::request::RequestKind;
 use crate::base::Millis;
 use crate::pipe::metered_pipe;
-use crate::server::Host;
+use crate::server::{Door, Host};
+use crate::sim::faults::http::with_short_lease;
 use crate::sim::plan::{Action, Ending, pick};
 use crate::sim::simulation::{Scheduled, Simulation};
 use crate::sim::trace::{LINE_BYTES_KEPT, readable};
+use crate::sim::{HttpFault, Sabotage};
 
 /// How many groups a client joins to hear a loud signal so often that four signals are too many.
 pub(crate) const LOUD_GROUPS: usize = 20;
@@ -49,6 +52,13 @@ impl Simulation {
             Action::Reset => self.reset(number),
             Action::Stall => self.stall(number),
             _ if conn.fatal_sent || conn.end_told || conn.sending != Sending::Open => {}
+            _ if conn.asks_for_events || conn.closes => {
+                // It asks for nothing else, but what it has begun it sends.
+                let rest = std::mem::take(&mut self.conn(number).unsent);
+                if !rest.is_empty() {
+                    self.send(number, &rest);
+                }
+            }
             _ if !conn.unsent.is_empty() => {
                 if self.rng.u8(..4) != 0 {
                     let rest = std::mem::take(&mut self.conn(number).unsent);
@@ -59,7 +69,7 @@ impl Simulation {
             _ if !conn.open_requests.is_empty() && self.rng.u8(..100) >= self.plan.pipeline_pct => {
             }
             Action::Burst => self.burst(number),
-            Action::ListenLoud(_) => self.listen_loud(number),
+            Action::ListenLoud(_) if conn.door == Door::Line => self.listen_loud(number),
             Action::SignalLoud => self.signal_loud(number),
             Action::BeginFrame => {
                 if let Some(written) = self.write_request(number, Action::Acquire) {
@@ -87,6 +97,10 @@ impl Simulation {
     }
 
     pub(crate) fn connect(&mut self, client: usize) {
+        self.connect_by(client, self.plan.door(client));
+    }
+
+    pub(crate) fn connect_by(&mut self, client: usize, door: Door) {
         if !self.life.is_listening() {
             return self.trace.say(
                 self.now,
@@ -98,11 +112,13 @@ impl Simulation {
         // Each from its own host, so that no wrong secret makes others wait: whoever asks is
         // answered at once.
         let (server_end, peer) = metered_pipe(number, Host::User(number), &self.meter);
-        self.trace
-            .say(self.now, format_args!("c{client:<2} connects as {number}"));
+        self.trace.say(
+            self.now,
+            format_args!("c{client:<2} connects as {number}, {door:?}"),
+        );
         self.life
             .connections
-            .insert(number, Connection::new(client, peer, self.now));
+            .insert(number, Connection::new(client, door, peer, self.now));
         self.clients[client] = Some(number);
         self.life.backlog.push_back((number, server_end));
         self.expect_turn();
@@ -132,7 +148,10 @@ impl Simulation {
             conn,
             now: self.now,
         };
-        let written = writer.write(action)?;
+        let written = match conn.door {
+            Door::Line => writer.write(action)?,
+            Door::Http => writer.write_http(action, self.life.known_grants.kept_asks())?,
+        };
         Some(self.note_request(number, written))
     }
 
@@ -141,11 +160,16 @@ impl Simulation {
         let WrittenRequest {
             kind,
             verb,
-            frame,
+            mut frame,
             with_fence,
             shows_fence_reader,
+            http,
         } = written;
         let conn = &self.life.connections[&number];
+        let is_acquire = matches!(kind, RequestKind::Acquire { .. });
+        if self.sabotage == Some(Sabotage::Http(HttpFault::ShortLeases)) && is_acquire {
+            frame = with_short_lease(&frame);
+        }
         let shown = readable(&on_one_line(&frame[..frame.len().min(LINE_BYTES_KEPT)]));
         self.trace
             .say(self.now, format_args!("c{:<2} -> {shown}", conn.client));
@@ -161,10 +185,23 @@ impl Simulation {
                 target: Some(fence),
                 lease,
                 ..
-            } => {
-                self.life
-                    .known_grants
-                    .renewal_sent(fence, request_number, number, self.now, lease)
+            } => self.life.known_grants.renewal_sent(
+                fence,
+                request_number,
+                number,
+                self.now,
+                lease,
+                http.is_some(),
+            ),
+            RequestKind::Break { fence, .. } => self.life.known_grants.break_sent(fence),
+            RequestKind::Acquire { .. } if http.as_ref().is_some_and(|it| !it.id.is_empty()) => {
+                let kept = KeptAsk {
+                    kind: kind.clone(),
+                    verb,
+                    ask: http.clone().unwrap_or_default(),
+                    frame: frame.clone(),
+                };
+                self.life.known_grants.ask_sent(kept, KEPT_ASKS_MAX);
             }
             RequestKind::Wait { key, .. } => {
                 self.life.waits.insert((number, key));
@@ -178,11 +215,16 @@ impl Simulation {
                             number,
                             self.now,
                             lease,
+                            false,
                         );
                     }
                 }
             }
-            RequestKind::Subscribe(_) => self.conn(number).subscribes_sent += 1,
+            RequestKind::Subscribe(_) => {
+                let conn = self.conn(number);
+                conn.subscribes_sent += 1;
+                conn.asks_for_events = conn.door == Door::Http;
+            }
             RequestKind::Signal {
                 ref channel,
                 ref payload,
@@ -208,6 +250,7 @@ impl Simulation {
             self.conn(number).led.insert(name);
         }
         let conn = self.conn(number);
+        conn.closes |= http.as_ref().is_some_and(|it| it.closes);
         conn.reads_fence |= shows_fence_reader;
         match kind {
             RequestKind::Ok if frame.starts_with(b"auth") => conn.has_shown_secret = true,
@@ -225,6 +268,7 @@ impl Simulation {
             verb,
             (with_fence, fence_before),
             frame.len(),
+            http,
         );
         frame
     }
@@ -252,7 +296,8 @@ impl Simulation {
         let mut bytes = Vec::new();
         for _ in 0..count {
             let action = *pick(&mut self.rng, actions);
-            if !self.life.connections[&number].fatal_sent
+            let conn = &self.life.connections[&number];
+            if !(conn.fatal_sent || conn.closes || conn.asks_for_events)
                 && let Some(written) = self.write_request(number, action)
             {
                 bytes.extend(written);
@@ -286,7 +331,8 @@ impl Simulation {
         for _ in 0..self.rng.u32(1..=6) {
             // The request after it must be answered too, even if this client hears its own signals.
             for action in [Action::SignalLoud, Action::Inspect] {
-                if !self.life.connections[&number].fatal_sent {
+                let conn = &self.life.connections[&number];
+                if !(conn.fatal_sent || conn.closes || conn.asks_for_events) {
                     bytes.extend(self.write_request(number, action).unwrap_or_default());
                 }
             }

@@ -7,14 +7,19 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::http_answers::{self, Heard};
+use super::http_requests::HttpAsk;
 use super::request::RequestKind;
 use super::subscription::Subscription;
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::Mode;
 use crate::pipe::Peer;
-use crate::server::Settings;
+use crate::server::{Door, Settings};
 use crate::sim::plan::Plan;
 use crate::wire::verbs::Verb;
+
+/// How long the head of a request over HTTP may take, and its body.
+const HTTP_PART_MAX: Millis = Millis(5_000);
 
 /// An instant, and how many turns were over by then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +38,8 @@ pub(crate) struct OpenRequest {
     pub(crate) verb: Option<Verb>,
     /// Whether the answer to this verb carries the fence.
     pub(crate) with_fence: bool,
+    /// What else there is to it over HTTP.
+    pub(crate) http: Option<HttpAsk>,
     /// The highest fence that any client knew when this was sent.
     pub(crate) fence_before: u64,
     /// When the last byte arrived.
@@ -59,6 +66,17 @@ pub(crate) struct Ticket {
     pub(crate) waited: bool,
 }
 
+/// A walk over all pages.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Walk {
+    /// Where the next page begins.
+    pub(crate) next: u64,
+    /// When the first page was asked for at the earliest.
+    pub(crate) since: Nanos,
+    /// How often each lock was on a page.
+    pub(crate) shown: BTreeMap<String, u32>,
+}
+
 /// The client's sending side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sending {
@@ -73,11 +91,22 @@ pub(crate) enum Sending {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) client: usize,
+    /// What it speaks.
+    pub(crate) door: Door,
     pub(crate) peer: Peer,
     /// The id that the server gave it, once it is accepted.
     pub(crate) id: Option<ConnId>,
     pub(crate) open_requests: VecDeque<OpenRequest>,
     pub(crate) tickets: BTreeMap<usize, Ticket>,
+    /// The pages that it has seen of a walk that goes on.
+    pub(crate) walk: Option<Walk>,
+    /// It has asked for events, and asks for nothing else as long as it gets them.
+    pub(crate) asks_for_events: bool,
+    /// It is told events.
+    pub(crate) is_stream: bool,
+    /// It has asked to be the last time, or to be told events; that has arrived.
+    pub(crate) closes: bool,
+    pub(crate) close_arrived: bool,
     /// What it subscribes to, and since which turn. Answers change this, in the order in which the
     /// server does.
     pub(crate) subscriptions: BTreeMap<Subscription, u64>,
@@ -100,6 +129,8 @@ pub(crate) struct Connection {
     pub(crate) fatal_arrived: bool,
     /// The turn after which it was accepted.
     pub(crate) accepted_by: u64,
+    /// It came during a shutdown, and is answered: nobody waits for it.
+    pub(crate) came_late: bool,
     /// It came during a shutdown: it is told so, and the end follows.
     pub(crate) is_newcomer: bool,
     /// A line came that answers nothing, and the end follows: the read timeout has struck, or this
@@ -137,13 +168,19 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(client: usize, peer: Peer, now: Nanos) -> Self {
+    pub(crate) fn new(client: usize, door: Door, peer: Peer, now: Nanos) -> Self {
         Self {
             client,
+            door,
             peer,
             id: None,
             open_requests: VecDeque::new(),
             tickets: BTreeMap::new(),
+            walk: None,
+            asks_for_events: false,
+            is_stream: false,
+            closes: false,
+            close_arrived: false,
             subscriptions: BTreeMap::new(),
             led: BTreeSet::new(),
             subscribes_sent: 0,
@@ -156,6 +193,7 @@ impl Connection {
             fatal_sent: false,
             fatal_arrived: false,
             accepted_by: 0,
+            came_late: false,
             is_newcomer: false,
             end_told: false,
             has_shown_secret: false,
@@ -186,6 +224,7 @@ impl Connection {
         verb: Option<Verb>,
         fence: (bool, u64),
         frame: usize,
+        http: Option<HttpAsk>,
     ) {
         let begins = self
             .open_requests
@@ -196,6 +235,7 @@ impl Connection {
             kind,
             verb,
             with_fence: fence.0,
+            http,
             fence_before: fence.1,
             arrived: None,
             begun: None,
@@ -216,6 +256,7 @@ impl Connection {
     /// Lets a segment arrive, and the end of the stream behind the last one. Returns the requests
     /// that are whole now.
     pub(crate) fn arrive(&mut self, now: Moment, count: usize) -> Vec<OpenRequest> {
+        let was_between = self.arrived_bytes == self.whole_bytes;
         self.arrived_bytes += self.peer.arrive(count) as u64;
         if self.sending == Sending::Ending && self.peer.in_flight() == 0 {
             self.sending = Sending::Ended;
@@ -226,6 +267,12 @@ impl Connection {
             && end <= self.arrived_bytes
         {
             self.line_ends.pop_front();
+            if self.door == Door::Line {
+                self.line_since = now.at;
+            }
+        }
+        // Over HTTP the time runs from the first byte of a request.
+        if self.door == Door::Http && was_between {
             self.line_since = now.at;
         }
         let mut whole = Vec::new();
@@ -233,6 +280,10 @@ impl Connection {
             if request.arrived.is_none() && request.end <= self.arrived_bytes {
                 request.arrived = Some(now);
                 self.whole_bytes = request.end;
+                self.close_arrived |= request.http.as_ref().is_some_and(|it| it.closes);
+                if self.door == Door::Http {
+                    self.line_since = now.at;
+                }
                 whole.push(request.clone());
             }
             if matches!(request.kind, RequestKind::Fatal(_))
@@ -262,6 +313,15 @@ impl Connection {
         let mut lines: Vec<_> = lines.map(<[u8]>::to_vec).collect();
         lines.pop(); // the empty rest behind the last LF
         lines
+    }
+
+    /// The next answer or event that came in over HTTP; none while the client does not read.
+    pub(crate) fn hear(&mut self) -> Result<Option<Heard>, String> {
+        if self.stalled.is_some() {
+            return Ok(None);
+        }
+        self.received.extend(self.peer.receive());
+        http_answers::take(&mut self.received, self.is_stream)
     }
 
     /// Whether the last line that came in has no end.
@@ -324,7 +384,11 @@ impl Connection {
 
     /// Whether the read timeout may have struck.
     pub(crate) fn is_overdue(&self, now: Nanos, settings: &Settings, owns: bool) -> bool {
-        let late = now >= self.line_since.after(settings.read_timeout);
+        let mut span = settings.read_timeout;
+        if self.door == Door::Http && self.is_mid_frame() {
+            span = span.min(HTTP_PART_MAX);
+        }
+        let late = now >= self.line_since.after(span);
         self.was_overdue || late && (self.is_mid_frame() || !owns)
     }
 

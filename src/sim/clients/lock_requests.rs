@@ -8,6 +8,7 @@
 use fastrand::Rng;
 
 use super::connection::Connection;
+use super::http_requests::HttpAsk;
 use super::request::RequestKind;
 use crate::base::{Millis, Nanos};
 use crate::engine::types::Mode;
@@ -30,6 +31,8 @@ pub(crate) struct WrittenRequest {
     pub(crate) with_fence: bool,
     /// From this request on the server takes the client for one that reads the fence.
     pub(crate) shows_fence_reader: bool,
+    /// What else there is to it over HTTP.
+    pub(crate) http: Option<HttpAsk>,
 }
 
 /// Writes one request for one client.
@@ -51,6 +54,11 @@ impl RequestWriter<'_> {
         if self.plan.settings.auth_token.is_some() && !self.conn.has_shown_secret {
             return Some(self.auth());
         }
+        self.write_action(action)
+    }
+
+    /// The same for a client that has shown the secret, if there is one.
+    pub(crate) fn write_action(&mut self, action: Action) -> Option<WrittenRequest> {
         match action {
             Action::Acquire => Some(self.acquire()),
             Action::Enqueue => Some(self.enqueue()),
@@ -273,6 +281,7 @@ impl RequestWriter<'_> {
             frame: pick(self.rng, &FRAMES).to_vec(),
             with_fence: false,
             shows_fence_reader: false,
+            http: None,
         }
     }
 
@@ -432,5 +441,6 @@ pub(crate) fn written(
         frame,
         with_fence: false,
         shows_fence_reader: !PLAIN.split(' ').any(|plain| plain == verb),
+        http: None,
     }
 }

@@ -55,12 +55,38 @@ pub(crate) enum RequestKind {
         key: Option<usize>,
     },
     Hello,
+    /// Over HTTP: an operator ends a grant.
+    Break {
+        key: usize,
+        fence: u64,
+    },
+    /// Over HTTP: what anybody may look at.
+    Look(Look),
     /// Answered `ok`, whatever happens.
     Ok,
     /// Answered `error`, whatever happens.
     Nonsense,
     /// The server answers this, if anything, and closes.
     Fatal(Option<&'static str>),
+}
+
+/// What anybody may look at over HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// A page of all locks: the first one, or the one behind what another called `next`.
+    Page {
+        after: Option<u64>,
+    },
+    Lease {
+        key: usize,
+    },
+    Who {
+        key: usize,
+    },
+    Live,
+    Ready,
+    Stats,
+    Metrics,
 }
 
 impl RequestKind {
@@ -102,7 +128,8 @@ impl RequestKind {
             | Self::Wait { key, .. }
             | Self::Release { key, .. }
             | Self::Renew { key, .. }
-            | Self::Position { key } => Some(key),
+            | Self::Position { key }
+            | Self::Break { key, .. } => Some(key),
             _ => None,
         }
     }

@@ -4,6 +4,7 @@
 //! The plan says how often; when it happens is drawn here. Never decides what clients ask for.
 
 pub(super) mod disk;
+pub(super) mod http;
 pub(super) mod network;
 pub(super) mod process;
 pub(super) mod readers;

@@ -67,7 +67,18 @@ impl Simulation {
                 RequestKind::Renew {
                     target: Some(fence),
                     ..
-                } => self.life.known_grants.grant(*fence).renewal_arrived = true,
+                } => {
+                    let grant = self.life.known_grants.grant(*fence);
+                    grant.renewal_arrived = true;
+                    grant.may_be_shorter |= request.http.is_none();
+                }
+                RequestKind::Break { fence, .. } => {
+                    self.life.known_grants.grant(*fence).break_arrived = true;
+                }
+                RequestKind::Acquire { .. } => {
+                    let id = request.http.as_ref().map_or("", |it| &it.id);
+                    self.life.known_grants.ask_arrived(id, moment.turn);
+                }
                 _ => {}
             }
         }
