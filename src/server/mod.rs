@@ -104,7 +104,7 @@ pub struct HttpSettings {
     pub metrics_open: bool,
     /// Where the line protocol listens, for the dashboard.
     pub line_port: Option<u16>,
-    /// The time of day, in milliseconds since 1970.
+    /// The time of day, in milliseconds since 1970; 0 if there is none, as in the simulator.
     pub unix_ms: fn() -> u64,
     /// What the system says of this process.
     pub process: fn() -> Process,

@@ -20,13 +20,18 @@ pub(super) struct Day {
 
 impl Day {
     /// The time of day, in milliseconds since 1970, in so many nanoseconds from now; it is `unix_ms` now.
+    /// If that is 0, nobody knows the time of day, and only how long it is until then can be told.
     pub(super) fn time_ms(&mut self, unix_ms: u64, now: Nanos, left_ns: u64) -> u64 {
+        if unix_ms == 0 {
+            return left_ns / NS_PER_MS;
+        }
         let found = unix_ms.cast_signed() - (now.0 / NS_PER_MS).cast_signed();
         let ahead = match self.ahead_ms {
             Some(known) if known.abs_diff(found) < STEP_MS => known,
             _ => *self.ahead_ms.insert(found),
         };
-        let at = now.0.saturating_add(left_ns).div_ceil(NS_PER_MS);
+        // Rounded down: nobody is told more than there is.
+        let at = now.0.saturating_add(left_ns) / NS_PER_MS;
         at.saturating_add_signed(ahead)
     }
 }
@@ -41,7 +46,7 @@ mod tests {
     fn a_lease_ends_at_the_same_time_however_late_the_clock_is_looked_at() {
         let mut day = Day::default();
         let end = day.time_ms(1_000_000, Nanos(5_600_000), LEASE_NS);
-        assert_eq!(end, 1_060_001, "rounded up");
+        assert_eq!(end, 1_060_000, "rounded down");
         for (unix_ms, passed_ns) in [
             (1_000_000, 900_000),
             (1_000_003, 1_100_000),
