@@ -245,11 +245,11 @@ fn holder<'e>(engine: &'e Engine, now: Nanos, key: &[u8]) -> Option<HolderView<'
     holders.find(|it| it.lease_left_ns > 0)
 }
 
-/// How long a lease runs that was just granted or renewed. The reply knows it to the millisecond; where
-/// there is one holder only, what it has is exact, so that whoever is told twice is told the same.
+/// How long a lease runs that was granted or renewed. The reply knows it to the millisecond. Where there
+/// is one holder only, what it has is exact, so that whoever asks again is told the same.
 fn left_ns(engine: &Engine, now: Nanos, context: &Context<'_>, lease: Millis) -> u64 {
     match context.route {
-        Some(Route::AcquireLock | Route::RenewLock | Route::Elect | Route::RenewLead) => {
+        Some(Route::AcquireLock | Route::Elect) => {
             let exact = holder(engine, now, context.name);
             exact.map_or_else(|| lease.nanos(), |it| it.lease_left_ns)
         }
