@@ -69,6 +69,17 @@ impl Table {
         self.apply(Input::RequestBy(on, by, request))
     }
 
+    /// Asks to hold the key in this way for ten seconds.
+    fn acquire_as(&mut self, on: ConnId, by: By<'_>, mode: Mode, wait_ms: u64) -> Effects {
+        let request = Request::Acquire {
+            key: b"job",
+            mode,
+            wait: Millis(wait_ms),
+            lease: Some(Millis(10_000)),
+        };
+        self.apply(Input::RequestBy(on, by, request))
+    }
+
     /// Takes the lock for ten seconds.
     fn take(&mut self, on: ConnId, by: By<'_>) -> Token {
         granted(&self.acquire(on, by, 0, 10_000), on).0
@@ -184,6 +195,57 @@ fn the_same_request_asked_again_has_the_same_grant_for_the_time_that_is_left() {
     table.pass(6_000);
     let next = table.take(B, by("ann", "r1"));
     assert!(next.fence > token.fence);
+}
+
+#[test]
+fn the_same_id_asks_for_something_else_if_it_asks_to_hold_in_another_way() {
+    let mut table = Table::new(Rules::default());
+    let (ann, bob) = (by("ann", "r1"), by("bob", "r2"));
+    granted(&table.acquire_as(A, ann, Mode::Read, 0), A);
+    granted(&table.acquire_as(B, bob, Mode::Read, 0), B);
+    for (on, by) in [(A, ann), (B, bob)] {
+        let told = answer(&table.acquire_as(on, by, Mode::Write, 0), on);
+        assert_eq!(told, Reply::TimedOut, "two read, so nobody may write");
+        let told = answer(&table.acquire_as(on, by, LOCK, 0), on);
+        assert_eq!(told, Reply::Refused(Refusal::TypeMismatch));
+    }
+    // Nor does it take the place of a waiter who wants less.
+    let (carl, dora) = (conn(3), conn(4));
+    assert!(
+        table
+            .acquire_as(carl, by("carl", "w"), Mode::Write, 9_000)
+            .is_empty()
+    );
+    assert!(
+        table
+            .acquire_as(dora, by("dora", "r3"), Mode::Read, 9_000)
+            .is_empty()
+    );
+    let told = table.acquire_as(conn(5), by("dora", "r3"), Mode::Write, 9_000);
+    assert!(
+        told.is_empty(),
+        "it waits behind, in a place of its own: {told:?}"
+    );
+    assert_eq!(table.engine.counts().waiters, 3);
+}
+
+#[test]
+fn whoever_asks_again_when_leases_end_has_one_slot_and_not_two() {
+    let mut table = Table::new(Rules::default());
+    let slots = Mode::Slot { limit: 2 };
+    for on in [A, B] {
+        granted(&table.acquire_as(on, by("other", ""), slots, 0), on);
+    }
+    let (first, second) = (conn(3), conn(4));
+    assert!(
+        table
+            .acquire_as(first, by("ann", "r"), slots, 60_000)
+            .is_empty()
+    );
+    table.now = table.now.after(Millis(10_000)); // both have ended, and nobody has looked
+    let told = table.acquire_as(second, by("ann", "r"), slots, 0);
+    assert_eq!(granted(&told, first), granted(&told, second));
+    assert_eq!(table.engine.counts().holders, 1);
 }
 
 #[test]

@@ -14,9 +14,11 @@ use super::arena::{Arena, NONE, Stored};
 use super::conn::{Asker, ConnIndex};
 use super::ctx::{Core, Ctx};
 use super::due::Due;
+use super::holder::Hold;
 use super::lock::Locks;
 use super::owner::OwnerIndex;
-use super::types::{By, Effect, Effects, Refusal, Reply, Request};
+use super::table::Kind;
+use super::types::{By, Effect, Effects, Mode, Refusal, Reply, Request};
 use crate::base::{ConnId, Fence, Millis, Nanos, Token};
 use crate::keymap::KeyMap;
 use crate::memory::block_bytes;
@@ -102,8 +104,16 @@ impl Asks {
         });
         self.by_place.insert(place.hash(), ask);
         if !request.is_empty() {
-            self.by_request.insert(self.by_request.hash(request), ask);
+            self.by_request
+                .insert(self.hash(owner, resource, request), ask);
         }
+    }
+
+    /// All three, because clients choose the id, and may choose the same one for everything.
+    fn hash(&self, owner: OwnerIndex, resource: u32, request: &[u8]) -> u32 {
+        let number = u64::from(owner.0) << 32 | u64::from(resource);
+        let spread = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
+        self.by_request.hash(request) ^ spread
     }
 
     fn at(&self, place: Place) -> Option<u32> {
@@ -117,7 +127,8 @@ impl Asks {
             let it: &Ask = &self.asks[ask];
             it.owner == owner && it.resource == resource && *it.request == *request
         };
-        let found = self.by_request.find(self.by_request.hash(request), is_it);
+        let hash = self.hash(owner, resource, request);
+        let found = self.by_request.find(hash, is_it);
         found.map(|ask| self.asks[ask].place)
     }
 
@@ -126,7 +137,7 @@ impl Asks {
             let gone = self.asks.remove(ask);
             self.by_place.remove(place.hash(), ask);
             if !gone.request.is_empty() {
-                let hash = self.by_request.hash(&gone.request);
+                let hash = self.hash(gone.owner, gone.resource, &gone.request);
                 self.by_request.remove(hash, ask);
             }
         }
@@ -243,9 +254,9 @@ impl Engine {
         let (stores, mut cx) = self.split(now, now, out);
         let (locks, cx) = (&mut stores.locks, &mut cx);
         let is_answered = match *request {
-            Request::Acquire { key, wait, .. } => {
-                locks.answer_again(cx, asker, by.request, key, wait)
-            }
+            Request::Acquire {
+                key, mode, wait, ..
+            } => locks.answer_again(cx, asker, by.request, (key, mode), wait),
             Request::Renew { key, token, lease } => {
                 let lease = lease.unwrap_or(lease_default);
                 !locks.is_held_by(cx, asker, key, token)
@@ -318,12 +329,14 @@ impl Locks {
     }
 
     /// The owner has asked this before: it is answered again what it holds, or waits on in its place.
+    /// Whoever asks to hold the key in another way asks for something else, whatever id it has: it must
+    /// not be told that it may write because it may read.
     fn answer_again(
         &mut self,
         cx: &mut Ctx<'_>,
         asker: Asker,
         request: &[u8],
-        key: &[u8],
+        (key, mode): (&[u8], Mode),
         wait: Millis,
     ) -> bool {
         if request.is_empty() {
@@ -332,8 +345,14 @@ impl Locks {
         let Some(resource) = self.find(key) else {
             return false;
         };
+        if self.table[resource].kind() != Kind::of(mode) {
+            return false;
+        }
+        // What has ended may be granted to its own waiter, which has asked before, too.
+        self.evict_expired(cx, resource);
+        let hold = Hold::of(mode);
         match self.asks.find(asker.owner, resource, request) {
-            Some(Place::Holder(holder)) => {
+            Some(Place::Holder(holder)) if self.holders[holder].hold() == hold => {
                 let token = self.holders[holder].token;
                 let Some(left) = self.lease_left(cx, holder) else {
                     return false; // it is over, so this is asked anew
@@ -342,11 +361,15 @@ impl Locks {
                 cx.reply(asker.conn, Reply::Granted { token, lease });
                 true
             }
-            Some(Place::Waiter(waiter)) if wait > Millis::ZERO => {
+            Some(Place::Waiter(waiter))
+                if wait > Millis::ZERO
+                    && !cx.core.draining
+                    && cx.core.waiters[waiter].want().hold == hold =>
+            {
                 self.take_over(cx, waiter, asker.conn, wait);
                 true
             }
-            Some(Place::Waiter(_)) | None => false,
+            _ => false,
         }
     }
 
