@@ -24,6 +24,8 @@ pub(super) struct Finished {
     /// Which of the figures it belongs to.
     pub(super) op: Option<LeaseOp>,
     pub(super) asked_at: Nanos,
+    /// It speaks of nothing later than this record.
+    pub(super) record: u64,
     pub(super) status: u16,
     /// What to log, and who is at the other end.
     pub(super) line: Option<(Line, String)>,

@@ -23,6 +23,9 @@ use crate::wire::http::{Problem, Route, Speech};
 
 const NS_PER_MS: u64 = 1_000_000;
 
+/// Most holders that are looked at to find one whose lease is not over.
+const LOOKED_AT_MAX: usize = 64;
+
 impl<T: Transport, S: Store> Server<T, S> {
     /// Answers a request that the table has replied to; the answer speaks of nothing later than the
     /// record `mark`.
@@ -152,7 +155,8 @@ impl<T: Transport, S: Store> Server<T, S> {
             self.http.figures.note_lease(op, outcome);
         }
         if told.is_some() || line.is_some() {
-            self.http.finished.push(Finished {
+            self.http.finished.push_back(Finished {
+                record: self.engine.record_count(),
                 op: told.map(|(op, _)| op),
                 asked_at: codec.asked_at,
                 status,
@@ -163,9 +167,12 @@ impl<T: Transport, S: Store> Server<T, S> {
     }
 
     /// What was said has been handed to the system by now, or waits for its reader: notes how long it
-    /// took.
+    /// took. What still waits for the disk is noted when it does not.
     pub(in crate::server) fn note_finished(&mut self, now: Nanos) {
-        for finished in self.http.finished.drain(..) {
+        let is_durable = self.store.is_durable();
+        let durable = self.held_back.durable();
+        let may_leave = |it: &mut Finished| !is_durable || it.record <= durable;
+        while let Some(finished) = self.http.finished.pop_front_if(may_leave) {
             let ns = now.since(finished.asked_at);
             if let Some(op) = finished.op {
                 self.http.figures.note_latency(op, ns);
@@ -242,7 +249,9 @@ fn status(answer: &[u8]) -> u16 {
 /// Whoever holds the key and has held it longest, if its lease is not over.
 fn holder<'e>(engine: &'e Engine, now: Nanos, key: &[u8]) -> Option<HolderView<'e>> {
     let mut holders = engine.view(now).key(key)?.holders();
-    holders.find(|it| it.lease_left_ns > 0)
+    // Where very many have ended at once, they are not all looked at.
+    let mut some = holders.by_ref().take(LOOKED_AT_MAX);
+    some.find(|it| it.lease_left_ns > 0)
 }
 
 /// How long a lease runs that was granted or renewed. The reply knows it to the millisecond. Where there
@@ -297,7 +306,7 @@ fn outcome(context: &Context<'_>, reply: &Reply) -> Option<(LeaseOp, Outcome)> {
     };
     let outcome = match reply {
         Reply::Granted { .. } | Reply::Renewed { .. } | Reply::Done => Outcome::Success,
-        Reply::Refused(Refusal::Storage | Refusal::Memory) => Outcome::Busy,
+        Reply::Refused(Refusal::Storage) => Outcome::Busy,
         _ => Outcome::Fail,
     };
     Some((op, outcome))

@@ -22,6 +22,8 @@ mod shown;
 mod stats;
 mod streams;
 
+use std::collections::VecDeque;
+
 use self::access_log::Finished;
 use self::day::Day;
 use self::figures::HttpFigures;
@@ -43,7 +45,7 @@ pub(super) struct Http {
     memo_bytes: usize,
     /// Answers that were not sent yet when they were last looked at: how long they took is known when
     /// they are.
-    finished: Vec<Finished>,
+    finished: VecDeque<Finished>,
     /// Where long answers are written before their length is known.
     page: Vec<u8>,
     /// From which the ids of requests are made that bring none.
@@ -55,7 +57,8 @@ impl Http {
     /// How many bytes are kept for connections, beyond what every connection takes.
     pub(super) fn memory(&self) -> usize {
         let each = crate::memory::block_bytes(size_of::<HttpCodec>());
-        self.connections * each + self.memo_bytes + self.page.capacity()
+        let finished = self.finished.capacity() * size_of::<Finished>();
+        self.connections * each + self.memo_bytes + self.page.capacity() + finished
     }
 
     /// Whether there are answers of which it is to be noted how long they took.

@@ -48,6 +48,7 @@ impl<T: Transport, S: Store> Server<T, S> {
                         break;
                     }
                     used += asked.used;
+                    self.http.figures.note_request();
                 }
                 Decoded::Unfinished {
                     part,
@@ -130,16 +131,19 @@ impl<T: Transport, S: Store> Server<T, S> {
         } else {
             puts_off.flow(asked, || !conn.outbox.is_empty())
         };
-        if let Some(flow) = flow {
-            conn.line_started = now;
-            conn.flow = flow;
+        let Some(flow) = flow else {
+            return false;
+        };
+        conn.line_started = now;
+        conn.flow = flow;
+        if let Some(codec) = conn.codec.as_http() {
+            codec.part = Part::Nothing; // it is there in full
         }
-        flow.is_some()
+        true
     }
 
     /// Serves one request; returns false if it is to be served again later, because it is not decided.
     fn serve_asked(&mut self, now: Nanos, id: ConnId, asked: &Asked<'_>) -> bool {
-        self.http.figures.note_request();
         self.keep_context(now, id, &asked.context);
         let ns = REQUEST_NS + asked.used as u64 / 2;
         self.budget.charge(Kind::Decide, ns);

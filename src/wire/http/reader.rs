@@ -13,7 +13,7 @@ use super::fields::{self, Fields};
 use super::head::{Framing, HEAD_BYTES_MAX, Head, Search};
 use super::problem::{self, Problem};
 use super::routes::{self, BODY_BYTES_MAX, Method, Takes, VALUES_BODY_BYTES_MAX};
-use super::target::{self, Query};
+use super::target::{self, LOCK_NAME_BYTES_MAX, Query};
 use crate::engine::types::{Mode, Request};
 
 /// Longest request, and a little: whoever keeps input for a reader needs room for so much, and for no
@@ -193,7 +193,10 @@ impl<'a> Frame<'a> {
             is_head: head.method == Method::Head,
             keep_alive: head.keep_alive,
             is_http_1_0: head.is_http_1_0,
-            name: found.name,
+            // One that is longer is refused, and nobody is told it again.
+            name: Some(found.name)
+                .filter(|name| name.len() <= LOCK_NAME_BYTES_MAX)
+                .unwrap_or_default(),
             owner: "",
             request_id: head.request_id,
             mode: None,
