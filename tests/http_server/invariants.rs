@@ -312,3 +312,22 @@ fn a_value_that_is_no_text_is_told_in_base64() {
         assert_eq!(world.ask(http, request).shown(), shown, "{request}");
     }
 }
+
+/// The routes of locks renew whatever has this name, so they say when the lease of the one that asks
+/// ends, and not that of another holder.
+#[test]
+fn a_renewal_tells_the_end_of_its_own_lease() {
+    let mut world = World::new();
+    let who = world.http();
+    let mut read = |owner: &str, ttl_ms: u64| {
+        let body = format!("{{\"owner_id\":\"{owner}\",\"ttl_ms\":{ttl_ms},\"mode\":\"read\"}}");
+        let answer = world.ask(who, &format!("POST /v1/rwlocks/doc/acquire {body}"));
+        Lease::of(&answer)
+    };
+    let (_, second) = (read("ann", 1_000), read("bob", 1_000));
+    let told = world.renew(who, &second, 50_000).json()["lease_expiry_ms"].clone();
+    let again = world.renew(who, &second, 1).json()["lease_expiry_ms"].clone();
+    assert_eq!(told, again);
+    let ends_ms = told.as_u64().unwrap();
+    assert!(ends_ms >= 50_000, "it ends at {ends_ms}");
+}
