@@ -4,6 +4,7 @@
 -- back after so many others that their release is long done.
 
 local KEYS = 65536
+local RUN = os.time() -- what the run before held when it ended is still held
 local JSON = { ["Content-Type"] = "application/json" }
 local ACQUIRE = '{"owner_id":"load","ttl_ms":60000}'
 local RELEASE = '{"owner_id":"load","lease_id":"%s","fencing_token":%s}'
@@ -19,7 +20,7 @@ function request()
         return release
     end
     key = (key + 1) % KEYS
-    return wrk.format("POST", "/v1/locks/k" .. key .. "/acquire", JSON, ACQUIRE)
+    return wrk.format("POST", "/v1/locks/k" .. RUN .. "-" .. key .. "/acquire", JSON, ACQUIRE)
 end
 
 function response(status, headers, body)
