@@ -365,21 +365,8 @@ impl<T: Transport, S: Store> Server<T, S> {
             Ok(Command::Ping) => self.say(id, Answer::Ok),
             Ok(Command::Hello(hello)) => self.hello(now, id, hello.name),
             Ok(Command::Stats) => {
-                let (memory_bytes, outbox_bytes) = (self.memory_bytes(), self.pool.outbox_bytes());
+                let figures = self.figures(); // all boxes are in their places yet
                 self.tell(id, |server, out| {
-                    let figures = stats::Figures {
-                        connections: server.conns.len(),
-                        slow_consumers: server.slow_consumers,
-                        longest_turn: server.longest_turn,
-                        wrong_secrets: server.guesses.total(),
-                        memory_bytes,
-                        memory_max_bytes: server.settings.memory_max,
-                        epoch: server.settings.epoch,
-                        records: server.engine.record_count(),
-                        records_durable: server.held_back.durable(),
-                        outbox_bytes,
-                        lost_log_lines: (server.settings.lost_log_lines)(),
-                    };
                     let (view, tally) = (server.engine.view(now), server.engine.tally());
                     stats::stats(out, view, tally, &figures, server.clients(now));
                 })

@@ -20,6 +20,7 @@
 //!   flush               changes go to the store; slow consumers are closed; bytes leave, one write
 //!                       for each connection: first to those that were waiting, then to those that
 //!                       asked, then pushes, then to those that are owed much
+//!   finished            how long answers over HTTP took is noted, and logged if that is wanted
 //!   memory              what is in use is compared with the bound; who waited for room may go on
 //!   close               sockets that are done with
 //! ```

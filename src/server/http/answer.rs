@@ -221,7 +221,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         }
     }
 
-    /// The connection was told that its secret is wrong; now it may know.
+    /// The connection has shown a wrong token, and has waited for it: now it is told so.
     pub(in crate::server) fn say_unauthorized(&mut self, id: ConnId) {
         if let Some(codec) = self.conns[id.slot as usize].codec.as_http() {
             codec.memo.end_connection();
@@ -248,10 +248,9 @@ fn status(answer: &[u8]) -> u16 {
 
 /// Whoever holds the key and has held it longest, if its lease is not over.
 fn holder<'e>(engine: &'e Engine, now: Nanos, key: &[u8]) -> Option<HolderView<'e>> {
-    let mut holders = engine.view(now).key(key)?.holders();
+    let holders = engine.view(now).key(key)?.holders();
     // Where very many have ended at once, they are not all looked at.
-    let mut some = holders.by_ref().take(LOOKED_AT_MAX);
-    some.find(|it| it.lease_left_ns > 0)
+    holders.take(LOOKED_AT_MAX).find(|it| it.lease_left_ns > 0)
 }
 
 /// How long a lease runs that was granted or renewed. The reply knows it to the millisecond. Where there

@@ -164,6 +164,14 @@ impl HttpFigures {
     pub(super) fn door(&self, door: Door) -> DoorFigures {
         self.doors[door as usize]
     }
+
+    /// How many connections are open that came by this door.
+    pub(super) fn open(&self, door: Door) -> u64 {
+        let DoorFigures {
+            accepted, closed, ..
+        } = self.door(door);
+        accepted - closed
+    }
 }
 
 #[cfg(test)]

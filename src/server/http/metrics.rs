@@ -175,12 +175,12 @@ fn locks(text: &mut Text<'_>, engine: &Engine, http: &HttpFigures, shown: &Shown
 }
 
 fn connections(text: &mut Text<'_>, http: &HttpFigures, shown: &Shown) {
-    let doors = [Door::Line, Door::Http].map(|door| (door.word(), http.door(door)));
+    let doors = [Door::Line, Door::Http];
     text.gauge("connections_active", "Open connections.");
-    for (adapter, it) in doors {
-        let open = it.accepted.saturating_sub(it.closed);
-        text.sample(&[("adapter", adapter)], open);
+    for door in doors {
+        text.sample(&[("adapter", door.word())], http.open(door));
     }
+    let doors = doors.map(|door| (door.word(), http.door(door)));
     text.counter(
         "connections_total",
         "Connections that came and went; refused: closed at once, there were as many as there may be.",

@@ -39,8 +39,6 @@ pub(super) const PART_MAX: Millis = Millis(5_000);
 #[derive(Default)]
 pub(super) struct Http {
     pub(super) figures: HttpFigures,
-    /// How many connections speak it.
-    pub(super) connections: usize,
     /// What their memos take.
     memo_bytes: usize,
     /// Answers that were not sent yet when they were last looked at: how long they took is known when
@@ -58,7 +56,8 @@ impl Http {
     pub(super) fn memory(&self) -> usize {
         let each = crate::memory::block_bytes(size_of::<HttpCodec>());
         let finished = self.finished.capacity() * size_of::<Finished>();
-        self.connections * each + self.memo_bytes + self.page.capacity() + finished
+        let connections = self.figures.open(Door::Http) as usize;
+        connections * each + self.memo_bytes + self.page.capacity() + finished
     }
 
     /// Whether there are answers of which it is to be noted how long they took.
@@ -69,7 +68,6 @@ impl Http {
     /// A connection has come, by this door.
     pub(super) fn note_accepted(&mut self, door: Door) {
         self.figures.note_accepted(door);
-        self.connections += usize::from(door == Door::Http);
     }
 
     /// A connection has gone.
@@ -78,7 +76,6 @@ impl Http {
             Codec::Line(_) => self.figures.note_closed(Door::Line),
             Codec::Http(codec) => {
                 self.figures.note_closed(Door::Http);
-                self.connections -= 1;
                 self.memo_bytes -= codec.memo.heap_bytes();
             }
         }

@@ -29,7 +29,8 @@ impl<T: Transport, S: Store> Server<T, S> {
         }
     }
 
-    fn figures(&self) -> Figures {
+    /// The same that `stats` tells over the line protocol.
+    pub(in crate::server) fn figures(&self) -> Figures {
         Figures {
             connections: self.conns.len(),
             slow_consumers: self.slow_consumers,
