@@ -143,6 +143,7 @@ impl<T: Stored> Arena<T> {
     }
 
     /// Changes an entry so that it may take more memory than before, or less.
+    #[inline(always)]
     pub(super) fn change<R>(&mut self, index: u32, change: impl FnOnce(&mut T) -> R) -> R {
         let entry = &mut self[index];
         let before = entry.heap_bytes();
@@ -303,21 +304,34 @@ impl<C> Chain<C> {
 
     #[inline]
     pub(super) fn push_back<T: Linked<C>>(&mut self, arena: &mut Arena<T>, index: u32) {
-        *arena[index].link_mut() = Link {
-            prev: self.tail,
-            next: NONE,
-        };
-        match self.tail {
+        *arena[index].link_mut() = self.append(arena, index);
+    }
+
+    /// The same for an entry that is inserted next, with this index, and with the link that is returned.
+    /// So it is not looked up again, nor written twice.
+    #[inline(always)] // every grant does it twice
+    pub(super) fn append<T: Linked<C>>(&mut self, arena: &mut Arena<T>, index: u32) -> Link {
+        let prev = self.tail;
+        match prev {
             NONE => self.head = index,
             tail => arena[tail].link_mut().next = index,
         }
         self.tail = index;
         self.len += 1;
+        Link { prev, next: NONE }
     }
 
-    #[inline(always)] // every release does it twice
+    #[inline(always)]
     pub(super) fn unlink<T: Linked<C>>(&mut self, arena: &mut Arena<T>, index: u32) {
-        let Link { prev, next } = arena[index].link();
+        let link = arena[index].link();
+        self.cut(arena, link);
+        *arena[index].link_mut() = Link::OUT;
+    }
+
+    /// The same for an entry with this link that is removed next: its own link is left as it is.
+    #[inline(always)] // every release does it twice
+    pub(super) fn cut<T: Linked<C>>(&mut self, arena: &mut Arena<T>, link: Link) {
+        let Link { prev, next } = link;
         match prev {
             NONE => self.head = next,
             prev => arena[prev].link_mut().next = next,
@@ -326,7 +340,6 @@ impl<C> Chain<C> {
             NONE => self.tail = prev,
             next => arena[next].link_mut().prev = prev,
         }
-        *arena[index].link_mut() = Link::OUT;
         self.len -= 1;
     }
 

@@ -14,7 +14,7 @@ use super::restore::Restored;
 use super::subscriptions::{Subscriptions, TOPICS, Topic};
 use super::types::{Effect, Effects, Note, Noted, Notes, Push, Refusal, Reply};
 use super::work::{self, Work};
-use super::{Rules, Tally};
+use super::{Rules, Ends};
 use crate::base::{ConnId, Nanos};
 use crate::key::Key;
 use crate::timers::{GroupTimers, Timers};
@@ -30,7 +30,7 @@ pub(super) struct Core {
     pub(super) owners: Owners,
     pub(super) waiters: Waiters,
     pub(super) fences: Fences,
-    pub(super) tally: Tally,
+    pub(super) ends: Ends,
     pub(super) figures: Figures,
     pub(super) subscriptions: [Subscriptions; TOPICS],
     /// How many counters, values, lists and barriers there are.

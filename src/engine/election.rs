@@ -27,7 +27,6 @@ impl Locks {
         let Some((resource, holder)) = self.find_holder(key, token) else {
             return cx.refuse(asker.conn, Refusal::NotHolder);
         };
-        cx.core.tally.releases += 1;
         self.note(cx, Noted::Released, holder);
         let freed = self.freed_at(cx, holder);
         let (leader, hold) = (self.holders[holder].owner, self.holders[holder].hold());

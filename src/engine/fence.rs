@@ -8,6 +8,8 @@ use super::salts::{SaltKey, Salts};
 use crate::base::{Fence, Token};
 
 pub(super) struct Fences {
+    /// The last one of earlier runs.
+    start: u64,
     last: u64,
     salts: Salts,
 }
@@ -16,6 +18,7 @@ impl Fences {
     /// The first fence given out is `start + 1`.
     pub(super) fn new(start: u64, salt_key: SaltKey) -> Self {
         Self {
+            start,
             last: start,
             salts: Salts::new(salt_key),
         }
@@ -23,7 +26,14 @@ impl Fences {
 
     /// No fence up to this one is given out from now on.
     pub(super) fn raise(&mut self, upto: Fence) {
-        self.last = self.last.max(upto.0);
+        debug_assert_eq!(self.start, self.last, "this run has given out fences");
+        self.start = self.start.max(upto.0);
+        self.last = self.start;
+    }
+
+    /// How many this run has given out.
+    pub(super) fn count(&self) -> u64 {
+        self.last - self.start
     }
 
     /// A new token, with a fence above all others.

@@ -51,6 +51,17 @@ impl Held {
             Hold::Lead => Self::Lead,
         }
     }
+
+    /// The same, if the kind of the key does not matter.
+    #[inline(always)]
+    pub(super) fn hold(self) -> Hold {
+        match self {
+            Self::Lock | Self::Slot => Hold::Slot,
+            Self::Read => Hold::Read,
+            Self::Write => Hold::Write,
+            Self::Lead => Hold::Lead,
+        }
+    }
 }
 
 /// The figures of one way to hold something.
@@ -164,18 +175,33 @@ impl Limit {
     }
 }
 
-/// All figures.
+/// All figures. Each kind of figure is a row of its own: to count something is then one instruction.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Figures {
-    by_held: [HeldFigures; Held::ALL.len()],
+    restored: [u64; Held::ALL.len()],
+    grants: [u64; Held::ALL.len()],
+    refused: [u64; Held::ALL.len()],
+    joined: [u64; Held::ALL.len()],
+    gave_up: [u64; Held::ALL.len()],
+    waits: [Histogram; Held::ALL.len()],
+    holds: [Histogram; Held::ALL.len()],
     limit_hits: [u64; Limit::ALL.len()],
 }
 
 impl Figures {
     /// The figures of one way to hold something.
     #[must_use]
-    pub fn of(&self, held: Held) -> &HeldFigures {
-        &self.by_held[held as usize]
+    pub fn of(&self, held: Held) -> HeldFigures {
+        let held = held as usize;
+        HeldFigures {
+            restored: self.restored[held],
+            grants: self.grants[held],
+            refused: self.refused[held],
+            joined: self.joined[held],
+            gave_up: self.gave_up[held],
+            waits: self.waits[held],
+            holds: self.holds[held],
+        }
     }
 
     /// How many requests were refused because of this limit.
@@ -184,42 +210,48 @@ impl Figures {
         self.limit_hits[limit as usize]
     }
 
+    /// How many grants have ended.
+    pub(super) fn ends(&self) -> u64 {
+        self.holds.iter().map(Histogram::count).sum()
+    }
+
     pub(super) fn restored(&mut self, held: Held) {
-        self.by_held[held as usize].restored += 1;
+        self.restored[held as usize] += 1;
     }
 
     #[inline(always)]
     pub(super) fn granted(&mut self, held: Held) {
-        self.by_held[held as usize].grants += 1;
+        self.grants[held as usize] += 1;
     }
 
     /// Everything so far was restored: only what is held counts.
     pub(super) fn forget_past(&mut self) {
-        for it in &mut self.by_held {
-            *it = HeldFigures {
-                restored: it.held(),
-                ..HeldFigures::default()
-            };
-        }
+        let restored = Held::ALL.map(|held| self.of(held).held());
+        *self = Self {
+            restored,
+            limit_hits: self.limit_hits,
+            ..Self::default()
+        };
     }
 
     #[inline(always)]
     pub(super) fn joined(&mut self, held: Held) {
-        self.by_held[held as usize].joined += 1;
+        self.joined[held as usize] += 1;
     }
 
     /// One who waited left without a grant.
     #[inline(always)]
     pub(super) fn gave_up(&mut self, held: Held) {
-        self.by_held[held as usize].gave_up += 1;
+        self.gave_up[held as usize] += 1;
     }
 
+    #[inline(always)]
     pub(super) fn waited(&mut self, held: Held, ns: u64) {
-        self.by_held[held as usize].waits.observe(ns);
+        self.waits[held as usize].observe(ns);
     }
 
     pub(super) fn denied(&mut self, held: Held) {
-        self.by_held[held as usize].refused += 1;
+        self.refused[held as usize] += 1;
     }
 
     /// A request was refused.
@@ -232,6 +264,6 @@ impl Figures {
 
     #[inline(always)]
     pub(super) fn ended(&mut self, held: Held, ns: u64) {
-        self.by_held[held as usize].holds.observe(ns);
+        self.holds[held as usize].observe(ns);
     }
 }

@@ -3,6 +3,7 @@
 //! Data only: `lock.rs` decides when a grant is made and when it ends.
 
 use super::arena::{Link, Linked, Stored};
+use super::figures::Held;
 use super::owner::OwnerIndex;
 use super::types::Mode;
 use crate::base::{Nanos, Token};
@@ -19,9 +20,6 @@ pub(super) enum Hold {
 }
 
 impl Hold {
-    /// In the order of their discriminants.
-    const ALL: [Self; 4] = [Self::Slot, Self::Read, Self::Write, Self::Lead];
-
     pub(super) fn of(mode: Mode) -> Self {
         match mode {
             Mode::Slot { .. } => Self::Slot,
@@ -58,29 +56,35 @@ pub(super) struct Holder {
 
 impl Holder {
     pub(super) fn hold(&self) -> Hold {
-        self.taken.how()
+        self.taken.held().hold()
     }
 }
 
-/// When a key was granted, and how: the top three bits are how (four of their eight values are
+/// When a key was granted, and how: the top three bits are how (three of their eight values are
 /// still free), the others the nanoseconds, which are enough for 73 years.
 #[derive(Clone, Copy)]
 pub(super) struct Taken(u64);
 
 impl Taken {
-    const HOW_SHIFT: u32 = 61;
-    const SINCE_MAX: u64 = (1 << Self::HOW_SHIFT) - 1;
+    const HELD_SHIFT: u32 = 61;
+    const SINCE_MAX: u64 = (1 << Self::HELD_SHIFT) - 1;
 
-    pub(super) fn new(since: Nanos, how: Hold) -> Self {
-        Self(since.0.min(Self::SINCE_MAX) | (how as u64) << Self::HOW_SHIFT)
+    pub(super) fn new(since: Nanos, held: Held) -> Self {
+        Self(since.0.min(Self::SINCE_MAX) | (held as u64) << Self::HELD_SHIFT)
     }
 
     pub(super) fn since(self) -> Nanos {
         Nanos(self.0 & Self::SINCE_MAX)
     }
 
-    pub(super) fn how(self) -> Hold {
-        Hold::ALL[(self.0 >> Self::HOW_SHIFT) as usize]
+    pub(super) fn held(self) -> Held {
+        match self.0 >> Self::HELD_SHIFT {
+            0 => Held::Lock,
+            1 => Held::Slot,
+            2 => Held::Read,
+            3 => Held::Write,
+            _ => Held::Lead,
+        }
     }
 }
 
@@ -126,13 +130,14 @@ mod tests {
 
     #[test]
     fn when_and_how_survive_packing() {
-        for how in Hold::ALL {
+        for held in Held::ALL {
             for nanos in [0, 1, Taken::SINCE_MAX] {
-                let taken = Taken::new(Nanos(nanos), how);
-                assert_eq!((taken.since(), taken.how()), (Nanos(nanos), how));
+                let taken = Taken::new(Nanos(nanos), held);
+                assert_eq!((taken.since(), taken.held()), (Nanos(nanos), held));
             }
-            let taken = Taken::new(Nanos::NEVER, how);
-            assert_eq!((taken.since(), taken.how()), (Nanos(Taken::SINCE_MAX), how));
+            let taken = Taken::new(Nanos::NEVER, held);
+            assert_eq!(taken.since(), Nanos(Taken::SINCE_MAX));
+            assert_eq!(taken.held(), held);
         }
     }
 }

@@ -147,7 +147,7 @@ impl Kv {
         ends: Option<Nanos>,
     ) {
         let value = Rc::clone(value);
-        let entry = match self.named.find(key) {
+        let entry = match self.named.find_rarely(key) {
             Some(entry) => {
                 self.replace(cx, entry, value);
                 entry
@@ -161,7 +161,7 @@ impl Kv {
 
     /// A record says that the value is gone.
     pub(super) fn restore_end(&mut self, cx: &mut Ctx<'_>, key: &[u8]) {
-        if let Some(entry) = self.named.find(key) {
+        if let Some(entry) = self.named.find_rarely(key) {
             self.remove(cx, entry);
         }
     }
@@ -173,6 +173,7 @@ impl Kv {
     }
 
     /// The value is gone at this instant, or stays.
+    #[inline(always)] // with every change of a value
     fn set_end(&mut self, cx: &mut Ctx<'_>, entry: u32, ends: Option<Nanos>) {
         let it = &mut self.named[entry].value;
         match (it.timer, ends) {

@@ -223,7 +223,7 @@ impl Locks {
 
     /// Ends one lease: remembers its token, tells the holder, and marks its ticket.
     fn lapse(&mut self, cx: &mut Ctx<'_>, holder: u32) {
-        cx.core.tally.expiries += 1;
+        cx.core.ends.expiries += 1;
         self.lose(cx, holder, Loss::Expired, Noted::Expired);
     }
 
@@ -233,7 +233,7 @@ impl Locks {
             return cx.refuse(asker.conn, Refusal::NotHolder);
         };
         let freed = self.freed_at(cx, holder);
-        cx.core.tally.breaks += 1;
+        cx.core.ends.breaks += 1;
         cx.reply(asker.conn, Reply::Done);
         self.lose(cx, holder, Loss::Broken, Noted::Broken);
         self.grant_waiting_at(cx, resource, freed);

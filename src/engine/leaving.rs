@@ -41,7 +41,7 @@ impl Locks {
                 *budget -= 1;
                 let resource = self.holders[holder].resource;
                 let about = self.begin(cx, resource);
-                cx.core.tally.disconnects += 1;
+                cx.core.ends.disconnects += 1;
                 self.note(cx, Noted::Disconnected, holder);
                 self.remove_holder(cx, holder);
                 // One event per key, however many of its slots the owner had.

@@ -11,7 +11,7 @@
 //! clients leave in `leaving.rs`. Never reads the clock and never writes a byte; `Engine` is the only
 //! caller.
 
-use super::arena::{Arena, Link, NONE};
+use super::arena::{Arena, NONE};
 use super::conn::{Asker, ConnIndex};
 use super::crowd::{Crowds, WALK_MAX};
 use super::ctx::Ctx;
@@ -139,7 +139,6 @@ impl Locks {
         let Some((resource, holder)) = self.find_holder(key, token) else {
             return cx.refuse(asker.conn, Refusal::NotHolder);
         };
-        cx.core.tally.releases += 1;
         self.note(cx, Noted::Released, holder);
         let freed = self.freed_at(cx, holder);
         self.remove_holder(cx, holder);
@@ -345,15 +344,14 @@ impl Locks {
         );
         let token = cx.core.fences.next();
         let deadline = cx.now.after(lease);
-        let holder = self.hold(cx, resource, owner, token, want, deadline);
+        let held = Held::of(self.table[resource].kind(), hold);
+        let holder = self.hold(cx, resource, owner, token, (held, ticket), deadline);
         if ticket != NONE {
             self.tickets.hold(ticket, holder);
         }
         if cx.core.is_durable() {
             self.record_grant(cx, holder, lease);
         }
-        cx.core.tally.grants += 1;
-        let held = Held::of(self.table[resource].kind(), hold);
         cx.core.figures.granted(held);
         self.note(cx, Noted::Granted, holder);
         token
@@ -367,36 +365,35 @@ impl Locks {
         resource: u32,
         owner: OwnerIndex,
         token: Token,
-        want: Want,
+        (held, ticket): (Held, u32),
         deadline: Nanos,
     ) -> u32 {
-        let Want { hold, ticket, .. } = want;
+        let holder = self.holders.next_index();
         let timer = cx
             .core
             .timers
-            .arm(owner.0, deadline, Due::lease(self.holders.next_index()));
-        let holder = self.holders.insert(Holder {
+            .arm(owner.0, deadline, Due::lease(holder));
+        self.table.mark_used(resource);
+        let it = &mut self.table[resource];
+        it.note_deadline(deadline);
+        let by_resource = it.holders.append(&mut self.holders, holder);
+        let holds = &mut cx.core.owners[owner].holds;
+        let by_owner = holds.append(&mut self.holders, holder);
+        let inserted = self.holders.insert(Holder {
             token,
-            taken: Taken::new(cx.now, hold),
+            taken: Taken::new(cx.now, held),
             owner,
             resource,
             timer,
             ticket,
-            by_resource: Link::OUT,
-            by_owner: Link::OUT,
+            by_resource,
+            by_owner,
         });
-        self.table.mark_used(resource);
-        let it = &mut self.table[resource];
-        it.holders.push_back(&mut self.holders, holder);
-        it.note_deadline(deadline);
-        let may_be_crowd = Crowds::may_have(it.holders.len());
+        debug_assert_eq!(inserted, holder, "linked under another index");
         if !it.kind().is_lock() {
             self.by_fence.insert(fence_hash(token.fence), holder);
         }
-        cx.core.owners[owner]
-            .holds
-            .push_back(&mut self.holders, holder);
-        if may_be_crowd {
+        if Crowds::may_have(it.holders.len()) {
             self.note_granted(cx, holder);
         }
         holder
@@ -563,7 +560,8 @@ impl Locks {
             resource,
             timer,
             ticket,
-            ..
+            by_resource,
+            by_owner,
         } = self.holders[holder];
         if cx.core.is_durable() {
             self.record_end(cx, holder);
@@ -572,20 +570,19 @@ impl Locks {
             self.note_ending(cx, holder);
         }
         let it = &mut self.table[resource];
-        it.holders.unlink(&mut self.holders, holder);
+        it.holders.cut(&mut self.holders, by_resource);
         if it.holders.is_empty() {
             it.set_soonest(Nanos::NEVER);
         }
-        let kind = it.kind();
-        cx.core
-            .figures
-            .ended(Held::of(kind, taken.how()), cx.now.since(taken.since()));
-        if !kind.is_lock() {
+        let is_lock = it.kind().is_lock();
+        let held_ns = cx.now.since(taken.since());
+        cx.core.figures.ended(taken.held(), held_ns);
+        if !is_lock {
             self.by_fence.remove(fence_hash(token.fence), holder);
         }
         cx.core.owners[owner]
             .holds
-            .unlink(&mut self.holders, holder);
+            .cut(&mut self.holders, by_owner);
         cx.core.timers.cancel(owner.0, timer);
         if ticket != NONE {
             self.remove_ticket(cx, ticket);

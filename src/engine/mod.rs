@@ -155,6 +155,15 @@ pub struct Tally {
     pub breaks: u64,
 }
 
+/// How grants ended that were not released. The others are counted elsewhere already: see
+/// `Engine::tally`.
+#[derive(Default)]
+struct Ends {
+    expiries: u64,
+    disconnects: u64,
+    breaks: u64,
+}
+
 /// One store per primitive.
 struct Stores {
     locks: Locks,
@@ -197,7 +206,7 @@ impl Engine {
                 owners: Owners::new(seed),
                 waiters: Waiters::new(),
                 fences: Fences::new(origin.fence, origin.salt_key),
-                tally: Tally::default(),
+                ends: Ends::default(),
                 figures: Figures::default(),
                 subscriptions: [Topic::Listen, Topic::Watch, Topic::Observe]
                     .map(|topic| Subscriptions::new(topic, seed)),

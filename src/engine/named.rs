@@ -85,12 +85,17 @@ impl<V: Stored> Named<V> {
         })
     }
 
-    /// What is under this name, for those who only look. Apart from [`Named::find`], which is so short
-    /// only as long as each kind of entry has one that calls it.
+    /// The same for those who only look, and at the start. Apart from [`Named::find`], which becomes a
+    /// part of the one who calls it only as long as few do.
     #[inline(never)]
-    pub(super) fn look(&self, key: &[u8]) -> Option<&V> {
+    pub(super) fn find_rarely(&self, key: &[u8]) -> Option<u32> {
         let is_it = |entry| self.entries[entry].key.as_bytes() == key;
-        let entry = self.map.find(self.map.hash(key), is_it)?;
+        self.map.find(self.map.hash(key), is_it)
+    }
+
+    /// What is under this name.
+    pub(super) fn look(&self, key: &[u8]) -> Option<&V> {
+        let entry = self.find_rarely(key)?;
         Some(&self.entries[entry].value)
     }
 
@@ -162,6 +167,7 @@ impl<V: Stored> Named<V> {
 
     /// Notes a use, and with `idle` that the entry may be forgotten once it has been idle for long
     /// enough. Returns whether it is the only such entry, which is when a timer must be started.
+    #[inline(always)] // with every change of a value
     pub(super) fn touch(&mut self, entry: u32, now: Nanos, idle: bool) -> bool {
         self.chain_of(entry).unlink(entry);
         self.entries[entry].touched = now;
@@ -178,6 +184,7 @@ impl<V: Stored> Named<V> {
     }
 
     /// Changes a value so that it may take more memory than before, or less.
+    #[inline(always)]
     pub(super) fn change<R>(&mut self, entry: u32, change: impl FnOnce(&mut V) -> R) -> R {
         self.entries.change(entry, |it| change(&mut it.value))
     }

@@ -15,7 +15,6 @@ use super::figures::Held;
 use super::holder::{Hold, Holder};
 use super::lock::Locks;
 use super::owner::{NOBODY, OwnerIndex};
-use super::queue::Want;
 use super::record::RecordedLease;
 use super::table::Kind;
 use super::types::{Effects, Mode, Record, Refusal, Reply};
@@ -220,14 +219,9 @@ impl Locks {
             Some(name) => cx.named_owner(name),
             None => cx.restored_owner(),
         };
-        let ticket = NONE;
-        let want = Want {
-            hold,
-            lease,
-            ticket,
-        };
-        let holder = self.hold(cx, resource, owner, token, want, Nanos::NEVER);
-        cx.core.figures.restored(Held::of(kind, hold));
+        let held = Held::of(kind, hold);
+        let holder = self.hold(cx, resource, owner, token, (held, NONE), Nanos::NEVER);
+        cx.core.figures.restored(held);
         if name.is_some() {
             self.note_restored_ask(owner, resource, holder);
         }

@@ -16,7 +16,7 @@ use super::queue::Waiter;
 use super::subscriptions::{Subscriptions, Topic};
 use super::table::{Census, Kind, Resource};
 use super::two_phase::Standing;
-use super::{Engine, Stores, Tally};
+use super::{Ends, Engine, Stores, Tally};
 use crate::base::{ConnId, Fence, Nanos, Token};
 
 /// The table as it is at one instant.
@@ -167,10 +167,27 @@ impl Engine {
         }
     }
 
+    /// How many grants were made.
+    #[must_use]
+    pub fn grants(&self) -> u64 {
+        self.core.fences.count()
+    }
+
     /// How many grants were made, and how they ended.
     #[must_use]
     pub fn tally(&self) -> Tally {
-        self.core.tally
+        let Ends {
+            expiries,
+            disconnects,
+            breaks,
+        } = self.core.ends;
+        Tally {
+            grants: self.grants(),
+            releases: self.core.figures.ends() - expiries - disconnects - breaks,
+            expiries,
+            disconnects,
+            breaks,
+        }
     }
 
     /// Checks everything that must hold between two calls, over the whole table. Only tests and the
@@ -185,7 +202,7 @@ impl Engine {
             expiries,
             disconnects,
             breaks,
-        } = self.core.tally;
+        } = self.tally();
         let held = self.stores.locks.holders.len() as u64;
         assert_eq!(
             grants + self.core.restored.grants() - releases - expiries - disconnects - breaks,

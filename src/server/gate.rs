@@ -318,12 +318,12 @@ impl<T: Transport, S: Store> Server<T, S> {
     fn is_ahead_of_clock(&self, now: Nanos) -> bool {
         let fences_per_us = self.settings.fences_per_us;
         let grants_max = now.0.saturating_mul(fences_per_us) / 1_000;
-        fences_per_us != 0 && self.engine.tally().grants > grants_max
+        fences_per_us != 0 && self.engine.grants() > grants_max
     }
 
     /// When the clock will have numbers for all that was granted, if somebody waits for that.
     pub(super) fn clock_deadline(&self) -> Option<Nanos> {
-        let grants_ns = self.engine.tally().grants.saturating_mul(1_000);
+        let grants_ns = self.engine.grants().saturating_mul(1_000);
         let covered = Nanos(grants_ns.div_ceil(self.settings.fences_per_us.max(1)));
         (!self.gate.await_clock.is_empty()).then_some(covered)
     }

@@ -272,7 +272,7 @@ impl<T: Transport, S: Store> Server<T, S> {
     fn serve(&mut self, now: Nanos, id: ConnId, input: &[u8]) -> usize {
         let mut used = 0;
         let mut scratch = mem::take(&mut self.scratch);
-        loop {
+        while used < input.len() {
             let (puts_off, unread_max) = (self.puts_off, self.memory.unread_max);
             let is_behind = self.is_behind_with_pushes();
             // A full disk is behind until somebody makes room: whoever would wait for it is refused.
@@ -282,9 +282,6 @@ impl<T: Transport, S: Store> Server<T, S> {
                 break;
             };
             if conn.is_leaving() || conn.is_held_up(unread_max) {
-                break;
-            }
-            if used == input.len() {
                 break;
             }
             let Codec::Line(codec) = &mut conn.codec else {

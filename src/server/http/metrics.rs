@@ -105,7 +105,7 @@ fn locks(text: &mut Text<'_>, engine: &Engine, http: &HttpFigures, shown: &Shown
     let figures = engine.figures();
     let by_type = |text: &mut Text<'_>, of: fn(&HeldFigures) -> u64| {
         for held in Held::ALL {
-            text.sample(&[("type", held.word())], of(figures.of(held)));
+            text.sample(&[("type", held.word())], of(&figures.of(held)));
         }
     };
     text.counter(
