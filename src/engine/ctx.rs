@@ -14,7 +14,7 @@ use super::restore::Restored;
 use super::subscriptions::{Subscriptions, TOPICS, Topic};
 use super::types::{Effect, Effects, Note, Noted, Notes, Push, Refusal, Reply};
 use super::work::{self, Work};
-use super::{Rules, Ends};
+use super::{Ends, Rules};
 use crate::base::{ConnId, Nanos};
 use crate::key::Key;
 use crate::timers::{GroupTimers, Timers};

@@ -8,7 +8,7 @@
 
 use super::conn::{Asker, ConnIndex};
 use super::ctx::Ctx;
-use super::holder::Hold;
+use super::holder::Held;
 use super::lock::Locks;
 use super::signal;
 use super::subscriptions::Topic;
@@ -29,10 +29,10 @@ impl Locks {
         };
         self.note(cx, Noted::Released, holder);
         let freed = self.freed_at(cx, holder);
-        let (leader, hold) = (self.holders[holder].owner, self.holders[holder].hold());
+        let (leader, held) = (self.holders[holder].owner, self.holders[holder].held());
         let leader_conn = cx.core.owners[leader].conn;
         // If another client resigns for the leader, the leader is told as if it observed the key.
-        let is_unaware = hold == Hold::Lead
+        let is_unaware = held == Held::Lead
             && leader != asker.owner
             && leader_conn != ConnIndex::NONE
             && cx.core.conns[leader_conn].is_here()

@@ -1,68 +1,9 @@
 //! Figures for operators: how long clients waited and held, by what they held, and which limits they
 //! have met. Nothing is decided by them, and they take the same few kilobytes whatever clients do.
 
-use super::holder::Hold;
-use super::table::Kind;
-use super::types::{Mode, Refusal};
+use super::holder::Held;
+use super::types::Refusal;
 use crate::histogram::Histogram;
-
-/// What figures are kept apart for: five ways to hold something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
-    /// A lock.
-    Lock,
-    /// A slot of a semaphore.
-    Slot,
-    /// A read lock.
-    Read,
-    /// A write lock.
-    Write,
-    /// A lead.
-    Lead,
-}
-
-impl Held {
-    /// All of them, in the order of their discriminants.
-    pub const ALL: [Self; 5] = [Self::Lock, Self::Slot, Self::Read, Self::Write, Self::Lead];
-
-    /// The word that people see.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Lock => "lock",
-            Self::Slot => "semaphore",
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Lead => "lead",
-        }
-    }
-
-    pub(super) fn asked(mode: Mode) -> Self {
-        Self::of(Kind::of(mode), Hold::of(mode))
-    }
-
-    #[inline(always)]
-    pub(super) fn of(kind: Kind, hold: Hold) -> Self {
-        match hold {
-            Hold::Slot if kind.is_lock() => Self::Lock,
-            Hold::Slot => Self::Slot,
-            Hold::Read => Self::Read,
-            Hold::Write => Self::Write,
-            Hold::Lead => Self::Lead,
-        }
-    }
-
-    /// The same, if the kind of the key does not matter.
-    #[inline(always)]
-    pub(super) fn hold(self) -> Hold {
-        match self {
-            Self::Lock | Self::Slot => Hold::Slot,
-            Self::Read => Hold::Read,
-            Self::Write => Hold::Write,
-            Self::Lead => Hold::Lead,
-        }
-    }
-}
 
 /// The figures of one way to hold something.
 #[derive(Clone, Copy, Debug, Default)]

@@ -3,25 +3,34 @@
 //! Data only: `lock.rs` decides when a grant is made and when it ends.
 
 use super::arena::{Link, Linked, Stored};
-use super::figures::Held;
 use super::owner::OwnerIndex;
 use super::types::Mode;
 use crate::base::{Nanos, Token};
 use crate::timers::TimerId;
 
-/// How a key, whose kind is already known, is held or to be held.
+/// How a key is held or to be held. Figures are kept apart for each of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hold {
+pub enum Held {
+    /// A lock.
+    Lock,
+    /// A slot of a semaphore.
     Slot,
+    /// A read lock.
     Read,
+    /// A write lock.
     Write,
-    /// The slot of a lock, as a leader.
+    /// A lock, as a leader.
     Lead,
 }
 
-impl Hold {
+impl Held {
+    /// All of them, in the order of their discriminants.
+    pub const ALL: [Self; 5] = [Self::Lock, Self::Slot, Self::Read, Self::Write, Self::Lead];
+
+    #[inline]
     pub(super) fn of(mode: Mode) -> Self {
         match mode {
+            Mode::Slot { limit: 1 } => Self::Lock,
             Mode::Slot { .. } => Self::Slot,
             Mode::Read => Self::Read,
             Mode::Write => Self::Write,
@@ -29,13 +38,24 @@ impl Hold {
         }
     }
 
-    /// The word that people see.
-    pub(super) fn word(self) -> &'static str {
+    /// The word for figures.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
         match self {
-            Self::Slot => "slot",
+            Self::Lock => "lock",
+            Self::Slot => "semaphore",
             Self::Read => "read",
             Self::Write => "write",
             Self::Lead => "lead",
+        }
+    }
+
+    /// The word for a holder or a waiter of a key, whose kind is said beside it: a lock is a semaphore
+    /// with one slot.
+    pub(super) const fn word_beside_kind(self) -> &'static str {
+        match self {
+            Self::Lock | Self::Slot => "slot",
+            Self::Read | Self::Write | Self::Lead => self.word(),
         }
     }
 }
@@ -55,8 +75,8 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    pub(super) fn hold(&self) -> Hold {
-        self.taken.held().hold()
+    pub(super) fn held(&self) -> Held {
+        self.taken.held()
     }
 }
 

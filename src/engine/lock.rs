@@ -17,9 +17,8 @@ use super::crowd::{Crowds, WALK_MAX};
 use super::ctx::Ctx;
 use super::due::Due;
 use super::election;
-use super::figures::Held;
 use super::gc::Collector;
-use super::holder::{Hold, Holder, Taken};
+use super::holder::{Held, Holder, Taken};
 use super::lapsed::Lapsed;
 use super::named_owner::Asks;
 use super::owner::{OwnerIndex, Presence};
@@ -101,24 +100,24 @@ impl Locks {
             Err(refusal) => return deny(cx, asker.conn, mode, refusal),
         };
         let want = Want {
-            hold: Hold::of(mode),
+            held: Held::of(mode),
             lease,
             ticket: NONE,
         };
-        if self.is_free(resource, want.hold) {
+        if self.is_free(resource, want.held) {
             if cx.core.memory_full && !self.holders.has_vacancy() {
                 deny(cx, asker.conn, mode, Refusal::Memory);
                 return self.mark_idle(cx, resource);
             }
             let token = self.grant(cx, resource, asker.owner, want);
             cx.reply(asker.conn, Reply::Granted { token, lease });
-            self.tell_of_grant(cx, resource, asker.conn, want.hold);
+            self.tell_of_grant(cx, resource, asker.conn, want.held);
         } else if !is_current && (wait == Millis::ZERO || self.is_queue_full(cx, resource)) {
             cx.put_off(asker.conn);
         } else if self.is_queue_full(cx, resource) {
             deny(cx, asker.conn, mode, Refusal::MaxWaiters);
         } else if wait == Millis::ZERO {
-            cx.core.figures.denied(Held::asked(mode));
+            cx.core.figures.denied(Held::of(mode));
             cx.reply(asker.conn, Reply::TimedOut);
         } else if !cx.has_room_to_wait() {
             deny(cx, asker.conn, mode, Refusal::Memory);
@@ -302,19 +301,19 @@ impl Locks {
     }
 
     /// Whether a new request can have the key now: there is room, and the queue is empty.
-    pub(super) fn is_free(&self, resource: u32, hold: Hold) -> bool {
-        self.table[resource].queue.is_empty() && self.admits(resource, hold)
+    pub(super) fn is_free(&self, resource: u32, held: Held) -> bool {
+        self.table[resource].queue.is_empty() && self.admits(resource, held)
     }
 
     /// Whether there is room for this hold beside the present holders.
-    pub(super) fn admits(&self, resource: u32, hold: Hold) -> bool {
+    pub(super) fn admits(&self, resource: u32, held: Held) -> bool {
         let it = &self.table[resource];
-        match (it.kind(), hold) {
+        match (it.kind(), held) {
             (Kind::Slots { limit }, _) => it.holders.len() < limit,
-            (Kind::ReadWrite, Hold::Read) => it
+            (Kind::ReadWrite, Held::Read) => it
                 .holders
                 .head()
-                .is_none_or(|holder| self.holders[holder].hold() == Hold::Read),
+                .is_none_or(|holder| self.holders[holder].held() == Held::Read),
             (Kind::ReadWrite, _) => it.holders.is_empty(),
         }
     }
@@ -333,18 +332,17 @@ impl Locks {
         want: Want,
     ) -> Token {
         let Want {
-            hold,
+            held,
             lease,
             ticket,
         } = want;
         assert!(
-            self.admits(resource, hold),
+            self.admits(resource, held),
             "granting {:?} to more holders than it admits",
             self.table[resource].key
         );
         let token = cx.core.fences.next();
         let deadline = cx.now.after(lease);
-        let held = Held::of(self.table[resource].kind(), hold);
         let holder = self.hold(cx, resource, owner, token, (held, ticket), deadline);
         if ticket != NONE {
             self.tickets.hold(ticket, holder);
@@ -369,10 +367,7 @@ impl Locks {
         deadline: Nanos,
     ) -> u32 {
         let holder = self.holders.next_index();
-        let timer = cx
-            .core
-            .timers
-            .arm(owner.0, deadline, Due::lease(holder));
+        let timer = cx.core.timers.arm(owner.0, deadline, Due::lease(holder));
         self.table.mark_used(resource);
         let it = &mut self.table[resource];
         it.note_deadline(deadline);
@@ -419,7 +414,7 @@ impl Locks {
     ) -> u32 {
         let waiter = Waiter::new(owner, resource, Awaiting::Hold(want), cx.now);
         let it = &mut self.table[resource];
-        cx.core.figures.joined(Held::of(it.kind(), want.hold));
+        cx.core.figures.joined(want.held);
         let queue = &mut it.queue;
         let waiter = cx.join(queue, waiter);
         self.ranks
@@ -442,9 +437,8 @@ impl Locks {
     #[inline(always)] // as in `leave`
     pub(super) fn give_up(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         let gone = self.leave(cx, waiter);
-        let Want { ticket, hold, .. } = gone.want();
-        let kind = self.table[gone.subject].kind();
-        cx.core.figures.gave_up(Held::of(kind, hold));
+        let Want { ticket, held, .. } = gone.want();
+        cx.core.figures.gave_up(held);
         if ticket != NONE {
             self.remove_ticket(cx, ticket);
         }
@@ -470,7 +464,7 @@ impl Locks {
             // At shutdown nobody is granted what it waits for: it is refused now or a moment later.
             let is_sent_away = cx.core.draining && conn != ConnIndex::NONE;
             let stays = is_present && !is_over && !is_sent_away;
-            if stays && !self.admits(resource, cx.core.waiters[waiter].want().hold) {
+            if stays && !self.admits(resource, cx.core.waiters[waiter].want().held) {
                 break;
             }
             if left == 0 || cx.core.work.spent() >= work_end {
@@ -500,8 +494,7 @@ impl Locks {
         let it = self.leave(cx, waiter);
         let parked = it.conn != ConnIndex::NONE;
         let mut want = it.want();
-        let held = Held::of(self.table[resource].kind(), want.hold);
-        cx.core.figures.waited(held, cx.now.since(it.since));
+        cx.core.figures.waited(want.held, cx.now.since(it.since));
         if parked && want.ticket != NONE {
             self.remove_ticket(cx, want.ticket);
             want.ticket = NONE;
@@ -522,7 +515,7 @@ impl Locks {
                     lease: want.lease,
                 },
             );
-            self.tell_of_grant(cx, resource, it.conn, want.hold);
+            self.tell_of_grant(cx, resource, it.conn, want.held);
         }
     }
 
@@ -532,10 +525,10 @@ impl Locks {
         cx: &mut Ctx<'_>,
         resource: u32,
         conn: ConnIndex,
-        hold: Hold,
+        held: Held,
     ) {
         let key = &self.table[resource].key;
-        if hold == Hold::Lead {
+        if held == Held::Lead {
             cx.announce(Event::Elect, key.as_bytes());
             election::tell_observers(cx, Change::Elected, key, Some(conn));
         } else {
@@ -580,9 +573,7 @@ impl Locks {
         if !is_lock {
             self.by_fence.remove(fence_hash(token.fence), holder);
         }
-        cx.core.owners[owner]
-            .holds
-            .cut(&mut self.holders, by_owner);
+        cx.core.owners[owner].holds.cut(&mut self.holders, by_owner);
         cx.core.timers.cancel(owner.0, timer);
         if ticket != NONE {
             self.remove_ticket(cx, ticket);
@@ -663,7 +654,7 @@ impl Locks {
 
 /// Refuses a request to hold something.
 pub(super) fn deny(cx: &mut Ctx<'_>, conn: ConnIndex, mode: Mode, why: Refusal) {
-    cx.core.figures.denied(Held::asked(mode));
+    cx.core.figures.denied(Held::of(mode));
     cx.refuse(conn, why);
 }
 

@@ -14,7 +14,7 @@ use super::arena::{Arena, NONE, Stored};
 use super::conn::{Asker, ConnIndex};
 use super::ctx::{Core, Ctx};
 use super::due::Due;
-use super::holder::Hold;
+use super::holder::Held;
 use super::lock::Locks;
 use super::owner::OwnerIndex;
 use super::table::Kind;
@@ -350,9 +350,9 @@ impl Locks {
         }
         // What has ended may be granted to its own waiter, which has asked before, too.
         self.evict_expired(cx, resource);
-        let hold = Hold::of(mode);
+        let held = Held::of(mode);
         match self.asks.find(asker.owner, resource, request) {
-            Some(Place::Holder(holder)) if self.holders[holder].hold() == hold => {
+            Some(Place::Holder(holder)) if self.holders[holder].held() == held => {
                 let token = self.holders[holder].token;
                 let Some(left) = self.lease_left(cx, holder) else {
                     return false; // it is over, so this is asked anew
@@ -364,7 +364,7 @@ impl Locks {
             Some(Place::Waiter(waiter))
                 if wait > Millis::ZERO
                     && !cx.core.draining
-                    && cx.core.waiters[waiter].want().hold == hold =>
+                    && cx.core.waiters[waiter].want().held == held =>
             {
                 self.take_over(cx, waiter, asker.conn, wait);
                 true

@@ -9,7 +9,7 @@ use super::arena::{Arena, Chain, Link, Linked, NONE, Stored};
 use super::conn::ConnIndex;
 use super::ctx::Ctx;
 use super::due::Due;
-use super::holder::Hold;
+use super::holder::Held;
 use super::owner::OwnerIndex;
 use super::types::{End, Reply};
 use super::work;
@@ -69,7 +69,7 @@ pub(super) enum Awaiting {
 /// The hold a waiter wants.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Want {
-    pub(super) hold: Hold,
+    pub(super) held: Held,
     pub(super) lease: Millis,
     /// The two-phase ticket that this waiter belongs to, or `NONE` for a plain acquire.
     pub(super) ticket: u32,

@@ -13,7 +13,7 @@ use std::num::NonZeroU64;
 
 use super::arena::Stored;
 use super::ctx::{Core, Ctx};
-use super::holder::Hold;
+use super::holder::Held;
 use super::lock::Locks;
 use super::table::Kind;
 use super::types::{Effect, Effects, Mode, Record, Request};
@@ -258,12 +258,14 @@ impl Locks {
         self.insert_recorded(holder, lease);
         let it = &self.holders[holder];
         let resource = &self.table[it.resource];
-        let mode = match (it.hold(), resource.kind()) {
-            (Hold::Lead, _) => Mode::Lead,
-            (Hold::Read, _) => Mode::Read,
-            (Hold::Write, _) => Mode::Write,
-            (Hold::Slot, Kind::Slots { limit }) => Mode::Slot { limit },
-            (Hold::Slot, Kind::ReadWrite) => unreachable!("a read-write lock has no slots"),
+        let mode = match (it.held(), resource.kind()) {
+            (Held::Lead, _) => Mode::Lead,
+            (Held::Read, _) => Mode::Read,
+            (Held::Write, _) => Mode::Write,
+            (Held::Lock | Held::Slot, Kind::Slots { limit }) => Mode::Slot { limit },
+            (Held::Lock | Held::Slot, Kind::ReadWrite) => {
+                unreachable!("a read-write lock has no slots")
+            }
         };
         cx.record(|core| Record::Granted {
             key: resource.key.clone(),

@@ -11,8 +11,7 @@ use super::conn::{Asker, ConnIndex};
 use super::crowd::Crowds;
 use super::ctx::Ctx;
 use super::due::Due;
-use super::figures::Held;
-use super::holder::{Hold, Holder};
+use super::holder::{Held, Holder};
 use super::lock::Locks;
 use super::owner::{NOBODY, OwnerIndex};
 use super::record::RecordedLease;
@@ -207,19 +206,18 @@ impl Locks {
         lease: Millis,
         name: Option<&str>,
     ) {
-        let (kind, hold) = (Kind::of(mode), Hold::of(mode));
+        let (kind, held) = (Kind::of(mode), Held::of(mode));
         let hash = self.table.hash(key.as_bytes());
         let known = self.table.find(hash, key.as_bytes());
         let resource = known.unwrap_or_else(|| self.table.insert(hash, key.as_bytes(), kind));
         assert!(
-            self.table[resource].kind() == kind && self.admits(resource, hold),
+            self.table[resource].kind() == kind && self.admits(resource, held),
             "records grant {key:?} to more holders than it admits"
         );
         let owner = match name {
             Some(name) => cx.named_owner(name),
             None => cx.restored_owner(),
         };
-        let held = Held::of(kind, hold);
         let holder = self.hold(cx, resource, owner, token, (held, NONE), Nanos::NEVER);
         cx.core.figures.restored(held);
         if name.is_some() {

@@ -25,7 +25,7 @@ use super::arena::{Arena, Link, Linked, NONE, Stored};
 use super::conn::Asker;
 use super::ctx::Ctx;
 use super::due::Due;
-use super::holder::Hold;
+use super::holder::Held;
 use super::lock::{Locks, Opened, deny};
 use super::owner::OwnerIndex;
 use super::queue::Want;
@@ -191,8 +191,8 @@ impl Locks {
             Ok(opened) => opened,
             Err(refusal) => return deny(cx, asker.conn, mode, refusal),
         };
-        let hold = Hold::of(mode);
-        let is_free = self.is_free(resource, hold);
+        let held = Held::of(mode);
+        let is_free = self.is_free(resource, held);
         if cx.core.memory_full && !self.has_room_for_ticket(cx, is_free) {
             // A queue that is full is said to be full, whether or not there is memory.
             let is_queue_full = !is_free && self.is_queue_full(cx, resource);
@@ -209,13 +209,13 @@ impl Locks {
                 resource,
                 asker.owner,
                 Want {
-                    hold,
+                    held,
                     lease,
                     ticket,
                 },
             );
             cx.reply(asker.conn, Reply::Acquired { token, lease });
-            self.tell_of_grant(cx, resource, asker.conn, hold);
+            self.tell_of_grant(cx, resource, asker.conn, held);
         } else if !is_current {
             cx.put_off(asker.conn);
         } else if self.is_queue_full(cx, resource) {
@@ -227,7 +227,7 @@ impl Locks {
                 resource,
                 asker.owner,
                 Want {
-                    hold,
+                    held,
                     lease,
                     ticket,
                 },
@@ -259,7 +259,7 @@ impl Locks {
                 let lease = self.restart_lease(cx, holder, lease);
                 self.remove_ticket(cx, ticket);
                 cx.reply(asker.conn, Reply::Granted { token, lease });
-                self.tell_of_grant(cx, resource, asker.conn, self.holders[holder].hold());
+                self.tell_of_grant(cx, resource, asker.conn, self.holders[holder].held());
             }
             Standing::Expired(_) => {
                 self.remove_ticket(cx, ticket);

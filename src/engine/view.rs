@@ -6,8 +6,7 @@
 use super::arena::{NONE, Stored};
 use super::barrier::Barrier;
 use super::conn::{Conn, ConnIndex};
-use super::figures::Held;
-use super::holder::{Hold, Holder};
+use super::holder::{Held, Holder};
 use super::list::List;
 use super::lock::Locks;
 use super::named::Named;
@@ -358,7 +357,7 @@ impl Engine {
                 );
             }
             Kind::ReadWrite => assert!(
-                held().all(|it| it.hold() == Hold::Read) || held().count() == 1,
+                held().all(|it| it.held() == Held::Read) || held().count() == 1,
                 "{:?} is written and read at once",
                 it.key
             ),
@@ -384,10 +383,10 @@ impl Engine {
         self.check_records(resource, it);
         if let Some(waiter) = it.queue.head() {
             let Waiter { owner, .. } = self.core.waiters[waiter];
-            let hold = self.core.waiters[waiter].want().hold;
+            let hold = self.core.waiters[waiter].want().held;
             let admitted = match (it.kind(), hold) {
                 (Kind::Slots { limit }, _) => it.holders.len() < limit,
-                (Kind::ReadWrite, Hold::Read) => held().all(|it| it.hold() == Hold::Read),
+                (Kind::ReadWrite, Held::Read) => held().all(|it| it.held() == Held::Read),
                 (Kind::ReadWrite, _) => it.holders.is_empty(),
             };
             let is_left_over = self.stores.locks.unserved.contains(resource) || self.core.cuts_off;
@@ -673,7 +672,7 @@ impl<'e> KeyView<'e> {
                 is_named: owner.is_named(),
                 token: it.token,
                 version: engine.stores.locks.asks.version(holder).unwrap_or(0),
-                hold: it.hold().word(),
+                hold: it.held().word_beside_kind(),
                 age_ns: now.since(it.taken.since()),
                 lease_left_ns: engine.lease_left_ns(holder, now),
                 has_begun: engine.core.timers.deadline(it.timer) != Nanos::NEVER,
@@ -695,7 +694,7 @@ impl<'e> KeyView<'e> {
             WaiterView {
                 conn,
                 name: owner.name.as_deref(),
-                hold: it.want().hold.word(),
+                hold: it.want().held.word_beside_kind(),
                 age_ns: now.since(it.since),
             }
         })
