@@ -31,7 +31,8 @@ impl Histogram {
         // highest bit of a number that is not 0 is one instruction.
         let halves = (ns >> (UNIT_SHIFT - 1)) | 1;
         let bucket = halves.ilog2() as usize;
-        self.buckets[bucket.min(BUCKETS - 1)] += count;
+        let counted = &mut self.buckets[bucket.min(BUCKETS - 1)];
+        *counted = counted.wrapping_add(count);
         let units = ns >> UNIT_SHIFT;
         self.sum = self.sum.wrapping_add(units.wrapping_mul(count));
     }

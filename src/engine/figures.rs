@@ -162,7 +162,7 @@ impl Figures {
 
     #[inline(always)]
     pub(super) fn granted(&mut self, held: Held) {
-        self.grants[held as usize] += 1;
+        count(&mut self.grants[held as usize]);
     }
 
     /// Everything so far was restored: only what is held counts.
@@ -177,13 +177,13 @@ impl Figures {
 
     #[inline(always)]
     pub(super) fn joined(&mut self, held: Held) {
-        self.joined[held as usize] += 1;
+        count(&mut self.joined[held as usize]);
     }
 
     /// One who waited left without a grant.
     #[inline(always)]
     pub(super) fn gave_up(&mut self, held: Held) {
-        self.gave_up[held as usize] += 1;
+        count(&mut self.gave_up[held as usize]);
     }
 
     #[inline(always)]
@@ -207,4 +207,10 @@ impl Figures {
     pub(super) fn ended(&mut self, held: Held, ns: u64) {
         self.holds[held as usize].observe(ns);
     }
+}
+
+/// Counts one more. No counter of 64 bits ever overflows, and to check for it costs as much as to count.
+#[inline(always)]
+fn count(counter: &mut u64) {
+    *counter = counter.wrapping_add(1);
 }

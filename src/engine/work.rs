@@ -55,9 +55,10 @@ pub(super) struct Work {
 }
 
 impl Work {
+    /// Wraps, because it is taken after every input, and every input has a few of these.
     #[inline]
     pub(super) fn charge(&mut self, cost: u64) {
-        self.spent += cost;
+        self.spent = self.spent.wrapping_add(cost);
     }
 
     /// Charges a number of equal pieces.

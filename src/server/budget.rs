@@ -209,8 +209,9 @@ impl Budget {
 
     #[inline]
     pub(super) fn charge(&mut self, kind: Kind, ns: u64) {
-        self.work[kind] += ns;
-        self.spent += ns;
+        // Both wrap, since no turn takes centuries: to check would cost more than to add.
+        self.work[kind] = self.work[kind].wrapping_add(ns);
+        self.spent = self.spent.wrapping_add(ns);
     }
 
     /// A connection was looked at.
@@ -253,7 +254,7 @@ impl Budget {
     /// A request was decided, for which the engine worked so much.
     #[inline]
     pub(super) fn charge_request(&mut self, engine_ns: u64) {
-        self.requests += 1;
+        self.requests = self.requests.wrapping_add(1);
         self.charge(Kind::Decide, REQUEST_NS + engine_ns);
     }
 
