@@ -165,6 +165,10 @@ fn a_server_that_does_not_keep_what_it_says_is_noticed() {
             &["is back, and connection", "is there twice"],
         ),
         (Sabotage::ForgetOwners, &["is of None, not of"]),
+        (
+            Sabotage::ForgetRequests,
+            &["asked again for what the request"],
+        ),
     ] {
         expect_noticed(sabotage, whys);
     }

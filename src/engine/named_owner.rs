@@ -325,6 +325,9 @@ impl Locks {
         };
         if let Some((resource, place)) = place {
             self.asks.insert(asker.owner, resource, place, request);
+            if let Place::Holder(holder) = place {
+                self.record_request(cx, holder);
+            }
         }
     }
 
@@ -455,8 +458,26 @@ impl Locks {
     }
 
     /// A grant of a named owner was restored.
-    pub(super) fn note_restored_ask(&mut self, owner: OwnerIndex, resource: u32, holder: u32) {
+    pub(super) fn note_restored_ask(
+        &mut self,
+        owner: OwnerIndex,
+        resource: u32,
+        holder: u32,
+        request: &[u8],
+    ) {
         self.asks
-            .insert(owner, resource, Place::Holder(holder), b"");
+            .insert(owner, resource, Place::Holder(holder), request);
+    }
+
+    /// The record of a grant that was just made to a named owner says with which id it was asked for.
+    pub(super) fn record_request(&self, cx: &mut Ctx<'_>, holder: u32) {
+        if let Some(records) = &mut cx.core.records
+            && let Some(ask) = self.asks.at(Place::Holder(holder))
+        {
+            let request = &self.asks.asks[ask].request;
+            if !request.is_empty() {
+                records.add_request(self.holders[holder].token.fence, request);
+            }
+        }
     }
 }

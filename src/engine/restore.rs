@@ -18,7 +18,7 @@ use super::owner::{NOBODY, OwnerIndex};
 use super::queue::Want;
 use super::record::RecordedLease;
 use super::table::Kind;
-use super::types::{Effects, Mode, Record, Refusal, Reply};
+use super::types::{By, Effects, Mode, Record, Refusal, Reply};
 use super::{Engine, Stores};
 use crate::base::{Fence, Millis, Nanos, Token};
 use crate::key::Key;
@@ -94,10 +94,12 @@ impl Stores {
                 lease,
                 client,
                 ref name,
+                ref request,
             } => {
                 // A grant of no connection is one of a named owner.
                 let name = name.as_deref().filter(|_| client == 0);
-                self.locks.restore_grant(cx, key, mode, token, lease, name);
+                let by = name.map(|owner| By { owner, request });
+                self.locks.restore_grant(cx, key, mode, token, lease, by);
             }
             &Record::Lengthened {
                 ref key,
@@ -206,7 +208,7 @@ impl Locks {
         mode: Mode,
         token: Token,
         lease: Millis,
-        name: Option<&str>,
+        by: Option<By<'_>>,
     ) {
         let (kind, hold) = (Kind::of(mode), Hold::of(mode));
         let hash = self.table.hash(key.as_bytes());
@@ -216,8 +218,8 @@ impl Locks {
             self.table[resource].kind() == kind && self.admits(resource, hold),
             "records grant {key:?} to more holders than it admits"
         );
-        let owner = match name {
-            Some(name) => cx.named_owner(name),
+        let owner = match by {
+            Some(by) => cx.named_owner(by.owner),
             None => cx.restored_owner(),
         };
         let ticket = NONE;
@@ -228,8 +230,8 @@ impl Locks {
         };
         let holder = self.hold(cx, resource, owner, token, want, Nanos::NEVER);
         cx.core.figures.restored(Held::of(kind, hold));
-        if name.is_some() {
-            self.note_restored_ask(owner, resource, holder);
+        if let Some(by) = by {
+            self.note_restored_ask(owner, resource, holder, by.request);
         }
         self.insert_recorded(holder, lease);
         cx.core.restored.grants += 1;

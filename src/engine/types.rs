@@ -546,6 +546,9 @@ pub enum Record {
         client: u32,
         /// The name which that client gave in `hello`.
         name: Option<Box<str>>,
+        /// The id of the request, with which an owner that is known by its name may ask again; empty
+        /// if there is none.
+        request: Box<[u8]>,
     },
     /// A renewal made a lease longer than the records had it.
     Lengthened {

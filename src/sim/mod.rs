@@ -223,6 +223,8 @@ pub enum Sabotage {
     ForgetPops,
     /// Does not record which owner a grant has.
     ForgetOwners,
+    /// Does not record the ids of requests.
+    ForgetRequests,
     /// Says something else over HTTP.
     Http(HttpFault),
 }

@@ -164,6 +164,10 @@ impl AnswerCheck<'_> {
             if is_repeated { 0 } else { request.fence_before },
             false,
         )?;
+        if fence <= self.before.fence_origin() {
+            // Nobody was told before the last life ended, and now it was asked for again.
+            self.known_grants.note_of_earlier_life();
+        }
         self.known_grants.note_asked(fence, lease);
         self.known_grants.note_rounded(fence);
         Ok(AnswerKind::NamedGrant)

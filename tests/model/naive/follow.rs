@@ -69,7 +69,8 @@ impl Model {
     pub fn follow_renewal(&mut self, fence: u64, tickets: usize) {
         if self.ticket_count() == tickets + 1 && self.just_ended.contains(&fence) {
             for key in &mut self.keys {
-                let is_of = |stage| matches!(stage, Stage::Expired { fence: it, .. } if it == fence);
+                let is_of =
+                    |stage| matches!(stage, Stage::Expired { fence: it, .. } if it == fence);
                 key.tickets.retain(|it| !is_of(it.stage));
             }
             self.finish();
