@@ -234,6 +234,9 @@ impl Engine {
                     self.core.owners[owner].set_stalled(stalled);
                 }
             }
+            Input::OwnerStalled(name, stalled) => {
+                self.stores.locks.asks.set_stalled(name, stalled);
+            }
             Input::Overrun(id, overrun) => {
                 if let Some(conn) = self.core.conns.find(id) {
                     self.core.conns.set_overrun(conn, overrun);

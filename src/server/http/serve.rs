@@ -48,6 +48,9 @@ impl<T: Transport, S: Store> Server<T, S> {
                         break;
                     }
                     used += asked.used;
+                    if self.store.is_durable() {
+                        self.note_stalled_owner(now, id, None);
+                    }
                     self.http.figures.note_request();
                 }
                 Decoded::Unfinished {
@@ -138,6 +141,12 @@ impl<T: Transport, S: Store> Server<T, S> {
         conn.flow = flow;
         if let Some(codec) = conn.codec.as_http() {
             codec.part = Part::Nothing; // it is there in full
+        }
+        if flow == Flow::AwaitsStore
+            && let Ok(Ask::Engine { request, by }) = asked.what
+        {
+            let by = by.filter(|by| engine.proves(by.owner, &request));
+            self.note_stalled_owner(now, id, by.map(|by| by.owner));
         }
         true
     }
