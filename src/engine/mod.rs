@@ -396,6 +396,13 @@ impl Engine {
             || self.core.subscriptions.iter_mut().any(Subscriptions::tidy)
     }
 
+    /// The server has refused a request or a connection itself, before it came here: if there is a limit
+    /// behind it, that counts.
+    #[cold]
+    pub fn note_refused(&mut self, why: Refusal) {
+        self.core.figures.refused(why);
+    }
+
     /// What all inputs since the last call cost, in units of about a nanosecond (`work.rs`).
     pub fn take_work(&mut self) -> u64 {
         self.core.work.take()

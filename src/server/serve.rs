@@ -355,7 +355,7 @@ impl<T: Transport, S: Store> Server<T, S> {
                     && self.held_back.is_full()
                     && self.store.is_behind() =>
             {
-                self.say(id, Answer::Reply(&Reply::Refused(Refusal::Storage)));
+                self.refuse(id, Refusal::Storage);
             }
             Ok(Command::Engine(request)) => {
                 return self.ask(now, id, asked.takes_a_walk(), |engine, effects| {
@@ -443,7 +443,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         self.engine
             .apply(now, Input::Hello(id, kept), &mut self.effects);
         if !has_room {
-            return self.say(id, Answer::Reply(&Reply::Refused(Refusal::Memory)));
+            return self.refuse(id, Refusal::Memory);
         }
         let Self {
             conns,
@@ -502,6 +502,13 @@ impl<T: Transport, S: Store> Server<T, S> {
             (Some(at), None) => guesses.timer = Some(timers.arm(at, Due::Guesses)),
             (None, _) => {}
         }
+    }
+
+    /// Refuses a request that the engine is not asked.
+    #[cold]
+    fn refuse(&mut self, id: ConnId, why: Refusal) {
+        self.engine.note_refused(why);
+        self.say(id, Answer::Reply(&Reply::Refused(why)));
     }
 
     pub(super) fn say(&mut self, id: ConnId, answer: Answer<'_>) {

@@ -70,6 +70,26 @@ fn keep_all(world: &mut World<ByHand>, store: &ByHand) {
     world.settle();
 }
 
+/// What the server refuses itself counts like what the table refuses.
+#[test]
+fn every_refusal_for_want_of_room_on_disk_is_counted() {
+    let (mut world, store) = world();
+    let (line, http) = (world.line(), world.http());
+    world.say(http, "POST /v1/lists/q/push {\"value\":\"v\"}");
+    keep_all(&mut world, &store);
+    assert_eq!(world.answer(http).status, 200);
+    store.0.borrow_mut().progress.is_full = true;
+    store.0.borrow_mut().is_behind = true;
+    world.settle();
+    // A value that was popped and could not be sent would come back.
+    assert_eq!(world.pipes.ask(line, "lpop q"), "error_storage\n");
+    assert_eq!(world.ask(http, "POST /v1/lists/q/pop").status, 503);
+    assert_eq!(world.pipes.ask(line, "rpush q w"), "error_storage\n");
+    let figures = world.ask(http, "GET /metrics").body;
+    let hits = "locks_limit_hits_total{limit_type=\"storage\"} 3\n";
+    assert!(figures.contains(hits), "{figures}");
+}
+
 const ACQUIRE: &str = "POST /v1/locks/job/acquire {\"owner_id\":\"me\",\"ttl_ms\":60000}";
 
 #[test]

@@ -198,6 +198,7 @@ impl<T: Transport, S: Store> Server<T, S> {
                     && self.held_back.is_full()
                     && self.store.is_behind() =>
             {
+                self.engine.note_refused(Refusal::Storage);
                 self.say_reply(now, id, &Reply::Refused(Refusal::Storage));
             }
             Ask::Engine { request, by } => {
