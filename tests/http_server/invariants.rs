@@ -287,6 +287,38 @@ fn a_repeated_request_is_the_same_grant_for_as_long_as_it_holds() {
     world.finish();
 }
 
+/// However little of a millisecond is over, and however many hold it beside: the end of a lease is told
+/// the same.
+#[test]
+fn a_repeated_request_and_a_renewal_are_told_the_same_end() {
+    for (route, more) in [
+        ("locks/a/acquire", ""),
+        ("elections/b/elect", ""),
+        ("semaphores/c/acquire", ",\"limit\":3"),
+        ("rwlocks/d/acquire", ",\"mode\":\"read\""),
+    ] {
+        let mut world = World::new();
+        world.pass(100);
+        world.pipes.move_clock_when_looked_at(130_000);
+        let who = world.http();
+        let ask = |owner: &str, id: &str| {
+            let body = format!("{{\"owner_id\":\"{owner}\",\"ttl_ms\":60000{more}}}");
+            format!("POST /v1/{route} [X-Request-ID: {id}] {body}")
+        };
+        if !more.is_empty() {
+            world.ask(who, &ask("other", "first"));
+            world.pass(10);
+        }
+        let first = world.ask(who, &ask("me", "once"));
+        for _ in 0..10 {
+            assert_eq!(world.ask(who, &ask("me", "once")).body, first.body);
+            let renewed = world.renew(who, &Lease::of(&first), 1);
+            let ends = |answer: &Answer| answer.json()["lease_expiry_ms"].clone();
+            assert_eq!(ends(&renewed), ends(&first), "{route}");
+        }
+    }
+}
+
 /// A line client may store what is no text.
 #[test]
 fn a_value_that_is_no_text_is_told_in_base64() {
