@@ -155,7 +155,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             self.http.figures.note_lease(op, outcome);
         }
         if told.is_some() || line.is_some() {
-            self.http.finished.push_back(Finished {
+            self.http.note_finished(Finished {
                 record: self.engine.record_count(),
                 op: told.map(|(op, _)| op),
                 asked_at: codec.asked_at,
@@ -172,7 +172,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         let is_durable = self.store.is_durable();
         let durable = self.held_back.durable();
         let may_leave = |it: &mut Finished| !is_durable || it.record <= durable;
-        while let Some(finished) = self.http.finished.pop_front_if(may_leave) {
+        while let Some(finished) = self.http.next_finished(may_leave) {
             let ns = now.since(finished.asked_at);
             if let Some(op) = finished.op {
                 self.http.figures.note_latency(op, ns);
