@@ -198,7 +198,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             && codec.ends
             && !conn.is_leaving()
         {
-            return self.leave(self.clock_read, id, Closing::LastAnswer, "was answered");
+            return self.end_answered(self.clock_read, id);
         }
         if conn.flow.waits_for_room() {
             self.wait_for_room(id);

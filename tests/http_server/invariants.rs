@@ -363,3 +363,34 @@ fn a_renewal_tells_the_end_of_its_own_lease() {
     let ends_ms = told.as_u64().unwrap();
     assert!(ends_ms >= 50_000, "it ends at {ends_ms}");
 }
+
+/// Nobody waits for those who come while the server stops, so a stream of theirs ends at once, and says so.
+#[test]
+fn a_stream_that_begins_while_the_server_stops_ends_as_it_should() {
+    for path in [
+        "/v1/watch?pattern=*",
+        "/v1/elections/boss/events",
+        "/v1/stats/stream",
+    ] {
+        let mut world = World::new();
+        let holder = world.http();
+        let elect =
+            "POST /v1/elections/boss/elect {\"owner_id\":\"me\",\"ttl_ms\":1000,\"wait_ms\":60000}";
+        world.ask(holder, elect);
+        let line = world.line();
+        assert!(world.pipes.ask(line, "l job 0").starts_with("ok "));
+        world.pipes.stop();
+        world.settle();
+        let newcomer = world.http();
+        world.say(newcomer, &format!("GET {path}"));
+        let told = world.pipes.read(newcomer);
+        assert!(told.ends_with("\r\n0\r\n\r\n"), "{path}: {told}");
+        assert_eq!(
+            told.contains("event: elected"),
+            path.contains("boss"),
+            "{told}"
+        );
+        assert_eq!(told.contains("event: stats"), path.contains("stats"));
+        assert!(world.is_ended(newcomer), "{path}");
+    }
+}
