@@ -282,6 +282,8 @@ impl Simulation {
                     self.totals.pages += 1;
                     self.totals.walks += 1;
                 }
+                AnswerKind::Head => self.totals.heads += 1,
+                AnswerKind::Figures => self.totals.figures += 1,
                 AnswerKind::TimedOut => self.totals.timeouts += 1,
                 AnswerKind::Entry => self.totals.entry_answers += 1,
                 AnswerKind::Swapped => self.totals.swaps += 1,
