@@ -34,6 +34,7 @@ fn granted(number: u64) -> Record {
         lease: Millis(33_000),
         client: 1,
         name: None,
+        request: Box::default(),
     }
 }
 

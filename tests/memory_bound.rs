@@ -9,9 +9,9 @@
 mod live_bytes;
 
 use latchd::base::Millis;
-use latchd::engine::Rules;
+use latchd::engine::{Limit, Rules};
 use latchd::pipe::Pipes;
-use latchd::server::Settings;
+use latchd::server::{Door, Settings};
 
 use live_bytes::live_bytes;
 
@@ -526,8 +526,14 @@ fn at_the_bound_names_do_not_grow_and_newcomers_have_a_room_of_their_own() {
     fill(&mut pipes, filler, |nth| {
         format!("kset\nfill{nth}\n{}\n", "v".repeat(20_000))
     });
+    let hits = |pipes: &Pipes| {
+        let figures = pipes.server.engine().figures();
+        figures.limit_hits(Limit::Memory)
+    };
+    let hits_before = hits(&pipes);
     assert_eq!(pipes.ask(other, &hello("me")), "error_memory\n");
     assert_eq!(pipes.ask(named, &hello(&"n".repeat(60))), "error_memory\n");
+    assert_eq!(hits(&pipes), hits_before + 2);
     assert!(pipes.ask(named, &hello(&"m".repeat(40))).ends_with("mm\n"));
     assert!(pipes.ask(other, "hello _").starts_with("ok "));
 
@@ -565,6 +571,33 @@ fn at_the_bound_names_do_not_grow_and_newcomers_have_a_room_of_their_own() {
     pipes.settle();
     let who = pipes.connect();
     assert_eq!(pipes.ask(who, "ping _"), "ok\n");
+}
+
+/// One that speaks HTTP takes more of the room that is set aside.
+#[test]
+fn at_the_bound_fewer_newcomers_come_in_that_speak_http() {
+    let let_in = |door: Door| {
+        let mut pipes = small_pipes(2 * MIB);
+        let filler = pipes.connect();
+        fill(&mut pipes, filler, |nth| {
+            format!("kset\nfill{nth}\n{}\n", "v".repeat(20_000))
+        });
+        let mut count = 0;
+        while pipes.server.refusal_of_newcomers().is_none() {
+            pipes.connect_to(door);
+            count += 1;
+            assert!(count < 10_000, "nobody is refused");
+        }
+        let refused = pipes.connect_to(door);
+        pipes.settle();
+        let figures = pipes.server.engine().figures();
+        // The last that was to be stored is refused, too.
+        assert!(figures.limit_hits(Limit::Memory) >= 2, "it is counted");
+        assert!(pipes.read(refused).to_lowercase().contains("memory"));
+        count
+    };
+    let (line, http) = (let_in(Door::Line), let_in(Door::Http));
+    assert!(http > 64 && http < line * 9 / 10, "{line} and {http}");
 }
 
 /// Connections that say nothing are counted, too: the bound is reached with nothing else.

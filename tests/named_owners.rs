@@ -384,6 +384,51 @@ fn a_restart_gives_a_lease_back_to_its_name() {
 }
 
 #[test]
+fn after_a_restart_a_request_is_asked_again() {
+    let rules = Rules {
+        durable: true,
+        ..Rules::default()
+    };
+    let mut table = Table::new(rules.clone());
+    // One is granted at once, the other when its turn comes.
+    let first = table.take(A, by("ann", "r1"));
+    assert_eq!(table.acquire(B, by("bob", "r2"), 60_000, 10_000), []);
+    let mut records: Vec<Record> = table.engine.take_records().collect();
+    for owner in ["ann", "bob"] {
+        let (token, asked) = match owner {
+            "ann" => (first, by("ann", "r1")),
+            _ => {
+                let out = table.apply(Input::RequestBy(
+                    A,
+                    by("ann", ""),
+                    Request::Release {
+                        key: b"job",
+                        token: Some(first),
+                    },
+                ));
+                records.extend(table.engine.take_records());
+                (granted(&out, B).0, by("bob", "r2"))
+            }
+        };
+        let mut next = Table::new(rules.clone());
+        for record in &records {
+            next.apply(Input::Restore(record));
+        }
+        next.apply(Input::Serve);
+        let other_id = by(owner, "r3");
+        assert_eq!(
+            answer(&next.acquire(A, other_id, 0, 10_000), A),
+            Reply::TimedOut
+        );
+        let (again, lease) = granted(&next.acquire(A, asked, 0, 10_000), A);
+        assert_eq!((again, lease), (token, Millis(10_000)));
+        assert_eq!(next.release(A, owner, token), Reply::Done);
+        let (anew, _) = granted(&next.acquire(A, asked, 0, 10_000), A);
+        assert_ne!(anew, token, "it is over, so this is another one");
+    }
+}
+
+#[test]
 fn nobody_is_told_that_a_lease_lasts_longer_than_it_does() {
     let mut table = Table::new(Rules::default());
     let asked = by("ann", "r1");

@@ -59,6 +59,8 @@ fn seeds_192_to_255_hold_and_meet_every_fault() {
         named_grants,
         granted_again,
         walks,
+        heads,
+        figures,
         timeouts,
         values,
         swaps,
@@ -96,6 +98,8 @@ fn seeds_192_to_255_hold_and_meet_every_fault() {
         ("grants to owners with a name", named_grants),
         ("granted again", granted_again),
         ("walks over all pages", walks),
+        ("heads of answers", heads),
+        ("streams of figures", figures),
         ("timeouts", timeouts),
         ("values", values),
         ("swaps", swaps),
@@ -165,6 +169,10 @@ fn a_server_that_does_not_keep_what_it_says_is_noticed() {
             &["is back, and connection", "is there twice"],
         ),
         (Sabotage::ForgetOwners, &["is of None, not of"]),
+        (
+            Sabotage::ForgetRequests,
+            &["asked again for what the request"],
+        ),
     ] {
         expect_noticed(sabotage, whys);
     }

@@ -183,5 +183,6 @@ fn held_lock(number: u64) -> Record {
         lease: Millis::from_secs(33),
         client: 1,
         name: None,
+        request: Box::default(),
     }
 }

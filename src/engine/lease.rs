@@ -112,10 +112,12 @@ impl Locks {
     }
 
     /// Whether a lease goes on, although it is over: see [`Overdue`].
-    fn outlasts(&mut self, cx: &mut Ctx<'_>, holder: u32) -> bool {
-        let end = match cx.core.owners[self.holders[holder].owner].overdue {
+    pub(super) fn outlasts(&mut self, cx: &mut Ctx<'_>, holder: u32) -> bool {
+        let owner = &cx.core.owners[self.holders[holder].owner];
+        let end = match owner.overdue {
             Overdue::End => return false,
-            Overdue::Wait => Nanos(cx.now.0 + STALLED_NS),
+            Overdue::OfName if !self.asks.is_stalled(owner) => return false,
+            Overdue::Wait | Overdue::OfName => Nanos(cx.now.0 + STALLED_NS),
             Overdue::Stay => Nanos::NEVER,
         };
         self.set_lease_end(cx, holder, end);

@@ -503,6 +503,7 @@ impl Locks {
         let token = self.grant(cx, resource, it.owner, want);
         if cx.core.is_named(it.owner) {
             self.asks.granted(waiter, holder);
+            self.record_request(cx, holder);
         }
         if self.table[resource].kind().is_lock() {
             election::tell_observers(cx, Change::Failover, &self.table[resource].key, None);

@@ -244,6 +244,9 @@ impl Engine {
                     self.core.owners[owner].set_stalled(stalled);
                 }
             }
+            Input::OwnerStalled(name, stalled) => {
+                self.stores.locks.asks.set_stalled(name, stalled);
+            }
             Input::Overrun(id, overrun) => {
                 if let Some(conn) = self.core.conns.find(id) {
                     self.core.conns.set_overrun(conn, overrun);
@@ -401,6 +404,13 @@ impl Engine {
             || self.core.conns.tidy()
             || self.core.owners.tidy()
             || self.core.subscriptions.iter_mut().any(Subscriptions::tidy)
+    }
+
+    /// The server has refused a request or a connection itself, before it came here: if there is a limit
+    /// behind it, that counts.
+    #[cold]
+    pub fn note_refused(&mut self, why: Refusal) {
+        self.core.figures.refused(why);
     }
 
     /// What all inputs since the last call cost, in units of about a nanosecond (`work.rs`).

@@ -9,6 +9,8 @@
 //! held is answered once more, and a place in the queue passes to the connection that asked last: an
 //! answer that was lost costs nobody a lease.
 
+use std::collections::BTreeMap;
+
 use super::Engine;
 use super::arena::{Arena, NONE, Stored};
 use super::conn::{Asker, ConnIndex};
@@ -16,12 +18,15 @@ use super::ctx::{Core, Ctx};
 use super::due::Due;
 use super::holder::Held;
 use super::lock::Locks;
-use super::owner::OwnerIndex;
+use super::owner::{Owner, OwnerIndex};
 use super::table::Kind;
 use super::types::{By, Effect, Effects, Mode, Refusal, Reply, Request};
 use crate::base::{ConnId, Fence, Millis, Nanos, Token};
 use crate::keymap::KeyMap;
 use crate::memory::block_bytes;
+
+/// About what it takes to know that an owner is stalled; its name has up to so many bytes.
+const STALLED_BYTES: usize = 256;
 
 /// What a named owner has asked for and waits for or holds.
 struct Ask {
@@ -66,6 +71,8 @@ pub(super) struct Asks {
     /// Only requests with an id.
     by_request: KeyMap,
     version: u64,
+    /// Owners with renewals that wait for the disk, and how many: no more than there are connections.
+    stalled: BTreeMap<Box<str>, u32>,
 }
 
 impl Asks {
@@ -75,11 +82,30 @@ impl Asks {
             by_place: KeyMap::new(seed),
             by_request: KeyMap::new(seed),
             version: 0,
+            stalled: BTreeMap::new(),
         }
     }
 
     pub(super) fn memory(&self) -> usize {
-        self.asks.memory() + self.by_place.memory() + self.by_request.memory()
+        let stalled = self.stalled.len() * STALLED_BYTES;
+        self.asks.memory() + self.by_place.memory() + self.by_request.memory() + stalled
+    }
+
+    #[cold]
+    pub(super) fn set_stalled(&mut self, name: &str, is_stalled: bool) {
+        let count = self.stalled.get(name).copied().unwrap_or(0);
+        match (count, is_stalled) {
+            (0 | 1, false) => _ = self.stalled.remove(name),
+            (_, false) => _ = self.stalled.insert(name.into(), count - 1),
+            (_, true) => _ = self.stalled.insert(name.into(), count + 1),
+        }
+    }
+
+    /// Whether a renewal of this owner waits for the disk.
+    #[cold]
+    pub(super) fn is_stalled(&self, owner: &Owner) -> bool {
+        let name = owner.name.as_deref();
+        name.is_some_and(|name| self.stalled.contains_key(name))
     }
 
     #[inline]
@@ -282,6 +308,19 @@ impl Engine {
 }
 
 impl Engine {
+    /// Whether the request is a renewal that can only come from this owner, because it shows the token
+    /// of something that the owner holds.
+    #[must_use]
+    pub fn proves(&self, owner: &str, request: &Request<'_>) -> bool {
+        let Request::Renew { key, token, .. } = *request else {
+            return false;
+        };
+        let locks = &self.stores.locks;
+        let held = locks.find_holder(key, token);
+        let holder = held.map(|(_, holder)| locks.holders[holder].owner);
+        holder.is_some() && holder == self.core.owners.find_named(owner)
+    }
+
     pub(super) fn break_grant(
         &mut self,
         now: Nanos,
@@ -325,6 +364,9 @@ impl Locks {
         };
         if let Some((resource, place)) = place {
             self.asks.insert(asker.owner, resource, place, request);
+            if let Place::Holder(holder) = place {
+                self.record_request(cx, holder);
+            }
         }
     }
 
@@ -429,7 +471,7 @@ impl Locks {
             cx.refuse(asker.conn, Refusal::NotHolder);
             return false;
         };
-        if self.lease_left(cx, holder).is_some() {
+        if self.lease_left(cx, holder).is_some() || self.outlasts(cx, holder) {
             return true;
         }
         let at = cx.out.len();
@@ -455,8 +497,26 @@ impl Locks {
     }
 
     /// A grant of a named owner was restored.
-    pub(super) fn note_restored_ask(&mut self, owner: OwnerIndex, resource: u32, holder: u32) {
+    pub(super) fn note_restored_ask(
+        &mut self,
+        owner: OwnerIndex,
+        resource: u32,
+        holder: u32,
+        request: &[u8],
+    ) {
         self.asks
-            .insert(owner, resource, Place::Holder(holder), b"");
+            .insert(owner, resource, Place::Holder(holder), request);
+    }
+
+    /// The record of a grant that was just made to a named owner says with which id it was asked for.
+    pub(super) fn record_request(&self, cx: &mut Ctx<'_>, holder: u32) {
+        if let Some(records) = &mut cx.core.records
+            && let Some(ask) = self.asks.at(Place::Holder(holder))
+        {
+            let request = &self.asks.asks[ask].request;
+            if !request.is_empty() {
+                records.add_request(self.holders[holder].token.fence, request);
+            }
+        }
     }
 }

@@ -68,6 +68,9 @@ pub(super) enum Overdue {
     Wait,
     /// They do not end any more, because we have cut its connection off.
     Stay,
+    /// The owner is known by its name. They end when no renewal of it waits for the disk: see
+    /// [`Input::OwnerStalled`](super::types::Input::OwnerStalled).
+    OfName,
 }
 
 impl Owner {
@@ -136,6 +139,7 @@ impl Owners {
     pub(super) fn insert_named(&mut self, name: &str) -> OwnerIndex {
         let owner = self.insert(NOBODY, ConnIndex::NONE);
         self.records[owner.0].presence = Presence::Named;
+        self.records[owner.0].overdue = Overdue::OfName;
         self.set_name(owner, name);
         self.named.insert(self.named.hash(name.as_bytes()), owner.0);
         owner

@@ -113,6 +113,22 @@ impl Records {
         self.pending.push(record);
     }
 
+    /// The grant with this fence, which was recorded a moment ago, was asked for with this id. It is
+    /// added here so that grants without one, which are those of all line clients, pay nothing for it.
+    pub(super) fn add_request(&mut self, fence: Fence, id: &[u8]) {
+        let request_of = |record| match record {
+            &mut Record::Granted {
+                token,
+                ref mut request,
+                ..
+            } if token.fence == fence => Some(request),
+            _ => None,
+        };
+        if let Some(request) = self.pending.iter_mut().rev().find_map(request_of) {
+            *request = id.into();
+        }
+    }
+
     /// Makes sure that this fence is reserved, in a record before the one that gives it out, and
     /// that the next half of a block is too.
     fn reserve(&mut self, fence: Fence) {
@@ -274,6 +290,7 @@ impl Locks {
             lease,
             client: core.owners[it.owner].conn_id.serial,
             name: core.owners[it.owner].name.clone(),
+            request: Box::default(), // is added later, if there is one: see `Records::add_request`
         });
         self.begin_when_told(cx, holder);
     }
@@ -429,7 +446,7 @@ mod tests {
     use super::super::types::Input;
     use super::super::{Origin, Rules};
     use super::*;
-    use crate::base::{ConnId, Nanos, Token};
+    use crate::base::{ConnId, Token};
 
     fn engine(fence: u64) -> Engine {
         let rules = Rules {
@@ -460,6 +477,7 @@ mod tests {
             lease: Millis(1),
             client: 1,
             name: None,
+            request: Box::default(),
         }
     }
 

@@ -16,7 +16,7 @@ use super::lock::Locks;
 use super::owner::{NOBODY, OwnerIndex};
 use super::record::RecordedLease;
 use super::table::Kind;
-use super::types::{Effects, Mode, Record, Refusal, Reply};
+use super::types::{By, Effects, Mode, Record, Refusal, Reply};
 use super::{Engine, Stores};
 use crate::base::{Fence, Millis, Nanos, Token};
 use crate::key::Key;
@@ -92,10 +92,12 @@ impl Stores {
                 lease,
                 client,
                 ref name,
+                ref request,
             } => {
                 // A grant of no connection is one of a named owner.
                 let name = name.as_deref().filter(|_| client == 0);
-                self.locks.restore_grant(cx, key, mode, token, lease, name);
+                let by = name.map(|owner| By { owner, request });
+                self.locks.restore_grant(cx, key, mode, token, lease, by);
             }
             &Record::Lengthened {
                 ref key,
@@ -204,7 +206,7 @@ impl Locks {
         mode: Mode,
         token: Token,
         lease: Millis,
-        name: Option<&str>,
+        by: Option<By<'_>>,
     ) {
         let (kind, held) = (Kind::of(mode), Held::of(mode));
         let hash = self.table.hash(key.as_bytes());
@@ -214,14 +216,14 @@ impl Locks {
             self.table[resource].kind() == kind && self.admits(resource, held),
             "records grant {key:?} to more holders than it admits"
         );
-        let owner = match name {
-            Some(name) => cx.named_owner(name),
+        let owner = match by {
+            Some(by) => cx.named_owner(by.owner),
             None => cx.restored_owner(),
         };
         let holder = self.hold(cx, resource, owner, token, (held, NONE), Nanos::NEVER);
         cx.core.figures.restored(held);
-        if name.is_some() {
-            self.note_restored_ask(owner, resource, holder);
+        if let Some(by) = by {
+            self.note_restored_ask(owner, resource, holder, by.request);
         }
         self.insert_recorded(holder, lease);
         cx.core.restored.grants += 1;

@@ -9,6 +9,7 @@
 //! | QUEUED, `w` waits | the wait is over         | –           | "timeout"                       |
 //! | HELD              | `w`                      | –           | "ok", and the full lease starts |
 //! | HELD              | the lease ends           | EXPIRED     | none yet: the next `w` gets it  |
+//! | HELD              | `n` finds the lease over | –           | "error_lease_expired"           |
 //! | EXPIRED           | `w`                      | –           | "error_lease_expired"           |
 //! | EXPIRED           | `e`                      | as without  | as without                      |
 //! | EXPIRED           | no `w` for a while¹      | –           |                                 |

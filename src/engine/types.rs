@@ -48,6 +48,10 @@ pub enum Input<'a> {
     /// Whether the disk keeps requests that the connection has sent from being looked at. There may be
     /// renewals among them, so the leases of what it holds do not end before they have been.
     Stalled(ConnId, bool),
+    /// Whether the disk keeps a renewal waiting that [`Engine::proves`](super::Engine::proves) to be of
+    /// the owner with this name: its leases do not end before that is decided. Said once for each such
+    /// renewal, and taken back once.
+    OwnerStalled(&'a str, bool),
     /// Whether the client has left so much unread that nothing more can be pushed to it.
     Overrun(ConnId, bool),
     /// The connection is gone. Its waits and subscriptions end now, and its holds are released
@@ -546,6 +550,9 @@ pub enum Record {
         client: u32,
         /// The name which that client gave in `hello`.
         name: Option<Box<str>>,
+        /// The id of the request, with which an owner that is known by its name may ask again; empty
+        /// if there is none.
+        request: Box<[u8]>,
     },
     /// A renewal made a lease longer than the records had it.
     Lengthened {

@@ -622,6 +622,13 @@ impl<'e> View<'e> {
         }
     }
 
+    /// How long the lease of the grant of this key with this fence still runs.
+    #[must_use]
+    pub fn lease_left_ns(self, key: &[u8], fence: Fence) -> Option<u64> {
+        let (_, holder) = self.engine.stores.locks.find_by_fence(key, fence)?;
+        Some(self.engine.lease_left_ns(holder, self.now))
+    }
+
     /// The key of this name.
     #[must_use]
     pub fn key(self, key: &[u8]) -> Option<KeyView<'e>> {

@@ -212,6 +212,9 @@ impl<T: Transport, S: Store> Server<T, S> {
             Input::Disconnected(id)
         };
         self.engine.apply(now, input, &mut self.effects);
+        if self.store.is_durable() {
+            self.note_stalled_owner(now, id, None);
+        }
     }
 
     /// Closes the sockets of connections that have ended, as many as a turn has time for.

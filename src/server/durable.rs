@@ -43,6 +43,8 @@ struct Stream {
     is_listed: bool,
     /// The engine knows that the disk keeps requests of this peer waiting.
     is_stalled: bool,
+    /// The engine knows that a renewal of this owner waits, which has only a name.
+    stalled_owner: Option<Box<str>>,
 }
 
 /// From this position on, bytes wait for this record. Positions and records both grow.
@@ -125,6 +127,12 @@ impl HeldBack {
 
     fn set_stalled(&mut self, id: ConnId, is_stalled: bool) {
         self.stream(id).is_stalled = is_stalled;
+    }
+
+    /// What the engine knows: the owner whose renewal, sent by this connection, waits for the disk.
+    fn stalled_owner(&self, id: ConnId) -> Option<&str> {
+        let stream = self.streams.get(id.slot as usize)?;
+        stream.stalled_owner.as_deref()
     }
 
     /// How many bytes of pushes to this connection wait.
@@ -260,6 +268,22 @@ impl<T: Transport, S: Store> Server<T, S> {
             self.held_back.set_stalled(id, is_stalled);
             let input = Input::Stalled(id, is_stalled);
             self.engine.apply(self.clock_read, input, &mut self.effects);
+        }
+    }
+
+    /// Tells the engine that the next request of the connection is a renewal of this owner, which waits
+    /// for the disk; or that it does not wait any more.
+    pub(super) fn note_stalled_owner(&mut self, now: Nanos, id: ConnId, owner: Option<&str>) {
+        if self.held_back.stalled_owner(id) == owner {
+            return;
+        }
+        let stalled = &mut self.held_back.stream(id).stalled_owner;
+        let before = std::mem::replace(stalled, owner.map(Into::into));
+        for (name, is_stalled) in [(before.as_deref(), false), (owner, true)] {
+            if let Some(name) = name {
+                let input = Input::OwnerStalled(name, is_stalled);
+                self.engine.apply(now, input, &mut self.effects);
+            }
         }
     }
 

@@ -9,6 +9,7 @@
 //! whoever wants to let go of something can come in at the bound; newcomers beyond it are refused.
 
 use super::conn::{Conn, Transport};
+use super::http::CODEC_BYTES;
 use super::serve::READ_BYTES_MAX;
 use super::{Due, Server, conn};
 use crate::base::{ConnId, Millis, Nanos};
@@ -176,8 +177,10 @@ impl<T: Transport, S: Store> Server<T, S> {
     /// is used again, so they do not count, nor do those few that were refused.
     fn fits_another_connection(&self) -> bool {
         let each = size_of::<Conn<T>>() + LISTED_BYTES + Engine::CONNECTION_BYTES;
-        let fit = self.settings.memory_max / CONNECTIONS_SHARE / each;
-        self.conns.len() - self.newcomers < fit.max(CONNECTIONS_MIN)
+        let count = self.conns.len() - self.newcomers;
+        // Nobody knows by which door the next one comes, and HTTP takes more.
+        let bytes = (count + 1) * each + self.http.codecs_bytes() + CODEC_BYTES;
+        count < CONNECTIONS_MIN || bytes <= self.settings.memory_max / CONNECTIONS_SHARE
     }
 
     /// Why a newcomer is told that it cannot stay, if it is.

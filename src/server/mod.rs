@@ -328,6 +328,9 @@ impl<T: Transport, S: Store> Server<T, S> {
         // Over HTTP a server that stops still says so, to whoever asks whether it is ready.
         let may_stay = door == Door::Http && self.draining;
         let refusal = self.refusal_of_newcomers().filter(|_| !may_stay);
+        if let Some(why) = refusal {
+            self.engine.note_refused(why);
+        }
         if refusal.is_some() && self.has_told_enough() {
             debug!("refusing {}: --max-memory is reached", transport.peer());
             return None;

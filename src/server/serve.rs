@@ -198,7 +198,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             && codec.ends
             && !conn.is_leaving()
         {
-            return self.leave(self.clock_read, id, Closing::LastAnswer, "was answered");
+            return self.end_answered(self.clock_read, id);
         }
         if conn.flow.waits_for_room() {
             self.wait_for_room(id);
@@ -352,7 +352,7 @@ impl<T: Transport, S: Store> Server<T, S> {
                     && self.held_back.is_full()
                     && self.store.is_behind() =>
             {
-                self.say(id, Answer::Reply(&Reply::Refused(Refusal::Storage)));
+                self.refuse(id, Refusal::Storage);
             }
             Ok(Command::Engine(request)) => {
                 return self.ask(now, id, asked.takes_a_walk(), |engine, effects| {
@@ -440,7 +440,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         self.engine
             .apply(now, Input::Hello(id, kept), &mut self.effects);
         if !has_room {
-            return self.say(id, Answer::Reply(&Reply::Refused(Refusal::Memory)));
+            return self.refuse(id, Refusal::Memory);
         }
         let Self {
             conns,
@@ -499,6 +499,13 @@ impl<T: Transport, S: Store> Server<T, S> {
             (Some(at), None) => guesses.timer = Some(timers.arm(at, Due::Guesses)),
             (None, _) => {}
         }
+    }
+
+    /// Refuses a request that the engine is not asked.
+    #[cold]
+    fn refuse(&mut self, id: ConnId, why: Refusal) {
+        self.engine.note_refused(why);
+        self.say(id, Answer::Reply(&Reply::Refused(why)));
     }
 
     pub(super) fn say(&mut self, id: ConnId, answer: Answer<'_>) {

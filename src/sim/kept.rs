@@ -17,6 +17,8 @@ pub(super) struct KeptGrant {
     pub(super) lease: Millis,
     /// The name of its owner, if it belongs to that and not to a connection.
     pub(super) owner: Option<String>,
+    /// The id of the request; empty if it had none.
+    pub(super) request: Vec<u8>,
 }
 
 /// A value, and when its time is over.
@@ -54,6 +56,7 @@ impl Kept {
                 lease,
                 client,
                 name,
+                request,
             } => {
                 let is_named = *client == 0;
                 let grant = KeptGrant {
@@ -62,6 +65,7 @@ impl Kept {
                     token: token.hex().iter().copied().map(char::from).collect(),
                     lease: *lease,
                     owner: name.as_deref().filter(|_| is_named).map(str::to_owned),
+                    request: request.to_vec(),
                 };
                 self.grants.insert(token.fence.0, grant);
                 self.fences_upto = self.fences_upto.max(token.fence.0);

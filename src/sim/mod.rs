@@ -79,6 +79,10 @@ pub struct Totals {
     pub pages: u64,
     /// Walks that came to their end.
     pub walks: u64,
+    /// Answers of which only the head was asked for.
+    pub heads: u64,
+    /// Streams of figures.
+    pub figures: u64,
     /// Waits that ended without a grant.
     pub timeouts: u64,
     /// Answers about counters, values, lists and barriers.
@@ -158,6 +162,8 @@ impl Totals {
         self.granted_again += other.granted_again;
         self.pages += other.pages;
         self.walks += other.walks;
+        self.heads += other.heads;
+        self.figures += other.figures;
         self.timeouts += other.timeouts;
         self.entry_answers += other.entry_answers;
         self.values += other.values;
@@ -223,6 +229,8 @@ pub enum Sabotage {
     ForgetPops,
     /// Does not record which owner a grant has.
     ForgetOwners,
+    /// Does not record the ids of requests.
+    ForgetRequests,
     /// Says something else over HTTP.
     Http(HttpFault),
 }

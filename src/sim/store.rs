@@ -453,6 +453,15 @@ fn without_owner(record: &Record) -> Record {
     record
 }
 
+/// A grant as if it could not be asked for again.
+fn without_request(record: &Record) -> Record {
+    let mut record = record.clone();
+    if let Record::Granted { request, .. } = &mut record {
+        *request = Box::default();
+    }
+    record
+}
+
 /// What a broken engine would have said instead. The record is replaced by one that says nothing, so
 /// that numbers stay as they are.
 fn sabotaged(sabotage: Sabotage, record: &Record) -> Record {
@@ -465,6 +474,7 @@ fn sabotaged(sabotage: Sabotage, record: &Record) -> Record {
         Sabotage::ForgetValues => matches!(record, Record::Stored { .. }),
         Sabotage::ForgetPops => matches!(record, Record::Popped { .. }),
         Sabotage::ForgetOwners => return without_owner(record),
+        Sabotage::ForgetRequests => return without_request(record),
         Sabotage::SpeakEarly | Sabotage::Http(_) => false,
     };
     if is_meant {

@@ -389,6 +389,7 @@ mod tests {
             lease: Millis(1),
             client: 1,
             name: None,
+            request: b"",
         }
     }
 

@@ -17,6 +17,7 @@ pub enum Entry<'a> {
         lease: Millis,
         client: u32,
         name: Option<&'a str>,
+        request: &'a [u8],
     },
     Lengthened {
         key: &'a [u8],
@@ -78,6 +79,7 @@ impl Entry<'_> {
                 lease,
                 client,
                 name,
+                request,
             } => Record::Granted {
                 key: key.into(),
                 mode,
@@ -85,6 +87,7 @@ impl Entry<'_> {
                 lease,
                 client,
                 name: name.map(Into::into),
+                request: request.into(),
             },
             Self::Lengthened { key, fence, lease } => Record::Lengthened {
                 key: key.into(),

@@ -27,9 +27,10 @@
 //!   content                      17    ...
 //!
 //! kinds of frames, and their contents
-//!   1 granted     mode 1 (0 slot, 1 read, 2 write, 3 lead; +128 if there is a name), limit 4,
-//!                 fence 8, salt of the token 8, lease in ms 8, client 4, length of the key 2,
-//!                 key, name
+//!   1 granted     mode 1 (0 slot, 1 read, 2 write, 3 lead; +128 if there is a name; +64 if there
+//!                 is the id of a request), limit 4, fence 8, salt of the token 8, lease in ms 8,
+//!                 client 4, length of the key 2, key, then, if there is an id, its length 2 and
+//!                 the id, then the name
 //!   2 lengthened  fence 8, lease in ms 8, key
 //!   3 ended       fence 8, key
 //!   4 counted     value 8, key
@@ -55,10 +56,9 @@ use crc32c::{crc32c, crc32c_append};
 use super::entry::{Clocks, Entry};
 use crate::base::{Fence, Millis, Token};
 use crate::engine::types::{End, Mode, Record};
-use crate::key::Key;
 
 /// The version that this program writes, and the highest that it reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// How long a header is.
 pub const HEADER_BYTES: usize = 64;
@@ -80,6 +80,7 @@ const KIND_END: u8 = 130;
 
 const MAGIC: [u8; 8] = *b"latchd\r\n";
 const MODE_NAMED: u8 = 128;
+const MODE_ASKED: u8 = 64;
 
 /// What a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -258,7 +259,7 @@ impl<'a> Frame<'a> {
                 let [mode] = content.array()?;
                 let limit = u32::from_le_bytes(content.array()?);
                 Entry::Granted {
-                    mode: match mode & !MODE_NAMED {
+                    mode: match mode & !(MODE_NAMED | MODE_ASKED) {
                         0 => Mode::Slot { limit },
                         1 => Mode::Read,
                         2 => Mode::Write,
@@ -272,6 +273,10 @@ impl<'a> Frame<'a> {
                     lease: Millis(content.number()?),
                     client: u32::from_le_bytes(content.array()?),
                     key: content.key()?,
+                    request: match mode & MODE_ASKED {
+                        0 => &[],
+                        _ => content.key()?,
+                    },
                     name: match mode & MODE_NAMED {
                         0 => None,
                         _ => Some(str::from_utf8(content.rest()).ok()?),
@@ -343,6 +348,7 @@ pub fn push_record(
             lease,
             client,
             name,
+            request,
         } => {
             let (mode, limit) = match *mode {
                 Mode::Slot { limit } => (0, limit),
@@ -354,14 +360,25 @@ pub fn push_record(
                 Some(name) => (MODE_NAMED, name.as_bytes()),
                 None => (0, &[][..]),
             };
+            let id_and_name;
+            let (asked, name) = match request.len() {
+                0 => (0, name),
+                _ => {
+                    id_and_name = [&length_of(request)[..], request, name].concat();
+                    (MODE_ASKED, &id_and_name[..])
+                }
+            };
             let mut fixed = [0; 33];
-            fixed[0] = mode | named;
+            fixed[0] = mode | named | asked;
             fixed[1..5].copy_from_slice(&limit.to_le_bytes());
             fixed[5..13].copy_from_slice(&token.fence.0.to_le_bytes());
             fixed[13..21].copy_from_slice(&token.salt.to_le_bytes());
             fixed[21..29].copy_from_slice(&lease.0.to_le_bytes());
             fixed[29..].copy_from_slice(&client.to_le_bytes());
-            push(1, [&fixed, &length_of(key), key.as_bytes(), name]);
+            push(
+                1,
+                [&fixed, &length_of(key.as_bytes()), key.as_bytes(), name],
+            );
         }
         Record::Lengthened { key, fence, lease } => {
             let (fence, lease) = (fence.0.to_le_bytes(), lease.0.to_le_bytes());
@@ -377,7 +394,7 @@ pub fn push_record(
             let ends_ms = ends.map_or(0, |ends| clocks().wall_ms_at(ends));
             let parts = [
                 &ends_ms.to_le_bytes(),
-                &length_of(key)[..],
+                &length_of(key.as_bytes())[..],
                 key.as_bytes(),
                 value,
             ];
@@ -385,7 +402,15 @@ pub fn push_record(
         }
         Record::Deleted { key } => push(6, [key.as_bytes(), &[], &[], &[]]),
         Record::Pushed { key, end, value } => {
-            push(7, [&end_byte(*end), &length_of(key), key.as_bytes(), value]);
+            push(
+                7,
+                [
+                    &end_byte(*end),
+                    &length_of(key.as_bytes()),
+                    key.as_bytes(),
+                    value,
+                ],
+            );
         }
         Record::Popped { key, end } => push(8, [&end_byte(*end), key.as_bytes(), &[], &[]]),
         Record::Fences { upto } => push(9, [&upto.0.to_le_bytes(), &[], &[], &[]]),
@@ -432,9 +457,9 @@ fn push_frame(out: &mut Vec<u8>, salt: u32, number: u64, kind: u8, parts: [&[u8]
     out[start..start + 4].copy_from_slice(&checksum.to_le_bytes());
 }
 
-fn length_of(key: &Key) -> [u8; 2] {
-    let length = key.as_bytes().len();
-    debug_assert!(length <= usize::from(u16::MAX), "a key of {length} bytes");
+fn length_of(name: &[u8]) -> [u8; 2] {
+    let length = name.len();
+    debug_assert!(length <= usize::from(u16::MAX), "a name of {length} bytes");
     (length as u16).to_le_bytes()
 }
 
@@ -495,6 +520,7 @@ impl<'a> Content<'a> {
 mod tests {
     use super::*;
     use crate::base::Nanos;
+    use crate::key::Key;
 
     const SALT: u32 = 0x5eed_cafe;
     const CLOCKS: Clocks = Clocks {
@@ -521,13 +547,14 @@ mod tests {
             fence: Fence(7),
             salt: 0xfeed,
         };
-        let grant = |mode, name: Option<&str>| Record::Granted {
+        let grant = |mode, name: Option<&str>, request: &[u8]| Record::Granted {
             key: key(),
             mode,
             token,
             lease: Millis(33_000),
             client: 9,
             name: name.map(Into::into),
+            request: request.into(),
         };
         let stored = |ends| Record::Stored {
             key: key(),
@@ -535,10 +562,12 @@ mod tests {
             ends,
         };
         vec![
-            grant(Mode::Slot { limit: 5 }, None),
-            grant(Mode::Read, Some("")),
-            grant(Mode::Write, Some("näme")),
-            grant(Mode::Lead, None),
+            grant(Mode::Slot { limit: 5 }, None, b""),
+            grant(Mode::Read, Some(""), b""),
+            grant(Mode::Write, Some("näme"), b""),
+            grant(Mode::Lead, None, b""),
+            grant(Mode::Slot { limit: 1 }, Some("me"), b"id"),
+            grant(Mode::Read, None, &[0xff; 128]),
             Record::Lengthened {
                 key: key(),
                 fence: Fence(7),
@@ -636,9 +665,9 @@ mod tests {
     #[test]
     fn a_later_version_is_named() {
         let mut bytes = header().encode();
-        bytes[8] = 2;
+        bytes[8] = 3;
         let checksum = crc32c(&bytes[..60]);
         bytes[60..].copy_from_slice(&checksum.to_le_bytes());
-        assert_eq!(Header::decode(&bytes), Err(BadHeader::TooNew(2)));
+        assert_eq!(Header::decode(&bytes), Err(BadHeader::TooNew(3)));
     }
 }

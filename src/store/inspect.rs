@@ -140,6 +140,7 @@ impl Seen {
                 lease,
                 client,
                 name,
+                ..
             } => {
                 let held = Held {
                     key: key.into(),

@@ -53,26 +53,32 @@ fn an_owner_has_its_lease_back_with_all_of_its_time() {
     }
 }
 
-/// The id of a request is not kept: asked again after a restart, a client is told that the lock is
-/// held, by its own name, and it is still its own.
+/// The id of a request is kept with its grant: asked again after a restart, it is answered with the
+/// same grant, and with no other once that is released.
 #[test]
-fn after_a_kill_a_repeated_request_is_told_whose_the_lock_is() {
-    let directory = Directory::new();
-    let daemon = directory.start(&[HTTP]);
-    let ask = |http: &mut HttpClient| {
-        let body = "{\"owner_id\":\"me\",\"ttl_ms\":600000}";
-        http.put("POST /v1/locks/job/acquire", "X-Request-ID: once\r\n", body);
-        http.answer()
-    };
-    let lease = Lease::of(&ask(&mut daemon.http()));
-    assert_eq!(Lease::of(&ask(&mut daemon.http())).id, lease.id);
-    kill(daemon);
-    let daemon = directory.start(&[HTTP]);
-    let mut http = daemon.http();
-    let again = ask(&mut http);
-    assert_eq!(again.status, 409, "{again:?}");
-    assert_eq!(again.json()["current_owner_id"], "me");
-    assert_eq!(http.release(&lease).json()["released"], true);
+fn a_request_is_asked_again_over_a_restart() {
+    for end in ENDS {
+        let directory = Directory::new();
+        let daemon = directory.start(&[HTTP]);
+        let ask = |http: &mut HttpClient, id: &str| {
+            let body = "{\"owner_id\":\"me\",\"ttl_ms\":600000}";
+            let head = format!("X-Request-ID: {id}\r\n");
+            http.put("POST /v1/locks/job/acquire", &head, body);
+            http.answer()
+        };
+        let lease = Lease::of(&ask(&mut daemon.http(), "once"));
+        assert_eq!(Lease::of(&ask(&mut daemon.http(), "once")).id, lease.id);
+        end(daemon);
+        let daemon = directory.start(&[HTTP]);
+        let mut http = daemon.http();
+        let other = ask(&mut http, "twice");
+        assert_eq!(other.status, 409, "{other:?}");
+        assert_eq!(other.json()["current_owner_id"], "me");
+        let again = Lease::of(&ask(&mut http, "once"));
+        assert_eq!((again.id, again.fence), (lease.id.clone(), lease.fence));
+        assert_eq!(http.release(&lease).json()["released"], true);
+        assert!(Lease::of(&ask(&mut http, "once")).fence > lease.fence);
+    }
 }
 
 /// Killed in the middle of acquires: what was granted is held, and no fence comes twice.

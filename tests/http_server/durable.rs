@@ -70,6 +70,26 @@ fn keep_all(world: &mut World<ByHand>, store: &ByHand) {
     world.settle();
 }
 
+/// What the server refuses itself counts like what the table refuses.
+#[test]
+fn every_refusal_for_want_of_room_on_disk_is_counted() {
+    let (mut world, store) = world();
+    let (line, http) = (world.line(), world.http());
+    world.say(http, "POST /v1/lists/q/push {\"value\":\"v\"}");
+    keep_all(&mut world, &store);
+    assert_eq!(world.answer(http).status, 200);
+    store.0.borrow_mut().progress.is_full = true;
+    store.0.borrow_mut().is_behind = true;
+    world.settle();
+    // A value that was popped and could not be sent would come back.
+    assert_eq!(world.pipes.ask(line, "lpop q"), "error_storage\n");
+    assert_eq!(world.ask(http, "POST /v1/lists/q/pop").status, 503);
+    assert_eq!(world.pipes.ask(line, "rpush q w"), "error_storage\n");
+    let figures = world.ask(http, "GET /metrics").body;
+    let hits = "locks_limit_hits_total{limit_type=\"storage\"} 3\n";
+    assert!(figures.contains(hits), "{figures}");
+}
+
 const ACQUIRE: &str = "POST /v1/locks/job/acquire {\"owner_id\":\"me\",\"ttl_ms\":60000}";
 
 #[test]
@@ -93,6 +113,88 @@ fn no_grant_is_told_before_it_is_on_disk() {
         keep_all(&mut world, &store);
         assert_eq!(world.answer(who).status, 200, "{request}");
     }
+}
+
+/// A renewal that would make a lease longer has to be recorded, and may have to wait for the disk with
+/// that. Its owner has asked in time, so none of its leases ends meanwhile.
+#[test]
+fn a_renewal_that_waits_for_the_disk_keeps_the_leases_of_its_owner() {
+    let (mut world, store) = world();
+    let who = world.http();
+    let acquire = |world: &mut World<ByHand>, lock: &str, owner: &str| {
+        let body = format!("{{\"owner_id\":\"{owner}\",\"ttl_ms\":1000}}");
+        world.say(who, &format!("POST /v1/locks/{lock}/acquire {body}"));
+        keep_all(world, &store);
+        Lease::of(&world.answer(who))
+    };
+    let mine = acquire(&mut world, "mine", "me");
+    acquire(&mut world, "mine-too", "me");
+    acquire(&mut world, "yours", "you");
+    store.0.borrow_mut().is_behind = true;
+    let held = |world: &mut World<ByHand>, lock: &str| is_held(world, &store, lock);
+    world.say(who, &renewal(&mine, "me"));
+    // Whoever does not know the token keeps nothing, whatever name it says.
+    let guesser = world.http();
+    world.say(guesser, &renewal(&mine, "you"));
+    world.pass(20_000);
+    assert_eq!(world.answers(who), []);
+    assert!(held(&mut world, "mine") && held(&mut world, "mine-too"));
+    assert!(!held(&mut world, "yours"));
+    // The disk gets on.
+    store.0.borrow_mut().is_behind = false;
+    world.settle();
+    keep_all(&mut world, &store);
+    assert_eq!(world.answer(who).status, 200);
+    assert_eq!(world.answer(guesser).status, 409);
+    world.pass(2_000);
+    assert!(held(&mut world, "mine"), "it is renewed");
+    assert!(!held(&mut world, "mine-too"), "and that one is not");
+}
+
+/// Whoever has hung up meanwhile has asked in time, too. Once all of them are served, the lease ends
+/// when it should.
+#[test]
+fn renewals_that_wait_for_the_disk_keep_a_lease_only_while_they_wait() {
+    let (mut world, store) = world();
+    let (who, again) = (world.http(), world.http());
+    world.say(
+        who,
+        "POST /v1/locks/job/acquire {\"owner_id\":\"me\",\"ttl_ms\":1000}",
+    );
+    keep_all(&mut world, &store);
+    let lease = Lease::of(&world.answer(who));
+    store.0.borrow_mut().is_behind = true;
+    for who in [who, again] {
+        world.say(who, &renewal(&lease, "me"));
+    }
+    world.leave(who);
+    world.pass(5_000);
+    assert!(is_held(&mut world, &store, "job"));
+    store.0.borrow_mut().is_behind = false;
+    world.settle();
+    keep_all(&mut world, &store);
+    assert_eq!(world.answer(again).status, 200);
+    world.pass(59_000);
+    assert!(is_held(&mut world, &store, "job"), "it is renewed");
+    world.pass(1_000);
+    assert!(!is_held(&mut world, &store, "job"));
+}
+
+fn is_held(world: &mut World<ByHand>, store: &ByHand, lock: &str) -> bool {
+    keep_all(world, store);
+    let who = world.http();
+    let seen = world.ask(who, &format!("GET /v1/locks/{lock}"));
+    seen.json()["held"] == true
+}
+
+fn renewal(lease: &Lease, owner: &str) -> String {
+    let Lease {
+        lock, id, fence, ..
+    } = lease;
+    let body = format!(
+        "{{\"owner_id\":\"{owner}\",\"lease_id\":\"{id}\",\"fencing_token\":{fence},\"extend_by_ms\":60000}}"
+    );
+    format!("POST /v1/locks/{lock}/renew {body}")
 }
 
 /// Whoever looks is not told of what could still be forgotten.

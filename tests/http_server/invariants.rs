@@ -287,6 +287,38 @@ fn a_repeated_request_is_the_same_grant_for_as_long_as_it_holds() {
     world.finish();
 }
 
+/// However little of a millisecond is over, and however many hold it beside: the end of a lease is told
+/// the same.
+#[test]
+fn a_repeated_request_and_a_renewal_are_told_the_same_end() {
+    for (route, more) in [
+        ("locks/a/acquire", ""),
+        ("elections/b/elect", ""),
+        ("semaphores/c/acquire", ",\"limit\":3"),
+        ("rwlocks/d/acquire", ",\"mode\":\"read\""),
+    ] {
+        let mut world = World::new();
+        world.pass(100);
+        world.pipes.move_clock_when_looked_at(130_000);
+        let who = world.http();
+        let ask = |owner: &str, id: &str| {
+            let body = format!("{{\"owner_id\":\"{owner}\",\"ttl_ms\":60000{more}}}");
+            format!("POST /v1/{route} [X-Request-ID: {id}] {body}")
+        };
+        if !more.is_empty() {
+            world.ask(who, &ask("other", "first"));
+            world.pass(10);
+        }
+        let first = world.ask(who, &ask("me", "once"));
+        for _ in 0..10 {
+            assert_eq!(world.ask(who, &ask("me", "once")).body, first.body);
+            let renewed = world.renew(who, &Lease::of(&first), 1);
+            let ends = |answer: &Answer| answer.json()["lease_expiry_ms"].clone();
+            assert_eq!(ends(&renewed), ends(&first), "{route}");
+        }
+    }
+}
+
 /// A line client may store what is no text.
 #[test]
 fn a_value_that_is_no_text_is_told_in_base64() {
@@ -330,4 +362,35 @@ fn a_renewal_tells_the_end_of_its_own_lease() {
     assert_eq!(told, again);
     let ends_ms = told.as_u64().unwrap();
     assert!(ends_ms >= 50_000, "it ends at {ends_ms}");
+}
+
+/// Nobody waits for those who come while the server stops, so a stream of theirs ends at once, and says so.
+#[test]
+fn a_stream_that_begins_while_the_server_stops_ends_as_it_should() {
+    for path in [
+        "/v1/watch?pattern=*",
+        "/v1/elections/boss/events",
+        "/v1/stats/stream",
+    ] {
+        let mut world = World::new();
+        let holder = world.http();
+        let elect =
+            "POST /v1/elections/boss/elect {\"owner_id\":\"me\",\"ttl_ms\":1000,\"wait_ms\":60000}";
+        world.ask(holder, elect);
+        let line = world.line();
+        assert!(world.pipes.ask(line, "l job 0").starts_with("ok "));
+        world.pipes.stop();
+        world.settle();
+        let newcomer = world.http();
+        world.say(newcomer, &format!("GET {path}"));
+        let told = world.pipes.read(newcomer);
+        assert!(told.ends_with("\r\n0\r\n\r\n"), "{path}: {told}");
+        assert_eq!(
+            told.contains("event: elected"),
+            path.contains("boss"),
+            "{told}"
+        );
+        assert_eq!(told.contains("event: stats"), path.contains("stats"));
+        assert!(world.is_ended(newcomer), "{path}");
+    }
 }

@@ -1,7 +1,7 @@
-//! Files that a release wrote once, in `v1/`: every later one reads them, and this one writes the
-//! same bytes.
+//! Files that were written once, in `v1/` and `v2/` by the version of the format: every later one reads
+//! them, and the last one writes the same bytes.
 //!
-//! When the format gets a new version, `v1/` stays as it is and is only read.
+//! When the format gets a new version, the directories stay as they are and are only read.
 //! `WRITE_GOLDEN=1 cargo test --test journal golden` writes a directory that is missing.
 
 use std::fs;
@@ -9,26 +9,30 @@ use std::path::{Path, PathBuf};
 
 use latchd::base::{Fence, Millis, Nanos};
 use latchd::engine::types::{End, Mode, Record};
-use latchd::store::{Disk, Durability, Ending, FaultDisk};
+use latchd::store::{Disk, Durability, Ending, FaultDisk, format};
 
-use crate::history::{CLOCKS, Life, State, ended, granted, granted_as, key, stored};
+use crate::history::{CLOCKS, Life, State, ended, granted, granted_as, granted_to, key, stored};
 
 const SEGMENT_BYTES: u64 = 1024;
 
-fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/journal/v1")
+/// The version that this program writes.
+const NOW: u32 = format::VERSION;
+
+fn golden(version: u32) -> PathBuf {
+    let folder = format!("tests/journal/v{version}");
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)
 }
 
-fn names_there() -> Vec<String> {
-    let files = fs::read_dir(golden()).unwrap();
+fn names_there(version: u32) -> Vec<String> {
+    let files = fs::read_dir(golden(version)).unwrap();
     let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<String> = names.collect();
     names.sort();
     names
 }
 
-/// Every kind of record, in every form.
-fn records() -> Vec<Record> {
+/// Every kind of record, in every form that there is in this version.
+fn records(version: u32) -> Vec<Record> {
     let pushed = |end, value: &[u8]| Record::Pushed {
         key: key("list"),
         end,
@@ -38,7 +42,15 @@ fn records() -> Vec<Record> {
         key: key(name),
         value,
     };
-    vec![
+    let asked: &[Record] = match version {
+        1 => &[],
+        _ => &[
+            granted_to("owned", 7, "me", b""),
+            granted_to("asked", 8, "me", b"id"),
+            granted_to("asked at length", 9, "", &[b'~'; 128]),
+        ],
+    };
+    let mut records = vec![
         Record::Fences { upto: Fence(5000) },
         granted("lock", 1),
         granted_as("slots", 2, Mode::Slot { limit: 3 }),
@@ -75,14 +87,16 @@ fn records() -> Vec<Record> {
             end: End::Right,
         },
         Record::Fences { upto: Fence(9000) },
-    ]
+    ];
+    records.extend_from_slice(asked);
+    records
 }
 
 /// A life that is compacted and does not end in order, and one that does.
 fn write() -> FaultDisk {
     let disk = FaultDisk::new();
     let mut life = Life::begin(&disk, Durability::Sync, SEGMENT_BYTES).unwrap();
-    for batch in records().chunks(3) {
+    for batch in records(NOW).chunks(3) {
         life.write_all(batch).unwrap();
         life.compact(&disk);
     }
@@ -94,35 +108,46 @@ fn write() -> FaultDisk {
 }
 
 #[test]
-fn this_release_writes_what_the_first_one_wrote() {
+fn this_version_writes_what_it_wrote_at_first() {
     let disk = write();
     let names = disk.list().unwrap();
     assert!(names.iter().any(|name| name.ends_with(".snapshot")));
-    if !golden().exists() && std::env::var_os("WRITE_GOLDEN").is_some() {
-        fs::create_dir(golden()).unwrap();
+    let golden = golden(NOW);
+    if !golden.exists() && std::env::var_os("WRITE_GOLDEN").is_some() {
+        fs::create_dir(&golden).unwrap();
         for name in &names {
-            fs::write(golden().join(name), disk.bytes_of(name).unwrap()).unwrap();
+            fs::write(golden.join(name), disk.bytes_of(name).unwrap()).unwrap();
         }
     }
-    assert_eq!(names_there(), names);
+    assert_eq!(names_there(NOW), names);
     for name in names {
-        let wanted = fs::read(golden().join(&name)).unwrap();
+        let wanted = fs::read(golden.join(&name)).unwrap();
         assert!(disk.bytes_of(&name) == Some(wanted), "{name} is different");
     }
 }
 
 #[test]
-fn what_the_first_release_wrote_is_read() {
-    let disk = FaultDisk::new();
-    for name in names_there() {
-        disk.put(&name, fs::read(golden().join(&name)).unwrap());
+fn what_every_version_wrote_is_read() {
+    for version in 1..=NOW {
+        let disk = FaultDisk::new();
+        for name in names_there(version) {
+            disk.put(&name, fs::read(golden(version).join(&name)).unwrap());
+        }
+        let mut life = Life::begin(&disk, Durability::Sync, SEGMENT_BYTES).unwrap();
+        let mut all = records(version);
+        all.push(granted("later", 5001));
+        assert_eq!(State::of(&life.restored()), State::of(&all));
+        assert_eq!(life.found.last, all.len() as u64 + 1, "and that it stopped");
+        assert_eq!(life.found.ending, Ending::Clean(CLOCKS.wall_ms));
+        assert_eq!(life.found.fence_ceiling, Fence(9000));
+        assert_eq!(life.epoch, 3);
+        // Its files and those of this version are compacted into one.
+        let asked = granted_to("asked later", 9001, "me", b"id");
+        life.write_all(std::slice::from_ref(&asked)).unwrap();
+        all.push(asked);
+        life.compact(&disk);
+        life.stop().unwrap();
+        let life = Life::begin(&disk, Durability::Sync, SEGMENT_BYTES).unwrap();
+        assert_eq!(State::of(&life.restored()), State::of(&all));
     }
-    let life = Life::begin(&disk, Durability::Sync, SEGMENT_BYTES).unwrap();
-    let mut all = records();
-    all.push(granted("later", 5001));
-    assert_eq!(State::of(&life.restored()), State::of(&all));
-    assert_eq!(life.found.last, all.len() as u64 + 1, "and that it stopped");
-    assert_eq!(life.found.ending, Ending::Clean(CLOCKS.wall_ms));
-    assert_eq!(life.found.fence_ceiling, Fence(9000));
-    assert_eq!(life.epoch, 3);
 }

@@ -37,7 +37,23 @@ pub(crate) fn granted_as(name: &str, fence: u64, mode: Mode) -> Record {
         lease: Millis(30_000),
         client: fence as u32,
         name: fence.is_multiple_of(3).then(|| "worker".into()),
+        request: Box::default(),
     }
+}
+
+/// A lock of an owner that is known by its name, asked for with this id.
+pub(crate) fn granted_to(key: &str, fence: u64, owner: &str, id: &[u8]) -> Record {
+    let mut record = granted(key, fence);
+    if let Record::Granted {
+        client,
+        name,
+        request,
+        ..
+    } = &mut record
+    {
+        (*client, *name, *request) = (0, Some(owner.into()), id.into());
+    }
+    record
 }
 
 pub(crate) fn ended(name: &str, fence: u64) -> Record {
@@ -84,8 +100,10 @@ impl State {
                 lease,
                 client,
                 name,
+                request,
             } => {
-                let how = format!("{mode:?} {client} {name:?}");
+                let id = request.escape_ascii();
+                let how = format!("{mode:?} {client} {name:?} {id}");
                 let grant = (key.as_bytes().to_vec(), how, token.salt, lease.0);
                 self.grants.insert(token.fence.0, grant);
             }

@@ -178,6 +178,8 @@ impl Pair {
                 for token in self.some_tokens(nth, count) {
                     let fence = Some(token.fence.0);
                     self.ask(nth % CLIENTS, Ask::Renew { fence, lease }, Some(token))?;
+                    let tickets = self.engine.counts().tickets;
+                    self.model.follow_renewal(token.fence.0, tickets);
                 }
             }
             Op::Release { nth, count } => {
@@ -353,6 +355,8 @@ impl Pair {
             same("queue", queue, expected)?;
         }
         same("tally", self.engine.tally(), self.model.tally)?;
+        let tickets = self.engine.counts().tickets;
+        same("tickets", tickets, self.model.ticket_count())?;
         let here = |serial: u32| self.clients.iter().any(|it| it.serial == serial);
         let mut heard = std::mem::take(&mut self.heard);
         heard.retain(|it| here(it.0));
@@ -456,4 +460,48 @@ fn a_wait_does_not_end_before_a_crowd_of_leases_that_were_over_earlier() {
         assert_eq!(pair.engine.tally().grants, 501, "the writer waited in vain");
         pair.end().unwrap();
     }
+}
+
+/// Leases of a crowd are over, and nobody has looked yet. They are renewed one after the other, and
+/// each renewal ends only some of them, so that the one of an enqueue is still there when its own
+/// renewal comes: that has told its end, and there is nothing left to wait for.
+#[test]
+fn a_renewal_finds_the_lease_of_an_enqueue_over_behind_a_crowd() {
+    let (client, write, wait) = (0, false, 0);
+    let acquire = |lease, count| Op::Acquire {
+        client,
+        write,
+        lease,
+        count,
+    };
+    let mut pair = Pair::new(400, 0);
+    for op in [
+        acquire(6, 161),
+        acquire(1, 97),
+        Op::AcquireOrWait {
+            client,
+            write,
+            wait,
+            lease: 3,
+        },
+        acquire(1, 1),
+        acquire(1, 3),
+        Op::Pass { ms: 0 },
+        Op::Enqueue {
+            client,
+            write,
+            lease: 6,
+        },
+        Op::Pass { ms: 2 },
+        Op::Pass { ms: 4 },
+        Op::Renew {
+            nth: 11_025_924_097_148_642_249,
+            lease: 1,
+            count: 103,
+        },
+        Op::Wait { client, wait },
+    ] {
+        pair.run(&op).unwrap();
+    }
+    pair.end().unwrap();
 }

@@ -8,6 +8,8 @@
 //!   ([`Model::follow_fences`]); within one key, and between instants, the order is exact.
 //! - Of several keys idle since the same instant, any may make room for a new one, and collection
 //!   has `gc_interval` to forget an idle key ([`Model::follow_forgetting`]).
+//! - A renewal that comes too late may find that nobody has noticed yet that the lease is over, and
+//!   then the ticket goes as well; while leases are ended, that is open ([`Model::follow_renewal`]).
 //!
 //! Nothing is left open on one key: at one instant leases end before waits do, and waits end in the
 //! order of the queue, each making room for those behind it.
@@ -100,8 +102,11 @@ struct Ticket {
 enum Stage {
     Queued,
     Held(u64),
-    /// The lease ran out; forgotten at this instant.
-    Expired(Nanos),
+    /// The lease of this grant ran out; forgotten at this instant.
+    Expired {
+        fence: u64,
+        until: Nanos,
+    },
 }
 
 pub struct Key {
@@ -140,6 +145,8 @@ pub struct Model {
     draining: bool,
     /// Fence and key of every lease that ended.
     lapsed: Vec<(u64, usize)>,
+    /// Fences of leases that ended since the latest [`Model::expire`].
+    just_ended: Vec<u64>,
     /// Grants of the latest operation.
     grants: Vec<Grant>,
     /// Keys of which exactly one had to make room in the latest operation.
@@ -158,6 +165,7 @@ impl Model {
             last_fence,
             draining: false,
             lapsed: Vec::new(),
+            just_ended: Vec::new(),
             grants: Vec::new(),
             made_room: Vec::new(),
         }
@@ -197,6 +205,7 @@ impl Model {
                 self.keys[at].tickets.retain(|it| !is_over(it));
             }
         }
+        self.just_ended.clear();
         self.finish();
     }
 
@@ -462,14 +471,14 @@ impl Model {
         let gone = key.holders.remove(index);
         for ticket in &mut key.tickets {
             if ticket.stage == Stage::Held(gone.fence) {
-                ticket.stage = Stage::Expired(
-                    self.now
-                        .after(self.rules.gc_idle_max.max(Millis::from_secs(60))),
-                );
+                let kept = self.rules.gc_idle_max.max(Millis::from_secs(60));
+                let (fence, until) = (gone.fence, self.now.after(kept));
+                ticket.stage = Stage::Expired { fence, until };
             }
         }
         self.tally.expiries += 1;
         self.lapsed.push((gone.fence, key.name));
+        self.just_ended.push(gone.fence);
         let lost = Word::Lost {
             key: key.name,
             fence: gone.fence,
@@ -488,7 +497,7 @@ impl Model {
             self.serve(at, self.now);
         }
         if let Some((at, index)) = self.find_ticket(name, client) {
-            if !matches!(self.keys[at].tickets[index].stage, Stage::Expired(_)) {
+            if !matches!(self.keys[at].tickets[index].stage, Stage::Expired { .. }) {
                 return self.refuse(client, Refusal::AlreadyEnqueued);
             }
             self.keys[at].tickets.remove(index);
@@ -517,7 +526,7 @@ impl Model {
                 let lease_ms = lease.0;
                 self.say(now, client, Word::Granted { fence, lease_ms });
             }
-            Stage::Expired(_) => {
+            Stage::Expired { .. } => {
                 key.tickets.remove(index);
                 self.refuse(client, Refusal::LeaseExpired);
             }

@@ -318,6 +318,7 @@ fn spell(record: &Record) -> String {
             lease,
             client,
             name,
+            request,
         } => {
             let how = match mode {
                 Mode::Slot { limit: 1 } => "lock".to_owned(),
@@ -328,7 +329,11 @@ fn spell(record: &Record) -> String {
             };
             let name = name.as_ref().map_or(String::new(), |it| format!(" {it}"));
             let (key, fence, ms) = (text(key.as_bytes()), token.fence, lease.0);
-            format!("granted {key} #{fence} {how} {ms} ms to {client}{name}")
+            let id = match &request[..] {
+                [] => String::new(),
+                id => format!(" asked with {}", text(id)),
+            };
+            format!("granted {key} #{fence} {how} {ms} ms to {client}{name}{id}")
         }
         Record::Lengthened { key, fence, lease } => {
             let key = text(key.as_bytes());

@@ -169,3 +169,32 @@ fn a_client_that_leaves_with_very_much_while_we_stop_has_let_go_of_all_of_it() {
         "the rest is held in the next life"
     );
 }
+
+/// When the time of a shutdown is over every connection is closed at once, but what they leave behind may
+/// be more than one turn undoes. The turns that do follow each other without a wait.
+#[test]
+fn what_connections_leave_behind_is_undone_after_the_time_of_a_shutdown() {
+    let settings = Settings {
+        shutdown_timeout: Millis::from_secs(5),
+        ..Settings::default()
+    };
+    let mut world = World::with(settings);
+    let [holder, busy] = world.connect();
+    world.take(holder, "job");
+    assert_eq!(world.ask(busy, "e job"), "queued\n");
+    for number in 0..200 {
+        assert_eq!(world.ask(busy, &format!("watch k{number}.*")), "ok\n");
+    }
+    let before = world.recorded();
+    world.pipes.stop();
+    world.pipes.settle();
+    world.pipes.pass(Millis::from_secs(5));
+    world.pipes.turn();
+    assert!([holder, busy].map(|it| world.pipes.peer(it).is_closed()) == [true; 2]);
+    let server = &world.pipes.server;
+    assert!(!server.is_drained(), "it has watched too much for one turn");
+    assert!(server.next_deadline().unwrap() <= world.pipes.now());
+    world.pipes.settle();
+    assert!(world.pipes.server.is_drained());
+    assert_eq!(world.recorded(), before, "something was released");
+}

@@ -155,6 +155,8 @@ fn table(seeds: u64, totals: &Totals) -> String {
         ("  granted again", totals.granted_again.to_string()),
         ("  pages of locks", totals.pages.to_string()),
         ("  walks over all", totals.walks.to_string()),
+        ("  heads alone", totals.heads.to_string()),
+        ("  streams of figures", totals.figures.to_string()),
         ("waits timed out", totals.timeouts.to_string()),
         ("answers about entries", totals.entry_answers.to_string()),
         ("  values through lists", totals.values.to_string()),

@@ -12,6 +12,7 @@ use super::super::HttpSettings;
 use super::figures::LeaseOp;
 use crate::base::{Nanos, Token};
 use crate::engine::types::Reply;
+use crate::memory::block_bytes;
 use crate::wire::http::Route;
 use crate::wire::http::answer::Facts;
 use crate::wire::http::context::Context;
@@ -90,6 +91,21 @@ pub(super) fn of_reply(context: &Context<'_>, reply: &Reply, facts: &Facts<'_>) 
 }
 
 impl Finished {
+    /// How many bytes it takes to know what to log.
+    pub(super) fn line_bytes(&self) -> usize {
+        let Some((line, peer)) = &self.line else {
+            return 0;
+        };
+        let texts = [
+            &line.name,
+            &line.owner,
+            &line.request_id,
+            &line.current_owner,
+            peer,
+        ];
+        texts.map(|text| block_bytes(text.capacity())).iter().sum()
+    }
+
     /// Logs it, now that it is known how long it took.
     pub(super) fn log(&self, ns: u64) {
         let Some((line, peer)) = &self.line else {

@@ -11,7 +11,7 @@ use super::super::conn::{self, Conn, Flow, Owed, Transport};
 use super::super::memory::UnsentPop;
 use super::access_log::{self, Finished};
 use super::figures::{LeaseOp, Outcome};
-use crate::base::{ConnId, Millis, Nanos};
+use crate::base::{ConnId, Fence, Millis, Nanos, Token};
 use crate::engine::Engine;
 use crate::engine::types::{Refusal, Reply};
 use crate::engine::view::HolderView;
@@ -155,7 +155,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             self.http.figures.note_lease(op, outcome);
         }
         if told.is_some() || line.is_some() {
-            self.http.finished.push_back(Finished {
+            self.http.note_finished(Finished {
                 record: self.engine.record_count(),
                 op: told.map(|(op, _)| op),
                 asked_at: codec.asked_at,
@@ -172,7 +172,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         let is_durable = self.store.is_durable();
         let durable = self.held_back.durable();
         let may_leave = |it: &mut Finished| !is_durable || it.record <= durable;
-        while let Some(finished) = self.http.finished.pop_front_if(may_leave) {
+        while let Some(finished) = self.http.next_finished(may_leave) {
             let ns = now.since(finished.asked_at);
             if let Some(op) = finished.op {
                 self.http.figures.note_latency(op, ns);
@@ -253,16 +253,12 @@ fn holder<'e>(engine: &'e Engine, now: Nanos, key: &[u8]) -> Option<HolderView<'
     holders.take(LOOKED_AT_MAX).find(|it| it.lease_left_ns > 0)
 }
 
-/// How long a lease runs that was granted or renewed. The reply knows it to the millisecond. Where there
-/// is one holder only, what it has is exact, so that whoever asks again is told the same.
-fn left_ns(engine: &Engine, now: Nanos, context: &Context<'_>, lease: Millis) -> u64 {
-    match context.route {
-        Some(Route::AcquireLock | Route::Elect) => {
-            let exact = holder(engine, now, context.name);
-            exact.map_or_else(|| lease.nanos(), |it| it.lease_left_ns)
-        }
-        _ => lease.nanos(),
-    }
+/// How long a lease runs that was granted or renewed. The reply knows it to the millisecond, the table
+/// exactly, so that whoever asks again is told the same.
+fn left_ns(engine: &Engine, now: Nanos, context: &Context<'_>, reply: (Fence, Millis)) -> u64 {
+    let (fence, lease) = reply;
+    let exact = engine.view(now).lease_left_ns(context.name, fence);
+    exact.unwrap_or_else(|| lease.nanos())
 }
 
 /// What the answer says and the reply does not; `expiry_ms` is the time of day in so many nanoseconds.
@@ -275,8 +271,13 @@ fn facts<'e>(
 ) -> Facts<'e> {
     let mut facts = Facts::default();
     match reply {
-        Reply::Granted { lease, .. } | Reply::Renewed { lease, .. } => {
-            facts.lease_expiry_ms = expiry_ms(left_ns(engine, now, context, *lease));
+        Reply::Granted {
+            token: Token { fence, .. },
+            lease,
+        }
+        | Reply::Renewed { fence, lease } => {
+            let left_ns = left_ns(engine, now, context, (*fence, *lease));
+            facts.lease_expiry_ms = expiry_ms(left_ns);
         }
         Reply::TimedOut => {
             facts.holder = holder(engine, now, context.name).map(|it| Holding {

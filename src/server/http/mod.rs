@@ -35,6 +35,9 @@ use crate::wire::http::{HttpCodec, Part};
 /// How long the head of a request may take from its first byte, and its body from the end of the head.
 pub(super) const PART_MAX: Millis = Millis(5_000);
 
+/// What a connection that speaks HTTP takes more than others, before it has asked for anything.
+pub(super) const CODEC_BYTES: usize = crate::memory::block_bytes(size_of::<HttpCodec>());
+
 /// What the server keeps for HTTP.
 #[derive(Default)]
 pub(super) struct Http {
@@ -44,6 +47,8 @@ pub(super) struct Http {
     /// Answers that were not sent yet when they were last looked at: how long they took is known when
     /// they are.
     finished: VecDeque<Finished>,
+    /// What is to be logged of them takes so much.
+    line_bytes: usize,
     /// Where long answers are written before their length is known.
     page: Vec<u8>,
     /// From which the ids of requests are made that bring none.
@@ -54,10 +59,26 @@ pub(super) struct Http {
 impl Http {
     /// How many bytes are kept for connections, beyond what every connection takes.
     pub(super) fn memory(&self) -> usize {
-        let each = crate::memory::block_bytes(size_of::<HttpCodec>());
-        let finished = self.finished.capacity() * size_of::<Finished>();
-        let connections = self.figures.open(Door::Http) as usize;
-        connections * each + self.memo_bytes + self.page.capacity() + finished
+        let finished = self.finished.capacity() * size_of::<Finished>() + self.line_bytes;
+        self.codecs_bytes() + self.page.capacity() + finished
+    }
+
+    /// What all connections that speak HTTP take more than others.
+    pub(super) fn codecs_bytes(&self) -> usize {
+        self.figures.open(Door::Http) as usize * CODEC_BYTES + self.memo_bytes
+    }
+
+    /// An answer is made.
+    fn note_finished(&mut self, finished: Finished) {
+        self.line_bytes += finished.line_bytes();
+        self.finished.push_back(finished);
+    }
+
+    /// The oldest answer that is not looked at yet, if it may leave.
+    fn next_finished(&mut self, may_leave: impl FnOnce(&mut Finished) -> bool) -> Option<Finished> {
+        let finished = self.finished.pop_front_if(may_leave)?;
+        self.line_bytes -= finished.line_bytes();
+        Some(finished)
     }
 
     /// Whether there are answers of which it is to be noted how long they took.
@@ -114,6 +135,28 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::wire::http::context::Context;
+
+    #[test]
+    fn what_is_to_be_logged_counts_until_it_may_be() {
+        let mut http = Http::default();
+        let finished = |record| Finished {
+            op: None,
+            asked_at: Nanos(1),
+            record,
+            status: 200,
+            line: Some((access_log::of_request(&Context::UNREAD), "p".repeat(1_000))),
+        };
+        http.note_finished(finished(1));
+        http.note_finished(finished(2));
+        let both = http.memory();
+        assert!(both >= 2_000, "{both}");
+        assert!(http.next_finished(|it| it.record <= 1).is_some());
+        assert!(http.next_finished(|it| it.record <= 1).is_none());
+        assert!(http.memory() + 1_000 <= both);
+        assert!(http.next_finished(|_| true).is_some());
+        assert_eq!(http.line_bytes, 0);
+    }
 
     #[test]
     fn ids_of_requests_are_uuids_and_none_comes_twice() {

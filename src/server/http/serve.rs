@@ -48,6 +48,9 @@ impl<T: Transport, S: Store> Server<T, S> {
                         break;
                     }
                     used += asked.used;
+                    if self.store.is_durable() {
+                        self.note_stalled_owner(now, id, None);
+                    }
                     self.http.figures.note_request();
                 }
                 Decoded::Unfinished {
@@ -139,6 +142,12 @@ impl<T: Transport, S: Store> Server<T, S> {
         if let Some(codec) = conn.codec.as_http() {
             codec.part = Part::Nothing; // it is there in full
         }
+        if flow == Flow::AwaitsStore
+            && let Ok(Ask::Engine { request, by }) = asked.what
+        {
+            let by = by.filter(|by| engine.proves(by.owner, &request));
+            self.note_stalled_owner(now, id, by.map(|by| by.owner));
+        }
         true
     }
 
@@ -189,6 +198,7 @@ impl<T: Transport, S: Store> Server<T, S> {
                     && self.held_back.is_full()
                     && self.store.is_behind() =>
             {
+                self.engine.note_refused(Refusal::Storage);
                 self.say_reply(now, id, &Reply::Refused(Refusal::Storage));
             }
             Ask::Engine { request, by } => {

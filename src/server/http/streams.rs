@@ -53,11 +53,14 @@ impl<T: Transport, S: Store> Server<T, S> {
             conns,
             timers,
             settings,
+            draining,
             ..
         } = self;
         let conn = &mut conns[id.slot as usize];
         if let Some(codec) = conn.codec.as_http() {
             codec.speech = speech(Framing::of(&codec.context()));
+            // Nobody waits for those who come while we stop, so it ends with what it is told at first.
+            codec.ends |= *draining;
         }
         timers.rearm(conn.timer, conn.deadline(now, settings));
         self.note_said(id, 200, None, line);
@@ -106,6 +109,15 @@ impl<T: Transport, S: Store> Server<T, S> {
         self.budget.charge_walk(page.len());
         self.keep_page(page);
         self.owe(id, Owed::Push);
+    }
+
+    /// Ends a connection that has been told all that it will be.
+    #[cold]
+    pub(in crate::server) fn end_answered(&mut self, now: Nanos, id: ConnId) {
+        match &self.conns[id.slot as usize].codec {
+            Codec::Http(codec) if codec.is_stream() => self.end_stream(now, id),
+            _ => self.leave(now, id, Closing::LastAnswer, "was answered"),
+        }
     }
 
     /// Ends a stream because we stop: says so, if there is a way to say it.

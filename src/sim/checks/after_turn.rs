@@ -282,6 +282,8 @@ impl Simulation {
                     self.totals.pages += 1;
                     self.totals.walks += 1;
                 }
+                AnswerKind::Head => self.totals.heads += 1,
+                AnswerKind::Figures => self.totals.figures += 1,
                 AnswerKind::TimedOut => self.totals.timeouts += 1,
                 AnswerKind::Entry => self.totals.entry_answers += 1,
                 AnswerKind::Swapped => self.totals.swaps += 1,
@@ -610,12 +612,16 @@ impl Simulation {
         Ok(())
     }
 
+    /// When the time of a shutdown is over, every connection is closed in the next turn. What they leave
+    /// behind may be more than a turn undoes, and a data directory has to know of it: then turn follows
+    /// turn, until nothing is left.
     fn check_drain(&self) -> Result<(), String> {
         let timeout = self.plan.settings.shutdown_timeout;
         if let Some(Draining { ended, .. }) = self.life.draining
             && timeout != Millis::ZERO
             && self.life.span.began >= ended.after(timeout)
             && !self.life.server.is_drained()
+            && !self.finishes_departures(ended.after(timeout))
         {
             let holdings = self.life.server.holdings();
             return Err(format!(

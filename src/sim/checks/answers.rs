@@ -67,6 +67,10 @@ pub(crate) enum AnswerKind {
     /// One page of locks; the last one of a walk.
     Page,
     Walk,
+    /// Only the head of an answer.
+    Head,
+    /// Figures are told from now on.
+    Figures,
     TimedOut,
     /// About a named entry.
     Entry,

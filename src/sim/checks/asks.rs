@@ -1,7 +1,7 @@
 //! Requests that are sent again with the same id: as long as the grant is held, they are answered with
 //! it, and with no other.
 //!
-//! Knows what clients sent and were told. A life of the server knows nothing of the ids of another.
+//! Knows what clients sent and were told. What outlives the server is known by its id after that, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 

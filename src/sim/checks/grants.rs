@@ -502,7 +502,6 @@ impl KnownGrants {
         self.earlier = self.by_fence.len();
         (self.releases_sent, self.releases_done) = (0, 0);
         (self.breaks_sent, self.breaks_done) = (0, 0);
-        self.asks = KnownAsks::default();
         for (&fence, it) in &mut self.by_fence {
             let Some(kept) = kept.grants.get(&fence) else {
                 if it.is_certain(died_at) && !is_lossy {

@@ -29,6 +29,7 @@ impl AnswerCheck<'_> {
                 Ok(None)
             }
             Heard::End => Err("a stream ended for no reason".to_owned()),
+            Heard::Event(word, json) if word == "stats" => json.object("totals").map(|_| None),
             Heard::Event(word, json) => self.push_of(word, json).map(Some),
             Heard::Answer(answer) => self.answer_of(conn, answer).map(Some),
         }
@@ -164,6 +165,10 @@ impl AnswerCheck<'_> {
             if is_repeated { 0 } else { request.fence_before },
             false,
         )?;
+        if fence <= self.before.fence_origin() {
+            // Nobody was told before the last life ended, and now it was asked for again.
+            self.known_grants.note_of_earlier_life();
+        }
         self.known_grants.note_asked(fence, lease);
         self.known_grants.note_rounded(fence);
         Ok(AnswerKind::NamedGrant)

@@ -8,6 +8,11 @@ use crate::sim::clients::connection::Moment;
 const MS: u64 = 1_000_000;
 
 impl KnownGrants {
+    /// The last grant that was told is one that an earlier life has made.
+    pub(crate) fn note_of_earlier_life(&mut self) {
+        self.earlier += 1;
+    }
+
     /// A request asked for this lease, of which a part was over when it was first told.
     pub(crate) fn note_asked(&mut self, fence: u64, lease: Millis) {
         self.grant(fence).lease_asked_max = lease;

@@ -21,6 +21,9 @@ impl AnswerCheck<'_> {
         look: Look,
         text: &str,
     ) -> Result<AnswerKind, String> {
+        if look == Look::Figures && text == "ok" {
+            return Ok(AnswerKind::Figures);
+        }
         let (status, body) = text.split_once(' ').ok_or("no body")?;
         let is_draining = self.draining.is_some();
         match (status, look) {
@@ -31,7 +34,9 @@ impl AnswerCheck<'_> {
                 return Ok(AnswerKind::Other);
             }
             ("200", Look::Ready) => return Err("ready, although it stops".to_owned()),
+            ("200", Look::Head) if body.is_empty() => return Ok(AnswerKind::Head),
             ("200", Look::Metrics) => return self.check_metrics(conn, body),
+            ("200", Look::Head | Look::Figures) => return Err(format!("{look:?} has a body")),
             ("200", _) => {}
             _ => return Err(format!("{look:?} was answered {status}")),
         }

@@ -4,6 +4,8 @@
 //! is seen here. What a fault of the server adds (it is paused, or wakes late) is not held against
 //! it. That nothing comes early is checked where it ends, in `lock_table` and `answers`.
 
+use crate::base::Nanos;
+use crate::sim::clients::connection::Connection;
 use crate::sim::clients::crowd::Scene;
 use crate::sim::simulation::Simulation;
 
@@ -66,7 +68,7 @@ impl Simulation {
         if turn_ns > bounds.turn_ns_max {
             return Err(format!("a turn took {turn_ns} ns"));
         }
-        let deliberate_ns = POLL_LATE_NS_MAX + self.plan.turn_delay_us_max * 1_000;
+        let deliberate_ns = self.deliberate_ns();
         let late_ns = self.life.seen_locks.late_awake_ns_max;
         if late_ns > bounds.lease_late_ns_max + deliberate_ns {
             return Err(format!("a lease ended {late_ns} ns late, without a reason"));
@@ -79,6 +81,30 @@ impl Simulation {
             ));
         }
         Ok(())
+    }
+
+    /// Whether the server, whose connections were to end then, has closed them all and is only busy with
+    /// what they left behind, and not for longer than that may take.
+    pub(crate) fn finishes_departures(&self, since: Nanos) -> bool {
+        let server = &self.life.server;
+        let is_open = |it: &Connection| !it.is_newcomer && !it.ended;
+        let goes_on = server.next_deadline().is_some_and(|at| at <= self.now);
+        let late_ns_max = Bounds::of(self.plan.crowd).departure_late_ns_max + self.deliberate_ns();
+        self.data.is_some()
+            && server.engine().has_begun()
+            && goes_on
+            && !self.life.connections.values().any(is_open)
+            && self
+                .life
+                .span
+                .began
+                .since(since.max(self.life.paused_until))
+                <= late_ns_max
+    }
+
+    /// How late the server may be in any turn because it was told to.
+    fn deliberate_ns(&self) -> u64 {
+        POLL_LATE_NS_MAX + self.plan.turn_delay_us_max * 1_000
     }
 
     /// For how long the longest of those who hung up and still hold something has been gone. A

@@ -6,7 +6,7 @@
 use super::connection::{Connection, Sending};
 use super::http_requests::{KEPT_ASKS_MAX, KeptAsk};
 use super::lock_requests::{OPEN_REQUESTS_MAX, RequestWriter, WrittenRequest};
-use super::request::RequestKind;
+use super::request::{Look, RequestKind};
 use crate::base::Millis;
 use crate::pipe::metered_pipe;
 use crate::server::{Door, Host};
@@ -225,6 +225,7 @@ impl Simulation {
                 conn.subscribes_sent += 1;
                 conn.asks_for_events = conn.door == Door::Http;
             }
+            RequestKind::Look(Look::Figures) => self.conn(number).asks_for_events = true,
             RequestKind::Signal {
                 ref channel,
                 ref payload,
@@ -362,6 +363,7 @@ impl Simulation {
             // The server never cuts off a client that waits or subscribes, so silence would never
             // end.
             let never_times_out = !conn.tickets.is_empty()
+                || conn.asks_for_events
                 || !conn.subscriptions.is_empty()
                 || requests.any(|it| {
                     matches!(

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::http_answers::{self, Heard};
+use super::http_answers::{self, Expected, Heard};
 use super::http_requests::HttpAsk;
 use super::request::RequestKind;
 use super::subscription::Subscription;
@@ -321,7 +321,19 @@ impl Connection {
             return Ok(None);
         }
         self.received.extend(self.peer.receive());
-        http_answers::take(&mut self.received, self.is_stream)
+        // A request that has not come in full is answered as if nobody knew what it is.
+        let asks_for_head = |it: &OpenRequest| {
+            let is_head = it.http.as_ref().is_some_and(|it| it.is_head);
+            is_head && it.arrived.is_some()
+        };
+        let expected = if self.is_stream {
+            Expected::Event
+        } else if !self.is_newcomer && self.open_requests.front().is_some_and(asks_for_head) {
+            Expected::Head
+        } else {
+            Expected::Answer
+        };
+        http_answers::take(&mut self.received, expected)
     }
 
     /// Whether the last line that came in has no end.

@@ -38,9 +38,18 @@ impl HttpAnswer {
     }
 }
 
+/// What comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expected {
+    Answer,
+    /// An answer that says how long it would be, and no more.
+    Head,
+    Event,
+}
+
 /// Takes the first answer or event from what came in; none while it is not whole.
-pub(crate) fn take(received: &mut Vec<u8>, is_stream: bool) -> Result<Option<Heard>, String> {
-    if is_stream {
+pub(crate) fn take(received: &mut Vec<u8>, expected: Expected) -> Result<Option<Heard>, String> {
+    if expected == Expected::Event {
         return take_chunk(received);
     }
     loop {
@@ -77,6 +86,10 @@ pub(crate) fn take(received: &mut Vec<u8>, is_stream: bool) -> Result<Option<Hea
             }
         }
         let length = match (length, answer.is_stream) {
+            (Some(0), false) if expected == Expected::Head => {
+                return Err(format!("an answer that would be empty: {head}"));
+            }
+            (Some(_), false) if expected == Expected::Head => 0,
             (Some(length), false) => length,
             (None, true) => 0,
             _ => return Err(format!("an answer of no length, or two: {head}")),

@@ -28,6 +28,8 @@ pub(crate) struct HttpAsk {
     pub(crate) owner: u32,
     /// The connection ends with its answer.
     pub(crate) closes: bool,
+    /// Only the head of the answer comes.
+    pub(crate) is_head: bool,
 }
 
 /// An acquire that may be sent again.
@@ -293,7 +295,7 @@ impl RequestWriter<'_> {
     fn look(&mut self) -> WrittenRequest {
         let key = self.rng.usize(..self.plan.keys.len());
         let name = self.key_path(key);
-        let (look, path) = match (self.rng.u8(..12), name) {
+        let (look, path) = match (self.rng.u8(..16), name) {
             (0..6, _) => {
                 let limit = *pick(self.rng, &[1, 1, 2, 3, 100]);
                 let after = self.conn.walk.as_ref().map(|it| it.next);
@@ -306,9 +308,15 @@ impl RequestWriter<'_> {
             (8, _) => (Look::Live, "/healthz".to_owned()),
             (9, _) => (Look::Ready, "/readyz".to_owned()),
             (10, _) => (Look::Stats, "/v1/stats".to_owned()),
+            (11, _) => (Look::Figures, "/v1/stats/stream".to_owned()),
+            (12 | 13, _) => {
+                let paths = ["/healthz", "/metrics", "/v1/stats", "/v1/locks?limit=2"];
+                (Look::Head, (*pick(self.rng, &paths)).to_owned())
+            }
             _ => (Look::Metrics, "/metrics".to_owned()),
         };
-        self.get(RequestKind::Look(look), None, &path)
+        let method = if look == Look::Head { "HEAD" } else { "GET" };
+        self.request(RequestKind::Look(look), None, method, &path, "")
     }
 
     /// Ends what somebody holds, by either door.
@@ -408,7 +416,10 @@ impl RequestWriter<'_> {
         body: &str,
     ) -> WrittenRequest {
         let is_acquire = matches!(kind, RequestKind::Acquire { .. });
-        let is_stream = matches!(kind, RequestKind::Subscribe(_));
+        let is_stream = matches!(
+            kind,
+            RequestKind::Subscribe(_) | RequestKind::Look(Look::Figures)
+        );
         let id = match self.rng.u8(..if is_acquire { 16 } else { 4 }) {
             0 => String::new(),
             _ => format!("request-{}", self.request_number),
@@ -462,6 +473,7 @@ impl RequestWriter<'_> {
             id,
             owner: self.number,
             closes,
+            is_head: method == "HEAD",
         };
         written(kind, verb, frame, ask)
     }

@@ -87,6 +87,10 @@ pub(crate) enum Look {
     Ready,
     Stats,
     Metrics,
+    /// The head of an answer alone.
+    Head,
+    /// Figures every second.
+    Figures,
 }
 
 impl RequestKind {

@@ -63,6 +63,20 @@ impl Model {
         Ok(())
     }
 
+    /// A renewal forgets the ticket of a lease that it finds over and still there. The model ends
+    /// all leases of a key together, the engine some at a time, so it may have found one that ended
+    /// for the model since [`Model::expire`]. `tickets` is how many the engine has left.
+    pub fn follow_renewal(&mut self, fence: u64, tickets: usize) {
+        if self.ticket_count() == tickets + 1 && self.just_ended.contains(&fence) {
+            for key in &mut self.keys {
+                let is_of =
+                    |stage| matches!(stage, Stage::Expired { fence: it, .. } if it == fence);
+                key.tickets.retain(|it| !is_of(it.stage));
+            }
+            self.finish();
+        }
+    }
+
     /// Forgets the keys that the engine has forgotten, if it was allowed to; complains about those
     /// it should have. `expired` says whether the latest operation was [`Model::expire`].
     pub fn follow_forgetting(&mut self, known: &[usize], expired: bool) -> Result<(), String> {

@@ -37,7 +37,7 @@ impl Ticket {
     /// When nobody remembers any more that its lease ran out.
     pub(super) fn forgotten_at(&self) -> Option<Nanos> {
         match self.stage {
-            Stage::Expired(until) => Some(until),
+            Stage::Expired { until, .. } => Some(until),
             Stage::Queued | Stage::Held(_) => None,
         }
     }

@@ -79,6 +79,7 @@ pub(super) fn grant_bytes(key_bytes: usize) -> usize {
         lease: Millis(1),
         client: 1,
         name: None,
+        request: Box::default(),
     };
     let mut bytes = Vec::new();
     let no_clock = || unreachable!("a grant has no time of day");
