@@ -440,3 +440,33 @@ fn a_turn_looks_only_at_so_many_that_do_not_take_what_they_are_owed() {
         left = now_left;
     }
 }
+
+/// Giving back the memory of one takes as long as serving hundreds.
+#[test]
+fn clients_that_leave_much_unread_end_a_few_at_a_time() {
+    const CROWD: usize = 40;
+    const PER_TURN_MAX: usize = 4;
+    let mut pipes = pipes(1);
+    let writer = 0;
+    let value = "x".repeat(60_000);
+    for _ in 0..15 {
+        pipes.ask(writer, &format!("rpush list {value}"));
+    }
+    for _ in 0..CROWD {
+        let who = pipes.connect_with_room(0);
+        pipes.say(who, &["lrange list 0 -1"]);
+    }
+    pipes.rest();
+    let mut left = pipes.server.connections();
+    assert_eq!(left, 1 + CROWD);
+    for who in 1..=CROWD {
+        pipes.reset(who);
+    }
+    while left > 1 {
+        pipes.turn();
+        let now_left = pipes.server.connections();
+        let ended = left - now_left;
+        assert!((1..=PER_TURN_MAX).contains(&ended), "{ended} in one turn");
+        left = now_left;
+    }
+}

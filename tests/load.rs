@@ -99,7 +99,13 @@ fn tiny<'a>(words: &[&'a str]) -> Vec<&'a str> {
 
 #[test]
 fn the_daemon_is_right_in_every_kind_of_work() {
-    let says = ["throughput", "p99", "none wrong", "signal, 16 connections"];
+    let says = [
+        "throughput",
+        "p99",
+        "none wrong",
+        "signal, 16 connections",
+        "16 of them over HTTP",
+    ];
     check(&tiny(&["plan", "quick"]), 0, &says);
 }
 
@@ -135,6 +141,7 @@ fn a_small_form_of_every_scenario_is_right() {
         ("million", "200 held locks with leases"),
         ("disconnects", "200 clients leave, 200 locks of another"),
         ("expiry", "200 leases end in one millisecond"),
+        ("observed", "200 held locks, looked at"),
         ("storm", "200 holders disconnect at once"),
     ] {
         let words = ["plan", plan, "--count", "200"];
@@ -190,7 +197,7 @@ fn a_small_form_of_every_attack_is_right() {
     for scene in ["patterns", "slots-end", "pos", "wrong-tokens", "hand-over"] {
         assert!(scenes.contains(&scene), "{scene} is not in {scenes:?}");
     }
-    assert_eq!(scenes.len(), 37, "{scenes:?}");
+    assert_eq!(scenes.len(), 55, "{scenes:?}");
     let early = rows.iter().filter(|it| it["figure"] == "ended early");
     assert_eq!(early.filter(|it| it["met"] == true).count(), 3, "{rows:?}");
 }

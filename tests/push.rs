@@ -9,7 +9,7 @@
 use latchd::base::Millis;
 use latchd::engine::Rules;
 use latchd::pipe::Pipes;
-use latchd::server::{Holdings, Settings};
+use latchd::server::{Door, Holdings, Settings};
 use latchd::wire::outbox::{PUSH_BYTES_BEHIND, PUSH_BYTES_MAX};
 
 fn pipes() -> Pipes {
@@ -238,6 +238,43 @@ fn a_client_that_reads_before_the_next_push_goes_on_listening() {
     assert_eq!(pipes.ask(speaker, "signal c again"), "ok 1\n");
     assert_eq!(pipes.read(slow), "sig c again\n");
     assert_eq!(slow_consumers(&mut pipes, speaker), 0);
+}
+
+/// Whoever has no room is written to when the poll says that there is some, and costs nothing before.
+#[test]
+fn a_client_without_room_is_not_written_to_with_every_push() {
+    const COUNTS: usize = 90;
+    for (door, watch, event) in [
+        (Door::Line, "watch\n>\n\n", "watch incr c\n"),
+        (
+            Door::Http,
+            "GET /v1/watch?pattern=%3E HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            "event: incr",
+        ),
+    ] {
+        let mut pipes = pipes();
+        let (watcher, asker) = (pipes.connect_to(door), pipes.connect());
+        // What it costs to count up while nobody watches.
+        let count = |pipes: &mut Pipes| {
+            pipes.meter.reset();
+            assert!(pipes.ask(asker, "incr c 1").starts_with("ok "));
+            pipes.meter.reset()
+        };
+        count(&mut pipes);
+        let alone_ns = count(&mut pipes);
+        pipes.send(watcher, watch.as_bytes());
+        pipes.turn();
+        pipes.read(watcher);
+        make_room(&mut pipes, watcher, 10);
+        // It is told some of the first; from then on the poll is to say when there is room.
+        count(&mut pipes);
+        for _ in 1..COUNTS {
+            assert_eq!(count(&mut pipes), alone_ns, "{door:?}");
+        }
+        make_room(&mut pipes, watcher, usize::MAX);
+        let told = pipes.read(watcher);
+        assert_eq!(told.matches(event).count(), COUNTS, "{door:?}: {told}");
+    }
 }
 
 /// More than the bound at once is no reason to close a client that reads.

@@ -9,7 +9,7 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use super::{Peer, Pipe, pipe};
+use super::{Meter, Peer, Pipe, metered_pipe};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::{Engine, Origin, Rules};
 use crate::server::{Door, Event, Host, Readiness, Server, Settings};
@@ -33,6 +33,8 @@ const TURNS_AT_ONCE_MAX: u32 = 1_000_000;
 pub struct Pipes<S = Memory> {
     /// The server, to look at and to ask.
     pub server: Server<Pipe, S>,
+    /// What it spends on sockets.
+    pub meter: Meter,
     clients: Vec<Client>,
     /// What the next turn hears of.
     reported: Vec<Event>,
@@ -65,6 +67,7 @@ impl<S: Store> Pipes<S> {
     pub fn new(server: Server<Pipe, S>) -> Self {
         Self {
             server,
+            meter: Meter::default(),
             clients: Vec::new(),
             reported: Vec::new(),
             stops: 0,
@@ -143,7 +146,7 @@ impl<S: Store> Pipes<S> {
     }
 
     fn accept_from(&mut self, host: Host, door: Door, who: usize) -> Client {
-        let (here, peer) = pipe(who as u32, host);
+        let (here, peer) = metered_pipe(who as u32, host, &self.meter);
         Client {
             id: self.server.accept_at(self.now(), here, door),
             peer,

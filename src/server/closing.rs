@@ -182,8 +182,11 @@ impl<T: Transport, S: Store> Server<T, S> {
         if conn.awaits_refusal() {
             self.guesses.leave(id);
         }
+        let before = pool.memory();
         conn.inbox.clear(pool);
         conn.outbox.clear(pool);
+        let freed = before.saturating_sub(pool.memory());
+        self.budget.charge_freed(freed);
         self.gate.note_left(&mut conn.unsent_push_bytes, 0);
         if !conn.is_leaving() {
             debug!("connection {} closing: {why}", id.serial);

@@ -416,6 +416,12 @@ impl<T: Transport> Conn<T> {
         self.is_blocked || (self.watches_write && !self.outbox.is_empty())
     }
 
+    /// Its peer has not read what it was sent, and the reactor says when there is room again. With a
+    /// disk what it is owed may wait for that as well.
+    pub(super) fn is_told_of_room(&self) -> bool {
+        self.is_blocked && self.watches_write
+    }
+
     fn note_taken(&mut self, sent: usize) {
         if let Some(Stall { since, bytes }) = self.stall {
             let left = NonZeroUsize::new(bytes.get().saturating_sub(sent));

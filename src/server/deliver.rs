@@ -131,13 +131,21 @@ impl<T: Transport, S: Store> Server<T, S> {
                     held_back.note_pushed(id, bytes);
                 }
                 budget.charge_push(copied);
-                gate.note_pushed(&mut conn.unsent_push_bytes, bytes);
+                let is_told = !is_durable && conn.is_told_of_room();
+                if is_told {
+                    conn.outbox.count(pool);
+                } else {
+                    gate.note_pushed(&mut conn.unsent_push_bytes, bytes);
+                }
                 // A peer is not slow before it had a chance to read: this much may have gathered
                 // since it was last written to. A broken connection is found when it is flushed.
                 if conn.is_blocked || is_durable && held_back.push_bytes_of(id) > 0 {
                     self.note_overrun(now, id);
                 }
-                self.owe(id, Owed::Push);
+                // Until there is room for what it was sent before, another try would be in vain.
+                if !is_told {
+                    self.owe(id, Owed::Push);
+                }
             }
         }
     }

@@ -336,3 +336,36 @@ fn memory_is_given_back_by_those_who_left() {
     }
     assert_eq!(counted(&mut world), first);
 }
+
+/// Bodies in which every byte is a chunk, or every character an escape, take much longer than others of
+/// their length: a turn reads no more of them than it has time for, which is 80,000 in two
+/// milliseconds.
+#[test]
+fn a_turn_reads_only_so_many_chunks_and_escapes() {
+    const EACH: usize = 3_000;
+    const PER_TURN_MAX: usize = 80_000;
+    let chunks = "1\r\n \r\n".repeat(EACH) + "b\r\n{\"delta\":1}\r\n0\r\n\r\n";
+    let chunks = format!(
+        "POST /v1/counters/c/add HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Transfer-Encoding: chunked\r\n\r\n{chunks}"
+    );
+    let value = "\\u0061".repeat(EACH);
+    let escapes = spelled(&format!("PUT /v1/kv/v {{\"value\":\"{value}\"}}"));
+    for request in [chunks, escapes] {
+        let mut world = World::new();
+        let crowd: Vec<usize> = (0..200).map(|_| world.http()).collect();
+        for &who in &crowd {
+            world.pipes.send(who, request.repeat(3).as_bytes());
+        }
+        let (mut answered, mut turns) = (0, 0);
+        while answered < 3 * crowd.len() {
+            world.pipes.turn();
+            let told = crowd.iter().map(|&who| world.answers(who).len());
+            answered += told.sum::<usize>();
+            turns += 1;
+            assert!(turns < 1_000, "only {answered} are answered");
+        }
+        let most = answered * EACH / turns;
+        assert!(most <= PER_TURN_MAX, "{most} in each of {turns} turns");
+    }
+}

@@ -1,6 +1,7 @@
 //! The command line: its options, and what they mean.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -63,8 +64,8 @@ Examples:
   latch-load plan hostile --only patterns,pos --rounds 1
   latch-load draw proof.md > proof.svg        a picture of its comparison
 
-Targets: latchd://host:port, unix://path (latchd), dflockd://host:port, redis://host:port,
-ceiling://host:port.
+Targets: latchd://host:port, http://host:port and unix://path (latchd), dflockd://host:port,
+redis://host:port, ceiling://host:port.
 Throughput counts answered requests: an acquire and its release are two.
 While it loads it checks: one holder at a time, growing fences, first come first served on shared
 locks, every request answered once. Exit code: 0 when all answers were right, 1 when one was wrong
@@ -140,6 +141,7 @@ fn command() -> Command {
                 .arg(Arg::new("scene").long("scene").required(true))
                 .arg(Arg::new("target").long("target").required(true))
                 .arg(number::<f64>("scale", "X", "How large it is").required(true))
+                .arg(number::<SocketAddr>("http", "ADDRESS", "Where it speaks HTTP"))
                 .arg(number::<u32>("pid", "PID", "The server's process").required(true)),
         )
         .subcommand(
@@ -324,6 +326,7 @@ pub(crate) fn read() -> Result<Action, String> {
         Some(("attack", it)) => {
             let mut target = Target::parse(&get::<String>(it, "target").unwrap_or_default())?;
             target.pid = get(it, "pid").filter(|&it| it != 0);
+            target.http = get(it, "http");
             Action::Attack {
                 scene: get(it, "scene").unwrap_or_default(),
                 scale: get(it, "scale").unwrap_or_default(),

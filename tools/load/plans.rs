@@ -12,6 +12,7 @@ use crate::report::text;
 use crate::run::outcome::Rounds;
 use crate::run::spec::{Keys, Spec, Workload};
 use crate::scenarios::{self, Scenario, expiry};
+use crate::servers::HTTP;
 use crate::servers::target::Target;
 use crate::session::Session;
 
@@ -35,7 +36,7 @@ enum How {
 
 /// All plans.
 #[rustfmt::skip] // a table is read in columns
-pub(crate) const PLANS: [Plan; 14] = [
+pub(crate) const PLANS: [Plan; 15] = [
     Plan { name: "quick",       how: How::Runs(1, quick),      shows: "every kind of work for a moment: is it right, is it about as fast as before" },
     Plan { name: "throughput",  how: How::Runs(5, throughput), shows: "64 connections, one request each at a time: acquire and release as fast as answered" },
     Plan { name: "pipeline",    how: How::Runs(3, pipeline),   shows: "64 connections with 1, 4, 16 and 64 requests on their way each" },
@@ -47,6 +48,7 @@ pub(crate) const PLANS: [Plan; 14] = [
     Plan { name: "disconnects", how: How::Scenarios(3, &[scenarios::disconnects::run]), shows: "clients leave while 300,000 locks of another are held: what others feel" },
     Plan { name: "expiry",      how: How::Scenarios(3, &[expiry::lateness, expiry::together]), shows: "how late leases end; a million leases ending in one millisecond, and what others feel" },
     Plan { name: "storm",       how: How::Scenarios(3, &[scenarios::storm::run]), shows: "10,000 holders disconnect at once: what others feel, whether all is free again" },
+    Plan { name: "observed",    how: How::Scenarios(3, &[scenarios::observed::run]), shows: "a million held locks: what a scrape, all pages and a search take, and the turns meanwhile" },
     Plan { name: "soak",        how: How::Scenarios(1, &[scenarios::soak::run]), shows: "every kind of work in turn for --seconds (600): does memory stay, is all right" },
     Plan { name: "hostile",     how: How::Attacks,             shows: "every attack a client can make, and what others feel of it: --scale, --only" },
     Plan { name: "durable",     how: How::Disks,               shows: "latchd with a data directory beside itself without one, Redis that syncs, and the disk: --dir, --count" },
@@ -61,9 +63,10 @@ pub(crate) fn run(plan: &Plan, options: Options) -> io::Result<bool> {
     match plan.how {
         How::Runs(rounds, specs) => {
             let session = Session::open(options)?;
-            let subject = session.latchd(&[])?;
             let (mut specs, all) = (specs(), specs().len());
-            specs.retain(|spec| spec.is_known_to(subject.target.protocol));
+            let by_both_doors = specs.iter().any(|spec| spec.over_http > 0);
+            let subject = session.latchd(if by_both_doors { &HTTP } else { &[] })?;
+            specs.retain(|spec| spec.is_known_to(&subject.target));
             if specs.len() < all {
                 let out = all - specs.len();
                 eprint(&format!("{out} runs left out: not for this server"));
@@ -151,6 +154,12 @@ fn quick() -> Vec<Spec> {
         rate: Some(5_000),
         keys: Keys::Shared(100),
         hold_ns: 100_000,
+        ..Spec::default()
+    });
+    specs.push(Spec {
+        connections: 32,
+        over_http: 16,
+        keys: Keys::Shared(100),
         ..Spec::default()
     });
     for spec in &mut specs {

@@ -42,8 +42,13 @@ impl<T: Transport, S: Store> Server<T, S> {
                 break;
             }
             let decoded = codec.reader.decode(&input[used..], &mut scratch);
+            let looks = codec.reader.take_looks();
+            self.budget.charge_visits(looks);
             match decoded {
                 Decoded::Request(asked) => {
+                    // Also if it is put off: it is read again then.
+                    let ns = REQUEST_NS + asked.used as u64 / 2;
+                    self.budget.charge(Kind::Decide, ns);
                     if self.is_put_off(now, id, &asked) || !self.serve_asked(now, id, &asked) {
                         break;
                     }
@@ -154,8 +159,6 @@ impl<T: Transport, S: Store> Server<T, S> {
     /// Serves one request; returns false if it is to be served again later, because it is not decided.
     fn serve_asked(&mut self, now: Nanos, id: ConnId, asked: &Asked<'_>) -> bool {
         self.keep_context(now, id, &asked.context);
-        let ns = REQUEST_NS + asked.used as u64 / 2;
-        self.budget.charge(Kind::Decide, ns);
         match access::check(asked, &self.settings) {
             Err(access::Refused::WrongSecret) => self.turn_away(now, id),
             Err(access::Refused::Problem(problem)) => self.say_problem(id, &problem),

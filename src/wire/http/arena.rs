@@ -7,14 +7,21 @@ use std::mem;
 
 /// What is left of the buffer.
 #[derive(Debug)]
-pub(super) struct Arena<'a>(&'a mut [u8]);
+pub(super) struct Arena<'a> {
+    room: &'a mut [u8],
+    /// How much decoding that took: escapes, and bytes that were no characters.
+    pub(super) looks: usize,
+}
 
 impl<'a> Arena<'a> {
     /// Room for so many bytes. The buffer keeps its memory for the next request.
     pub(super) fn new(scratch: &'a mut Vec<u8>, bytes: usize) -> Self {
         scratch.clear();
         scratch.resize(bytes, 0);
-        Self(scratch)
+        Self {
+            room: scratch,
+            looks: 0,
+        }
     }
 
     /// The next piece: what `write` has put into the room, and says the length of. Nothing is taken
@@ -23,9 +30,9 @@ impl<'a> Arena<'a> {
         &mut self,
         write: impl FnOnce(&mut [u8]) -> Option<usize>,
     ) -> Option<&'a [u8]> {
-        let length = write(self.0)?;
-        let (piece, rest) = mem::take(&mut self.0).split_at_mut(length);
-        self.0 = rest;
+        let length = write(self.room)?;
+        let (piece, rest) = mem::take(&mut self.room).split_at_mut(length);
+        self.room = rest;
         Some(piece)
     }
 }

@@ -80,6 +80,14 @@ impl Body {
         }
     }
 
+    /// How many chunks have come.
+    pub(super) const fn chunk_count(&self) -> usize {
+        match self.rest {
+            Rest::Chunks(Chunks { count, .. }) => count,
+            Rest::Until(_) => 0,
+        }
+    }
+
     /// How much of the arena [`Body::bytes`] takes.
     pub(super) const fn arena_bytes(&self) -> usize {
         match self.rest {
@@ -120,12 +128,10 @@ impl Chunks {
                 return Err(problem::BODY_TOO_LONG);
             }
             let end = data + size + 2;
-            let line_end = &input[(data + size).min(input.len())..end.min(input.len())];
-            if !b"\r\n".starts_with(line_end) {
-                return Err(problem::BAD_CHUNK);
-            }
-            if line_end.len() < 2 {
-                return Ok(None);
+            match input.get(data + size..).unwrap_or_default() {
+                [b'\r', b'\n', ..] => {}
+                [] | [b'\r'] => return Ok(None),
+                _ => return Err(problem::BAD_CHUNK),
             }
             if size == 0 {
                 return Ok(Some(end));
@@ -144,7 +150,7 @@ fn size_line(input: &[u8]) -> Result<Option<(usize, usize)>, Problem<'static>> {
     for (index, &byte) in input.iter().enumerate() {
         match (byte, char::from(byte).to_digit(16)) {
             (_, Some(digit)) if index < SIZE_DIGITS_MAX => size = size << 4 | digit as usize,
-            (b'\r', _) if index > 0 => {
+            (b'\r', None) if index > 0 => {
                 return match input.get(index + 1) {
                     Some(b'\n') => Ok(Some((size, index + 2))),
                     Some(_) => Err(problem::BAD_CHUNK),

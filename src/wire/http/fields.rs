@@ -306,15 +306,15 @@ impl<'a> Reader<'_, 'a> {
         let start = self.at;
         let mut has_escape = false;
         loop {
+            self.skip_plain()?;
             match self.peek() {
                 None => return Err(problem::CUT_SHORT),
                 Some(b'"') => break,
-                Some(0..0x20) => return Err(self.wrong(problem::BAD_JSON)),
-                Some(b'\\') => {
+                Some(_) => {
                     has_escape = true;
+                    self.arena.looks += 1;
                     self.at += self.escape_bytes()?;
                 }
-                Some(_) => self.at += 1,
             }
         }
         let raw = &self.body[start..self.at];
@@ -326,6 +326,26 @@ impl<'a> Reader<'_, 'a> {
             }),
             _ => Ok(self.decoded(raw)),
         }
+    }
+
+    /// Skips what stands before the next quote or backslash.
+    fn skip_plain(&mut self) -> Result<(), Problem<'a>> {
+        let rest = &self.body[self.at..];
+        if let Some(b'"' | b'\\') = rest.first() {
+            return Ok(());
+        }
+        let length = memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
+        // In one go over all of them, which is several at a time.
+        let is_control = |byte: &u8| *byte < 0x20;
+        if rest[..length]
+            .iter()
+            .fold(false, |any, it| any | is_control(it))
+        {
+            self.at += rest.iter().position(is_control).unwrap_or_default();
+            return Err(self.wrong(problem::BAD_JSON));
+        }
+        self.at += length;
+        Ok(())
     }
 
     /// The length of the escape that begins here, if it is one.
@@ -354,39 +374,61 @@ impl<'a> Reader<'_, 'a> {
     /// Resolves the escapes of a string, all of which are well-formed, and replaces what is no
     /// character.
     fn decoded(&mut self, raw: &'a [u8]) -> Text<'a> {
-        let mut is_replaced = false;
+        let mut replaced = 0;
         let piece = self.arena.piece(|room| {
             let mut length = 0;
-            for_each_char(raw, |letter| {
-                let (letter, replaced) =
-                    letter.map_or((char::REPLACEMENT_CHARACTER, true), |it| (it, false));
-                is_replaced |= replaced;
-                length += letter.encode_utf8(&mut room[length..]).len();
+            for_each_piece(raw, |piece| {
+                let room = &mut room[length..];
+                length += match piece {
+                    Piece::Plain(text) => {
+                        room[..text.len()].copy_from_slice(text.as_bytes());
+                        text.len()
+                    }
+                    Piece::Letter(letter) => letter.encode_utf8(room).len(),
+                    Piece::NoCharacter => {
+                        replaced += 1;
+                        char::REPLACEMENT_CHARACTER.encode_utf8(room).len()
+                    }
+                };
             });
             Some(length)
         });
+        self.arena.looks += replaced;
         // It is made of characters, so it is UTF-8.
         let text = piece.and_then(|it| str::from_utf8(it).ok());
         Text {
             text: text.unwrap_or_default(),
-            is_replaced,
+            is_replaced: replaced > 0,
         }
     }
 }
 
-/// Tells every character of a string in its escaped form; none for each byte, and for each half of a
-/// surrogate pair, that is no part of one.
-fn for_each_char(raw: &[u8], mut tell: impl FnMut(Option<char>)) {
+/// A part of a string in its escaped form.
+enum Piece<'a> {
+    /// Characters that mean themselves.
+    Plain(&'a str),
+    /// What an escape means.
+    Letter(char),
+    /// A byte, or a half of a surrogate pair, that is no part of a character.
+    NoCharacter,
+}
+
+/// Tells every piece of a string.
+fn for_each_piece(raw: &[u8], mut tell: impl FnMut(Piece<'_>)) {
     for chunk in raw.utf8_chunks() {
         let mut rest = chunk.valid();
-        while let Some(at) = rest.find('\\') {
-            rest[..at].chars().for_each(|letter| tell(Some(letter)));
+        while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
+            if at > 0 {
+                tell(Piece::Plain(&rest[..at]));
+            }
             let (letter, bytes) = escaped(&rest.as_bytes()[at..]);
-            tell(letter);
+            tell(letter.map_or(Piece::NoCharacter, Piece::Letter));
             rest = &rest[at + bytes..];
         }
-        rest.chars().for_each(|letter| tell(Some(letter)));
-        chunk.invalid().iter().for_each(|_| tell(None));
+        tell(Piece::Plain(rest));
+        for _ in chunk.invalid() {
+            tell(Piece::NoCharacter);
+        }
     }
 }
 

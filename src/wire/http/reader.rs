@@ -4,6 +4,7 @@
 //! request it does not look at again; a head whose body comes later is read twice, and no more.
 
 use std::fmt;
+use std::mem;
 
 use super::arena::Arena;
 use super::ask::{self, Ask, Said};
@@ -34,6 +35,8 @@ pub struct Reader {
     search: Search,
     /// The body of a request whose head is there.
     body: Option<Body>,
+    /// How much it has looked at piece by piece, see [`Reader::take_looks`].
+    looks: usize,
 }
 
 /// What the input begins with.
@@ -110,12 +113,22 @@ impl Reader {
     pub fn decode<'a>(&mut self, input: &'a [u8], scratch: &'a mut Vec<u8>) -> Decoded<'a> {
         match self.frame(input, scratch) {
             Ok(Ok(frame)) => {
-                *self = Self::default();
-                Decoded::Request(frame.read(input, scratch))
+                let (asked, looks) = frame.read(input, scratch);
+                *self = Self {
+                    looks: self.looks + looks,
+                    ..Self::default()
+                };
+                Decoded::Request(asked)
             }
             Ok(Err(unfinished)) => unfinished,
             Err(problem) => Decoded::Fault(problem),
         }
+    }
+
+    /// How many chunks and escapes it has looked at since this was asked last: what makes some bytes
+    /// of a request cost so much more than others.
+    pub fn take_looks(&mut self) -> usize {
+        mem::take(&mut self.looks)
     }
 
     /// Finds the end of the request, and reads its head.
@@ -125,7 +138,10 @@ impl Reader {
         scratch: &mut Vec<u8>,
     ) -> Result<Result<Frame<'a>, Decoded<'a>>, Problem<'static>> {
         if input.len() < self.seen {
-            *self = Self::default();
+            *self = Self {
+                looks: self.looks,
+                ..Self::default()
+            };
         }
         self.seen = input.len();
         let unfinished = |part, wants_continue| {
@@ -146,7 +162,10 @@ impl Reader {
                 None => return unfinished(Part::Nothing, false),
             },
         };
-        let Some(end) = body.end(input)? else {
+        let before = body.chunk_count();
+        let end = body.end(input);
+        self.looks += body.chunk_count() - before;
+        let Some(end) = end? else {
             self.body = Some(body);
             // Whoever has sent some of the body did not wait.
             let waits = head.is_some_and(|it| it.expects_continue) && input.len() == body.start;
@@ -180,7 +199,8 @@ struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    fn read(&self, input: &'a [u8], scratch: &'a mut Vec<u8>) -> Asked<'a> {
+    /// What is asked, and how many looks that took.
+    fn read(&self, input: &'a [u8], scratch: &'a mut Vec<u8>) -> (Asked<'a>, usize) {
         let head = &self.head;
         let room = head.target.decoded_bytes_max()
             + self.body.arena_bytes()
@@ -211,7 +231,7 @@ impl<'a> Frame<'a> {
         if let Ok(Ask::Break { fence, .. }) = what {
             context.number = fence.0.cast_signed();
         }
-        Asked {
+        let asked = Asked {
             used: self.end,
             context,
             what,
@@ -219,7 +239,8 @@ impl<'a> Frame<'a> {
             host: head.host,
             origin: head.origin,
             if_none_match: head.if_none_match,
-        }
+        };
+        (asked, arena.looks)
     }
 
     fn ask(

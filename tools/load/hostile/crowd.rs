@@ -73,6 +73,8 @@ pub(crate) struct Crowd {
     /// How many there shall be of what the attack is made of.
     pub(super) size: usize,
     pub(super) target: Target,
+    /// The other door, where there is one.
+    http: Option<Target>,
     pub(super) clock: Clock,
     poll: Poll,
     members: Vec<Option<Member>>,
@@ -94,6 +96,7 @@ impl Crowd {
     pub(super) fn new(target: Target, size: usize) -> io::Result<Self> {
         Ok(Self {
             size,
+            http: target.by_http(),
             target,
             clock: Clock::start(),
             poll: Poll::new()?,
@@ -238,6 +241,17 @@ impl Crowd {
         self.flood(count, block, true)
     }
 
+    /// `count` connections that send these requests byte by byte, but for the beginning.
+    pub(super) fn drip(&mut self, count: usize, block: Block, at_once: usize) -> io::Result<()> {
+        self.add_all(count, block, Does::Drip { at_once }, true)
+    }
+
+    /// `count` connections that send these requests once and never read; who is sent away comes
+    /// again. Unlike [`Crowd::never_read`] it does not wait for answers.
+    pub(super) fn flood_once(&mut self, count: usize, block: Block) -> io::Result<()> {
+        self.add_all(count, block, Does::Once, false)
+    }
+
     /// `count` connections that send these requests, and again when all are answered.
     pub(super) fn ask_again(&mut self, count: usize, block: Block) -> io::Result<()> {
         self.add_all(count, block, Does::Ask { owed: 0 }, true)
@@ -303,9 +317,27 @@ impl Crowd {
 
     /// A connection that sends these bytes as far as it can now, and the rest later.
     pub(super) fn begin(&mut self, block: &Rc<Block>) -> io::Result<()> {
-        let stream = self.target.connect()?;
+        let stream = self.door(block)?.connect()?;
         self.add(Member::new(stream, block.clone(), Does::Once, true))?;
         self.visit(self.members.len() - 1)
+    }
+
+    /// The same; who is sent away comes again.
+    pub(super) fn begin_again(&mut self, block: &Rc<Block>) -> io::Result<()> {
+        self.begin(block)?;
+        if let Some(Some(last)) = self.members.last_mut() {
+            last.comes_again = true;
+        }
+        Ok(())
+    }
+
+    /// Where these requests are for.
+    fn door(&self, block: &Block) -> io::Result<&Target> {
+        if !block.over_http {
+            return Ok(&self.target);
+        }
+        let missing = || io::Error::new(io::ErrorKind::Unsupported, "the server speaks no HTTP");
+        self.http.as_ref().ok_or_else(missing)
     }
 
     /// Somebody who sends these requests in the moment when what was set up ends.
@@ -321,7 +353,7 @@ impl Crowd {
     fn add_all(&mut self, count: usize, block: Block, does: Does, reads: bool) -> io::Result<()> {
         let block = Rc::new(block);
         for _ in 0..count {
-            let stream = self.target.connect()?;
+            let stream = self.door(&block)?.connect()?;
             if let Stream::Tcp(stream) = &stream {
                 SockRef::from(stream).set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
                 SockRef::from(stream).set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
@@ -448,7 +480,8 @@ impl Crowd {
         if member.comes_again {
             let (block, does, reads) = (member.block.clone(), member.does, member.reads);
             member.stream.abandon();
-            let mut member = Member::new(self.target.begin_connect()?, block, does, reads);
+            let stream = self.door(&block)?.begin_connect()?;
+            let mut member = Member::new(stream, block, does, reads);
             member.comes_again = true;
             self.enter(place, member)?;
         }
@@ -465,7 +498,7 @@ impl Crowd {
             (u128::from(elapsed_ns) * u128::from(per_s) / 1_000_000_000) as u64
         });
         for _ in 0..due.saturating_sub(comers.came).min(COME_MAX as u64) {
-            let stream = self.target.begin_connect()?;
+            let stream = self.door(&comers.block)?.begin_connect()?;
             let member = Member::new(stream, comers.block.clone(), Does::Once, true);
             self.enter(comers.first + comers.next, member)?;
             comers.next = (comers.next + 1) % comers.count;
@@ -492,7 +525,7 @@ impl Crowd {
 /// Whether a request was served: `ok`, `acquired` or `queued`, or there is nothing.
 fn is_success(answer: &Answer<'_>) -> bool {
     match answer {
-        Answer::Ok(_) | Answer::Nil | Answer::Push(_) => true,
+        Answer::Ok(_) | Answer::Lease(_) | Answer::Nil | Answer::Push(_) => true,
         Answer::Refused(text) => text.starts_with(b"acquired ") || *text == b"queued",
     }
 }

@@ -1,7 +1,10 @@
 //! What well-behaved clients feel: 16 of them, an open loop of 1,000 cycles a second in all, on keys
-//! of their own, with the attack and without.
+//! of their own, with the attack and without. Where both doors count, 16 more speak HTTP, and all
+//! choose among the same locks.
 
 use std::io;
+
+use hdrhistogram::Histogram;
 
 use crate::clock::Clock;
 use crate::hostile::Scene;
@@ -13,7 +16,8 @@ use crate::report::figures::{Figures, WITHOUT};
 use crate::run::client::Client;
 use crate::run::codec::SECRET;
 use crate::run::outcome::{Outcome, quantile};
-use crate::run::spec::{Rest, Spec};
+use crate::run::spec::{Keys, Rest, Spec};
+use crate::servers::HTTP;
 use crate::servers::target::Target;
 use crate::session::{Session, Subject};
 
@@ -28,33 +32,110 @@ const PATIENCE_NS: u64 = 60_000_000_000;
 const NEWCOMERS: usize = 300;
 const NEWCOMER_MS_MAX: f64 = 25.0;
 
-/// Measures without the attack, then with it, each on a server of its own. `wanted_ms` is the p99,
-/// and the longest turn.
+/// Clients of each door, and cycles of all of these in a second.
+const CLIENTS: usize = 16;
+const RATE: u64 = 1_000;
+
+/// The locks that clients of both doors choose among: so many that they are seldom in each other's
+/// way.
+const SHARED_LOCKS: u32 = 1_000;
+
+/// What is measured of them, and what is wanted.
+pub(super) struct Feeling {
+    /// The p99, in milliseconds.
+    p99_ms: f64,
+    /// Whether the longest turn shall be as short.
+    and_turn: bool,
+    /// Whether the server asks for a secret.
+    secret: bool,
+    by_both_doors: bool,
+}
+
+impl Feeling {
+    pub(super) const fn new(p99_ms: f64) -> Self {
+        Self {
+            p99_ms,
+            and_turn: false,
+            secret: false,
+            by_both_doors: false,
+        }
+    }
+
+    pub(super) const fn and_turn(self) -> Self {
+        Self {
+            and_turn: true,
+            ..self
+        }
+    }
+
+    pub(super) const fn with_secret(self) -> Self {
+        Self {
+            secret: true,
+            ..self
+        }
+    }
+
+    pub(super) const fn by_both_doors(self) -> Self {
+        Self {
+            by_both_doors: true,
+            ..self
+        }
+    }
+
+    fn spec(&self) -> Spec {
+        let spec = Spec {
+            connections: CLIENTS,
+            rate: Some(RATE),
+            drain_ns: PATIENCE_NS,
+            rest: Rest::Deeply,
+            ..Spec::default()
+        };
+        if !self.by_both_doors {
+            return spec;
+        }
+        Spec {
+            connections: 2 * CLIENTS,
+            over_http: CLIENTS,
+            rate: Some(2 * RATE),
+            keys: Keys::Shared(SHARED_LOCKS),
+            ..spec
+        }
+    }
+
+    fn server(&self, session: &Session) -> io::Result<Subject> {
+        let mut options = Vec::new();
+        if self.secret {
+            options.extend(["--auth-token", SECRET]);
+        }
+        if self.by_both_doors {
+            options.extend(HTTP);
+        }
+        let mut subject = session.latchd(&options)?;
+        subject.target.guarded = self.secret;
+        Ok(subject)
+    }
+}
+
+/// Measures without the attack, then with it, each on a server of its own.
 pub(super) fn measure(
     session: &Session,
     scene: &Scene,
     figures: &mut Figures,
-    wanted_ms: (f64, Option<f64>),
-    secret: bool,
+    feeling: &Feeling,
 ) -> io::Result<()> {
-    let mut spec = session.short(Spec {
-        connections: 16,
-        rate: Some(1_000),
-        drain_ns: PATIENCE_NS,
-        rest: Rest::Deeply,
-        ..Spec::default()
-    });
+    let secret = feeling.secret;
+    let mut spec = session.short(feeling.spec());
     spec.measure_ns = session
         .options
         .seconds
         .map_or(2_000_000_000, |_| spec.measure_ns);
-    let alone = server(session, secret)?;
+    let alone = feeling.server(session)?;
     let without = session.run("without the attack", &spec, &alone.target)?;
     let come_without = newcomers(secret, &alone.target)?;
     let turn_without = longest_turn(&alone.target)?;
     drop(alone);
 
-    let latchd = server(session, secret)?;
+    let latchd = feeling.server(session)?;
     let mut attackers = Attackers::start(session, scene, &latchd.target)?;
     let turn_before = longest_turn(&latchd.target)?;
     if let Some(moment_ns) = attackers.moment_ns {
@@ -69,15 +150,29 @@ pub(super) fn measure(
     let worked_ns = session.clock.now_ns() - began;
     let turn = longest_turn(&latchd.target)?;
 
-    let (p99_ms, turn_ms) = wanted_ms;
+    let p99_ms = feeling.p99_ms;
     // It may be late in sending and again in reading. If no connection was ever free in time, the
     // server alone made everything late.
     let late_ns = late(&with).map(|ns| 2.0 * ns);
-    let p99 = at(&with, 0.99).and_then(|it| unless_spoilt(it, late_ns, p99_ms * MS));
-    figures.put("others' p99", Nanos, p99, AtMost(p99_ms * MS));
-    figures.put("without: others' p99", Nanos, at(&without, 0.99), Nothing);
-    figures.put("others' p50", Nanos, at(&with, 0.5), Nothing);
-    figures.put("without: others' p50", Nanos, at(&without, 0.5), Nothing);
+    let doors: &[(&str, Latencies)] = match feeling.by_both_doors {
+        true => &[
+            ("", Outcome::take_by_line),
+            (" over HTTP", |it| it.take_http.clone()),
+        ],
+        false => &[("", |it| it.take.clone())],
+    };
+    for (door, of) in doors {
+        let at = |outcome, part| quantile(&of(outcome), part).map(|ns| ns as f64);
+        let p99 = at(&with, 0.99).and_then(|it| unless_spoilt(it, late_ns, p99_ms * MS));
+        let name = format!("others' p99{door}");
+        figures.put(&name, Nanos, p99, AtMost(p99_ms * MS));
+        let name = format!("{WITHOUT}{name}");
+        figures.put(&name, Nanos, at(&without, 0.99), Nothing);
+        let name = format!("others' p50{door}");
+        figures.put(&name, Nanos, at(&with, 0.5), Nothing);
+        let name = format!("{WITHOUT}{name}");
+        figures.put(&name, Nanos, at(&without, 0.5), Nothing);
+    }
     if secret {
         let name = "newcomers who know the secret, p99";
         let most = NEWCOMER_MS_MAX * MS;
@@ -86,7 +181,10 @@ pub(super) fn measure(
         let without = come_without.map(|it| it.0);
         figures.put(&format!("{WITHOUT}{name}"), Nanos, without, Nothing);
     }
-    let turn_wanted = turn_ms.map_or(Nothing, |ms| AtMost(ms * MS));
+    let turn_wanted = match feeling.and_turn {
+        true => AtMost(p99_ms * MS),
+        false => Nothing,
+    };
     let turns = Turns {
         with: turn,
         without: turn_without,
@@ -129,18 +227,8 @@ fn newcomers(secret: bool, target: &Target) -> io::Result<Option<(f64, Option<f6
     Ok(took.get(NEWCOMERS * 99 / 100).copied())
 }
 
-fn server(session: &Session, secret: bool) -> io::Result<Subject> {
-    if !secret {
-        return session.latchd(&[]);
-    }
-    let mut subject = session.latchd(&["--auth-token", SECRET])?;
-    subject.target.guarded = true;
-    Ok(subject)
-}
-
-fn at(outcome: &Outcome, part: f64) -> Option<f64> {
-    quantile(&outcome.take, part).map(|ns| ns as f64)
-}
+/// Which latencies of a run.
+type Latencies = fn(&Outcome) -> Histogram<u64>;
 
 /// How late this program made its own requests.
 fn late(outcome: &Outcome) -> Option<f64> {

@@ -7,7 +7,7 @@ use latchd::wire::verbs::Verb;
 use crate::hostile::crowd::{Crowd, one};
 
 /// Most connections at one time; the server keeps each for a tenth of a second.
-const CONNECTIONS_MAX: usize = 4_000;
+pub(super) const CONNECTIONS_MAX: usize = 4_000;
 
 /// So many a second.
 pub(super) fn wrong(crowd: &mut Crowd) -> io::Result<()> {

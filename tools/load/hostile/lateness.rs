@@ -100,7 +100,7 @@ fn leases(
     let run = fastrand::u16(..);
     let mut poll = Poll::new()?;
     let mut holder = Client::connect(target)?;
-    let codec = Codec::new(target.protocol);
+    let codec = Codec::new(target);
     let mut waiters = Vec::new();
     for index in 0..LEASES {
         let key = key_name("late", run, index);

@@ -18,6 +18,8 @@ const STEPS_MAX: usize = 8;
 pub(super) struct Block {
     pub(super) bytes: Vec<u8>,
     pub(super) requests: usize,
+    /// Whether they are for the other door.
+    pub(super) over_http: bool,
 }
 
 impl Block {
@@ -34,6 +36,11 @@ pub(super) enum Does {
     Once,
     /// It sends them again and again.
     Flood,
+    /// It sends so many bytes at once and the others one by one, again and again.
+    Drip {
+        /// How many.
+        at_once: usize,
+    },
     /// It sends them again when all are answered.
     Ask {
         /// Answers that have not come.
@@ -59,6 +66,8 @@ pub(super) struct Member {
     pub(super) written: usize,
     pub(super) does: Does,
     pub(super) reads: bool,
+    /// How much of the end of a head was read last.
+    head_end: usize,
     /// Whether it comes again when the server has closed its connection.
     pub(super) comes_again: bool,
 }
@@ -71,13 +80,18 @@ impl Member {
             written: 0,
             does,
             reads,
+            head_end: 0,
             comes_again: false,
         }
     }
 
     /// Reads and writes what it can; counts the requests that were sent.
     pub(super) fn visit(&mut self, scratch: &mut [u8], requests: &mut u64) -> Visited {
-        for _ in 0..STEPS_MAX {
+        let steps = match self.does {
+            Does::Drip { .. } => 1,
+            _ => STEPS_MAX,
+        };
+        for _ in 0..steps {
             let read = if self.reads {
                 self.read(scratch)
             } else {
@@ -102,8 +116,13 @@ impl Member {
             Err(error) => return Err(error),
         };
         if let Does::Ask { owed } = &mut self.does {
-            let lines = memchr::memchr_iter(b'\n', &scratch[..length]).count();
-            *owed = owed.saturating_sub(lines);
+            let come = &scratch[..length];
+            let answers = if self.block.over_http {
+                heads(come, &mut self.head_end)
+            } else {
+                memchr::memchr_iter(b'\n', come).count()
+            };
+            *owed = owed.saturating_sub(answers);
         }
         Ok(true)
     }
@@ -112,7 +131,9 @@ impl Member {
     fn write(&mut self, requests: &mut u64) -> io::Result<bool> {
         if self.written == self.block.bytes.len() {
             match self.does {
-                Does::Flood | Does::Ask { owed: 0 } if self.written > 0 => self.written = 0,
+                Does::Flood | Does::Drip { .. } | Does::Ask { owed: 0 } if self.written > 0 => {
+                    self.written = 0
+                }
                 _ => return Ok(false),
             }
         }
@@ -121,7 +142,15 @@ impl Member {
         {
             *owed = self.block.requests;
         }
-        let length = match self.stream.write(&self.block.bytes[self.written..]) {
+        let rest = &self.block.bytes[self.written..];
+        let piece = match self.does {
+            Does::Drip { at_once } => match at_once.saturating_sub(self.written) {
+                0 => &rest[..1],
+                left => &rest[..left],
+            },
+            _ => rest,
+        };
+        let length = match self.stream.write(piece) {
             Ok(length) => length,
             Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(true),
             Err(error) if is_nothing_yet(&error) => return Ok(false),
@@ -132,6 +161,34 @@ impl Member {
             *requests += self.block.requests as u64;
         }
         Ok(true)
+    }
+}
+
+/// How many heads of answers end in these bytes. `matched` is how much of the end of one the bytes
+/// before them ended with, and then how much these do. No body here holds an empty line.
+fn heads(mut bytes: &[u8], matched: &mut usize) -> usize {
+    const END: &[u8; 4] = b"\r\n\r\n";
+    let mut count = 0;
+    loop {
+        if *matched == 0 {
+            let Some(at) = memchr::memchr(b'\r', bytes) else {
+                return count;
+            };
+            bytes = &bytes[at..];
+        }
+        let Some((&byte, rest)) = bytes.split_first() else {
+            return count;
+        };
+        *matched = match byte {
+            _ if byte == END[*matched] => *matched + 1,
+            b'\r' => 1,
+            _ => 0,
+        };
+        if *matched == END.len() {
+            count += 1;
+            *matched = 0;
+        }
+        bytes = rest;
     }
 }
 
@@ -171,6 +228,29 @@ mod tests {
         drop(server);
         let visited = member.visit(&mut scratch, &mut requests);
         assert!(matches!(visited, Visited::Ended));
+    }
+
+    #[test]
+    fn heads_are_counted_however_they_arrive() {
+        let text = b"HTTP/1.1 200 OK\r\nA: b\r\n\r\n{}\nHTTP/1.1 200 OK\r\n\r\r\n\r\n{}\n";
+        for step in 1..=text.len() {
+            let mut matched = 0;
+            let pieces = text.chunks(step);
+            let counts = pieces.map(|piece| heads(piece, &mut matched));
+            assert_eq!(counts.sum::<usize>(), 2, "by {step}");
+        }
+    }
+
+    #[test]
+    fn who_drips_sends_the_rest_byte_by_byte() {
+        let (mut member, mut server) = member(Does::Drip { at_once: 3 });
+        let (mut scratch, mut requests) = ([0; 64], 0);
+        let mut come = [0; 64];
+        for length in [3, 1, 1, 1] {
+            let visited = member.visit(&mut scratch, &mut requests);
+            assert!(matches!(visited, Visited::HasMore));
+            assert_eq!(server.read(&mut come).unwrap(), length);
+        }
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //! else feels of it, with the attack and without.
 //!
 //! A [`Scene`] is one attack and what is wanted of the server meanwhile. What attackers do is in
-//! `patterns`, `holders`, `unread`, `pipelines`, `queues`, `values`, `owners`, `guesses` and
-//! `memory`, with the words of `crowd`; they run in a process of their own, see `process`. What is
+//! `patterns`, `holders`, `unread`, `pipelines`, `queues`, `values`, `owners`, `guesses`, `memory`
+//! and `http`, with the words of `crowd`; they run in a process of their own, see `process`. What is
 //! measured meanwhile is in `felt`, `lateness`, `passed_on`, `bound` and `hand_over`, with what stands
 //! `beside` it. Every figure is of a server that was started for it.
 //!
@@ -19,6 +19,7 @@ mod felt;
 mod guesses;
 mod hand_over;
 mod holders;
+mod http;
 mod lateness;
 mod member;
 mod memory;
@@ -34,9 +35,11 @@ mod values;
 use std::io;
 
 use crate::hostile::Measure::{
-    Bound, Counted, Felt, FeltAndTurn, FeltWithSecret, HandOver, Late, PassedOn,
+    Bound, Counted, Felt, FeltAndTurn, FeltWithSecret, HandOver, Http, HttpWithSecret, Late,
+    PassedOn,
 };
 use crate::hostile::crowd::Crowd;
+use crate::hostile::felt::Feeling;
 use crate::options::Options;
 use crate::output::{eprint, print};
 use crate::report::figures::Figures;
@@ -66,6 +69,10 @@ enum Measure {
     /// The same as the first, of a server that asks for a secret; and how long newcomers wait who
     /// know it.
     FeltWithSecret(f64),
+    /// How long well-behaved clients of both doors wait, p99, and the longest turn shall be as short.
+    Http(f64),
+    /// The same, of a server that asks for a secret.
+    HttpWithSecret(f64),
     /// How late a lease of somebody else ends.
     Late(f64),
     /// How soon the lock of somebody who leaves is passed on.
@@ -85,7 +92,7 @@ const M: usize = 1_000_000;
 
 /// All scenes.
 #[rustfmt::skip] // a table is read in columns
-pub(crate) const SCENES: [Scene; 37] = [
+pub(crate) const SCENES: [Scene; 55] = [
     Scene { name: "patterns",         size: 1 << 17, attack: patterns::one,          measure: Felt(10.0),            words: "# patterns of `a` and `*`, 1 counts up" },
     Scene { name: "patterns-16",      size: 1 << 17, attack: patterns::sixteen,      measure: Felt(10.0),            words: "# patterns of `a` and `*`, 16 count up" },
     Scene { name: "patterns-spread",  size: 1 << 17, attack: patterns::spread,       measure: Felt(10.0),            words: "# patterns of `a` and `*`, 64 a client, 16 count up" },
@@ -108,6 +115,24 @@ pub(crate) const SCENES: [Scene; 37] = [
     Scene { name: "owners-leave",     size: 2 * M,   attack: owners::leave,          measure: PassedOn(20.0),        words: "# holds' owners leave with one who is waited for" },
     Scene { name: "owners-leave-16",  size: 2 * M,   attack: owners::leave_flooded,  measure: PassedOn(100.0),       words: "# holds' owners leave with one who is waited for, 16 flood" },
     Scene { name: "wrong-tokens",     size: 10_000,  attack: guesses::wrong,         measure: FeltWithSecret(10.0),  words: "# wrong secrets a second" },
+    Scene { name: "http-heads-slow",      size: 1_000,  attack: http::heads_slow,       measure: Http(10.0),           words: "# send heads a byte at a time" },
+    Scene { name: "http-heads-never",     size: 10_000, attack: http::heads_unfinished, measure: Http(10.0),           words: "# heads never finished, their time over together" },
+    Scene { name: "http-bodies-slow",     size: 1_000,  attack: http::bodies_slow,      measure: Http(10.0),           words: "# send bodies a byte at a time" },
+    Scene { name: "http-bodies-large",    size: 64,     attack: http::bodies_large,     measure: Http(10.0),           words: "# store values in bodies of 192 KiB" },
+    Scene { name: "http-chunks",          size: 64,     attack: http::chunks,           measure: Http(10.0),           words: "# send bodies in chunks of a byte" },
+    Scene { name: "http-pipelines-100",   size: 100,    attack: http::pipelines,        measure: Http(10.0),           words: "# pipeline `GET /v1/locks/x`, 100 deep, without pause" },
+    Scene { name: "http-pipelines-1000",  size: 1_000,  attack: http::pipelines,        measure: Http(25.0),           words: "# pipeline `GET /v1/locks/x`, 100 deep, without pause" },
+    Scene { name: "http-headers",         size: 64,     attack: http::headers,          measure: Http(10.0),           words: "# send 64 headers in heads of 16 KiB without pause" },
+    Scene { name: "http-headers-refused", size: 64,     attack: http::headers_refused,  measure: Http(10.0),           words: "# send 3,000 headers, are refused and come again" },
+    Scene { name: "http-wrong-tokens",    size: 10_000, attack: http::wrong_tokens,     measure: HttpWithSecret(10.0), words: "# wrong tokens a second" },
+    Scene { name: "http-wrong-kept",      size: 1_000,  attack: http::wrong_tokens_kept, measure: HttpWithSecret(10.0), words: "# pipeline wrong tokens" },
+    Scene { name: "http-watches-unread",  size: 300,    attack: http::watches_unread,   measure: Http(10.0),           words: "# streams of all events are never read, 16 count up" },
+    Scene { name: "http-signals-unread",  size: 500,    attack: http::signals_unread,   measure: Http(20.0),           words: "16 signal 64 KiB to # streams that are never read" },
+    Scene { name: "http-pages",           size: M,      attack: http::pages,            measure: Http(10.0),           words: "# locks held, 16 read all pages of them, 1,000 a page" },
+    Scene { name: "http-search",          size: M,      attack: http::search,           measure: Http(10.0),           words: "# locks held, 16 search them for what is not there" },
+    Scene { name: "http-scrapes",         size: M,      attack: http::scrapes,          measure: Http(10.0),           words: "# locks held, 16 ask for `/metrics` without pause" },
+    Scene { name: "http-figures",         size: M,      attack: http::figures,          measure: Http(10.0),           words: "# locks held, 256 streams of figures come and leave" },
+    Scene { name: "http-lookers-on",      size: M,      attack: http::lookers_on,       measure: Http(10.0),           words: "# locks held, 100 dashboards, 4 scrape, 2 walk" },
     Scene { name: "memory-values",    size: 256,     attack: memory::values,         measure: Bound,                 words: "values of 64 KiB, `--max-memory #m`" },
     Scene { name: "memory-lists",     size: 256,     attack: memory::lists,          measure: Bound,                 words: "lists of values of 64 KiB, `--max-memory #m`" },
     Scene { name: "memory-slots",     size: 256,     attack: memory::slots,          measure: Bound,                 words: "slots of one semaphore, `--max-memory #m`" },
@@ -164,9 +189,23 @@ impl Scene {
     /// Measures it once.
     fn play(&self, session: &Session, figures: &mut Figures) -> io::Result<()> {
         match self.measure {
-            Felt(p99) => felt::measure(session, self, figures, (p99, None), false),
-            FeltAndTurn(p99) => felt::measure(session, self, figures, (p99, Some(p99)), false),
-            FeltWithSecret(p99) => felt::measure(session, self, figures, (p99, None), true),
+            Felt(ms) => felt::measure(session, self, figures, &Feeling::new(ms)),
+            FeltAndTurn(ms) => {
+                let feeling = Feeling::new(ms).and_turn();
+                felt::measure(session, self, figures, &feeling)
+            }
+            FeltWithSecret(ms) => {
+                let feeling = Feeling::new(ms).with_secret();
+                felt::measure(session, self, figures, &feeling)
+            }
+            Http(ms) => {
+                let feeling = Feeling::new(ms).and_turn().by_both_doors();
+                felt::measure(session, self, figures, &feeling)
+            }
+            HttpWithSecret(ms) => {
+                let feeling = Feeling::new(ms).and_turn().by_both_doors().with_secret();
+                felt::measure(session, self, figures, &feeling)
+            }
             Late(most) => lateness::measure(session, self, figures, most),
             PassedOn(most) => passed_on::measure(session, self, figures, most),
             Bound => bound::measure(session, self, figures),

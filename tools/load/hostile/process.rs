@@ -46,6 +46,9 @@ impl Attackers {
         let scale = session.options.scale().to_string();
         command.args(["attack", "--scene", scene.name, "--scale", &scale]);
         command.args(["--target", &target.url(), "--pid", &pid]);
+        if let Some(http) = target.http {
+            command.args(["--http", &http.to_string()]);
+        }
         let mut child = child::command(&command)?
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -31,13 +31,13 @@ impl Client {
     pub(crate) fn connect(target: &Target) -> io::Result<Self> {
         let poll = Poll::new()?;
         let mut client = Self {
-            codec: Codec::new(target.protocol),
+            codec: Codec::new(target),
             conn: Conn::new(target.connect()?, Token(0), poll.registry())?,
             poll,
             events: Events::with_capacity(8),
             scratch: Vec::new(),
         };
-        if target.guarded {
+        if target.guarded && target.protocol != Protocol::Http {
             client.must(Request::Auth, &NO_KEY)?;
         }
         Ok(client)
@@ -76,7 +76,7 @@ impl Client {
     /// Takes a lock and returns its token.
     pub(crate) fn lock(&mut self, key: &Key) -> io::Result<LockToken> {
         self.ask(Request::Lock(&NO_TOKEN), key, |answer| {
-            answer.grant().map(|(token, _)| *token)
+            answer.grant().map(|(token, _)| token)
         })
     }
 
@@ -162,7 +162,7 @@ impl Client {
 
 /// The codec for this server and this run; refuses work that the server does not know.
 pub(crate) fn codec_for(spec: &Spec, target: &Target) -> io::Result<Codec> {
-    if !spec.is_known_to(target.protocol) {
+    if !spec.is_known_to(target) {
         let what = format!(
             "this server has no {} on {}",
             spec.workload.name(),
@@ -170,7 +170,7 @@ pub(crate) fn codec_for(spec: &Spec, target: &Target) -> io::Result<Codec> {
         );
         return Err(io::Error::new(io::ErrorKind::Unsupported, what));
     }
-    let mut codec = Codec::new(target.protocol);
+    let mut codec = Codec::new(target);
     if target.protocol == Protocol::Resp && !spec.plain_del {
         let mut client = Client::connect(target)?;
         let name = client.ask(Request::LoadScript, &NO_KEY, |answer| match answer {

@@ -1,7 +1,7 @@
 //! Requests to bytes and bytes to answers, in latchd's lines and in Redis' RESP.
 //!
-//! The only file that knows how a request is spelled and what an answer looks like; latchd's lines
-//! are those of `latchd::wire::client`. Keys and tokens have fixed lengths, so that the ceiling can
+//! The only file that knows how a request is spelled and what an answer looks like, but for HTTP, which
+//! is in `http`; latchd's lines are those of `latchd::wire::client`. Keys and tokens have fixed lengths, so that the ceiling can
 //! answer by size alone. Pure: no socket, no clock, no state.
 
 use std::fmt;
@@ -11,8 +11,9 @@ use latchd::base::Token;
 use latchd::wire::client::{self, News, Status};
 use latchd::wire::verbs::Verb;
 
+use crate::run::http;
 use crate::run::spec::LEASE_S;
-use crate::servers::target::Protocol;
+use crate::servers::target::{Protocol, Target};
 
 /// Length of every key: `lock:7f3a:00000042`.
 pub(crate) const KEY_BYTES: usize = 18;
@@ -73,6 +74,8 @@ pub(crate) enum Request<'a> {
 pub(crate) enum Answer<'a> {
     /// `ok` with the rest of the line; a number; a value.
     Ok(&'a [u8]),
+    /// A lease over HTTP: its token.
+    Lease(LockToken),
     /// There is none, or another client has it.
     Nil,
     /// Not an answer: a signal's payload.
@@ -83,11 +86,16 @@ pub(crate) enum Answer<'a> {
 
 impl<'a> Answer<'a> {
     /// The token of a grant, and the fence in it.
-    pub(crate) fn grant(&self) -> Option<(&'a LockToken, u64)> {
-        let Self::Ok(rest) = *self else { return None };
-        let (token, behind) = rest.split_first_chunk()?;
-        let fence = Token::parse(token)?.fence.0;
-        (behind.first() == Some(&b' ')).then_some((token, fence))
+    pub(crate) fn grant(&self) -> Option<(LockToken, u64)> {
+        let token = match self {
+            Self::Lease(token) => token,
+            Self::Ok(rest) => {
+                let (token, behind) = rest.split_first_chunk()?;
+                (behind.first() == Some(&b' ')).then_some(token)?
+            }
+            _ => return None,
+        };
+        Some((*token, Token::parse(token)?.fence.0))
     }
 
     /// The number that a signal carries.
@@ -109,6 +117,7 @@ impl fmt::Display for Answer<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ok(rest) => write!(f, "\"ok {}\"", rest.escape_ascii()),
+            Self::Lease(token) => write!(f, "a lease with token {}", token.escape_ascii()),
             Self::Nil => f.write_str("nil"),
             Self::Push(text) | Self::Refused(text) => write!(f, "\"{}\"", text.escape_ascii()),
         }
@@ -121,14 +130,17 @@ pub(crate) struct Codec {
     pub(crate) protocol: Protocol,
     /// Redis: the script's name, or none for a plain `DEL`.
     pub(crate) script: Option<[u8; 40]>,
+    /// HTTP: every request shows [`SECRET`].
+    pub(crate) guarded: bool,
 }
 
 impl Codec {
-    /// Without Redis' script.
-    pub(crate) const fn new(protocol: Protocol) -> Self {
+    /// For that server, without Redis' script.
+    pub(crate) const fn new(target: &Target) -> Self {
         Self {
-            protocol,
+            protocol: target.protocol,
             script: None,
+            guarded: target.guarded,
         }
     }
 
@@ -137,6 +149,7 @@ impl Codec {
         match self.protocol {
             Protocol::Line | Protocol::Ceiling => encode_line(request, key, out),
             Protocol::Resp => self.encode_resp(request, key, out),
+            Protocol::Http => http::encode(request, key, self.guarded, out),
         }
     }
 
@@ -145,6 +158,7 @@ impl Codec {
         match self.protocol {
             Protocol::Line | Protocol::Ceiling => decode_line(bytes),
             Protocol::Resp => decode_resp(bytes),
+            Protocol::Http => http::decode(bytes),
         }
     }
 
@@ -336,11 +350,7 @@ mod tests {
     #[test]
     fn a_grant_is_a_token_with_its_fence() {
         let token = b"00000000000000070123456789abcdef";
-        let grant = |text: &[u8]| {
-            Answer::Ok(text)
-                .grant()
-                .map(|(token, fence)| (*token, fence))
-        };
+        let grant = |text: &[u8]| Answer::Ok(text).grant();
         let whole = [&token[..], b" 60"].concat();
         assert_eq!(grant(&whole), Some((*token, 7)));
         assert_eq!(grant(token), None, "a lease is missing");

@@ -52,12 +52,47 @@ struct Worker {
     value: u64,
 }
 
+/// How each connection speaks: the first ones in the server's own way, those behind them over HTTP.
+pub(crate) struct Codecs {
+    first: Codec,
+    /// How many these are.
+    count: usize,
+    http: Codec,
+}
+
+impl Codecs {
+    fn new(first: Codec, spec: &Spec) -> Self {
+        let http = Codec {
+            protocol: Protocol::Http,
+            ..first.clone()
+        };
+        Self {
+            first,
+            count: spec.connections - spec.over_http,
+            http,
+        }
+    }
+
+    pub(crate) fn of(&self, conn: usize) -> &Codec {
+        if self.is_http(conn) {
+            &self.http
+        } else {
+            &self.first
+        }
+    }
+
+    /// Whether it is one of those behind them.
+    fn is_http(&self, conn: usize) -> bool {
+        conn >= self.count
+    }
+}
+
 /// The workers of all connections.
 pub(crate) struct Cycles {
     spec: Spec,
     /// Every connection has to show the secret first.
     guarded: bool,
-    pub(crate) codec: Codec,
+    pub(crate) codecs: Codecs,
     workers: Vec<Worker>,
     keys: Vec<Key>,
     chooser: KeyChooser,
@@ -102,7 +137,7 @@ impl Cycles {
             guarded: target.guarded,
             chooser: KeyChooser::new(&spec),
             ledger,
-            codec,
+            codecs: Codecs::new(codec, &spec),
             found: Outcome::new(),
             busy: 0,
             seq: 0,
@@ -155,7 +190,10 @@ impl Cycles {
             for worker in &self.workers {
                 let latency = now.saturating_sub(worker.asked_ns);
                 match worker.step {
-                    Step::Taking => self.found.take.saturating_record(latency),
+                    Step::Taking => {
+                        let over_http = self.codecs.is_http(worker.conn as usize);
+                        self.found.record_take(over_http, latency);
+                    }
                     Step::Giving => self.found.give.saturating_record(latency),
                     Step::Resting | Step::Holding => {}
                 }
@@ -188,17 +226,18 @@ impl Cycles {
 
     /// Writes what a connection sends before its first cycle.
     pub(crate) fn introduce(&mut self, index: usize, conn: &mut Conn) {
-        if self.codec.protocol == Protocol::Ceiling {
-            crate::servers::ceiling::introduce(&self.codec, &self.keys[0], self.spec.keys, conn);
+        let codec = self.codecs.of(index);
+        if codec.protocol == Protocol::Ceiling {
+            crate::servers::ceiling::introduce(codec, &self.keys[0], self.spec.keys, conn);
         }
-        if self.guarded {
-            self.codec.encode(Request::Auth, &NO_KEY, &mut conn.outbox);
+        if self.guarded && codec.protocol != Protocol::Http {
+            codec.encode(Request::Auth, &NO_KEY, &mut conn.outbox);
             conn.pending.push_back(INTRODUCTION);
         }
         if self.spec.workload == Workload::Signal {
             // Each connection listens to the one before it.
             let key = &self.keys[index];
-            self.codec.encode(Request::Listen, key, &mut conn.outbox);
+            codec.encode(Request::Listen, key, &mut conn.outbox);
             conn.pending.push_back(INTRODUCTION);
         }
     }
@@ -225,7 +264,7 @@ impl Cycles {
         let mut key = worker.key;
         let request = match self.spec.workload {
             Workload::Lock => {
-                if self.codec.protocol == Protocol::Resp {
+                if self.codecs.first.protocol == Protocol::Resp {
                     worker.token[..16].copy_from_slice(&hex(self.seq));
                 }
                 self.ledger.asked(key, worker.written);
@@ -250,8 +289,8 @@ impl Cycles {
                 Request::Signal(self.ledger.telling(key as usize))
             }
         };
-        self.codec
-            .encode(request, &self.keys[key as usize], &mut conn.outbox);
+        let codec = self.codecs.of(worker.conn as usize);
+        codec.encode(request, &self.keys[key as usize], &mut conn.outbox);
         conn.pending.push_back(index);
     }
 
@@ -275,8 +314,8 @@ impl Cycles {
         if self.spec.workload.waits() {
             self.ledger.letting_go(worker.key, worker.hold);
         }
-        self.codec
-            .encode(request, &self.keys[worker.key as usize], &mut conn.outbox);
+        let codec = self.codecs.of(worker.conn as usize);
+        codec.encode(request, &self.keys[worker.key as usize], &mut conn.outbox);
         conn.pending.push_back(index);
     }
 
@@ -306,11 +345,12 @@ impl Cycles {
         self.answered_seq = self.answered_seq.max(worker.written.seq);
         let latency = now.saturating_sub(worker.asked_ns);
         if worker.step == Step::Taking {
-            if answer == Answer::Nil && self.codec.protocol == Protocol::Resp {
+            if answer == Answer::Nil && self.codecs.first.protocol == Protocol::Resp {
                 return self.again(index, conn);
             }
             if self.counts() {
-                self.found.take.saturating_record(latency);
+                let over_http = self.codecs.is_http(conn_index);
+                self.found.record_take(over_http, latency);
             }
             if !self.stopping {
                 self.found.answers += 1;
@@ -355,14 +395,14 @@ impl Cycles {
     fn taken(&mut self, index: u32, answer: &Answer<'_>) -> bool {
         let worker = &mut self.workers[index as usize];
         let fine = match (self.spec.workload, answer) {
-            (Workload::Lock, Answer::Ok(b"")) if self.codec.protocol == Protocol::Resp => {
+            (Workload::Lock, Answer::Ok(b"")) if self.codecs.first.protocol == Protocol::Resp => {
                 self.ledger
                     .granted(worker.key, worker.hold, 0, worker.written);
                 true
             }
             (work, _) if work.waits() => match answer.grant() {
                 Some((token, fence)) => {
-                    worker.token = *token;
+                    worker.token = token;
                     self.ledger
                         .granted(worker.key, worker.hold, fence, worker.written);
                     true
@@ -391,7 +431,7 @@ impl Cycles {
     /// Checks the second answer of a cycle.
     fn given(&mut self, index: u32, answer: &Answer<'_>) {
         let worker = &self.workers[index as usize];
-        let resp = self.codec.protocol == Protocol::Resp;
+        let resp = self.codecs.first.protocol == Protocol::Resp;
         let fine = match (self.spec.workload, answer) {
             (Workload::Value, Answer::Ok(value)) => match unhex(value) {
                 Some(value) if self.spec.keys == Keys::Own => value == worker.value,

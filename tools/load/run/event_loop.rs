@@ -63,10 +63,15 @@ pub(crate) fn run(
     let idle: Vec<Stream> = (0..spec.idle)
         .map(|_| target.connect())
         .collect::<io::Result<_>>()?;
+    let by_http = target.by_http();
     let poll = Poll::new()?;
     let mut conns = Vec::with_capacity(spec.connections);
     for index in 0..spec.connections {
-        let stream = target.connect()?;
+        let door = match &by_http {
+            Some(by_http) if index >= spec.connections - spec.over_http => by_http,
+            _ => target,
+        };
+        let stream = door.connect()?;
         conns.push(Conn::new(stream, Token(index), poll.registry())?);
     }
     let alarm = match spec.rest {
@@ -359,7 +364,7 @@ impl Load<'_> {
             };
             let now = self.clock.now_ns();
             let mut bytes = &scratch[..length];
-            while let Some((answer, used)) = self.cycles.codec.decode(bytes) {
+            while let Some((answer, used)) = self.cycles.codecs.of(index).decode(bytes) {
                 bytes = &bytes[used..];
                 self.answered(index, answer, now);
             }

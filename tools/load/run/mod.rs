@@ -2,8 +2,8 @@
 //!
 //! Reading order: `spec` says what a run does, `event_loop` runs it, `cycles` is what each
 //! connection does, `ledger` is what must hold, `outcome` what was found. Below them `keys` names
-//! the keys, `codec` spells requests and reads answers, `conn` moves bytes, `alarm` wakes. `client` is
-//! for everything that is not a run: one connection that asks and waits.
+//! the keys, `codec` and `http` spell requests and read answers, `conn` moves bytes, `alarm` wakes.
+//! `client` is for everything that is not a run: one connection that asks and waits.
 
 pub(crate) mod alarm;
 pub(crate) mod client;
@@ -11,6 +11,7 @@ pub(crate) mod codec;
 pub(crate) mod conn;
 pub(crate) mod cycles;
 pub(crate) mod event_loop;
+pub(crate) mod http;
 pub(crate) mod keys;
 pub(crate) mod ledger;
 pub(crate) mod outcome;

@@ -32,6 +32,8 @@ pub(crate) struct Outcome {
     /// was due while measuring and was answered later, or never.
     pub(crate) take: Histogram<u64>,
     pub(crate) give: Histogram<u64>,
+    /// Of the first ones, those of the connections that speak HTTP beside others that do not.
+    pub(crate) take_http: Histogram<u64>,
     /// Answers after which a client had to ask again; only from servers without a queue.
     pub(crate) retries: u64,
     pub(crate) overtaken: u64,
@@ -56,6 +58,7 @@ impl Outcome {
             elapsed_ns: 0,
             take: latencies(),
             give: latencies(),
+            take_http: latencies(),
             retries: 0,
             overtaken: 0,
             late: latencies(),
@@ -65,6 +68,23 @@ impl Outcome {
             wrong: Wrong::default(),
             broken: false,
         }
+    }
+
+    /// A first request was answered after this long.
+    pub(crate) fn record_take(&mut self, over_http: bool, latency_ns: u64) {
+        self.take.saturating_record(latency_ns);
+        if over_http {
+            self.take_http.saturating_record(latency_ns);
+        }
+    }
+
+    /// The first requests that did not go over HTTP.
+    pub(crate) fn take_by_line(&self) -> Histogram<u64> {
+        let mut by_line = self.take.clone();
+        by_line
+            .subtract(&self.take_http)
+            .expect("what is subtracted was added");
+        by_line
     }
 
     /// Open loop: `behind` cycles, each `interval_ns` after the one before, the first of them at

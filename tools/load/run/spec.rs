@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use crate::servers::target::Protocol;
+use crate::servers::target::{Protocol, Target};
 
 /// What a connection does over and over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +113,8 @@ pub(crate) struct Spec {
     /// How long the last answers may take at the end, in addition to the holding times.
     pub(crate) drain_ns: u64,
     pub(crate) rest: Rest,
+    /// How many of the connections, the last ones, speak HTTP with the same server.
+    pub(crate) over_http: usize,
     /// Further connections that never send anything.
     pub(crate) idle: usize,
     /// Redis: release with a plain `DEL` instead of the script that compares first.
@@ -152,6 +154,7 @@ impl Default for Spec {
             measure_ns: 2_000_000_000,
             drain_ns: 10_000_000_000,
             rest: Rest::Lightly,
+            over_http: 0,
             idle: 0,
             plain_del: false,
         }
@@ -162,6 +165,9 @@ impl Spec {
     /// Why this cannot run, if it cannot.
     pub(crate) fn complaint(&self) -> Option<String> {
         let total = self.connections.saturating_mul(self.pipeline);
+        if self.over_http > self.connections {
+            return Some("no more can speak HTTP than there are".to_owned());
+        }
         if self.connections == 0 || self.pipeline == 0 || self.measure_ns == 0 || self.slots == 0 {
             return Some("connections, pipeline, slots and seconds must be above 0".to_owned());
         }
@@ -209,11 +215,15 @@ impl Spec {
         None
     }
 
-    /// Whether servers with this protocol can do this work.
-    pub(crate) const fn is_known_to(&self, protocol: Protocol) -> bool {
+    /// Whether this server can do this work.
+    pub(crate) const fn is_known_to(&self, target: &Target) -> bool {
         let work = self.workload;
-        match protocol {
+        if self.over_http > 0 && (target.http.is_none() || !matches!(work, Workload::Lock)) {
+            return false;
+        }
+        match target.protocol {
             Protocol::Line => true,
+            Protocol::Http => matches!(work, Workload::Lock),
             Protocol::Ceiling => {
                 matches!(work, Workload::Lock) && matches!(self.keys, Keys::Own | Keys::Shared(1))
             }
@@ -240,6 +250,9 @@ impl Spec {
             if ns > 0 {
                 text.push_str(&format!(", {what} {} µs", ns / 1_000));
             }
+        }
+        if self.over_http > 0 {
+            text.push_str(&format!(", {} of them over HTTP", self.over_http));
         }
         if self.idle > 0 {
             text.push_str(&format!(", beside {} idle", self.idle));

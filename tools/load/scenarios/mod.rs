@@ -12,6 +12,7 @@ pub(crate) mod holders;
 pub(crate) mod idle;
 pub(crate) mod million;
 pub(crate) mod observe;
+pub(crate) mod observed;
 pub(crate) mod soak;
 pub(crate) mod spin;
 pub(crate) mod storm;

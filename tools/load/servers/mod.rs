@@ -11,7 +11,7 @@ pub(crate) mod target;
 
 use std::cell::Cell;
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::rc::Rc;
@@ -54,6 +54,10 @@ impl ServerKind {
         status.is_ok_and(|it| it.code() != Some(127))
     }
 }
+
+/// What makes latchd speak HTTP too, and what it says then before the address.
+pub(crate) const HTTP: [&str; 2] = ["--http-port", "0"];
+const SERVES_HTTP: &str = "serves HTTP on ";
 
 /// A server that was started here; it ends when this is dropped.
 pub(crate) struct Server {
@@ -113,6 +117,10 @@ impl Server {
             ServerKind::Dflockd => process.listens(port).map(|()| port),
         }
         .map_err(|error| io::Error::other(format!("{} {error}", process.program)))?;
+        let http = match arguments.contains(&HTTP[0]) {
+            true => Some(http_address(&process.says(SERVES_HTTP)?)?),
+            false => None,
+        };
         let protocol = match kind {
             ServerKind::Latchd | ServerKind::Dflockd => Protocol::Line,
             ServerKind::Redis => Protocol::Resp,
@@ -121,6 +129,7 @@ impl Server {
         let target = |address| Target {
             protocol,
             address,
+            http,
             in_turns: kind == ServerKind::Latchd,
             guarded: false,
             pid: Some(process.child.id()),
@@ -140,6 +149,13 @@ pub(crate) fn latchd_knows(option: &str) -> io::Result<bool> {
     let output = Command::new(program).arg("--help").output()?;
     let help = String::from_utf8_lossy(&output.stdout);
     Ok(help.split_whitespace().any(|it| it == option))
+}
+
+/// The address in `latchd 0.1.0 serves HTTP on 127.0.0.1:6389: a browser ...`.
+fn http_address(line: &str) -> io::Result<SocketAddr> {
+    let address = line.split(SERVES_HTTP).nth(1);
+    let address = address.and_then(|it| it.split(": ").next()?.trim().parse().ok());
+    address.ok_or_else(|| io::Error::other(line.to_owned()))
 }
 
 fn free_port() -> io::Result<u16> {

@@ -25,6 +25,8 @@ pub(crate) enum Protocol {
     Ceiling,
     /// Redis'.
     Resp,
+    /// latchd's other door.
+    Http,
 }
 
 /// Where it listens.
@@ -39,6 +41,8 @@ pub(crate) enum Address {
 pub(crate) struct Target {
     pub(crate) protocol: Protocol,
     pub(crate) address: Address,
+    /// Where the same server speaks HTTP too, if it does.
+    pub(crate) http: Option<SocketAddr>,
     /// latchd reads whole turns and answers at their end, so a client can prove the order of its
     /// queue; a server with many threads promises no such order. And of those with the line
     /// protocol, only latchd promises that fences grow.
@@ -73,15 +77,17 @@ impl Target {
             "unix" => (Protocol::Line, Address::Unix(rest.into()), true),
             "redis" => (Protocol::Resp, tcp(6379)?, false),
             "ceiling" => (Protocol::Ceiling, tcp(6389)?, false),
+            "http" => (Protocol::Http, tcp(6389)?, true),
             _ => {
                 return Err(format!(
-                    "{text}: say latchd://, unix://, dflockd://, redis:// or ceiling://"
+                    "{text}: say latchd://, http://, unix://, dflockd://, redis:// or ceiling://"
                 ));
             }
         };
         Ok(Self {
             protocol,
             address,
+            http: None,
             in_turns,
             guarded: false,
             pid: None,
@@ -95,6 +101,7 @@ impl Target {
             Protocol::Line => "dflockd",
             Protocol::Ceiling => "ceiling",
             Protocol::Resp => "redis",
+            Protocol::Http => "http",
         }
     }
 
@@ -107,6 +114,16 @@ impl Target {
         }
     }
 
+    /// The same server by its other door, if it has one.
+    pub(crate) fn by_http(&self) -> Option<Self> {
+        Some(Self {
+            protocol: Protocol::Http,
+            address: Address::Tcp(self.http?),
+            http: None,
+            ..self.clone()
+        })
+    }
+
     /// Opens a connection that never blocks.
     pub(crate) fn connect(&self) -> io::Result<Stream> {
         self.open()
@@ -116,7 +133,11 @@ impl Target {
     /// Begins to open a connection that never blocks; writing succeeds once it is open.
     pub(crate) fn begin_connect(&self) -> io::Result<Stream> {
         match &self.address {
-            Address::Tcp(address) => TcpStream::connect(*address).map(Stream::Tcp),
+            Address::Tcp(address) => {
+                let stream = TcpStream::connect(*address)?;
+                stream.set_nodelay(true)?;
+                Ok(Stream::Tcp(stream))
+            }
             Address::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
         }
     }
