@@ -47,6 +47,17 @@ fn small_pipes(memory_max: usize) -> Pipes {
     Pipes::with(Rules::default(), settings)
 }
 
+/// Stores values of 20,000 bytes until there is no memory for another.
+fn fill_with_values(pipes: &mut Pipes, who: usize) -> usize {
+    fill(pipes, who, |nth| {
+        format!("kset\nfill{nth}\n{}\n", "v".repeat(20_000))
+    })
+}
+
+fn refused_for_memory(pipes: &Pipes) -> u64 {
+    pipes.server.engine().figures().limit_hits(Limit::Memory)
+}
+
 /// Asks in batches until something is refused for want of memory; says how many requests were
 /// granted. Every other answer must be as good as `ok`.
 fn fill(pipes: &mut Pipes, who: usize, frame: impl Fn(usize) -> String) -> usize {
@@ -197,9 +208,7 @@ fn at_the_bound_what_would_grow_is_refused_and_everything_else_is_served() {
     pipes.say(b, &["e held 600", "hello _ name=bee"]);
     pipes.read(a);
     pipes.read(b);
-    let values = fill(&mut pipes, filler, |nth| {
-        format!("kset\nfill{nth}\n{}\n", "v".repeat(20_000))
-    });
+    let values = fill_with_values(&mut pipes, filler);
     // The tables have a little room left, which is counted already; these use it up.
     let free = |nth| format!("l\nfree{nth}\n0 600\n");
     fill(&mut pipes, filler, free);
@@ -296,9 +305,7 @@ fn a_value_that_is_waited_for_is_handed_over_at_the_bound() {
     let [popper, pusher, meeting, met] = [(); 4].map(|()| pipes.connect());
     pipes.say(popper, &["blpop q 60"]);
     pipes.say(meeting, &["bwait b 2 60"]);
-    fill(&mut pipes, pusher, |nth| {
-        format!("kset\nfill{nth}\n{}\n", "v".repeat(20_000))
-    });
+    fill_with_values(&mut pipes, pusher);
     assert_eq!(pipes.ask(pusher, "rpush q news"), "ok 0\n");
     assert_eq!(pipes.read(popper), "ok news\n");
     assert_eq!(pipes.ask(met, "bwait b 2 60"), "ok\n");
@@ -337,9 +344,7 @@ fn an_idle_key_makes_room_for_a_new_one() {
         let token = grant.split(' ').nth(1).unwrap_or_default();
         assert_eq!(pipes.ask(a, &format!("r {name} {token}")), "ok\n");
     }
-    fill(&mut pipes, filler, |nth| {
-        format!("kset\nfill{nth}\n{}\n", "v".repeat(20_000))
-    });
+    fill_with_values(&mut pipes, filler);
     fill(&mut pipes, filler, |nth| format!("l\nfree{nth}\n0 600\n"));
     let holders = pipes.server.engine().counts().holders;
     let longer = "z".repeat(150);
@@ -523,17 +528,11 @@ fn at_the_bound_names_do_not_grow_and_newcomers_have_a_room_of_their_own() {
     let hello = |name: &str| format!("hello _ name={name}");
     let held = pipes.ask(other, "l job 0 600");
     assert!(pipes.ask(named, &hello(&"n".repeat(40))).starts_with("ok "));
-    fill(&mut pipes, filler, |nth| {
-        format!("kset\nfill{nth}\n{}\n", "v".repeat(20_000))
-    });
-    let hits = |pipes: &Pipes| {
-        let figures = pipes.server.engine().figures();
-        figures.limit_hits(Limit::Memory)
-    };
-    let hits_before = hits(&pipes);
+    fill_with_values(&mut pipes, filler);
+    let hits_before = refused_for_memory(&pipes);
     assert_eq!(pipes.ask(other, &hello("me")), "error_memory\n");
     assert_eq!(pipes.ask(named, &hello(&"n".repeat(60))), "error_memory\n");
-    assert_eq!(hits(&pipes), hits_before + 2);
+    assert_eq!(refused_for_memory(&pipes), hits_before + 2);
     assert!(pipes.ask(named, &hello(&"m".repeat(40))).ends_with("mm\n"));
     assert!(pipes.ask(other, "hello _").starts_with("ok "));
 
@@ -579,9 +578,7 @@ fn at_the_bound_fewer_newcomers_come_in_that_speak_http() {
     let let_in = |door: Door| {
         let mut pipes = small_pipes(2 * MIB);
         let filler = pipes.connect();
-        fill(&mut pipes, filler, |nth| {
-            format!("kset\nfill{nth}\n{}\n", "v".repeat(20_000))
-        });
+        fill_with_values(&mut pipes, filler);
         let mut count = 0;
         while pipes.server.refusal_of_newcomers().is_none() {
             pipes.connect_to(door);
@@ -590,9 +587,8 @@ fn at_the_bound_fewer_newcomers_come_in_that_speak_http() {
         }
         let refused = pipes.connect_to(door);
         pipes.settle();
-        let figures = pipes.server.engine().figures();
         // The last that was to be stored is refused, too.
-        assert!(figures.limit_hits(Limit::Memory) >= 2, "it is counted");
+        assert!(refused_for_memory(&pipes) >= 2, "it is counted");
         assert!(pipes.read(refused).to_lowercase().contains("memory"));
         count
     };
@@ -666,9 +662,7 @@ fn one_long_request_is_answered_at_the_bound() {
     let [a, filler] = [(); 2].map(|()| pipes.connect());
     let value = "v".repeat(60_000);
     assert_eq!(pipes.ask(a, &format!("kset k {value}")), "ok\n");
-    fill(&mut pipes, filler, |nth| {
-        format!("kset\nfill{nth}\n{}\n", "v".repeat(20_000))
-    });
+    fill_with_values(&mut pipes, filler);
     assert_eq!(pipes.ask(a, &format!("kset new {value}")), "error_memory\n");
     assert_eq!(pipes.ask(a, &format!("kset k {value}")), "ok\n");
 }
@@ -690,9 +684,7 @@ fn nobody_is_refused_for_the_sake_of_buffers_that_nobody_uses() {
         }
         let who = pipes.connect();
         pipes.ask(who, "kdel k");
-        fill(&mut pipes, who, |nth| {
-            format!("kset\nfill{nth}\n{}\n", "v".repeat(20_000))
-        })
+        fill_with_values(&mut pipes, who)
     };
     let (after_short, after_long) = (
         stored("kset\nk\nv\n"),

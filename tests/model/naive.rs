@@ -300,21 +300,6 @@ impl Model {
         key.is_some_and(|it| it.holders.iter().any(|it| it.fence == fence))
     }
 
-    /// The keys this client enqueued for and may still wait for.
-    pub fn tickets_of(&self, client: u32) -> Vec<usize> {
-        let has = |it: &&Key| it.tickets.iter().any(|it| it.client == client);
-        self.keys.iter().filter(has).map(|it| it.name).collect()
-    }
-
-    pub fn ticket_count(&self) -> usize {
-        self.keys.iter().map(|it| it.tickets.len()).sum()
-    }
-
-    pub fn parked_count(&self) -> usize {
-        let waiters = self.keys.iter().flat_map(|it| &it.waiters);
-        waiters.filter(|it| it.until.is_some()).count()
-    }
-
     pub fn client(&self, serial: u32) -> Option<&Client> {
         self.clients.iter().find(|it| it.serial == serial)
     }
