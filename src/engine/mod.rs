@@ -10,6 +10,7 @@
 
 mod arena;
 mod barrier;
+mod check;
 mod conn;
 mod counter;
 mod crowd;
