@@ -67,7 +67,7 @@ impl Engine {
         assert_eq!(
             (self.core.timers.len(), self.core.background.len()),
             (
-                held as usize + parked + expired_tickets,
+                held as usize + parked + expired_tickets + self.core.check_clients(),
                 collections + lives
             ),
             "a timer is missing, or one is left over"

@@ -33,10 +33,12 @@ pub struct KeyView<'e> {
 pub struct HolderView<'e> {
     /// The grant's fence.
     pub fence: Fence,
-    /// The connection it was granted to; none if it was restored after a restart, and nobody has
-    /// shown its token since.
+    /// The connection it was granted to; none if it belongs to a client or to an owner that is known by
+    /// its name, or if it was restored after a restart and nobody has shown its token since.
     pub conn: Option<ConnId>,
-    /// The name that its client gave in `hello`, or by which its owner is known.
+    /// The client that it belongs to.
+    pub client: Option<&'e str>,
+    /// The name that its connection gave in `hello`, or by which its owner is known.
     pub name: Option<&'e str>,
     /// Whether it belongs to an owner that is known by its name, and not to a connection.
     pub is_named: bool,
@@ -57,9 +59,14 @@ pub struct HolderView<'e> {
 /// One waiter in the queue of a key.
 #[derive(Clone, Copy, Debug)]
 pub struct WaiterView<'e> {
-    /// The connection that waits.
+    /// The connection that waits. It has the serial number 0 if this is a place of a client that none of
+    /// its connections waits for just now.
     pub conn: ConnId,
-    /// The name that its client gave in `hello`.
+    /// The client that waits.
+    pub client: Option<&'e str>,
+    /// Whether it waits for an owner that is known by its name.
+    pub is_named: bool,
+    /// The name that its connection gave in `hello`.
     pub name: Option<&'e str>,
     /// `slot`, `read`, `write` or `lead`.
     pub hold: &'static str,
@@ -70,8 +77,10 @@ pub struct WaiterView<'e> {
 /// What one connection has.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnView<'e> {
-    /// The name that its client gave in `hello`.
+    /// The name that it gave in `hello`.
     pub name: Option<&'e str>,
+    /// The client that it has attached to.
+    pub client: Option<&'e str>,
     /// How many grants its owner holds.
     pub held: u32,
     /// How many queues its owner waits in, or it for another owner.
@@ -118,6 +127,8 @@ pub struct Counts {
     pub tickets: usize,
     /// Owners that are connected, or still hold something.
     pub owners: usize,
+    /// Clients, with a connection or away.
+    pub clients: usize,
     /// Connections that have asked for something and have not left.
     pub connections: usize,
     /// Armed timers.
@@ -157,6 +168,7 @@ impl Engine {
             waiters: self.core.waiters.len(),
             tickets: self.stores.locks.tickets.len(),
             owners: self.core.owners.len(),
+            clients: self.core.clients.len(),
             connections: self.core.conns.len(),
             timers: self.core.timers.len() + self.core.background.len(),
         }
@@ -271,6 +283,14 @@ impl<'e> View<'e> {
         (stores.locks.holders.len(), core.rules.holds_max)
     }
 
+    /// How many clients are attached, and how many have no connection just now.
+    #[must_use]
+    pub fn client_count(self) -> (usize, usize) {
+        let clients = &self.engine.core.clients;
+        let away = clients.away();
+        (clients.len() - away, away)
+    }
+
     /// How many grants from before a restart nobody has claimed yet.
     #[must_use]
     pub fn unclaimed(self) -> u32 {
@@ -336,12 +356,15 @@ impl<'e> View<'e> {
         let Some(conn) = core.conns.find(id) else {
             return ConnView::default();
         };
-        let Conn { owner, parked, .. } = core.conns[conn];
+        let Conn {
+            owner, own, parked, ..
+        } = core.conns[conn];
         // What it waits for may be for an owner that is known by its name.
         let waits_for_other = parked != NONE && core.waiters[parked].owner != owner;
         let owner = &core.owners[owner];
         ConnView {
-            name: owner.name.as_deref(),
+            name: core.owners[own].name.as_deref(),
+            client: owner.client_id(),
             held: owner.holds.len(),
             waiting: owner.waits + u32::from(waits_for_other),
         }
@@ -392,8 +415,9 @@ impl<'e> KeyView<'e> {
             let owner = &engine.core.owners[it.owner];
             HolderView {
                 fence: it.token.fence,
-                conn: (owner.conn_id != NOBODY).then_some(owner.conn_id),
-                name: owner.name.as_deref(),
+                conn: owner.connection(),
+                client: owner.client_id(),
+                name: owner.called(),
                 is_named: owner.is_named(),
                 token: it.token,
                 version: engine.stores.locks.asks.version(holder).unwrap_or(0),
@@ -411,14 +435,14 @@ impl<'e> KeyView<'e> {
         self.it.queue.iter(&engine.core.waiters).map(move |waiter| {
             let it = &engine.core.waiters[waiter];
             let owner = &engine.core.owners[it.owner];
-            // A named owner has no connection, but its waiter has one.
-            let conn = match it.conn {
-                ConnIndex::NONE => owner.conn_id,
-                conn => engine.core.conns[conn].id,
-            };
+            // Named owners and clients have no connection of their own, but their waiters may have one.
+            let parked = (it.conn != ConnIndex::NONE).then(|| &engine.core.conns[it.conn]);
+            let own = parked.filter(|it| it.is_attached()).map(|it| it.own);
             WaiterView {
-                conn,
-                name: owner.name.as_deref(),
+                conn: parked.map_or_else(|| owner.connection().unwrap_or(NOBODY), |it| it.id),
+                client: owner.client_id(),
+                is_named: owner.is_named(),
+                name: own.map_or_else(|| owner.called(), |own| engine.core.owners[own].called()),
                 hold: it.want().hold.word(),
                 age_ns: now.since(it.since),
             }
