@@ -84,6 +84,8 @@ pub struct Config {
     /// `--max-subscriptions`: most that one connection listens to, watches and observes; `None` is
     /// no limit.
     pub max_subscriptions: Option<u32>,
+    /// `--max-clients-per-adapter`: most attached clients of one adapter; `None` is no limit.
+    pub max_clients_per_adapter: Option<u32>,
     /// `--read-timeout`: how long a connection may be silent; never zero.
     pub read_timeout: Millis,
     /// `--write-timeout`: how long a peer may leave its replies unread; `None` is for ever.
@@ -245,6 +247,7 @@ impl Config {
         max_keys: None,
         max_list_length: None,
         max_subscriptions: None,
+        max_clients_per_adapter: None,
         read_timeout: Millis::ZERO,
         write_timeout: None,
         shutdown_timeout: None,

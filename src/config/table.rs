@@ -397,6 +397,18 @@ pub(super) const ROWS: &[Row] = &[
         set: |c, text| put(&mut c.max_subscriptions, value::limit(text)),
     },
     Row {
+        flag: "max-clients-per-adapter",
+        value: "COUNT",
+        takes: Takes::Number,
+        env: &["LATCHD_MAX_CLIENTS_PER_ADAPTER"],
+        default: "10000",
+        group: LIMITS,
+        rule: COUNT,
+        help: "Most attached clients of one adapter, with a connection or without; 0 is no limit. \
+               One more is error_limit.",
+        set: |c, text| put(&mut c.max_clients_per_adapter, value::limit(text)),
+    },
+    Row {
         flag: "read-timeout",
         value: "DURATION",
         takes: Takes::Number,

@@ -86,6 +86,7 @@ const SAMPLES: &[Sample] = &[
     Sample { flag: "max-keys", good: "0", other: "7", reads: "max_keys: None", bad: BAD_COUNTS },
     Sample { flag: "max-list-length", good: "9", other: "0", reads: "max_list_length: Some(9)", bad: BAD_COUNTS },
     Sample { flag: "max-subscriptions", good: "9", other: "0", reads: "max_subscriptions: Some(9)", bad: BAD_COUNTS },
+    Sample { flag: "max-clients-per-adapter", good: "9", other: "0", reads: "max_clients_per_adapter: Some(9)", bad: BAD_COUNTS },
     Sample { flag: "read-timeout", good: "1", other: "7", reads: "read_timeout: Millis(1000)", bad: BAD_SPANS_ABOVE_ZERO },
     Sample { flag: "write-timeout", good: "0", other: "7", reads: "write_timeout: None", bad: BAD_SPANS },
     Sample { flag: "shutdown-timeout", good: "250ms", other: "0", reads: "shutdown_timeout: Some(Millis(250))", bad: BAD_SPANS },
@@ -313,6 +314,7 @@ fn the_defaults() {
         (c.max_keys, c.max_list_length, c.max_subscriptions),
         (Some(1_000_000), Some(1_000_000), None)
     );
+    assert_eq!(c.max_clients_per_adapter, Some(10_000));
     assert_eq!(c.max_memory, MaxMemory::Half);
     assert_eq!(c.read_timeout, Millis::from_secs(23));
     assert_eq!(c.write_timeout, Some(Millis::from_secs(5)));

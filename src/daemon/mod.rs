@@ -88,17 +88,25 @@ fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
     };
     let clock = Clock::system();
     let Some(data_dir) = data_dir else {
-        let engine = Engine::new(rules(config), origin);
+        let epoch = wall_clock_us;
+        let engine = Engine::new(
+            Rules {
+                epoch,
+                ..rules(config)
+            },
+            origin,
+        );
         let listeners = listen::listen(config)?;
         let settings = Settings {
             fences_per_us: FENCES_PER_US,
-            ..settings_of_daemon(config, wall_clock_us, &listeners)
+            ..settings_of_daemon(config, epoch, &listeners)
         };
         let server = Server::new(settings, engine);
         return serve_with(config, server, listeners, clock, |_| {});
     };
     let rules = Rules {
         durable: true,
+        epoch: data_dir.life.epoch,
         ..rules(config)
     };
     let mut engine = Engine::new(rules, origin);
@@ -234,6 +242,7 @@ pub fn rules(config: &Config) -> Rules {
         subscriptions_max: config.max_subscriptions.unwrap_or(0),
         lease_default: config.default_lease_ttl,
         auto_release: config.auto_release_on_disconnect,
+        clients_per_adapter_max: config.max_clients_per_adapter.unwrap_or(0),
         gc_interval: config.gc_interval,
         gc_idle_max: config.gc_max_idle,
         notes: match config.log_level {
@@ -242,6 +251,7 @@ pub fn rules(config: &Config) -> Rules {
             _ => Notes::Off,
         },
         durable: false,
+        epoch: 1,
     }
 }
 

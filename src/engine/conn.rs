@@ -3,12 +3,13 @@
 //!
 //! A connection's first request makes its record, which goes with the connection: the one command
 //! it is parked in, and its subscriptions. What it acquires belongs to its owner (`owner.rs`; the
-//! two are explained in `types.rs`). A connection that never asked for anything costs four bytes
+//! two are explained in `types.rs`), which is its own, or that of the client it has attached to. A connection that never asked for anything costs four bytes
 //! here.
 
 use std::ops::{Index, IndexMut};
 
-use super::arena::{Arena, Chain, NONE, Stored};
+use super::arena::{Arena, Chain, Link, Linked, NONE, Stored};
+use super::clients::OfClient;
 use super::owner::{OwnerIndex, Owners, Presence};
 use super::subscribers::SubscriptionsOfConn;
 use super::subscriptions::TOPICS;
@@ -29,6 +30,11 @@ pub(super) struct Conn {
     pub(super) id: ConnId,
     /// The owner of everything that this connection acquires.
     pub(super) owner: OwnerIndex,
+    /// The owner that the connection was born with, and that leaves with it: the same, unless it has
+    /// attached to a client.
+    pub(super) own: OwnerIndex,
+    /// Its place among the connections of its client.
+    link: Link,
     /// The waiter of the blocking command this connection is parked in, or `NONE`.
     pub(super) parked: u32,
     /// What it listens to, watches and observes, by [`Topic`](super::subscriptions::Topic).
@@ -47,11 +53,23 @@ pub(super) struct Conn {
     broadcast: u64,
     /// How often it was counted in that broadcast as a member of a group.
     copies: u32,
+    /// The disk keeps requests waiting that it has sent.
+    pub(super) stalled: bool,
     /// It said `hello`, so it understands pushes it did not ask for.
     pub(super) introduced: bool,
 }
 
 impl Stored for Conn {}
+
+impl Linked<OfClient> for Conn {
+    fn link(&self) -> Link {
+        self.link
+    }
+
+    fn link_mut(&mut self) -> &mut Link {
+        &mut self.link
+    }
+}
 
 /// What the record of a connection takes, and its entry in the table of slots.
 pub(super) const RECORD_BYTES: usize = Arena::<Conn>::ENTRY_BYTES + size_of::<ConnIndex>();
@@ -86,6 +104,11 @@ impl Conn {
 
     pub(super) fn is_overrun(&self) -> bool {
         self.overrun
+    }
+
+    /// Whether it acquires for a client.
+    pub(super) fn is_attached(&self) -> bool {
+        self.owner != self.own
     }
 
     pub(super) fn subscription_count(&self) -> u32 {
@@ -142,6 +165,8 @@ impl Conns {
         let conn = ConnIndex(self.records.insert(Conn {
             id,
             owner,
+            own: owner,
+            link: Link::OUT,
             parked: NONE,
             subscriptions: [const { Chain::new() }; TOPICS],
             shapes: [0; TOPICS],
@@ -151,13 +176,14 @@ impl Conns {
             reported: false,
             broadcast: 0,
             copies: 0,
+            stalled: false,
             introduced: false,
         }));
         self.by_slot[slot] = conn;
         Asker { conn, owner }
     }
 
-    /// The socket is gone, and its slot may be reused from now on. The owner is from now on what
+    /// The socket is gone, and its slot may be reused from now on. Its own owner is from now on what
     /// `presence` says.
     pub(super) fn detach(
         &mut self,
@@ -169,7 +195,7 @@ impl Conns {
         self.by_slot[id.slot as usize] = ConnIndex::NONE;
         let it = &mut self.records[conn.0];
         it.is_gone = true;
-        owners[it.owner].leave(presence);
+        owners[it.own].leave(presence);
         Some(conn)
     }
 
@@ -180,6 +206,15 @@ impl Conns {
             gone.is_gone && gone.parked == NONE && gone.subscription_count() == 0,
             "forgetting a connection that still has something"
         );
+    }
+
+    /// All of them, for the chain of those that a client has.
+    pub(super) fn records_mut(&mut self) -> &mut Arena<Conn> {
+        &mut self.records
+    }
+
+    pub(super) fn records(&self) -> &Arena<Conn> {
+        &self.records
     }
 
     /// Begins a broadcast. No connection is counted in it yet, except `but`, which knows already.

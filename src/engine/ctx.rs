@@ -2,6 +2,7 @@
 //!
 //! A [`Ctx`] lives for one input, or for one timer that fired. Decides nothing.
 
+use super::clients::Clients;
 use super::conn::{ConnIndex, Conns};
 use super::due::Due;
 use super::fence::Fences;
@@ -28,6 +29,7 @@ pub(super) struct Core {
     pub(super) background: Timers<Due>,
     pub(super) conns: Conns,
     pub(super) owners: Owners,
+    pub(super) clients: Clients,
     pub(super) waiters: Waiters,
     pub(super) fences: Fences,
     pub(super) ends: Ends,
@@ -119,11 +121,13 @@ impl Ctx<'_> {
             Noted::Granted | Noted::Released | Noted::Disconnected => Notes::All,
         };
         if self.core.rules.notes >= least {
+            let owner = &self.core.owners[holder.owner];
             self.out.push(Effect::Note(Box::new(Note {
                 what,
                 key: key.clone(),
                 fence: holder.token.fence,
-                conn: self.core.owners[holder.owner].conn_id,
+                conn: owner.connection(),
+                client: owner.client_id().map(Into::into),
             })));
         }
     }

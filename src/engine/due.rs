@@ -1,7 +1,7 @@
 //! What a timer of the engine stands for, in four bytes, because every lease has a timer.
 //!
 //! Data only: `Engine::expire` in `mod.rs` pops the timers and calls the file that decides
-//! (`lock.rs`, `two_phase.rs`, `kv.rs`, `list.rs`, `barrier.rs`, `counter.rs`).
+//! (`lock.rs`, `two_phase.rs`, `kv.rs`, `list.rs`, `barrier.rs`, `counter.rs`, `clients.rs`).
 
 /// What a timer stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub(super) enum What {
     Value(u32),
     /// This ticket, whose lease has ended, was remembered for long enough.
     Ticket(u32),
+    /// This client has had no connection for its time to live.
+    Client(u32),
     /// It is time to forget idle keys of locks.
     Locks,
     /// It is time to forget idle counters at 0.
@@ -28,13 +30,14 @@ impl Due {
     pub(super) const LOCKS: Self = Self(Self::CHORES);
     pub(super) const COUNTERS: Self = Self(Self::CHORES | 1);
 
-    /// The kind is in the top three bits (three of its eight values are still free), the index in
+    /// The kind is in the top three bits (two of its eight values are still free), the index in
     /// the rest.
     const KIND_SHIFT: u32 = 29;
     const LEASES: u32 = 0;
     const WAITS: u32 = 1 << Self::KIND_SHIFT;
     const VALUES: u32 = 2 << Self::KIND_SHIFT;
     const TICKETS: u32 = 3 << Self::KIND_SHIFT;
+    const CLIENTS: u32 = 4 << Self::KIND_SHIFT;
     const CHORES: u32 = 7 << Self::KIND_SHIFT;
 
     pub(super) fn lease(holder: u32) -> Self {
@@ -53,6 +56,10 @@ impl Due {
         Self::of(Self::TICKETS, ticket)
     }
 
+    pub(super) fn client(client: u32) -> Self {
+        Self::of(Self::CLIENTS, client)
+    }
+
     fn of(kind: u32, index: u32) -> Self {
         assert!(
             index >> Self::KIND_SHIFT == 0,
@@ -68,6 +75,7 @@ impl Due {
             Self::WAITS => What::Wait(index),
             Self::VALUES => What::Value(index),
             Self::TICKETS => What::Ticket(index),
+            Self::CLIENTS => What::Client(index),
             _ if self == Self::LOCKS => What::Locks,
             _ => What::Counters,
         }
@@ -85,6 +93,7 @@ mod tests {
             assert_eq!(Due::wait(index).what(), What::Wait(index));
             assert_eq!(Due::value(index).what(), What::Value(index));
             assert_eq!(Due::ticket(index).what(), What::Ticket(index));
+            assert_eq!(Due::client(index).what(), What::Client(index));
         }
         assert_eq!(Due::LOCKS.what(), What::Locks);
         assert_eq!(Due::COUNTERS.what(), What::Counters);

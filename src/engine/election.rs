@@ -30,20 +30,20 @@ impl Locks {
         self.note(cx, Noted::Released, holder);
         let freed = self.freed_at(cx, holder);
         let (leader, held) = (self.holders[holder].owner, self.holders[holder].held());
-        let leader_conn = cx.core.owners[leader].conn;
         // If another client resigns for the leader, the leader is told as if it observed the key.
-        let is_unaware = held == Held::Lead
-            && leader != asker.owner
-            && leader_conn != ConnIndex::NONE
-            && cx.core.conns[leader_conn].is_here()
-            && !cx.core.subscriptions[Topic::Observe as usize].is_subscribed(leader_conn, key, b"");
+        let mut unaware = match held == Held::Lead && leader != asker.owner {
+            true => cx.core.connections_of(leader),
+            false => Vec::new(),
+        };
+        let observers = &cx.core.subscriptions[Topic::Observe as usize];
+        unaware.retain(|&conn| !observers.is_subscribed(conn, key, b""));
         self.remove_holder(cx, holder);
         cx.reply(asker.conn, Reply::Done);
         cx.announce(Event::Resign, key);
         let (change, name) = (Change::Resigned, &self.table[resource].key);
-        if is_unaware {
+        for conn in unaware {
             let key = name.clone();
-            cx.push(leader_conn, Push::Leader { change, key });
+            cx.push(conn, Push::Leader { change, key });
         }
         tell_observers(cx, change, name, None);
         self.grant_waiting_at(cx, resource, freed);

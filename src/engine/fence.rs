@@ -2,7 +2,7 @@
 //!
 //! Never reads a clock: the start is an argument, and must be above all fences of earlier runs.
 //! What makes a token unguessable is in `salts.rs`. `Locks::grant` in `lock.rs` is the only one who
-//! takes them.
+//! takes them; a salt alone is also taken for the secret of a client.
 
 use super::salts::{SaltKey, Salts};
 use crate::base::{Fence, Token};
@@ -34,6 +34,21 @@ impl Fences {
     /// How many this run has given out.
     pub(super) fn count(&self) -> u64 {
         self.last - self.start
+    }
+
+    /// The last fence that was given out.
+    pub(super) fn last(&self) -> Fence {
+        Fence(self.last)
+    }
+
+    /// A salt for something else than a token.
+    pub(super) fn next_salt(&mut self) -> [u8; 16] {
+        let words = [self.salts.next(), self.salts.next()];
+        let mut salt = [0; 16];
+        salt.as_chunks_mut()
+            .0
+            .copy_from_slice(&words.map(u64::to_le_bytes));
+        salt
     }
 
     /// A new token, with a fence above all others.

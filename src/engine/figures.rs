@@ -58,6 +58,8 @@ pub enum Limit {
     ListLength,
     /// Subscriptions of one client.
     Subscriptions,
+    /// Clients of one adapter, or adapters.
+    Clients,
     /// Memory.
     Memory,
     /// Room on disk.
@@ -66,12 +68,13 @@ pub enum Limit {
 
 impl Limit {
     /// All of them, in the order of their discriminants.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Locks,
         Self::Waiters,
         Self::Keys,
         Self::ListLength,
         Self::Subscriptions,
+        Self::Clients,
         Self::Memory,
         Self::Storage,
     ];
@@ -85,6 +88,7 @@ impl Limit {
             Self::Keys => "keys",
             Self::ListLength => "list_length",
             Self::Subscriptions => "subscriptions",
+            Self::Clients => "clients",
             Self::Memory => "memory",
             Self::Storage => "storage",
         }
@@ -97,6 +101,7 @@ impl Limit {
             Refusal::MaxKeys => Some(Self::Keys),
             Refusal::ListFull => Some(Self::ListLength),
             Refusal::MaxSubscriptions => Some(Self::Subscriptions),
+            Refusal::MaxClients => Some(Self::Clients),
             Refusal::Memory => Some(Self::Memory),
             Refusal::Storage => Some(Self::Storage),
             Refusal::NotHolder
@@ -111,7 +116,11 @@ impl Limit {
             | Refusal::RangeTooLong
             | Refusal::BadPattern
             | Refusal::Reclaim
-            | Refusal::NoGrace => None,
+            | Refusal::NoGrace
+            | Refusal::WrongSecret
+            | Refusal::OtherClient
+            | Refusal::UnknownClient
+            | Refusal::Detached => None,
         }
     }
 }

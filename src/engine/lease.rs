@@ -5,7 +5,7 @@
 //! what can happen to a hold is in `lock.rs`.
 
 use super::arena::NONE;
-use super::conn::{Asker, ConnIndex};
+use super::conn::Asker;
 use super::crowd::Crowds;
 use super::ctx::Ctx;
 use super::holder::Holder;
@@ -13,7 +13,7 @@ use super::lock::{Locks, SERVED_WORK};
 use super::owner::Overdue;
 use super::types::{Effect, Event, Loss, Noted, Push, Refusal, Reply};
 use super::work;
-use crate::base::{Fence, Millis, Nanos, Token};
+use crate::base::{Millis, Nanos, Token};
 
 /// Most leases of one key that one request or one timer ends; the rest follows with the next.
 const EVICTED_MAX: u32 = 64;
@@ -229,16 +229,9 @@ impl Locks {
         self.lose(cx, holder, Loss::Expired, Noted::Expired);
     }
 
-    /// An operator ends a grant, as if its lease had ended.
-    pub(super) fn break_grant(&mut self, cx: &mut Ctx<'_>, asker: Asker, key: &[u8], fence: Fence) {
-        let Some((resource, holder)) = self.find_by_fence(key, fence) else {
-            return cx.refuse(asker.conn, Refusal::NotHolder);
-        };
-        let freed = self.freed_at(cx, holder);
-        cx.core.ends.breaks += 1;
-        cx.reply(asker.conn, Reply::Done);
+    /// Ends a grant as if its lease had ended, because an operator wants it so.
+    pub(super) fn lose_broken(&mut self, cx: &mut Ctx<'_>, holder: u32) {
         self.lose(cx, holder, Loss::Broken, Noted::Broken);
-        self.grant_waiting_at(cx, resource, freed);
     }
 
     fn lose(&mut self, cx: &mut Ctx<'_>, holder: u32, why: Loss, noted: Noted) {
@@ -252,19 +245,11 @@ impl Locks {
         let it = &self.table[resource];
         self.lapsed
             .remember(token, self.table.hash(it.key.as_bytes()));
-        let conn = cx.core.owners[owner].conn;
-        if conn != ConnIndex::NONE
-            && cx.core.conns[conn].introduced
-            && cx.core.conns[conn].is_here()
-        {
-            cx.push(
-                conn,
-                Push::Lost {
-                    key: it.key.clone(),
-                    fence: token.fence,
-                    why,
-                },
-            );
+        for conn in cx.core.connections_of(owner) {
+            if cx.core.conns[conn].introduced {
+                let (key, fence) = (it.key.clone(), token.fence);
+                cx.push(conn, Push::Lost { key, fence, why });
+            }
         }
         cx.announce(Event::Release, it.key.as_bytes());
         self.note(cx, noted, holder);

@@ -33,7 +33,9 @@ impl Locks {
             }
             cx.finish(about);
         }
-        if cx.core.rules.auto_release && cx.core.owners[owner].presence == Presence::Leaving {
+        let presence = cx.core.owners[owner].presence;
+        let is_asked_for = presence == Presence::Detached;
+        if is_asked_for || cx.core.rules.auto_release && presence == Presence::Leaving {
             while let Some(holder) = cx.core.owners[owner].holds.head() {
                 if is_enough(cx, *budget) {
                     return false;
@@ -41,8 +43,13 @@ impl Locks {
                 *budget -= 1;
                 let resource = self.holders[holder].resource;
                 let about = self.begin(cx, resource);
-                cx.core.ends.disconnects += 1;
-                self.note(cx, Noted::Disconnected, holder);
+                let noted = if is_asked_for {
+                    Noted::Released
+                } else {
+                    cx.core.ends.disconnects += 1;
+                    Noted::Disconnected
+                };
+                self.note(cx, noted, holder);
                 self.remove_holder(cx, holder);
                 // One event per key, however many of its slots the owner had.
                 if cx.is_watched() && !self.holds(cx, owner, resource) {
@@ -51,6 +58,41 @@ impl Locks {
                 self.grant_waiting(cx, resource);
                 cx.finish(about);
             }
+        }
+        true
+    }
+
+    /// A client is away: its places in queues end, but not its grants, nor what it may still ask for
+    /// with `w`. Looks at `left` of its tickets; returns whether at all of them, before `budget` was
+    /// used up.
+    pub(super) fn leave_queues(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        owner: OwnerIndex,
+        left: &mut u32,
+        budget: &mut u32,
+    ) -> bool {
+        let work_end = cx.core.work.spent() + SERVED_WORK;
+        while *left > 0
+            && let Some(ticket) = cx.core.owners[owner].tickets.head()
+        {
+            if *budget == 0 || cx.core.work.spent() >= work_end {
+                return false;
+            }
+            (*left, *budget) = (*left - 1, *budget - 1);
+            let Some(waiter) = self.tickets.waiter(ticket) else {
+                let tickets = &mut cx.core.owners[owner].tickets;
+                self.tickets.move_back(tickets, ticket);
+                continue;
+            };
+            let resource = self.tickets[ticket].resource;
+            let about = self.begin(cx, resource);
+            self.give_up(cx, waiter);
+            match cx.core.cuts_off {
+                true => self.mark_idle(cx, resource), // as in `depart`
+                false => self.grant_waiting(cx, resource),
+            }
+            cx.finish(about);
         }
         true
     }

@@ -10,6 +10,9 @@
 
 mod arena;
 mod barrier;
+mod breaking;
+mod check;
+mod clients;
 mod conn;
 mod counter;
 mod crowd;
@@ -36,6 +39,7 @@ mod rank;
 mod record;
 mod restore;
 mod salts;
+mod secret;
 mod shapes;
 mod signal;
 mod subscribers;
@@ -54,6 +58,9 @@ use std::collections::VecDeque;
 
 use self::arena::NONE;
 use self::barrier::Barriers;
+use self::breaking::Breaking;
+pub use self::clients::ADAPTERS_MAX;
+use self::clients::Clients;
 use self::conn::{Asker, Conn, Conns};
 use self::counter::Counters;
 use self::ctx::{Core, Ctx};
@@ -100,6 +107,8 @@ pub struct Rules {
     pub lease_default: Millis,
     /// Whether the holds of a client are released when its connection ends.
     pub auto_release: bool,
+    /// Most clients of one adapter, with a connection or away; 0 is no limit.
+    pub clients_per_adapter_max: u32,
     /// Least time between two garbage collections.
     pub gc_interval: Millis,
     /// How long a key may be idle before it is forgotten.
@@ -109,6 +118,8 @@ pub struct Rules {
     /// Whether changes are recorded, so that they outlive the process, and what is said about them
     /// is marked: see [`Record`] and [`Effect::Mark`].
     pub durable: bool,
+    /// The number of this life of the server, which clients are told.
+    pub epoch: u64,
 }
 
 impl Default for Rules {
@@ -122,10 +133,12 @@ impl Default for Rules {
             subscriptions_max: 0,
             lease_default: Millis::from_secs(33),
             auto_release: true,
+            clients_per_adapter_max: 10_000,
             gc_interval: Millis::from_secs(5),
             gc_idle_max: Millis::from_secs(60),
             notes: Notes::Off,
             durable: false,
+            epoch: 1,
         }
     }
 }
@@ -179,6 +192,7 @@ pub struct Engine {
     stores: Stores,
     core: Core,
     departing: Departing,
+    breaking: Breaking,
     /// At shutdown: those that were parked when it began and are not refused yet.
     still_parked: VecDeque<ConnId>,
     /// The last [`Input::Time`] left something over, if only memory to give back.
@@ -205,6 +219,7 @@ impl Engine {
                 background: Timers::new(),
                 conns: Conns::new(),
                 owners: Owners::new(seed),
+                clients: Clients::new(seed),
                 waiters: Waiters::new(),
                 fences: Fences::new(origin.fence, origin.salt_key),
                 ends: Ends::default(),
@@ -221,6 +236,7 @@ impl Engine {
                 work: Work::default(),
             },
             departing: Departing::default(),
+            breaking: Breaking::default(),
             still_parked: VecDeque::new(),
             unfinished: false,
         }
@@ -236,14 +252,12 @@ impl Engine {
             Input::Request(id, request) => self.decide(now, id, None, &request, out),
             Input::RequestBy(id, by, request) => self.decide_by(now, id, by, &request, out),
             Input::Break(id, key, fence) => self.break_grant(now, id, key, fence, out),
+            Input::BreakAll(id, key, fence) => self.break_all(now, id, key, fence, out),
+            Input::Attach(id, attach) => self.attach(now, id, attach, out),
+            Input::Detach(id, client, secret) => self.detach(now, id, client, secret, out),
             Input::Hello(id, name) => self.introduce(id, name),
             Input::HungUp(id, hung_up) => self.note_hung_up(now, id, hung_up, out),
-            Input::Stalled(id, stalled) => {
-                if let Some(conn) = self.core.conns.find(id) {
-                    let owner = self.core.conns[conn].owner;
-                    self.core.owners[owner].set_stalled(stalled);
-                }
-            }
+            Input::Stalled(id, stalled) => self.note_stalled(id, stalled),
             Input::OwnerStalled(name, stalled) => {
                 self.stores.locks.asks.set_stalled(name, stalled);
             }
@@ -403,6 +417,7 @@ impl Engine {
             || self.core.background.tidy()
             || self.core.conns.tidy()
             || self.core.owners.tidy()
+            || self.core.clients.tidy()
             || self.core.subscriptions.iter_mut().any(Subscriptions::tidy)
     }
 
@@ -424,10 +439,11 @@ impl Engine {
     }
 
     fn introduce(&mut self, id: ConnId, name: Option<&str>) {
-        let Asker { conn, owner } = self.core.conns.asker(id, &mut self.core.owners);
+        let Asker { conn, .. } = self.core.conns.asker(id, &mut self.core.owners);
         self.core.conns[conn].introduced = true;
         if let Some(name) = name {
-            self.core.owners.set_name(owner, name);
+            let own = self.core.conns[conn].own;
+            self.core.owners.set_name(own, name);
         }
     }
 
@@ -448,6 +464,7 @@ impl Engine {
             background,
             conns,
             owners,
+            clients,
             waiters,
             subscriptions,
             records,
@@ -463,6 +480,7 @@ impl Engine {
             + background.memory()
             + conns.memory()
             + owners.memory()
+            + clients.memory()
             + waiters.memory()
             + subscriptions
                 .iter()
@@ -491,9 +509,7 @@ impl Engine {
     #[must_use]
     pub fn name_of(&self, id: ConnId) -> Option<&str> {
         let conn = self.core.conns.find(id)?;
-        self.core.owners[self.core.conns[conn].owner]
-            .name
-            .as_deref()
+        self.core.owners[self.core.conns[conn].own].name.as_deref()
     }
 
     /// Whether the peer has hung up, and has yet to be served to its end. Costs little, because all who
@@ -538,12 +554,15 @@ impl Engine {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Whether the client would lose something if the connection were cut: a hold, a ticket, a wait
-    /// or a subscription.
+    /// Whether the client would lose something if the connection were cut: a hold, a ticket, a wait,
+    /// a subscription, or the connection that keeps it from being away.
     #[must_use]
     pub fn owns_something(&self, id: ConnId) -> bool {
-        self.find_owner(id).is_some_and(|(conn, owner)| {
-            conn.parked != NONE || !owner.owns_nothing() || conn.subscription_count() > 0
+        self.find_owner(id).is_some_and(|(conn, own, _)| {
+            conn.parked != NONE
+                || conn.is_attached()
+                || !own.owns_nothing()
+                || conn.subscription_count() > 0
         })
     }
 
@@ -551,14 +570,14 @@ impl Engine {
     #[must_use]
     pub fn holds_something(&self, id: ConnId) -> bool {
         self.find_owner(id)
-            .is_some_and(|(_, owner)| !owner.holds.is_empty())
+            .is_some_and(|(_, own, owner)| !own.holds.is_empty() || !owner.holds.is_empty())
     }
 
     /// Whether the client listens to, watches or observes something.
     #[must_use]
     pub fn has_subscriptions(&self, id: ConnId) -> bool {
         self.find_owner(id)
-            .is_some_and(|(conn, _)| conn.subscription_count() > 0)
+            .is_some_and(|(conn, ..)| conn.subscription_count() > 0)
     }
 
     /// Whether a shutdown waits for the connection: it is parked, or its owner has a ticket or holds
@@ -566,15 +585,20 @@ impl Engine {
     /// those outlive it.
     #[must_use]
     pub fn has_unfinished(&self, id: ConnId) -> bool {
-        self.find_owner(id).is_some_and(|(conn, owner)| {
-            let would_lose = !self.core.is_durable() && !owner.holds.is_empty();
-            conn.parked != NONE || !owner.tickets.is_empty() || would_lose
+        self.find_owner(id).is_some_and(|(conn, own, owner)| {
+            let is_unfinished = |it: &Owner| {
+                let would_lose = !self.core.is_durable() && !it.holds.is_empty();
+                !it.tickets.is_empty() || would_lose
+            };
+            conn.parked != NONE || is_unfinished(own) || is_unfinished(owner)
         })
     }
 
-    fn find_owner(&self, id: ConnId) -> Option<(&Conn, &Owner)> {
+    /// The connection, its own owner, and the one it acquires for.
+    fn find_owner(&self, id: ConnId) -> Option<(&Conn, &Owner, &Owner)> {
         let conn = &self.core.conns[self.core.conns.find(id)?];
-        Some((conn, &self.core.owners[conn.owner]))
+        let [own, owner] = [conn.own, conn.owner].map(|it| &self.core.owners[it]);
+        Some((conn, own, owner))
     }
 
     fn split<'e>(

@@ -21,7 +21,7 @@ use super::lock::Locks;
 use super::owner::{Owner, OwnerIndex};
 use super::table::Kind;
 use super::types::{By, Effect, Effects, Mode, Refusal, Reply, Request};
-use crate::base::{ConnId, Fence, Millis, Nanos, Token};
+use crate::base::{ConnId, Millis, Nanos, Token};
 use crate::keymap::KeyMap;
 use crate::memory::block_bytes;
 
@@ -319,21 +319,6 @@ impl Engine {
         let held = locks.find_holder(key, token);
         let holder = held.map(|(_, holder)| locks.holders[holder].owner);
         holder.is_some() && holder == self.core.owners.find_named(owner)
-    }
-
-    pub(super) fn break_grant(
-        &mut self,
-        now: Nanos,
-        id: ConnId,
-        key: &[u8],
-        fence: Fence,
-        out: &mut Effects,
-    ) {
-        let asker = self.core.conns.asker(id, &mut self.core.owners);
-        let (stores, mut cx) = self.split(now, now, out);
-        let about = cx.begin(|| Some(key));
-        stores.locks.break_grant(&mut cx, asker, key, fence);
-        cx.finish(about);
     }
 }
 

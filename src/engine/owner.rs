@@ -1,16 +1,18 @@
 //! Owners: what each of them holds and waits for.
 //!
 //! Holds and tickets belong to an owner, answers go to a connection (`conn.rs`); `types.rs` says
-//! why they are two. Today every connection is its own owner. The owner's record outlives the
-//! connection only until the last of its holds is released or its lease has ended. `Locks::depart`
-//! in `leaving.rs` decides what a disconnect undoes, and in which order.
+//! why they are two. A connection is its own owner, or acquires for a client (`clients.rs`). The
+//! record of a connection's own owner outlives it only until the last of its holds is released or its
+//! lease has ended. `Locks::depart` in `leaving.rs` decides what a disconnect undoes, and in which
+//! order.
 
 use std::ops::{Index, IndexMut};
 
-use super::arena::{Arena, Chain, Stored};
+use super::arena::{Arena, Chain, NONE, Stored};
 use super::conn::ConnIndex;
 use super::holder::OfOwner;
 use super::two_phase::TicketsOfOwner;
+use super::types::ATTACHED_SERIAL;
 use crate::base::ConnId;
 use crate::keymap::KeyMap;
 use crate::memory::block_bytes;
@@ -21,6 +23,12 @@ pub(super) const NOBODY: ConnId = ConnId {
     serial: 0,
 };
 
+/// The same for one that is a client, which has any number of them.
+const ATTACHED: ConnId = ConnId {
+    slot: u32::MAX,
+    serial: ATTACHED_SERIAL,
+};
+
 /// The index of an owner's record. A type of its own, so that it cannot be mistaken for a
 /// connection's. It is also the number of the owner's group of timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +37,10 @@ pub(super) struct OwnerIndex(pub(super) u32);
 pub(super) struct Owner {
     /// The connection that is or was this owner; people see its serial number.
     pub(super) conn_id: ConnId,
-    /// That connection's record, or `NONE` once it is gone.
+    /// That connection's record, or `NONE` once it is gone, or if this is a client.
     pub(super) conn: ConnIndex,
+    /// The client that this is, or `NONE`.
+    pub(super) client: u32,
     /// Its grants, oldest first.
     pub(super) holds: Chain<OfOwner>,
     /// Its enqueues that were not yet waited for.
@@ -39,7 +49,7 @@ pub(super) struct Owner {
     pub(super) waits: u32,
     pub(super) presence: Presence,
     pub(super) overdue: Overdue,
-    /// The name that the client gave in `hello`, or by which it is known.
+    /// The name that the connection gave in `hello`, or by which the owner is known, or the client's id.
     pub(super) name: Option<Box<str>>,
 }
 
@@ -56,6 +66,12 @@ pub(super) enum Presence {
     Gone,
     /// Known by its name alone: there as long as it holds or waits for something. See `named_owner.rs`.
     Named,
+    /// A client that has a connection, or several. See `clients.rs`.
+    Attached,
+    /// A client that has none, and is kept for its time to live.
+    Away,
+    /// A client that was detached, and everything it has is being released.
+    Detached,
 }
 
 /// What becomes of an owner's leases that are over.
@@ -79,7 +95,13 @@ impl Owner {
         self.presence = presence;
         self.overdue = match presence {
             Presence::CutOff => Overdue::Stay,
-            Presence::Here | Presence::Leaving | Presence::Gone | Presence::Named => Overdue::End,
+            Presence::Here
+            | Presence::Leaving
+            | Presence::Gone
+            | Presence::Named
+            | Presence::Attached
+            | Presence::Away
+            | Presence::Detached => Overdue::End,
         };
     }
 
@@ -92,12 +114,30 @@ impl Owner {
     }
 
     pub(super) fn is_here(&self) -> bool {
-        matches!(self.presence, Presence::Here | Presence::Named)
+        matches!(
+            self.presence,
+            Presence::Here | Presence::Named | Presence::Attached
+        )
     }
 
     #[inline(always)]
     pub(super) fn is_named(&self) -> bool {
         self.presence == Presence::Named
+    }
+
+    /// The id of the client that this is, or was.
+    pub(super) fn client_id(&self) -> Option<&str> {
+        self.name.as_deref().filter(|_| self.conn_id == ATTACHED)
+    }
+
+    /// The name that its connection gave in `hello`, or by which it is known.
+    pub(super) fn called(&self) -> Option<&str> {
+        self.name.as_deref().filter(|_| self.conn_id != ATTACHED)
+    }
+
+    /// The connection that is or was this owner.
+    pub(super) fn connection(&self) -> Option<ConnId> {
+        (self.conn_id != NOBODY && self.conn_id != ATTACHED).then_some(self.conn_id)
     }
 
     pub(super) fn owns_nothing(&self) -> bool {
@@ -145,11 +185,21 @@ impl Owners {
         owner
     }
 
+    /// Makes the owner of a client with this id, which no other has. It is away.
+    pub(super) fn insert_client(&mut self, id: &str, client: u32) -> OwnerIndex {
+        let owner = self.insert(ATTACHED, ConnIndex::NONE);
+        let it = &mut self.records[owner.0];
+        (it.presence, it.client) = (Presence::Away, client);
+        self.set_name(owner, id);
+        owner
+    }
+
     /// Makes an owner for this connection, whose record will have the index `conn`.
     pub(super) fn insert(&mut self, conn_id: ConnId, conn: ConnIndex) -> OwnerIndex {
         let owner = self.records.insert(Owner {
             conn_id,
             conn,
+            client: NONE,
             holds: Chain::new(),
             tickets: Chain::new(),
             waits: 0,
@@ -162,8 +212,8 @@ impl Owners {
 
     /// The owner's connection is gone, and everything it left behind is undone.
     pub(super) fn lose_conn(&mut self, owner: OwnerIndex) {
-        self.records[owner.0].conn = ConnIndex::NONE;
-        self.records[owner.0].presence = Presence::Gone;
+        let it = &mut self.records[owner.0];
+        (it.conn, it.client, it.presence) = (ConnIndex::NONE, NONE, Presence::Gone);
     }
 
     /// Whether the owner is gone and owns nothing any more.
@@ -172,7 +222,12 @@ impl Owners {
         let may_go = match it.presence {
             Presence::Gone => true,
             Presence::Named => it.waits == 0,
-            Presence::Here | Presence::Leaving | Presence::CutOff => false,
+            Presence::Here
+            | Presence::Leaving
+            | Presence::CutOff
+            | Presence::Attached
+            | Presence::Away
+            | Presence::Detached => false,
         };
         may_go && it.owns_nothing()
     }

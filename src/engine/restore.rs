@@ -2,8 +2,8 @@
 //!
 //! A record says what was changed, so nothing is decided again here, and nothing is said or
 //! recorded. What does not fit the records before it is a bug or damage that nobody noticed; the
-//! process stops before two clients hold one lock. Restored grants belong to one owner without a
-//! connection. Their leases begin when clients are served, and the first renewal or `reclaim` with
+//! process stops before two clients hold one lock. Restored grants belong to their named owner or
+//! client, all others to one owner without a connection. Their leases begin when clients are served, and the first renewal or `reclaim` with
 //! the token binds a grant to the connection that sent it; nobody else's grant is ever bound.
 
 use super::arena::NONE;
@@ -16,7 +16,7 @@ use super::lock::Locks;
 use super::owner::{NOBODY, OwnerIndex};
 use super::record::RecordedLease;
 use super::table::Kind;
-use super::types::{By, Effects, Mode, Record, Refusal, Reply};
+use super::types::{ATTACHED_SERIAL, By, Effects, Mode, Record, Refusal, Reply};
 use super::{Engine, Stores};
 use crate::base::{Fence, Millis, Nanos, Token};
 use crate::key::Key;
@@ -72,6 +72,7 @@ impl Engine {
             let lease = locks.recorded[holder].kept();
             locks.set_lease_end(&mut cx, holder, now.after(lease));
         }
+        cx.start_clients();
     }
 
     fn set_restoring(&mut self, is_restoring: bool) {
@@ -94,10 +95,16 @@ impl Stores {
                 ref name,
                 ref request,
             } => {
-                // A grant of no connection is one of a named owner.
-                let name = name.as_deref().filter(|_| client == 0);
-                let by = name.map(|owner| By { owner, request });
-                self.locks.restore_grant(cx, key, mode, token, lease, by);
+                // A grant of no connection is one of a named owner, or of a client.
+                let to = match (client, name.as_deref()) {
+                    (0, Some(owner)) => Grantee::Named(By { owner, request }),
+                    (ATTACHED_SERIAL, Some(id)) => {
+                        let known = cx.restored_client(id);
+                        known.map_or(Grantee::Nobody, Grantee::Client)
+                    }
+                    _ => Grantee::Nobody,
+                };
+                self.locks.restore_grant(cx, key, mode, token, lease, to);
             }
             &Record::Lengthened {
                 ref key,
@@ -114,9 +121,31 @@ impl Stores {
                 self.lists.restore(cx, key.as_bytes(), *end, value);
             }
             Record::Popped { key, end } => self.lists.restore_pop(cx, key.as_bytes(), *end),
+            Record::Client { id, ttl, secret } => {
+                if let Ok(id) = str::from_utf8(id.as_bytes()) {
+                    cx.restore_client(id, *ttl, *secret);
+                }
+            }
+            Record::ClientGone { id } => {
+                let id = str::from_utf8(id.as_bytes()).unwrap_or_default();
+                if let Some(owner) = cx.restore_client_gone(id) {
+                    self.locks.restore_departed(cx, owner);
+                }
+            }
             Record::Fences { upto } => cx.note_fences(*upto),
         }
     }
+}
+
+/// To whom a restored grant belongs.
+#[derive(Clone, Copy)]
+enum Grantee<'a> {
+    /// To nobody, until somebody shows its token.
+    Nobody,
+    /// To the owner of this name, which asked for it like this.
+    Named(By<'a>),
+    /// To this client.
+    Client(OwnerIndex),
 }
 
 impl Ctx<'_> {
@@ -172,15 +201,19 @@ impl Locks {
     /// owner it has.
     #[cold]
     pub(super) fn bind(&mut self, cx: &mut Ctx<'_>, holder: u32, owner: OwnerIndex) {
+        if cx.core.restored.is_owner(self.holders[holder].owner) {
+            self.pass_on(cx, holder, owner);
+        }
+    }
+
+    /// A grant has another owner from now on.
+    fn pass_on(&mut self, cx: &mut Ctx<'_>, holder: u32, owner: OwnerIndex) {
         let Holder {
             resource,
             timer,
             owner: before,
             ..
         } = self.holders[holder];
-        if !cx.core.restored.is_owner(before) {
-            return;
-        }
         let may_be_crowd = Crowds::may_have(self.table[resource].holders.len());
         if may_be_crowd {
             self.note_ending(cx, holder);
@@ -206,7 +239,7 @@ impl Locks {
         mode: Mode,
         token: Token,
         lease: Millis,
-        by: Option<By<'_>>,
+        to: Grantee<'_>,
     ) {
         let (kind, held) = (Kind::of(mode), Held::of(mode));
         let hash = self.table.hash(key.as_bytes());
@@ -216,18 +249,28 @@ impl Locks {
             self.table[resource].kind() == kind && self.admits(resource, held),
             "records grant {key:?} to more holders than it admits"
         );
-        let owner = match by {
-            Some(by) => cx.named_owner(by.owner),
-            None => cx.restored_owner(),
+        let owner = match to {
+            Grantee::Named(by) => cx.named_owner(by.owner),
+            Grantee::Client(owner) => owner,
+            Grantee::Nobody => cx.restored_owner(),
         };
         let holder = self.hold(cx, resource, owner, token, (held, NONE), Nanos::NEVER);
         cx.core.figures.restored(held);
-        if let Some(by) = by {
+        if let Grantee::Named(by) = to {
             self.note_restored_ask(owner, resource, holder, by.request);
         }
         self.insert_recorded(holder, lease);
         cx.core.restored.grants += 1;
         cx.note_fences(token.fence);
+    }
+
+    /// A client is forgotten. What it still held nobody can have back but with the token.
+    fn restore_departed(&mut self, cx: &mut Ctx<'_>, owner: OwnerIndex) {
+        while let Some(holder) = cx.core.owners[owner].holds.head() {
+            let to = cx.restored_owner();
+            self.pass_on(cx, holder, to);
+        }
+        cx.core.lose_conn(owner);
     }
 
     fn restore_lease(&mut self, key: &Key, fence: Fence, lease: Millis) {

@@ -10,8 +10,9 @@ use std::mem;
 
 use super::arena::NONE;
 use super::conn::ConnIndex;
+use super::ctx::Ctx;
 use super::due::What;
-use super::owner::Presence;
+use super::owner::{OwnerIndex, Presence};
 use super::types::Effects;
 use super::{Engine, Stores, work};
 use crate::base::{ConnId, Nanos};
@@ -39,13 +40,22 @@ const QUANTUM: u32 = 32;
 /// next one.
 const FIRST_QUANTA_WORK: u64 = 1_000_000;
 
-/// Connections that have ended and left behind more than is undone yet.
+/// Who leaves something behind.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Leaver {
+    /// A connection that has ended.
+    Conn(ConnIndex),
+    /// A client that has no connection any more, or is detached.
+    Client(u32),
+}
+
+/// Connections that have ended, and clients, that left behind more than is undone yet.
 pub(super) struct Departing {
     /// Those that have not had their first quantum. They come first, so that whoever leaves with
     /// one lock does not wait for those with very many.
-    newcomers: VecDeque<ConnIndex>,
+    newcomers: VecDeque<Leaver>,
     /// The others, in the order of their turns.
-    rest: VecDeque<ConnIndex>,
+    rest: VecDeque<Leaver>,
     /// What is left for first quanta before the next input of time.
     work_left: u64,
     /// What inputs of time have spent on departures since it was last taken.
@@ -69,9 +79,14 @@ impl Departing {
     }
 
     /// Who is next, and how many of its things are undone.
-    fn next(&mut self) -> Option<(ConnIndex, u32)> {
+    fn next(&mut self) -> Option<(Leaver, u32)> {
         let newcomer = self.newcomers.pop_front().map(|it| (it, FIRST_QUANTUM));
         newcomer.or_else(|| Some((self.rest.pop_front()?, QUANTUM)))
+    }
+
+    /// Its turn comes when time passes.
+    pub(super) fn add(&mut self, leaver: Leaver) {
+        self.newcomers.push_back(leaver);
     }
 
     /// What inputs of time have spent on departures since this was last asked.
@@ -94,6 +109,9 @@ impl Engine {
                 self.go_on_telling(now, self.slice(SLICE, end), out);
             }
             self.go_on_departing(now, self.slice(SLICE, end), out);
+            if !self.breaking.is_empty() {
+                self.go_on_breaking(now, self.slice(SLICE, end), out);
+            }
             self.end_leases_and_waits(now, self.slice(SLICE, end), out);
             if background_left > 0 {
                 let before = self.core.work.spent();
@@ -129,6 +147,7 @@ impl Engine {
         !self.departing.is_empty()
             || !self.stores.locks.unserved.is_empty()
             || self.has_to_tell()
+            || !self.breaking.is_empty()
             || self.core.records.as_ref().is_some_and(|it| it.has_told())
     }
 
@@ -171,11 +190,19 @@ impl Engine {
         if parked != NONE {
             stores.leave_queue(&mut cx, parked);
         }
+        if self.core.conns[conn].is_attached() {
+            self.leave_client(now, conn, presence, out);
+        }
+        self.begin_departing(now, Leaver::Conn(conn), out);
+    }
+
+    /// What somebody leaves behind is undone as far as a first quantum goes.
+    pub(super) fn begin_departing(&mut self, now: Nanos, leaver: Leaver, out: &mut Effects) {
         if self.departing.work_left == 0 {
-            return self.departing.newcomers.push_back(conn);
+            return self.departing.add(leaver);
         }
         let before = self.core.work.spent();
-        self.depart(now, conn, FIRST_QUANTUM, out);
+        self.depart(now, leaver, FIRST_QUANTUM, out);
         let cost = self.core.work.spent() - before;
         self.departing.work_left = self.departing.work_left.saturating_sub(cost);
     }
@@ -223,8 +250,8 @@ impl Engine {
     fn go_on_departing(&mut self, now: Nanos, slice_end: u64, out: &mut Effects) {
         self.departing.work_left = FIRST_QUANTA_WORK;
         let before = self.core.work.spent();
-        while let Some((conn, quantum)) = self.departing.next() {
-            self.depart(now, conn, quantum, out);
+        while let Some((leaver, quantum)) = self.departing.next() {
+            self.depart(now, leaver, quantum, out);
             if self.core.work.spent() >= slice_end {
                 break;
             }
@@ -232,24 +259,17 @@ impl Engine {
         self.departing.spent += self.core.work.spent() - before;
     }
 
-    /// Undoes what an ended connection still has, as far as the quantum goes.
-    fn depart(&mut self, now: Nanos, conn: ConnIndex, quantum: u32, out: &mut Effects) {
+    /// Undoes what a leaver still has, as far as the quantum goes.
+    pub(super) fn depart(&mut self, now: Nanos, leaver: Leaver, quantum: u32, out: &mut Effects) {
         let (stores, mut cx) = self.split(now, now, out);
-        let cx = &mut cx;
         let mut left = quantum;
-        let owner = cx.core.conns[conn].owner;
-        let done = stores.locks.depart(cx, owner, &mut left)
-            && cx
-                .core
-                .subscriptions
-                .iter_mut()
-                .all(|it| it.leave_all(&mut cx.core.conns, conn, &mut left));
+        let done = match leaver {
+            Leaver::Conn(conn) => stores.depart_conn(&mut cx, conn, &mut left),
+            Leaver::Client(client) => stores.depart_client(&mut cx, client, &mut left),
+        };
         cx.core.work.charge_each(quantum - left, work::UNDO);
-        if done {
-            cx.core.conns.remove(conn);
-            cx.core.lose_conn(owner);
-        } else {
-            self.departing.rest.push_back(conn);
+        if !done {
+            self.departing.rest.push_back(leaver);
         }
     }
 
@@ -276,6 +296,7 @@ impl Engine {
                     cx.finish(about);
                 }
                 What::Ticket(ticket) => stores.locks.ticket_forgotten(&mut cx, ticket),
+                What::Client(client) => self.client_ended(client),
                 What::Value(_) | What::Locks | What::Counters => {
                     unreachable!("a timer of the background is among those of an owner")
                 }
@@ -302,7 +323,7 @@ impl Engine {
                 }
                 What::Locks => stores.locks.collect(&mut cx, slice_end),
                 What::Counters => stores.counters.collect(&mut cx, slice_end),
-                What::Lease(_) | What::Wait(_) | What::Ticket(_) => {
+                What::Lease(_) | What::Wait(_) | What::Ticket(_) | What::Client(_) => {
                     unreachable!("a timer of an owner is in the background")
                 }
             }
@@ -318,6 +339,30 @@ impl Engine {
         let left = slice_end.saturating_sub(self.core.work.spent());
         let looks = (left / work::TIMER).clamp(1, u32::MAX.into()) as u32;
         (looks, looks)
+    }
+}
+
+impl Stores {
+    /// Undoes what an ended connection has, as far as the budget goes; returns whether all is done, and
+    /// the connection forgotten.
+    fn depart_conn(&mut self, cx: &mut Ctx<'_>, conn: ConnIndex, budget: &mut u32) -> bool {
+        let owner = cx.core.conns[conn].own;
+        let done = self.undo(cx, owner, budget)
+            && cx
+                .core
+                .subscriptions
+                .iter_mut()
+                .all(|it| it.leave_all(&mut cx.core.conns, conn, budget));
+        if done {
+            cx.core.conns.remove(conn);
+            cx.core.lose_conn(owner);
+        }
+        done
+    }
+
+    /// Undoes what an owner that leaves has: its waits, then its holds. Returns whether all is done.
+    pub(super) fn undo(&mut self, cx: &mut Ctx<'_>, owner: OwnerIndex, budget: &mut u32) -> bool {
+        self.locks.depart(cx, owner, budget)
     }
 }
 

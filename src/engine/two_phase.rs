@@ -22,8 +22,8 @@
 
 use std::ops::Index;
 
-use super::arena::{Arena, Link, Linked, NONE, Stored};
-use super::conn::Asker;
+use super::arena::{Arena, Chain, Link, Linked, NONE, Stored};
+use super::conn::{Asker, ConnIndex};
 use super::ctx::Ctx;
 use super::due::Due;
 use super::holder::Held;
@@ -121,6 +121,12 @@ impl Tickets {
         let owner = self.arena[ticket].owner;
         let timer = cx.core.timers.arm(owner.0, until, Due::ticket(ticket));
         self.arena[ticket].standing = Standing::Expired(timer);
+    }
+
+    /// The ticket becomes the last of its owner's.
+    pub(super) fn move_back(&mut self, tickets: &mut Chain<TicketsOfOwner>, ticket: u32) {
+        tickets.unlink(&mut self.arena, ticket);
+        tickets.push_back(&mut self.arena, ticket);
     }
 
     /// How many expired tickets there are; for checks.
@@ -252,6 +258,10 @@ impl Locks {
         match self.tickets[ticket].standing {
             Standing::Held(holder) if !is_current && self.is_over(cx, holder) => {
                 cx.put_off(asker.conn);
+            }
+            // Another connection of the same client waits there.
+            Standing::Queued(waiter) if cx.core.waiters[waiter].conn != ConnIndex::NONE => {
+                cx.refuse(asker.conn, Refusal::NotEnqueued);
             }
             Standing::Queued(_) if !is_current && leaves => cx.put_off(asker.conn),
             Standing::Held(holder) => {

@@ -4,17 +4,24 @@
 //!
 //! The engine knows a client in two ways. Its *connection* ([`ConnId`]) is where requests come from
 //! and where answers and pushes go. Its *owner* is what holds keys, has tickets and waits in
-//! queues. They are two, because an answer is lost with its socket and a hold need not be. Today
-//! every connection is its own owner, so there is no owner in these types; inside the engine
+//! queues. They are two, because an answer is lost with its socket and a hold need not be. Every
+//! connection is born with an owner of its own; it may attach to a client and acquire for that
+//! (`clients.rs`), or ask for an owner that is known by its name (`named_owner.rs`). Inside the engine
 //! `conn.rs` keeps the one and `owner.rs` the other.
 
 use std::rc::Rc;
 
+pub use super::clients::Attach;
 pub use super::push::{Change, Event, Loss, Push};
+pub use super::secret::{SECRET_BYTES_MAX, Secret, SecretHash};
 
 use crate::base::{ConnId, Fence, Millis, Nanos, Token};
 use crate::key::Key;
 use crate::memory::block_bytes;
+
+/// Stands for the serial number of a connection where something belongs to an attached client. No
+/// connection has it.
+pub const ATTACHED_SERIAL: u32 = u32::MAX;
 
 /// A value that a client stored. The table and the answers share it; it never changes.
 pub type Value = Rc<[u8]>;
@@ -39,6 +46,15 @@ pub enum Input<'a> {
     /// An operator, on this connection, ends the grant of a key that has this fence. Its holder is
     /// told that it has lost it. Answered with [`Reply::Done`], or refused if there is none.
     Break(ConnId, &'a [u8], Fence),
+    /// The same for all grants that the key has now, if there is no fence. Answered with how many were
+    /// ended; if there are very many, that comes later.
+    BreakAll(ConnId, &'a [u8], Option<Fence>),
+    /// From now on what the connection acquires belongs to this client. Answered with
+    /// [`Reply::Attached`].
+    Attach(ConnId, Attach<'a>),
+    /// The client of this id is forgotten, and everything it has is released. Answered when that is
+    /// done.
+    Detach(ConnId, &'a str, Secret<'a>),
     /// A connection said `hello`: it understands pushes, and perhaps gave a name.
     Hello(ConnId, Option<&'a str>),
     /// Whether the peer has hung up and the server has yet to serve the connection for the last
@@ -55,7 +71,8 @@ pub enum Input<'a> {
     /// Whether the client has left so much unread that nothing more can be pushed to it.
     Overrun(ConnId, bool),
     /// The connection is gone. Its waits and subscriptions end now, and its holds are released
-    /// (unless auto-release is off: then they last until their leases end).
+    /// (unless auto-release is off: then they last until their leases end). What belongs to its client
+    /// stays until the client has been away for its time to live.
     Disconnected(ConnId),
     /// We end the connection, because the daemon stops and its grants are recorded. Its waits and
     /// subscriptions end now, but its grants stay, and their leases do not end any more: a server that
@@ -386,6 +403,13 @@ pub enum Reply {
     Done,
     /// A count, a length or a place in the queue.
     Number(i64),
+    /// The connection acquires for its client from now on.
+    Attached {
+        /// The number of this life of the server.
+        epoch: u64,
+        /// Whether the client was not known before.
+        is_new: bool,
+    },
     /// A stored value.
     Value(Value),
     /// A value that was taken out of a list for this client alone. If it cannot be sent, it goes
@@ -448,6 +472,16 @@ pub enum Refusal {
     Reclaim,
     /// `reclaim`: no grant was restored when this server started, so there is none to have back.
     NoGrace,
+    /// This is not the secret of the client.
+    WrongSecret,
+    /// No room for another client of this adapter, or for another adapter.
+    MaxClients,
+    /// The connection is attached to another client.
+    OtherClient,
+    /// There is no client of this id.
+    UnknownClient,
+    /// The client was detached while this command waited.
+    Detached,
 }
 
 /// A value on its way from a list to the client that popped it.
@@ -496,8 +530,10 @@ pub struct Note {
     pub key: Key,
     /// The fence of the grant.
     pub fence: Fence,
-    /// The connection it was granted to.
-    pub conn: ConnId,
+    /// The connection it was granted to, if it was one.
+    pub conn: Option<ConnId>,
+    /// The client it was granted to, if it was one.
+    pub client: Option<Box<str>>,
 }
 
 /// What can happen to a grant.
@@ -546,9 +582,10 @@ pub enum Record {
         token: Token,
         /// How long the grant lasts without a renewal.
         lease: Millis,
-        /// The serial number of the connection it was granted to.
+        /// The serial number of the connection it was granted to; 0 if it belongs to an owner that is
+        /// known by its name, [`ATTACHED_SERIAL`] if to a client.
         client: u32,
-        /// The name which that client gave in `hello`.
+        /// The name which that connection gave in `hello`, or that of the owner, or the id of the client.
         name: Option<Box<str>>,
         /// The id of the request, with which an owner that is known by its name may ask again; empty
         /// if there is none.
@@ -607,6 +644,21 @@ pub enum Record {
         /// At which end.
         end: End,
     },
+    /// A client is known from now on, or its time to live has changed.
+    Client {
+        /// Its id.
+        id: Key,
+        /// How long it is kept while it has no connection.
+        ttl: Millis,
+        /// What is kept of its secret.
+        secret: SecretHash,
+    },
+    /// A client is not known any more. What it held has ended before, unless that lasts until its leases
+    /// end.
+    ClientGone {
+        /// Its id.
+        id: Key,
+    },
     /// Every fence up to this one may have been given out.
     Fences {
         /// The highest of them.
@@ -627,6 +679,7 @@ impl Record {
             | Self::Deleted { key }
             | Self::Pushed { key, .. }
             | Self::Popped { key, .. } => Some(key),
+            Self::Client { id, .. } | Self::ClientGone { id } => Some(id),
             Self::Fences { .. } => None,
         }
     }

@@ -1,4 +1,4 @@
-//! Read-only views of the table: for `stats`, `who`, tests and checks.
+//! Read-only views of the table: for `stats`, `who` and tests. What is checked is in `check.rs`.
 //!
 //! Everything comes in a fixed order (that of the table's chains), so that two runs with the same
 //! inputs show the same. Never changes anything, and never walks further than its caller asks.
@@ -6,15 +6,11 @@
 use super::arena::{NONE, Stored};
 use super::barrier::Barrier;
 use super::conn::{Conn, ConnIndex};
-use super::holder::{Held, Holder};
 use super::list::List;
-use super::lock::Locks;
 use super::named::Named;
 use super::owner::NOBODY;
-use super::queue::Waiter;
 use super::subscriptions::{Subscriptions, Topic};
 use super::table::{Census, Kind, Resource};
-use super::two_phase::Standing;
 use super::{Ends, Engine, Stores, Tally};
 use crate::base::{ConnId, Fence, Nanos, Token};
 
@@ -37,10 +33,12 @@ pub struct KeyView<'e> {
 pub struct HolderView<'e> {
     /// The grant's fence.
     pub fence: Fence,
-    /// The connection it was granted to; none if it was restored after a restart, and nobody has
-    /// shown its token since.
+    /// The connection it was granted to; none if it belongs to a client or to an owner that is known by
+    /// its name, or if it was restored after a restart and nobody has shown its token since.
     pub conn: Option<ConnId>,
-    /// The name that its client gave in `hello`, or by which its owner is known.
+    /// The client that it belongs to.
+    pub client: Option<&'e str>,
+    /// The name that its connection gave in `hello`, or by which its owner is known.
     pub name: Option<&'e str>,
     /// Whether it belongs to an owner that is known by its name, and not to a connection.
     pub is_named: bool,
@@ -61,9 +59,14 @@ pub struct HolderView<'e> {
 /// One waiter in the queue of a key.
 #[derive(Clone, Copy, Debug)]
 pub struct WaiterView<'e> {
-    /// The connection that waits.
+    /// The connection that waits. It has the serial number 0 if this is a place of a client that none of
+    /// its connections waits for just now.
     pub conn: ConnId,
-    /// The name that its client gave in `hello`.
+    /// The client that waits.
+    pub client: Option<&'e str>,
+    /// Whether it waits for an owner that is known by its name.
+    pub is_named: bool,
+    /// The name that its connection gave in `hello`.
     pub name: Option<&'e str>,
     /// `slot`, `read`, `write` or `lead`.
     pub hold: &'static str,
@@ -74,8 +77,10 @@ pub struct WaiterView<'e> {
 /// What one connection has.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnView<'e> {
-    /// The name that its client gave in `hello`.
+    /// The name that it gave in `hello`.
     pub name: Option<&'e str>,
+    /// The client that it has attached to.
+    pub client: Option<&'e str>,
     /// How many grants its owner holds.
     pub held: u32,
     /// How many queues its owner waits in, or it for another owner.
@@ -122,6 +127,8 @@ pub struct Counts {
     pub tickets: usize,
     /// Owners that are connected, or still hold something.
     pub owners: usize,
+    /// Clients, with a connection or away.
+    pub clients: usize,
     /// Connections that have asked for something and have not left.
     pub connections: usize,
     /// Armed timers.
@@ -161,6 +168,7 @@ impl Engine {
             waiters: self.core.waiters.len(),
             tickets: self.stores.locks.tickets.len(),
             owners: self.core.owners.len(),
+            clients: self.core.clients.len(),
             connections: self.core.conns.len(),
             timers: self.core.timers.len() + self.core.background.len(),
         }
@@ -186,260 +194,6 @@ impl Engine {
             expiries,
             disconnects,
             breaks,
-        }
-    }
-
-    /// Checks everything that must hold between two calls, over the whole table. Only tests and the
-    /// simulator call it, because it walks over everything.
-    ///
-    /// # Panics
-    /// When something does not hold, which is a bug of the engine, never of a caller.
-    pub fn check(&self) {
-        let Tally {
-            grants,
-            releases,
-            expiries,
-            disconnects,
-            breaks,
-        } = self.tally();
-        let held = self.stores.locks.holders.len() as u64;
-        assert_eq!(
-            grants + self.core.restored.grants() - releases - expiries - disconnects - breaks,
-            held,
-            "grants less ended grants is not what is held"
-        );
-        let figures = Held::ALL.map(|it| self.core.figures.of(it).held());
-        assert_eq!(figures.iter().sum::<u64>(), held, "figures of what is held");
-        let parked = self
-            .core
-            .conns
-            .iter()
-            .filter(|it| it.parked != NONE)
-            .count();
-        let Stores {
-            locks,
-            counters,
-            kv,
-            ..
-        } = &self.stores;
-        let collections = [
-            (&locks.collector, locks.table.oldest_idle()),
-            (&counters.collector, counters.named.oldest_idle()),
-        ];
-        for (collector, oldest) in collections {
-            assert!(
-                collector.is_armed() || oldest.is_none(),
-                "keys are idle, but no collection is due"
-            );
-        }
-        let collections = collections.iter().filter(|(it, _)| it.is_armed()).count();
-        let lives = kv
-            .named
-            .iter()
-            .filter(|it| it.value.timer.is_some())
-            .count();
-        let expired_tickets = locks.tickets.expired_count();
-        assert_eq!(
-            (self.core.timers.len(), self.core.background.len()),
-            (
-                held as usize + parked + expired_tickets,
-                collections + lives
-            ),
-            "a timer is missing, or one is left over"
-        );
-        self.core.timers.check();
-        self.core.background.check();
-        let is_large = |len: u32| len > 32;
-        let keys = || self.stores.locks.table.iter().map(|(_, it)| it);
-        assert!(
-            locks.crowds.len() <= keys().filter(|it| is_large(it.holders.len())).count()
-                && locks.ranks.len() <= keys().filter(|it| is_large(it.queue.len())).count(),
-            "a record of a crowd that has gone"
-        );
-        let (mut holders, mut waiters) = (0, 0);
-        for (resource, it) in self.stores.locks.table.iter() {
-            self.stores.locks.table.check(resource);
-            holders += it.holders.iter(&self.stores.locks.holders).count();
-            waiters += it.queue.iter(&self.core.waiters).count();
-            self.check_key(resource, it);
-        }
-        assert_eq!(
-            holders,
-            self.stores.locks.holders.len(),
-            "a holder is in no key's chain"
-        );
-        let figures = Held::ALL.map(|it| self.core.figures.of(it).waiting());
-        assert_eq!(
-            figures.iter().sum::<u64>(),
-            waiters as u64,
-            "figures of who waits"
-        );
-        assert!(
-            !self.core.is_durable() || self.stores.locks.recorded.len() == holders,
-            "a grant without a recorded lease, or the other way round"
-        );
-        let Stores {
-            counters,
-            kv,
-            lists,
-            barriers,
-            ..
-        } = &self.stores;
-        for list in lists.named.iter() {
-            list.value.check();
-            let List {
-                values, poppers, ..
-            } = &list.value;
-            waiters += poppers.iter(&self.core.waiters).count();
-            assert!(
-                values.is_empty() != poppers.is_empty(),
-                "{:?} has both values and poppers, or neither",
-                list.key
-            );
-        }
-        for barrier in barriers.named.iter() {
-            let Barrier { count, queue, .. } = &barrier.value;
-            waiters += queue.iter(&self.core.waiters).count();
-            assert!(
-                (1..*count).contains(&queue.len()),
-                "{:?} is empty or complete and should be gone",
-                barrier.key
-            );
-        }
-        let ended = barriers.ended_queues();
-        waiters += ended
-            .map(|it| it.iter(&self.core.waiters).count())
-            .sum::<usize>();
-        assert_eq!(waiters, self.core.waiters.len(), "a waiter is in no queue");
-        let entries = [
-            counters.named.len(),
-            kv.named.len(),
-            lists.named.len(),
-            barriers.named.len(),
-        ];
-        assert_eq!(
-            entries.iter().sum::<usize>(),
-            self.core.keys as usize,
-            "keys are miscounted"
-        );
-        counters.named.check();
-        kv.named.check();
-        lists.named.check();
-        barriers.named.check();
-        self.core.owners.check();
-        self.stores.locks.asks.check();
-        let waits: u32 = self.core.owners.iter().map(|(_, it)| it.waits).sum();
-        assert_eq!(waits as usize, waiters, "waits are miscounted");
-        for subscriptions in &self.core.subscriptions {
-            subscriptions.check(&self.core.conns);
-        }
-        for (owner, it) in self.core.owners.iter() {
-            for holder in it.holds.iter(&self.stores.locks.holders) {
-                assert_eq!(
-                    self.stores.locks.holders[holder].owner, owner,
-                    "a hold is in another owner's chain"
-                );
-            }
-        }
-    }
-
-    fn check_key(&self, resource: u32, it: &Resource) {
-        let Locks {
-            holders, tickets, ..
-        } = &self.stores.locks;
-        let held = || it.holders.iter(holders).map(|holder| &holders[holder]);
-        match it.kind() {
-            Kind::Slots { limit } => {
-                assert!(
-                    it.holders.len() <= limit,
-                    "{:?} has too many holders",
-                    it.key
-                );
-            }
-            Kind::ReadWrite => assert!(
-                held().all(|it| it.held() == Held::Read) || held().count() == 1,
-                "{:?} is written and read at once",
-                it.key
-            ),
-        }
-        for Holder {
-            token,
-            timer,
-            ticket,
-            ..
-        } in held()
-        {
-            assert!(
-                self.core.timers.deadline(*timer) >= it.soonest(),
-                "{token:?} ends before `soonest` and would be overlooked"
-            );
-            if *ticket != NONE {
-                assert!(
-                    matches!(tickets[*ticket].standing, Standing::Held(_)),
-                    "a grant has a ticket that is not held"
-                );
-            }
-        }
-        self.check_records(resource, it);
-        if let Some(waiter) = it.queue.head() {
-            let Waiter { owner, .. } = self.core.waiters[waiter];
-            let hold = self.core.waiters[waiter].want().held;
-            let admitted = match (it.kind(), hold) {
-                (Kind::Slots { limit }, _) => it.holders.len() < limit,
-                (Kind::ReadWrite, Held::Read) => held().all(|it| it.held() == Held::Read),
-                (Kind::ReadWrite, _) => it.holders.is_empty(),
-            };
-            let is_left_over = self.stores.locks.unserved.contains(resource) || self.core.cuts_off;
-            assert!(
-                !admitted || !self.core.owners[owner].is_here() || is_left_over,
-                "{:?} has room, but the head of its queue waits",
-                it.key
-            );
-        }
-        for waiter in it.queue.iter(&self.core.waiters) {
-            assert_eq!(
-                self.core.waiters[waiter].subject, resource,
-                "a waiter is in another key's queue"
-            );
-        }
-    }
-}
-
-/// The records of crowds and long queues.
-impl Engine {
-    fn check_records(&self, resource: u32, it: &Resource) {
-        let Locks {
-            holders,
-            crowds,
-            ranks,
-            ..
-        } = &self.stores.locks;
-        match crowds.get(resource) {
-            Some(crowd) => {
-                let len = it.holders.len() as usize;
-                assert_eq!(crowd.lens(), [len, len], "a crowd of {:?} is gone", it.key);
-                for holder in it.holders.iter(holders) {
-                    let deadline = self.core.timers.deadline(holders[holder].timer);
-                    let owner = holders[holder].owner;
-                    assert!(
-                        crowd.knows((deadline, holder)) && crowd.has(owner),
-                        "a crowd does not know one of its holders"
-                    );
-                }
-            }
-            None => assert!(
-                it.holders.len() <= super::crowd::WALK_MAX,
-                "{:?} has a crowd without a record",
-                it.key
-            ),
-        }
-        // Now and then, because this is the slow way.
-        for (before, waiter) in it.queue.iter(&self.core.waiters).enumerate() {
-            if before.is_power_of_two() || before % 1_000 == 999 {
-                let (position, looks) = ranks.position(resource, &self.core.waiters, waiter);
-                assert_eq!(position as usize, before + 1, "a place is miscounted");
-                assert!(looks <= 6 * 1_024, "{looks} looks for one place");
-            }
         }
     }
 }
@@ -546,6 +300,14 @@ impl<'e> View<'e> {
         (stores.locks.holders.len(), core.rules.holds_max)
     }
 
+    /// How many clients are attached, and how many have no connection just now.
+    #[must_use]
+    pub fn client_count(self) -> (usize, usize) {
+        let clients = &self.engine.core.clients;
+        let away = clients.away();
+        (clients.len() - away, away)
+    }
+
     /// How many grants from before a restart nobody has claimed yet.
     #[must_use]
     pub fn unclaimed(self) -> u32 {
@@ -611,12 +373,15 @@ impl<'e> View<'e> {
         let Some(conn) = core.conns.find(id) else {
             return ConnView::default();
         };
-        let Conn { owner, parked, .. } = core.conns[conn];
+        let Conn {
+            owner, own, parked, ..
+        } = core.conns[conn];
         // What it waits for may be for an owner that is known by its name.
         let waits_for_other = parked != NONE && core.waiters[parked].owner != owner;
         let owner = &core.owners[owner];
         ConnView {
-            name: owner.name.as_deref(),
+            name: core.owners[own].name.as_deref(),
+            client: owner.client_id(),
             held: owner.holds.len(),
             waiting: owner.waits + u32::from(waits_for_other),
         }
@@ -674,8 +439,9 @@ impl<'e> KeyView<'e> {
             let owner = &engine.core.owners[it.owner];
             HolderView {
                 fence: it.token.fence,
-                conn: (owner.conn_id != NOBODY).then_some(owner.conn_id),
-                name: owner.name.as_deref(),
+                conn: owner.connection(),
+                client: owner.client_id(),
+                name: owner.called(),
                 is_named: owner.is_named(),
                 token: it.token,
                 version: engine.stores.locks.asks.version(holder).unwrap_or(0),
@@ -693,14 +459,14 @@ impl<'e> KeyView<'e> {
         self.it.queue.iter(&engine.core.waiters).map(move |waiter| {
             let it = &engine.core.waiters[waiter];
             let owner = &engine.core.owners[it.owner];
-            // A named owner has no connection, but its waiter has one.
-            let conn = match it.conn {
-                ConnIndex::NONE => owner.conn_id,
-                conn => engine.core.conns[conn].id,
-            };
+            // Named owners and clients have no connection of their own, but their waiters may have one.
+            let parked = (it.conn != ConnIndex::NONE).then(|| &engine.core.conns[it.conn]);
+            let own = parked.filter(|it| it.is_attached()).map(|it| it.own);
             WaiterView {
-                conn,
-                name: owner.name.as_deref(),
+                conn: parked.map_or_else(|| owner.connection().unwrap_or(NOBODY), |it| it.id),
+                client: owner.client_id(),
+                is_named: owner.is_named(),
+                name: own.map_or_else(|| owner.called(), |own| engine.core.owners[own].called()),
                 hold: it.want().held.word_beside_kind(),
                 age_ns: now.since(it.since),
             }

@@ -35,6 +35,8 @@ pub(super) const GIVE_BACK: u64 = 300;
 pub(super) const RECIPIENT: u64 = 120;
 /// To record a change and to write the record down, but for copying its bytes.
 pub(super) const RECORD: u64 = 300;
+/// To hash a secret.
+pub(super) const HASH: u64 = 2000;
 /// To give a piece of memory back to the system.
 pub(super) const TIDY: u64 = 100_000;
 

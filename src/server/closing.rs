@@ -55,7 +55,8 @@ impl<T: Transport, S: Store> Server<T, S> {
     }
 
     /// Tells it so, and keeps it waiting, if there is a place for it; otherwise it waits for one,
-    /// without a word. One too many does not.
+    /// without a word. One too many does not. A connection that was let in before, and shows a wrong
+    /// secret of a client, is not turned away, but told so no sooner than anybody else.
     pub(super) fn tell_wrong(&mut self, now: Nanos, id: ConnId) {
         let Self {
             conns,
@@ -71,6 +72,11 @@ impl<T: Transport, S: Store> Server<T, S> {
             self.arm_guesses(None);
             if !self.conns[id.slot as usize].codec.is_http() {
                 self.say(id, Answer::ErrorAuth); // over HTTP it is told when the delay is over
+            }
+            let conn = &mut self.conns[id.slot as usize];
+            if conn.phase == Phase::Open && !conn.codec.is_http() {
+                conn.line_started = now;
+                return;
             }
             self.leave(now, id, Closing::Delay, "not authenticated");
         } else if conn.hung_up {

@@ -155,11 +155,7 @@ impl<T: Transport, S: Store> Server<T, S> {
 /// request, at trace.
 #[cold]
 fn log_note(note: &Note) {
-    let (key, fence, client) = (
-        note.key.as_bytes().escape_ascii().to_string(),
-        note.fence.0,
-        note.conn.serial,
-    );
+    let (key, fence) = (note.key.as_bytes().escape_ascii().to_string(), note.fence.0);
     let level = match note.what {
         Noted::Broken => Level::Warn,
         Noted::Expired => Level::Debug,
@@ -172,5 +168,15 @@ fn log_note(note: &Note) {
         Noted::Expired => "lease expired",
         Noted::Broken => "broken by an operator",
     };
-    log!(level, key, fence, client; "{what}");
+    // The id of a client, or the number of a connection; 0 for an owner that has none.
+    match &note.client {
+        Some(id) => {
+            let client = id.escape_debug().to_string();
+            log!(level, key, fence, client; "{what}");
+        }
+        None => {
+            let client = note.conn.map_or(0, |conn| conn.serial);
+            log!(level, key, fence, client; "{what}");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! The order of a turn is in `turn.rs`, and completely there. The other files are its parts, in the
 //! order in which a request meets them: `ready` who is served when, `serve` one connection's share,
-//! `auth` and `guesses` the secret, `deliver` effects into outboxes, `durable` what waits for the
+//! `auth` and `guesses` the secret, `clients` what attaches and what operators break, `deliver` effects into outboxes, `durable` what waits for the
 //! disk, `gate` bytes out, `closing` and
 //! `shutdown` the ends; `budget` is what a turn may spend, `memory` what all may keep.
 //!
@@ -11,6 +11,7 @@
 
 mod auth;
 mod budget;
+mod clients;
 mod closing;
 mod conn;
 mod deliver;
@@ -48,7 +49,7 @@ use self::turn::LongestTurn;
 pub use self::turn::{Event, Readiness};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::Engine;
-use crate::engine::types::Effects;
+use crate::engine::types::{ATTACHED_SERIAL, Effects};
 use crate::engine::view::Counts;
 use crate::memory::growth;
 use crate::store::{self, Store};
@@ -335,8 +336,12 @@ impl<T: Transport, S: Store> Server<T, S> {
             debug!("refusing {}: --max-memory is reached", transport.peer());
             return None;
         }
-        // 0 is nobody: it marks the reactor's own tokens, and `owner_conn_id` of an unowned key.
-        self.serial = self.serial.checked_add(1).unwrap_or(1);
+        // 0 is nobody: it marks the reactor's own tokens, and `owner_conn_id` of an unowned key. And the
+        // last number stands for clients.
+        self.serial = match self.serial + 1 {
+            ATTACHED_SERIAL => 1,
+            serial => serial,
+        };
         if self.conns.len() == self.conns.capacity() {
             self.conns.reserve_exact(growth(self.conns.len()));
         }

@@ -21,7 +21,7 @@ use crate::store::Store;
 use crate::wire::Answer;
 use crate::wire::answer::Welcome;
 use crate::wire::codec::{Codec, Decoded};
-use crate::wire::command::{Asked, Command};
+use crate::wire::command::{Asked, Command, Malformed};
 
 /// Most bytes of one read.
 pub(super) const READ_BYTES_MAX: usize = 16 * 1024;
@@ -112,6 +112,15 @@ impl Share {
 #[cold]
 pub(super) fn takes_room(engine: &Engine, request: &Request<'_>) -> bool {
     request.takes_room() || request.may_come_back() || engine.lengthens(request)
+}
+
+#[cold]
+fn is_recorded(engine: &Engine, command: &Result<Command<'_>, Malformed>) -> bool {
+    match command {
+        Ok(Command::Engine(request)) => takes_room(engine, request),
+        Ok(Command::Attach(_)) => true,
+        _ => false,
+    }
 }
 
 impl<T: Transport, S: Store> Server<T, S> {
@@ -300,8 +309,7 @@ impl<T: Transport, S: Store> Server<T, S> {
                 Decoded::Request(asked)
                     if is_store_behind
                         && conn.phase == Phase::Open
-                        && let Ok(Command::Engine(request)) = &asked.command
-                        && takes_room(engine, request) =>
+                        && is_recorded(engine, &asked.command) =>
                 {
                     conn.line_started = now;
                     conn.flow = Flow::AwaitsStore;
@@ -372,6 +380,11 @@ impl<T: Transport, S: Store> Server<T, S> {
                 let address_of = |id: ConnId| server.address_of(id);
                 stats::who(out, server.engine.view(now), key, &address_of);
             }),
+            Ok(Command::Attach(attach)) => return self.attach(now, id, attach),
+            Ok(Command::Detach { id: client, secret }) => {
+                return self.detach(now, id, client, secret);
+            }
+            Ok(Command::Break { key, fence }) => return self.break_grants(now, id, key, fence),
             // A second `auth`, or one that nobody asked for.
             Ok(Command::Auth { .. }) => self.say(id, Answer::Error),
             Err(malformed) => {
@@ -484,6 +497,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             told_left -= 1;
             self.conns[id.slot as usize].flow = Flow::Open;
             self.tell_wrong(now, id);
+            self.run.resume(id); // if it was let in before
         }
         let next_turn = Nanos(now.0 + 1);
         self.arm_guesses((told_left == 0).then_some(next_turn));

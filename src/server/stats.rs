@@ -61,11 +61,13 @@ pub(super) fn stats(
     array(out, end, "clients", clients, |out, client| {
         let ConnView {
             name: called,
+            client: attached,
             held,
             waiting,
         } = view.conn(client.id);
         out.extend_from_slice(b"\"connection\":");
         json::push_number(out, client.id.serial.into());
+        who_is(out, Some(client.id), (attached, false));
         text(out, "address", Some(&client.address));
         text(out, "name", called);
         number(out, "age_s", client.age_s);
@@ -215,6 +217,7 @@ pub(super) fn who(out: &mut Vec<u8>, view: View<'_>, asked: &[u8], address_of: A
         let HolderView {
             fence,
             conn,
+            client,
             name,
             hold,
             age_ns,
@@ -226,10 +229,12 @@ pub(super) fn who(out: &mut Vec<u8>, view: View<'_>, asked: &[u8], address_of: A
         } = holder;
         out.extend_from_slice(b"\"fence\":");
         json::push_number(out, fence.0);
-        someone(out, conn, address_of, name, hold);
+        connection(out, conn, (client, is_named), address_of);
+        text(out, "name", name);
+        text(out, "hold", Some(hold));
         seconds(out, "since_s", age_ns);
         seconds(out, "lease_left_s", lease_left_ns);
-        if conn.is_none() && !is_named {
+        if conn.is_none() && client.is_none() && !is_named {
             out.extend_from_slice(b",\"restored\":true");
         }
     });
@@ -241,7 +246,10 @@ pub(super) fn who(out: &mut Vec<u8>, view: View<'_>, asked: &[u8], address_of: A
         |out, (waiter, position)| {
             out.extend_from_slice(b"\"position\":");
             json::push_number(out, position);
-            someone(out, Some(waiter.conn), address_of, waiter.name, waiter.hold);
+            let conn = Some(waiter.conn).filter(|conn| conn.serial != 0);
+            connection(out, conn, (waiter.client, waiter.is_named), address_of);
+            text(out, "name", waiter.name);
+            text(out, "hold", Some(waiter.hold));
             seconds(out, "since_s", waiter.age_ns);
         },
     );
@@ -276,6 +284,9 @@ pub(super) fn totals(out: &mut Vec<u8>, view: View<'_>, tally: Tally, figures: &
     let (holds, holds_max) = view.holds();
     number(out, "holds", holds as u64);
     number(out, "holds_max", holds_max.into());
+    let (clients, away) = view.client_count();
+    number(out, "attached_clients", clients as u64);
+    number(out, "away_clients", away as u64);
     number(out, "grants", tally.grants);
     number(out, "releases", tally.releases);
     number(out, "expiries", tally.expiries);
@@ -321,20 +332,27 @@ fn array<I>(
     out.push(b']');
 }
 
-fn someone(
+fn connection(
     out: &mut Vec<u8>,
     conn: Option<ConnId>,
+    owner: (Option<&str>, bool),
     address_of: AddressOf<'_>,
-    called: Option<&str>,
-    hold: &str,
 ) {
     match conn {
         Some(conn) => number(out, "connection", u64::from(conn.serial)),
         None => text(out, "connection", None),
     }
+    who_is(out, conn, owner);
     text(out, "address", conn.and_then(address_of).as_deref());
-    text(out, "name", called);
-    text(out, "hold", Some(hold));
+}
+
+/// The id of the client; a connection that is its own client is called by its number, and an owner that
+/// is known by its name is none.
+fn who_is(out: &mut Vec<u8>, conn: Option<ConnId>, (client, is_named): (Option<&str>, bool)) {
+    match (client, conn) {
+        (None, Some(conn)) if !is_named => text(out, "client", Some(&format!("#{}", conn.serial))),
+        (client, _) => text(out, "client", client),
+    }
 }
 
 fn key(out: &mut Vec<u8>, it: KeyView<'_>) {

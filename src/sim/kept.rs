@@ -110,6 +110,8 @@ impl Kept {
                     self.lists.remove(key.as_bytes());
                 }
             }
+            // No client of the simulation attaches.
+            Record::Client { .. } | Record::ClientGone { .. } => {}
             Record::Fences { upto } => self.fences_upto = self.fences_upto.max(upto.0),
         }
     }

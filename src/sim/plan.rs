@@ -564,7 +564,9 @@ fn rules(rng: &mut Rng, scale: u64, is_loud: bool) -> Rules {
         gc_interval: Millis(*pick(rng, &[5_000, scale])),
         gc_idle_max: Millis(*pick(rng, &[60_000, scale, 1])),
         notes: Notes::Off,
+        clients_per_adapter_max: 0,
         durable: false,
+        epoch: 1,
     }
 }
 

@@ -201,6 +201,8 @@ pub(super) struct Live {
     counters: HashMap<Box<[u8]>, At>,
     values: HashMap<Box<[u8]>, At>,
     lists: HashMap<Box<[u8]>, VecDeque<At>>,
+    /// When each client came, because its grants stand behind that, and what it was changed to last.
+    clients: HashMap<Box<str>, (At, Option<At>)>,
     fences: Option<At>,
 }
 
@@ -255,6 +257,15 @@ impl Live {
                     }
                 }
             }
+            Entry::Client { id, .. } => match self.clients.get_mut(id) {
+                Some((_, latest)) => *latest = Some(at),
+                None => {
+                    self.clients.insert(id.into(), (at, None));
+                }
+            },
+            Entry::ClientGone { id } => {
+                self.clients.remove(id);
+            }
             Entry::Fences { .. } => self.fences = Some(at),
             Entry::Mark { .. } | Entry::Stopped { .. } | Entry::End { .. } => {}
         }
@@ -262,8 +273,8 @@ impl Live {
 
     /// The places in the order of the numbers.
     pub(super) fn places(&self) -> Vec<At> {
-        let grants = self.grants.values();
-        let grants = grants.flat_map(|(grant, longest)| [Some(*grant), *longest]);
+        let grants = self.grants.values().chain(self.clients.values());
+        let grants = grants.flat_map(|(first, latest)| [Some(*first), *latest]);
         let mut places: Vec<At> = grants.flatten().collect();
         places.extend(self.counters.values());
         places.extend(self.values.values());
@@ -362,7 +373,7 @@ impl<F: DiskFile> SnapshotWriter<F> {
 mod tests {
     use super::*;
     use crate::base::{Fence, Millis, Token};
-    use crate::engine::types::Mode;
+    use crate::engine::types::{Mode, SecretHash};
 
     /// Which of these entries matter, by their places.
     fn left(entries: &[Entry<'_>]) -> Vec<u64> {
@@ -433,6 +444,23 @@ mod tests {
         assert_eq!(left(&all), [0, 1, 2, 3]);
         let gone = [counted(0), Entry::Deleted { key }];
         assert_eq!(left(&[&all[..], &gone[..]].concat()), [0, 3]);
+    }
+
+    #[test]
+    fn a_client_matters_from_when_it_came_until_it_is_gone() {
+        let client = |ttl| Entry::Client {
+            id: "gw/1",
+            ttl: Millis(ttl),
+            secret: SecretHash {
+                salt: [1; 16],
+                hash: [2; 32],
+            },
+        };
+        let gone = Entry::ClientGone { id: "gw/1" };
+        let entries = [client(1), granted(b"a", 1), client(2), client(3)];
+        assert_eq!(left(&entries), [0, 1, 3]);
+        assert_eq!(left(&[&entries[..], &[gone]].concat()), [1]);
+        assert_eq!(left(&[client(1), gone, client(2)]), [2]);
     }
 
     #[test]

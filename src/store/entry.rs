@@ -4,7 +4,7 @@
 //! disk, and on the engine's clock in the engine; [`Clocks`] are where the two meet.
 
 use crate::base::{Fence, Millis, Nanos, Token};
-use crate::engine::types::{End, Mode, Record};
+use crate::engine::types::{End, Mode, Record, SecretHash};
 
 /// What a frame says: a [`Record`] as it is on the disk, or something of the store's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,14 @@ pub enum Entry<'a> {
     Popped {
         key: &'a [u8],
         end: End,
+    },
+    Client {
+        id: &'a str,
+        ttl: Millis,
+        secret: SecretHash,
+    },
+    ClientGone {
+        id: &'a str,
     },
     Fences {
         upto: Fence,
@@ -122,6 +130,14 @@ impl Entry<'_> {
             Self::Popped { key, end } => Record::Popped {
                 key: key.into(),
                 end,
+            },
+            Self::Client { id, ttl, secret } => Record::Client {
+                id: id.as_bytes().into(),
+                ttl,
+                secret,
+            },
+            Self::ClientGone { id } => Record::ClientGone {
+                id: id.as_bytes().into(),
             },
             Self::Fences { upto } => Record::Fences { upto },
             Self::Mark { .. } | Self::Stopped { .. } | Self::End { .. } => return None,

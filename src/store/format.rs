@@ -29,8 +29,9 @@
 //! kinds of frames, and their contents
 //!   1 granted     mode 1 (0 slot, 1 read, 2 write, 3 lead; +128 if there is a name; +64 if there
 //!                 is the id of a request), limit 4, fence 8, salt of the token 8, lease in ms 8,
-//!                 client 4, length of the key 2, key, then, if there is an id, its length 2 and
-//!                 the id, then the name
+//!                 client 4 (the number of its connection; 0 if the name is that of an owner without
+//!                 one; 2^32 - 1 if it is the id of a client), length of the key 2, key, then, if
+//!                 there is the id of a request, its length 2 and the id, then the name
 //!   2 lengthened  fence 8, lease in ms 8, key
 //!   3 ended       fence 8, key
 //!   4 counted     value 8, key
@@ -39,6 +40,8 @@
 //!   7 pushed      end of the list 1 (0 left, 1 right), length of the key 2, key, value
 //!   8 popped      end of the list 1, key
 //!   9 fences      the highest that may have been given out 8
+//!  10 client      time to live in ms 8, salt of the secret 16, hash of the secret 32, id
+//!  11 client gone id
 //! 128 mark        everything up to this number was on the disk when this was written 8
 //! 129 stopped     when, ms since 1970 8
 //! 130 end         how many frames the snapshot has before this one 8
@@ -55,7 +58,7 @@ use crc32c::{crc32c, crc32c_append};
 
 use super::entry::{Clocks, Entry};
 use crate::base::{Fence, Millis, Token};
-use crate::engine::types::{End, Mode, Record};
+use crate::engine::types::{End, Mode, Record, SecretHash};
 
 /// The version that this program writes, and the highest that it reads.
 pub const VERSION: u32 = 2;
@@ -316,6 +319,17 @@ impl<'a> Frame<'a> {
             9 => Entry::Fences {
                 upto: Fence(content.number()?),
             },
+            10 => Entry::Client {
+                ttl: Millis(content.number()?),
+                secret: SecretHash {
+                    salt: content.array()?,
+                    hash: content.array()?,
+                },
+                id: str::from_utf8(content.rest()).ok()?,
+            },
+            11 => Entry::ClientGone {
+                id: str::from_utf8(content.rest()).ok()?,
+            },
             KIND_MARK => Entry::Mark {
                 durable: content.number()?,
             },
@@ -414,6 +428,11 @@ pub fn push_record(
         }
         Record::Popped { key, end } => push(8, [&end_byte(*end), key.as_bytes(), &[], &[]]),
         Record::Fences { upto } => push(9, [&upto.0.to_le_bytes(), &[], &[], &[]]),
+        Record::Client { id, ttl, secret } => {
+            let ttl = ttl.0.to_le_bytes();
+            push(10, [&ttl, &secret.salt, &secret.hash, id.as_bytes()]);
+        }
+        Record::ClientGone { id } => push(11, [id.as_bytes(), &[], &[], &[]]),
     }
 }
 
@@ -595,6 +614,17 @@ mod tests {
             },
             Record::Fences {
                 upto: Fence(1 << 52),
+            },
+            Record::Client {
+                id: Key::from("gw/näme".as_bytes()),
+                ttl: Millis(90_000),
+                secret: SecretHash {
+                    salt: [7; 16],
+                    hash: [9; 32],
+                },
+            },
+            Record::ClientGone {
+                id: Key::from(&[b'x'; 256][..]),
             },
         ]
     }

@@ -14,7 +14,7 @@ use super::entry::Entry;
 use super::format::Durability;
 use super::load::{self, Damage, Ending, FileFound, Found, Listing, LoadError, Visitor};
 use super::open::{DirLock, Holder};
-use crate::engine::types::{End, Mode};
+use crate::engine::types::{ATTACHED_SERIAL, End, Mode};
 use crate::key::Key;
 use crate::wire::json::{push_number, push_str_escaped};
 
@@ -35,6 +35,8 @@ pub struct Inspection {
     pub damage: Option<Damage>,
     /// What is held, by fence.
     pub held: BTreeMap<u64, Held>,
+    /// The clients, by id, and how long each is kept without a connection, in milliseconds.
+    pub clients: BTreeMap<String, u64>,
     /// How many counters, values and lists there are.
     pub counts: Counts,
     /// Every fence up to this one may have been given out.
@@ -119,6 +121,7 @@ fn look(disk: &Files, seen: &mut Seen) -> Result<Found, LoadError> {
 #[derive(Default)]
 struct Seen {
     held: BTreeMap<u64, Held>,
+    clients: BTreeMap<String, u64>,
     counters: HashMap<Box<[u8]>, ()>,
     values: HashMap<Box<[u8]>, usize>,
     lists: HashMap<Box<[u8]>, usize>,
@@ -183,6 +186,12 @@ impl Seen {
                     }
                 }
             }
+            Entry::Client { id, ttl, .. } => {
+                self.clients.insert(id.to_owned(), ttl.0);
+            }
+            Entry::ClientGone { id } => {
+                self.clients.remove(id);
+            }
             Entry::Fences { upto } => self.fence_ceiling = self.fence_ceiling.max(upto.0),
             Entry::Mark { .. } | Entry::Stopped { .. } | Entry::End { .. } => {}
         }
@@ -194,6 +203,7 @@ impl Seen {
             found,
             damage,
             held: self.held,
+            clients: self.clients,
             counts: Counts {
                 counters: self.counters.len(),
                 values: self.values.len(),
@@ -221,14 +231,21 @@ fn told(entry: &Entry<'_>) -> String {
             token,
             lease,
             client,
+            name: called,
             ..
-        } => format!(
-            "granted {} {}, fence {}, lease {} ms, client {client}",
-            key(name),
-            mode_told(mode),
-            token.fence,
-            lease.0
-        ),
+        } => {
+            let client = match (client, called) {
+                (ATTACHED_SERIAL, Some(id)) => format!("{id:?}"),
+                (number, _) => number.to_string(),
+            };
+            format!(
+                "granted {} {}, fence {}, lease {} ms, client {client}",
+                key(name),
+                mode_told(mode),
+                token.fence,
+                lease.0
+            )
+        }
         Entry::Lengthened {
             key: name,
             fence,
@@ -260,6 +277,8 @@ fn told(entry: &Entry<'_>) -> String {
             value,
         } => format!("pushed {} {}, {} bytes", key(name), side(end), value.len()),
         Entry::Popped { key: name, end } => format!("popped {} {}", key(name), side(end)),
+        Entry::Client { id, ttl, .. } => format!("client {id:?}, kept for {} ms", ttl.0),
+        Entry::ClientGone { id } => format!("client gone {id:?}"),
         Entry::Fences { upto } => format!("fences up to {upto}"),
         Entry::Stopped { at_ms } => format!("stopped {}", date(at_ms)),
         Entry::Mark { durable } => format!("mark {durable}"),
@@ -342,6 +361,7 @@ impl Inspection {
             list_values,
         } = self.counts;
         writeln!(out, "held       {}", self.held.len())?;
+        writeln!(out, "clients    {}", self.clients.len())?;
         writeln!(out, "counters   {counters}")?;
         writeln!(out, "values     {values} with {value_bytes} bytes")?;
         writeln!(out, "lists      {lists} with {list_values} values")?;
@@ -350,15 +370,24 @@ impl Inspection {
         }
         for (fence, held) in &self.held {
             let (key, mode) = (&held.key, mode_told(held.mode));
-            let (lease_ms, client) = (held.lease_ms, held.client);
+            let lease_ms = held.lease_ms;
             write!(
                 out,
-                "  {key:?} {mode}, fence {fence}, lease {lease_ms} ms, client {client}"
+                "  {key:?} {mode}, fence {fence}, lease {lease_ms} ms, client"
             )?;
+            if held.client != ATTACHED_SERIAL {
+                write!(out, " {}", held.client)?;
+            }
             match &held.name {
                 Some(name) => writeln!(out, " \"{}\"", name.escape_debug())?,
                 None => writeln!(out)?,
             }
+        }
+        if !self.clients.is_empty() {
+            writeln!(out, "\nclients:")?;
+        }
+        for (id, ttl_ms) in &self.clients {
+            writeln!(out, "  {id:?} kept for {ttl_ms} ms")?;
         }
         if !self.last_records.is_empty() {
             writeln!(out, "\nlast records:")?;
@@ -423,11 +452,23 @@ impl Inspection {
             push_name(out, "mode", mode_told(held.mode).as_bytes());
             field(out, "fence", *fence);
             field(out, "lease_ms", held.lease_ms);
-            field(out, "client", u64::from(held.client));
-            if let Some(name) = &held.name {
-                out.push(b',');
-                push_name(out, "name", name.as_bytes());
+            match (held.client, &held.name) {
+                (ATTACHED_SERIAL, Some(id)) => {
+                    out.push(b',');
+                    push_name(out, "attached", id.as_bytes());
+                }
+                (client, name) => {
+                    field(out, "client", u64::from(client));
+                    if let Some(name) = name {
+                        out.push(b',');
+                        push_name(out, "name", name.as_bytes());
+                    }
+                }
             }
+        });
+        push_array(&mut out, "clients", &self.clients, |out, (id, ttl_ms)| {
+            push_name(out, "id", id.as_bytes());
+            field(out, "ttl_ms", *ttl_ms);
         });
         let records = &self.last_records;
         push_array(&mut out, "last_records", records, |out, (number, told)| {

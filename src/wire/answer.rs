@@ -98,6 +98,11 @@ pub(super) fn push_reply(out: &mut Vec<u8>, reply: &Reply, with_fence: impl Fn()
             out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
             out.push(b'\n');
         }
+        &Reply::Attached { epoch, is_new } => {
+            out.extend_from_slice(b"ok ");
+            push_number(out, epoch);
+            out.extend_from_slice(if is_new { b" new\n" } else { b" resumed\n" });
+        }
         Reply::Value(value) => push_line(out, &[VALUE_BEGIN, value]),
         Reply::Popped(popped) => push_line(out, &[b"ok ", &popped.value]),
         Reply::Values(values) => push_values(out, values),
@@ -243,7 +248,12 @@ const fn refusal_line(refusal: Refusal) -> &'static [u8] {
         | Refusal::Overflow
         | Refusal::RangeTooLong
         | Refusal::BadPattern
-        | Refusal::MaxSubscriptions => ERROR,
+        | Refusal::MaxSubscriptions
+        | Refusal::OtherClient
+        | Refusal::UnknownClient
+        | Refusal::Detached => ERROR,
+        Refusal::WrongSecret => ERROR_AUTH,
+        Refusal::MaxClients => b"error_limit\n",
         Refusal::TypeMismatch => b"error_type_mismatch\n",
         Refusal::LimitMismatch => b"error_limit_mismatch\n",
         Refusal::MaxLocks => b"error_max_locks\n",
@@ -345,6 +355,10 @@ mod tests {
         }
     }
 
+    fn attached(epoch: u64, is_new: bool) -> Reply {
+        Reply::Attached { epoch, is_new }
+    }
+
     #[test]
     fn other_answers_never_carry_a_fence() {
         for (reply, line) in [
@@ -384,6 +398,13 @@ mod tests {
             (Reply::Refused(Refusal::Reclaim), "error_reclaim\n"),
             (Reply::Refused(Refusal::NoGrace), "error_no_grace\n"),
             (Reply::Refused(Refusal::ListFull), "error_list_full\n"),
+            (Reply::Refused(Refusal::WrongSecret), "error_auth\n"),
+            (Reply::Refused(Refusal::MaxClients), "error_limit\n"),
+            (Reply::Refused(Refusal::OtherClient), "error\n"),
+            (Reply::Refused(Refusal::UnknownClient), "error\n"),
+            (Reply::Refused(Refusal::Detached), "error\n"),
+            (attached(u64::MAX, true), "ok 18446744073709551615 new\n"),
+            (attached(7, false), "ok 7 resumed\n"),
             (
                 Reply::Refused(Refusal::CountMismatch),
                 "error_barrier_count_mismatch\n",

@@ -17,6 +17,7 @@ use crate::engine::types::{Change, End, Event, Loss, Mode, Request};
 use crate::wire::answer::{self, push_span};
 use crate::wire::args;
 use crate::wire::command::{self, Command, Malformed};
+use crate::wire::json::push_number;
 use crate::wire::verbs::{LINE_BYTES_MAX, Success, Verb};
 
 // ---- what is sent ----
@@ -124,6 +125,9 @@ fn verb_and_key<'a>(command: &Command<'a>) -> (Verb, &'a [u8]) {
         Command::Ping => return (Verb::Ping, b"_"),
         Command::Stats => return (Verb::Stats, b"_"),
         Command::Who { key } => return (Verb::Who, key),
+        Command::Attach(attach) => return (Verb::Attach, attach.id.as_bytes()),
+        Command::Detach { id, .. } => return (Verb::Detach, id.as_bytes()),
+        Command::Break { key, .. } => return (Verb::Break, key),
     };
     match *request {
         Request::Acquire { key, mode, .. } => {
@@ -200,6 +204,16 @@ fn push_argument(out: &mut Vec<u8>, command: &Command<'_>) {
             return;
         }
         Command::Ping | Command::Stats | Command::Who { .. } => return,
+        Command::Attach(attach) => {
+            push_span(out, attach.ttl);
+            out.push(b' ');
+            return out.extend_from_slice(attach.secret.0);
+        }
+        Command::Detach { secret, .. } => return out.extend_from_slice(secret.0),
+        Command::Break { fence: None, .. } => return out.push(b'*'),
+        Command::Break {
+            fence: Some(fence), ..
+        } => return push_number(out, fence.0),
     };
     match *request {
         Request::Acquire {
@@ -458,6 +472,13 @@ pub enum Told<'a> {
         /// What this client is called.
         name: Option<&'a str>,
     },
+    /// This connection acquires for its client from now on.
+    Attached {
+        /// The number of this life of the daemon.
+        epoch: u64,
+        /// Whether the client was not known before.
+        is_new: bool,
+    },
     /// There is none.
     Nothing,
     /// `kcas`: another value is there.
@@ -525,6 +546,7 @@ impl<'a> Told<'a> {
             Success::Value => (!rest.is_empty()).then_some(Self::Value(rest)),
             Success::Json => (!rest.is_empty()).then_some(Self::Json(rest)),
             Success::Welcome => hello(rest),
+            Success::Attached => attached(rest),
             Success::Enqueued | Success::Done | Success::Swapped => None,
         }
     }
@@ -583,6 +605,17 @@ fn number(text: &[u8]) -> Option<u64> {
 fn integer(text: &[u8]) -> Option<i64> {
     let value = args::integer(text).ok()?;
     (itoa::Buffer::new().format(value).as_bytes() == text).then_some(value)
+}
+
+fn attached(text: &[u8]) -> Option<Told<'_>> {
+    let (epoch, word) = split_word(text)?;
+    let is_new = match word {
+        b"new" => true,
+        b"resumed" => false,
+        _ => return None,
+    };
+    let epoch = number(epoch)?;
+    Some(Told::Attached { epoch, is_new })
 }
 
 /// Options that are not known here are left to those who know them.

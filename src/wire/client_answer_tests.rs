@@ -37,6 +37,11 @@ fn reply() -> impl Strategy<Value = (Reply, Verb, bool)> {
         RangeTooLong,
         BadPattern,
         MaxSubscriptions,
+        WrongSecret,
+        MaxClients,
+        OtherClient,
+        UnknownClient,
+        Detached,
     ];
     let grant = |token, lease| Reply::Granted { token, lease };
     let reply = prop_oneof![
@@ -61,6 +66,8 @@ fn reply() -> impl Strategy<Value = (Reply, Verb, bool)> {
             };
             (Reply::Popped(popped), Verb::Blpop)
         }),
+        (any::<u64>(), any::<bool>())
+            .prop_map(|(epoch, is_new)| (Reply::Attached { epoch, is_new }, Verb::Attach)),
         Just((Reply::Nothing, Verb::Kget)),
         Just((Reply::Conflict, Verb::Kcas)),
         Just((Reply::TimedOut, Verb::Bwait)),
@@ -78,6 +85,7 @@ fn expected(reply: &Reply, with_fence: bool) -> Option<Told<'_>> {
     Some(match reply {
         &Reply::Granted { token, lease } => Told::Granted(grant(token, lease)),
         &Reply::Acquired { token, lease } => Told::Acquired(grant(token, lease)),
+        &Reply::Attached { epoch, is_new } => Told::Attached { epoch, is_new },
         Reply::Queued => Told::Queued,
         &Reply::Renewed { lease, fence } => Told::Renewed {
             lease,

@@ -10,7 +10,7 @@ use super::command::{Command, Hello, Malformed};
 use super::line::{Decoded, decode};
 use super::verbs::{LINE_BYTES_MAX, TABLE, VALUE_BYTES_MAX, Verb};
 use crate::base::{Fence, Millis, Token};
-use crate::engine::types::{End, Mode, Request};
+use crate::engine::types::{Attach, End, Mode, Request, Secret};
 
 /// What commands are made of.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ struct Parts {
 }
 
 /// How many commands there are to choose from.
-const COMMANDS: usize = 30;
+const COMMANDS: usize = 33;
 
 impl Parts {
     fn command(&self) -> Command<'_> {
@@ -47,6 +47,7 @@ impl Parts {
             ..
         } = *self;
         let (key, one, two) = (&key[..], &one[..], &two[..]);
+        let id = str::from_utf8(key).unwrap_or("id");
         let end = if flag { End::Left } else { End::Right };
         Command::Engine(match self.which {
             0 => return Command::Auth { secret: one },
@@ -129,6 +130,21 @@ impl Parts {
             },
             29 if flag => Request::Watch { pattern: key },
             29 => Request::Unwatch { pattern: key },
+            30 => {
+                return Command::Attach(Attach {
+                    id,
+                    ttl: span,
+                    secret: Secret(one),
+                });
+            }
+            31 => {
+                let secret = Secret(one);
+                return Command::Detach { id, secret };
+            }
+            32 => {
+                let fence = flag.then_some(Fence(count.into()));
+                return Command::Break { key, fence };
+            }
             _ => unreachable!("{COMMANDS} commands"),
         })
     }

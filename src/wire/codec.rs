@@ -412,7 +412,7 @@ mod tests {
         for row in &TABLE {
             let mut codec = codec(WireFence::Auto);
             let argument = match row.letters {
-                "bwait" | "sl" => "1 1",
+                "bwait" | "sl" | "attach" => "1 1",
                 "lrange" => "0 0",
                 "kcas" => "a\tb\t0",
                 "auth" | "signal" => "x",

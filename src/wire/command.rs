@@ -8,8 +8,8 @@ use std::fmt;
 
 use memchr::memchr2;
 
-use crate::base::{Millis, Token};
-use crate::engine::types::{End, Mode, Request};
+use crate::base::{Fence, Millis, Token};
+use crate::engine::types::{Attach, End, Mode, Request, SECRET_BYTES_MAX, Secret};
 use crate::wire::args::{self, Fields};
 use crate::wire::verbs::{VALUE_BYTES_MAX, Verb};
 
@@ -40,6 +40,22 @@ pub enum Command<'a> {
     Who {
         /// The name asked about.
         key: &'a [u8],
+    },
+    /// `attach`: what this connection acquires belongs to a client.
+    Attach(Attach<'a>),
+    /// `detach`: forget this client.
+    Detach {
+        /// Its id.
+        id: &'a str,
+        /// What the sender showed.
+        secret: Secret<'a>,
+    },
+    /// `break`: end grants of this key.
+    Break {
+        /// The locked name.
+        key: &'a [u8],
+        /// The fence of the one that is meant; none for all of them.
+        fence: Option<Fence>,
     },
 }
 
@@ -95,6 +111,9 @@ impl fmt::Debug for Command<'_> {
             Self::Ping => f.write_str("Ping"),
             Self::Stats => f.write_str("Stats"),
             Self::Who { key } => write!(f, "Who(\"{}\")", key.escape_ascii()),
+            Self::Attach(attach) => attach.fmt(f),
+            Self::Detach { id, .. } => write!(f, "Detach({id:?})"),
+            Self::Break { key, fence } => write!(f, "Break(\"{}\", {fence:?})", key.escape_ascii()),
         }
     }
 }
@@ -115,7 +134,8 @@ pub enum Malformed {
     UnknownCommand,
     /// Not an integer, or one out of range; a lease or a time to live below zero.
     BadNumber,
-    /// The key is empty or holds a space or a tab; a channel to signal on holds a wildcard.
+    /// The key is empty or holds a space or a tab; a channel to signal on holds a wildcard; the id of a
+    /// client holds what cannot be seen, or begins with `#`.
     BadKey,
     /// A wait below zero.
     NegativeTimeout,
@@ -235,6 +255,9 @@ pub(super) fn parse_plain<'a>(
         Verb::Pos => Request::Position { key },
         Verb::Reclaim => reclaim(key, arg)?,
         Verb::Who => return Ok(Command::Who { key }),
+        Verb::Attach => return attach(key, arg).map(Command::Attach),
+        Verb::Detach => return detach(key, arg),
+        Verb::Break => return break_grants(key, arg),
         Verb::Stats => return Ok(Command::Stats),
         Verb::Ping | Verb::Barrier => return Ok(Command::Ping),
         Verb::Hello => return hello(arg).map(Command::Hello),
@@ -417,6 +440,51 @@ fn signal<'a>(channel: &'a [u8], payload: &'a [u8]) -> Result<Request<'a>, Malfo
         return Err(Malformed::BadKey);
     }
     Ok(Request::Signal { channel, payload })
+}
+
+fn attach<'a>(key: &'a [u8], arg: &'a [u8]) -> Result<Attach<'a>, Malformed> {
+    let id = client_id(key)?;
+    let (ttl, secret) = args::two(arg)?;
+    let (ttl, secret) = (args::wait(ttl)?, client_secret(secret)?);
+    Ok(Attach { id, ttl, secret })
+}
+
+fn detach<'a>(key: &'a [u8], arg: &'a [u8]) -> Result<Command<'a>, Malformed> {
+    let id = client_id(key)?;
+    let (secret, None) = args::one_or_two(arg)? else {
+        return Err(Malformed::ArgumentShape);
+    };
+    let secret = client_secret(secret)?;
+    Ok(Command::Detach { id, secret })
+}
+
+/// People read ids, so they are text that can be seen. What begins with `#` is a connection that has
+/// none.
+fn client_id(key: &[u8]) -> Result<&str, Malformed> {
+    let id = str::from_utf8(key).map_err(|_| Malformed::BadKey)?;
+    let is_seen = |it: char| !it.is_whitespace() && !it.is_control();
+    match id.chars().all(is_seen) && !id.starts_with('#') {
+        true => Ok(id),
+        false => Err(Malformed::BadKey),
+    }
+}
+
+fn client_secret(field: &[u8]) -> Result<Secret<'_>, Malformed> {
+    match field.len() <= SECRET_BYTES_MAX {
+        true => Ok(Secret(field)),
+        false => Err(Malformed::ArgumentShape),
+    }
+}
+
+fn break_grants<'a>(key: &'a [u8], arg: &[u8]) -> Result<Command<'a>, Malformed> {
+    let fence = match args::only(arg)? {
+        b"*" => None,
+        field => {
+            let fence = u64::try_from(args::integer(field)?);
+            Some(Fence(fence.map_err(|_| Malformed::BadNumber)?))
+        }
+    };
+    Ok(Command::Break { key, fence })
 }
 
 /// Options may come in any order, each at most once; none at all just asks who we are.

@@ -7,7 +7,7 @@ use super::command::*;
 use super::line::*;
 use super::verbs::Verb;
 use crate::base::{Fence, Millis, Token};
-use crate::engine::types::{Mode, Request};
+use crate::engine::types::{Attach, Mode, Request, Secret};
 
 const HEX: &str = "000000000000002a9f8e7d6c5b4a3921";
 const TOKEN: Option<Token> = Some(Token {
@@ -112,6 +112,23 @@ fn every_verb_means_what_the_contract_says() {
     check("ping|_||", Command::Ping);
     check("barrier|_||", Command::Ping);
     check("who|k||", Command::Who { key: b"k" });
+    let attach = |ttl| {
+        Command::Attach(Attach {
+            id: "gw/1",
+            ttl: Millis(ttl),
+            secret: Secret(b"s3cret"),
+        })
+    };
+    check("attach|gw/1|10 s3cret|", attach(10_000));
+    check("attach|gw/1|0ms  s3cret |", attach(0));
+    let (id, secret) = ("gw/1", Secret(b"s3cret"));
+    check("detach|gw/1| s3cret|", Command::Detach { id, secret });
+    let break_of = |fence: Option<u64>| Command::Break {
+        key: b"k",
+        fence: fence.map(Fence),
+    };
+    check("break|k|42|", break_of(Some(42)));
+    check("break|k|*|", break_of(None));
     check_engine("pos|k||", Request::Position { key: b"k" });
 }
 
@@ -342,6 +359,13 @@ fn a_frame_without_crs_is_borrowed_and_one_with_crs_is_not() {
 
 #[test]
 fn a_secret_is_not_printed() {
+    let (id, secret) = ("gw/1", Secret(b"s3cret"));
+    let ttl = Millis(1);
+    let attach = Command::Attach(Attach { id, ttl, secret });
+    for command in [attach, Command::Detach { id, secret }] {
+        let shown = format!("{command:?}");
+        assert!(!shown.contains("s3cret"), "{shown}");
+    }
     let shown = format!("{:?}", Command::Auth { secret: b"s3cret" });
     assert_eq!(shown, "Auth(6 bytes)");
 }

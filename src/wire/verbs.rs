@@ -104,6 +104,9 @@ verbs! {
     Who          b"who"       ""              Json       [walks]            "who holds a key and who waits for it"
     Pos          b"pos"       ""              Place      [walks]            "own place in the queue: 0 holds, 1 is next"
     Reclaim      b"reclaim"   "token [L]"     Granted    [fenced]           "have back what was held before a restart"
+    Attach       b"attach"    "T secret"      Attached   []                 "acquire for the client of this id, which outlives its connections by T"
+    Detach       b"detach"    "secret"        Done       []                 "release everything that the client of this id has, and forget it"
+    Break        b"break"     "fence or *"    Count      []                 "end one grant of a key, or all of them; n are ended"
 }
 
 /// What success is answered with, where `<fence>` is only said if the verb or the client wants it.
@@ -129,6 +132,8 @@ pub enum Success {
     Json,
     /// `ok latchd/<version> epoch=<n> <options>`
     Welcome,
+    /// `ok <epoch> new` or `ok <epoch> resumed`
+    Attached,
 }
 
 impl Success {
@@ -147,6 +152,7 @@ impl Success {
             (Self::Place, _) => "ok <n> or nil",
             (Self::Value, _) => "ok <value> or nil",
             (Self::Json, _) => "ok <json>",
+            (Self::Attached, _) => "ok <epoch> new or ok <epoch> resumed",
             (Self::Welcome, _) => "ok latchd/<version> epoch=<n> <options>",
         }
     }
@@ -334,7 +340,8 @@ mod tests {
         let others: Vec<&str> = named(|row| !row.shows_fence_reader);
         assert_eq!(
             others.join(" "),
-            "l r n e w sl sr sn se sw listen unlisten signal auth stats ping barrier hello who pos"
+            "l r n e w sl sr sn se sw listen unlisten signal auth stats ping barrier hello who pos \
+             attach detach break"
         );
     }
 

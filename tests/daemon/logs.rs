@@ -154,6 +154,45 @@ fn a_lease_that_ends_is_told_of_at_debug_with_key_fence_and_client() {
 }
 
 #[test]
+fn who_breaks_what_is_told_of_and_so_is_what_was_broken() {
+    let mut daemon = Daemon::start(&["--log-format=json"]);
+    let (mut holder, mut operator) = (daemon.connect(), daemon.connect());
+    assert!(holder.ask("attach gw\u{202e}/1 0 s3cret").ends_with("new"));
+    let fence = holder.lock("one\"key", "0").token_fence();
+    operator.ask("hello _ name=oncall");
+    assert_eq!(operator.ask("break one\"key *"), "ok 1");
+    assert_eq!(operator.ask(&format!("break none {fence}")), "ok 0");
+    let log = daemon.stop();
+    let about: Vec<Value> = log
+        .iter()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let about: Vec<&Value> = about.iter().filter(|it| it.get("key").is_some()).collect();
+    let [asked, broken, in_vain] = about[..] else {
+        panic!("{about:#?}");
+    };
+    assert_eq!(
+        (&asked["client"], &asked["name"]),
+        (&"#2".into(), &"oncall".into())
+    );
+    assert!(
+        asked["address"].as_str().unwrap().starts_with("127.0.0.1:"),
+        "{asked}"
+    );
+    assert_eq!(
+        (&asked["key"], &asked["fence"]),
+        (&r#"one\"key"#.into(), &"*".into())
+    );
+    assert_eq!(
+        (&broken["client"], &broken["fence"]),
+        (&r"gw\u{202e}/1".into(), &fence.into())
+    );
+    assert_eq!(broken["msg"], "broken by an operator");
+    assert_eq!(in_vain["fence"], fence.to_string());
+    assert!(about.iter().all(|it| it["level"] == "WARN"), "{about:#?}");
+}
+
+#[test]
 fn grants_and_releases_are_told_of_at_trace() {
     let log = log_of_three_grants("--log-level=trace");
     let about: Vec<String> = about_keys(&log)

@@ -371,10 +371,42 @@ fn fences_go_on_also_where_the_clock_is_behind_them() {
 }
 
 #[test]
+fn a_client_has_its_locks_back_after_a_kill_with_its_secret_and_nobody_else_has() {
+    let directory = Directory::new();
+    let daemon = directory.start(&[]);
+    let mut client = connect(&daemon);
+    assert_eq!(client.ask("attach gw/1 600 s3cret"), "ok 1 new");
+    let grant = client.lock("k", "0 600");
+    let mut other = connect(&daemon);
+    assert_eq!(other.ask("attach gw/2 0 s3cret"), "ok 1 new");
+    other.lock("other", "0 600");
+    kill(daemon);
+
+    let daemon = directory.start(&[]);
+    let (mut heir, mut stranger) = (connect(&daemon), connect(&daemon));
+    let held = who(&mut stranger, "k");
+    assert_eq!(held["holders"][0]["client"], "gw/1", "{held}");
+    assert!(held["holders"][0].get("restored").is_none(), "{held}");
+    assert_eq!(stranger.ask("attach gw/1 600 guess"), "error_auth");
+    assert_eq!(stranger.ask("l k 0"), "timeout");
+    assert_eq!(heir.ask("attach gw/1 0 s3cret"), "ok 2 resumed");
+    let token = &grant.token;
+    assert!(heir.ask(&format!("n k {token} 600")).starts_with("ok 600"));
+    // A client that is not kept is gone, and what it held is anybody's who has the token.
+    assert_eq!(stranger.ask("attach gw/2 0 s3cret"), "ok 2 new");
+    let held = who(&mut stranger, "other");
+    assert_eq!(held["holders"][0]["restored"], true, "{held}");
+    stranger.put("l k 10");
+    drop(heir);
+    stranger.grant();
+}
+
+#[test]
 fn a_look_inside_disturbs_nobody() {
     let directory = Directory::new();
     let daemon = directory.start(&[]);
     let mut client = connect(&daemon);
+    assert_eq!(client.ask("attach gw/1 10 s3cret"), "ok 1 new");
     let fence = client.lock("job", "0 600").token_fence();
     let before = directory.files();
     for options in [&[][..], &["--json"]] {
@@ -384,7 +416,7 @@ fn a_look_inside_disturbs_nobody() {
         let (code, log) = look.wait_for_exit();
         assert_eq!((code, log), (0, Vec::new()), "{options:?}");
         let text = look.stdout();
-        for shown in ["job", &fence.to_string(), &daemon.status("Pid")] {
+        for shown in ["job", "gw/1", &fence.to_string(), &daemon.status("Pid")] {
             assert!(text.contains(shown), "{shown} is not in {text}");
         }
         if !options.is_empty() {

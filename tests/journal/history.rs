@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use latchd::base::{Fence, Millis, Nanos, Token};
-use latchd::engine::types::{End, Mode, Record};
+use latchd::engine::types::{End, Mode, Record, Secret, SecretHash};
 use latchd::key::Key;
 use latchd::store::{
     Batch, Beginning, Begun, Clocks, Disk, Durability, FaultDisk, Found, Job, OpenError, Restore,
@@ -79,6 +79,8 @@ pub(crate) struct State {
     pub counters: BTreeMap<Vec<u8>, i64>,
     pub values: BTreeMap<Vec<u8>, (Vec<u8>, Option<Nanos>)>,
     pub lists: BTreeMap<Vec<u8>, VecDeque<Vec<u8>>>,
+    /// By id: the time to live, and the hash of the secret.
+    pub clients: BTreeMap<Vec<u8>, (u64, [u8; 32])>,
     pub fences: u64,
 }
 
@@ -146,6 +148,13 @@ impl State {
                     }
                 }
             }
+            Record::Client { id, ttl, secret } => {
+                let client = (ttl.0, secret.hash);
+                self.clients.insert(id.as_bytes().to_vec(), client);
+            }
+            Record::ClientGone { id } => {
+                self.clients.remove(id.as_bytes());
+            }
             Record::Fences { upto } => self.fences = upto.0,
         }
     }
@@ -198,7 +207,7 @@ impl Maker {
             count => holders.iter().nth(chance.usize(..count)),
         };
         let is_crowded = holders.len() as u64 > self.names;
-        match (chance.u8(..10), held) {
+        match (chance.u8(..11), held) {
             (0..=2, Some((&fence, (key, ..)))) => Record::Ended {
                 key: key[..].into(),
                 fence: Fence(fence),
@@ -233,6 +242,12 @@ impl Maker {
                 key: key(&name),
                 end,
             },
+            (9, _) if chance.bool() => Record::Client {
+                id: key(&name),
+                ttl: Millis(chance.u64(1..9)),
+                secret: SecretHash::new([7; 16], Secret(&value)),
+            },
+            (9, _) => Record::ClientGone { id: key(&name) },
             _ if self
                 .state
                 .lists

@@ -381,6 +381,7 @@ impl World {
             waiters: model.keys.iter().map(|it| it.waiters.len()).sum(),
             tickets: model.ticket_count(),
             owners: model.clients.len(),
+            clients: 0,
             connections: model.clients.iter().filter(|it| it.here).count(),
             timers: counts.timers,
         };

@@ -31,7 +31,9 @@ use std::path::Path;
 
 use latchd::base::{ConnId, Millis, Nanos, Token};
 use latchd::engine::Rules;
-use latchd::engine::types::{Effect, Effects, End, Input, Mode, Popped, Record, Reply};
+use latchd::engine::types::{
+    ATTACHED_SERIAL, Effect, Effects, End, Input, Mode, Popped, Record, Reply,
+};
 use latchd::wire::answer::{Answer, WireFence};
 use latchd::wire::client::frame;
 use latchd::wire::codec::{Decoded, LineCodec};
@@ -194,6 +196,11 @@ impl Talk {
                 let name = hello.name.map(|name| str::from_utf8(name).unwrap());
                 self.apply(Input::Hello(id, name));
             }
+            Command::Attach(attach) => self.apply(Input::Attach(id, attach)),
+            Command::Detach { id: client, secret } => {
+                self.apply(Input::Detach(id, client, secret));
+            }
+            Command::Break { key, fence } => self.apply(Input::BreakAll(id, key, fence)),
             other => panic!("{other:?} is not for the engine"),
         }
     }
@@ -268,6 +275,7 @@ impl Talk {
                         self.hear(id, mark, Answer::Push(&push));
                     }
                 }
+                Effect::Note(_) => {} // of what an operator broke, whatever the log shows
                 other => panic!("{other:?} has no place in a transcript"),
             }
         }
@@ -333,6 +341,10 @@ fn spell(record: &Record) -> String {
                 [] => String::new(),
                 id => format!(" asked with {}", text(id)),
             };
+            let client = match *client {
+                ATTACHED_SERIAL => "client".to_owned(),
+                number => number.to_string(),
+            };
             format!("granted {key} #{fence} {how} {ms} ms to {client}{name}{id}")
         }
         Record::Lengthened { key, fence, lease } => {
@@ -353,6 +365,10 @@ fn spell(record: &Record) -> String {
             format!("pushed {key} {} {value}", side(end))
         }
         Record::Popped { key, end } => format!("popped {} {}", text(key.as_bytes()), side(end)),
+        Record::Client { id, ttl, .. } => {
+            format!("client {} kept for {} ms", text(id.as_bytes()), ttl.0)
+        }
+        Record::ClientGone { id } => format!("client gone {}", text(id.as_bytes())),
         Record::Fences { upto } => format!("fences up to {upto}"),
     }
 }

@@ -281,7 +281,7 @@ fn facts<'e>(
         }
         Reply::TimedOut => {
             facts.holder = holder(engine, now, context.name).map(|it| Holding {
-                owner: it.name.unwrap_or_default(),
+                owner: it.name.or(it.client).unwrap_or_default(),
                 expiry_ms: expiry_ms(it.lease_left_ns),
                 left_ns: it.lease_left_ns,
             });

@@ -233,20 +233,20 @@ fn unknown(name: &[u8]) -> LockShown<'_> {
 fn holder_shown<'e>(it: HolderView<'e>, address_of: AddressOf<'_>) -> HolderShown<'e> {
     HolderShown {
         fence: it.fence.0,
-        owner: it.name,
+        owner: it.name.or(it.client),
         connection: it.conn.map(|conn| conn.serial),
         address: it.conn.and_then(address_of).map(Cow::Owned),
         mode: it.hold,
         since_ms: it.age_ns / 1_000_000,
         lease_left_ms: it.lease_left_ns / 1_000_000,
-        restored: it.conn.is_none() && !it.is_named,
+        restored: it.conn.is_none() && it.client.is_none() && !it.is_named,
     }
 }
 
 fn waiter_shown<'e>(it: &WaiterView<'e>, position: u64) -> WaiterShown<'e> {
     WaiterShown {
         position,
-        owner: it.name,
+        owner: it.name.or(it.client),
         connection: Some(it.conn.serial).filter(|&serial| serial != 0),
         mode: it.hold,
         since_ms: it.age_ns / 1_000_000,
@@ -256,6 +256,7 @@ fn waiter_shown<'e>(it: &WaiterView<'e>, position: u64) -> WaiterShown<'e> {
 fn connection(out: &mut Vec<u8>, client: &Client, known: ConnView<'_>) {
     let ConnView {
         name,
+        client: _,
         held,
         waiting,
     } = known;

@@ -229,7 +229,13 @@ impl<T: Transport, S: Store> Server<T, S> {
 
     /// Puts something before the engine; returns false if it was not decided.
     #[inline(never)]
-    fn put(&mut self, now: Nanos, id: ConnId, input: Input<'_>, takes_a_walk: bool) -> bool {
+    pub(in crate::server) fn put(
+        &mut self,
+        now: Nanos,
+        id: ConnId,
+        input: Input<'_>,
+        takes_a_walk: bool,
+    ) -> bool {
         self.ask(now, id, takes_a_walk, |engine, effects| {
             engine.apply(now, input, effects);
         })

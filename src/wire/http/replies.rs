@@ -381,6 +381,22 @@ const fn refused(refusal: Refusal) -> Problem<'static> {
         ),
         Refusal::Reclaim => Problem::new(409, "RECLAIM", "the token does not hold this key"),
         Refusal::NoGrace => Problem::new(409, "NO_GRACE", "no grant was restored"),
+        Refusal::WrongSecret => {
+            Problem::new(403, "WRONG_SECRET", "this is not the secret of the client")
+        }
+        Refusal::OtherClient => Problem::new(
+            409,
+            "OTHER_CLIENT",
+            "the connection is attached to another client",
+        ),
+        Refusal::UnknownClient => {
+            Problem::new(404, "UNKNOWN_CLIENT", "there is no client of this id")
+        }
+        Refusal::Detached => Problem::new(409, "DETACHED", "the client was detached"),
+        Refusal::MaxClients => busy(
+            "MAX_CLIENTS",
+            "there is no room for another client; see --max-clients-per-adapter",
+        ),
         Refusal::RangeTooLong => Problem::new(
             413,
             "RANGE_TOO_LONG",

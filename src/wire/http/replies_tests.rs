@@ -368,7 +368,7 @@ fn barriers_and_signals_are_told() {
     );
 }
 
-const REFUSALS: [(Refusal, u16); 20] = [
+const REFUSALS: [(Refusal, u16); 25] = [
     (Refusal::NotHolder, 409),
     (Refusal::TypeMismatch, 409),
     (Refusal::LimitMismatch, 409),
@@ -389,6 +389,11 @@ const REFUSALS: [(Refusal, u16); 20] = [
     (Refusal::Storage, 503),
     (Refusal::Reclaim, 409),
     (Refusal::NoGrace, 409),
+    (Refusal::WrongSecret, 403),
+    (Refusal::OtherClient, 409),
+    (Refusal::UnknownClient, 404),
+    (Refusal::Detached, 409),
+    (Refusal::MaxClients, 503),
 ];
 
 #[test]

@@ -1,0 +1,666 @@
+//! Attached clients: owners with an id, a secret and a time to live, that outlive their connections.
+//!
+//! A connection that attaches to a client acquires for it from then on; what it acquired before stays
+//! its own. A client may have several connections at a time. When the last one is gone the client is
+//! *away*: its waits and places in queues end, its grants stay, and a timer runs. If it comes back in
+//! time, with the secret, the timer is cancelled and everything is its own again; otherwise it departs
+//! like a connection that has ended, a quantum at a time, and is forgotten. To detach is to depart now.
+//!
+//! While something of a client is being undone, whoever wants to attach or detach it is put off, so
+//! that nothing it acquires later is undone with it. The grants of a client are kept over a restart
+//! and given back to it (`restore.rs`); all clients are away then. What departs with an owner is in
+//! `Stores::undo`.
+
+use std::collections::BTreeMap;
+use std::ops::{Index, IndexMut};
+
+use super::arena::{Arena, Chain, NONE, Stored};
+use super::conn::{Asker, ConnIndex};
+use super::ctx::{Core, Ctx};
+use super::due::Due;
+use super::lock::SERVED_WORK;
+use super::owner::{Overdue, Owner, OwnerIndex, Owners, Presence};
+use super::secret::{Secret, SecretHash};
+use super::time::Leaver;
+use super::types::{Effects, Record, Refusal, Reply};
+use super::{Engine, Stores, work};
+use crate::base::{ConnId, Millis, Nanos};
+use crate::key::Key;
+use crate::keymap::KeyMap;
+use crate::memory::block_bytes;
+use crate::timers::TimerId;
+
+/// Most adapters at one time, so that whoever makes them up cannot have clients without end. A client
+/// of one more is refused.
+pub const ADAPTERS_MAX: usize = 256;
+
+/// Most things of a client that are undone before a `detach` waits for its turn with the rest.
+const DETACHED_AT_ONCE: u32 = 256;
+
+/// Most connections of one client that are told what it has lost: those that attached first.
+const TOLD_MAX: usize = 8;
+
+/// What a connection that attaches has to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attach<'a> {
+    /// The id of the client. What stands before the first `/` names its adapter.
+    pub id: &'a str,
+    /// How long the client is kept while it has no connection; 0 is not at all.
+    pub ttl: Millis,
+    /// What the client has to show when it comes back.
+    pub secret: Secret<'a>,
+}
+
+/// One client. Its id is the name of its owner.
+pub(super) struct Client {
+    pub(super) owner: OwnerIndex,
+    pub(super) ttl: Millis,
+    secret: SecretHash,
+    /// Its connections, in the order in which they attached.
+    pub(super) conns: Chain<OfClient>,
+    /// How many of them the disk keeps waiting.
+    stalled: u32,
+    /// How often it has come back.
+    pub(super) generation: u32,
+    /// Runs while it is away.
+    pub(super) timer: Option<TimerId>,
+    undoing: Undoing,
+    /// The connection that is told when the client is forgotten, because it has asked for that.
+    detached_by: Option<ConnId>,
+}
+
+/// What is being undone of a client. If it is not `Nothing`, the client is among those that depart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Undoing {
+    Nothing,
+    /// It is away: so many of its tickets are still to be looked at.
+    Places(u32),
+    /// It is detached, and its connections become their own owners again.
+    Conns,
+    /// It has no connection, and everything it has is released.
+    All,
+}
+
+impl Stored for Client {}
+
+/// The chain of a client's connections.
+pub(super) struct OfClient;
+
+pub(super) struct Clients {
+    records: Arena<Client>,
+    by_id: KeyMap,
+    /// How many clients each adapter has; only those that have one.
+    adapters: BTreeMap<Box<str>, u32>,
+    /// What the names of adapters take.
+    adapter_bytes: usize,
+    /// How many clients have a connection.
+    attached: usize,
+}
+
+/// What stands before the first `/`; without one there is a nameless adapter.
+fn adapter_of(id: &str) -> &str {
+    id.split_once('/').map_or("", |(adapter, _)| adapter)
+}
+
+/// What one adapter takes.
+fn adapter_bytes(adapter: &str) -> usize {
+    block_bytes(adapter.len()) + 2 * size_of::<(Box<str>, u32)>()
+}
+
+impl Clients {
+    pub(super) fn new(seed: [u64; 2]) -> Self {
+        Self {
+            records: Arena::new(),
+            by_id: KeyMap::new(seed),
+            adapters: BTreeMap::new(),
+            adapter_bytes: 0,
+            attached: 0,
+        }
+    }
+
+    pub(super) fn find(&self, owners: &Owners, id: &str) -> Option<u32> {
+        let is_it = |client| owners[self.records[client].owner].name.as_deref() == Some(id);
+        self.by_id.find(self.by_id.hash(id.as_bytes()), is_it)
+    }
+
+    /// Makes a client with this id, which no other has. It is away, and nothing runs.
+    fn insert(&mut self, owners: &mut Owners, id: &str, ttl: Millis, secret: SecretHash) -> u32 {
+        let owner = owners.insert_client(id, self.records.next_index());
+        let client = self.records.insert(Client {
+            owner,
+            ttl,
+            secret,
+            conns: Chain::new(),
+            stalled: 0,
+            generation: 0,
+            timer: None,
+            undoing: Undoing::Nothing,
+            detached_by: None,
+        });
+        self.by_id.insert(self.by_id.hash(id.as_bytes()), client);
+        let adapter = adapter_of(id);
+        match self.adapters.get_mut(adapter) {
+            Some(clients) => *clients += 1,
+            None => {
+                self.adapter_bytes += adapter_bytes(adapter);
+                self.adapters.insert(adapter.into(), 1);
+            }
+        }
+        client
+    }
+
+    fn remove(&mut self, client: u32, id: &str) {
+        self.records.remove(client);
+        self.by_id.remove(self.by_id.hash(id.as_bytes()), client);
+        let adapter = adapter_of(id);
+        if let Some(clients) = self.adapters.get_mut(adapter) {
+            *clients -= 1;
+            if *clients == 0 {
+                self.adapters.remove(adapter);
+                self.adapter_bytes -= adapter_bytes(adapter);
+            }
+        }
+    }
+
+    /// Whether another client of this id may come; 0 is no limit.
+    fn has_room(&self, id: &str, per_adapter_max: u32) -> bool {
+        match self.adapters.get(adapter_of(id)) {
+            Some(&clients) => per_adapter_max == 0 || clients < per_adapter_max,
+            None => self.adapters.len() < ADAPTERS_MAX,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// How many of them have no connection.
+    pub(super) fn away(&self) -> usize {
+        self.records.len() - self.attached
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Client)> {
+        self.records.iter()
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.records.memory() + self.by_id.memory() + self.adapter_bytes
+    }
+
+    /// Gives back a part of the memory of removed entries; returns whether there is more.
+    #[inline]
+    pub(super) fn tidy(&mut self) -> bool {
+        self.records.tidy()
+    }
+}
+
+impl Index<u32> for Clients {
+    type Output = Client;
+
+    fn index(&self, client: u32) -> &Client {
+        &self.records[client]
+    }
+}
+
+impl IndexMut<u32> for Clients {
+    fn index_mut(&mut self, client: u32) -> &mut Client {
+        &mut self.records[client]
+    }
+}
+
+impl Engine {
+    pub(super) fn attach(&mut self, now: Nanos, id: ConnId, attach: Attach<'_>, out: &mut Effects) {
+        let Asker { conn, .. } = self.core.conns.asker(id, &mut self.core.owners);
+        self.core.work.charge(work::REQUEST + work::HASH);
+        let (_, mut cx) = self.split(now, now, out);
+        let about = cx.begin(|| Some(attach.id.as_bytes()));
+        match cx.attach(conn, attach) {
+            Ok(Some(reply)) => cx.reply(conn, reply),
+            Ok(None) => cx.put_off(conn),
+            Err(refusal) => cx.refuse(conn, refusal),
+        }
+        cx.finish(about);
+    }
+
+    /// Answered when everything is undone.
+    pub(super) fn detach(
+        &mut self,
+        now: Nanos,
+        id: ConnId,
+        client: &str,
+        secret: Secret<'_>,
+        out: &mut Effects,
+    ) {
+        let Asker { conn, .. } = self.core.conns.asker(id, &mut self.core.owners);
+        self.core.work.charge(work::REQUEST + work::HASH);
+        let (_, mut cx) = self.split(now, now, out);
+        let Some(client) = cx.core.clients.find(&cx.core.owners, client) else {
+            return cx.refuse(conn, Refusal::UnknownClient);
+        };
+        let it = &mut cx.core.clients[client];
+        if !it.secret.is_of(secret) {
+            return cx.refuse(conn, Refusal::WrongSecret);
+        }
+        let before = it.undoing;
+        if matches!(before, Undoing::Conns | Undoing::All) {
+            return cx.put_off(conn);
+        }
+        (it.undoing, it.detached_by) = (Undoing::Conns, Some(id));
+        cx.core.stop_timer(client);
+        if before == Undoing::Nothing {
+            self.depart(now, Leaver::Client(client), DETACHED_AT_ONCE, out);
+        }
+    }
+
+    /// Whether there is a client of this id, and this is not its secret.
+    #[must_use]
+    pub fn is_wrong_secret(&mut self, client: &str, secret: Secret<'_>) -> bool {
+        self.core.work.charge(work::HASH);
+        let Core {
+            clients, owners, ..
+        } = &self.core;
+        let client = clients.find(owners, client);
+        client.is_some_and(|client| !clients[client].secret.is_of(secret))
+    }
+
+    /// A connection of a client is gone. With the last one the client is away, or departs.
+    #[cold]
+    pub(super) fn leave_client(
+        &mut self,
+        now: Nanos,
+        conn: ConnIndex,
+        presence: Presence,
+        out: &mut Effects,
+    ) {
+        let client = self.core.part(conn);
+        let Core {
+            clients,
+            owners,
+            timers,
+            ..
+        } = &mut self.core;
+        let it = &mut clients[client];
+        if !it.conns.is_empty() || it.undoing != Undoing::Nothing {
+            return;
+        }
+        let owner = &mut owners[it.owner];
+        if presence != Presence::CutOff && it.ttl == Millis::ZERO {
+            owner.leave(Presence::Leaving);
+            it.undoing = Undoing::All;
+        } else {
+            owner.leave(Presence::Away);
+            match presence {
+                // A server that stops is not a client that left.
+                Presence::CutOff => owner.overdue = Overdue::Stay,
+                _ => {
+                    let due = Due::client(client);
+                    it.timer = Some(timers.arm(it.owner.0, now.after(it.ttl), due));
+                }
+            }
+            if owner.tickets.is_empty() {
+                return;
+            }
+            it.undoing = Undoing::Places(owner.tickets.len());
+        }
+        self.begin_departing(now, Leaver::Client(client), out);
+    }
+
+    /// The timer of a client that is away fired. What it has is undone when time passes.
+    #[cold]
+    pub(super) fn client_ended(&mut self, client: u32) {
+        self.core.stop_timer(client);
+        let it = &mut self.core.clients[client];
+        assert!(it.conns.is_empty(), "a client that is there has run out");
+        if self.core.cuts_off {
+            return; // we stop, and it is kept
+        }
+        self.core.owners[it.owner].leave(Presence::Leaving);
+        let before = std::mem::replace(&mut it.undoing, Undoing::All);
+        if before == Undoing::Nothing {
+            self.departing.add(Leaver::Client(client));
+        }
+    }
+
+    /// The disk keeps requests of a connection waiting, or no longer.
+    pub(super) fn note_stalled(&mut self, id: ConnId, stalled: bool) {
+        let Some(conn) = self.core.conns.find(id) else {
+            return;
+        };
+        let it = &mut self.core.conns[conn];
+        let has_changed = std::mem::replace(&mut it.stalled, stalled) != stalled;
+        let (own, is_attached) = (it.own, it.is_attached());
+        self.core.owners[own].set_stalled(stalled);
+        if is_attached && has_changed {
+            self.core.count_stalled(conn, stalled);
+        }
+    }
+}
+
+impl Core {
+    /// The client that a connection has attached to.
+    pub(super) fn client_of(&self, conn: ConnIndex) -> Option<u32> {
+        let client = self.owners[self.conns[conn].owner].client;
+        (client != NONE).then_some(client)
+    }
+
+    /// The connections of an owner that are there, to be told what happens to it: of a client only some.
+    #[inline(never)]
+    pub(super) fn connections_of(&self, owner: OwnerIndex) -> Vec<ConnIndex> {
+        let Owner { conn, client, .. } = self.owners[owner];
+        let conns = match client {
+            NONE => Some(conn.0)
+                .filter(|_| conn != ConnIndex::NONE)
+                .into_iter()
+                .collect(),
+            client => {
+                let conns = self.clients[client].conns.iter(self.conns.records());
+                conns.take(TOLD_MAX).collect::<Vec<_>>()
+            }
+        };
+        let conns = conns.into_iter().map(ConnIndex);
+        conns.filter(|&conn| self.conns[conn].is_here()).collect()
+    }
+
+    /// The connection acquires for this client from now on.
+    fn join_client(&mut self, conn: ConnIndex, client: u32) {
+        let it = &mut self.clients[client];
+        let owner = &mut self.owners[it.owner];
+        self.conns[conn].owner = it.owner;
+        it.conns.push_back(self.conns.records_mut(), conn.0);
+        let is_first = it.conns.len() == 1;
+        if owner.presence == Presence::Away {
+            owner.leave(Presence::Attached);
+        }
+        if self.conns[conn].stalled {
+            self.count_stalled(conn, true);
+        }
+        self.clients.attached += usize::from(is_first);
+        self.stop_timer(client);
+    }
+
+    /// The connection is its own owner again; returns its client.
+    fn part(&mut self, conn: ConnIndex) -> u32 {
+        if self.conns[conn].stalled {
+            self.count_stalled(conn, false);
+        }
+        let it = &mut self.conns[conn];
+        let client = self.owners[it.owner].client;
+        it.owner = it.own;
+        let conns = &mut self.clients[client].conns;
+        conns.unlink(self.conns.records_mut(), conn.0);
+        let was_last = conns.is_empty();
+        self.clients.attached -= usize::from(was_last);
+        client
+    }
+
+    fn count_stalled(&mut self, conn: ConnIndex, is_stalled: bool) {
+        let owner = self.conns[conn].owner;
+        let stalled = &mut self.clients[self.owners[owner].client].stalled;
+        match is_stalled {
+            true => *stalled += 1,
+            false => *stalled -= 1,
+        }
+        self.owners[owner].set_stalled(*stalled > 0);
+    }
+
+    fn stop_timer(&mut self, client: u32) {
+        let it = &mut self.clients[client];
+        if let Some(timer) = it.timer.take() {
+            self.timers.cancel(it.owner.0, timer);
+        }
+    }
+}
+
+impl Ctx<'_> {
+    /// Nothing is answered if it has to wait until what the client left behind is undone.
+    fn attach(&mut self, conn: ConnIndex, attach: Attach<'_>) -> Result<Option<Reply>, Refusal> {
+        let core = &*self.core;
+        let known = core.clients.find(&core.owners, attach.id);
+        let present = core.client_of(conn);
+        if present.is_some() && present != known {
+            return Err(Refusal::OtherClient);
+        }
+        let (client, is_new) = match known {
+            Some(client) => {
+                if !core.clients[client].secret.is_of(attach.secret) {
+                    return Err(Refusal::WrongSecret);
+                }
+                if core.clients[client].undoing != Undoing::Nothing {
+                    return Ok(None);
+                }
+                self.set_ttl(client, attach.ttl)?;
+                (client, false)
+            }
+            None => (self.add_client(attach)?, true),
+        };
+        if present.is_none() {
+            let it = &mut self.core.clients[client];
+            if !is_new && it.conns.is_empty() {
+                it.generation = it.generation.wrapping_add(1);
+            }
+            self.core.join_client(conn, client);
+        }
+        let epoch = self.core.rules.epoch;
+        Ok(Some(Reply::Attached { epoch, is_new }))
+    }
+
+    /// The order is that of all requests: the disk first, memory last.
+    fn add_client(&mut self, attach: Attach<'_>) -> Result<u32, Refusal> {
+        let Attach { id, ttl, secret } = attach;
+        let core = &mut *self.core;
+        let per_adapter_max = core.rules.clients_per_adapter_max;
+        if core.storage_full && ttl > Millis::ZERO {
+            return Err(Refusal::Storage);
+        } else if core.draining {
+            return Err(Refusal::Draining);
+        } else if !core.clients.has_room(id, per_adapter_max) {
+            return Err(Refusal::MaxClients);
+        } else if core.memory_full {
+            return Err(Refusal::Memory);
+        }
+        let secret = SecretHash::new(core.fences.next_salt(), secret);
+        let client = core.clients.insert(&mut core.owners, id, ttl, secret);
+        self.record_client(client);
+        Ok(client)
+    }
+
+    fn set_ttl(&mut self, client: u32, ttl: Millis) -> Result<(), Refusal> {
+        let it = &mut self.core.clients[client];
+        if it.ttl == ttl {
+            return Ok(());
+        }
+        if self.core.storage_full && ttl > Millis::ZERO {
+            return Err(Refusal::Storage);
+        }
+        let before = std::mem::replace(&mut it.ttl, ttl);
+        if ttl > Millis::ZERO {
+            self.record_client(client);
+        } else {
+            self.record_gone(client, before);
+        }
+        Ok(())
+    }
+
+    fn id_of(&self, client: u32) -> &str {
+        let owner = &self.core.owners[self.core.clients[client].owner];
+        owner.client_id().expect("a client has an id")
+    }
+
+    /// A client that is not kept without a connection would not be there after a restart, so there is
+    /// nothing to record.
+    fn record_client(&mut self, client: u32) {
+        let Client { ttl, secret, .. } = self.core.clients[client];
+        if ttl > Millis::ZERO && self.core.is_durable() {
+            let id = Key::from(self.id_of(client).as_bytes());
+            self.record(|_| Record::Client { id, ttl, secret });
+        }
+    }
+
+    /// The same: `ttl` is what the records have.
+    fn record_gone(&mut self, client: u32, ttl: Millis) {
+        if ttl > Millis::ZERO && self.core.is_durable() {
+            let id = Key::from(self.id_of(client).as_bytes());
+            self.record(|_| Record::ClientGone { id });
+        }
+    }
+}
+
+impl Stores {
+    /// Goes on with what is being undone of a client, as far as the budget goes; returns whether it is
+    /// done.
+    pub(super) fn depart_client(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        client: u32,
+        budget: &mut u32,
+    ) -> bool {
+        let Client { owner, undoing, .. } = cx.core.clients[client];
+        if let Undoing::Places(mut left) = undoing {
+            let done = self.locks.leave_queues(cx, owner, &mut left, budget);
+            cx.core.clients[client].undoing = match done {
+                true => Undoing::Nothing,
+                false => Undoing::Places(left),
+            };
+            return done;
+        }
+        if undoing == Undoing::Conns {
+            if !self.part_all(cx, client, budget) {
+                return false;
+            }
+            cx.core.clients[client].undoing = Undoing::All;
+            cx.core.owners[owner].leave(Presence::Detached);
+        }
+        let done = self.undo(cx, owner, budget);
+        if done {
+            cx.forget_client(client);
+        }
+        done
+    }
+
+    /// The connections of a detached client are their own owners again. What they wait for, they wait for
+    /// as the client, so that is refused.
+    fn part_all(&mut self, cx: &mut Ctx<'_>, client: u32, budget: &mut u32) -> bool {
+        let work_end = cx.core.work.spent() + SERVED_WORK;
+        while let Some(conn) = cx.core.clients[client].conns.head().map(ConnIndex) {
+            if *budget == 0 || cx.core.work.spent() >= work_end {
+                return false;
+            }
+            *budget -= 1;
+            cx.core.part(conn);
+            let parked = cx.core.conns[conn].parked;
+            if parked != NONE {
+                let about = cx.begin(|| None);
+                cx.answer_parked(conn, Reply::Refused(Refusal::Detached));
+                cx.finish(about);
+                self.leave_queue(cx, parked);
+            }
+        }
+        true
+    }
+}
+
+impl Ctx<'_> {
+    /// Everything of the client is undone.
+    fn forget_client(&mut self, client: u32) {
+        let Client {
+            owner,
+            ttl,
+            detached_by,
+            ..
+        } = self.core.clients[client];
+        let id: Box<str> = self.id_of(client).into();
+        let about = self.begin(|| Some(id.as_bytes()));
+        self.record_gone(client, ttl);
+        if let Some(conn) = detached_by.and_then(|it| self.core.conns.find(it)) {
+            self.answer_parked(conn, Reply::Done);
+        }
+        self.finish(about);
+        self.core.clients.remove(client, &id);
+        self.core.lose_conn(owner);
+    }
+}
+
+/// After a restart.
+impl Ctx<'_> {
+    /// The owner of the client that has this id.
+    pub(super) fn restored_client(&self, id: &str) -> Option<OwnerIndex> {
+        let client = self.core.clients.find(&self.core.owners, id)?;
+        Some(self.core.clients[client].owner)
+    }
+
+    pub(super) fn restore_client(&mut self, id: &str, ttl: Millis, secret: SecretHash) {
+        let core = &mut *self.core;
+        match core.clients.find(&core.owners, id) {
+            Some(client) => {
+                let it = &mut core.clients[client];
+                (it.ttl, it.secret) = (ttl, secret);
+            }
+            None => {
+                core.clients.insert(&mut core.owners, id, ttl, secret);
+            }
+        }
+    }
+
+    /// A client was forgotten; returns its owner, which may still hold something.
+    pub(super) fn restore_client_gone(&mut self, id: &str) -> Option<OwnerIndex> {
+        let client = self.core.clients.find(&self.core.owners, id)?;
+        let owner = self.core.clients[client].owner;
+        self.core.clients.remove(client, id);
+        Some(owner)
+    }
+
+    /// Everybody is served from now on, so the time of clients that are away runs.
+    pub(super) fn start_clients(&mut self) {
+        let Core {
+            clients, timers, ..
+        } = &mut *self.core;
+        let all: Vec<u32> = clients.iter().map(|(client, _)| client).collect();
+        for client in all {
+            let it = &mut clients[client];
+            let deadline = self.now.after(it.ttl);
+            it.timer = Some(timers.arm(it.owner.0, deadline, Due::client(client)));
+        }
+    }
+}
+
+/// For checks.
+impl Core {
+    /// Checks what must hold of clients; returns how many timers they have.
+    pub(super) fn check_clients(&self) -> usize {
+        assert_eq!(self.clients.by_id.len(), self.clients.len());
+        let of_adapters: u32 = self.clients.adapters.values().sum();
+        assert_eq!(of_adapters as usize, self.clients.len(), "of adapters");
+        let (mut attached, mut with_conn) = (0, 0);
+        for (client, it) in self.clients.iter() {
+            let owner = &self.owners[it.owner];
+            assert_eq!(owner.client, client, "an owner of another client");
+            let conns = it.conns.iter(self.conns.records());
+            let stalled = conns.filter(|&conn| {
+                let conn = &self.conns[ConnIndex(conn)];
+                assert!(
+                    conn.owner == it.owner && conn.is_here(),
+                    "in another's chain"
+                );
+                conn.stalled
+            });
+            assert_eq!(stalled.count(), it.stalled as usize, "stalled ones");
+            attached += it.conns.len() as usize;
+            with_conn += usize::from(!it.conns.is_empty());
+            let is_away = it.conns.is_empty();
+            assert!(
+                it.undoing == Undoing::Conns || is_away == (owner.presence != Presence::Attached),
+                "there or away"
+            );
+            let may_run = owner.presence == Presence::Away && owner.overdue == Overdue::End;
+            assert!(
+                may_run || it.timer.is_none(),
+                "the time of one who is there runs"
+            );
+        }
+        let is_attached = self.conns.iter().filter(|it| it.is_attached()).count();
+        assert_eq!(is_attached, attached, "attached to nobody");
+        assert_eq!(with_conn, self.clients.attached, "who is attached");
+        let with_timer = self.clients.iter().filter(|(_, it)| it.timer.is_some());
+        with_timer.count()
+    }
+}
