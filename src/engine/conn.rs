@@ -49,6 +49,8 @@ pub(super) struct Conn {
     copies: u32,
     /// It said `hello`, so it understands pushes it did not ask for.
     pub(super) introduced: bool,
+    /// It asked for its requests to be refused rather than to wait for themselves.
+    pub(super) detects_deadlocks: bool,
 }
 
 impl Stored for Conn {}
@@ -152,6 +154,7 @@ impl Conns {
             broadcast: 0,
             copies: 0,
             introduced: false,
+            detects_deadlocks: false,
         }));
         self.by_slot[slot] = conn;
         Asker { conn, owner }

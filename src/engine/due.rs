@@ -22,11 +22,14 @@ pub(super) enum What {
     Locks,
     /// It is time to forget idle counters at 0.
     Counters,
+    /// Searches for deadlocks go on.
+    Searches,
 }
 
 impl Due {
     pub(super) const LOCKS: Self = Self(Self::CHORES);
     pub(super) const COUNTERS: Self = Self(Self::CHORES | 1);
+    pub(super) const SEARCHES: Self = Self(Self::CHORES | 2);
 
     /// The kind is in the top three bits (three of its eight values are still free), the index in
     /// the rest.
@@ -69,6 +72,7 @@ impl Due {
             Self::VALUES => What::Value(index),
             Self::TICKETS => What::Ticket(index),
             _ if self == Self::LOCKS => What::Locks,
+            _ if self == Self::SEARCHES => What::Searches,
             _ => What::Counters,
         }
     }
@@ -88,6 +92,7 @@ mod tests {
         }
         assert_eq!(Due::LOCKS.what(), What::Locks);
         assert_eq!(Due::COUNTERS.what(), What::Counters);
+        assert_eq!(Due::SEARCHES.what(), What::Searches);
     }
 
     #[test]

@@ -86,6 +86,11 @@ impl HeldFigures {
         self.joined - self.gave_up - self.waits.count()
     }
 
+    /// How often somebody who waited left its queue, with a grant or without.
+    pub(super) fn left_queues(&self) -> u64 {
+        self.gave_up + self.waits.count()
+    }
+
     /// How many were asked for in vain: refused, not free in time, or not waited for to the end.
     #[must_use]
     pub fn denied(&self) -> u64 {
@@ -159,6 +164,7 @@ impl Limit {
             | Refusal::RangeTooLong
             | Refusal::BadPattern
             | Refusal::Reclaim
+            | Refusal::Deadlock
             | Refusal::NoGrace => None,
         }
     }
@@ -169,6 +175,8 @@ impl Limit {
 pub struct Figures {
     by_held: [HeldFigures; Held::ALL.len()],
     limit_hits: [u64; Limit::ALL.len()],
+    deadlocks: u64,
+    searches_given_up: u64,
 }
 
 impl Figures {
@@ -182,6 +190,22 @@ impl Figures {
     #[must_use]
     pub fn limit_hits(&self, limit: Limit) -> u64 {
         self.limit_hits[limit as usize]
+    }
+
+    /// How many requests were refused because they would have waited for themselves.
+    #[must_use]
+    pub fn deadlocks(&self) -> u64 {
+        self.deadlocks
+    }
+
+    /// How many searches for a deadlock were given up, because what they looked at kept changing.
+    #[must_use]
+    pub fn searches_given_up(&self) -> u64 {
+        self.searches_given_up
+    }
+
+    pub(super) fn search_given_up(&mut self) {
+        self.searches_given_up += 1;
     }
 
     pub(super) fn restored(&mut self, held: Held) {
@@ -228,6 +252,7 @@ impl Figures {
         if let Some(limit) = Limit::of(why) {
             self.limit_hits[limit as usize] += 1;
         }
+        self.deadlocks += u64::from(why == Refusal::Deadlock);
     }
 
     #[inline(always)]

@@ -9,6 +9,8 @@
 //! held is answered once more, and a place in the queue passes to the connection that asked last: an
 //! answer that was lost costs nobody a lease.
 
+use std::collections::BTreeSet;
+
 use super::Engine;
 use super::arena::{Arena, NONE, Stored};
 use super::conn::{Asker, ConnIndex};
@@ -65,8 +67,13 @@ pub(super) struct Asks {
     by_place: KeyMap,
     /// Only requests with an id.
     by_request: KeyMap,
+    /// The owner and the waiter of those that wait.
+    waiting: BTreeSet<(u32, u32)>,
     version: u64,
 }
+
+/// What one that waits takes in that set, whose nodes are about half full.
+const WAITING_BYTES: usize = 24;
 
 impl Asks {
     pub(super) fn new(seed: [u64; 2]) -> Self {
@@ -74,12 +81,14 @@ impl Asks {
             asks: Arena::new(),
             by_place: KeyMap::new(seed),
             by_request: KeyMap::new(seed),
+            waiting: BTreeSet::new(),
             version: 0,
         }
     }
 
     pub(super) fn memory(&self) -> usize {
-        self.asks.memory() + self.by_place.memory() + self.by_request.memory()
+        let waiting = self.waiting.len() * WAITING_BYTES;
+        self.asks.memory() + self.by_place.memory() + self.by_request.memory() + waiting
     }
 
     #[inline]
@@ -91,6 +100,9 @@ impl Asks {
     pub(super) fn check(&self) {
         self.asks.check();
         assert_eq!(self.by_place.len(), self.asks.len());
+        let waits = |ask: &Ask| matches!(ask.place, Place::Waiter(_));
+        let waiting = self.asks.iter().filter(|(_, it)| waits(it)).count();
+        assert_eq!(self.waiting.len(), waiting, "who waits is miscounted");
     }
 
     fn insert(&mut self, owner: OwnerIndex, resource: u32, place: Place, request: &[u8]) {
@@ -103,6 +115,9 @@ impl Asks {
             request: request.into(),
         });
         self.by_place.insert(place.hash(), ask);
+        if let Place::Waiter(waiter) = place {
+            self.waiting.insert((owner.0, waiter));
+        }
         if !request.is_empty() {
             self.by_request
                 .insert(self.hash(owner, resource, request), ask);
@@ -136,6 +151,9 @@ impl Asks {
         if let Some(ask) = self.at(place) {
             let gone = self.asks.remove(ask);
             self.by_place.remove(place.hash(), ask);
+            if let Place::Waiter(waiter) = place {
+                self.waiting.remove(&(gone.owner.0, waiter));
+            }
             if !gone.request.is_empty() {
                 let hash = self.hash(gone.owner, gone.resource, &gone.request);
                 self.by_request.remove(hash, ask);
@@ -153,7 +171,14 @@ impl Asks {
             self.version += 1;
             let it = &mut self.asks[ask];
             (it.place, it.version) = (to, self.version);
+            self.waiting.remove(&(it.owner.0, waiter));
         }
+    }
+
+    /// The waiters of an owner.
+    pub(super) fn waiting(&self, owner: OwnerIndex) -> impl Iterator<Item = u32> {
+        let waiting = self.waiting.range((owner.0, 0)..=(owner.0, NONE));
+        waiting.map(|&(_, waiter)| waiter)
     }
 
     /// The waiter has left the queue.

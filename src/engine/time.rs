@@ -276,7 +276,7 @@ impl Engine {
                     cx.finish(about);
                 }
                 What::Ticket(ticket) => stores.locks.ticket_forgotten(&mut cx, ticket),
-                What::Value(_) | What::Locks | What::Counters => {
+                What::Value(_) | What::Locks | What::Counters | What::Searches => {
                     unreachable!("a timer of the background is among those of an owner")
                 }
             }
@@ -302,6 +302,7 @@ impl Engine {
                 }
                 What::Locks => stores.locks.collect(&mut cx, slice_end),
                 What::Counters => stores.counters.collect(&mut cx, slice_end),
+                What::Searches => stores.locks.go_on_searching(&mut cx, slice_end),
                 What::Lease(_) | What::Wait(_) | What::Ticket(_) => {
                     unreachable!("a timer of an owner is in the background")
                 }

@@ -22,15 +22,15 @@ use crate::base::{ConnId, Fence, Nanos, Token};
 /// The table as it is at one instant.
 #[derive(Clone, Copy)]
 pub struct View<'e> {
-    engine: &'e Engine,
+    pub(super) engine: &'e Engine,
     now: Nanos,
 }
 
 /// One key.
 #[derive(Clone, Copy)]
 pub struct KeyView<'e> {
-    view: View<'e>,
-    it: &'e Resource,
+    pub(super) view: View<'e>,
+    pub(super) it: &'e Resource,
 }
 
 /// One grant.
@@ -217,6 +217,7 @@ impl Engine {
             );
         }
         let collections = collections.iter().filter(|(it, _)| it.is_armed()).count();
+        let searches = usize::from(locks.waits.is_armed());
         let lives = kv
             .named
             .iter()
@@ -227,7 +228,7 @@ impl Engine {
             (self.core.timers.len(), self.core.background.len()),
             (
                 held as usize + parked + expired_tickets,
-                collections + lives
+                collections + lives + searches
             ),
             "a timer is missing, or one is left over"
         );

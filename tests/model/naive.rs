@@ -18,6 +18,7 @@ use latchd::engine::{Kind, Rules, Tally};
 
 use super::world::refusal_word;
 
+mod deadlock;
 mod follow;
 mod key;
 mod seen;
@@ -120,6 +121,8 @@ pub struct Client {
     pub serial: u32,
     pub here: bool,
     pub introduced: bool,
+    /// It wants to be told rather than to wait for itself.
+    pub detects: bool,
     pub name: Option<String>,
 }
 
@@ -135,6 +138,7 @@ pub struct Model {
     /// Everyone who asked for something and is here, or gone and still holds something.
     pub clients: Vec<Client>,
     pub tally: Tally,
+    pub deadlocks: u64,
     /// What was said since the last [`Model::forget_words`].
     pub said: Vec<Said>,
     last_fence: u64,
@@ -155,6 +159,7 @@ impl Model {
             keys: Vec::new(),
             clients: Vec::new(),
             tally: Tally::default(),
+            deadlocks: 0,
             said: Vec::new(),
             last_fence,
             draining: false,
@@ -223,10 +228,11 @@ impl Model {
         self.finish();
     }
 
-    pub fn introduce(&mut self, client: u32, name: Option<String>) {
+    pub fn introduce(&mut self, client: u32, name: Option<String>, detects: Option<bool>) {
         self.begin();
         let it = self.meet(client);
         it.introduced = true;
+        it.detects = detects.unwrap_or(it.detects);
         if name.is_some() {
             it.name = name;
         }
@@ -325,7 +331,13 @@ impl Model {
             self.refuse(client, Refusal::MaxWaiters);
         } else if wait == Some(Millis::ZERO) {
             self.say(now, client, Word::TimedOut);
+        } else if let before = key.waiters.len()
+            && !enqueued
+            && self.would_deadlock(client, at, hold, before)
+        {
+            self.refuse(client, Refusal::Deadlock);
         } else {
+            let key = &mut self.keys[at];
             key.waiters.push(Waiter {
                 client,
                 hold,
@@ -469,8 +481,14 @@ impl Model {
                 } else if wait == Millis::ZERO {
                     self.time_out(at, index, now);
                     self.serve(at, now);
+                } else if let hold = key.waiters[index].hold
+                    && self.would_deadlock(client, at, hold, index)
+                {
+                    self.leave(at, index);
+                    self.refuse(client, Refusal::Deadlock);
+                    self.serve(at, now);
                 } else {
-                    key.waiters[index].until = Some(now.after(wait));
+                    self.keys[at].waiters[index].until = Some(now.after(wait));
                 }
             }
         }
@@ -600,6 +618,7 @@ impl Model {
                 serial,
                 here: true,
                 introduced: false,
+                detects: false,
                 name: None,
             });
             self.clients.len() - 1
