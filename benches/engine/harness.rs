@@ -39,7 +39,8 @@ impl Harness {
         })
     }
 
-    fn with(rules: Rules) -> Self {
+    /// One with other rules.
+    pub(crate) fn with(rules: Rules) -> Self {
         let origin = Origin {
             fence: 0,
             seed: [1, 2],

@@ -1,7 +1,7 @@
 //! What one decision costs: the engine's doors without bytes, sockets or a clock.
 //!
 //! `holds.rs` has every way to hold a key, `entries.rs` what is not held, `crowds.rs` what happens
-//! among many, `work.rs` how long the engine's own count of work takes. Every bench checks what it was answered, so that none can measure a refusal.
+//! among many, `deadlocks.rs` what it costs to find one, `work.rs` how long the engine's own count of work takes. Every bench checks what it was answered, so that none can measure a refusal.
 
 #![allow(
     missing_docs,
@@ -9,6 +9,7 @@
 )]
 
 mod crowds;
+mod deadlocks;
 mod entries;
 mod harness;
 mod holds;
@@ -21,6 +22,7 @@ criterion_group!(
     holds::benches,
     entries::benches,
     crowds::benches,
+    deadlocks::benches,
     work::benches
 );
 criterion_main!(benches);

@@ -65,6 +65,8 @@ pub struct Config {
     pub gc_max_idle: Millis,
     /// `--auto-release-on-disconnect`: whether a closed connection lets go of what it holds.
     pub auto_release_on_disconnect: bool,
+    /// `--deadlock-detection`: whether every request that would wait for itself is refused.
+    pub deadlock_detection: bool,
     /// `--wire-fence`: which replies carry the fence as a field.
     pub wire_fence: WireFence,
     /// `--max-locks`: most locks at one time; `None` is no limit, `Some(0)` does not occur.
@@ -238,6 +240,7 @@ impl Config {
         gc_interval: Millis::ZERO,
         gc_max_idle: Millis::ZERO,
         auto_release_on_disconnect: true,
+        deadlock_detection: false,
         wire_fence: WireFence::Auto,
         max_locks: None,
         max_holds: None,

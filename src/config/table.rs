@@ -290,6 +290,18 @@ pub(super) const ROWS: &[Row] = &[
         set: |c, text| put(&mut c.auto_release_on_disconnect, value::switch(text)),
     },
     Row {
+        flag: "deadlock-detection",
+        value: "BOOL",
+        takes: Takes::Switch { negation: None },
+        env: &["LATCHD_DEADLOCK_DETECTION"],
+        default: "false",
+        group: LEASES,
+        rule: SWITCH,
+        help: "Refuse every request that would wait for itself, also of connections that did not \
+               ask for it with hello.",
+        set: |c, text| put(&mut c.deadlock_detection, value::switch(text)),
+    },
+    Row {
         flag: "wire-fence",
         value: "auto|always|never",
         takes: Takes::Word,

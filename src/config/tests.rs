@@ -77,6 +77,7 @@ const SAMPLES: &[Sample] = &[
     Sample { flag: "gc-interval", good: "9223372036", other: "7", reads: "gc_interval: Millis(9223372036000)", bad: BAD_SPANS_ABOVE_ZERO },
     Sample { flag: "gc-max-idle", good: "0", other: "7", reads: "gc_max_idle: Millis(0)", bad: BAD_SPANS },
     Sample { flag: "auto-release-on-disconnect", good: "No", other: "ON", reads: "auto_release_on_disconnect: false", bad: BAD_SWITCHES },
+    Sample { flag: "deadlock-detection", good: "on", other: "off", reads: "deadlock_detection: true", bad: BAD_SWITCHES },
     Sample { flag: "wire-fence", good: "always", other: "auto", reads: "wire_fence: Always", bad: &["sometimes", "Auto"] },
     Sample { flag: "max-locks", good: "0", other: "7", reads: "max_locks: None", bad: BAD_COUNTS },
     Sample { flag: "max-holds", good: "0", other: "7", reads: "max_holds: None", bad: BAD_COUNTS },

@@ -30,7 +30,7 @@ use self::fence_start::{FENCES_PER_US, FenceStart, fence_start};
 use crate::base::Fence;
 use crate::config::{Config, Exit, MaxMemory};
 use crate::engine::types::{Effects, Input, Notes};
-use crate::engine::{Engine, Origin, Rules};
+use crate::engine::{Engine, Origin, Rules, SearchLimits};
 use crate::net::{Clock, Listener, Reactor, RunError, Stream};
 use crate::server::{Door, HttpSettings, Server, Settings};
 use crate::store::Store;
@@ -245,6 +245,8 @@ pub fn rules(config: &Config) -> Rules {
         clients_per_adapter_max: config.max_clients_per_adapter.unwrap_or(0),
         gc_interval: config.gc_interval,
         gc_idle_max: config.gc_max_idle,
+        deadlock_detection: config.deadlock_detection,
+        search_limits: SearchLimits::default(),
         notes: match config.log_level {
             LevelFilter::Trace => Notes::All,
             LevelFilter::Debug => Notes::Expiries,

@@ -57,6 +57,7 @@ impl Engine {
             );
         }
         let collections = collections.iter().filter(|(it, _)| it.is_armed()).count();
+        let searches = usize::from(locks.waits.is_armed());
         let lives = kv
             .named
             .iter()
@@ -67,7 +68,7 @@ impl Engine {
             (self.core.timers.len(), self.core.background.len()),
             (
                 held as usize + parked + expired_tickets + self.core.check_clients(),
-                collections + lives
+                collections + lives + searches
             ),
             "a timer is missing, or one is left over"
         );

@@ -361,6 +361,14 @@ impl Core {
         conns.filter(|&conn| self.conns[conn].is_here()).collect()
     }
 
+    /// The waiters of the commands that connections of a client are parked in, as the client.
+    pub(super) fn parked_of_client(&self, client: u32) -> impl Iterator<Item = u32> {
+        let it = &self.clients[client];
+        let conns = it.conns.iter(self.conns.records());
+        let parked = conns.map(|conn| self.conns[ConnIndex(conn)].parked);
+        parked.filter(|&waiter| waiter != NONE && self.waiters[waiter].owner == it.owner)
+    }
+
     /// The connection acquires for this client from now on.
     fn join_client(&mut self, conn: ConnIndex, client: u32) {
         let it = &mut self.clients[client];

@@ -57,6 +57,8 @@ pub(super) struct Conn {
     pub(super) stalled: bool,
     /// It said `hello`, so it understands pushes it did not ask for.
     pub(super) introduced: bool,
+    /// It asked for its requests to be refused rather than to wait for themselves.
+    pub(super) detects_deadlocks: bool,
 }
 
 impl Stored for Conn {}
@@ -178,6 +180,7 @@ impl Conns {
             copies: 0,
             stalled: false,
             introduced: false,
+            detects_deadlocks: false,
         }));
         self.by_slot[slot] = conn;
         Asker { conn, owner }

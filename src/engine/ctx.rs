@@ -50,6 +50,8 @@ pub(super) struct Core {
     pub(super) restored: Restored,
     /// What was done since the server last asked.
     pub(super) work: Work,
+    /// How many peers have hung up so far.
+    pub(super) hang_ups: u64,
 }
 
 impl Core {
@@ -65,6 +67,20 @@ impl Core {
         if self.owners.is_done(owner) {
             self.forget(owner);
         }
+    }
+
+    /// Whether a waiter can still be served: its owner is there, and the connection that would be
+    /// told has not hung up.
+    #[inline]
+    pub(super) fn is_present(&self, waiter: u32) -> bool {
+        let Waiter { conn, owner, .. } = self.waiters[waiter];
+        let owner = &self.owners[owner];
+        let conn = if conn == ConnIndex::NONE {
+            owner.conn
+        } else {
+            conn
+        };
+        owner.is_here() && (conn == ConnIndex::NONE || self.conns[conn].is_present())
     }
 
     #[inline(never)]
@@ -132,18 +148,9 @@ impl Ctx<'_> {
         }
     }
 
-    /// Whether a waiter can still be served: its owner is there, and the connection that would be
-    /// told has not hung up.
     #[inline]
     pub(super) fn is_present(&self, waiter: u32) -> bool {
-        let Waiter { conn, owner, .. } = self.core.waiters[waiter];
-        let owner = &self.core.owners[owner];
-        let conn = if conn == ConnIndex::NONE {
-            owner.conn
-        } else {
-            conn
-        };
-        owner.is_here() && (conn == ConnIndex::NONE || self.core.conns[conn].is_present())
+        self.core.is_present(waiter)
     }
 
     /// The connections whose subscriptions match `name`; see [`Subscriptions::recipients`].

@@ -24,11 +24,14 @@ pub(super) enum What {
     Locks,
     /// It is time to forget idle counters at 0.
     Counters,
+    /// Searches for deadlocks go on.
+    Searches,
 }
 
 impl Due {
     pub(super) const LOCKS: Self = Self(Self::CHORES);
     pub(super) const COUNTERS: Self = Self(Self::CHORES | 1);
+    pub(super) const SEARCHES: Self = Self(Self::CHORES | 2);
 
     /// The kind is in the top three bits (two of its eight values are still free), the index in
     /// the rest.
@@ -77,6 +80,7 @@ impl Due {
             Self::TICKETS => What::Ticket(index),
             Self::CLIENTS => What::Client(index),
             _ if self == Self::LOCKS => What::Locks,
+            _ if self == Self::SEARCHES => What::Searches,
             _ => What::Counters,
         }
     }
@@ -97,6 +101,7 @@ mod tests {
         }
         assert_eq!(Due::LOCKS.what(), What::Locks);
         assert_eq!(Due::COUNTERS.what(), What::Counters);
+        assert_eq!(Due::SEARCHES.what(), What::Searches);
     }
 
     #[test]

@@ -38,6 +38,11 @@ impl HeldFigures {
         self.joined - self.gave_up - self.waits.count()
     }
 
+    /// How often somebody who waited left its queue, with a grant or without.
+    pub(super) fn left_queues(&self) -> u64 {
+        self.gave_up + self.waits.count()
+    }
+
     /// How many were asked for in vain: refused, not free in time, or not waited for to the end.
     #[must_use]
     pub fn denied(&self) -> u64 {
@@ -120,7 +125,8 @@ impl Limit {
             | Refusal::WrongSecret
             | Refusal::OtherClient
             | Refusal::UnknownClient
-            | Refusal::Detached => None,
+            | Refusal::Detached
+            | Refusal::Deadlock => None,
         }
     }
 }
@@ -136,6 +142,8 @@ pub struct Figures {
     waits: [Histogram; Held::ALL.len()],
     holds: [Histogram; Held::ALL.len()],
     limit_hits: [u64; Limit::ALL.len()],
+    deadlocks: u64,
+    searches_given_up: u64,
 }
 
 impl Figures {
@@ -163,6 +171,22 @@ impl Figures {
     /// How many grants have ended.
     pub(super) fn ends(&self) -> u64 {
         self.holds.iter().map(Histogram::count).sum()
+    }
+
+    /// How many requests were refused because they would have waited for themselves.
+    #[must_use]
+    pub fn deadlocks(&self) -> u64 {
+        self.deadlocks
+    }
+
+    /// How many searches for a deadlock were given up, because what they looked at kept changing.
+    #[must_use]
+    pub fn searches_given_up(&self) -> u64 {
+        self.searches_given_up
+    }
+
+    pub(super) fn search_given_up(&mut self) {
+        self.searches_given_up += 1;
     }
 
     pub(super) fn restored(&mut self, held: Held) {
@@ -210,6 +234,7 @@ impl Figures {
         if let Some(limit) = Limit::of(why) {
             self.limit_hits[limit as usize] += 1;
         }
+        self.deadlocks += u64::from(why == Refusal::Deadlock);
     }
 
     #[inline(always)]

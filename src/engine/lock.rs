@@ -29,6 +29,7 @@ use super::table::{Kind, Table};
 use super::two_phase::Tickets;
 use super::types::{Change, Event, Mode, Noted, Notes, Refusal, Reply};
 use super::unserved::Unserved;
+use super::waits::Waits;
 use super::work;
 use crate::base::{Fence, Millis, Nanos, Token};
 use crate::key::Key;
@@ -61,6 +62,7 @@ pub(super) struct Locks {
     pub(super) crowds: Crowds,
     pub(super) ranks: Ranks,
     pub(super) unserved: Unserved,
+    pub(super) waits: Waits,
     pub(super) tickets: Tickets,
     pub(super) lapsed: Lapsed,
     pub(super) collector: Collector,
@@ -77,6 +79,7 @@ impl Locks {
             crowds: Crowds::default(),
             ranks: Ranks::default(),
             unserved: Unserved::default(),
+            waits: Waits::default(),
             tickets: Tickets::new(seed),
             lapsed: Lapsed::new(),
             collector: Collector::new(Due::LOCKS),
@@ -121,6 +124,8 @@ impl Locks {
             cx.reply(asker.conn, Reply::TimedOut);
         } else if !cx.has_room_to_wait() {
             deny(cx, asker.conn, mode, Refusal::Memory);
+        } else if cx.detects_deadlocks(asker.conn) {
+            self.join_unless_deadlock(cx, asker, resource, (mode, want), wait);
         } else {
             let waiter = self.join(cx, resource, asker.owner, want);
             cx.park(waiter, asker.conn, wait);
@@ -228,6 +233,7 @@ impl Locks {
             + self.asks.memory()
             + self.crowds.memory()
             + self.ranks.memory()
+            + self.waits.memory()
             + self.tickets.memory()
             + self.lapsed.memory()
     }

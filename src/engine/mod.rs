@@ -51,6 +51,7 @@ pub mod types;
 mod unserved;
 mod uses;
 pub mod view;
+mod waits;
 mod watch;
 mod work;
 
@@ -81,6 +82,8 @@ use self::subscriptions::{Subscriptions, Topic};
 pub use self::table::{Census, Kind};
 use self::time::{Departing, SLICE};
 use self::types::{Effect, Effects, Input, Notes, Record, Refusal, Reply, Request};
+pub use self::waits::SearchLimits;
+pub use self::waits::edges::{Edge, Someone};
 use self::work::Work;
 use crate::base::{ConnId, Millis, Nanos};
 use crate::memory::block_bytes;
@@ -113,6 +116,11 @@ pub struct Rules {
     pub gc_interval: Millis,
     /// How long a key may be idle before it is forgotten.
     pub gc_idle_max: Millis,
+    /// Whether every request that would wait for itself is refused, and not only those of connections
+    /// that ask for it: see [`Input::DetectDeadlocks`].
+    pub deadlock_detection: bool,
+    /// How far is looked for that.
+    pub search_limits: SearchLimits,
     /// Which notes are taken for the log.
     pub notes: Notes,
     /// Whether changes are recorded, so that they outlive the process, and what is said about them
@@ -136,6 +144,8 @@ impl Default for Rules {
             clients_per_adapter_max: 10_000,
             gc_interval: Millis::from_secs(5),
             gc_idle_max: Millis::from_secs(60),
+            deadlock_detection: false,
+            search_limits: SearchLimits::default(),
             notes: Notes::Off,
             durable: false,
             epoch: 1,
@@ -234,6 +244,7 @@ impl Engine {
                 records,
                 restored: Restored::default(),
                 work: Work::default(),
+                hang_ups: 0,
             },
             departing: Departing::default(),
             breaking: Breaking::default(),
@@ -256,6 +267,10 @@ impl Engine {
             Input::Attach(id, attach) => self.attach(now, id, attach, out),
             Input::Detach(id, client, secret) => self.detach(now, id, client, secret, out),
             Input::Hello(id, name) => self.introduce(id, name),
+            Input::DetectDeadlocks(id, detects) => {
+                let Asker { conn, .. } = self.core.conns.asker(id, &mut self.core.owners);
+                self.core.conns[conn].detects_deadlocks = detects;
+            }
             Input::HungUp(id, hung_up) => self.note_hung_up(now, id, hung_up, out),
             Input::Stalled(id, stalled) => self.note_stalled(id, stalled),
             Input::OwnerStalled(name, stalled) => {
@@ -512,6 +527,14 @@ impl Engine {
         self.core.owners[self.core.conns[conn].own].name.as_deref()
     }
 
+    /// Whether requests of this connection are refused rather than wait for themselves.
+    #[must_use]
+    pub fn detects_deadlocks(&self, id: ConnId) -> bool {
+        let conn = self.core.conns.find(id);
+        let asked = conn.is_some_and(|conn| self.core.conns[conn].detects_deadlocks);
+        self.core.rules.deadlock_detection || asked
+    }
+
     /// Whether the peer has hung up, and has yet to be served to its end. Costs little, because all who
     /// hang up in a turn are noted before anything else is done. Sends no answer.
     fn note_hung_up(&mut self, now: Nanos, id: ConnId, hung_up: bool, out: &mut Effects) {
@@ -519,6 +542,7 @@ impl Engine {
             return;
         };
         self.core.conns[conn].hung_up = hung_up;
+        self.core.hang_ups += 1;
         let parked = self.core.conns[conn].parked;
         if !hung_up || parked == NONE {
             return;

@@ -9,7 +9,7 @@
 //! held is answered once more, and a place in the queue passes to the connection that asked last: an
 //! answer that was lost costs nobody a lease.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Engine;
 use super::arena::{Arena, NONE, Stored};
@@ -70,10 +70,15 @@ pub(super) struct Asks {
     by_place: KeyMap,
     /// Only requests with an id.
     by_request: KeyMap,
+    /// The owner and the waiter of those that wait.
+    waiting: BTreeSet<(u32, u32)>,
     version: u64,
     /// Owners with renewals that wait for the disk, and how many: no more than there are connections.
     stalled: BTreeMap<Box<str>, u32>,
 }
+
+/// What one that waits takes in that set, whose nodes are about half full.
+const WAITING_BYTES: usize = 24;
 
 impl Asks {
     pub(super) fn new(seed: [u64; 2]) -> Self {
@@ -81,6 +86,7 @@ impl Asks {
             asks: Arena::new(),
             by_place: KeyMap::new(seed),
             by_request: KeyMap::new(seed),
+            waiting: BTreeSet::new(),
             version: 0,
             stalled: BTreeMap::new(),
         }
@@ -88,7 +94,9 @@ impl Asks {
 
     pub(super) fn memory(&self) -> usize {
         let stalled = self.stalled.len() * STALLED_BYTES;
-        self.asks.memory() + self.by_place.memory() + self.by_request.memory() + stalled
+        let waiting = self.waiting.len() * WAITING_BYTES;
+        let maps = self.by_place.memory() + self.by_request.memory();
+        self.asks.memory() + maps + stalled + waiting
     }
 
     #[cold]
@@ -117,6 +125,9 @@ impl Asks {
     pub(super) fn check(&self) {
         self.asks.check();
         assert_eq!(self.by_place.len(), self.asks.len());
+        let waits = |ask: &Ask| matches!(ask.place, Place::Waiter(_));
+        let waiting = self.asks.iter().filter(|(_, it)| waits(it)).count();
+        assert_eq!(self.waiting.len(), waiting, "who waits is miscounted");
     }
 
     fn insert(&mut self, owner: OwnerIndex, resource: u32, place: Place, request: &[u8]) {
@@ -129,6 +140,9 @@ impl Asks {
             request: request.into(),
         });
         self.by_place.insert(place.hash(), ask);
+        if let Place::Waiter(waiter) = place {
+            self.waiting.insert((owner.0, waiter));
+        }
         if !request.is_empty() {
             self.by_request
                 .insert(self.hash(owner, resource, request), ask);
@@ -162,6 +176,9 @@ impl Asks {
         if let Some(ask) = self.at(place) {
             let gone = self.asks.remove(ask);
             self.by_place.remove(place.hash(), ask);
+            if let Place::Waiter(waiter) = place {
+                self.waiting.remove(&(gone.owner.0, waiter));
+            }
             if !gone.request.is_empty() {
                 let hash = self.hash(gone.owner, gone.resource, &gone.request);
                 self.by_request.remove(hash, ask);
@@ -179,7 +196,14 @@ impl Asks {
             self.version += 1;
             let it = &mut self.asks[ask];
             (it.place, it.version) = (to, self.version);
+            self.waiting.remove(&(it.owner.0, waiter));
         }
+    }
+
+    /// The waiters of an owner.
+    pub(super) fn waiting(&self, owner: OwnerIndex) -> impl Iterator<Item = u32> {
+        let waiting = self.waiting.range((owner.0, 0)..=(owner.0, NONE));
+        waiting.map(|&(_, waiter)| waiter)
     }
 
     /// The waiter has left the queue.

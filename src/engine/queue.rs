@@ -94,6 +94,11 @@ impl Waiter {
         self.link.prev()
     }
 
+    /// The one behind it in the queue.
+    pub(super) fn behind(&self) -> Option<u32> {
+        self.link.next()
+    }
+
     /// What a waiter in the queue of a key wants; in that queue there are no others.
     pub(super) fn want(&self) -> Want {
         match self.awaiting {

@@ -297,7 +297,7 @@ impl Engine {
                 }
                 What::Ticket(ticket) => stores.locks.ticket_forgotten(&mut cx, ticket),
                 What::Client(client) => self.client_ended(client),
-                What::Value(_) | What::Locks | What::Counters => {
+                What::Value(_) | What::Locks | What::Counters | What::Searches => {
                     unreachable!("a timer of the background is among those of an owner")
                 }
             }
@@ -323,6 +323,7 @@ impl Engine {
                 }
                 What::Locks => stores.locks.collect(&mut cx, slice_end),
                 What::Counters => stores.counters.collect(&mut cx, slice_end),
+                What::Searches => stores.locks.go_on_searching(&mut cx, slice_end),
                 What::Lease(_) | What::Wait(_) | What::Ticket(_) | What::Client(_) => {
                     unreachable!("a timer of an owner is in the background")
                 }

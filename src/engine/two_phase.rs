@@ -289,6 +289,9 @@ impl Locks {
                 );
                 self.grant_waiting(cx, resource);
             }
+            Standing::Queued(waiter) if cx.detects_deadlocks(asker.conn) => {
+                self.park_unless_deadlock(cx, asker, waiter, wait);
+            }
             Standing::Queued(waiter) => {
                 cx.park(waiter, asker.conn, wait);
             }

@@ -57,6 +57,9 @@ pub enum Input<'a> {
     Detach(ConnId, &'a str, Secret<'a>),
     /// A connection said `hello`: it understands pushes, and perhaps gave a name.
     Hello(ConnId, Option<&'a str>),
+    /// Whether requests of this connection are refused rather than wait for themselves: see
+    /// [`Refusal::Deadlock`].
+    DetectDeadlocks(ConnId, bool),
     /// Whether the peer has hung up and the server has yet to serve the connection for the last
     /// time. Until it does, the connection's waits are neither granted nor answered, nobody meets it at
     /// a barrier, and it does not count as a recipient. Has no effects by itself.
@@ -470,6 +473,9 @@ pub enum Refusal {
     Storage,
     /// `reclaim`: the token does not hold this key, or no longer.
     Reclaim,
+    /// The request would wait for itself: nobody before it can get on as long as it waits. Nothing that
+    /// its client holds has changed.
+    Deadlock,
     /// `reclaim`: no grant was restored when this server started, so there is none to have back.
     NoGrace,
     /// This is not the secret of the client.

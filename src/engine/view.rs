@@ -17,15 +17,15 @@ use crate::base::{ConnId, Fence, Nanos, Token};
 /// The table as it is at one instant.
 #[derive(Clone, Copy)]
 pub struct View<'e> {
-    engine: &'e Engine,
+    pub(super) engine: &'e Engine,
     now: Nanos,
 }
 
 /// One key.
 #[derive(Clone, Copy)]
 pub struct KeyView<'e> {
-    view: View<'e>,
-    it: &'e Resource,
+    pub(super) view: View<'e>,
+    pub(super) it: &'e Resource,
 }
 
 /// One grant.

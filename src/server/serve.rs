@@ -21,7 +21,7 @@ use crate::store::Store;
 use crate::wire::Answer;
 use crate::wire::answer::Welcome;
 use crate::wire::codec::{Codec, Decoded};
-use crate::wire::command::{Asked, Command, Malformed};
+use crate::wire::command::{Asked, Command, Hello, Malformed};
 
 /// Most bytes of one read.
 pub(super) const READ_BYTES_MAX: usize = 16 * 1024;
@@ -368,7 +368,7 @@ impl<T: Transport, S: Store> Server<T, S> {
                 });
             }
             Ok(Command::Ping) => self.say(id, Answer::Ok),
-            Ok(Command::Hello(hello)) => self.hello(now, id, hello.name),
+            Ok(Command::Hello(hello)) => self.hello(now, id, hello),
             Ok(Command::Stats) => {
                 let figures = self.figures(); // all boxes are in their places yet
                 self.tell(id, |server, out| {
@@ -385,6 +385,9 @@ impl<T: Transport, S: Store> Server<T, S> {
                 return self.detach(now, id, client, secret);
             }
             Ok(Command::Break { key, fence }) => return self.break_grants(now, id, key, fence),
+            Ok(Command::Waits) => self.tell(id, |server, out| {
+                stats::waits(out, server.engine.view(now));
+            }),
             // A second `auth`, or one that nobody asked for.
             Ok(Command::Auth { .. }) => self.say(id, Answer::Error),
             Err(malformed) => {
@@ -446,8 +449,12 @@ impl<T: Transport, S: Store> Server<T, S> {
         is_decided
     }
 
-    fn hello(&mut self, now: Nanos, id: ConnId, name: Option<&[u8]>) {
-        let name = name.and_then(|name| str::from_utf8(name).ok());
+    fn hello(&mut self, now: Nanos, id: ConnId, hello: Hello<'_>) {
+        if let Some(on) = hello.deadlock {
+            let input = Input::DetectDeadlocks(id, on);
+            self.engine.apply(now, input, &mut self.effects);
+        }
+        let name = hello.name.and_then(|name| str::from_utf8(name).ok());
         let has_room = self.engine.has_room_for_name(id, name);
         let kept = name.filter(|_| has_room);
         self.engine
@@ -466,6 +473,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         let welcome = Welcome {
             version: env!("CARGO_PKG_VERSION"),
             epoch: settings.epoch,
+            detects_deadlocks: engine.detects_deadlocks(id),
             name: engine.name_of(id),
         };
         if let Codec::Line(codec) = &conn.codec {

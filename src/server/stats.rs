@@ -1,4 +1,4 @@
-//! What the table looks like, as JSON: the documents that answer `stats` and `who`.
+//! What the table looks like, as JSON: the documents that answer `stats`, `who` and `waits`.
 //!
 //! Bounded so that no answer stalls the loop or outgrows its readers; true totals are always there.
 //! Reads `engine::view`, and what the server knows of its connections.
@@ -6,7 +6,7 @@
 use super::turn::LongestTurn;
 use crate::base::ConnId;
 use crate::engine::view::{ConnView, HolderView, KeyView, View};
-use crate::engine::{Census, Kind, Tally};
+use crate::engine::{Census, Edge, Kind, Someone, Tally};
 use crate::wire::json;
 
 /// Most entries in one array. Those in use come first; the totals tell of the rest.
@@ -238,6 +238,7 @@ pub(super) fn who(out: &mut Vec<u8>, view: View<'_>, asked: &[u8], address_of: A
             out.extend_from_slice(b",\"restored\":true");
         }
     });
+    let mut queue = it.queue();
     array(
         out,
         end,
@@ -251,9 +252,63 @@ pub(super) fn who(out: &mut Vec<u8>, view: View<'_>, asked: &[u8], address_of: A
             text(out, "name", waiter.name);
             text(out, "hold", Some(waiter.hold));
             seconds(out, "since_s", waiter.age_ns);
+            name(out, "waits_for");
+            out.push(b'[');
+            queue.show_next(|waiting| {
+                for (index, &it) in waiting.waits_for.iter().enumerate() {
+                    if out.len() >= end {
+                        break;
+                    }
+                    out.extend_from_slice(if index == 0 { b"" } else { b"," });
+                    label(out, it);
+                }
+            });
+            out.push(b']');
         },
     );
     out.push(b'}');
+}
+
+/// The document for `waits`.
+pub(super) fn waits(out: &mut Vec<u8>, view: View<'_>) {
+    let end = out.len() + BODY_BYTES_MAX;
+    out.extend_from_slice(b"{\"edges\":[");
+    let mut count = 0;
+    view.edges(|edge| {
+        let Edge {
+            waiter,
+            waits_for,
+            on,
+            kind,
+        } = edge;
+        out.extend_from_slice(if count == 0 { b"{" } else { b",{" });
+        out.extend_from_slice(b"\"waiter\":");
+        label(out, waiter);
+        name(out, "waits_for");
+        label(out, waits_for);
+        name(out, "on");
+        json::push_str_escaped(out, on);
+        text(out, "kind", Some(kind));
+        out.push(b'}');
+        count += 1;
+        count < ENTRIES_MAX && out.len() < end
+    });
+    out.push(b']');
+    number(out, "waiting", view.waiting());
+    out.push(b'}');
+}
+
+/// Somebody in few words: `"#7"` is connection 7, and who has a name is called by it.
+fn label(out: &mut Vec<u8>, someone: Someone<'_>) {
+    match someone {
+        Someone::Connection(serial) => {
+            out.extend_from_slice(b"\"#");
+            json::push_number(out, serial.into());
+            out.push(b'"');
+        }
+        Someone::Named(name) => json::push_str_escaped(out, name.as_bytes()),
+        Someone::Nobody => out.extend_from_slice(b"null"),
+    }
 }
 
 fn idle(out: &mut Vec<u8>, end: usize, title: &str, view: View<'_>, wanted: fn(u64) -> bool) {
@@ -292,6 +347,9 @@ pub(super) fn totals(out: &mut Vec<u8>, view: View<'_>, tally: Tally, figures: &
     number(out, "expiries", tally.expiries);
     number(out, "disconnects", tally.disconnects);
     number(out, "breaks", tally.breaks);
+    for (title, count) in view.deadlocks() {
+        number(out, title, count);
+    }
     number(out, "memory_bytes", figures.memory_bytes as u64);
     number(out, "memory_max_bytes", figures.memory_max_bytes as u64);
     number(out, "outbox_bytes", figures.outbox_bytes as u64);
@@ -393,5 +451,57 @@ fn limit(kind: Kind) -> u64 {
     match kind {
         Kind::Slots { limit } => u64::from(limit),
         Kind::ReadWrite => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::{Millis, Nanos};
+    use crate::engine::types::{Effects, Input, Mode, Request};
+    use crate::engine::{Engine, Origin, Rules};
+
+    /// The same for `who`, whose waiters name whom they wait for.
+    #[test]
+    fn who_waits_for_whom_is_told_of_a_thousand_and_in_less_than_a_mebibyte() {
+        let origin = Origin {
+            fence: 0,
+            seed: [1, 2],
+            salt_key: [3, 4, 5, 6],
+        };
+        let mut engine = Engine::new(Rules::default(), origin);
+        let mut effects = Effects::new();
+        let mut ask = |slot: u32, key: &[u8], mode| {
+            let id = ConnId {
+                slot,
+                serial: slot + 1,
+            };
+            let request = Request::Acquire {
+                key,
+                mode,
+                wait: Millis::MAX,
+                lease: None,
+            };
+            engine.apply(Nanos(1), Input::Request(id, request), &mut effects);
+        };
+        let long = [1; 256];
+        for slot in 0..3_000 {
+            ask(slot, &long, Mode::Slot { limit: 1 });
+        }
+        for slot in 3_000..6_000 {
+            ask(slot, b"doc", Mode::Read);
+        }
+        ask(6_000, b"doc", Mode::Write);
+        ask(6_001, b"doc", Mode::Write);
+        let (mut all, mut one) = (Vec::new(), Vec::new());
+        waits(&mut all, engine.view(Nanos(1)));
+        who(&mut one, engine.view(Nanos(1)), b"doc", &|_| None);
+        let [all, one] = [all, one].map(|it| String::from_utf8(it).unwrap());
+        assert!(all.len() < 1 << 20 && one.len() < 1 << 20);
+        // The keys are so long that fewer fit.
+        let edges = all.matches("\"waits_for\":").count();
+        assert!((600..=1_000).contains(&edges), "{edges} edges");
+        assert!(all.ends_with(",\"waiting\":3001}"), "{all:.100}");
+        assert!(one.ends_with("\"waits_for\":[\"#6001\"]}]}"));
     }
 }

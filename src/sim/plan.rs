@@ -9,8 +9,8 @@ use fastrand::Rng;
 use super::clients::crowd::Scene;
 use super::clients::request::EntryKind;
 use crate::base::Millis;
-use crate::engine::Rules;
 use crate::engine::types::{Mode, Notes};
+use crate::engine::{Rules, SearchLimits};
 use crate::server::{Door, HttpSettings, Settings};
 use crate::store::Durability;
 use crate::wire::answer::WireFence;
@@ -563,6 +563,8 @@ fn rules(rng: &mut Rng, scale: u64, is_loud: bool) -> Rules {
         auto_release: rng.u8(..4) != 0,
         gc_interval: Millis(*pick(rng, &[5_000, scale])),
         gc_idle_max: Millis(*pick(rng, &[60_000, scale, 1])),
+        deadlock_detection: false,
+        search_limits: SearchLimits::default(),
         notes: Notes::Off,
         clients_per_adapter_max: 0,
         durable: false,

@@ -35,6 +35,8 @@ pub struct Welcome<'a> {
     pub version: &'a str,
     /// The number of this life of the server.
     pub epoch: u64,
+    /// Requests of this connection are refused rather than wait for themselves.
+    pub detects_deadlocks: bool,
     /// What the client called itself.
     pub name: Option<&'a str>,
 }
@@ -139,6 +141,9 @@ pub(super) fn push_welcome(out: &mut Vec<u8>, welcome: Welcome<'_>, fence: bool)
     out.extend_from_slice(b" epoch=");
     push_number(out, welcome.epoch);
     out.extend_from_slice(if fence { b" fence=1" } else { b" fence=0" });
+    if welcome.detects_deadlocks {
+        out.extend_from_slice(b" deadlock=1");
+    }
     if let Some(name) = welcome.name {
         out.extend_from_slice(b" name=");
         out.extend_from_slice(name.as_bytes());
@@ -267,6 +272,7 @@ const fn refusal_line(refusal: Refusal) -> &'static [u8] {
         Refusal::Storage => b"error_storage\n",
         Refusal::Reclaim => b"error_reclaim\n",
         Refusal::NoGrace => b"error_no_grace\n",
+        Refusal::Deadlock => b"error_deadlock\n",
         Refusal::ListFull => b"error_list_full\n",
         Refusal::CountMismatch => b"error_barrier_count_mismatch\n",
     }
@@ -397,6 +403,7 @@ mod tests {
             (Reply::Refused(Refusal::Storage), "error_storage\n"),
             (Reply::Refused(Refusal::Reclaim), "error_reclaim\n"),
             (Reply::Refused(Refusal::NoGrace), "error_no_grace\n"),
+            (Reply::Refused(Refusal::Deadlock), "error_deadlock\n"),
             (Reply::Refused(Refusal::ListFull), "error_list_full\n"),
             (Reply::Refused(Refusal::WrongSecret), "error_auth\n"),
             (Reply::Refused(Refusal::MaxClients), "error_limit\n"),

@@ -124,6 +124,7 @@ fn verb_and_key<'a>(command: &Command<'a>) -> (Verb, &'a [u8]) {
         Command::Hello(_) => return (Verb::Hello, b"_"),
         Command::Ping => return (Verb::Ping, b"_"),
         Command::Stats => return (Verb::Stats, b"_"),
+        Command::Waits => return (Verb::Waits, b"_"),
         Command::Who { key } => return (Verb::Who, key),
         Command::Attach(attach) => return (Verb::Attach, attach.id.as_bytes()),
         Command::Detach { id, .. } => return (Verb::Detach, id.as_bytes()),
@@ -193,17 +194,21 @@ fn push_argument(out: &mut Vec<u8>, command: &Command<'_>) {
         Command::Engine(request) => request,
         Command::Auth { secret } => return out.extend_from_slice(secret),
         Command::Hello(hello) => {
+            let start = out.len();
             if let Some(fence) = hello.fence {
-                out.extend_from_slice(if fence { b"fence=1" } else { b"fence=0" });
+                out.extend_from_slice(if fence { b" fence=1" } else { b" fence=0" });
+            }
+            if let Some(on) = hello.deadlock {
+                out.extend_from_slice(if on { b" deadlock=1" } else { b" deadlock=0" });
             }
             if let Some(name) = hello.name {
-                out.extend_from_slice(if hello.fence.is_some() { b" " } else { b"" });
-                out.extend_from_slice(b"name=");
+                out.extend_from_slice(b" name=");
                 out.extend_from_slice(name);
             }
+            out.drain(start..out.len().min(start + 1)); // the first blank
             return;
         }
-        Command::Ping | Command::Stats | Command::Who { .. } => return,
+        Command::Ping | Command::Stats | Command::Waits | Command::Who { .. } => return,
         Command::Attach(attach) => {
             push_span(out, attach.ttl);
             out.push(b' ');
@@ -469,6 +474,8 @@ pub enum Told<'a> {
         epoch: u64,
         /// Every grant and renewal says its fence.
         fence: bool,
+        /// Requests that would wait for themselves are refused.
+        detects_deadlocks: bool,
         /// What this client is called.
         name: Option<&'a str>,
     },
@@ -623,10 +630,12 @@ fn hello(text: &[u8]) -> Option<Told<'_>> {
     let mut words = str::from_utf8(text).ok()?.split(' ');
     let version = words.next()?.strip_prefix("latchd/")?;
     let (mut epoch, mut fence, mut name) = (None, false, None);
+    let mut detects_deadlocks = false;
     for word in words {
         match word.split_once('=')? {
             ("epoch", digits) => epoch = number(digits.as_bytes()),
             ("fence", flag) => fence = flag == "1",
+            ("deadlock", flag) => detects_deadlocks = flag == "1",
             ("name", text) => name = Some(text),
             _ => {}
         }
@@ -635,6 +644,7 @@ fn hello(text: &[u8]) -> Option<Told<'_>> {
         version,
         epoch: epoch?,
         fence,
+        detects_deadlocks,
         name,
     })
 }

@@ -218,6 +218,7 @@ fn what_the_server_says_itself_reads_back() {
         let welcome = Welcome {
             version,
             epoch,
+            detects_deadlocks: name.is_some(),
             name,
         };
         let out = spelled(Answer::Hello(welcome));
@@ -225,6 +226,7 @@ fn what_the_server_says_itself_reads_back() {
             version,
             epoch,
             fence: true,
+            detects_deadlocks: name.is_some(),
             name,
         };
         assert_eq!(Told::read(Verb::Hello, line(&out)), Some(told));
@@ -302,6 +304,7 @@ fn a_client_reads_what_a_later_daemon_adds() {
         version: "9.0.0",
         epoch: 7,
         fence: true,
+        detects_deadlocks: false,
         name: Some("me"),
     };
     assert_eq!(Told::read(Verb::Hello, line), Some(told));

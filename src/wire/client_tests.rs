@@ -54,10 +54,16 @@ impl Parts {
             1 => {
                 let fence = (count & 1 == 0).then_some(flag);
                 let name = (count & 2 == 0).then_some(one);
-                return Command::Hello(Hello { fence, name });
+                let deadlock = (count & 4 == 0).then_some(flag);
+                return Command::Hello(Hello {
+                    fence,
+                    deadlock,
+                    name,
+                });
             }
             2 => return Command::Ping,
-            3 => return Command::Stats,
+            3 if flag => return Command::Stats,
+            3 => return Command::Waits,
             4 => return Command::Who { key },
             5 => Request::Acquire {
                 key,

@@ -437,6 +437,7 @@ mod tests {
         let mut welcome = Welcome {
             version: "1.2.3",
             epoch: 7,
+            detects_deadlocks: false,
             name: None,
         };
         assert_eq!(
@@ -448,6 +449,11 @@ mod tests {
         assert_eq!(
             spelled(codec, Answer::Hello(welcome)),
             "ok latchd/1.2.3 epoch=7 fence=1 name=me\n"
+        );
+        welcome.detects_deadlocks = true;
+        assert_eq!(
+            spelled(codec, Answer::Hello(welcome)),
+            "ok latchd/1.2.3 epoch=7 fence=1 deadlock=1 name=me\n"
         );
         for (answer, line) in [
             (Answer::Ok, "ok\n"),

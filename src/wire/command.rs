@@ -36,6 +36,8 @@ pub enum Command<'a> {
     Ping,
     /// `stats`: what is held and waited for?
     Stats,
+    /// `waits`: who waits for whom?
+    Waits,
     /// `who`: who holds this key and who waits for it?
     Who {
         /// The name asked about.
@@ -110,6 +112,7 @@ impl fmt::Debug for Command<'_> {
             Self::Hello(hello) => hello.fmt(f),
             Self::Ping => f.write_str("Ping"),
             Self::Stats => f.write_str("Stats"),
+            Self::Waits => f.write_str("Waits"),
             Self::Who { key } => write!(f, "Who(\"{}\")", key.escape_ascii()),
             Self::Attach(attach) => attach.fmt(f),
             Self::Detach { id, .. } => write!(f, "Detach({id:?})"),
@@ -123,6 +126,8 @@ impl fmt::Debug for Command<'_> {
 pub struct Hello<'a> {
     /// `fence=1`: put the fence on every grant and renewal; `fence=0`: no longer.
     pub fence: Option<bool>,
+    /// `deadlock=1`: refuse requests that would wait for themselves; `deadlock=0`: no longer.
+    pub deadlock: Option<bool>,
     /// `name=<who>`: what `who` shows; 1 to [`NAME_BYTES_MAX`] bytes of printable ASCII.
     pub name: Option<&'a [u8]>,
 }
@@ -259,6 +264,7 @@ pub(super) fn parse_plain<'a>(
         Verb::Detach => return detach(key, arg),
         Verb::Break => return break_grants(key, arg),
         Verb::Stats => return Ok(Command::Stats),
+        Verb::Waits => return Ok(Command::Waits),
         Verb::Ping | Verb::Barrier => return Ok(Command::Ping),
         Verb::Hello => return hello(arg).map(Command::Hello),
         Verb::Auth => {
@@ -492,14 +498,9 @@ fn hello(arg: &[u8]) -> Result<Hello<'_>, Malformed> {
     let mut hello = Hello::default();
     for option in Fields(arg) {
         if let Some(value) = option.strip_prefix(b"fence=") {
-            let fence = match value {
-                b"0" => false,
-                b"1" => true,
-                _ => return Err(Malformed::ArgumentShape),
-            };
-            if hello.fence.replace(fence).is_some() {
-                return Err(Malformed::ArgumentShape);
-            }
+            switch(&mut hello.fence, value)?;
+        } else if let Some(value) = option.strip_prefix(b"deadlock=") {
+            switch(&mut hello.deadlock, value)?;
         } else if let Some(name) = option.strip_prefix(b"name=") {
             let fits = (1..=NAME_BYTES_MAX).contains(&name.len());
             if !fits || !name.iter().all(u8::is_ascii_graphic) {
@@ -513,4 +514,17 @@ fn hello(arg: &[u8]) -> Result<Hello<'_>, Malformed> {
         }
     }
     Ok(hello)
+}
+
+/// Sets an option that is 0 or 1, and was not set before.
+fn switch(option: &mut Option<bool>, value: &[u8]) -> Result<(), Malformed> {
+    let on = match value {
+        b"0" => false,
+        b"1" => true,
+        _ => return Err(Malformed::ArgumentShape),
+    };
+    match option.replace(on) {
+        None => Ok(()),
+        Some(_) => Err(Malformed::ArgumentShape),
+    }
 }

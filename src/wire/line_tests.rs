@@ -129,6 +129,7 @@ fn every_verb_means_what_the_contract_says() {
     };
     check("break|k|42|", break_of(Some(42)));
     check("break|k|*|", break_of(None));
+    check("waits|||", Command::Waits);
     check_engine("pos|k||", Request::Position { key: b"k" });
 }
 
@@ -219,19 +220,26 @@ fn keys_are_byte_strings() {
 fn hello_takes_each_option_once() {
     let fence = |on| Hello {
         fence: Some(on),
-        name: None,
+        ..Hello::default()
     };
     check("hello|_|fence=1|", Command::Hello(fence(true)));
     check("hello|_| fence=0 |", Command::Hello(fence(false)));
+    let deadlock = |on| Hello {
+        deadlock: Some(on),
+        ..Hello::default()
+    };
+    check("hello|_|deadlock=1|", Command::Hello(deadlock(true)));
+    check("hello|_|deadlock=0|", Command::Hello(deadlock(false)));
     let both = Hello {
         fence: Some(true),
+        deadlock: None,
         name: Some(b"web-1/\"x\""),
     };
     check("hello|_|name=web-1/\"x\"  fence=1|", Command::Hello(both));
     let long = "n".repeat(NAME_BYTES_MAX);
     let named = Hello {
-        fence: None,
         name: Some(long.as_bytes()),
+        ..Hello::default()
     };
     check(&format!("hello|_|name={long}|"), Command::Hello(named));
 }
@@ -306,7 +314,7 @@ fn malformed_frames_are_consumed_and_named() {
         ("hello|_|name=a name=b|", 8, ArgumentShape),
         ("hello|_|name=é|", 8, ArgumentShape),
         ("hello|_|name=a\x07|", 8, ArgumentShape),
-        ("hello|_|deadlock=1|", 8, ArgumentShape),
+        ("hello|_|deadlock=2|", 8, ArgumentShape),
         ("hello|_|FENCE=1|", 8, ArgumentShape),
         (&long_name, 8, ArgumentShape),
     ] {

@@ -43,7 +43,7 @@ macro_rules! verbs {
     };
 }
 
-const OPTIONS: &str = "[fence=<0 or 1>] [name=<who>]";
+const OPTIONS: &str = "[fence=<0 or 1>] [deadlock=<0 or 1>] [name=<who>]";
 
 // The flags: `fenced` always carries the fence, `reader` shows that its sender reads one, `valued`
 // takes a long argument, `keyless` ignores its key, `walks` takes a walk. Each is explained at its
@@ -102,6 +102,7 @@ verbs! {
     Barrier      b"barrier"   ""              Done       [keyless]          "nothing: one server is always in step with itself"
     Hello        b"hello"     OPTIONS         Welcome    [keyless]          "say what this client wants"
     Who          b"who"       ""              Json       [walks]            "who holds a key and who waits for it"
+    Waits        b"waits"     ""              Json       [keyless walks]    "who waits for whom"
     Pos          b"pos"       ""              Place      [walks]            "own place in the queue: 0 holds, 1 is next"
     Reclaim      b"reclaim"   "token [L]"     Granted    [fenced]           "have back what was held before a restart"
     Attach       b"attach"    "T secret"      Attached   []                 "acquire for the client of this id, which outlives its connections by T"
@@ -329,18 +330,18 @@ mod tests {
         );
         assert_eq!(
             named(|row| row.ignores_key),
-            ["auth", "stats", "ping", "barrier", "hello"]
+            ["auth", "stats", "ping", "barrier", "hello", "waits"]
         );
         assert_eq!(
             named(|row| row.takes_a_walk),
-            ["lrange", "stats", "who", "pos"]
+            ["lrange", "stats", "who", "waits", "pos"]
         );
         // The others are also sent by clients that stumble over a fence, or are latchd's own, where
         // a client says with `hello` what it wants.
         let others: Vec<&str> = named(|row| !row.shows_fence_reader);
         assert_eq!(
             others.join(" "),
-            "l r n e w sl sr sn se sw listen unlisten signal auth stats ping barrier hello who pos \
+            "l r n e w sl sr sn se sw listen unlisten signal auth stats ping barrier hello who waits pos \
              attach detach break"
         );
     }

@@ -3,7 +3,7 @@
 //! `naive.rs` is the model, `ops.rs` what can happen, `world.rs` compares after each operation;
 //! `beyond.rs` is the same with crowds on one key, compared when the engine has come to rest;
 //! `stories.rs` keeps what once went wrong, `crowds.rs` and `fair.rs` are plain tests (on `table.rs`)
-//! whose numbers would be
+//! and `deadlocks.rs`, whose numbers would be
 //! too large for a model. More cases: `PROPTEST_CASES=20000 cargo test --test model`. No time
 //! passes but the numbers handed in.
 
@@ -13,6 +13,7 @@
 
 mod beyond;
 mod crowds;
+mod deadlocks;
 mod fair;
 mod naive;
 mod ops;
@@ -21,8 +22,10 @@ mod stories;
 mod table;
 mod world;
 
+use latchd::engine::Rules;
 use proptest::prelude::*;
 
+use self::ops::Script;
 use self::world::World;
 
 proptest! {
@@ -32,12 +35,33 @@ proptest! {
     /// Leases, queues, two-phase tickets, limits, departures, collection: all at once.
     #[test]
     fn the_engine_does_what_the_model_does(rules in ops::rules(), script in ops::script(300)) {
-        let mut world = World::new(rules);
-        for (index, op) in script.0.iter().enumerate() {
-            let verdict = world.run(op);
-            prop_assert!(verdict.is_ok(), "operation {}, {:?}: {}", index, op, verdict.unwrap_err());
-        }
-        let verdict = world.end();
-        prop_assert!(verdict.is_ok(), "at the end: {}", verdict.unwrap_err());
+        run(rules, &script)?;
     }
+
+    /// Every report of a deadlock is a circle, and every circle is reported once, to the one who closes
+    /// it: with everybody told, nobody is ever stuck.
+    #[test]
+    fn deadlocks_are_found_as_the_model_finds_them(
+        rules in ops::tangled_rules(),
+        script in ops::tangle(120),
+    ) {
+        run(rules, &script)?;
+    }
+}
+
+fn run(rules: Rules, script: &Script) -> Result<(), TestCaseError> {
+    let mut world = World::new(rules);
+    for (index, op) in script.0.iter().enumerate() {
+        let verdict = world.run(op);
+        prop_assert!(
+            verdict.is_ok(),
+            "operation {}, {:?}: {}",
+            index,
+            op,
+            verdict.unwrap_err()
+        );
+    }
+    let verdict = world.end();
+    prop_assert!(verdict.is_ok(), "at the end: {}", verdict.unwrap_err());
+    Ok(())
 }

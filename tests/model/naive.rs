@@ -20,8 +20,10 @@ use latchd::engine::{Kind, Rules, Tally};
 
 use super::world::refusal_word;
 
+mod deadlock;
 mod follow;
 mod key;
+mod seen;
 
 /// What somebody hears: an answer, or news. Tokens are named by their fence alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -124,6 +126,8 @@ pub struct Client {
     pub serial: u32,
     pub here: bool,
     pub introduced: bool,
+    /// It wants to be told rather than to wait for itself.
+    pub detects: bool,
     pub name: Option<String>,
 }
 
@@ -139,6 +143,7 @@ pub struct Model {
     /// Everyone who asked for something and is here, or gone and still holds something.
     pub clients: Vec<Client>,
     pub tally: Tally,
+    pub deadlocks: u64,
     /// What was said since the last [`Model::forget_words`].
     pub said: Vec<Said>,
     last_fence: u64,
@@ -161,6 +166,7 @@ impl Model {
             keys: Vec::new(),
             clients: Vec::new(),
             tally: Tally::default(),
+            deadlocks: 0,
             said: Vec::new(),
             last_fence,
             draining: false,
@@ -231,19 +237,11 @@ impl Model {
         self.finish();
     }
 
-    /// How many grants and tickets the client has.
-    pub fn things_of(&self, client: u32) -> usize {
-        let of_key = |key: &Key| {
-            let holds = key.holders.iter().filter(|it| it.client == client);
-            holds.count() + key.tickets.iter().filter(|it| it.client == client).count()
-        };
-        self.keys.iter().map(of_key).sum()
-    }
-
-    pub fn introduce(&mut self, client: u32, name: Option<String>) {
+    pub fn introduce(&mut self, client: u32, name: Option<String>, detects: Option<bool>) {
         self.begin();
         let it = self.meet(client);
         it.introduced = true;
+        it.detects = detects.unwrap_or(it.detects);
         if name.is_some() {
             it.name = name;
         }
@@ -267,45 +265,6 @@ impl Model {
             self.serve(at, self.now);
         }
         self.finish();
-    }
-
-    // ---- what can be seen from outside ----
-
-    pub fn next_deadline(&self) -> Option<Nanos> {
-        let leases = self.keys.iter().flat_map(|it| &it.holders);
-        let waits = self.keys.iter().flat_map(|it| &it.waiters);
-        let tickets = self.keys.iter().flat_map(|it| &it.tickets);
-        leases
-            .map(|it| it.deadline)
-            .chain(waits.filter_map(|it| it.until))
-            .chain(tickets.filter_map(Ticket::forgotten_at))
-            .min()
-    }
-
-    pub fn is_parked(&self, client: u32) -> bool {
-        let mut waiters = self.keys.iter().flat_map(|it| &it.waiters);
-        waiters.any(|it| it.client == client && it.until.is_some())
-    }
-
-    pub fn owns_something(&self, client: u32) -> bool {
-        self.keys.iter().any(|key| {
-            key.holders.iter().any(|it| it.client == client)
-                || key.waiters.iter().any(|it| it.client == client)
-                || key.tickets.iter().any(|it| it.client == client)
-        })
-    }
-
-    pub fn holds(&self, fence: u64, name: usize) -> bool {
-        let key = self.keys.iter().find(|it| it.name == name);
-        key.is_some_and(|it| it.holders.iter().any(|it| it.fence == fence))
-    }
-
-    pub fn client(&self, serial: u32) -> Option<&Client> {
-        self.clients.iter().find(|it| it.serial == serial)
-    }
-
-    pub fn forget_words(&mut self) {
-        self.said.clear();
     }
 
     // ---- acquire ----
@@ -381,7 +340,13 @@ impl Model {
             self.refuse(client, Refusal::MaxWaiters);
         } else if wait == Some(Millis::ZERO) {
             self.say(now, client, Word::TimedOut);
+        } else if let before = key.waiters.len()
+            && !enqueued
+            && self.would_deadlock(client, at, hold, before)
+        {
+            self.refuse(client, Refusal::Deadlock);
         } else {
+            let key = &mut self.keys[at];
             key.waiters.push(Waiter {
                 client,
                 hold,
@@ -525,8 +490,14 @@ impl Model {
                 } else if wait == Millis::ZERO {
                     self.time_out(at, index, now);
                     self.serve(at, now);
+                } else if let hold = key.waiters[index].hold
+                    && self.would_deadlock(client, at, hold, index)
+                {
+                    self.leave(at, index);
+                    self.refuse(client, Refusal::Deadlock);
+                    self.serve(at, now);
                 } else {
-                    key.waiters[index].until = Some(now.after(wait));
+                    self.keys[at].waiters[index].until = Some(now.after(wait));
                 }
             }
         }
@@ -656,6 +627,7 @@ impl Model {
                 serial,
                 here: true,
                 introduced: false,
+                detects: false,
                 name: None,
             });
             self.clients.len() - 1

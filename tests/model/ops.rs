@@ -7,8 +7,8 @@
 use std::fmt;
 
 use latchd::base::Millis;
-use latchd::engine::Rules;
 use latchd::engine::types::Mode;
+use latchd::engine::{Rules, SearchLimits};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -48,6 +48,8 @@ pub enum Op {
     Hello {
         client: usize,
         named: bool,
+        /// Whether it wants to be told rather than to wait for itself.
+        detects: Option<bool>,
     },
     /// Everybody asks for their position everywhere.
     Survey,
@@ -116,7 +118,14 @@ impl fmt::Debug for Op {
             Self::Expire => write!(f, "expire"),
             Self::Turn(step) => write!(f, "turn {}", flat(step)),
             Self::Leave { client } => write!(f, "{client} leaves"),
-            Self::Hello { client, named } => write!(f, "{client} says hello, named: {named}"),
+            Self::Hello {
+                client,
+                named,
+                detects,
+            } => write!(
+                f,
+                "{client} says hello, named: {named}, deadlock: {detects:?}"
+            ),
             Self::Survey => write!(f, "survey"),
             Self::Drain => write!(f, "drain"),
         }
@@ -134,16 +143,19 @@ pub fn rules() -> impl Strategy<Value = Rules> {
     let waiters_max = prop_oneof![3 => Just(0), 1 => 1..=3_u32];
     let lease_default = 3..=30_u64;
     let auto_release = prop::bool::weighted(0.75);
+    let deadlock_detection = prop::bool::weighted(0.4);
     let gc = prop_oneof![
         1 => Just((5, 3_600_000)),
         1 => (1..=10_u64, 1..=40_u64),
     ];
-    (locks_max, waiters_max, lease_default, auto_release, gc).prop_map(
-        |(locks_max, waiters_per_key_max, lease_default, auto_release, gc)| Rules {
+    let switches = (auto_release, deadlock_detection);
+    (locks_max, waiters_max, lease_default, switches, gc).prop_map(
+        |(locks_max, waiters_per_key_max, lease_default, switches, gc)| Rules {
             locks_max,
             waiters_per_key_max,
             lease_default: Millis(lease_default),
-            auto_release,
+            auto_release: switches.0,
+            deadlock_detection: switches.1,
             gc_interval: Millis(gc.0),
             gc_idle_max: Millis(gc.1),
             ..Rules::default()
@@ -156,6 +168,67 @@ pub fn script(len_max: usize) -> impl Strategy<Value = Script> {
     vec(op(), 1..=len_max).prop_map(Script)
 }
 
+/// Rules for [`tangle`]. Searches may be put off, however short they are.
+pub fn tangled_rules() -> impl Strategy<Value = Rules> {
+    (any::<bool>(), any::<bool>()).prop_map(|(deadlock_detection, at_once)| Rules {
+        deadlock_detection,
+        search_limits: SearchLimits {
+            at_once_work: if at_once { 1_000_000 } else { 0 },
+            ..SearchLimits::default()
+        },
+        lease_default: Millis(2_000),
+        ..Rules::default()
+    })
+}
+
+/// A case in which everybody holds much and waits long, so that many wait for each other.
+pub fn tangle(len_max: usize) -> impl Strategy<Value = Script> {
+    let client = 0..CLIENTS;
+    let wait = (1..=400_u64).prop_map(Millis);
+    let asks = (client.clone(), 0..KEYS).prop_flat_map(move |(client, key)| {
+        let acquire = (usual_mode(key), wait.clone()).prop_map(|(mode, wait)| Verb::Acquire {
+            mode,
+            wait,
+            lease: None,
+        });
+        let enqueue = usual_mode(key).prop_map(|mode| Verb::Enqueue { mode, lease: None });
+        let wait = wait
+            .clone()
+            .prop_map(|wait| Verb::Wait { aimed: true, wait });
+        let release = (0..64_usize).prop_map(|nth| Verb::Release {
+            pick: Pick::Live,
+            nth,
+        });
+        let verb = prop_oneof![10 => acquire, 4 => enqueue, 4 => wait, 5 => release];
+        verb.prop_map(move |verb| Op::Ask { client, key, verb })
+    });
+    let hello = (client.clone(), any::<Option<bool>>()).prop_map(|(client, detects)| {
+        let named = false;
+        Op::Hello {
+            client,
+            named,
+            detects,
+        }
+    });
+    let op = prop_oneof![
+        60 => asks,
+        3 => step().prop_map(Op::Pass),
+        3 => step().prop_map(Op::Turn),
+        1 => client.prop_map(|client| Op::Leave { client }),
+        4 => hello,
+    ];
+    vec(op, 1..=len_max).prop_map(Script)
+}
+
+/// A lock, a semaphore of two, a read-write lock, and another lock.
+fn usual_mode(key: usize) -> BoxedStrategy<Mode> {
+    match key {
+        1 => Just(Mode::Slot { limit: 2 }).boxed(),
+        2 => prop_oneof![3 => Just(Mode::Read), 2 => Just(Mode::Write)].boxed(),
+        _ => prop_oneof![5 => Just(Mode::Slot { limit: 1 }), 1 => Just(Mode::Lead)].boxed(),
+    }
+}
+
 fn op() -> impl Strategy<Value = Op> {
     let client = 0..CLIENTS;
     let named = any::<bool>();
@@ -166,7 +239,8 @@ fn op() -> impl Strategy<Value = Op> {
         300 => Just(Op::Expire),
         800 => step().prop_map(Op::Turn),
         250 => client.clone().prop_map(|client| Op::Leave { client }),
-        100 => (client, named).prop_map(|(client, named)| Op::Hello { client, named }),
+        100 => (client, named, any::<Option<bool>>())
+            .prop_map(|(client, named, detects)| Op::Hello { client, named, detects }),
         120 => Just(Op::Survey),
         2 => Just(Op::Drain),
     ]

@@ -79,7 +79,11 @@ impl World {
                 self.expire()
             }
             Op::Leave { client } => self.leave(*client),
-            Op::Hello { client, named } => self.hello(*client, *named),
+            Op::Hello {
+                client,
+                named,
+                detects,
+            } => self.hello(*client, *named, *detects),
             Op::Survey => self.survey(),
             Op::Drain => self.drain(),
         }
@@ -179,13 +183,20 @@ impl World {
             ),
             Verb::Position => (Request::Position { key: name }, Ask::Position),
         };
-        let out = self.engine.apply(self.now, Input::Request(id, request));
+        let is_put_off = self.rules.search_limits.at_once_work == 0;
+        if is_put_off {
+            self.expire()?;
+        }
+        let mut out = self.engine.apply(self.now, Input::Request(id, request));
+        if is_put_off {
+            out.extend(self.engine.apply(self.now, Input::Time(u64::MAX)));
+        }
         self.model.ask(id.serial, key, ask);
         let answered = |it: &Effect| matches!(it, Effect::Reply(to, _) if *to == id);
         let answers = out.iter().filter(|it| answered(it)).count();
         let parked = usize::from(self.model.is_parked(id.serial));
         same("answers and parked commands", answers + parked, 1)?;
-        self.compare(&out, false)
+        self.compare(&out, is_put_off)
     }
 
     /// A token, and the key to show it for.
@@ -262,13 +273,17 @@ impl World {
         )
     }
 
-    fn hello(&mut self, client: usize, named: bool) -> Verdict {
+    fn hello(&mut self, client: usize, named: bool, detects: Option<bool>) -> Verdict {
         let id = self.clients[client];
         let name = named.then(|| format!("client {}", self.now.0));
         // The log outlives the name.
         let logged = name.as_deref().map(|name| &*String::leak(name.to_owned()));
         self.engine.apply(self.now, Input::Hello(id, logged));
-        self.model.introduce(id.serial, name);
+        if let Some(detects) = detects {
+            let input = Input::DetectDeadlocks(id, detects);
+            self.engine.apply(self.now, input);
+        }
+        self.model.introduce(id.serial, name, detects);
         self.compare(&[], false)
     }
 
@@ -387,6 +402,11 @@ impl World {
         };
         same("counts", counts, expected)?;
         same("tally", engine.tally(), model.tally)?;
+        let deadlocks = engine.figures().deadlocks();
+        same("deadlocks", deadlocks, model.deadlocks)?;
+        if self.rules.deadlock_detection {
+            same("stuck for ever", vec![], model.stuck())?;
+        }
         let wakes_late = model
             .next_deadline()
             .is_some_and(|ours| engine.next_deadline().is_none_or(|theirs| theirs > ours));
@@ -525,6 +545,7 @@ pub fn refusal_word(why: Refusal) -> &'static str {
         Refusal::AlreadyEnqueued => "already enqueued",
         Refusal::LeaseExpired => "lease expired",
         Refusal::Draining => "draining",
+        Refusal::Deadlock => "deadlock",
         _ => "of another primitive",
     }
 }

@@ -161,6 +161,16 @@ fn locks(text: &mut Text<'_>, engine: &Engine, http: &HttpFigures, shown: &Shown
     }
     let refused = [Door::Line, Door::Http].map(|door| http.door(door).refused);
     text.sample(&[("limit_type", "connections")], refused.iter().sum());
+    text.counter(
+        "locks_deadlock_detected_total",
+        "Requests refused because they would have waited for themselves.",
+    );
+    text.sample(&[], figures.deadlocks());
+    text.counter(
+        "latchd_deadlock_searches_given_up_total",
+        "Searches for a deadlock given up because what they looked at kept changing.",
+    );
+    text.sample(&[], figures.searches_given_up());
     let unclaimed = engine.view(shown.now).unclaimed();
     text.gauge(
         "locks_grace_period_active",

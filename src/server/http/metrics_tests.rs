@@ -256,6 +256,23 @@ fn every_limit_that_refuses_is_counted() {
 }
 
 #[test]
+fn deadlocks_are_counted() {
+    let mut it = Sample::new(Rules {
+        deadlock_detection: true,
+        ..Rules::default()
+    });
+    it.ask(1, acquire(b"job", LOCK, Millis::ZERO));
+    it.ask(1, acquire(b"job", LOCK, Millis(1_000)));
+    let samples = read(&render(
+        &it.engine,
+        &HttpFigures::default(),
+        &Pace::default(),
+    ));
+    assert_eq!(samples["locks_deadlock_detected_total"], 1.0);
+    assert_eq!(samples["latchd_deadlock_searches_given_up_total"], 0.0);
+}
+
+#[test]
 fn doors_and_answers_are_counted_apart() {
     let mut http = HttpFigures::default();
     http.note_accepted(Door::Line);

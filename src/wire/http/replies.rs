@@ -167,7 +167,9 @@ fn acquired(
             text(out, "reason", "BUSY_RETRY");
             out.push(b'}');
         }),
-        Reply::Refused(refusal @ (Refusal::TypeMismatch | Refusal::LimitMismatch)) => {
+        Reply::Refused(
+            refusal @ (Refusal::TypeMismatch | Refusal::LimitMismatch | Refusal::Deadlock),
+        ) => {
             let Problem {
                 text: why, reason, ..
             } = refused(refusal);
@@ -380,6 +382,11 @@ const fn refused(refusal: Refusal) -> Problem<'static> {
             "the sum does not fit into 64 bits; nothing was added",
         ),
         Refusal::Reclaim => Problem::new(409, "RECLAIM", "the token does not hold this key"),
+        Refusal::Deadlock => Problem::new(
+            409,
+            "DEADLOCK",
+            "everybody before this request waits for its owner; release something and ask again",
+        ),
         Refusal::NoGrace => Problem::new(409, "NO_GRACE", "no grant was restored"),
         Refusal::WrongSecret => {
             Problem::new(403, "WRONG_SECRET", "this is not the secret of the client")

@@ -368,7 +368,7 @@ fn barriers_and_signals_are_told() {
     );
 }
 
-const REFUSALS: [(Refusal, u16); 25] = [
+const REFUSALS: [(Refusal, u16); 26] = [
     (Refusal::NotHolder, 409),
     (Refusal::TypeMismatch, 409),
     (Refusal::LimitMismatch, 409),
@@ -394,6 +394,7 @@ const REFUSALS: [(Refusal, u16); 25] = [
     (Refusal::UnknownClient, 404),
     (Refusal::Detached, 409),
     (Refusal::MaxClients, 503),
+    (Refusal::Deadlock, 409),
 ];
 
 #[test]
@@ -403,10 +404,14 @@ fn every_refusal_has_a_status_and_a_reason() {
         assert_eq!(status, want, "{refusal:?}");
         assert!(body.contains("\"reason\":\""), "{body}");
     }
-    for refusal in [Refusal::TypeMismatch, Refusal::LimitMismatch] {
+    for (refusal, reason) in [
+        (Refusal::TypeMismatch, "\"TYPE_MISMATCH\""),
+        (Refusal::LimitMismatch, "\"LIMIT_MISMATCH\""),
+        (Refusal::Deadlock, "\"DEADLOCK\""),
+    ] {
         for route in [Route::AcquireLock, Route::AcquireSlot, Route::Elect] {
             let (status, body) = told(&context(route), &refused(refusal), &FACTS);
-            assert!(status == 409 && body.contains("_MISMATCH\""), "{body}");
+            assert!(status == 409 && body.contains(reason), "{body}");
             assert!(body.contains(":false,\"lock_name\":\"job\""), "{body}");
         }
     }

@@ -26,21 +26,6 @@ impl Key {
 }
 
 impl super::Model {
-    /// The keys this client enqueued for and may still wait for.
-    pub fn tickets_of(&self, client: u32) -> Vec<usize> {
-        let has = |it: &&Key| it.tickets.iter().any(|it| it.client == client);
-        self.keys.iter().filter(has).map(|it| it.name).collect()
-    }
-
-    pub fn ticket_count(&self) -> usize {
-        self.keys.iter().map(|it| it.tickets.len()).sum()
-    }
-
-    pub fn parked_count(&self) -> usize {
-        let waiters = self.keys.iter().flat_map(|it| &it.waiters);
-        waiters.filter(|it| it.until.is_some()).count()
-    }
-
     /// Tickets whose lease ran out and that are still remembered.
     pub fn expired_ticket_count(&self) -> usize {
         let tickets = self.keys.iter().flat_map(|it| &it.tickets);

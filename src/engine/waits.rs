@@ -1,0 +1,436 @@
+//! Who waits for whom, and what is done about those who would wait for themselves.
+//!
+//! The graph is never stored: it is read off the holders and queues of the table when a request is about
+//! to wait, so no edge of it can be out of date. A request that would close a cycle is refused with
+//! `error_deadlock`, and nobody else notices. Requests are looked at only if their connection has asked
+//! for it, or the operator for all: to everybody else this costs one branch when they wait.
+//!
+//! Nearly always nobody waits for anything that the one who asks has, and that is seen at once. Otherwise
+//! `waits/search.rs` looks whether the wait can end. A search that takes more than about a millisecond
+//! goes on when time passes, while the request waits in its queue; if something was released, granted or
+//! left meanwhile it begins anew, a few times. `waits/edges.rs` shows the graph to people.
+
+pub(super) mod edges;
+mod search;
+
+use std::collections::VecDeque;
+
+use self::search::{Search, Verdict};
+use super::arena::NONE;
+use super::conn::{Asker, ConnIndex};
+use super::ctx::{Core, Ctx};
+use super::due::Due;
+use super::holder::{Held, Holder};
+use super::lock::{Locks, deny};
+use super::owner::OwnerIndex;
+use super::queue::{Awaiting, Waiter, Want};
+use super::table::Resource;
+use super::types::{Mode, Refusal, Reply};
+use super::work;
+use crate::base::{ConnId, Millis, Nanos};
+use crate::timers::TimerId;
+
+/// How far a search for a deadlock goes. Operators do not set this; tests make it small.
+#[derive(Clone, Copy, Debug)]
+pub struct SearchLimits {
+    /// What a request may spend on it before it waits, in units of work: about a millisecond, in which
+    /// ten thousand who wait for each other in a chain are looked at.
+    pub at_once_work: u64,
+    /// How often a search that goes on when time passes begins, before it is given up.
+    pub tries_max: u32,
+}
+
+impl Default for SearchLimits {
+    fn default() -> Self {
+        Self {
+            at_once_work: 1_500_000,
+            tries_max: 8,
+        }
+    }
+}
+
+/// Most requests that wait for a search which goes on when time passes. One more is not looked at.
+const PENDING_MAX: usize = 1_024;
+
+/// Most holds of the one who asks that are looked at to see that nobody waits for them.
+const HOLDS_LOOKED_AT_MAX: u32 = 32;
+
+/// The least that a search does when time passes.
+const STEPS_MIN: u64 = 64;
+
+/// Searches that go on when time passes.
+#[derive(Default)]
+pub(super) struct Waits {
+    /// Requests that wait in their queues meanwhile. The first is being looked at.
+    pending: VecDeque<Pending>,
+    search: Option<Box<Search>>,
+    /// How often it has begun, and what [`Locks::endings`] was then.
+    tries: u32,
+    endings: u64,
+    /// Runs while something is pending.
+    timer: Option<TimerId>,
+}
+
+/// A parked command whose wait is still to be looked at.
+#[derive(Clone, Copy)]
+struct Pending {
+    conn: ConnId,
+    waiter: u32,
+    /// Of the waiter, whose index another may have by now.
+    since: Nanos,
+}
+
+impl Waits {
+    pub(super) fn memory(&self) -> usize {
+        self.pending.capacity() * size_of::<Pending>()
+            + self.search.as_ref().map_or(0, |it| it.memory())
+    }
+
+    pub(super) fn is_armed(&self) -> bool {
+        self.timer.is_some()
+    }
+}
+
+/// Somebody who holds and waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Party {
+    Owner(OwnerIndex),
+}
+
+impl Party {
+    /// A number that no other has.
+    fn number(self) -> u64 {
+        match self {
+            Self::Owner(OwnerIndex(owner)) => owner.into(),
+        }
+    }
+}
+
+/// The wait that is asked about.
+#[derive(Clone, Copy)]
+struct Asked {
+    party: Party,
+    resource: u32,
+    hold: Held,
+    /// Its place in the queue; `NONE` if it would be the last one.
+    waiter: u32,
+}
+
+impl Asked {
+    /// The numbers of all before it are below this, and its own if it has one.
+    fn end(&self, live: &Live<'_>) -> u64 {
+        match self.waiter {
+            NONE => u64::MAX,
+            waiter => live.place_of(waiter).1 + 1,
+        }
+    }
+}
+
+/// The table as it is, to be looked at.
+struct Live<'e> {
+    locks: &'e Locks,
+    core: &'e Core,
+    /// What is over at this instant ends, even if its timer has not fired.
+    moment: Nanos,
+}
+
+impl<'e> Live<'e> {
+    /// The waiters of the commands that this party is parked in, as far as they wait for keys. Everything
+    /// else (a value, a barrier) can come from anybody.
+    fn waits_of(&self, party: Party) -> impl Iterator<Item = u32> {
+        let Party::Owner(owner) = party;
+        let it = &self.core.owners[owner];
+        let own = match it.conn {
+            ConnIndex::NONE => NONE,
+            conn => self.core.conns[conn].parked,
+        };
+        let own = (own != NONE).then_some(own);
+        let own = own.filter(|&waiter| self.core.waiters[waiter].owner == owner);
+        let asks = it.is_named().then(|| self.locks.asks.waiting(owner));
+        let of_client = (it.client != NONE).then(|| self.core.parked_of_client(it.client));
+        let several = asks.into_iter().flatten();
+        let several = several.chain(of_client.into_iter().flatten());
+        let waiters = own.into_iter().chain(several);
+        waiters.filter(|&waiter| self.is_waiting(waiter))
+    }
+
+    /// Whether a command is parked on this waiter, and it wants a key, and its time is not over.
+    fn is_waiting(&self, waiter: u32) -> bool {
+        let Waiter {
+            timer, awaiting, ..
+        } = self.core.waiters[waiter];
+        let has_time = timer.is_some_and(|it| self.core.timers.deadline(it) > self.moment);
+        has_time && matches!(awaiting, Awaiting::Hold(_)) && self.is_present(waiter)
+    }
+
+    /// Whether it can still be served. Whoever has hung up leaves its queue.
+    fn is_present(&self, waiter: u32) -> bool {
+        self.core.is_present(waiter)
+    }
+
+    fn key(&self, resource: u32) -> &'e Resource {
+        &self.locks.table[resource]
+    }
+
+    fn holder(&self, holder: u32) -> &'e Holder {
+        &self.locks.holders[holder]
+    }
+
+    fn holder_after(&self, holder: u32) -> Option<u32> {
+        self.holder(holder).by_resource.next()
+    }
+
+    /// Whether the lease of this holder is over.
+    fn is_over(&self, holder: u32) -> bool {
+        self.core.timers.deadline(self.holder(holder).timer) <= self.moment
+    }
+
+    fn waiter_after(&self, waiter: u32) -> Option<u32> {
+        self.core.waiters[waiter].behind()
+    }
+
+    /// Whose place this is, and what it is for.
+    fn entry(&self, waiter: u32) -> (Party, Held) {
+        let it = &self.core.waiters[waiter];
+        (Party::Owner(it.owner), it.want().held)
+    }
+
+    /// The key, and the number in its queue.
+    fn place_of(&self, waiter: u32) -> (u32, u64) {
+        let it = &self.core.waiters[waiter];
+        (it.subject, it.number)
+    }
+}
+
+impl Ctx<'_> {
+    /// Whether a request of this connection is looked at before it waits.
+    #[inline(always)]
+    pub(super) fn detects_deadlocks(&self, conn: ConnIndex) -> bool {
+        self.core.rules.deadlock_detection | self.core.conns[conn].detects_deadlocks
+    }
+}
+
+impl Locks {
+    /// An acquire is about to wait: it does, unless it would wait for itself.
+    #[cold]
+    pub(super) fn join_unless_deadlock(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        asker: Asker,
+        resource: u32,
+        (mode, want): (Mode, Want),
+        wait: Millis,
+    ) {
+        let verdict = self.look_at_once(cx, asker.owner, resource, want.held, NONE);
+        if verdict == Some(Verdict::Deadlock) {
+            return deny(cx, asker.conn, mode, Refusal::Deadlock);
+        }
+        let waiter = self.join(cx, resource, asker.owner, want);
+        cx.park(waiter, asker.conn, wait);
+        if verdict.is_none() {
+            self.look_later(cx, waiter);
+        }
+    }
+
+    /// A ticket is about to be waited for: it is, unless its owner would wait for itself. Then it leaves
+    /// the queue, as when its time is over.
+    #[cold]
+    pub(super) fn park_unless_deadlock(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        asker: Asker,
+        waiter: u32,
+        wait: Millis,
+    ) {
+        let resource = cx.core.waiters[waiter].subject;
+        let hold = cx.core.waiters[waiter].want().held;
+        let verdict = self.look_at_once(cx, asker.owner, resource, hold, waiter);
+        if verdict == Some(Verdict::Deadlock) {
+            self.give_up(cx, waiter);
+            cx.refuse(asker.conn, Refusal::Deadlock);
+            return self.grant_waiting(cx, resource);
+        }
+        cx.park(waiter, asker.conn, wait);
+        if verdict.is_none() {
+            self.look_later(cx, waiter);
+        }
+    }
+
+    /// Whether the owner may wait for this key, as far as can be told at once.
+    fn look_at_once(
+        &self,
+        cx: &mut Ctx<'_>,
+        owner: OwnerIndex,
+        resource: u32,
+        hold: Held,
+        waiter: u32,
+    ) -> Option<Verdict> {
+        if self.has_nobody_behind(cx, owner, resource, waiter) {
+            return Some(Verdict::MayWait);
+        }
+        let asked = Asked {
+            party: Party::Owner(owner),
+            resource,
+            hold,
+            waiter,
+        };
+        let live = Live {
+            locks: self,
+            core: cx.core,
+            moment: cx.moment,
+        };
+        let steps = cx.core.rules.search_limits.at_once_work / work::FOLLOW;
+        let mut left = steps;
+        let verdict = Search::new(&live, asked).go_on(&live, &mut left);
+        cx.core.work.charge((steps - left) * work::FOLLOW);
+        verdict
+    }
+
+    /// Whether it is easy to see that nobody waits for anything that the owner holds or stands in a queue
+    /// for: then nobody waits for the owner, and it cannot wait for itself.
+    fn has_nobody_behind(
+        &self,
+        cx: &mut Ctx<'_>,
+        owner: OwnerIndex,
+        asked: u32,
+        waiter: u32,
+    ) -> bool {
+        let it = &cx.core.owners[owner];
+        // One that is known by its name counts as waiting while it is served. The place that is to be
+        // waited for is in nobody's way if it is the last one.
+        let is_last = waiter != NONE && cx.core.waiters[waiter].behind().is_none();
+        let waits = u32::from(it.is_named()) + u32::from(is_last);
+        if it.waits > waits || it.holds.len() > HOLDS_LOOKED_AT_MAX {
+            return false;
+        }
+        cx.core.work.charge_each(it.holds.len(), work::LOOK);
+        it.holds.iter(&self.holders).all(|holder| {
+            let resource = self.holders[holder].resource;
+            resource != asked && self.table[resource].queue.is_empty()
+        })
+    }
+
+    /// The search was not over in time: it is done when time passes.
+    fn look_later(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
+        let Waiter { conn, since, .. } = cx.core.waiters[waiter];
+        let conn = cx.core.conns[conn].id;
+        let it = &mut self.waits;
+        if let Some(at) = it.pending.iter().position(|it| it.conn == conn) {
+            it.pending.remove(at); // it waits for something else by now
+            if at == 0 {
+                (it.search, it.tries) = (None, 0);
+            }
+        }
+        if it.pending.len() == PENDING_MAX {
+            return cx.core.figures.search_given_up();
+        }
+        it.pending.push_back(Pending {
+            conn,
+            waiter,
+            since,
+        });
+        if it.timer.is_none() {
+            it.timer = Some(cx.core.background.arm(cx.now, Due::SEARCHES));
+        }
+    }
+
+    /// Goes on with searches, until so much is spent.
+    pub(super) fn go_on_searching(&mut self, cx: &mut Ctx<'_>, slice_end: u64) {
+        self.waits.timer = None;
+        // Leases and waits that are over end first, so that nobody is taken to wait for them.
+        let is_current = cx.core.timers.next_deadline().is_none_or(|it| it > cx.now);
+        while is_current && let Some(&pending) = self.waits.pending.front() {
+            match self.go_on_with(cx, pending, slice_end) {
+                Progress::More => break,
+                Progress::Over => {}
+                Progress::Deadlock => self.refuse_parked(cx, pending.waiter),
+            }
+            self.waits.pending.pop_front();
+            (self.waits.search, self.waits.tries) = (None, 0);
+            if cx.core.work.spent() >= slice_end {
+                break;
+            }
+        }
+        if !self.waits.pending.is_empty() {
+            self.waits.timer = Some(cx.core.background.arm(cx.now, Due::SEARCHES));
+        }
+    }
+
+    fn go_on_with(&mut self, cx: &mut Ctx<'_>, pending: Pending, slice_end: u64) -> Progress {
+        let Pending {
+            conn,
+            waiter,
+            since,
+        } = pending;
+        let parked = cx.core.conns.find(conn);
+        let parked = parked.map_or(NONE, |it| cx.core.conns[it].parked);
+        if parked != waiter || cx.core.waiters[waiter].since != since || cx.core.draining {
+            return Progress::Over; // it does not wait any more
+        }
+        let endings = self.endings(cx);
+        let mut search = self.waits.search.take();
+        if self.waits.endings != endings {
+            search = None;
+        }
+        let has_begun = search.is_some();
+        if !has_begun && self.waits.tries == cx.core.rules.search_limits.tries_max {
+            cx.core.figures.search_given_up();
+            return Progress::Over;
+        }
+        let live = Live {
+            locks: self,
+            core: cx.core,
+            moment: cx.now,
+        };
+        let mut search = search.unwrap_or_else(|| {
+            let Waiter { owner, subject, .. } = live.core.waiters[waiter];
+            let asked = Asked {
+                party: Party::Owner(owner),
+                resource: subject,
+                hold: live.entry(waiter).1,
+                waiter,
+            };
+            Box::new(Search::new(&live, asked))
+        });
+        let steps = slice_end.saturating_sub(live.core.work.spent()) / work::FOLLOW;
+        let steps = steps.max(STEPS_MIN);
+        let mut left = steps;
+        let verdict = search.go_on(&live, &mut left);
+        cx.core.work.charge((steps - left) * work::FOLLOW);
+        self.waits.tries += u32::from(!has_begun);
+        (self.waits.search, self.waits.endings) = (Some(search), endings);
+        match verdict {
+            None => Progress::More,
+            Some(Verdict::MayWait) => Progress::Over,
+            Some(Verdict::Deadlock) => Progress::Deadlock,
+        }
+    }
+
+    /// How often somebody has let something go, was granted what it waited for, or has left a queue. While
+    /// this stays the same, what a search has seen is still there: whoever comes to wait meanwhile is
+    /// looked at itself.
+    fn endings(&self, cx: &Ctx<'_>) -> u64 {
+        let ends = cx.core.figures.ends();
+        let left_queues = Held::ALL.map(|it| cx.core.figures.of(it).left_queues());
+        ends + left_queues.iter().sum::<u64>() + cx.core.hang_ups
+    }
+
+    /// A command that is parked already waits for itself.
+    fn refuse_parked(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
+        let Waiter { conn, subject, .. } = cx.core.waiters[waiter];
+        let about = self.begin(cx, subject);
+        self.give_up(cx, waiter);
+        cx.core.figures.refused(Refusal::Deadlock);
+        cx.answer_parked(conn, Reply::Refused(Refusal::Deadlock));
+        self.grant_waiting(cx, subject);
+        cx.finish(about);
+    }
+}
+
+/// How far a search has got.
+enum Progress {
+    More,
+    /// Its request may wait, or does not any more, or the search was given up.
+    Over,
+    Deadlock,
+}
