@@ -141,6 +141,8 @@ pub struct Figures {
     gave_up: [u64; Held::ALL.len()],
     waits: [Histogram; Held::ALL.len()],
     holds: [Histogram; Held::ALL.len()],
+    /// How many of those in `holds` have ended while records were read.
+    past_ends: u64,
     limit_hits: [u64; Limit::ALL.len()],
     deadlocks: u64,
     searches_given_up: u64,
@@ -168,9 +170,14 @@ impl Figures {
         self.limit_hits[limit as usize]
     }
 
-    /// How many grants have ended.
+    /// How many grants have ended, without those of earlier runs.
     pub(super) fn ends(&self) -> u64 {
-        self.holds.iter().map(Histogram::count).sum()
+        self.holds.iter().map(Histogram::count).sum::<u64>() - self.past_ends
+    }
+
+    /// What has just ended did so in an earlier run.
+    pub(super) fn ended_in_the_past(&mut self) {
+        self.past_ends += 1;
     }
 
     /// How many requests were refused because they would have waited for themselves.

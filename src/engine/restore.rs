@@ -286,6 +286,7 @@ impl Locks {
             return;
         };
         self.remove_holder(cx, holder);
+        cx.core.figures.ended_in_the_past();
         cx.core.restored.grants -= 1;
         if self.table[resource].holders.is_empty() {
             self.table.mark_idle(resource, cx.now);
