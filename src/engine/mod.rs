@@ -31,6 +31,7 @@ mod list;
 mod lock;
 mod named;
 mod named_owner;
+mod note;
 mod owner;
 mod pattern;
 mod push;

@@ -119,7 +119,10 @@ impl<'e> View<'e> {
 
     fn someone(self, owner: OwnerIndex) -> Someone<'e> {
         let it = &self.engine.core.owners[owner];
-        match (it.is_named() || it.client_id().is_some(), it.name.as_deref()) {
+        match (
+            it.is_named() || it.client_id().is_some(),
+            it.name.as_deref(),
+        ) {
             (true, Some(name)) => Someone::Named(name),
             _ if it.conn_id == NOBODY => Someone::Nobody,
             _ => Someone::Connection(it.conn_id.serial),

@@ -337,7 +337,10 @@ impl Search {
     }
 
     fn gather_holder(&mut self, live: &Live<'_>, key: u32, holder: u32) {
-        let is_slot = matches!(live.holder(holder).held(), Held::Lock | Held::Slot | Held::Lead);
+        let is_slot = matches!(
+            live.holder(holder).held(),
+            Held::Lock | Held::Slot | Held::Lead
+        );
         let party = Party::Owner(live.holder(holder).owner);
         // A lease that is over ends, whatever its owner waits for.
         let node = (!live.is_over(holder)).then(|| self.node(live, party));
