@@ -6,7 +6,7 @@
 //! for it, or the operator for all: to everybody else this costs one branch when they wait.
 //!
 //! Nearly always nobody waits for anything that the one who asks has, and that is seen at once. Otherwise
-//! `waits/search.rs` looks whether the wait can end. A search that takes more than about a millisecond
+//! `waits/search.rs` looks whether the wait can end. A search that takes more than some milliseconds
 //! goes on when time passes, while the request waits in its queue; if something was released, granted or
 //! left meanwhile it begins anew, a few times. `waits/edges.rs` shows the graph to people.
 
@@ -33,8 +33,8 @@ use crate::timers::TimerId;
 /// How far a search for a deadlock goes. Operators do not set this; tests make it small.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchLimits {
-    /// What a request may spend on it before it waits, in units of work: about a millisecond, in which
-    /// ten thousand who wait for each other in a chain are looked at.
+    /// What a request may spend on it before it waits, in units of work: three milliseconds or so, in
+    /// which ten thousand who wait for each other in a chain are looked at.
     pub at_once_work: u64,
     /// How often a search that goes on when time passes begins, before it is given up.
     pub tries_max: u32,
@@ -43,7 +43,7 @@ pub struct SearchLimits {
 impl Default for SearchLimits {
     fn default() -> Self {
         Self {
-            at_once_work: 1_500_000,
+            at_once_work: 3_500_000,
             tries_max: 8,
         }
     }
@@ -213,6 +213,7 @@ impl Ctx<'_> {
 impl Locks {
     /// An acquire is about to wait: it does, unless it would wait for itself.
     #[cold]
+    #[inline(never)] // or everybody who acquires would pay for its variables
     pub(super) fn join_unless_deadlock(
         &mut self,
         cx: &mut Ctx<'_>,
@@ -235,6 +236,7 @@ impl Locks {
     /// A ticket is about to be waited for: it is, unless its owner would wait for itself. Then it leaves
     /// the queue, as when its time is over.
     #[cold]
+    #[inline(never)] // or everybody who acquires would pay for its variables
     pub(super) fn park_unless_deadlock(
         &mut self,
         cx: &mut Ctx<'_>,

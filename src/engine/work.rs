@@ -15,8 +15,8 @@
 pub(super) const REQUEST: u64 = 300;
 /// To look at one more entry of a chain or a heap.
 pub(super) const LOOK: u64 = 30;
-/// To go one step further in a search for a deadlock. Each party in a chain takes about eight.
-pub(super) const FOLLOW: u64 = 15;
+/// To go one step further in a search for a deadlock. Each party in a chain takes six.
+pub(super) const FOLLOW: u64 = 50;
 /// To take the next timer, or to move one that was re-armed to where it belongs now.
 pub(super) const TIMER: u64 = 400;
 /// To end a lease, a wait or the life of a value, once its timer was found.
