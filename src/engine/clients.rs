@@ -361,6 +361,11 @@ impl Core {
         conns.filter(|&conn| self.conns[conn].is_here()).collect()
     }
 
+    /// How many connections a client has.
+    pub(super) fn connections_of_client(&self, client: u32) -> u32 {
+        self.clients[client].conns.len()
+    }
+
     /// The waiters of the commands that connections of a client are parked in, as the client.
     pub(super) fn parked_of_client(&self, client: u32) -> impl Iterator<Item = u32> {
         let it = &self.clients[client];

@@ -26,7 +26,7 @@ impl Fences {
 
     /// No fence up to this one is given out from now on.
     pub(super) fn raise(&mut self, upto: Fence) {
-        debug_assert_eq!(self.start, self.last, "this run has given out fences");
+        assert_eq!(self.start, self.last, "this run has given out fences");
         self.start = self.start.max(upto.0);
         self.last = self.start;
     }

@@ -22,7 +22,7 @@ use super::ctx::{Core, Ctx};
 use super::due::Due;
 use super::holder::{Held, Holder};
 use super::lock::{Locks, deny};
-use super::owner::OwnerIndex;
+use super::owner::{Owner, OwnerIndex};
 use super::queue::{Awaiting, Waiter, Want};
 use super::table::Resource;
 use super::types::{Mode, Refusal, Reply};
@@ -154,6 +154,23 @@ impl<'e> Live<'e> {
         waiters.filter(|&waiter| self.is_waiting(waiter))
     }
 
+    /// Who the owner is here. A connection that has attached to a client waits for the client, and what it
+    /// held before it did so it cannot let go of meanwhile: so that counts as the client's, too.
+    fn party_of(&self, owner: OwnerIndex) -> Party {
+        party_of(self.core, owner)
+    }
+
+    /// How many more connections than one [`Live::waits_of`] looks at.
+    fn looks_at_waits(&self, party: Party) -> u32 {
+        let Party::Owner(owner) = party;
+        let Owner { client, waits, .. } = self.core.owners[owner];
+        let looks = match client {
+            NONE => waits,
+            client => self.core.connections_of_client(client),
+        };
+        looks.saturating_sub(1)
+    }
+
     /// Whether a command is parked on this waiter, and it wants a key, and its time is not over.
     fn is_waiting(&self, waiter: u32) -> bool {
         let Waiter {
@@ -192,7 +209,7 @@ impl<'e> Live<'e> {
     /// Whose place this is, and what it is for.
     fn entry(&self, waiter: u32) -> (Party, Held) {
         let it = &self.core.waiters[waiter];
-        (Party::Owner(it.owner), it.want().held)
+        (self.party_of(it.owner), it.want().held)
     }
 
     /// The key, and the number in its queue.
@@ -200,6 +217,13 @@ impl<'e> Live<'e> {
         let it = &self.core.waiters[waiter];
         (it.subject, it.number)
     }
+}
+
+fn party_of(core: &Core, owner: OwnerIndex) -> Party {
+    Party::Owner(match core.owners[owner].conn {
+        ConnIndex::NONE => owner,
+        conn => core.conns[conn].owner,
+    })
 }
 
 impl Ctx<'_> {
@@ -271,7 +295,7 @@ impl Locks {
             return Some(Verdict::MayWait);
         }
         let asked = Asked {
-            party: Party::Owner(owner),
+            party: party_of(cx.core, owner),
             resource,
             hold,
             waiter,
@@ -298,6 +322,10 @@ impl Locks {
         waiter: u32,
     ) -> bool {
         let it = &cx.core.owners[owner];
+        // What connections of a client have held before they attached counts as the client's.
+        if it.client != NONE {
+            return false;
+        }
         // One that is known by its name counts as waiting while it is served. The place that is to be
         // waited for is in nobody's way if it is the last one.
         let is_last = waiter != NONE && cx.core.waiters[waiter].behind().is_none();
@@ -387,7 +415,7 @@ impl Locks {
         let mut search = search.unwrap_or_else(|| {
             let Waiter { owner, subject, .. } = live.core.waiters[waiter];
             let asked = Asked {
-                party: Party::Owner(owner),
+                party: live.party_of(owner),
                 resource: subject,
                 hold: live.entry(waiter).1,
                 waiter,

@@ -4,6 +4,7 @@
 //! while its answer is outstanding or it does not read; one that has more than its share
 //! goes into the run queue (`ready.rs`). Ends are in `closing.rs`.
 
+use std::cell::Cell;
 use std::io;
 use std::mem;
 
@@ -385,9 +386,13 @@ impl<T: Transport, S: Store> Server<T, S> {
                 return self.detach(now, id, client, secret);
             }
             Ok(Command::Break { key, fence }) => return self.break_grants(now, id, key, fence),
-            Ok(Command::Waits) => self.tell(id, |server, out| {
-                stats::waits(out, server.engine.view(now));
-            }),
+            Ok(Command::Waits) => {
+                let looks = Cell::new(0);
+                self.tell(id, |server, out| {
+                    looks.set(stats::waits(out, server.engine.view(now)));
+                });
+                self.budget.charge_visits(looks.get());
+            }
             // A second `auth`, or one that nobody asked for.
             Ok(Command::Auth { .. }) => self.say(id, Answer::Error),
             Err(malformed) => {

@@ -269,12 +269,12 @@ pub(super) fn who(out: &mut Vec<u8>, view: View<'_>, asked: &[u8], address_of: A
     out.push(b'}');
 }
 
-/// The document for `waits`.
-pub(super) fn waits(out: &mut Vec<u8>, view: View<'_>) {
+/// The document for `waits`; returns how many places it has looked at.
+pub(super) fn waits(out: &mut Vec<u8>, view: View<'_>) -> usize {
     let end = out.len() + BODY_BYTES_MAX;
     out.extend_from_slice(b"{\"edges\":[");
     let mut count = 0;
-    view.edges(|edge| {
+    let looks = view.edges(|edge| {
         let Edge {
             waiter,
             waits_for,
@@ -296,6 +296,7 @@ pub(super) fn waits(out: &mut Vec<u8>, view: View<'_>) {
     out.push(b']');
     number(out, "waiting", view.waiting());
     out.push(b'}');
+    looks
 }
 
 /// Somebody in few words: `"#7"` is connection 7, and who has a name is called by it.

@@ -220,6 +220,40 @@ fn only_so_many_searches_are_put_off() {
     assert_eq!(given_up(&table), u64::from(CLIENTS) - 1_024);
 }
 
+/// Somebody who was looked at and did not wait begins to wait before the search comes to where it does.
+#[test]
+fn who_begins_to_wait_during_a_search_is_not_counted_twice() {
+    const SLOTS: u32 = 2_002;
+    let slot = Mode::Slot { limit: SLOTS };
+    let [early, many, late, holder, asker, behind] = [0, 1, 2, 3, 4, 5];
+    let mut table = table(1_000);
+    table.grant(early, b"slots", slot, WAIT);
+    for _ in 0..SLOTS - 2 {
+        table.grant(many, b"slots", slot, WAIT);
+    }
+    table.grant(late, b"slots", slot, WAIT);
+    table.grant(holder, b"k", LOCK, WAIT);
+    let (key, mode, lease) = (b"k", LOCK, Some(WAIT));
+    table.answer(early, Request::Enqueue { key, mode, lease });
+    assert_eq!(table.ask(late, acquire(b"k", WAIT)), []);
+    table.grant(asker, b"z", LOCK, WAIT);
+    assert_eq!(table.ask(behind, acquire(b"z", WAIT)), []);
+    let ask = Request::Acquire {
+        key: b"slots",
+        mode: slot,
+        wait: WAIT,
+        lease,
+    };
+    assert_eq!(table.ask(asker, ask), []);
+    table.turn(0); // it has seen the first holders
+    assert!(has_more(&table), "the search is over at once");
+    assert_eq!(table.ask(early, Request::Wait { key, wait: WAIT }), []);
+    assert!(has_more(&table), "the search is over already");
+    assert_eq!(settle(&mut table, 10_000).1, []);
+    assert_eq!(table.engine.figures().deadlocks(), 0);
+    table.engine.check();
+}
+
 /// A million readers before one writer: each turn looks at a part of them.
 #[test]
 fn a_crowd_of_holders_is_looked_at_a_part_at_a_time() {

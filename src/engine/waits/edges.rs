@@ -15,8 +15,11 @@ use crate::engine::view::{KeyView, View};
 /// Most slots of the table of waiters that are looked at for [`View::edges`].
 const SLOTS_LOOKED_AT_MAX: usize = 65_536;
 
-/// Most waiters of all keys that are looked at for it.
-const WAITERS_LOOKED_AT_MAX: usize = 4_096;
+/// How many of them cost as much as to look at one that waits.
+const SLOTS_PER_LOOK: usize = 8;
+
+/// Most waiters and holders of all keys that are looked at for it, and those of one more key.
+const LOOKS_MAX: usize = 4_096;
 
 /// Somebody who waits or is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,11 +72,13 @@ pub struct Queue<'e> {
 const BEFORE_MAX: usize = 1_000;
 
 impl<'e> View<'e> {
-    /// Tells who waits for whom, until `each` returns false or enough was looked at.
-    pub fn edges(self, mut each: impl FnMut(Edge<'e>) -> bool) {
+    /// Tells who waits for whom, until `each` returns false or enough was looked at; returns how much
+    /// that was.
+    pub fn edges(self, mut each: impl FnMut(Edge<'e>) -> bool) -> usize {
         let Engine { stores, core, .. } = self.engine;
-        let mut looks_left = WAITERS_LOOKED_AT_MAX;
+        let mut looks = 0;
         let waiters = core.waiters.slots_from(0).take(SLOTS_LOOKED_AT_MAX);
+        let slots = core.waiters.len().min(SLOTS_LOOKED_AT_MAX) / SLOTS_PER_LOOK;
         let heads = waiters.filter_map(|(_, it)| it.filter(|it| it.before().is_none()));
         for head in heads.filter(|it| matches!(it.awaiting, Awaiting::Hold(_))) {
             let key = KeyView {
@@ -81,6 +86,7 @@ impl<'e> View<'e> {
                 it: &stores.locks.table[head.subject],
             };
             let mut queue = key.queue();
+            looks += queue.before.len();
             let mut show = |waiting: Waiting<'_, 'e>| {
                 let mut edges = waiting.waits_for.iter().map(|&waits_for| Edge {
                     waiter: waiting.who,
@@ -91,12 +97,13 @@ impl<'e> View<'e> {
                 !waiting.is_parked || edges.all(&mut each)
             };
             while let Some(goes_on) = queue.show_next(&mut show) {
-                looks_left -= 1;
-                if !goes_on || looks_left == 0 {
-                    return;
+                looks += 1;
+                if !goes_on || looks >= LOOKS_MAX {
+                    return looks + slots;
                 }
             }
         }
+        looks + slots
     }
 
     /// How many wait in queues of keys.

@@ -54,6 +54,8 @@ pub(super) struct Search {
     /// Keys whose stuck parties are followed; none before everything is gathered.
     to_trace: Vec<u32>,
     is_tracing: bool,
+    /// What the last step has looked at beyond what a step costs.
+    looks: u64,
 }
 
 /// A party, as far as it is known.
@@ -61,6 +63,9 @@ struct Node {
     party: Party,
     /// How many of its waits may never end.
     waits: u32,
+    /// How many of those have no place yet. A wait that has begun since is not among them: whoever began
+    /// it is looked at itself.
+    unplaced: u32,
     gets_on: bool,
     is_traced: bool,
     /// The first of its places, while it is stuck.
@@ -115,7 +120,8 @@ impl Role {
 struct Gathered {
     resource: u32,
     next_holder: u32,
-    next_waiter: u32,
+    /// The last one in the queue that was looked at. Not the next one, because that may come only now.
+    last_waiter: u32,
     /// Waiters are looked at whose number is below this.
     wanted: u64,
     is_listed: bool,
@@ -162,6 +168,7 @@ impl Search {
             to_tell: Vec::new(),
             to_trace: Vec::new(),
             is_tracing: false,
+            looks: 0,
         };
         search.node(live, asked.party);
         search.gather_up_to(live, asked.resource, asked.end(live));
@@ -196,6 +203,7 @@ impl Search {
                 return None;
             }
             *steps -= 1;
+            *steps = steps.saturating_sub(std::mem::take(&mut self.looks));
             if let Some(&node) = self.to_tell.last() {
                 self.tell(node);
             } else if let Some(&key) = self.to_advance.last() {
@@ -231,6 +239,7 @@ impl Search {
         self.nodes.push(Node {
             party,
             waits: 0,
+            unplaced: 0,
             gets_on: false,
             is_traced: false,
             places: NONE,
@@ -243,8 +252,9 @@ impl Search {
                 let (resource, number) = live.place_of(waiter);
                 self.gather_up_to(live, resource, number + 1);
             }
+            self.looks += u64::from(live.looks_at_waits(party));
             let it = &mut self.nodes[node as usize];
-            (it.waits, it.gets_on) = (waits, waits == 0);
+            (it.waits, it.unplaced, it.gets_on) = (waits, waits, waits == 0);
         }
         node
     }
@@ -280,7 +290,7 @@ impl Search {
         self.keys.push(Gathered {
             resource,
             next_holder: first_holder.unwrap_or(NONE),
-            next_waiter: it.queue.head().unwrap_or(NONE),
+            last_waiter: NONE,
             wanted: 0,
             is_listed: false,
             holders: NONE,
@@ -304,13 +314,17 @@ impl Search {
     /// Looks at one more holder or waiter of a key.
     fn gather(&mut self, live: &Live<'_>, key: u32) {
         let it = &mut self.keys[key as usize];
-        let waiter = it.next_waiter;
+        let waiter = match it.last_waiter {
+            NONE => live.key(it.resource).queue.head(),
+            last => live.waiter_after(last),
+        };
+        let waiter = waiter.unwrap_or(NONE);
         if it.next_holder != NONE {
             let holder = it.next_holder;
             it.next_holder = live.holder_after(holder).unwrap_or(NONE);
             self.gather_holder(live, key, holder);
         } else if waiter != NONE && live.place_of(waiter).1 < it.wanted {
-            it.next_waiter = live.waiter_after(waiter).unwrap_or(NONE);
+            it.last_waiter = waiter;
             if live.is_present(waiter) {
                 let (party, hold) = live.entry(waiter);
                 let node = self.node(live, party);
@@ -341,7 +355,7 @@ impl Search {
             live.holder(holder).held(),
             Held::Lock | Held::Slot | Held::Lead
         );
-        let party = Party::Owner(live.holder(holder).owner);
+        let party = live.party_of(live.holder(holder).owner);
         // A lease that is over ends, whatever its owner waits for.
         let node = (!live.is_over(holder)).then(|| self.node(live, party));
         let stuck = node.filter(|&node| !self.nodes[node as usize].gets_on);
@@ -361,6 +375,9 @@ impl Search {
     /// Somebody stands at the end of what is gathered of a queue.
     fn stand(&mut self, key: u32, node: u32, role: Role, waits: bool) -> u32 {
         let place = self.place(key, node, role);
+        let of_node = &mut self.nodes[node as usize];
+        let waits = waits && (node == ASKER || of_node.unplaced > 0);
+        of_node.unplaced = of_node.unplaced.saturating_sub(waits.into());
         let gathered = &mut self.keys[key as usize];
         let (order, before) = (gathered.count, gathered.last);
         gathered.count += 1;
@@ -504,6 +521,7 @@ impl Search {
                 self.trace_from(wait);
             }
             wait = self.places[wait as usize].next_wait;
+            self.looks += u64::from(wait != NONE);
         }
         node == ASKER
     }
