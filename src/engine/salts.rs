@@ -40,7 +40,7 @@ impl Salts {
         }
     }
 
-    #[inline]
+    #[inline(always)] // with every grant
     pub(super) fn next(&mut self) -> u64 {
         if self.left == 0 {
             self.refill();
@@ -50,6 +50,7 @@ impl Salts {
         std::mem::take(&mut self.block[self.left])
     }
 
+    #[inline(never)] // once for several
     fn refill(&mut self) {
         let counter = [self.blocks as u32, (self.blocks >> 32) as u32, 0, 0];
         self.blocks += 1;

@@ -369,6 +369,18 @@ impl<T: Transport, S: Store> Server<T, S> {
                 });
             }
             Ok(Command::Ping) => self.say(id, Answer::Ok),
+            _ => return self.serve_rarely(now, id, asked),
+        }
+        self.charge_request(id, 0);
+        true
+    }
+
+    /// The same for everything that is not asked for over and over. Apart, so that what is pays nothing
+    /// for it.
+    #[cold]
+    #[inline(never)]
+    fn serve_rarely(&mut self, now: Nanos, id: ConnId, asked: &Asked<'_>) -> bool {
+        match asked.command {
             Ok(Command::Hello(hello)) => self.hello(now, id, hello),
             Ok(Command::Stats) => {
                 let figures = self.figures(); // all boxes are in their places yet
@@ -393,6 +405,7 @@ impl<T: Transport, S: Store> Server<T, S> {
                 });
                 self.budget.charge_visits(looks.get());
             }
+            Ok(Command::Engine(_) | Command::Ping) => unreachable!("it is served by `serve_frame`"),
             // A second `auth`, or one that nobody asked for.
             Ok(Command::Auth { .. }) => self.say(id, Answer::Error),
             Err(malformed) => {

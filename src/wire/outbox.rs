@@ -200,7 +200,7 @@ impl Outbox {
     }
 
     /// Has the pool count what it owns now.
-    #[inline]
+    #[inline(always)] // with every answer
     pub fn count(&mut self, pool: &mut Pool) {
         self.own.count(pool);
         if let Some(shared) = &mut self.shared {
