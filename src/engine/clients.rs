@@ -585,6 +585,10 @@ impl Ctx<'_> {
         let about = self.begin(|| Some(id.as_bytes()));
         self.record_gone(client, ttl);
         if let Some(conn) = detached_by.and_then(|it| self.core.conns.find(it)) {
+            // It is told that everything is released, also if the client itself was not recorded.
+            if let Some(records) = &mut self.core.records {
+                records.note_all(id.as_bytes());
+            }
             self.answer_parked(conn, Reply::Done);
         }
         self.finish(about);

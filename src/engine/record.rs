@@ -113,6 +113,12 @@ impl Records {
         self.pending.push(record);
     }
 
+    /// What is said about this name from now on speaks of everything that was recorded so far.
+    pub(super) fn note_all(&mut self, name: &[u8]) {
+        let place = self.place_of(name);
+        self.marks[place] = self.count;
+    }
+
     /// The grant with this fence, which was recorded a moment ago, was asked for with this id. It is
     /// added here so that grants without one, which are those of all line clients, pay nothing for it.
     pub(super) fn add_request(&mut self, fence: Fence, id: &[u8]) {
