@@ -53,6 +53,7 @@ pub mod memory;
 pub mod net;
 #[cfg(feature = "tools")]
 pub mod pipe;
+pub mod segments;
 pub mod server;
 #[cfg(feature = "tools")]
 pub mod sim;

@@ -65,6 +65,12 @@ pub enum Limit {
     Subscriptions,
     /// Clients of one adapter, or adapters.
     Clients,
+    /// Range locks of one resource.
+    RangesOfResource,
+    /// Range locks of one client.
+    RangesOfClient,
+    /// Range locks.
+    Ranges,
     /// Memory.
     Memory,
     /// Room on disk.
@@ -73,13 +79,16 @@ pub enum Limit {
 
 impl Limit {
     /// All of them, in the order of their discriminants.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::Locks,
         Self::Waiters,
         Self::Keys,
         Self::ListLength,
         Self::Subscriptions,
         Self::Clients,
+        Self::RangesOfResource,
+        Self::RangesOfClient,
+        Self::Ranges,
         Self::Memory,
         Self::Storage,
     ];
@@ -94,6 +103,9 @@ impl Limit {
             Self::ListLength => "list_length",
             Self::Subscriptions => "subscriptions",
             Self::Clients => "clients",
+            Self::RangesOfResource => "ranges_per_resource",
+            Self::RangesOfClient => "ranges_per_client",
+            Self::Ranges => "ranges",
             Self::Memory => "memory",
             Self::Storage => "storage",
         }
@@ -107,6 +119,9 @@ impl Limit {
             Refusal::ListFull => Some(Self::ListLength),
             Refusal::MaxSubscriptions => Some(Self::Subscriptions),
             Refusal::MaxClients => Some(Self::Clients),
+            Refusal::MaxRangesOfResource => Some(Self::RangesOfResource),
+            Refusal::MaxRangesOfClient => Some(Self::RangesOfClient),
+            Refusal::MaxRanges => Some(Self::Ranges),
             Refusal::Memory => Some(Self::Memory),
             Refusal::Storage => Some(Self::Storage),
             Refusal::NotHolder
@@ -126,6 +141,8 @@ impl Limit {
             | Refusal::OtherClient
             | Refusal::UnknownClient
             | Refusal::Detached
+            | Refusal::BadRange
+            | Refusal::Busy
             | Refusal::Deadlock => None,
         }
     }

@@ -36,6 +36,7 @@ mod owner;
 mod pattern;
 mod push;
 mod queue;
+mod ranges;
 mod rank;
 mod record;
 mod restore;
@@ -74,6 +75,7 @@ use self::list::Lists;
 use self::lock::Locks;
 use self::owner::{Owner, OwnerIndex, Owners, Presence};
 use self::queue::{Awaiting, Waiter, Waiters};
+pub use self::ranges::view::{RangeShown, RangesView};
 use self::record::Records;
 use self::restore::Restored;
 pub use self::salts::SaltKey;
@@ -113,6 +115,18 @@ pub struct Rules {
     pub auto_release: bool,
     /// Most clients of one adapter, with a connection or away; 0 is no limit.
     pub clients_per_adapter_max: u32,
+    /// Most range locks of one resource; 0 is no limit.
+    pub ranges_per_resource_max: u32,
+    /// Most range locks of one client; 0 is no limit.
+    pub ranges_per_client_max: u32,
+    /// Most range locks; 0 is no limit.
+    pub ranges_max: u32,
+    /// Longest wait for a range lock, whatever a client asks for; zero is no limit.
+    pub range_wait_max: Millis,
+    /// How long range locks are kept after a restart for those who held them.
+    pub grace_period: Millis,
+    /// What is refused meanwhile.
+    pub grace_policy: GracePolicy,
     /// Least time between two garbage collections.
     pub gc_interval: Millis,
     /// How long a key may be idle before it is forgotten.
@@ -143,6 +157,12 @@ impl Default for Rules {
             lease_default: Millis::from_secs(33),
             auto_release: true,
             clients_per_adapter_max: 10_000,
+            ranges_per_resource_max: 1_000,
+            ranges_per_client_max: 10_000,
+            ranges_max: 100_000,
+            range_wait_max: Millis::from_secs(60),
+            grace_period: Millis::from_secs(90),
+            grace_policy: GracePolicy::Held,
             gc_interval: Millis::from_secs(5),
             gc_idle_max: Millis::from_secs(60),
             deadlock_detection: false,
@@ -152,6 +172,15 @@ impl Default for Rules {
             epoch: 1,
         }
     }
+}
+
+/// What is refused while clients have back what they held before a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GracePolicy {
+    /// Locks on bytes that somebody held before the restart and has not had back yet.
+    Held,
+    /// All new range locks.
+    Strict,
 }
 
 /// What the outside world gives the engine once, at the start.
@@ -267,6 +296,11 @@ impl Engine {
             Input::BreakAll(id, key, fence) => self.break_all(now, id, key, fence, out),
             Input::Attach(id, attach) => self.attach(now, id, attach, out),
             Input::Detach(id, client, secret) => self.detach(now, id, client, secret, out),
+            Input::Range(..)
+            | Input::ReclaimDone(..)
+            | Input::Grace { .. }
+            | Input::BreakRanges(..)
+            | Input::Register(..) => {}
             Input::Hello(id, name) => self.introduce(id, name),
             Input::DetectDeadlocks(id, detects) => {
                 let Asker { conn, .. } = self.core.conns.asker(id, &mut self.core.owners);

@@ -2,7 +2,7 @@
 //!
 //! Types only. Who is told is decided where it happens; `wire` spells it.
 
-use super::types::Value;
+use super::types::{ByteRange, Value};
 use crate::base::Fence;
 use crate::key::Key;
 
@@ -16,6 +16,17 @@ pub enum Push {
         /// The fence of the grant that ended.
         fence: Fence,
         /// Why it ended.
+        why: Loss,
+    },
+    /// Bytes that this client had locked are not locked any more, and it did not unlock them.
+    RangeLost {
+        /// The resource.
+        resource: Key,
+        /// Which bytes.
+        range: ByteRange,
+        /// For whom the client held them; empty for itself.
+        owner: Key,
+        /// Why.
         why: Loss,
     },
     /// A client signalled on a channel that this client listens to.

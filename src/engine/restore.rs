@@ -132,6 +132,7 @@ impl Stores {
                     self.locks.restore_departed(cx, owner);
                 }
             }
+            Record::Ranged { .. } => {}
             Record::Fences { upto } => cx.note_fences(*upto),
         }
     }

@@ -14,6 +14,10 @@ use std::rc::Rc;
 pub use super::clients::Attach;
 pub use super::note::{Note, Noted, Notes};
 pub use super::push::{Change, Event, Loss, Push};
+pub use super::ranges::ask::{
+    ByteRange, GraceState, HeldRange, OfClient, RANGE_OWNER_BYTES_MAX, RangeAsk, RangeRequest,
+    Sharing, Span,
+};
 pub use super::secret::{SECRET_BYTES_MAX, Secret, SecretHash};
 
 use crate::base::{ConnId, Fence, Millis, Nanos, Token};
@@ -56,6 +60,27 @@ pub enum Input<'a> {
     /// The client of this id is forgotten, and everything it has is released. Answered when that is
     /// done.
     Detach(ConnId, &'a str, Secret<'a>),
+    /// A connection asks for something about byte ranges, for the client it is attached to, for the one
+    /// that it names and whose secret it shows, or for itself.
+    Range(ConnId, Option<OfClient<'a>>, RangeRequest<'a>),
+    /// The client of this id, to which the connection is attached or whose secret it shows, has back what
+    /// it wants of what it held before a restart; the rest is released.
+    ReclaimDone(ConnId, &'a str, Option<Secret<'a>>),
+    /// Answered with [`Reply::Grace`]. If it is told to, the time in which clients have back what they held
+    /// before a restart ends now.
+    Grace {
+        /// Who asks.
+        conn: ConnId,
+        /// Whether it is to end.
+        ends: bool,
+    },
+    /// An operator, on this connection, ends all range locks of a resource that overlap these bytes, or
+    /// all there are. Their holders are told. Answered with how many were ended.
+    BreakRanges(ConnId, &'a [u8], Option<ByteRange>),
+    /// A client is known from now on, without a connection of its own: what it asks for comes with its
+    /// secret ([`OfClient`]), and its time to live runs from each such request. Answered with
+    /// [`Reply::Attached`].
+    Register(ConnId, Attach<'a>),
     /// A connection said `hello`: it understands pushes, and perhaps gave a name.
     Hello(ConnId, Option<&'a str>),
     /// Whether requests of this connection are refused rather than wait for themselves: see
@@ -414,6 +439,18 @@ pub enum Reply {
         /// Whether the client was not known before.
         is_new: bool,
     },
+    /// `rangetest`: nothing is in the way.
+    RangeFree,
+    /// `rangetest`: this is in the way.
+    RangeHeld(Box<HeldRange>),
+    /// `rangecancel`: the wait has ended, and the lock will not be granted.
+    Cancelled,
+    /// `rangecancel`: it came too late, the bytes are held.
+    AlreadyGranted,
+    /// The bytes are kept for those who held them before a restart, for so long at most.
+    InGrace(Millis),
+    /// How far that is.
+    Grace(GraceState),
     /// A stored value.
     Value(Value),
     /// A value that was taken out of a list for this client alone. If it cannot be sent, it goes
@@ -489,6 +526,16 @@ pub enum Refusal {
     UnknownClient,
     /// The client was detached while this command waited.
     Detached,
+    /// There are no such bytes: they would end behind the last one there can be.
+    BadRange,
+    /// No room for another range lock on this resource.
+    MaxRangesOfResource,
+    /// No room for another range lock of this client.
+    MaxRangesOfClient,
+    /// No room for another range lock at all.
+    MaxRanges,
+    /// The owner waits for bytes already, on another connection, and for others than these.
+    Busy,
 }
 
 /// A value on its way from a list to the client that popped it.
@@ -623,6 +670,19 @@ pub enum Record {
         /// Its id.
         id: Key,
     },
+    /// An owner's bytes of a resource are locked like this from now on, whatever they were before.
+    Ranged {
+        /// The resource.
+        resource: Key,
+        /// The id of the client.
+        client: Key,
+        /// For whom the client holds it; empty for itself.
+        owner: Key,
+        /// Which bytes.
+        range: ByteRange,
+        /// How; none if they are not locked any more.
+        mode: Option<Sharing>,
+    },
     /// Every fence up to this one may have been given out.
     Fences {
         /// The highest of them.
@@ -644,6 +704,7 @@ impl Record {
             | Self::Pushed { key, .. }
             | Self::Popped { key, .. } => Some(key),
             Self::Client { id, .. } | Self::ClientGone { id } => Some(id),
+            Self::Ranged { resource, .. } => Some(resource),
             Self::Fences { .. } => None,
         }
     }
@@ -653,6 +714,7 @@ impl Record {
     pub fn bytes(&self) -> usize {
         let value = match self {
             Self::Stored { value, .. } | Self::Pushed { value, .. } => value.len(),
+            Self::Ranged { client, owner, .. } => client.as_bytes().len() + owner.as_bytes().len(),
             _ => 0,
         };
         value + self.key().map_or(0, |key| key.as_bytes().len())

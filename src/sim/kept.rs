@@ -111,7 +111,7 @@ impl Kept {
                 }
             }
             // No client of the simulation attaches.
-            Record::Client { .. } | Record::ClientGone { .. } => {}
+            Record::Client { .. } | Record::ClientGone { .. } | Record::Ranged { .. } => {}
             Record::Fences { upto } => self.fences_upto = self.fences_upto.max(upto.0),
         }
     }

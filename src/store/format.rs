@@ -427,6 +427,7 @@ pub fn push_record(
             );
         }
         Record::Popped { key, end } => push(8, [&end_byte(*end), key.as_bytes(), &[], &[]]),
+        Record::Ranged { .. } => {}
         Record::Fences { upto } => push(9, [&upto.0.to_le_bytes(), &[], &[], &[]]),
         Record::Client { id, ttl, secret } => {
             let ttl = ttl.0.to_le_bytes();

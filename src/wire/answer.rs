@@ -108,6 +108,12 @@ pub(super) fn push_reply(out: &mut Vec<u8>, reply: &Reply, with_fence: impl Fn()
         Reply::Value(value) => push_line(out, &[VALUE_BEGIN, value]),
         Reply::Popped(popped) => push_line(out, &[b"ok ", &popped.value]),
         Reply::Values(values) => push_values(out, values),
+        Reply::RangeFree
+        | Reply::RangeHeld(_)
+        | Reply::Cancelled
+        | Reply::AlreadyGranted
+        | Reply::InGrace(_)
+        | Reply::Grace(_) => out.extend_from_slice(OK),
         Reply::Queued => out.extend_from_slice(b"queued\n"),
         Reply::Done => out.extend_from_slice(OK),
         Reply::Nothing => out.extend_from_slice(b"nil\n"),
@@ -170,6 +176,7 @@ pub(super) fn push_push(out: &mut Vec<u8>, push: &Push) {
             out.extend_from_slice(loss_word(*why));
             out.push(b'\n');
         }
+        Push::RangeLost { .. } => {}
         Push::Signal { channel, payload } => {
             push_line(out, &[b"sig ", channel, b" ", payload]);
         }
@@ -257,6 +264,11 @@ const fn refusal_line(refusal: Refusal) -> &'static [u8] {
         | Refusal::OtherClient
         | Refusal::UnknownClient
         | Refusal::Detached => ERROR,
+        Refusal::BadRange => b"error_range\n",
+        Refusal::Busy => b"error_busy\n",
+        Refusal::MaxRangesOfResource | Refusal::MaxRangesOfClient | Refusal::MaxRanges => {
+            b"error_limit\n"
+        }
         Refusal::WrongSecret => ERROR_AUTH,
         Refusal::MaxClients => b"error_limit\n",
         Refusal::TypeMismatch => b"error_type_mismatch\n",

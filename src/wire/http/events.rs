@@ -62,6 +62,7 @@ pub fn push(out: &mut Vec<u8>, framing: Framing, push: &Push) {
             flag(out, "broken", *why == Loss::Broken);
             out.push(b'}');
         }),
+        Push::RangeLost { .. } => {}
         Push::Signal { channel, payload } => event(out, framing, b"signal", |out| {
             begin_object(out, "channel", channel);
             title(out, "payload");

@@ -400,6 +400,28 @@ const fn refused(refusal: Refusal) -> Problem<'static> {
             Problem::new(404, "UNKNOWN_CLIENT", "there is no client of this id")
         }
         Refusal::Detached => Problem::new(409, "DETACHED", "the client was detached"),
+        Refusal::BadRange => Problem::new(
+            400,
+            "BAD_RANGE",
+            "start and len reach beyond the last byte there can be, which is 2^64 - 1",
+        ),
+        Refusal::Busy => Problem::new(
+            409,
+            "BUSY",
+            "this owner waits for other bytes already; cancel that, or wait for its end",
+        ),
+        Refusal::MaxRangesOfResource => busy(
+            "MAX_RANGES_OF_RESOURCE",
+            "there is no room for another range lock on this resource; see --max-range-locks-per-resource",
+        ),
+        Refusal::MaxRangesOfClient => busy(
+            "MAX_RANGES_OF_CLIENT",
+            "there is no room for another range lock of this client; see --max-range-locks-per-client",
+        ),
+        Refusal::MaxRanges => busy(
+            "MAX_RANGES",
+            "there is no room for another range lock; see --max-range-locks",
+        ),
         Refusal::MaxClients => busy(
             "MAX_CLIENTS",
             "there is no room for another client; see --max-clients-per-adapter",

@@ -1,0 +1,4 @@
+//! Byte ranges.
+
+pub(super) mod ask;
+pub(super) mod view;
