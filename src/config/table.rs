@@ -676,10 +676,8 @@ const WIRE_FENCES: &[(&str, WireFence)] = &[
     ("always", WireFence::Always),
     ("never", WireFence::Never),
 ];
-const GRACE_POLICIES: &[(&str, GracePolicy)] = &[
-    ("held", GracePolicy::Held),
-    ("strict", GracePolicy::Strict),
-];
+const GRACE_POLICIES: &[(&str, GracePolicy)] =
+    &[("held", GracePolicy::Held), ("strict", GracePolicy::Strict)];
 const LOG_FORMATS: &[(&str, LogFormat)] = &[("text", LogFormat::Text), ("json", LogFormat::Json)];
 const LOG_LEVELS: &[(&str, LevelFilter)] = &[
     ("error", LevelFilter::Error),

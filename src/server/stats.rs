@@ -14,7 +14,7 @@ const ENTRIES_MAX: usize = 1_000;
 
 /// Where arrays stop growing, so that the answer stays below the 1 MiB its readers accept: one more
 /// entry is at most 2 KiB (a key of 256 bytes, six characters each, and some numbers).
-const BODY_BYTES_MAX: usize = (1 << 20) - 16 * 1024;
+pub(super) const BODY_BYTES_MAX: usize = (1 << 20) - 16 * 1024;
 
 /// Most idle keys looked at. Kinds are mixed in the idle chain.
 const IDLE_LOOKED_AT_MAX: usize = 4 * ENTRIES_MAX;
@@ -300,7 +300,7 @@ pub(super) fn waits(out: &mut Vec<u8>, view: View<'_>) -> usize {
 }
 
 /// Somebody in few words: `"#7"` is connection 7, and who has a name is called by it.
-fn label(out: &mut Vec<u8>, someone: Someone<'_>) {
+pub(super) fn label(out: &mut Vec<u8>, someone: Someone<'_>) {
     match someone {
         Someone::Connection(serial) => {
             out.extend_from_slice(b"\"#");
@@ -371,7 +371,7 @@ pub(super) fn totals(out: &mut Vec<u8>, view: View<'_>, tally: Tally, figures: &
 }
 
 /// `,"title":[{…},{…}]`, as many as the bounds allow.
-fn array<I>(
+pub(super) fn array<I>(
     out: &mut Vec<u8>,
     end: usize,
     title: &str,
@@ -423,7 +423,7 @@ fn entry_key(out: &mut Vec<u8>, key: &[u8]) {
     json::push_str_escaped(out, key);
 }
 
-fn name(out: &mut Vec<u8>, name: &str) {
+pub(super) fn name(out: &mut Vec<u8>, name: &str) {
     out.push(b',');
     json::push_str_escaped(out, name.as_bytes());
     out.push(b':');
@@ -437,7 +437,7 @@ fn text(out: &mut Vec<u8>, title: &str, value: Option<&str>) {
     }
 }
 
-fn number(out: &mut Vec<u8>, title: &str, value: u64) {
+pub(super) fn number(out: &mut Vec<u8>, title: &str, value: u64) {
     name(out, title);
     json::push_number(out, value);
 }
