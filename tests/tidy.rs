@@ -228,7 +228,7 @@ const WALLS: &[Wall] = &[
     },
     Wall {
         layer: "config",
-        may_name: &["base", "store", "wire::answer"],
+        may_name: &["base", "engine::GracePolicy", "store", "wire::answer"],
         may_not_name: &[
             "mio",
             "socket2",

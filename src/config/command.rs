@@ -376,7 +376,7 @@ mod tests {
         let mut rest = help.as_str();
         let mut groups: Vec<&str> = ROWS.iter().map(|row| row.group).collect();
         groups.dedup();
-        assert_eq!(groups.len(), 9);
+        assert_eq!(groups.len(), 10);
         let others = ["Instead of serving", "Other", "Examples"];
         for group in groups.into_iter().chain(others) {
             rest = rest.split_once(&format!("\n{group}:\n")).expect(group).1;

@@ -23,6 +23,7 @@ use std::path::PathBuf;
 use log::LevelFilter;
 
 use crate::base::Millis;
+use crate::engine::GracePolicy;
 use crate::store::Durability;
 use crate::wire::answer::WireFence;
 pub use command::settings_markdown;
@@ -88,6 +89,18 @@ pub struct Config {
     pub max_subscriptions: Option<u32>,
     /// `--max-clients-per-adapter`: most attached clients of one adapter; `None` is no limit.
     pub max_clients_per_adapter: Option<u32>,
+    /// `--max-range-locks-per-resource`: most range locks of one resource; `None` is no limit.
+    pub max_range_locks_per_resource: Option<u32>,
+    /// `--max-range-locks-per-client`: most range locks of one client; `None` is no limit.
+    pub max_range_locks_per_client: Option<u32>,
+    /// `--max-range-locks`: most range locks at one time; `None` is no limit.
+    pub max_range_locks: Option<u32>,
+    /// `--max-range-wait`: longest wait for a range lock; `None` is as long as a client asks for.
+    pub max_range_wait: Option<Millis>,
+    /// `--grace-period`: how long range locks are kept after a restart for those who held them.
+    pub grace_period: Millis,
+    /// `--grace-policy`: what is refused meanwhile.
+    pub grace_policy: GracePolicy,
     /// `--read-timeout`: how long a connection may be silent; never zero.
     pub read_timeout: Millis,
     /// `--write-timeout`: how long a peer may leave its replies unread; `None` is for ever.
@@ -251,6 +264,12 @@ impl Config {
         max_list_length: None,
         max_subscriptions: None,
         max_clients_per_adapter: None,
+        max_range_locks_per_resource: None,
+        max_range_locks_per_client: None,
+        max_range_locks: None,
+        max_range_wait: None,
+        grace_period: Millis::ZERO,
+        grace_policy: GracePolicy::Held,
         read_timeout: Millis::ZERO,
         write_timeout: None,
         shutdown_timeout: None,

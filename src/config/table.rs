@@ -6,7 +6,7 @@
 use log::LevelFilter;
 
 use super::value;
-use super::{Config, LogFormat, WireFence};
+use super::{Config, GracePolicy, LogFormat, WireFence};
 use crate::base::Millis;
 
 /// One option.
@@ -421,6 +421,77 @@ pub(super) const ROWS: &[Row] = &[
         set: |c, text| put(&mut c.max_clients_per_adapter, value::limit(text)),
     },
     Row {
+        flag: "max-range-locks-per-resource",
+        value: "COUNT",
+        takes: Takes::Number,
+        env: &["LATCHD_MAX_RANGE_LOCKS_PER_RESOURCE"],
+        default: "1000",
+        group: RANGES,
+        rule: COUNT,
+        help: "Most range locks of one resource, counted as they are kept: one for each piece that an \
+               owner holds in one mode. 0 is no limit. One more is error_limit.",
+        set: |c, text| put(&mut c.max_range_locks_per_resource, value::limit(text)),
+    },
+    Row {
+        flag: "max-range-locks-per-client",
+        value: "COUNT",
+        takes: Takes::Number,
+        env: &["LATCHD_MAX_RANGE_LOCKS_PER_CLIENT"],
+        default: "10000",
+        group: RANGES,
+        rule: COUNT,
+        help: "Most range locks of one client, for all its owners together; 0 is no limit. One more \
+               is error_limit.",
+        set: |c, text| put(&mut c.max_range_locks_per_client, value::limit(text)),
+    },
+    Row {
+        flag: "max-range-locks",
+        value: "COUNT",
+        takes: Takes::Number,
+        env: &["LATCHD_MAX_RANGE_LOCKS"],
+        default: "100000",
+        group: RANGES,
+        rule: COUNT,
+        help: "Most range locks at one time, over all resources; 0 is no limit. One more is \
+               error_limit.",
+        set: |c, text| put(&mut c.max_range_locks, value::limit(text)),
+    },
+    Row {
+        flag: "max-range-wait",
+        value: "DURATION",
+        takes: Takes::Number,
+        env: &["LATCHD_MAX_RANGE_WAIT", "LATCHD_MAX_RANGE_WAIT_S"],
+        default: "60s",
+        group: RANGES,
+        rule: SPAN,
+        help: "Longest wait for a range lock, however long a client asks to wait; 0 is no bound.",
+        set: |c, text| put(&mut c.max_range_wait, value::span_or_none(text)),
+    },
+    Row {
+        flag: "grace-period",
+        value: "DURATION",
+        takes: Takes::Number,
+        env: &["LATCHD_GRACE_PERIOD", "LATCHD_GRACE_PERIOD_S"],
+        default: "90s",
+        group: RANGES,
+        rule: SPAN,
+        help: "How long range locks are kept after a restart for the clients that held them; what \
+               they have not reclaimed by then is released.",
+        set: |c, text| put(&mut c.grace_period, value::span(text)),
+    },
+    Row {
+        flag: "grace-policy",
+        value: "held|strict",
+        takes: Takes::Word,
+        env: &["LATCHD_GRACE_POLICY"],
+        default: "held",
+        group: RANGES,
+        rule: "held or strict",
+        help: "Which range locks are refused with error_grace during the grace period: held, those on \
+               bytes that somebody held before the restart and has not reclaimed; strict, all new ones.",
+        set: |c, text| put(&mut c.grace_policy, value::choice(text, GRACE_POLICIES)),
+    },
+    Row {
         flag: "read-timeout",
         value: "DURATION",
         takes: Takes::Number,
@@ -588,6 +659,7 @@ const HTTP: &str = "HTTP";
 const STORAGE: &str = "What survives";
 const LEASES: &str = "Leases and keys";
 const LIMITS: &str = "Limits";
+const RANGES: &str = "Byte ranges";
 const TIMEOUTS: &str = "Timeouts";
 const SECURITY: &str = "Security";
 const PERFORMANCE: &str = "Performance";
@@ -604,6 +676,8 @@ const WIRE_FENCES: &[(&str, WireFence)] = &[
     ("always", WireFence::Always),
     ("never", WireFence::Never),
 ];
+const GRACE_POLICIES: &[(&str, GracePolicy)] =
+    &[("held", GracePolicy::Held), ("strict", GracePolicy::Strict)];
 const LOG_FORMATS: &[(&str, LogFormat)] = &[("text", LogFormat::Text), ("json", LogFormat::Json)];
 const LOG_LEVELS: &[(&str, LevelFilter)] = &[
     ("error", LevelFilter::Error),

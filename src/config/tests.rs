@@ -88,6 +88,12 @@ const SAMPLES: &[Sample] = &[
     Sample { flag: "max-list-length", good: "9", other: "0", reads: "max_list_length: Some(9)", bad: BAD_COUNTS },
     Sample { flag: "max-subscriptions", good: "9", other: "0", reads: "max_subscriptions: Some(9)", bad: BAD_COUNTS },
     Sample { flag: "max-clients-per-adapter", good: "9", other: "0", reads: "max_clients_per_adapter: Some(9)", bad: BAD_COUNTS },
+    Sample { flag: "max-range-locks-per-resource", good: "0", other: "7", reads: "max_range_locks_per_resource: None", bad: BAD_COUNTS },
+    Sample { flag: "max-range-locks-per-client", good: "9", other: "0", reads: "max_range_locks_per_client: Some(9)", bad: BAD_COUNTS },
+    Sample { flag: "max-range-locks", good: "4294967295", other: "7", reads: "max_range_locks: Some(4294967295)", bad: BAD_COUNTS },
+    Sample { flag: "max-range-wait", good: "0", other: "250ms", reads: "max_range_wait: None", bad: BAD_SPANS },
+    Sample { flag: "grace-period", good: "45", other: "0", reads: "grace_period: Millis(45000)", bad: BAD_SPANS },
+    Sample { flag: "grace-policy", good: "strict", other: "held", reads: "grace_policy: Strict", bad: &["lax", "Held", "1"] },
     Sample { flag: "read-timeout", good: "1", other: "7", reads: "read_timeout: Millis(1000)", bad: BAD_SPANS_ABOVE_ZERO },
     Sample { flag: "write-timeout", good: "0", other: "7", reads: "write_timeout: None", bad: BAD_SPANS },
     Sample { flag: "shutdown-timeout", good: "250ms", other: "0", reads: "shutdown_timeout: Some(Millis(250))", bad: BAD_SPANS },
@@ -316,6 +322,19 @@ fn the_defaults() {
         (Some(1_000_000), Some(1_000_000), None)
     );
     assert_eq!(c.max_clients_per_adapter, Some(10_000));
+    assert_eq!(
+        (
+            c.max_range_locks_per_resource,
+            c.max_range_locks_per_client,
+            c.max_range_locks
+        ),
+        (Some(1_000), Some(10_000), Some(100_000))
+    );
+    assert_eq!(c.max_range_wait, Some(Millis::from_secs(60)));
+    assert_eq!(
+        (c.grace_period, c.grace_policy),
+        (Millis::from_secs(90), GracePolicy::Held)
+    );
     assert_eq!(c.max_memory, MaxMemory::Half);
     assert_eq!(c.read_timeout, Millis::from_secs(23));
     assert_eq!(c.write_timeout, Some(Millis::from_secs(5)));

@@ -54,18 +54,38 @@ impl<T: Transport, S: Store> Server<T, S> {
         key: &[u8],
         fence: Option<Fence>,
     ) -> bool {
-        let asked = self.engine.view(now).conn(id);
-        let client = match asked.client {
-            Some(client) => client.escape_debug().to_string(),
-            None => format!("#{}", id.serial),
-        };
-        let (name, address) = (asked.name.unwrap_or_default(), self.address_of(id));
+        let Operator {
+            client,
+            name,
+            address,
+        } = self.operator(now, id);
         let key_told = key.escape_ascii().to_string();
         let fence_told = fence.map_or_else(|| "*".to_owned(), |fence| fence.to_string());
         warn!(
-            key = key_told, fence = fence_told, client, name, address = address.unwrap_or_default();
+            key = key_told, fence = fence_told, client, name, address;
             "an operator asks to break what is held"
         );
         self.put(now, id, Input::BreakAll(id, key, fence), false)
     }
+
+    /// Who asks on this connection, for the log.
+    pub(super) fn operator(&self, now: Nanos, id: ConnId) -> Operator {
+        let asked = self.engine.view(now).conn(id);
+        Operator {
+            client: match asked.client {
+                Some(client) => client.escape_debug().to_string(),
+                None => format!("#{}", id.serial),
+            },
+            name: asked.name.unwrap_or_default().to_owned(),
+            address: self.address_of(id).unwrap_or_default(),
+        }
+    }
+}
+
+/// Somebody who asks for what only operators should: by the id of a client or the number of a
+/// connection, by the name that was given in `hello`, and by where it comes from.
+pub(super) struct Operator {
+    pub(super) client: String,
+    pub(super) name: String,
+    pub(super) address: String,
 }

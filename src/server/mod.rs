@@ -21,6 +21,7 @@ mod guesses;
 mod http;
 mod memory;
 mod pace;
+mod ranges;
 mod ready;
 mod serve;
 mod shutdown;

@@ -17,7 +17,7 @@ use super::memory::Outboxes;
 use super::{Clock, Due, Server, auth, conn, stats};
 use crate::base::{ConnId, Nanos};
 use crate::engine::Engine;
-use crate::engine::types::{Effect, Effects, Input, Refusal, Reply, Request};
+use crate::engine::types::{Effect, Effects, Input, RangeAsk, Refusal, Reply, Request};
 use crate::store::Store;
 use crate::wire::Answer;
 use crate::wire::answer::Welcome;
@@ -120,6 +120,7 @@ fn is_recorded(engine: &Engine, command: &Result<Command<'_>, Malformed>) -> boo
     match command {
         Ok(Command::Engine(request)) => takes_room(engine, request),
         Ok(Command::Attach(_)) => true,
+        Ok(Command::Range(request)) => matches!(request.ask, RangeAsk::Lock { .. }),
         _ => false,
     }
 }
@@ -398,6 +399,13 @@ impl<T: Transport, S: Store> Server<T, S> {
                 return self.detach(now, id, client, secret);
             }
             Ok(Command::Break { key, fence }) => return self.break_grants(now, id, key, fence),
+            Ok(Command::Range(request)) => return self.ask_for_range(now, id, request),
+            Ok(Command::RangeList { resource }) => self.list_ranges(now, id, resource),
+            Ok(Command::ReclaimDone { id: client }) => return self.end_reclaim(now, id, client),
+            Ok(Command::Grace { ends }) => return self.look_at_grace(now, id, ends),
+            Ok(Command::BreakRanges { resource, span }) => {
+                return self.break_ranges(now, id, resource, span);
+            }
             Ok(Command::Waits) => {
                 let looks = Cell::new(0);
                 self.tell(id, |server, out| {
@@ -543,7 +551,7 @@ impl<T: Transport, S: Store> Server<T, S> {
 
     /// Refuses a request that the engine is not asked.
     #[cold]
-    fn refuse(&mut self, id: ConnId, why: Refusal) {
+    pub(super) fn refuse(&mut self, id: ConnId, why: Refusal) {
         self.engine.note_refused(why);
         self.say(id, Answer::Reply(&Reply::Refused(why)));
     }
@@ -557,7 +565,7 @@ impl<T: Transport, S: Store> Server<T, S> {
     }
 
     /// Answers with a long document.
-    fn tell(&mut self, id: ConnId, write: impl Fn(&Self, &mut Vec<u8>)) {
+    pub(super) fn tell(&mut self, id: ConnId, write: impl Fn(&Self, &mut Vec<u8>)) {
         let slot = id.slot as usize;
         let owed = self.conns[slot].outbox.len();
         // It speaks of everything, so it waits for everything.

@@ -10,11 +10,11 @@ use crate::engine::{Census, Edge, Kind, Someone, Tally};
 use crate::wire::json;
 
 /// Most entries in one array. Those in use come first; the totals tell of the rest.
-const ENTRIES_MAX: usize = 1_000;
+pub(super) const ENTRIES_MAX: usize = 1_000;
 
 /// Where arrays stop growing, so that the answer stays below the 1 MiB its readers accept: one more
 /// entry is at most 2 KiB (a key of 256 bytes, six characters each, and some numbers).
-const BODY_BYTES_MAX: usize = (1 << 20) - 16 * 1024;
+pub(super) const BODY_BYTES_MAX: usize = (1 << 20) - 16 * 1024;
 
 /// Most idle keys looked at. Kinds are mixed in the idle chain.
 const IDLE_LOOKED_AT_MAX: usize = 4 * ENTRIES_MAX;
@@ -382,7 +382,7 @@ pub(super) fn totals(out: &mut Vec<u8>, view: View<'_>, tally: Tally, figures: &
 }
 
 /// `,"title":[{…},{…}]`, as many as the bounds allow.
-fn array<I>(
+pub(super) fn array<I>(
     out: &mut Vec<u8>,
     end: usize,
     title: &str,
@@ -434,7 +434,7 @@ fn entry_key(out: &mut Vec<u8>, key: &[u8]) {
     json::push_str_escaped(out, key);
 }
 
-fn name(out: &mut Vec<u8>, name: &str) {
+pub(super) fn name(out: &mut Vec<u8>, name: &str) {
     out.push(b',');
     json::push_str_escaped(out, name.as_bytes());
     out.push(b':');
@@ -448,7 +448,7 @@ fn text(out: &mut Vec<u8>, title: &str, value: Option<&str>) {
     }
 }
 
-fn number(out: &mut Vec<u8>, title: &str, value: u64) {
+pub(super) fn number(out: &mut Vec<u8>, title: &str, value: u64) {
     name(out, title);
     json::push_number(out, value);
 }

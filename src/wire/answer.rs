@@ -6,7 +6,9 @@
 use std::fmt;
 
 use crate::base::{Fence, Millis, Token};
-use crate::engine::types::{Change, Event, Loss, Push, Refusal, Reply, Value};
+use crate::engine::types::{
+    ByteRange, Change, Event, GraceState, HeldRange, Loss, Push, Refusal, Reply, Sharing, Value,
+};
 use crate::wire::json::{self, push_number};
 
 /// Something that is said to a client, in whatever protocol it speaks.
@@ -61,8 +63,8 @@ pub(super) const ERROR: &[u8] = b"error\n";
 pub(super) const VALUE_BEGIN: &[u8] = b"ok ";
 pub(super) const ERROR_AUTH: &[u8] = b"error_auth\n";
 
-/// Longest line that says a [`Reply`], but for those that carry values: `acquired`, token,
-/// lease in ms, fence.
+/// Longest line that says a [`Reply`], but for those that carry values or name somebody: `acquired`,
+/// token, lease in ms, fence.
 pub const REPLY_BYTES_MAX: usize = 9 + 32 + 1 + 15 + 1 + 16 + 1;
 
 /// Longest line that carries values: what dflockd's clients still read. A part of a list that needs
@@ -83,8 +85,14 @@ pub enum WireFence {
     Never,
 }
 
-/// `with_fence` is asked only where there is a fence to tell.
-pub(super) fn push_reply(out: &mut Vec<u8>, reply: &Reply, with_fence: impl Fn() -> bool) {
+/// `with_fence` is asked only where there is a fence to tell. `introduced` is a client that said `hello`:
+/// some answers tell it more than others read.
+pub(super) fn push_reply(
+    out: &mut Vec<u8>,
+    reply: &Reply,
+    introduced: bool,
+    with_fence: impl Fn() -> bool,
+) {
     match reply {
         &Reply::Granted { token, lease } => push_grant(out, b"ok ", token, lease, with_fence()),
         &Reply::Acquired { token, lease } => {
@@ -108,12 +116,12 @@ pub(super) fn push_reply(out: &mut Vec<u8>, reply: &Reply, with_fence: impl Fn()
         Reply::Value(value) => push_line(out, &[VALUE_BEGIN, value]),
         Reply::Popped(popped) => push_line(out, &[b"ok ", &popped.value]),
         Reply::Values(values) => push_values(out, values),
-        Reply::RangeFree
-        | Reply::RangeHeld(_)
-        | Reply::Cancelled
-        | Reply::AlreadyGranted
-        | Reply::InGrace(_)
-        | Reply::Grace(_) => out.extend_from_slice(OK),
+        Reply::RangeFree => out.extend_from_slice(b"ok free\n"),
+        Reply::RangeHeld(held) => push_held_range(out, held),
+        Reply::Cancelled => out.extend_from_slice(b"ok cancelled\n"),
+        Reply::AlreadyGranted => out.extend_from_slice(b"ok granted\n"),
+        &Reply::InGrace(left) => push_in_grace(out, left, introduced),
+        &Reply::Grace(grace) => push_grace(out, grace),
         Reply::Queued => out.extend_from_slice(b"queued\n"),
         Reply::Done => out.extend_from_slice(OK),
         Reply::Nothing => out.extend_from_slice(b"nil\n"),
@@ -138,6 +146,57 @@ fn push_values(out: &mut Vec<u8>, values: &[Value]) {
         }
     }
     out.extend_from_slice(END);
+}
+
+#[cold]
+fn push_held_range(out: &mut Vec<u8>, held: &HeldRange) {
+    out.extend_from_slice(b"ok held ");
+    out.extend_from_slice(sharing_word(held.mode));
+    out.push(b' ');
+    push_range(out, held.range);
+    push_line_end(out, &[held.client.as_bytes(), held.owner.as_bytes()]);
+}
+
+/// For how long, only a client hears that said `hello`: to all others the word is a plain refusal.
+#[cold]
+fn push_in_grace(out: &mut Vec<u8>, left: Millis, introduced: bool) {
+    out.extend_from_slice(b"error_grace");
+    if introduced {
+        out.push(b' ');
+        push_number(out, left.0);
+    }
+    out.push(b'\n');
+}
+
+#[cold]
+fn push_grace(out: &mut Vec<u8>, grace: GraceState) {
+    let GraceState {
+        left,
+        expected,
+        done,
+    } = grace;
+    out.extend_from_slice(b"ok");
+    for number in [left.0, expected.into(), done.into()] {
+        out.push(b' ');
+        push_number(out, number);
+    }
+    out.push(b'\n');
+}
+
+/// `<start> <len>`.
+fn push_range(out: &mut Vec<u8>, range: ByteRange) {
+    push_number(out, range.start());
+    out.push(b' ');
+    push_number(out, range.len());
+}
+
+/// The last words of a line; one that is empty is left out, together with the blank before it.
+fn push_line_end(out: &mut Vec<u8>, words: &[&[u8]]) {
+    for word in words.iter().filter(|word| !word.is_empty()) {
+        out.push(b' ');
+        out.extend_from_slice(word);
+    }
+    out.push(b'\n');
 }
 
 #[inline(never)]
@@ -176,7 +235,18 @@ pub(super) fn push_push(out: &mut Vec<u8>, push: &Push) {
             out.extend_from_slice(loss_word(*why));
             out.push(b'\n');
         }
-        Push::RangeLost { .. } => {}
+        Push::RangeLost {
+            resource,
+            range,
+            owner,
+            why,
+        } => {
+            out.extend_from_slice(b"rangelost ");
+            out.extend_from_slice(resource.as_bytes());
+            out.push(b' ');
+            push_range(out, *range);
+            push_line_end(out, &[loss_word(*why), owner.as_bytes()]);
+        }
         Push::Signal { channel, payload } => {
             push_line(out, &[b"sig ", channel, b" ", payload]);
         }
@@ -243,6 +313,13 @@ words! {
     loss_word, loss: Loss {
         Expired = b"expired"
         Broken = b"broken"
+    }
+}
+
+words! {
+    sharing_word, sharing: Sharing {
+        Shared = b"sh"
+        Exclusive = b"ex"
     }
 }
 
@@ -334,7 +411,7 @@ mod tests {
 
     fn spelled(reply: &Reply, with_fence: bool) -> String {
         let mut out = b"before\n".to_vec();
-        push_reply(&mut out, reply, || with_fence);
+        push_reply(&mut out, reply, with_fence, || with_fence);
         let text = String::from_utf8(out).unwrap();
         text.strip_prefix("before\n").unwrap().to_owned()
     }
@@ -422,6 +499,26 @@ mod tests {
             (Reply::Refused(Refusal::OtherClient), "error\n"),
             (Reply::Refused(Refusal::UnknownClient), "error\n"),
             (Reply::Refused(Refusal::Detached), "error\n"),
+            (Reply::Refused(Refusal::BadRange), "error_range\n"),
+            (Reply::Refused(Refusal::Busy), "error_busy\n"),
+            (
+                Reply::Refused(Refusal::MaxRangesOfResource),
+                "error_limit\n",
+            ),
+            (Reply::Refused(Refusal::MaxRangesOfClient), "error_limit\n"),
+            (Reply::Refused(Refusal::MaxRanges), "error_limit\n"),
+            (Reply::RangeFree, "ok free\n"),
+            (Reply::Cancelled, "ok cancelled\n"),
+            (Reply::AlreadyGranted, "ok granted\n"),
+            (Reply::Grace(GraceState::default()), "ok 0 0 0\n"),
+            (
+                Reply::Grace(GraceState {
+                    left: Millis(89_999),
+                    expected: u32::MAX,
+                    done: 7,
+                }),
+                "ok 89999 4294967295 7\n",
+            ),
             (attached(u64::MAX, true), "ok 18446744073709551615 new\n"),
             (attached(7, false), "ok 7 resumed\n"),
             (
@@ -436,6 +533,54 @@ mod tests {
             assert_eq!(spelled(&reply, false), line);
             assert_eq!(spelled(&reply, true), line);
             assert!(line.len() <= REPLY_BYTES_MAX, "{line}");
+        }
+    }
+
+    fn held(mode: Sharing, range: (u64, u64), client: &str, owner: &str) -> Reply {
+        Reply::RangeHeld(Box::new(HeldRange {
+            mode,
+            range: ByteRange::new(range.0, range.1).unwrap(),
+            client: client.into(),
+            owner: Key::from(owner.as_bytes()),
+            pending: false,
+        }))
+    }
+
+    #[test]
+    fn a_range_in_the_way_is_told_with_its_client_and_its_owner() {
+        for (reply, line) in [
+            (
+                held(Sharing::Shared, (0, 100), "gw/1", "bob"),
+                "ok held sh 0 100 gw/1 bob\n",
+            ),
+            (
+                held(Sharing::Exclusive, (7, 0), "#12", ""),
+                "ok held ex 7 0 #12\n",
+            ),
+            (
+                held(Sharing::Exclusive, ((1 << 53) + 1, (1 << 63) + 1), "#1", ""),
+                "ok held ex 9007199254740993 9223372036854775809 #1\n",
+            ),
+            // Up to the last byte there can be, which is to the end.
+            (
+                held(Sharing::Shared, (u64::MAX, 1), "#1", "o"),
+                "ok held sh 18446744073709551615 0 #1 o\n",
+            ),
+        ] {
+            assert_eq!(spelled(&reply, false), line);
+            assert_eq!(spelled(&reply, true), line);
+        }
+    }
+
+    #[test]
+    fn only_who_said_hello_hears_how_long_the_grace_period_lasts() {
+        let reply = Reply::InGrace(Millis(1_500));
+        for (introduced, line) in [(false, "error_grace\n"), (true, "error_grace 1500\n")] {
+            for with_fence in [false, true] {
+                let mut out = Vec::new();
+                push_reply(&mut out, &reply, introduced, || with_fence);
+                assert_eq!(out, line.as_bytes());
+            }
         }
     }
 
@@ -458,7 +603,7 @@ mod tests {
             };
             for reply in [Reply::Value(value(bytes)), Reply::Popped(popped)] {
                 let mut out = Vec::new();
-                push_reply(&mut out, &reply, || true);
+                push_reply(&mut out, &reply, true, || true);
                 assert_eq!(out, line);
             }
         }
@@ -518,6 +663,22 @@ mod tests {
             why: Loss::Broken,
         };
         assert_eq!(pushed(&push), r"lost my-job 7 broken\n");
+    }
+
+    #[test]
+    fn a_lost_range_is_told_by_its_bytes_and_its_owner() {
+        for (len, owner, why, line) in [
+            (10, "", Loss::Broken, r"rangelost f 5 10 broken\n"),
+            (0, "bob", Loss::Expired, r"rangelost f 5 0 expired bob\n"),
+        ] {
+            let push = Push::RangeLost {
+                resource: Key::from(&b"f"[..]),
+                range: ByteRange::new(5, len).unwrap(),
+                owner: Key::from(owner.as_bytes()),
+                why,
+            };
+            assert_eq!(pushed(&push), line);
+        }
     }
 
     #[test]

@@ -100,6 +100,20 @@ pub(super) fn integer(field: &[u8]) -> Result<i64, Malformed> {
     }
 }
 
+/// An unsigned 64-bit number: digits only, leading zeros welcome. A sign is none, so that nobody takes
+/// `-1` for a place in a file.
+pub(super) fn unsigned(field: &[u8]) -> Result<u64, Malformed> {
+    if field.is_empty() {
+        return Err(Malformed::BadNumber);
+    }
+    field.iter().try_fold(0_u64, |value, &byte| {
+        let digit = byte.wrapping_sub(b'0');
+        let value = value.checked_mul(10).filter(|_| digit <= 9);
+        let value = value.and_then(|value| value.checked_add(digit.into()));
+        value.ok_or(Malformed::BadNumber)
+    })
+}
+
 /// A signed span in milliseconds: `10` and `10s` are seconds, `250ms` is not.
 fn span_ms(field: &[u8]) -> Result<i64, Malformed> {
     const SPAN_MS_MAX: i64 = Millis::MAX.0 as i64;
@@ -186,6 +200,32 @@ mod tests {
     }
 
     #[test]
+    fn unsigned_numbers_are_exact_and_have_no_sign() {
+        for (text, want) in [
+            ("0", Some(0)),
+            ("007", Some(7)),
+            ("9007199254740993", Some((1 << 53) + 1)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("00018446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", None),
+            ("99999999999999999999", None),
+            ("", None),
+            ("+5", None),
+            ("-1", None),
+            ("-0", None),
+            ("1_000", None),
+            ("0x10", None),
+            ("1.0", None),
+            (" 1", None),
+            ("1/", None),
+            ("1:", None),
+            ("١", None),
+        ] {
+            assert_eq!(unsigned(text.as_bytes()).ok(), want, "{text:?}");
+        }
+    }
+
+    #[test]
     fn spans_are_seconds_or_milliseconds_within_bounds() {
         for (text, want) in [
             ("10", Ok(10_000)),
@@ -264,6 +304,11 @@ mod tests {
         fn a_printed_number_is_read_back(value: i64) {
             let mut printed = itoa::Buffer::new();
             prop_assert_eq!(integer(printed.format(value).as_bytes()), Ok(value));
+        }
+
+        #[test]
+        fn unsigned_numbers_agree_with_the_standard_library(text in "[0-9]{0,21}[ x]?") {
+            prop_assert_eq!(unsigned(text.as_bytes()).ok(), text.parse().ok());
         }
 
         #[test]

@@ -13,7 +13,10 @@ use std::fmt;
 use memchr::{memchr, memchr2};
 
 use crate::base::{Fence, Millis, Token};
-use crate::engine::types::{Change, End, Event, Loss, Mode, Request};
+use crate::engine::types::{
+    ByteRange, Change, End, Event, GraceState, Loss, Mode, RangeAsk, RangeRequest, Request,
+    Sharing, Span,
+};
 use crate::wire::answer::{self, push_span};
 use crate::wire::args;
 use crate::wire::command::{self, Command, Malformed};
@@ -129,6 +132,20 @@ fn verb_and_key<'a>(command: &Command<'a>) -> (Verb, &'a [u8]) {
         Command::Attach(attach) => return (Verb::Attach, attach.id.as_bytes()),
         Command::Detach { id, .. } => return (Verb::Detach, id.as_bytes()),
         Command::Break { key, .. } => return (Verb::Break, key),
+        Command::BreakRanges { resource, .. } => return (Verb::Break, resource),
+        Command::Range(request) => {
+            let verb = match request.ask {
+                RangeAsk::Lock { .. } => Verb::RangeLock,
+                RangeAsk::Unlock { .. } => Verb::RangeUnlock,
+                RangeAsk::Test { .. } => Verb::RangeTest,
+                RangeAsk::Cancel { .. } => Verb::RangeCancel,
+                RangeAsk::Reclaim { .. } => Verb::RangeReclaim,
+            };
+            return (verb, request.resource);
+        }
+        Command::RangeList { resource } => return (Verb::RangeList, resource),
+        Command::ReclaimDone { id } => return (Verb::ReclaimDone, id.as_bytes()),
+        Command::Grace { .. } => return (Verb::Grace, b"_"),
     };
     match *request {
         Request::Acquire { key, mode, .. } => {
@@ -208,7 +225,22 @@ fn push_argument(out: &mut Vec<u8>, command: &Command<'_>) {
             out.drain(start..out.len().min(start + 1)); // the first blank
             return;
         }
-        Command::Ping | Command::Stats | Command::Waits | Command::Who { .. } => return,
+        Command::Ping
+        | Command::Stats
+        | Command::Waits
+        | Command::Who { .. }
+        | Command::RangeList { .. }
+        | Command::ReclaimDone { .. }
+        | Command::Grace { ends: false } => return,
+        Command::Grace { ends: true } => return out.extend_from_slice(b"end"),
+        Command::Range(request) => return push_range_argument(out, request),
+        Command::BreakRanges { span, .. } => {
+            out.extend_from_slice(b"range ");
+            return match *span {
+                Some(span) => push_bytes(out, span),
+                None => out.push(b'*'),
+            };
+        }
         Command::Attach(attach) => {
             push_span(out, attach.ttl);
             out.push(b' ');
@@ -294,6 +326,36 @@ fn push_argument(out: &mut Vec<u8>, command: &Command<'_>) {
     }
 }
 
+fn push_range_argument(out: &mut Vec<u8>, request: &RangeRequest<'_>) {
+    let mode = match request.ask {
+        RangeAsk::Lock { mode, .. }
+        | RangeAsk::Test { mode, .. }
+        | RangeAsk::Cancel { mode, .. }
+        | RangeAsk::Reclaim { mode, .. } => Some(mode),
+        RangeAsk::Unlock { .. } => None,
+    };
+    if let Some(mode) = mode {
+        out.extend_from_slice(answer::sharing_word(mode));
+        out.push(b' ');
+    }
+    push_bytes(out, request.ask.span());
+    if let RangeAsk::Lock { wait, .. } = request.ask {
+        out.push(b' ');
+        push_span(out, wait);
+    }
+    if !request.owner.is_empty() {
+        out.push(b' ');
+        out.extend_from_slice(request.owner);
+    }
+}
+
+/// `start len`.
+fn push_bytes(out: &mut Vec<u8>, span: Span) {
+    push_number(out, span.start);
+    out.push(b' ');
+    push_number(out, span.len);
+}
+
 fn push_integer(out: &mut Vec<u8>, value: i64) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
@@ -363,6 +425,18 @@ impl<'a> Line<'a> {
                 let why = answer::loss(word)?;
                 News::Lost { key, fence, why }
             }
+            b"rangelost" => {
+                let (resource, rest) = split_word(rest)?;
+                let (range, rest) = range(rest)?;
+                let (word, owner) = word_and_owner(rest)?;
+                let why = answer::loss(word)?;
+                News::RangeLost {
+                    resource,
+                    range,
+                    owner,
+                    why,
+                }
+            }
             _ => return Some(Self::Answer(line)),
         };
         Some(Self::Push(news))
@@ -402,6 +476,17 @@ pub enum News<'a> {
         /// Why it ended.
         why: Loss,
     },
+    /// Bytes that this client had locked are not locked any more.
+    RangeLost {
+        /// The resource.
+        resource: &'a [u8],
+        /// Which bytes.
+        range: ByteRange,
+        /// For whom the client held them; empty for itself.
+        owner: &'a [u8],
+        /// Why.
+        why: Loss,
+    },
 }
 
 impl News<'_> {
@@ -412,7 +497,7 @@ impl News<'_> {
             Self::Signal { .. } => return None,
             Self::Watch { event, .. } => answer::event_word(event),
             Self::Leader { change, .. } => answer::change_word(change),
-            Self::Lost { why, .. } => answer::loss_word(why),
+            Self::Lost { why, .. } | Self::RangeLost { why, .. } => answer::loss_word(why),
         };
         str::from_utf8(word).ok()
     }
@@ -490,6 +575,28 @@ pub enum Told<'a> {
     Nothing,
     /// `kcas`: another value is there.
     Conflict,
+    /// `rangetest`: nothing is in the way.
+    RangeFree,
+    /// `rangetest`: this is in the way.
+    RangeHeld {
+        /// Together with others, or alone.
+        mode: Sharing,
+        /// Which bytes.
+        range: ByteRange,
+        /// The id of the client, or `#` and the number of a connection that is its own client.
+        client: &'a [u8],
+        /// For whom the client holds it; empty for itself.
+        owner: &'a [u8],
+    },
+    /// `rangecancel`: the wait has ended, and the lock will not be granted.
+    Cancelled,
+    /// `rangecancel`: it came too late, the bytes are held.
+    AlreadyGranted,
+    /// How far the grace period is.
+    Grace(GraceState),
+    /// The bytes are kept for those who held them before a restart, for so long at most, where the
+    /// daemon says it.
+    InGrace(Option<Millis>),
     /// The wait was over first.
     TimedOut,
     /// Not possible, and why: `error`, or a word that begins with `error_`.
@@ -532,10 +639,12 @@ impl<'a> Told<'a> {
             Status::Other(b"queued") => Some(Self::Queued),
             Status::Other(b"cas_conflict") => Some(Self::Conflict),
             Status::Other(b"timeout") => Some(Self::TimedOut),
+            Status::Other(b"error_grace") => Some(Self::InGrace(None)),
             Status::Other(line) => match split_word(line) {
                 Some((b"acquired", rest)) if success == Success::Enqueued => {
                     grant(rest).map(Self::Acquired)
                 }
+                Some((b"error_grace", ms)) => millis(ms).map(|left| Self::InGrace(Some(left))),
                 _ => is_refusal(line).then_some(Self::Refused(line)),
             },
         }
@@ -554,6 +663,13 @@ impl<'a> Told<'a> {
             Success::Json => (!rest.is_empty()).then_some(Self::Json(rest)),
             Success::Welcome => hello(rest),
             Success::Attached => attached(rest),
+            Success::Tested => tested(rest),
+            Success::Cancelled => match rest {
+                b"cancelled" => Some(Self::Cancelled),
+                b"granted" => Some(Self::AlreadyGranted),
+                _ => None,
+            },
+            Success::Grace => grace(rest).map(Self::Grace),
             Success::Enqueued | Success::Done | Success::Swapped => None,
         }
     }
@@ -623,6 +739,56 @@ fn attached(text: &[u8]) -> Option<Told<'_>> {
     };
     let epoch = number(epoch)?;
     Some(Told::Attached { epoch, is_new })
+}
+
+fn tested(text: &[u8]) -> Option<Told<'_>> {
+    if text == b"free" {
+        return Some(Told::RangeFree);
+    }
+    let (word, rest) = split_word(text.strip_prefix(b"held ")?)?;
+    let mode = answer::sharing(word)?;
+    let (range, rest) = range(rest)?;
+    let (client, owner) = word_and_owner(rest)?;
+    (!client.is_empty()).then_some(Told::RangeHeld {
+        mode,
+        range,
+        client,
+        owner,
+    })
+}
+
+fn grace(text: &[u8]) -> Option<GraceState> {
+    let (left, rest) = split_word(text)?;
+    let (expected, done) = split_word(rest)?;
+    let count = |digits| u32::try_from(number(digits)?).ok();
+    Some(GraceState {
+        left: millis(left)?,
+        expected: count(expected)?,
+        done: count(done)?,
+    })
+}
+
+/// `<start> <len>` and what follows the blank behind it.
+fn range(text: &[u8]) -> Option<(ByteRange, &[u8])> {
+    let (start, rest) = split_word(text)?;
+    let (len, rest) = split_word(rest)?;
+    let (start, len) = (number(start)?, number(len)?);
+    let range = ByteRange::new(start, len)?;
+    (range.len() == len).then_some((range, rest))
+}
+
+/// The last word of a line, and the owner behind it, if there is one.
+fn word_and_owner(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    match split_word(text) {
+        Some((_, b"")) => None,
+        Some((word, owner)) => Some((word, owner)),
+        None => Some((text, b"")),
+    }
+}
+
+/// Milliseconds without a unit.
+fn millis(text: &[u8]) -> Option<Millis> {
+    number(text).map(Millis).filter(|it| *it <= Millis::MAX)
 }
 
 /// Options that are not known here are left to those who know them.

@@ -8,12 +8,43 @@ use super::client_tests::{bytes, span, token};
 use super::codec::LineCodec;
 use super::verbs::{TABLE, Verb};
 use crate::base::{Fence, Token};
-use crate::engine::types::{Change, End, Event, Loss, Popped, Push, Refusal, Reply};
+use crate::engine::types::{
+    ByteRange, Change, End, Event, GraceState, HeldRange, Loss, Popped, Push, Refusal, Reply,
+    Sharing,
+};
 use crate::key::Key;
 
 fn value() -> impl Strategy<Value = Vec<u8>> {
     let byte = any::<u8>().prop_filter("no line end", |byte| !b"\r\n".contains(byte));
     prop::collection::vec(byte, 1..20)
+}
+
+fn range() -> impl Strategy<Value = ByteRange> {
+    let spans = (any::<u64>(), prop_oneof![0..3_u64, any::<u64>()]);
+    spans.prop_filter_map("no such bytes", |(start, len)| ByteRange::new(start, len))
+}
+
+fn owner() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![Just(Vec::new()), bytes("[!-~]{1,30}")]
+}
+
+fn held() -> impl Strategy<Value = Reply> {
+    (any::<bool>(), range(), "#[0-9]{1,4}|[a-z/]{1,9}", owner()).prop_map(
+        |(alone, range, client, owner)| {
+            let mode = if alone {
+                Sharing::Exclusive
+            } else {
+                Sharing::Shared
+            };
+            Reply::RangeHeld(Box::new(HeldRange {
+                mode,
+                range,
+                client: client.into(),
+                owner: Key::from(&owner[..]),
+                pending: false,
+            }))
+        },
+    )
 }
 
 /// A reply, a verb it may answer, and what its reader has to make of it; documents aside.
@@ -42,6 +73,15 @@ fn reply() -> impl Strategy<Value = (Reply, Verb, bool)> {
         OtherClient,
         UnknownClient,
         Detached,
+        BadRange,
+        MaxRangesOfResource,
+        MaxRangesOfClient,
+        MaxRanges,
+        Busy,
+        Reclaim,
+        NoGrace,
+        Deadlock,
+        Storage,
     ];
     let grant = |token, lease| Reply::Granted { token, lease };
     let reply = prop_oneof![
@@ -68,6 +108,20 @@ fn reply() -> impl Strategy<Value = (Reply, Verb, bool)> {
         }),
         (any::<u64>(), any::<bool>())
             .prop_map(|(epoch, is_new)| (Reply::Attached { epoch, is_new }, Verb::Attach)),
+        Just((Reply::Done, Verb::RangeLock)),
+        Just((Reply::RangeFree, Verb::RangeTest)),
+        held().prop_map(|held| (held, Verb::RangeTest)),
+        Just((Reply::Cancelled, Verb::RangeCancel)),
+        Just((Reply::AlreadyGranted, Verb::RangeCancel)),
+        span(0).prop_map(|left| (Reply::InGrace(left), Verb::RangeLock)),
+        (span(0), any::<u32>(), any::<u32>()).prop_map(|(left, expected, done)| {
+            let grace = GraceState {
+                left,
+                expected,
+                done,
+            };
+            (Reply::Grace(grace), Verb::Grace)
+        }),
         Just((Reply::Nothing, Verb::Kget)),
         Just((Reply::Conflict, Verb::Kcas)),
         Just((Reply::TimedOut, Verb::Bwait)),
@@ -98,6 +152,18 @@ fn expected(reply: &Reply, with_fence: bool) -> Option<Told<'_>> {
         Reply::Nothing => Told::Nothing,
         Reply::Conflict => Told::Conflict,
         Reply::TimedOut => Told::TimedOut,
+        Reply::RangeFree => Told::RangeFree,
+        Reply::RangeHeld(held) => Told::RangeHeld {
+            mode: held.mode,
+            range: held.range,
+            client: held.client.as_bytes(),
+            owner: held.owner.as_bytes(),
+        },
+        Reply::Cancelled => Told::Cancelled,
+        Reply::AlreadyGranted => Told::AlreadyGranted,
+        // Only to those who said `hello`, as all these do whose answers have a fence.
+        &Reply::InGrace(left) => Told::InGrace(with_fence.then_some(left)),
+        &Reply::Grace(grace) => Told::Grace(grace),
         // A document and a word, which have tests of their own.
         Reply::Values(_) | Reply::Refused(_) => return None,
     })
@@ -117,6 +183,14 @@ fn pushes() -> impl Strategy<Value = Push> {
             key,
             fence: Fence(fence),
             why: if broken { Loss::Broken } else { Loss::Expired },
+        }),
+        (key(), range(), owner(), any::<bool>()).prop_map(|(resource, range, owner, broken)| {
+            Push::RangeLost {
+                resource,
+                range,
+                owner: Key::from(&owner[..]),
+                why: if broken { Loss::Broken } else { Loss::Expired },
+            }
         }),
         (name(), value()).prop_map(|(channel, payload)| Push::Signal {
             channel: channel.into(),
@@ -140,7 +214,7 @@ proptest! {
     #[test]
     fn a_reply_reads_back_as_what_it_was((reply, verb, with_fence) in reply()) {
         let mut out = Vec::new();
-        push_reply(&mut out, &reply, || with_fence);
+        push_reply(&mut out, &reply, with_fence, || with_fence);
         let line = line(&out);
         prop_assert_eq!(Line::read(line), Some(Line::Answer(line)));
         let told = Told::read(verb, line);
@@ -159,6 +233,12 @@ proptest! {
         push_push(&mut out, &push);
         let news = match &push {
             Push::Lost { key, fence, why } => News::Lost { key: key.as_bytes(), fence: *fence, why: *why },
+            Push::RangeLost { resource, range, owner, why } => News::RangeLost {
+                resource: resource.as_bytes(),
+                range: *range,
+                owner: owner.as_bytes(),
+                why: *why,
+            },
             Push::Signal { channel, payload } => News::Signal { channel, payload },
             Push::Watch { event, key } => News::Watch { event: *event, key: key.as_bytes() },
             Push::Leader { change, key } => News::Leader { change: *change, key: key.as_bytes() },
@@ -175,7 +255,7 @@ proptest! {
     fn a_part_of_a_list_reads_back_as_a_document(values in prop::collection::vec(value(), 0..5)) {
         let mut out = Vec::new();
         let reply = Reply::Values(values.iter().map(|value| value[..].into()).collect());
-        push_reply(&mut out, &reply, || false);
+        push_reply(&mut out, &reply, false, || false);
         let Some(Told::Json(json)) = Told::read(Verb::Lrange, line(&out)) else {
             panic!("{}", out.escape_ascii());
         };
@@ -186,7 +266,7 @@ proptest! {
 
     #[test]
     fn no_line_is_too_odd_to_be_looked_at(
-        start in prop::sample::select(vec!["", "ok ", "acquired ", "lost ", "watch ", "sig ", "error"]),
+        start in prop::sample::select(vec!["", "ok ", "acquired ", "lost ", "watch ", "sig ", "error", "rangelost ", "ok held ", "error_grace "]),
         rest: Vec<u8>,
     ) {
         let line = [start.as_bytes(), &rest].concat();
@@ -274,6 +354,27 @@ fn what_no_daemon_says_is_not_read() {
         (Verb::Ping, "error "),
         (Verb::Ping, "error_"),
         (Verb::Ping, "error_no such"),
+        (Verb::RangeLock, "ok 1"),
+        (Verb::RangeLock, "ok free"),
+        (Verb::RangeLock, "error_grace "),
+        (Verb::RangeLock, "error_grace 1s"),
+        (Verb::RangeLock, "error_grace 1 2"),
+        (Verb::RangeTest, "ok"),
+        (Verb::RangeTest, "ok held"),
+        (Verb::RangeTest, "ok held sh 0 1"),
+        (Verb::RangeTest, "ok held sh 0 1 "),
+        (Verb::RangeTest, "ok held sh 0 1 #1 "),
+        (Verb::RangeTest, "ok held rw 0 1 #1"),
+        (Verb::RangeTest, "ok held sh -1 1 #1"),
+        (Verb::RangeTest, "ok held sh +1 1 #1"),
+        (Verb::RangeTest, "ok held sh 18446744073709551616 1 #1"),
+        (Verb::RangeTest, "ok held sh 18446744073709551615 1 #1"),
+        (Verb::RangeTest, "ok held sh 18446744073709551615 2 #1"),
+        (Verb::RangeCancel, "ok"),
+        (Verb::RangeCancel, "ok free"),
+        (Verb::Grace, "ok 1 2"),
+        (Verb::Grace, "ok 1 2 3 4"),
+        (Verb::Grace, "ok 1 2 4294967296"),
         (Verb::Hello, "ok latchd/1"),
         (Verb::Hello, "ok other/1 epoch=1"),
         (Verb::Hello, "ok latchd/1 epoch=one"),
@@ -290,6 +391,11 @@ fn what_no_daemon_says_is_not_read() {
         "lost k seven expired",
         "lost k 7 sold",
         "lost k 7 8 expired",
+        "rangelost f 0 1",
+        "rangelost f 0 1 sold",
+        "rangelost f 0 1 broken ",
+        "rangelost f 0 one broken",
+        "rangelost f 1 18446744073709551615 broken",
     ] {
         assert_eq!(Line::read(line.as_bytes()), None, "{line:?}");
     }

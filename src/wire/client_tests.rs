@@ -10,7 +10,9 @@ use super::command::{Command, Hello, Malformed};
 use super::line::{Decoded, decode};
 use super::verbs::{LINE_BYTES_MAX, TABLE, VALUE_BYTES_MAX, Verb};
 use crate::base::{Fence, Millis, Token};
-use crate::engine::types::{Attach, End, Mode, Request, Secret};
+use crate::engine::types::{
+    Attach, End, Mode, RangeAsk, RangeRequest, Request, Secret, Sharing, Span,
+};
 
 /// What commands are made of.
 #[derive(Clone, Debug)]
@@ -29,7 +31,7 @@ struct Parts {
 }
 
 /// How many commands there are to choose from.
-const COMMANDS: usize = 33;
+const COMMANDS: usize = 41;
 
 impl Parts {
     fn command(&self) -> Command<'_> {
@@ -49,6 +51,22 @@ impl Parts {
         let (key, one, two) = (&key[..], &one[..], &two[..]);
         let id = str::from_utf8(key).unwrap_or("id");
         let end = if flag { End::Left } else { End::Right };
+        let sharing = if flag {
+            Sharing::Shared
+        } else {
+            Sharing::Exclusive
+        };
+        let span_of_bytes = Span {
+            start: first.cast_unsigned(),
+            len: second.cast_unsigned(),
+        };
+        let range = |ask| {
+            Command::Range(RangeRequest {
+                resource: key,
+                owner: if count & 1 == 0 { b"" } else { one },
+                ask,
+            })
+        };
         Command::Engine(match self.which {
             0 => return Command::Auth { secret: one },
             1 => {
@@ -151,6 +169,46 @@ impl Parts {
                 let fence = flag.then_some(Fence(count.into()));
                 return Command::Break { key, fence };
             }
+            33 => {
+                return range(RangeAsk::Lock {
+                    mode: sharing,
+                    span: span_of_bytes,
+                    wait: span,
+                });
+            }
+            34 => {
+                return range(RangeAsk::Unlock {
+                    span: span_of_bytes,
+                });
+            }
+            35 => {
+                return range(RangeAsk::Test {
+                    mode: sharing,
+                    span: span_of_bytes,
+                });
+            }
+            36 => {
+                return range(RangeAsk::Cancel {
+                    mode: sharing,
+                    span: span_of_bytes,
+                });
+            }
+            37 => {
+                return range(RangeAsk::Reclaim {
+                    mode: sharing,
+                    span: span_of_bytes,
+                });
+            }
+            38 => {
+                let span = flag.then_some(span_of_bytes);
+                return Command::BreakRanges {
+                    resource: key,
+                    span,
+                };
+            }
+            39 if flag => return Command::RangeList { resource: key },
+            39 => return Command::ReclaimDone { id },
+            40 => return Command::Grace { ends: flag },
             _ => unreachable!("{COMMANDS} commands"),
         })
     }
@@ -398,6 +456,47 @@ fn a_request_is_spelled_as_clients_always_did() {
     ] {
         assert_eq!(spelled(request), frame);
     }
+    let spelled = |command| {
+        let mut out = Vec::new();
+        push_request(&mut out, &command).unwrap();
+        String::from_utf8(out).unwrap().replace('\n', "|")
+    };
+    let span = Span {
+        start: u64::MAX,
+        len: 1,
+    };
+    let range = |owner, ask| {
+        Command::Range(RangeRequest {
+            resource: b"f",
+            owner,
+            ask,
+        })
+    };
+    let mode = Sharing::Exclusive;
+    for (command, frame) in [
+        (
+            range(b"bob", RangeAsk::Lock { mode, span, wait }),
+            "rangelock|f|ex 18446744073709551615 1 10 bob|",
+        ),
+        (
+            range(b"", RangeAsk::Unlock { span }),
+            "rangeunlock|f|18446744073709551615 1|",
+        ),
+        (
+            range(b"", RangeAsk::Test { mode, span }),
+            "rangetest|f|ex 18446744073709551615 1|",
+        ),
+        (
+            Command::BreakRanges {
+                resource: b"f",
+                span: None,
+            },
+            "break|f|range *|",
+        ),
+        (Command::Grace { ends: true }, "grace|_|end|"),
+    ] {
+        assert_eq!(spelled(command), frame);
+    }
     assert_eq!(frame("l job 10 60"), "l\njob\n10 60\n");
     assert_eq!(frame("kset k a b"), "kset\nk\na b\n");
     assert_eq!(frame("ping"), "ping\n\n\n");
@@ -423,6 +522,21 @@ fn nothing_can_be_smuggled_in() {
         refused(put(b"v\tx")),
         Unspellable::Malformed(Malformed::BadNumber)
     );
+    let unlock = |owner| {
+        let span = Span { start: 0, len: 0 };
+        Command::Range(RangeRequest {
+            resource: b"f",
+            owner,
+            ask: RangeAsk::Unlock { span },
+        })
+    };
+    assert_eq!(refused(unlock(b"flavor=posix")), Unspellable::Ambiguous);
+    for owner in [&b"a b"[..], b"flavor=stacking", &[b'o'; 257]] {
+        let why = Unspellable::Malformed(Malformed::ArgumentShape);
+        assert_eq!(refused(unlock(owner)), why);
+    }
+    assert_eq!(refused(unlock(b"a\n")), Unspellable::LineEnd);
+    assert_eq!(refused(unlock(&[b'o'; 600])), Unspellable::TooLong);
     for key in [&b""[..], b"a b"] {
         let why = Unspellable::Malformed(Malformed::BadKey);
         assert_eq!(refused(fetch(key)), why);

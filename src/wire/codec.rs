@@ -99,6 +99,8 @@ pub struct LineCodec {
     hello_fence: Option<bool>,
     /// It has sent a verb that only fence-reading clients know.
     reads_fence: bool,
+    /// It has said `hello`.
+    introduced: bool,
     /// The request that is or will be answered next always has the fence in its answer.
     carries_fence: bool,
     /// Whole lines of the frame that is not finished, if there is one.
@@ -113,6 +115,7 @@ impl LineCodec {
             wire_fence,
             hello_fence: None,
             reads_fence: false,
+            introduced: false,
             carries_fence: false,
             unfinished_lines: None,
         }
@@ -163,6 +166,7 @@ impl LineCodec {
         self.reads_fence |= row.shows_fence_reader;
         if let Command::Hello(hello) = command {
             self.hello_fence = hello.fence.or(self.hello_fence);
+            self.introduced = true;
         }
     }
 
@@ -189,7 +193,8 @@ impl LineCodec {
     pub fn encode(&self, out: &mut Vec<u8>, answer: Answer<'_>) {
         match answer {
             Answer::Reply(reply) => {
-                answer::push_reply(out, reply, || self.wants_fence(self.carries_fence));
+                let with_fence = || self.wants_fence(self.carries_fence);
+                answer::push_reply(out, reply, self.introduced, with_fence);
             }
             Answer::Push(push) => answer::push_push(out, push),
             Answer::Ok => out.extend_from_slice(answer::OK),
@@ -408,15 +413,31 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_may_tell_more_to_a_client_that_said_hello() {
+        let reply = Reply::InGrace(Millis(250));
+        let mut codec = codec(WireFence::Auto);
+        for (frame, line) in [
+            ("rangelock|f|sh 0 0 0|", "error_grace\n"),
+            ("hello|||", "error_grace 250\n"),
+            ("rangelock|f|sh 0 0 0|", "error_grace 250\n"),
+        ] {
+            read(&mut codec, frame);
+            assert_eq!(spelled(codec, Answer::Reply(&reply)), line, "{frame}");
+        }
+    }
+
+    #[test]
     fn a_verb_shows_whether_its_sender_reads_the_fence() {
         for row in &TABLE {
             let mut codec = codec(WireFence::Auto);
             let argument = match row.letters {
-                "bwait" | "sl" | "attach" => "1 1",
+                "bwait" | "sl" | "attach" | "rangeunlock" => "1 1",
                 "lrange" => "0 0",
+                "rangelock" => "sh 0 0 0",
+                "rangetest" | "rangecancel" | "rangereclaim" => "sh 0 0",
                 "kcas" => "a\tb\t0",
                 "auth" | "signal" => "x",
-                "hello" | "e" | "re" | "we" => "",
+                "hello" | "e" | "re" | "we" | "grace" => "",
                 _ => "1",
             };
             let mut scratch = Vec::new();

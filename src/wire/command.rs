@@ -9,7 +9,11 @@ use std::fmt;
 use memchr::memchr2;
 
 use crate::base::{Fence, Millis, Token};
-use crate::engine::types::{Attach, End, Mode, Request, SECRET_BYTES_MAX, Secret};
+use crate::engine::types::{
+    Attach, End, Mode, RANGE_OWNER_BYTES_MAX, RangeAsk, RangeRequest, Request, SECRET_BYTES_MAX,
+    Secret, Sharing, Span,
+};
+use crate::wire::answer;
 use crate::wire::args::{self, Fields};
 use crate::wire::verbs::{VALUE_BYTES_MAX, Verb};
 
@@ -59,7 +63,34 @@ pub enum Command<'a> {
         /// The fence of the one that is meant; none for all of them.
         fence: Option<Fence>,
     },
+    /// `break … range`: end range locks of this resource.
+    BreakRanges {
+        /// The name of the resource.
+        resource: &'a [u8],
+        /// Those that overlap these bytes; none for all of them.
+        span: Option<Span>,
+    },
+    /// `rangelock`, `rangeunlock`, `rangetest`, `rangecancel` or `rangereclaim`.
+    Range(RangeRequest<'a>),
+    /// `rangelist`: who holds bytes of this resource and who waits for some?
+    RangeList {
+        /// The name of the resource.
+        resource: &'a [u8],
+    },
+    /// `reclaimdone`: this client has back what it wants of what it held before a restart.
+    ReclaimDone {
+        /// Its id.
+        id: &'a str,
+    },
+    /// `grace`: how far is the grace period?
+    Grace {
+        /// Whether it is to end.
+        ends: bool,
+    },
 }
+
+// A command is made for every request, so no rare one may make it much larger.
+const _: () = assert!(size_of::<Command<'_>>() <= size_of::<Request<'_>>() + 8);
 
 /// One whole request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +148,15 @@ impl fmt::Debug for Command<'_> {
             Self::Attach(attach) => attach.fmt(f),
             Self::Detach { id, .. } => write!(f, "Detach({id:?})"),
             Self::Break { key, fence } => write!(f, "Break(\"{}\", {fence:?})", key.escape_ascii()),
+            Self::BreakRanges { resource, span } => {
+                write!(f, "BreakRanges(\"{}\", {span:?})", resource.escape_ascii())
+            }
+            Self::Range(request) => request.fmt(f),
+            Self::RangeList { resource } => {
+                write!(f, "RangeList(\"{}\")", resource.escape_ascii())
+            }
+            Self::ReclaimDone { id } => write!(f, "ReclaimDone({id:?})"),
+            Self::Grace { ends } => write!(f, "Grace {{ ends: {ends} }}"),
         }
     }
 }
@@ -146,8 +186,8 @@ pub enum Malformed {
     NegativeTimeout,
     /// A release or a resignation without a token.
     EmptyToken,
-    /// Too few fields or too many; a value that is empty, or too long to be told; an option that
-    /// does not exist or has no such value.
+    /// Too few fields or too many; a value that is empty, or too long to be told; an owner that is too
+    /// long; a word or an option that does not exist or has no such value.
     ArgumentShape,
     /// A lease of zero.
     LeaseNotPositive,
@@ -263,6 +303,14 @@ pub(super) fn parse_plain<'a>(
         Verb::Attach => return attach(key, arg).map(Command::Attach),
         Verb::Detach => return detach(key, arg),
         Verb::Break => return break_grants(key, arg),
+        Verb::RangeLock
+        | Verb::RangeUnlock
+        | Verb::RangeTest
+        | Verb::RangeCancel
+        | Verb::RangeReclaim => return about_range(verb, key, arg),
+        Verb::RangeList => return Ok(Command::RangeList { resource: key }),
+        Verb::ReclaimDone => return client_id(key).map(|id| Command::ReclaimDone { id }),
+        Verb::Grace => return grace(arg),
         Verb::Stats => return Ok(Command::Stats),
         Verb::Waits => return Ok(Command::Waits),
         Verb::Ping | Verb::Barrier => return Ok(Command::Ping),
@@ -483,6 +531,10 @@ fn client_secret(field: &[u8]) -> Result<Secret<'_>, Malformed> {
 }
 
 fn break_grants<'a>(key: &'a [u8], arg: &[u8]) -> Result<Command<'a>, Malformed> {
+    let mut fields = Fields(arg);
+    if fields.next() == Some(b"range") {
+        return break_ranges(key, fields);
+    }
     let fence = match args::only(arg)? {
         b"*" => None,
         field => {
@@ -491,6 +543,85 @@ fn break_grants<'a>(key: &'a [u8], arg: &[u8]) -> Result<Command<'a>, Malformed>
         }
     };
     Ok(Command::Break { key, fence })
+}
+
+fn break_ranges<'a>(resource: &'a [u8], mut fields: Fields<'_>) -> Result<Command<'a>, Malformed> {
+    let span = match (fields.next(), fields.next(), fields.next()) {
+        (Some(b"*"), None, None) => None,
+        (Some(start), Some(len), None) => Some(span(start, len)?),
+        _ => return Err(Malformed::ArgumentShape),
+    };
+    Ok(Command::BreakRanges { resource, span })
+}
+
+/// A verb about a byte range. Apart, so that the verbs that are read over and over pay nothing for it.
+#[cold]
+#[inline(never)]
+fn about_range<'a>(
+    verb: Verb,
+    resource: &'a [u8],
+    arg: &'a [u8],
+) -> Result<Command<'a>, Malformed> {
+    let (has_mode, has_wait) = (verb != Verb::RangeUnlock, verb == Verb::RangeLock);
+    let mut fields = Fields(arg);
+    let mut next = |is_there: bool| match is_there {
+        true => fields.next().ok_or(Malformed::ArgumentShape).map(Some),
+        false => Ok(None),
+    };
+    let mode = next(has_mode)?;
+    let (Some(start), Some(len)) = (next(true)?, next(true)?) else {
+        return Err(Malformed::ArgumentShape);
+    };
+    let wait = next(has_wait)?;
+    let owner = range_owner(fields)?;
+    let mode = match mode {
+        Some(word) => answer::sharing(word).ok_or(Malformed::ArgumentShape)?,
+        None => Sharing::Exclusive, // which nobody looks at
+    };
+    let span = span(start, len)?;
+    let wait = wait.map_or(Ok(Millis::ZERO), args::wait)?;
+    let ask = match verb {
+        Verb::RangeLock => RangeAsk::Lock { mode, span, wait },
+        Verb::RangeTest => RangeAsk::Test { mode, span },
+        Verb::RangeCancel => RangeAsk::Cancel { mode, span },
+        Verb::RangeReclaim => RangeAsk::Reclaim { mode, span },
+        _ => RangeAsk::Unlock { span },
+    };
+    Ok(Command::Range(RangeRequest {
+        resource,
+        owner,
+        ask,
+    }))
+}
+
+/// Whether these bytes exist, the engine says.
+fn span(start: &[u8], len: &[u8]) -> Result<Span, Malformed> {
+    let (start, len) = (args::unsigned(start)?, args::unsigned(len)?);
+    Ok(Span { start, len })
+}
+
+/// The last fields of a verb about a range: an owner, a flavour, both or none. There is one flavour, and
+/// whoever asks for another must not be given this one.
+fn range_owner(mut fields: Fields<'_>) -> Result<&[u8], Malformed> {
+    const OPTION: &[u8] = b"flavor=";
+    let (owner, flavor) = match (fields.next(), fields.next(), fields.next()) {
+        (Some(option), None, None) if option.starts_with(OPTION) => (&b""[..], Some(option)),
+        (owner, flavor, None) => (owner.unwrap_or_default(), flavor),
+        _ => return Err(Malformed::ArgumentShape),
+    };
+    let is_owner = owner.len() <= RANGE_OWNER_BYTES_MAX && !owner.starts_with(OPTION);
+    match is_owner && flavor.is_none_or(|it| it == b"flavor=posix") {
+        true => Ok(owner),
+        false => Err(Malformed::ArgumentShape),
+    }
+}
+
+fn grace<'a>(arg: &[u8]) -> Result<Command<'a>, Malformed> {
+    match args::trim(arg) {
+        b"" => Ok(Command::Grace { ends: false }),
+        b"end" => Ok(Command::Grace { ends: true }),
+        _ => Err(Malformed::ArgumentShape),
+    }
 }
 
 /// Options may come in any order, each at most once; none at all just asks who we are.

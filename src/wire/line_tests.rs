@@ -7,7 +7,9 @@ use super::command::*;
 use super::line::*;
 use super::verbs::Verb;
 use crate::base::{Fence, Millis, Token};
-use crate::engine::types::{Attach, Mode, Request, Secret};
+use crate::engine::types::{
+    Attach, Mode, RANGE_OWNER_BYTES_MAX, RangeAsk, RangeRequest, Request, Secret, Sharing, Span,
+};
 
 const HEX: &str = "000000000000002a9f8e7d6c5b4a3921";
 const TOKEN: Option<Token> = Some(Token {
@@ -242,6 +244,168 @@ fn hello_takes_each_option_once() {
         ..Hello::default()
     };
     check(&format!("hello|_|name={long}|"), Command::Hello(named));
+}
+
+fn range<'a>(owner: &'a str, ask: RangeAsk) -> Command<'a> {
+    Command::Range(RangeRequest {
+        resource: b"f",
+        owner: owner.as_bytes(),
+        ask,
+    })
+}
+
+#[test]
+fn the_verbs_of_byte_ranges_mean_what_they_say() {
+    use Sharing::{Exclusive, Shared};
+    let span = Span { start: 5, len: 10 };
+    let lock = |mode, span, ms| RangeAsk::Lock {
+        mode,
+        span,
+        wait: Millis(ms),
+    };
+    check("rangelock|f|sh 5 10 0|", range("", lock(Shared, span, 0)));
+    check(
+        "rangelock|f| ex\t05  010 250ms bob |",
+        range("bob", lock(Exclusive, span, 250)),
+    );
+    let last = Span {
+        start: u64::MAX,
+        len: u64::MAX,
+    };
+    check(
+        "rangelock|f|ex 18446744073709551615 18446744073709551615 1s é#\"|",
+        range("é#\"", lock(Exclusive, last, 1_000)),
+    );
+    check("rangeunlock|f|5 10|", range("", RangeAsk::Unlock { span }));
+    check(
+        "rangeunlock|f|5 10 20|",
+        range("20", RangeAsk::Unlock { span }),
+    );
+    for (letters, ask) in [
+        ("rangetest", RangeAsk::Test { mode: Shared, span }),
+        ("rangecancel", RangeAsk::Cancel { mode: Shared, span }),
+        ("rangereclaim", RangeAsk::Reclaim { mode: Shared, span }),
+    ] {
+        check(&format!("{letters}|f|sh 5 10|"), range("", ask));
+        check(&format!("{letters}|f|sh 5 10 bob|"), range("bob", ask));
+    }
+    check(
+        "rangelist|f|what ever|",
+        Command::RangeList { resource: b"f" },
+    );
+    let done = Command::ReclaimDone { id: "gw/1" };
+    check("reclaimdone|gw/1|what ever|", done);
+    check("grace|||", Command::Grace { ends: false });
+    check("grace|_| end |", Command::Grace { ends: true });
+    let broken = |span| Command::BreakRanges {
+        resource: b"f",
+        span,
+    };
+    check("break|f|range *|", broken(None));
+    check("break|f| range  5 10 |", broken(Some(span)));
+}
+
+/// There is one flavour, the default. Who asks for another is refused, wherever it says so.
+#[test]
+fn only_the_posix_flavour_is_served() {
+    let span = Span { start: 5, len: 10 };
+    let unlock = RangeAsk::Unlock { span };
+    check("rangeunlock|f|5 10 flavor=posix|", range("", unlock));
+    check("rangeunlock|f|5 10 bob flavor=posix|", range("bob", unlock));
+    for rest in [
+        "flavor=stacking",
+        "bob flavor=stacking",
+        "flavor=stacking bob",
+        "flavor=posix bob",
+        "flavor=posix flavor=posix",
+        "flavor=posix flavor=stacking",
+        "bob flavor=posix flavor=posix",
+        "bob flavor=",
+        "flavor=",
+        "flavor=Posix",
+        "bob flavour=posix",
+    ] {
+        for start in [
+            "rangeunlock|f|5 10",
+            "rangelock|f|sh 5 10 1",
+            "rangetest|f|sh 5 10",
+        ] {
+            let frame = format!("{start} {rest}|");
+            check_malformed(&frame, 8, Malformed::ArgumentShape);
+        }
+    }
+}
+
+#[test]
+fn an_owner_is_as_long_as_it_may_be_and_no_longer() {
+    let span = Span { start: 5, len: 10 };
+    let long = "o".repeat(RANGE_OWNER_BYTES_MAX);
+    let unlock = RangeAsk::Unlock { span };
+    check(&format!("rangeunlock|f|5 10 {long}|"), range(&long, unlock));
+    let most = "18446744073709551615";
+    let ask = RangeAsk::Lock {
+        mode: Sharing::Shared,
+        span: Span {
+            start: u64::MAX,
+            len: u64::MAX,
+        },
+        wait: Millis::MAX,
+    };
+    check(
+        &format!("rangelock|f|sh {most} {most} 9223372036000ms {long} flavor=posix|"),
+        range(&long, ask),
+    );
+    let frame = format!("rangeunlock|f|5 10 {long}o|");
+    check_malformed(&frame, 8, Malformed::ArgumentShape);
+}
+
+#[test]
+fn malformed_ranges_are_named() {
+    use Malformed::*;
+    for (frame, code, want) in [
+        ("rangelock||sh 0 1 1|", 5, BadKey),
+        ("rangelock|a b|sh 0 1 1|", 5, BadKey),
+        ("rangelist|||", 5, BadKey),
+        ("reclaimdone|||", 5, BadKey),
+        ("reclaimdone|#7||", 5, BadKey),
+        ("rangelock|f||", 8, ArgumentShape),
+        ("rangelock|f|sh|", 8, ArgumentShape),
+        ("rangelock|f|sh 0|", 8, ArgumentShape),
+        ("rangelock|f|sh 0 1|", 8, ArgumentShape),
+        ("rangelock|f|sh 0 1 1 bob more|", 8, ArgumentShape),
+        ("rangelock|f|rw 0 1 1|", 8, ArgumentShape),
+        ("rangelock|f|SH 0 1 1|", 8, ArgumentShape),
+        ("rangelock|f|0 1 1 bob|", 8, ArgumentShape),
+        ("rangelock|f|sh +5 1 1|", 4, BadNumber),
+        ("rangelock|f|sh -1 1 1|", 4, BadNumber),
+        ("rangelock|f|sh 0 +5 1|", 4, BadNumber),
+        ("rangelock|f|sh 0 -1 1|", 4, BadNumber),
+        ("rangelock|f|sh 18446744073709551616 1 1|", 4, BadNumber),
+        ("rangelock|f|sh 0 18446744073709551616 1|", 4, BadNumber),
+        ("rangelock|f|sh 0x1 1 1|", 4, BadNumber),
+        ("rangelock|f|sh 1.5 1 1|", 4, BadNumber),
+        ("rangelock|f|sh 0 1 x|", 4, BadNumber),
+        ("rangelock|f|sh 0 1 -1|", 4, NegativeTimeout),
+        ("rangeunlock|f||", 8, ArgumentShape),
+        ("rangeunlock|f|0|", 8, ArgumentShape),
+        ("rangeunlock|f|0 1 bob more|", 8, ArgumentShape),
+        ("rangeunlock|f|sh 0 1|", 4, BadNumber),
+        ("rangetest|f||", 8, ArgumentShape),
+        ("rangetest|f|0 1|", 8, ArgumentShape),
+        ("rangetest|f|xx 0 1|", 8, ArgumentShape),
+        ("rangecancel|f|sh 0 1 bob more|", 8, ArgumentShape),
+        ("rangereclaim|f|sh 0 18446744073709551616|", 4, BadNumber),
+        ("grace|_|now|", 8, ArgumentShape),
+        ("grace|_|end end|", 8, ArgumentShape),
+        ("break|f|range|", 8, ArgumentShape),
+        ("break|f|range 0|", 8, ArgumentShape),
+        ("break|f|range * 1|", 4, BadNumber),
+        ("break|f|range 0 1 2|", 8, ArgumentShape),
+        ("break|f|range +0 1|", 4, BadNumber),
+        ("break|f|ranges *|", 4, BadNumber),
+    ] {
+        check_malformed(frame, code, want);
+    }
 }
 
 #[test]

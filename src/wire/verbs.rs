@@ -5,12 +5,18 @@
 
 use std::fmt::Write as _;
 
+use crate::engine::types::RANGE_OWNER_BYTES_MAX;
+
 /// Longest content of a command, key or argument line, in bytes without CR and LF.
 /// A longer one is answered `error` and the connection is closed.
 pub const LINE_BYTES_MAX: usize = 256;
 
 /// Longest argument line of a verb that carries a value. Same fate.
 pub const VALUE_BYTES_MAX: usize = 65_536;
+
+/// Longest argument line of a verb that names the owner of a range, which may be as long as other
+/// lines are. Same fate.
+pub const OWNER_LINE_BYTES_MAX: usize = LINE_BYTES_MAX + RANGE_OWNER_BYTES_MAX;
 
 /// Writes down the verbs once: the enum, the match over a command line and the rows all come from
 /// the same columns.
@@ -43,11 +49,15 @@ macro_rules! verbs {
     };
 }
 
+const LOCKS: &str = "mode start len T [owner]";
+const UNLOCKS: &str = "start len [owner]";
+const RANGE: &str = "mode start len [owner]";
+const BREAKS: &str = "fence, *, range * or range start len";
 const OPTIONS: &str = "[fence=<0 or 1>] [deadlock=<0 or 1>] [name=<who>]";
 
 // The flags: `fenced` always carries the fence, `reader` shows that its sender reads one, `valued`
-// takes a long argument, `keyless` ignores its key, `walks` takes a walk. Each is explained at its
-// field of `Row`.
+// takes a long argument, `owned` names the owner of a range, `keyless` ignores its key, `walks` takes
+// a walk. Each is explained at its field of `Row`.
 verbs! {
 //  verb         letters      argument        success    flags              what it does
     Lock         b"l"         "T [L]"         Granted    []                 "take a lock, waiting up to T"
@@ -107,7 +117,15 @@ verbs! {
     Reclaim      b"reclaim"   "token [L]"     Granted    [fenced]           "have back what was held before a restart"
     Attach       b"attach"    "T secret"      Attached   []                 "acquire for the client of this id, which outlives its connections by T"
     Detach       b"detach"    "secret"        Done       []                 "release everything that the client of this id has, and forget it"
-    Break        b"break"     "fence or *"    Count      []                 "end one grant of a key, or all of them; n are ended"
+    Break        b"break"     BREAKS          Count      []                 "end one grant of a key, or all of them, or the range locks of a resource; n are ended"
+    RangeLock    b"rangelock" LOCKS           Done       [owned]            "lock bytes of a resource, or lock them otherwise, waiting up to T"
+    RangeUnlock  b"rangeunlock" UNLOCKS       Done       [owned]            "let go of these bytes, as far as they are held"
+    RangeTest    b"rangetest" RANGE           Tested     [owned]            "who is in the way of such a lock"
+    RangeCancel  b"rangecancel" RANGE         Cancelled  [owned]            "end the wait of the `rangelock` that asked for exactly this"
+    RangeReclaim b"rangereclaim" RANGE        Done       [owned]            "have back bytes that were held before a restart"
+    ReclaimDone  b"reclaimdone" ""            Done       []                 "the client of this id has back what it wants; the rest is released"
+    RangeList    b"rangelist" ""              Json       [walks]            "who holds bytes of a resource and who waits for some"
+    Grace        b"grace"     "[end]"         Grace      [keyless]          "how far the grace period is; `end` ends it"
 }
 
 /// What success is answered with, where `<fence>` is only said if the verb or the client wants it.
@@ -135,6 +153,12 @@ pub enum Success {
     Welcome,
     /// `ok <epoch> new` or `ok <epoch> resumed`
     Attached,
+    /// `ok free` or `ok held <mode> <start> <len> <client> [<owner>]`
+    Tested,
+    /// `ok cancelled`, `ok granted` or `nil`
+    Cancelled,
+    /// `ok <remaining ms> <expected> <done>`
+    Grace,
 }
 
 impl Success {
@@ -154,6 +178,9 @@ impl Success {
             (Self::Value, _) => "ok <value> or nil",
             (Self::Json, _) => "ok <json>",
             (Self::Attached, _) => "ok <epoch> new or ok <epoch> resumed",
+            (Self::Tested, _) => "ok free or ok held <mode> <start> <len> <client> [<owner>]",
+            (Self::Cancelled, _) => "ok cancelled or ok granted or nil",
+            (Self::Grace, _) => "ok <remaining ms> <expected> <done>",
             (Self::Welcome, _) => "ok latchd/<version> epoch=<n> <options>",
         }
     }
@@ -181,6 +208,8 @@ pub struct Row {
     pub shows_fence_reader: bool,
     /// Its argument line may hold [`VALUE_BYTES_MAX`] bytes.
     pub takes_value: bool,
+    /// Its argument line names the owner of a range, and may hold [`OWNER_LINE_BYTES_MAX`] bytes.
+    pub names_owner: bool,
     /// Its key line may hold anything, even nothing.
     pub ignores_key: bool,
     /// Its answer takes a walk over keys, a queue or a list, and may be as long as those are.
@@ -206,6 +235,7 @@ const fn row(
         carries_fence: false,
         shows_fence_reader: false,
         takes_value: false,
+        names_owner: false,
         ignores_key: false,
         takes_a_walk: false,
     }
@@ -225,6 +255,11 @@ impl Row {
 
     const fn valued(mut self) -> Self {
         self.takes_value = true;
+        self
+    }
+
+    const fn owned(mut self) -> Self {
+        self.names_owner = true;
         self
     }
 
@@ -249,8 +284,11 @@ impl Verb {
     /// Longest content of this verb's argument line.
     #[must_use]
     pub fn argument_bytes_max(self) -> usize {
-        if self.row().takes_value {
+        let row = self.row();
+        if row.takes_value {
             VALUE_BYTES_MAX
+        } else if row.names_owner {
+            OWNER_LINE_BYTES_MAX
         } else {
             LINE_BYTES_MAX
         }
@@ -330,11 +368,23 @@ mod tests {
         );
         assert_eq!(
             named(|row| row.ignores_key),
-            ["auth", "stats", "ping", "barrier", "hello", "waits"]
+            [
+                "auth", "stats", "ping", "barrier", "hello", "waits", "grace"
+            ]
         );
         assert_eq!(
             named(|row| row.takes_a_walk),
-            ["lrange", "stats", "who", "waits", "pos"]
+            ["lrange", "stats", "who", "waits", "pos", "rangelist"]
+        );
+        assert_eq!(
+            named(|row| row.names_owner),
+            [
+                "rangelock",
+                "rangeunlock",
+                "rangetest",
+                "rangecancel",
+                "rangereclaim"
+            ]
         );
         // The others are also sent by clients that stumble over a fence, or are latchd's own, where
         // a client says with `hello` what it wants.
@@ -342,7 +392,8 @@ mod tests {
         assert_eq!(
             others.join(" "),
             "l r n e w sl sr sn se sw listen unlisten signal auth stats ping barrier hello who waits pos \
-             attach detach break"
+             attach detach break rangelock rangeunlock rangetest rangecancel rangereclaim reclaimdone \
+             rangelist grace"
         );
     }
 

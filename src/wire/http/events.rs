@@ -62,7 +62,20 @@ pub fn push(out: &mut Vec<u8>, framing: Framing, push: &Push) {
             flag(out, "broken", *why == Loss::Broken);
             out.push(b'}');
         }),
-        Push::RangeLost { .. } => {}
+        Push::RangeLost {
+            resource,
+            range,
+            owner,
+            why,
+        } => event(out, framing, b"range_lost", |out| {
+            begin_object(out, "resource", resource.as_bytes());
+            field(out, "start", range.start());
+            field(out, "len", range.len());
+            title(out, "owner");
+            push_str_escaped(out, owner.as_bytes());
+            flag(out, "broken", *why == Loss::Broken);
+            out.push(b'}');
+        }),
         Push::Signal { channel, payload } => event(out, framing, b"signal", |out| {
             begin_object(out, "channel", channel);
             title(out, "payload");
@@ -137,7 +150,7 @@ mod tests {
     use super::super::routes::Route;
     use super::*;
     use crate::base::Fence;
-    use crate::engine::types::{Change, Event};
+    use crate::engine::types::{ByteRange, Change, Event};
     use crate::key::Key;
 
     fn context(is_http_1_0: bool) -> Context<'static> {
@@ -210,6 +223,16 @@ mod tests {
                     why: Loss::Broken,
                 },
                 "event: lost\ndata: {\"name\":\"job\",\"fencing_token\":7,\"broken\":true}\n\n",
+            ),
+            (
+                Push::RangeLost {
+                    resource: Key::from(&b"f\"1"[..]),
+                    range: ByteRange::new((1 << 53) + 1, 0).unwrap(),
+                    owner: Key::from(&b"bob"[..]),
+                    why: Loss::Expired,
+                },
+                "event: range_lost\ndata: {\"resource\":\"f\\\"1\",\"start\":9007199254740993,\
+                 \"len\":0,\"owner\":\"bob\",\"broken\":false}\n\n",
             ),
         ] {
             assert_eq!(told(Framing::UntilClose, &it), want);
