@@ -254,6 +254,7 @@ pub fn rules(config: &Config) -> Rules {
         },
         durable: false,
         epoch: 1,
+        ..Rules::default() // nobody can set anything about byte ranges yet
     }
 }
 

@@ -569,6 +569,7 @@ fn rules(rng: &mut Rng, scale: u64, is_loud: bool) -> Rules {
         clients_per_adapter_max: 0,
         durable: false,
         epoch: 1,
+        ..Rules::default() // no client of the simulation asks for byte ranges
     }
 }
 
