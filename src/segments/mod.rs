@@ -18,6 +18,16 @@ impl ByteRange {
         Some(Self { start, last })
     }
 
+    /// The range from `start` to `last`, both included; `None` if they are in the wrong order.
+    #[must_use]
+    pub const fn between(start: u64, last: u64) -> Option<Self> {
+        if start <= last {
+            Some(Self { start, last })
+        } else {
+            None
+        }
+    }
+
     /// The first byte.
     #[must_use]
     pub fn start(self) -> u64 {
@@ -31,6 +41,7 @@ impl ByteRange {
     }
 
     /// How many; 0 is all to the end.
+    #[expect(clippy::len_without_is_empty, reason = "no range is empty")]
     #[must_use]
     pub fn len(self) -> u64 {
         match self.last {
