@@ -335,7 +335,7 @@ impl Engine {
                 self.go_on_starting(now, self.core.work.spent() + SLICE, out);
             }
             Input::Restore(record) => self.restore(now, record, out),
-            Input::Serve => self.serve(now, out),
+            Input::Serve { may_have_lost: _ } => self.serve(now, out),
             Input::Drain => self.drain(now, out),
         }
     }
