@@ -119,6 +119,10 @@ impl DataDir {
                 "the last run did not stop in order and had --durability async: if the machine \
                  went down with it, what was acknowledged in its last 100 ms may be lost"
             ),
+            (Ending::Unclean, Some(last)) if last.follows_loss => warn!(
+                "the last run did not stop in order, and something that was acknowledged before it \
+                 may be lost"
+            ),
             (Ending::Unclean, _) => {
                 warn!("the last run did not stop in order; everything it acknowledged is here")
             }

@@ -128,7 +128,7 @@ pub enum Input<'a> {
     /// Everything is restored, and clients are served from now on: the lease of every grant that
     /// was restored begins now.
     Serve {
-        /// Records of changes that somebody was told of may be missing.
+        /// Whether something that an earlier run granted and told may be missing among the records.
         may_have_lost: bool,
     },
     /// Shutdown has begun: every parked command is refused now, and every new acquire from now on.
