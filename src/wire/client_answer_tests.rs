@@ -166,7 +166,6 @@ fn expected(reply: &Reply, with_fence: bool) -> Option<Told<'_>> {
         &Reply::Grace(grace) => Told::Grace(grace),
         // A document and a word, which have tests of their own.
         Reply::Values(_) | Reply::Refused(_) => return None,
-        // Nobody says these yet.
     })
 }
 
