@@ -137,8 +137,11 @@ impl DataDir {
         } else {
             let counts = engine.counts();
             info!(
-                "data directory {dir}: epoch {epoch}, {} held, {} counters, values and lists",
-                counts.holders, counts.others
+                "data directory {dir}: epoch {epoch}, {} held, {} counters, values and lists, \
+                 {} range locks",
+                counts.holders,
+                counts.others,
+                engine.view(Nanos(0)).range_counts().locks
             );
         }
         if self.life.durability == Durability::Async {

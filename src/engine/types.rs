@@ -573,6 +573,8 @@ pub enum Effect {
     Broadcast(Vec<ConnId>, Push),
     /// The client does not read what is sent to it: disconnect it.
     Overrun(ConnId),
+    /// The grace period is over, and so many range locks were released that nobody has had back.
+    GraceOver(u64),
     /// Write a line to the log. Made only if the log shows it: see
     /// [`Rules::notes`](super::Rules::notes).
     Note(Box<Note>),

@@ -275,6 +275,7 @@ impl Talk {
                         self.hear(id, mark, Answer::Push(&push));
                     }
                 }
+                Effect::GraceOver(_) => {}
                 Effect::Note(_) => {} // of what an operator broke, whatever the log shows
                 other => panic!("{other:?} has no place in a transcript"),
             }

@@ -393,7 +393,7 @@ impl World {
                     }
                     Push::Signal { .. } | Push::RangeLost { .. } => {}
                 },
-                Effect::NotYet(_) | Effect::Overrun(_) | Effect::Note(_) => {
+                Effect::NotYet(_) | Effect::Overrun(_) | Effect::GraceOver(_) | Effect::Note(_) => {
                     panic!("{effect:?}, though nothing is large here")
                 }
             }
