@@ -369,7 +369,9 @@ fn a_restart_gives_a_lease_back_to_its_name() {
     for record in &records {
         table.apply(Input::Restore(record));
     }
-    table.apply(Input::Serve);
+    table.apply(Input::Serve {
+        may_have_lost: false,
+    });
     table.pass(9_999);
     assert_eq!(table.renew(B, "bob", token, 10_000), NOT_HOLDER);
     let fence = token.fence;
@@ -414,7 +416,9 @@ fn after_a_restart_a_request_is_asked_again() {
         for record in &records {
             next.apply(Input::Restore(record));
         }
-        next.apply(Input::Serve);
+        next.apply(Input::Serve {
+            may_have_lost: false,
+        });
         let other_id = by(owner, "r3");
         assert_eq!(
             answer(&next.acquire(A, other_id, 0, 10_000), A),

@@ -161,7 +161,9 @@ fn restoring(c: &mut Criterion) {
                     for record in &records {
                         harness.tell(Input::Restore(record));
                     }
-                    harness.tell(Input::Serve);
+                    harness.tell(Input::Serve {
+                        may_have_lost: false,
+                    });
                     assert_eq!(harness.engine.counts().holders, records.len());
                     harness
                 },

@@ -115,7 +115,13 @@ fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
     // Nobody connects before there is somebody to answer. And a start that fails here has served
     // nobody: the directory is then as it was.
     let listeners = listen::listen(config)?;
-    engine.apply(clock.now(), Input::Serve, &mut Effects::new());
+    engine.apply(
+        clock.now(),
+        Input::Serve {
+            may_have_lost: false,
+        },
+        &mut Effects::new(),
+    );
     let remote = data_dir.remote();
     let settings = settings_of_daemon(config, data_dir.life.epoch, &listeners);
     let server = Server::with_store(settings, engine, data_dir.journal);
@@ -260,6 +266,7 @@ pub fn rules(config: &Config) -> Rules {
         },
         durable: false,
         epoch: 1,
+        ..Rules::default()
     }
 }
 

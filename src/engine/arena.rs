@@ -280,6 +280,12 @@ pub(super) struct Chain<C> {
     name: std::marker::PhantomData<C>,
 }
 
+impl<C> Default for Chain<C> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<C> Chain<C> {
     pub(super) const fn new() -> Self {
         Self {

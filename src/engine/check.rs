@@ -68,7 +68,7 @@ impl Engine {
             (self.core.timers.len(), self.core.background.len()),
             (
                 held as usize + parked + expired_tickets + self.core.check_clients(),
-                collections + lives + searches
+                collections + lives + searches + locks.ranges.timers()
             ),
             "a timer is missing, or one is left over"
         );
@@ -135,6 +135,7 @@ impl Engine {
         waiters += ended
             .map(|it| it.iter(&self.core.waiters).count())
             .sum::<usize>();
+        waiters += self.stores.locks.check_ranges(&self.core);
         assert_eq!(waiters, self.core.waiters.len(), "a waiter is in no queue");
         let entries = [
             counters.named.len(),

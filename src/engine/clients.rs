@@ -55,7 +55,7 @@ pub struct Attach<'a> {
 pub(super) struct Client {
     pub(super) owner: OwnerIndex,
     pub(super) ttl: Millis,
-    secret: SecretHash,
+    pub(super) secret: SecretHash,
     /// Its connections, in the order in which they attached.
     pub(super) conns: Chain<OfClient>,
     /// How many of them the disk keeps waiting.
@@ -79,6 +79,13 @@ enum Undoing {
     Conns,
     /// It has no connection, and everything it has is released.
     All,
+}
+
+impl Client {
+    /// While this lasts, nobody may ask for it.
+    pub(super) fn is_being_undone(&self) -> bool {
+        self.undoing != Undoing::Nothing
+    }
 }
 
 impl Stored for Client {}
@@ -212,10 +219,14 @@ impl Engine {
     pub(super) fn attach(&mut self, now: Nanos, id: ConnId, attach: Attach<'_>, out: &mut Effects) {
         let Asker { conn, .. } = self.core.conns.asker(id, &mut self.core.owners);
         self.core.work.charge(work::REQUEST + work::HASH);
-        let (_, mut cx) = self.split(now, now, out);
+        let (stores, mut cx) = self.split(now, now, out);
         let about = cx.begin(|| Some(attach.id.as_bytes()));
+        let was_kept = cx.is_kept(attach.id);
         match cx.attach(conn, attach) {
-            Ok(Some(reply)) => cx.reply(conn, reply),
+            Ok(Some(reply)) => {
+                cx.reply(conn, reply);
+                stores.record_ranges_if_kept(&mut cx, attach.id, was_kept);
+            }
             Ok(None) => cx.put_off(conn),
             Err(refusal) => cx.refuse(conn, refusal),
         }
@@ -433,18 +444,8 @@ impl Ctx<'_> {
         if present.is_some() && present != known {
             return Err(Refusal::OtherClient);
         }
-        let (client, is_new) = match known {
-            Some(client) => {
-                if !core.clients[client].secret.is_of(attach.secret) {
-                    return Err(Refusal::WrongSecret);
-                }
-                if core.clients[client].undoing != Undoing::Nothing {
-                    return Ok(None);
-                }
-                self.set_ttl(client, attach.ttl)?;
-                (client, false)
-            }
-            None => (self.add_client(attach)?, true),
+        let Some((client, is_new)) = self.find_or_add_client(attach)? else {
+            return Ok(None);
         };
         if present.is_none() {
             let it = &mut self.core.clients[client];
@@ -455,6 +456,34 @@ impl Ctx<'_> {
         }
         let epoch = self.core.rules.epoch;
         Ok(Some(Reply::Attached { epoch, is_new }))
+    }
+
+    /// The client of this id, and whether it is new; none while what it left behind is being undone.
+    pub(super) fn find_or_add_client(
+        &mut self,
+        attach: Attach<'_>,
+    ) -> Result<Option<(u32, bool)>, Refusal> {
+        let core = &*self.core;
+        let Some(client) = core.clients.find(&core.owners, attach.id) else {
+            return Ok(Some((self.add_client(attach)?, true)));
+        };
+        let it = &core.clients[client];
+        if !it.secret.is_of(attach.secret) {
+            return Err(Refusal::WrongSecret);
+        } else if it.is_being_undone() {
+            return Ok(None);
+        }
+        self.set_ttl(client, attach.ttl)?;
+        Ok(Some((client, false)))
+    }
+
+    /// Whether the client of this id is known after a restart.
+    pub(super) fn is_kept(&self, id: &str) -> bool {
+        let Core {
+            clients, owners, ..
+        } = &*self.core;
+        let client = clients.find(owners, id);
+        client.is_some_and(|client| clients[client].ttl > Millis::ZERO)
     }
 
     /// The order is that of all requests: the disk first, memory last.
@@ -519,6 +548,16 @@ impl Ctx<'_> {
 }
 
 impl Stores {
+    /// If the client was not known after a restart before, and is from now on, its ranges are recorded.
+    pub(super) fn record_ranges_if_kept(&mut self, cx: &mut Ctx<'_>, id: &str, was_kept: bool) {
+        if !was_kept
+            && cx.is_kept(id)
+            && let Some(owner) = cx.restored_client(id)
+        {
+            self.locks.record_ranges_of(cx, owner);
+        }
+    }
+
     /// Goes on with what is being undone of a client, as far as the budget goes; returns whether it is
     /// done.
     pub(super) fn depart_client(

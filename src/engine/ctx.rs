@@ -8,7 +8,7 @@ use super::due::Due;
 use super::fence::Fences;
 use super::figures::Figures;
 use super::holder::Holder;
-use super::owner::{OwnerIndex, Owners};
+use super::owner::{OwnerIndex, Owners, Presence};
 use super::queue::{Waiter, Waiters};
 use super::record::Records;
 use super::restore::Restored;
@@ -80,7 +80,10 @@ impl Core {
         } else {
             conn
         };
-        owner.is_here() && (conn == ConnIndex::NONE || self.conns[conn].is_present())
+        // A client that has no connection of its own may still be asked for on one that is there.
+        let is_here =
+            owner.is_here() || (owner.presence == Presence::Away && conn != ConnIndex::NONE);
+        is_here && (conn == ConnIndex::NONE || self.conns[conn].is_present())
     }
 
     #[inline(never)]

@@ -1,7 +1,8 @@
 //! What a timer of the engine stands for, in four bytes, because every lease has a timer.
 //!
 //! Data only: `Engine::expire` in `mod.rs` pops the timers and calls the file that decides
-//! (`lock.rs`, `two_phase.rs`, `kv.rs`, `list.rs`, `barrier.rs`, `counter.rs`, `clients.rs`).
+//! (`lock.rs`, `two_phase.rs`, `kv.rs`, `list.rs`, `barrier.rs`, `counter.rs`, `clients.rs`,
+//! `ranges/`).
 
 /// What a timer stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,12 +27,18 @@ pub(super) enum What {
     Counters,
     /// Searches for deadlocks go on.
     Searches,
+    /// It is time to look at those whom the order of a queue of ranges keeps waiting.
+    Barging,
+    /// The grace period is over.
+    Grace,
 }
 
 impl Due {
     pub(super) const LOCKS: Self = Self(Self::CHORES);
     pub(super) const COUNTERS: Self = Self(Self::CHORES | 1);
     pub(super) const SEARCHES: Self = Self(Self::CHORES | 2);
+    pub(super) const BARGING: Self = Self(Self::CHORES | 3);
+    pub(super) const GRACE: Self = Self(Self::CHORES | 4);
 
     /// The kind is in the top three bits (two of its eight values are still free), the index in
     /// the rest.
@@ -81,6 +88,8 @@ impl Due {
             Self::CLIENTS => What::Client(index),
             _ if self == Self::LOCKS => What::Locks,
             _ if self == Self::SEARCHES => What::Searches,
+            _ if self == Self::BARGING => What::Barging,
+            _ if self == Self::GRACE => What::Grace,
             _ => What::Counters,
         }
     }
@@ -102,6 +111,8 @@ mod tests {
         assert_eq!(Due::LOCKS.what(), What::Locks);
         assert_eq!(Due::COUNTERS.what(), What::Counters);
         assert_eq!(Due::SEARCHES.what(), What::Searches);
+        assert_eq!(Due::BARGING.what(), What::Barging);
+        assert_eq!(Due::GRACE.what(), What::Grace);
     }
 
     #[test]

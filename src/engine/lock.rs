@@ -23,6 +23,7 @@ use super::lapsed::Lapsed;
 use super::named_owner::Asks;
 use super::owner::{OwnerIndex, Presence};
 use super::queue::{Awaiting, Waiter, Want};
+use super::ranges::Ranges;
 use super::rank::Ranks;
 use super::record::{About, RecordedLease};
 use super::table::{Kind, Table};
@@ -63,6 +64,8 @@ pub(super) struct Locks {
     pub(super) ranks: Ranks,
     pub(super) unserved: Unserved,
     pub(super) waits: Waits,
+    /// Byte ranges, which are a kind of lock with keys of their own.
+    pub(super) ranges: Ranges,
     pub(super) tickets: Tickets,
     pub(super) lapsed: Lapsed,
     pub(super) collector: Collector,
@@ -80,6 +83,7 @@ impl Locks {
             ranks: Ranks::default(),
             unserved: Unserved::default(),
             waits: Waits::default(),
+            ranges: Ranges::new(seed),
             tickets: Tickets::new(seed),
             lapsed: Lapsed::new(),
             collector: Collector::new(Due::LOCKS),
@@ -234,6 +238,7 @@ impl Locks {
             + self.crowds.memory()
             + self.ranks.memory()
             + self.waits.memory()
+            + self.ranges.memory()
             + self.tickets.memory()
             + self.lapsed.memory()
     }

@@ -39,6 +39,7 @@ mod queue;
 mod ranges;
 mod rank;
 mod record;
+mod registered;
 mod restore;
 mod salts;
 mod secret;
@@ -75,7 +76,8 @@ use self::list::Lists;
 use self::lock::Locks;
 use self::owner::{Owner, OwnerIndex, Owners, Presence};
 use self::queue::{Awaiting, Waiter, Waiters};
-pub use self::ranges::view::{RangeShown, RangesView};
+pub use self::ranges::figures::{RangeEnd, RangeFigures};
+pub use self::ranges::view::{RangeCounts, RangeShown, RangesView};
 use self::record::Records;
 use self::restore::Restored;
 pub use self::salts::SaltKey;
@@ -296,11 +298,15 @@ impl Engine {
             Input::BreakAll(id, key, fence) => self.break_all(now, id, key, fence, out),
             Input::Attach(id, attach) => self.attach(now, id, attach, out),
             Input::Detach(id, client, secret) => self.detach(now, id, client, secret, out),
-            Input::Range(..)
-            | Input::ReclaimDone(..)
-            | Input::Grace { .. }
-            | Input::BreakRanges(..)
-            | Input::Register(..) => {}
+            Input::Range(id, of, request) => self.range(now, id, of, request, out),
+            Input::ReclaimDone(id, client, secret) => {
+                self.reclaim_done(now, id, client, secret, out);
+            }
+            Input::Grace { conn, ends } => self.tell_grace(now, conn, ends, out),
+            Input::BreakRanges(id, resource, range) => {
+                self.break_ranges(now, id, resource, range, out);
+            }
+            Input::Register(id, attach) => self.register(now, id, attach, out),
             Input::Hello(id, name) => self.introduce(id, name),
             Input::DetectDeadlocks(id, detects) => {
                 let Asker { conn, .. } = self.core.conns.asker(id, &mut self.core.owners);
@@ -335,7 +341,7 @@ impl Engine {
                 self.go_on_starting(now, self.core.work.spent() + SLICE, out);
             }
             Input::Restore(record) => self.restore(now, record, out),
-            Input::Serve => self.serve(now, out),
+            Input::Serve { may_have_lost } => self.serve(now, may_have_lost, out),
             Input::Drain => self.drain(now, out),
         }
     }
@@ -458,6 +464,7 @@ impl Engine {
             || it.locks.asks.tidy()
             || it.locks.table.tidy()
             || it.locks.tickets.tidy()
+            || it.locks.ranges.tidy()
             || it.counters.named.tidy()
             || it.kv.named.tidy()
             || it.lists.named.tidy()
@@ -587,6 +594,7 @@ impl Engine {
             Awaiting::Hold(_) => stores.locks.note_hung_up(&cx, parked),
             Awaiting::Pop(_) => {}
             Awaiting::Barrier => stores.barriers.note_hung_up(&mut cx, parked),
+            Awaiting::Range(_) => stores.locks.note_range_hung_up(cx.core, parked),
         }
     }
 
@@ -629,7 +637,7 @@ impl Engine {
     #[must_use]
     pub fn holds_something(&self, id: ConnId) -> bool {
         self.find_owner(id)
-            .is_some_and(|(_, own, owner)| !own.holds.is_empty() || !owner.holds.is_empty())
+            .is_some_and(|(_, own, owner)| own.holds_something() || owner.holds_something())
     }
 
     /// Whether the client listens to, watches or observes something.
@@ -647,7 +655,9 @@ impl Engine {
         self.find_owner(id).is_some_and(|(conn, own, owner)| {
             let is_unfinished = |it: &Owner| {
                 let would_lose = !self.core.is_durable() && !it.holds.is_empty();
-                !it.tickets.is_empty() || would_lose
+                // Ranges are recorded only for clients that are known after a restart.
+                let is_kept = self.core.is_durable() && it.client != NONE;
+                !it.tickets.is_empty() || would_lose || (it.has_ranges && !is_kept)
             };
             conn.parked != NONE || is_unfinished(own) || is_unfinished(owner)
         })
@@ -684,6 +694,7 @@ impl Stores {
             Awaiting::Hold(_) => self.locks.wait_ended(cx, waiter),
             Awaiting::Pop(_) => self.lists.wait_ended(cx, waiter),
             Awaiting::Barrier => self.barriers.wait_ended(cx, waiter),
+            Awaiting::Range(_) => self.locks.range_wait_ended(cx, waiter),
         }
     }
 
@@ -696,6 +707,7 @@ impl Stores {
             Awaiting::Hold(_) => Some(self.locks.table[*subject].key.as_bytes()),
             Awaiting::Pop(_) => Some(self.lists.named[*subject].key.as_bytes()),
             Awaiting::Barrier => None,
+            Awaiting::Range(_) => Some(self.locks.ranges.resource(*subject).key.as_bytes()),
         }
     }
 
@@ -706,6 +718,7 @@ impl Stores {
             Awaiting::Hold(_) => self.locks.send_away(cx, waiter),
             Awaiting::Pop(_) => self.lists.send_away(cx, waiter),
             Awaiting::Barrier => self.barriers.send_away(cx, waiter),
+            Awaiting::Range(_) => self.locks.send_range_away(cx, waiter),
         }
         cx.finish(about);
     }
@@ -717,6 +730,7 @@ impl Stores {
             Awaiting::Hold(_) => self.locks.leave_queue(cx, waiter),
             Awaiting::Pop(_) => self.lists.give_up(cx, waiter),
             Awaiting::Barrier => self.barriers.give_up(cx, waiter),
+            Awaiting::Range(_) => self.locks.give_up_range(cx, waiter),
         }
         cx.finish(about);
     }

@@ -49,6 +49,8 @@ pub(super) struct Owner {
     pub(super) waits: u32,
     pub(super) presence: Presence,
     pub(super) overdue: Overdue,
+    /// Whether it holds or waits for bytes of resources: see `ranges.rs`.
+    pub(super) has_ranges: bool,
     /// The name that the connection gave in `hello`, or by which the owner is known, or the client's id.
     pub(super) name: Option<Box<str>>,
 }
@@ -140,8 +142,13 @@ impl Owner {
         (self.conn_id != NOBODY && self.conn_id != ATTACHED).then_some(self.conn_id)
     }
 
+    /// Whether it holds a key, or holds or waits for bytes.
+    pub(super) fn holds_something(&self) -> bool {
+        !self.holds.is_empty() || self.has_ranges
+    }
+
     pub(super) fn owns_nothing(&self) -> bool {
-        self.holds.is_empty() && self.tickets.is_empty()
+        self.holds.is_empty() && self.tickets.is_empty() && !self.has_ranges
     }
 }
 
@@ -205,6 +212,7 @@ impl Owners {
             waits: 0,
             presence: Presence::Here,
             overdue: Overdue::End,
+            has_ranges: false,
             name: None,
         });
         OwnerIndex(owner)

@@ -64,6 +64,8 @@ pub(super) enum Awaiting {
     Pop(End),
     /// It waits until enough clients have come to a barrier.
     Barrier,
+    /// It wants bytes of a resource: what is kept of that is under this number.
+    Range(u32),
 }
 
 /// The hold a waiter wants.
@@ -103,7 +105,7 @@ impl Waiter {
     pub(super) fn want(&self) -> Want {
         match self.awaiting {
             Awaiting::Hold(want) => want,
-            Awaiting::Pop(_) | Awaiting::Barrier => {
+            Awaiting::Pop(_) | Awaiting::Barrier | Awaiting::Range(_) => {
                 unreachable!("a waiter in the queue of a key does not want the key")
             }
         }

@@ -63,7 +63,7 @@ impl Engine {
     }
 
     /// All at once, because it happens once in the life of the daemon, before anybody is served.
-    pub(super) fn serve(&mut self, now: Nanos, out: &mut Effects) {
+    pub(super) fn serve(&mut self, now: Nanos, may_have_lost: bool, out: &mut Effects) {
         self.core.figures.forget_past();
         let (stores, mut cx) = self.split(now, now, out);
         let locks = &mut stores.locks;
@@ -73,6 +73,7 @@ impl Engine {
             locks.set_lease_end(&mut cx, holder, now.after(lease));
         }
         cx.start_clients();
+        stores.locks.begin_grace(&mut cx, may_have_lost);
     }
 
     fn set_restoring(&mut self, is_restoring: bool) {
@@ -129,10 +130,20 @@ impl Stores {
             Record::ClientGone { id } => {
                 let id = str::from_utf8(id.as_bytes()).unwrap_or_default();
                 if let Some(owner) = cx.restore_client_gone(id) {
+                    self.locks.restore_ranges_gone(cx, owner);
                     self.locks.restore_departed(cx, owner);
                 }
             }
-            Record::Ranged { .. } => {}
+            Record::Ranged {
+                resource,
+                client,
+                owner,
+                range,
+                mode,
+            } => {
+                let names = [resource, client, owner].map(|it| it.as_bytes());
+                self.locks.restore_range(cx, names, *range, *mode);
+            }
             Record::Fences { upto } => cx.note_fences(*upto),
         }
     }

@@ -112,6 +112,9 @@ impl Engine {
             if !self.breaking.is_empty() {
                 self.go_on_breaking(now, self.slice(SLICE, end), out);
             }
+            if self.stores.locks.has_ranges_to_go_on_with() {
+                self.go_on_with_ranges(now, self.slice(SLICE, end), out);
+            }
             self.end_leases_and_waits(now, self.slice(SLICE, end), out);
             if background_left > 0 {
                 let before = self.core.work.spent();
@@ -148,6 +151,7 @@ impl Engine {
             || !self.stores.locks.unserved.is_empty()
             || self.has_to_tell()
             || !self.breaking.is_empty()
+            || self.stores.locks.has_ranges_to_go_on_with()
             || self.core.records.as_ref().is_some_and(|it| it.has_told())
     }
 
@@ -297,7 +301,12 @@ impl Engine {
                 }
                 What::Ticket(ticket) => stores.locks.ticket_forgotten(&mut cx, ticket),
                 What::Client(client) => self.client_ended(client),
-                What::Value(_) | What::Locks | What::Counters | What::Searches => {
+                What::Value(_)
+                | What::Locks
+                | What::Counters
+                | What::Searches
+                | What::Barging
+                | What::Grace => {
                     unreachable!("a timer of the background is among those of an owner")
                 }
             }
@@ -324,6 +333,8 @@ impl Engine {
                 What::Locks => stores.locks.collect(&mut cx, slice_end),
                 What::Counters => stores.counters.collect(&mut cx, slice_end),
                 What::Searches => stores.locks.go_on_searching(&mut cx, slice_end),
+                What::Barging => stores.locks.let_those_behind_pass(&mut cx, slice_end),
+                What::Grace => stores.locks.grace_ended(&mut cx),
                 What::Lease(_) | What::Wait(_) | What::Ticket(_) | What::Client(_) => {
                     unreachable!("a timer of an owner is in the background")
                 }
@@ -364,6 +375,7 @@ impl Stores {
     /// Undoes what an owner that leaves has: its waits, then its holds. Returns whether all is done.
     pub(super) fn undo(&mut self, cx: &mut Ctx<'_>, owner: OwnerIndex, budget: &mut u32) -> bool {
         self.locks.depart(cx, owner, budget)
+            && (!cx.core.owners[owner].has_ranges || self.locks.depart_ranges(cx, owner, budget))
     }
 }
 

@@ -127,7 +127,10 @@ pub enum Input<'a> {
     Restore(&'a Record),
     /// Everything is restored, and clients are served from now on: the lease of every grant that
     /// was restored begins now.
-    Serve,
+    Serve {
+        /// Records of changes that somebody was told of may be missing.
+        may_have_lost: bool,
+    },
     /// Shutdown has begun: every parked command is refused now, and every new acquire from now on.
     /// Releases and renewals still work, and leases still end.
     Drain,

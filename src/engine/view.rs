@@ -18,7 +18,7 @@ use crate::base::{ConnId, Fence, Nanos, Token};
 #[derive(Clone, Copy)]
 pub struct View<'e> {
     pub(super) engine: &'e Engine,
-    now: Nanos,
+    pub(super) now: Nanos,
 }
 
 /// One key.

@@ -11,6 +11,7 @@
 //! left meanwhile it begins anew, a few times. `waits/edges.rs` shows the graph to people.
 
 pub(super) mod edges;
+mod range_search;
 mod search;
 
 use std::collections::VecDeque;
@@ -24,6 +25,7 @@ use super::holder::{Held, Holder};
 use super::lock::{Locks, deny};
 use super::owner::{Owner, OwnerIndex};
 use super::queue::{Awaiting, Waiter, Want};
+use super::ranges::{RangeWant, Ranges};
 use super::table::Resource;
 use super::types::{Mode, Refusal, Reply};
 use super::work;
@@ -95,6 +97,10 @@ impl Waits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Party {
     Owner(OwnerIndex),
+    /// Somebody for whom a client locks bytes. A client that serves many waits for each of them apart; but
+    /// a connection that is its own client is one, whatever names it gives, since it can do nothing else
+    /// while it waits.
+    OwnerOfRanges(u32),
 }
 
 impl Party {
@@ -102,6 +108,7 @@ impl Party {
     fn number(self) -> u64 {
         match self {
             Self::Owner(OwnerIndex(owner)) => owner.into(),
+            Self::OwnerOfRanges(owner) => 1 << 32 | u64::from(owner),
         }
     }
 }
@@ -110,20 +117,34 @@ impl Party {
 #[derive(Clone, Copy)]
 struct Asked {
     party: Party,
-    resource: u32,
-    hold: Held,
+    what: AskedFor,
     /// Its place in the queue; `NONE` if it would be the last one.
     waiter: u32,
 }
 
-impl Asked {
-    /// The numbers of all before it are below this, and its own if it has one.
-    fn end(&self, live: &Live<'_>) -> u64 {
-        match self.waiter {
-            NONE => u64::MAX,
-            waiter => live.place_of(waiter).1 + 1,
-        }
-    }
+/// What it is for.
+#[derive(Clone, Copy)]
+enum AskedFor {
+    Key {
+        resource: u32,
+        hold: Held,
+    },
+    Range {
+        range: AskedRange,
+        /// Whether those before it in the queue count as well as those who hold the bytes.
+        counts_queue: bool,
+    },
+}
+
+/// A wait for bytes.
+#[derive(Clone, Copy)]
+pub(super) struct AskedRange {
+    pub(super) resource: u32,
+    /// What the owner holds of the resource, or `NONE`.
+    pub(super) holding: u32,
+    pub(super) wants: RangeWant,
+    /// Its place in the queue; `NONE` if it would be the last one.
+    pub(super) waiter: u32,
 }
 
 /// The table as it is, to be looked at.
@@ -138,7 +159,30 @@ impl<'e> Live<'e> {
     /// The waiters of the commands that this party is parked in, as far as they wait for keys. Everything
     /// else (a value, a barrier) can come from anybody.
     fn waits_of(&self, party: Party) -> impl Iterator<Item = u32> {
-        let Party::Owner(owner) = party;
+        let (owner, of_ranges) = match party {
+            Party::Owner(owner) => (Some(owner), self.own_range_wait(owner)),
+            Party::OwnerOfRanges(owner) => (None, self.locks.ranges.owner(owner).waiter),
+        };
+        let of_ranges = Some(of_ranges).filter(|&it| it != NONE && self.is_waiting(it));
+        let of_keys = owner.map(|owner| self.parked_waits_of(owner));
+        of_ranges.into_iter().chain(of_keys.into_iter().flatten())
+    }
+
+    /// The wait for bytes of a client for itself, or `NONE`. A connection that has none is among the
+    /// others.
+    fn own_range_wait(&self, owner: OwnerIndex) -> u32 {
+        let it = &self.core.owners[owner];
+        match it.has_ranges && it.client != NONE {
+            true => {
+                let ranges = &self.locks.ranges;
+                let own = ranges.find_owner(owner, b"");
+                own.map_or(NONE, |own| ranges.owner(own).waiter)
+            }
+            false => NONE,
+        }
+    }
+
+    fn parked_waits_of(&self, owner: OwnerIndex) -> impl Iterator<Item = u32> {
         let it = &self.core.owners[owner];
         let own = match it.conn {
             ConnIndex::NONE => NONE,
@@ -151,7 +195,15 @@ impl<'e> Live<'e> {
         let several = asks.into_iter().flatten();
         let several = several.chain(of_client.into_iter().flatten());
         let waiters = own.into_iter().chain(several);
-        waiters.filter(|&waiter| self.is_waiting(waiter))
+        let is_client = it.client != NONE;
+        let is_counted = move |awaiting| !(is_client && matches!(awaiting, Awaiting::Range(_)));
+        waiters.filter(move |&waiter| {
+            self.is_waiting(waiter) && is_counted(self.core.waiters[waiter].awaiting)
+        })
+    }
+
+    fn party_of_ranges(&self, owner: u32) -> Party {
+        party_of_ranges(self.core, &self.locks.ranges, owner)
     }
 
     /// Who the owner is here. A connection that has attached to a client waits for the client, and what it
@@ -162,7 +214,9 @@ impl<'e> Live<'e> {
 
     /// How many more connections than one [`Live::waits_of`] looks at.
     fn looks_at_waits(&self, party: Party) -> u32 {
-        let Party::Owner(owner) = party;
+        let Party::Owner(owner) = party else {
+            return 0;
+        };
         let Owner { client, waits, .. } = self.core.owners[owner];
         let looks = match client {
             NONE => waits,
@@ -171,13 +225,14 @@ impl<'e> Live<'e> {
         looks.saturating_sub(1)
     }
 
-    /// Whether a command is parked on this waiter, and it wants a key, and its time is not over.
+    /// Whether a command is parked on this waiter, and it wants a key or bytes, and its time is not over.
     fn is_waiting(&self, waiter: u32) -> bool {
         let Waiter {
             timer, awaiting, ..
         } = self.core.waiters[waiter];
         let has_time = timer.is_some_and(|it| self.core.timers.deadline(it) > self.moment);
-        has_time && matches!(awaiting, Awaiting::Hold(_)) && self.is_present(waiter)
+        let is_counted = matches!(awaiting, Awaiting::Hold(_) | Awaiting::Range(_));
+        has_time && is_counted && self.is_present(waiter)
     }
 
     /// Whether it can still be served. Whoever has hung up leaves its queue.
@@ -216,6 +271,14 @@ impl<'e> Live<'e> {
     fn place_of(&self, waiter: u32) -> (u32, u64) {
         let it = &self.core.waiters[waiter];
         (it.subject, it.number)
+    }
+}
+
+fn party_of_ranges(core: &Core, ranges: &Ranges, owner: u32) -> Party {
+    let it = ranges.owner(owner);
+    match core.owners[it.client].client != NONE && !it.name.is_empty() {
+        true => Party::OwnerOfRanges(owner),
+        false => party_of(core, it.client),
     }
 }
 
@@ -296,10 +359,13 @@ impl Locks {
         }
         let asked = Asked {
             party: party_of(cx.core, owner),
-            resource,
-            hold,
+            what: AskedFor::Key { resource, hold },
             waiter,
         };
+        self.search_at_once(cx, asked)
+    }
+
+    fn search_at_once(&self, cx: &mut Ctx<'_>, asked: Asked) -> Option<Verdict> {
         let live = Live {
             locks: self,
             core: cx.core,
@@ -341,7 +407,7 @@ impl Locks {
     }
 
     /// The search was not over in time: it is done when time passes.
-    fn look_later(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
+    pub(super) fn look_later(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
         let Waiter { conn, since, .. } = cx.core.waiters[waiter];
         let conn = cx.core.conns[conn].id;
         let it = &mut self.waits;
@@ -413,13 +479,7 @@ impl Locks {
             moment: cx.now,
         };
         let mut search = search.unwrap_or_else(|| {
-            let Waiter { owner, subject, .. } = live.core.waiters[waiter];
-            let asked = Asked {
-                party: live.party_of(owner),
-                resource: subject,
-                hold: live.entry(waiter).1,
-                waiter,
-            };
+            let asked = live.asked_of(waiter);
             Box::new(Search::new(&live, asked))
         });
         let steps = slice_end.saturating_sub(live.core.work.spent()) / work::FOLLOW;
@@ -442,12 +502,20 @@ impl Locks {
     fn endings(&self, cx: &Ctx<'_>) -> u64 {
         let ends = cx.core.figures.ends();
         let left_queues = Held::ALL.map(|it| cx.core.figures.of(it).left_queues());
-        ends + left_queues.iter().sum::<u64>() + cx.core.hang_ups
+        ends + left_queues.iter().sum::<u64>() + cx.core.hang_ups + self.ranges.changes
     }
 
     /// A command that is parked already waits for itself.
     fn refuse_parked(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
-        let Waiter { conn, subject, .. } = cx.core.waiters[waiter];
+        let Waiter {
+            conn,
+            subject,
+            awaiting,
+            ..
+        } = cx.core.waiters[waiter];
+        if let Awaiting::Range(_) = awaiting {
+            return self.refuse_parked_range(cx, waiter);
+        }
         let about = self.begin(cx, subject);
         self.give_up(cx, waiter);
         cx.core.figures.refused(Refusal::Deadlock);

@@ -27,6 +27,10 @@ pub(super) const GRANT: u64 = 800;
 pub(super) const GIVE_UP: u64 = 500;
 /// To undo one thing that a connection left behind: a hold, a ticket, a subscription.
 pub(super) const UNDO: u64 = 1000;
+/// To look for a range among very many, or to change one of them.
+pub(super) const SEGMENT: u64 = 300;
+/// To compare a range with that of one who waits.
+pub(super) const COMPARE: u64 = 8;
 /// To forget a key.
 pub(super) const FORGET: u64 = 600;
 /// To share one value of a list with an answer.

@@ -11,7 +11,7 @@ use log::warn;
 use super::Server;
 use super::clients::Operator;
 use super::conn::Transport;
-use super::stats::{BODY_BYTES_MAX, array, label, name, number};
+use super::stats::{BODY_BYTES_MAX, ENTRIES_MAX, array, label, name, number};
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::{ByteRange, Input, RangeRequest, Refusal, Sharing, Span};
 use crate::engine::{RangeShown, Someone};
@@ -96,14 +96,14 @@ impl<T: Transport, S: Store> Server<T, S> {
             let view = server.engine.view(now).ranges(resource);
             let held = || view.into_iter().flat_map(|it| it.held());
             let waiting = || view.into_iter().flat_map(|it| it.waiting());
-            let counts = (held().count(), waiting().count());
+            let counts = view.map_or((0, 0), |it| it.lens());
             let waits_for = |place: usize, each: &mut dyn FnMut(Someone<'_>, &[u8])| {
                 if let Some(view) = view {
                     view.waits_for(place, each);
                 }
             };
             let looked = list(out, now, resource, counts, (held(), waiting()), waits_for);
-            looks.set(counts.0 + counts.1 + looked);
+            looks.set(counts.0.min(ENTRIES_MAX) + counts.1.min(ENTRIES_MAX) + looked);
         });
         self.budget.charge_visits(looks.get());
     }
@@ -180,7 +180,7 @@ fn show(out: &mut Vec<u8>, now: Nanos, it: &RangeShown<'_>) {
 /// `"client":…,"owner":…`.
 fn show_owner(out: &mut Vec<u8>, client: Someone<'_>, owner: &[u8]) {
     out.extend_from_slice(b"\"client\":");
-    label(out, client);
+    label(out, client, b"");
     name(out, "owner");
     json::push_str_escaped(out, owner);
 }

@@ -10,7 +10,7 @@ use crate::engine::{Census, Edge, Kind, Someone, Tally};
 use crate::wire::json;
 
 /// Most entries in one array. Those in use come first; the totals tell of the rest.
-const ENTRIES_MAX: usize = 1_000;
+pub(super) const ENTRIES_MAX: usize = 1_000;
 
 /// Where arrays stop growing, so that the answer stays below the 1 MiB its readers accept: one more
 /// entry is at most 2 KiB (a key of 256 bytes, six characters each, and some numbers).
@@ -260,7 +260,7 @@ pub(super) fn who(out: &mut Vec<u8>, view: View<'_>, asked: &[u8], address_of: A
                         break;
                     }
                     out.extend_from_slice(if index == 0 { b"" } else { b"," });
-                    label(out, it);
+                    label(out, it, b"");
                 }
             });
             out.push(b']');
@@ -278,14 +278,15 @@ pub(super) fn waits(out: &mut Vec<u8>, view: View<'_>) -> usize {
         let Edge {
             waiter,
             waits_for,
+            owners,
             on,
             kind,
         } = edge;
         out.extend_from_slice(if count == 0 { b"{" } else { b",{" });
         out.extend_from_slice(b"\"waiter\":");
-        label(out, waiter);
+        label(out, waiter, owners[0]);
         name(out, "waits_for");
-        label(out, waits_for);
+        label(out, waits_for, owners[1]);
         name(out, "on");
         json::push_str_escaped(out, on);
         text(out, "kind", Some(kind));
@@ -299,8 +300,10 @@ pub(super) fn waits(out: &mut Vec<u8>, view: View<'_>) -> usize {
     looks
 }
 
-/// Somebody in few words: `"#7"` is connection 7, and who has a name is called by it.
-pub(super) fn label(out: &mut Vec<u8>, someone: Someone<'_>) {
+/// Somebody in few words: `"#7"` is connection 7, and who has a name is called by it. For whom it locks
+/// bytes follows behind a blank, if it does not do so for itself: there is none in what is before.
+pub(super) fn label(out: &mut Vec<u8>, someone: Someone<'_>, owner: &[u8]) {
+    let at = out.len();
     match someone {
         Someone::Connection(serial) => {
             out.extend_from_slice(b"\"#");
@@ -308,7 +311,15 @@ pub(super) fn label(out: &mut Vec<u8>, someone: Someone<'_>) {
             out.push(b'"');
         }
         Someone::Named(name) => json::push_str_escaped(out, name.as_bytes()),
-        Someone::Nobody => out.extend_from_slice(b"null"),
+        Someone::Nobody => return out.extend_from_slice(b"null"),
+    }
+    if !owner.is_empty() {
+        let client = out.split_off(at);
+        json::push_str_escaped(out, owner);
+        out.splice(
+            at..=at,
+            client[..client.len() - 1].iter().copied().chain(*b" "),
+        );
     }
 }
 

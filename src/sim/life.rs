@@ -129,7 +129,13 @@ impl Life {
         for record in records {
             engine.apply(now, Input::Restore(record), &mut nothing);
         }
-        engine.apply(now, Input::Serve, &mut nothing);
+        engine.apply(
+            now,
+            Input::Serve {
+                may_have_lost: false,
+            },
+            &mut nothing,
+        );
         assert!(nothing.is_empty(), "restoring is heard: {nothing:?}");
         let restored = engine.counts().holders as u64;
         let mut seen_locks = SeenLocks::new(plan.keys.len(), fence);

@@ -1,14 +1,22 @@
-//! Byte ranges as people see them: read-only.
+//! Byte ranges as people see them: read-only, and never further than the caller asks.
 
+use super::super::arena::NONE;
+use super::super::queue::Awaiting;
 use super::super::view::View;
-use super::super::waits::edges::Someone;
+use super::super::waits::edges::{Edge, Someone};
 use super::ask::{ByteRange, GraceState, Sharing};
+use super::figures::RangeFigures;
+use super::{Ranges, Resource};
 use crate::base::Nanos;
+
+/// Most whom one waiter is shown to wait for.
+const BLOCKERS_MAX: usize = 1_000;
 
 /// The range locks of one resource, and who waits for some.
 #[derive(Clone, Copy)]
 pub struct RangesView<'e> {
     view: View<'e>,
+    resource: u32,
 }
 
 /// One range lock, or one that is waited for.
@@ -24,37 +32,200 @@ pub struct RangeShown<'e> {
     pub range: ByteRange,
     /// It was held before a restart and not had back yet.
     pub pending: bool,
-    /// Since when it is held, or waited for.
+    /// Since when it is held, or waited for; what was restored is held since 0.
     pub since: Nanos,
 }
 
+/// How much there is of byte ranges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RangeCounts {
+    /// Resources that somebody holds or wants some bytes of.
+    pub resources: usize,
+    /// Range locks.
+    pub locks: usize,
+    /// Those who wait for some.
+    pub waiting: usize,
+}
+
 impl<'e> View<'e> {
+    fn table(self) -> &'e Ranges {
+        &self.engine.stores.locks.ranges
+    }
+
     /// The ranges of this resource; none if nobody holds or wants any.
     #[must_use]
     pub fn ranges(self, resource: &[u8]) -> Option<RangesView<'e>> {
-        let _ = resource;
-        None
+        let resource = self.table().find(resource)?;
+        Some(RangesView {
+            view: self,
+            resource,
+        })
+    }
+
+    /// The resources in slots from this one on, each with its slot; none for a slot that is vacant.
+    pub fn resources_from(self, slot: u32) -> impl Iterator<Item = (u32, Option<RangesView<'e>>)> {
+        let slots = self.table().resources.slots_from(slot);
+        slots.map(move |(resource, it)| {
+            let view = it.map(|_| RangesView {
+                view: self,
+                resource,
+            });
+            (resource, view)
+        })
+    }
+
+    /// How much there is.
+    #[must_use]
+    pub fn range_counts(self) -> RangeCounts {
+        let it = self.table();
+        RangeCounts {
+            resources: it.resources.len(),
+            locks: it.segments,
+            waiting: it.wants.len(),
+        }
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn range_figures(self) -> &'e RangeFigures {
+        &self.table().figures
     }
 
     /// How far the time is in which clients have back what they held before a restart.
     #[must_use]
     pub fn grace(self) -> GraceState {
-        GraceState::default()
+        self.table().grace.state(self.now)
+    }
+
+    fn owner_of_ranges(self, owner: u32) -> (Someone<'e>, &'e [u8]) {
+        let it = self.table().owner(owner);
+        (self.someone(it.client), it.name.as_bytes())
+    }
+
+    /// Tells who waits for whom for bytes, until `each` returns false or so much was looked at; returns how
+    /// much that was.
+    pub(in super::super) fn range_edges(
+        self,
+        looks_max: usize,
+        mut each: impl FnMut(Edge<'e>) -> bool,
+    ) -> usize {
+        let mut looks = 0;
+        let waiters = &self.engine.core.waiters;
+        for (_, want) in self.table().wants.iter() {
+            let waiter = self.table().owner(want.owner).waiter;
+            let resource = RangesView {
+                view: self,
+                resource: waiters[waiter].subject,
+            };
+            let (who, owner) = self.owner_of_ranges(want.owner);
+            let mut goes_on = true;
+            resource.blockers(waiter, |blocker, blocker_owner| {
+                looks += 1;
+                goes_on = looks < looks_max
+                    && each(Edge {
+                        waiter: who,
+                        waits_for: blocker,
+                        owners: [owner, blocker_owner],
+                        on: resource.key(),
+                        kind: "range",
+                    });
+                goes_on
+            });
+            if !goes_on {
+                break;
+            }
+        }
+        looks
     }
 }
 
 impl<'e> RangesView<'e> {
+    fn it(self) -> &'e Resource {
+        self.view.table().resource(self.resource)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn key(self) -> &'e [u8] {
+        self.it().key.as_bytes()
+    }
+
+    /// How many range locks it has, and how many wait for some.
+    #[must_use]
+    pub fn lens(self) -> (usize, usize) {
+        (self.it().segments.len(), self.it().queue.len() as usize)
+    }
+
     /// Those that are held, in the order of their first bytes.
     pub fn held(self) -> impl Iterator<Item = RangeShown<'e>> {
-        let _ = self.view;
-        std::iter::empty()
+        let segments = self.it().segments.iter();
+        segments.map(move |(holding, it)| {
+            let owner = self.view.table().holding(holding).owner;
+            let (client, owner) = self.view.owner_of_ranges(owner);
+            RangeShown {
+                client,
+                owner,
+                mode: it.mode,
+                range: it.range,
+                pending: it.pending,
+                since: Nanos(it.since),
+            }
+        })
     }
 
     /// Those that are waited for, in the order of the queue.
     pub fn waiting(self) -> impl Iterator<Item = RangeShown<'e>> {
-        std::iter::empty()
+        let waiters = &self.view.engine.core.waiters;
+        self.it().queue.iter(waiters).map(move |waiter| {
+            let locks = &self.view.engine.stores.locks;
+            let (_, wants) = locks.waited_range(&self.view.engine.core, waiter);
+            let (client, owner) = self.view.owner_of_ranges(wants.owner);
+            RangeShown {
+                client,
+                owner,
+                mode: wants.mode,
+                range: wants.range,
+                pending: false,
+                since: waiters[waiter].since,
+            }
+        })
     }
 
     /// Tells whom the waiter at this place in the queue (0 is the first) waits for, at most 1,000 of them.
-    pub fn waits_for(self, _place: usize, _each: impl FnMut(Someone<'e>, &'e [u8])) {}
+    pub fn waits_for(self, place: usize, mut each: impl FnMut(Someone<'e>, &'e [u8])) {
+        let waiters = &self.view.engine.core.waiters;
+        if let Some(waiter) = self.it().queue.iter(waiters).nth(place) {
+            self.blockers(waiter, |who, owner| {
+                each(who, owner);
+                true
+            });
+        }
+    }
+
+    /// Those who hold bytes that a waiter wants, then those before it that want some; each once in a row.
+    fn blockers(self, waiter: u32, mut each: impl FnMut(Someone<'e>, &'e [u8]) -> bool) {
+        let engine = self.view.engine;
+        let locks = &engine.stores.locks;
+        let (_, wants) = locks.waited_range(&engine.core, waiter);
+        let holding = locks.ranges.holding_of(wants.owner, self.resource);
+        let conflicts = self
+            .it()
+            .segments
+            .conflicts(holding, wants.range, wants.mode);
+        let holders = conflicts.map(|(holding, _)| locks.ranges.holding(holding).owner);
+        let before = self.it().queue.iter(&engine.core.waiters);
+        let before = before.take_while(|&it| it != waiter).filter(|&it| {
+            matches!(engine.core.waiters[it].awaiting, Awaiting::Range(_))
+                && locks.blocks_range(&engine.core, it, &wants)
+        });
+        let before = before.map(|it| locks.waited_range(&engine.core, it).1.owner);
+        let mut last = NONE;
+        for owner in holders.chain(before).take(BLOCKERS_MAX) {
+            let is_same = std::mem::replace(&mut last, owner) == owner;
+            let (who, name) = self.view.owner_of_ranges(owner);
+            if !is_same && !each(who, name) {
+                return;
+            }
+        }
+    }
 }

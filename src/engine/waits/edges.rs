@@ -39,9 +39,11 @@ pub struct Edge<'e> {
     pub waiter: Someone<'e>,
     /// For whom.
     pub waits_for: Someone<'e>,
-    /// The key that it waits for.
+    /// For whom each of the two locks bytes; empty if it does so for itself.
+    pub owners: [&'e [u8]; 2],
+    /// The key or the resource that it waits for.
     pub on: &'e [u8],
-    /// What it waits for: `lock`, `semaphore`, `read`, `write` or `lead`.
+    /// What it waits for: `lock`, `semaphore`, `read`, `write`, `lead` or `range`.
     pub kind: &'static str,
 }
 
@@ -91,6 +93,7 @@ impl<'e> View<'e> {
                 let mut edges = waiting.waits_for.iter().map(|&waits_for| Edge {
                     waiter: waiting.who,
                     waits_for,
+                    owners: [b""; 2],
                     on: key.key(),
                     kind: waiting.kind,
                 });
@@ -103,14 +106,15 @@ impl<'e> View<'e> {
                 }
             }
         }
-        looks + slots
+        looks + self.range_edges(LOOKS_MAX - looks, each) + slots
     }
 
     /// How many wait in queues of keys.
     #[must_use]
     pub fn waiting(self) -> u64 {
         let figures = Held::ALL.map(|it| self.engine.core.figures.of(it).waiting());
-        figures.iter().sum()
+        let of_ranges = self.engine.stores.locks.ranges.wants.len();
+        figures.iter().sum::<u64>() + of_ranges as u64
     }
 
     /// How many requests were refused because they would have waited for themselves, and how many
@@ -124,7 +128,7 @@ impl<'e> View<'e> {
         ]
     }
 
-    fn someone(self, owner: OwnerIndex) -> Someone<'e> {
+    pub(in crate::engine) fn someone(self, owner: OwnerIndex) -> Someone<'e> {
         let it = &self.engine.core.owners[owner];
         match (
             it.is_named() || it.client_id().is_some(),

@@ -20,7 +20,8 @@
 //! released, granted or left meanwhile (`waits.rs` sees to that). Only looks, and changes nothing but
 //! itself.
 
-use super::{Asked, Live, Party};
+use super::range_search::Blockers;
+use super::{Asked, AskedFor, Live, Party};
 use crate::engine::arena::NONE;
 use crate::engine::holder::Held;
 use crate::engine::table::Kind;
@@ -37,16 +38,16 @@ pub(super) enum Verdict {
 
 /// A search that has begun.
 pub(super) struct Search {
-    asked: Asked,
+    pub(super) asked: Asked,
     /// Where the one who asks would wait, once everybody before it is known.
-    asked_place: u32,
-    nodes: Vec<Node>,
-    places: Vec<Place>,
-    keys: Vec<Gathered>,
+    pub(super) asked_place: u32,
+    pub(super) nodes: Vec<Node>,
+    pub(super) places: Vec<Place>,
+    pub(super) keys: Vec<Gathered>,
     by_party: KeyMap,
     by_resource: KeyMap,
     /// Keys with holders or waiters that are still to be looked at.
-    to_gather: Vec<u32>,
+    pub(super) to_gather: Vec<u32>,
     /// Keys where somebody's wait may be able to end.
     to_advance: Vec<u32>,
     /// Parties that turned out to get on, while those behind them do not know yet.
@@ -59,14 +60,14 @@ pub(super) struct Search {
 }
 
 /// A party, as far as it is known.
-struct Node {
+pub(super) struct Node {
     party: Party,
     /// How many of its waits may never end.
     waits: u32,
     /// How many of those have no place yet. A wait that has begun since is not among them: whoever began
     /// it is looked at itself.
     unplaced: u32,
-    gets_on: bool,
+    pub(super) gets_on: bool,
     is_traced: bool,
     /// The first of its places, while it is stuck.
     places: u32,
@@ -75,11 +76,11 @@ struct Node {
 }
 
 /// The node of the one who asks.
-const ASKER: u32 = 0;
+pub(super) const ASKER: u32 = 0;
 
 /// A stuck party at a key: a holder, or somebody in its queue.
-struct Place {
-    node: u32,
+pub(super) struct Place {
+    pub(super) node: u32,
     key: u32,
     /// The next of the same key: the next holder, or the next in the queue.
     next: u32,
@@ -99,7 +100,7 @@ struct Place {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
+pub(super) enum Role {
     Holder,
     Slot,
     Read,
@@ -116,18 +117,42 @@ impl Role {
     }
 }
 
+/// What is looked at: a key, or bytes that somebody wants. Those before two who want bytes of one resource
+/// need not be the same, so each of them is looked at for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    Key(u32),
+    /// The bytes that this waiter wants.
+    Range(u32),
+    /// Those of the one who asks.
+    Asked,
+}
+
+impl Subject {
+    /// A number that no other has.
+    fn number(self) -> u64 {
+        match self {
+            Self::Key(resource) => resource.into(),
+            Self::Range(waiter) => 1 << 32 | u64::from(waiter),
+            Self::Asked => 2 << 32,
+        }
+    }
+}
+
 /// A key, as far as it was looked at.
-struct Gathered {
-    resource: u32,
-    next_holder: u32,
+pub(super) struct Gathered {
+    pub(super) subject: Subject,
+    /// Of bytes: who has them, as far as that is still to be looked at.
+    pub(super) blockers: Option<Blockers>,
+    pub(super) next_holder: u32,
     /// The last one in the queue that was looked at. Not the next one, because that may come only now.
     last_waiter: u32,
     /// Waiters are looked at whose number is below this.
     wanted: u64,
-    is_listed: bool,
+    pub(super) is_listed: bool,
 
     /// The first holder that was stuck when it was looked at.
-    holders: u32,
+    pub(super) holders: u32,
     /// The last in the queue that was looked at, and how many were.
     last: u32,
     count: u32,
@@ -171,7 +196,7 @@ impl Search {
             looks: 0,
         };
         search.node(live, asked.party);
-        search.gather_up_to(live, asked.resource, asked.end(live));
+        search.gather_asked(live);
         search
     }
 
@@ -228,7 +253,7 @@ impl Search {
     // ---- gathering ----
 
     /// The node of a party, which is made if there is none. What it waits for is to be gathered.
-    fn node(&mut self, live: &Live<'_>, party: Party) -> u32 {
+    pub(super) fn node(&mut self, live: &Live<'_>, party: Party) -> u32 {
         let hash = spread(party.number());
         let is_it = |node: u32| self.nodes[node as usize].party == party;
         if let Some(node) = self.by_party.find(hash, is_it) {
@@ -249,14 +274,40 @@ impl Search {
             let mut waits = 0;
             for waiter in live.waits_of(party) {
                 waits += 1;
-                let (resource, number) = live.place_of(waiter);
-                self.gather_up_to(live, resource, number + 1);
+                self.gather_wait(live, waiter);
             }
             self.looks += u64::from(live.looks_at_waits(party));
             let it = &mut self.nodes[node as usize];
             (it.waits, it.unplaced, it.gets_on) = (waits, waits, waits == 0);
         }
         node
+    }
+
+    /// Those before the one who asks are to be looked at.
+    fn gather_asked(&mut self, live: &Live<'_>) {
+        let Asked { what, waiter, .. } = self.asked;
+        match what {
+            AskedFor::Key { resource, .. } => {
+                // The numbers of all before it are below this, and its own if it has one.
+                let end = match waiter {
+                    NONE => u64::MAX,
+                    waiter => live.place_of(waiter).1 + 1,
+                };
+                self.gather_up_to(live, resource, end);
+            }
+            AskedFor::Range { range, .. } => self.gather_range(Subject::Asked, range),
+        }
+    }
+
+    /// Those before somebody who waits are to be looked at.
+    fn gather_wait(&mut self, live: &Live<'_>, waiter: u32) {
+        match live.range_of(waiter) {
+            Some(range) => self.gather_range(Subject::Range(waiter), range),
+            None => {
+                let (resource, number) = live.place_of(waiter);
+                self.gather_up_to(live, resource, number + 1);
+            }
+        }
     }
 
     /// All holders of a key are to be looked at, and the waiters whose number is below this.
@@ -273,13 +324,10 @@ impl Search {
     }
 
     fn key(&mut self, live: &Live<'_>, resource: u32) -> u32 {
-        let hash = spread(resource.into());
-        let is_it = |key: u32| self.keys[key as usize].resource == resource;
-        if let Some(key) = self.by_resource.find(hash, is_it) {
+        let subject = Subject::Key(resource);
+        if let Some(key) = self.find_key(subject) {
             return key;
         }
-        let key = self.keys.len() as u32;
-        self.by_resource.insert(hash, key);
         let it = live.key(resource);
         let first_holder = it.holders.head();
         let room = match it.kind() {
@@ -287,35 +335,35 @@ impl Search {
             Kind::ReadWrite => 0,
         };
         let is_written = first_holder.is_some_and(|it| live.holder(it).held() == Held::Write);
-        self.keys.push(Gathered {
-            resource,
+        self.add_key(Gathered {
             next_holder: first_holder.unwrap_or(NONE),
-            last_waiter: NONE,
-            wanted: 0,
-            is_listed: false,
-            holders: NONE,
-            last: NONE,
-            count: 0,
-            reader_needs: 0,
-            front: NONE,
             room,
             is_written,
-            stuck_holders: 0,
-            stuck: 0,
-            stuck_readers: 0,
-            trace_next_holder: NONE,
-            trace_next: NONE,
-            trace_wanted: 0,
-            is_traced: false,
-        });
+            ..Gathered::new(subject)
+        })
+    }
+
+    pub(super) fn find_key(&self, subject: Subject) -> Option<u32> {
+        let is_it = |key: u32| self.keys[key as usize].subject == subject;
+        self.by_resource.find(spread(subject.number()), is_it)
+    }
+
+    pub(super) fn add_key(&mut self, gathered: Gathered) -> u32 {
+        let key = self.keys.len() as u32;
+        let hash = spread(gathered.subject.number());
+        self.by_resource.insert(hash, key);
+        self.keys.push(gathered);
         key
     }
 
     /// Looks at one more holder or waiter of a key.
     fn gather(&mut self, live: &Live<'_>, key: u32) {
         let it = &mut self.keys[key as usize];
+        let Subject::Key(resource) = it.subject else {
+            return self.gather_blocker(live, key);
+        };
         let waiter = match it.last_waiter {
-            NONE => live.key(it.resource).queue.head(),
+            NONE => live.key(resource).queue.head(),
             last => live.waiter_after(last),
         };
         let waiter = waiter.unwrap_or(NONE);
@@ -334,20 +382,30 @@ impl Search {
                 }
             }
         } else if waiter == NONE && self.is_yet_to_stand(key) {
-            self.asked_place = self.stand(key, ASKER, Role::of(self.asked.hold), true);
+            if let AskedFor::Key { hold, .. } = self.asked.what {
+                self.asked_place = self.stand(key, ASKER, Role::of(hold), true);
+            }
         } else {
-            self.keys[key as usize].is_listed = false;
-            self.to_gather.pop();
-            self.to_advance.push(key);
+            self.finish_gathering(key);
         }
+    }
+
+    /// Everything that is wanted of a key is gathered. It is the last in the list.
+    pub(super) fn finish_gathering(&mut self, key: u32) {
+        self.keys[key as usize].is_listed = false;
+        self.to_gather.pop();
+        self.to_advance.push(key);
     }
 
     /// Whether the one who asks is not in the queue of this key yet, and would be its last.
     fn is_yet_to_stand(&self, key: u32) -> bool {
-        let Asked {
-            waiter, resource, ..
-        } = self.asked;
-        waiter == NONE && self.asked_place == NONE && self.keys[key as usize].resource == resource
+        let Asked { waiter, what, .. } = self.asked;
+        let is_asked = |subject| match what {
+            AskedFor::Key { resource, .. } => subject == Subject::Key(resource),
+            AskedFor::Range { .. } => false,
+        };
+        let subject = self.keys[key as usize].subject;
+        waiter == NONE && self.asked_place == NONE && is_asked(subject)
     }
 
     fn gather_holder(&mut self, live: &Live<'_>, key: u32, holder: u32) {
@@ -360,20 +418,25 @@ impl Search {
         let node = (!live.is_over(holder)).then(|| self.node(live, party));
         let stuck = node.filter(|&node| !self.nodes[node as usize].gets_on);
         if let Some(node) = stuck {
-            let next = self.keys[key as usize].holders;
-            let place = self.place(key, node, Role::Holder);
-            self.places[place as usize].next = next;
-            self.places[place as usize].blocks = true;
-            let it = &mut self.keys[key as usize];
-            it.holders = place;
-            it.stuck_holders += 1;
+            self.hold(key, node);
         } else if is_slot {
             self.keys[key as usize].room += 1;
         }
     }
 
+    /// A party that is stuck holds the key.
+    pub(super) fn hold(&mut self, key: u32, node: u32) {
+        let next = self.keys[key as usize].holders;
+        let place = self.place(key, node, Role::Holder);
+        self.places[place as usize].next = next;
+        self.places[place as usize].blocks = true;
+        let it = &mut self.keys[key as usize];
+        it.holders = place;
+        it.stuck_holders += 1;
+    }
+
     /// Somebody stands at the end of what is gathered of a queue.
-    fn stand(&mut self, key: u32, node: u32, role: Role, waits: bool) -> u32 {
+    pub(super) fn stand(&mut self, key: u32, node: u32, role: Role, waits: bool) -> u32 {
         let place = self.place(key, node, role);
         let of_node = &mut self.nodes[node as usize];
         let waits = waits && (node == ASKER || of_node.unplaced > 0);
@@ -528,6 +591,31 @@ impl Search {
 }
 
 impl Gathered {
+    pub(super) fn new(subject: Subject) -> Self {
+        Self {
+            subject,
+            blockers: None,
+            next_holder: NONE,
+            last_waiter: NONE,
+            wanted: 0,
+            is_listed: false,
+            holders: NONE,
+            last: NONE,
+            count: 0,
+            reader_needs: 0,
+            front: NONE,
+            room: 0,
+            is_written: false,
+            stuck_holders: 0,
+            stuck: 0,
+            stuck_readers: 0,
+            trace_next_holder: NONE,
+            trace_next: NONE,
+            trace_wanted: 0,
+            is_traced: false,
+        }
+    }
+
     /// Whether the wait at the front can end.
     fn lets_pass(&self, front: &Place) -> bool {
         let holders_get_on = self.next_holder == NONE && self.stuck_holders == 0;

@@ -1,0 +1,89 @@
+//! Waiters that the order of the queue keeps from going on, though nobody holds what they want.
+//!
+//! The order of a queue is a rule of ours and not a lock that somebody holds, so it must never keep
+//! anybody waiting for itself: a waiter that is only behind others passes them if one of those waits,
+//! however indirectly, for something that its own owner holds. That can come true with every wait that
+//! begins, also for a named lock. So those behind others whose client holds something are looked at when
+//! they join, after everything that is freed, with every new wait for bytes, and ten times a second.
+
+use super::super::ctx::Ctx;
+use super::super::due::Due;
+use super::super::lock::Locks;
+use super::super::waits::AskedRange;
+use crate::base::Millis;
+
+/// How often those behind others are looked at.
+const LOOK_AGAIN: Millis = Millis(100);
+
+impl Locks {
+    /// Whether only others in the queue are in the way of this waiter.
+    pub(super) fn note_behind(&mut self, cx: &Ctx<'_>, waiter: u32, is_behind: bool) {
+        let owner = &cx.core.owners[cx.core.waiters[waiter].owner];
+        let holds_something = || {
+            let client = cx.core.waiters[waiter].owner;
+            !owner.holds.is_empty() || self.ranges.segments_of(client) > 0
+        };
+        if is_behind && holds_something() {
+            self.ranges.behind.insert(waiter);
+        } else if !self.ranges.behind.is_empty() {
+            self.ranges.behind.remove(&waiter);
+        }
+    }
+
+    /// A wait begins, so somebody who is behind others may wait for itself now.
+    pub(super) fn look_at_those_behind(&mut self, cx: &mut Ctx<'_>) {
+        if !self.ranges.behind.is_empty() {
+            if let Some(timer) = self.ranges.barging.take() {
+                cx.core.background.cancel(timer);
+            }
+            self.ranges.barging = Some(cx.core.background.arm(cx.now, Due::BARGING));
+        }
+    }
+
+    /// Lets those pass that wait for themselves because of the order of their queue, until so much is
+    /// spent.
+    pub(in super::super) fn let_those_behind_pass(&mut self, cx: &mut Ctx<'_>, slice_end: u64) {
+        self.ranges.barging = None;
+        let all: Vec<u32> = self.ranges.behind.iter().copied().collect();
+        for waiter in all {
+            if cx.core.work.spent() >= slice_end {
+                break;
+            }
+            // Whoever passed may have let others in, so some are gone by now.
+            if !self.ranges.behind.remove(&waiter) {
+                continue;
+            }
+            self.let_pass(cx, waiter);
+        }
+        if !self.ranges.behind.is_empty() {
+            let again = cx.now.after(LOOK_AGAIN);
+            self.ranges.barging = Some(cx.core.background.arm(again, Due::BARGING));
+        }
+    }
+
+    fn let_pass(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
+        let (resource, wants) = self.waited_range(cx.core, waiter);
+        let holding = self.ranges.holding_of(wants.owner, resource);
+        let segments = &self.ranges.resource(resource).segments;
+        let found = segments.first_conflict(holding, wants.range, wants.mode);
+        if found.is_some() || cx.core.draining || !cx.is_present(waiter) {
+            return; // when that is over, its queue is gone through
+        }
+        let asked = AskedRange {
+            resource,
+            holding,
+            wants,
+            waiter,
+        };
+        let owner = cx.core.waiters[waiter].owner;
+        if !self.range_would_deadlock(cx, owner, asked, true) {
+            self.ranges.behind.insert(waiter);
+            return;
+        }
+        let key = self.ranges.resource(resource).key.clone();
+        let about = cx.begin(|| Some(key.as_bytes()));
+        self.grant_waiter(cx, waiter);
+        self.serve_ranges(cx, resource);
+        cx.finish(about);
+    }
+}

@@ -1,0 +1,444 @@
+//! What is granted, refused and let go of byte ranges.
+//!
+//! A request that can be granted is, at once; one that may not wait is refused, and what its owner
+//! holds stays as it is. Whoever waits stands in the queue of the resource (`queue.rs`), and does not
+//! overtake those before it that want the same bytes, unless its owner holds some of them already or
+//! the wait would be for itself (`barging.rs`). Requests that may not wait do overtake: they compete
+//! with nobody who waits, and POSIX has it so.
+
+use super::super::arena::NONE;
+use super::super::conn::{Asker, ConnIndex};
+use super::super::ctx::Ctx;
+use super::super::lock::Locks;
+use super::super::owner::OwnerIndex;
+use super::super::types::{Effects, Record, Refusal, Reply};
+use super::super::waits::AskedRange;
+use super::super::{Engine, work};
+use super::ask::{ByteRange, HeldRange, OfClient, RangeAsk, RangeRequest, Sharing};
+use super::{RangeWant, since};
+use crate::base::{ConnId, Millis, Nanos};
+
+/// Who asks about what, with the bytes as a range.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) asker: Asker,
+    pub(super) resource: &'a [u8],
+    pub(super) owner: &'a [u8],
+    pub(super) range: ByteRange,
+}
+
+/// What is in the way of a lock.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum InTheWay {
+    Nothing,
+    /// Only others who wait for some of the bytes, and came before.
+    Queue,
+    /// Somebody holds some of the bytes.
+    Holder,
+}
+
+impl Engine {
+    #[cold]
+    pub(in super::super) fn range(
+        &mut self,
+        now: Nanos,
+        id: ConnId,
+        of: Option<OfClient<'_>>,
+        request: RangeRequest<'_>,
+        out: &mut Effects,
+    ) {
+        let mut asker = self.core.conns.asker(id, &mut self.core.owners);
+        self.core.work.charge(work::REQUEST);
+        let (stores, mut cx) = self.split(now, now, out);
+        if let Some(of) = of {
+            match cx.speak_for(of) {
+                Ok(Some(owner)) => asker.owner = owner,
+                Ok(None) => return cx.put_off(asker.conn),
+                Err(refusal) => return cx.refuse(asker.conn, refusal),
+            }
+        }
+        let about = cx.begin(|| Some(request.resource));
+        stores.locks.decide_range(&mut cx, asker, request);
+        cx.finish(about);
+    }
+}
+
+impl Locks {
+    fn decide_range(&mut self, cx: &mut Ctx<'_>, asker: Asker, request: RangeRequest<'_>) {
+        let RangeRequest {
+            resource,
+            owner,
+            ask,
+        } = request;
+        let span = ask.span();
+        let Some(range) = ByteRange::new(span.start, span.len) else {
+            return cx.refuse(asker.conn, Refusal::BadRange);
+        };
+        let asked = Asked {
+            asker,
+            resource,
+            owner,
+            range,
+        };
+        match ask {
+            RangeAsk::Lock { mode, wait, .. } => self.lock_range(cx, asked, mode, wait),
+            RangeAsk::Unlock { .. } => self.unlock_range(cx, asked),
+            RangeAsk::Test { mode, .. } => self.test_range(cx, asked, mode),
+            RangeAsk::Cancel { mode, .. } => self.cancel_range(cx, asked, mode),
+            RangeAsk::Reclaim { mode, .. } => self.reclaim_range(cx, asked, mode),
+        }
+    }
+
+    fn lock_range(&mut self, cx: &mut Ctx<'_>, asked: Asked<'_>, mode: Sharing, wait: Millis) {
+        let Asked {
+            asker,
+            resource: name,
+            range,
+            ..
+        } = asked;
+        if cx.core.storage_full && cx.keeps_ranges_of(asker.owner) {
+            return self.deny_range(cx, asker.conn, mode, Refusal::Storage);
+        } else if cx.core.draining {
+            return self.deny_range(cx, asker.conn, mode, Refusal::Draining);
+        }
+        let owner = self.ranges.find_owner(asker.owner, asked.owner);
+        let wants = RangeWant {
+            owner: owner.unwrap_or(NONE),
+            range,
+            mode,
+        };
+        let waiter = owner.map_or(NONE, |owner| self.ranges.owner(owner).waiter);
+        if waiter != NONE {
+            return self.ask_again_for_range(cx, asker.conn, name, wants, waiter, wait);
+        }
+        let (resource, holding) = self.find_range(name, owner);
+        if let Some(left) = self.withheld(cx, resource, holding, &wants) {
+            self.ranges.figures.denied(mode);
+            return cx.reply(asker.conn, Reply::InGrace(left));
+        }
+        let wait = match cx.core.rules.range_wait_max {
+            Millis::ZERO => wait,
+            most => wait.min(most),
+        };
+        let may_wait = wait > Millis::ZERO;
+        let mut in_the_way = InTheWay::Nothing;
+        if let Some(resource) = resource {
+            in_the_way = self.in_the_way(cx, resource, holding, &wants, may_wait);
+        }
+        if in_the_way != InTheWay::Nothing && may_wait {
+            let resource = resource.expect("somebody is there");
+            let asked_range = AskedRange {
+                resource,
+                holding,
+                wants,
+                waiter: NONE,
+            };
+            // Nobody waits for somebody that a client locks for and that is not known yet.
+            let is_client = cx.core.owners[asker.owner].client != NONE;
+            let is_unknown = is_client && owner.is_none() && !asked.owner.is_empty();
+            let is_behind = in_the_way == InTheWay::Queue;
+            let may_wait = match is_unknown {
+                true => Some(true),
+                false => self.may_wait_for_range(cx, asker.owner, asked_range, is_behind),
+            };
+            if may_wait != Some(false) {
+                let waiter = self.wait_for_range(cx, asked, resource, mode, wait, is_behind);
+                if may_wait.is_none()
+                    && !is_behind
+                    && let Some(waiter) = waiter
+                {
+                    self.look_later(cx, waiter);
+                }
+                return;
+            } else if !is_behind {
+                return self.deny_range(cx, asker.conn, mode, Refusal::Deadlock);
+            }
+            // Nobody is kept waiting for itself by the order of the queue.
+        } else if in_the_way != InTheWay::Nothing {
+            self.ranges.figures.denied(mode);
+            return cx.reply(asker.conn, Reply::TimedOut);
+        }
+        if let Err(refusal) =
+            self.has_room_for_range(cx, asker.owner, resource, holding, range, mode)
+        {
+            return self.deny_range(cx, asker.conn, mode, refusal);
+        }
+        cx.reply(asker.conn, Reply::Done);
+        self.ranges.figures.granted(mode);
+        let resource = self.ranges.find_or_insert(name);
+        let owner = &mut cx.core.owners;
+        let owner = self
+            .ranges
+            .find_or_insert_owner(owner, asker.owner, asked.owner);
+        self.set_range(cx, resource, owner, range, mode);
+        self.serve_ranges(cx, resource);
+    }
+
+    /// The resource, and what the owner holds of it.
+    fn find_range(&self, name: &[u8], owner: Option<u32>) -> (Option<u32>, u32) {
+        let resource = self.ranges.find(name);
+        let holding = match (owner, resource) {
+            (Some(owner), Some(resource)) => self.ranges.holding_of(owner, resource),
+            _ => NONE,
+        };
+        (resource, holding)
+    }
+
+    pub(super) fn deny_range(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        conn: ConnIndex,
+        mode: Sharing,
+        why: Refusal,
+    ) {
+        match why {
+            Refusal::Deadlock => self.ranges.figures.deadlocked(mode),
+            _ => self.ranges.figures.denied(mode),
+        }
+        cx.refuse(conn, why);
+    }
+
+    fn in_the_way(
+        &self,
+        cx: &mut Ctx<'_>,
+        resource: u32,
+        holding: u32,
+        wants: &RangeWant,
+        keeps_order: bool,
+    ) -> InTheWay {
+        let it = self.ranges.resource(resource);
+        let RangeWant { range, mode, .. } = *wants;
+        cx.core.work.charge(work::SEGMENT);
+        if it.segments.first_conflict(holding, range, mode).is_some() {
+            return InTheWay::Holder;
+        }
+        let converts = || it.segments.of_owner_overlapping(holding, range).next();
+        if !keeps_order || it.queue.is_empty() || converts().is_some() {
+            return InTheWay::Nothing;
+        }
+        cx.core.work.charge_each(it.queue.len(), work::COMPARE);
+        let mut before = it.queue.iter(&cx.core.waiters);
+        match before.any(|before| self.blocks_range(cx.core, before, wants)) {
+            true => InTheWay::Queue,
+            false => InTheWay::Nothing,
+        }
+    }
+
+    /// Whether there is room for what a lock would add, on the resource, for the client and in all. Locking
+    /// what is locked already may add nothing.
+    pub(super) fn has_room_for_range(
+        &self,
+        cx: &mut Ctx<'_>,
+        client: OwnerIndex,
+        resource: Option<u32>,
+        holding: u32,
+        range: ByteRange,
+        mode: Sharing,
+    ) -> Result<(), Refusal> {
+        cx.core.work.charge(work::SEGMENT);
+        let (of_resource, growth) = match resource {
+            Some(resource) => {
+                let it = &self.ranges.resource(resource).segments;
+                (it.len(), it.growth_of_set(holding, range, mode))
+            }
+            None => (0, 1),
+        };
+        if growth <= 0 {
+            return Ok(());
+        }
+        let exceeds = |len: usize, most: u32| most != 0 && len as i64 + growth > i64::from(most);
+        let rules = &cx.core.rules;
+        if exceeds(of_resource, rules.ranges_per_resource_max) {
+            Err(Refusal::MaxRangesOfResource)
+        } else if exceeds(
+            self.ranges.segments_of(client) as usize,
+            rules.ranges_per_client_max,
+        ) {
+            Err(Refusal::MaxRangesOfClient)
+        } else if exceeds(self.ranges.segment_count(), rules.ranges_max) {
+            Err(Refusal::MaxRanges)
+        } else if cx.core.memory_full {
+            Err(Refusal::Memory)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The owner has these bytes from now on. Nobody else has them in a way that excludes it.
+    pub(super) fn set_range(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        resource: u32,
+        owner: u32,
+        range: ByteRange,
+        mode: Sharing,
+    ) {
+        let holding = self.ranges.find_or_insert_holding(owner, resource);
+        let own = &self.ranges.resource(resource).segments;
+        // What was the owner's alone is not any more: others may be waiting for that.
+        let lets_others_in = mode == Sharing::Shared
+            && own
+                .of_owner_overlapping(holding, range)
+                .any(|it| it.mode == Sharing::Exclusive);
+        let now = since(cx.now);
+        let touched = self
+            .ranges
+            .change(holding, |it| it.set(holding, range, mode, now, false));
+        cx.core.work.charge_each(touched, work::SEGMENT);
+        self.record_range(cx, owner, resource, range, Some(mode));
+        self.count_pending(cx, holding);
+        if lets_others_in {
+            self.note_freed(resource, range);
+        }
+    }
+
+    /// The holding lets go of these bytes; returns whether it had some of them. If nothing is left of it,
+    /// it is forgotten, but not the resource.
+    pub(super) fn clear_range(&mut self, cx: &mut Ctx<'_>, holding: u32, range: ByteRange) -> bool {
+        let (owner, resource) = {
+            let it = self.ranges.holding(holding);
+            (it.owner, it.resource)
+        };
+        let touched = self.ranges.change(holding, |it| it.unlock(holding, range));
+        if touched == 0 {
+            return false;
+        }
+        cx.core.work.charge_each(touched, work::SEGMENT);
+        self.record_range(cx, owner, resource, range, None);
+        self.count_pending(cx, holding);
+        self.ranges
+            .forget_holding_if_empty(&mut cx.core.owners, holding);
+        self.note_freed(resource, range);
+        true
+    }
+
+    pub(super) fn record_range(
+        &self,
+        cx: &mut Ctx<'_>,
+        owner: u32,
+        resource: u32,
+        range: ByteRange,
+        mode: Option<Sharing>,
+    ) {
+        let it = self.ranges.owner(owner);
+        if cx.keeps_ranges_of(it.client) {
+            let (owner, resource) = (it.name.clone(), &self.ranges.resource(resource).key);
+            let client = cx.core.owners[it.client].client_id().unwrap_or_default();
+            let client = client.as_bytes().into();
+            cx.record(|_| Record::Ranged {
+                resource: resource.clone(),
+                client,
+                owner,
+                range,
+                mode,
+            });
+        }
+    }
+
+    fn unlock_range(&mut self, cx: &mut Ctx<'_>, asked: Asked<'_>) {
+        let Asked { asker, range, .. } = asked;
+        cx.reply(asker.conn, Reply::Done);
+        let owner = self.ranges.find_owner(asker.owner, asked.owner);
+        let (Some(resource), holding) = self.find_range(asked.resource, owner) else {
+            return;
+        };
+        // Whoever lets go of bytes does not want them any more.
+        let waiter = owner.map_or(NONE, |owner| self.ranges.owner(owner).waiter);
+        if waiter != NONE
+            && let (at, wants) = self.waited_range(cx.core, waiter)
+            && (at, wants.range) == (resource, range)
+        {
+            self.end_range_wait(cx, waiter, Reply::TimedOut);
+        }
+        if holding != NONE && self.clear_range(cx, holding, range) {
+            self.ranges.figures.released();
+        }
+        self.serve_ranges(cx, resource);
+        self.end_grace_if_done(cx);
+    }
+
+    fn test_range(&mut self, cx: &mut Ctx<'_>, asked: Asked<'_>, mode: Sharing) {
+        let owner = self.ranges.find_owner(asked.asker.owner, asked.owner);
+        let (resource, holding) = self.find_range(asked.resource, owner);
+        cx.core.work.charge(work::SEGMENT);
+        let found = resource.and_then(|resource| {
+            let it = &self.ranges.resource(resource).segments;
+            it.first_conflict(holding, asked.range, mode)
+        });
+        let Some((holding, segment)) = found else {
+            return cx.reply(asked.asker.conn, Reply::RangeFree);
+        };
+        let it = self.ranges.owner(self.ranges.holding(holding).owner);
+        let client = &cx.core.owners[it.client];
+        let held = HeldRange {
+            mode: segment.mode,
+            range: segment.range,
+            client: match client.client_id() {
+                Some(id) => id.into(),
+                None => format!("#{}", client.conn_id.serial).into(),
+            },
+            owner: it.name.clone(),
+            pending: segment.pending,
+        };
+        cx.reply(asked.asker.conn, Reply::RangeHeld(Box::new(held)));
+    }
+
+    /// Exactly one of three: the wait has ended and is never granted, or the bytes are held, or neither.
+    fn cancel_range(&mut self, cx: &mut Ctx<'_>, asked: Asked<'_>, mode: Sharing) {
+        let Asked { asker, range, .. } = asked;
+        let owner = self.ranges.find_owner(asker.owner, asked.owner);
+        let (Some(owner), (Some(resource), holding)) =
+            (owner, self.find_range(asked.resource, owner))
+        else {
+            return cx.reply(asker.conn, Reply::Nothing);
+        };
+        let waiter = self.ranges.owner(owner).waiter;
+        if waiter != NONE
+            && let (at, wants) = self.waited_range(cx.core, waiter)
+            && (at, wants.range, wants.mode) == (resource, range, mode)
+        {
+            cx.reply(asker.conn, Reply::Cancelled);
+            self.end_range_wait(cx, waiter, Reply::TimedOut);
+            return self.serve_ranges(cx, resource);
+        }
+        let segments = &self.ranges.resource(resource).segments;
+        let is_held = holding != NONE && segments.is_covered(holding, range, mode, false);
+        cx.reply(
+            asker.conn,
+            match is_held {
+                true => Reply::AlreadyGranted,
+                false => Reply::Nothing,
+            },
+        );
+    }
+
+    fn reclaim_range(&mut self, cx: &mut Ctx<'_>, asked: Asked<'_>, mode: Sharing) {
+        let Asked { asker, range, .. } = asked;
+        if !self.ranges.grace.is_active() {
+            self.ranges.figures.reclaimed(false);
+            return cx.refuse(asker.conn, Refusal::NoGrace);
+        }
+        let owner = self.ranges.find_owner(asker.owner, asked.owner);
+        let (resource, holding) = self.find_range(asked.resource, owner);
+        let segments = resource.map(|resource| &self.ranges.resource(resource).segments);
+        let is_pending =
+            holding != NONE && segments.is_some_and(|it| it.is_covered(holding, range, mode, true));
+        let (Some(owner), Some(resource), true) = (owner, resource, is_pending) else {
+            self.ranges.figures.reclaimed(false);
+            return cx.refuse(asker.conn, Refusal::Reclaim);
+        };
+        self.ranges.figures.reclaimed(true);
+        cx.reply(asker.conn, Reply::Done);
+        self.set_range(cx, resource, owner, range, mode);
+        self.serve_ranges(cx, resource);
+        self.end_grace_if_done(cx);
+    }
+}
+
+impl Ctx<'_> {
+    /// Whether the range locks of this client outlive the process: it has to be known after a restart.
+    pub(super) fn keeps_ranges_of(&self, client: OwnerIndex) -> bool {
+        let it = self.core.owners[client].client;
+        self.core.is_durable() && it != NONE && self.core.clients[it].ttl > Millis::ZERO
+    }
+}

@@ -1,0 +1,395 @@
+//! After a restart: range locks are kept for those who held them, for a while.
+//!
+//! What the records bring back is *pending*: it is in everybody's way, and belongs to its owner, but the
+//! owner has to have it back (`rangereclaim`) before the grace period is over; what is left then is
+//! released. Meanwhile whoever wants pending bytes is refused and told how long, or, if records may be
+//! missing or the operator wants it so, whoever wants any. The period ends with its timer, when every
+//! client that had something has it back or does not want it, or by an operator; each of them ends it
+//! once.
+
+use super::super::arena::NONE;
+use super::super::conn::Asker;
+use super::super::ctx::Ctx;
+use super::super::due::Due;
+use super::super::lock::{Locks, SERVED_WORK};
+use super::super::owner::OwnerIndex;
+use super::super::types::{Effects, Refusal, Reply, Secret};
+use super::super::{Engine, GracePolicy, work};
+use super::ask::{ByteRange, GraceState, Sharing};
+use super::figures::RangeEnd;
+use super::{RangeWant, Ranges};
+use crate::base::{ConnId, Millis, Nanos};
+use crate::timers::TimerId;
+
+/// Where the grace period is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    /// There is none, or it is over.
+    #[default]
+    Normal,
+    /// Clients have back what they held.
+    Active,
+    /// It is over, and what nobody has had back is being released: holdings from this one on are still
+    /// to be looked at.
+    Ending(u32),
+}
+
+/// The grace period.
+#[derive(Default)]
+pub(in super::super) struct Grace {
+    phase: Phase,
+    ends: Nanos,
+    /// All new locks are refused, and not only those of pending bytes.
+    is_strict: bool,
+    /// Runs while it is active.
+    timer: Option<TimerId>,
+    /// How many clients had something to have back, and how many of them still have.
+    expected: u32,
+    awaited: u32,
+}
+
+impl Grace {
+    /// Whether something can be had back.
+    pub(super) fn is_active(&self) -> bool {
+        self.phase != Phase::Normal
+    }
+
+    pub(in super::super) fn is_ending(&self) -> bool {
+        matches!(self.phase, Phase::Ending(_))
+    }
+
+    pub(super) fn is_armed(&self) -> bool {
+        self.timer.is_some()
+    }
+
+    fn left(&self, now: Nanos) -> Millis {
+        let left_ns = self.ends.0.saturating_sub(now.0);
+        match self.phase {
+            Phase::Normal => Millis::ZERO,
+            Phase::Active | Phase::Ending(_) => Millis(left_ns.div_ceil(1_000_000).max(1)),
+        }
+    }
+
+    /// How far it is.
+    pub(super) fn state(&self, now: Nanos) -> GraceState {
+        match self.phase {
+            Phase::Normal => GraceState::default(),
+            Phase::Active | Phase::Ending(_) => GraceState {
+                left: self.left(now),
+                expected: self.expected,
+                done: self.expected - self.awaited,
+            },
+        }
+    }
+}
+
+impl Locks {
+    /// A record says that these bytes are locked like this from then on.
+    pub(in super::super) fn restore_range(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        [resource, client, owner]: [&[u8]; 3],
+        range: ByteRange,
+        mode: Option<Sharing>,
+    ) {
+        let client = str::from_utf8(client).unwrap_or_default();
+        let Some(client) = cx.restored_client(client) else {
+            return;
+        };
+        let ranges = &mut self.ranges;
+        let resource = ranges.find_or_insert(resource);
+        let owner = ranges.find_or_insert_owner(&mut cx.core.owners, client, owner);
+        let holding = ranges.find_or_insert_holding(owner, resource);
+        ranges.change(holding, |it| match mode {
+            Some(mode) => it.set(holding, range, mode, 0, true),
+            None => it.unlock(holding, range),
+        });
+        ranges.forget_holding_if_empty(&mut cx.core.owners, holding);
+        ranges.forget_if_unused(resource);
+    }
+
+    /// A record says that the client is gone.
+    pub(in super::super) fn restore_ranges_gone(&mut self, cx: &mut Ctx<'_>, client: OwnerIndex) {
+        while let Some(of_client) = self.ranges.clients.get(&client.0) {
+            let owner = of_client.owners.head().expect("a client has owners");
+            let holding = self.ranges.owner(owner).holdings.head();
+            let holding = holding.expect("nobody waits before anybody is served");
+            let resource = self.ranges.holding(holding).resource;
+            self.ranges
+                .change(holding, |it| it.unlock(holding, ByteRange::ALL));
+            self.ranges
+                .forget_holding_if_empty(&mut cx.core.owners, holding);
+            self.ranges.forget_if_unused(resource);
+        }
+    }
+
+    /// Clients are served from now on. If some of them held ranges, or if there may have been some that
+    /// the records do not have, the grace period begins.
+    pub(in super::super) fn begin_grace(&mut self, cx: &mut Ctx<'_>, may_have_lost: bool) {
+        let ranges = &mut self.ranges;
+        let all: Vec<u32> = ranges.holdings.iter().map(|(holding, _)| holding).collect();
+        for holding in all {
+            let it = &ranges.holdings[holding];
+            let segments = &ranges.resources[it.resource].segments;
+            let pending = segments.of_owner(holding).count() as u32;
+            let client = ranges.owners[it.owner].client;
+            let of_client = ranges.clients.get_mut(&client.0);
+            of_client
+                .expect("a client has what its owners hold")
+                .pending += pending;
+            ranges.holdings[holding].pending = pending;
+        }
+        let expected = ranges.clients.len() as u32;
+        if expected == 0 && !may_have_lost {
+            return;
+        }
+        let ends = cx.now.after(cx.core.rules.grace_period);
+        ranges.grace = Grace {
+            phase: Phase::Active,
+            ends,
+            is_strict: may_have_lost || cx.core.rules.grace_policy == GracePolicy::Strict,
+            timer: Some(cx.core.background.arm(ends, Due::GRACE)),
+            expected,
+            awaited: expected,
+        };
+        // Who has something to have back is waited for as long as that is possible.
+        for &client in ranges.clients.keys() {
+            cx.keep_client_until(OwnerIndex(client), ends);
+        }
+    }
+
+    /// If the bytes are kept for others who held them before a restart: for how long at most.
+    pub(super) fn withheld(
+        &self,
+        cx: &mut Ctx<'_>,
+        resource: Option<u32>,
+        holding: u32,
+        wants: &RangeWant,
+    ) -> Option<Millis> {
+        let grace = &self.ranges.grace;
+        if !grace.is_active() {
+            return None;
+        }
+        let left = Some(grace.left(cx.now));
+        if grace.is_strict && grace.phase == Phase::Active {
+            return left;
+        }
+        let segments = &self.ranges.resource(resource?).segments;
+        let mut in_the_way = segments.conflicts(holding, wants.range, wants.mode);
+        let mut looks = 0;
+        let is_pending = in_the_way.any(|(_, it)| {
+            looks += 1;
+            it.pending
+        });
+        cx.core.work.charge_each(looks, work::LOOK);
+        left.filter(|_| is_pending)
+    }
+
+    /// Something of this holding has changed: counts what of it is still to be had back.
+    pub(super) fn count_pending(&mut self, cx: &mut Ctx<'_>, holding: u32) {
+        let ranges = &mut self.ranges;
+        let it = &ranges.holdings[holding];
+        let before = it.pending;
+        if before == 0 {
+            return; // nothing becomes pending after the restart
+        }
+        let own = ranges.resources[it.resource].segments.of_owner(holding);
+        let (mut pending, mut looks) = (0, 0);
+        for segment in own {
+            looks += 1;
+            pending += u32::from(segment.pending);
+        }
+        cx.core.work.charge_each(looks, work::LOOK);
+        let client = ranges.owners[it.owner].client;
+        let of_client = ranges.clients.get_mut(&client.0);
+        let of_client = of_client.expect("a client has what its owners hold");
+        // One that is split counts twice.
+        of_client.pending = of_client.pending + pending - before;
+        ranges.holdings[holding].pending = pending;
+        if of_client.pending == 0 {
+            ranges.grace.awaited -= 1;
+        }
+    }
+
+    /// The grace period is over when every client that had something to have back is done with it. If none
+    /// had, only its timer ends it.
+    pub(super) fn end_grace_if_done(&mut self, cx: &mut Ctx<'_>) {
+        let it = &self.ranges.grace;
+        if it.phase == Phase::Active && it.expected > 0 && it.awaited == 0 {
+            self.end_grace(cx);
+        }
+    }
+
+    /// Nothing can be had back any more, and what nobody has had back is released, now or when time
+    /// passes. Ends only what is active.
+    pub(in super::super) fn end_grace(&mut self, cx: &mut Ctx<'_>) {
+        let it = &mut self.ranges.grace;
+        if it.phase == Phase::Active {
+            if let Some(timer) = it.timer.take() {
+                cx.core.background.cancel(timer);
+            }
+            it.phase = Phase::Ending(0);
+            if it.awaited == 0 {
+                it.phase = Phase::Normal;
+            }
+        }
+    }
+
+    /// Its timer has fired.
+    pub(in super::super) fn grace_ended(&mut self, cx: &mut Ctx<'_>) {
+        self.ranges.grace.timer = None;
+        self.end_grace(cx);
+    }
+
+    /// Releases what nobody has had back, until so much is spent.
+    #[cold]
+    pub(in super::super) fn go_on_ending_grace(&mut self, cx: &mut Ctx<'_>, slice_end: u64) {
+        while let Phase::Ending(from) = self.ranges.grace.phase {
+            let is_left = |it: &super::Holding| it.pending > 0;
+            let mut rest = self.ranges.holdings.slots_from(from);
+            let next = rest.find(|(_, it)| it.is_some_and(is_left));
+            let next = next.map(|(holding, _)| holding);
+            drop(rest);
+            let Some(holding) = next else {
+                self.ranges.grace.phase = Phase::Normal;
+                return;
+            };
+            self.ranges.grace.phase = Phase::Ending(holding);
+            self.release_pending(cx, holding, RangeEnd::GraceExpired);
+            if cx.core.work.spent() >= slice_end {
+                return;
+            }
+        }
+    }
+
+    /// Releases what is still pending of a holding.
+    fn release_pending(&mut self, cx: &mut Ctx<'_>, holding: u32, why: RangeEnd) {
+        let resource = self.ranges.holding(holding).resource;
+        let key = self.ranges.resource(resource).key.clone();
+        let about = cx.begin(|| Some(key.as_bytes()));
+        let own = self.ranges.resource(resource).segments.of_owner(holding);
+        let pending: Vec<ByteRange> = own.filter(|it| it.pending).map(|it| it.range).collect();
+        for range in pending {
+            self.clear_range(cx, holding, range);
+        }
+        self.ranges.figures.ended(why);
+        self.serve_ranges(cx, resource);
+        cx.finish(about);
+    }
+
+    /// Releases some of what a client has not had back; returns whether nothing is left of it.
+    fn release_pending_of(&mut self, cx: &mut Ctx<'_>, client: OwnerIndex) -> bool {
+        let work_end = cx.core.work.spent() + SERVED_WORK;
+        while cx.core.work.spent() < work_end {
+            let (holding, looks) = self.ranges.pending_of(client);
+            cx.core.work.charge_each(looks, work::LOOK);
+            match holding {
+                NONE => return true,
+                holding => self.release_pending(cx, holding, RangeEnd::Explicit),
+            }
+        }
+        self.ranges.has_no_pending(client)
+    }
+}
+
+impl Ranges {
+    /// A holding of this client with something that was not had back yet, or `NONE`; and how many were
+    /// looked at for it.
+    fn pending_of(&self, client: OwnerIndex) -> (u32, u32) {
+        let of_client = self.clients.get(&client.0).filter(|it| it.pending > 0);
+        let Some(of_client) = of_client else {
+            return (NONE, 0);
+        };
+        let owners = of_client.owners.iter(&self.owners);
+        let mut holdings =
+            owners.flat_map(|owner| self.owners[owner].holdings.iter(&self.holdings));
+        let mut looks = 0;
+        let found = holdings.find(|&holding| {
+            looks += 1;
+            self.holdings[holding].pending > 0
+        });
+        (found.unwrap_or(NONE), looks)
+    }
+
+    fn has_no_pending(&self, client: OwnerIndex) -> bool {
+        let of_client = self.clients.get(&client.0);
+        of_client.is_none_or(|it| it.pending == 0)
+    }
+}
+
+impl Engine {
+    /// What the client has not had back yet it does not want.
+    #[cold]
+    pub(in super::super) fn reclaim_done(
+        &mut self,
+        now: Nanos,
+        id: ConnId,
+        client: &str,
+        secret: Option<Secret<'_>>,
+        out: &mut Effects,
+    ) {
+        let Asker { conn, owner } = self.core.conns.asker(id, &mut self.core.owners);
+        self.core.work.charge(work::REQUEST);
+        let (stores, mut cx) = self.split(now, now, out);
+        let of = match cx.client_to_speak_for(owner, client, secret) {
+            Ok(of) => of,
+            Err(refusal) => return cx.refuse(conn, refusal),
+        };
+        let locks = &mut stores.locks;
+        if !locks.release_pending_of(&mut cx, of) {
+            return cx.put_off(conn);
+        }
+        locks.end_grace_if_done(&mut cx);
+        let about = cx.begin(|| Some(client.as_bytes()));
+        if let Some(records) = &mut cx.core.records {
+            records.note_all(client.as_bytes());
+        }
+        cx.reply(conn, Reply::Done);
+        cx.finish(about);
+    }
+
+    /// How far the grace period is, or the end of it.
+    #[cold]
+    pub(in super::super) fn tell_grace(
+        &mut self,
+        now: Nanos,
+        id: ConnId,
+        ends: bool,
+        out: &mut Effects,
+    ) {
+        let Asker { conn, .. } = self.core.conns.asker(id, &mut self.core.owners);
+        self.core.work.charge(work::REQUEST);
+        let (stores, mut cx) = self.split(now, now, out);
+        let locks = &mut stores.locks;
+        if ends {
+            locks.end_grace(&mut cx);
+            if !cx.core.draining {
+                let slice_end = cx.core.work.spent() + SERVED_WORK;
+                locks.go_on_ending_grace(&mut cx, slice_end);
+            }
+        }
+        let state = locks.ranges.grace.state(now);
+        cx.reply(conn, Reply::Grace(state));
+    }
+}
+
+impl Ctx<'_> {
+    /// The owner of the client for which somebody speaks: the connection is attached to it, or shows its
+    /// secret.
+    fn client_to_speak_for(
+        &mut self,
+        owner: OwnerIndex,
+        client: &str,
+        secret: Option<Secret<'_>>,
+    ) -> Result<OwnerIndex, Refusal> {
+        let known = self.restored_client(client).ok_or(Refusal::UnknownClient)?;
+        match secret {
+            None if known == owner => Ok(known),
+            None => Err(Refusal::OtherClient),
+            Some(secret) => match self.is_secret_of(known, secret) {
+                true => Ok(known),
+                false => Err(Refusal::WrongSecret),
+            },
+        }
+    }
+}

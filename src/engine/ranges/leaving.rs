@@ -1,0 +1,294 @@
+//! How range locks end otherwise than by unlocking: with their client, or by an operator.
+
+use super::super::arena::NONE;
+use super::super::conn::{Asker, ConnIndex};
+use super::super::ctx::{Core, Ctx};
+use super::super::lock::{Locks, SERVED_WORK};
+use super::super::owner::OwnerIndex;
+use super::super::types::{Effects, Loss, Push, Refusal, Reply};
+use super::super::{Engine, work};
+use super::Ranges;
+use super::ask::{ByteRange, Sharing};
+use super::figures::RangeEnd;
+use crate::base::{ConnId, Nanos};
+use crate::key::Key;
+
+/// Most range locks that an operator ends before others have their turn.
+const QUANTUM: u32 = 64;
+
+/// Range locks that an operator ends.
+pub(super) struct RangeBreak {
+    /// Who is answered.
+    asker: ConnId,
+    resource: Key,
+    /// Those that are still to be ended: the holding with its serial number, and the bytes.
+    left: Vec<(u32, u64, ByteRange)>,
+    /// How many were ended so far.
+    ended: i64,
+}
+
+impl Ranges {
+    pub(super) fn breaking_memory(&self) -> usize {
+        let entries = self.breaking.iter().map(|it| it.left.capacity());
+        entries.sum::<usize>() * size_of::<(u32, u64, ByteRange)>()
+    }
+
+    pub(in super::super) fn is_breaking(&self) -> bool {
+        !self.breaking.is_empty()
+    }
+}
+
+impl Locks {
+    /// Undoes what an owner that has left holds and waits for, up to `budget` things; returns whether all
+    /// is done.
+    pub(in super::super) fn depart_ranges(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        client: OwnerIndex,
+        budget: &mut u32,
+    ) -> bool {
+        let work_end = cx.core.work.spent() + SERVED_WORK;
+        while let Some(of_client) = self.ranges.clients.get(&client.0) {
+            if *budget == 0 || cx.core.work.spent() >= work_end {
+                return false;
+            }
+            *budget -= 1;
+            let owner = of_client.owners.head().expect("a client has owners");
+            let it = self.ranges.owner(owner);
+            let (waiter, holding) = (it.waiter, it.holdings.head());
+            let resource = match waiter {
+                NONE => self.ranges.holdings[holding.expect("an owner has something")].resource,
+                waiter => cx.core.waiters[waiter].subject,
+            };
+            let key = self.ranges.resource(resource).key.clone();
+            let about = cx.begin(|| Some(key.as_bytes()));
+            match (waiter, holding) {
+                (NONE, Some(holding)) => {
+                    self.clear_range(cx, holding, ByteRange::ALL);
+                    self.ranges.figures.ended(RangeEnd::Disconnect);
+                }
+                _ => self.end_range_wait(cx, waiter, Reply::Refused(Refusal::Detached)),
+            }
+            self.serve_ranges(cx, resource);
+            cx.finish(about);
+        }
+        self.end_grace_if_done(cx);
+        true
+    }
+
+    /// The client will be known after a restart from now on, so what it holds is recorded.
+    pub(in super::super) fn record_ranges_of(&mut self, cx: &mut Ctx<'_>, client: OwnerIndex) {
+        let Some(of_client) = self.ranges.clients.get(&client.0) else {
+            return;
+        };
+        let owners = of_client.owners.iter(&self.ranges.owners);
+        for owner in owners {
+            let holdings = self.ranges.owners[owner]
+                .holdings
+                .iter(&self.ranges.holdings);
+            for holding in holdings {
+                let resource = self.ranges.holdings[holding].resource;
+                for it in self.ranges.resource(resource).segments.of_owner(holding) {
+                    self.record_range(cx, owner, resource, it.range, Some(it.mode));
+                }
+            }
+        }
+    }
+
+    /// Ends some of the range locks that an operator named; returns whether all of them have ended.
+    fn break_some_ranges(&mut self, cx: &mut Ctx<'_>, it: &mut RangeBreak) -> bool {
+        let work_end = cx.core.work.spent() + SERVED_WORK;
+        for _ in 0..QUANTUM {
+            let Some((holding, serial, range)) = it.left.pop() else {
+                return true;
+            };
+            let found = self.ranges.holdings.get(holding);
+            if found.is_some_and(|it| it.serial == serial) {
+                cx.core.work.charge(work::END);
+                it.ended += i64::from(self.break_range(cx, holding, range));
+            }
+            if cx.core.work.spent() >= work_end {
+                break;
+            }
+        }
+        it.left.is_empty()
+    }
+
+    fn break_range(&mut self, cx: &mut Ctx<'_>, holding: u32, range: ByteRange) -> bool {
+        let resource = self.ranges.holding(holding).resource;
+        let owner = self.ranges.owner(self.ranges.holding(holding).owner);
+        let (client, name) = (owner.client, owner.name.clone());
+        let key = self.ranges.resource(resource).key.clone();
+        if !self.clear_range(cx, holding, range) {
+            return false;
+        }
+        self.ranges.figures.ended(RangeEnd::Broken);
+        for conn in cx.core.connections_of(client) {
+            if cx.core.conns[conn].introduced {
+                let lost = Push::RangeLost {
+                    resource: key.clone(),
+                    range,
+                    owner: name.clone(),
+                    why: Loss::Broken,
+                };
+                cx.push(conn, lost);
+            }
+        }
+        self.serve_ranges(cx, resource);
+        self.end_grace_if_done(cx);
+        true
+    }
+}
+
+impl Engine {
+    /// All range locks of the resource that overlap these bytes are ended, each as a whole.
+    #[cold]
+    pub(in super::super) fn break_ranges(
+        &mut self,
+        now: Nanos,
+        id: ConnId,
+        resource: &[u8],
+        range: Option<ByteRange>,
+        out: &mut Effects,
+    ) {
+        let Asker { conn, .. } = self.core.conns.asker(id, &mut self.core.owners);
+        self.core.work.charge(work::REQUEST);
+        let ranges = &mut self.stores.locks.ranges;
+        let Some(found) = ranges.find(resource) else {
+            let (_, mut cx) = self.split(now, now, out);
+            return cx.say_about(conn, resource, Reply::Number(0));
+        };
+        let range = range.unwrap_or(ByteRange::ALL);
+        // What excludes everything is in conflict with all that is held.
+        let segments = &ranges.resources[found].segments;
+        let overlapping = segments.conflicts(NONE, range, Sharing::Exclusive);
+        let mut left: Vec<_> = overlapping
+            .map(|(holding, it)| (holding, ranges.holdings[holding].serial, it.range))
+            .collect();
+        left.reverse(); // the first is ended first
+        self.core.work.charge(left.len() as u64 * work::LOOK);
+        ranges.breaking.push_back(RangeBreak {
+            asker: id,
+            resource: resource.into(),
+            left,
+            ended: 0,
+        });
+        // Others who wait for theirs come first.
+        if ranges.breaking.len() == 1 {
+            self.go_on_breaking_ranges(now, self.core.work.spent() + 1, out);
+        }
+    }
+
+    /// Goes on with the first of them, and with the others in turn until so much is spent.
+    #[cold]
+    pub(in super::super) fn go_on_breaking_ranges(
+        &mut self,
+        now: Nanos,
+        slice_end: u64,
+        out: &mut Effects,
+    ) {
+        while let Some(mut it) = self.stores.locks.ranges.breaking.pop_front() {
+            let (stores, mut cx) = self.split(now, now, out);
+            let about = cx.begin(|| Some(it.resource.as_bytes()));
+            let is_done = stores.locks.break_some_ranges(&mut cx, &mut it);
+            if is_done && let Some(conn) = cx.core.conns.find(it.asker) {
+                cx.answer_parked(conn, Reply::Number(it.ended));
+            }
+            cx.finish(about);
+            if !is_done {
+                stores.locks.ranges.breaking.push_back(it);
+            }
+            if self.core.work.spent() >= slice_end {
+                break;
+            }
+        }
+    }
+}
+
+impl Ctx<'_> {
+    /// Answers with something about this resource.
+    pub(super) fn say_about(&mut self, conn: ConnIndex, resource: &[u8], reply: Reply) {
+        let about = self.begin(|| Some(resource));
+        self.reply(conn, reply);
+        self.finish(about);
+    }
+}
+
+/// For checks.
+impl Locks {
+    /// Checks what must hold of byte ranges; returns how many wait for some.
+    pub(in super::super) fn check_ranges(&self, core: &Core) -> usize {
+        let it = &self.ranges;
+        let (mut segments, mut waiters) = (0, 0);
+        for (resource, at) in it.resources.iter() {
+            at.segments.check();
+            segments += at.segments.len();
+            waiters += at.queue.iter(&core.waiters).count();
+            assert!(
+                at.to_serve.is_some() || !at.segments.is_empty() || !at.queue.is_empty(),
+                "{:?} is not used by anybody",
+                at.key
+            );
+            assert_eq!(
+                at.to_serve.is_some(),
+                it.unserved.contains(&resource),
+                "{:?} is to be served, or not",
+                at.key
+            );
+            for (holding, _) in at.segments.iter() {
+                assert_eq!(it.holdings[holding].resource, resource, "in another's list");
+            }
+            self.check_range_queue(core, resource);
+        }
+        assert_eq!(segments, it.segments, "segments are miscounted");
+        assert_eq!(waiters, it.wants.len(), "a wish without a waiter");
+        let of_clients: u32 = it.clients.values().map(|it| it.segments).sum();
+        assert_eq!(of_clients as usize, segments, "segments of clients");
+        for (&client, of_client) in &it.clients {
+            assert!(core.owners[OwnerIndex(client)].has_ranges, "is not noted");
+            assert!(!of_client.owners.is_empty(), "a client without owners");
+        }
+        for (holding, at) in it.holdings.iter() {
+            let own = it.resources[at.resource].segments.of_owner(holding);
+            let pending = own.filter(|it| it.pending).count();
+            assert!(
+                !it.grace.is_active() || pending == at.pending as usize,
+                "pending segments are miscounted"
+            );
+            assert!(
+                it.grace.is_active() || pending == 0,
+                "pending after its time"
+            );
+        }
+        let with_ranges = core.owners.iter().filter(|(_, it)| it.has_ranges).count();
+        assert_eq!(with_ranges, it.clients.len(), "who has ranges");
+        it.resources.check();
+        it.owners.check();
+        waiters
+    }
+
+    /// Nobody waits for what nobody holds or waits for.
+    fn check_range_queue(&self, core: &Core, resource: u32) {
+        let at = self.ranges.resource(resource);
+        if at.to_serve.is_some() || core.draining || core.cuts_off {
+            return;
+        }
+        let mut before = Vec::new();
+        for waiter in at.queue.iter(&core.waiters) {
+            let (of, wants) = self.waited_range(core, waiter);
+            assert_eq!(of, resource, "a waiter is in another resource's queue");
+            assert_eq!(self.ranges.owner(wants.owner).waiter, waiter, "waits twice");
+            let holding = self.ranges.holding_of(wants.owner, resource);
+            let found = at.segments.first_conflict(holding, wants.range, wants.mode);
+            let is_behind = before
+                .iter()
+                .any(|it: &super::RangeWant| it.excludes(&wants));
+            assert!(
+                found.is_some() || is_behind || !core.is_present(waiter),
+                "{:?} has bytes that nobody has and somebody waits for",
+                at.key
+            );
+            before.push(wants);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Clients that are known without a connection of their own: whoever asks for them shows their secret.
+//!
+//! This is how clients are used over HTTP. Such a client is always away, and its time to live runs anew
+//! with everything that is asked for it. What it holds belongs to it in the same way as to one whose
+//! connections attach (`clients.rs`), and both may be done with the same client.
+
+use super::Engine;
+use super::clients::Client;
+use super::conn::Asker;
+use super::ctx::{Core, Ctx};
+use super::due::Due;
+use super::owner::{OwnerIndex, Presence};
+use super::types::{Attach, Effects, OfClient, Refusal, Reply, Secret};
+use super::work;
+use crate::base::{ConnId, Nanos};
+
+impl Engine {
+    #[cold]
+    pub(super) fn register(
+        &mut self,
+        now: Nanos,
+        id: ConnId,
+        attach: Attach<'_>,
+        out: &mut Effects,
+    ) {
+        let Asker { conn, .. } = self.core.conns.asker(id, &mut self.core.owners);
+        self.core.work.charge(work::REQUEST + work::HASH);
+        let (stores, mut cx) = self.split(now, now, out);
+        let about = cx.begin(|| Some(attach.id.as_bytes()));
+        let was_kept = cx.is_kept(attach.id);
+        match cx.find_or_add_client(attach) {
+            Ok(Some((client, is_new))) => {
+                let epoch = cx.core.rules.epoch;
+                cx.restart_client_timer(client);
+                cx.reply(conn, Reply::Attached { epoch, is_new });
+                stores.record_ranges_if_kept(&mut cx, attach.id, was_kept);
+            }
+            Ok(None) => cx.put_off(conn),
+            Err(refusal) => cx.refuse(conn, refusal),
+        }
+        cx.finish(about);
+    }
+}
+
+impl Ctx<'_> {
+    /// The owner of the client that is spoken for; none while what it left behind is being undone.
+    pub(super) fn speak_for(&mut self, of: OfClient<'_>) -> Result<Option<OwnerIndex>, Refusal> {
+        self.core.work.charge(work::HASH);
+        let Core {
+            clients, owners, ..
+        } = &*self.core;
+        let client = clients.find(owners, of.id).ok_or(Refusal::UnknownClient)?;
+        let it = &clients[client];
+        if !it.secret.is_of(of.secret) {
+            return Err(Refusal::WrongSecret);
+        } else if it.is_being_undone() {
+            return Ok(None);
+        }
+        let owner = it.owner;
+        self.restart_client_timer(client);
+        Ok(Some(owner))
+    }
+
+    pub(super) fn is_secret_of(&mut self, owner: OwnerIndex, secret: Secret<'_>) -> bool {
+        self.core.work.charge(work::HASH);
+        let client = self.core.owners[owner].client;
+        self.core.clients[client].secret.is_of(secret)
+    }
+
+    /// If the client is away, its time to live begins anew; an end that is later stays.
+    fn restart_client_timer(&mut self, client: u32) {
+        let Client { owner, ttl, .. } = self.core.clients[client];
+        self.keep_client_until(owner, self.now.after(ttl));
+    }
+
+    /// A client that is away is kept until then at least.
+    pub(super) fn keep_client_until(&mut self, owner: OwnerIndex, until: Nanos) {
+        let Core {
+            clients,
+            owners,
+            timers,
+            ..
+        } = &mut *self.core;
+        if owners[owner].presence != Presence::Away {
+            return;
+        }
+        let client = owners[owner].client;
+        let it = &mut clients[client];
+        match it.timer {
+            Some(timer) if timers.deadline(timer) >= until => {}
+            before => {
+                if let Some(timer) = before {
+                    timers.cancel(owner.0, timer);
+                }
+                it.timer = Some(timers.arm(owner.0, until, Due::client(client)));
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Waits for bytes, in a search for a deadlock.
+//!
+//! A wait for bytes can end if everybody gets on who holds some of them in a way that excludes it. The
+//! order of the queue is not counted, because it gives way rather than keep somebody waiting for itself
+//! (`ranges/barging.rs`); only to find out whether it has to, those before the one who asks count, and
+//! those before all others, too. Each wait is a subject of its own here, with one who waits: the holders
+//! of its bytes are looked at one by one, and the walk over them can be interrupted.
+
+use super::search::{ASKER, Gathered, Role, Search, Subject, Verdict};
+use super::{Asked, AskedFor, AskedRange, Live, party_of, party_of_ranges};
+use crate::engine::arena::NONE;
+use crate::engine::ctx::Ctx;
+use crate::engine::lock::Locks;
+use crate::engine::owner::OwnerIndex;
+use crate::engine::queue::Awaiting;
+use crate::engine::types::{Refusal, Reply};
+use crate::segments::Position;
+
+/// Those who are before a wait for bytes, as far as they are still to be looked at.
+#[derive(Clone, Copy)]
+pub(super) struct Blockers {
+    range: AskedRange,
+    /// Where the walk over the conflicts has got to; none if it is over.
+    position: Option<Position>,
+    /// The next one in the queue, if the queue counts.
+    next_waiter: u32,
+}
+
+impl Search {
+    pub(super) fn gather_range(&mut self, subject: Subject, range: AskedRange) {
+        if self.find_key(subject).is_some() {
+            return;
+        }
+        let mut gathered = Gathered::new(subject);
+        gathered.blockers = Some(Blockers {
+            range,
+            position: Some(Position::START),
+            next_waiter: NONE,
+        });
+        gathered.next_holder = 0; // not `NONE`, because not all holders are known
+        gathered.is_listed = true;
+        let key = self.add_key(gathered);
+        self.to_gather.push(key);
+    }
+
+    /// Looks at one more who is before a wait for bytes.
+    pub(super) fn gather_blocker(&mut self, live: &Live<'_>, key: u32) {
+        let Some(mut it) = self.keys[key as usize].blockers else {
+            return self.finish_gathering(key);
+        };
+        let AskedRange {
+            resource,
+            holding,
+            wants,
+            waiter,
+        } = it.range;
+        let at = live.locks.ranges.resource(resource);
+        if let Some(position) = it.position {
+            let mut rest = at
+                .segments
+                .conflicts_from(position, holding, wants.range, wants.mode);
+            let found = rest.next();
+            it.position = found.map(|_| rest.position());
+            if found.is_none() && self.counts_queue() {
+                it.next_waiter = at.queue.head().unwrap_or(NONE);
+            }
+            self.keys[key as usize].blockers = Some(it);
+            if let Some((holding, _)) = found {
+                let owner = live.locks.ranges.holding(holding).owner;
+                self.keep_waiting(live, key, owner);
+            }
+        } else if it.next_waiter != NONE && it.next_waiter != waiter {
+            let before = it.next_waiter;
+            it.next_waiter = live.waiter_after(before).unwrap_or(NONE);
+            self.keys[key as usize].blockers = Some(it);
+            if live.locks.blocks_range(live.core, before, &wants) {
+                let owner = live.locks.waited_range(live.core, before).1.owner;
+                self.keep_waiting(live, key, owner);
+            }
+        } else {
+            self.keys[key as usize].blockers = None;
+            self.keys[key as usize].next_holder = NONE;
+            self.stand_for_range(live, key, waiter);
+            self.finish_gathering(key);
+        }
+    }
+
+    /// Whether the order of queues counts.
+    fn counts_queue(&self) -> bool {
+        matches!(
+            self.asked.what,
+            AskedFor::Range {
+                counts_queue: true,
+                ..
+            }
+        )
+    }
+
+    /// An owner of ranges is before a wait for bytes, and that matters as long as it is stuck.
+    fn keep_waiting(&mut self, live: &Live<'_>, key: u32, owner: u32) {
+        let node = self.node(live, live.party_of_ranges(owner));
+        let last = self.keys[key as usize].holders;
+        let is_known = last != NONE && self.places[last as usize].node == node;
+        if !self.nodes[node as usize].gets_on && !is_known {
+            self.hold(key, node);
+        }
+    }
+
+    fn stand_for_range(&mut self, live: &Live<'_>, key: u32, waiter: u32) {
+        let is_asked = self.keys[key as usize].subject == Subject::Asked;
+        let node = match is_asked {
+            true => ASKER,
+            false => {
+                let owner = live.locks.waited_range(live.core, waiter).1.owner;
+                self.node(live, live.party_of_ranges(owner))
+            }
+        };
+        let place = self.stand(key, node, Role::Write, true);
+        if is_asked {
+            self.asked_place = place;
+        }
+    }
+}
+
+impl Live<'_> {
+    /// The bytes that a waiter wants, if it wants some.
+    pub(super) fn range_of(&self, waiter: u32) -> Option<AskedRange> {
+        let Awaiting::Range(_) = self.core.waiters[waiter].awaiting else {
+            return None;
+        };
+        let (resource, wants) = self.locks.waited_range(self.core, waiter);
+        Some(AskedRange {
+            resource,
+            holding: self.locks.ranges.holding_of(wants.owner, resource),
+            wants,
+            waiter,
+        })
+    }
+
+    /// What somebody who waits already would have asked.
+    pub(super) fn asked_of(&self, waiter: u32) -> Asked {
+        match self.range_of(waiter) {
+            Some(range) => Asked {
+                party: self.party_of_ranges(range.wants.owner),
+                what: AskedFor::Range {
+                    range,
+                    counts_queue: false,
+                },
+                waiter,
+            },
+            None => Asked {
+                party: self.party_of(self.core.waiters[waiter].owner),
+                what: AskedFor::Key {
+                    resource: self.core.waiters[waiter].subject,
+                    hold: self.entry(waiter).1,
+                },
+                waiter,
+            },
+        }
+    }
+}
+
+impl Locks {
+    /// Whether the owner may wait for these bytes; none if that could not be found out at once.
+    pub(in crate::engine) fn may_wait_for_range(
+        &self,
+        cx: &mut Ctx<'_>,
+        client: OwnerIndex,
+        range: AskedRange,
+        counts_queue: bool,
+    ) -> Option<bool> {
+        // Nobody waits for somebody who holds nothing, other than in the order of a queue.
+        let it = &cx.core.owners[client];
+        let holds_nothing = it.holds.is_empty() && self.ranges.segments_of(client) == 0;
+        if holds_nothing && it.client == NONE {
+            return Some(true);
+        }
+        let party = match range.wants.owner {
+            NONE => party_of(cx.core, client),
+            owner => party_of_ranges(cx.core, &self.ranges, owner),
+        };
+        let waiter = range.waiter;
+        let what = AskedFor::Range {
+            range,
+            counts_queue,
+        };
+        let asked = Asked {
+            party,
+            what,
+            waiter,
+        };
+        let verdict = self.search_at_once(cx, asked);
+        verdict.map(|it| it == Verdict::MayWait)
+    }
+
+    /// Whether the owner would certainly wait for itself.
+    pub(in crate::engine) fn range_would_deadlock(
+        &self,
+        cx: &mut Ctx<'_>,
+        client: OwnerIndex,
+        range: AskedRange,
+        counts_queue: bool,
+    ) -> bool {
+        self.may_wait_for_range(cx, client, range, counts_queue) == Some(false)
+    }
+
+    /// A command that is parked already waits for itself.
+    pub(super) fn refuse_parked_range(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
+        let resource = cx.core.waiters[waiter].subject;
+        let key = self.ranges.resource(resource).key.clone();
+        let about = cx.begin(|| Some(key.as_bytes()));
+        self.end_range_wait(cx, waiter, Reply::Refused(Refusal::Deadlock));
+        self.serve_ranges(cx, resource);
+        cx.finish(about);
+    }
+}
