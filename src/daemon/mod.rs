@@ -266,7 +266,6 @@ pub fn rules(config: &Config) -> Rules {
         },
         durable: false,
         epoch: 1,
-        ..Rules::default()
     }
 }
 
