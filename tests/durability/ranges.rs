@@ -109,7 +109,7 @@ fn what_gateways_held_is_kept_for_them_exactly_and_nobody_else_gets_it() {
                 .ask("rangetest f ex 0 1")
                 .starts_with("ok held ex 0 25 nfs/1 alice")
         );
-        stranger.ask("hello _ _");
+        stranger.ask("hello _ fence=1");
         let told = stranger.ask("rangelock f sh 0 1 0");
         let left: u64 = told.strip_prefix("error_grace ").unwrap().parse().unwrap();
         assert!((1..=90_000).contains(&left), "{told}");
