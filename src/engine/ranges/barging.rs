@@ -17,16 +17,21 @@ const LOOK_AGAIN: Millis = Millis(100);
 
 impl Locks {
     /// Whether only others in the queue are in the way of this waiter.
-    pub(super) fn note_behind(&mut self, cx: &Ctx<'_>, waiter: u32, is_behind: bool) {
-        let owner = &cx.core.owners[cx.core.waiters[waiter].owner];
-        let holds_something = || {
-            let client = cx.core.waiters[waiter].owner;
-            !owner.holds.is_empty() || self.ranges.segments_of(client) > 0
-        };
-        if is_behind && holds_something() {
+    pub(super) fn note_behind(&mut self, cx: &mut Ctx<'_>, waiter: u32, is_behind: bool) {
+        let client = cx.core.waiters[waiter].owner;
+        if is_behind && self.may_be_waited_for(cx.core, client) {
             self.ranges.behind.insert(waiter);
+            self.look_again_at_those_behind(cx);
         } else if !self.ranges.behind.is_empty() {
             self.ranges.behind.remove(&waiter);
+        }
+    }
+
+    /// A wait for something else may begin at any time, so they are looked at again and again.
+    fn look_again_at_those_behind(&mut self, cx: &mut Ctx<'_>) {
+        if self.ranges.barging.is_none() {
+            let again = cx.now.after(LOOK_AGAIN);
+            self.ranges.barging = Some(cx.core.background.arm(again, Due::BARGING));
         }
     }
 
@@ -56,8 +61,7 @@ impl Locks {
             self.let_pass(cx, waiter);
         }
         if !self.ranges.behind.is_empty() {
-            let again = cx.now.after(LOOK_AGAIN);
-            self.ranges.barging = Some(cx.core.background.arm(again, Due::BARGING));
+            self.look_again_at_those_behind(cx);
         }
     }
 

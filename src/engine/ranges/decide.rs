@@ -171,6 +171,8 @@ impl Locks {
             .ranges
             .find_or_insert_owner(owner, asker.owner, asked.owner);
         self.set_range(cx, resource, owner, range, mode);
+        let granted = RangeWant { owner, range, mode };
+        self.look_at_those_kept_waiting(cx, resource, granted);
         self.serve_ranges(cx, resource);
     }
 

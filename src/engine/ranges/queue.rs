@@ -54,7 +54,9 @@ impl Locks {
             self.ranges.figures.denied(wants.mode);
             return cx.refuse(conn, Refusal::Busy);
         }
+        let before = cx.core.conns[cx.core.waiters[waiter].conn].id;
         cx.pass_place_to(waiter, conn, wait);
+        self.note_passed_on(cx, waiter, before);
     }
 
     /// The request waits.
@@ -312,6 +314,7 @@ impl Locks {
         // It holds before it leaves the queue, so that its owner is not forgotten between the two.
         self.set_range(cx, resource, owner, range, mode);
         self.leave_granted(cx, waiter);
+        self.look_at_those_kept_waiting(cx, resource, wants);
         self.ranges.figures.granted(mode);
         self.ranges.figures.waited(cx.now.0.saturating_sub(since.0));
         cx.answer_parked(conn, Reply::Done);
