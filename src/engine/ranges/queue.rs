@@ -237,7 +237,8 @@ impl Locks {
             if !self.serve_waiter(cx, waiter, &before) {
                 before.push(wants);
             } else if self.ranges.resources[resource].to_serve.is_some() {
-                return; // what was granted lets others in, so everything is looked at anew
+                // What was granted lets others in, so everything is looked at anew.
+                return self.note_freed(resource, freed);
             }
         }
     }

@@ -63,7 +63,12 @@ impl Search {
                 .conflicts_from(position, holding, wants.range, wants.mode);
             let found = rest.next();
             it.position = found.map(|_| rest.position());
-            if found.is_none() && self.counts_queue() {
+            // Whoever has some of the bytes does not stand behind others.
+            let converts = || {
+                let mut own = at.segments.of_owner_overlapping(holding, wants.range);
+                holding != NONE && own.next().is_some()
+            };
+            if found.is_none() && self.counts_queue() && !converts() {
                 it.next_waiter = at.queue.head().unwrap_or(NONE);
             }
             self.keys[key as usize].blockers = Some(it);
