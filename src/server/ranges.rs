@@ -91,7 +91,7 @@ impl<T: Transport, S: Store> Server<T, S> {
     /// Answers `rangelist`.
     #[cold]
     pub(super) fn list_ranges(&mut self, now: Nanos, id: ConnId, resource: &[u8]) {
-        let looks = Cell::new(0);
+        let (looks, compared) = (Cell::new(0), Cell::new(0));
         self.tell(id, |server, out| {
             let view = server.engine.view(now).ranges(resource);
             let held = || view.into_iter().flat_map(|it| it.held());
@@ -99,13 +99,13 @@ impl<T: Transport, S: Store> Server<T, S> {
             let counts = view.map_or((0, 0), |it| it.lens());
             let waits_for = |place: usize, each: &mut dyn FnMut(Someone<'_>, &[u8])| {
                 if let Some(view) = view {
-                    view.waits_for(place, each);
+                    compared.set(compared.get() + view.waits_for(place, each));
                 }
             };
             let looked = list(out, now, resource, counts, (held(), waiting()), waits_for);
             looks.set(counts.0.min(ENTRIES_MAX) + counts.1.min(ENTRIES_MAX) + looked);
         });
-        self.budget.charge_visits(looks.get());
+        self.budget.charge_visits(looks.get() + compared.get());
     }
 }
 

@@ -18,6 +18,9 @@ use crate::engine::types::{Refusal, Reply};
 use crate::engine::work;
 use crate::segments::Position;
 
+/// How many in a queue are compared with what is wanted in one step: most are not in the way.
+const COMPARED_PER_STEP: u64 = work::FOLLOW / work::COMPARE;
+
 /// Those who are before a wait for bytes, as far as they are still to be looked at.
 #[derive(Clone, Copy)]
 pub(super) struct Blockers {
@@ -77,11 +80,20 @@ impl Search {
                 self.keep_waiting(live, key, owner);
             }
         } else if it.next_waiter != NONE && it.next_waiter != waiter {
-            let before = it.next_waiter;
-            it.next_waiter = live.waiter_after(before).unwrap_or(NONE);
+            let mut found = NONE;
+            for _ in 0..COMPARED_PER_STEP {
+                let before = it.next_waiter;
+                it.next_waiter = live.waiter_after(before).unwrap_or(NONE);
+                if live.locks.blocks_range(live.core, before, &wants) {
+                    found = before;
+                    break;
+                } else if it.next_waiter == NONE || it.next_waiter == waiter {
+                    break;
+                }
+            }
             self.keys[key as usize].blockers = Some(it);
-            if live.locks.blocks_range(live.core, before, &wants) {
-                let owner = live.locks.waited_range(live.core, before).1.owner;
+            if found != NONE {
+                let owner = live.locks.waited_range(live.core, found).1.owner;
                 self.keep_waiting(live, key, owner);
             }
         } else {
