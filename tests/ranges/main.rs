@@ -9,9 +9,11 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 #![allow(unreachable_pub, reason = "modules of a test have no outside")]
 
+mod crowds;
 mod cycles;
 mod naive;
 mod ops;
+mod searches;
 mod world;
 
 use proptest::prelude::*;

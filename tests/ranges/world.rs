@@ -350,15 +350,17 @@ impl World {
         Ok(())
     }
 
-    /// Tells the model whom the engine has granted something; returns whom it has refused to wait.
+    /// Tells the model whom the engine has let pass, with what it wants or because there is no room for that;
+    /// returns whom it has refused to wait.
     fn take_hints(&mut self, out: &[Effect]) -> Result<BTreeSet<u32>, String> {
         let said = self.words(out)?;
-        let with = |word: &Word| -> BTreeSet<u32> {
-            let said = said.iter().filter(|it| it.1 == *word);
+        let with = |words: &[Word]| -> BTreeSet<u32> {
+            let said = said.iter().filter(|it| words.contains(&it.1));
             said.map(|it| it.0).collect()
         };
-        self.model.hints = with(&Word::Done);
-        Ok(with(&Word::Refused("deadlock")))
+        let no_room = ["resource", "of client", "all"].map(Word::Refused);
+        self.model.hints = with(&[&[Word::Done][..], &no_room].concat());
+        Ok(with(&[Word::Refused("deadlock")]))
     }
 
     fn compare(&mut self, out: &[Effect]) -> Verdict {
