@@ -1,9 +1,10 @@
 //! Byte ranges, put before the engine by themselves.
 //!
-//! `naive.rs` is a model that knows every byte and has one list of who waits, written from the documentation;
-//! `cycles.rs` is how it finds those who would wait for themselves; `ops.rs` is what can happen, and
-//! `world.rs` compares after each operation. More cases: `PROPTEST_CASES=20000 cargo test --test
-//! ranges`.
+//! `naive.rs` is a model that knows every byte and has one list of who waits, written from the
+//! documentation; `served.rs` is what it does with its queues, and `cycles.rs` how it finds those who
+//! would wait for themselves. `ops.rs` is what can happen, and `world.rs` compares after each operation.
+//! `crowds.rs` and `searches.rs` are plain tests: their numbers would be too large for a model. More
+//! cases: `PROPTEST_CASES=20000 cargo test --test ranges`.
 
 #![allow(missing_docs, reason = "a test, not an interface")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
@@ -14,6 +15,7 @@ mod cycles;
 mod naive;
 mod ops;
 mod searches;
+mod served;
 mod world;
 
 use proptest::prelude::*;
