@@ -15,6 +15,7 @@
 mod check;
 #[cfg(test)]
 mod kernel_table_tests;
+mod leaves;
 mod list;
 #[cfg(test)]
 mod model_tests;
