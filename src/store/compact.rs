@@ -203,7 +203,7 @@ impl From<Place> for At {
 }
 
 /// The frames that still matter.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Live {
     /// By fence, which no two grants share: the grant, and the renewal that made it longest.
     grants: HashMap<u64, (At, Option<At>)>,

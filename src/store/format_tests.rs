@@ -1,5 +1,8 @@
 //! Tests of `format.rs`.
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+
 use super::*;
 use crate::base::Nanos;
 
@@ -239,4 +242,42 @@ fn a_later_version_is_named() {
     let checksum = crc32c(&bytes[..60]);
     bytes[60..].copy_from_slice(&checksum.to_le_bytes());
     assert_eq!(Header::decode(&bytes), Err(BadHeader::TooNew(4)));
+}
+
+fn name() -> impl Strategy<Value = Key> {
+    vec(any::<u8>(), 0..=256).prop_map(|bytes| Key::from(&bytes[..]))
+}
+
+fn place() -> impl Strategy<Value = u64> {
+    prop_oneof![any::<u64>(), 0..3u64, (u64::MAX - 2)..=u64::MAX]
+}
+
+fn ranges() -> impl Strategy<Value = Record> {
+    let mode = prop::sample::select(vec![None, Some(Sharing::Shared), Some(Sharing::Exclusive)]);
+    let names = (name(), vec(any::<char>(), 0..=64), name());
+    (names, place(), place(), mode).prop_map(|((resource, id, owner), one, other, mode)| {
+        let id: String = id.into_iter().collect();
+        Record::Ranged {
+            resource,
+            client: Key::from(id.as_bytes()),
+            owner,
+            range: ByteRange::between(one.min(other), one.max(other)).unwrap(),
+            mode,
+        }
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_range_is_read_as_it_was_written_and_never_otherwise(record in ranges(), bit in 0..8u32) {
+        let bytes = frame_of(&record);
+        let entry = Frame::decode(&bytes, SALT).and_then(|frame| frame.entry());
+        prop_assert_eq!(entry.and_then(|entry| entry.record(CLOCKS)), Some(record));
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1u8 << bit;
+            prop_assert_eq!(Frame::decode(&changed, SALT), None, "byte {}", at);
+            prop_assert_eq!(Frame::decode(&bytes[..at], SALT), None, "cut at {}", at);
+        }
+    }
 }

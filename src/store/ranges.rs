@@ -8,10 +8,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::types::{ByteRange, Sharing};
+use crate::segments::{ByteRange, Segment, Segments, Sharing};
 
 /// All ranges that are locked.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Ranges {
     /// By client, because that is how many of them end at once.
     clients: BTreeMap<Box<str>, OfClient>,
@@ -20,8 +20,11 @@ pub(super) struct Ranges {
 /// By resource.
 type OfClient = BTreeMap<Box<[u8]>, OfResource>;
 
-/// By owner.
-type OfResource = BTreeMap<Box<[u8]>, Locked>;
+/// By owner, each with segments of its own: what two owners have is not compared here.
+type OfResource = BTreeMap<Box<[u8]>, Segments>;
+
+/// The only owner that there is in segments which belong to one owner.
+const ITSELF: u32 = 0;
 
 /// A range that is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +51,7 @@ impl Ranges {
         };
         let of_client = or_default(&mut self.clients, client);
         let of_resource = or_default(of_client, resource);
-        or_default(of_resource, owner).set(range, Some(mode));
+        or_default(of_resource, owner).set(ITSELF, range, mode, 0, false);
     }
 
     /// Leaves nothing behind that has no ranges.
@@ -62,8 +65,8 @@ impl Ranges {
         let Some(locked) = of_resource.get_mut(owner) else {
             return;
         };
-        locked.set(range, None);
-        if locked.0.is_empty() {
+        locked.unlock(ITSELF, range);
+        if locked.is_empty() {
             of_resource.remove(owner);
         }
         if of_resource.is_empty() {
@@ -102,16 +105,17 @@ impl Ranges {
             let others = of_resource
                 .iter()
                 .filter(|(owner, _)| (client, &***owner) != (new.client, new.owner));
-            let in_the_way: Vec<(Box<[u8]>, ByteRange)> = others
-                .flat_map(|(owner, locked)| {
-                    let both = locked.overlapping(new.range).filter(|(_, mode)| {
-                        *mode == Sharing::Exclusive || new.mode == Sharing::Exclusive
-                    });
-                    both.map(|(range, _)| (owner.clone(), range))
-                })
-                .collect();
-            for (owner, range) in in_the_way {
-                self.unlock(new.resource, client, &owner, range);
+            let mut in_the_way: Vec<(Box<[u8]>, Segment)> = Vec::new();
+            for (owner, locked) in others {
+                let both = locked.of_owner_overlapping(ITSELF, new.range);
+                let both = both.filter(|it| it.mode.excludes(new.mode));
+                in_the_way.extend(both.map(|it| (owner.clone(), it)));
+            }
+            for (owner, Segment { range, .. }) in in_the_way {
+                let start = range.start().max(new.range.start());
+                let last = range.last().min(new.range.last());
+                let both = ByteRange::between(start, last).expect("they overlap");
+                self.unlock(new.resource, client, &owner, both);
                 ended += 1;
             }
         }
@@ -129,12 +133,12 @@ impl Ranges {
             owners.map(move |(owner, locked)| (client, resource, owner, locked))
         });
         owners.flat_map(|(client, resource, owner, locked)| {
-            locked.0.iter().map(move |&(range, mode)| LockedRange {
+            locked.of_owner(ITSELF).map(move |it| LockedRange {
                 resource,
                 client,
                 owner,
-                range,
-                mode,
+                range: it.range,
+                mode: it.mode,
             })
         })
     }
@@ -150,57 +154,6 @@ where
         map.insert(name.into(), T::default());
     }
     map.get_mut(name).expect("it was there, or was put there")
-}
-
-/// What one owner has locked of one resource: in order, without overlaps, and two that touch are locked
-/// differently.
-#[derive(Debug, Default)]
-struct Locked(Vec<(ByteRange, Sharing)>);
-
-impl Locked {
-    fn set(&mut self, range: ByteRange, mode: Option<Sharing>) {
-        let (mut start, mut last) = (range.start(), range.last());
-        // Those that it overlaps or touches.
-        let first_at = start.saturating_sub(1);
-        let from = self.0.partition_point(|(it, _)| it.last() < first_at);
-        let last_at = last.saturating_add(1);
-        let to = self.0.partition_point(|(it, _)| it.start() <= last_at);
-        // What sticks out of it at both ends.
-        let mut before = None;
-        let mut behind = None;
-        if let [(first, its_mode), ..] = self.0[from..to]
-            && first.start() < start
-        {
-            let rest = ByteRange::between(first.start(), start - 1);
-            before = rest.map(|rest| (rest, its_mode));
-        }
-        if let [.., (end, its_mode)] = self.0[from..to]
-            && end.last() > last
-        {
-            let rest = ByteRange::between(last + 1, end.last());
-            behind = rest.map(|rest| (rest, its_mode));
-        }
-        if let Some((rest, _)) = before.take_if(|(_, its_mode)| Some(*its_mode) == mode) {
-            start = rest.start();
-        }
-        if let Some((rest, _)) = behind.take_if(|(_, its_mode)| Some(*its_mode) == mode) {
-            last = rest.last();
-        }
-        let new = ByteRange::between(start, last).zip(mode);
-        let pieces = [before, new, behind];
-        self.0.splice(from..to, pieces.into_iter().flatten());
-    }
-
-    /// The parts of what is locked that are in this range.
-    fn overlapping(&self, range: ByteRange) -> impl Iterator<Item = (ByteRange, Sharing)> {
-        let from = self.0.partition_point(|(it, _)| it.last() < range.start());
-        let to = self.0.partition_point(|(it, _)| it.start() <= range.last());
-        self.0[from..to].iter().filter_map(move |(it, mode)| {
-            let start = it.start().max(range.start());
-            let both = ByteRange::between(start, it.last().min(range.last()))?;
-            Some((both, *mode))
-        })
-    }
 }
 
 #[cfg(test)]
@@ -229,37 +182,6 @@ mod tests {
             format!("{resource} {client} {owner} {start}-{last} {mode:?}")
         };
         ranges.iter().map(shown).collect()
-    }
-
-    /// Every seventh sequence of three changes of six bytes, at both ends of all bytes there are and in
-    /// the middle, against one mode for each byte.
-    #[test]
-    fn what_is_left_is_what_the_last_record_said_of_each_byte() {
-        const BYTES: usize = 6;
-        let all: Vec<(usize, usize, Option<Sharing>)> = (0..BYTES)
-            .flat_map(|start| (start..BYTES).map(move |last| (start, last)))
-            .flat_map(|(start, last)| [None, SHARED, EXCLUSIVE].map(|mode| (start, last, mode)))
-            .collect();
-        for base in [0, 1 << 63, u64::MAX - (BYTES as u64 - 1)] {
-            for changes in (0..all.len().pow(3)).step_by(7) {
-                let (one, more) = (changes % all.len(), changes / all.len());
-                let changes = [one, more % all.len(), more / all.len()].map(|it| all[it]);
-                let mut bytes = [None; BYTES];
-                let mut locked = Locked::default();
-                for (start, last, mode) in changes {
-                    bytes[start..=last].fill(mode);
-                    locked.set(range(base + start as u64, base + last as u64), mode);
-                }
-                let mut at = 0;
-                let mut wanted = Vec::new();
-                for run in bytes.chunk_by(|one, other| one == other) {
-                    let (start, last) = (at as u64, (at + run.len() - 1) as u64);
-                    wanted.extend(run[0].map(|mode| (range(base + start, base + last), mode)));
-                    at += run.len();
-                }
-                assert_eq!(locked.0, wanted, "{changes:?} from {base}");
-            }
-        }
     }
 
     #[test]

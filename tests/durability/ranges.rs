@@ -1,5 +1,7 @@
 //! Byte ranges over restarts: what attached clients held is kept for them, and only for them.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use crate::directory::{Directory, kill};
@@ -337,4 +339,41 @@ fn a_client_that_is_to_be_kept_later_keeps_what_it_holds() {
     kill(daemon);
     let daemon = directory.start(&[]);
     assert_eq!(shown(&mut daemon.connect(), "f"), ["ex 0 10  pending"]);
+}
+
+/// Each block is a conversation, and between two of them the daemon is killed and started again.
+#[test]
+fn the_example_in_the_documents_goes_as_it_is_shown() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/ranges.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let blocks: Vec<&str> = page.split("```text\n").skip(1).collect();
+    assert_eq!(
+        blocks.len(),
+        2,
+        "a conversation before the restart, one after it"
+    );
+    let directory = Directory::new();
+    let mut heard = 0;
+    for block in blocks {
+        let daemon = directory.start(&[]);
+        let mut clients: BTreeMap<&str, Client> = BTreeMap::new();
+        let (block, _) = block.split_once("```").unwrap();
+        for line in block.lines().filter(|line| !line.is_empty()) {
+            // What stands far to the right is said to the reader.
+            let said = line.split("    ").next().unwrap().trim_end();
+            let (who, said) = said.split_once(' ').unwrap();
+            let name = &who[..who.len() - 1];
+            let client = clients.entry(name).or_insert_with(|| daemon.connect());
+            match &who[who.len() - 1..] {
+                ">" => client.put(said),
+                "<" => {
+                    heard += 1;
+                    assert_eq!(client.line(), said, "{line}");
+                }
+                _ => panic!("{line}"),
+            }
+        }
+        kill(daemon);
+    }
+    assert!(heard >= 10, "{heard} answers were read");
 }
