@@ -234,8 +234,12 @@ impl Locks {
             }
             if !self.serve_waiter(cx, waiter, &before) {
                 before.push(wants);
-            } else if self.ranges.resources[resource].to_serve.is_some() {
-                return; // what was granted lets others in, so everything is looked at anew
+            } else if let Some(newer) = &self.ranges.resources[resource].to_serve {
+                // Its lock, or its end, lets others in: all are looked at anew, also those whose bytes
+                // were freed before.
+                let freed = hull(newer.freed, freed);
+                self.ranges.resources[resource].to_serve = Some(ToServe { freed, from: 0 });
+                return;
             }
         }
     }
