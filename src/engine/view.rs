@@ -12,7 +12,7 @@ use super::owner::NOBODY;
 use super::subscriptions::{Subscriptions, Topic};
 use super::table::{Census, Kind, Resource};
 use super::{Ends, Engine, Stores, Tally};
-use crate::base::{ConnId, Fence, Nanos, Token};
+use crate::base::{ConnId, Fence, Millis, Nanos, Token};
 
 /// The table as it is at one instant.
 #[derive(Clone, Copy)]
@@ -85,6 +85,17 @@ pub struct ConnView<'e> {
     pub held: u32,
     /// How many queues its owner waits in, or it for another owner.
     pub waiting: u32,
+}
+
+/// One attached client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientView<'e> {
+    /// Its id.
+    pub id: &'e str,
+    /// How many connections it has; without one it is away.
+    pub connections: u32,
+    /// How long it is kept while it is away.
+    pub ttl: Millis,
 }
 
 /// A counter, a value, a list or a barrier.
@@ -306,6 +317,16 @@ impl<'e> View<'e> {
         let clients = &self.engine.core.clients;
         let away = clients.away();
         (clients.len() - away, away)
+    }
+
+    /// All clients, with a connection or away, also those of which something is still being undone.
+    pub fn clients(self) -> impl Iterator<Item = ClientView<'e>> {
+        let core = &self.engine.core;
+        core.clients.iter().map(|(_, it)| ClientView {
+            id: core.owners[it.owner].client_id().unwrap_or_default(),
+            connections: it.conns.len(),
+            ttl: it.ttl,
+        })
     }
 
     /// How many grants from before a restart nobody has claimed yet.
