@@ -364,4 +364,37 @@ mod tests {
         assert!(!tried(|| Err(TryLockError::WouldBlock)).unwrap());
         assert!(tried(|| Err(TryLockError::Error(ErrorKind::Other.into()))).is_err());
     }
+
+    #[test]
+    fn a_file_system_without_locks_is_told_from_a_failure() {
+        let path = LockPath::new("x.lock".as_ref(), true).unwrap();
+        for errno in [Errno::NOLCK, Errno::OPNOTSUPP, Errno::NOSYS] {
+            let error = not_locked(errno.into(), &path);
+            assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+        }
+        for errno in [Errno::IO, Errno::BADF, Errno::STALE] {
+            let error = not_locked(errno.into(), &path);
+            assert!(matches!(error, Error::Io { .. }), "{error}");
+        }
+        let error = not_locked(ErrorKind::Unsupported.into(), &path);
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+    }
+
+    #[test]
+    fn what_was_not_opened_is_named() {
+        let path = LockPath::new("x.lock".as_ref(), true).unwrap();
+        let error = |errno| not_opened(errno, &path);
+        assert!(matches!(error(Errno::LOOP), Error::Symlink { .. }));
+        assert!(matches!(error(Errno::ISDIR), Error::NotRegular { .. }));
+        assert!(matches!(error(Errno::NXIO), Error::NotRegular { .. }));
+        for errno in [
+            Errno::ACCESS,
+            Errno::PERM,
+            Errno::ROFS,
+            Errno::NOSPC,
+            Errno::NOENT,
+        ] {
+            assert!(matches!(error(errno), Error::Io { .. }), "{errno}");
+        }
+    }
 }

@@ -144,7 +144,7 @@ fn whoever_comes_during_the_start_finds_everything_held() {
     for number in [LOCKS - 1, 0, LOCKS / 2] {
         assert_eq!(client.ask(&format!("l k{number} 0")), "timeout");
     }
-    assert!(daemon.logged(&format!("{LOCKS} held")));
+    daemon.wait_for_log(&format!("{LOCKS} held"));
 }
 
 #[test]
