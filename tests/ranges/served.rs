@@ -71,10 +71,9 @@ impl Model {
         // It becomes one with those of the same mode that overlap or touch it, and is as old as the oldest.
         let is_same = |cell: Cell| cell.is_some_and(|it| it.0 == wish.exclusive);
         let mut since = now;
-        for byte in first.saturating_sub(1)..=(last + 1).min(BYTES - 1) {
-            if is_same(cells[byte]) {
-                since = since.min(cells[byte].unwrap().1);
-            }
+        let around = &cells[first.saturating_sub(1)..=(last + 1).min(BYTES - 1)];
+        for &cell in around.iter().filter(|&&cell| is_same(cell)) {
+            since = since.min(cell.unwrap().1);
         }
         let mut from = first;
         while from > 0 && is_same(cells[from - 1]) {

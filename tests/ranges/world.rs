@@ -381,10 +381,9 @@ impl World {
             self.engine.figures().deadlocks(),
             self.model.refusals,
         )?;
-        for key in 0..KEYS {
-            let at = &self.model.keys[key];
+        for (at, key) in self.model.keys.iter().zip(KEY) {
             let ours = (at.holders.len() as u32, at.queue.len() as u32);
-            let view = self.engine.view(self.now).key(KEY[key]);
+            let view = self.engine.view(self.now).key(key);
             let theirs = view.map_or((0, 0), |it| (it.holder_count(), it.waiter_count()));
             same("holders and waiters of a key", theirs, ours)?;
         }
