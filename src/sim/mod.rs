@@ -144,6 +144,8 @@ pub struct Totals {
     pub ranges_not_reclaimed: u64,
     /// Requests for bytes that were kept for others after a restart.
     pub refused_in_grace: u64,
+    /// Requests about bytes that were all that happened, so that one answer was right.
+    pub predicted: u64,
     /// Requests that were refused because the disk was full.
     pub refused_by_disk: u64,
     /// How often the disk failed.
@@ -213,6 +215,7 @@ impl Totals {
         self.ranges_reclaimed += other.ranges_reclaimed;
         self.ranges_not_reclaimed += other.ranges_not_reclaimed;
         self.refused_in_grace += other.refused_in_grace;
+        self.predicted += other.predicted;
         self.refused_by_disk += other.refused_by_disk;
         self.disk_failures += other.disk_failures;
         self.compactions += other.compactions;

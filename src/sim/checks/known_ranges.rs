@@ -65,6 +65,8 @@ pub(crate) struct KnownRanges {
     pub(crate) expected: u32,
     /// Resources of which somebody has broken locks, or tried to.
     broken: BTreeSet<usize>,
+    /// The last turn in which a client may have been forgotten and have come again.
+    anew: BTreeMap<usize, u64>,
 }
 
 impl KnownRanges {
@@ -346,6 +348,19 @@ impl KnownRanges {
             .retain(|(owner, _), _| owner.who != Who::Client(id));
         self.kept.remove(&id);
         self.away.remove(&id);
+    }
+
+    /// A client may have been forgotten in this turn, and be another now.
+    pub(crate) fn client_is_new(&mut self, id: usize, turn: u64) {
+        self.told
+            .retain(|(owner, _), _| owner.who != Who::Client(id));
+        self.kept.remove(&id);
+        self.anew.insert(id, turn);
+    }
+
+    /// Whether that may have been so after this turn was over.
+    pub(crate) fn may_be_new(&self, id: usize, turn: u64) -> bool {
+        self.anew.get(&id).is_some_and(|it| *it > turn)
     }
 
     /// Whatever clients rely on is there.

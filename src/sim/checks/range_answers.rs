@@ -361,7 +361,9 @@ impl Window<'_> {
                 if of == id)
         };
         let is_so = |it: &SeenRanges| it.clients.contains_key(&id) == is_there;
-        self.seen().any(is_so) || self.others().any(attaches)
+        self.seen().any(is_so)
+            || self.others().any(attaches)
+            || self.known.may_be_new(id, self.since)
     }
 
     // ---- locks ----

@@ -6,9 +6,11 @@
 
 use std::collections::BTreeSet;
 
-use super::known_ranges::{Away, KnownRanges};
+use super::known_ranges::{Away, Doing, KnownRanges};
+use super::range_model::Model;
 use super::seen_ranges::{RangeOwner, Seen, SeenRanges, Who};
 use crate::base::{Millis, Nanos};
+use crate::engine::Rules;
 use crate::engine::types::Sharing;
 use crate::sim::clients::connection::Connection;
 use crate::sim::clients::range_requests::RangeAsked;
@@ -29,11 +31,21 @@ impl Simulation {
             is_draining: self.life.draining.is_some(),
             late_ns_max: self.departure_ns_max(),
             awake_since: self.life.paused_until,
+            rules: &self.plan.rules,
+            is_calm: self.is_disk_calm(),
         };
         let mut known = std::mem::take(&mut self.life.known_ranges);
         let result = known.after_turn(&causes, seen);
         self.life.known_ranges = known;
-        result
+        self.totals.predicted += u64::from(result?);
+        Ok(())
+    }
+
+    /// Whether no request waits for the disk, and none is refused because of it.
+    fn is_disk_calm(&self) -> bool {
+        let is_slow = self.plan.disk.is_some_and(|it| it.behind_bytes < 1 << 20);
+        let full_in = self.life.full_in_turn;
+        !is_slow && full_in.is_none_or(|turn| turn + 1 < self.turn)
     }
 
     /// Whether a shutdown waits for what this connection has of byte ranges.
@@ -44,7 +56,7 @@ impl Simulation {
 }
 
 /// What else happened in a turn.
-pub(crate) struct TurnCauses {
+pub(crate) struct TurnCauses<'a> {
     /// Connections that have left, or may have been cut off.
     pub(crate) left: BTreeSet<u32>,
     pub(crate) is_draining: bool,
@@ -52,19 +64,23 @@ pub(crate) struct TurnCauses {
     pub(crate) late_ns_max: u64,
     /// Since when it has not been paused.
     pub(crate) awake_since: Nanos,
+    pub(crate) rules: &'a Rules,
+    /// The disk makes nobody wait.
+    pub(crate) is_calm: bool,
 }
 
 impl KnownRanges {
-    /// A turn is over, and this is what the server shows.
+    /// A turn is over, and this is what the server shows. Returns whether there was only one answer that
+    /// somebody can have.
     pub(crate) fn after_turn(
         &mut self,
-        causes: &TurnCauses,
+        causes: &TurnCauses<'_>,
         after: SeenRanges,
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
         self.push(after);
         let mut last = self.since(0).rev().cloned();
         let (Some(after), Some(before)) = (last.next(), last.next()) else {
-            return Ok(());
+            return Ok(false);
         };
         drop(last);
         let change = Change {
@@ -78,9 +94,23 @@ impl KnownRanges {
             let (was, is) = (&before.resources, &after.resources);
             format!("{why}\nwas: {was:?}\nis: {is:?}")
         })?;
+        let predicted = change.predict().map_err(|why| {
+            let (was, is) = (&before.resources, &after.resources);
+            format!("{why}\nwas: {was:?}\nis: {is:?}")
+        })?;
+        let is_anew = |id: &usize| change.is_attached(*id) && change.may_be_forgotten(*id);
+        let anew: Vec<usize> = before.clients.keys().copied().filter(is_anew).collect();
+        anew.into_iter()
+            .for_each(|id| self.client_is_new(id, after.turn));
+        let is_predicted = !predicted.is_empty();
+        for (number, answer) in predicted {
+            if let Some(doing) = self.doing(number) {
+                doing.expected = Some(answer);
+            }
+        }
         self.note_clients(&before, &after);
         self.forget_left(&causes.left);
-        self.check_told()
+        self.check_told().map(|()| is_predicted)
     }
 
     /// Notes who is away since when, and with which secret new ones came.
@@ -127,7 +157,7 @@ impl KnownRanges {
 /// What was, what is, and what was asked in between.
 struct Change<'a> {
     known: &'a KnownRanges,
-    causes: &'a TurnCauses,
+    causes: &'a TurnCauses<'a>,
     before: &'a SeenRanges,
     after: &'a SeenRanges,
 }
@@ -157,6 +187,88 @@ impl Change<'_> {
 
     fn is_attached(&self, id: usize) -> bool {
         self.is_asked(|it| matches!(it, RangeAsked::Attach { id: of, .. } if of == id))
+    }
+
+    // ---- the only thing that can have happened ----
+
+    /// If one request was all there was, the server does what the model does. Returns which requests must
+    /// have which answers.
+    fn predict(&self) -> Result<Vec<(u64, String)>, String> {
+        let Some((doing, who)) = self.only_doing() else {
+            return Ok(Vec::new());
+        };
+        let mut model = Model::new(self.causes.rules, self.before, self.known.is_strict);
+        let Some(answer) = model.ask(who, doing.asked) else {
+            return Ok(Vec::new());
+        };
+        if !model.is(self.after) {
+            let (asked, is) = (doing.asked, &model.resources);
+            return Err(format!(
+                "{who:?} asked for {asked:?} alone: {answer:?}, {is:?}"
+            ));
+        }
+        let mut answers: Vec<(u64, String)> = Vec::new();
+        answers.extend(answer.map(|it| (doing.number, it)));
+        for (owner, told) in &model.told {
+            let waiting = self.known.doings_of(*owner, self.before.turn);
+            let mut waiting = waiting.filter(|it| self.is_parked(it));
+            if let (Some(it), None) = (waiting.next(), waiting.next()) {
+                answers.push((it.number, (*told).to_owned()));
+            }
+        }
+        Ok(answers)
+    }
+
+    /// The only request that came, if nothing else happened: nobody has left or attached, and no time is
+    /// over.
+    fn only_doing(&self) -> Option<(&Doing, Who)> {
+        let is_quiet = self.causes.is_calm
+            && !self.causes.is_draining
+            && self.causes.left.is_empty()
+            && self.before.conns == self.after.conns
+            && self.before.clients == self.after.clients;
+        let in_grace = self.before.grace.left > Millis::ZERO;
+        let clock_read = self.after.span.clock_read;
+        if !is_quiet || in_grace && clock_read >= self.known.grace_ends {
+            return None;
+        }
+        let mut only = None;
+        for it in self.known.doings_since(self.before.turn) {
+            let arrived = it.arrived?;
+            if self.is_parked(it) {
+                let RangeAsked::Lock { wait, .. } = it.asked else {
+                    return None;
+                };
+                if clock_read >= arrived.at.after(wait) {
+                    return None;
+                }
+            } else if only.replace(it).is_some() || arrived.turn + 1 != self.after.turn {
+                return None;
+            }
+        }
+        let it = only?;
+        let mut others = self.known.doings_since(self.before.turn);
+        let is_first = !others.any(|other| other.number != it.number && other.conn == it.conn);
+        Some((it, self.before.who(it.conn)?)).filter(|_| is_first)
+    }
+
+    /// Whether it was in the queue before.
+    fn is_parked(&self, doing: &Doing) -> bool {
+        let RangeAsked::Lock { bytes, mode, .. } = doing.asked else {
+            return false;
+        };
+        let owner = self.before.who(doing.conn).map(|who| RangeOwner {
+            who,
+            name: bytes.name,
+        });
+        let waits = owner.and_then(|owner| self.before.wait_of(owner));
+        let is_old = doing
+            .arrived
+            .is_some_and(|it| it.turn + 1 < self.after.turn);
+        let is_it = |(at, it): (usize, &Seen)| {
+            (at, it.cells, it.mode) == (bytes.resource, bytes.cells, mode)
+        };
+        is_old && waits.is_some_and(is_it)
     }
 
     // ---- clients ----
@@ -454,7 +566,10 @@ impl Change<'_> {
             }
             let earlier = before.waiting.iter().take_while(|it| it.owner != owner);
             for it in earlier.filter(|it| it.excludes(&wanted) && after.waiting.contains(it)) {
-                if self.is_absent(it.owner) || self.may_pass(resource, &wanted) {
+                if self.is_absent(it.owner)
+                    || !self.asks_once(it.owner)
+                    || self.may_pass(resource, &wanted)
+                {
                     continue;
                 }
                 return Err(format!("{wanted:?} has overtaken {it:?}"));
