@@ -5,6 +5,7 @@
 
 use super::arena::{NONE, Stored};
 use super::barrier::Barrier;
+use super::clients::adapter_of;
 use super::conn::{Conn, ConnIndex};
 use super::list::List;
 use super::named::Named;
@@ -12,7 +13,7 @@ use super::owner::NOBODY;
 use super::subscriptions::{Subscriptions, Topic};
 use super::table::{Census, Kind, Resource};
 use super::{Ends, Engine, Stores, Tally};
-use crate::base::{ConnId, Fence, Nanos, Token};
+use crate::base::{ConnId, Fence, Millis, Nanos, Token};
 
 /// The table as it is at one instant.
 #[derive(Clone, Copy)]
@@ -85,6 +86,23 @@ pub struct ConnView<'e> {
     pub held: u32,
     /// How many queues its owner waits in, or it for another owner.
     pub waiting: u32,
+}
+
+/// What is shown of a client. Its secret never is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientView<'e> {
+    /// Its id.
+    pub id: &'e str,
+    /// What stands in it before the first `/`.
+    pub adapter: &'e str,
+    /// How long it is kept while it has no connection.
+    pub ttl: Millis,
+    /// How many connections are attached to it.
+    pub connections: u32,
+    /// How many keys it holds.
+    pub held: u32,
+    /// How many range locks it has.
+    pub range_locks: u32,
 }
 
 /// A counter, a value, a list or a barrier.
@@ -306,6 +324,28 @@ impl<'e> View<'e> {
         let clients = &self.engine.core.clients;
         let away = clients.away();
         (clients.len() - away, away)
+    }
+
+    /// The clients in slots from this one on, each with its slot; none for a slot that is vacant. A
+    /// client keeps its slot for as long as it is known.
+    pub fn clients_from(self, slot: u32) -> impl Iterator<Item = (u32, Option<ClientView<'e>>)> {
+        let Engine { core, stores, .. } = self.engine;
+        let slots = core.clients.slots_from(slot);
+        slots.map(move |(slot, it)| {
+            let view = it.map(|it| {
+                let owner = &core.owners[it.owner];
+                let id = owner.client_id().unwrap_or_default();
+                ClientView {
+                    id,
+                    adapter: adapter_of(id),
+                    ttl: it.ttl,
+                    connections: it.conns.len(),
+                    held: owner.holds.len(),
+                    range_locks: stores.locks.ranges.segments_of(it.owner),
+                }
+            });
+            (slot, view)
+        })
     }
 
     /// How many grants from before a restart nobody has claimed yet.

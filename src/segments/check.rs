@@ -34,6 +34,11 @@ impl Segments {
         let by_owner: Vec<Row> = self.by_owner.rows().collect();
         assert_eq!(by_start, by_owner, "the two orders have come apart");
         assert_eq!(by_owner.len(), self.len, "miscounted");
+        let shared = self.shared.rows().count();
+        assert_eq!(
+            shared, self.shared_len,
+            "those that are shared are miscounted"
+        );
     }
 
     /// An owner has no byte twice, and nothing that could be one segment is two.

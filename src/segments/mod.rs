@@ -54,6 +54,8 @@ pub struct Segments {
     shared: Tree<ByStart>,
     by_owner: Tree<ByOwner>,
     len: usize,
+    /// How many of them are shared.
+    shared_len: usize,
 }
 
 /// What a lock or an unlock does to the segments of one owner.
@@ -98,6 +100,7 @@ impl Segments {
             shared: Tree::new(),
             by_owner: Tree::new(),
             len: 0,
+            shared_len: 0,
         }
     }
 
@@ -105,6 +108,15 @@ impl Segments {
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// How many segments there are of this mode.
+    #[must_use]
+    pub fn len_of(&self, mode: Sharing) -> usize {
+        match mode {
+            Sharing::Shared => self.shared_len,
+            Sharing::Exclusive => self.len - self.shared_len,
+        }
     }
 
     /// Whether nobody has any byte.
@@ -387,12 +399,14 @@ impl Segments {
         self.of_mode(row.mode).insert(row);
         self.by_owner.insert(row);
         self.len += 1;
+        self.shared_len += usize::from(row.mode == Sharing::Shared);
     }
 
     fn remove(&mut self, row: &Row) {
         self.of_mode(row.mode).remove(row);
         self.by_owner.remove(row);
         self.len -= 1;
+        self.shared_len -= usize::from(row.mode == Sharing::Shared);
     }
 
     fn update(&mut self, old: &Row, new: Row) {

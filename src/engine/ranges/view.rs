@@ -4,7 +4,7 @@ use super::super::arena::NONE;
 use super::super::queue::Awaiting;
 use super::super::view::View;
 use super::super::waits::edges::{Edge, Someone};
-use super::ask::{ByteRange, GraceState, Sharing};
+use super::ask::{ByteRange, GraceState, HeldRange, Sharing};
 use super::figures::RangeFigures;
 use super::{Ranges, Resource};
 use crate::base::Nanos;
@@ -41,10 +41,24 @@ pub struct RangeShown<'e> {
 pub struct RangeCounts {
     /// Resources that somebody holds or wants some bytes of.
     pub resources: usize,
-    /// Range locks.
-    pub locks: usize,
-    /// Those who wait for some.
-    pub waiting: usize,
+    /// Range locks, by how they are shared.
+    pub locks: [usize; 2],
+    /// Those who wait for some, by how they want them.
+    pub waiting: [usize; 2],
+}
+
+impl RangeCounts {
+    /// All range locks.
+    #[must_use]
+    pub fn locks_total(&self) -> usize {
+        self.locks.iter().sum()
+    }
+
+    /// All who wait for some.
+    #[must_use]
+    pub fn waiting_total(&self) -> usize {
+        self.waiting.iter().sum()
+    }
 }
 
 impl<'e> View<'e> {
@@ -80,9 +94,27 @@ impl<'e> View<'e> {
         let it = self.table();
         RangeCounts {
             resources: it.resources.len(),
-            locks: it.segments,
-            waiting: it.wants.len(),
+            locks: [it.shared, it.segments - it.shared],
+            waiting: it.waiting,
         }
+    }
+
+    /// The range lock that is in the way of one that a client wants for somebody.
+    #[must_use]
+    pub fn range_in_the_way(
+        self,
+        resource: &[u8],
+        (client, owner): (&str, &[u8]),
+        (range, mode): (ByteRange, Sharing),
+    ) -> Option<HeldRange> {
+        let (core, locks) = (&self.engine.core, &self.engine.stores.locks);
+        let resource = locks.ranges.find(resource)?;
+        let client = core.clients.find(&core.owners, client);
+        let owner = client.and_then(|it| locks.ranges.find_owner(core.clients[it].owner, owner));
+        let holding = owner.map_or(NONE, |it| locks.ranges.holding_of(it, resource));
+        let segments = &locks.ranges.resource(resource).segments;
+        let (holding, segment) = segments.first_conflict(holding, range, mode)?;
+        Some(locks.held_range(core, holding, &segment))
     }
 
     /// What was counted.
