@@ -35,8 +35,8 @@
 //!   clock, so that the simulator runs it as it is.
 //! - [`wire`] knows no state: it is a function of bytes.
 //! - [`engine`] has the lock table. It knows no socket, no clock, no log and no random order.
-//! - [`timers`], [`keymap`], [`key`], [`memory`], [`histogram`] and [`base`] know nothing of what they
-//!   are used for, and [`dashboard`] is files for a browser.
+//! - [`timers`], [`segments`], [`keymap`], [`key`], [`memory`], [`histogram`] and [`base`] know
+//!   nothing of what they are used for, and [`dashboard`] is files for a browser.
 //!
 //! `pipe` (a connection in memory) and `sim` (the simulator) are for developers, and exist only
 //! with the feature `tools`.

@@ -96,8 +96,22 @@ const WALLS: &[Wall] = &[
         reason: "deadlines without a clock",
     },
     Wall {
+        layer: "segments",
+        may_name: &["memory"],
+        may_not_name: IO,
+        reason: "ranges of bytes without a file",
+    },
+    Wall {
         layer: "engine",
-        may_name: &["base", "histogram", "key", "keymap", "memory", "timers"],
+        may_name: &[
+            "base",
+            "histogram",
+            "key",
+            "keymap",
+            "memory",
+            "segments",
+            "timers",
+        ],
         may_not_name: &[
             "mio",
             "std::net",
@@ -130,7 +144,7 @@ const WALLS: &[Wall] = &[
     },
     Wall {
         layer: "store",
-        may_name: &["base", "engine::types", "key", "wire::json"],
+        may_name: &["base", "engine::types", "key", "segments", "wire::json"],
         may_not_name: &[
             "mio",
             "slab",

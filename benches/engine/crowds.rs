@@ -161,9 +161,8 @@ fn restoring(c: &mut Criterion) {
                     for record in &records {
                         harness.tell(Input::Restore(record));
                     }
-                    harness.tell(Input::Serve {
-                        may_have_lost: false,
-                    });
+                    let may_have_lost = false;
+                    harness.tell(Input::Serve { may_have_lost });
                     assert_eq!(harness.engine.counts().holders, records.len());
                     harness
                 },

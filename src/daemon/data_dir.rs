@@ -119,6 +119,10 @@ impl DataDir {
                 "the last run did not stop in order and had --durability async: if the machine \
                  went down with it, what was acknowledged in its last 100 ms may be lost"
             ),
+            (Ending::Unclean, Some(last)) if last.follows_loss => warn!(
+                "the last run did not stop in order, and something that was acknowledged before it \
+                 may be lost"
+            ),
             (Ending::Unclean, _) => {
                 warn!("the last run did not stop in order; everything it acknowledged is here")
             }
@@ -133,8 +137,11 @@ impl DataDir {
         } else {
             let counts = engine.counts();
             info!(
-                "data directory {dir}: epoch {epoch}, {} held, {} counters, values and lists",
-                counts.holders, counts.others
+                "data directory {dir}: epoch {epoch}, {} held, {} counters, values and lists, \
+                 {} range locks",
+                counts.holders,
+                counts.others,
+                engine.view(Nanos(0)).range_counts().locks
             );
         }
         if self.life.durability == Durability::Async {

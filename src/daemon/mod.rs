@@ -27,9 +27,9 @@ use signal_hook::flag;
 
 pub use self::data_dir::{inspect, repair};
 use self::fence_start::{FENCES_PER_US, FenceStart, fence_start};
-use crate::base::Fence;
+use crate::base::{Fence, Millis};
 use crate::config::{Config, Exit, MaxMemory};
-use crate::engine::types::{Effects, Input, Notes};
+use crate::engine::types::{Effects, GraceState, Input, Notes};
 use crate::engine::{Engine, Origin, Rules, SearchLimits};
 use crate::net::{Clock, Listener, Reactor, RunError, Stream};
 use crate::server::{Door, HttpSettings, Server, Settings};
@@ -115,19 +115,33 @@ fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
     // Nobody connects before there is somebody to answer. And a start that fails here has served
     // nobody: the directory is then as it was.
     let listeners = listen::listen(config)?;
-    engine.apply(
-        clock.now(),
-        Input::Serve {
-            may_have_lost: false,
-        },
-        &mut Effects::new(),
-    );
+    let may_have_lost = data_dir.life.follows_loss;
+    let serve = Input::Serve { may_have_lost };
+    engine.apply(clock.now(), serve, &mut Effects::new());
+    tell_grace(engine.view(clock.now()).grace(), may_have_lost);
     let remote = data_dir.remote();
     let settings = settings_of_daemon(config, data_dir.life.epoch, &listeners);
     let server = Server::with_store(settings, engine, data_dir.journal);
     serve_with(config, server, listeners, clock, |reactor| {
         let _ = remote.set(reactor.remote()); // nobody else sets it
     })
+}
+
+/// Tells how long clients have to have back what they held.
+fn tell_grace(grace: GraceState, may_have_lost: bool) {
+    let GraceState { left, expected, .. } = grace;
+    if left > Millis::ZERO {
+        let refused = match may_have_lost {
+            true => {
+                "all new range locks are refused, since some that were acknowledged may be lost"
+            }
+            false => "`grace` tells how far it is, and `grace end` ends it",
+        };
+        info!(
+            "{expected} clients have {} s to have back their range locks; {refused}",
+            left.0.div_ceil(1_000)
+        );
+    }
 }
 
 /// Serves until told to stop. `prepare` sees the loop before it begins.
@@ -266,7 +280,6 @@ pub fn rules(config: &Config) -> Rules {
         },
         durable: false,
         epoch: 1,
-        ..Rules::default()
     }
 }
 

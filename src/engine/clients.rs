@@ -131,7 +131,13 @@ impl Clients {
     }
 
     /// Makes a client with this id, which no other has. It is away, and nothing runs.
-    fn insert(&mut self, owners: &mut Owners, id: &str, ttl: Millis, secret: SecretHash) -> u32 {
+    pub(super) fn insert(
+        &mut self,
+        owners: &mut Owners,
+        id: &str,
+        ttl: Millis,
+        secret: SecretHash,
+    ) -> u32 {
         let owner = owners.insert_client(id, self.records.next_index());
         let client = self.records.insert(Client {
             owner,
@@ -156,7 +162,7 @@ impl Clients {
         client
     }
 
-    fn remove(&mut self, client: u32, id: &str) {
+    pub(super) fn remove(&mut self, client: u32, id: &str) {
         self.records.remove(client);
         self.by_id.remove(self.by_id.hash(id.as_bytes()), client);
         let adapter = adapter_of(id);
@@ -638,49 +644,6 @@ impl Ctx<'_> {
         self.finish(about);
         self.core.clients.remove(client, &id);
         self.core.lose_conn(owner);
-    }
-}
-
-/// After a restart.
-impl Ctx<'_> {
-    /// The owner of the client that has this id.
-    pub(super) fn restored_client(&self, id: &str) -> Option<OwnerIndex> {
-        let client = self.core.clients.find(&self.core.owners, id)?;
-        Some(self.core.clients[client].owner)
-    }
-
-    pub(super) fn restore_client(&mut self, id: &str, ttl: Millis, secret: SecretHash) {
-        let core = &mut *self.core;
-        match core.clients.find(&core.owners, id) {
-            Some(client) => {
-                let it = &mut core.clients[client];
-                (it.ttl, it.secret) = (ttl, secret);
-            }
-            None => {
-                core.clients.insert(&mut core.owners, id, ttl, secret);
-            }
-        }
-    }
-
-    /// A client was forgotten; returns its owner, which may still hold something.
-    pub(super) fn restore_client_gone(&mut self, id: &str) -> Option<OwnerIndex> {
-        let client = self.core.clients.find(&self.core.owners, id)?;
-        let owner = self.core.clients[client].owner;
-        self.core.clients.remove(client, id);
-        Some(owner)
-    }
-
-    /// Everybody is served from now on, so the time of clients that are away runs.
-    pub(super) fn start_clients(&mut self) {
-        let Core {
-            clients, timers, ..
-        } = &mut *self.core;
-        let all: Vec<u32> = clients.iter().map(|(client, _)| client).collect();
-        for client in all {
-            let it = &mut clients[client];
-            let deadline = self.now.after(it.ttl);
-            it.timer = Some(timers.arm(it.owner.0, deadline, Due::client(client)));
-        }
     }
 }
 

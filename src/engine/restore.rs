@@ -9,14 +9,14 @@
 use super::arena::NONE;
 use super::conn::{Asker, ConnIndex};
 use super::crowd::Crowds;
-use super::ctx::Ctx;
+use super::ctx::{Core, Ctx};
 use super::due::Due;
 use super::holder::{Held, Holder};
 use super::lock::Locks;
 use super::owner::{NOBODY, OwnerIndex};
 use super::record::RecordedLease;
 use super::table::Kind;
-use super::types::{ATTACHED_SERIAL, By, Effects, Mode, Record, Refusal, Reply};
+use super::types::{ATTACHED_SERIAL, By, Effects, Mode, Record, Refusal, Reply, SecretHash};
 use super::{Engine, Stores};
 use crate::base::{Fence, Millis, Nanos, Token};
 use crate::key::Key;
@@ -303,6 +303,49 @@ impl Locks {
         if self.table[resource].holders.is_empty() {
             self.table.mark_idle(resource, cx.now);
             self.table.remove_idle(resource);
+        }
+    }
+}
+
+/// Clients that were known before.
+impl Ctx<'_> {
+    /// The owner of the client that has this id.
+    pub(super) fn restored_client(&self, id: &str) -> Option<OwnerIndex> {
+        let client = self.core.clients.find(&self.core.owners, id)?;
+        Some(self.core.clients[client].owner)
+    }
+
+    pub(super) fn restore_client(&mut self, id: &str, ttl: Millis, secret: SecretHash) {
+        let core = &mut *self.core;
+        match core.clients.find(&core.owners, id) {
+            Some(client) => {
+                let it = &mut core.clients[client];
+                (it.ttl, it.secret) = (ttl, secret);
+            }
+            None => {
+                core.clients.insert(&mut core.owners, id, ttl, secret);
+            }
+        }
+    }
+
+    /// A client was forgotten; returns its owner, which may still hold something.
+    pub(super) fn restore_client_gone(&mut self, id: &str) -> Option<OwnerIndex> {
+        let client = self.core.clients.find(&self.core.owners, id)?;
+        let owner = self.core.clients[client].owner;
+        self.core.clients.remove(client, id);
+        Some(owner)
+    }
+
+    /// Everybody is served from now on, so the time of clients that are away runs.
+    pub(super) fn start_clients(&mut self) {
+        let Core {
+            clients, timers, ..
+        } = &mut *self.core;
+        let all: Vec<u32> = clients.iter().map(|(client, _)| client).collect();
+        for client in all {
+            let it = &mut clients[client];
+            let deadline = self.now.after(it.ttl);
+            it.timer = Some(timers.arm(it.owner.0, deadline, Due::client(client)));
         }
     }
 }

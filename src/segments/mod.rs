@@ -15,10 +15,13 @@
 mod check;
 #[cfg(test)]
 mod kernel_table_tests;
+mod list;
 #[cfg(test)]
 mod model_tests;
 mod order;
 mod range;
+#[cfg(test)]
+mod size_tests;
 mod tree;
 mod tree_find;
 mod walks;
@@ -318,12 +321,12 @@ impl Segments {
 
     /// The rows of an owner that overlap or touch a range, in order.
     fn near(&self, owner: u32, range: ByteRange) -> impl Iterator<Item = Row> {
-        let rows = self.by_owner.rows_around((owner, range.start()));
-        // The first row may be of another owner, or end before the range.
-        let rows = rows.skip_while(move |row| {
-            (row.owner, row.start) < (owner, range.start())
-                && (row.owner < owner || row.last.saturating_add(1) < range.start())
-        });
+        // Who ends just before the range begins there or earlier, but never behind that.
+        let before = range.start().saturating_sub(1);
+        let rows = self.by_owner.rows_around((owner, before));
+        // The first row may be of another owner, or end too early.
+        let rows = rows
+            .skip_while(move |row| row.owner < owner || (row.owner == owner && row.last < before));
         rows.take_while(move |row| {
             row.owner == owner && row.start <= range.last().saturating_add(1)
         })

@@ -43,9 +43,9 @@ impl Row {
 /// An order of rows, and what a node of a tree says about all rows below it.
 pub(super) trait Order {
     /// What rows are sorted by. No two rows of a tree have the same.
-    type Key: Copy + Ord + std::fmt::Debug;
+    type Key: Copy + Default + Ord + std::fmt::Debug;
     /// What is known of many rows at once.
-    type Summary: Copy + Eq + std::fmt::Debug;
+    type Summary: Copy + Default + Eq + std::fmt::Debug;
 
     fn key(row: &Row) -> Self::Key;
     /// The summary of a single row.
@@ -110,7 +110,7 @@ impl Order for ByOwner {
 ///
 /// So it is known without a look at the rows whether one of them reaches a byte and belongs to
 /// somebody else than whoever asks, also if nearly all belong to the one who asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reach {
     lasts: [u64; 2],
     /// Twice the same if there is only one owner.

@@ -8,6 +8,7 @@
 
 use std::mem;
 
+use super::list::List;
 use super::order::{Order, Row};
 use crate::memory::block_bytes;
 
@@ -36,12 +37,20 @@ pub(super) enum Node<O: Order> {
     Inner(Box<Inner<O>>),
 }
 
-/// Each vector has one entry for each child, and room for one child too many.
+/// Each list has one entry for each child, and room for one child too many.
 pub(super) struct Inner<O: Order> {
-    /// The key of the first row below the child.
-    pub(super) keys: Vec<O::Key>,
-    pub(super) summaries: Vec<O::Summary>,
-    pub(super) children: Vec<Node<O>>,
+    pub(super) summaries: List<O::Summary, ROOM>,
+    pub(super) children: List<Node<O>, ROOM>,
+    /// The key of the first row below each child.
+    pub(super) keys: List<O::Key, ROOM>,
+}
+
+const ROOM: usize = CHILDREN_MAX + 1;
+
+impl<O: Order> Default for Node<O> {
+    fn default() -> Self {
+        Self::Leaf(Vec::new())
+    }
 }
 
 impl<O: Order> Tree<O> {
@@ -61,11 +70,11 @@ impl<O: Order> Tree<O> {
         let Some(right) = self.root.insert(row, true, &mut self.bytes) else {
             return;
         };
-        let left = mem::replace(&mut self.root, Node::Leaf(Vec::new()));
+        let left = mem::take(&mut self.root);
         let mut root = Inner::new(&mut self.bytes);
         root.insert_child(0, left);
         root.insert_child(1, right);
-        self.root = Node::Inner(Box::new(root));
+        self.root = Node::Inner(root);
     }
 
     /// Takes out a row, which the caller knows is present.
@@ -74,9 +83,8 @@ impl<O: Order> Tree<O> {
         match &mut self.root {
             Node::Leaf(rows) => shrink(rows, &mut self.bytes),
             Node::Inner(inner) if inner.children.len() == 1 => {
-                let only = inner.children.pop();
                 self.bytes -= Inner::<O>::BYTES;
-                self.root = only.expect("one is left");
+                self.root = inner.children.remove(0);
             }
             Node::Inner(_) => {}
         }
@@ -99,7 +107,7 @@ impl<O: Order> Node<O> {
             }
             Self::Inner(inner) => {
                 let right = inner.insert(row, at_end, bytes);
-                right.map(|right| Self::Inner(Box::new(right)))
+                right.map(Self::Inner)
             }
         }
     }
@@ -156,21 +164,16 @@ impl<O: Order> Node<O> {
 }
 
 impl<O: Order> Inner<O> {
-    const ROOM: usize = CHILDREN_MAX + 1;
-
     /// What one inner node takes.
-    pub(super) const BYTES: usize = block_bytes(size_of::<Self>())
-        + block_bytes(Self::ROOM * size_of::<O::Key>())
-        + block_bytes(Self::ROOM * size_of::<O::Summary>())
-        + block_bytes(Self::ROOM * size_of::<Node<O>>());
+    pub(super) const BYTES: usize = block_bytes(size_of::<Self>());
 
-    fn new(bytes: &mut usize) -> Self {
+    fn new(bytes: &mut usize) -> Box<Self> {
         *bytes += Self::BYTES;
-        Self {
-            keys: Vec::with_capacity(Self::ROOM),
-            summaries: Vec::with_capacity(Self::ROOM),
-            children: Vec::with_capacity(Self::ROOM),
-        }
+        Box::new(Self {
+            summaries: List::new(),
+            children: List::new(),
+            keys: List::new(),
+        })
     }
 
     /// Where a row with this key is or belongs: the last child that does not begin behind it.
@@ -179,7 +182,7 @@ impl<O: Order> Inner<O> {
         behind.saturating_sub(1)
     }
 
-    fn insert(&mut self, row: Row, at_end: bool, bytes: &mut usize) -> Option<Self> {
+    fn insert(&mut self, row: Row, at_end: bool, bytes: &mut usize) -> Option<Box<Self>> {
         let key = O::key(&row);
         let at = self.child_of(&key);
         let at_end = at_end && at + 1 == self.children.len();
@@ -248,16 +251,16 @@ impl<O: Order> Inner<O> {
 
     /// Moves all children but the first `keep` to the front of the right neighbour.
     fn move_to_front_of(&mut self, right: &mut Self, keep: usize) {
-        right.keys.splice(..0, self.keys.drain(keep..));
-        right.summaries.splice(..0, self.summaries.drain(keep..));
-        right.children.splice(..0, self.children.drain(keep..));
+        self.keys.move_to_front_of(&mut right.keys, keep);
+        self.summaries.move_to_front_of(&mut right.summaries, keep);
+        self.children.move_to_front_of(&mut right.children, keep);
     }
 
     /// Moves the first `count` children to the end of the left neighbour.
     fn move_to_end_of(&mut self, left: &mut Self, count: usize) {
-        left.keys.extend(self.keys.drain(..count));
-        left.summaries.extend(self.summaries.drain(..count));
-        left.children.extend(self.children.drain(..count));
+        self.keys.move_to_end_of(&mut left.keys, count);
+        self.summaries.move_to_end_of(&mut left.summaries, count);
+        self.children.move_to_end_of(&mut left.children, count);
     }
 
     fn insert_child(&mut self, at: usize, child: Node<O>) {
@@ -284,10 +287,20 @@ pub(super) fn leaf_bytes(rows: &Vec<Row>) -> usize {
     block_bytes(rows.capacity() * size_of::<Row>())
 }
 
+/// How many rows come first, of which `before` is true.
+///
+/// One by one: a binary search would wait for memory at each step, while the rows of a leaf come
+/// from memory all at once if they are read in order.
+#[inline]
+pub(super) fn rank<O: Order>(rows: &[Row], before: impl Fn(&O::Key) -> bool) -> usize {
+    let behind = rows.iter().position(|row| !before(&O::key(row)));
+    behind.unwrap_or(rows.len())
+}
+
 /// Where the row is. If it is absent, the two orders have come apart, which is a bug.
 fn place_of<O: Order>(rows: &[Row], row: &Row) -> usize {
     let key = O::key(row);
-    let place = rows.partition_point(|it| O::key(it) < key);
+    let place = rank::<O>(rows, |it| *it < key);
     assert!(rows.get(place) == Some(row), "{row:?} is not in its tree");
     place
 }
@@ -300,7 +313,7 @@ fn insert_into_leaf<O: Order>(
     bytes: &mut usize,
 ) -> Option<Vec<Row>> {
     let key = O::key(&row);
-    let place = rows.partition_point(|it| O::key(it) < key);
+    let place = rank::<O>(rows, |it| *it < key);
     if rows.len() < LEAF_ROWS_MAX {
         if rows.len() == rows.capacity() {
             *bytes -= leaf_bytes(rows);

@@ -1,7 +1,7 @@
 //! How rows are found in a tree: by their key, in order, or because they reach a byte.
 
 use super::order::{ByStart, Order, Row};
-use super::tree::{Node, Tree};
+use super::tree::{Node, Tree, rank};
 
 impl<O: Order> Tree<O> {
     /// All rows in order.
@@ -22,7 +22,7 @@ impl<O: Order> Tree<O> {
             match node {
                 Node::Inner(inner) => node = &inner.children[inner.child_of(&key)],
                 Node::Leaf(rows) => {
-                    let behind = rows.partition_point(|row| O::key(row) <= key);
+                    let behind = rank::<O>(rows, |it| *it <= key);
                     break &rows[behind.saturating_sub(1)..];
                 }
             }
@@ -54,7 +54,7 @@ impl<O: Order> Tree<O> {
                     node = &inner.children[at.saturating_sub(1)];
                 }
                 Node::Leaf(rows) => {
-                    let at = rows.partition_point(|row| skipped(&O::key(row)));
+                    let at = rank::<O>(rows, &skipped);
                     match next.take() {
                         Some(right) if at == rows.len() => node = right,
                         _ => return &rows[at..],
@@ -123,7 +123,7 @@ impl Node<ByStart> {
                 child.first_reaching(byte, owner)
             }
             Self::Leaf(rows) => {
-                let from = rows.partition_point(|row| ByStart::key(row) <= after);
+                let from = rank::<ByStart>(rows, |it| *it <= after);
                 let mut behind = rows[from..].iter();
                 behind.find(|row| row.last >= byte && row.owner != owner)
             }

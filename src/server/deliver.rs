@@ -6,7 +6,7 @@
 //! so that it can go back if it never is. Never decides anything; bytes leave through the gate
 //! (`gate.rs`).
 
-use log::{Level, log};
+use log::{Level, info, log};
 
 use super::Server;
 use super::conn::{self, Flow, Owed, Transport};
@@ -46,6 +46,9 @@ impl<T: Transport, S: Store> Server<T, S> {
                 Effect::Broadcast(ids, push) => self.broadcast(now, &ids, &push, mark),
                 Effect::Overrun(id) => self.mark_overrun(id),
                 Effect::Note(note) => log_note(&note),
+                Effect::GraceOver(released) => info!(
+                    "the grace period is over; {released} range locks were released that nobody has had back"
+                ),
             }
         }
         // Nothing above gives the engine an input that has effects, so the list to put back is the

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::base::{Millis, Nanos};
-use crate::engine::types::{End, Mode, Record};
+use crate::engine::types::{End, Mode, Record, Sharing};
 
 /// A grant that has not ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +24,12 @@ pub(super) struct KeptGrant {
 /// A value, and when its time is over.
 pub(super) type KeptValue = (Vec<u8>, Option<Nanos>);
 
+/// Resource, client and owner.
+pub(super) type KeptOwner = [Vec<u8>; 3];
+
+/// Bytes that are locked: the first one, the one behind the last, and how.
+pub(super) type KeptRange = (u128, u128, Sharing);
+
 /// Everything that records leave.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Kept {
@@ -32,6 +38,7 @@ pub(super) struct Kept {
     pub(super) counters: BTreeMap<Vec<u8>, i64>,
     pub(super) values: BTreeMap<Vec<u8>, KeptValue>,
     pub(super) lists: BTreeMap<Vec<u8>, VecDeque<Vec<u8>>>,
+    pub(super) ranges: BTreeMap<KeptOwner, Vec<KeptRange>>,
     /// Every fence up to this one may have been given out.
     pub(super) fences_upto: u64,
 }
@@ -111,8 +118,78 @@ impl Kept {
                 }
             }
             // No client of the simulation attaches.
-            Record::Client { .. } | Record::ClientGone { .. } | Record::Ranged { .. } => {}
+            Record::Client { .. } => {}
+            Record::ClientGone { id } => {
+                self.ranges
+                    .retain(|[_, client, _], _| client != id.as_bytes());
+            }
+            Record::Ranged {
+                resource,
+                client,
+                owner,
+                range,
+                mode,
+            } => {
+                let owner = [resource, client, owner].map(|it| it.as_bytes().to_vec());
+                let new = (u128::from(range.start()), u128::from(range.last()) + 1);
+                let before = self.ranges.remove(&owner).unwrap_or_default();
+                let after = lock_bytes(&before, new, *mode);
+                if !after.is_empty() {
+                    self.ranges.insert(owner, after);
+                }
+            }
             Record::Fences { upto } => self.fences_upto = self.fences_upto.max(upto.0),
         }
+    }
+}
+
+/// What an owner has after a change: between any two places where something begins or ends, all bytes
+/// are alike.
+fn lock_bytes(
+    before: &[KeptRange],
+    (start, end): (u128, u128),
+    mode: Option<Sharing>,
+) -> Vec<KeptRange> {
+    let mut places = vec![start, end];
+    places.extend(before.iter().flat_map(|it| [it.0, it.1]));
+    places.sort_unstable();
+    places.dedup();
+    let mut after: Vec<KeptRange> = Vec::new();
+    for pair in places.windows(2) {
+        let (from, to) = (pair[0], pair[1]);
+        let known = before.iter().find(|it| it.0 <= from && to <= it.1);
+        let mode = match start <= from && to <= end {
+            true => mode,
+            false => known.map(|it| it.2),
+        };
+        match (mode, after.last_mut()) {
+            (None, _) => {}
+            (Some(mode), Some(last)) if (last.1, last.2) == (from, mode) => last.1 = to,
+            (Some(mode), _) => after.push((from, to, mode)),
+        }
+    }
+    after
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_locked_as_they_were_locked_last() {
+        use Sharing::{Exclusive, Shared};
+        let end = 1 << 64;
+        let mut bytes = Vec::new();
+        let mut lock = |start, end, mode| {
+            bytes = lock_bytes(&bytes, (start, end), mode);
+            bytes.clone()
+        };
+        assert_eq!(lock(10, end, Some(Shared)), [(10, end, Shared)]);
+        let three = [(10, 20, Shared), (20, 30, Exclusive), (30, end, Shared)];
+        assert_eq!(lock(20, 30, Some(Exclusive)), three);
+        let apart = [(10, 15, Shared), (25, 30, Exclusive), (30, end, Shared)];
+        assert_eq!(lock(15, 25, None), apart);
+        assert_eq!(lock(15, 30, Some(Shared)), [(10, end, Shared)]);
+        assert_eq!(lock(0, end, None), []);
     }
 }

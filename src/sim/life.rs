@@ -129,13 +129,10 @@ impl Life {
         for record in records {
             engine.apply(now, Input::Restore(record), &mut nothing);
         }
-        engine.apply(
-            now,
-            Input::Serve {
-                may_have_lost: false,
-            },
-            &mut nothing,
-        );
+        let may_have_lost = kept
+            .as_ref()
+            .is_some_and(|(keeper, _)| keeper.borrow().life.follows_loss);
+        engine.apply(now, Input::Serve { may_have_lost }, &mut nothing);
         assert!(nothing.is_empty(), "restoring is heard: {nothing:?}");
         let restored = engine.counts().holders as u64;
         let mut seen_locks = SeenLocks::new(plan.keys.len(), fence);

@@ -3,7 +3,9 @@
 //! A snapshot is the frames that still matter, byte for byte and in the order of their numbers; it is
 //! replayed like a segment. What matters is found by replaying, and only the places of frames are
 //! remembered, not what they say, so that memory depends on how many things there are and not on how
-//! large they are. Runs beside everything else: closed files never change.
+//! large they are. Byte ranges are different: what is left of an owner's is often not what any single
+//! frame says, so they are written anew, behind everything else. Runs beside everything else: closed
+//! files never change.
 //!
 //! The snapshot gets its name when it is wholly on the disk, and only then is anything removed. A
 //! crash before leaves an unfinished file, a crash after leaves files that nobody needs; the next
@@ -15,8 +17,9 @@ use std::io;
 
 use super::disk::{Disk, DiskFile};
 use super::entry::Entry;
-use super::format::{FileKind, Frame, HEADER_BYTES, Header, Life, push_end};
+use super::format::{FileKind, Frame, HEADER_BYTES, Header, Life, push_end, push_ranged};
 use super::load::{self, Listing, LoadError, Place, UNFINISHED, Visitor, file_name};
+use super::ranges::{LockedRange, Ranges};
 use super::read::read_full;
 use super::writer::Closed;
 use crate::engine::types::End;
@@ -171,6 +174,12 @@ impl Job {
                 out.copy(&file, *place)?;
             }
         }
+        for range in live.ranges.iter() {
+            if is_over() {
+                return Err(NotCompacted::Abandoned);
+            }
+            out.add_range(range)?;
+        }
         Ok(out.finish()?)
     }
 }
@@ -194,7 +203,7 @@ impl From<Place> for At {
 }
 
 /// The frames that still matter.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Live {
     /// By fence, which no two grants share: the grant, and the renewal that made it longest.
     grants: HashMap<u64, (At, Option<At>)>,
@@ -203,6 +212,7 @@ pub(super) struct Live {
     lists: HashMap<Box<[u8]>, VecDeque<At>>,
     /// When each client came, because its grants stand behind that, and what it was changed to last.
     clients: HashMap<Box<str>, (At, Option<At>)>,
+    pub(super) ranges: Ranges,
     fences: Option<At>,
 }
 
@@ -265,13 +275,27 @@ impl Live {
             },
             Entry::ClientGone { id } => {
                 self.clients.remove(id);
+                self.ranges.forget_client(id);
             }
+            Entry::Ranged {
+                resource,
+                client,
+                owner,
+                range,
+                mode,
+            } => self.ranges.set(resource, client, owner, range, mode),
             Entry::Fences { .. } => self.fences = Some(at),
             Entry::Mark { .. } | Entry::Stopped { .. } | Entry::End { .. } => {}
         }
     }
 
-    /// The places in the order of the numbers.
+    /// Forgets the ranges of clients of whom nothing else is known.
+    pub(super) fn forget_ranges_of_strangers(&mut self) {
+        let clients = &self.clients;
+        self.ranges.retain_clients(|id| clients.contains_key(id));
+    }
+
+    /// The places in the order of the numbers, of everything but the ranges.
     pub(super) fn places(&self) -> Vec<At> {
         let grants = self.grants.values().chain(self.clients.values());
         let grants = grants.flat_map(|(first, latest)| [Some(*first), *latest]);
@@ -340,6 +364,21 @@ impl<F: DiskFile> SnapshotWriter<F> {
         self.added()
     }
 
+    /// Adds a range. It has the snapshot's number, because there can be more ranges than there were
+    /// records: one in the middle of another leaves three.
+    pub(super) fn add_range(&mut self, locked: LockedRange<'_>) -> io::Result<()> {
+        let LockedRange {
+            resource,
+            client,
+            owner,
+            range,
+            mode,
+        } = locked;
+        let (salt, number) = (self.life.salt, self.upto);
+        let names = [resource, client.as_bytes(), owner];
+        self.add(|bytes| push_ranged(bytes, salt, number, names, range, Some(mode)))
+    }
+
     fn added(&mut self) -> io::Result<()> {
         self.frames += 1;
         if self.bytes.len() >= COPY_BYTES {
@@ -373,7 +412,7 @@ impl<F: DiskFile> SnapshotWriter<F> {
 mod tests {
     use super::*;
     use crate::base::{Fence, Millis, Token};
-    use crate::engine::types::{Mode, SecretHash};
+    use crate::engine::types::{ByteRange, Mode, SecretHash, Sharing};
 
     /// Which of these entries matter, by their places.
     fn left(entries: &[Entry<'_>]) -> Vec<u64> {
@@ -461,6 +500,29 @@ mod tests {
         assert_eq!(left(&entries), [0, 1, 3]);
         assert_eq!(left(&[&entries[..], &[gone]].concat()), [1]);
         assert_eq!(left(&[client(1), gone, client(2)]), [2]);
+    }
+
+    #[test]
+    fn ranges_matter_until_their_client_is_gone_and_have_no_place() {
+        let ranged = |client| Entry::Ranged {
+            resource: b"file",
+            client,
+            owner: b"",
+            range: ByteRange::new(0, 9).unwrap(),
+            mode: Some(Sharing::Shared),
+        };
+        let mut live = Live::default();
+        let at = At {
+            file: 0,
+            offset: 0,
+            len: 1,
+        };
+        live.apply(at, &ranged("gw/1"));
+        live.apply(at, &ranged("gw/2"));
+        live.apply(at, &Entry::ClientGone { id: "gw/1" });
+        let clients: Vec<&str> = live.ranges.iter().map(|it| it.client).collect();
+        assert_eq!(clients, ["gw/2"]);
+        assert!(live.places().is_empty());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! disk, and on the engine's clock in the engine; [`Clocks`] are where the two meet.
 
 use crate::base::{Fence, Millis, Nanos, Token};
-use crate::engine::types::{End, Mode, Record, SecretHash};
+use crate::engine::types::{ByteRange, End, Mode, Record, SecretHash, Sharing};
 
 /// What a frame says: a [`Record`] as it is on the disk, or something of the store's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +57,13 @@ pub enum Entry<'a> {
     },
     ClientGone {
         id: &'a str,
+    },
+    Ranged {
+        resource: &'a [u8],
+        client: &'a str,
+        owner: &'a [u8],
+        range: ByteRange,
+        mode: Option<Sharing>,
     },
     Fences {
         upto: Fence,
@@ -138,6 +145,19 @@ impl Entry<'_> {
             },
             Self::ClientGone { id } => Record::ClientGone {
                 id: id.as_bytes().into(),
+            },
+            Self::Ranged {
+                resource,
+                client,
+                owner,
+                range,
+                mode,
+            } => Record::Ranged {
+                resource: resource.into(),
+                client: client.as_bytes().into(),
+                owner: owner.into(),
+                range,
+                mode,
             },
             Self::Fences { upto } => Record::Fences { upto },
             Self::Mark { .. } | Self::Stopped { .. } | Self::End { .. } => return None,

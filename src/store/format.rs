@@ -9,7 +9,8 @@
 //!   version                       8      4   ┘ are the same in all versions
 //!   kind: 1 segment, 2 snapshot  12      1
 //!   durability: 1 sync, 2 async  13      1   of the life that wrote the file
-//!   zeros                        14      2
+//!   loss: 0 no, 1 perhaps        14      1   of what was acknowledged before that life
+//!   zero                         15      1
 //!   salt                         16      4   one for all files of a directory
 //!   zeros                        20      4
 //!   number                       24      8   segment: of its first record;
@@ -42,6 +43,8 @@
 //!   9 fences      the highest that may have been given out 8
 //!  10 client      time to live in ms 8, salt of the secret 16, hash of the secret 32, id
 //!  11 client gone id
+//!  12 ranged      mode 1 (0 not locked any more, 1 shared, 2 exclusive), first byte 8, last byte 8,
+//!                 length of the resource 2, length of the client's id 2, resource, id, owner
 //! 128 mark        everything up to this number was on the disk when this was written 8
 //! 129 stopped     when, ms since 1970 8
 //! 130 end         how many frames the snapshot has before this one 8
@@ -49,7 +52,7 @@
 //!
 //! Records and `stopped` are numbered from 1 on over the whole life of a directory, without gaps in
 //! segments. A mark has the number of the record that follows it, and the end of a snapshot that of
-//! the snapshot. The salt is there because clients choose most of the bytes: without knowing it
+//! the snapshot, and so has every `ranged` there. The salt is there because clients choose most of the bytes: without knowing it
 //! nobody can store a value that passes for a frame when the rest of a file is damaged.
 
 use std::fmt;
@@ -58,10 +61,11 @@ use crc32c::{crc32c, crc32c_append};
 
 use super::entry::{Clocks, Entry};
 use crate::base::{Fence, Millis, Token};
-use crate::engine::types::{End, Mode, Record, SecretHash};
+use crate::engine::types::{ByteRange, End, Mode, Record, SecretHash, Sharing};
+use crate::key::Key;
 
 /// The version that this program writes, and the highest that it reads.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// How long a header is.
 pub const HEADER_BYTES: usize = 64;
@@ -122,6 +126,9 @@ pub struct Life {
     pub begun_ms: u64,
     /// What it promised.
     pub durability: Durability,
+    /// Whether something that was acknowledged before it may be lost: the life before it was `async`
+    /// and did not end in order, or the directory was repaired.
+    pub follows_loss: bool,
     /// The salt of the directory.
     pub salt: u32,
 }
@@ -161,6 +168,7 @@ impl Header {
             Durability::Sync => 1,
             Durability::Async => 2,
         };
+        bytes[14] = u8::from(self.life.follows_loss);
         bytes[16..20].copy_from_slice(&self.life.salt.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.number.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.life.epoch.to_le_bytes());
@@ -197,6 +205,11 @@ impl Header {
             (2, 2) => (FileKind::Snapshot, Durability::Async),
             _ => return damaged("the header says what there is not"),
         };
+        let follows_loss = match bytes[14] {
+            0 => false,
+            1 => true,
+            _ => return damaged("the header says what there is not"),
+        };
         Ok(Self {
             kind,
             number: u64_at(bytes, 24),
@@ -204,6 +217,7 @@ impl Header {
                 epoch: u64_at(bytes, 32),
                 begun_ms: u64_at(bytes, 40),
                 durability,
+                follows_loss,
                 salt: u32_at(bytes, 16),
             },
         })
@@ -330,6 +344,24 @@ impl<'a> Frame<'a> {
             11 => Entry::ClientGone {
                 id: str::from_utf8(content.rest()).ok()?,
             },
+            12 => {
+                let mode = match content.array()? {
+                    [0] => None,
+                    [1] => Some(Sharing::Shared),
+                    [2] => Some(Sharing::Exclusive),
+                    _ => return None,
+                };
+                let range = ByteRange::between(content.number()?, content.number()?)?;
+                let resource_bytes = content.length()?;
+                let client_bytes = content.length()?;
+                Entry::Ranged {
+                    resource: content.take(resource_bytes)?,
+                    client: str::from_utf8(content.take(client_bytes)?).ok()?,
+                    owner: content.rest(),
+                    range,
+                    mode,
+                }
+            }
             KIND_MARK => Entry::Mark {
                 durable: content.number()?,
             },
@@ -427,14 +459,45 @@ pub fn push_record(
             );
         }
         Record::Popped { key, end } => push(8, [&end_byte(*end), key.as_bytes(), &[], &[]]),
-        Record::Ranged { .. } => {}
         Record::Fences { upto } => push(9, [&upto.0.to_le_bytes(), &[], &[], &[]]),
         Record::Client { id, ttl, secret } => {
             let ttl = ttl.0.to_le_bytes();
             push(10, [&ttl, &secret.salt, &secret.hash, id.as_bytes()]);
         }
         Record::ClientGone { id } => push(11, [id.as_bytes(), &[], &[], &[]]),
+        Record::Ranged {
+            resource,
+            client,
+            owner,
+            range,
+            mode,
+        } => {
+            let names = [resource, client, owner].map(Key::as_bytes);
+            push_ranged(out, salt, number, names, *range, *mode);
+        }
     }
+}
+
+/// Appends a record of a range. The names are those of the resource, the client and the owner.
+pub(super) fn push_ranged(
+    out: &mut Vec<u8>,
+    salt: u32,
+    number: u64,
+    [resource, client, owner]: [&[u8]; 3],
+    range: ByteRange,
+    mode: Option<Sharing>,
+) {
+    let mut fixed = [0; 21];
+    fixed[0] = match mode {
+        None => 0,
+        Some(Sharing::Shared) => 1,
+        Some(Sharing::Exclusive) => 2,
+    };
+    fixed[1..9].copy_from_slice(&range.start().to_le_bytes());
+    fixed[9..17].copy_from_slice(&range.last().to_le_bytes());
+    fixed[17..19].copy_from_slice(&length_of(resource));
+    fixed[19..].copy_from_slice(&length_of(client));
+    push_frame(out, salt, number, 12, [&fixed, resource, client, owner]);
 }
 
 /// Appends the store's own note that everything up to `durable` is on the disk; `number` is the next
@@ -516,11 +579,19 @@ impl<'a> Content<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    fn key(&mut self) -> Option<&'a [u8]> {
-        let length = u16::from_le_bytes(self.array()?);
-        let (key, rest) = self.0.split_at_checked(usize::from(length))?;
+    fn length(&mut self) -> Option<usize> {
+        self.array().map(u16::from_le_bytes).map(usize::from)
+    }
+
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
-        Some(key)
+        Some(taken)
+    }
+
+    fn key(&mut self) -> Option<&'a [u8]> {
+        let length = self.length()?;
+        self.take(length)
     }
 
     fn end(&mut self) -> Option<End> {

@@ -1,8 +1,10 @@
 //! Tests of `format.rs`.
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+
 use super::*;
 use crate::base::Nanos;
-use crate::key::Key;
 
 const SALT: u32 = 0x5eed_cafe;
 const CLOCKS: Clocks = Clocks {
@@ -18,6 +20,7 @@ fn header() -> Header {
             epoch: 3,
             begun_ms: 1_800_000_000_000,
             durability: Durability::Async,
+            follows_loss: true,
             salt: SALT,
         },
     }
@@ -42,6 +45,13 @@ fn records() -> Vec<Record> {
         key: key(),
         value: (&b"value"[..]).into(),
         ends,
+    };
+    let ranged = |names: [&[u8]; 3], (start, last), mode| Record::Ranged {
+        resource: names[0].into(),
+        client: names[1].into(),
+        owner: names[2].into(),
+        range: ByteRange::between(start, last).unwrap(),
+        mode,
     };
     vec![
         grant(Mode::Slot { limit: 5 }, None, b""),
@@ -89,6 +99,19 @@ fn records() -> Vec<Record> {
         Record::ClientGone {
             id: Key::from(&[b'x'; 256][..]),
         },
+        ranged([b"file", b"gw/1", b"me"], (0, 0), Some(Sharing::Shared)),
+        ranged([b"file", "gw/näme".as_bytes(), b""], (0, u64::MAX), None),
+        // No one of the three can be taken for a part of another.
+        ranged(
+            [&[0xff; 256], &[b'x'; 256], &[0; 256]],
+            (u64::MAX, u64::MAX),
+            Some(Sharing::Exclusive),
+        ),
+        ranged(
+            [b"f", b"", b"c"],
+            ((1 << 63) - 1, 1 << 63),
+            Some(Sharing::Shared),
+        ),
     ]
 }
 
@@ -155,11 +178,106 @@ fn a_header_is_read_as_it_was_written_and_never_otherwise() {
     }
 }
 
+/// The bytes themselves, because what is written and read by one hand would agree on any.
+#[test]
+fn a_range_is_written_as_the_documents_say() {
+    let record = Record::Ranged {
+        resource: Key::from(&b"re"[..]),
+        client: Key::from(&b"gw/1"[..]),
+        owner: Key::from(&b"own"[..]),
+        range: ByteRange::between(0x0102, u64::MAX - 1).unwrap(),
+        mode: Some(Sharing::Exclusive),
+    };
+    let mut wanted = vec![12, 2];
+    wanted.extend([2, 1, 0, 0, 0, 0, 0, 0]);
+    wanted.extend([0xfe, 255, 255, 255, 255, 255, 255, 255]);
+    wanted.extend([2, 0, 4, 0]);
+    wanted.extend(b"regw/1own");
+    assert_eq!(&frame_of(&record)[16..], wanted);
+}
+
+#[test]
+fn a_range_that_cannot_be_is_no_record() {
+    let content = |mode, start: u64, last: u64, resource_bytes: u8, client: &[u8]| {
+        let mut content = vec![mode];
+        content.extend(start.to_le_bytes());
+        content.extend(last.to_le_bytes());
+        content.extend([resource_bytes, 0, client.len() as u8, 0, b'r']);
+        content.extend(client);
+        content
+    };
+    let is_record = |content: &[u8]| {
+        let kind = 12;
+        let number = 1;
+        let frame = Frame {
+            number,
+            kind,
+            content,
+        };
+        frame.entry().is_some()
+    };
+    assert!(is_record(&content(1, 5, 5, 1, b"c")));
+    assert!(!is_record(&content(3, 5, 5, 1, b"c")), "no such mode");
+    assert!(!is_record(&content(1, 6, 5, 1, b"c")), "it ends too early");
+    assert!(!is_record(&content(1, 5, 5, 9, b"c")), "names are cut");
+    assert!(!is_record(&content(1, 5, 5, 1, b"\xff")), "no text");
+}
+
+#[test]
+fn files_of_earlier_versions_follow_no_loss() {
+    let mut header = header();
+    header.life.follows_loss = false;
+    let mut bytes = header.encode();
+    bytes[8] = 2;
+    let checksum = crc32c(&bytes[..60]);
+    bytes[60..].copy_from_slice(&checksum.to_le_bytes());
+    assert_eq!(bytes[14..16], [0, 0], "zeros, as they were");
+    assert_eq!(Header::decode(&bytes), Ok(header));
+}
+
 #[test]
 fn a_later_version_is_named() {
     let mut bytes = header().encode();
-    bytes[8] = 3;
+    bytes[8] = 4;
     let checksum = crc32c(&bytes[..60]);
     bytes[60..].copy_from_slice(&checksum.to_le_bytes());
-    assert_eq!(Header::decode(&bytes), Err(BadHeader::TooNew(3)));
+    assert_eq!(Header::decode(&bytes), Err(BadHeader::TooNew(4)));
+}
+
+fn name() -> impl Strategy<Value = Key> {
+    vec(any::<u8>(), 0..=256).prop_map(|bytes| Key::from(&bytes[..]))
+}
+
+fn place() -> impl Strategy<Value = u64> {
+    prop_oneof![any::<u64>(), 0..3u64, (u64::MAX - 2)..=u64::MAX]
+}
+
+fn ranges() -> impl Strategy<Value = Record> {
+    let mode = prop::sample::select(vec![None, Some(Sharing::Shared), Some(Sharing::Exclusive)]);
+    let names = (name(), vec(any::<char>(), 0..=64), name());
+    (names, place(), place(), mode).prop_map(|((resource, id, owner), one, other, mode)| {
+        let id: String = id.into_iter().collect();
+        Record::Ranged {
+            resource,
+            client: Key::from(id.as_bytes()),
+            owner,
+            range: ByteRange::between(one.min(other), one.max(other)).unwrap(),
+            mode,
+        }
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_range_is_read_as_it_was_written_and_never_otherwise(record in ranges(), bit in 0..8u32) {
+        let bytes = frame_of(&record);
+        let entry = Frame::decode(&bytes, SALT).and_then(|frame| frame.entry());
+        prop_assert_eq!(entry.and_then(|entry| entry.record(CLOCKS)), Some(record));
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1u8 << bit;
+            prop_assert_eq!(Frame::decode(&changed, SALT), None, "byte {}", at);
+            prop_assert_eq!(Frame::decode(&bytes[..at], SALT), None, "cut at {}", at);
+        }
+    }
 }

@@ -14,7 +14,8 @@ use super::entry::Entry;
 use super::format::Durability;
 use super::load::{self, Damage, Ending, FileFound, Found, Listing, LoadError, Visitor};
 use super::open::{DirLock, Holder};
-use crate::engine::types::{ATTACHED_SERIAL, End, Mode};
+use super::ranges::{LockedRange, Ranges};
+use crate::engine::types::{ATTACHED_SERIAL, ByteRange, End, Mode, Sharing};
 use crate::key::Key;
 use crate::wire::json::{push_number, push_str_escaped};
 
@@ -37,6 +38,8 @@ pub struct Inspection {
     pub held: BTreeMap<u64, Held>,
     /// The clients, by id, and how long each is kept without a connection, in milliseconds.
     pub clients: BTreeMap<String, u64>,
+    /// The byte ranges that are locked, by resource and first byte.
+    pub ranges: Vec<HeldBytes>,
     /// How many counters, values and lists there are.
     pub counts: Counts,
     /// Every fence up to this one may have been given out.
@@ -58,6 +61,33 @@ pub struct Held {
     pub client: u32,
     /// The name which that client gave.
     pub name: Option<String>,
+}
+
+/// A range of bytes that is locked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldBytes {
+    /// The resource.
+    pub resource: Key,
+    /// The id of the client.
+    pub client: String,
+    /// For whom the client holds it; empty for itself.
+    pub owner: Key,
+    /// Which bytes.
+    pub range: ByteRange,
+    /// How.
+    pub mode: Sharing,
+}
+
+impl From<LockedRange<'_>> for HeldBytes {
+    fn from(locked: LockedRange<'_>) -> Self {
+        Self {
+            resource: locked.resource.into(),
+            client: locked.client.to_owned(),
+            owner: locked.owner.into(),
+            range: locked.range,
+            mode: locked.mode,
+        }
+    }
 }
 
 /// How many things there are that are not grants.
@@ -122,6 +152,7 @@ fn look(disk: &Files, seen: &mut Seen) -> Result<Found, LoadError> {
 struct Seen {
     held: BTreeMap<u64, Held>,
     clients: BTreeMap<String, u64>,
+    ranges: Ranges,
     counters: HashMap<Box<[u8]>, ()>,
     values: HashMap<Box<[u8]>, usize>,
     lists: HashMap<Box<[u8]>, usize>,
@@ -191,19 +222,34 @@ impl Seen {
             }
             Entry::ClientGone { id } => {
                 self.clients.remove(id);
+                self.ranges.forget_client(id);
             }
+            Entry::Ranged {
+                resource,
+                client,
+                owner,
+                range,
+                mode,
+            } => self.ranges.set(resource, client, owner, range, mode),
             Entry::Fences { upto } => self.fence_ceiling = self.fence_ceiling.max(upto.0),
             Entry::Mark { .. } | Entry::Stopped { .. } | Entry::End { .. } => {}
         }
     }
 
     fn finish(self, holder: Holder, found: Option<Found>, damage: Option<Damage>) -> Inspection {
+        let mut ranges: Vec<HeldBytes> = self.ranges.iter().map(Into::into).collect();
+        ranges.sort_by(|one, other| {
+            let place = |it: &HeldBytes| it.range.start();
+            let resources = one.resource.as_bytes().cmp(other.resource.as_bytes());
+            resources.then(place(one).cmp(&place(other)))
+        });
         Inspection {
             holder,
             found,
             damage,
             held: self.held,
             clients: self.clients,
+            ranges,
             counts: Counts {
                 counters: self.counters.len(),
                 values: self.values.len(),
@@ -279,6 +325,21 @@ fn told(entry: &Entry<'_>) -> String {
         Entry::Popped { key: name, end } => format!("popped {} {}", key(name), side(end)),
         Entry::Client { id, ttl, .. } => format!("client {id:?}, kept for {} ms", ttl.0),
         Entry::ClientGone { id } => format!("client gone {id:?}"),
+        Entry::Ranged {
+            resource,
+            client,
+            owner,
+            range,
+            mode,
+        } => {
+            let how = mode.map_or("not locked", sharing_told);
+            let who = holder_told(client, owner);
+            format!(
+                "ranged {} {} {how}, {who}",
+                key(resource),
+                bytes_told(range)
+            )
+        }
         Entry::Fences { upto } => format!("fences up to {upto}"),
         Entry::Stopped { at_ms } => format!("stopped {}", date(at_ms)),
         Entry::Mark { durable } => format!("mark {durable}"),
@@ -293,6 +354,28 @@ fn mode_told(mode: Mode) -> String {
         Mode::Read => "read".to_owned(),
         Mode::Write => "write".to_owned(),
         Mode::Lead => "lead".to_owned(),
+    }
+}
+
+fn sharing_told(mode: Sharing) -> &'static str {
+    match mode {
+        Sharing::Shared => "shared",
+        Sharing::Exclusive => "exclusive",
+    }
+}
+
+/// First and last byte.
+fn bytes_told(range: ByteRange) -> String {
+    match range.last() {
+        u64::MAX => format!("from {} to the end", range.start()),
+        last => format!("from {} to {last}", range.start()),
+    }
+}
+
+fn holder_told(client: &str, owner: &[u8]) -> String {
+    match owner {
+        [] => format!("client {client:?}"),
+        _ => format!("client {client:?} for {:?}", Key::from(owner)),
     }
 }
 
@@ -362,6 +445,7 @@ impl Inspection {
         } = self.counts;
         writeln!(out, "held       {}", self.held.len())?;
         writeln!(out, "clients    {}", self.clients.len())?;
+        writeln!(out, "ranges     {}", self.ranges.len())?;
         writeln!(out, "counters   {counters}")?;
         writeln!(out, "values     {values} with {value_bytes} bytes")?;
         writeln!(out, "lists      {lists} with {list_values} values")?;
@@ -388,6 +472,14 @@ impl Inspection {
         }
         for (id, ttl_ms) in &self.clients {
             writeln!(out, "  {id:?} kept for {ttl_ms} ms")?;
+        }
+        if !self.ranges.is_empty() {
+            writeln!(out, "\nranges:")?;
+        }
+        for held in &self.ranges {
+            let (bytes, how) = (bytes_told(held.range), sharing_told(held.mode));
+            let who = holder_told(&held.client, held.owner.as_bytes());
+            writeln!(out, "  {:?} {bytes} {how}, {who}", held.resource)?;
         }
         if !self.last_records.is_empty() {
             writeln!(out, "\nlast records:")?;
@@ -427,8 +519,12 @@ impl Inspection {
             None => out.extend_from_slice(b"null"),
         }
         let is_clean = found.is_some_and(|found| matches!(found.ending, Ending::Clean(_)));
-        out.extend_from_slice(b",\"clean_stop\":");
-        out.extend_from_slice(if is_clean { b"true" } else { b"false" });
+        let follows_loss = life.is_some_and(|life| life.follows_loss);
+        for (name, is_so) in [("clean_stop", is_clean), ("follows_loss", follows_loss)] {
+            out.extend_from_slice(b",\"");
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(if is_so { b"\":true" } else { b"\":false" });
+        }
         for (name, number) in [
             ("fence_ceiling", self.fence_ceiling),
             ("counters", self.counts.counters as u64),
@@ -470,6 +566,17 @@ impl Inspection {
             push_name(out, "id", id.as_bytes());
             field(out, "ttl_ms", *ttl_ms);
         });
+        push_array(&mut out, "ranges", &self.ranges, |out, held| {
+            push_name(out, "resource", held.resource.as_bytes());
+            field(out, "start", held.range.start());
+            field(out, "len", held.range.len());
+            out.push(b',');
+            push_name(out, "mode", sharing_told(held.mode).as_bytes());
+            out.push(b',');
+            push_name(out, "client", held.client.as_bytes());
+            out.push(b',');
+            push_name(out, "owner", held.owner.as_bytes());
+        });
         let records = &self.last_records;
         push_array(&mut out, "last_records", records, |out, (number, told)| {
             push_name(out, "what", told.as_bytes());
@@ -484,6 +591,12 @@ fn write_life(out: &mut String, found: &Found) -> std::fmt::Result {
     if let Some(life) = found.life {
         let (epoch, begun, how) = (life.epoch, date(life.begun_ms), life.durability);
         writeln!(out, "epoch      {epoch}, begun {begun}, durability {how}")?;
+        if life.follows_loss {
+            writeln!(
+                out,
+                "           what was acknowledged before it may be lost"
+            )?;
+        }
     }
     match found.ending {
         Ending::None => writeln!(out, "ended      there was no life yet")?,

@@ -11,7 +11,7 @@ use std::io;
 
 use super::disk::{Disk, DiskFile};
 use super::entry::{Clocks, Entry};
-use super::format::{BadHeader, FileKind, Frame, Header, Life};
+use super::format::{BadHeader, Durability, FileKind, Frame, Header, Life};
 use super::read::{Frames, Next};
 use crate::base::Fence;
 use crate::engine::types::Record;
@@ -228,6 +228,18 @@ pub struct Found {
     pub files: Vec<FileFound>,
 }
 
+impl Found {
+    /// Whether something that was acknowledged may not be here. It may not if the last life spoke before
+    /// the disk had it, and did not end in order. What a life finds missing is missing still for the
+    /// next one, unless it ends in order: clients may not yet have had the time to notice. A repair
+    /// counts as a life that found something missing.
+    #[must_use]
+    pub fn may_have_lost(&self) -> bool {
+        let is_doubtful = |life: Life| life.durability == Durability::Async || life.follows_loss;
+        self.ending == Ending::Unclean && self.life.is_some_and(is_doubtful)
+    }
+}
+
 /// How far reading has come, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
@@ -346,7 +358,12 @@ impl<D: Disk> Pass<'_, '_, D> {
                     break;
                 }
                 Next::Frame(offset, frame, entry) => {
-                    if frame.number <= last || frame.number > upto {
+                    // All ranges have the last number, which another record may have as well.
+                    let lowest = match entry {
+                        Entry::Ranged { .. } => last,
+                        _ => last + 1,
+                    };
+                    if !(lowest..=upto).contains(&frame.number) {
                         return Err(damaged("the record is out of order"));
                     }
                     last = frame.number;

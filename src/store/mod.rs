@@ -17,7 +17,7 @@
 //! - `format.rs` headers and frames, byte by byte · `entry.rs` what they say · `read.rs` one file
 //! - `load.rs` a whole directory: torn or damaged? · `inspect.rs` a look at a live one
 //! - `writer.rs` batches into segments · `spare.rs` the next segment, made ahead
-//! - `compact.rs` segments into a snapshot · `repair.rs`
+//! - `compact.rs` segments into a snapshot · `ranges.rs` what is left of byte ranges · `repair.rs`
 //! - `open.rs` the beginning of a life · `journal.rs` the store as the reactor sees it
 //! - `keeper.rs` its thread · `hand_over.rs` what both see · `gather.rs` whether it waits for more
 
@@ -35,6 +35,7 @@ mod keeper;
 mod load;
 mod memory;
 mod open;
+mod ranges;
 mod read;
 mod repair;
 mod spare;
@@ -46,7 +47,7 @@ pub use self::entry::{Clocks, Entry};
 #[cfg(any(test, feature = "tools"))]
 pub use self::fault_disk::{FaultDisk, FaultFile};
 pub use self::format::{Durability, Life};
-pub use self::inspect::{Counts, Held, Inspection, inspect};
+pub use self::inspect::{Counts, Held, HeldBytes, Inspection, inspect};
 pub use self::journal::{Journal, Notice, Opened, Options, SEGMENT_BYTES};
 pub use self::load::{Cut, Damage, Ending, FileFound, Found, LoadError, Reading, Restore};
 pub use self::memory::Memory;

@@ -110,6 +110,7 @@ pub fn begin<D: Disk>(
         epoch: found.life.map_or(0, |life| life.epoch) + 1,
         begun_ms: beginning.wall_ms,
         durability: beginning.durability,
+        follows_loss: found.may_have_lost(),
         salt: found.life.map_or(beginning.salt, |life| life.salt),
     };
     let mut closed = Vec::with_capacity(found.files.len());

@@ -3,13 +3,14 @@
 //! Every frame whose checksum is right is good, before the damage and behind it. Of what was between
 //! nothing is known but how many records it can have been. So the frames that can be read are
 //! replayed in order, with one rule more: a grant that cannot be held beside an older one proves that
-//! the older one ended, in what was lost. Fences go on above everything that can have been given out.
+//! the older one ended, in what was lost. A byte range likewise, as far as the two overlap. Fences go on
+//! above everything that can have been given out.
 //!
 //! The result is a snapshot. The files as they were get a second name before anything else happens,
 //! and are removed only when the snapshot is on the disk. If the power goes in between, the directory
 //! is either still damaged, and is repaired again, or whole.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::path::Path;
 
@@ -19,6 +20,7 @@ use super::entry::{Clocks, Entry};
 use super::format::{BadHeader, FileKind, Frame, Header, Life, push_record};
 use super::load::{self, Damage, Listing, LoadError, UNFINISHED, Visitor, file_name};
 use super::open::{DirLock, OpenError};
+use super::ranges::LockedRange;
 use super::read::{Frames, Next};
 use crate::base::{Fence, Nanos};
 use crate::engine::types::{Mode, Record};
@@ -38,7 +40,8 @@ pub struct Repaired {
     pub read: u64,
     /// How many of them still matter, and were kept.
     pub kept: u64,
-    /// Grants whose end must have been lost, because somebody else was granted the key later.
+    /// Grants whose end must have been lost, because somebody else was granted the key later, and ranges
+    /// that were locked by somebody else later, at least in part.
     pub ended: u64,
     /// What the files are called now that were there before.
     pub backups: Vec<String>,
@@ -75,7 +78,7 @@ impl fmt::Display for Repaired {
         if *ended > 0 {
             writeln!(
                 f,
-                "ended {ended} grants, because their keys were granted again later"
+                "ended {ended} grants, because their keys or bytes were granted again later"
             )?;
         }
         write!(f, "the files as they were: {}", self.backups.join(", "))
@@ -119,6 +122,7 @@ pub fn repair_disk<D: Disk>(disk: &D, wall_ms: u64) -> Result<Repaired, LoadErro
         files: listing.snapshot.iter().chain(&listing.segments).collect(),
         live: Live::default(),
         holders: HashMap::new(),
+        range_clients: HashMap::new(),
         result: Repaired::nothing(),
         last: 0,
         fence_max: 0,
@@ -176,6 +180,7 @@ fn find_life<D: Disk>(disk: &D, listing: &Listing, wall_ms: u64) -> Result<Life,
     // A life whose header cannot be read may have come after it.
     life.epoch += listing.segments.len() as u64;
     life.begun_ms = wall_ms;
+    life.follows_loss = true;
     Ok(life)
 }
 
@@ -187,6 +192,8 @@ struct Salvage<'a, D> {
     live: Live,
     /// Who holds what, by key.
     holders: HashMap<Box<[u8]>, Vec<Held>>,
+    /// Who ever locked bytes of a resource.
+    range_clients: HashMap<Box<[u8]>, BTreeSet<Box<str>>>,
     result: Repaired,
     /// The highest number that was seen, or must have been.
     last: u64,
@@ -263,7 +270,9 @@ impl<D: Disk> Salvage<'_, D> {
                         continue;
                     }
                     let missing = frame.number - number;
-                    number = frame.number + 1;
+                    // In a snapshot the ranges have one number, and the last record before them may
+                    // have it as well.
+                    number = frame.number + u64::from(!is_snapshot);
                     let at = At {
                         file: index as u32,
                         offset,
@@ -298,7 +307,11 @@ impl<D: Disk> Salvage<'_, D> {
             };
             let is_more = frames.skip_damage(&(number..=highest))?;
             let bytes = frames.offset().min(frames.len()).saturating_sub(start);
-            let records_max = (bytes / RECORD_BYTES_MIN + 1).min(end.saturating_sub(number) + 1);
+            let numbers = match is_snapshot {
+                true => u64::MAX,
+                false => end.saturating_sub(number) + 1,
+            };
+            let records_max = (bytes / RECORD_BYTES_MIN + 1).min(numbers);
             self.lose(name, start, bytes, records_max, why);
             if !is_more {
                 break;
@@ -357,6 +370,27 @@ impl<D: Disk> Salvage<'_, D> {
                     }
                 }
             }
+            Entry::Ranged {
+                resource,
+                client,
+                owner,
+                range,
+                mode: Some(mode),
+            } => {
+                let clients = self.range_clients.entry(resource.into()).or_default();
+                if !clients.contains(client) {
+                    clients.insert(client.into());
+                }
+                let new = LockedRange {
+                    resource,
+                    client,
+                    owner,
+                    range,
+                    mode,
+                };
+                let others = clients.iter().map(|it| &**it);
+                self.result.ended += self.live.ranges.make_way(new, others);
+            }
             Entry::Fences { upto } => self.fence_max = self.fence_max.max(upto.0),
             _ => {}
         }
@@ -378,6 +412,8 @@ impl<D: Disk> Salvage<'_, D> {
         }
         disk.sync_names().map_err(&io)?;
 
+        // A client that was lost cannot prove who it is, so nobody could have these back.
+        self.live.forget_ranges_of_strangers();
         let lost: u64 = self.result.lost.iter().map(|lost| lost.records_max).sum();
         let number = self.last + lost + 1;
         let fence = self.fence_max.saturating_add(lost + FENCE_DISTANCE);
@@ -402,6 +438,11 @@ impl<D: Disk> Salvage<'_, D> {
                 };
                 push_record(bytes, life.salt, number, &Record::Fences { upto }, clocks);
             })?;
+            let mut ranges = 0;
+            for range in self.live.ranges.iter() {
+                out.add_range(range)?;
+                ranges += 1;
+            }
             out.finish()?;
             let header = Header {
                 kind: FileKind::Segment,
@@ -414,7 +455,7 @@ impl<D: Disk> Salvage<'_, D> {
             disk.rename(&unfinished(&segment), &segment)?;
             disk.rename(&unfinished(&snapshot), &snapshot)?;
             disk.sync_names()?;
-            Ok(places.len() as u64)
+            Ok(places.len() as u64 + ranges)
         };
         self.result.kept = write().map_err(LoadError::io(&snapshot))?;
         for (name, _) in &self.files {

@@ -563,6 +563,7 @@ mod tests {
         epoch: 1,
         begun_ms: 1,
         durability: Durability::Sync,
+        follows_loss: false,
         salt: 7,
     };
 

@@ -18,6 +18,8 @@ mod args;
 mod line;
 
 #[cfg(test)]
+mod answer_tests;
+#[cfg(test)]
 mod client_answer_tests;
 #[cfg(test)]
 mod client_tests;

@@ -81,6 +81,7 @@ fn repair_keeps_what_is_good_and_says_what_it_dropped() {
     assert!(said.contains("dropped"), "{said}");
 
     let daemon = directory.start(&[]);
+    daemon.wait_for_log("may be lost");
     let mut client = daemon.connect();
     epoch(&mut client);
     for (key, grant) in [("old", &old), ("new", &new)] {

@@ -25,6 +25,7 @@ mod http;
 mod model;
 mod mounts;
 mod power_loss;
+mod ranges;
 mod restart;
 #[allow(
     dead_code,

@@ -299,9 +299,21 @@ fn what_an_async_run_may_have_lost_is_told_of_after_a_kill_only() {
     let line = daemon.wait_for_log(UNCLEAN);
     assert!(line.contains(may_be_lost), "{line}");
     kill(daemon);
-    let daemon = directory.start(&[]);
+    let mut daemon = directory.start(&[]);
     let line = daemon.wait_for_log(UNCLEAN);
     assert!(!line.contains(may_be_lost), "{line}");
+    assert!(
+        line.contains("acknowledged before it may be lost"),
+        "{line}"
+    );
+    daemon.stop();
+    drop(daemon);
+    kill(directory.start(&[]));
+    let line = directory.start(&[]).wait_for_log(UNCLEAN);
+    assert!(
+        line.contains("everything it acknowledged is here"),
+        "{line}"
+    );
 }
 
 #[test]

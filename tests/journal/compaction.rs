@@ -1,8 +1,9 @@
 //! Compaction: the same state in less room, and never much more room than what is live.
 
+use latchd::engine::types::{Record, Sharing};
 use latchd::store::{Disk, Durability, FaultDisk};
 
-use crate::history::{Life, Maker, State};
+use crate::history::{Life, Maker, State, client, granted, key, ranged};
 
 #[test]
 fn what_is_left_is_the_same_after_every_compaction() {
@@ -27,8 +28,8 @@ fn what_is_left_is_the_same_after_every_compaction() {
 
 #[test]
 fn a_list_keeps_its_order() {
-    use latchd::engine::types::{End, Record};
-    let key = || crate::history::key("list");
+    use latchd::engine::types::End;
+    let key = || key("list");
     let push = |end, value: u8| Record::Pushed {
         key: key(),
         end,
@@ -97,6 +98,109 @@ fn disk_use_is_bounded_by_what_is_live() {
     }
     assert!(largest <= 3.0, "{largest}");
     assert!(written > 40 * SEGMENT_BYTES, "{written}");
+}
+
+/// The names of a resource, a client and an owner.
+const OWNER: [&str; 3] = ["file", "nfs/1", "pid 7"];
+
+fn snapshot_of(disk: &FaultDisk) -> Option<String> {
+    let mut names = disk.list().unwrap().into_iter();
+    names.find(|name| name.ends_with(".snapshot"))
+}
+
+/// Writes something that matters to nobody until what was written before is compacted.
+fn compact_now(life: &mut Life<FaultDisk>, disk: &FaultDisk) {
+    let before = snapshot_of(disk);
+    let nothing = Record::Deleted { key: key("nobody") };
+    for _ in 0..10_000 {
+        life.write_all(std::slice::from_ref(&nothing)).unwrap();
+        life.compact(disk);
+        if snapshot_of(disk) != before {
+            return;
+        }
+    }
+    panic!("it is never compacted");
+}
+
+/// Whoever locks a file byte by byte has one lock in the end, and one record in the snapshot.
+#[test]
+fn of_ranges_that_became_one_a_snapshot_has_one() {
+    let disk = FaultDisk::new();
+    let mut life = Life::begin(&disk, Durability::Sync, 2048).unwrap();
+    life.write_all(&[client(OWNER[1])]).unwrap();
+    let mut state = State::of(&[client(OWNER[1])]);
+    for byte in 0..1_000 {
+        let record = ranged(OWNER, (byte, byte), Some(Sharing::Exclusive));
+        state.apply(&record);
+        life.write_all(&[record]).unwrap();
+        life.compact(&disk);
+    }
+    compact_now(&mut life, &disk);
+    drop(life);
+    let snapshot = disk.bytes_of(&snapshot_of(&disk).unwrap()).unwrap();
+    assert!(snapshot.len() < 512, "{} bytes", snapshot.len());
+    let life = Life::begin(&disk, Durability::Sync, 2048).unwrap();
+    let restored = State::of(&life.restored());
+    assert_eq!(restored, state);
+    let whole = vec![(0, 1_000, Sharing::Exclusive)];
+    assert_eq!(restored.ranges.into_values().collect::<Vec<_>>(), [whole]);
+}
+
+/// One lock in the middle of another makes three of two records, and there are no three numbers.
+#[test]
+fn there_may_be_more_ranges_than_there_were_records() {
+    let disk = FaultDisk::new();
+    let mut life = Life::begin(&disk, Durability::Sync, 4096).unwrap();
+    let mut records = vec![client(OWNER[1])];
+    for file in 0..9 {
+        let owner = [&format!("file {file}"), OWNER[1], OWNER[2]];
+        records.push(ranged(owner, (0, u64::MAX), Some(Sharing::Shared)));
+        for part in 0..3 {
+            let bytes = (100 * part + 10, 100 * part + 19);
+            records.push(ranged(owner, bytes, Some(Sharing::Exclusive)));
+        }
+    }
+    life.write_all(&records).unwrap();
+    // What was written last has the snapshot's number, too.
+    let last = granted("last", 1);
+    records.push(last.clone());
+    life.write_all(&[last]).unwrap();
+    drop(life);
+    let state = State::of(&records);
+    // Each life reads the snapshot of the one before and makes another.
+    for _ in 0..3 {
+        let mut life = Life::begin(&disk, Durability::Sync, 4096).unwrap();
+        assert_eq!(State::of(&life.restored()), state);
+        compact_now(&mut life, &disk);
+    }
+    let life = Life::begin(&disk, Durability::Sync, 4096).unwrap();
+    assert_eq!(State::of(&life.restored()), state);
+    assert!(life.found.records >= 9 * 7, "all of them stand there");
+}
+
+/// A client that is gone takes its ranges with it, and whoever has its id next has none of them.
+#[test]
+fn ranges_of_a_client_that_is_gone_do_not_come_back_with_its_id() {
+    let disk = FaultDisk::new();
+    let mut life = Life::begin(&disk, Durability::Sync, 2048).unwrap();
+    let other = ["file", "nfs/2", ""];
+    let before = [
+        client(OWNER[1]),
+        client(other[1]),
+        ranged(OWNER, (0, 9), Some(Sharing::Shared)),
+        ranged(other, (0, 9), Some(Sharing::Shared)),
+    ];
+    life.write_all(&before).unwrap();
+    compact_now(&mut life, &disk);
+    let after = [Record::ClientGone { id: key(OWNER[1]) }, client(OWNER[1])];
+    life.write_all(&after).unwrap();
+    for _ in 0..2 {
+        let copy = Life::begin(&disk.copy(), Durability::Sync, 2048).unwrap();
+        let restored = State::of(&copy.restored());
+        assert_eq!(restored, State::of(before.iter().chain(&after)));
+        assert_eq!(restored.ranges.len(), 1);
+        compact_now(&mut life, &disk);
+    }
 }
 
 #[test]

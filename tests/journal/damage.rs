@@ -2,8 +2,10 @@
 
 use latchd::store::{Disk, Durability, FaultDisk, LoadError, OpenError};
 
-use crate::history::{Life, State, ended, granted, state_on, stored};
-use latchd::engine::types::Record;
+use crate::history::{Life, State, client, ended, granted, ranged, state_on, stored};
+use latchd::engine::types::{Record, Sharing};
+
+const OWNER: [&str; 3] = ["file", "nfs/1", "pid 7"];
 
 /// A small history: the disk as it is when the power goes, the records, and for each batch of the
 /// last segment where it ends and how many records there are up to there.
@@ -28,7 +30,16 @@ fn small() -> Small {
     for batch in [
         vec![granted("b", 2)],
         vec![stored("v", b"new"), ended("b", 2), granted("b", 3)],
-        vec![granted("c", 4), ended("b", 3)],
+        vec![
+            client("nfs/1"),
+            ranged(OWNER, (0, u64::MAX), Some(Sharing::Shared)),
+        ],
+        vec![
+            ranged(OWNER, (1 << 40, 1 << 50), Some(Sharing::Exclusive)),
+            granted("c", 4),
+            ranged(OWNER, (7, 7), None),
+            ended("b", 3),
+        ],
     ] {
         life.write_all(&batch).unwrap();
         records.extend(batch);
@@ -143,7 +154,13 @@ fn a_changed_byte_in_a_closed_file_is_refused() {
 #[test]
 fn a_changed_or_missing_byte_in_a_snapshot_is_refused() {
     let disk = FaultDisk::new();
-    let mut life = Life::begin(&disk, Durability::Sync, 512).unwrap();
+    let mut life = Life::begin(&disk, Durability::Sync, 1024).unwrap();
+    let ranges = [
+        client("nfs/1"),
+        ranged(OWNER, (0, u64::MAX), Some(Sharing::Shared)),
+        ranged(OWNER, (5, 9), Some(Sharing::Exclusive)),
+    ];
+    life.write_all(&ranges).unwrap();
     for fence in 1.. {
         let batch = [granted("a", fence), ended("a", fence), stored("v", b"1")];
         life.write_all(&batch).unwrap();
@@ -161,7 +178,11 @@ fn a_changed_or_missing_byte_in_a_snapshot_is_refused() {
         copy.put(name, bytes);
         copy
     };
-    assert!(state_on(&with(bytes.clone())).is_ok());
+    let whole = state_on(&with(bytes.clone())).unwrap();
+    assert_eq!(
+        whole.ranges.into_values().map(|it| it.len()).sum::<usize>(),
+        3
+    );
     for at in 0..bytes.len() {
         for bit in [0, 3, 7] {
             let mut changed = bytes.clone();
@@ -197,7 +218,7 @@ fn after_a_clean_stop_no_changed_byte_takes_a_record_with_it() {
 #[test]
 fn what_is_cut_is_counted_without_the_zeros_behind_it() {
     let small = small();
-    let (end, _) = small.batches[2];
+    let (end, _) = *small.batches.last().unwrap();
     let mut bytes = small.bytes();
     assert!(bytes.len() > end + 100);
     bytes[end..end + 40].fill(7);

@@ -6,13 +6,13 @@ use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
 
 use latchd::base::Nanos;
-use latchd::engine::types::Record;
+use latchd::engine::types::{Record, Sharing};
 use latchd::store::{
     Durability, Ending, Journal, Notice, OpenError, Opened, Options, Progress, Store, inspect,
     repair,
 };
 
-use crate::history::{CLOCKS, Maker, SALT, State, ended, granted, stored};
+use crate::history::{CLOCKS, Maker, SALT, State, client, ended, granted, key, ranged, stored};
 
 /// A journal, and what its thread says.
 struct Running {
@@ -284,6 +284,64 @@ fn a_look_at_a_live_directory_sees_what_is_held() {
     );
     drop(running);
     assert_eq!(inspect(dir.path()).unwrap().holder.is_locked, Some(false));
+}
+
+#[test]
+fn a_look_shows_who_has_locked_which_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut running = open(dir.path(), Durability::Async, 4096).unwrap();
+    let (mine, other) = (["file", "nfs/1", "pid 7"], ["file", "nfs/2", ""]);
+    for record in [
+        client("nfs/1"),
+        client("nfs/2"),
+        client("nfs/gone"),
+        ranged(other, (1 << 53, u64::MAX), Some(Sharing::Exclusive)),
+        ranged(mine, (0, 99), Some(Sharing::Shared)),
+        ranged(["file", "nfs/gone", ""], (0, 99), Some(Sharing::Shared)),
+        ranged(mine, (10, 19), None),
+        Record::ClientGone {
+            id: key("nfs/gone"),
+        },
+    ] {
+        running.append(&record);
+    }
+    running.wait_for(8);
+    drop(running);
+    let seen = inspect(dir.path()).unwrap();
+    let text = seen.text();
+    for line in [
+        "ranges     3",
+        "  \"file\" from 0 to 9 shared, client \"nfs/1\" for \"pid 7\"",
+        "  \"file\" from 20 to 99 shared, client \"nfs/1\" for \"pid 7\"",
+        "  \"file\" from 9007199254740992 to the end exclusive, client \"nfs/2\"",
+        "  7 ranged \"file\" from 10 to 19 not locked, client \"nfs/1\" for \"pid 7\"",
+    ] {
+        assert!(
+            text.lines().any(|it| it == line),
+            "{line} is not in\n{text}"
+        );
+    }
+    let json: serde_json::Value = serde_json::from_str(&seen.json()).unwrap();
+    let wanted = serde_json::json!([
+        {"resource": "file", "start": 0, "len": 10, "mode": "shared", "client": "nfs/1", "owner": "pid 7"},
+        {"resource": "file", "start": 20, "len": 80, "mode": "shared", "client": "nfs/1", "owner": "pid 7"},
+        {"resource": "file", "start": 1u64 << 53, "len": 0, "mode": "exclusive", "client": "nfs/2", "owner": ""},
+    ]);
+    assert_eq!(json["ranges"], wanted);
+    assert_eq!(json["follows_loss"], false);
+    // The next life knows that the one before spoke before the disk, and a look says so.
+    drop(open(dir.path(), Durability::Sync, 4096).unwrap());
+    let seen = inspect(dir.path()).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&seen.json()).unwrap();
+    assert_eq!(
+        (&json["follows_loss"], &json["clean_stop"]),
+        (&true.into(), &false.into())
+    );
+    assert!(
+        seen.text().contains("before it may be lost"),
+        "{}",
+        seen.text()
+    );
 }
 
 #[test]

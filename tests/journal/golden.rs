@@ -1,5 +1,5 @@
-//! Files that were written once, in `v1/` and `v2/` by the version of the format: every later one reads
-//! them, and the last one writes the same bytes.
+//! Files that were written once, in `v1/`, `v2/` and so on by the version of the format: every later one
+//! reads them, and the last one writes the same bytes.
 //!
 //! When the format gets a new version, the directories stay as they are and are only read.
 //! `WRITE_GOLDEN=1 cargo test --test journal golden` writes a directory that is missing.
@@ -8,12 +8,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use latchd::base::{Fence, Millis, Nanos};
-use latchd::engine::types::{End, Mode, Record};
+use latchd::engine::types::{End, Mode, Record, Sharing};
 use latchd::store::{Disk, Durability, Ending, FaultDisk, format};
 
-use crate::history::{CLOCKS, Life, State, ended, granted, granted_as, granted_to, key, stored};
+use crate::history::{
+    CLOCKS, Life, State, client, ended, granted, granted_as, granted_to, key, ranged, stored,
+};
 
 const SEGMENT_BYTES: u64 = 1024;
+
+const SHARED: Option<Sharing> = Some(Sharing::Shared);
+const EXCLUSIVE: Option<Sharing> = Some(Sharing::Exclusive);
 
 /// The version that this program writes.
 const NOW: u32 = format::VERSION;
@@ -89,19 +94,43 @@ fn records(version: u32) -> Vec<Record> {
         Record::Fences { upto: Fence(9000) },
     ];
     records.extend_from_slice(asked);
+    if version >= 3 {
+        let file = |client, owner| ["file", client, owner];
+        // The first of them become a part of the snapshot, the others do not.
+        let early = [
+            client("nfs/1"),
+            client("nfs/gone"),
+            ranged(file("nfs/gone", ""), (0, u64::MAX), SHARED),
+            ranged(file("nfs/1", "pid 7"), (0, u64::MAX), SHARED),
+            ranged(file("nfs/1", ""), (5, 5), SHARED),
+            ranged(file("nfs/1", "pid 7"), (100, 199), EXCLUSIVE),
+            ranged(["", "nfs/1", "\u{e4}"], (u64::MAX, u64::MAX), EXCLUSIVE),
+            ranged(file("nfs/1", "pid 8"), (300, 399), EXCLUSIVE),
+            ranged(file("nfs/1", "pid 8"), (0, u64::MAX), None),
+        ];
+        records.splice(1..1, early);
+        records.extend([
+            Record::ClientGone {
+                id: key("nfs/gone"),
+            },
+            ranged(file("nfs/1", "pid 7"), (1 << 63, (1 << 63) + 1), None),
+            ranged(file("nfs/1", ""), (5, 5), None),
+            ranged(["later", "nfs/1", ""], (1, 1), EXCLUSIVE),
+        ]);
+    }
     records
 }
 
-/// A life that is compacted and does not end in order, and one that does.
+/// A life that is compacted and does not end in order, and one that does, which follows a loss.
 fn write() -> FaultDisk {
     let disk = FaultDisk::new();
-    let mut life = Life::begin(&disk, Durability::Sync, SEGMENT_BYTES).unwrap();
+    let mut life = Life::begin(&disk, Durability::Async, SEGMENT_BYTES).unwrap();
     for batch in records(NOW).chunks(3) {
         life.write_all(batch).unwrap();
         life.compact(&disk);
     }
     drop(life);
-    let mut life = Life::begin(&disk, Durability::Async, SEGMENT_BYTES).unwrap();
+    let mut life = Life::begin(&disk, Durability::Sync, SEGMENT_BYTES).unwrap();
     life.write_all(&[granted("later", 5001)]).unwrap();
     life.stop().unwrap();
     disk
@@ -139,6 +168,9 @@ fn what_every_version_wrote_is_read() {
         assert_eq!(State::of(&life.restored()), State::of(&all));
         assert_eq!(life.found.last, all.len() as u64 + 1, "and that it stopped");
         assert_eq!(life.found.ending, Ending::Clean(CLOCKS.wall_ms));
+        assert!(!life.found.may_have_lost());
+        let last = life.found.life.unwrap();
+        assert_eq!(last.follows_loss, version >= 3, "earlier ones did not say");
         assert_eq!(life.found.fence_ceiling, Fence(9000));
         assert_eq!(life.epoch, 3);
         // Its files and those of this version are compacted into one.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use latchd::base::{Fence, Millis, Nanos, Token};
-use latchd::engine::types::{End, Mode, Record, Secret, SecretHash};
+use latchd::engine::types::{ByteRange, End, Mode, Record, Secret, SecretHash, Sharing};
 use latchd::key::Key;
 use latchd::store::{
     Batch, Beginning, Begun, Clocks, Disk, Durability, FaultDisk, Found, Job, OpenError, Restore,
@@ -71,6 +71,32 @@ pub(crate) fn stored(name: &str, value: &[u8]) -> Record {
     }
 }
 
+/// Bytes of a resource, which an owner of a client has from now on like this.
+pub(crate) fn ranged(
+    [resource, client, owner]: [&str; 3],
+    (start, last): (u64, u64),
+    mode: Option<Sharing>,
+) -> Record {
+    Record::Ranged {
+        resource: key(resource),
+        client: key(client),
+        owner: key(owner),
+        range: ByteRange::between(start, last).unwrap(),
+        mode,
+    }
+}
+
+pub(crate) fn client(id: &str) -> Record {
+    Record::Client {
+        id: key(id),
+        ttl: Millis(90_000),
+        secret: SecretHash::new([7; 16], Secret(id.as_bytes())),
+    }
+}
+
+/// Bytes that are locked: the first one, the one behind the last, and how.
+pub(crate) type LockedBytes = (u128, u128, Sharing);
+
 /// What records amount to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
@@ -81,6 +107,8 @@ pub(crate) struct State {
     pub lists: BTreeMap<Vec<u8>, VecDeque<Vec<u8>>>,
     /// By id: the time to live, and the hash of the secret.
     pub clients: BTreeMap<Vec<u8>, (u64, [u8; 32])>,
+    /// By resource, client and owner.
+    pub ranges: BTreeMap<[Vec<u8>; 3], Vec<LockedBytes>>,
     pub fences: u64,
 }
 
@@ -154,10 +182,72 @@ impl State {
             }
             Record::ClientGone { id } => {
                 self.clients.remove(id.as_bytes());
+                self.ranges
+                    .retain(|[_, client, _], _| client != id.as_bytes());
+            }
+            Record::Ranged {
+                resource,
+                client,
+                owner,
+                range,
+                mode,
+            } => {
+                let owner = [resource, client, owner].map(|it| it.as_bytes().to_vec());
+                let new = (u128::from(range.start()), u128::from(range.last()) + 1);
+                let before = self.ranges.remove(&owner).unwrap_or_default();
+                let after = lock_bytes(&before, new, *mode);
+                if !after.is_empty() {
+                    self.ranges.insert(owner, after);
+                }
             }
             Record::Fences { upto } => self.fences = upto.0,
         }
     }
+}
+
+impl State {
+    /// Whether two owners have bytes that they cannot have both.
+    pub(crate) fn ranges_conflict(&self) -> bool {
+        let mut all = Vec::new();
+        for (owner, ranges) in &self.ranges {
+            all.extend(ranges.iter().map(|range| (owner, range)));
+        }
+        all.iter().enumerate().any(|(index, (owner, one))| {
+            all[index + 1..].iter().any(|(other, two)| {
+                let is_alone = [one.2, two.2].contains(&Sharing::Exclusive);
+                let both = one.0 < two.1 && two.0 < one.1;
+                owner[0] == other[0] && owner != other && both && is_alone
+            })
+        })
+    }
+}
+
+/// What an owner has after a change: between any two places where something begins or ends, all bytes
+/// are alike. As plain as it can be, because it judges those who do it fast.
+fn lock_bytes(
+    before: &[LockedBytes],
+    (start, end): (u128, u128),
+    mode: Option<Sharing>,
+) -> Vec<LockedBytes> {
+    let mut places = vec![start, end];
+    places.extend(before.iter().flat_map(|it| [it.0, it.1]));
+    places.sort_unstable();
+    places.dedup();
+    let mut after: Vec<LockedBytes> = Vec::new();
+    for pair in places.windows(2) {
+        let (from, to) = (pair[0], pair[1]);
+        let known = before.iter().find(|it| it.0 <= from && to <= it.1);
+        let mode = match start <= from && to <= end {
+            true => mode,
+            false => known.map(|it| it.2),
+        };
+        match (mode, after.last_mut()) {
+            (None, _) => {}
+            (Some(mode), Some(last)) if (last.1, last.2) == (from, mode) => last.1 = to,
+            (Some(mode), _) => after.push((from, to, mode)),
+        }
+    }
+    after
 }
 
 /// Makes records that make sense one after the other.
@@ -207,6 +297,45 @@ impl Maker {
             count => holders.iter().nth(chance.usize(..count)),
         };
         let is_crowded = holders.len() as u64 > self.names;
+        let known = match self.state.clients.len() {
+            0 => None,
+            count => self.state.clients.keys().nth(chance.usize(..count)),
+        };
+        if let Some(id) = known.filter(|_| chance.u8(..4) == 0) {
+            // Few places, so that ranges meet: at both ends of all bytes there are, and in between.
+            let mut place = || match chance.u8(..8) {
+                0 => u64::MAX,
+                1 => (1 << 63) - chance.u64(..2),
+                _ => chance.u64(..24),
+            };
+            let (one, other) = (place(), place());
+            let shared = format!("file {}", chance.u64(..2));
+            let modes = [None, Some(Sharing::Shared), Some(Sharing::Exclusive)];
+            let (mode, shares) = (modes[chance.usize(..3)], chance.bool());
+            let owner = ["", "me", "you"][chance.usize(..3)];
+            let resource = if shares { shared } else { name };
+            let locked = |mode| Record::Ranged {
+                resource: key(&resource),
+                client: id[..].into(),
+                owner: key(owner),
+                range: ByteRange::between(one.min(other), one.max(other)).unwrap(),
+                mode,
+            };
+            let record = locked(mode);
+            let ranges = self.state.ranges.iter();
+            let of_resource = ranges.filter(|(owner, _)| owner[0] == resource.as_bytes());
+            let mut after = State {
+                ranges: of_resource
+                    .map(|(it, its)| (it.clone(), its.clone()))
+                    .collect(),
+                ..State::default()
+            };
+            after.apply(&record);
+            return match after.ranges_conflict() {
+                true => locked(None),
+                false => record,
+            };
+        }
         match (chance.u8(..11), held) {
             (0..=2, Some((&fence, (key, ..)))) => Record::Ended {
                 key: key[..].into(),

@@ -190,6 +190,36 @@ fn bytes_that_the_system_forgets_during_a_start_are_not_trusted() {
     assert_eq!(state_on(&disk).unwrap(), State::of(&[granted("a", 1)]));
 }
 
+/// What a life knows of what the lives before it may have lost.
+#[test]
+fn a_loss_is_known_whatever_the_next_life_promises() {
+    use Durability::{Async, Sync};
+    for next in [Sync, Async] {
+        let follows = |lives: &[(Durability, bool)]| {
+            let disk = FaultDisk::new();
+            for (index, &(durability, stops)) in lives.iter().enumerate() {
+                let mut life = Life::begin(&disk, durability, 4096).unwrap();
+                life.write_all(&[granted("a", index as u64 + 1)]).unwrap();
+                if stops {
+                    life.stop().unwrap();
+                }
+            }
+            Life::begin(&disk, next, 4096)
+                .unwrap()
+                .found
+                .may_have_lost()
+        };
+        assert!(!follows(&[]), "a new directory");
+        assert!(!follows(&[(Sync, true)]));
+        assert!(!follows(&[(Sync, false)]), "all it said was on the disk");
+        assert!(!follows(&[(Async, true)]), "it ended in order");
+        assert!(follows(&[(Async, false)]));
+        assert!(follows(&[(Async, false), (Sync, false)]), "perhaps at once");
+        assert!(!follows(&[(Async, false), (Sync, true)]));
+        assert!(!follows(&[(Async, true), (Sync, false)]));
+    }
+}
+
 /// `async` may lose what was written, but not which fences may have been given out.
 #[test]
 fn reserved_fences_are_on_the_disk_before_they_are_spoken_of() {

@@ -1,9 +1,11 @@
 //! What a repair keeps: everything that can be proved, nothing that cannot, and the original.
 
-use latchd::engine::types::{Mode, Record};
+use latchd::engine::types::{Mode, Record, Sharing};
 use latchd::store::{Disk, Durability, FaultDisk, LoadError, OpenError, repair_disk};
 
-use crate::history::{CLOCKS, Life, Maker, State, ended, granted, granted_as, state_on, stored};
+use crate::history::{
+    CLOCKS, Life, Maker, State, client, ended, granted, granted_as, ranged, state_on, stored,
+};
 
 fn repair(disk: &FaultDisk) -> latchd::store::Repaired {
     repair_disk(disk, CLOCKS.wall_ms).unwrap()
@@ -68,6 +70,10 @@ fn whichever_byte_is_changed_a_repair_makes_it_whole_again() {
             assert!(life.epoch > 1);
             let state = State::of(&life.restored());
             state.is_part_of(&ever);
+            assert!(!state.ranges_conflict(), "{name} {at}");
+            let mut owners = state.ranges.keys();
+            assert!(owners.all(|owner| state.clients.contains_key(&owner[1])));
+            assert!(life.found.may_have_lost(), "{name} {at}");
             assert!(life.found.fence_ceiling.0 > ever.fences + (1 << 20));
             // One frame is lost at most, and what it made.
             assert!(report.read + 3 >= life.found.records, "{name} {at}");
@@ -119,6 +125,94 @@ fn a_lost_release_does_not_make_two_holders() {
             "behind the damage"
         );
     }
+}
+
+/// A release of bytes is lost, and somebody else has locked some of them since.
+#[test]
+fn a_lost_release_of_bytes_does_not_make_two_holders() {
+    use Sharing::{Exclusive, Shared};
+    let (one, other) = (["file", "nfs/1", ""], ["file", "nfs/2", ""]);
+    for (first, then, is_cut) in [
+        (Exclusive, Exclusive, true),
+        (Exclusive, Shared, true),
+        (Shared, Exclusive, true),
+        (Shared, Shared, false),
+    ] {
+        let disk = FaultDisk::new();
+        let mut life = Life::begin(&disk, Durability::Sync, 4096).unwrap();
+        for batch in [
+            &[client("nfs/1"), client("nfs/2")][..],
+            &[ranged(one, (0, u64::MAX), Some(first))],
+            &[stored("spoiled", b"here")],
+            &[ranged(other, (10, 19), Some(then))],
+            &[stored("whole", b"1")],
+        ] {
+            life.write_all(batch).unwrap();
+        }
+        drop(life);
+        spoil(&disk, &format!("{:020}.log", 1), b"spoiled");
+        let report = repair(&disk);
+        assert_eq!(report.ended, u64::from(is_cut), "{first:?} {then:?}");
+        let state = state_on(&disk).unwrap();
+        let of = |owner: [&str; 3]| &state.ranges[&owner.map(|it| it.as_bytes().to_vec())];
+        let all = 1 << 64;
+        let left = match is_cut {
+            true => vec![(0, 10, first), (20, all, first)],
+            false => vec![(0, all, first)],
+        };
+        assert_eq!(of(one), &left, "{first:?} {then:?}");
+        assert_eq!(of(other), &[(10, 20, then)]);
+    }
+}
+
+/// In a snapshot all ranges have one number: those behind the damage are found as well, whichever of
+/// them is damaged, and however many have to be skipped.
+#[test]
+fn behind_a_damaged_range_of_a_snapshot_all_others_are_found() {
+    let disk = FaultDisk::new();
+    let mut life = Life::begin(&disk, Durability::Sync, 4096).unwrap();
+    let resources: Vec<String> = (0..9).map(|number| format!("file {number}")).collect();
+    life.write_all(&[client("nfs/1")]).unwrap();
+    for resource in &resources {
+        let owner = [resource, "nfs/1", ""];
+        let locked = ranged(owner, (0, 9), Some(Sharing::Exclusive));
+        life.write_all(&[locked]).unwrap();
+    }
+    while !life.compact(&disk) {
+        life.write_all(&[stored("over and over", b"1")]).unwrap();
+    }
+    drop(life);
+    let names = files(&disk);
+    let snapshot = names.iter().find(|name| name.ends_with(".snapshot"));
+    for spoiled in &resources {
+        let copy = disk.copy();
+        spoil(&copy, snapshot.unwrap(), spoiled.as_bytes());
+        let report = repair(&copy);
+        assert_eq!(report.lost.len(), 1, "{report}");
+        let state = state_on(&copy).unwrap();
+        let left: Vec<&[u8]> = state.ranges.keys().map(|owner| &owner[0][..]).collect();
+        let others = resources.iter().filter(|it| *it != spoiled);
+        let others: Vec<&[u8]> = others.map(String::as_bytes).collect();
+        assert_eq!(left, others);
+    }
+}
+
+/// Nobody could have back what belongs to a client whose secret is lost.
+#[test]
+fn ranges_of_a_client_that_was_lost_are_not_kept() {
+    let disk = FaultDisk::new();
+    let mut life = Life::begin(&disk, Durability::Sync, 4096).unwrap();
+    let locked = |id| ranged(["file", id, ""], (0, 9), Some(Sharing::Shared));
+    life.write_all(&[client("nfs/lost")]).unwrap();
+    life.write_all(&[client("nfs/1"), locked("nfs/lost"), locked("nfs/1")])
+        .unwrap();
+    life.write_all(&[stored("whole", b"1")]).unwrap();
+    drop(life);
+    spoil(&disk, &format!("{:020}.log", 1), b"nfs/lost");
+    repair(&disk);
+    let state = state_on(&disk).unwrap();
+    let clients: Vec<&[u8]> = state.ranges.keys().map(|owner| &owner[1][..]).collect();
+    assert_eq!(clients, [b"nfs/1"]);
 }
 
 #[test]

@@ -19,13 +19,8 @@ impl Table {
     /// An engine that is brought back by these records and serves from `now` on.
     pub(crate) fn restarted(rules: Rules, now: Nanos, records: Vec<Record>) -> Self {
         let mut engine = restored(rules, now, &records);
-        engine.apply(
-            now,
-            Input::Serve {
-                may_have_lost: false,
-            },
-            &mut Effects::new(),
-        );
+        let may_have_lost = false;
+        engine.apply(now, Input::Serve { may_have_lost }, &mut Effects::new());
         engine.check();
         let records_made = engine.take_records().count();
         assert_eq!(records_made, 0, "a restart is not worth a record");

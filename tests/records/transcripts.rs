@@ -275,6 +275,7 @@ impl Talk {
                         self.hear(id, mark, Answer::Push(&push));
                     }
                 }
+                Effect::GraceOver(_) => {}
                 Effect::Note(_) => {} // of what an operator broke, whatever the log shows
                 other => panic!("{other:?} has no place in a transcript"),
             }
@@ -369,6 +370,18 @@ fn spell(record: &Record) -> String {
             format!("client {} kept for {} ms", text(id.as_bytes()), ttl.0)
         }
         Record::ClientGone { id } => format!("client gone {}", text(id.as_bytes())),
+        Record::Ranged {
+            resource,
+            client,
+            owner,
+            range,
+            mode,
+        } => {
+            let [resource, client, owner] =
+                [resource, client, owner].map(|name| text(name.as_bytes()));
+            let (start, last) = (range.start(), range.last());
+            format!("ranged {resource} {start}-{last} {mode:?} by {client} for {owner}")
+        }
         Record::Fences { upto } => format!("fences up to {upto}"),
     }
 }

@@ -391,9 +391,9 @@ impl World {
                         let least = mark_of(&changes.before, key.as_bytes());
                         self.check_mark(mark, least, key.as_bytes(), effect);
                     }
-                    Push::Signal { .. } => {}
+                    Push::Signal { .. } | Push::RangeLost { .. } => {}
                 },
-                Effect::NotYet(_) | Effect::Overrun(_) | Effect::Note(_) => {
+                Effect::NotYet(_) | Effect::Overrun(_) | Effect::GraceOver(_) | Effect::Note(_) => {
                     panic!("{effect:?}, though nothing is large here")
                 }
             }

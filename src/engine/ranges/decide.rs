@@ -102,6 +102,10 @@ impl Locks {
         } else if cx.core.draining {
             return self.deny_range(cx, asker.conn, mode, Refusal::Draining);
         }
+        let wait = match cx.core.rules.range_wait_max {
+            Millis::ZERO => wait,
+            most => wait.min(most),
+        };
         let owner = self.ranges.find_owner(asker.owner, asked.owner);
         let wants = RangeWant {
             owner: owner.unwrap_or(NONE),
@@ -117,10 +121,6 @@ impl Locks {
             self.ranges.figures.denied(mode);
             return cx.reply(asker.conn, Reply::InGrace(left));
         }
-        let wait = match cx.core.rules.range_wait_max {
-            Millis::ZERO => wait,
-            most => wait.min(most),
-        };
         let may_wait = wait > Millis::ZERO;
         let mut in_the_way = InTheWay::Nothing;
         if let Some(resource) = resource {

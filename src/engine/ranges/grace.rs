@@ -13,7 +13,7 @@ use super::super::ctx::Ctx;
 use super::super::due::Due;
 use super::super::lock::{Locks, SERVED_WORK};
 use super::super::owner::OwnerIndex;
-use super::super::types::{Effects, Refusal, Reply, Secret};
+use super::super::types::{Effect, Effects, Refusal, Reply, Secret};
 use super::super::{Engine, GracePolicy, work};
 use super::ask::{ByteRange, GraceState, Sharing};
 use super::figures::RangeEnd;
@@ -46,6 +46,8 @@ pub(in super::super) struct Grace {
     /// How many clients had something to have back, and how many of them still have.
     expected: u32,
     awaited: u32,
+    /// How many range locks nobody has had back.
+    released: u64,
 }
 
 impl Grace {
@@ -151,6 +153,7 @@ impl Locks {
             timer: Some(cx.core.background.arm(ends, Due::GRACE)),
             expected,
             awaited: expected,
+            released: 0,
         };
         // Who has something to have back is waited for as long as that is possible, and a moment longer:
         // what it has not had back ends with the grace period, and not with the client.
@@ -231,9 +234,15 @@ impl Locks {
             }
             it.phase = Phase::Ending(0);
             if it.awaited == 0 {
-                it.phase = Phase::Normal;
+                self.finish_grace(cx);
             }
         }
+    }
+
+    fn finish_grace(&mut self, cx: &mut Ctx<'_>) {
+        let it = &mut self.ranges.grace;
+        it.phase = Phase::Normal;
+        cx.out.push(Effect::GraceOver(it.released));
     }
 
     /// Its timer has fired.
@@ -252,10 +261,10 @@ impl Locks {
             let next = next.map(|(holding, _)| holding);
             drop(rest);
             let Some(holding) = next else {
-                self.ranges.grace.phase = Phase::Normal;
-                return;
+                return self.finish_grace(cx);
             };
             self.ranges.grace.phase = Phase::Ending(holding);
+            self.ranges.grace.released += u64::from(self.ranges.holding(holding).pending);
             self.release_pending(cx, holding, RangeEnd::GraceExpired);
             if cx.core.work.spent() >= slice_end {
                 return;

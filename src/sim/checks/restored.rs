@@ -111,6 +111,9 @@ impl Simulation {
         if data.lost_starts == 0 && !is_known {
             return Err(format!("the last life ended {ending:?}"));
         }
+        if past.is_lossy && !is_clean && !opened.keeper.life.follows_loss {
+            return Err("something may be lost, and the new life does not know".to_owned());
+        }
         let count = ((last - old.base) as usize).min(old.records.len());
         let mut expected = data.kept.clone();
         expected.add(&old.records[..count]);
@@ -137,6 +140,10 @@ impl Simulation {
         if expected.lists != found.lists {
             let (expected, found) = (&expected.lists, &found.lists);
             return Err(format!("listed: {found:?}, not {expected:?}"));
+        }
+        if expected.ranges != found.ranges {
+            let (expected, found) = (&expected.ranges, &found.ranges);
+            return Err(format!("ranges: {found:?}, not {expected:?}"));
         }
         let is_over = |it: &KeptValue| it.1.is_some_and(|at| at.0 <= self.now.0 + ROUNDING_NS);
         for (key, it) in &found.values {
