@@ -347,8 +347,8 @@ pub(super) fn totals(out: &mut Vec<u8>, view: View<'_>, tally: Tally, figures: &
     }
     let ranges = view.range_counts();
     number(out, "range_resources", ranges.resources as u64);
-    number(out, "range_locks", ranges.locks_total() as u64);
-    number(out, "range_waiters", ranges.waiting_total() as u64);
+    number(out, "range_locks", ranges.locks as u64);
+    number(out, "range_waiters", ranges.waiting as u64);
     let grace = view.grace();
     number(out, "grace_left_ms", grace.left.0);
     number(out, "grace_clients_expected", grace.expected.into());

@@ -44,8 +44,7 @@ fn records() -> Vec<Record> {
         let answer = ask_and_keep(&mut world, &store, who, &request);
         assert_eq!(answer.status, 200, "{request}: {answer:?}");
     }
-    let all = store.0.borrow().all.clone();
-    all
+    store.0.take().all
 }
 
 /// The next life.

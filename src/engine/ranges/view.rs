@@ -41,24 +41,14 @@ pub struct RangeShown<'e> {
 pub struct RangeCounts {
     /// Resources that somebody holds or wants some bytes of.
     pub resources: usize,
-    /// Range locks, by how they are shared.
-    pub locks: [usize; 2],
-    /// Those who wait for some, by how they want them.
-    pub waiting: [usize; 2],
-}
-
-impl RangeCounts {
-    /// All range locks.
-    #[must_use]
-    pub fn locks_total(&self) -> usize {
-        self.locks.iter().sum()
-    }
-
-    /// All who wait for some.
-    #[must_use]
-    pub fn waiting_total(&self) -> usize {
-        self.waiting.iter().sum()
-    }
+    /// Range locks.
+    pub locks: usize,
+    /// How many of them are shared, and how many exclusive.
+    pub locks_by: [usize; 2],
+    /// Those who wait for some.
+    pub waiting: usize,
+    /// How many of them want to share, and how many do not.
+    pub waiting_by: [usize; 2],
 }
 
 impl<'e> View<'e> {
@@ -94,8 +84,10 @@ impl<'e> View<'e> {
         let it = self.table();
         RangeCounts {
             resources: it.resources.len(),
-            locks: [it.shared, it.segments - it.shared],
-            waiting: it.waiting,
+            locks: it.segments,
+            locks_by: [it.shared, it.segments - it.shared],
+            waiting: it.wants.len(),
+            waiting_by: it.waiting,
         }
     }
 

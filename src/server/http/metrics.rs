@@ -160,7 +160,7 @@ fn locks(text: &mut Text<'_>, engine: &Engine, http: &HttpFigures, shown: &Shown
     );
     by_type(text, HeldFigures::held);
     for (mode, word) in RANGE_TYPES {
-        let held = range_counts.locks[mode as usize];
+        let held = range_counts.locks_by[mode as usize];
         text.sample(&[("type", word)], held as u64);
     }
     text.gauge(
@@ -169,7 +169,7 @@ fn locks(text: &mut Text<'_>, engine: &Engine, http: &HttpFigures, shown: &Shown
     );
     by_type(text, HeldFigures::waiting);
     for (mode, word) in RANGE_TYPES {
-        let waiting = range_counts.waiting[mode as usize];
+        let waiting = range_counts.waiting_by[mode as usize];
         text.sample(&[("type", word)], waiting as u64);
     }
     text.family(
@@ -307,7 +307,7 @@ fn entries(text: &mut Text<'_>, engine: &Engine, shown: &Shown) {
     }
     let blocked = Held::ALL.map(|held| engine.figures().of(held).waiting());
     let ranges = view.range_counts();
-    let blocked = blocked.iter().sum::<u64>() + ranges.waiting_total() as u64;
+    let blocked = blocked.iter().sum::<u64>() + ranges.waiting as u64;
     let others = engine.counts().waiters as u64 - blocked;
     text.gauge(
         "latchd_range_resources",

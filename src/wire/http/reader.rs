@@ -41,6 +41,10 @@ pub struct Reader {
 
 /// What the input begins with.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is used up where it is made; a box would be an allocation for each request"
+)]
 pub enum Decoded<'a> {
     /// A whole request.
     Request(Asked<'a>),
