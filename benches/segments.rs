@@ -124,10 +124,12 @@ fn locked(layout: Layout, segments: &mut Segments, count: u64, times: u64) -> (D
                 let place = chance.u64(..count);
                 // Between two segments, and never twice the same bytes.
                 let apart = range(place * PLACE + 60 + 2 * index, 1);
-                match layout {
-                    Layout::OneOwner => (1, apart),
-                    _ => (u32::MAX - index as u32, apart),
-                }
+                let owner = match layout {
+                    Layout::Disjoint | Layout::OneOwner => layout.owner(chance.u64(..count)),
+                    // Others, because those there have these bytes already.
+                    Layout::Overlapping | Layout::ToTheEnd => u32::MAX - index as u32,
+                };
+                (owner, apart)
             })
             .collect();
         let begin = Instant::now();

@@ -38,25 +38,45 @@
 //! - [`timers`], [`segments`], [`keymap`], [`key`], [`memory`], [`histogram`] and [`base`] know
 //!   nothing of what they are used for, and [`dashboard`] is files for a browser.
 //!
+//! - [`ephemeral`] are file locks for programs that need no daemon, and know nothing of all this. The
+//!   daemon guards its own files with them.
+//!
 //! `pipe` (a connection in memory) and `sim` (the simulator) are for developers, and exist only
-//! with the feature `tools`.
+//! with the feature `tools`. Everything but [`ephemeral`] exists only with the feature `daemon`.
 
+#[cfg(feature = "daemon")]
 pub mod base;
+#[cfg(feature = "daemon")]
 pub mod config;
+#[cfg(feature = "daemon")]
 pub mod daemon;
+#[cfg(feature = "daemon")]
 pub mod dashboard;
+#[cfg(feature = "daemon")]
 pub mod engine;
+#[cfg(feature = "ephemeral")]
+pub mod ephemeral;
+#[cfg(feature = "daemon")]
 pub mod histogram;
+#[cfg(feature = "daemon")]
 pub mod key;
+#[cfg(feature = "daemon")]
 pub mod keymap;
+#[cfg(feature = "daemon")]
 pub mod memory;
+#[cfg(feature = "daemon")]
 pub mod net;
 #[cfg(feature = "tools")]
 pub mod pipe;
+#[cfg(feature = "daemon")]
 pub mod segments;
+#[cfg(feature = "daemon")]
 pub mod server;
 #[cfg(feature = "tools")]
 pub mod sim;
+#[cfg(feature = "daemon")]
 pub mod store;
+#[cfg(feature = "daemon")]
 pub mod timers;
+#[cfg(feature = "daemon")]
 pub mod wire;

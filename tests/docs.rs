@@ -236,11 +236,12 @@ impl Drop for Daemon {
     }
 }
 
-const PAGES: [&str; 10] = [
+const PAGES: [&str; 11] = [
     "README.md",
     "CHANGELOG.md",
     "docs/benchmarks.md",
     "docs/design.md",
+    "docs/file-locks.md",
     "docs/http.md",
     "docs/journal.md",
     "docs/monitoring.md",

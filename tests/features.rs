@@ -1,5 +1,5 @@
-//! What a program gets that depends on the library with `default-features = false`: nothing that
-//! only developers run, and none of the crates which that needs.
+//! What a program gets that depends on the library with `default-features = false`: what it names,
+//! and none of the crates that the rest needs.
 
 use std::io::ErrorKind;
 use std::process::Command;
@@ -41,8 +41,8 @@ fn crates(flags: &[&str]) -> Option<Vec<String>> {
 }
 
 #[test]
-fn the_library_alone_needs_no_crate_of_the_tools() {
-    let Some(crates) = crates(&["--no-default-features"]) else {
+fn the_daemon_needs_no_crate_of_the_tools() {
+    let Some(crates) = crates(&["--no-default-features", "--features", "daemon"]) else {
         return;
     };
     assert!(crates.iter().any(|it| it == "mio"), "no tree: {crates:?}");
@@ -51,7 +51,26 @@ fn the_library_alone_needs_no_crate_of_the_tools() {
     }
 }
 
-/// Otherwise the test above would not notice that a crate has another name now.
+#[test]
+fn file_locks_need_four_small_crates() {
+    let flags = ["--no-default-features", "--features", "ephemeral"];
+    let Some(mut crates) = crates(&flags) else {
+        return;
+    };
+    crates.sort();
+    let expected = ["bitflags", "latchd", "linux-raw-sys", "log", "rustix"];
+    assert_eq!(crates, expected);
+}
+
+#[test]
+fn without_a_feature_there_is_nothing() {
+    let Some(crates) = crates(&["--no-default-features"]) else {
+        return;
+    };
+    assert_eq!(crates, ["latchd"]);
+}
+
+/// Otherwise the first test would not notice that a crate has another name now.
 #[test]
 fn the_tools_are_on_by_default() {
     let Some(crates) = crates(&[]) else {

@@ -165,6 +165,9 @@ pub(super) struct Ranges {
     behind: BTreeSet<u32>,
     /// Runs while there are such waiters.
     barging: Option<TimerId>,
+    /// They are not looked at before this, and then from this one on.
+    barging_pause: Nanos,
+    barging_from: u32,
     breaking: VecDeque<RangeBreak>,
     /// How often anything was granted, released or left: a search for a deadlock that has been
     /// interrupted begins anew if this has changed.
@@ -191,6 +194,8 @@ impl Ranges {
             unserved: VecDeque::new(),
             behind: BTreeSet::new(),
             barging: None,
+            barging_pause: Nanos(0),
+            barging_from: 0,
             breaking: VecDeque::new(),
             changes: 0,
             figures: RangeFigures::default(),

@@ -326,6 +326,11 @@ impl<'e> View<'e> {
         (clients.len() - away, away)
     }
 
+    /// All clients, with a connection or away, also those of which something is still being undone.
+    pub fn clients(self) -> impl Iterator<Item = ClientView<'e>> {
+        self.clients_from(0).filter_map(|(_, client)| client)
+    }
+
     /// The clients in slots from this one on, each with its slot; none for a slot that is vacant. A
     /// client keeps its slot for as long as it is known.
     pub fn clients_from(self, slot: u32) -> impl Iterator<Item = (u32, Option<ClientView<'e>>)> {

@@ -388,8 +388,9 @@ impl Locks {
         waiter: u32,
     ) -> bool {
         let it = &cx.core.owners[owner];
-        // What connections of a client have held before they attached counts as the client's.
-        if it.client != NONE {
+        // What connections of a client have held before they attached counts as the client's. Who waits
+        // for bytes is not as easy to see.
+        if it.client != NONE || it.has_ranges {
             return false;
         }
         // One that is known by its name counts as waiting while it is served. The place that is to be
@@ -427,6 +428,15 @@ impl Locks {
         });
         if it.timer.is_none() {
             it.timer = Some(cx.core.background.arm(cx.now, Due::SEARCHES));
+        }
+    }
+
+    /// A place was passed on to another connection: whoever is looked at for it is that one.
+    pub(super) fn note_passed_on(&mut self, cx: &Ctx<'_>, waiter: u32, before: ConnId) {
+        let Waiter { conn, since, .. } = cx.core.waiters[waiter];
+        let is_it = |it: &&mut Pending| (it.conn, it.waiter, it.since) == (before, waiter, since);
+        if let Some(it) = self.waits.pending.iter_mut().find(is_it) {
+            it.conn = cx.core.conns[conn].id;
         }
     }
 

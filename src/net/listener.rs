@@ -19,7 +19,8 @@ use mio::{Interest, Registry, Token};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
 use super::Stream;
-use super::lock_file::LockFile;
+use super::lock_file::lock_of;
+use crate::ephemeral::Guard;
 use crate::server::Door;
 
 /// How many connections the kernel completes before we accept them; more peers have to try again.
@@ -59,7 +60,7 @@ struct UnixSocket {
     /// Device and inode: a file at the path that is not the one we made is not removed at the end.
     identity: Option<(u64, u64)>,
     /// Nobody else takes the path while we have it. Dropped after the file is removed.
-    _lock: LockFile,
+    _lock: Guard,
 }
 
 impl Listener {
@@ -90,7 +91,7 @@ impl Listener {
     /// `AddrInUse` when a live socket is at the path, `AlreadyExists` when something else than a
     /// socket is there; otherwise what the kernel says.
     pub fn unix(door: Door, path: &Path, mode: u32) -> io::Result<Self> {
-        let lock = LockFile::of(path)?;
+        let lock = lock_of(path)?;
         remove_dead_socket(path)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.bind(&SockAddr::unix(path)?)?;

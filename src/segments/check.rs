@@ -1,11 +1,10 @@
 //! Everything that must hold between two calls.
 
 use super::Segments;
+use super::leaves::{LEAF_ROWS_MAX, LEAF_ROWS_MIN, Leaves};
 use super::order::{ByStart, Order, Row};
 use super::range::Sharing;
-use super::tree::{
-    CHILDREN_MAX, CHILDREN_MIN, Inner, LEAF_ROWS_MAX, LEAF_ROWS_MIN, Node, Tree, leaf_bytes,
-};
+use super::tree::{CHILDREN_MAX, CHILDREN_MIN, Node, Tree};
 
 impl Segments {
     /// Everything that must hold between two calls. It visits every segment, so only tests and the
@@ -81,39 +80,55 @@ impl Segments {
 
 impl<O: Order> Tree<O> {
     fn check(&self) {
-        let (mut bytes, mut depth) = (0, None);
-        self.root.check(0, &mut depth, true, &mut bytes);
-        assert_eq!(bytes, self.memory(), "memory is miscounted");
-        let rows: Vec<O::Key> = self.rows().map(|row| O::key(&row)).collect();
-        assert!(rows.is_sorted_by(|one, other| one < other), "out of order");
+        let mut found = Found::default();
+        self.root.check(&self.leaves, 0, true, &mut found);
+        assert_eq!(found.inner_count, self.leaves.inner_count, "miscounted");
+        let keys: Vec<O::Key> = self.rows().map(|row| O::key(&row)).collect();
+        assert!(keys.is_sorted_by(|one, other| one < other), "out of order");
+        self.leaves.check(found.leaves.len(), keys.len());
+        found.leaves.sort_unstable();
+        found.leaves.dedup();
+        self.leaves.check(found.leaves.len(), keys.len());
     }
 }
 
+/// What there is below the root.
+#[derive(Default)]
+struct Found {
+    inner_count: usize,
+    /// The numbers of all leaves.
+    leaves: Vec<u32>,
+    /// How deep the first leaf was.
+    leaf_level: Option<u32>,
+}
+
 impl<O: Order> Node<O> {
-    /// `leaf_level` is the level of the first leaf that was found.
-    fn check(&self, level: u32, leaf_level: &mut Option<u32>, at_end: bool, bytes: &mut usize) {
+    fn check(&self, leaves: &Leaves, level: u32, at_end: bool, found: &mut Found) {
         let is_root = level == 0;
         match self {
-            Self::Leaf(rows) => {
-                let expected = *leaf_level.get_or_insert(level);
+            Self::Leaf(leaf) => {
+                let expected = *found.leaf_level.get_or_insert(level);
                 assert_eq!(level, expected, "a leaf on another level");
-                assert!(rows.len() <= LEAF_ROWS_MAX);
-                assert!(is_root || !rows.is_empty());
-                assert!(is_root || at_end || rows.len() >= LEAF_ROWS_MIN);
-                assert!(rows.capacity() <= LEAF_ROWS_MAX);
-                *bytes += leaf_bytes(rows);
+                let least = if at_end { 1 } else { LEAF_ROWS_MIN };
+                let usual = (least..=LEAF_ROWS_MAX).contains(&leaf.len());
+                assert!(usual || (is_root && leaf.len() == 0), "{leaf:?}");
+                found.leaves.push(leaf.number);
             }
             Self::Inner(inner) => {
                 let len = inner.children.len();
                 let least = if is_root { 2 } else { CHILDREN_MIN };
                 assert!((least..=CHILDREN_MAX).contains(&len), "{len} children");
                 assert_eq!((inner.keys.len(), inner.summaries.len()), (len, len));
+                found.inner_count += 1;
                 for (at, child) in inner.children.iter().enumerate() {
-                    child.check(level + 1, leaf_level, at_end && at + 1 == len, bytes);
-                    assert_eq!(inner.keys[at], child.first_key(), "a wrong first key");
-                    assert_eq!(inner.summaries[at], child.summary(), "a wrong summary");
+                    child.check(leaves, level + 1, at_end && at + 1 == len, found);
+                    assert_eq!(inner.keys[at], child.first_key(leaves), "a wrong first key");
+                    assert_eq!(
+                        inner.summaries[at],
+                        child.summary(leaves),
+                        "a wrong summary"
+                    );
                 }
-                *bytes += Inner::<O>::BYTES;
             }
         }
     }

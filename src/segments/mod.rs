@@ -15,6 +15,7 @@
 mod check;
 #[cfg(test)]
 mod kernel_table_tests;
+mod leaves;
 mod list;
 #[cfg(test)]
 mod model_tests;
@@ -51,7 +52,7 @@ pub use self::walks::{All, Conflicts, Position};
 /// ```
 ///
 /// A segment costs 32 bytes in each of two trees: 64 if leaves are full, as they are if ranges are
-/// locked in order, about 100 if not. A single one costs 96 with the allocator's share.
+/// locked in order, about 95 if not. A single one costs 96 with the allocator's share.
 pub struct Segments {
     exclusive: Tree<ByStart>,
     shared: Tree<ByStart>,

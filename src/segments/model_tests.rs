@@ -165,6 +165,7 @@ impl Model {
             let mut walk = segments.conflicts_from(position, id, range, mode);
             let Some(conflict) = walk.next() else { break };
             found.push(conflict);
+            assert!(found.len() <= conflicts.len(), "it goes on where it was");
             position = walk.position();
         }
         assert_eq!(found, conflicts);
@@ -309,7 +310,8 @@ fn nothing_that_can_happen_to_five_bytes_leaves_a_gap_or_an_overlap() {
             }
             both
         };
-        build().model.compare(&build().segments);
+        let both = build();
+        both.model.compare(&both.segments);
         for &range in &ranges {
             for mode in [None, Some(Shared), Some(Exclusive)] {
                 let mut both = build();

@@ -30,7 +30,7 @@ fn nothing_costs_nothing_and_one_costs_little() {
     segments.unlock(1, range(0, 1));
     assert_eq!(segments.memory(), 0);
     segments.check();
-    assert!(size_of::<Segments>() <= 128, "{}", size_of::<Segments>());
+    assert!(size_of::<Segments>() <= 152, "{}", size_of::<Segments>());
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn memory_is_given_back() {
     for in_order in [true, false] {
         let mut segments = filled(Sharing::Shared, 0);
         let full_bytes = segments.memory();
-        assert!(full_bytes as u64 > 64 * MANY && (full_bytes as u64) < 130 * MANY);
+        assert!(full_bytes as u64 > 64 * MANY && (full_bytes as u64) < 105 * MANY);
         for index in 0..MANY - 10 {
             let place = if in_order {
                 index
@@ -149,6 +149,7 @@ fn a_walk_goes_on_where_it_stopped() {
                 .take(77)
                 .map(|(_, segment)| segment.range.start()),
         );
+        assert!(starts.len() as u64 <= MANY, "it goes on where it was");
         if starts.len() == before {
             break;
         }

@@ -1,7 +1,8 @@
 //! How rows are found in a tree: by their key, in order, or because they reach a byte.
 
+use super::leaves::Leaves;
 use super::order::{ByStart, Order, Row};
-use super::tree::{Node, Tree, rank};
+use super::tree::{Node, Tree};
 
 impl<O: Order> Tree<O> {
     /// All rows in order.
@@ -21,9 +22,9 @@ impl<O: Order> Tree<O> {
         let leaf = loop {
             match node {
                 Node::Inner(inner) => node = &inner.children[inner.child_of(&key)],
-                Node::Leaf(rows) => {
-                    let behind = rank::<O>(rows, |it| *it <= key);
-                    break &rows[behind.saturating_sub(1)..];
+                Node::Leaf(leaf) => {
+                    let behind = self.leaves.rank::<O>(*leaf, |it| *it <= key);
+                    break &self.leaves.rows(*leaf)[behind.saturating_sub(1)..];
                 }
             }
         };
@@ -53,11 +54,11 @@ impl<O: Order> Tree<O> {
                     }
                     node = &inner.children[at.saturating_sub(1)];
                 }
-                Node::Leaf(rows) => {
-                    let at = rank::<O>(rows, &skipped);
+                Node::Leaf(leaf) => {
+                    let at = self.leaves.rank::<O>(*leaf, &skipped);
                     match next.take() {
-                        Some(right) if at == rows.len() => node = right,
-                        _ => return &rows[at..],
+                        Some(right) if at == leaf.len() => node = right,
+                        _ => return &self.leaves.rows(*leaf)[at..],
                     }
                 }
             }
@@ -75,14 +76,16 @@ impl Tree<ByStart> {
         owner: u32,
     ) -> Option<&Row> {
         match after {
-            None => self.root.first_reaching(byte, owner),
-            Some(after) => self.root.first_reaching_behind(after, byte, owner),
+            None => self.root.first_reaching(byte, owner, &self.leaves),
+            Some(after) => self
+                .root
+                .first_reaching_behind(after, byte, owner, &self.leaves),
         }
     }
 }
 
 impl Node<ByStart> {
-    fn first_reaching(&self, byte: u64, owner: u32) -> Option<&Row> {
+    fn first_reaching<'a>(&'a self, byte: u64, owner: u32, leaves: &'a Leaves) -> Option<&'a Row> {
         let mut node = self;
         loop {
             match node {
@@ -91,8 +94,9 @@ impl Node<ByStart> {
                     let at = summaries.position(|reach| reach.of_others_reaches(byte, owner))?;
                     node = &inner.children[at];
                 }
-                Self::Leaf(rows) => {
-                    return rows
+                Self::Leaf(leaf) => {
+                    return leaves
+                        .rows(*leaf)
                         .iter()
                         .find(|row| row.last >= byte && row.owner != owner);
                 }
@@ -102,17 +106,19 @@ impl Node<ByStart> {
 
     /// Looks twice on each level at most: where `after` is there may be nothing behind it, but then
     /// the next node that reaches far enough is the right one.
-    fn first_reaching_behind(
-        &self,
+    fn first_reaching_behind<'a>(
+        &'a self,
         after: <ByStart as Order>::Key,
         byte: u64,
         owner: u32,
-    ) -> Option<&Row> {
+        leaves: &'a Leaves,
+    ) -> Option<&'a Row> {
         match self {
             Self::Inner(inner) => {
                 let at = inner.child_of(&after);
                 if inner.summaries[at].of_others_reaches(byte, owner) {
-                    let found = inner.children[at].first_reaching_behind(after, byte, owner);
+                    let found =
+                        inner.children[at].first_reaching_behind(after, byte, owner, leaves);
                     if found.is_some() {
                         return found;
                     }
@@ -120,11 +126,11 @@ impl Node<ByStart> {
                 let behind = inner.summaries[at + 1..].iter();
                 let mut behind = behind.zip(&inner.children[at + 1..]);
                 let (_, child) = behind.find(|(reach, _)| reach.of_others_reaches(byte, owner))?;
-                child.first_reaching(byte, owner)
+                child.first_reaching(byte, owner, leaves)
             }
-            Self::Leaf(rows) => {
-                let from = rank::<ByStart>(rows, |it| *it <= after);
-                let mut behind = rows[from..].iter();
+            Self::Leaf(leaf) => {
+                let from = leaves.rank::<ByStart>(*leaf, |it| *it <= after);
+                let mut behind = leaves.rows(*leaf)[from..].iter();
                 behind.find(|row| row.last >= byte && row.owner != owner)
             }
         }

@@ -106,13 +106,14 @@ pub(super) fn ranges(out: &mut Vec<u8>, view: View<'_>, now: Nanos, resource: &[
     let held = || view.into_iter().flat_map(|it| it.held());
     let waiting = || view.into_iter().flat_map(|it| it.waiting());
     let counts = view.map_or((0, 0), |it| it.lens());
+    let compared = Cell::new(0);
     let waits_for = |place: usize, each: &mut dyn FnMut(Someone<'_>, &[u8])| {
         if let Some(view) = view {
-            view.waits_for(place, each);
+            compared.set(compared.get() + view.waits_for(place, each));
         }
     };
     let looked = list(out, now, resource, counts, (held(), waiting()), waits_for);
-    counts.0.min(ENTRIES_MAX) + counts.1.min(ENTRIES_MAX) + looked
+    counts.0.min(ENTRIES_MAX) + counts.1.min(ENTRIES_MAX) + looked + compared.get()
 }
 
 /// The document for `rangelist`; returns how many were looked at because somebody waits for them.

@@ -10,6 +10,7 @@ use fastrand::Rng;
 
 use super::checks::entries::KnownEntries;
 use super::checks::grants::KnownGrants;
+use super::checks::known_ranges::KnownRanges;
 use super::kept::Kept;
 use super::life::Life;
 use super::simulation::{Scheduled, Simulation};
@@ -43,6 +44,7 @@ pub(super) struct Past {
     pub(super) is_lossy: bool,
     pub(super) grants: KnownGrants,
     pub(super) entries: KnownEntries,
+    pub(super) ranges: KnownRanges,
     /// For each list, how many pops may have been done without an answer.
     pub(super) open_pops: Vec<usize>,
 }
@@ -71,7 +73,7 @@ impl Simulation {
         let opened = opened.expect("an empty disk without faults can be opened");
         let keeper = Rc::new(RefCell::new(opened.keeper));
         let kept = Some((Rc::clone(&keeper), &[][..]));
-        self.life = Life::begin(&mut self.rng, &self.plan, 1, self.now, wall_us, kept);
+        self.life = Life::begin(&mut self.rng, &self.plan, (1, 0), self.now, wall_us, kept);
         self.data = Some(DataDir {
             disk,
             keeper,
@@ -152,6 +154,7 @@ impl Simulation {
             is_lossy: is_async && end == HowItEnds::PowerLoss && !is_clean,
             grants: std::mem::take(&mut self.life.known_grants),
             entries: std::mem::take(&mut self.life.known_entries),
+            ranges: std::mem::take(&mut self.life.known_ranges),
             open_pops,
         });
         data.disk.fail_sync_at(u64::MAX);

@@ -39,6 +39,8 @@ pub(super) struct Kept {
     pub(super) values: BTreeMap<Vec<u8>, KeptValue>,
     pub(super) lists: BTreeMap<Vec<u8>, VecDeque<Vec<u8>>>,
     pub(super) ranges: BTreeMap<KeptOwner, Vec<KeptRange>>,
+    /// How long each is kept without a connection.
+    pub(super) clients: BTreeMap<Vec<u8>, Millis>,
     /// Every fence up to this one may have been given out.
     pub(super) fences_upto: u64,
 }
@@ -117,9 +119,11 @@ impl Kept {
                     self.lists.remove(key.as_bytes());
                 }
             }
-            // No client of the simulation attaches.
-            Record::Client { .. } => {}
+            Record::Client { id, ttl, .. } => {
+                self.clients.insert(id.as_bytes().to_vec(), *ttl);
+            }
             Record::ClientGone { id } => {
+                self.clients.remove(id.as_bytes());
                 self.ranges
                     .retain(|[_, client, _], _| client != id.as_bytes());
             }

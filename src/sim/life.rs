@@ -12,10 +12,12 @@ use fastrand::Rng;
 
 use super::checks::entries::KnownEntries;
 use super::checks::grants::KnownGrants;
+use super::checks::known_ranges::KnownRanges;
 use super::checks::limits::Taken;
 use super::checks::lock_table::SeenLocks;
 use super::checks::pushes::KnownPushes;
 use super::checks::reports::Report;
+use super::checks::seen_ranges::SeenRanges;
 use super::clients::connection::Connection;
 use super::clients::crowd::{Crowd, FIRST_MEMBER, Member};
 use super::cost::WorkSeen;
@@ -52,6 +54,7 @@ pub(super) struct Life {
     pub(super) seen_locks: SeenLocks,
     pub(super) known_entries: KnownEntries,
     pub(super) known_pushes: KnownPushes,
+    pub(super) known_ranges: KnownRanges,
     /// What of each limit was taken after the last turn, where there are limits.
     pub(super) taken: Option<Taken>,
     /// Connections by number. A number is never used twice.
@@ -103,7 +106,7 @@ impl Life {
     pub(super) fn begin(
         rng: &mut Rng,
         plan: &Plan,
-        number: u32,
+        (number, turn): (u32, u64),
         now: Nanos,
         wall_us: u64,
         kept: Option<(Rc<RefCell<Keeper>>, &[Record])>,
@@ -119,8 +122,11 @@ impl Life {
             seed: [rng.u64(..), rng.u64(..)],
             salt_key: std::array::from_fn(|_| rng.u64(..)),
         };
+        let keeper = kept.as_ref().map(|(keeper, _)| Rc::clone(keeper));
+        let epoch = keeper.as_ref().map_or(wall_us, |it| it.borrow().life.epoch);
         let rules = Rules {
             durable: kept.is_some(),
+            epoch,
             ..plan.rules.clone()
         };
         // As the daemon has it.
@@ -129,9 +135,9 @@ impl Life {
         for record in records {
             engine.apply(now, Input::Restore(record), &mut nothing);
         }
-        let may_have_lost = kept
+        let may_have_lost = keeper
             .as_ref()
-            .is_some_and(|(keeper, _)| keeper.borrow().life.follows_loss);
+            .is_some_and(|it| it.borrow().life.follows_loss);
         engine.apply(now, Input::Serve { may_have_lost }, &mut nothing);
         assert!(nothing.is_empty(), "restoring is heard: {nothing:?}");
         let restored = engine.counts().holders as u64;
@@ -139,13 +145,11 @@ impl Life {
         let names = plan.keys.iter().map(|(name, _)| &name[..]);
         let seen = seen_locks.begin_with(now, &engine, names);
         seen.unwrap_or_else(|why| panic!("restored: {why}"));
-        let keeper = kept.map(|(keeper, _)| keeper);
-        let epoch = keeper.as_ref().map_or(wall_us, |it| it.borrow().life.epoch);
         let settings = Settings {
             epoch,
             ..plan.settings.clone()
         };
-        Self {
+        let mut life = Self {
             number,
             is_up: true,
             epoch,
@@ -158,6 +162,7 @@ impl Life {
             seen_locks,
             known_entries: KnownEntries::new(plan),
             known_pushes: KnownPushes::default(),
+            known_ranges: KnownRanges::default(),
             taken: None,
             connections: BTreeMap::new(),
             crowd: Crowd::default(),
@@ -176,7 +181,11 @@ impl Life {
             span: TurnSpan::default(),
             work: WorkSeen::default(),
             waits: BTreeSet::new(),
-        }
+        };
+        let seen = SeenRanges::look(plan, &life, turn, TurnSpan::default(), now);
+        let seen = seen.unwrap_or_else(|why| panic!("restored: {why}"));
+        life.known_ranges = KnownRanges::begin(plan, seen, now, may_have_lost);
+        life
     }
 
     /// Whoever connects, or starts another server, finds this one.

@@ -30,6 +30,7 @@ mod json;
 mod kept;
 mod life;
 mod plan;
+mod range_plan;
 mod simulation;
 mod store;
 mod trace;
@@ -125,6 +126,24 @@ pub struct Totals {
     pub restored: u64,
     /// Those that a client claimed with `reclaim`.
     pub reclaimed: u64,
+    /// Locks of bytes that were granted, as they were told.
+    pub ranges_granted: u64,
+    /// Waits for bytes that were cancelled.
+    pub cancelled: u64,
+    /// Requests for bytes that would have waited for themselves.
+    pub deadlocks: u64,
+    /// Requests for bytes, and clients, for which there was no room.
+    pub range_limits: u64,
+    /// How often a connection attached to a client that was known.
+    pub resumed: u64,
+    /// Range locks that were pending after a restart.
+    pub ranges_restored: u64,
+    /// Bytes that a client had back after a restart.
+    pub ranges_reclaimed: u64,
+    /// Bytes that a client could not have back.
+    pub ranges_not_reclaimed: u64,
+    /// Requests for bytes that were kept for others after a restart.
+    pub refused_in_grace: u64,
     /// Requests that were refused because the disk was full.
     pub refused_by_disk: u64,
     /// How often the disk failed.
@@ -185,6 +204,15 @@ impl Totals {
         self.power_losses += other.power_losses;
         self.restored += other.restored;
         self.reclaimed += other.reclaimed;
+        self.ranges_granted += other.ranges_granted;
+        self.cancelled += other.cancelled;
+        self.deadlocks += other.deadlocks;
+        self.range_limits += other.range_limits;
+        self.resumed += other.resumed;
+        self.ranges_restored += other.ranges_restored;
+        self.ranges_reclaimed += other.ranges_reclaimed;
+        self.ranges_not_reclaimed += other.ranges_not_reclaimed;
+        self.refused_in_grace += other.refused_in_grace;
         self.refused_by_disk += other.refused_by_disk;
         self.disk_failures += other.disk_failures;
         self.compactions += other.compactions;

@@ -8,6 +8,7 @@ use fastrand::Rng;
 
 use super::clients::crowd::Scene;
 use super::clients::request::EntryKind;
+use super::range_plan::RangePlan;
 use crate::base::Millis;
 use crate::engine::types::{Mode, Notes};
 use crate::engine::{Rules, SearchLimits};
@@ -238,10 +239,12 @@ pub(super) struct Plan {
     pub(super) ending: Ending,
     /// Without one, nothing outlives the process.
     pub(super) disk: Option<DiskPlan>,
+    /// Clients that lock bytes, besides all others.
+    pub(super) ranges: RangePlan,
 }
 
 impl Plan {
-    pub(super) fn draw(rng: &mut Rng) -> Self {
+    pub(super) fn draw(rng: &mut Rng, seed: u64) -> Self {
         let is_loud = rng.u8(..24) == 0;
         let has_crowd = !is_loud && rng.u8(..8) == 0;
         let crowd = has_crowd.then(|| *pick(rng, &Scene::ALL));
@@ -315,6 +318,7 @@ impl Plan {
                 _ => Ending::Kill,
             },
             disk: None,
+            ranges: RangePlan::default(),
         };
         let is_kept = !is_loud && !has_crowd && rng.u8(..3) == 0;
         plan.disk = is_kept.then(|| disk(rng));
@@ -332,7 +336,21 @@ impl Plan {
         } else if !is_loud && !has_long_keys && !is_kept && rng.u8(..3) == 0 {
             plan.bound_memory();
         }
+        if !is_loud && !has_crowd && !plan.is_tight() {
+            plan.draw_ranges(seed);
+        }
         plan
+    }
+
+    /// By a chance of its own: whoever locks no bytes plays the same run as ever.
+    fn draw_ranges(&mut self, seed: u64) {
+        let rng = &mut Rng::with_seed(seed ^ 0x7261_6e67_6573);
+        let think_ms = self.think_ms_max;
+        self.ranges = RangePlan::draw(rng, think_ms, self.disk.is_some());
+        if self.ranges.clients > 0 {
+            self.ranges.set_rules(rng, &mut self.rules, think_ms);
+            self.actions_max += self.ranges.clients as u32 * rng.u32(20..=60);
+        }
     }
 
     /// A crowd is not kept out by limits or a secret, and nothing but its work takes time.
@@ -372,7 +390,7 @@ impl Plan {
 
     /// What this client speaks.
     pub(super) fn door(&self, client: usize) -> Door {
-        if client + self.http_clients >= self.clients {
+        if (self.clients - self.http_clients..self.clients).contains(&client) {
             Door::Http
         } else {
             Door::Line
@@ -569,7 +587,6 @@ fn rules(rng: &mut Rng, scale: u64, is_loud: bool) -> Rules {
         clients_per_adapter_max: 0,
         durable: false,
         epoch: 1,
-        // No client of the simulation locks bytes.
         ..Rules::default()
     }
 }

@@ -90,14 +90,14 @@ pub(super) struct Simulation {
 impl Simulation {
     pub(super) fn new(seed: u64, keep: Keep, sabotage: Option<Sabotage>) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let plan = Plan::draw(&mut rng);
+        let plan = Plan::draw(&mut rng, seed);
         let mut trace = Trace::new(keep);
         let now = Nanos(rng.u64(..1 << 40));
         trace.say(now, format_args!("{plan:?}"));
         let wall_begin_us = YEAR_2027_US + rng.u64(..20 * YEAR_US);
         let wall_us = wall_begin_us + now.0 / 1_000;
         let mut simulation = Self {
-            life: Life::begin(&mut rng, &plan, 1, now, wall_us, None),
+            life: Life::begin(&mut rng, &plan, (1, 0), now, wall_us, None),
             other: None,
             wall_begin_us,
             wall_set_us: 0,
@@ -107,7 +107,7 @@ impl Simulation {
             restarts_left: plan.restarts.clone(),
             is_last_stop: false,
             totals: Totals::default(),
-            clients: vec![None; plan.clients],
+            clients: vec![None; plan.clients + plan.ranges.clients],
             actions_left: plan.actions_max,
             plan,
             rng,

@@ -5,9 +5,10 @@
 //! on the disk.
 
 use std::fmt;
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use super::disk::{Disk, DiskFile};
@@ -17,6 +18,7 @@ use super::load::{
 };
 use super::read::read_full;
 use super::writer::{Closed, Trouble, Writer};
+use crate::ephemeral::{self, EphemeralLock, Error, Guard};
 
 /// The file that says whose the directory is.
 const LOCK: &str = "LOCK";
@@ -191,9 +193,9 @@ fn are_frames(mut bytes: &[u8], salt: u32) -> bool {
 /// The directory is ours until this is dropped.
 #[derive(Debug)]
 pub(super) struct DirLock {
-    /// Keeps the lock. The file stays when we go, because only a file that is never removed can be
-    /// locked without a race.
-    _file: File,
+    /// Keeps the lock. The file stays when we go: the directory is there to stay, too, and a daemon of an
+    /// earlier version takes the same file.
+    _guard: Guard,
 }
 
 impl DirLock {
@@ -207,46 +209,34 @@ impl DirLock {
 
     /// The same for a directory that has to be there.
     pub(super) fn take_existing(dir: &Path) -> Result<Self, OpenError> {
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(dir.join(LOCK))
-            .map_err(OpenError::Directory)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut text = String::new();
-                let _ = file.read_to_string(&mut text);
-                return Err(OpenError::InUse(text.trim().parse().ok()));
-            }
-            Err(TryLockError::Error(error)) => return Err(OpenError::Directory(error)),
+        let lock = EphemeralLock::exclusive(dir.join(LOCK))
+            .keep_file(true)
+            // Whoever keeps a journal there has been told what that is worth (docs/operating.md).
+            .allow_network(true);
+        let guard = match lock.try_acquire() {
+            Ok(guard) => guard,
+            Err(Error::Busy { .. }) => return Err(OpenError::InUse(Self::holder(dir).pid)),
+            Err(Error::Io { source, .. }) => return Err(OpenError::Directory(source)),
+            Err(error) => return Err(OpenError::Directory(error.into())),
+        };
+        // For people, and where the system does not tell; the lock is what counts.
+        if let Ok(copy) = guard.as_fd().try_clone_to_owned() {
+            let mut file = File::from(copy);
+            let _ = file.set_len(0);
+            let _ = writeln!(file, "{}", std::process::id());
         }
-        // For people and for whoever is refused; the lock is what counts.
-        let _ = file.set_len(0);
-        let _ = writeln!(file, "{}", std::process::id());
-        Ok(Self { _file: file })
+        Ok(Self { _guard: guard })
     }
 
     /// Who has the directory, as far as can be seen without touching the lock.
     pub(super) fn holder(dir: &Path) -> Holder {
         let path = dir.join(LOCK);
-        let text = fs::read_to_string(&path).unwrap_or_default();
-        let is_locked = fs::metadata(&path).ok().and_then(|file| {
-            let locks = fs::read_to_string("/proc/locks").ok()?;
-            // 1: FLOCK  ADVISORY  WRITE 1234 fd:00:5678 0 EOF
-            let inode = format!(":{}", file.ino());
-            let is_ours = |line: &str| {
-                let mut fields = line.split_whitespace().skip(1);
-                fields.next() == Some("FLOCK") && fields.any(|field| field.ends_with(&inode))
-            };
-            Some(locks.lines().any(is_ours))
-        });
+        let holders = ephemeral::holders(&path).ok();
+        let seen = holders.as_ref().and_then(|holders| holders.first()?.pid);
+        let written = || fs::read_to_string(&path).ok()?.trim().parse().ok();
         Holder {
-            pid: text.trim().parse().ok(),
-            is_locked,
+            pid: seen.or_else(written),
+            is_locked: holders.map(|holders| !holders.is_empty()),
         }
     }
 }

@@ -217,6 +217,42 @@ fn a_second_daemon_is_refused_by_name_and_touches_nothing() {
         .unwrap();
 }
 
+/// Whatever wrote the file: who has it locked has the directory, also a daemon of an earlier version.
+#[test]
+fn a_lock_of_whoever_it_is_counts_and_what_is_in_the_file_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("LOCK");
+    fs::write(&path, "4294967295 and more\n").unwrap();
+    let earlier = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    earlier.lock().unwrap();
+    let refused = open(dir.path(), Durability::Sync, 1 << 16).map(drop);
+    let us = Some(std::process::id());
+    assert!(matches!(refused, Err(OpenError::InUse(pid)) if pid == us));
+    assert_eq!(fs::read(&path).unwrap(), b"4294967295 and more\n");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    earlier.unlock().unwrap();
+    let running = open(dir.path(), Durability::Sync, 1 << 16).unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    assert_eq!(text, format!("{}\n", std::process::id()));
+    drop(running);
+    assert!(path.exists(), "it stays");
+}
+
+#[test]
+fn a_lock_file_that_is_a_link_is_refused_and_what_it_leads_to_is_not_touched() {
+    let dir = tempfile::tempdir().unwrap();
+    let victim = tempfile::NamedTempFile::new().unwrap();
+    fs::write(victim.path(), "precious").unwrap();
+    std::os::unix::fs::symlink(victim.path(), dir.path().join("LOCK")).unwrap();
+    let refused = open(dir.path(), Durability::Sync, 1 << 16).map(drop);
+    let Err(OpenError::Directory(error)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(error.to_string().contains("symbolic link"), "{error}");
+    assert_eq!(fs::read(victim.path()).unwrap(), b"precious");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
 /// More than a hundred segments go by while others look, and nobody sees anything half done.
 #[test]
 fn a_look_at_a_live_directory_sees_what_is_held() {

@@ -190,6 +190,9 @@ impl World {
                 Effect::Note(note) => panic!("{note:?}, though nobody reads it"),
                 Effect::Overrun(id) => heard.push((self.who(id), Said::Overrun)),
                 Effect::NotYet(id) => panic!("{id:?} is put off, though nothing is large here"),
+                Effect::GraceOver(_) => {
+                    panic!("the grace period ends, though nothing was restored")
+                }
             }
         }
         in_order(heard)

@@ -174,6 +174,8 @@ fn table(seeds: u64, totals: &Totals) -> String {
         ("data directories opened again", totals.reopened.to_string()),
         ("  after a power loss", totals.power_losses.to_string()),
         ("  grants held again", totals.restored.to_string()),
+        ("  ranges pending", totals.ranges_restored.to_string()),
+        ("  ranges had back", totals.ranges_reclaimed.to_string()),
         ("  claimed with reclaim", totals.reclaimed.to_string()),
         (
             "  refused by a full disk",

@@ -10,21 +10,26 @@ use super::super::ctx::Ctx;
 use super::super::due::Due;
 use super::super::lock::Locks;
 use super::super::waits::AskedRange;
-use crate::base::Millis;
+use super::super::work;
+use crate::base::{Millis, Nanos};
 
 /// How often those behind others are looked at.
 const LOOK_AGAIN: Millis = Millis(100);
 
+/// When it goes on if not all of them were.
+const GO_ON: Millis = Millis(10);
+
+/// How many times longer than a look that takes milliseconds the pause after it is: if very many have to be
+/// looked at, that takes a small part of all time.
+const PAUSE_FACTOR: u64 = 20;
+
 impl Locks {
     /// Whether only others in the queue are in the way of this waiter.
-    pub(super) fn note_behind(&mut self, cx: &Ctx<'_>, waiter: u32, is_behind: bool) {
-        let owner = &cx.core.owners[cx.core.waiters[waiter].owner];
-        let holds_something = || {
-            let client = cx.core.waiters[waiter].owner;
-            !owner.holds.is_empty() || self.ranges.segments_of(client) > 0
-        };
-        if is_behind && holds_something() {
+    pub(super) fn note_behind(&mut self, cx: &mut Ctx<'_>, waiter: u32, is_behind: bool) {
+        let client = cx.core.waiters[waiter].owner;
+        if is_behind && self.may_be_waited_for(cx.core, client) {
             self.ranges.behind.insert(waiter);
+            self.look_again_at_those_behind(cx);
         } else if !self.ranges.behind.is_empty() {
             self.ranges.behind.remove(&waiter);
         }
@@ -33,31 +38,57 @@ impl Locks {
     /// A wait begins, so somebody who is behind others may wait for itself now.
     pub(super) fn look_at_those_behind(&mut self, cx: &mut Ctx<'_>) {
         if !self.ranges.behind.is_empty() {
-            if let Some(timer) = self.ranges.barging.take() {
-                cx.core.background.cancel(timer);
-            }
-            self.ranges.barging = Some(cx.core.background.arm(cx.now, Due::BARGING));
+            let soon = cx.now.max(self.ranges.barging_pause);
+            self.look_at_those_behind_at(cx, soon);
         }
     }
 
+    /// A wait for something else may begin at any time, so they are looked at again and again.
+    fn look_again_at_those_behind(&mut self, cx: &mut Ctx<'_>) {
+        self.look_at_those_behind_at(cx, cx.now.after(LOOK_AGAIN));
+    }
+
+    /// Or earlier, if that is due anyway.
+    fn look_at_those_behind_at(&mut self, cx: &mut Ctx<'_>, at: Nanos) {
+        if let Some(timer) = self.ranges.barging {
+            if cx.core.background.deadline(timer) <= at {
+                return;
+            }
+            cx.core.background.cancel(timer);
+        }
+        self.ranges.barging = Some(cx.core.background.arm(at, Due::BARGING));
+    }
+
     /// Lets those pass that wait for themselves because of the order of their queue, until so much is
-    /// spent.
+    /// spent. They take turns.
     pub(in super::super) fn let_those_behind_pass(&mut self, cx: &mut Ctx<'_>, slice_end: u64) {
         self.ranges.barging = None;
-        let all: Vec<u32> = self.ranges.behind.iter().copied().collect();
+        let (behind, from) = (&self.ranges.behind, self.ranges.barging_from);
+        let all = behind.range(from..).chain(behind.range(..from));
+        let all: Vec<u32> = all.copied().collect();
+        let before = cx.core.work.spent();
+        cx.core.work.charge_each(all.len() as u32, work::COMPARE);
+        let mut left = all.len();
         for waiter in all {
+            left -= 1;
+            self.ranges.barging_from = waiter + 1;
+            // Whoever passed may have let others in, so some are gone by now.
+            if self.ranges.behind.remove(&waiter) {
+                self.let_pass(cx, waiter);
+            }
             if cx.core.work.spent() >= slice_end {
                 break;
             }
-            // Whoever passed may have let others in, so some are gone by now.
-            if !self.ranges.behind.remove(&waiter) {
-                continue;
-            }
-            self.let_pass(cx, waiter);
         }
+        let again = match left {
+            0 => LOOK_AGAIN,
+            _ => GO_ON,
+        };
+        let spent_ms = (cx.core.work.spent() - before) / 1_000_000;
+        let pause = Millis(spent_ms * PAUSE_FACTOR);
+        self.ranges.barging_pause = cx.now.after(pause);
         if !self.ranges.behind.is_empty() {
-            let again = cx.now.after(LOOK_AGAIN);
-            self.ranges.barging = Some(cx.core.background.arm(again, Due::BARGING));
+            self.look_at_those_behind_at(cx, cx.now.after(again.max(pause)));
         }
     }
 

@@ -172,6 +172,8 @@ impl Locks {
             .ranges
             .find_or_insert_owner(owner, asker.owner, asked.owner);
         self.set_range(cx, resource, owner, range, mode);
+        let granted = RangeWant { owner, range, mode };
+        self.look_at_those_kept_waiting(cx, resource, granted);
         self.serve_ranges(cx, resource);
     }
 
@@ -300,16 +302,21 @@ impl Locks {
             let it = self.ranges.holding(holding);
             (it.owner, it.resource)
         };
-        let touched = self.ranges.change(holding, |it| it.unlock(holding, range));
-        if touched == 0 {
+        // Only those are looked at who want what was really held.
+        let segments = &self.ranges.resource(resource).segments;
+        let mut own = segments.of_owner_overlapping(holding, range);
+        let Some(first) = own.next() else {
             return false;
-        }
+        };
+        let last = own.last().unwrap_or(first).range.last().min(range.last());
+        let freed = ByteRange::between(first.range.start().max(range.start()), last);
+        let touched = self.ranges.change(holding, |it| it.unlock(holding, range));
         cx.core.work.charge_each(touched, work::SEGMENT);
         self.record_range(cx, owner, resource, range, None);
         self.count_pending(cx, holding);
         self.ranges
             .forget_holding_if_empty(&mut cx.core.owners, holding);
-        self.note_freed(resource, range);
+        self.note_freed(resource, freed.unwrap_or(range));
         true
     }
 

@@ -54,7 +54,9 @@ impl Locks {
             self.ranges.figures.denied(wants.mode);
             return cx.refuse(conn, Refusal::Busy);
         }
+        let before = cx.core.conns[cx.core.waiters[waiter].conn].id;
         cx.pass_place_to(waiter, conn, wait);
+        self.note_passed_on(cx, waiter, before);
     }
 
     /// The request waits.
@@ -242,7 +244,8 @@ impl Locks {
             if !self.serve_waiter(cx, waiter, &before) {
                 before.push(wants);
             } else if self.ranges.resources[resource].to_serve.is_some() {
-                return; // what was granted lets others in, so everything is looked at anew
+                // What was granted lets others in, so everything is looked at anew.
+                return self.note_freed(resource, freed);
             }
         }
     }
@@ -319,6 +322,7 @@ impl Locks {
         // It holds before it leaves the queue, so that its owner is not forgotten between the two.
         self.set_range(cx, resource, owner, range, mode);
         self.leave_granted(cx, waiter);
+        self.look_at_those_kept_waiting(cx, resource, wants);
         self.ranges.figures.granted(mode);
         let waited_ns = cx.now.0.saturating_sub(since.0);
         self.ranges.figures.waited(mode, waited_ns);

@@ -12,6 +12,12 @@ use crate::base::Nanos;
 /// Most whom one waiter is shown to wait for.
 const BLOCKERS_MAX: usize = 1_000;
 
+/// How many in a queue are compared with what another wants at the cost of one look.
+const COMPARED_PER_LOOK: usize = 4;
+
+/// Most that are compared for [`View::edges`]: a millisecond or so.
+const COMPARED_MAX: usize = 131_072;
+
 /// The range locks of one resource, and who waits for some.
 #[derive(Clone, Copy)]
 pub struct RangesView<'e> {
@@ -133,7 +139,7 @@ impl<'e> View<'e> {
         looks_max: usize,
         mut each: impl FnMut(Edge<'e>) -> bool,
     ) -> usize {
-        let mut looks = 0;
+        let (mut looks, mut compared) = (0, 0);
         let waiters = &self.engine.core.waiters;
         for (_, want) in self.table().wants.iter() {
             let waiter = self.table().owner(want.owner).waiter;
@@ -143,7 +149,7 @@ impl<'e> View<'e> {
             };
             let (who, owner) = self.owner_of_ranges(want.owner);
             let mut goes_on = true;
-            resource.blockers(waiter, |blocker, blocker_owner| {
+            compared += resource.blockers(waiter, |blocker, blocker_owner| {
                 looks += 1;
                 goes_on = looks < looks_max
                     && each(Edge {
@@ -155,11 +161,11 @@ impl<'e> View<'e> {
                     });
                 goes_on
             });
-            if !goes_on {
+            if !goes_on || compared >= COMPARED_MAX {
                 break;
             }
         }
-        looks
+        looks + compared / COMPARED_PER_LOOK
     }
 }
 
@@ -215,19 +221,23 @@ impl<'e> RangesView<'e> {
         })
     }
 
-    /// Tells whom the waiter at this place in the queue (0 is the first) waits for, at most 1,000 of them.
-    pub fn waits_for(self, place: usize, mut each: impl FnMut(Someone<'e>, &'e [u8])) {
+    /// Tells whom the waiter at this place in the queue (0 is the first) waits for, at most 1,000 of them;
+    /// returns how many looks that took besides.
+    pub fn waits_for(self, place: usize, mut each: impl FnMut(Someone<'e>, &'e [u8])) -> usize {
         let waiters = &self.view.engine.core.waiters;
-        if let Some(waiter) = self.it().queue.iter(waiters).nth(place) {
-            self.blockers(waiter, |who, owner| {
-                each(who, owner);
-                true
-            });
-        }
+        let Some(waiter) = self.it().queue.iter(waiters).nth(place) else {
+            return 0;
+        };
+        let compared = self.blockers(waiter, |who, owner| {
+            each(who, owner);
+            true
+        });
+        (place + compared) / COMPARED_PER_LOOK
     }
 
     /// Those who hold bytes that a waiter wants, then those before it that want some; each once in a row.
-    fn blockers(self, waiter: u32, mut each: impl FnMut(Someone<'e>, &'e [u8]) -> bool) {
+    /// Returns how many in the queue were compared.
+    fn blockers(self, waiter: u32, mut each: impl FnMut(Someone<'e>, &'e [u8]) -> bool) -> usize {
         let engine = self.view.engine;
         let locks = &engine.stores.locks;
         let (_, wants) = locks.waited_range(&engine.core, waiter);
@@ -238,7 +248,9 @@ impl<'e> RangesView<'e> {
             .conflicts(holding, wants.range, wants.mode);
         let holders = conflicts.map(|(holding, _)| locks.ranges.holding(holding).owner);
         let before = self.it().queue.iter(&engine.core.waiters);
+        let mut compared = 0;
         let before = before.take_while(|&it| it != waiter).filter(|&it| {
+            compared += 1;
             matches!(engine.core.waiters[it].awaiting, Awaiting::Range(_))
                 && locks.blocks_range(&engine.core, it, &wants)
         });
@@ -248,8 +260,9 @@ impl<'e> RangesView<'e> {
             let is_same = std::mem::replace(&mut last, owner) == owner;
             let (who, name) = self.view.owner_of_ranges(owner);
             if !is_same && !each(who, name) {
-                return;
+                break;
             }
         }
+        compared
     }
 }

@@ -9,12 +9,17 @@
 use super::search::{ASKER, Gathered, Role, Search, Subject, Verdict};
 use super::{Asked, AskedFor, AskedRange, Live, party_of, party_of_ranges};
 use crate::engine::arena::NONE;
-use crate::engine::ctx::Ctx;
+use crate::engine::ctx::{Core, Ctx};
 use crate::engine::lock::Locks;
 use crate::engine::owner::OwnerIndex;
 use crate::engine::queue::Awaiting;
+use crate::engine::ranges::RangeWant;
 use crate::engine::types::{Refusal, Reply};
+use crate::engine::work;
 use crate::segments::Position;
+
+/// How many in a queue are compared with what is wanted in one step: most are not in the way.
+const COMPARED_PER_STEP: u64 = work::FOLLOW / work::COMPARE;
 
 /// Those who are before a wait for bytes, as far as they are still to be looked at.
 #[derive(Clone, Copy)]
@@ -61,7 +66,12 @@ impl Search {
                 .conflicts_from(position, holding, wants.range, wants.mode);
             let found = rest.next();
             it.position = found.map(|_| rest.position());
-            if found.is_none() && self.counts_queue() {
+            // Whoever has some of the bytes does not stand behind others.
+            let converts = || {
+                let mut own = at.segments.of_owner_overlapping(holding, wants.range);
+                holding != NONE && own.next().is_some()
+            };
+            if found.is_none() && self.counts_queue() && !converts() {
                 it.next_waiter = at.queue.head().unwrap_or(NONE);
             }
             self.keys[key as usize].blockers = Some(it);
@@ -70,11 +80,20 @@ impl Search {
                 self.keep_waiting(live, key, owner);
             }
         } else if it.next_waiter != NONE && it.next_waiter != waiter {
-            let before = it.next_waiter;
-            it.next_waiter = live.waiter_after(before).unwrap_or(NONE);
+            let mut found = NONE;
+            for _ in 0..COMPARED_PER_STEP {
+                let before = it.next_waiter;
+                it.next_waiter = live.waiter_after(before).unwrap_or(NONE);
+                if live.locks.blocks_range(live.core, before, &wants) {
+                    found = before;
+                    break;
+                } else if it.next_waiter == NONE || it.next_waiter == waiter {
+                    break;
+                }
+            }
             self.keys[key as usize].blockers = Some(it);
-            if live.locks.blocks_range(live.core, before, &wants) {
-                let owner = live.locks.waited_range(live.core, before).1.owner;
+            if found != NONE {
+                let owner = live.locks.waited_range(live.core, found).1.owner;
                 self.keep_waiting(live, key, owner);
             }
         } else {
@@ -169,10 +188,7 @@ impl Locks {
         range: AskedRange,
         counts_queue: bool,
     ) -> Option<bool> {
-        // Nobody waits for somebody who holds nothing, other than in the order of a queue.
-        let it = &cx.core.owners[client];
-        let holds_nothing = it.holds.is_empty() && self.ranges.segments_of(client) == 0;
-        if holds_nothing && it.client == NONE {
+        if !self.may_be_waited_for(cx.core, client) {
             return Some(true);
         }
         let party = match range.wants.owner {
@@ -191,6 +207,50 @@ impl Locks {
         };
         let verdict = self.search_at_once(cx, asked);
         verdict.map(|it| it == Verdict::MayWait)
+    }
+
+    /// Whether somebody may wait for this client or connection: not if it has nothing, other than in the
+    /// order of a queue of bytes. What connections of a client had before they attached counts as the
+    /// client's.
+    pub(in crate::engine) fn may_be_waited_for(&self, core: &Core, client: OwnerIndex) -> bool {
+        let it = &core.owners[client];
+        it.client != NONE
+            || !it.holds.is_empty()
+            || !it.tickets.is_empty()
+            || self.ranges.segments_of(client) > 0
+    }
+
+    /// An owner was granted these bytes. If its client waits for something else meanwhile, on another
+    /// connection, those whom it keeps waiting from now on may wait for themselves: they are looked at.
+    pub(in crate::engine) fn look_at_those_kept_waiting(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        resource: u32,
+        granted: RangeWant,
+    ) {
+        let it = self.ranges.owner(granted.owner);
+        // Everybody else waits for one thing at a time, and does not wait any more.
+        if cx.core.owners[it.client].client == NONE || !it.name.is_empty() {
+            return;
+        }
+        let live = Live {
+            locks: self,
+            core: cx.core,
+            moment: cx.moment,
+        };
+        let party = live.party_of_ranges(granted.owner);
+        if live.waits_of(party).next().is_none() {
+            return;
+        }
+        let queue = &self.ranges.resource(resource).queue;
+        let kept = queue.iter(&cx.core.waiters);
+        let kept = kept.filter(|&it| self.blocks_range(cx.core, it, &granted));
+        let kept: Vec<u32> = kept.collect();
+        let looks = queue.len() + live.looks_at_waits(party);
+        cx.core.work.charge_each(looks, work::LOOK);
+        for waiter in kept {
+            self.look_later(cx, waiter);
+        }
     }
 
     /// Whether the owner would certainly wait for itself.

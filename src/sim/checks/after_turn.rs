@@ -39,6 +39,7 @@ impl Simulation {
         for &number in &numbers {
             self.notice_end(number)?;
         }
+        self.check_ranges()?;
         let requests_per_key = self.requests_per_key();
         let parked = self.parked();
         let room = self.look_at_limits()?;
@@ -90,13 +91,16 @@ impl Simulation {
     }
 
     /// Whether the server has, or may have, a reason to end this connection.
-    fn has_reason_to_end(&self, number: u32, conn: &Connection) -> bool {
+    pub(crate) fn has_reason_to_end(&self, number: u32, conn: &Connection) -> bool {
         let settings = &self.plan.settings;
-        let owns = conn.is_subscribed() || self.life.known_grants.owns_something(number, self.now);
+        let owns = conn.is_subscribed()
+            || self.life.known_ranges.owns_something(number)
+            || self.life.known_grants.owns_something(number, self.now);
         // A shutdown waits for clients that hold something, not for those that only listen; nor for
         // what will be held again after it.
-        let is_done =
-            self.plan.disk.is_some() || !self.life.known_grants.owns_something(number, self.now);
+        let is_done = (self.plan.disk.is_some()
+            || !self.life.known_grants.owns_something(number, self.now))
+            && !self.keeps_shutdown_waiting(number);
         let is_over = self.life.draining.is_some() && (is_done || self.is_shutdown_forced());
         // A client that said `hello` and does not read its pushes is a slow consumer.
         let is_slow = conn.may_be_pushed_to && conn.unread_since.is_some();
@@ -135,7 +139,9 @@ impl Simulation {
     /// Notices that the server has ended a connection, and asks for the reason.
     fn notice_end(&mut self, number: u32) -> Result<(), String> {
         let conn = &self.life.connections[&number];
-        let owns = conn.is_subscribed() || self.life.known_grants.owns_something(number, self.now);
+        let owns = conn.is_subscribed()
+            || self.life.known_ranges.owns_something(number)
+            || self.life.known_grants.owns_something(number, self.now);
         let many_end = self.plan.crowd.is_some() || self.life.draining.is_some();
         if many_end && self.has_reason_to_end(number, conn) {
             // Where many end at once, its client may see the end some turns later.
@@ -234,6 +240,7 @@ impl Simulation {
                 first,
                 known_entries: &mut self.life.known_entries,
                 known_pushes: &mut self.life.known_pushes,
+                known_ranges: &mut self.life.known_ranges,
                 reports: &mut self.life.reports,
                 conn_number: number,
                 now: self.now,
@@ -290,6 +297,14 @@ impl Simulation {
                 AnswerKind::Met => self.totals.met += 1,
                 AnswerKind::Report => self.totals.reports += 1,
                 AnswerKind::Reclaimed => self.totals.reclaimed += 1,
+                AnswerKind::RangeGranted => self.totals.ranges_granted += 1,
+                AnswerKind::RangeReclaimed => self.totals.ranges_reclaimed += 1,
+                AnswerKind::RangeNotReclaimed => self.totals.ranges_not_reclaimed += 1,
+                AnswerKind::InGrace => self.totals.refused_in_grace += 1,
+                AnswerKind::Cancelled => self.totals.cancelled += 1,
+                AnswerKind::Deadlock => self.totals.deadlocks += 1,
+                AnswerKind::RangeLimit => self.totals.range_limits += 1,
+                AnswerKind::Resumed => self.totals.resumed += 1,
                 AnswerKind::NoRoom => self.totals.no_room += 1,
                 AnswerKind::NoMemory => self.totals.no_memory += 1,
                 AnswerKind::NoDisk => self.totals.refused_by_disk += 1,
@@ -357,6 +372,7 @@ impl Simulation {
             self.life.known_entries.was_given_back |=
                 conn.open_requests.iter().any(|it| it.kind.is_pop());
         }
+        self.life.known_ranges.conn_is_gone(number, self.turn);
         for request in conn.open_requests {
             let popped = request.kind.popped_list();
             if let Some(key) = popped.filter(|_| is_lossy && request.arrived.is_some()) {
@@ -554,6 +570,9 @@ impl Simulation {
             {
                 *waiting.entry(entry_request.entry()).or_default() += 1;
                 is_parked = true; // `check_waiting` compares the counts
+            }
+            if let RequestKind::Range(asked) = request.kind {
+                is_parked = self.life.known_ranges.is_waiting(*number, asked);
             }
             if !is_parked || self.life.draining.is_some() {
                 return Err(format!(

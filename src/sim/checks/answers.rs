@@ -6,6 +6,7 @@
 
 use super::entries::{EntryAnswer, KnownEntries};
 use super::grants::KnownGrants;
+use super::known_ranges::KnownRanges;
 use super::limits::Room;
 use super::lock_table::SeenLocks;
 use super::pushes::KnownPushes;
@@ -37,6 +38,7 @@ pub(crate) struct AnswerCheck<'w> {
     pub(crate) first: Option<u64>,
     pub(crate) known_entries: &'w mut KnownEntries,
     pub(crate) known_pushes: &'w mut KnownPushes,
+    pub(crate) known_ranges: &'w mut KnownRanges,
     /// The documents that were read in this turn, to be compared when it is over.
     pub(crate) reports: &'w mut Vec<Report>,
     /// The connection's number.
@@ -80,6 +82,17 @@ pub(crate) enum AnswerKind {
     Report,
     /// Something that was held before a restart is held on.
     Reclaimed,
+    /// Bytes were locked; were had back after a restart, or not; are kept for others.
+    RangeGranted,
+    RangeReclaimed,
+    RangeNotReclaimed,
+    InGrace,
+    /// A wait for bytes was cancelled, would have been for itself, or found no room.
+    Cancelled,
+    Deadlock,
+    RangeLimit,
+    /// A client came back.
+    Resumed,
     /// Refused because a limit is reached, or memory, or the disk is full.
     NoRoom,
     NoMemory,
@@ -105,6 +118,9 @@ impl AnswerCheck<'_> {
                 return self
                     .lost(conn, fence.0, why == Loss::Broken)
                     .map(|()| AnswerKind::Other);
+            }
+            Line::Push(News::RangeLost { resource, .. }) => {
+                return self.range_lost(conn, resource).map(|()| AnswerKind::Other);
             }
             Line::Push(news) => {
                 let heard = self.known_pushes.take_push((self.conn_number, conn), news);
@@ -190,8 +206,9 @@ impl AnswerCheck<'_> {
         } else {
             b"error"
         };
-        let owns =
-            conn.is_subscribed() || self.known_grants.owns_something(self.conn_number, self.now);
+        let owns = conn.is_subscribed()
+            || self.known_ranges.owns_something(self.conn_number)
+            || self.known_grants.owns_something(self.conn_number, self.now);
         let is_answer = conn
             .open_requests
             .front()
@@ -211,6 +228,7 @@ impl AnswerCheck<'_> {
                 {
                     request.arrived.is_some()
                 }
+                RequestKind::Range(_) => request.arrived.is_some(),
                 // Nothing else is answered like this. If the client did not read, the read timeout
                 // may have struck before the request arrived.
                 _ => request.arrived.is_some() && conn.told_since().is_none(),
@@ -218,6 +236,19 @@ impl AnswerCheck<'_> {
         let has_asked = conn.is_mid_frame() || !conn.open_requests.is_empty();
         let is_overdue = conn.is_overdue(self.now, &self.plan.settings, owns);
         line == word && has_asked && is_overdue && !is_answer
+    }
+
+    /// Only operators end range locks of others.
+    fn range_lost(&self, conn: &Connection, resource: &[u8]) -> Result<(), String> {
+        if !conn.may_be_pushed_to {
+            return Err("a push to a client that did not say hello".to_owned());
+        }
+        let mut names = self.plan.ranges.resources.iter();
+        let resource = names.position(|it| it == resource);
+        match resource.is_some_and(|it| self.known_ranges.is_broken(it)) {
+            true => Ok(()),
+            false => Err("bytes are lost that nobody broke".to_owned()),
+        }
     }
 
     fn lost(&mut self, conn: &Connection, fence: u64, is_broken: bool) -> Result<(), String> {
@@ -246,6 +277,9 @@ impl AnswerCheck<'_> {
     ) -> Result<AnswerKind, String> {
         conn.is_open = true;
         match &request.kind {
+            &RequestKind::Range(asked) => {
+                return self.check_range_answer(conn, request, asked, (arrived, told), text);
+            }
             RequestKind::Entry(entry_request) => {
                 let answer = EntryAnswer {
                     conn_number: self.conn_number,

@@ -5,6 +5,7 @@
 //! there is there.
 
 use crate::base::Nanos;
+use crate::engine::RangeCounts;
 use crate::engine::view::Counts;
 use crate::server::{Door, Holdings};
 use crate::sim::Totals;
@@ -160,6 +161,9 @@ impl Simulation {
             holdings.engine.keys = 0;
             holdings.engine.others = 0;
             holdings.engine.timers = 0;
+            // Nor does it forget clients that have no connection.
+            let clients = std::mem::take(&mut holdings.engine.clients);
+            holdings.engine.owners -= clients.min(holdings.engine.owners);
             if self.plan.disk.is_some() {
                 // A server that stops is not a client that left: what they have is not undone.
                 holdings.engine = Counts::default();
@@ -175,6 +179,10 @@ impl Simulation {
         }
         if holdings != Holdings::default() {
             return Err(format!("still there at the end: {holdings:?}"));
+        }
+        let ranges = self.life.server.engine().view(self.now).range_counts();
+        if self.life.draining.is_none() && ranges != RangeCounts::default() {
+            return Err(format!("still there at the end: {ranges:?}"));
         }
         self.life.known_entries.check_end(self.has_cleaned_up)?;
         // Those that came during a shutdown end with the process, whatever they have not read.

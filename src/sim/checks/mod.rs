@@ -8,6 +8,8 @@
 //! look for contradictions in it; `crowd` counts what a crowd reads. `lock_table` and `entries` compare what the server shows of
 //! itself, and `reports` what it tells clients about that in `stats` and `who`. `lives` looks from
 //! one life of the server to the next, and `restored` at what a data directory brings back.
+//! `seen_ranges`, `range_table`, `known_ranges` and `range_answers` do the same for byte ranges and for
+//! clients that attach.
 //!
 //! Nothing here touches the server. Clients read their answers here, though, and a client that has
 //! read one may act on it.
@@ -23,12 +25,16 @@ pub(super) mod entries;
 pub(super) mod grants;
 pub(super) mod http;
 pub(super) mod key_events;
+pub(super) mod known_ranges;
 pub(super) mod limits;
 pub(super) mod lives;
 pub(super) mod lock_table;
 pub(super) mod pages;
 pub(super) mod promptness;
 pub(super) mod pushes;
+mod range_answers;
+pub(super) mod range_table;
 pub(super) mod reports;
 pub(super) mod restored;
+pub(super) mod seen_ranges;
 pub(super) mod values;

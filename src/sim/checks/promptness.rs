@@ -102,6 +102,11 @@ impl Simulation {
                 <= late_ns_max
     }
 
+    /// How long what somebody held may be held after it left.
+    pub(crate) fn departure_ns_max(&self) -> u64 {
+        Bounds::of(self.plan.crowd).departure_late_ns_max + self.deliberate_ns()
+    }
+
     /// How late the server may be in any turn because it was told to.
     fn deliberate_ns(&self) -> u64 {
         POLL_LATE_NS_MAX + self.plan.turn_delay_us_max * 1_000

@@ -146,7 +146,7 @@ impl KnownPushes {
             News::Watch { key, .. } => (Topic::Watch, key),
             News::Leader { key, .. } => (Topic::Observe, key),
             News::Lost { .. } => unreachable!("of a lock"),
-            News::RangeLost { .. } => return Err("bytes are lost that nobody locked".to_owned()),
+            News::RangeLost { .. } => unreachable!("of bytes"),
         };
         let word = news.word().expect("only signals have none");
         if !conn.subscriptions.keys().any(|it| it.hears(topic, key)) {

@@ -8,13 +8,17 @@
 //! synced may something be missing. Fences never go back.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::base::Nanos;
+use super::seen_ranges::Who;
+use crate::base::{Millis, Nanos};
 use crate::engine::Engine;
 use crate::sim::data_dir::{HowItEnds, Past};
-use crate::sim::kept::{Kept, KeptValue};
+use crate::sim::kept::{Kept, KeptOwner, KeptRange, KeptValue};
 use crate::sim::life::Life;
+use crate::sim::plan::Plan;
+use crate::sim::range_plan::OWNERS;
 use crate::sim::simulation::Simulation;
 use crate::sim::store::Opened;
 use crate::store::Ending;
@@ -39,16 +43,30 @@ impl Simulation {
         let keeper = Rc::new(RefCell::new(keeper));
         let with = Some((Rc::clone(&keeper), &records[..]));
         let (now, wall_us) = (self.now, self.wall_us());
-        let mut life = Life::begin(&mut self.rng, &self.plan, number, now, wall_us, with);
+        let mut life = Life::begin(
+            &mut self.rng,
+            &self.plan,
+            (number, self.turn),
+            now,
+            wall_us,
+            with,
+        );
         check_shown(life.server.engine(), &kept, now)?;
+        check_ranges_shown(&self.plan, &life, &kept)?;
         let data = self.data.as_mut().expect("it was just opened");
         let past = data.past.take().expect("the last life is over");
         let Past {
             mut grants,
             mut entries,
+            ranges,
             ..
         } = past;
         grants.restart(&kept, past.died_at, now, self.turn, past.is_lossy)?;
+        if !past.is_lossy {
+            ranges.check_restored(&self.plan, &kept)?;
+        }
+        life.known_ranges.remember(ranges.remembered(), &ranges);
+        self.totals.ranges_restored += life.known_ranges.locks() as u64;
         let lossless = (!past.is_lossy).then_some(&past.open_pops[..]);
         entries.restart(&self.plan, &kept, now, self.turn, lossless)?;
         (life.known_grants, life.known_entries) = (grants, entries);
@@ -141,6 +159,10 @@ impl Simulation {
             let (expected, found) = (&expected.lists, &found.lists);
             return Err(format!("listed: {found:?}, not {expected:?}"));
         }
+        if expected.clients != found.clients {
+            let (expected, found) = (&expected.clients, &found.clients);
+            return Err(format!("clients: {found:?}, not {expected:?}"));
+        }
         if expected.ranges != found.ranges {
             let (expected, found) = (&expected.ranges, &found.ranges);
             return Err(format!("ranges: {found:?}, not {expected:?}"));
@@ -207,6 +229,47 @@ impl Simulation {
         }
         Ok(())
     }
+}
+
+/// All ranges are there again, and pending, and so are all clients.
+fn check_ranges_shown(plan: &Plan, life: &Life, kept: &Kept) -> Result<(), String> {
+    let Some(seen) = life.known_ranges.last() else {
+        return Ok(());
+    };
+    let mut shown: BTreeMap<KeptOwner, Vec<KeptRange>> = BTreeMap::new();
+    for (at, name) in seen.resources.iter().zip(&plan.ranges.resources) {
+        for it in &at.held {
+            let Who::Client(id) = it.owner.who else {
+                return Err(format!("{it:?} is restored, and of no client"));
+            };
+            if !it.pending {
+                return Err(format!("{it:?} is restored, and not pending"));
+            }
+            let id = plan.ranges.ids[id].as_bytes().to_vec();
+            let owner = OWNERS[it.owner.name].as_bytes().to_vec();
+            let (start, end) = it.cells.bytes();
+            let ranges = shown.entry([name.clone(), id, owner]).or_default();
+            ranges.push((start, end, it.mode));
+        }
+    }
+    if shown != kept.ranges {
+        return Err(format!(
+            "ranges are restored as {shown:?}, not {:?}",
+            kept.ranges
+        ));
+    }
+    let clients = seen.clients.iter().map(|(id, it)| {
+        let id = plan.ranges.ids[*id].as_bytes().to_vec();
+        (id, it.ttl)
+    });
+    let clients: BTreeMap<Vec<u8>, Millis> = clients.collect();
+    if clients != kept.clients {
+        return Err(format!(
+            "clients are restored as {clients:?}, not {:?}",
+            kept.clients
+        ));
+    }
+    Ok(())
 }
 
 /// The engine shows what was restored, and all leases are whole.

@@ -6,6 +6,7 @@
 use super::connection::{Connection, Sending};
 use super::http_requests::{KEPT_ASKS_MAX, KeptAsk};
 use super::lock_requests::{OPEN_REQUESTS_MAX, RequestWriter, WrittenRequest};
+use super::range_requests::RangeWriter;
 use super::request::{Look, RequestKind};
 use crate::base::Millis;
 use crate::pipe::metered_pipe;
@@ -35,6 +36,9 @@ impl Simulation {
         let Some(number) = self.clients[client] else {
             return self.connect(client);
         };
+        if client >= self.plan.clients {
+            return self.act_on_ranges(client, number);
+        }
         let action = self.plan.action(&mut self.rng);
         let conn = &self.life.connections[&number];
         match action {
@@ -86,6 +90,46 @@ impl Simulation {
                     self.send(number, &written);
                 }
             }
+        }
+    }
+
+    /// What a client does that locks bytes.
+    fn act_on_ranges(&mut self, client: usize, number: u32) {
+        if self.rng.u8(..100) < self.plan.ranges.leave_pct {
+            return match self.rng.u8(..8) {
+                0 => self.stall(number),
+                1 => self.close(number),
+                2..5 => {
+                    self.clients[client] = None;
+                    self.close(number);
+                }
+                _ => self.reset(number),
+            };
+        }
+        let mut bytes = Vec::new();
+        let count = *pick(&mut self.rng, &[1, 1, 1, 1, 1, 1, 4]);
+        for _ in 0..count {
+            let conn = &self.life.connections[&number];
+            let is_open = conn.sending == Sending::Open && !conn.end_told && !conn.ended;
+            let has_open = !conn.open_requests.is_empty();
+            let may_follow = count > 1 || self.rng.u8(..100) < self.plan.pipeline_pct;
+            if !is_open || has_open && !may_follow || conn.awaits_client() {
+                break;
+            }
+            let mut writer = RangeWriter {
+                rng: &mut self.rng,
+                plan: &self.plan,
+                known: &self.life.known_ranges,
+                number,
+                conn,
+                home: self.plan.ranges.homes[client - self.plan.clients],
+            };
+            if let Some(written) = writer.write() {
+                bytes.extend(self.note_request(number, written));
+            }
+        }
+        if !bytes.is_empty() {
+            self.send(number, &bytes);
         }
     }
 
@@ -194,6 +238,7 @@ impl Simulation {
                 http.is_some(),
             ),
             RequestKind::Break { fence, .. } => self.life.known_grants.break_sent(fence),
+            RequestKind::Range(asked) => self.life.known_ranges.sent(request_number, number, asked),
             RequestKind::Acquire { .. } if http.as_ref().is_some_and(|it| !it.id.is_empty()) => {
                 let kept = KeptAsk {
                     kind: kind.clone(),
@@ -363,6 +408,7 @@ impl Simulation {
             // The server never cuts off a client that waits or subscribes, so silence would never
             // end.
             let never_times_out = !conn.tickets.is_empty()
+                || conn.client >= self.plan.clients
                 || conn.asks_for_events
                 || !conn.subscriptions.is_empty()
                 || requests.any(|it| {

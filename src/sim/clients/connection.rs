@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::http_answers::{self, Expected, Heard};
 use super::http_requests::HttpAsk;
+use super::range_requests::RangeAsked;
 use super::request::RequestKind;
 use super::subscription::Subscription;
 use crate::base::{ConnId, Millis, Nanos};
@@ -334,6 +335,17 @@ impl Connection {
             Expected::Answer
         };
         http_answers::take(&mut self.received, expected)
+    }
+
+    /// Whether it has asked to acquire for another client, and was not answered yet.
+    pub(crate) fn awaits_client(&self) -> bool {
+        let changes = |it: &OpenRequest| {
+            matches!(
+                it.kind,
+                RequestKind::Range(RangeAsked::Attach { .. } | RangeAsked::Detach { .. })
+            )
+        };
+        self.open_requests.iter().any(changes)
     }
 
     /// Whether the last line that came in has no end.

@@ -14,5 +14,6 @@ pub(super) mod entry_requests;
 pub(super) mod http_answers;
 pub(super) mod http_requests;
 pub(super) mod lock_requests;
+pub(super) mod range_requests;
 pub(super) mod request;
 pub(super) mod subscription;

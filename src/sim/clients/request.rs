@@ -3,6 +3,7 @@
 //! Says what a request asks for, of which key, and which event its success is for watchers. Never
 //! writes a frame and never checks an answer.
 
+use super::range_requests::RangeAsked;
 use super::subscription::Subscription;
 use crate::base::Millis;
 use crate::engine::types::Mode;
@@ -54,6 +55,8 @@ pub(crate) enum RequestKind {
     Report {
         key: Option<usize>,
     },
+    /// About byte ranges, and the clients that lock them.
+    Range(RangeAsked),
     Hello,
     /// Over HTTP: an operator ends a grant.
     Break {
@@ -99,15 +102,20 @@ impl RequestKind {
         match self {
             Self::Acquire { wait, .. } | Self::Wait { wait, .. } => *wait,
             Self::Entry(entry) => entry.wait(),
+            Self::Range(RangeAsked::Lock { wait, .. }) => *wait,
             _ => Millis::ZERO,
         }
     }
 
-    /// Whether it is about a named entry, a subscription or a signal.
+    /// Whether it is about a named entry, bytes, a subscription or a signal.
     pub(crate) fn concerns_no_lock(&self) -> bool {
         matches!(
             self,
-            Self::Entry(_) | Self::Subscribe(_) | Self::Unsubscribe(_) | Self::Signal { .. }
+            Self::Entry(_)
+                | Self::Range(_)
+                | Self::Subscribe(_)
+                | Self::Unsubscribe(_)
+                | Self::Signal { .. }
         )
     }
 

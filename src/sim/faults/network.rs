@@ -75,6 +75,7 @@ impl Simulation {
                 RequestKind::Break { fence, .. } => {
                     self.life.known_grants.grant(*fence).break_arrived = true;
                 }
+                RequestKind::Range(_) => self.life.known_ranges.arrived(request.number, moment),
                 RequestKind::Acquire { .. } => {
                     let id = request.http.as_ref().map_or("", |it| &it.id);
                     self.life.known_grants.ask_arrived(id, moment.turn);

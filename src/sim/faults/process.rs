@@ -109,7 +109,8 @@ impl Simulation {
             }
         }
         let (number, wall_us) = (self.life.number, self.wall_us());
-        let nobody = Life::begin(&mut self.rng, &self.plan, number, self.now, wall_us, None);
+        let nobody = (number, self.turn);
+        let nobody = Life::begin(&mut self.rng, &self.plan, nobody, self.now, wall_us, None);
         self.life = Life {
             is_up: false,
             ..nobody
@@ -150,7 +151,11 @@ impl Simulation {
             life
         } else {
             let wall_us = self.wall_us();
-            Life::begin(&mut self.rng, &self.plan, number, self.now, wall_us, None)
+            let next = (number, self.turn);
+            let known = &self.life.known_ranges;
+            let mut life = Life::begin(&mut self.rng, &self.plan, next, self.now, wall_us, None);
+            life.known_ranges.remember(Vec::new(), known);
+            life
         };
         self.trace.say(
             self.now,

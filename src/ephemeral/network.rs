@@ -1,0 +1,100 @@
+//! Whether a directory lies where locks and file names cannot be relied on.
+//!
+//! Network file systems emulate `flock`, or keep it to one machine, and what they know of a path may be
+//! seconds old; so the comparison that makes a removed lock file harmless can be wrong there.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// Network file systems by the number that `statfs` gives them. FUSE can be anything.
+#[cfg(target_os = "linux")]
+const NETWORK: [(u32, &str); 10] = [
+    (0x6969, "nfs"),
+    (0x517b, "smb"),
+    (0xff53_4d42, "cifs"),
+    (0xfe53_4d42, "smb2"),
+    (FUSE, "fuse"),
+    (0x00c3_6400, "ceph"),
+    (0x5346_414f, "afs"),
+    (0x7375_7245, "coda"),
+    (0x564c, "ncp"),
+    (0x0bd0_0bd0, "lustre"),
+];
+
+#[cfg(target_os = "linux")]
+const FUSE: u32 = 0x6573_5546;
+
+/// What to say of it.
+pub(super) fn refusal(file_system: &str) -> String {
+    format!(
+        "it would be on a file system of type {file_system}, where a lock may hold on this machine \
+         only, or not at all (EphemeralLock::allow_network takes it nevertheless)"
+    )
+}
+
+/// The type of the file system that the directory is on, if it is one of a network.
+#[cfg(target_os = "linux")]
+pub(super) fn network_file_system(dir: BorrowedFd<'_>) -> io::Result<Option<String>> {
+    let number = rustix::fs::fstatfs(dir)?.f_type as u32;
+    let Some((_, name)) = NETWORK.iter().find(|(known, _)| *known == number) else {
+        return Ok(None); // the usual case, decided without reading a table of all mounts
+    };
+    let device = rustix::fs::fstat(dir)?.st_dev;
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let name = mounted_type(&mounts, device).unwrap_or(name);
+    // FUSE on a disk: one machine has it.
+    Ok((name != "fuseblk").then(|| name.to_owned()))
+}
+
+/// Elsewhere it is not known: the one who chooses the path has to know.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn network_file_system(_dir: BorrowedFd<'_>) -> io::Result<Option<String>> {
+    Ok(None)
+}
+
+/// The type of what is mounted from a device, as `/proc/self/mountinfo` tells it:
+/// `36 35 0:52 / /home rw,noatime shared:1 - fuse.sshfs host:/home rw`.
+#[cfg(target_os = "linux")]
+fn mounted_type(mounts: &str, device: u64) -> Option<&str> {
+    let number = format!(
+        "{}:{}",
+        rustix::fs::major(device),
+        rustix::fs::minor(device)
+    );
+    mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ');
+        if fields.nth(2)? != number {
+            return None;
+        }
+        fields.skip_while(|field| *field != "-").nth(1)
+    })
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn the_table_of_mounts_tells_what_a_device_is() {
+        let mounts = "22 1 253:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
+                      23 22 0:52 / /a\\040b rw,noatime - fuse.sshfs host:/home rw\n\
+                      half a line\n\
+                      24 22 0:53\n\
+                      25 22 8:17 /x /mnt ro shared:2 master:1 - fuseblk /dev/sdb1 ro\n";
+        let device = rustix::fs::makedev;
+        assert_eq!(mounted_type(mounts, device(253, 0)), Some("ext4"));
+        assert_eq!(mounted_type(mounts, device(0, 52)), Some("fuse.sshfs"));
+        assert_eq!(mounted_type(mounts, device(8, 17)), Some("fuseblk"));
+        assert_eq!(mounted_type(mounts, device(0, 53)), None);
+        assert_eq!(mounted_type(mounts, device(9, 9)), None);
+        assert_eq!(mounted_type("", device(253, 0)), None);
+    }
+
+    #[test]
+    fn a_local_directory_is_not_on_a_network() {
+        let dir = std::fs::File::open("/proc/self").unwrap();
+        assert_eq!(network_file_system(dir.as_fd()).unwrap(), None);
+    }
+}

@@ -1,0 +1,227 @@
+//! Holders that are killed, children that live on, signals, and programs that know nothing of us.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use latchd::ephemeral::{Cleanup, EphemeralLock, Error, Holder, Kind};
+
+use crate::program::{
+    Contender, Place, Program, file_at, has, is_locked, until_held_by, until_waiters,
+};
+
+/// Killed wherever it happens to be, 500 times: the lock is free when the process is gone, and what it left
+/// is removed by the next holder.
+#[test]
+fn a_killed_holder_leaves_an_empty_file_at_most() {
+    let place = Place::new();
+    let mut chance = fastrand::Rng::with_seed(4);
+    let mut left = 0;
+    for round in 0..500 {
+        let mut contender = Program::Ours.start(&place.path);
+        contender.tell("churn");
+        for _ in 0..chance.u32(1..40) {
+            contender.hear();
+        }
+        contender.kill();
+        left += u32::from(place.file().is_some());
+        let guard = EphemeralLock::exclusive(&place.path).try_acquire();
+        let guard = guard.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        assert_eq!(guard.release().unwrap(), Cleanup::Removed);
+        assert_eq!(place.names(), [""; 0], "round {round}");
+    }
+    assert!(left > 10, "it was hardly ever killed while it held: {left}");
+}
+
+/// A pipe with a name. Whoever reads from it lives until `Fifo` is dropped.
+struct Fifo {
+    path: PathBuf,
+    _end: File,
+}
+
+impl Fifo {
+    fn new(dir: &Path) -> Self {
+        let path = dir.join("fifo");
+        assert!(
+            Command::new("mkfifo")
+                .arg(&path)
+                .status()
+                .unwrap()
+                .success()
+        );
+        let end = OpenOptions::new().read(true).write(true).open(&path);
+        Self {
+            path,
+            _end: end.unwrap(),
+        }
+    }
+}
+
+/// The child has a copy of the descriptor, as after a fork, or an exec without `O_CLOEXEC`.
+#[test]
+fn a_child_that_has_the_descriptor_keeps_the_lock_of_a_killed_parent() {
+    let place = Place::new();
+    let fifo = Fifo::new(place.dir.path());
+    let mut parent = Program::Ours.start(&place.path);
+    let file = parent.acquire("exclusive", "try");
+    let order = format!("child with {}", fifo.path.display());
+    assert_eq!(parent.ask(&order), "born");
+    parent.kill();
+    let lock = EphemeralLock::exclusive(&place.path);
+    assert!(matches!(lock.try_acquire(), Err(Error::Busy { .. })));
+    assert_eq!(place.file(), Some(file));
+    drop(fifo); // the child ends
+    let guard = lock.acquire().unwrap();
+    assert_eq!(guard.release().unwrap(), Cleanup::Removed);
+}
+
+/// But if the holder lets go itself, no child keeps it.
+pub(crate) fn let_go_beside_a_child(program: &Program) -> Result<(), String> {
+    for (kind, left) in [("exclusive", None), ("kept", Some(()))] {
+        let place = Place::new();
+        let fifo = Fifo::new(place.dir.path());
+        let mut parent = program.start(&place.path);
+        parent.acquire(kind, "try");
+        let order = format!("child with {}", fifo.path.display());
+        assert_eq!(parent.ask(&order), "born");
+        parent.ask("release");
+        assert_eq!(place.file().map(drop), left);
+        let guard = EphemeralLock::exclusive(&place.path).try_acquire();
+        let guard = guard.map_err(|error| format!("violation: {error}"))?;
+        assert_eq!(guard.release().unwrap(), Cleanup::Removed);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_child_that_has_the_descriptor_does_not_keep_what_the_parent_lets_go() {
+    let_go_beside_a_child(&Program::Ours).unwrap();
+}
+
+#[test]
+fn a_child_that_was_started_the_usual_way_does_not_keep_the_lock() {
+    let place = Place::new();
+    let fifo = Fifo::new(place.dir.path());
+    let mut parent = Program::Ours.start(&place.path);
+    parent.acquire("exclusive", "try");
+    let order = format!("child without {}", fifo.path.display());
+    assert_eq!(parent.ask(&order), "born");
+    parent.kill();
+    let lock = EphemeralLock::exclusive(&place.path);
+    assert_eq!(
+        lock.try_acquire().unwrap().release().unwrap(),
+        Cleanup::Removed
+    );
+}
+
+#[test]
+fn a_guard_that_is_leaked_keeps_the_lock_until_the_process_ends() {
+    let place = Place::new();
+    let mut holder = Program::Ours.start(&place.path);
+    holder.acquire("exclusive", "try");
+    assert_eq!(holder.ask("leak"), "leaked");
+    let lock = EphemeralLock::exclusive(&place.path);
+    assert!(matches!(lock.try_acquire(), Err(Error::Busy { .. })));
+    holder.kill();
+    assert!(place.file().is_some());
+    assert_eq!(
+        lock.try_acquire().unwrap().release().unwrap(),
+        Cleanup::Removed
+    );
+}
+
+/// A contender for whom calls of the system end as strace is told; `None` if that cannot be had.
+fn injected(inject: &str, place: &Place) -> Option<Contender> {
+    let inject = format!("inject={inject}");
+    let options = ["-f", "-qq", "-o", "/dev/null", "-e", &inject];
+    let command = || Program::Ours.command(&[&["strace"], &options[..]].concat());
+    let try_out = [&options[..], &["true"]].concat();
+    has("strace", &try_out).then(|| Contender::start(command(), &place.path))
+}
+
+/// A signal whose handler was installed without `SA_RESTART` ends the system's wait, a thousand times.
+#[test]
+fn signals_do_not_end_a_wait() {
+    let place = Place::new();
+    let start = || injected("flock:error=EINTR:when=1..1000", &place);
+    let holder = EphemeralLock::exclusive(&place.path).try_acquire().unwrap();
+    let Some(mut waiter) = start() else { return };
+    waiter.tell("acquire exclusive block");
+    until_waiters(&place.path, 1);
+    drop(holder);
+    let (file, _) = waiter.held();
+    assert_eq!(Some(file), place.file());
+    assert_eq!(waiter.ask("release"), "Removed");
+    // Nor are they taken for a refusal, or for a lock.
+    let mut other = start().unwrap();
+    other.acquire("shared", "try");
+    assert!(is_locked(&place.path));
+    assert_eq!(other.ask("release"), "Removed");
+}
+
+#[test]
+fn a_system_that_refuses_locks_is_never_taken_for_one_that_gives_them() {
+    for errno in ["ENOLCK", "EOPNOTSUPP", "ENOSYS"] {
+        let place = Place::new();
+        let Some(mut contender) = injected(&format!("flock:error={errno}"), &place) else {
+            return;
+        };
+        for order in [
+            "acquire exclusive try",
+            "acquire shared block",
+            "acquire shared 99",
+        ] {
+            let answer = contender.ask(order);
+            assert!(answer.starts_with("Unsupported "), "{errno}: {answer}");
+        }
+    }
+}
+
+/// The name cannot be taken away: the lock is free all the same, and somebody hears of it.
+#[test]
+fn a_file_that_cannot_be_removed_is_let_go() {
+    let place = Place::new();
+    let Some(mut contender) = injected("unlink,unlinkat:error=EPERM", &place) else {
+        return;
+    };
+    for kind in ["exclusive", "shared"] {
+        contender.acquire(kind, "try");
+        let said = contender.ask("release");
+        assert!(said.contains("not permitted"), "{said}");
+        assert!(place.file().is_some() && !is_locked(&place.path));
+    }
+}
+
+#[test]
+fn flock_the_program_and_we_exclude_each_other() {
+    if !has("flock", &["--version"]) {
+        return;
+    }
+    let place = Place::new();
+    let lock = EphemeralLock::exclusive(&place.path);
+    let mut theirs = Command::new("flock")
+        .arg("-x")
+        .arg(&place.path)
+        .args(["sh", "-c", "echo held; read answer"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(theirs.stdout.take().unwrap()).lines();
+    assert_eq!(said.next().unwrap().unwrap(), "held");
+    assert!(matches!(lock.try_acquire(), Err(Error::Busy { .. })));
+    drop(theirs.stdin.take());
+    theirs.wait().unwrap();
+    let guard = lock.acquire().unwrap();
+    let mut flock = Command::new("flock");
+    flock.args(["-n", "-x"]).arg(&place.path).arg("true");
+    assert_eq!(flock.status().unwrap().code(), Some(1));
+    let us = Holder {
+        pid: Some(std::process::id()),
+        kind: Kind::Exclusive,
+    };
+    until_held_by(&place.path, &[us]);
+    assert_eq!(guard.release().unwrap(), Cleanup::Removed);
+    assert_eq!(file_at(&place.path), None);
+}
