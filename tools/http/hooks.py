@@ -2,7 +2,8 @@
 
 - To JSON Schema `800.0` is an integer. The daemon takes whole numbers only as they are written: `800`.
 - A wait of a minute is allowed, and nobody wants to wait for it here.
-- `start` and `len` are each any number of 64 bits, but together must not go beyond the last one.
+- `start` and `len` are each any number of 64 bits, but together must not go beyond the last one. Where
+  range locks are broken there are both or none.
 """
 
 import schemathesis
@@ -16,7 +17,8 @@ def before_call(context, case, kwargs):
     if isinstance(case.body, dict):
         case.body = within(name_by_name(case.body))
     if isinstance(case.query, dict):
-        case.query = within(case.query)
+        is_half = len({"start", "len"} & set(case.query)) == 1
+        case.query = {} if is_half and case.operation.path.endswith("/locks") else within(case.query)
 
 
 def name_by_name(body):
