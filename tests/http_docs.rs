@@ -143,7 +143,12 @@ impl Reader {
         for line in commands.lines() {
             if let Some(line) = line.strip_suffix(" &") {
                 self.waiting.push(self.shell(line).spawn().unwrap());
-                self.until("who/job", |who| who["waiter_count"] == 1);
+                let place = if line.contains("/v1/ranges/") {
+                    "ranges/a.db"
+                } else {
+                    "who/job"
+                };
+                self.until(place, |it| it["waiter_count"] == 1);
             } else if line.starts_with("curl ") {
                 script.push_str(&format!("{line}\nprintf '\\036'\n"));
                 count += 1;

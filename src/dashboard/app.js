@@ -2,11 +2,13 @@
 
 import { remember } from "./charts.js";
 import { connections } from "./connections.js";
-import { say, tickTimes } from "./dom.js";
-import { count, duration } from "./format.js";
+import { say, showLeft, tickTimes } from "./dom.js";
+import { count, duration, plural } from "./format.js";
 import { lock } from "./lock.js";
 import { locks } from "./locks.js";
 import { overview } from "./overview.js";
+import { range } from "./range.js";
+import { ranges } from "./ranges.js";
 import {
   connect,
   currentState,
@@ -37,6 +39,9 @@ function route() {
   const parameters = new URLSearchParams(query);
   const name = /^\/locks\/(.+)$/s.exec(path)?.[1];
   if (name !== undefined) return ["locks", (place) => lock(place, decode(name))];
+  const resource = /^\/ranges\/(.+)$/s.exec(path)?.[1];
+  if (resource !== undefined) return ["ranges", (place) => range(place, decode(resource))];
+  if (path === "/ranges") return ["ranges", (place) => ranges(place, parameters)];
   if (path === "/locks") return ["locks", (place) => locks(place, parameters)];
   if (path === "/waits") return ["waits", waits];
   if (path === "/connections") return ["connections", connections];
@@ -114,6 +119,16 @@ function showGone() {
   say(byId("gone-next"), left_ms > 0 ? `Next attempt in ${Math.ceil(left_ms / 1000)} s.` : "Trying…");
 }
 
+/** After a restart, as long as it lasts. */
+function showGrace(totals) {
+  const isActive = totals.grace_left_ms > 0;
+  byId("grace").hidden = !isActive;
+  if (!isActive) return;
+  const [done, expected] = [totals.grace_clients_done, totals.grace_clients_expected];
+  say(byId("grace-text"), `${count(done)} of ${plural(expected, "client", "clients")} done.`);
+  showLeft(byId("grace-left"), totals.grace_left_ms);
+}
+
 onState(showState);
 onRefusal((why) => {
   byId("refused").hidden = why === null;
@@ -124,14 +139,19 @@ onStats((stats) => {
   view?.stats?.(stats);
   showState(currentState());
   say(byId("nav-locks"), count(stats.totals.locks + stats.totals.semaphores + stats.totals.rw_locks));
+  say(byId("nav-ranges"), count(stats.totals.range_locks));
   say(byId("nav-waits"), count(stats.waiting));
+  showGrace(stats.totals);
   say(byId("nav-connections"), count(stats.connections));
   say(byId("foot"), `latchd ${stats.version}, up ${duration(stats.uptime_ms)}`);
 });
 setInterval(() => {
   if (document.hidden) return;
   if (currentState() === "gone") showGone();
-  else tickTimes(main);
+  else {
+    tickTimes(main);
+    tickTimes(byId("grace"));
+  }
 }, TICK_MS);
 
 // The address of a view is behind the `#`, so this link must not go there.

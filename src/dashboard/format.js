@@ -66,6 +66,29 @@ export function nameOf(someone) {
   return someone.restored ? "not claimed since the restart" : "unknown";
 }
 
+/** A number of bytes, which may be too large for a double: exact. */
+export function number(value) {
+  return whole.format(BigInt(value));
+}
+
+/** Which bytes a range lock has. */
+export function bytesOf({ start, len }) {
+  const [first, length] = [BigInt(start), BigInt(len)];
+  if (length === 0n) return first === 0n ? "all bytes" : `bytes ${number(first)} to the end`;
+  if (length === 1n) return `byte ${number(first)}`;
+  return `bytes ${number(first)} to ${number(first + length - 1n)}`;
+}
+
+export function modeOf({ mode }) {
+  return mode === "ex" ? "exclusive" : "shared";
+}
+
+/** For whom bytes are locked: the client, and the owner that it locks for. */
+export function ownerOf({ client, owner }) {
+  const who = client === null ? "unknown" : client.replace(/^#/, "connection ");
+  return owner ? `${who} ${owner}` : who;
+}
+
 /** A name as a part of a path. */
 export function inPath(name) {
   return encodeURIComponent(name.toWellFormed?.() ?? name);
@@ -74,4 +97,9 @@ export function inPath(name) {
 /** Where the page of a lock is. */
 export function lockPage(name) {
   return `#/locks/${inPath(name)}`;
+}
+
+/** Where the page of a resource is. */
+export function rangePage(name) {
+  return `#/ranges/${inPath(name)}`;
 }

@@ -24,9 +24,11 @@ function namesThatHold(locks) {
 
 /**
  * The graph of these locks. Nodes are owners, locks, and `rest` for those that the server did not list;
- * edges are `waits` (owner to lock) and `held` (lock to owner).
+ * edges are `waits` (owner to lock) and `held` (lock to owner). Of byte ranges the server tells who waits
+ * for whom: whoever waits has a node of its own for the bytes it wants, because two who wait for bytes of one
+ * resource need not have to do with each other.
  */
-export function build(locks, labelOf) {
+export function build(locks, labelOf, rangeEdges = []) {
   const nodes = new Map();
   const edges = [];
   const named = namesThatHold(locks);
@@ -50,7 +52,40 @@ export function build(locks, labelOf) {
     if (unseenHolders > 0) edges.push({ from: id, to: rest(lock, "hold", unseenHolders), kind: "held" });
     if (unseenWaiters > 0) edges.push({ from: rest(lock, "wait", unseenWaiters), to: id, kind: "waits" });
   }
+  for (const { waiter, waits_for, on } of withoutDetours(rangeEdges)) {
+    const id = `range ${waiter} ${on}`;
+    if (!nodes.has(id)) {
+      const lock = { kind: "range", holder_count: 0, waiter_count: 1 };
+      nodes.set(id, { id, kind: "lock", isRange: true, label: on, lock });
+      edges.push({ from: known(nodes, waiter), to: id, kind: "waits", isRange: true });
+    }
+    nodes.get(id).lock.holder_count += 1;
+    edges.push({ from: id, to: known(nodes, waits_for), kind: "held", isRange: true });
+  }
   return markCircles({ nodes, edges });
+}
+
+/** Whoever waits behind another waits for all whom that one waits for, too; that goes without saying. */
+function withoutDetours(rangeEdges) {
+  const pair = (waiter, waits_for, on) => JSON.stringify([waiter, waits_for, on]);
+  const pairs = new Set(rangeEdges.map((it) => pair(it.waiter, it.waits_for, it.on)));
+  const behind = neighbours(rangeEdges, "waiter", "waits_for");
+  const isSaid = ({ waiter, waits_for, on }) => {
+    const saysIt = ({ edge, to }) =>
+      edge.on === on && pairs.has(pair(to, waits_for, on)) && !pairs.has(pair(to, waiter, on));
+    return behind.get(waiter).some((it) => it.to !== waits_for && saysIt(it));
+  };
+  return rangeEdges.filter((edge) => !isSaid(edge));
+}
+
+/** The node of somebody whom the server calls by its number, `#7`, or by its name. */
+function known(nodes, called) {
+  const serial = /^#(\d+)$/.exec(called ?? "")?.[1];
+  const someone = serial ? { connection: Number(serial), owner: null } : { connection: null, owner: called };
+  const id = serial ? `connection ${serial}` : `owner ${called}`;
+  const label = serial ? `connection ${serial}` : (called ?? "not claimed since the restart");
+  if (!nodes.has(id)) nodes.set(id, { id, kind: "owner", label, someone });
+  return id;
 }
 
 /** Nodes that can reach each other have the same `circle`; others have none. (Tarjan.) */

@@ -77,6 +77,7 @@ macro_rules! files {
 /// All that the page is made of, at `/assets/`.
 pub static ASSETS: &[File] = files! {
     "app.js" SCRIPT,
+    "bar.js" SCRIPT,
     "break.js" SCRIPT,
     "charts.js" SCRIPT,
     "connections.js" SCRIPT,
@@ -87,6 +88,8 @@ pub static ASSETS: &[File] = files! {
     "lock.js" SCRIPT,
     "locks.js" SCRIPT,
     "overview.js" SCRIPT,
+    "range.js" SCRIPT,
+    "ranges.js" SCRIPT,
     "server.js" SCRIPT,
     "style.css" STYLE,
     "uplot.LICENSE.txt" TEXT,

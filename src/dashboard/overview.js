@@ -29,6 +29,7 @@ const KEPT = [
   ["Locks", "locks", "idle_locks"],
   ["Semaphores", "semaphores", "idle_semaphores"],
   ["Read-write locks", "rw_locks", "idle_rw_locks"],
+  ["Range locks", "range_locks"],
   ["Counters", "counters"],
   ["Values", "kv_entries"],
   ["Lists", "lists"],

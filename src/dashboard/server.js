@@ -99,19 +99,25 @@ function ask(path, options = {}) {
 
 /**
  * The JSON at `path`. Throws [Refused] for any status but 2xx, and what `fetch` throws. `token` is used
- * instead of the one that is kept; with `mayBeUnauthorised` the caller handles 401 itself.
+ * instead of the one that is kept; with `mayBeUnauthorised` the caller handles 401 itself. With `isExact`
+ * numbers of more than 15 digits are strings, because a double cannot carry them.
  */
 export async function getJson(path, options = {}) {
   const answer = await ask(path, options);
   let body = null;
   try {
-    body = await answer.json();
+    body = options.isExact ? exactly(await answer.text()) : await answer.json();
   } catch (error) {
     if (answer.ok || error.name === "AbortError") throw error;
   }
   if (answer.status === 401 && !options.mayBeUnauthorised) unauthorised();
   if (!answer.ok) throw new Refused(answer.status, body);
   return body;
+}
+
+function exactly(text) {
+  // A string is passed over as a whole, so that digits in it are not touched.
+  return JSON.parse(text.replace(/"(?:[^"\\]|\\.)*"|\d{16,}/g, (found) => (found[0] === '"' ? found : `"${found}"`)));
 }
 
 /**

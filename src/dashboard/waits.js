@@ -1,12 +1,14 @@
 // Who waits for whom, drawn: one drawing for each group that has to do with each other.
 
-import { drawn, element, keep, say, showLeft } from "./dom.js";
-import { count, lockPage, nameOf, plural } from "./format.js";
+import { drawn, element, keep, say, showLeft, showNoTime } from "./dom.js";
+import { count, lockPage, nameOf, plural, rangePage } from "./format.js";
 import { OWNERS_MAX, SIZE, build, legible, parts, place } from "./graph.js";
-import { collect, repeat } from "./server.js";
+import { collect, getJson, repeat } from "./server.js";
 
 const LOCKS_MAX = 300;
 const ANSWERS_MAX = 32;
+// As many as the server tells.
+const EDGES_MAX = 1000;
 const REFRESH_MS = 2000;
 const LABEL_CHARS_MAX = 18;
 
@@ -30,9 +32,12 @@ export function waits(main) {
   const looking = repeat(async (signal) => {
     const how = { wanted: LOCKS_MAX, answersMax: ANSWERS_MAX, signal, query: "&state=waiting" };
     const { items: locks, after } = await collect("/v1/locks", "locks", (lock) => lock.name, how);
-    const whole = build(locks, nameOf);
+    const { edges } = await getJson("/v1/waits", { signal });
+    const rangeEdges = edges.filter((edge) => edge.kind === "range");
+    const whole = build(locks, nameOf, rangeEdges);
     const { graph, owners, ownersLeftOut, locksLeftOut } = legible(whole);
-    say(summary, summaryOf(locks, after === null, owners, ownersLeftOut, locksLeftOut));
+    const left = { ownersLeftOut, locksLeftOut, isAll: after === null, isCut: edges.length >= EDGES_MAX };
+    say(summary, summaryOf(locks, rangeEdges, owners, left));
     showCircles(circles, whole);
     const found = parts(graph);
     nothing.hidden = found.length > 0;
@@ -57,9 +62,11 @@ export function waits(main) {
   return { title: "Waits", stop };
 }
 
-function summaryOf(locks, isAll, owners, ownersLeftOut, locksLeftOut) {
+function summaryOf(locks, rangeEdges, owners, { ownersLeftOut, locksLeftOut, isAll, isCut }) {
   const waiting = locks.reduce((sum, lock) => sum + lock.waiter_count, 0);
   const parts = [`${plural(waiting, "wait", "waits")} for ${plural(locks.length, "lock", "locks")}`];
+  const forBytes = new Set(rangeEdges.map(({ waiter, on }) => `${waiter} ${on}`)).size;
+  if (forBytes > 0) parts.push(`${plural(forBytes, "wait", "waits")} for bytes`);
   if (ownersLeftOut > 0 || locksLeftOut > 0) {
     parts.push(
       `drawn are ${plural(owners, "owner", "owners")}, circles and long queues first; ` +
@@ -67,6 +74,7 @@ function summaryOf(locks, isAll, owners, ownersLeftOut, locksLeftOut) {
     );
   }
   if (!isAll) parts.push(`only the first ${count(locks.length)} locks with a queue were looked at`);
+  if (isCut) parts.push("not all waits for bytes were told");
   return parts.join(" · ");
 }
 
@@ -76,7 +84,7 @@ function key() {
     "ul",
     { class: "key", "aria-label": "Key to the drawings" },
     item("owner", "owner"),
-    item("lock", "lock"),
+    item("lock", "lock or resource"),
     item("waits", "waits for"),
     item("held", "is held by"),
     item("circle", "circle"),
@@ -104,7 +112,8 @@ function showCircles(place, graph) {
       say(title, circle.title);
       say(path, circle.path);
       say(end.firstChild, circle.unless);
-      showLeft(end.lastChild, circle.left_ms);
+      if (circle.left_ms === null) showNoTime(end.lastChild);
+      else showLeft(end.lastChild, circle.left_ms);
     },
   );
 }
@@ -124,16 +133,18 @@ function describeCircle(graph, ids) {
   const locks = ids.map((id) => graph.nodes.get(id)).filter((node) => node.kind === "lock");
   const hasOtherHolder = ({ id, lock }) => lock.holder_count > edges.filter((edge) => edge.from === id).length;
   const loose = locks.find((node) => node.lock.kind === "semaphore" && hasOtherHolder(node));
-  const lefts = edges.filter((edge) => edge.kind === "held").map((edge) => edge.holder.lease_left_ms);
+  const lefts = edges.filter((edge) => edge.kind === "held" && edge.holder).map((edge) => edge.holder.lease_left_ms);
   const names =
     owners.length > 4 ? `${owners.slice(0, 4).join(", ")} and ${owners.length - 4} others` : owners.join(" and ");
   return {
     title: owners.length === 1 ? `${names} waits for itself` : `${names} wait for each other`,
     path: `${path.slice(0, 6).join("; ")}${path.length > 6 ? "; …" : ""}.`,
-    unless: loose
+    unless: lefts.length === 0
+      ? "It ends when somebody’s time to wait is over, or something is broken."
+      : loose
       ? `It ends when another holder of ${loose.label} lets go, a hold is broken, or at the latest in `
       : "It ends when a hold is broken, or with the first lease in it, in ",
-    left_ms: Math.min(...lefts),
+    left_ms: lefts.length === 0 ? null : Math.min(...lefts),
   };
 }
 
@@ -178,7 +189,8 @@ function drawNode(node) {
     drawn("text", { x: width / 2, y: height / 2, "text-anchor": "middle", "dominant-baseline": "central" }, text),
   );
   if (node.kind !== "lock") return shape;
-  return drawn("a", { href: lockPage(node.label), "aria-label": `Lock ${node.label}` }, shape);
+  const [page, what] = node.isRange ? [rangePage, "Resource"] : [lockPage, "Lock"];
+  return drawn("a", { href: page(node.label), "aria-label": `${what} ${node.label}` }, shape);
 }
 
 function fullName(someone) {
@@ -227,7 +239,9 @@ function drawEdge(edge, part, isDown, border) {
   const title =
     edge.kind === "waits"
       ? `${from.label} waits for ${to.label}${position ? `, place ${position}` : ""}`
-      : `${from.label} is held by ${to.label}`;
+      : edge.isRange
+        ? `${to.label} has bytes of ${from.label}, or comes before`
+        : `${from.label} is held by ${to.label}`;
   return drawn(
     "g",
     { class: classes },
@@ -242,6 +256,10 @@ function inWords(edge, graph) {
   const lock = graph.nodes.get(edge.to);
   const holders = graph.edges.filter((it) => it.from === edge.to).map((it) => graph.nodes.get(it.to).label);
   const who = graph.nodes.get(edge.from).label;
+  if (edge.isRange) {
+    const text = `${who} waits for bytes of ${lock.label}, behind ${holders.join(", ")}`;
+    return element("li", { class: edge.inCircle ? "in-circle" : null }, text);
+  }
   const place = edge.waiter ? `, place ${count(edge.waiter.position)} in the queue` : "";
   return element(
     "li",

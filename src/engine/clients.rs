@@ -105,7 +105,7 @@ pub(super) struct Clients {
 }
 
 /// What stands before the first `/`; without one there is a nameless adapter.
-fn adapter_of(id: &str) -> &str {
+pub(super) fn adapter_of(id: &str) -> &str {
     id.split_once('/').map_or("", |(adapter, _)| adapter)
 }
 
@@ -190,6 +190,11 @@ impl Clients {
     /// How many of them have no connection.
     pub(super) fn away(&self) -> usize {
         self.records.len() - self.attached
+    }
+
+    /// What is in each slot from this one on. A client keeps its slot for as long as it is known.
+    pub(super) fn slots_from(&self, slot: u32) -> impl Iterator<Item = (u32, Option<&Client>)> {
+        self.records.slots_from(slot)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Client)> {

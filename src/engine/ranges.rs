@@ -153,6 +153,10 @@ pub(super) struct Ranges {
     /// By the index of the client as an owner of locks.
     clients: BTreeMap<u32, ClientRanges>,
     segments: usize,
+    /// How many of them are shared.
+    shared: usize,
+    /// How many wait for bytes, by how they want them.
+    waiting: [usize; 2],
     last_serial: u64,
     /// Resources with queues that are still to be looked at. They take turns.
     unserved: VecDeque<u32>,
@@ -184,6 +188,8 @@ impl Ranges {
             wants: Arena::new(),
             clients: BTreeMap::new(),
             segments: 0,
+            shared: 0,
+            waiting: [0; 2],
             last_serial: 0,
             unserved: VecDeque::new(),
             behind: BTreeSet::new(),
@@ -339,16 +345,18 @@ impl Ranges {
         let Holding {
             owner, resource, ..
         } = self.holdings[holding];
-        let before = self.resources[resource].segments.len();
+        let counts = |it: &Segments| (it.len(), it.len_of(Sharing::Shared));
+        let (before, shared_before) = counts(&self.resources[resource].segments);
         let touched = self
             .resources
             .change(resource, |it| change(&mut it.segments));
-        let after = self.resources[resource].segments.len();
+        let (after, shared_after) = counts(&self.resources[resource].segments);
         let client = self.owners[owner].client;
         let of_client = self.clients.get_mut(&client.0);
         let of_client = of_client.expect("a client has what its owners hold");
         of_client.segments = (of_client.segments as usize + after - before) as u32;
         self.segments = self.segments + after - before;
+        self.shared = self.shared + shared_after - shared_before;
         self.changes += u64::from(touched > 0);
         touched
     }

@@ -5,6 +5,7 @@
 //! connections attach (`clients.rs`), and both may be done with the same client.
 
 use super::Engine;
+use super::arena::NONE;
 use super::clients::Client;
 use super::conn::Asker;
 use super::ctx::{Core, Ctx};
@@ -65,6 +66,14 @@ impl Ctx<'_> {
         self.core.work.charge(work::HASH);
         let client = self.core.owners[owner].client;
         self.core.clients[client].secret.is_of(secret)
+    }
+
+    /// The same, if this owner is a client.
+    pub(super) fn restart_client_timer_of(&mut self, owner: OwnerIndex) {
+        match self.core.owners[owner].client {
+            NONE => {}
+            client => self.restart_client_timer(client),
+        }
     }
 
     /// If the client is away, its time to live begins anew; an end that is later stays.

@@ -5,6 +5,7 @@
 
 use super::arena::{NONE, Stored};
 use super::barrier::Barrier;
+use super::clients::adapter_of;
 use super::conn::{Conn, ConnIndex};
 use super::list::List;
 use super::named::Named;
@@ -87,15 +88,21 @@ pub struct ConnView<'e> {
     pub waiting: u32,
 }
 
-/// One attached client.
+/// What is shown of a client. Its secret never is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientView<'e> {
     /// Its id.
     pub id: &'e str,
-    /// How many connections it has; without one it is away.
-    pub connections: u32,
-    /// How long it is kept while it is away.
+    /// What stands in it before the first `/`.
+    pub adapter: &'e str,
+    /// How long it is kept while it has no connection.
     pub ttl: Millis,
+    /// How many connections are attached to it.
+    pub connections: u32,
+    /// How many keys it holds.
+    pub held: u32,
+    /// How many range locks it has.
+    pub range_locks: u32,
 }
 
 /// A counter, a value, a list or a barrier.
@@ -321,11 +328,28 @@ impl<'e> View<'e> {
 
     /// All clients, with a connection or away, also those of which something is still being undone.
     pub fn clients(self) -> impl Iterator<Item = ClientView<'e>> {
-        let core = &self.engine.core;
-        core.clients.iter().map(|(_, it)| ClientView {
-            id: core.owners[it.owner].client_id().unwrap_or_default(),
-            connections: it.conns.len(),
-            ttl: it.ttl,
+        self.clients_from(0).filter_map(|(_, client)| client)
+    }
+
+    /// The clients in slots from this one on, each with its slot; none for a slot that is vacant. A
+    /// client keeps its slot for as long as it is known.
+    pub fn clients_from(self, slot: u32) -> impl Iterator<Item = (u32, Option<ClientView<'e>>)> {
+        let Engine { core, stores, .. } = self.engine;
+        let slots = core.clients.slots_from(slot);
+        slots.map(move |(slot, it)| {
+            let view = it.map(|it| {
+                let owner = &core.owners[it.owner];
+                let id = owner.client_id().unwrap_or_default();
+                ClientView {
+                    id,
+                    adapter: adapter_of(id),
+                    ttl: it.ttl,
+                    connections: it.conns.len(),
+                    held: owner.holds.len(),
+                    range_locks: stores.locks.ranges.segments_of(it.owner),
+                }
+            });
+            (slot, view)
         })
     }
 

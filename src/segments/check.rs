@@ -32,7 +32,13 @@ impl Segments {
         by_start.sort_by_key(|row| (row.owner, row.start));
         let by_owner: Vec<Row> = self.by_owner.rows().collect();
         assert_eq!(by_start, by_owner, "the two orders have come apart");
-        assert_eq!(by_owner.len(), self.len, "miscounted");
+        assert_eq!(by_owner.len(), self.len(), "miscounted");
+        let shared = self.shared.rows().count();
+        assert_eq!(
+            shared,
+            self.len_of(Sharing::Shared),
+            "those that are shared are miscounted"
+        );
     }
 
     /// An owner has no byte twice, and nothing that could be one segment is two.

@@ -57,7 +57,10 @@ pub struct Segments {
     exclusive: Tree<ByStart>,
     shared: Tree<ByStart>,
     by_owner: Tree<ByOwner>,
-    len: usize,
+    /// How many there are. Two small numbers, because very many resources have one segment each.
+    len: u32,
+    /// How many of them are shared.
+    shared_len: u32,
 }
 
 /// What a lock or an unlock does to the segments of one owner.
@@ -102,13 +105,23 @@ impl Segments {
             shared: Tree::new(),
             by_owner: Tree::new(),
             len: 0,
+            shared_len: 0,
         }
     }
 
     /// How many segments there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.len
+        self.len as usize
+    }
+
+    /// How many segments there are of this mode.
+    #[must_use]
+    pub fn len_of(&self, mode: Sharing) -> usize {
+        match mode {
+            Sharing::Shared => self.shared_len as usize,
+            Sharing::Exclusive => (self.len - self.shared_len) as usize,
+        }
     }
 
     /// Whether nobody has any byte.
@@ -391,12 +404,14 @@ impl Segments {
         self.of_mode(row.mode).insert(row);
         self.by_owner.insert(row);
         self.len += 1;
+        self.shared_len += u32::from(row.mode == Sharing::Shared);
     }
 
     fn remove(&mut self, row: &Row) {
         self.of_mode(row.mode).remove(row);
         self.by_owner.remove(row);
         self.len -= 1;
+        self.shared_len -= u32::from(row.mode == Sharing::Shared);
     }
 
     fn update(&mut self, old: &Row, new: Row) {

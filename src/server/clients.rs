@@ -37,7 +37,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         self.put(now, id, Input::Detach(id, client, secret), false)
     }
 
-    fn refuse_secret(&mut self, now: Nanos, id: ConnId) -> bool {
+    pub(super) fn refuse_secret(&mut self, now: Nanos, id: ConnId) -> bool {
         let work = self.engine.take_work();
         self.charge_request(id, work);
         self.turn_away(now, id);

@@ -14,6 +14,7 @@ use super::conn::Transport;
 use super::stats::{BODY_BYTES_MAX, ENTRIES_MAX, array, label, name, number};
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::{ByteRange, Input, RangeRequest, Refusal, Sharing, Span};
+use crate::engine::view::View;
 use crate::engine::{RangeShown, Someone};
 use crate::store::Store;
 use crate::wire::json;
@@ -91,22 +92,28 @@ impl<T: Transport, S: Store> Server<T, S> {
     /// Answers `rangelist`.
     #[cold]
     pub(super) fn list_ranges(&mut self, now: Nanos, id: ConnId, resource: &[u8]) {
-        let (looks, compared) = (Cell::new(0), Cell::new(0));
+        let looks = Cell::new(0);
         self.tell(id, |server, out| {
-            let view = server.engine.view(now).ranges(resource);
-            let held = || view.into_iter().flat_map(|it| it.held());
-            let waiting = || view.into_iter().flat_map(|it| it.waiting());
-            let counts = view.map_or((0, 0), |it| it.lens());
-            let waits_for = |place: usize, each: &mut dyn FnMut(Someone<'_>, &[u8])| {
-                if let Some(view) = view {
-                    compared.set(compared.get() + view.waits_for(place, each));
-                }
-            };
-            let looked = list(out, now, resource, counts, (held(), waiting()), waits_for);
-            looks.set(counts.0.min(ENTRIES_MAX) + counts.1.min(ENTRIES_MAX) + looked);
+            looks.set(ranges(out, server.engine.view(now), now, resource));
         });
-        self.budget.charge_visits(looks.get() + compared.get());
+        self.budget.charge_visits(looks.get());
     }
+}
+
+/// The ranges of a resource, as `rangelist` and HTTP tell them; returns how many places it has looked at.
+pub(super) fn ranges(out: &mut Vec<u8>, view: View<'_>, now: Nanos, resource: &[u8]) -> usize {
+    let view = view.ranges(resource);
+    let held = || view.into_iter().flat_map(|it| it.held());
+    let waiting = || view.into_iter().flat_map(|it| it.waiting());
+    let counts = view.map_or((0, 0), |it| it.lens());
+    let compared = Cell::new(0);
+    let waits_for = |place: usize, each: &mut dyn FnMut(Someone<'_>, &[u8])| {
+        if let Some(view) = view {
+            compared.set(compared.get() + view.waits_for(place, each));
+        }
+    };
+    let looked = list(out, now, resource, counts, (held(), waiting()), waits_for);
+    counts.0.min(ENTRIES_MAX) + counts.1.min(ENTRIES_MAX) + looked + compared.get()
 }
 
 /// The document for `rangelist`; returns how many were looked at because somebody waits for them.

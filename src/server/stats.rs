@@ -345,6 +345,14 @@ pub(super) fn totals(out: &mut Vec<u8>, view: View<'_>, tally: Tally, figures: &
     for (title, count) in view.totals() {
         number(out, title, count as u64);
     }
+    let ranges = view.range_counts();
+    number(out, "range_resources", ranges.resources as u64);
+    number(out, "range_locks", ranges.locks as u64);
+    number(out, "range_waiters", ranges.waiting as u64);
+    let grace = view.grace();
+    number(out, "grace_left_ms", grace.left.0);
+    number(out, "grace_clients_expected", grace.expected.into());
+    number(out, "grace_clients_done", grace.done.into());
     number(out, "slow_consumers", figures.slow_consumers);
     number(out, "wrong_secrets", figures.wrong_secrets);
     number(out, "lost_log_lines", figures.lost_log_lines);

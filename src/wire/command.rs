@@ -514,7 +514,7 @@ fn detach<'a>(key: &'a [u8], arg: &'a [u8]) -> Result<Command<'a>, Malformed> {
 
 /// People read ids, so they are text that can be seen. What begins with `#` is a connection that has
 /// none.
-fn client_id(key: &[u8]) -> Result<&str, Malformed> {
+pub(super) fn client_id(key: &[u8]) -> Result<&str, Malformed> {
     let id = str::from_utf8(key).map_err(|_| Malformed::BadKey)?;
     let is_seen = |it: char| !it.is_whitespace() && !it.is_control();
     match id.chars().all(is_seen) && !id.starts_with('#') {

@@ -15,22 +15,24 @@ use crate::world::{Lease, World};
 
 /// What the test and the server's store share: the store keeps what the test says it has kept.
 #[derive(Default)]
-struct Kept {
+pub(crate) struct Kept {
     records: u64,
-    progress: Progress,
-    is_behind: bool,
+    pub(crate) all: Vec<Record>,
+    pub(crate) progress: Progress,
+    pub(crate) is_behind: bool,
 }
 
 #[derive(Clone, Default)]
-struct ByHand(Rc<RefCell<Kept>>);
+pub(crate) struct ByHand(pub(crate) Rc<RefCell<Kept>>);
 
 impl Store for ByHand {
     fn is_durable(&self) -> bool {
         true
     }
 
-    fn append(&mut self, _: Nanos, _: &Record) {
+    fn append(&mut self, _: Nanos, record: &Record) {
         self.0.borrow_mut().records += 1;
+        self.0.borrow_mut().all.push(record.clone());
     }
 
     fn commit(&mut self, _: Nanos) {}
@@ -52,7 +54,7 @@ impl Store for ByHand {
     }
 }
 
-fn world() -> (World<ByHand>, ByHand) {
+pub(crate) fn world() -> (World<ByHand>, ByHand) {
     let rules = Rules {
         durable: true,
         ..Rules::default()
@@ -64,7 +66,7 @@ fn world() -> (World<ByHand>, ByHand) {
 }
 
 /// Everything that was recorded so far is on disk now.
-fn keep_all(world: &mut World<ByHand>, store: &ByHand) {
+pub(crate) fn keep_all(world: &mut World<ByHand>, store: &ByHand) {
     let recorded = store.0.borrow().records;
     store.0.borrow_mut().progress.durable = recorded;
     world.settle();

@@ -16,6 +16,7 @@ mod crowds;
 mod durable;
 mod framing;
 mod invariants;
+mod ranges;
 mod slow;
 mod transcripts;
 mod world;

@@ -9,6 +9,7 @@ MODE is one of
     crowd         more waiting clients than can be drawn
     unauthorised  busy, with the token `secret`
     draining      busy, and shutting down
+    grace         busy, after a restart: range locks are kept for those who held them
     gone          busy for five seconds, then the process ends
 
 The page is read from src/dashboard at every request, so a reload shows a change. Prints its address.
@@ -38,6 +39,9 @@ LISTED_MAX = 8
 LOOKED_AT_MAX = 64
 HTML_KEY = "<img/src=x/onerror=document.title='broken'>"
 HTML_OWNER = "<b>mallory</b>"
+HTML_RESOURCE = "<img/src=y/onerror=document.title='broken'>"
+# Larger than a double can carry.
+FAR = 2**53 + 1
 
 
 class Someone:
@@ -69,6 +73,23 @@ def shard(number, age_s=0.0):
     return Someone(f"shard-{number}", 100 + number, lease_s=random.uniform(3, 90), age_s=age_s)
 
 
+class Range:
+    """A range lock, or a wait for one."""
+
+    def __init__(self, client, owner, mode, start, length, age_s=0.0, pending=False, waits_for=()):
+        self.client, self.owner, self.mode, self.start, self.length, self.pending = client, owner, mode, start, length, pending
+        self.since, self.waits_for = time.monotonic() - age_s, waits_for
+
+    def shown(self, position=None):
+        it = {"client": self.client, "owner": self.owner, "mode": self.mode, "start": self.start, "len": self.length,
+              "pending": self.pending, "since_ms": int(1000 * (time.monotonic() - self.since))}
+        return it if position is None else it | {"position": position, "waits_for": [{"client": client, "owner": owner} for client, owner in self.waits_for]}
+
+    def overlaps(self, start, length):
+        last = lambda start, length: start + length - 1 if length else 2**64 - 1
+        return self.start <= last(start, length) and start <= last(self.start, self.length)
+
+
 class Lock:
     def __init__(self, name, kind="lock", limit=1, holders=(), waiters=()):
         self.name, self.kind, self.limit = name, kind, limit
@@ -88,6 +109,7 @@ class World:
         self.mode, self.token, self.guard = mode, token, threading.Lock()
         self.start, self.locks = time.monotonic(), {}
         self.connections = {}
+        self.ranges = {}
         self.totals = dict.fromkeys(["grants", "releases", "expiries", "disconnects", "breaks"], 0)
         self.wobble = 0.0
         if mode != "empty":
@@ -115,6 +137,7 @@ class World:
         self.add(Lock(HTML_KEY, holders=[Someone(HTML_OWNER, 51, lease_s=300, age_s=9)]))
         self.add(Lock("nightly", holders=[Someone("cron", None, lease_s=300, age_s=7200, door="http")],
                       waiters=[Someone("cron-2", 61, age_s=55, door="http")]))
+        self.scene_of_ranges()
         if self.mode == "crowd":
             return
         self.add(Lock("before", holders=[Someone(None, None, lease_s=25, restored=True)]))
@@ -124,6 +147,49 @@ class World:
             self.add(Lock(f"tenant-{n:03}/index", holders=[shard(random.randrange(17), age_s=random.uniform(0, 40))]))
         for n in range(17):
             self.connections[100 + n] = shard(n, age_s=5000 + 31 * n)
+
+    def scene_of_ranges(self):
+        is_restart = self.mode == "grace"
+        self.ranges["a.db"] = (
+            [Range("gw/1", "alice", "ex", 0, 4096, 75, is_restart), Range("gw/1", "carol", "sh", 4096, 8192, 60),
+             Range("gw/2", "bob", "sh", 4096, 4096, 50), Range("gw/3", "", "sh", FAR, 0, 20)],
+            [Range("gw/2", "dave", "ex", 0, 10, 12, waits_for=[("gw/1", "alice")]),
+             Range("gw/4", "erin", "sh", 5, 1, 6, waits_for=[("gw/1", "alice"), ("gw/2", "dave")])])
+        self.ranges[HTML_RESOURCE] = ([Range("gw/5", HTML_OWNER, "ex", 7, 1, 4)], [])
+        self.ranges["mail/inbox"] = ([Range("#11", "", "ex", 0, 0, 95)], [])
+
+    def page_of_ranges(self, query):
+        limit, start = number(query, "limit", 100, 1, 1000), number(query, "after", 0, 0, 10**9)
+        contains = query.get("contains", [""])[0]
+        with self.guard:
+            found = [{"resource": name, "lock_count": len(locks), "waiter_count": len(waiters)}
+                     for name, (locks, waiters) in self.ranges.items() if contains in name and (locks or waiters)]
+            following = str(start + limit) if start + limit < len(found) else None
+            return {"resources": found[start:start + limit], "next": following}
+
+    def ranges_of(self, name):
+        with self.guard:
+            locks, waiters = self.ranges.get(name, ([], []))
+            return {"resource": name, "lock_count": len(locks), "waiter_count": len(waiters), "locks": [it.shown() for it in locks],
+                    "waiters": [it.shown(at) for at, it in enumerate(waiters, 1)]}
+
+    def waits(self):
+        with self.guard:
+            label = lambda client, owner: f"{client} {owner}".strip()
+            edges = [{"waiter": label(it.client, it.owner), "waits_for": label(*whom), "on": name, "kind": "range"}
+                     for name, (_, waiters) in self.ranges.items() for it in waiters for whom in it.waits_for]
+            return {"edges": edges, "waiting": len(edges)}
+
+    def break_ranges(self, name, start, length):
+        with self.guard:
+            locks, waiters = self.ranges.get(name, ([], []))
+            broken = [it for it in locks if it.overlaps(start, length)]
+            for it in broken:
+                locks.remove(it)
+            if broken and waiters:
+                following = waiters.pop(0)
+                locks.insert(0, Range(following.client, following.owner, following.mode, following.start, following.length))
+            return len(broken)
 
     def crowd(self):
         for n in range(30):
@@ -165,6 +231,10 @@ class World:
                     "idle_locks": sum(1 for it in self.locks.values() if not it.holders), "idle_semaphores": 0, "idle_rw_locks": 0,
                     "counters": 0 if is_empty else 12, "kv_entries": 0 if is_empty else 340, "lists": 0 if is_empty else 3,
                     "signal_channels": 0 if is_empty else 5, "watch_channels": 0, "barriers": 0,
+                    "range_resources": len(self.ranges), "range_locks": sum(len(locks) for locks, _ in self.ranges.values()),
+                    "range_waiters": sum(len(waiters) for _, waiters in self.ranges.values()),
+                    "grace_left_ms": max(0, 83_000 - int(1000 * (time.monotonic() - self.start))) if self.mode == "grace" else 0,
+                    "grace_clients_expected": 3 if self.mode == "grace" else 0, "grace_clients_done": 2 if self.mode == "grace" else 0,
                     "slow_consumers": 0, "wrong_secrets": 0, "lost_log_lines": 0, "holds": self.held(), "holds_max": 10_000_000,
                     "attached_clients": 0, "away_clients": 0, **self.totals,
                     "memory_bytes": int(180_000 if is_empty else 71e6 + 40_000 * self.wobble), "memory_max_bytes": 1 << 30, "outbox_bytes": 0,
@@ -306,6 +376,14 @@ class Handler(BaseHTTPRequestHandler):
                 self.answer(200, world.who(name))
             case ("GET", "v1", "connections"):
                 self.answer(200, world.page_of_connections(query))
+            case ("GET", "v1", "waits"):
+                self.answer(200, world.waits())
+            case ("GET", "v1", "ranges"):
+                self.answer(200, world.page_of_ranges(query))
+            case ("GET", "v1", "ranges", name):
+                self.answer(200, world.ranges_of(name))
+            case ("DELETE", "v1", "ranges", name, "locks"):
+                self.answer(200, {"broken": world.break_ranges(name, number(query, "start", 0, 0, 2**64 - 1), number(query, "len", 0, 0, 2**64 - 1))})
             case ("DELETE", "v1", "locks", name, "holders", fence):
                 if not world.break_hold(name, fence):
                     raise Refusal(404, "nobody holds this lock with this fence; ask who holds it", "NOT_HELD")
@@ -345,7 +423,7 @@ class Server(ThreadingHTTPServer):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mode", default="busy", choices=["empty", "busy", "crowd", "unauthorised", "draining", "gone"])
+    parser.add_argument("--mode", default="busy", choices=["empty", "busy", "crowd", "unauthorised", "draining", "grace", "gone"])
     parser.add_argument("--port", type=int, default=0, help="0 takes any free port")
     parser.add_argument("--token")
     args = parser.parse_args()

@@ -8,7 +8,7 @@
 
 use super::super::arena::NONE;
 use super::super::conn::{Asker, ConnIndex};
-use super::super::ctx::Ctx;
+use super::super::ctx::{Core, Ctx};
 use super::super::lock::Locks;
 use super::super::owner::OwnerIndex;
 use super::super::types::{Effects, Record, Refusal, Reply};
@@ -17,6 +17,7 @@ use super::super::{Engine, work};
 use super::ask::{ByteRange, HeldRange, OfClient, RangeAsk, RangeRequest, Sharing};
 use super::{RangeWant, since};
 use crate::base::{ConnId, Millis, Nanos};
+use crate::segments::Segment;
 
 /// Who asks about what, with the bytes as a range.
 #[derive(Clone, Copy)]
@@ -375,9 +376,15 @@ impl Locks {
         let Some((holding, segment)) = found else {
             return cx.reply(asked.asker.conn, Reply::RangeFree);
         };
+        let held = self.held_range(cx.core, holding, &segment);
+        cx.reply(asked.asker.conn, Reply::RangeHeld(Box::new(held)));
+    }
+
+    /// A segment as others are told of it.
+    pub(super) fn held_range(&self, core: &Core, holding: u32, segment: &Segment) -> HeldRange {
         let it = self.ranges.owner(self.ranges.holding(holding).owner);
-        let client = &cx.core.owners[it.client];
-        let held = HeldRange {
+        let client = &core.owners[it.client];
+        HeldRange {
             mode: segment.mode,
             range: segment.range,
             client: match client.client_id() {
@@ -386,8 +393,7 @@ impl Locks {
             },
             owner: it.name.clone(),
             pending: segment.pending,
-        };
-        cx.reply(asked.asker.conn, Reply::RangeHeld(Box::new(held)));
+        }
     }
 
     /// Exactly one of three: the wait has ended and is never granted, or the bytes are held, or neither.

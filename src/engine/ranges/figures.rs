@@ -45,7 +45,7 @@ pub struct RangeFigures {
     deadlocked: [u64; 2],
     ended: [u64; RangeEnd::ALL.len()],
     reclaims: [u64; 2],
-    waits: Histogram,
+    waits: [Histogram; 2],
 }
 
 impl RangeFigures {
@@ -79,10 +79,10 @@ impl RangeFigures {
         self.reclaims
     }
 
-    /// How long those waited that were granted what they waited for.
+    /// How long those waited that were granted what they waited for, in this mode.
     #[must_use]
-    pub fn waits(&self) -> &Histogram {
-        &self.waits
+    pub fn waits(&self, mode: Sharing) -> &Histogram {
+        &self.waits[mode as usize]
     }
 
     pub(super) fn granted(&mut self, mode: Sharing) {
@@ -109,7 +109,7 @@ impl RangeFigures {
         self.reclaims[usize::from(!succeeded)] += 1;
     }
 
-    pub(super) fn waited(&mut self, ns: u64) {
-        self.waits.observe(ns);
+    pub(super) fn waited(&mut self, mode: Sharing, ns: u64) {
+        self.waits[mode as usize].observe(ns);
     }
 }

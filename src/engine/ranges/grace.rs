@@ -155,9 +155,10 @@ impl Locks {
             awaited: expected,
             released: 0,
         };
-        // Who has something to have back is waited for as long as that is possible.
+        // Who has something to have back is waited for as long as that is possible, and a moment longer:
+        // what it has not had back ends with the grace period, and not with the client.
         for &client in ranges.clients.keys() {
-            cx.keep_client_until(OwnerIndex(client), ends);
+            cx.keep_client_until(OwnerIndex(client), ends.after(Millis(1)));
         }
     }
 

@@ -242,6 +242,14 @@ impl Locks {
         }
         assert_eq!(segments, it.segments, "segments are miscounted");
         assert_eq!(waiters, it.wants.len(), "a wish without a waiter");
+        let all = it.resources.iter();
+        let shared: usize = all.map(|(_, at)| at.segments.len_of(Sharing::Shared)).sum();
+        assert_eq!(shared, it.shared, "shared segments are miscounted");
+        let mut waiting = [0; 2];
+        it.wants
+            .iter()
+            .for_each(|(_, want)| waiting[want.mode as usize] += 1);
+        assert_eq!(waiting, it.waiting, "waiters are miscounted");
         let of_clients: u32 = it.clients.values().map(|it| it.segments).sum();
         assert_eq!(of_clients as usize, segments, "segments of clients");
         for (&client, of_client) in &it.clients {

@@ -88,6 +88,7 @@ impl Locks {
             .ranges
             .find_or_insert_owner(owners, asker.owner, asked.owner);
         let want = self.ranges.wants.insert(RangeWant { owner, range, mode });
+        self.ranges.waiting[mode as usize] += 1;
         let waiter = Waiter::new(asker.owner, resource, Awaiting::Range(want), cx.now);
         let waiter = cx.join(&mut self.ranges.resources[resource].queue, waiter);
         self.ranges.owners[owner].waiter = waiter;
@@ -138,6 +139,7 @@ impl Locks {
         };
         let ranges = &mut self.ranges;
         ranges.wants.remove(want);
+        ranges.waiting[wants.mode as usize] -= 1;
         ranges.behind.remove(&waiter);
         ranges.changes += 1;
         ranges.owners[wants.owner].waiter = NONE;
@@ -148,8 +150,13 @@ impl Locks {
 
     /// The time of a parked command is over.
     pub(in super::super) fn range_wait_ended(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
-        let resource = cx.core.waiters[waiter].subject;
+        let Waiter {
+            subject: resource,
+            owner: client,
+            ..
+        } = cx.core.waiters[waiter];
         self.end_range_wait(cx, waiter, Reply::TimedOut);
+        cx.restart_client_timer_of(client);
         self.serve_ranges(cx, resource);
     }
 
@@ -317,7 +324,10 @@ impl Locks {
         self.leave_granted(cx, waiter);
         self.look_at_those_kept_waiting(cx, resource, wants);
         self.ranges.figures.granted(mode);
-        self.ranges.figures.waited(cx.now.0.saturating_sub(since.0));
+        let waited_ns = cx.now.0.saturating_sub(since.0);
+        self.ranges.figures.waited(mode, waited_ns);
+        // Without a connection of its own it has its whole time from when it is told.
+        cx.restart_client_timer_of(client);
         cx.answer_parked(conn, Reply::Done);
     }
 
@@ -327,6 +337,7 @@ impl Locks {
         let gone = cx.leave(&mut self.ranges.resources[resource].queue, waiter);
         if let Awaiting::Range(want) = gone.awaiting {
             self.ranges.wants.remove(want);
+            self.ranges.waiting[wants.mode as usize] -= 1;
         }
         self.ranges.behind.remove(&waiter);
         self.ranges.owners[wants.owner].waiter = NONE;

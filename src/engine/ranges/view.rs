@@ -4,7 +4,7 @@ use super::super::arena::NONE;
 use super::super::queue::Awaiting;
 use super::super::view::View;
 use super::super::waits::edges::{Edge, Someone};
-use super::ask::{ByteRange, GraceState, Sharing};
+use super::ask::{ByteRange, GraceState, HeldRange, Sharing};
 use super::figures::RangeFigures;
 use super::{Ranges, Resource};
 use crate::base::Nanos;
@@ -49,8 +49,12 @@ pub struct RangeCounts {
     pub resources: usize,
     /// Range locks.
     pub locks: usize,
+    /// How many of them are shared, and how many exclusive.
+    pub locks_by: [usize; 2],
     /// Those who wait for some.
     pub waiting: usize,
+    /// How many of them want to share, and how many do not.
+    pub waiting_by: [usize; 2],
 }
 
 impl<'e> View<'e> {
@@ -87,8 +91,28 @@ impl<'e> View<'e> {
         RangeCounts {
             resources: it.resources.len(),
             locks: it.segments,
+            locks_by: [it.shared, it.segments - it.shared],
             waiting: it.wants.len(),
+            waiting_by: it.waiting,
         }
+    }
+
+    /// The range lock that is in the way of one that a client wants for somebody.
+    #[must_use]
+    pub fn range_in_the_way(
+        self,
+        resource: &[u8],
+        (client, owner): (&str, &[u8]),
+        (range, mode): (ByteRange, Sharing),
+    ) -> Option<HeldRange> {
+        let (core, locks) = (&self.engine.core, &self.engine.stores.locks);
+        let resource = locks.ranges.find(resource)?;
+        let client = core.clients.find(&core.owners, client);
+        let owner = client.and_then(|it| locks.ranges.find_owner(core.clients[it].owner, owner));
+        let holding = owner.map_or(NONE, |it| locks.ranges.holding_of(it, resource));
+        let segments = &locks.ranges.resource(resource).segments;
+        let (holding, segment) = segments.first_conflict(holding, range, mode)?;
+        Some(locks.held_range(core, holding, &segment))
     }
 
     /// What was counted.

@@ -19,7 +19,7 @@ use crate::store::Store;
 use crate::wire::codec::Codec;
 use crate::wire::http::answer::{self, Facts, Holding, LeaseShown};
 use crate::wire::http::context::Context;
-use crate::wire::http::{Problem, Route, Speech};
+use crate::wire::http::{Problem, Route, Speech, problem};
 
 const NS_PER_MS: u64 = 1_000_000;
 
@@ -221,12 +221,17 @@ impl<T: Transport, S: Store> Server<T, S> {
         }
     }
 
-    /// The connection has shown a wrong token, and has waited for it: now it is told so.
+    /// The connection has shown a wrong token, or a wrong secret of a client, and has waited for it: now
+    /// it is told so.
     pub(in crate::server) fn say_unauthorized(&mut self, id: ConnId) {
+        let mut problem = &problem::UNAUTHORIZED;
         if let Some(codec) = self.conns[id.slot as usize].codec.as_http() {
             codec.memo.end_connection();
+            if codec.is_client_secret {
+                problem = &problem::WRONG_SECRET;
+            }
         }
-        self.say_problem(id, &crate::wire::http::problem::UNAUTHORIZED);
+        self.say_problem(id, problem);
     }
 
     /// There is no memory for a newcomer.
@@ -278,6 +283,16 @@ fn facts<'e>(
         | Reply::Renewed { fence, lease } => {
             let left_ns = left_ns(engine, now, context, (*fence, *lease));
             facts.lease_expiry_ms = expiry_ms(left_ns);
+        }
+        Reply::TimedOut if let Some(wanted) = context.range => {
+            let who = (context.client, context.owner.as_bytes());
+            let view = engine.view(now);
+            facts.conflict = view
+                .range_in_the_way(context.name, who, wanted)
+                .map(Box::new);
+        }
+        Reply::RangeFree | Reply::RangeHeld(_) => {
+            facts.in_grace = engine.view(now).grace().left > Millis::ZERO;
         }
         Reply::TimedOut => {
             facts.holder = holder(engine, now, context.name).map(|it| Holding {

@@ -44,9 +44,11 @@ mod tests {
             is_http_1_0: false,
             name: b"",
             owner: "",
+            client: "",
             request_id: "",
             mode: None,
             number: 0,
+            range: None,
         };
         let mut out = Vec::new();
         let status = file(&mut out, &context, &PAGE, if_none_match);

@@ -12,7 +12,9 @@ use super::super::pace::Pace;
 use super::super::{Door, Process};
 use super::figures::{HttpFigures, LATENCY_BOUNDS, Latency, LeaseOp, Outcome};
 use super::shown::Shown;
-use crate::engine::{Census, Engine, Held, HeldFigures, Limit};
+use crate::base::Millis;
+use crate::engine::types::Sharing;
+use crate::engine::{Census, Engine, Held, HeldFigures, Limit, RangeEnd};
 use crate::histogram::{BUCKETS, Histogram};
 use crate::wire::json::push_number;
 
@@ -25,6 +27,12 @@ const LONG: Bounds = Bounds { step: 2, end: 31 };
 
 /// And of turns and requests: all, up to a second.
 const SHORT: Bounds = Bounds { step: 1, end: 21 };
+
+/// Range locks as other ways to hold something are called.
+const RANGE_TYPES: [(Sharing, &str); 2] = [
+    (Sharing::Shared, "shared"),
+    (Sharing::Exclusive, "exclusive"),
+];
 
 #[derive(Clone, Copy)]
 struct Bounds {
@@ -91,7 +99,7 @@ fn leases(text: &mut Text<'_>, engine: &Engine, http: &HttpFigures) {
     }
     text.gauge(
         "locks_held",
-        "Grants held now, over both doors: the sum of locks_active.",
+        "Grants held now, over both doors: the sum of locks_active without range locks.",
     );
     text.sample(&[], engine.counts().holders as u64);
     text.counter(
@@ -118,23 +126,52 @@ fn locks(text: &mut Text<'_>, engine: &Engine, http: &HttpFigures, shown: &Shown
             text.sample(&[("type", held.word()), ("status", status)], count);
         }
     }
+    let view = engine.view(shown.now);
+    let (ranges, range_counts) = (view.range_figures(), view.range_counts());
+    for (mode, word) in RANGE_TYPES {
+        for (status, count) in [
+            ("granted", ranges.grants(mode)),
+            ("denied", ranges.denials(mode)),
+            ("deadlock", ranges.deadlocks(mode)),
+        ] {
+            text.sample(&[("type", word), ("status", status)], count);
+        }
+    }
     text.counter(
         "locks_release_total",
-        "Grants that ended; timeout: with their lease, break: by an operator.",
+        "Grants and range locks that ended; timeout: with their lease, grace_expired: not had back after a restart, break: by an operator.",
     );
     let tally = engine.tally();
     for (reason, count) in [
-        ("explicit", tally.releases),
+        ("explicit", tally.releases + ranges.ends(RangeEnd::Explicit)),
         ("timeout", tally.expiries),
-        ("disconnect", tally.disconnects),
-        ("break", tally.breaks),
+        (
+            "disconnect",
+            tally.disconnects + ranges.ends(RangeEnd::Disconnect),
+        ),
+        ("grace_expired", ranges.ends(RangeEnd::GraceExpired)),
+        ("break", tally.breaks + ranges.ends(RangeEnd::Broken)),
     ] {
         text.sample(&[("reason", reason)], count);
     }
-    text.gauge("locks_active", "Grants held now.");
+    text.gauge(
+        "locks_active",
+        "Grants held now; shared and exclusive: range locks.",
+    );
     by_type(text, HeldFigures::held);
-    text.gauge("locks_blocked", "Waiters in the queues of locks now.");
+    for (mode, word) in RANGE_TYPES {
+        let held = range_counts.locks_by[mode as usize];
+        text.sample(&[("type", word)], held as u64);
+    }
+    text.gauge(
+        "locks_blocked",
+        "Waiters in the queues of locks and of byte ranges now.",
+    );
     by_type(text, HeldFigures::waiting);
+    for (mode, word) in RANGE_TYPES {
+        let waiting = range_counts.waiting_by[mode as usize];
+        text.sample(&[("type", word)], waiting as u64);
+    }
     text.family(
         "locks_blocking_duration_seconds",
         "histogram",
@@ -142,6 +179,9 @@ fn locks(text: &mut Text<'_>, engine: &Engine, http: &HttpFigures, shown: &Shown
     );
     for held in Held::ALL {
         text.histogram(&[("type", held.word())], &figures.of(held).waits, LONG);
+    }
+    for (mode, word) in RANGE_TYPES {
+        text.histogram(&[("type", word)], ranges.waits(mode), LONG);
     }
     text.family(
         "locks_hold_duration_seconds",
@@ -171,12 +211,25 @@ fn locks(text: &mut Text<'_>, engine: &Engine, http: &HttpFigures, shown: &Shown
         "Searches for a deadlock given up because what they looked at kept changing.",
     );
     text.sample(&[], figures.searches_given_up());
-    let unclaimed = engine.view(shown.now).unclaimed();
+    let unclaimed = view.unclaimed();
+    let grace = view.grace();
     text.gauge(
         "locks_grace_period_active",
-        "1 while there are grants from before a restart that nobody has claimed.",
+        "1 while range locks are kept for those who held them before a restart.",
     );
-    text.sample(&[], u64::from(unclaimed > 0));
+    text.sample(&[], u64::from(grace.left > Millis::ZERO));
+    text.gauge(
+        "locks_grace_period_remaining_seconds",
+        "How long that lasts at most.",
+    );
+    text.fraction(&[], grace.left.0.into(), 3);
+    text.counter(
+        "locks_reclaim_total",
+        "Requests to have back range locks from before a restart.",
+    );
+    let [granted, denied] = ranges.reclaims();
+    text.sample(&[("status", "granted")], granted);
+    text.sample(&[("status", "denied")], denied);
     text.gauge(
         "latchd_unclaimed_grants",
         "Grants from before a restart that nobody has claimed.",
@@ -253,7 +306,21 @@ fn entries(text: &mut Text<'_>, engine: &Engine, shown: &Shown) {
         text.sample(&[("kind", kind)], count as u64);
     }
     let blocked = Held::ALL.map(|held| engine.figures().of(held).waiting());
-    let others = engine.counts().waiters as u64 - blocked.iter().sum::<u64>();
+    let ranges = view.range_counts();
+    let blocked = blocked.iter().sum::<u64>() + ranges.waiting as u64;
+    let others = engine.counts().waiters as u64 - blocked;
+    text.gauge(
+        "latchd_range_resources",
+        "Resources that somebody holds or wants some bytes of.",
+    );
+    text.sample(&[], ranges.resources as u64);
+    text.gauge(
+        "latchd_clients",
+        "Clients that are known; away: without a connection.",
+    );
+    let (attached, away) = view.client_count();
+    text.sample(&[("state", "attached")], attached as u64);
+    text.sample(&[("state", "away")], away as u64);
     text.gauge(
         "latchd_list_and_barrier_waiters",
         "Clients that wait for a value of a list, or at a barrier.",

@@ -8,7 +8,9 @@ use super::super::sample::{NOW, Sample, acquire, conn, shown};
 use super::*;
 use crate::base::{Millis, Nanos};
 use crate::engine::Rules;
-use crate::engine::types::{Effect, Input, Mode, Reply, Request};
+use crate::engine::types::{
+    Attach, Effect, Input, Mode, RangeAsk, RangeRequest, Reply, Request, Secret, Span,
+};
 
 const LOCK: Mode = Mode::Slot { limit: 1 };
 
@@ -203,6 +205,121 @@ fn ends_are_counted_by_their_reason() {
     }
     assert_eq!(samples["lock_expired_total"], 1.0);
     assert_eq!(samples["locks_held"], 0.0);
+}
+
+/// Something about bytes of `f`, asked on this connection.
+fn about_bytes(it: &mut Sample, number: u32, ask: RangeAsk) {
+    let request = RangeRequest {
+        resource: b"f",
+        owner: b"bob",
+        ask,
+    };
+    it.apply(Input::Range(conn(number), None, request));
+}
+
+fn lock(mode: Sharing, start: u64, len: u64, wait_s: u64) -> RangeAsk {
+    RangeAsk::Lock {
+        mode,
+        span: Span { start, len },
+        wait: Millis::from_secs(wait_s),
+    }
+}
+
+#[test]
+fn range_locks_are_counted_beside_the_others_and_named_nowhere() {
+    use Sharing::{Exclusive, Shared};
+    let mut it = Sample::new(Rules::default());
+    about_bytes(&mut it, 1, lock(Exclusive, 0, 10, 0));
+    about_bytes(&mut it, 1, lock(Shared, 20, 10, 0));
+    about_bytes(&mut it, 2, lock(Shared, 20, 10, 0));
+    about_bytes(&mut it, 2, lock(Exclusive, 30, 10, 0));
+    about_bytes(&mut it, 2, lock(Shared, 0, 1, 0)); // in vain
+    about_bytes(&mut it, 1, lock(Exclusive, 30, 1, 9)); // waits
+    about_bytes(&mut it, 2, lock(Exclusive, 0, 1, 9)); // would wait for itself
+    about_bytes(&mut it, 3, lock(Shared, 0, 1, 9)); // waits
+    it.engine.check();
+    let text = render(&it.engine, &HttpFigures::default(), &Pace::default());
+    assert!(!text.contains("bob"));
+    let samples = read(&text);
+    for (series, want) in [
+        ("locks_active{type=\"shared\"}", 2.0),
+        ("locks_active{type=\"exclusive\"}", 2.0),
+        ("locks_blocked{type=\"shared\"}", 1.0),
+        ("locks_blocked{type=\"exclusive\"}", 1.0),
+        (
+            "locks_acquire_total{type=\"shared\",status=\"granted\"}",
+            2.0,
+        ),
+        (
+            "locks_acquire_total{type=\"shared\",status=\"denied\"}",
+            1.0,
+        ),
+        (
+            "locks_acquire_total{type=\"exclusive\",status=\"granted\"}",
+            2.0,
+        ),
+        (
+            "locks_acquire_total{type=\"exclusive\",status=\"deadlock\"}",
+            1.0,
+        ),
+        ("locks_deadlock_detected_total", 1.0),
+        ("latchd_range_resources", 1.0),
+        ("latchd_list_and_barrier_waiters", 0.0),
+        ("locks_held", 0.0),
+        ("locks_grace_period_active", 0.0),
+        ("locks_grace_period_remaining_seconds", 0.0),
+    ] {
+        assert_eq!(samples.get(series), Some(&want), "{series}");
+    }
+    it.now = Nanos(NOW.0 + 1_000_000_000);
+    let span = Span { start: 30, len: 5 };
+    about_bytes(&mut it, 2, RangeAsk::Unlock { span });
+    it.apply(Input::Disconnected(conn(1)));
+    it.apply(Input::Time(u64::MAX));
+    it.apply(Input::BreakRanges(conn(4), b"f", None));
+    it.engine.check();
+    let samples = render_engine(&it.engine);
+    for (series, want) in [
+        ("locks_release_total{reason=\"explicit\"}", 1.0),
+        ("locks_release_total{reason=\"disconnect\"}", 1.0),
+        ("locks_release_total{reason=\"grace_expired\"}", 0.0),
+        ("locks_release_total{reason=\"break\"}", 3.0),
+        (
+            "locks_blocking_duration_seconds_count{type=\"exclusive\"}",
+            1.0,
+        ),
+        (
+            "locks_blocking_duration_seconds_count{type=\"shared\"}",
+            1.0,
+        ),
+        ("locks_active{type=\"shared\"}", 0.0),
+        ("locks_active{type=\"exclusive\"}", 0.0),
+        ("locks_blocked{type=\"shared\"}", 0.0),
+        ("latchd_range_resources", 0.0),
+    ] {
+        assert_eq!(samples.get(series), Some(&want), "{series}");
+    }
+}
+
+#[test]
+fn clients_are_counted_and_not_named() {
+    let mut it = Sample::new(Rules::default());
+    for (number, id) in [(1, "gw/1"), (2, "gw/2")] {
+        let attach = Attach {
+            id,
+            ttl: Millis::from_secs(60),
+            secret: Secret(b"s"),
+        };
+        it.apply(match number {
+            1 => Input::Attach(conn(number), attach),
+            _ => Input::Register(conn(number), attach),
+        });
+    }
+    let text = render(&it.engine, &HttpFigures::default(), &Pace::default());
+    assert!(!text.contains("gw/"));
+    let samples = read(&text);
+    assert_eq!(samples["latchd_clients{state=\"attached\"}"], 1.0);
+    assert_eq!(samples["latchd_clients{state=\"away\"}"], 1.0);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Pages of locks and connections, and who holds a lock and who waits for it.
+//! Pages of locks, connections, clients and resources, and who holds a lock and who waits for it.
 //!
 //! A page looks at so many slots of a table and no more, and is so many bytes long and hardly more, so
 //! that no number of keys or clients makes a turn long; the caller charges what was looked at.
@@ -18,8 +18,10 @@ use super::super::Door;
 use super::super::stats::AddressOf;
 use crate::base::ConnId;
 use crate::engine::Kind;
-use crate::engine::view::{ConnView, HolderView, KeyView, View, WaiterView};
-use crate::wire::http::pages::{self, ConnectionShown, HolderShown, LockShown, WaiterShown};
+use crate::engine::view::{ClientView, ConnView, HolderView, KeyView, View, WaiterView};
+use crate::wire::http::pages::{
+    self, ClientShown, ConnectionShown, HolderShown, LockShown, WaiterShown,
+};
 use crate::wire::http::problem::UNKNOWN_CURSOR;
 use crate::wire::http::{Page, Problem};
 
@@ -127,6 +129,75 @@ pub(in crate::server) fn connections(
         entries += 1;
         pages::comma(out);
         connection(out, &client, view.conn(client.id));
+    }
+    end_page(out, next);
+    Ok(looks)
+}
+
+/// Appends a page of all clients. Returns how many looks it took.
+///
+/// # Errors
+/// The cursor is none: answer this instead. Nothing was appended.
+pub(in crate::server) fn clients(
+    out: &mut Vec<u8>,
+    view: View<'_>,
+    page: Page<'_>,
+) -> Result<usize, Problem<'static>> {
+    let first = slot_of(page)?;
+    let end = out.len() + PAGE_BYTES;
+    let (mut looks, mut entries) = (0, 0);
+    let mut next = None;
+    pages::begin(out, "clients");
+    for (slot, client) in view.clients_from(first) {
+        if looks >= LOOKS_MAX || entries >= page.limit || out.len() >= end {
+            next = Some(slot);
+            break;
+        }
+        looks += 1;
+        let Some(client) = client else {
+            continue;
+        };
+        entries += 1;
+        pages::comma(out);
+        pages::client(out, &client_shown(client));
+    }
+    end_page(out, next);
+    Ok(looks)
+}
+
+/// Appends a page of all resources that somebody holds or wants some bytes of, of those with `contains` in
+/// their names. Returns how many looks it took.
+///
+/// # Errors
+/// The cursor is none: answer this instead. Nothing was appended.
+pub(in crate::server) fn resources(
+    out: &mut Vec<u8>,
+    view: View<'_>,
+    page: Page<'_>,
+    contains: &[u8],
+) -> Result<usize, Problem<'static>> {
+    let first = slot_of(page)?;
+    let end = out.len() + PAGE_BYTES;
+    let finder = Finder::new(contains);
+    let (mut looks, mut entries) = (0, 0);
+    let mut next = None;
+    pages::begin(out, "resources");
+    for (slot, resource) in view.resources_from(first) {
+        if looks >= LOOKS_MAX || entries >= page.limit || out.len() >= end {
+            next = Some(slot);
+            break;
+        }
+        looks += 1;
+        let Some(resource) = resource else {
+            continue;
+        };
+        looks += resource.key().len() / SEARCHED_BYTES_PER_LOOK;
+        if finder.find(resource.key()).is_none() {
+            continue;
+        }
+        entries += 1;
+        pages::comma(out);
+        pages::resource(out, resource.key(), resource.lens());
     }
     end_page(out, next);
     Ok(looks)
@@ -250,6 +321,17 @@ fn waiter_shown<'e>(it: &WaiterView<'e>, position: u64) -> WaiterShown<'e> {
         connection: Some(it.conn.serial).filter(|&serial| serial != 0),
         mode: it.hold,
         since_ms: it.age_ns / 1_000_000,
+    }
+}
+
+fn client_shown(it: ClientView<'_>) -> ClientShown<'_> {
+    ClientShown {
+        client: it.id,
+        adapter: it.adapter,
+        ttl_ms: it.ttl.0,
+        connections: it.connections,
+        held: it.held,
+        range_locks: it.range_locks,
     }
 }
 

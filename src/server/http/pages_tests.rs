@@ -8,7 +8,7 @@ use super::super::sample::{Sample, acquire, conn};
 use super::*;
 use crate::base::{Millis, Nanos};
 use crate::engine::Rules;
-use crate::engine::types::{Input, Mode};
+use crate::engine::types::{Attach, Input, Mode, RangeAsk, RangeRequest, Secret, Sharing, Span};
 
 const LOCK: Mode = Mode::Slot { limit: 1 };
 const ALL: Wanted<'static> = Wanted {
@@ -330,4 +330,101 @@ fn connections_show_what_they_hold_and_wait_for() {
         (last["connections"].as_array().unwrap().len(), &last["next"]),
         (1, &Value::Null)
     );
+}
+
+/// What `write` writes, page by page, and the most looks of one.
+fn walk_any(
+    list: &str,
+    limit: usize,
+    mut write: impl FnMut(&mut Vec<u8>, Page<'_>) -> Result<usize, Problem<'static>>,
+) -> (Vec<Value>, usize) {
+    let (mut found, mut most, mut after) = (Vec::new(), 0, None::<String>);
+    loop {
+        let mut out = Vec::new();
+        let page = Page {
+            limit,
+            after: after.as_deref().map(str::as_bytes),
+        };
+        most = most.max(write(&mut out, page).unwrap());
+        let shown: Value = serde_json::from_slice(&out).unwrap();
+        found.extend(shown[list].as_array().unwrap().iter().cloned());
+        match shown["next"].as_str() {
+            Some(next) => after = Some(next.to_owned()),
+            None => return (found, most),
+        }
+    }
+}
+
+fn lock_bytes(it: &mut Sample, resource: &[u8]) {
+    let request = RangeRequest {
+        resource,
+        owner: b"",
+        ask: RangeAsk::Lock {
+            mode: Sharing::Shared,
+            span: Span { start: 0, len: 0 },
+            wait: Millis::ZERO,
+        },
+    };
+    it.apply(Input::Range(conn(1), None, request));
+}
+
+#[test]
+fn pages_of_resources_show_each_once_and_look_at_so_many() {
+    let mut it = Sample::new(Rules {
+        ranges_max: 0,
+        ranges_per_client_max: 0,
+        ..Rules::default()
+    });
+    for number in 0..10_000 {
+        lock_bytes(&mut it, format!("file-{number}").as_bytes());
+    }
+    let view = it.engine.view(it.now);
+    let (all, looks) = walk_any("resources", 1_000, |out, page| {
+        resources(out, view, page, b"")
+    });
+    let names: BTreeSet<&str> = all
+        .iter()
+        .filter_map(|it| it["resource"].as_str())
+        .collect();
+    assert_eq!((all.len(), names.len()), (10_000, 10_000));
+    assert!(looks <= LOOKS_MAX + 16, "{looks}");
+    let (found, looks) = walk_any("resources", 100, |out, page| {
+        resources(out, view, page, b"-777")
+    });
+    assert_eq!(found.len(), 11);
+    assert!(looks <= LOOKS_MAX + 16, "{looks}");
+    let want = json!({"resource": "file-777", "lock_count": 1, "waiter_count": 0});
+    assert!(found.contains(&want), "{found:?}");
+}
+
+#[test]
+fn pages_of_clients_show_each_once_and_no_secret() {
+    let mut it = Sample::new(Rules::default());
+    for number in 0..3_000 {
+        let id = format!("gw/{number}");
+        let attach = Attach {
+            id: &id,
+            ttl: Millis(5_000),
+            secret: Secret(b"hush"),
+        };
+        it.apply(Input::Register(conn(1), attach));
+    }
+    let attach = Attach {
+        id: "gw/7",
+        ttl: Millis(6_000),
+        secret: Secret(b"hush"),
+    };
+    it.apply(Input::Attach(conn(1), attach));
+    lock_bytes(&mut it, b"f");
+    let view = it.engine.view(it.now);
+    let (all, looks) = walk_any("clients", 700, |out, page| clients(out, view, page));
+    let ids: BTreeSet<&str> = all.iter().filter_map(|it| it["client"].as_str()).collect();
+    assert_eq!((all.len(), ids.len()), (3_000, 3_000));
+    assert!(looks <= LOOKS_MAX, "{looks}");
+    let want = json!({
+        "client": "gw/7", "adapter": "gw", "ttl_ms": 6_000, "connections": 1, "away": false,
+        "held": 0, "range_locks": 1,
+    });
+    assert!(all.contains(&want));
+    assert!(all.iter().all(|it| !it.to_string().contains("hush")));
 }

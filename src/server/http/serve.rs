@@ -9,7 +9,7 @@ use super::super::conn::{self, Flow, Owed, Transport};
 use super::super::serve::{Weight, takes_room};
 use super::access;
 use crate::base::{ConnId, Nanos};
-use crate::engine::types::{By, Input, Refusal, Reply, Request};
+use crate::engine::types::{Attach, By, Input, OfClient, RangeAsk, Refusal, Reply, Request};
 use crate::store::Store;
 use crate::wire::http::answer::CONTINUE;
 use crate::wire::http::context::Context;
@@ -134,7 +134,9 @@ impl<T: Transport, S: Store> Server<T, S> {
         let is_signal = matches!(request, Some(Request::Signal { .. }));
         let flow = if is_behind && !conn.hung_up && is_signal {
             Some(Flow::AwaitsPushes)
-        } else if is_store_behind && request.is_some_and(|it| takes_room(engine, it)) {
+        } else if is_store_behind
+            && (request.is_some_and(|it| takes_room(engine, it)) || is_recorded(&asked.what))
+        {
             Some(Flow::AwaitsStore)
         } else {
             puts_off.flow(asked, || !conn.outbox.is_empty())
@@ -187,6 +189,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         if let Some(codec) = conn.codec.as_http() {
             codec.part = Part::Nothing;
             codec.asked_at = now;
+            codec.is_client_secret = false;
             let before = codec.memo.heap_bytes();
             codec.memo.keep(&context, made);
             self.http.memo_bytes += codec.memo.heap_bytes() - before;
@@ -220,11 +223,44 @@ impl<T: Transport, S: Store> Server<T, S> {
             Ask::Break { key, fence } => {
                 return self.put(now, id, Input::Break(id, key, fence), false);
             }
+            Ask::Range { of, request } => {
+                return self.put_for(now, id, of, Input::Range(id, Some(of), request));
+            }
+            Ask::Register(attach) => {
+                let Attach {
+                    id: client, secret, ..
+                } = attach;
+                let of = OfClient { id: client, secret };
+                return self.put_for(now, id, of, Input::Register(id, attach));
+            }
+            Ask::Detach(of) => {
+                return self.put_for(now, id, of, Input::Detach(id, of.id, of.secret));
+            }
+            Ask::EndReclaim(of) => {
+                let input = Input::ReclaimDone(id, of.id, Some(of.secret));
+                return self.put_for(now, id, of, input);
+            }
+            Ask::BreakRanges { resource, span } => {
+                return self.break_ranges(now, id, resource, span);
+            }
+            Ask::Grace { ends } => return self.look_at_grace(now, id, ends),
             Ask::Lease { key } => self.show_lease(now, id, key),
             _ => self.show(now, id, &ask, has_file),
         }
         self.charge_request(id, 0);
         true
+    }
+
+    /// Puts something before the engine that is asked for a client. A wrong secret is told no sooner than
+    /// a wrong token.
+    fn put_for(&mut self, now: Nanos, id: ConnId, of: OfClient<'_>, input: Input<'_>) -> bool {
+        if self.engine.is_wrong_secret(of.id, of.secret) {
+            if let Some(codec) = self.conns[id.slot as usize].codec.as_http() {
+                codec.is_client_secret = true;
+            }
+            return self.refuse_secret(now, id);
+        }
+        self.put(now, id, input, false)
     }
 
     /// Puts something before the engine; returns false if it was not decided.
@@ -255,6 +291,15 @@ impl<T: Transport, S: Store> Server<T, S> {
         );
         self.owe(id, Owed::Answer);
         self.leave(now, id, Closing::HalfClose, problem.text);
+    }
+}
+
+/// Whether it asks for a change about clients or byte ranges that takes room on disk.
+fn is_recorded(what: &Result<Ask<'_>, Problem<'_>>) -> bool {
+    match what {
+        Ok(Ask::Register(_)) => true,
+        Ok(Ask::Range { request, .. }) => matches!(request.ask, RangeAsk::Lock { .. }),
+        _ => false,
     }
 }
 

@@ -5,8 +5,9 @@
 
 use std::mem;
 
-use super::super::Server;
 use super::super::conn::{Conn, Transport};
+use super::super::stats::waits;
+use super::super::{Server, ranges};
 use super::pages::{self, Client, Wanted};
 use super::{files, metrics, stats};
 use crate::base::{ConnId, Nanos};
@@ -129,6 +130,13 @@ impl<T: Transport, S: Store> Server<T, S> {
                 let client_at = |slot: u32| self.client_at(now, slot);
                 pages::connections(page, view, part, self.conns.capacity(), client_at)
             }
+            Ask::Clients(part) => pages::clients(page, view, part),
+            Ask::Resources {
+                page: part,
+                contains,
+            } => pages::resources(page, view, part, contains),
+            Ask::Ranges { resource } => Ok(ranges::ranges(page, view, now, resource)),
+            Ask::Waits => Ok(waits(page, view)),
             Ask::Who { key } => Ok(pages::who(page, view, key, &address_of)),
             Ask::Holders { key } => Ok(pages::holders(page, view, key, &address_of)),
             _ => {

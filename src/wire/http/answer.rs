@@ -30,7 +30,7 @@ pub fn json(
     json_with(out, context, status, Header::Nothing, write);
 }
 
-fn json_with(
+pub(super) fn json_with(
     out: &mut Vec<u8>,
     context: &Context<'_>,
     status: u16,
@@ -157,7 +157,11 @@ fn push_header(out: &mut Vec<u8>, header: Header) {
     match header {
         Header::Nothing => {}
         Header::Authenticate => out.extend_from_slice(b"WWW-Authenticate: Bearer\r\n"),
-        Header::RetryAfter => out.extend_from_slice(b"Retry-After: 1\r\n"),
+        Header::RetryAfter(seconds) => {
+            out.extend_from_slice(b"Retry-After: ");
+            json::push_number(out, seconds);
+            out.extend_from_slice(b"\r\n");
+        }
         Header::Allow(methods) => {
             out.extend_from_slice(b"Allow: ");
             for (index, method) in methods.iter().enumerate() {

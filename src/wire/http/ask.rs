@@ -11,7 +11,7 @@ use super::problem::{self, Problem};
 use super::routes::Route;
 use super::target::{self, CURSOR_BYTES_MAX, LOCK_NAME_BYTES_MAX, Query};
 use crate::base::{Fence, Millis, Token};
-use crate::engine::types::{End, Mode, Request};
+use crate::engine::types::{Attach, End, Mode, OfClient, RangeRequest, Request, Span};
 use crate::wire::verbs::{LINE_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::wire::{args, command};
 
@@ -75,6 +75,47 @@ pub enum Ask<'a> {
     },
     /// A page of all connections.
     Connections(Page<'a>),
+    /// A client is to be known, or for longer.
+    Register(Attach<'a>),
+    /// It is to be forgotten.
+    Detach(OfClient<'a>),
+    /// It has back what it wants of what it held before a restart.
+    EndReclaim(OfClient<'a>),
+    /// A page of all clients.
+    Clients(Page<'a>),
+    /// Something about byte ranges.
+    Range {
+        /// The client that asks, and what it shows.
+        of: OfClient<'a>,
+        /// What.
+        request: RangeRequest<'a>,
+    },
+    /// Who holds bytes of this resource, and who waits for some?
+    Ranges {
+        /// Its name.
+        resource: &'a [u8],
+    },
+    /// A page of all resources with range locks.
+    Resources {
+        /// Which part.
+        page: Page<'a>,
+        /// Only names with this in them; all if it is empty.
+        contains: &'a [u8],
+    },
+    /// End all range locks that overlap some bytes.
+    BreakRanges {
+        /// The resource.
+        resource: &'a [u8],
+        /// Which bytes, which exist; all if there is none.
+        span: Option<Span>,
+    },
+    /// How far is the time in which clients have back what they held before a restart?
+    Grace {
+        /// Whether it is to end now.
+        ends: bool,
+    },
+    /// Who waits for whom?
+    Waits,
     /// How much there is of everything.
     Stats,
     /// The same, every second.
@@ -103,9 +144,14 @@ impl Ask<'_> {
     pub const fn takes_a_walk(&self) -> bool {
         match self {
             Self::Engine { request, .. } => matches!(request, Request::Range { .. }),
-            Self::Holders { .. } | Self::Who { .. } | Self::Locks { .. } | Self::Connections(_) => {
-                true
-            }
+            Self::Holders { .. }
+            | Self::Who { .. }
+            | Self::Locks { .. }
+            | Self::Connections(_)
+            | Self::Clients(_)
+            | Self::Ranges { .. }
+            | Self::Resources { .. }
+            | Self::Waits => true,
             _ => false,
         }
     }
@@ -202,6 +248,21 @@ pub(super) fn ask<'a>(said: &Said<'a>) -> Result<Ask<'a>, Problem<'a>> {
             let pattern = pattern.ok_or(problem::PATTERN)?;
             Ask::Subscribe(Request::Watch { pattern })
         }
+        Route::RegisterClient => said.register()?,
+        Route::DetachClient => Ask::Detach(said.client_in_path()?),
+        Route::EndReclaim => Ask::EndReclaim(said.client_in_path()?),
+        Route::ListClients => Ask::Clients(said.page()?),
+        Route::LockRange => said.lock_range()?,
+        Route::UnlockRange => said.unlock_range()?,
+        Route::TestRange => said.test_range()?,
+        Route::CancelRange => said.cancel_range()?,
+        Route::ReclaimRange => said.reclaim_range()?,
+        Route::GetRanges => Ask::Ranges { resource: key },
+        Route::ListRanges => said.resources()?,
+        Route::BreakRanges => said.break_ranges()?,
+        Route::GetGrace => Ask::Grace { ends: false },
+        Route::EndGrace => Ask::Grace { ends: true },
+        Route::ListWaits => Ask::Waits,
         Route::GetCounter => table(Request::Count { key }),
         Route::SetCounter => {
             let value = said.fields.whole(Field::Number);
@@ -265,7 +326,7 @@ impl<'a> By<'a> {
 
 impl<'a> Said<'a> {
     /// A string; empty if it was not given.
-    fn text(&self, field: Field) -> &'a str {
+    pub(super) fn text(&self, field: Field) -> &'a str {
         self.fields.text(field).map_or("", |it| it.text)
     }
 
@@ -289,7 +350,7 @@ impl<'a> Said<'a> {
         ms.map(Millis).ok_or(problem)
     }
 
-    fn wait(&self) -> Result<Millis, Problem<'a>> {
+    pub(super) fn wait(&self) -> Result<Millis, Problem<'a>> {
         let ms = self.fields.whole(Field::WaitMs).unwrap_or(0);
         let ms = u64::try_from(ms).ok().filter(|&ms| ms <= WAIT_MS_MAX);
         ms.map(Millis).ok_or(problem::WAIT_RANGE)
@@ -355,7 +416,7 @@ impl<'a> Said<'a> {
         }))
     }
 
-    fn page(&self) -> Result<Page<'a>, Problem<'a>> {
+    pub(super) fn page(&self) -> Result<Page<'a>, Problem<'a>> {
         let limit = match self.query.get("limit") {
             None => PAGE_ENTRIES,
             Some(text) => target::digits(text)

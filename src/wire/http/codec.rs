@@ -22,6 +22,8 @@ pub struct HttpCodec {
     pub asked_at: Nanos,
     /// What it speaks by now.
     pub speech: Speech,
+    /// What was wrong in the present request is the secret of a client, and not the token.
+    pub is_client_secret: bool,
     /// The last answer was made: nothing is served any more.
     pub ends: bool,
 }
@@ -57,6 +59,7 @@ impl Default for HttpCodec {
             part: Part::Nothing,
             asked_at: Nanos(0),
             speech: Speech::Answers,
+            is_client_secret: false,
             ends: false,
         }
     }

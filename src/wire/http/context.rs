@@ -6,7 +6,7 @@
 use uuid::Uuid;
 
 use super::routes::Route;
-use crate::engine::types::Mode;
+use crate::engine::types::{ByteRange, Mode, Sharing};
 
 /// What an answer needs to know of its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +23,10 @@ pub struct Context<'a> {
     pub is_http_1_0: bool,
     /// The name in the path.
     pub name: &'a [u8],
-    /// `owner_id`.
+    /// `owner_id`, or for whom a client locks bytes.
     pub owner: &'a str,
+    /// The client that asks about bytes.
+    pub client: &'a str,
     /// What the client calls this request; empty if it did not say, or not so that it can be
     /// repeated.
     pub request_id: &'a str,
@@ -32,6 +34,8 @@ pub struct Context<'a> {
     pub mode: Option<Mode>,
     /// What a counter is to be, or which fence a grant has that is to be broken.
     pub number: i64,
+    /// Which bytes are to be locked, and how.
+    pub range: Option<(ByteRange, Sharing)>,
 }
 
 impl Context<'static> {
@@ -44,18 +48,21 @@ impl Context<'static> {
         is_http_1_0: false,
         name: b"",
         owner: "",
+        client: "",
         request_id: "",
         mode: None,
         number: 0,
+        range: None,
     };
 }
 
 /// A [`Context`] that outlives the bytes of its request.
 #[derive(Clone, Debug, Default)]
 pub struct Memo {
-    /// Name, owner and request id, one after the other.
+    /// Name, owner, client and request id, one after the other.
     text: Vec<u8>,
     owner_at: usize,
+    client_at: usize,
     request_id_at: usize,
     /// The rest of the context, without its text.
     rest: Option<Context<'static>>,
@@ -68,6 +75,8 @@ impl Memo {
         self.text.extend_from_slice(context.name);
         self.owner_at = self.text.len();
         self.text.extend_from_slice(context.owner.as_bytes());
+        self.client_at = self.text.len();
+        self.text.extend_from_slice(context.client.as_bytes());
         self.request_id_at = self.text.len();
         if context.request_id.is_empty() {
             push_uuid(&mut self.text, made);
@@ -77,6 +86,7 @@ impl Memo {
         self.rest = Some(Context {
             name: b"",
             owner: "",
+            client: "",
             request_id: "",
             ..*context
         });
@@ -89,7 +99,8 @@ impl Memo {
             |from: usize, to: usize| str::from_utf8(&self.text[from..to]).unwrap_or_default();
         Some(Context {
             name: &self.text[..self.owner_at],
-            owner: text(self.owner_at, self.request_id_at),
+            owner: text(self.owner_at, self.client_at),
+            client: text(self.client_at, self.request_id_at),
             request_id: text(self.request_id_at, self.text.len()),
             ..self.rest?
         })
@@ -129,9 +140,11 @@ mod tests {
             is_http_1_0: false,
             name: b"job\xff",
             owner: "worker-7",
+            client: "gw/1",
             request_id,
             mode: Some(Mode::Slot { limit: 3 }),
             number: -1,
+            range: ByteRange::new(5, 0).map(|range| (range, Sharing::Exclusive)),
         }
     }
 

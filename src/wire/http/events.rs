@@ -162,9 +162,11 @@ mod tests {
             is_http_1_0,
             name: b"",
             owner: "",
+            client: "",
             request_id: "id-1",
             mode: None,
             number: 0,
+            range: None,
         }
     }
 

@@ -14,6 +14,7 @@ use crate::wire::args;
 /// A field of some body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field {
+    Client,
     Count,
     Delta,
     ExtendByMs,
@@ -21,6 +22,7 @@ pub(super) enum Field {
     IfAbsent,
     IfValue,
     LeaseId,
+    Len,
     Limit,
     ListEnd,
     Mode,
@@ -28,6 +30,10 @@ pub(super) enum Field {
     Number,
     OwnerId,
     Payload,
+    /// `owner`: for whom a client locks bytes.
+    RangeOwner,
+    Secret,
+    Start,
     TtlMs,
     /// `value`, where it is text.
     Value,
@@ -39,12 +45,16 @@ pub(super) enum Field {
 enum Kind {
     Text,
     Whole,
+    /// A whole number of 64 bits without a sign, or the same as a string: not every sender can write
+    /// large numbers exactly.
+    Natural,
     Bool,
 }
 
 impl Field {
     pub(super) const fn name(self) -> &'static str {
         match self {
+            Self::Client => "client",
             Self::Count => "count",
             Self::Delta => "delta",
             Self::ExtendByMs => "extend_by_ms",
@@ -52,12 +62,16 @@ impl Field {
             Self::IfAbsent => "if_absent",
             Self::IfValue => "if_value",
             Self::LeaseId => "lease_id",
+            Self::Len => "len",
             Self::Limit => "limit",
             Self::ListEnd => "end",
             Self::Mode => "mode",
             Self::Number | Self::Value => "value",
             Self::OwnerId => "owner_id",
             Self::Payload => "payload",
+            Self::RangeOwner => "owner",
+            Self::Secret => "secret",
+            Self::Start => "start",
             Self::TtlMs => "ttl_ms",
             Self::WaitMs => "wait_ms",
         }
@@ -65,12 +79,15 @@ impl Field {
 
     const fn kind(self) -> Kind {
         match self {
-            Self::IfValue
+            Self::Client
+            | Self::IfValue
             | Self::LeaseId
             | Self::ListEnd
             | Self::Mode
             | Self::OwnerId
             | Self::Payload
+            | Self::RangeOwner
+            | Self::Secret
             | Self::Value => Kind::Text,
             Self::Count
             | Self::Delta
@@ -80,6 +97,7 @@ impl Field {
             | Self::Number
             | Self::TtlMs
             | Self::WaitMs => Kind::Whole,
+            Self::Len | Self::Start => Kind::Natural,
             Self::IfAbsent => Kind::Bool,
         }
     }
@@ -97,11 +115,12 @@ pub(super) struct Text<'a> {
 enum Slot<'a> {
     Text(Text<'a>),
     Whole(i64),
+    Natural(u64),
     Bool(bool),
 }
 
 /// Most fields that some route knows.
-const FIELDS_MAX: usize = 4;
+const FIELDS_MAX: usize = 7;
 
 /// The fields of one body.
 #[derive(Clone, Copy, Debug)]
@@ -135,6 +154,14 @@ impl<'a> Fields<'a> {
     pub(super) fn whole(&self, field: Field) -> Option<i64> {
         match self.get(field)? {
             Slot::Whole(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// A whole number without a sign, if it was given.
+    pub(super) fn natural(&self, field: Field) -> Option<u64> {
+        match self.get(field)? {
+            Slot::Natural(number) => Some(number),
             _ => None,
         }
     }
@@ -265,6 +292,7 @@ impl<'a> Reader<'_, 'a> {
             (Some(b'n'), _) => return self.word(b"null").map(|()| None),
             (Some(b'"'), Kind::Text) => Slot::Text(self.string()?),
             (Some(b'-' | b'0'..=b'9'), Kind::Whole) => Slot::Whole(self.whole(field)?),
+            (Some(b'"' | b'-' | b'0'..=b'9'), Kind::Natural) => Slot::Natural(self.natural(field)?),
             (Some(b't'), Kind::Bool) => self.word(b"true").map(|()| Slot::Bool(true))?,
             (Some(b'f'), Kind::Bool) => self.word(b"false").map(|()| Slot::Bool(false))?,
             (None, _) => return Err(problem::CUT_SHORT),
@@ -272,12 +300,30 @@ impl<'a> Reader<'_, 'a> {
                 let problem = match kind {
                     Kind::Text => problem::NOT_TEXT,
                     Kind::Whole => problem::NOT_WHOLE,
+                    Kind::Natural => problem::NOT_NATURAL,
                     Kind::Bool => problem::NOT_BOOL,
                 };
                 return Err(problem.about(field.name().as_bytes()));
             }
         };
         Ok(Some(slot))
+    }
+
+    /// Digits only, in quotes or not. As a number it is written as JSON has it, without leading zeros.
+    fn natural(&mut self, field: Field) -> Result<u64, Problem<'a>> {
+        let bad = problem::NOT_NATURAL.about(field.name().as_bytes());
+        if self.peek() == Some(b'"') {
+            let text = self.string()?.text;
+            return args::unsigned(text.as_bytes()).map_err(|_| bad);
+        }
+        let start = self.at;
+        while let Some(b'0'..=b'9') = self.peek() {
+            self.at += 1;
+        }
+        match (&self.body[start..self.at], self.peek()) {
+            ([b'0', _, ..], _) | (_, Some(b'.' | b'e' | b'E')) => Err(bad),
+            (digits, _) => args::unsigned(digits).map_err(|_| bad),
+        }
     }
 
     /// Digits only, perhaps with a minus: a fraction or an exponent makes it another kind of number,

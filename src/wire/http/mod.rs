@@ -25,6 +25,8 @@ mod codec;
 mod fields;
 mod head;
 mod object;
+mod range_ask;
+mod range_replies;
 mod reader;
 mod replies;
 mod target;

@@ -1,4 +1,4 @@
-//! Answers with many entries: locks with their holders and waiters, and connections.
+//! Answers with many entries: locks with their holders and waiters, connections, clients, resources.
 //!
 //! Whoever walks over the table hands the entries in one by one, so that nothing is gathered before
 //! it is written. Says how an entry looks, never which ones there are; how many fit is the walker's
@@ -79,6 +79,23 @@ pub struct ConnectionShown<'a> {
     pub waiting: u32,
 }
 
+/// One client.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientShown<'a> {
+    /// Its id.
+    pub client: &'a str,
+    /// What stands in it before the first `/`.
+    pub adapter: &'a str,
+    /// How long it is kept while it has no connection.
+    pub ttl_ms: u64,
+    /// How many connections are attached to it.
+    pub connections: u32,
+    /// How many keys it holds.
+    pub held: u32,
+    /// How many range locks it has.
+    pub range_locks: u32,
+}
+
 /// Begins `{"<title>":[`; entries follow, each by [`comma`] and its own function, then [`end`].
 pub fn begin(out: &mut Vec<u8>, title: &str) {
     out.push(b'{');
@@ -141,6 +158,28 @@ pub fn connection(out: &mut Vec<u8>, it: &ConnectionShown<'_>) {
     field(out, "age_ms", it.age_ms);
     field(out, "held", it.held.into());
     field(out, "waiting", it.waiting.into());
+    out.push(b'}');
+}
+
+/// One client. It is away if no connection is attached to it.
+pub fn client(out: &mut Vec<u8>, it: &ClientShown<'_>) {
+    out.extend_from_slice(b"{\"client\":");
+    push_str_escaped(out, it.client.as_bytes());
+    text(out, "adapter", it.adapter);
+    field(out, "ttl_ms", it.ttl_ms);
+    field(out, "connections", it.connections.into());
+    flag(out, "away", it.connections == 0);
+    field(out, "held", it.held.into());
+    field(out, "range_locks", it.range_locks.into());
+    out.push(b'}');
+}
+
+/// One resource: how many range locks it has, and how many wait for some.
+pub fn resource(out: &mut Vec<u8>, name: &[u8], (locks, waiters): (usize, usize)) {
+    out.extend_from_slice(b"{\"resource\":");
+    push_str_escaped(out, name);
+    field(out, "lock_count", locks as u64);
+    field(out, "waiter_count", waiters as u64);
     out.push(b'}');
 }
 

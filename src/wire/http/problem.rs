@@ -30,8 +30,8 @@ pub enum Header {
     Allow(Methods),
     /// How to show the token.
     Authenticate,
-    /// When to ask again.
-    RetryAfter,
+    /// When to ask again, in seconds.
+    RetryAfter(u64),
 }
 
 impl<'a> Problem<'a> {
@@ -131,6 +131,11 @@ problems! {
     pub(super) CURSOR = 400 "BAD_QUERY" "after is longer than 4096 bytes; send what next said";
     pub(super) CONTAINS = 400 "BAD_QUERY" "contains must have 1 to 1024 bytes";
     pub(super) PATTERN = 400 "BAD_QUERY" "pattern is required: 1 to 256 bytes without blanks and control characters";
+    pub(super) CLIENT_ID = 400 "BAD_NAME"
+        "the id of a client has 1 to 256 bytes of text without blanks and control characters, and does not begin with #";
+    pub(super) SPAN_QUERY = 400 "BAD_QUERY" "start and len must be whole numbers in [0, 18446744073709551615], both of them or none";
+    pub(super) BAD_RANGE = 400 "BAD_RANGE"
+        "start and len reach beyond the last byte there can be, which is 2^64 - 1";
     pub(super) GROUP = 400 "BAD_QUERY" "group must have 1 to 256 bytes without blanks and control characters";
 }
 
@@ -150,6 +155,16 @@ problems! {
     pub(super) LIMIT_RANGE = 400 "BAD_FIELD" "limit must be in [1, 4294967295]";
     pub(super) COUNT_RANGE = 400 "BAD_FIELD" "count must be in [1, 4294967295]";
     pub(super) MODE = 400 "BAD_FIELD" "mode must be read or write";
+    pub(super) RANGE_MODE = 400 "BAD_FIELD" "mode must be sh or ex";
+    pub(super) CLIENT_REQUIRED = 400 "BAD_FIELD" "client is required: the id of one that was registered";
+    pub(super) SECRET_REQUIRED = 400 "BAD_FIELD"
+        "secret is required: 1 to 128 bytes without blanks and control characters";
+    pub(super) RANGE_OWNER = 400 "BAD_FIELD"
+        "owner must have at most 256 bytes without blanks and control characters, and not begin with flavor=";
+    pub(super) SPAN_REQUIRED = 400 "BAD_FIELD" "start and len are required: whole numbers in [0, 18446744073709551615]";
+    pub(super) NOT_NATURAL = 400 "BAD_FIELD"
+        "this field must be a whole number in [0, 18446744073709551615], or the same as a string";
+    pub(super) CLIENT_TTL_RANGE = 400 "BAD_FIELD" "ttl_ms must be in [1, 9223372036000]";
     pub(super) END = 400 "BAD_FIELD" "end must be left or right";
     pub(super) NUMBER_REQUIRED = 400 "BAD_FIELD" "value is required: a whole number";
     pub(super) DELTA_REQUIRED = 400 "BAD_FIELD" "delta is required: a whole number";
@@ -173,6 +188,8 @@ problems! {
     pub FOREIGN_ORIGIN = 403 "FOREIGN_ORIGIN" "the Origin is another site; ask from the page of this server";
     /// No page of this list has ended there.
     pub UNKNOWN_CURSOR = 400 "BAD_QUERY" "after is no cursor of this list; send what next said, or leave it out";
+    /// This is not what the client was registered with.
+    pub WRONG_SECRET = 403 "WRONG_SECRET" "this is not the secret of the client";
     /// No grant has this fence.
     pub NOT_HELD = 404 "NOT_HELD" "nobody holds this lock with this fencing token; look who does";
 }
@@ -187,5 +204,5 @@ pub const UNAUTHORIZED: Problem<'static> = Problem::new(
 
 /// Something that should be there is not, for now.
 pub(super) const fn busy(reason: &'static str, text: &'static str) -> Problem<'static> {
-    Problem::new(503, reason, text).with(Header::RetryAfter)
+    Problem::new(503, reason, text).with(Header::RetryAfter(1))
 }

@@ -15,7 +15,7 @@ use super::head::{Framing, HEAD_BYTES_MAX, Head, Search};
 use super::problem::{self, Problem};
 use super::routes::{self, BODY_BYTES_MAX, Method, Takes, VALUES_BODY_BYTES_MAX};
 use super::target::{self, LOCK_NAME_BYTES_MAX, Query};
-use crate::engine::types::{Mode, Request};
+use crate::engine::types::{ByteRange, Mode, RangeAsk, Request, Sharing};
 
 /// Longest request, and a little: whoever keeps input for a reader needs room for so much, and for no
 /// more.
@@ -41,6 +41,10 @@ pub struct Reader {
 
 /// What the input begins with.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is used up where it is made; a box would be an allocation for each request"
+)]
 pub enum Decoded<'a> {
     /// A whole request.
     Request(Asked<'a>),
@@ -218,9 +222,11 @@ impl<'a> Frame<'a> {
                 .filter(|name| name.len() <= LOCK_NAME_BYTES_MAX)
                 .unwrap_or_default(),
             owner: "",
+            client: "",
             request_id: head.request_id,
             mode: None,
             number: 0,
+            range: None,
         };
         let what = self.ask(input, &found, &mut arena);
         if let Ok(Ask::Engine { request, by }) = what {
@@ -230,6 +236,11 @@ impl<'a> Frame<'a> {
         }
         if let Ok(Ask::Break { fence, .. }) = what {
             context.number = fence.0.cast_signed();
+        }
+        if let Ok(Ask::Range { of, request }) = what {
+            context.owner = str::from_utf8(request.owner).unwrap_or_default();
+            context.client = of.id;
+            context.range = range(request.ask);
         }
         let asked = Asked {
             used: self.end,
@@ -286,6 +297,14 @@ const fn mode(request: &Request<'_>) -> Option<Mode> {
         Request::Acquire { mode, .. } => Some(*mode),
         _ => None,
     }
+}
+
+/// Which bytes are to be locked, and how; nobody is in the way of bytes that do not exist.
+fn range(ask: RangeAsk) -> Option<(ByteRange, Sharing)> {
+    let RangeAsk::Lock { mode, span, .. } = ask else {
+        return None;
+    };
+    ByteRange::new(span.start, span.len).map(|range| (range, mode))
 }
 
 /// What a counter is to be.

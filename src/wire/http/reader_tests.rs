@@ -222,9 +222,11 @@ fn what_an_answer_needs_is_told_beside_the_request() {
         is_http_1_0: true,
         name: b"pool",
         owner: "w1",
+        client: "",
         request_id: "r-1",
         mode: Some(Mode::Slot { limit: 3 }),
         number: 0,
+        range: None,
     };
     assert_eq!(asked.context, want);
     assert_eq!(

@@ -8,14 +8,15 @@ use super::answer::{json, problem};
 use super::base64;
 use super::context::{Context, push_uuid};
 use super::object::{field, flag, signed, text};
-use super::problem::{NOT_HELD, Problem, busy};
+use super::problem::{self, NOT_HELD, Problem, busy};
+use super::range_replies;
 use super::routes::Route;
 use crate::base::Token;
-use crate::engine::types::{Mode, Refusal, Reply, Value};
+use crate::engine::types::{HeldRange, Mode, Refusal, Reply, Value};
 use crate::wire::json::push_str_escaped;
 
 /// What an answer says and a reply does not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts<'a> {
     /// When the lease that was granted or renewed ends: the time of day, in milliseconds since 1970.
     pub lease_expiry_ms: u64,
@@ -25,6 +26,10 @@ pub struct Facts<'a> {
     pub ttl_ms: Option<u64>,
     /// How long the list is of which a part was read.
     pub length: u64,
+    /// The range lock that is in the way of one that was not granted, if there is one.
+    pub conflict: Option<Box<HeldRange>>,
+    /// Whether some bytes are kept for those who held them before a restart.
+    pub in_grace: bool,
 }
 
 /// Who holds a key that somebody else asked for.
@@ -88,6 +93,16 @@ pub fn reply(out: &mut Vec<u8>, context: &Context<'_>, reply: &Reply, facts: &Fa
         Route::GetList => listed(out, context, reply, facts),
         Route::WaitAtBarrier => met(out, context, reply),
         Route::SendSignal => number(out, context, reply, "receivers"),
+        Route::LockRange => range_replies::locked(out, context, reply, facts, "locked"),
+        Route::ReclaimRange => range_replies::locked(out, context, reply, facts, "reclaimed"),
+        Route::UnlockRange => range_replies::unlocked(out, context, reply),
+        Route::TestRange => range_replies::tested(out, context, reply, facts),
+        Route::CancelRange => range_replies::cancelled(out, context, reply),
+        Route::BreakRanges => number(out, context, reply, "broken"),
+        Route::RegisterClient => range_replies::registered(out, context, reply),
+        Route::DetachClient => range_replies::detached(out, context, reply),
+        Route::EndReclaim => range_replies::reclaim_ended(out, context, reply),
+        Route::GetGrace | Route::EndGrace => range_replies::grace(out, context, reply),
         Route::BreakHold => match reply {
             Reply::Refused(Refusal::NotHolder) => problem(out, context, &NOT_HELD),
             _ => done(out, context, reply, b"{\"broken\":true}"),
@@ -325,7 +340,7 @@ fn number(out: &mut Vec<u8>, context: &Context<'_>, reply: &Reply, title: &str) 
 }
 
 /// An answer that says only yes.
-fn done(out: &mut Vec<u8>, context: &Context<'_>, reply: &Reply, yes: &[u8]) {
+pub(super) fn done(out: &mut Vec<u8>, context: &Context<'_>, reply: &Reply, yes: &[u8]) {
     match reply {
         Reply::Done => json(out, context, 200, |out| out.extend_from_slice(yes)),
         _ => other(out, context, reply),
@@ -333,7 +348,7 @@ fn done(out: &mut Vec<u8>, context: &Context<'_>, reply: &Reply, yes: &[u8]) {
 }
 
 /// What every route may be told, and no route has words of its own for.
-fn other(out: &mut Vec<u8>, context: &Context<'_>, reply: &Reply) {
+pub(super) fn other(out: &mut Vec<u8>, context: &Context<'_>, reply: &Reply) {
     match reply {
         Reply::Refused(refusal) => problem(out, context, &refused(*refusal)),
         _ => problem(out, context, &UNEXPECTED),
@@ -351,7 +366,7 @@ const NO_VALUE: Problem<'static> =
     Problem::new(404, "NO_VALUE", "there is no such value; store one first");
 
 /// The problem that a refusal is.
-const fn refused(refusal: Refusal) -> Problem<'static> {
+pub(super) const fn refused(refusal: Refusal) -> Problem<'static> {
     match refusal {
         Refusal::NotHolder => Problem::new(409, "NOT_HOLDER", "the token does not hold this key"),
         Refusal::LeaseExpired => Problem::new(409, "LEASE_EXPIRED", "the lease is over"),
@@ -388,23 +403,19 @@ const fn refused(refusal: Refusal) -> Problem<'static> {
             "everybody before this request waits for its owner; release something and ask again",
         ),
         Refusal::NoGrace => Problem::new(409, "NO_GRACE", "no grant was restored"),
-        Refusal::WrongSecret => {
-            Problem::new(403, "WRONG_SECRET", "this is not the secret of the client")
-        }
+        Refusal::WrongSecret => problem::WRONG_SECRET,
         Refusal::OtherClient => Problem::new(
             409,
             "OTHER_CLIENT",
             "the connection is attached to another client",
         ),
-        Refusal::UnknownClient => {
-            Problem::new(404, "UNKNOWN_CLIENT", "there is no client of this id")
-        }
-        Refusal::Detached => Problem::new(409, "DETACHED", "the client was detached"),
-        Refusal::BadRange => Problem::new(
-            400,
-            "BAD_RANGE",
-            "start and len reach beyond the last byte there can be, which is 2^64 - 1",
+        Refusal::UnknownClient => Problem::new(
+            404,
+            "UNKNOWN_CLIENT",
+            "there is no client of this id; register it first, and again before its time is over",
         ),
+        Refusal::Detached => Problem::new(409, "DETACHED", "the client was detached"),
+        Refusal::BadRange => problem::BAD_RANGE,
         Refusal::Busy => Problem::new(
             409,
             "BUSY",
@@ -469,7 +480,7 @@ const fn refused(refusal: Refusal) -> Problem<'static> {
 }
 
 /// `{"acquired":true`.
-fn begin(out: &mut Vec<u8>, word: &str, yes: bool) {
+pub(super) fn begin(out: &mut Vec<u8>, word: &str, yes: bool) {
     out.extend_from_slice(b"{\"");
     out.extend_from_slice(word.as_bytes());
     out.extend_from_slice(if yes { b"\":true" } else { b"\":false" });

@@ -25,6 +25,8 @@ const FACTS: Facts<'static> = Facts {
     }),
     ttl_ms: None,
     length: 9,
+    conflict: None,
+    in_grace: false,
 };
 
 fn context(route: Route) -> Context<'static> {
@@ -36,9 +38,11 @@ fn context(route: Route) -> Context<'static> {
         is_http_1_0: false,
         name: b"job",
         owner: "a",
+        client: "",
         request_id: "r-1",
         mode: None,
         number: 0,
+        range: None,
     }
 }
 
@@ -368,7 +372,7 @@ fn barriers_and_signals_are_told() {
     );
 }
 
-const REFUSALS: [(Refusal, u16); 26] = [
+const REFUSALS: [(Refusal, u16); 31] = [
     (Refusal::NotHolder, 409),
     (Refusal::TypeMismatch, 409),
     (Refusal::LimitMismatch, 409),
@@ -394,6 +398,11 @@ const REFUSALS: [(Refusal, u16); 26] = [
     (Refusal::UnknownClient, 404),
     (Refusal::Detached, 409),
     (Refusal::MaxClients, 503),
+    (Refusal::BadRange, 400),
+    (Refusal::Busy, 409),
+    (Refusal::MaxRangesOfResource, 503),
+    (Refusal::MaxRangesOfClient, 503),
+    (Refusal::MaxRanges, 503),
     (Refusal::Deadlock, 409),
 ];
 

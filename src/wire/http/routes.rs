@@ -309,8 +309,8 @@ macro_rules! routes {
 }
 
 use Field::{
-    Count, Delta, ExtendByMs, FencingToken, IfAbsent, IfValue, LeaseId, Limit, ListEnd, Mode,
-    Number, OwnerId, Payload, TtlMs, Value, WaitMs,
+    Client, Count, Delta, ExtendByMs, FencingToken, IfAbsent, IfValue, LeaseId, Len, Limit,
+    ListEnd, Mode, Number, OwnerId, Payload, RangeOwner, Secret, Start, TtlMs, Value, WaitMs,
 };
 
 const ACQUIRE: &[Field] = &[OwnerId, TtlMs, WaitMs];
@@ -319,6 +319,9 @@ const RELEASE: &[Field] = &[OwnerId, LeaseId, FencingToken];
 const SLOT: &[Field] = &[OwnerId, TtlMs, Limit, WaitMs];
 const READ_WRITE: &[Field] = &[OwnerId, TtlMs, Mode, WaitMs];
 const PUT_VALUE: &[Field] = &[Value, TtlMs, IfValue, IfAbsent];
+const LOCK_RANGE: &[Field] = &[Client, Secret, RangeOwner, Mode, Start, Len, WaitMs];
+const UNLOCK_RANGE: &[Field] = &[Client, Secret, RangeOwner, Start, Len];
+const ABOUT_RANGE: &[Field] = &[Client, Secret, RangeOwner, Mode, Start, Len];
 
 // The flags: `lease` is LockServer's; `of_any_lock` takes the names of those; `takes` and `may_take`
 // a body with these fields; `asks` these query parameters; the others are explained at their fields
@@ -367,6 +370,38 @@ routes! {
         [] "who leads"
     ObserveElection Get "/v1/elections/{name}/events" "observeElection"
         [streams] "be told when the leader changes"
+
+    RegisterClient Put "/v1/clients/{id}" "registerClient"
+        [takes(&[Secret, TtlMs])] "make a client known, or keep it known"
+    DetachClient Delete "/v1/clients/{id}" "detachClient"
+        [takes(&[Secret])] "forget it, and let go of all it has"
+    EndReclaim Post "/v1/clients/{id}/reclaim-done" "endReclaim"
+        [takes(&[Secret])] "let go of what it has not had back after a restart"
+    ListClients Get "/v1/clients" "listClients"
+        [asks(&["limit", "after"])] "all clients, in pages"
+
+    LockRange Post "/v1/ranges/{resource}/lock" "lockRange"
+        [takes(LOCK_RANGE)] "lock bytes of a resource, with others or alone"
+    UnlockRange Post "/v1/ranges/{resource}/unlock" "unlockRange"
+        [takes(UNLOCK_RANGE)] "let them go"
+    TestRange Post "/v1/ranges/{resource}/test" "testRange"
+        [takes(ABOUT_RANGE)] "what is in the way of such a lock"
+    CancelRange Post "/v1/ranges/{resource}/cancel" "cancelRange"
+        [takes(ABOUT_RANGE)] "wait for it no longer"
+    ReclaimRange Post "/v1/ranges/{resource}/reclaim" "reclaimRange"
+        [takes(ABOUT_RANGE)] "have back what was held before a restart"
+    GetRanges Get "/v1/ranges/{resource}" "getRanges"
+        [] "who holds bytes of it, and who waits for some, in order"
+    ListRanges Get "/v1/ranges" "listRanges"
+        [asks(&["limit", "after", "contains"])] "all resources with range locks, in pages"
+    BreakRanges Delete "/v1/ranges/{resource}/locks" "breakRanges"
+        [asks(&["start", "len"])] "end all range locks that overlap these bytes, or all there are"
+    GetGrace Get "/v1/grace" "getGrace"
+        [] "whether bytes are kept for those who held them before a restart"
+    EndGrace Delete "/v1/grace" "endGrace"
+        [] "keep them no longer"
+    ListWaits Get "/v1/waits" "listWaits"
+        [] "who waits for whom"
 
     GetCounter Get "/v1/counters/{name}" "getCounter"
         [] "what a counter has counted"

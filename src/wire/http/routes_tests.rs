@@ -37,6 +37,8 @@ fn every_route_is_found_by_its_own_path() {
             .replace("{name}", "some")
             .replace("{channel}", "some")
             .replace("{file}", "some")
+            .replace("{id}", "some")
+            .replace("{resource}", "some")
             .replace("{fence}", "7");
         let mut want = row.operation.to_owned();
         if path != row.template {
