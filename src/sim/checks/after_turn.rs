@@ -21,6 +21,7 @@ use crate::sim::clients::connection::{Connection, Moment, Sending};
 use crate::sim::clients::http_answers::Heard;
 use crate::sim::clients::request::{EntryKind, RequestKind};
 use crate::sim::faults::http::broken;
+use crate::sim::faults::ranges::heard;
 use crate::sim::life::{Draining, Life};
 use crate::sim::simulation::Simulation;
 use crate::sim::trace::readable;
@@ -56,7 +57,7 @@ impl Simulation {
             seen_locks,
             span,
             ..
-        } = &mut self.life;
+        } = &mut *self.life;
         known_grants.turn_ended(span.began, self.turn, seen_locks);
         known_grants.check_exclusion(self.now)?;
         self.check_promptness()?;
@@ -268,9 +269,12 @@ impl Simulation {
                     }
                 }
             };
-            let Some(line) = line else {
+            let Some(mut line) = line else {
                 break;
             };
+            if let Some(Sabotage::Range(fault)) = self.sabotage {
+                line = heard(fault, conn, line);
+            }
             self.trace.say(
                 self.now,
                 format_args!("c{client:<2} <- {}", readable(&line)),

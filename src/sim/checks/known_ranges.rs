@@ -51,6 +51,8 @@ pub(crate) struct KnownRanges {
     seen: VecDeque<SeenRanges>,
     doings: BTreeMap<u64, Doing>,
     told: Told,
+    /// What its owner was told to be unlocked, and did not lock since.
+    unlocked: BTreeMap<(RangeOwner, usize), [bool; CELLS]>,
     /// Clients that were told that they are kept, and did not ask for something else since.
     kept: BTreeSet<usize>,
     pub(crate) away: BTreeMap<usize, Away>,
@@ -294,6 +296,13 @@ impl KnownRanges {
             from: 0,
             to: CELLS as u8,
         };
+        if let RangeAsked::Lock { bytes, .. } | RangeAsked::Reclaim(bytes, _) = asked {
+            for ((owner, resource), cells) in &mut self.unlocked {
+                if *resource == bytes.resource && owner.name == bytes.name {
+                    bytes.cells.each().for_each(|cell| cells[cell] = false);
+                }
+            }
+        }
         match asked {
             RangeAsked::Lock { bytes, .. }
             | RangeAsked::Unlock(bytes)
@@ -318,6 +327,12 @@ impl KnownRanges {
     pub(crate) fn may_rely(&mut self, owner: RangeOwner, bytes: Bytes, mode: Sharing) {
         let cells = self.told.entry((owner, bytes.resource)).or_default();
         bytes.cells.each().for_each(|cell| cells[cell] = Some(mode));
+    }
+
+    /// Bytes were unlocked, and nothing is under way that could lock them.
+    pub(crate) fn is_unlocked(&mut self, owner: RangeOwner, bytes: Bytes) {
+        let cells = self.unlocked.entry((owner, bytes.resource)).or_default();
+        bytes.cells.each().for_each(|cell| cells[cell] = true);
     }
 
     /// A client was told that it is kept for this long without a connection.
@@ -409,6 +424,19 @@ impl KnownRanges {
                         "{owner:?} held {mode:?} of {resource}, and it is lost: {found:?}"
                     ));
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing is back that its owner was told to be unlocked.
+    pub(crate) fn check_not_back(&self, restored: &SeenRanges) -> Result<(), String> {
+        for ((owner, resource), cells) in &self.unlocked {
+            let held = restored.resources[*resource].cells_of(*owner);
+            if let Some(cell) = (0..CELLS).find(|&cell| cells[cell] && held[cell].is_some()) {
+                return Err(format!(
+                    "{owner:?} has unlocked cell {cell} of {resource}, and has it back"
+                ));
             }
         }
         Ok(())

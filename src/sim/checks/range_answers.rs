@@ -82,6 +82,7 @@ impl AnswerCheck<'_> {
             RangeAsked::Unlock(bytes) => {
                 expect(told == Told::Done)?;
                 window.check_unlocked(bytes)?;
+                self.has_unlocked(&doing, &arrived, bytes);
             }
             RangeAsked::Test(bytes, mode) => match told {
                 Told::RangeFree => window.check_free(bytes, mode)?,
@@ -210,6 +211,25 @@ impl AnswerCheck<'_> {
         });
         if is_there && !self.known_ranges.is_any_under_way(arrived.turn, may_end) {
             self.known_ranges.may_rely(owner, bytes, mode);
+        }
+    }
+
+    /// The owner does not have this any more, unless something is under way that locks it.
+    fn has_unlocked(&mut self, doing: &Doing, arrived: &Moment, bytes: Bytes) {
+        let askers = self.known_ranges.askers(doing.conn, arrived.turn);
+        let (Some(&who), 1) = (askers.first(), askers.len()) else {
+            return;
+        };
+        let locks = |it: &Doing| match it.asked {
+            RangeAsked::Lock { bytes: of, .. } | RangeAsked::Reclaim(of, _) => {
+                (of.resource, of.name) == (bytes.resource, bytes.name)
+            }
+            _ => false,
+        };
+        if !self.known_ranges.is_any_under_way(arrived.turn, locks) {
+            let name = bytes.name;
+            self.known_ranges
+                .is_unlocked(RangeOwner { who, name }, bytes);
         }
     }
 

@@ -12,8 +12,10 @@ use super::seen_ranges::{RangeOwner, Seen, SeenRanges, Who};
 use crate::base::{Millis, Nanos};
 use crate::engine::Rules;
 use crate::engine::types::Sharing;
+use crate::sim::Sabotage;
 use crate::sim::clients::connection::Connection;
 use crate::sim::clients::range_requests::RangeAsked;
+use crate::sim::faults::ranges::shown;
 use crate::sim::simulation::Simulation;
 
 impl Simulation {
@@ -22,7 +24,13 @@ impl Simulation {
         if self.plan.ranges.clients == 0 {
             return Ok(());
         }
-        let seen = SeenRanges::look(&self.plan, &self.life, self.turn, self.life.span, self.now)?;
+        let span = self.life.span;
+        let mut seen = SeenRanges::look(&self.plan, &self.life, self.turn, span, self.now)?;
+        if let (Some(Sabotage::Range(fault)), Some(before)) =
+            (self.sabotage, self.life.known_ranges.last())
+        {
+            shown(fault, before, &mut seen);
+        }
         let has_left = |(number, conn): (&u32, &Connection)| {
             (conn.ended || self.has_reason_to_end(*number, conn)).then_some(*number)
         };
