@@ -26,6 +26,9 @@ use crate::sim::life::{Draining, Life};
 use crate::sim::simulation::Simulation;
 use crate::sim::trace::readable;
 
+/// How long somebody with a wrong secret may have to wait for the answer.
+const WRONG_SECRET_MAX: Millis = Millis(101);
+
 /// Most ids of connections that are gone that are kept, to be reported to the server.
 const STALE_MAX: usize = 4;
 
@@ -564,7 +567,7 @@ impl Simulation {
             else {
                 continue;
             };
-            let wait = request.kind.wait();
+            let mut wait = request.kind.wait();
             let begun = *request.begun.get_or_insert(Moment { at: now, turn });
             let key = request.kind.key().filter(|_| wait != Millis::ZERO);
             let mut is_parked =
@@ -577,6 +580,9 @@ impl Simulation {
             }
             if let RequestKind::Range(asked) = request.kind {
                 is_parked = self.life.known_ranges.is_waiting(*number, asked);
+                if self.life.known_ranges.may_be_wrong(asked) {
+                    (is_parked, wait) = (true, WRONG_SECRET_MAX);
+                }
             }
             if !is_parked || self.life.draining.is_some() {
                 return Err(format!(

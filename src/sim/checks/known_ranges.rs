@@ -38,8 +38,9 @@ pub(crate) struct Doing {
 pub(crate) struct Away {
     pub(crate) at_latest: Nanos,
     pub(crate) at_earliest: Nanos,
-    /// It is kept until this, whatever its time.
+    /// It is kept until this, whatever its time: certainly, and at most.
     pub(crate) kept_until: Nanos,
+    pub(crate) kept_until_max: Nanos,
 }
 
 /// What the connections of one client, or of a connection that is its own, were told.
@@ -78,13 +79,15 @@ impl KnownRanges {
         let of: BTreeSet<Who> = pending.map(|it| it.owner.who).collect();
         let grace_ends = now.after(plan.rules.grace_period);
         let away = seen.clients.keys().map(|&id| {
+            let kept_until = match of.contains(&Who::Client(id)) {
+                true => grace_ends,
+                false => now,
+            };
             let away = Away {
                 at_latest: now,
                 at_earliest: now,
-                kept_until: match of.contains(&Who::Client(id)) {
-                    true => grace_ends,
-                    false => now,
-                },
+                kept_until,
+                kept_until_max: kept_until,
             };
             (id, away)
         });
@@ -165,6 +168,16 @@ impl KnownRanges {
         let of_client = who.filter(|_| has_client && !is_durable);
         let has_something = holds(Who::Conn(conn)) || of_client.is_some_and(holds);
         has_something && self.owns_something(conn)
+    }
+
+    /// Whether the client may have another secret. Those who guess are answered slowly.
+    pub(crate) fn may_be_wrong(&self, asked: RangeAsked) -> bool {
+        let (RangeAsked::Attach { id, secret, .. } | RangeAsked::Detach { id, secret }) = asked
+        else {
+            return false;
+        };
+        let secrets = self.secrets.get(&id);
+        secrets.is_some_and(|it| it.iter().any(|it| *it != secret))
     }
 
     /// Whether the connection waits for these bytes.
@@ -336,15 +349,12 @@ impl KnownRanges {
     }
 
     /// A client was told that it is kept for this long without a connection.
-    pub(crate) fn attached(&mut self, id: usize, ttl: Millis) {
-        let mut others = self.doings.values().filter(|it| it.over.is_none());
-        let is_zero = |asked: &RangeAsked| {
-            let RangeAsked::Attach { id: other, ttl, .. } = *asked else {
-                return false;
-            };
-            other == id && ttl == Millis::ZERO
+    pub(crate) fn attached(&mut self, id: usize, ttl: Millis, since: u64) {
+        let is_zero = |it: &Doing| {
+            matches!(it.asked, RangeAsked::Attach { id: of, ttl, .. }
+                if (of, ttl) == (id, Millis::ZERO))
         };
-        if ttl > Millis::ZERO && !others.any(|it| is_zero(&it.asked)) {
+        if ttl > Millis::ZERO && !self.is_any_under_way(since, is_zero) {
             self.kept.insert(id);
         }
     }

@@ -45,7 +45,7 @@ impl AnswerCheck<'_> {
             since: arrived.turn,
             number: request.number,
             conn: self.conn_number,
-            has_left: conn.ended || conn.has_left() || conn.was_overdue,
+            has_left: conn.ended || conn.has_left() || conn.was_overdue || self.draining.is_some(),
             askers: self.known_ranges.askers(self.conn_number, arrived.turn),
         };
         let is_full = self.is_full_since(arrived);
@@ -160,7 +160,7 @@ impl AnswerCheck<'_> {
                 }
                 if matches!(told, Told::Attached { .. }) {
                     self.known_ranges.over(request.number, self.turn);
-                    self.known_ranges.attached(id, ttl);
+                    self.known_ranges.attached(id, ttl, arrived.turn);
                 }
             }
             RangeAsked::Detach { id, secret } => match (told, text) {
@@ -277,7 +277,11 @@ impl AnswerCheck<'_> {
             }
             Told::AlreadyGranted => {
                 let is_held = known.since(since).any(holds);
-                expect(is_held || !meant.is_empty())
+                let may_hold = |it: &Doing| {
+                    matches!(it.asked, RangeAsked::Lock { bytes: of, .. } | RangeAsked::Reclaim(of, _)
+                        if (of.resource, of.name) == (bytes.resource, bytes.name))
+                };
+                expect(is_held || known.doings_since(since).any(may_hold))
             }
             Told::Nothing => Ok(()),
             _ => expect(false),

@@ -106,7 +106,7 @@ impl KnownRanges {
             let (was, is) = (&before.resources, &after.resources);
             format!("{why}\nwas: {was:?}\nis: {is:?}")
         })?;
-        let is_anew = |id: &usize| change.is_attached(*id) && change.may_be_forgotten(*id);
+        let is_anew = |id: &usize| change.may_be_forgotten(*id);
         let anew: Vec<usize> = before.clients.keys().copied().filter(is_anew).collect();
         anew.into_iter()
             .for_each(|id| self.client_is_new(id, after.turn));
@@ -123,7 +123,7 @@ impl KnownRanges {
 
     /// Notes who is away since when, and with which secret new ones came.
     fn note_clients(&mut self, before: &SeenRanges, after: &SeenRanges) {
-        let turn = before.turn;
+        let (turn, grace_ends) = (before.turn, self.grace_ends);
         let attaches = self.doings_since(turn).filter_map(|it| match it.asked {
             RangeAsked::Attach { id, secret, .. } => Some((id, secret)),
             _ => None,
@@ -144,14 +144,19 @@ impl KnownRanges {
                 continue;
             }
             let now = after.span;
+            // What it has not had back yet is kept for it as for all others.
+            let until = |is_kept: bool| if is_kept { grace_ends } else { Nanos(0) };
+            let is_kept = after.has_pending(id);
             let away = self.away.entry(id).or_insert(Away {
                 at_latest: now.clock_read,
                 at_earliest: now.began,
-                kept_until: Nanos(0),
+                kept_until: until(is_kept),
+                kept_until_max: until(is_kept || before.has_pending(id)),
             });
             if was_there || has_come {
                 // It may have come and gone in this turn.
                 away.at_latest = now.clock_read;
+                away.kept_until = away.kept_until.min(until(is_kept));
             }
         }
         for id in before.clients.keys() {
@@ -345,6 +350,8 @@ impl Change<'_> {
             });
         let clock_read = self.after.span.clock_read;
         match self.known.away.get(&id) {
+            // Whoever is not to be kept at all is not kept for this either.
+            Some(_) if ttl == Millis::ZERO => true,
             Some(away) => clock_read >= away.at_earliest.after(ttl).max(away.kept_until),
             // The last connection has left in this turn.
             None => !has_conn && clock_read >= self.after.span.began.after(ttl),
@@ -363,7 +370,7 @@ impl Change<'_> {
         if self.is_attached(id) {
             return Ok(()); // it may have come and gone
         }
-        let deadline = away.at_latest.after(ttl).max(away.kept_until);
+        let deadline = away.at_latest.after(ttl).max(away.kept_until_max);
         let deadline = deadline.max(self.causes.awake_since);
         if self.after.span.began.since(deadline) > self.causes.late_ns_max {
             return Err(format!("client {id} is there after its time: {away:?}"));
@@ -488,8 +495,9 @@ impl Change<'_> {
                 let is_done =
                     |asked| matches!(asked, RangeAsked::ReclaimDone { id: of } if of == id);
                 let is_gone = !self.after.clients.contains_key(&id); // judged by itself
-                let is_new = self.is_attached(id) && self.may_be_forgotten(id);
-                is_gone || is_new || self.is_detached(id) || pending && self.is_asked(is_done)
+                // What a client has is undone a part at a time.
+                let is_over = self.may_be_forgotten(id);
+                is_gone || is_over || self.is_detached(id) || pending && self.is_asked(is_done)
             }
         }
     }
