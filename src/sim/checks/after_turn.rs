@@ -423,8 +423,10 @@ impl Simulation {
         };
         let outlasts = |number: u32| {
             let conn = self.life.connections.get(&number);
-            let has_asked =
-                |it: &Connection| it.open_requests.iter().any(|it| it.arrived.is_some());
+            let has_asked = |it: &Connection| {
+                let is_open = it.open_requests.iter().any(|it| it.arrived.is_some());
+                is_open || it.answered_by == self.turn
+            };
             let is_cut_off = self.life.draining.is_some() && has_left(number);
             self.data.is_some() && (is_cut_off || conn.is_some_and(has_asked))
         };
@@ -568,6 +570,7 @@ impl Simulation {
                 continue;
             };
             let mut wait = request.kind.wait();
+            let mut is_guess = false;
             let begun = *request.begun.get_or_insert(Moment { at: now, turn });
             let key = request.kind.key().filter(|_| wait != Millis::ZERO);
             let mut is_parked =
@@ -580,11 +583,12 @@ impl Simulation {
             }
             if let RequestKind::Range(asked) = request.kind {
                 is_parked = self.life.known_ranges.is_waiting(*number, asked);
-                if self.life.known_ranges.may_be_wrong(asked) {
+                is_guess = self.life.known_ranges.may_be_wrong(asked);
+                if is_guess {
                     (is_parked, wait) = (true, WRONG_SECRET_MAX);
                 }
             }
-            if !is_parked || self.life.draining.is_some() {
+            if !is_parked || self.life.draining.is_some() && !is_guess {
                 return Err(format!(
                     "connection {number}: no answer to {:?}",
                     request.kind
