@@ -4,7 +4,7 @@
 //! with its last lines and the command that replays it. In four parts, so that they share the
 //! cores.
 
-use latchd::sim::{self, HttpFault, Keep, Sabotage, Totals};
+use latchd::sim::{self, HttpFault, Keep, RangeFault, Sabotage, Totals};
 
 /// Among so many seeds there must be one that notices what is broken.
 const SABOTAGED_SEEDS: u64 = 400;
@@ -80,6 +80,16 @@ fn seeds_192_to_255_hold_and_meet_every_fault() {
         power_losses,
         restored,
         reclaimed,
+        ranges_granted,
+        cancelled,
+        deadlocks,
+        range_limits,
+        resumed,
+        predicted,
+        ranges_restored,
+        ranges_reclaimed,
+        ranges_not_reclaimed,
+        refused_in_grace,
         refused_by_disk,
         compactions,
         turn_ns_max,
@@ -115,6 +125,11 @@ fn seeds_192_to_255_hold_and_meet_every_fault() {
         ("stops", stops),
         ("restarts", restarts),
         ("too early starts", ports_taken),
+        ("range locks", ranges_granted),
+        ("deadlocks", deadlocks),
+        ("no room for range locks or clients", range_limits),
+        ("clients that came back", resumed),
+        ("requests about bytes alone", predicted),
         ("longest turn, us", turn_ns_max / 1_000),
         ("late expiries", late_ns_max),
     ] {
@@ -126,6 +141,11 @@ fn seeds_192_to_255_hold_and_meet_every_fault() {
         ("power losses", power_losses),
         ("held again after a restart", restored),
         ("reclaimed", reclaimed),
+        ("cancelled", cancelled),
+        ("ranges pending after a restart", ranges_restored),
+        ("ranges had back", ranges_reclaimed),
+        ("ranges not had back", ranges_not_reclaimed),
+        ("refused in grace", refused_in_grace),
         ("refused because the disk was full", refused_by_disk),
         ("compactions", compactions),
     ] {
@@ -209,6 +229,52 @@ fn a_server_that_says_something_wrong_over_http_is_noticed() {
         (HttpFault::MiscountHeld, &["are held, not"]),
     ] {
         expect_noticed(Sabotage::Http(fault), whys);
+    }
+}
+
+/// So are those of byte ranges, and of the clients that lock them.
+#[test]
+fn a_server_that_breaks_the_rules_of_byte_ranges_is_noticed() {
+    for (sabotage, whys) in [
+        (
+            Sabotage::Range(RangeFault::IgnoreConflicts),
+            &["granted, and not held", "did not ask", "for no reason"][..],
+        ),
+        (
+            Sabotage::Range(RangeFault::LoseWakeUp),
+            &["waits for what nobody has"],
+        ),
+        (
+            Sabotage::Range(RangeFault::GrantCancelled),
+            &[
+                "granted after it was cancelled",
+                "alone: Some(\"ok cancelled\")",
+            ],
+        ),
+        (
+            Sabotage::Range(RangeFault::ForgetAway),
+            &["and has None, for no reason"],
+        ),
+        (
+            Sabotage::Range(RangeFault::GrantPending),
+            &["granted, and not held"],
+        ),
+        (
+            Sabotage::Range(RangeFault::ReportDeadlocks),
+            &["a deadlock that is none"],
+        ),
+        (
+            Sabotage::ShortGrace,
+            &["and has None, for no reason", "ends before its time"],
+        ),
+        (Sabotage::ForgetRanges, &["and it is lost"]),
+        (Sabotage::ForgetUnlocks, &["and has it back"]),
+        (
+            Sabotage::ForgetClients,
+            &["and it is lost", "ranges are restored as {}"],
+        ),
+    ] {
+        expect_noticed(sabotage, whys);
     }
 }
 

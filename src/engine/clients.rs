@@ -295,6 +295,8 @@ impl Engine {
         out: &mut Effects,
     ) {
         let client = self.core.part(conn);
+        let owner = self.core.clients[client].owner;
+        let kept_until = self.stores.locks.ranges.kept_until(owner);
         let Core {
             clients,
             owners,
@@ -316,7 +318,8 @@ impl Engine {
                 Presence::CutOff => owner.overdue = Overdue::Stay,
                 _ => {
                     let due = Due::client(client);
-                    it.timer = Some(timers.arm(it.owner.0, now.after(it.ttl), due));
+                    let deadline = now.after(it.ttl).max(kept_until);
+                    it.timer = Some(timers.arm(it.owner.0, deadline, due));
                 }
             }
             if owner.tickets.is_empty() {

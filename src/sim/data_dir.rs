@@ -73,7 +73,7 @@ impl Simulation {
         let opened = opened.expect("an empty disk without faults can be opened");
         let keeper = Rc::new(RefCell::new(opened.keeper));
         let kept = Some((Rc::clone(&keeper), &[][..]));
-        self.life = Life::begin(&mut self.rng, &self.plan, (1, 0), self.now, wall_us, kept);
+        self.life = Life::begin(&mut self.rng, &self.plan, 1, self.now, wall_us, kept);
         self.data = Some(DataDir {
             disk,
             keeper,

@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use fastrand::Rng;
 
+use super::Sabotage;
 use super::checks::entries::KnownEntries;
 use super::checks::grants::KnownGrants;
 use super::checks::known_ranges::KnownRanges;
@@ -25,7 +26,7 @@ use super::kept::Kept;
 use super::plan::Plan;
 use super::store::{Keeper, SimStore};
 use super::turn::TurnSpan;
-use crate::base::{ConnId, Fence, Nanos};
+use crate::base::{ConnId, Fence, Millis, Nanos};
 use crate::daemon::fence_start::{FenceStart, fence_start};
 use crate::engine::types::{Effects, Input, Record};
 use crate::engine::{Engine, Origin, Rules};
@@ -55,6 +56,8 @@ pub(super) struct Life {
     pub(super) known_entries: KnownEntries,
     pub(super) known_pushes: KnownPushes,
     pub(super) known_ranges: KnownRanges,
+    /// Its data directory may lack something that was spoken of.
+    may_have_lost: bool,
     /// What of each limit was taken after the last turn, where there are limits.
     pub(super) taken: Option<Taken>,
     /// Connections by number. A number is never used twice.
@@ -106,11 +109,11 @@ impl Life {
     pub(super) fn begin(
         rng: &mut Rng,
         plan: &Plan,
-        (number, turn): (u32, u64),
+        number: u32,
         now: Nanos,
         wall_us: u64,
         kept: Option<(Rc<RefCell<Keeper>>, &[Record])>,
-    ) -> Self {
+    ) -> Box<Self> {
         let fence = match fence_start(wall_us, Fence::LIMIT) {
             FenceStart::At(fence) => fence,
             other => unreachable!("a clock that shows this century is not {other:?}"),
@@ -124,9 +127,16 @@ impl Life {
         };
         let keeper = kept.as_ref().map(|(keeper, _)| Rc::clone(keeper));
         let epoch = keeper.as_ref().map_or(wall_us, |it| it.borrow().life.epoch);
+        let is_short = keeper
+            .as_ref()
+            .is_some_and(|it| it.borrow().sabotage == Some(Sabotage::ShortGrace));
         let rules = Rules {
             durable: kept.is_some(),
             epoch,
+            grace_period: match is_short {
+                true => Millis(1),
+                false => plan.rules.grace_period,
+            },
             ..plan.rules.clone()
         };
         // As the daemon has it.
@@ -149,7 +159,7 @@ impl Life {
             epoch,
             ..plan.settings.clone()
         };
-        let mut life = Self {
+        Box::new(Self {
             number,
             is_up: true,
             epoch,
@@ -163,6 +173,7 @@ impl Life {
             known_entries: KnownEntries::new(plan),
             known_pushes: KnownPushes::default(),
             known_ranges: KnownRanges::default(),
+            may_have_lost,
             taken: None,
             connections: BTreeMap::new(),
             crowd: Crowd::default(),
@@ -181,11 +192,14 @@ impl Life {
             span: TurnSpan::default(),
             work: WorkSeen::default(),
             waits: BTreeSet::new(),
-        };
-        let seen = SeenRanges::look(plan, &life, turn, TurnSpan::default(), now);
+        })
+    }
+
+    /// What is known of byte ranges begins with what was restored of them.
+    pub(super) fn begin_ranges(&mut self, plan: &Plan, turn: u64, now: Nanos) {
+        let seen = SeenRanges::look(plan, self, turn, TurnSpan::default(), now);
         let seen = seen.unwrap_or_else(|why| panic!("restored: {why}"));
-        life.known_ranges = KnownRanges::begin(plan, seen, now, may_have_lost);
-        life
+        self.known_ranges = KnownRanges::begin(plan, seen, now, self.may_have_lost);
     }
 
     /// Whoever connects, or starts another server, finds this one.

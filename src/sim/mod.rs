@@ -262,8 +262,18 @@ pub enum Sabotage {
     ForgetOwners,
     /// Does not record the ids of requests.
     ForgetRequests,
+    /// Does not record that bytes are locked.
+    ForgetRanges,
+    /// Does not record that they are not locked any more.
+    ForgetUnlocks,
+    /// Does not record clients.
+    ForgetClients,
+    /// Ends the grace period long before its time.
+    ShortGrace,
     /// Says something else over HTTP.
     Http(HttpFault),
+    /// Does something else with byte ranges.
+    Range(RangeFault),
 }
 
 /// What a broken server would say over HTTP.
@@ -297,6 +307,23 @@ pub enum HttpFault {
     MiscountHeld,
 }
 
+/// What a broken server would do with byte ranges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RangeFault {
+    /// Grants what somebody else has.
+    IgnoreConflicts,
+    /// Does not grant what was freed to those who wait for it.
+    LoseWakeUp,
+    /// Grants what was cancelled.
+    GrantCancelled,
+    /// Releases what a client has when its last connection is gone, and not after its time.
+    ForgetAway,
+    /// Grants what is kept for others after a restart.
+    GrantPending,
+    /// Says that somebody would wait for itself who would not.
+    ReportDeadlocks,
+}
+
 /// Plays the simulation of this seed to its end, or to the first violation. A panic of the server
 /// is a violation too.
 #[must_use]
@@ -305,12 +332,13 @@ pub fn run(seed: u64, keep: Keep) -> Outcome {
 }
 
 /// The same with a server that is broken in this way; none if this seed has no data directory, or
-/// nobody who speaks HTTP, where it would show.
+/// nobody who speaks HTTP or locks bytes, where it would show.
 #[must_use]
 pub fn run_broken(seed: u64, sabotage: Sabotage) -> Option<Outcome> {
     let simulation = Simulation::new(seed, Keep::Tail, Some(sabotage));
     let can_fail = match sabotage {
         Sabotage::Http(_) => simulation.plan.http_clients > 0,
+        Sabotage::Range(_) => simulation.plan.ranges.clients > 0,
         _ => simulation.plan.disk.is_some(),
     };
     can_fail.then(|| play(simulation))

@@ -55,9 +55,9 @@ pub(super) struct Simulation {
     pub(super) trace: Trace,
     pub(super) totals: Totals,
     /// The server that runs, or the last one that did.
-    pub(super) life: Life,
+    pub(super) life: Box<Life>,
     /// Another that runs as well: it does not listen any more, and should have ended.
-    pub(super) other: Option<Life>,
+    pub(super) other: Option<Box<Life>>,
     /// What the wall clock showed at the instant 0, in microseconds since 1970.
     wall_begin_us: u64,
     /// How far it was set since then.
@@ -97,7 +97,7 @@ impl Simulation {
         let wall_begin_us = YEAR_2027_US + rng.u64(..20 * YEAR_US);
         let wall_us = wall_begin_us + now.0 / 1_000;
         let mut simulation = Self {
-            life: Life::begin(&mut rng, &plan, (1, 0), now, wall_us, None),
+            life: Life::begin(&mut rng, &plan, 1, now, wall_us, None),
             other: None,
             wall_begin_us,
             wall_set_us: 0,
@@ -123,6 +123,7 @@ impl Simulation {
             requests_made: 0,
         };
         simulation.make_data_dir();
+        simulation.life.begin_ranges(&simulation.plan, 0, now);
         simulation
     }
 

@@ -121,7 +121,7 @@ pub(super) struct Keeper {
     pub(super) compactions: u64,
     /// Since when the disk has had room.
     pub(super) has_room_since: Nanos,
-    sabotage: Option<Sabotage>,
+    pub(super) sabotage: Option<Sabotage>,
 }
 
 impl Keeper {
@@ -475,7 +475,12 @@ fn sabotaged(sabotage: Sabotage, record: &Record) -> Record {
         Sabotage::ForgetPops => matches!(record, Record::Popped { .. }),
         Sabotage::ForgetOwners => return without_owner(record),
         Sabotage::ForgetRequests => return without_request(record),
-        Sabotage::SpeakEarly | Sabotage::Http(_) => false,
+        Sabotage::ForgetRanges => matches!(record, Record::Ranged { mode: Some(_), .. }),
+        Sabotage::ForgetUnlocks => matches!(record, Record::Ranged { mode: None, .. }),
+        Sabotage::ForgetClients => matches!(record, Record::Client { .. }),
+        Sabotage::SpeakEarly | Sabotage::ShortGrace | Sabotage::Http(_) | Sabotage::Range(_) => {
+            false
+        }
     };
     if is_meant {
         Record::Deleted {

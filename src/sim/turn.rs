@@ -109,7 +109,7 @@ impl Simulation {
     /// How long the server took in this turn besides sockets: what it says itself, or what shows,
     /// so that work which is not counted is still noticed.
     fn decided_ns(&mut self) -> u64 {
-        let Life { server, work, .. } = &mut self.life;
+        let Life { server, work, .. } = &mut *self.life;
         let seen_ns = work.take_ns(server.engine(), self.meter.take_lines());
         server.decided_ns().max(seen_ns)
     }

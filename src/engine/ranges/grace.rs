@@ -321,6 +321,16 @@ impl Ranges {
         (found.unwrap_or(NONE), looks)
     }
 
+    /// Who comes back after a restart and leaves again does not lose what it has not had back yet before
+    /// everybody does.
+    pub(in super::super) fn kept_until(&self, client: OwnerIndex) -> Nanos {
+        let of_client = self.clients.get(&client.0).filter(|it| it.pending > 0);
+        match of_client {
+            Some(_) if self.grace.phase == Phase::Active => self.grace.ends,
+            _ => Nanos(0),
+        }
+    }
+
     fn has_no_pending(&self, client: OwnerIndex) -> bool {
         let of_client = self.clients.get(&client.0);
         of_client.is_none_or(|it| it.pending == 0)

@@ -21,9 +21,13 @@ use crate::sim::clients::connection::{Connection, Moment, Sending};
 use crate::sim::clients::http_answers::Heard;
 use crate::sim::clients::request::{EntryKind, RequestKind};
 use crate::sim::faults::http::broken;
+use crate::sim::faults::ranges::heard;
 use crate::sim::life::{Draining, Life};
 use crate::sim::simulation::Simulation;
 use crate::sim::trace::readable;
+
+/// How long somebody with a wrong secret may have to wait for the answer.
+const WRONG_SECRET_MAX: Millis = Millis(101);
 
 /// Most ids of connections that are gone that are kept, to be reported to the server.
 const STALE_MAX: usize = 4;
@@ -56,7 +60,7 @@ impl Simulation {
             seen_locks,
             span,
             ..
-        } = &mut self.life;
+        } = &mut *self.life;
         known_grants.turn_ended(span.began, self.turn, seen_locks);
         known_grants.check_exclusion(self.now)?;
         self.check_promptness()?;
@@ -268,9 +272,12 @@ impl Simulation {
                     }
                 }
             };
-            let Some(line) = line else {
+            let Some(mut line) = line else {
                 break;
             };
+            if let Some(Sabotage::Range(fault)) = self.sabotage {
+                line = heard(fault, conn, line);
+            }
             self.trace.say(
                 self.now,
                 format_args!("c{client:<2} <- {}", readable(&line)),
@@ -416,8 +423,10 @@ impl Simulation {
         };
         let outlasts = |number: u32| {
             let conn = self.life.connections.get(&number);
-            let has_asked =
-                |it: &Connection| it.open_requests.iter().any(|it| it.arrived.is_some());
+            let has_asked = |it: &Connection| {
+                let is_open = it.open_requests.iter().any(|it| it.arrived.is_some());
+                is_open || it.answered_by == self.turn
+            };
             let is_cut_off = self.life.draining.is_some() && has_left(number);
             self.data.is_some() && (is_cut_off || conn.is_some_and(has_asked))
         };
@@ -560,7 +569,8 @@ impl Simulation {
             else {
                 continue;
             };
-            let wait = request.kind.wait();
+            let mut wait = request.kind.wait();
+            let mut is_guess = false;
             let begun = *request.begun.get_or_insert(Moment { at: now, turn });
             let key = request.kind.key().filter(|_| wait != Millis::ZERO);
             let mut is_parked =
@@ -573,8 +583,12 @@ impl Simulation {
             }
             if let RequestKind::Range(asked) = request.kind {
                 is_parked = self.life.known_ranges.is_waiting(*number, asked);
+                is_guess = self.life.known_ranges.may_be_wrong(asked);
+                if is_guess {
+                    (is_parked, wait) = (true, WRONG_SECRET_MAX);
+                }
             }
-            if !is_parked || self.life.draining.is_some() {
+            if !is_parked || self.life.draining.is_some() && !is_guess {
                 return Err(format!(
                     "connection {number}: no answer to {:?}",
                     request.kind

@@ -178,6 +178,7 @@ impl AnswerCheck<'_> {
             return Err(format!("{text:?} does not answer {:?}", request.kind));
         };
         conn.answered(self.span.began, &request);
+        conn.answered_by = self.turn;
         // What is told again was done before.
         let is_old = matches!(told, Told::Granted(it) if it.token.fence.0 <= self.before.fence_max()
             || self.known_grants.get(it.token.fence.0).is_some());

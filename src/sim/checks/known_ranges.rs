@@ -38,8 +38,9 @@ pub(crate) struct Doing {
 pub(crate) struct Away {
     pub(crate) at_latest: Nanos,
     pub(crate) at_earliest: Nanos,
-    /// It is kept until this, whatever its time.
+    /// It is kept until this, whatever its time: certainly, and at most.
     pub(crate) kept_until: Nanos,
+    pub(crate) kept_until_max: Nanos,
 }
 
 /// What the connections of one client, or of a connection that is its own, were told.
@@ -51,6 +52,8 @@ pub(crate) struct KnownRanges {
     seen: VecDeque<SeenRanges>,
     doings: BTreeMap<u64, Doing>,
     told: Told,
+    /// What its owner was told to be unlocked, and did not lock since.
+    unlocked: BTreeMap<(RangeOwner, usize), [bool; CELLS]>,
     /// Clients that were told that they are kept, and did not ask for something else since.
     kept: BTreeSet<usize>,
     pub(crate) away: BTreeMap<usize, Away>,
@@ -76,13 +79,15 @@ impl KnownRanges {
         let of: BTreeSet<Who> = pending.map(|it| it.owner.who).collect();
         let grace_ends = now.after(plan.rules.grace_period);
         let away = seen.clients.keys().map(|&id| {
+            let kept_until = match of.contains(&Who::Client(id)) {
+                true => grace_ends,
+                false => now,
+            };
             let away = Away {
                 at_latest: now,
                 at_earliest: now,
-                kept_until: match of.contains(&Who::Client(id)) {
-                    true => grace_ends,
-                    false => now,
-                },
+                kept_until,
+                kept_until_max: kept_until,
             };
             (id, away)
         });
@@ -163,6 +168,16 @@ impl KnownRanges {
         let of_client = who.filter(|_| has_client && !is_durable);
         let has_something = holds(Who::Conn(conn)) || of_client.is_some_and(holds);
         has_something && self.owns_something(conn)
+    }
+
+    /// Whether the client may have another secret. Those who guess are answered slowly.
+    pub(crate) fn may_be_wrong(&self, asked: RangeAsked) -> bool {
+        let (RangeAsked::Attach { id, secret, .. } | RangeAsked::Detach { id, secret }) = asked
+        else {
+            return false;
+        };
+        let secrets = self.secrets.get(&id);
+        secrets.is_some_and(|it| it.iter().any(|it| *it != secret))
     }
 
     /// Whether the connection waits for these bytes.
@@ -294,6 +309,13 @@ impl KnownRanges {
             from: 0,
             to: CELLS as u8,
         };
+        if let RangeAsked::Lock { bytes, .. } | RangeAsked::Reclaim(bytes, _) = asked {
+            for ((owner, resource), cells) in &mut self.unlocked {
+                if *resource == bytes.resource && owner.name == bytes.name {
+                    bytes.cells.each().for_each(|cell| cells[cell] = false);
+                }
+            }
+        }
         match asked {
             RangeAsked::Lock { bytes, .. }
             | RangeAsked::Unlock(bytes)
@@ -320,16 +342,19 @@ impl KnownRanges {
         bytes.cells.each().for_each(|cell| cells[cell] = Some(mode));
     }
 
+    /// Bytes were unlocked, and nothing is under way that could lock them.
+    pub(crate) fn is_unlocked(&mut self, owner: RangeOwner, bytes: Bytes) {
+        let cells = self.unlocked.entry((owner, bytes.resource)).or_default();
+        bytes.cells.each().for_each(|cell| cells[cell] = true);
+    }
+
     /// A client was told that it is kept for this long without a connection.
-    pub(crate) fn attached(&mut self, id: usize, ttl: Millis) {
-        let mut others = self.doings.values().filter(|it| it.over.is_none());
-        let is_zero = |asked: &RangeAsked| {
-            let RangeAsked::Attach { id: other, ttl, .. } = *asked else {
-                return false;
-            };
-            other == id && ttl == Millis::ZERO
+    pub(crate) fn attached(&mut self, id: usize, ttl: Millis, since: u64) {
+        let is_zero = |it: &Doing| {
+            matches!(it.asked, RangeAsked::Attach { id: of, ttl, .. }
+                if (of, ttl) == (id, Millis::ZERO))
         };
-        if ttl > Millis::ZERO && !others.any(|it| is_zero(&it.asked)) {
+        if ttl > Millis::ZERO && !self.is_any_under_way(since, is_zero) {
             self.kept.insert(id);
         }
     }
@@ -409,6 +434,19 @@ impl KnownRanges {
                         "{owner:?} held {mode:?} of {resource}, and it is lost: {found:?}"
                     ));
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing is back that its owner was told to be unlocked.
+    pub(crate) fn check_not_back(&self, restored: &SeenRanges) -> Result<(), String> {
+        for ((owner, resource), cells) in &self.unlocked {
+            let held = restored.resources[*resource].cells_of(*owner);
+            if let Some(cell) = (0..CELLS).find(|&cell| cells[cell] && held[cell].is_some()) {
+                return Err(format!(
+                    "{owner:?} has unlocked cell {cell} of {resource}, and has it back"
+                ));
             }
         }
         Ok(())

@@ -12,8 +12,10 @@ use super::seen_ranges::{RangeOwner, Seen, SeenRanges, Who};
 use crate::base::{Millis, Nanos};
 use crate::engine::Rules;
 use crate::engine::types::Sharing;
+use crate::sim::Sabotage;
 use crate::sim::clients::connection::Connection;
 use crate::sim::clients::range_requests::RangeAsked;
+use crate::sim::faults::ranges::shown;
 use crate::sim::simulation::Simulation;
 
 impl Simulation {
@@ -22,7 +24,13 @@ impl Simulation {
         if self.plan.ranges.clients == 0 {
             return Ok(());
         }
-        let seen = SeenRanges::look(&self.plan, &self.life, self.turn, self.life.span, self.now)?;
+        let span = self.life.span;
+        let mut seen = SeenRanges::look(&self.plan, &self.life, self.turn, span, self.now)?;
+        if let (Some(Sabotage::Range(fault)), Some(before)) =
+            (self.sabotage, self.life.known_ranges.last())
+        {
+            shown(fault, before, &mut seen);
+        }
         let has_left = |(number, conn): (&u32, &Connection)| {
             (conn.ended || self.has_reason_to_end(*number, conn)).then_some(*number)
         };
@@ -98,7 +106,7 @@ impl KnownRanges {
             let (was, is) = (&before.resources, &after.resources);
             format!("{why}\nwas: {was:?}\nis: {is:?}")
         })?;
-        let is_anew = |id: &usize| change.is_attached(*id) && change.may_be_forgotten(*id);
+        let is_anew = |id: &usize| change.may_be_forgotten(*id);
         let anew: Vec<usize> = before.clients.keys().copied().filter(is_anew).collect();
         anew.into_iter()
             .for_each(|id| self.client_is_new(id, after.turn));
@@ -115,7 +123,7 @@ impl KnownRanges {
 
     /// Notes who is away since when, and with which secret new ones came.
     fn note_clients(&mut self, before: &SeenRanges, after: &SeenRanges) {
-        let turn = before.turn;
+        let (turn, grace_ends) = (before.turn, self.grace_ends);
         let attaches = self.doings_since(turn).filter_map(|it| match it.asked {
             RangeAsked::Attach { id, secret, .. } => Some((id, secret)),
             _ => None,
@@ -136,14 +144,19 @@ impl KnownRanges {
                 continue;
             }
             let now = after.span;
+            // What it has not had back yet is kept for it as for all others.
+            let until = |is_kept: bool| if is_kept { grace_ends } else { Nanos(0) };
+            let is_kept = after.has_pending(id);
             let away = self.away.entry(id).or_insert(Away {
                 at_latest: now.clock_read,
                 at_earliest: now.began,
-                kept_until: Nanos(0),
+                kept_until: until(is_kept),
+                kept_until_max: until(is_kept || before.has_pending(id)),
             });
             if was_there || has_come {
                 // It may have come and gone in this turn.
                 away.at_latest = now.clock_read;
+                away.kept_until = away.kept_until.min(until(is_kept));
             }
         }
         for id in before.clients.keys() {
@@ -337,6 +350,8 @@ impl Change<'_> {
             });
         let clock_read = self.after.span.clock_read;
         match self.known.away.get(&id) {
+            // Whoever is not to be kept at all is not kept for this either.
+            Some(_) if ttl == Millis::ZERO => true,
             Some(away) => clock_read >= away.at_earliest.after(ttl).max(away.kept_until),
             // The last connection has left in this turn.
             None => !has_conn && clock_read >= self.after.span.began.after(ttl),
@@ -355,7 +370,7 @@ impl Change<'_> {
         if self.is_attached(id) {
             return Ok(()); // it may have come and gone
         }
-        let deadline = away.at_latest.after(ttl).max(away.kept_until);
+        let deadline = away.at_latest.after(ttl).max(away.kept_until_max);
         let deadline = deadline.max(self.causes.awake_since);
         if self.after.span.began.since(deadline) > self.causes.late_ns_max {
             return Err(format!("client {id} is there after its time: {away:?}"));
@@ -480,8 +495,9 @@ impl Change<'_> {
                 let is_done =
                     |asked| matches!(asked, RangeAsked::ReclaimDone { id: of } if of == id);
                 let is_gone = !self.after.clients.contains_key(&id); // judged by itself
-                let is_new = self.is_attached(id) && self.may_be_forgotten(id);
-                is_gone || is_new || self.is_detached(id) || pending && self.is_asked(is_done)
+                // What a client has is undone a part at a time.
+                let is_over = self.may_be_forgotten(id);
+                is_gone || is_over || self.is_detached(id) || pending && self.is_asked(is_done)
             }
         }
     }

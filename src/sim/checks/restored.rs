@@ -32,7 +32,7 @@ const ROUNDING_NS: u64 = 2_000_000;
 
 impl Simulation {
     /// Begins the next life with what is in the data directory, if it comes to serve.
-    pub(crate) fn restore_life(&mut self, number: u32) -> Result<Option<Life>, String> {
+    pub(crate) fn restore_life(&mut self, number: u32) -> Result<Option<Box<Life>>, String> {
         let Some(opened) = self.reopen()? else {
             return Ok(None);
         };
@@ -43,14 +43,8 @@ impl Simulation {
         let keeper = Rc::new(RefCell::new(keeper));
         let with = Some((Rc::clone(&keeper), &records[..]));
         let (now, wall_us) = (self.now, self.wall_us());
-        let mut life = Life::begin(
-            &mut self.rng,
-            &self.plan,
-            (number, self.turn),
-            now,
-            wall_us,
-            with,
-        );
+        let mut life = Life::begin(&mut self.rng, &self.plan, number, now, wall_us, with);
+        life.begin_ranges(&self.plan, self.turn, now);
         check_shown(life.server.engine(), &kept, now)?;
         check_ranges_shown(&self.plan, &life, &kept)?;
         let data = self.data.as_mut().expect("it was just opened");
@@ -64,6 +58,9 @@ impl Simulation {
         grants.restart(&kept, past.died_at, now, self.turn, past.is_lossy)?;
         if !past.is_lossy {
             ranges.check_restored(&self.plan, &kept)?;
+            if let Some(restored) = life.known_ranges.last() {
+                ranges.check_not_back(restored)?;
+            }
         }
         life.known_ranges.remember(ranges.remembered(), &ranges);
         self.totals.ranges_restored += life.known_ranges.locks() as u64;
@@ -217,7 +214,7 @@ impl Simulation {
             by_serial,
             connections,
             ..
-        } = &mut self.life;
+        } = &mut *self.life;
         for (fence, key) in known_grants.unbound() {
             let Some((serial @ 1.., _)) = seen_locks.key(key).holder(fence) else {
                 continue;

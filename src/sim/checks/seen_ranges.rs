@@ -274,6 +274,12 @@ impl SeenRanges {
         })
     }
 
+    /// Whether the client has something to have back.
+    pub(crate) fn has_pending(&self, id: usize) -> bool {
+        let mut held = self.resources.iter().flat_map(|it| &it.held);
+        held.any(|it| it.pending && it.owner.who == Who::Client(id))
+    }
+
     /// What the owner waits for.
     pub(crate) fn wait_of(&self, owner: RangeOwner) -> Option<(usize, &Seen)> {
         let resources = self.resources.iter().enumerate();

@@ -12,6 +12,7 @@ use crate::base::Millis;
 use crate::pipe::metered_pipe;
 use crate::server::{Door, Host};
 use crate::sim::faults::http::with_short_lease;
+use crate::sim::faults::ranges::altered;
 use crate::sim::plan::{Action, Ending, pick};
 use crate::sim::simulation::{Scheduled, Simulation};
 use crate::sim::trace::{LINE_BYTES_KEPT, readable};
@@ -213,6 +214,9 @@ impl Simulation {
         let is_acquire = matches!(kind, RequestKind::Acquire { .. });
         if self.sabotage == Some(Sabotage::Http(HttpFault::ShortLeases)) && is_acquire {
             frame = with_short_lease(&frame);
+        }
+        if let Some(Sabotage::Range(fault)) = self.sabotage {
+            frame = altered(fault, &kind, frame);
         }
         let shown = readable(&on_one_line(&frame[..frame.len().min(LINE_BYTES_KEPT)]));
         self.trace

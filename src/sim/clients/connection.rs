@@ -125,6 +125,8 @@ pub(crate) struct Connection {
     pub(crate) ended: bool,
     /// The turn after which the client saw that.
     pub(crate) ended_by: u64,
+    /// The turn after which it was answered last.
+    pub(crate) answered_by: u64,
     /// The client has sent a `RequestKind::Fatal`; it has begun to arrive.
     pub(crate) fatal_sent: bool,
     pub(crate) fatal_arrived: bool,
@@ -191,6 +193,7 @@ impl Connection {
             hung_up_at: None,
             ended: false,
             ended_by: 0,
+            answered_by: 0,
             fatal_sent: false,
             fatal_arrived: false,
             accepted_by: 0,

@@ -109,12 +109,8 @@ impl Simulation {
             }
         }
         let (number, wall_us) = (self.life.number, self.wall_us());
-        let nobody = (number, self.turn);
-        let nobody = Life::begin(&mut self.rng, &self.plan, nobody, self.now, wall_us, None);
-        self.life = Life {
-            is_up: false,
-            ..nobody
-        };
+        self.life = Life::begin(&mut self.rng, &self.plan, number, self.now, wall_us, None);
+        self.life.is_up = false;
         self.meter.reset();
     }
 
@@ -128,8 +124,8 @@ impl Simulation {
 
     /// Somebody starts a server.
     pub(crate) fn start(&mut self) -> Result<(), String> {
-        let others = std::iter::once(&self.life).chain(&self.other);
-        if { others }.any(Life::is_listening) {
+        let mut others = std::iter::once(&self.life).chain(&self.other);
+        if others.any(|it| it.is_listening()) {
             self.trace.say(
                 self.now,
                 format_args!("another server finds the port taken"),
@@ -151,12 +147,11 @@ impl Simulation {
             life
         } else {
             let wall_us = self.wall_us();
-            let next = (number, self.turn);
-            let known = &self.life.known_ranges;
-            let mut life = Life::begin(&mut self.rng, &self.plan, next, self.now, wall_us, None);
-            life.known_ranges.remember(Vec::new(), known);
-            life
+            Life::begin(&mut self.rng, &self.plan, number, self.now, wall_us, None)
         };
+        if self.data.is_none() {
+            life.begin_ranges(&self.plan, self.turn, self.now);
+        }
         self.trace.say(
             self.now,
             format_args!("server starts, its {number}. life, epoch {}", life.epoch),
