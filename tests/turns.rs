@@ -10,7 +10,7 @@ use latchd::base::{ConnId, Millis, Nanos};
 use latchd::engine::types::{Effects, Input, Mode, Request};
 use latchd::engine::{Engine, Rules};
 use latchd::pipe::{ORIGIN, Pipes};
-use latchd::server::{Door, Settings};
+use latchd::server::Settings;
 use latchd::wire::outbox::{OUTBOX_BYTES_MAX, PUSH_BYTES_MAX};
 
 /// What the engine may spend on one turn.
@@ -158,34 +158,6 @@ fn a_turn_tells_only_so_much_and_then_one_request_at_a_time() {
     pipes.rest();
     assert_eq!(pipes.read(0).lines().count() + told, 1_000);
     assert_eq!(pipes.read(99).lines().count(), 1_000);
-}
-
-#[test]
-fn a_turn_takes_only_so_much_of_long_bodies() {
-    let mut pipes = pipes(0, Settings::default());
-    let body = format!(r#"{{"value":"{}"}}"#, r"\u0061".repeat(30_000));
-    let (begun, rest) = body.as_bytes().split_at(body.len() - 1);
-    let head = format!(
-        "PUT /v1/kv/large HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-         Content-Length: {}\r\n\r\n",
-        body.len()
-    );
-    for who in 0..64 {
-        pipes.connect_to(Door::Http);
-        pipes.send(who, head.as_bytes());
-        pipes.send(who, begun);
-    }
-    // 11 MiB, of which the system has to provide most.
-    let turns = pipes.settle();
-    assert!((8..20).contains(&turns), "all is there after {turns} turns");
-    for who in 0..64 {
-        pipes.send(who, rest);
-    }
-    pipes.settle();
-    for who in 0..64 {
-        let answer = pipes.read(who);
-        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    }
 }
 
 #[test]
