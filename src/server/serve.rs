@@ -236,6 +236,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             let bytes_max = conn.codec.inbox_bytes_max();
             let taken = conn.inbox.append(bytes, bytes_max, pool);
             assert_eq!(taken, bytes.len(), "read more than the inbox has room for");
+            self.budget.charge_kept(taken, conn.inbox.len());
             return self.serve_inbox(now, id);
         }
         let used = if conn.codec.is_http() {

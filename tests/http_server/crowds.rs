@@ -194,6 +194,29 @@ fn unfinished_bodies_stay_within_the_bound() {
 }
 
 #[test]
+fn a_turn_takes_only_so_much_of_long_bodies() {
+    let body = format!(r#"{{"value":"{}"}}"#, r"\u0061".repeat(30_000));
+    let request = spelled(&format!("PUT /v1/kv/k {body}"));
+    let (begun, rest) = request.as_bytes().split_at(request.len() - 1);
+    let mut world = World::with(Settings::default());
+    world.pipes.skip_checks();
+    let crowd: Vec<usize> = (0..64).map(|_| world.http()).collect();
+    for &who in &crowd {
+        world.pipes.send(who, begun);
+    }
+    // 11 MiB, of which the system has to provide most.
+    let turns = world.pipes.settle();
+    assert!((8..20).contains(&turns), "all is there after {turns} turns");
+    for &who in &crowd {
+        world.pipes.send(who, rest);
+    }
+    world.settle();
+    for &who in &crowd {
+        assert_eq!(world.answer(who).status, 200);
+    }
+}
+
+#[test]
 fn idle_connections_stay_within_the_bound() {
     const BOUND: usize = 4 * MIB;
     let before = live_bytes();
