@@ -326,11 +326,12 @@ impl KnownRanges {
             }
             RangeAsked::Break { resource, .. } => forget(&|_, it| it == resource, all),
             RangeAsked::Detach { id, .. } => forget(&|owner, _| owner.who == Who::Client(id), all),
-            RangeAsked::Attach { id, ttl, .. } => {
-                // What a connection held by itself is known by another party from now on.
-                if ttl == Millis::ZERO {
-                    self.kept.remove(&id);
-                }
+            RangeAsked::Attach {
+                id,
+                ttl: Millis::ZERO,
+                ..
+            } => {
+                self.kept.remove(&id);
             }
             _ => {}
         }

@@ -147,12 +147,13 @@ impl KnownRanges {
             // What it has not had back yet is kept for it as for all others.
             let until = |is_kept: bool| if is_kept { grace_ends } else { Nanos(0) };
             let is_kept = after.has_pending(id);
-            let away = self.away.entry(id).or_insert(Away {
+            let new = Away {
                 at_latest: now.clock_read,
                 at_earliest: now.began,
                 kept_until: until(is_kept),
                 kept_until_max: until(is_kept || before.has_pending(id)),
-            });
+            };
+            let away = self.away.entry(id).or_insert(new);
             if was_there || has_come {
                 // It may have come and gone in this turn.
                 away.at_latest = now.clock_read;

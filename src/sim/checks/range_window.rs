@@ -236,11 +236,14 @@ impl Window<'_> {
             }
         }
         for it in self.others() {
-            let (of, to) = match it.asked {
-                RangeAsked::Lock { bytes, mode, .. } | RangeAsked::Reclaim(bytes, mode) => {
-                    (bytes, mode)
-                }
-                _ => continue,
+            let (RangeAsked::Lock {
+                bytes: of,
+                mode: to,
+                ..
+            }
+            | RangeAsked::Reclaim(of, to)) = it.asked
+            else {
+                continue;
             };
             for who in self.known.askers(it.conn, self.since) {
                 let owner = RangeOwner { who, name: of.name };
