@@ -350,6 +350,10 @@ impl Plan {
         if self.ranges.clients > 0 {
             self.ranges.set_rules(rng, &mut self.rules, think_ms);
             self.actions_max += self.ranges.clients as u32 * rng.u32(20..=60);
+            // Few of them ask for what a full disk refuses.
+            if let Some(disk) = &mut self.disk {
+                disk.full_pml *= 2;
+            }
         }
     }
 

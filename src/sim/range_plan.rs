@@ -126,9 +126,14 @@ impl RangePlan {
         if rng.u8(..6) >= if is_kept { 5 } else { 3 } {
             return Self::default();
         }
-        let clients = rng.usize(2..=10);
+        let clients = rng.usize(3..=12);
         let ids: Vec<&str> = IDS[..rng.usize(1..=IDS.len())].to_vec();
-        let own_pct = *pick(rng, &[0, 20, 50, 100]);
+        let own_pcts = if is_kept {
+            [0, 0, 20, 50]
+        } else {
+            [0, 20, 50, 100]
+        };
+        let own_pct = *pick(rng, &own_pcts);
         let homes = (0..clients).map(|_| {
             let attaches = rng.u8(..100) >= own_pct;
             attaches.then(|| rng.usize(..ids.len()))
@@ -138,10 +143,10 @@ impl RangePlan {
         let mut resources: Vec<Vec<u8>> = names.map(<[u8]>::to_vec).to_vec();
         resources[3].resize(256, b'x');
         resources.truncate(*pick(rng, &[1, 1, 2, 4]));
-        let ttls_ms = [0, 1, think_ms, 4 * think_ms, 40 * think_ms];
+        let ttls_ms = [0, 1, think_ms, 10 * think_ms, 40 * think_ms];
         let ttls_ms = ttls_ms.into_iter().filter(|_| rng.u8(..3) != 0);
         let mut ttls_ms: Vec<u64> = ttls_ms.collect();
-        ttls_ms.push(10 * think_ms);
+        ttls_ms.push(20 * think_ms);
         Self {
             clients,
             homes,
@@ -162,7 +167,7 @@ impl RangePlan {
         rules.ranges_per_client_max = *pick(rng, &[0, 0, 10_000, 1, 4]);
         rules.ranges_max = *pick(rng, &[0, 0, 100_000, 3, 6]);
         rules.range_wait_max = Millis(*pick(rng, &[0, 60_000, think_ms, 3 * think_ms]));
-        rules.grace_period = Millis(*pick(rng, &[1, think_ms, 6 * think_ms, 40 * think_ms]));
+        rules.grace_period = Millis(*pick(rng, &[1, 6 * think_ms, 20 * think_ms, 60 * think_ms]));
         rules.grace_policy = *pick(
             rng,
             &[GracePolicy::Held, GracePolicy::Held, GracePolicy::Strict],

@@ -212,6 +212,8 @@ impl Locks {
         ranges.holdings[holding].pending = pending;
         if of_client.pending == 0 {
             ranges.grace.awaited -= 1;
+            // However that came about: who locks what it has not had back has it back, too.
+            self.end_grace_if_done(cx);
         }
     }
 

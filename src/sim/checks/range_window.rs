@@ -382,15 +382,15 @@ impl Window<'_> {
         let (locks, waiters) = (json.list("locks")?, json.list("waiters")?);
         let counts = (json.number("lock_count")?, json.number("waiter_count")?);
         expect(counts == (locks.len() as u64, waiters.len() as u64))?;
-        let changes = |it: &Doing| !it.asked.only_looks() && it.over.is_none();
-        if is_old || self.others().any(changes) {
+        let changes = |it: &Doing| !it.asked.only_looks();
+        let mut seen = self.seen().map(|it| &it.resources[resource]);
+        let Some(first) = seen.next().filter(|_| !is_old) else {
+            return Ok(());
+        };
+        if self.others().any(changes) || seen.any(|it| it != first) {
             return Ok(());
         }
-        let is_it = |it: &SeenRanges| {
-            let at = &it.resources[resource];
-            (at.held.len(), at.waiting.len()) == (locks.len(), waiters.len())
-        };
-        expect(self.seen().any(is_it))
+        expect((first.held.len(), first.waiting.len()) == (locks.len(), waiters.len()))
     }
 
     // ---- after a restart ----

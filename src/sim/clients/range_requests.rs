@@ -118,8 +118,8 @@ impl RangeWriter<'_> {
         }
         draw = self.rng.u8(..100);
         match draw {
-            0..48 => Some(self.lock()),
-            48..70 => Some(self.unlock(client)),
+            0..56 => Some(self.lock()),
+            56..70 => Some(self.unlock(client)),
             70..76 => {
                 let (bytes, mode) = (self.bytes(), self.mode());
                 Some(self.about(RangeAsked::Test(bytes, mode)))
