@@ -3,7 +3,7 @@
 //! `after_turn` says in which order everything is checked after a turn, `at_end` what may be left
 //! at the end: nothing. `promptness` judges how long turns take and how late leases end, `limits`
 //! what is refused for want of room. `answers` compares every line that a client reads with its
-//! request, and `alone` judges refusals where nobody else asked; `http` does so with answers over HTTP, and `pages` with what anybody may look at there.
+//! request, `losses` what it is told to have lost, and `alone` judges refusals where nobody else asked; `http` does so with answers over HTTP, and `pages` with what anybody may look at there.
 //! `grants`, `asks`, `entries`, `values`, `barriers`, `pushes` and `key_events` keep what clients know, and
 //! look for contradictions in it; `crowd` counts what a crowd reads. `lock_table` and `entries` compare what the server shows of
 //! itself, and `reports` what it tells clients about that in `stats` and `who`. `lives` looks from
@@ -29,6 +29,7 @@ pub(super) mod known_ranges;
 pub(super) mod limits;
 pub(super) mod lives;
 pub(super) mod lock_table;
+mod losses;
 pub(super) mod pages;
 pub(super) mod promptness;
 pub(super) mod pushes;
