@@ -7,10 +7,11 @@
 
 use latchd::base::{ConnId, Millis, Nanos, Token};
 use latchd::engine::types::{
-    Attach, Effect, Effects, Input, Mode, Refusal, Reply, Request, Secret,
+    Attach, Effect, Effects, Input, Mode, OfClient, RangeAsk, RangeRequest, Refusal, Reply,
+    Request, Secret, Sharing, Span,
 };
 use latchd::engine::view::Counts;
-use latchd::engine::{ADAPTERS_MAX, Engine, Origin, Rules};
+use latchd::engine::{ADAPTERS_MAX, Engine, Origin, Rules, Someone};
 
 const LOCK: Mode = Mode::Slot { limit: 1 };
 const SECRET: Secret<'static> = Secret(b"s3cret");
@@ -470,4 +471,171 @@ fn an_owner_of_the_same_name_is_somebody_else() {
         Some(Reply::Done)
     );
     assert_eq!(table.engine.counts().holders, 1, "the owner's lock is gone");
+}
+
+const TTL: Millis = Millis::from_secs(5);
+
+/// A client without a connection of its own, and what is asked for it.
+impl Table {
+    fn register(&mut self, who: u32, id: &str, ttl: Millis) -> Option<Reply> {
+        let secret = SECRET;
+        self.ask(Input::Register(conn(who), Attach { id, ttl, secret }))
+    }
+
+    /// Asks for a range of the resource `f`, for this client.
+    fn range(&mut self, who: u32, id: &str, ask: RangeAsk) -> Option<Reply> {
+        let secret = SECRET;
+        let (resource, owner) = (&b"f"[..], &b""[..]);
+        let request = RangeRequest {
+            resource,
+            owner,
+            ask,
+        };
+        self.ask(Input::Range(
+            conn(who),
+            Some(OfClient { id, secret }),
+            request,
+        ))
+    }
+
+    fn lock(&mut self, who: u32, id: &str, start: u64, wait: Millis) -> Option<Reply> {
+        let (mode, span) = (Sharing::Exclusive, Span { start, len: 1 });
+        self.range(who, id, RangeAsk::Lock { mode, span, wait })
+    }
+
+    fn locks(&self) -> usize {
+        self.engine.view(self.now).range_counts().locks
+    }
+}
+
+/// It waits exactly as long as it lives, and longer, and on a connection that takes over its place.
+#[test]
+fn a_client_without_a_connection_lives_as_long_as_something_waits_for_it() {
+    for wait in [TTL, Millis(TTL.0 + 1), Millis(3 * TTL.0)] {
+        let mut table = Table::new(Rules::default());
+        table.register(1, "a", TTL).unwrap();
+        table.register(2, "b", HOUR).unwrap();
+        assert_eq!(table.lock(1, "a", 1, Millis::ZERO), Some(Reply::Done));
+        assert_eq!(table.lock(2, "b", 2, Millis::ZERO), Some(Reply::Done));
+        assert_eq!(table.lock(1, "a", 2, wait), None);
+        table.pass(wait);
+        table.rest();
+        assert_eq!(table.locks(), 2, "it was told just now, after {wait:?}");
+        table.pass(Millis(TTL.0 - 1));
+        table.rest();
+        assert_eq!(table.locks(), 2, "it has its whole time from then on");
+        table.pass(Millis(1));
+        table.rest();
+        assert_eq!(table.locks(), 1, "and no more");
+    }
+    let mut table = Table::new(Rules::default());
+    table.register(1, "a", TTL).unwrap();
+    table.register(2, "b", HOUR).unwrap();
+    table.lock(1, "a", 1, Millis::ZERO).unwrap();
+    table.lock(2, "b", 2, Millis::ZERO).unwrap();
+    assert_eq!(table.lock(1, "a", 2, TTL), None);
+    table.pass(Millis(TTL.0 - 1));
+    assert_eq!(
+        table.lock(3, "a", 2, Millis(4 * TTL.0)),
+        Some(Reply::TimedOut),
+        "the older one"
+    );
+    table.pass(Millis(3 * TTL.0));
+    table.rest();
+    assert_eq!(table.locks(), 2, "its request is still open");
+}
+
+/// The answer waits for the disk longer than the client lives: nobody else may be told meanwhile that it
+/// has the same bytes.
+#[test]
+fn a_client_that_could_not_be_told_yet_does_not_run_out() {
+    let mut table = Table::new(Rules {
+        durable: true,
+        ..Rules::default()
+    });
+    table.register(1, "a", TTL).unwrap();
+    table.register(2, "b", HOUR).unwrap();
+    table.apply(Input::Durable(2));
+    table.lock(1, "a", 1, Millis::ZERO).unwrap();
+    assert_eq!(table.lock(2, "b", 1, HOUR), None);
+    table.pass(Millis(3 * TTL.0));
+    table.rest();
+    assert_eq!(table.locks(), 1);
+    assert_eq!(
+        table.lock(3, "b", 1, HOUR),
+        Some(Reply::TimedOut),
+        "it still waits"
+    );
+    table.apply(Input::Durable(3));
+    table.pass(TTL);
+    table.rest();
+    let shown = table.engine.view(table.now).ranges(b"f").unwrap();
+    let clients: Vec<_> = shown.held().map(|it| it.client).collect();
+    assert_eq!(clients, [Someone::Named("b")]);
+}
+
+/// Its last connection leaves with many places, it is detached, and what it waits for is granted: all in
+/// one turn.
+#[test]
+fn the_clock_of_a_client_that_is_forgotten_does_not_run_on() {
+    let mut table = Table::new(Rules::default());
+    table.attach(1, "a", TTL).unwrap();
+    table.register(2, "b", HOUR).unwrap();
+    table.lock(2, "b", 1, Millis::ZERO).unwrap();
+    for index in 0..50 {
+        let key = format!("k{index}");
+        table.acquire(3, key.as_bytes(), LOCK).unwrap();
+        let request = Request::Enqueue {
+            key: key.as_bytes(),
+            mode: LOCK,
+            lease: None,
+        };
+        assert_eq!(
+            table.ask(Input::Request(conn(1), request)),
+            Some(Reply::Queued)
+        );
+    }
+    assert_eq!(table.lock(4, "a", 1, HOUR), None);
+    table.leave(1);
+    let detach = Input::Detach(conn(5), "a", SECRET);
+    table.apply(detach);
+    let unlock = RangeAsk::Unlock {
+        span: Span { start: 1, len: 1 },
+    };
+    table.range(2, "b", unlock).unwrap();
+    table.rest();
+    table.pass(HOUR);
+    table.rest();
+    assert_eq!(table.locks(), 0);
+}
+
+/// One lock becomes very many by unlocking, which nothing refuses: they go a part at a time.
+#[test]
+fn very_many_pieces_of_one_lock_go_a_part_at_a_time() {
+    const PIECES: u64 = 20_000;
+    let mut table = Table::large();
+    table.register(1, "a", TTL).unwrap();
+    let (mode, span) = (Sharing::Exclusive, Span { start: 0, len: 0 });
+    let wait = Millis::ZERO;
+    let all = RangeAsk::Lock { mode, span, wait };
+    table.range(1, "a", all).unwrap();
+    for piece in 0..PIECES {
+        let span = Span {
+            start: 2 * piece + 1,
+            len: 1,
+        };
+        assert_eq!(
+            table.range(1, "a", RangeAsk::Unlock { span }),
+            Some(Reply::Done)
+        );
+    }
+    assert_eq!(table.locks() as u64, PIECES + 1);
+    table.pass(TTL);
+    let (turns, dearest) = table.rest();
+    assert!(
+        turns > 4 && dearest < 2 * TURN_WORK,
+        "{turns} turns, one of {dearest}"
+    );
+    assert_eq!(table.locks(), 0);
+    table.engine.check();
 }

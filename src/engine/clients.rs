@@ -60,6 +60,8 @@ pub(super) struct Client {
     pub(super) conns: Chain<OfClient>,
     /// How many of them the disk keeps waiting.
     stalled: u32,
+    /// The record of the last thing that it was to be told on a connection which is not its own.
+    pub(super) told_with: u64,
     /// How often it has come back.
     pub(super) generation: u32,
     /// Runs while it is away.
@@ -145,6 +147,7 @@ impl Clients {
             secret,
             conns: Chain::new(),
             stalled: 0,
+            told_with: 0,
             generation: 0,
             timer: None,
             undoing: Undoing::Nothing,
@@ -332,12 +335,23 @@ impl Engine {
 
     /// The timer of a client that is away fired. What it has is undone when time passes.
     #[cold]
-    pub(super) fn client_ended(&mut self, client: u32) {
+    pub(super) fn client_ended(&mut self, now: Nanos, client: u32) {
         self.core.stop_timer(client);
         let it = &mut self.core.clients[client];
         assert!(it.conns.is_empty(), "a client that is there has run out");
         if self.core.cuts_off {
             return; // we stop, and it is kept
+        }
+        // One that waits on a connection which is not its own, or that could not be told yet what it has,
+        // has not had its time.
+        let records = self.core.records.as_deref();
+        let is_untold = records.is_some_and(|records| records.is_untold(it.told_with));
+        let waits = self.core.owners[it.owner].waits > 0;
+        if it.undoing == Undoing::Nothing && (waits || is_untold) {
+            let again = now.after(it.ttl.max(Millis(1)));
+            let due = Due::client(client);
+            it.timer = Some(self.core.timers.arm(it.owner.0, again, due));
+            return;
         }
         self.core.owners[it.owner].leave(Presence::Leaving);
         let before = std::mem::replace(&mut it.undoing, Undoing::All);
@@ -562,16 +576,6 @@ impl Ctx<'_> {
 }
 
 impl Stores {
-    /// If the client was not known after a restart before, and is from now on, its ranges are recorded.
-    pub(super) fn record_ranges_if_kept(&mut self, cx: &mut Ctx<'_>, id: &str, was_kept: bool) {
-        if !was_kept
-            && cx.is_kept(id)
-            && let Some(owner) = cx.restored_client(id)
-        {
-            self.locks.record_ranges_of(cx, owner);
-        }
-    }
-
     /// Goes on with what is being undone of a client, as far as the budget goes; returns whether it is
     /// done.
     pub(super) fn depart_client(
@@ -645,6 +649,7 @@ impl Ctx<'_> {
             self.answer_parked(conn, Reply::Done);
         }
         self.finish(about);
+        self.core.stop_timer(client);
         self.core.clients.remove(client, &id);
         self.core.lose_conn(owner);
     }

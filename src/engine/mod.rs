@@ -93,7 +93,7 @@ use self::types::{Effect, Effects, Input, Record, Refusal, Reply, Request};
 pub use self::waits::SearchLimits;
 pub use self::waits::edges::{Edge, Someone};
 use self::work::Work;
-use crate::base::{ConnId, Nanos};
+use crate::base::{ConnId, Millis, Nanos};
 use crate::memory::block_bytes;
 use crate::timers::{GroupTimers, Timers};
 
@@ -558,7 +558,9 @@ impl Engine {
             let is_unfinished = |it: &Owner| {
                 let would_lose = !self.core.is_durable() && !it.holds.is_empty();
                 // Ranges are recorded only for clients that are known after a restart.
-                let is_kept = self.core.is_durable() && it.client != NONE;
+                let is_kept = self.core.is_durable()
+                    && it.client != NONE
+                    && self.core.clients[it.client].ttl > Millis::ZERO;
                 !it.tickets.is_empty() || would_lose || (it.has_ranges && !is_kept)
             };
             conn.parked != NONE || is_unfinished(own) || is_unfinished(owner)

@@ -48,6 +48,8 @@ pub(super) struct Records {
     /// Everything up to this record is kept since this instant: as far as leases have to begin that
     /// were not told before.
     kept: VecDeque<(u64, Nanos)>,
+    /// Everything up to this record is kept.
+    kept_upto: u64,
     /// What happens now is restored from records, so it is in them already.
     pub(super) is_restoring: bool,
 }
@@ -77,6 +79,7 @@ impl Records {
             marked_at: 0,
             untold: VecDeque::new(),
             kept: VecDeque::new(),
+            kept_upto: 0,
             is_restoring: false,
         }
     }
@@ -153,9 +156,15 @@ impl Records {
 
     /// Everything up to this record is kept by now.
     pub(super) fn note_kept(&mut self, number: u64, now: Nanos) {
+        self.kept_upto = self.kept_upto.max(number);
         if self.untold.front().is_some_and(|it| it.number <= number) {
             self.kept.push_back((number, now));
         }
+    }
+
+    /// Whether this record was made, and is not known to be kept.
+    pub(super) fn is_untold(&self, number: u64) -> bool {
+        number > self.kept_upto && number <= self.count
     }
 
     /// Whether there are leases that can begin.

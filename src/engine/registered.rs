@@ -4,15 +4,15 @@
 //! with everything that is asked for it. What it holds belongs to it in the same way as to one whose
 //! connections attach (`clients.rs`), and both may be done with the same client.
 
-use super::Engine;
 use super::arena::NONE;
 use super::clients::Client;
 use super::conn::Asker;
 use super::ctx::{Core, Ctx};
 use super::due::Due;
 use super::owner::{OwnerIndex, Presence};
-use super::types::{Attach, Effects, OfClient, Refusal, Reply, Secret};
+use super::types::{Attach, Effects, OfClient, Refusal, Reply};
 use super::work;
+use super::{Engine, Stores};
 use crate::base::{ConnId, Nanos};
 
 impl Engine {
@@ -59,21 +59,24 @@ impl Ctx<'_> {
         }
         let owner = it.owner;
         self.restart_client_timer(client);
+        // If something comes of the request, this will be its record.
+        self.core.clients[client].told_with = self.record_count() + 1;
         Ok(Some(owner))
     }
 
-    pub(super) fn is_secret_of(&mut self, owner: OwnerIndex, secret: Secret<'_>) -> bool {
-        self.core.work.charge(work::HASH);
-        let client = self.core.owners[owner].client;
-        self.core.clients[client].secret.is_of(secret)
-    }
-
-    /// The same, if this owner is a client.
+    /// If this owner is a client that is away, its time to live begins anew.
     pub(super) fn restart_client_timer_of(&mut self, owner: OwnerIndex) {
         match self.core.owners[owner].client {
             NONE => {}
-            client => self.restart_client_timer(client),
+            client => {
+                self.restart_client_timer(client);
+                self.core.clients[client].told_with = self.record_count();
+            }
         }
+    }
+
+    fn record_count(&self) -> u64 {
+        self.core.records.as_ref().map_or(0, |it| it.count())
     }
 
     /// If the client is away, its time to live begins anew; an end that is later stays.
@@ -103,6 +106,18 @@ impl Ctx<'_> {
                 }
                 it.timer = Some(timers.arm(owner.0, until, Due::client(client)));
             }
+        }
+    }
+}
+
+impl Stores {
+    /// If the client was not known after a restart before, and is from now on, its ranges are recorded.
+    pub(super) fn record_ranges_if_kept(&mut self, cx: &mut Ctx<'_>, id: &str, was_kept: bool) {
+        if !was_kept
+            && cx.is_kept(id)
+            && let Some(owner) = cx.restored_client(id)
+        {
+            self.locks.record_ranges_of(cx, owner);
         }
     }
 }

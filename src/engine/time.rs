@@ -300,7 +300,7 @@ impl Engine {
                     cx.finish(about);
                 }
                 What::Ticket(ticket) => stores.locks.ticket_forgotten(&mut cx, ticket),
-                What::Client(client) => self.client_ended(client),
+                What::Client(client) => self.client_ended(now, client),
                 What::Value(_)
                 | What::Locks
                 | What::Counters

@@ -284,12 +284,13 @@ impl Locks {
                 .of_owner_overlapping(holding, range)
                 .any(|it| it.mode == Sharing::Exclusive);
         let now = since(cx.now);
+        let pending = self.pending_at(holding, range);
         let touched = self
             .ranges
             .change(holding, |it| it.set(holding, range, mode, now, false));
         cx.core.work.charge_each(touched, work::SEGMENT);
         self.record_range(cx, owner, resource, range, Some(mode));
-        self.count_pending(cx, holding);
+        self.count_pending(cx, holding, pending);
         if lets_others_in {
             self.note_freed(resource, range);
         }
@@ -310,10 +311,11 @@ impl Locks {
         };
         let last = own.last().unwrap_or(first).range.last().min(range.last());
         let freed = ByteRange::between(first.range.start().max(range.start()), last);
+        let pending = self.pending_at(holding, range);
         let touched = self.ranges.change(holding, |it| it.unlock(holding, range));
         cx.core.work.charge_each(touched, work::SEGMENT);
         self.record_range(cx, owner, resource, range, None);
-        self.count_pending(cx, holding);
+        self.count_pending(cx, holding, pending);
         self.ranges
             .forget_holding_if_empty(&mut cx.core.owners, holding);
         self.note_freed(resource, freed.unwrap_or(range));
@@ -345,11 +347,21 @@ impl Locks {
 
     fn unlock_range(&mut self, cx: &mut Ctx<'_>, asked: Asked<'_>) {
         let Asked { asker, range, .. } = asked;
-        cx.reply(asker.conn, Reply::Done);
         let owner = self.ranges.find_owner(asker.owner, asked.owner);
         let (Some(resource), holding) = self.find_range(asked.resource, owner) else {
-            return;
+            return cx.reply(asker.conn, Reply::Done);
         };
+        // No limit refuses it, also if it makes two pieces of one. But it could do so without end.
+        let segments = &self.ranges.resource(resource).segments;
+        let grows = || holding != NONE && segments.growth_of_unlock(holding, range) > 0;
+        let has_no_room = match cx.core.storage_full && cx.keeps_ranges_of(asker.owner) {
+            true => Some(Refusal::Storage),
+            false => cx.core.memory_full.then_some(Refusal::Memory),
+        };
+        if let Some(refusal) = has_no_room.filter(|_| grows()) {
+            return cx.refuse(asker.conn, refusal);
+        }
+        cx.reply(asker.conn, Reply::Done);
         // Whoever lets go of bytes does not want them any more.
         let waiter = owner.map_or(NONE, |owner| self.ranges.owner(owner).waiter);
         if waiter != NONE

@@ -15,11 +15,17 @@ use super::super::lock::{Locks, SERVED_WORK};
 use super::super::owner::OwnerIndex;
 use super::super::types::{Effect, Effects, Refusal, Reply, Secret};
 use super::super::{Engine, GracePolicy, work};
-use super::ask::{ByteRange, GraceState, Sharing};
+use super::ask::{ByteRange, GraceState, OfClient, Sharing};
 use super::figures::RangeEnd;
 use super::{RangeWant, Ranges};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::timers::TimerId;
+
+/// Under this name it is noted which record the answer to `grace` waits for.
+const GRACE: &[u8] = b"grace";
+
+/// Most range locks of one holding that are released before others have their turn.
+const RELEASED_AT_ONCE: usize = 64;
 
 /// Where the grace period is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -189,28 +195,47 @@ impl Locks {
         left.filter(|_| is_pending)
     }
 
-    /// Something of this holding has changed: counts what of it is still to be had back.
-    pub(super) fn count_pending(&mut self, cx: &mut Ctx<'_>, holding: u32) {
-        let ranges = &mut self.ranges;
-        let it = &ranges.holdings[holding];
-        let before = it.pending;
-        if before == 0 {
+    /// What is still to be had back of these bytes of a holding, before something of them changes: how many
+    /// segments, and from where to where. None if there is nothing, as always but after a restart.
+    pub(super) fn pending_at(&self, holding: u32, range: ByteRange) -> Option<(ByteRange, u32)> {
+        let it = &self.ranges.holdings[holding];
+        if it.pending == 0 {
+            return None;
+        }
+        let own = &self.ranges.resource(it.resource).segments;
+        let mut pending = own
+            .of_owner_overlapping(holding, range)
+            .filter(|it| it.pending)
+            .map(|it| it.range);
+        let first = pending.next()?;
+        let (last, count) = pending.fold((first, 1), |(_, count), it| (it, count + 1));
+        Some((ByteRange::between(first.start(), last.last())?, count))
+    }
+
+    /// Those bytes have changed: counts what of them is still to be had back. One that was split counts
+    /// twice.
+    pub(super) fn count_pending(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        holding: u32,
+        before: Option<(ByteRange, u32)>,
+    ) {
+        let Some((range, before)) = before else {
             return; // nothing becomes pending after the restart
-        }
-        let own = ranges.resources[it.resource].segments.of_owner(holding);
-        let (mut pending, mut looks) = (0, 0);
-        for segment in own {
-            looks += 1;
-            pending += u32::from(segment.pending);
-        }
-        cx.core.work.charge_each(looks, work::LOOK);
+        };
+        let ranges = &mut self.ranges;
+        let it = &mut ranges.holdings[holding];
+        let own = &ranges.resources[it.resource].segments;
+        let own = own.of_owner_overlapping(holding, range);
+        let pending = own.filter(|it| it.pending).count() as u32;
+        cx.core.work.charge_each(before + pending, work::LOOK);
+        it.pending = it.pending + pending - before;
         let client = ranges.owners[it.owner].client;
         let of_client = ranges.clients.get_mut(&client.0);
         let of_client = of_client.expect("a client has what its owners hold");
-        // One that is split counts twice.
+        let was_awaited = of_client.pending > 0;
         of_client.pending = of_client.pending + pending - before;
-        ranges.holdings[holding].pending = pending;
-        if of_client.pending == 0 {
+        if was_awaited && of_client.pending == 0 {
             ranges.grace.awaited -= 1;
             // However that came about: who locks what it has not had back has it back, too.
             self.end_grace_if_done(cx);
@@ -266,27 +291,30 @@ impl Locks {
                 return self.finish_grace(cx);
             };
             self.ranges.grace.phase = Phase::Ending(holding);
-            self.ranges.grace.released += u64::from(self.ranges.holding(holding).pending);
-            self.release_pending(cx, holding, RangeEnd::GraceExpired);
+            let released = self.release_pending(cx, holding, RangeEnd::GraceExpired);
+            self.ranges.grace.released += released;
             if cx.core.work.spent() >= slice_end {
                 return;
             }
         }
     }
 
-    /// Releases what is still pending of a holding.
-    fn release_pending(&mut self, cx: &mut Ctx<'_>, holding: u32, why: RangeEnd) {
+    /// Releases some of what is still pending of a holding; returns how many range locks.
+    fn release_pending(&mut self, cx: &mut Ctx<'_>, holding: u32, why: RangeEnd) -> u64 {
         let resource = self.ranges.holding(holding).resource;
         let key = self.ranges.resource(resource).key.clone();
         let about = cx.begin(|| Some(key.as_bytes()));
         let own = self.ranges.resource(resource).segments.of_owner(holding);
-        let pending: Vec<ByteRange> = own.filter(|it| it.pending).map(|it| it.range).collect();
+        let pending = own.filter(|it| it.pending).map(|it| it.range);
+        let pending: Vec<ByteRange> = pending.take(RELEASED_AT_ONCE).collect();
+        let released = pending.len() as u64;
         for range in pending {
             self.clear_range(cx, holding, range);
         }
         self.ranges.figures.ended(why);
         self.serve_ranges(cx, resource);
         cx.finish(about);
+        released
     }
 
     /// Releases some of what a client has not had back; returns whether nothing is left of it.
@@ -297,7 +325,7 @@ impl Locks {
             cx.core.work.charge_each(looks, work::LOOK);
             match holding {
                 NONE => return true,
-                holding => self.release_pending(cx, holding, RangeEnd::Explicit),
+                holding => _ = self.release_pending(cx, holding, RangeEnd::Explicit),
             }
         }
         self.ranges.has_no_pending(client)
@@ -354,7 +382,8 @@ impl Engine {
         self.core.work.charge(work::REQUEST);
         let (stores, mut cx) = self.split(now, now, out);
         let of = match cx.client_to_speak_for(owner, client, secret) {
-            Ok(of) => of,
+            Ok(Some(of)) => of,
+            Ok(None) => return cx.put_off(conn),
             Err(refusal) => return cx.refuse(conn, refusal),
         };
         let locks = &mut stores.locks;
@@ -391,27 +420,32 @@ impl Engine {
             }
         }
         let state = locks.ranges.grace.state(now);
+        // Whoever hears that it is over must not find it begun again after a crash.
+        let about = cx.begin(|| Some(GRACE));
+        if ends && let Some(records) = &mut cx.core.records {
+            records.note_all(GRACE);
+        }
         cx.reply(conn, Reply::Grace(state));
+        cx.finish(about);
     }
 }
 
 impl Ctx<'_> {
     /// The owner of the client for which somebody speaks: the connection is attached to it, or shows its
-    /// secret.
+    /// secret. None while what it left behind is being undone.
     fn client_to_speak_for(
         &mut self,
         owner: OwnerIndex,
-        client: &str,
+        id: &str,
         secret: Option<Secret<'_>>,
-    ) -> Result<OwnerIndex, Refusal> {
-        let known = self.restored_client(client).ok_or(Refusal::UnknownClient)?;
-        match secret {
-            None if known == owner => Ok(known),
-            None => Err(Refusal::OtherClient),
-            Some(secret) => match self.is_secret_of(known, secret) {
-                true => Ok(known),
-                false => Err(Refusal::WrongSecret),
-            },
+    ) -> Result<Option<OwnerIndex>, Refusal> {
+        if let Some(secret) = secret {
+            return self.speak_for(OfClient { id, secret });
+        }
+        let known = self.restored_client(id).ok_or(Refusal::UnknownClient)?;
+        match known == owner {
+            true => Ok(Some(known)),
+            false => Err(Refusal::OtherClient),
         }
     }
 }

@@ -13,7 +13,7 @@ use super::figures::RangeEnd;
 use crate::base::{ConnId, Nanos};
 use crate::key::Key;
 
-/// Most range locks that an operator ends before others have their turn.
+/// Most range locks that an operator ends, or somebody who leaves lets go, before others have their turn.
 const QUANTUM: u32 = 64;
 
 /// Range locks that an operator ends.
@@ -64,7 +64,7 @@ impl Locks {
             let about = cx.begin(|| Some(key.as_bytes()));
             match (waiter, holding) {
                 (NONE, Some(holding)) => {
-                    self.clear_range(cx, holding, ByteRange::ALL);
+                    self.clear_some(cx, holding);
                     self.ranges.figures.ended(RangeEnd::Disconnect);
                 }
                 _ => self.end_range_wait(cx, waiter, Reply::Refused(Refusal::Detached)),
@@ -74,6 +74,16 @@ impl Locks {
         }
         self.end_grace_if_done(cx);
         true
+    }
+
+    /// The holding lets go of its first bytes: of very many segments only some at a time.
+    fn clear_some(&mut self, cx: &mut Ctx<'_>, holding: u32) {
+        let resource = self.ranges.holding(holding).resource;
+        let own = self.ranges.resource(resource).segments.of_owner(holding);
+        let first = own.take(QUANTUM as usize).map(|it| it.range);
+        let upto = first.last().expect("a holding has segments").last();
+        let range = ByteRange::between(0, upto).expect("from the very first one");
+        self.clear_range(cx, holding, range);
     }
 
     /// The client will be known after a restart from now on, so what it holds is recorded.

@@ -56,6 +56,8 @@ impl Locks {
         }
         let before = cx.core.conns[cx.core.waiters[waiter].conn].id;
         cx.pass_place_to(waiter, conn, wait);
+        let (owner, until) = (cx.core.waiters[waiter].owner, cx.now.after(wait));
+        cx.keep_client_until(owner, until);
         self.note_passed_on(cx, waiter, before);
     }
 
