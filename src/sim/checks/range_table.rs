@@ -614,9 +614,13 @@ impl Change<'_> {
     /// Whether the order of the queue would have made it wait for itself.
     fn may_pass(&self, resource: usize, wanted: &Seen) -> bool {
         let mut all = self.before.clone();
+        let queue = &mut all.resources[resource].waiting;
+        if !queue.contains(wanted) {
+            queue.push(*wanted);
+        }
         for (at, now) in all.resources.iter_mut().zip(&self.after.resources) {
-            at.held
-                .extend(now.held.iter().filter(|it| it.owner != wanted.owner));
+            let others = now.held.iter().filter(|it| it.owner != wanted.owner);
+            at.held.extend(others);
             let new = now.waiting.iter().filter(|it| !at.waiting.contains(it));
             let new: Vec<Seen> = new.copied().collect();
             at.waiting.extend(new);
