@@ -7,7 +7,7 @@
 use latchd::sim::{self, HttpFault, Keep, RangeFault, Sabotage, Totals};
 
 /// Among so many seeds there must be one that notices what is broken.
-const SABOTAGED_SEEDS: u64 = 400;
+const SABOTAGED_SEEDS: u64 = 1_000;
 
 /// Plays a quarter of the 256 seeds that every change has to pass.
 fn play(quarter: u64) -> Totals {

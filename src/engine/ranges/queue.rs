@@ -3,8 +3,8 @@
 //! A resource has one queue. After everything that may free bytes, or take somebody out of the queue, it
 //! is gone through from its head: a waiter is granted what it wants if nobody holds any of it, and
 //! nobody before it in the queue who still waits wants it too. Only those are looked at whose bytes were
-//! freed; of a very long queue only a part at a time. A waiter that has hung up, or whose time is over,
-//! is in nobody's way.
+//! freed; of a very long queue only a part at a time. A waiter that has hung up is in nobody's way, and the
+//! wait of one whose time is over ends then.
 
 use super::super::arena::NONE;
 use super::super::conn::ConnIndex;
@@ -59,6 +59,9 @@ impl Locks {
         let (owner, until) = (cx.core.waiters[waiter].owner, cx.now.after(wait));
         cx.keep_client_until(owner, until);
         self.note_passed_on(cx, waiter, before);
+        // Its time may have been over, and whoever was served since then has passed it by.
+        self.note_freed(at, waited.range);
+        self.serve_ranges(cx, at);
     }
 
     /// The request waits.
@@ -229,7 +232,11 @@ impl Locks {
             next = it.behind();
             cx.core.work.charge(work::COMPARE);
             let wants = self.waited_range(cx.core, waiter).1;
-            if !cx.is_present(waiter) || is_over(cx.core, waiter, cx.moment) {
+            if !cx.is_present(waiter) {
+                continue;
+            }
+            if is_over(cx.core, waiter, cx.moment) {
+                self.end_range_wait(cx, waiter, Reply::TimedOut);
                 continue;
             }
             if number < from || !wants.range.overlaps(freed) {

@@ -41,6 +41,7 @@ impl Simulation {
             awake_since: self.life.paused_until,
             rules: &self.plan.rules,
             is_calm: self.is_disk_calm(),
+            is_busy: !self.is_quiet(),
         };
         let mut known = std::mem::take(&mut self.life.known_ranges);
         let result = known.after_turn(&causes, seen);
@@ -75,6 +76,8 @@ pub(crate) struct TurnCauses<'a> {
     pub(crate) rules: &'a Rules,
     /// The disk makes nobody wait.
     pub(crate) is_calm: bool,
+    /// The server has more to do.
+    pub(crate) is_busy: bool,
 }
 
 impl KnownRanges {
@@ -215,6 +218,11 @@ impl Change<'_> {
         let Some(answer) = model.ask(who, doing.asked) else {
             return Ok(Vec::new());
         };
+        // A server that has more to do may not have come to it.
+        let is_untouched = self.before.resources == self.after.resources;
+        if self.causes.is_busy && is_untouched {
+            return Ok(Vec::new());
+        }
         if !model.is(self.after) {
             let (asked, is) = (doing.asked, &model.resources);
             return Err(format!(
@@ -246,9 +254,13 @@ impl Change<'_> {
         if !is_quiet || in_grace && clock_read >= self.known.grace_ends {
             return None;
         }
-        let mut only = None;
+        let mut only: Option<&Doing> = None;
+        let mut conns = BTreeSet::new();
         for it in self.known.doings_since(self.before.turn) {
             let arrived = it.arrived?;
+            if !conns.insert(it.conn) {
+                return None; // what was sent behind something may begin when that is over
+            }
             if self.is_parked(it) {
                 let RangeAsked::Lock { wait, .. } = it.asked else {
                     return None;
@@ -261,9 +273,7 @@ impl Change<'_> {
             }
         }
         let it = only?;
-        let mut others = self.known.doings_since(self.before.turn);
-        let is_first = !others.any(|other| other.number != it.number && other.conn == it.conn);
-        Some((it, self.before.who(it.conn)?)).filter(|_| is_first)
+        Some((it, self.before.who(it.conn)?))
     }
 
     /// Whether it was in the queue before.
@@ -604,9 +614,13 @@ impl Change<'_> {
     /// Whether the order of the queue would have made it wait for itself.
     fn may_pass(&self, resource: usize, wanted: &Seen) -> bool {
         let mut all = self.before.clone();
+        let queue = &mut all.resources[resource].waiting;
+        if !queue.contains(wanted) {
+            queue.push(*wanted);
+        }
         for (at, now) in all.resources.iter_mut().zip(&self.after.resources) {
-            at.held
-                .extend(now.held.iter().filter(|it| it.owner != wanted.owner));
+            let others = now.held.iter().filter(|it| it.owner != wanted.owner);
+            at.held.extend(others);
             let new = now.waiting.iter().filter(|it| !at.waiting.contains(it));
             let new: Vec<Seen> = new.copied().collect();
             at.waiting.extend(new);
