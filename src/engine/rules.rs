@@ -47,14 +47,14 @@ pub struct Rules {
     /// How long a key may be idle before it is forgotten.
     pub gc_idle_max: Millis,
     /// Whether every request that would wait for itself is refused, and not only those of connections
-    /// that ask for it: see [`Input::DetectDeadlocks`].
+    /// that ask for it: see [`Input::DetectDeadlocks`](super::types::Input::DetectDeadlocks).
     pub deadlock_detection: bool,
     /// How far is looked for that.
     pub search_limits: SearchLimits,
     /// Which notes are taken for the log.
     pub notes: Notes,
     /// Whether changes are recorded, so that they outlive the process, and what is said about them
-    /// is marked: see [`Record`] and [`Effect::Mark`].
+    /// is marked: see [`Record`](super::types::Record) and [`Effect::Mark`](super::types::Effect::Mark).
     pub durable: bool,
     /// The number of this life of the server, which clients are told.
     pub epoch: u64,
