@@ -120,11 +120,7 @@ impl Simulation {
                 .life
                 .connections
                 .get(self.life.by_serial.get(&serial)?)?;
-            // What somebody has asked before it left may have to wait for the disk.
-            let mut open = conn.open_requests.iter();
-            let has_asked = self.data.is_some() && open.any(|it| it.arrived.is_some());
-            let is_settled =
-                conn.reset && !has_asked || !conn.is_behind() && conn.open_requests.is_empty();
+            let is_settled = conn.reset || !conn.is_behind() && conn.open_requests.is_empty();
             let since = conn.hung_up_at.filter(|_| is_settled)?;
             Some(self.now.since(since.max(self.life.paused_until)))
         };
