@@ -238,6 +238,7 @@ impl Engine {
         let was_kept = cx.is_kept(attach.id);
         match cx.attach(conn, attach) {
             Ok(Some(reply)) => {
+                cx.core.note_user(conn, cx.core.conns[conn].owner);
                 cx.reply(conn, reply);
                 stores.record_ranges_if_kept(&mut cx, attach.id, was_kept);
             }

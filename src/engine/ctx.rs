@@ -151,6 +151,7 @@ impl Ctx<'_> {
                 fence: holder.token.fence,
                 conn: owner.connection(),
                 client: owner.client_id().map(Into::into),
+                user: owner.user.clone(),
             })));
         }
     }

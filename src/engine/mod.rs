@@ -55,6 +55,7 @@ mod time;
 mod two_phase;
 pub mod types;
 mod unserved;
+mod users;
 mod uses;
 pub mod view;
 mod waits;
@@ -219,6 +220,7 @@ impl Engine {
                 self.core.conns[conn].detects_deadlocks = detects;
             }
             Input::Keep(id, keeps) => self.keep(id, keeps),
+            Input::LetIn(id, user) => self.let_in(id, user),
             Input::HungUp(id, hung_up) => self.note_hung_up(now, id, hung_up, out),
             Input::Stalled(id, stalled) => self.note_stalled(id, stalled),
             Input::OwnerStalled(name, stalled) => {

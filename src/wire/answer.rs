@@ -24,6 +24,8 @@ pub enum Answer<'a> {
     Error,
     /// The secret was wrong, or not shown.
     ErrorAuth,
+    /// The secret was right, and does not give this.
+    ErrorForbidden,
     /// Who we are, and what is in force on this connection.
     Hello(Welcome<'a>),
     /// A JSON document, which the function appends: one value without a line end.
@@ -53,6 +55,7 @@ impl fmt::Debug for Answer<'_> {
             Self::Ok => f.write_str("Ok"),
             Self::Error => f.write_str("Error"),
             Self::ErrorAuth => f.write_str("ErrorAuth"),
+            Self::ErrorForbidden => f.write_str("ErrorForbidden"),
             Self::Hello(welcome) => welcome.fmt(f),
             Self::Json(_) => f.write_str("Json"),
         }
@@ -64,6 +67,7 @@ pub(super) const ERROR: &[u8] = b"error\n";
 /// What stands before a value.
 pub(super) const VALUE_BEGIN: &[u8] = b"ok ";
 pub(super) const ERROR_AUTH: &[u8] = b"error_auth\n";
+pub(super) const ERROR_FORBIDDEN: &[u8] = b"error_forbidden\n";
 
 /// Longest line that says a [`Reply`], but for those that carry values or name somebody: `acquired`,
 /// token, lease in ms, fence.

@@ -118,7 +118,7 @@ fn check(
 }
 
 /// The verb a command is said with, and its key line.
-fn verb_and_key<'a>(command: &Command<'a>) -> (Verb, &'a [u8]) {
+pub(super) fn verb_and_key<'a>(command: &Command<'a>) -> (Verb, &'a [u8]) {
     let request = match command {
         Command::Engine(request) => request,
         Command::Auth { .. } => return (Verb::Auth, b"_"),

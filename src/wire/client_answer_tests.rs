@@ -289,6 +289,7 @@ fn what_the_server_says_itself_reads_back() {
         (Answer::Ok, Told::Done),
         (Answer::Error, Told::Refused(b"error")),
         (Answer::ErrorAuth, Told::Refused(b"error_auth")),
+        (Answer::ErrorForbidden, Told::Refused(b"error_forbidden")),
     ] {
         let out = spelled(answer);
         assert_eq!(Told::read(Verb::Auth, line(&out)), Some(told));

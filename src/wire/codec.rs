@@ -200,6 +200,7 @@ impl LineCodec {
             Answer::Ok => out.extend_from_slice(answer::OK),
             Answer::Error => out.extend_from_slice(answer::ERROR),
             Answer::ErrorAuth => out.extend_from_slice(answer::ERROR_AUTH),
+            Answer::ErrorForbidden => out.extend_from_slice(answer::ERROR_FORBIDDEN),
             Answer::Hello(welcome) => {
                 answer::push_welcome(out, welcome, self.wants_fence(false));
             }

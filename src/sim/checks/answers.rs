@@ -201,7 +201,7 @@ impl AnswerCheck<'_> {
     /// Whether this is the `error` of the read timeout, which answers an unfinished request. A
     /// client that asked for nothing is told nothing: it would take it for its next answer.
     fn is_read_timeout(&self, conn: &Connection, line: &[u8]) -> bool {
-        let is_unauthenticated = self.plan.settings.auth_token.is_some() && !conn.is_open;
+        let is_unauthenticated = self.plan.settings.access.asks_for_token() && !conn.is_open;
         let word: &[u8] = if is_unauthenticated {
             b"error_auth"
         } else {

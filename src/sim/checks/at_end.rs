@@ -42,7 +42,7 @@ impl Simulation {
         self.connect_by(0, Door::Line);
         let number = self.connections_made;
         let mut bytes = Vec::new();
-        if self.plan.settings.auth_token.is_some() {
+        if self.plan.settings.access.asks_for_token() {
             bytes.extend(self.note_request(number, written(RequestKind::Ok, "auth", b"_", SECRET)));
         }
         for entry_request in requests {
