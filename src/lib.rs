@@ -45,6 +45,8 @@
 //! with the feature `tools`. Everything but [`ephemeral`] exists only with the feature `daemon`.
 
 #[cfg(feature = "daemon")]
+pub mod access;
+#[cfg(feature = "daemon")]
 pub mod base;
 #[cfg(feature = "daemon")]
 pub mod config;

@@ -29,7 +29,7 @@ use crate::wire::answer::WireFence;
 pub use command::settings_markdown;
 pub use exit::Exit;
 use table::{ROWS, Row, Wrong};
-pub use value::{HttpPort, MaxMemory, Secret};
+pub use value::{HttpPort, MaxMemory, Secret, token_file};
 
 /// Everything an operator can decide, checked and ready for use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,6 +109,8 @@ pub struct Config {
     pub shutdown_timeout: Option<Millis>,
     /// `--auth-token` or `--auth-token-file`: what a client must say first; `None` lets all in.
     pub auth_token: Option<Secret>,
+    /// `--unix-admin-uid`: who needs none over a unix socket.
+    pub unix_admin_uid: Option<u32>,
     /// `--cpu`: the core to stay on.
     pub cpu: Option<usize>,
     /// `--spin`: poll without ever sleeping.
@@ -274,6 +276,7 @@ impl Config {
         write_timeout: None,
         shutdown_timeout: None,
         auth_token: None,
+        unix_admin_uid: None,
         cpu: None,
         spin: false,
         log_format: LogFormat::Text,

@@ -545,9 +545,21 @@ pub(super) const ROWS: &[Row] = &[
         default: "",
         group: SECURITY,
         rule: "the path of a file that holds the token",
-        help: "File that holds the token; blanks and line ends after it do not count. Order: \
-               --auth-token or --auth-token-file (not both), then the variables, token first.",
+        help: "File that holds the token, or one on each line with what it gives: token [name] \
+               [read, write or admin] [prefix…]. Order: --auth-token or --auth-token-file (not \
+               both), then the variables, token first.",
         set: |c, text| put_token(c, token_in_file(text)),
+    },
+    Row {
+        flag: "unix-admin-uid",
+        value: "UID",
+        takes: Takes::Number,
+        env: &["LATCHD_UNIX_ADMIN_UID"],
+        default: "",
+        group: SECURITY,
+        rule: "the number of a user, from 0 to 4294967294",
+        help: "This user of the machine needs no token over a unix socket, and may do everything.",
+        set: |c, text| put(&mut c.unix_admin_uid, value::uid(text).map(Some)),
     },
     Row {
         flag: "cpu",

@@ -238,6 +238,7 @@ impl Engine {
         let was_kept = cx.is_kept(attach.id);
         match cx.attach(conn, attach) {
             Ok(Some(reply)) => {
+                cx.core.note_user(conn, cx.core.conns[conn].owner);
                 cx.reply(conn, reply);
                 stores.record_ranges_if_kept(&mut cx, attach.id, was_kept);
             }
@@ -600,7 +601,8 @@ impl Stores {
             cx.core.clients[client].undoing = Undoing::All;
             cx.core.owners[owner].leave(Presence::Detached);
         }
-        let done = self.undo(cx, owner, budget);
+        let mut holds_left = u32::MAX; // because nothing of it outlives it
+        let done = self.undo(cx, owner, &mut holds_left, budget);
         if done {
             cx.forget_client(client);
         }

@@ -32,6 +32,9 @@ pub const ATTACHED_SERIAL: u32 = u32::MAX;
 /// A value that a client stored. The table and the answers share it; it never changes.
 pub type Value = Rc<[u8]>;
 
+/// The name of somebody who is let in. All who are let in as the same share it.
+pub type User = Rc<String>;
+
 /// How much memory a value of this length takes, with its two counters and the allocator's share.
 #[must_use]
 pub const fn value_bytes(len: usize) -> usize {
@@ -87,6 +90,11 @@ pub enum Input<'a> {
     /// Whether requests of this connection are refused rather than wait for themselves: see
     /// [`Refusal::Deadlock`].
     DetectDeadlocks(ConnId, bool),
+    /// Whom the connection was let in as, if that has a name: people see it beside what it holds.
+    LetIn(ConnId, Option<User>),
+    /// Whether what this connection is granted from now on outlives it: such a grant is not released
+    /// when the connection ends. It does not apply to what it acquires for a client.
+    Keep(ConnId, bool),
     /// Whether the peer has hung up and the server has yet to serve the connection for the last
     /// time. Until it does, the connection's waits are neither granted nor answered, nobody meets it at
     /// a barrier, and it does not count as a recipient. Has no effects by itself.

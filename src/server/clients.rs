@@ -2,9 +2,7 @@
 //!
 //! The engine decides (`engine/clients.rs`, `engine/breaking.rs`). Here a wrong secret of a client is
 //! counted among those of connections, so that nobody is told faster than `guesses.rs` allows; and
-//! whoever breaks something is named in the log.
-
-use log::warn;
+//! whoever breaks something is named in the log (`audit.rs`).
 
 use super::Server;
 use super::conn::Transport;
@@ -54,38 +52,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         key: &[u8],
         fence: Option<Fence>,
     ) -> bool {
-        let Operator {
-            client,
-            name,
-            address,
-        } = self.operator(now, id);
-        let key_told = key.escape_ascii().to_string();
-        let fence_told = fence.map_or_else(|| "*".to_owned(), |fence| fence.to_string());
-        warn!(
-            key = key_told, fence = fence_told, client, name, address;
-            "an operator asks to break what is held"
-        );
+        self.audit_break(now, id, key, fence);
         self.put(now, id, Input::BreakAll(id, key, fence), false)
     }
-
-    /// Who asks on this connection, for the log.
-    pub(super) fn operator(&self, now: Nanos, id: ConnId) -> Operator {
-        let asked = self.engine.view(now).conn(id);
-        Operator {
-            client: match asked.client {
-                Some(client) => client.escape_debug().to_string(),
-                None => format!("#{}", id.serial),
-            },
-            name: asked.name.unwrap_or_default().to_owned(),
-            address: self.address_of(id).unwrap_or_default(),
-        }
-    }
-}
-
-/// Somebody who asks for what only operators should: by the id of a client or the number of a
-/// connection, by the name that was given in `hello`, and by where it comes from.
-pub(super) struct Operator {
-    pub(super) client: String,
-    pub(super) name: String,
-    pub(super) address: String,
 }

@@ -118,7 +118,7 @@ fn check(
 }
 
 /// The verb a command is said with, and its key line.
-fn verb_and_key<'a>(command: &Command<'a>) -> (Verb, &'a [u8]) {
+pub(super) fn verb_and_key<'a>(command: &Command<'a>) -> (Verb, &'a [u8]) {
     let request = match command {
         Command::Engine(request) => request,
         Command::Auth { .. } => return (Verb::Auth, b"_"),
@@ -215,6 +215,9 @@ fn push_argument(out: &mut Vec<u8>, command: &Command<'_>) {
             }
             if let Some(on) = hello.deadlock {
                 out.extend_from_slice(if on { b" deadlock=1" } else { b" deadlock=0" });
+            }
+            if let Some(on) = hello.keep {
+                out.extend_from_slice(if on { b" keep=1" } else { b" keep=0" });
             }
             if let Some(name) = hello.name {
                 out.extend_from_slice(b" name=");

@@ -11,6 +11,7 @@ pub mod codec;
 pub mod command;
 pub mod http;
 pub mod json;
+pub mod need;
 pub mod outbox;
 pub mod verbs;
 
