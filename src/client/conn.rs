@@ -422,9 +422,8 @@ impl Conn {
     fn last_words(&mut self, error: io::Error) -> Fault {
         while let Ok(true) = self.fill() {}
         while let Ok(Some(line)) = self.line() {
-            match self.read_line(line) {
-                Err(fault) => return fault,
-                Ok(_) => {}
+            if let Err(fault) = self.read_line(line) {
+                return fault;
             }
         }
         error.into()

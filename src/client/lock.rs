@@ -269,7 +269,7 @@ impl Lock {
         })
     }
 
-    fn unknown(&self, shard: usize, fence: Option<Fence>, why: std::io::Error) -> Error {
+    pub(super) fn unknown(&self, shard: usize, fence: Option<Fence>, why: std::io::Error) -> Error {
         Error::Unknown {
             server: self.inner.options.servers[shard].to_string(),
             key: shown(&self.key),

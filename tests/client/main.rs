@@ -9,6 +9,10 @@
 #![allow(clippy::disallowed_methods)]
 
 mod holding;
+mod losses;
+mod peers;
+mod primitives;
+mod proxy;
 
 #[allow(
     dead_code,
