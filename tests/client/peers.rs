@@ -3,9 +3,9 @@
 
 use std::time::Instant;
 
-use latchd::client::{Client, ErrorKind, Reason, Told, Verb};
+use latchd::client::{Client, ErrorKind, Lost, Reason, Told, Verb};
 
-use super::proxy::peer_that_says;
+use super::proxy::{peer_that_answers, peer_that_says};
 use super::vocabulary::{Daemon, PATIENCE};
 use super::{builder, client, ms, s};
 
@@ -107,7 +107,10 @@ fn whoever_never_answers_is_down() {
     assert!(error.to_string().ends_with("no answer in time"), "{error}");
 
     let daemon = Daemon::start(&[]);
-    let client = builder(&daemon).answer_timeout(ms(200)).connect().unwrap();
+    let client = builder(&daemon)
+        .answer_timeout(ms(200))
+        .connect_timeout(ms(200));
+    let client = client.connect().unwrap();
     let guard = client.lock("job").lease(s(600)).acquire().unwrap();
     daemon.freeze();
     let start = Instant::now();
@@ -152,64 +155,74 @@ fn whoever_says_something_else_is_garbage() {
     assert_eq!(error.reason(), Some(Reason::Full), "{error}");
 }
 
-macro_rules! after_greeting {
-    ($($words:literal)*) => {
-        [$(concat!("ok latchd/0.1.0 epoch=1 fence=1\n", $words).as_bytes()),*]
-    };
-}
-
 /// The greeting is right, and then they go astray.
 #[test]
 fn answers_that_make_no_sense_are_garbage() {
-    for words in after_greeting!(
-        "ok\n"
-        "nonsense\n"
-        "ok 00000000000000010000000000000001\n"
-        "ok 00000000000000010000000000000001 0\n"
-        "ok 00000000000000010000000000000001 10 2\n"
-        "ok 0000000000000001000000000000000x 10 1\n"
-        "ok 00000000000000010000000000000001 99999999999999999999 1\n"
-        "queued\n"
-        "nil\n"
-        "cas_conflict\n"
-        "lost job x broken\n"
-    ) {
-        let peer = peer_that_says(words);
-        let client = Client::builder(&peer.to_string())
-            .answer_timeout(s(5))
-            .build()
-            .unwrap();
+    let patient = |words: &[u8]| {
+        let peer = peer_that_answers(&[words]);
+        let client = Client::builder(&peer.to_string());
+        client.answer_timeout(s(5)).connect().unwrap()
+    };
+    for words in [
+        &b"ok\n"[..],
+        b"nonsense\n",
+        b"ok 00000000000000010000000000000001\n",
+        b"ok 00000000000000010000000000000001 0\n",
+        b"ok 00000000000000010000000000000001 10 2\n",
+        b"ok 0000000000000001000000000000000x 10 1\n",
+        b"ok 00000000000000010000000000000001 99999999999999999999 1\n",
+        b"acquired 00000000000000010000000000000001 10 1\n",
+        b"queued\n",
+        b"nil\n",
+        b"cas_conflict\n",
+        b"lost job x broken\n",
+        b"\xff\xfe\n",
+    ] {
         let shown = words.escape_ascii();
-        let error = client.lock("job").try_acquire().unwrap_err();
+        let error = patient(words).lock("job").try_acquire().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Garbage, "{shown}: {error}");
     }
-    // A grant that is real as far as anybody can tell, from a peer that never answers again.
-    for words in after_greeting!("ok 00000000000000010000000000000001 1 1\nrubbish\n" "ok 00000000000000010000000000000001 1 1\n")
-    {
-        let peer = peer_that_says(words);
-        let client = Client::builder(&peer.to_string())
-            .answer_timeout(ms(100))
-            .build()
-            .unwrap();
-        let guard = client.lock("job").try_acquire().unwrap();
+    for words in [
+        &b"ok {\"holders\":7}\n"[..],
+        b"ok []\n",
+        b"ok {\n",
+        b"ok {\"holders\":[{}]}\n",
+        b"ok \n",
+    ] {
+        let shown = words.escape_ascii();
+        let error = patient(words).who("job").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Garbage, "{shown}: {error}");
+    }
+}
+
+/// A grant that is real as far as anybody can tell, from a peer that then goes astray.
+#[test]
+fn a_grant_is_lost_in_time_whatever_the_server_says_later() {
+    const GRANT: &[u8] = b"ok 00000000000000010000000000000001 1 1\n";
+    const PUSHED: &[u8] =
+        b"ok 00000000000000010000000000000001 1 1\nlost job 1 broken\nlost job 2 broken\n";
+    for (words, why) in [
+        (&[GRANT][..], Lost::Expired),
+        (&[GRANT, b"rubbish\n"], Lost::Expired),
+        (&[GRANT, b"ok 0 1\n"], Lost::Expired),
+        (&[GRANT, b"error_memory\n"], Lost::Expired),
+        (&[GRANT, b"error\n"], Lost::Forgotten),
+        (&[GRANT, b"error_lease_expired\n"], Lost::Expired),
+        (&[PUSHED], Lost::Broken),
+    ] {
+        let peer = peer_that_answers(words);
+        let client = Client::builder(&peer.to_string()).answer_timeout(ms(100));
+        let guard = client.connect().unwrap().lock("job").try_acquire().unwrap();
         assert!(guard.lost().wait(PATIENCE));
         assert!(!guard.is_held());
-    }
-    for words in
-        after_greeting!("ok {\"holders\":7}\n" "ok []\n" "ok {\n" "ok {\"holders\":[{}]}\n" "ok \n")
-    {
-        let peer = peer_that_says(words);
-        let client = Client::builder(&peer.to_string())
-            .answer_timeout(s(5))
-            .build()
-            .unwrap();
-        let error = client.who("job").unwrap_err();
-        assert_eq!(
-            error.kind(),
-            ErrorKind::Garbage,
-            "{}: {error}",
-            words.escape_ascii()
-        );
+        let shown: Vec<_> = words
+            .iter()
+            .map(|it| it.escape_ascii().to_string())
+            .collect();
+        let lost = guard.lost().why();
+        // A server that talks rubbish is asked again, and lives the same life as before.
+        let is_so = lost == Some(why) || words.len() == 2 && lost == Some(Lost::Disconnected);
+        assert!(is_so, "{shown:?}: {lost:?}, not {why:?}");
     }
 }
 
@@ -243,12 +256,16 @@ fn no_bytes_make_a_client_panic() {
         "5ms",
     ];
     for _ in 0..60 {
-        let mut words = b"ok latchd/0.1.0 epoch=1 fence=1\n".to_vec();
-        for _ in 0..chance.usize(1..20) {
-            words.extend_from_slice(chance.choice(pieces).unwrap().as_bytes());
-        }
-        words.push(b'\n');
-        let peer = peer_that_says(words.leak());
+        let mut answer = || {
+            let mut words = Vec::new();
+            for _ in 0..chance.usize(1..8) {
+                words.extend_from_slice(chance.choice(pieces).unwrap().as_bytes());
+            }
+            words.push(b'\n');
+            words
+        };
+        let answers = [answer(), answer(), answer()];
+        let peer = peer_that_answers(&[&answers[0], &answers[1], &answers[2]]);
         let client = Client::builder(&peer.to_string()).answer_timeout(ms(20));
         let client = client.connect_timeout(s(5)).build().unwrap();
         let _ = client.lock("job").try_acquire();

@@ -212,3 +212,32 @@ pub(crate) fn peer_that_says(words: &'static [u8]) -> SocketAddr {
     });
     address
 }
+
+/// Somebody who answers the first request of each connection as a latchd would, and later ones with
+/// these words, one after the other; then it falls silent and never hangs up.
+pub(crate) fn peer_that_answers(words: &[&[u8]]) -> SocketAddr {
+    const GREETING: &[u8] = b"ok latchd/0.1.0 epoch=1 fence=1\n";
+    const FRAME_LINES: usize = 3;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let words: Vec<Vec<u8>> = words.iter().map(|it| it.to_vec()).collect();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (mut client, words) = (client.unwrap(), words.clone());
+            thread::spawn(move || {
+                let (mut lines, mut bytes) = (0, [0; 4096]);
+                let mut answers = [GREETING.to_vec()].into_iter().chain(words);
+                while let Ok(count @ 1..) = client.read(&mut bytes) {
+                    lines += memchr::memchr_iter(b'\n', &bytes[..count]).count();
+                    while lines >= FRAME_LINES {
+                        lines -= FRAME_LINES;
+                        if let Some(answer) = answers.next() {
+                            let _ = client.write_all(&answer);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    address
+}
