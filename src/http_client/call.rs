@@ -396,8 +396,15 @@ mod tests {
             assert_eq!(checked_base(base).unwrap(), is);
         }
         for base in [
-            "", "localhost:6389", "http://", "unix:/run/latchd.sock", "ftp://x", "http://u:p@x",
-            "http://x/?a=b", "http://x#y", "http://a b",
+            "",
+            "localhost:6389",
+            "http://",
+            "unix:/run/latchd.sock",
+            "ftp://x",
+            "http://u:p@x",
+            "http://x/?a=b",
+            "http://x#y",
+            "http://a b",
         ] {
             assert!(checked_base(base).is_err(), "{base}");
         }

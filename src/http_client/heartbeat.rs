@@ -334,12 +334,7 @@ impl Drop for Heartbeat {
 }
 
 /// What the thread does.
-fn renew_until_stopped(
-    shared: &Shared,
-    stop: &Cancel,
-    caller: &Caller,
-    options: HeartbeatOptions,
-) {
+fn renew_until_stopped(shared: &Shared, stop: &Cancel, caller: &Caller, options: HeartbeatOptions) {
     let mut lease = shared.latest().lease.clone();
     let mut has_failed = false;
     loop {

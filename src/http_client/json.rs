@@ -164,9 +164,7 @@ impl Reader<'_> {
                 // Half of a character beyond the first 65,536: the other half has to follow.
                 let follows = self.rest.next()?.1 == '\\' && self.rest.next()?.1 == 'u';
                 let second = follows.then(|| self.hex())??;
-                let low = second
-                    .checked_sub(0xdc00)
-                    .filter(|low| *low < 0x400)?;
+                let low = second.checked_sub(0xdc00).filter(|low| *low < 0x400)?;
                 return char::from_u32(0x10000 + ((first - 0xd800) << 10) + low);
             }
             _ => return None,
@@ -266,10 +264,29 @@ mod tests {
     fn what_is_no_object_is_none() {
         let deep = format!("{{\"a\":{}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
         for text in [
-            "", "null", "[]", "<html>", "{", "{\"a\"", "{\"a\":}", "{\"a\":1,}", "{a:1}",
-            "{\"a\":01}", "{\"a\":1.}", "{\"a\":+1}", "{\"a\":1e}", "{\"a\":\"\\x\"}",
-            "{\"a\":\"\\ud800\"}", "{\"a\":\"\\udc00\"}", "{\"a\":\"\\ud800\\u0041\"}", "{\"a\":\"\n\"}",
-            "{\"a\":tru}", "{} {}", "{\"a\":[}", "{\"a\":{\"b\"}}", &deep,
+            "",
+            "null",
+            "[]",
+            "<html>",
+            "{",
+            "{\"a\"",
+            "{\"a\":}",
+            "{\"a\":1,}",
+            "{a:1}",
+            "{\"a\":01}",
+            "{\"a\":1.}",
+            "{\"a\":+1}",
+            "{\"a\":1e}",
+            "{\"a\":\"\\x\"}",
+            "{\"a\":\"\\ud800\"}",
+            "{\"a\":\"\\udc00\"}",
+            "{\"a\":\"\\ud800\\u0041\"}",
+            "{\"a\":\"\n\"}",
+            "{\"a\":tru}",
+            "{} {}",
+            "{\"a\":[}",
+            "{\"a\":{\"b\"}}",
+            &deep,
         ] {
             let shown: String = text.chars().take(40).collect();
             assert_eq!(Object::read(text.as_bytes()), None, "{shown}");

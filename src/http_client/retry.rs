@@ -88,7 +88,11 @@ impl RetryOptions {
     /// By which part a pause is made longer or shorter, by chance, so that many who were refused together
     /// do not come back together; from 0, which is none, to 1. It is 0.2 unless set.
     pub fn jitter_frac(mut self, part: f64) -> Self {
-        self.jitter_frac = if part.is_nan() { 0.0 } else { part.clamp(0.0, 1.0) };
+        self.jitter_frac = if part.is_nan() {
+            0.0
+        } else {
+            part.clamp(0.0, 1.0)
+        };
         self
     }
 
@@ -345,7 +349,10 @@ mod tests {
         assert_eq!(options.pause(None, 3, 0.0), ms(50));
         let endless = RetryOptions::new(ms(1)).max_retry(Duration::MAX);
         assert!(endless.pause(None, u32::MAX, 1.0) > Duration::from_secs(3_600));
-        assert_eq!(endless.min_retry(Duration::MAX).pause(None, 1, 1.0), Duration::MAX);
+        assert_eq!(
+            endless.min_retry(Duration::MAX).pause(None, 1, 1.0),
+            Duration::MAX
+        );
     }
 
     #[test]
