@@ -7,6 +7,10 @@ use std::io::{self, Read};
 use std::time::Duration;
 
 use ureq::Agent;
+use ureq::config::ConfigBuilder;
+#[cfg(feature = "tls")]
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::typestate::AgentScope;
 
 use super::clock::Moment;
 use super::error::{Error, NotAcquired, Reason};
@@ -56,7 +60,7 @@ struct Answer {
 impl Caller {
     pub(super) fn new(base: &str, token: Option<&str>, timeout: Duration) -> Result<Self, Error> {
         Ok(Self {
-            agent: agent(),
+            agent: settings().build().new_agent(),
             base: checked_base(base)?,
             authorization: token.map(authorization).transpose()?,
             timeout,
@@ -70,9 +74,32 @@ impl Caller {
     /// The same server over connections of its own, which can be broken without any harm to others.
     pub(super) fn apart(&self) -> Self {
         Self {
-            agent: agent(),
+            agent: self.agent.config().new_agent(),
             ..self.clone()
         }
+    }
+
+    /// Believes in these certificates of authorities, and no others.
+    #[cfg(feature = "tls")]
+    pub(super) fn trusting(self, pem: &[u8]) -> Result<Self, Error> {
+        let mut roots = Vec::new();
+        for item in parse_pem(pem) {
+            match item {
+                Ok(PemItem::Certificate(certificate)) => roots.push(certificate),
+                Ok(_) => {}
+                Err(error) => {
+                    let why = format!("these certificates cannot be read: {error}");
+                    return Err(Error::misuse(why));
+                }
+            }
+        }
+        if roots.is_empty() {
+            return Err(Error::misuse("there is no certificate in this PEM text"));
+        }
+        let roots = RootCerts::new_with_certs(&roots);
+        let tls = TlsConfig::builder().root_certs(roots).build();
+        let agent = settings().tls_config(tls).build().new_agent();
+        Ok(Self { agent, ..self })
     }
 
     /// Breaks all connections, also those that are in use, for this one and all its clones.
@@ -184,7 +211,7 @@ impl Caller {
     }
 }
 
-fn agent() -> Agent {
+fn settings() -> ConfigBuilder<AgentScope> {
     Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(0)
@@ -194,8 +221,6 @@ fn agent() -> Agent {
         .accept("application/json")
         .input_buffer_size(BUFFER_BYTES)
         .output_buffer_size(BUFFER_BYTES)
-        .build()
-        .new_agent()
 }
 
 impl Answer {
@@ -344,6 +369,7 @@ fn authorization(token: &str) -> Result<String, Error> {
 /// believe that nothing was granted does.
 fn may_have_arrived(error: &ureq::Error) -> bool {
     match error {
+        ureq::Error::Io(error) if is_distrust(error) => false,
         ureq::Error::Io(error) => !matches!(
             error.kind(),
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotConnected
@@ -355,6 +381,18 @@ fn may_have_arrived(error: &ureq::Error) -> bool {
         | ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => false,
         _ => true,
     }
+}
+
+/// Whether the server could not show who it is: nothing is sent to such a one.
+#[cfg(feature = "tls")]
+fn is_distrust(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|it| it.downcast_ref());
+    matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
+}
+
+#[cfg(not(feature = "tls"))]
+const fn is_distrust(_: &io::Error) -> bool {
+    false
 }
 
 fn as_io(error: ureq::Error) -> io::Error {

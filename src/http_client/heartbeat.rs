@@ -431,3 +431,49 @@ impl fmt::Debug for Watch {
         f.debug_tuple("Watch").field(&state).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(held_until: Moment) -> Lease {
+        Lease {
+            lock_name: "job".to_owned(),
+            owner_id: "me".to_owned(),
+            lease_id: "L1".to_owned(),
+            fencing_token: 1,
+            lease_expiry_ms: 1,
+            held_until,
+        }
+    }
+
+    fn shared(held_until: Moment) -> Shared {
+        Shared {
+            latest: Mutex::new(Latest {
+                lease: lease(held_until),
+                trouble: None,
+                is_lost: false,
+                is_stopped: false,
+                number: 0,
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// A renewal that is heard of when the lease is over comes too late: somebody may have been told so.
+    #[test]
+    fn defect_4_what_was_lost_stays_lost() {
+        let hour = Duration::from_secs(3_600);
+        let later = lease(Moment::now().after(hour));
+        let over = shared(Moment::now());
+        over.renewed(&later);
+        assert!(matches!(over.latest().state(), State::Lost));
+        // Nor does trouble, or anything else, bring it back.
+        over.change(|latest| latest.lease.extend(later.held_until, 2));
+        assert!(matches!(over.latest().state(), State::Lost));
+
+        let in_time = shared(Moment::now().after(hour / 2));
+        in_time.renewed(&later);
+        assert!(in_time.latest().lease.left() > hour / 2);
+    }
+}

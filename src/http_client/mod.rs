@@ -79,6 +79,8 @@ impl LeaseClient {
             base_url: base_url.to_owned(),
             token: None,
             timeout: TIMEOUT,
+            #[cfg(feature = "tls")]
+            root_certificates: None,
         }
     }
 
@@ -172,6 +174,8 @@ pub struct LeaseClientBuilder {
     base_url: String,
     token: Option<String>,
     timeout: Duration,
+    #[cfg(feature = "tls")]
+    root_certificates: Option<Vec<u8>>,
 }
 
 impl LeaseClientBuilder {
@@ -188,15 +192,28 @@ impl LeaseClientBuilder {
         self
     }
 
+    /// The authorities that the server's certificate may be of, as PEM text, and no others; for `https://`.
+    /// Unless set, those that browsers believe in.
+    #[cfg(feature = "tls")]
+    pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.root_certificates = Some(pem.into());
+        self
+    }
+
     /// The client.
     ///
     /// # Errors
-    /// [`Error::Misuse`] if address, token or timeout make no sense.
+    /// [`Error::Misuse`] if address, token, timeout or certificates make no sense.
     pub fn build(self) -> Result<LeaseClient, Error> {
         if self.timeout.is_zero() {
             return Err(Error::misuse("a request needs some time: say above 0"));
         }
         let caller = Caller::new(&self.base_url, self.token.as_deref(), self.timeout)?;
+        #[cfg(feature = "tls")]
+        let caller = match &self.root_certificates {
+            Some(pem) => caller.trusting(pem)?,
+            None => caller,
+        };
         Ok(LeaseClient { caller })
     }
 }

@@ -1,12 +1,12 @@
 //! What LockServer's own client does wrong, one test for each: none of it is done here.
 //!
-//! The second, that no jitter became some, is tested beside the pauses (`src/http_client/retry.rs`).
+//! The second, that no jitter became some, is tested beside the pauses (`src/http_client/retry.rs`), and that
+//! what was lost stays lost beside the state (`src/http_client/heartbeat.rs`).
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Instant;
 
@@ -128,35 +128,6 @@ fn defect_4_a_lease_is_lost_by_the_clock_while_a_renewal_hangs() {
         states.push(state);
     }
     assert!(matches!(states.last(), Some(State::Lost)), "{states:?}");
-}
-
-/// A renewal that is answered when the lease is over by our clock comes too late: somebody may have been
-/// told that it is lost.
-#[test]
-fn defect_4_what_was_lost_stays_lost() {
-    let lost = Arc::new(Barrier::new(2));
-    let server = Scripted::start({
-        let lost = Arc::clone(&lost);
-        move |nth, asked| match nth {
-            0 => Reply::granted(asked, "L1", 1),
-            1 => {
-                lost.wait();
-                Reply::renewed()
-            }
-            _ => Reply::Hang,
-        }
-    });
-    let client = server.client();
-    let lease = client.acquire_once("job", "me", ms(100)).unwrap();
-    let options = HeartbeatOptions::new()
-        .interval(ms(1))
-        .extend_by(ms(600_000));
-    let heartbeat = client.start_heartbeat(lease, options).unwrap();
-    assert!(heartbeat.watch().wait_until_lost(PATIENCE));
-    lost.wait();
-    let watch = heartbeat.watch();
-    drop(heartbeat); // the thread has ended
-    assert!(watch.wait_until_lost(ms(0)));
 }
 
 /// A name was put into the path as it was.

@@ -13,6 +13,8 @@ mod acquires;
 mod answers;
 mod defects;
 mod heartbeats;
+#[cfg(feature = "tls")]
+mod https;
 mod invariants;
 mod scripted;
 #[allow(
