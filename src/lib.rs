@@ -42,10 +42,11 @@
 //!   sockets and a clock of its own, and needs nothing of the daemon.
 //! - [`ephemeral`] are file locks for programs that need no daemon, and know nothing of all this. The
 //!   daemon guards its own files with them.
+//! - [`http_client`] is a client for leases over HTTP, and knows nothing of all this either.
 //!
 //! `pipe` (a connection in memory) and `sim` (the simulator) are for developers, and exist only
-//! with the feature `tools`. Everything but [`ephemeral`], [`client`] and what that needs exists only
-//! with the feature `daemon`.
+//! with the feature `tools`. Everything but [`ephemeral`], [`http_client`], [`client`] and what that needs
+//! exists only with the feature `daemon`.
 
 #[cfg(feature = "daemon")]
 pub mod access;
@@ -70,6 +71,8 @@ pub mod engine {
 pub mod ephemeral;
 #[cfg(feature = "daemon")]
 pub mod histogram;
+#[cfg(feature = "http")]
+pub mod http_client;
 #[cfg(any(feature = "client", feature = "daemon"))]
 pub mod key;
 #[cfg(feature = "daemon")]

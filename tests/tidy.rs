@@ -173,6 +173,24 @@ const WALLS: &[Wall] = &[
         reason: "a program without a daemon uses it, and gets nothing else with it",
     },
     Wall {
+        layer: "http_client",
+        may_name: &[],
+        may_not_name: &[
+            "mio",
+            "slab",
+            "log",
+            "socket2",
+            "std::net",
+            "std::os",
+            "std::fs",
+            "std::env",
+            "Instant",
+            "SystemTime",
+            "thread::spawn",
+        ],
+        reason: "a program without a daemon uses it, and its one clock counts the time asleep",
+    },
+    Wall {
         layer: "store",
         may_name: &[
             "base",
