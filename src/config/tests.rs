@@ -123,7 +123,9 @@ fn samples() -> impl Iterator<Item = (&'static Sample, &'static Row)> {
 
 #[test]
 fn every_option_by_flag_by_variable_and_flag_over_variable() {
-    for (sample, row) in samples().filter(|(_, row)| row.flag != "auth-token-file") {
+    // Those that need a file, or one another, have tests of their own.
+    let alone = |flag| !["auth-token-file", "tls-cert", "tls-key", "tls-client-ca"].contains(&flag);
+    for (sample, row) in samples().filter(|(_, row)| alone(row.flag)) {
         let Sample {
             flag,
             good,
@@ -262,6 +264,42 @@ fn a_port_for_http_is_asked_for_by_flag_or_variable_and_not_by_default() {
         config("--http-port off", &by_variable).http_port,
         HttpPort::Off
     );
+}
+
+#[test]
+fn the_files_of_tls_come_together() {
+    let pair = "--tls-cert /c.pem --tls-key /k.pem";
+    let by_flag = config(pair, &[]);
+    assert_eq!(by_flag.tls_cert, Some("/c.pem".into()));
+    assert_eq!(by_flag.tls_key, Some("/k.pem".into()));
+    assert_eq!(by_flag.tls_client_ca, None);
+    let env = [("LATCHD_TLS_CERT", "/c.pem"), ("LATCHD_TLS_KEY", "/k.pem")];
+    assert_eq!(config("", &env), by_flag);
+    assert_eq!(
+        config("--tls-cert /c.pem", &[("LATCHD_TLS_KEY", "/k.pem")]),
+        by_flag
+    );
+    let mutual = config(
+        &format!("{pair} --tls-client-ca /ca.pem --host 0.0.0.0"),
+        &[],
+    );
+    assert_eq!(mutual.tls_client_ca, Some("/ca.pem".into()));
+    assert!(
+        !mutual.is_open_to_the_network(),
+        "a certificate is asked for"
+    );
+    assert!(config(&format!("{pair} --host 0.0.0.0"), &[]).is_open_to_the_network());
+    for (half, names) in [
+        ("--tls-cert /c.pem", "--tls-key"),
+        ("--tls-key /k.pem", "--tls-cert"),
+        ("--tls-client-ca /ca.pem", "--tls-cert"),
+        ("--tls-key /k.pem --tls-client-ca /ca.pem", "--tls-cert"),
+    ] {
+        let wrong = load_line(half, &[]).unwrap_err();
+        assert_eq!(wrong.exit(), Exit::Config, "{half}");
+        assert!(wrong.to_string().contains(names), "{half}: {wrong}");
+        assert!(wrong.to_string().contains(&half[..9]), "{half}: {wrong}");
+    }
 }
 
 #[test]

@@ -42,9 +42,19 @@ pub(super) struct Handshakes {
     count: usize,
     /// Have sent something, and have not been served since.
     queue: VecDeque<ConnId>,
-    /// How many have ended, by how.
+    figures: HandshakeFigures,
+}
+
+/// How many handshakes there are and were, as they are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct HandshakeFigures {
+    /// Under way.
+    pub(super) open: u64,
+    /// Ended with both sides agreed.
     pub(super) done: u64,
+    /// Ended because of what the peer sent.
     pub(super) failed: u64,
+    /// Ended because they took too long, or there were too many.
     pub(super) late: u64,
 }
 
@@ -54,9 +64,12 @@ impl Handshakes {
         !self.queue.is_empty()
     }
 
-    /// How many are under way.
-    pub(super) fn count(&self) -> usize {
-        self.count
+    /// How many there are and were.
+    pub(super) fn figures(&self) -> HandshakeFigures {
+        HandshakeFigures {
+            open: self.count as u64,
+            ..self.figures
+        }
     }
 
     /// What it takes to keep track of them.
@@ -116,7 +129,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             let mut begun = handshakes.begun.iter();
             let at = begun.position(|&id| is_open(id)).unwrap_or_default();
             let first = handshakes.begun.drain(..=at).next_back();
-            handshakes.late += 1;
+            handshakes.figures.late += 1;
             if let Some(first) = first {
                 self.close(now, first, "too many TLS handshakes are under way");
             }
@@ -139,8 +152,8 @@ impl<T: Transport, S: Store> Server<T, S> {
     pub(super) fn note_upkeep(&mut self, now: Nanos, id: ConnId, upkeep: Upkeep) {
         self.budget.charge(Kind::Read, upkeep.work_ns);
         match upkeep.handshake {
-            Some(Handshake::Done) => self.handshakes.done += 1,
-            Some(Handshake::Failed) => self.handshakes.failed += 1,
+            Some(Handshake::Done) => self.handshakes.figures.done += 1,
+            Some(Handshake::Failed) => self.handshakes.figures.failed += 1,
             None => {}
         }
         self.handshakes.count -= usize::from(upkeep.handshake.is_some());
@@ -180,7 +193,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         let peer = self.peer(id);
         let why = "it did not finish its TLS handshake within --tls-handshake-timeout";
         self.complaints.tell(now, &peer, why);
-        self.handshakes.late += 1;
+        self.handshakes.figures.late += 1;
         self.close(now, id, "TLS handshake timeout");
     }
 }

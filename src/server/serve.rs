@@ -128,11 +128,13 @@ fn is_recorded(engine: &Engine, command: &Result<Command<'_>, Malformed>) -> boo
 /// The first byte of a TLS connection. Nothing that is spoken here begins with it.
 const TLS_HELLO: u8 = 0x16;
 
+const NO_TLS: &str = "it speaks TLS, and this port does not: --tls-cert and --tls-key turn it on";
+
 /// What to say of a peer that sends something else than what is spoken here.
 #[cold]
 fn foreign(input: &[u8]) -> &'static str {
     if is_tls_hello(input) {
-        "it speaks TLS, and this port does not: --tls-cert and --tls-key turn it on"
+        NO_TLS
     } else {
         "it does not speak this protocol"
     }
@@ -144,6 +146,14 @@ pub(super) fn is_tls_hello(input: &[u8]) -> bool {
 }
 
 impl<T: Transport, S: Store> Server<T, S> {
+    /// Somebody begins to speak TLS where nobody else does.
+    #[cold]
+    pub(super) fn end_tls_hello(&mut self, now: Nanos, id: ConnId) {
+        let peer = self.peer(id);
+        self.complaints.tell(now, &peer, NO_TLS);
+        self.close(now, id, "foreign protocol");
+    }
+
     /// Serves the connection until it has nothing more, is held up, or has had its share.
     pub(super) fn serve_conn(&mut self, clock: Clock<'_>, id: ConnId, share: Share) {
         let mut bytes_left = share.bytes;
