@@ -178,10 +178,15 @@ impl<T: Transport, S: Store> Server<T, S> {
                 self.conns[id.slot as usize].flow = Flow::AwaitsInboxes;
                 break;
             }
-            let conn = &mut self.conns[id.slot as usize];
+            let mut conn = &mut self.conns[id.slot as usize];
             let room = bytes_left.min(conn.inbox.room(conn.codec.inbox_bytes_max()));
             let read = conn.transport.read(&mut read_buf[..room]);
             let upkeep = conn.transport.upkeep();
+            if upkeep != Upkeep::default() {
+                let now = self.read_clock(clock);
+                self.note_upkeep(now, id, upkeep);
+                conn = &mut self.conns[id.slot as usize];
+            }
             match read {
                 Ok(0) => {
                     conn.readable = false;
@@ -212,10 +217,6 @@ impl<T: Transport, S: Store> Server<T, S> {
                     let now = self.read_clock(clock);
                     self.close(now, id, &error.to_string());
                 }
-            }
-            if upkeep != Upkeep::default() {
-                let now = self.read_clock(clock);
-                self.note_upkeep(now, id, upkeep);
             }
         }
         self.read_buf = read_buf;

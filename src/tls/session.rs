@@ -280,6 +280,7 @@ impl<T: Transport> Transport for Tls<T> {
     /// written, and the next call has to begin with the same bytes.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.state != State::Open {
+            self.push()?; // what the server wants to say comes behind what the session has to
             return Err(ErrorKind::WouldBlock.into());
         }
         if self.ahead == 0

@@ -211,13 +211,13 @@ fn curl_acquires_and_sees_the_dashboard() {
     let folder = Folder::new();
     let daemon = folder.daemon(&["--http-port", "0"]);
     let base = format!("https://{}", https_address(&daemon));
-    let acquire = format!("{base}/v1/locks/job/acquire");
-    let body = r#"{"owner":"curl","ttl_ms":60000}"#;
+    let body = r#"{"owner_id":"curl","ttl_ms":60000}"#;
     for version in ["--tlsv1.2", "--tlsv1.3"] {
         let max = ["--tls-max", &version["--tlsv".len()..]];
+        let acquire = format!("{base}/v1/locks/job{version}/acquire");
         let json = ["--json", body, &acquire];
         let (said, errors) = curl(&folder, &[&[version][..], &max, &json].concat());
-        assert!(said.contains("\"fence\""), "{version}: {said} {errors}");
+        assert!(said.contains("\"lease_id\""), "{version}: {said} {errors}");
         let (page, errors) = curl(&folder, &[version, &format!("{base}/")]);
         assert!(page.starts_with("<!doctype html>"), "{page} {errors}");
     }
