@@ -54,8 +54,8 @@ impl Exit {
             }
             Self::DataInUse => "another daemon uses the data directory",
             Self::Config => {
-                "settings that cannot be used: token file unreadable or empty,\n\
-                 two tokens, no such core, socket path not usable"
+                "settings that cannot be used: token or TLS file unreadable, empty\n\
+                 or expired, two tokens, no such core, socket path not usable"
             }
         }
     }

@@ -5,7 +5,8 @@
 //! the environment, `--help` and the table in `docs/settings.md` are all made from those rows.
 //!
 //! This layer never exits, prints or looks at the process: it is given arguments and environment,
-//! and returns a value. The only thing it reads by itself is the token file.
+//! and returns a value. The only thing it reads by itself is the token file; those of TLS are for the
+//! daemon, which reads them again when it is told to.
 
 mod command;
 mod exit;
@@ -107,8 +108,19 @@ pub struct Config {
     pub write_timeout: Option<Millis>,
     /// `--shutdown-timeout`: how long a stopping daemon waits for its clients; `None` is for ever.
     pub shutdown_timeout: Option<Millis>,
+    /// `--tls-cert`: the file with the certificate that TCP connections are encrypted with; `None` is
+    /// without TLS.
+    pub tls_cert: Option<PathBuf>,
+    /// `--tls-key`: the file with its private key; there if and only if the certificate is.
+    pub tls_key: Option<PathBuf>,
+    /// `--tls-client-ca`: the file with the authorities whose certificates clients need.
+    pub tls_client_ca: Option<PathBuf>,
+    /// `--tls-handshake-timeout`: how long a client may take to agree on keys; never zero.
+    pub tls_handshake_timeout: Millis,
     /// `--auth-token` or `--auth-token-file`: what a client must say first; `None` lets all in.
     pub auth_token: Option<Secret>,
+    /// Where that came from, if it was a file: it is read again when the daemon is told to.
+    pub auth_token_file: Option<PathBuf>,
     /// `--unix-admin-uid`: who needs none over a unix socket.
     pub unix_admin_uid: Option<u32>,
     /// `--cpu`: the core to stay on.
@@ -216,6 +228,7 @@ pub fn load(
         one.apply(&mut config)?;
     }
     config.check_sockets()?;
+    config.check_tls()?;
     match (repairs, config.data_dir) {
         (false, data_dir) => Ok(Outcome::Run(Config { data_dir, ..config })),
         (true, Some(path)) => Ok(Outcome::Repair(path)),
@@ -275,7 +288,12 @@ impl Config {
         read_timeout: Millis::ZERO,
         write_timeout: None,
         shutdown_timeout: None,
+        tls_cert: None,
+        tls_key: None,
+        tls_client_ca: None,
+        tls_handshake_timeout: Millis::ZERO,
         auth_token: None,
+        auth_token_file: None,
         unix_admin_uid: None,
         cpu: None,
         spin: false,
@@ -304,10 +322,24 @@ impl Config {
         }
     }
 
-    /// Whether other machines can reach a daemon that asks them for no token.
+    /// Whether there is a key for the certificate, and a certificate for everything else.
+    fn check_tls(&self) -> Result<(), ConfigError> {
+        let missing = match (&self.tls_cert, &self.tls_key, &self.tls_client_ca) {
+            (Some(_), None, _) => "--tls-cert needs the key of its certificate: set --tls-key",
+            (None, Some(_), _) => "--tls-key needs the certificate of its key: set --tls-cert",
+            (None, None, Some(_)) => {
+                "--tls-client-ca works with TLS only: set --tls-cert and --tls-key"
+            }
+            _ => return Ok(()),
+        };
+        Err(ConfigError::unusable(missing.to_owned()))
+    }
+
+    /// Whether other machines can reach a daemon that asks them for neither a token nor a certificate.
     #[must_use]
     pub fn is_open_to_the_network(&self) -> bool {
-        self.auth_token.is_none() && !self.host.to_canonical().is_loopback()
+        let asks = self.auth_token.is_some() || self.tls_client_ca.is_some();
+        !asks && !self.host.to_canonical().is_loopback()
     }
 }
 

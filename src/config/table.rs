@@ -535,7 +535,10 @@ pub(super) const ROWS: &[Row] = &[
         rule: "a token: one line of printable text",
         help: "Token every client must send first. Others on the machine can see a command \
                line: prefer the file. A variable that is set but empty is an error.",
-        set: |c, text| put_token(c, value::token(text).map_err(Wrong::Because)),
+        set: |c, text| {
+            c.auth_token_file = None;
+            put_token(c, value::token(text).map_err(Wrong::Because))
+        },
     },
     Row {
         flag: "auth-token-file",
@@ -547,8 +550,62 @@ pub(super) const ROWS: &[Row] = &[
         rule: "the path of a file that holds the token",
         help: "File that holds the token, or one on each line with what it gives: token [name] \
                [read, write or admin] [prefix…]. Order: --auth-token or --auth-token-file (not \
-               both), then the variables, token first.",
-        set: |c, text| put_token(c, token_in_file(text)),
+               both), then the variables, token first. Read again on SIGHUP.",
+        set: |c, text| {
+            c.auth_token_file = Some(text.into());
+            put_token(c, token_in_file(text))
+        },
+    },
+    Row {
+        flag: "tls-cert",
+        value: "PATH",
+        takes: Takes::Word,
+        env: &["LATCHD_TLS_CERT"],
+        default: "",
+        group: SECURITY,
+        rule: A_FILE,
+        help: "File with a certificate (PEM), and those between it and its authority: both TCP ports \
+               speak TLS 1.2 and 1.3 then, and nothing else; socket files stay as they are. Read \
+               again on SIGHUP, as the next two.",
+        set: |c, text| put(&mut c.tls_cert, value::path(text).map(Some)),
+    },
+    Row {
+        flag: "tls-key",
+        value: "PATH",
+        takes: Takes::Word,
+        env: &["LATCHD_TLS_KEY"],
+        default: "",
+        group: SECURITY,
+        rule: A_FILE,
+        help: "File with the private key of the certificate (PEM), not encrypted.",
+        set: |c, text| put(&mut c.tls_key, value::path(text).map(Some)),
+    },
+    Row {
+        flag: "tls-client-ca",
+        value: "PATH",
+        takes: Takes::Word,
+        env: &["LATCHD_TLS_CLIENT_CA"],
+        default: "",
+        group: SECURITY,
+        rule: A_FILE,
+        help: "File with certificates of authorities (PEM): only clients with a certificate of one of \
+               them are let in over TCP.",
+        set: |c, text| put(&mut c.tls_client_ca, value::path(text).map(Some)),
+    },
+    Row {
+        flag: "tls-handshake-timeout",
+        value: "DURATION",
+        takes: Takes::Number,
+        env: &[
+            "LATCHD_TLS_HANDSHAKE_TIMEOUT",
+            "LATCHD_TLS_HANDSHAKE_TIMEOUT_S",
+        ],
+        default: "5s",
+        group: SECURITY,
+        rule: SPAN_ABOVE_ZERO,
+        help: "Close a connection that has not finished its TLS handshake so long after it came. \
+               Above 0.",
+        set: |c, text| put(&mut c.tls_handshake_timeout, value::span_above_zero(text)),
     },
     Row {
         flag: "unix-admin-uid",
@@ -677,6 +734,7 @@ const SECURITY: &str = "Security";
 const PERFORMANCE: &str = "Performance";
 const LOGGING: &str = "Logging";
 
+const A_FILE: &str = "the path of a file";
 const SOCKET_PATH: &str = "the path of a socket file, 1 to 107 bytes";
 const SPAN: &str = "a duration such as 33, 33s or 100ms, at most 9223372036s";
 const SPAN_ABOVE_ZERO: &str = "a duration above 0 such as 33, 33s or 100ms, at most 9223372036s";

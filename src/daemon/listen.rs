@@ -10,16 +10,24 @@ use std::path::Path;
 use log::warn;
 
 use super::DaemonError;
+use super::tls::TlsFiles;
 use crate::config::{Config, Exit, HttpPort};
 use crate::net::Listener;
 use crate::server::Door;
 
 /// Listens on the TCP ports and unix sockets of both protocols; those of the line protocol come
-/// first.
-pub(super) fn listen(config: &Config) -> Result<Vec<Listener>, DaemonError> {
-    let mut listeners = vec![tcp(Door::Line, config.listen_addr())?];
+/// first. The ports speak TLS, if there are files for that.
+pub(super) fn listen(
+    config: &Config,
+    tls: Option<&TlsFiles>,
+) -> Result<Vec<Listener>, DaemonError> {
+    let encrypted = |listener| match tls {
+        Some(tls) => tls.over(listener),
+        None => listener,
+    };
+    let mut listeners = vec![encrypted(tcp(Door::Line, config.listen_addr())?)];
     listeners.extend(unix(config, Door::Line, config.unix_socket.as_deref())?);
-    listeners.extend(http_over_tcp(config)?);
+    listeners.extend(http_over_tcp(config)?.map(encrypted));
     listeners.extend(unix(
         config,
         Door::Http,

@@ -12,7 +12,10 @@ mod machine;
 pub mod pin;
 mod process;
 mod random;
+mod reload;
 mod stderr;
+#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
+mod tls;
 
 use std::fmt;
 use std::io;
@@ -27,6 +30,8 @@ use signal_hook::flag;
 
 pub use self::data_dir::{inspect, repair};
 use self::fence_start::{FENCES_PER_US, FenceStart, fence_start};
+use self::reload::Reload;
+use self::tls::TlsFiles;
 use crate::access::Access;
 use crate::base::{Fence, Millis};
 use crate::config::{Config, Exit, MaxMemory, Secret};
@@ -78,6 +83,7 @@ fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
             ..failed_to("pin the thread")(cause)
         })?;
     }
+    let tls = TlsFiles::open(config)?;
     // The directory first: a second daemon ends before it listens anywhere.
     let data_dir = data_dir::open(config)?;
     let wall_clock_us = wall_clock_us();
@@ -97,13 +103,13 @@ fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
             },
             origin,
         );
-        let listeners = listen::listen(config)?;
+        let listeners = listen::listen(config, tls.as_ref())?;
         let settings = Settings {
             fences_per_us: FENCES_PER_US,
             ..settings_of_daemon(config, epoch, &listeners)
         };
         let server = Server::new(settings, engine);
-        return serve_with(config, server, listeners, clock, |_| {});
+        return serve_with(config, server, listeners, tls, clock, |_| {});
     };
     let rules = Rules {
         durable: true,
@@ -115,7 +121,7 @@ fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
     data_dir.tell_restored(&engine);
     // Nobody connects before there is somebody to answer. And a start that fails here has served
     // nobody: the directory is then as it was.
-    let listeners = listen::listen(config)?;
+    let listeners = listen::listen(config, tls.as_ref())?;
     let may_have_lost = data_dir.life.follows_loss;
     let serve = Input::Serve { may_have_lost };
     engine.apply(clock.now(), serve, &mut Effects::new());
@@ -123,7 +129,7 @@ fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
     let remote = data_dir.remote();
     let settings = settings_of_daemon(config, data_dir.life.epoch, &listeners);
     let server = Server::with_store(settings, engine, data_dir.journal);
-    serve_with(config, server, listeners, clock, |reactor| {
+    serve_with(config, server, listeners, tls, clock, |reactor| {
         let _ = remote.set(reactor.remote()); // nobody else sets it
     })
 }
@@ -146,10 +152,11 @@ fn tell_grace(grace: GraceState, may_have_lost: bool) {
 }
 
 /// Serves until told to stop. `prepare` sees the loop before it begins.
-fn serve_with<S: Store>(
+fn serve_with<S: Store + 'static>(
     config: &Config,
     server: Server<Stream, S>,
     listeners: Vec<Listener>,
+    tls: Option<TlsFiles>,
     clock: Clock,
     prepare: impl FnOnce(&Reactor<S>),
 ) -> Result<(), DaemonError> {
@@ -161,13 +168,23 @@ fn serve_with<S: Store>(
     reactor
         .catch_signals()
         .map_err(failed_to("catch signals"))?;
+    let reload = Reload::new(config, tls);
+    reactor.on_hangup(Box::new(move |server| reload.run(server)));
     prepare(&reactor);
     // Somebody who reads these lines may connect or send a signal at once, and both work by now.
     for line in start_lines {
         info!("latchd {} {line}", env!("CARGO_PKG_VERSION"));
     }
     if let Some(address) = address {
-        info!("{}", hint::try_it(address, config.auth_token.is_some()));
+        let asks_for_token = config.auth_token.is_some();
+        let hint = match config.tls_cert {
+            None => hint::try_it(address, asks_for_token),
+            Some(_) => {
+                let asks_for_certificate = config.tls_client_ca.is_some();
+                hint::try_it_encrypted(address, asks_for_token, asks_for_certificate)
+            }
+        };
+        info!("{hint}");
     }
     match memory_max(config) >> 20 {
         0 => warn!("memory is not bounded: clients can make this process use all there is"),
@@ -198,12 +215,15 @@ fn serve_with<S: Store>(
 /// What the log says of a listener when the daemon starts, behind its name and version.
 fn start_line(listener: &Listener) -> String {
     match (listener.door(), listener.address()) {
+        (Door::Line, _) if listener.is_encrypted() => format!("listens on {listener} with TLS"),
         (Door::Line, _) => format!("listens on {listener}"),
         (Door::Http, None) => format!("serves HTTP on {listener}"),
-        (Door::Http, Some(address)) => format!(
-            "serves HTTP on {listener}: a browser shows the dashboard at {}",
-            hint::dashboard(address)
-        ),
+        (Door::Http, Some(address)) => {
+            let is_encrypted = listener.is_encrypted();
+            let protocol = if is_encrypted { "HTTPS" } else { "HTTP" };
+            let page = hint::dashboard(address, is_encrypted);
+            format!("serves {protocol} on {listener}: a browser shows the dashboard at {page}")
+        }
     }
 }
 
@@ -294,6 +314,7 @@ pub fn settings(config: &Config, epoch: u64) -> Settings {
         memory_max: memory_max(config),
         read_timeout: config.read_timeout,
         write_timeout: config.write_timeout.unwrap_or_default(),
+        handshake_timeout: config.tls_handshake_timeout,
         shutdown_timeout: config.shutdown_timeout.unwrap_or_default(),
         epoch,
         http: HttpSettings {

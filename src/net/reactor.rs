@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use log::{error, info};
+use log::error;
 use mio::{Events, Interest, Poll, Token, Waker};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook_mio::v1_0::Signals;
@@ -55,7 +55,11 @@ pub struct Reactor<S = Memory> {
     /// How many of the remote's requests to stop were already followed.
     stops_heard: u32,
     log: Option<LogWatch>,
+    on_hangup: Option<OnHangup<S>>,
 }
+
+/// What is done on SIGHUP. It must not wait for anybody: everybody waits for it.
+type OnHangup<S> = Box<dyn FnMut(&mut Server<Stream, S>)>;
 
 /// The log, as far as the loop looks after it: lines that were lost are to be told of as soon as
 /// somebody reads again, also if nothing else is logged.
@@ -153,6 +157,7 @@ impl<S: Store> Reactor<S> {
             spin: false,
             stops_heard: 0,
             log: None,
+            on_hangup: None,
         })
     }
 
@@ -170,7 +175,12 @@ impl<S: Store> Reactor<S> {
         });
     }
 
-    /// Stops on SIGINT and SIGTERM, and says of SIGHUP that there is nothing to reload.
+    /// Does this on every SIGHUP.
+    pub fn on_hangup(&mut self, reload: OnHangup<S>) {
+        self.on_hangup = Some(reload);
+    }
+
+    /// Stops on SIGINT and SIGTERM, and reads again on SIGHUP what can be, if there is anything.
     ///
     /// # Errors
     /// When the signals cannot be caught.
@@ -311,10 +321,11 @@ impl<S: Store> Reactor<S> {
         for signal in signals.pending() {
             match signal {
                 // A closed terminal and a habit of reloading must not cost anyone a lock.
-                SIGHUP => info!(
-                    "SIGHUP: nothing to reload; settings are read at the start only, \
-                     restart latchd to change them"
-                ),
+                SIGHUP => {
+                    if let Some(reload) = &mut self.on_hangup {
+                        reload(&mut self.server);
+                    }
+                }
                 SIGINT | SIGTERM => stops += 1,
                 _ => {}
             }

@@ -2,7 +2,8 @@
 //!
 //! The order of a turn is in `turn.rs`, and completely there. The other files are its parts, in the
 //! order in which a request meets them: `ready` who is served when, `serve` one connection's share,
-//! `auth` and `guesses` the token, `audit` what operators do and what others may not, `clients` what attaches and what operators break, `deliver` effects into outboxes, `durable` what waits for the
+//! `handshakes` those that agree on keys first, `auth` and `guesses` the token, `audit` what operators do and
+//! what others may not, `clients` what attaches and what operators break, `deliver` effects into outboxes, `durable` what waits for the
 //! disk, `gate` bytes out, `closing` and
 //! `shutdown` the ends; `budget` is what a turn may spend, `memory` what all may keep.
 //!
@@ -19,6 +20,7 @@ mod deliver;
 mod durable;
 mod gate;
 mod guesses;
+mod handshakes;
 mod http;
 mod memory;
 mod pace;
@@ -39,12 +41,13 @@ use self::audit::Forbidden;
 use self::auth::Passes;
 use self::budget::{Budget, Kind, TIMERS_MAX, TIMERS_NS};
 use self::closing::Ended;
-pub use self::conn::Transport;
 use self::conn::{Conn, Phase};
+pub use self::conn::{Handshake, Transport, TransportMemory, Upkeep};
 use self::durable::HeldBack;
 use self::gate::Gate;
 use self::guesses::Guesses;
 pub use self::guesses::Host;
+use self::handshakes::{Complaints, Handshakes};
 use self::http::Http;
 use self::memory::Memory;
 use self::pace::Pace;
@@ -55,7 +58,7 @@ pub use self::turn::{Event, Readiness};
 use crate::access::Access;
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::Engine;
-use crate::engine::types::{ATTACHED_SERIAL, Effects, Input};
+use crate::engine::types::{ATTACHED_SERIAL, Effects, Input, Refusal};
 use crate::engine::view::Counts;
 use crate::memory::growth;
 use crate::store::{self, Store};
@@ -86,6 +89,8 @@ pub struct Settings {
     pub read_timeout: Millis,
     /// The longest time a peer may take to read everything it is owed; 0 is no limit.
     pub write_timeout: Millis,
+    /// The longest time an encrypted connection may take to agree on keys.
+    pub handshake_timeout: Millis,
     /// The longest time a shutdown waits for connections to end; 0 is no limit.
     pub shutdown_timeout: Millis,
     /// The number of this life of the server, told by `hello`; larger than that of any earlier one.
@@ -166,6 +171,7 @@ impl Default for Settings {
             memory_max: 0,
             read_timeout: Millis::from_secs(23),
             write_timeout: Millis::from_secs(5),
+            handshake_timeout: Millis::from_secs(5),
             shutdown_timeout: Millis::from_secs(30),
             epoch: 1,
             fences_per_us: 0,
@@ -234,7 +240,11 @@ pub struct Server<T, S = store::Memory> {
     guesses: Guesses,
     passes: Passes,
     forbidden: Forbidden,
+    handshakes: Handshakes,
+    complaints: Complaints,
     memory: Memory,
+    /// What transports keep, which is counted by themselves.
+    transports: TransportMemory,
     http: Http,
     /// What the clock said when it was last read.
     clock_read: Nanos,
@@ -297,7 +307,10 @@ impl<T: Transport, S: Store> Server<T, S> {
             guesses: Guesses::default(),
             passes,
             forbidden: Forbidden::default(),
+            handshakes: Handshakes::default(),
+            complaints: Complaints::default(),
             memory: Memory::default(),
+            transports: TransportMemory::default(),
             http: Http::default(),
             clock_read: Nanos::default(),
             turn_began: None,
@@ -345,7 +358,9 @@ impl<T: Transport, S: Store> Server<T, S> {
         if let Some(why) = refusal {
             self.engine.note_refused(why);
         }
-        if refusal.is_some() && self.has_told_enough() {
+        // To tell an encrypted connection would take more memory than is left.
+        let is_told = !(transport.is_in_handshake() && refusal == Some(Refusal::Memory));
+        if refusal.is_some() && (self.has_told_enough() || !is_told) {
             debug!("refusing {}: --max-memory is reached", transport.peer());
             return None;
         }
@@ -364,7 +379,12 @@ impl<T: Transport, S: Store> Server<T, S> {
             serial: self.serial,
         };
         debug!("connection {} from {}", id.serial, transport.peer());
-        let deadline = now.after(self.settings.read_timeout);
+        let is_in_handshake = transport.is_in_handshake();
+        let deadline = if is_in_handshake {
+            now.after(self.settings.handshake_timeout)
+        } else {
+            now.after(self.settings.read_timeout)
+        };
         let timer = self.timers.arm(deadline, Due::Conn(slot));
         // Over HTTP every request shows its token, and not the connection.
         let (codec, (phase, user)) = match door {
@@ -386,6 +406,9 @@ impl<T: Transport, S: Store> Server<T, S> {
             let input = Input::LetIn(id, user);
             self.engine.apply(now, input, &mut self.effects);
         }
+        if is_in_handshake {
+            self.begin_handshake(now, id);
+        }
         if let Some(refusal) = refusal {
             self.refuse_newcomer(now, id, refusal);
         }
@@ -403,6 +426,7 @@ impl<T: Transport, S: Store> Server<T, S> {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
         let is_idle = self.run.is_empty()
+            && !self.handshakes.is_waiting()
             && self.gate.is_empty()
             && self.ended.is_empty()
             && self.sweep.is_none()
@@ -413,6 +437,12 @@ impl<T: Transport, S: Store> Server<T, S> {
         let (engine, own) = (self.engine.next_deadline(), self.timers.next_deadline());
         let deadlines = [engine, own, self.clock_deadline()];
         deadlines.into_iter().flatten().min()
+    }
+
+    /// Where transports of this server count what they keep.
+    #[must_use]
+    pub fn transport_memory(&self) -> TransportMemory {
+        self.transports.clone()
     }
 
     /// The transport of a connection, to be registered.

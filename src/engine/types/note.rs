@@ -2,7 +2,7 @@
 //!
 //! Types only. `Ctx::note` takes them, and the server writes them down.
 
-use super::types::User;
+use super::User;
 use crate::base::{ConnId, Fence};
 use crate::key::Key;
 

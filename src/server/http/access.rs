@@ -28,13 +28,14 @@ impl<T: Transport, S: Store> Server<T, S> {
         id: ConnId,
         asked: &Asked<'_>,
     ) -> Result<(), Refused> {
+        let is_encrypted = self.conns[id.slot as usize].transport.is_encrypted();
         let is_open = is_open(asked, &self.settings.http);
         let asks_for_token = self.passes.asks_for_token();
         // Probes come under whatever name their machine has for us, and learn nothing.
         let host = asked.host.filter(|_| !is_open && !asks_for_token);
         let names = self.settings.http.host_names.iter().map(String::as_str);
         guard::check_host(host, names).map_err(Refused::Problem)?;
-        guard::check_origin(asked.host, asked.origin).map_err(Refused::Problem)?;
+        guard::check_origin(asked.host, asked.origin, is_encrypted).map_err(Refused::Problem)?;
         if is_open {
             return Ok(());
         }

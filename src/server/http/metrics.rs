@@ -272,6 +272,20 @@ fn connections(text: &mut Text<'_>, http: &HttpFigures, shown: &Shown) {
         "Requests refused because the token does not give what they ask for.",
     );
     text.sample(&[], shown.figures.forbidden);
+    let handshakes = &shown.figures.handshakes;
+    text.gauge("latchd_tls_handshakes_active", "TLS handshakes under way.");
+    text.sample(&[], handshakes.open);
+    text.counter(
+        "latchd_tls_handshakes_total",
+        "TLS handshakes that ended; late: not within --tls-handshake-timeout, or one too many.",
+    );
+    for (result, count) in [
+        ("done", handshakes.done),
+        ("failed", handshakes.failed),
+        ("late", handshakes.late),
+    ] {
+        text.sample(&[("result", result)], count);
+    }
 }
 
 /// What is in the tables.

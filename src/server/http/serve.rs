@@ -6,7 +6,7 @@ use super::super::Server;
 use super::super::budget::Kind;
 use super::super::closing::Closing;
 use super::super::conn::{self, Flow, Owed, Transport};
-use super::super::serve::{Weight, takes_room};
+use super::super::serve::{Weight, is_tls_hello, takes_room};
 use super::access::Refused;
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::{Attach, By, Input, OfClient, RangeAsk, Refusal, Reply, Request};
@@ -39,6 +39,10 @@ impl<T: Transport, S: Store> Server<T, S> {
         {
             if codec.is_stream() {
                 used = input.len(); // nobody listens to it any more
+                break;
+            }
+            if codec.part == Part::Nothing && is_tls_hello(&input[used..]) {
+                self.end_tls_hello(now, id);
                 break;
             }
             let decoded = codec.reader.decode(&input[used..], &mut scratch);

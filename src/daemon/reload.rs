@@ -1,0 +1,69 @@
+//! SIGHUP: what is read again while the daemon serves, in one place.
+//!
+//! Each part is read on its own. If it is good it counts for whoever comes from now on; otherwise what
+//! was there before stays, and one line says why. Connections that are open, and what they hold, are
+//! not touched. What is not named here is read at the start only.
+
+use std::path::{Path, PathBuf};
+
+use log::{error, info};
+
+use super::tls::TlsFiles;
+use crate::config::{Config, token_file};
+use crate::net::Stream;
+use crate::server::Server;
+use crate::store::Store;
+
+/// What can be read again.
+pub(super) struct Reload {
+    token_file: Option<PathBuf>,
+    admin_uid: Option<u32>,
+    tls: Option<TlsFiles>,
+}
+
+impl Reload {
+    /// What these settings have been read from.
+    pub(super) fn new(config: &Config, tls: Option<TlsFiles>) -> Self {
+        Self {
+            token_file: config.auth_token_file.clone(),
+            admin_uid: config.unix_admin_uid,
+            tls,
+        }
+    }
+
+    /// Reads all of it again.
+    pub(super) fn run<S: Store>(&self, server: &mut Server<Stream, S>) {
+        let parts = [
+            self.tls.as_ref().map(|tls| (CERTIFICATE, tls.reload())),
+            (self.token_file.as_ref()).map(|path| (TOKENS, self.reload_tokens(path, server))),
+        ];
+        let parts: Vec<_> = parts.into_iter().flatten().collect();
+        if parts.is_empty() {
+            info!(
+                "SIGHUP: nothing to reload; settings are read at the start only, \
+                 restart latchd to change them"
+            );
+        }
+        for (what, reloaded) in parts {
+            match reloaded {
+                Ok(()) => info!("SIGHUP: {what} is read again, and counts for new connections"),
+                Err(why) => error!("SIGHUP: {what} stays as it was: {why}"),
+            }
+        }
+    }
+
+    /// Whoever has shown a token before stays, with what that gave it.
+    fn reload_tokens<S: Store>(
+        &self,
+        path: &Path,
+        server: &mut Server<Stream, S>,
+    ) -> Result<(), String> {
+        let tokens = token_file(&path.to_string_lossy())
+            .map_err(|why| format!("--auth-token-file: {why}"))?;
+        server.set_access(tokens.access().clone().with_admin_uid(self.admin_uid));
+        Ok(())
+    }
+}
+
+const CERTIFICATE: &str = "the TLS certificate with its key";
+const TOKENS: &str = "the file of tokens";
