@@ -54,8 +54,9 @@ impl Exit {
             }
             Self::DataInUse => "another daemon uses the data directory",
             Self::Config => {
-                "settings that cannot be used: token file unreadable or empty,\n\
-                 two tokens, no such core, socket path not usable"
+                "settings that cannot be used: configuration file wrong, token\n\
+                 file unreadable or empty, two tokens, no such core, socket\n\
+                 path or log file not usable"
             }
         }
     }

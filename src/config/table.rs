@@ -1,81 +1,30 @@
 //! Every option, one row each: how it is spelled, what it means, what it does to the [`Config`].
 //!
-//! To add an option, add a field to `Config` and a row here; the command line, the environment,
-//! `--help` and `docs/settings.md` follow. Never reads an argument or a variable itself.
+//! To add an option, add a field to `Config` and a row here; the command line, the environment, the
+//! configuration file, `--help`, the manual page and `docs/settings.md` follow. Never reads an
+//! argument, a variable or a configuration file itself.
 
 use log::LevelFilter;
 
+use super::row::{Row, Takes, Wrong};
 use super::value;
 use super::{Config, GracePolicy, LogFormat, WireFence};
 use crate::base::Millis;
 
-/// One option.
-pub(super) struct Row {
-    /// The long name, without dashes.
-    pub(super) flag: &'static str,
-    /// What `--help` calls the value.
-    pub(super) value: &'static str,
-    /// How the command line takes the value.
-    pub(super) takes: Takes,
-    /// The variables that set it: latchd's own name first, then those of dflockd's versions.
-    pub(super) env: &'static [&'static str],
-    /// The default as one would write it; empty if there is none.
-    pub(super) default: &'static str,
-    /// Its heading in `--help`. The rows of one group follow each other.
-    pub(super) group: &'static str,
-    /// What a value must be, as the end of "`x` is not …".
-    pub(super) rule: &'static str,
-    /// What it does, in a sentence or two.
-    pub(super) help: &'static str,
-    /// Understands a value and puts it in its place.
-    pub(super) set: fn(&mut Config, &str) -> Result<(), Wrong>,
-}
-
-impl Row {
-    /// Whether this is the token or its file; a variable of such a row must not be set to nothing.
-    pub(super) fn is_token(&self) -> bool {
-        self.flag.starts_with("auth-token")
-    }
-}
-
-/// How the command line takes an option's value.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Takes {
-    /// `--x` or `--x=no`.
-    Switch {
-        /// The name of the option that turns it off without a value, if it is on by default.
-        negation: Option<&'static str>,
-    },
-    /// The next word, whatever it is, so that `-5` is reported as a bad number and not as an
-    /// unknown option.
-    Number,
-    /// The next word, unless it begins with a dash: `--x --y` is an error, `--x=-word` is not.
-    Word,
-    /// Such a word, and all of them count if there are several: they are joined with commas.
-    Words,
-}
-
-impl Takes {
-    pub(super) fn negation(self) -> Option<&'static str> {
-        match self {
-            Self::Switch { negation } => negation,
-            Self::Number | Self::Word | Self::Words => None,
-        }
-    }
-}
-
-/// Why a value was refused.
-pub(super) enum Wrong {
-    /// It is not what the row's rule asks for.
-    Value,
-    /// Something the rule cannot say. Never quotes a token.
-    Because(String),
-    /// It names a file that cannot be used. Never quotes a token.
-    File(String),
-}
-
 /// The options, in the order `--help` shows them.
 pub(super) const ROWS: &[Row] = &[
+    Row {
+        flag: CONFIG,
+        value: "FILE",
+        takes: Takes::Word,
+        env: &["LATCHD_CONFIG"],
+        default: "",
+        group: SETTINGS,
+        rule: "the path of a configuration file",
+        help: "Read settings from this file: TOML, with the names of the flags as keys. Flags and \
+               variables beat it.",
+        set: |c, text| put(&mut c.config_file, value::path(text).map(Some)),
+    },
     Row {
         flag: "host",
         value: "ADDRESS",
@@ -572,6 +521,18 @@ pub(super) const ROWS: &[Row] = &[
         set: |c, text| put(&mut c.spin, value::switch(text)),
     },
     Row {
+        flag: "log-file",
+        value: "PATH",
+        takes: Takes::Word,
+        env: &["LATCHD_LOG_FILE"],
+        default: "",
+        group: LOGGING,
+        rule: "the path of a file",
+        help: "Write the log to the end of this file instead of standard error. It is made if it is not \
+               there, with mode 0640, and opened again on SIGHUP, so that it can be renamed before.",
+        set: |c, text| put(&mut c.log_file, value::path(text).map(Some)),
+    },
+    Row {
         flag: "log-format",
         value: "text|json",
         takes: Takes::Word,
@@ -579,7 +540,7 @@ pub(super) const ROWS: &[Row] = &[
         default: "text",
         group: LOGGING,
         rule: "text or json",
-        help: "One log line per event on standard error, for people or for programs.",
+        help: "One log line per event, for people or for programs.",
         set: |c, text| put(&mut c.log_format, value::choice(text, LOG_FORMATS)),
     },
     // Before --log-level, which wins if both come from the same source.
@@ -654,6 +615,10 @@ fn token_in_file(path: &str) -> Result<value::Secret, Wrong> {
     value::token_file(path).map_err(Wrong::File)
 }
 
+/// The flag that names the configuration file: the only one that cannot stand in it.
+pub(super) const CONFIG: &str = "config";
+
+const SETTINGS: &str = "Settings";
 const LISTENING: &str = "Listening";
 const HTTP: &str = "HTTP";
 const STORAGE: &str = "What survives";

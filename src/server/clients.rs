@@ -4,9 +4,8 @@
 //! counted among those of connections, so that nobody is told faster than `guesses.rs` allows; and
 //! whoever breaks something is named in the log.
 
-use log::warn;
-
 use super::Server;
+use super::audit::{self, Operator};
 use super::conn::Transport;
 use crate::base::{ConnId, Fence, Nanos};
 use crate::engine::types::{Attach, Input, Secret};
@@ -54,18 +53,23 @@ impl<T: Transport, S: Store> Server<T, S> {
         key: &[u8],
         fence: Option<Fence>,
     ) -> bool {
-        let Operator {
-            client,
-            name,
-            address,
-        } = self.operator(now, id);
-        let key_told = key.escape_ascii().to_string();
         let fence_told = fence.map_or_else(|| "*".to_owned(), |fence| fence.to_string());
-        warn!(
-            key = key_told, fence = fence_told, client, name, address;
-            "an operator asks to break what is held"
-        );
+        self.tell_break(now, id, key, &fence_told);
         self.put(now, id, Input::BreakAll(id, key, fence), false)
+    }
+
+    /// Serves a request over HTTP to break one hold, and says in the log who asked for it; returns
+    /// false if it is to be served again later.
+    #[cold]
+    pub(super) fn break_hold(&mut self, now: Nanos, id: ConnId, key: &[u8], fence: Fence) -> bool {
+        self.tell_break(now, id, key, &fence.to_string());
+        self.put(now, id, Input::Break(id, key, fence), false)
+    }
+
+    fn tell_break(&self, now: Nanos, id: ConnId, key: &[u8], fence: &str) {
+        let key = key.escape_ascii().to_string();
+        let about = [("key", key.as_str()), ("fence", fence)];
+        audit::tell("break", &self.operator(now, id), &about);
     }
 
     /// Who asks on this connection, for the log.
@@ -80,12 +84,4 @@ impl<T: Transport, S: Store> Server<T, S> {
             address: self.address_of(id).unwrap_or_default(),
         }
     }
-}
-
-/// Somebody who asks for what only operators should: by the id of a client or the number of a
-/// connection, by the name that was given in `hello`, and by where it comes from.
-pub(super) struct Operator {
-    pub(super) client: String,
-    pub(super) name: String,
-    pub(super) address: String,
 }

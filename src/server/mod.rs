@@ -2,13 +2,14 @@
 //!
 //! The order of a turn is in `turn.rs`, and completely there. The other files are its parts, in the
 //! order in which a request meets them: `ready` who is served when, `serve` one connection's share,
-//! `auth` and `guesses` the secret, `clients` what attaches and what operators break, `deliver` effects into outboxes, `durable` what waits for the
+//! `auth` and `guesses` the secret, `clients` what attaches and what operators break, `audit` how that is told, `deliver` effects into outboxes, `durable` what waits for the
 //! disk, `gate` bytes out, `closing` and
 //! `shutdown` the ends; `budget` is what a turn may spend, `memory` what all may keep.
 //!
 //! Knows neither sockets nor the clock: with pipes for a [`Transport`] and a number for the time,
 //! the simulator runs this very code.
 
+pub mod audit;
 mod auth;
 mod budget;
 mod clients;
@@ -411,6 +412,17 @@ impl<T: Transport, S: Store> Server<T, S> {
     #[must_use]
     pub fn is_listening(&self) -> bool {
         !self.is_drained()
+    }
+
+    /// How many grants and range locks there are, and how many wait for one.
+    #[must_use]
+    pub fn held_and_waiting(&self) -> (usize, usize) {
+        let counts = self.engine.counts();
+        let ranges = self.engine.view(self.clock_read).range_counts();
+        (
+            counts.holders + ranges.locks,
+            counts.waiters + ranges.waiting,
+        )
     }
 
     /// How many connections are open.

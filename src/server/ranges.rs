@@ -6,10 +6,8 @@
 
 use std::cell::Cell;
 
-use log::warn;
-
 use super::Server;
-use super::clients::Operator;
+use super::audit;
 use super::conn::Transport;
 use super::stats::{BODY_BYTES_MAX, ENTRIES_MAX, array, label, name, number};
 use crate::base::{ConnId, Nanos};
@@ -43,12 +41,7 @@ impl<T: Transport, S: Store> Server<T, S> {
     #[cold]
     pub(super) fn look_at_grace(&mut self, now: Nanos, id: ConnId, ends: bool) -> bool {
         if ends {
-            let Operator {
-                client,
-                name,
-                address,
-            } = self.operator(now, id);
-            warn!(client, name, address; "an operator asks to end the grace period");
+            audit::tell("grace-end", &self.operator(now, id), &[]);
         }
         self.put(now, id, Input::Grace { conn: id, ends }, false)
     }
@@ -72,20 +65,13 @@ impl<T: Transport, S: Store> Server<T, S> {
                 return true;
             }
         };
-        let Operator {
-            client,
-            name,
-            address,
-        } = self.operator(now, id);
         let resource_told = resource.escape_ascii().to_string();
         let range_told = span.map_or_else(
             || "*".to_owned(),
             |span| format!("{} {}", span.start, span.len),
         );
-        warn!(
-            resource = resource_told, range = range_told, client, name, address;
-            "an operator asks to break range locks"
-        );
+        let about = [("resource", &*resource_told), ("range", &range_told)];
+        audit::tell("break", &self.operator(now, id), &about);
         self.put(now, id, Input::BreakRanges(id, resource, range), false)
     }
 

@@ -221,7 +221,7 @@ impl<T: Transport, S: Store> Server<T, S> {
                 return self.put(now, id, Input::Request(id, request), false);
             }
             Ask::Break { key, fence } => {
-                return self.put(now, id, Input::Break(id, key, fence), false);
+                return self.break_hold(now, id, key, fence);
             }
             Ask::Range { of, request } => {
                 return self.put_for(now, id, of, Input::Range(id, Some(of), request));
