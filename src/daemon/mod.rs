@@ -218,7 +218,7 @@ fn serve_with<S: Store>(
     }
     reactor.watch_log(output::is_behind, output::catch_up);
     reactor.on_hang_up(hang_up(manager.clone()));
-    if let Some(manager) = manager {
+    if let Some(manager) = manager.clone() {
         manager.borrow_mut().tell_ready(reactor.seen());
         reactor.attend(move |now, seen| manager.borrow_mut().attend(now, seen));
     }
@@ -229,6 +229,9 @@ fn serve_with<S: Store>(
         RunError::Poll(cause) => failed_to("go on polling")(cause),
         RunError::Store(why) => storage_failed(why),
     })?;
+    if let Some(manager) = manager {
+        manager.borrow_mut().tell_stopping(); // if that went faster than anybody looked
+    }
     store.stop().map_err(storage_failed)
 }
 

@@ -84,6 +84,14 @@ impl Manager {
         self.owe("READY=1\n".to_owned());
     }
 
+    /// It stops. Told once.
+    pub(in crate::daemon) fn tell_stopping(&mut self) {
+        if !self.is_stopping {
+            self.is_stopping = true;
+            self.owe("STOPPING=1\n".to_owned());
+        }
+    }
+
     /// It could not start or go on.
     pub(in crate::daemon) fn tell_failed(&mut self, why: &str) {
         let why = why.replace('\n', " ");
@@ -92,9 +100,8 @@ impl Manager {
 
     /// Tells what is to be told by now; says when to look again.
     pub(in crate::daemon) fn attend(&mut self, now: Nanos, seen: Seen) -> Nanos {
-        if seen.is_draining && !self.is_stopping {
-            self.is_stopping = true;
-            self.owe("STOPPING=1\n".to_owned());
+        if seen.is_draining {
+            self.tell_stopping();
         }
         self.pay();
         if now >= self.status_next {
@@ -285,6 +292,7 @@ mod tests {
         heard(&hears);
         manager.attend(at_ms(1), ending);
         manager.attend(at_ms(2), ending);
+        manager.tell_stopping();
         assert_eq!(heard(&hears), ["STOPPING=1\n"]);
     }
 
