@@ -58,7 +58,9 @@ fn lines_of_the_source() -> BTreeSet<(String, String)> {
 }
 
 fn without_comments(text: &str) -> String {
-    let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let lines = text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"));
     lines.collect::<Vec<_>>().join("\n")
 }
 

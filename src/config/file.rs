@@ -55,7 +55,9 @@ pub(super) fn read(named_by: &str, path: &str) -> Result<Vec<Entry>, ConfigError
 fn entries(path: &str, text: &str) -> Result<Vec<Entry>, ConfigError> {
     let at = |offset: usize| format!("{path}:{}", line_at(text.as_bytes(), offset));
     let table = DeTable::parse(text).map_err(|error| {
-        let place = error.span().map_or(path.to_owned(), |span| at(span.start));
+        let place = error
+            .span()
+            .map_or_else(|| path.to_owned(), |span| at(span.start));
         let why = error.message().replace('\n', " ");
         ConfigError::unusable(format!("{place}: {why}"))
     })?;

@@ -15,7 +15,10 @@ use crate::config::{Config, Exit};
 use crate::store::{self, Durability};
 
 /// What is looked at, besides what reading the settings has looked at already.
-const CHECKS: [fn(&Config) -> Result<(), DaemonError>; 4] = [core, data_dir, sockets, log_file];
+const CHECKS: [Check; 4] = [core, data_dir, sockets, log_file];
+
+/// One look at what the settings name.
+type Check = fn(&Config) -> Result<(), DaemonError>;
 
 /// Says on standard output that the settings can be used, or on standard error all that is wrong.
 /// `unknown_env` names the variables that look like settings and are none.

@@ -57,7 +57,7 @@ pub fn run(config: &Config, supervision: &Supervision, unknown_env: &[String]) -
     let outlives = outlive_stray_signals();
     let handed = handed_over(supervision); // before there are threads
     let logs = logging::init(config, supervision.journal_reads_stderr()).map_err(|cause| {
-        let path = config.log_file.as_deref().unwrap_or(Path::new(""));
+        let path = config.log_file.as_deref().unwrap_or_else(|| Path::new(""));
         check::cannot_open_log(path, cause)
     });
     for name in unknown_env {

@@ -2,15 +2,16 @@
 //! test: it listens where systemd would, and opens the sockets that systemd would open.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::vocabulary::{Client, Daemon, PATIENCE, latchd, refusal};
@@ -119,7 +120,7 @@ fn the_watchdog_is_fed_by_the_loop_itself() {
     manager.socket.set_nonblocking(true).unwrap();
     while manager.socket.recv(&mut [0; 4096]).is_ok() {}
     manager.socket.set_nonblocking(false).unwrap();
-    let several_times = std::time::Duration::from_millis(500);
+    let several_times = Duration::from_millis(500);
     manager
         .socket
         .set_read_timeout(Some(several_times))
@@ -202,25 +203,37 @@ fn with_sockets(first: OwnedFd, second: OwnedFd, names: Option<&str>, options: &
     command
 }
 
-/// Runs a command whose descriptors are set, and waits for this line of its log.
-#[track_caller]
-fn spawn(mut command: Command, says: &str) -> (std::process::Child, Vec<String>) {
-    use std::io::BufRead;
-    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-    let log = std::io::BufReader::new(child.stderr.take().unwrap());
-    let mut lines = Vec::new();
-    for line in log.lines() {
-        lines.push(line.unwrap());
-        if lines.last().unwrap().contains(says) {
-            return (child, lines);
-        }
-    }
-    panic!("the log never said {says:?}: {lines:#?}");
+/// A daemon with sockets that were handed over, killed when dropped.
+struct Activated {
+    child: Child,
+    log: Vec<String>,
 }
 
-fn end(mut child: std::process::Child) {
-    child.kill().unwrap();
-    child.wait().unwrap();
+impl Activated {
+    /// Runs a command whose descriptors are set, until it serves.
+    #[track_caller]
+    fn serve(mut command: Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let stderr = child.stderr.take().unwrap();
+        let log = Vec::new();
+        let mut daemon = Self { child, log };
+        for line in BufReader::new(stderr).lines() {
+            let line = line.unwrap();
+            let serves = line.contains("clients may make this process use");
+            daemon.log.push(line);
+            if serves {
+                return daemon;
+            }
+        }
+        panic!("it does not start: {:#?}", daemon.log);
+    }
+}
+
+impl Drop for Activated {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // it may have ended by itself
+        let _ = self.child.wait();
+    }
 }
 
 fn ask_http(mut stream: impl Read + Write) -> String {
@@ -246,7 +259,8 @@ fn ports_that_were_opened_for_it_are_served_by_their_names() {
         Some("latchd-http:latchd"),
         &["--port=1", "--http-port=off"], // neither is opened
     );
-    let (child, log) = spawn(command, "clients may make");
+    let daemon = Activated::serve(command);
+    let log = &daemon.log;
     assert!(
         log[0].ends_with(&format!(" listens on {at_line}")),
         "{log:#?}"
@@ -260,7 +274,6 @@ fn ports_that_were_opened_for_it_are_served_by_their_names() {
     early.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"ok\n");
     assert!(ask_http(TcpStream::connect(at_http).unwrap()).starts_with("HTTP/1.1 200 "));
-    end(child);
 }
 
 #[test]
@@ -273,15 +286,16 @@ fn unix_sockets_that_were_opened_for_it_are_served_and_their_files_stay() {
         Some("latchd-unix:latchd-http-unix"),
         &["--port=1"],
     );
-    let (mut child, log) = spawn(command, "clients may make");
+    let mut daemon = Activated::serve(command);
+    let log = &daemon.log;
     assert!(
         !log.concat().contains("127.0.0.1"),
         "no port is opened: {log:#?}"
     );
     assert_eq!(Client::unix(&line).ask("ping _ _"), "ok");
     assert!(ask_http(UnixStream::connect(&http).unwrap()).starts_with("HTTP/1.1 200 "));
-    rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
-    assert!(child.wait().unwrap().success());
+    kill_process(Pid::from_child(&daemon.child), Signal::TERM).unwrap();
+    assert!(daemon.child.wait().unwrap().success());
     assert!(line.exists() && http.exists());
 }
 
@@ -294,14 +308,14 @@ fn sockets_without_names_speak_lines_whatever_they_are() {
         let address = port.local_addr().unwrap();
         let unix = UnixListener::bind(&path).unwrap();
         let command = with_sockets(port.into(), unix.into(), names, &["--http-port=off"]);
-        let (child, _) = spawn(command, "clients may make");
+        let daemon = Activated::serve(command);
         assert_eq!(Client::unix(&path).ask("ping _ _"), "ok");
         let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(b"ping\n_\n_\n").unwrap();
         let mut answer = [0; 3];
         stream.read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"ok\n");
-        end(child);
+        drop(daemon);
         fs::remove_file(&path).unwrap();
     }
 }

@@ -38,7 +38,8 @@ pub(in crate::daemon) fn handed_over(
         .filter(|count| *count <= SOCKETS_MAX)
         .ok_or_else(|| cannot_take("LISTEN_FDS", "it is not a number of sockets"))?;
     let names = supervision.listen_names.as_deref();
-    let names: Vec<&str> = names.map_or(vec![""; count], |names| names.split(':').collect());
+    let names: Vec<&str> =
+        names.map_or_else(|| vec![""; count], |names| names.split(':').collect());
     if names.len() != count {
         return Err(cannot_take(
             "LISTEN_FDNAMES",
