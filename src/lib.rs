@@ -31,6 +31,7 @@
 //! - [`daemon`] starts and stops everything, with what [`config`] has read. Neither is on the way
 //!   of a request.
 //! - [`net`] has the file descriptors and the clock. It never looks inside a request.
+//! - `tls` encrypts what passes between a transport and the server, and exists with the feature `tls`.
 //! - [`server`] has the connections and the order of a turn. It knows neither sockets nor the
 //!   clock, so that the simulator runs it as it is.
 //! - [`wire`] knows no state: it is a function of bytes.
@@ -78,5 +79,7 @@ pub mod sim;
 pub mod store;
 #[cfg(feature = "daemon")]
 pub mod timers;
+#[cfg(all(feature = "daemon", feature = "tls"))]
+pub mod tls;
 #[cfg(feature = "daemon")]
 pub mod wire;

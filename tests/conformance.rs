@@ -1,4 +1,4 @@
-//! Every transcript over real sockets, TCP and unix, against the real loop on a thread of its own.
+//! Every transcript over real sockets, TCP, unix and TLS, against the real loop on a thread of its own.
 //!
 //! Only the clock is ours, so `+60s` takes no time. Nothing here sleeps; whoever waits for an
 //! answer that does not come fails after ten seconds.
@@ -32,6 +32,17 @@ fn every_transcript_is_held_to_over_tcp() {
     common::hold_all(|config| Sockets::new(config, Place::Tcp), false);
 }
 
+/// A client that has agreed on keys sees no difference.
+#[cfg(feature = "tls")]
+#[test]
+fn every_transcript_is_held_to_over_tls() {
+    let keys = tls::Keys::new();
+    common::hold_all(
+        |config| Sockets::new(config, Place::Tls(keys.clone())),
+        false,
+    );
+}
+
 #[test]
 fn every_transcript_is_held_to_over_unix_sockets() {
     let folder = TempDir::new().unwrap();
@@ -48,12 +59,16 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Where to listen.
 enum Place {
     Tcp,
+    #[cfg(feature = "tls")]
+    Tls(tls::Keys),
     Unix(PathBuf),
 }
 
 /// Where to connect to.
 enum Address {
     Tcp(SocketAddr),
+    #[cfg(feature = "tls")]
+    Tls(SocketAddr, tls::Keys),
     Unix(PathBuf),
 }
 
@@ -84,6 +99,8 @@ struct Client {
 
 enum Stream {
     Tcp(TcpStream),
+    #[cfg(feature = "tls")]
+    Tls(Box<tls::Client>),
     Unix(UnixStream),
 }
 
@@ -101,6 +118,13 @@ impl Sockets {
                         Listener::tcp(Door::Line, "127.0.0.1:0".parse().unwrap()).unwrap();
                     let address = Address::Tcp(listener.address().unwrap());
                     (listener, address)
+                }
+                #[cfg(feature = "tls")]
+                Place::Tls(keys) => {
+                    let listener =
+                        Listener::tcp(Door::Line, "127.0.0.1:0".parse().unwrap()).unwrap();
+                    let address = Address::Tls(listener.address().unwrap(), keys.clone());
+                    (listener.with_tls(keys.offer()), address)
                 }
                 Place::Unix(path) => {
                     let listener = Listener::unix(Door::Line, &path, 0o600).unwrap();
@@ -155,6 +179,10 @@ impl World for Sockets {
     fn connect(&mut self) -> usize {
         let stream = match &self.address {
             Address::Tcp(address) => TcpStream::connect(address).map(Stream::Tcp),
+            #[cfg(feature = "tls")]
+            Address::Tls(address, keys) => {
+                tls::Client::connect(*address, keys).map(|it| Stream::Tls(Box::new(it)))
+            }
             Address::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
         };
         self.clients.push(Client {
@@ -178,7 +206,7 @@ impl World for Sockets {
     fn end(&mut self, client: usize, how: Ending) {
         let slot = &mut self.clients[client].stream;
         if how == Ending::HalfClose {
-            slot.as_ref().unwrap().half_close();
+            slot.as_mut().unwrap().half_close();
         } else if let Some(stream) = slot.take()
             && how == Ending::Reset
         {
@@ -268,6 +296,8 @@ impl Stream {
     fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.write_all(bytes),
+            #[cfg(feature = "tls")]
+            Self::Tls(client) => client.send(bytes),
             Self::Unix(stream) => stream.write_all(bytes),
         }
     }
@@ -275,24 +305,32 @@ impl Stream {
     fn receive(&mut self, into: &mut [u8], wait: bool) -> io::Result<usize> {
         let socket = match self {
             Self::Tcp(stream) => SockRef::from(&*stream),
+            #[cfg(feature = "tls")]
+            Self::Tls(client) => SockRef::from(&client.socket),
             Self::Unix(stream) => SockRef::from(&*stream),
         };
         socket.set_nonblocking(!wait)?;
         socket.set_read_timeout(Some(PATIENCE))?;
         let received = match self {
             Self::Tcp(stream) => stream.read(into),
+            #[cfg(feature = "tls")]
+            Self::Tls(client) => client.receive(into),
             Self::Unix(stream) => stream.read(into),
         };
         match self {
             Self::Tcp(stream) => stream.set_nonblocking(false)?,
+            #[cfg(feature = "tls")]
+            Self::Tls(client) => client.socket.set_nonblocking(false)?,
             Self::Unix(stream) => stream.set_nonblocking(false)?,
         }
         received
     }
 
-    fn half_close(&self) {
+    fn half_close(&mut self) {
         match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            #[cfg(feature = "tls")]
+            Self::Tls(client) => client.half_close(),
             Self::Unix(stream) => stream.shutdown(Shutdown::Write),
         }
         .unwrap();
@@ -300,10 +338,119 @@ impl Stream {
 
     /// A unix socket knows no reset: there it is just closed.
     fn reset(self) {
-        if let Self::Tcp(stream) = self {
-            SockRef::from(&stream)
-                .set_linger(Some(Duration::ZERO))
-                .unwrap();
+        let stream = match &self {
+            Self::Tcp(stream) => stream,
+            #[cfg(feature = "tls")]
+            Self::Tls(client) => &client.socket,
+            Self::Unix(_) => return,
+        };
+        SockRef::from(stream)
+            .set_linger(Some(Duration::ZERO))
+            .unwrap();
+    }
+}
+
+/// A client that speaks TLS, and a server's certificate that it knows.
+#[cfg(feature = "tls")]
+mod tls {
+    use std::io::{self, Read, Write};
+    use std::net::{Shutdown, SocketAddr, TcpStream};
+    use std::sync::Arc;
+
+    use latchd::tls::{self, Files, Offer};
+    use rcgen::{CertifiedKey, generate_simple_self_signed};
+    use rustls::crypto::ring;
+    use rustls::pki_types::ServerName;
+    use rustls::{ClientConfig, ClientConnection, RootCertStore};
+
+    #[derive(Clone)]
+    pub(crate) struct Keys {
+        server: tls::Keys,
+        client: Arc<ClientConfig>,
+    }
+
+    impl Keys {
+        pub(crate) fn new() -> Self {
+            let names = ["localhost".to_owned()];
+            let CertifiedKey { cert, signing_key } = generate_simple_self_signed(names).unwrap();
+            let (cert_pem, key_pem) = (cert.pem(), signing_key.serialize_pem());
+            let files = Files {
+                cert: cert_pem.as_bytes(),
+                key: key_pem.as_bytes(),
+                client_ca: None,
+            };
+            let mut roots = RootCertStore::empty();
+            roots.add(cert.der().clone()).unwrap();
+            let client = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_root_certificates(roots)
+                .with_no_client_auth();
+            Self {
+                server: tls::Keys::read(files, 1_800_000_000).unwrap(),
+                client: Arc::new(client),
+            }
+        }
+
+        pub(crate) fn offer(&self) -> Offer {
+            Offer::new(self.server.clone())
+        }
+    }
+
+    pub(crate) struct Client {
+        pub(crate) socket: TcpStream,
+        session: ClientConnection,
+    }
+
+    impl Client {
+        /// Whoever is closed before both have agreed will read so.
+        pub(crate) fn connect(address: SocketAddr, keys: &Keys) -> io::Result<Self> {
+            let mut socket = TcpStream::connect(address)?;
+            socket.set_nodelay(true)?;
+            let name = ServerName::try_from("localhost").unwrap();
+            let mut session = ClientConnection::new(Arc::clone(&keys.client), name).unwrap();
+            while session.is_handshaking() && session.complete_io(&mut socket).is_ok() {}
+            Ok(Self { socket, session })
+        }
+
+        pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+            for part in bytes.chunks(16 * 1024) {
+                self.session.writer().write_all(part)?;
+                while self.session.wants_write() {
+                    self.session.write_tls(&mut self.socket)?;
+                }
+            }
+            Ok(())
+        }
+
+        pub(crate) fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            loop {
+                match self.session.reader().read(into) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    read => return read,
+                }
+                self.session.read_tls(&mut self.socket)?;
+                self.session
+                    .process_new_packets()
+                    .map_err(io::Error::other)?;
+            }
+        }
+
+        pub(crate) fn half_close(&mut self) -> io::Result<()> {
+            self.session.send_close_notify();
+            self.send(b"")?;
+            while self.session.wants_write() {
+                self.session.write_tls(&mut self.socket)?;
+            }
+            self.socket.shutdown(Shutdown::Write)
+        }
+    }
+
+    /// As programs do that close a connection: the end is announced.
+    impl Drop for Client {
+        fn drop(&mut self) {
+            self.session.send_close_notify();
+            let _ = self.session.write_tls(&mut self.socket);
         }
     }
 }

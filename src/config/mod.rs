@@ -6,7 +6,8 @@
 //! in `docs/settings.md` are all made from those rows.
 //!
 //! This layer never exits, prints or looks at the process: it is given arguments and environment,
-//! and returns a value. All it reads by itself are the configuration file and the token file.
+//! and returns a value. All it reads by itself are the configuration file and the token file; those of
+//! TLS are for the daemon, which reads them again when it is told to.
 
 mod command;
 mod exit;
@@ -14,6 +15,7 @@ mod file;
 #[cfg(test)]
 mod file_tests;
 mod man;
+mod put;
 mod row;
 mod table;
 #[cfg(test)]
@@ -37,7 +39,7 @@ pub use command::settings_markdown;
 pub use exit::Exit;
 use row::{Row, Wrong};
 use table::{CONFIG, ROWS};
-pub use value::{HttpPort, MaxMemory, Secret};
+pub use value::{HttpPort, MaxMemory, Secret, token_file};
 
 /// Everything an operator can decide, checked and ready for use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,8 +119,19 @@ pub struct Config {
     pub write_timeout: Option<Millis>,
     /// `--shutdown-timeout`: how long a stopping daemon waits for its clients; `None` is for ever.
     pub shutdown_timeout: Option<Millis>,
+    /// `--tls-cert`: the file with the certificate that TCP connections are encrypted with; `None` is
+    /// without TLS.
+    pub tls_cert: Option<PathBuf>,
+    /// `--tls-key`: the file with its private key; there if and only if the certificate is.
+    pub tls_key: Option<PathBuf>,
+    /// `--tls-client-ca`: the file with the authorities whose certificates clients need.
+    pub tls_client_ca: Option<PathBuf>,
+    /// `--tls-handshake-timeout`: how long a client may take to agree on keys; never zero.
+    pub tls_handshake_timeout: Millis,
     /// `--auth-token` or `--auth-token-file`: what a client must say first; `None` lets all in.
     pub auth_token: Option<Secret>,
+    /// Where that came from, if it was a file: it is read again when the daemon is told to.
+    pub auth_token_file: Option<PathBuf>,
     /// `--cpu`: the core to stay on.
     pub cpu: Option<usize>,
     /// `--spin`: poll without ever sleeping.
@@ -231,6 +244,7 @@ pub fn load(
         one.apply(&mut config)?;
     }
     config.check_sockets()?;
+    config.check_tls()?;
     match instead {
         Instead::Nothing => Ok(Outcome::Run(config)),
         Instead::Check => Ok(Outcome::Check(config)),
@@ -292,7 +306,12 @@ impl Config {
         read_timeout: Millis::ZERO,
         write_timeout: None,
         shutdown_timeout: None,
+        tls_cert: None,
+        tls_key: None,
+        tls_client_ca: None,
+        tls_handshake_timeout: Millis::ZERO,
         auth_token: None,
+        auth_token_file: None,
         cpu: None,
         spin: false,
         log_file: None,
@@ -321,10 +340,29 @@ impl Config {
         }
     }
 
-    /// Whether other machines can reach a daemon that asks them for no token.
+    /// Whether there is a key for the certificate, and a certificate for everything else.
+    fn check_tls(&self) -> Result<(), ConfigError> {
+        let missing = match (&self.tls_cert, &self.tls_key, &self.tls_client_ca) {
+            (Some(_), None, _) => "--tls-cert needs the key of its certificate: set --tls-key",
+            (None, Some(_), _) => "--tls-key needs the certificate of its key: set --tls-cert",
+            (None, None, Some(_)) => {
+                "--tls-client-ca works with TLS only: set --tls-cert and --tls-key"
+            }
+            _ => return Ok(()),
+        };
+        Err(ConfigError::unusable(missing.to_owned()))
+    }
+
+    /// Whether other machines can reach a daemon that asks them for neither a token nor a certificate.
     #[must_use]
     pub fn is_open_to_the_network(&self) -> bool {
-        self.auth_token.is_none() && !self.host.to_canonical().is_loopback()
+        self.lets_all_in() && !self.host.to_canonical().is_loopback()
+    }
+
+    /// Whether clients are asked for neither a token nor a certificate.
+    #[must_use]
+    pub fn lets_all_in(&self) -> bool {
+        self.auth_token.is_none() && self.tls_client_ca.is_none()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Every option, one row each: how it is spelled, what it means, what it does to the [`Config`].
+//! Every option, one row each: how it is spelled, what it means, what it does to the [`Config`](super::Config).
 //!
 //! To add an option, add a field to `Config` and a row here; the command line, the environment, the
 //! configuration file, `--help`, the manual page and `docs/settings.md` follow. Never reads an
@@ -6,9 +6,10 @@
 
 use log::LevelFilter;
 
+use super::put::{put, put_http_port, put_port, put_token, token_in_file};
 use super::row::{Row, Takes, Wrong};
 use super::value;
-use super::{Config, GracePolicy, LogFormat, WireFence};
+use super::{GracePolicy, LogFormat, WireFence};
 use crate::base::Millis;
 
 /// The options, in the order `--help` shows them.
@@ -484,7 +485,10 @@ pub(super) const ROWS: &[Row] = &[
         rule: "a token: one line of printable text",
         help: "Token every client must send first. Others on the machine can see a command \
                line: prefer the file. A variable that is set but empty is an error.",
-        set: |c, text| put_token(c, value::token(text).map_err(Wrong::Because)),
+        set: |c, text| {
+            c.auth_token_file = None;
+            put_token(c, value::token(text).map_err(Wrong::Because))
+        },
     },
     Row {
         flag: "auth-token-file",
@@ -496,7 +500,61 @@ pub(super) const ROWS: &[Row] = &[
         rule: "the path of a file that holds the token",
         help: "File that holds the token; blanks and line ends after it do not count. Order: \
                --auth-token or --auth-token-file (not both), then the variables, token first.",
-        set: |c, text| put_token(c, token_in_file(text)),
+        set: |c, text| {
+            c.auth_token_file = Some(text.into());
+            put_token(c, token_in_file(text))
+        },
+    },
+    Row {
+        flag: "tls-cert",
+        value: "PATH",
+        takes: Takes::Word,
+        env: &["LATCHD_TLS_CERT"],
+        default: "",
+        group: SECURITY,
+        rule: A_FILE,
+        help: "File with a certificate (PEM), and those between it and its authority: both TCP ports \
+               speak TLS 1.2 and 1.3 then, and nothing else; socket files stay as they are. Read \
+               again on SIGHUP, as the next two.",
+        set: |c, text| put(&mut c.tls_cert, value::path(text).map(Some)),
+    },
+    Row {
+        flag: "tls-key",
+        value: "PATH",
+        takes: Takes::Word,
+        env: &["LATCHD_TLS_KEY"],
+        default: "",
+        group: SECURITY,
+        rule: A_FILE,
+        help: "File with the private key of the certificate (PEM), not encrypted.",
+        set: |c, text| put(&mut c.tls_key, value::path(text).map(Some)),
+    },
+    Row {
+        flag: "tls-client-ca",
+        value: "PATH",
+        takes: Takes::Word,
+        env: &["LATCHD_TLS_CLIENT_CA"],
+        default: "",
+        group: SECURITY,
+        rule: A_FILE,
+        help: "File with certificates of authorities (PEM): only clients with a certificate of one of \
+               them are let in over TCP.",
+        set: |c, text| put(&mut c.tls_client_ca, value::path(text).map(Some)),
+    },
+    Row {
+        flag: "tls-handshake-timeout",
+        value: "DURATION",
+        takes: Takes::Number,
+        env: &[
+            "LATCHD_TLS_HANDSHAKE_TIMEOUT",
+            "LATCHD_TLS_HANDSHAKE_TIMEOUT_S",
+        ],
+        default: "5s",
+        group: SECURITY,
+        rule: SPAN_ABOVE_ZERO,
+        help: "Close a connection that has not finished its TLS handshake so long after it came. \
+               Above 0.",
+        set: |c, text| put(&mut c.tls_handshake_timeout, value::span_above_zero(text)),
     },
     Row {
         flag: "cpu",
@@ -574,47 +632,6 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-/// Puts a value into the settings, or refuses it if it could not be understood.
-fn put<T>(place: &mut T, value: Option<T>) -> Result<(), Wrong> {
-    *place = value.ok_or(Wrong::Value)?;
-    Ok(())
-}
-
-fn put_port(config: &mut Config, text: &str) -> Result<(), Wrong> {
-    refuse_service_link(text, "latchd")?;
-    put(&mut config.port, value::port(text))
-}
-
-fn put_http_port(config: &mut Config, text: &str) -> Result<(), Wrong> {
-    refuse_service_link(text, "latchd-http")?;
-    put(&mut config.http_port, value::http_port(text))
-}
-
-/// Kubernetes gives every pod beside a service named latchd a LATCHD_PORT that is no port, and "not
-/// a number" would not lead anyone there.
-fn refuse_service_link(text: &str, service: &str) -> Result<(), Wrong> {
-    if !text.starts_with("tcp://") {
-        return Ok(());
-    }
-    Err(Wrong::Because(format!(
-        "{text:?} is not a port but what Kubernetes sets for a service named {service}; \
-         set enableServiceLinks: false for the pod, or rename the service"
-    )))
-}
-
-fn put_token(config: &mut Config, token: Result<value::Secret, Wrong>) -> Result<(), Wrong> {
-    config.auth_token = Some(token?);
-    Ok(())
-}
-
-fn token_in_file(path: &str) -> Result<value::Secret, Wrong> {
-    if path.is_empty() {
-        let why = "the path is empty; to run without a token, do not set it";
-        return Err(Wrong::Because(why.to_owned()));
-    }
-    value::token_file(path).map_err(Wrong::File)
-}
-
 /// The flag that names the configuration file: the only one that cannot stand in it.
 pub(super) const CONFIG: &str = "config";
 
@@ -630,6 +647,7 @@ const SECURITY: &str = "Security";
 const PERFORMANCE: &str = "Performance";
 const LOGGING: &str = "Logging";
 
+const A_FILE: &str = "the path of a file";
 const SOCKET_PATH: &str = "the path of a socket file, 1 to 107 bytes";
 const SPAN: &str = "a duration such as 33, 33s or 100ms, at most 9223372036s";
 const SPAN_ABOVE_ZERO: &str = "a duration above 0 such as 33, 33s or 100ms, at most 9223372036s";

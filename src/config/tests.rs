@@ -100,6 +100,10 @@ pub(super) const SAMPLES: &[Sample] = &[
     Sample { flag: "shutdown-timeout", good: "250ms", other: "0", reads: "shutdown_timeout: Some(Millis(250))", bad: BAD_SPANS },
     Sample { flag: "auth-token", good: "s3cret", other: "x", reads: "auth_token: Some(Secret(…))", bad: &[] },
     Sample { flag: "auth-token-file", good: "Cargo.toml", other: "x", reads: "", bad: &["/nowhere/token", "src"] },
+    Sample { flag: "tls-cert", good: "/etc/cert.pem", other: "x", reads: r#"tls_cert: Some("/etc/cert.pem")"#, bad: &[] },
+    Sample { flag: "tls-key", good: "/etc/key.pem", other: "x", reads: r#"tls_key: Some("/etc/key.pem")"#, bad: &[] },
+    Sample { flag: "tls-client-ca", good: "/etc/ca.pem", other: "x", reads: r#"tls_client_ca: Some("/etc/ca.pem")"#, bad: &[] },
+    Sample { flag: "tls-handshake-timeout", good: "250ms", other: "7", reads: "tls_handshake_timeout: Millis(250)", bad: BAD_SPANS_ABOVE_ZERO },
     Sample { flag: "cpu", good: "3", other: "7", reads: "cpu: Some(3)", bad: &["-1", "all", "0x1", "99999999999999999999"] },
     Sample { flag: "spin", good: "1", other: "off", reads: "spin: true", bad: BAD_SWITCHES },
     Sample { flag: "log-file", good: "/var/log/latchd.log", other: "x", reads: r#"log_file: Some("/var/log/latchd.log")"#, bad: &[] },
@@ -120,11 +124,15 @@ fn samples() -> impl Iterator<Item = (&'static Sample, &'static Row)> {
     SAMPLES.iter().zip(ROWS)
 }
 
+/// Those that need a file, or one another, have tests of their own.
+pub(super) fn stands_alone(flag: &str) -> bool {
+    let others = ["auth-token-file", "tls-cert", "tls-key", "tls-client-ca"];
+    flag != CONFIG && !others.contains(&flag)
+}
+
 #[test]
 fn every_option_by_flag_by_variable_and_flag_over_variable() {
-    for (sample, row) in
-        samples().filter(|(_, row)| !["auth-token-file", CONFIG].contains(&row.flag))
-    {
+    for (sample, row) in samples().filter(|(_, row)| stands_alone(row.flag)) {
         let Sample {
             flag,
             good,
@@ -263,6 +271,42 @@ fn a_port_for_http_is_asked_for_by_flag_or_variable_and_not_by_default() {
         config("--http-port off", &by_variable).http_port,
         HttpPort::Off
     );
+}
+
+#[test]
+fn the_files_of_tls_come_together() {
+    let pair = "--tls-cert /c.pem --tls-key /k.pem";
+    let by_flag = config(pair, &[]);
+    assert_eq!(by_flag.tls_cert, Some("/c.pem".into()));
+    assert_eq!(by_flag.tls_key, Some("/k.pem".into()));
+    assert_eq!(by_flag.tls_client_ca, None);
+    let env = [("LATCHD_TLS_CERT", "/c.pem"), ("LATCHD_TLS_KEY", "/k.pem")];
+    assert_eq!(config("", &env), by_flag);
+    assert_eq!(
+        config("--tls-cert /c.pem", &[("LATCHD_TLS_KEY", "/k.pem")]),
+        by_flag
+    );
+    let mutual = config(
+        &format!("{pair} --tls-client-ca /ca.pem --host 0.0.0.0"),
+        &[],
+    );
+    assert_eq!(mutual.tls_client_ca, Some("/ca.pem".into()));
+    assert!(
+        !mutual.is_open_to_the_network(),
+        "a certificate is asked for"
+    );
+    assert!(config(&format!("{pair} --host 0.0.0.0"), &[]).is_open_to_the_network());
+    for (half, names) in [
+        ("--tls-cert /c.pem", "--tls-key"),
+        ("--tls-key /k.pem", "--tls-cert"),
+        ("--tls-client-ca /ca.pem", "--tls-cert"),
+        ("--tls-key /k.pem --tls-client-ca /ca.pem", "--tls-cert"),
+    ] {
+        let wrong = load_line(half, &[]).unwrap_err();
+        assert_eq!(wrong.exit(), Exit::Config, "{half}");
+        assert!(wrong.to_string().contains(names), "{half}: {wrong}");
+        assert!(wrong.to_string().contains(&half[..9]), "{half}: {wrong}");
+    }
 }
 
 #[test]

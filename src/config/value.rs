@@ -236,7 +236,10 @@ pub(super) fn token(text: &str) -> Result<Secret, String> {
 }
 
 /// Reads the token from a file; blanks and line ends after it do not count.
-pub(super) fn token_file(path: &str) -> Result<Secret, String> {
+///
+/// # Errors
+/// Why it cannot be used, without a word of what is in it.
+pub fn token_file(path: &str) -> Result<Secret, String> {
     let mut bytes = Vec::new();
     // Bounded, so that `/dev/zero` is an error and does not use up all memory.
     File::open(path)

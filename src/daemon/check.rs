@@ -10,12 +10,13 @@ use std::path::Path;
 
 use rustix::fs::{Access, access};
 
+use super::tls::TlsFiles;
 use super::{DaemonError, failed_to, pin};
 use crate::config::{Config, Exit};
 use crate::store::{self, Durability};
 
 /// What is looked at, besides what reading the settings has looked at already.
-const CHECKS: [Check; 4] = [core, data_dir, sockets, log_file];
+const CHECKS: [Check; 5] = [core, tls, data_dir, sockets, log_file];
 
 /// One look at what the settings name.
 type Check = fn(&Config) -> Result<(), DaemonError>;
@@ -59,6 +60,10 @@ fn core(config: &Config) -> Result<(), DaemonError> {
         exit: Exit::Config,
         ..failed_to("pin the thread")(cause)
     })
+}
+
+fn tls(config: &Config) -> Result<(), DaemonError> {
+    TlsFiles::open(config).map(drop)
 }
 
 /// A directory that a daemon uses at the moment is as good as another.

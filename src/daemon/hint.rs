@@ -23,10 +23,38 @@ pub(super) fn try_it(address: SocketAddr, asks_for_token: bool) -> String {
     )
 }
 
-/// Where a browser on this machine shows the dashboard of a daemon that serves HTTP on `address`.
-pub(super) fn dashboard(address: SocketAddr) -> String {
+/// The same through a port that speaks TLS: with OpenSSL, for as long as it runs. Whether the daemon is
+/// who it says is not checked here; a client has to.
+pub(super) fn try_it_encrypted(
+    address: SocketAddr,
+    asks_for_token: bool,
+    asks_for_certificate: bool,
+) -> String {
+    let (condition, auth) = if asks_for_token {
+        (
+            ", with the token in $TOKEN",
+            r#"echo auth; echo _; echo "$TOKEN"; "#,
+        )
+    } else {
+        ("", "")
+    };
+    let certificate = if asks_for_certificate {
+        " -cert $CERT -key $KEY"
+    } else {
+        ""
+    };
     let address = SocketAddr::new(reachable(address.ip()), address.port());
-    format!("http://{address}/")
+    format!(
+        "hold a lock from another terminal (OpenSSL{condition}): ({auth}echo l; echo demo; \
+         echo 10; cat) | openssl s_client -quiet -alpn latchd{certificate} -connect {address}"
+    )
+}
+
+/// Where a browser on this machine shows the dashboard of a daemon that serves HTTP on `address`.
+pub(super) fn dashboard(address: SocketAddr, is_encrypted: bool) -> String {
+    let address = SocketAddr::new(reachable(address.ip()), address.port());
+    let scheme = if is_encrypted { "https" } else { "http" };
+    format!("{scheme}://{address}/")
 }
 
 /// Every interface is no address to connect to; loopback is one of them.
@@ -51,7 +79,10 @@ mod tests {
             ("[::]:6389", "http://[::1]:6389/"),
             ("[2001:db8::7]:6389", "http://[2001:db8::7]:6389/"),
         ] {
-            assert_eq!(dashboard(address.parse().unwrap()), page);
+            let address = address.parse().unwrap();
+            assert_eq!(dashboard(address, false), page);
+            let encrypted = page.replace("http:", "https:");
+            assert_eq!(dashboard(address, true), encrypted);
         }
     }
 

@@ -10,15 +10,21 @@ use std::path::Path;
 use log::warn;
 
 use super::DaemonError;
+use super::tls::TlsFiles;
 use crate::config::{Config, Exit, HttpPort};
 use crate::net::Listener;
 use crate::server::Door;
 
 /// Listens on the TCP ports and unix sockets of both protocols; those of the line protocol come
-/// first. What a service manager has opened takes the place of what the settings say: if it has opened
-/// any socket of a protocol, its port is not opened besides (unless it is one for HTTP that
-/// somebody asked for), and if it has opened a unix socket, no other one is.
-pub(super) fn listen(config: &Config, handed: Vec<Listener>) -> Result<Vec<Listener>, DaemonError> {
+/// first. The ports speak TLS, if there are files for that. What a service manager has opened takes
+/// the place of what the settings say: if it has opened any socket of a protocol, its port is not
+/// opened besides (unless it is one for HTTP that somebody asked for), and if it has opened a unix
+/// socket, no other one is.
+pub(super) fn listen(
+    config: &Config,
+    tls: Option<&TlsFiles>,
+    handed: Vec<Listener>,
+) -> Result<Vec<Listener>, DaemonError> {
     let has = |door| handed.iter().any(|it| it.door() == door);
     let has_port = |door| handed.iter().any(|it| it.door() == door && !it.is_unix());
     let has_unix = |door| handed.iter().any(|it| it.door() == door && it.is_unix());
@@ -39,6 +45,10 @@ pub(super) fn listen(config: &Config, handed: Vec<Listener>) -> Result<Vec<Liste
     }
     listeners.extend(handed);
     listeners.sort_by_key(|it| (it.door() == Door::Http, it.is_unix()));
+    if let Some(tls) = tls {
+        let encrypted = |it: Listener| if it.is_unix() { it } else { tls.over(it) };
+        listeners = listeners.into_iter().map(encrypted).collect();
+    }
     Ok(listeners)
 }
 

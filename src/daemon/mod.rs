@@ -15,7 +15,10 @@ mod output;
 pub mod pin;
 mod process;
 mod random;
+mod reload;
 mod systemd;
+#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
+mod tls;
 
 use std::cell::RefCell;
 use std::fmt;
@@ -34,8 +37,10 @@ use signal_hook::flag;
 pub use self::check::check_config;
 pub use self::data_dir::{inspect, repair};
 use self::fence_start::{FENCES_PER_US, FenceStart, fence_start};
+use self::reload::Reload;
 pub use self::systemd::Supervision;
 use self::systemd::{Manager, handed_over};
+use self::tls::TlsFiles;
 use crate::base::{Fence, Millis};
 use crate::config::{Config, Exit, MaxMemory};
 use crate::engine::types::{Effects, GraceState, Input, Notes};
@@ -108,6 +113,7 @@ fn serve(
             ..failed_to("pin the thread")(cause)
         })?;
     }
+    let tls = TlsFiles::open(config)?;
     // The directory first: a second daemon ends before it listens anywhere.
     let data_dir = data_dir::open(config)?;
     let wall_clock_us = wall_clock_us();
@@ -127,13 +133,13 @@ fn serve(
             },
             origin,
         );
-        let listeners = listen::listen(config, handed)?;
+        let listeners = listen::listen(config, tls.as_ref(), handed)?;
         let settings = Settings {
             fences_per_us: FENCES_PER_US,
             ..settings_of_daemon(config, epoch, &listeners)
         };
         let server = Server::new(settings, engine);
-        return serve_with(config, server, listeners, clock, manager, |_| {});
+        return serve_with(config, server, listeners, tls, clock, manager, |_| {});
     };
     let rules = Rules {
         durable: true,
@@ -145,7 +151,7 @@ fn serve(
     data_dir.tell_restored(&engine);
     // Nobody connects before there is somebody to answer. And a start that fails here has served
     // nobody: the directory is then as it was.
-    let listeners = listen::listen(config, handed)?;
+    let listeners = listen::listen(config, tls.as_ref(), handed)?;
     let may_have_lost = data_dir.life.follows_loss;
     let serve = Input::Serve { may_have_lost };
     engine.apply(clock.now(), serve, &mut Effects::new());
@@ -153,7 +159,7 @@ fn serve(
     let remote = data_dir.remote();
     let settings = settings_of_daemon(config, data_dir.life.epoch, &listeners);
     let server = Server::with_store(settings, engine, data_dir.journal);
-    serve_with(config, server, listeners, clock, manager, |reactor| {
+    serve_with(config, server, listeners, tls, clock, manager, |reactor| {
         let _ = remote.set(reactor.remote()); // nobody else sets it
     })
 }
@@ -176,10 +182,11 @@ fn tell_grace(grace: GraceState, may_have_lost: bool) {
 }
 
 /// Serves until told to stop. `prepare` sees the loop before it begins.
-fn serve_with<S: Store>(
+fn serve_with<S: Store + 'static>(
     config: &Config,
     server: Server<Stream, S>,
     listeners: Vec<Listener>,
+    tls: Option<TlsFiles>,
     clock: Clock,
     manager: Option<SharedManager>,
     prepare: impl FnOnce(&Reactor<S>),
@@ -193,13 +200,23 @@ fn serve_with<S: Store>(
     reactor
         .catch_signals()
         .map_err(failed_to("catch signals"))?;
+    let reload = Reload::new(config, tls, manager.clone());
+    reactor.on_hangup(Box::new(move |server| reload.run(server)));
     prepare(&reactor);
     // Somebody who reads these lines may connect or send a signal at once, and both work by now.
     for line in start_lines {
         info!("latchd {} {line}", env!("CARGO_PKG_VERSION"));
     }
     if let Some(address) = address {
-        info!("{}", hint::try_it(address, config.auth_token.is_some()));
+        let asks_for_token = config.auth_token.is_some();
+        let hint = match config.tls_cert {
+            None => hint::try_it(address, asks_for_token),
+            Some(_) => {
+                let asks_for_certificate = config.tls_client_ca.is_some();
+                hint::try_it_encrypted(address, asks_for_token, asks_for_certificate)
+            }
+        };
+        info!("{hint}");
     }
     match memory_max(config) >> 20 {
         0 => warn!("memory is not bounded: clients can make this process use all there is"),
@@ -217,7 +234,6 @@ fn serve_with<S: Store>(
         );
     }
     reactor.watch_log(output::is_behind, output::catch_up);
-    reactor.on_hang_up(hang_up(manager.clone()));
     if let Some(manager) = manager.clone() {
         manager.borrow_mut().tell_ready(reactor.seen());
         reactor.attend(move |now, seen| manager.borrow_mut().attend(now, seen));
@@ -235,43 +251,24 @@ fn serve_with<S: Store>(
     store.stop().map_err(storage_failed)
 }
 
-/// What is done on SIGHUP. A closed terminal and a habit of reloading cost nobody a lock.
-fn hang_up<S: Store>(
-    manager: Option<SharedManager>,
-) -> impl FnMut(&mut Server<Stream, S>) + 'static {
-    move |_server| {
-        if let Some(manager) = &manager {
-            manager.borrow_mut().tell_reloading();
-        }
-        if output::reopen() {
-            info!("SIGHUP: the log file is opened again; settings are read at the start only");
-        } else {
-            info!(
-                "SIGHUP: nothing to reload; settings are read at the start only, \
-                 restart latchd to change them"
-            );
-        }
-        if let Some(manager) = &manager {
-            manager.borrow_mut().tell_reloaded();
-        }
-    }
-}
-
-/// Whether other machines can reach us, who ask them for no token.
+/// Whether other machines can reach us, who ask them for nothing.
 fn is_open_to_the_network(config: &Config, listeners: &[Listener]) -> bool {
     let mut addresses = listeners.iter().filter_map(Listener::address);
-    config.auth_token.is_none() && addresses.any(|it| !it.ip().to_canonical().is_loopback())
+    config.lets_all_in() && addresses.any(|it| !it.ip().to_canonical().is_loopback())
 }
 
 /// What the log says of a listener when the daemon starts, behind its name and version.
 fn start_line(listener: &Listener) -> String {
     match (listener.door(), listener.address()) {
+        (Door::Line, _) if listener.is_encrypted() => format!("listens on {listener} with TLS"),
         (Door::Line, _) => format!("listens on {listener}"),
         (Door::Http, None) => format!("serves HTTP on {listener}"),
-        (Door::Http, Some(address)) => format!(
-            "serves HTTP on {listener}: a browser shows the dashboard at {}",
-            hint::dashboard(address)
-        ),
+        (Door::Http, Some(address)) => {
+            let is_encrypted = listener.is_encrypted();
+            let protocol = if is_encrypted { "HTTPS" } else { "HTTP" };
+            let page = hint::dashboard(address, is_encrypted);
+            format!("serves {protocol} on {listener}: a browser shows the dashboard at {page}")
+        }
     }
 }
 
@@ -365,6 +362,7 @@ pub fn settings(config: &Config, epoch: u64) -> Settings {
         memory_max: memory_max(config),
         read_timeout: config.read_timeout,
         write_timeout: config.write_timeout.unwrap_or_default(),
+        handshake_timeout: config.tls_handshake_timeout,
         shutdown_timeout: config.shutdown_timeout.unwrap_or_default(),
         epoch,
         http: HttpSettings {

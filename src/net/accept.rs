@@ -66,10 +66,11 @@ impl Acceptor {
         server: &mut Server<Stream, S>,
         registry: &Registry,
     ) {
+        let memory = server.transport_memory();
         let mut accepts_left = ACCEPTS_PER_TURN_MAX;
         while self.ready && self.not_before <= now && accepts_left > 0 {
             accepts_left -= 1;
-            match self.listener.accept() {
+            match self.listener.accept(&memory) {
                 Ok(stream) => {
                     self.pause = ACCEPT_PAUSE_MIN;
                     hand_over(stream, self.listener.door(), now, server, registry);

@@ -17,12 +17,14 @@ use std::time::Duration;
 use mio::event::Source;
 use mio::net::{TcpListener, UnixListener};
 use mio::{Interest, Registry, Token};
-use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol, SockAddr, SockRef, TcpKeepalive, Type};
 
-use super::Stream;
 use super::lock_file::lock_of;
+use super::{Socket, Stream};
 use crate::ephemeral::Guard;
-use crate::server::Door;
+use crate::server::{Door, TransportMemory};
+#[cfg(feature = "tls")]
+use crate::tls::{Offer, Tls};
 
 /// How many connections the kernel completes before we accept them; more peers have to try again.
 const BACKLOG: i32 = 4096;
@@ -42,6 +44,9 @@ pub struct Listener {
     /// What those who connect here speak.
     door: Door,
     kind: ListenerKind,
+    /// What they are offered, if they have to speak TLS.
+    #[cfg(feature = "tls")]
+    offer: Option<Offer>,
 }
 
 /// Where it listens, and how.
@@ -65,12 +70,38 @@ struct UnixSocket {
 }
 
 impl Listener {
+    fn new(door: Door, kind: ListenerKind) -> Self {
+        Self {
+            door,
+            kind,
+            #[cfg(feature = "tls")]
+            offer: None,
+        }
+    }
+
+    /// Whoever connects here from now on has to speak TLS, and is offered this.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn with_tls(mut self, offer: Offer) -> Self {
+        self.offer = Some(offer);
+        self
+    }
+
+    /// Whether whoever connects here has to speak TLS.
+    #[must_use]
+    pub fn is_encrypted(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.offer.is_some();
+        #[cfg(not(feature = "tls"))]
+        return false;
+    }
+
     /// Listens on a TCP address. Port 0 takes any free one; [`Listener`] displays the real one.
     ///
     /// # Errors
     /// When the address cannot be bound.
     pub fn tcp(door: Door, address: SocketAddr) -> io::Result<Self> {
-        let socket = Socket::new(
+        let socket = socket2::Socket::new(
             Domain::for_address(address),
             Type::STREAM,
             Some(Protocol::TCP),
@@ -83,7 +114,7 @@ impl Listener {
         socket.listen(BACKLOG)?;
         socket.set_nonblocking(true)?;
         let kind = ListenerKind::Tcp(TcpListener::from_std(socket.into()));
-        Ok(Self { door, kind })
+        Ok(Self::new(door, kind))
     }
 
     /// Listens on a path, with these permissions from the first moment.
@@ -94,7 +125,7 @@ impl Listener {
     pub fn unix(door: Door, path: &Path, mode: u32) -> io::Result<Self> {
         let lock = lock_of(path)?;
         remove_dead_socket(path)?;
-        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.bind(&SockAddr::unix(path)?)?;
         // Bound but not listening: nobody can connect before the permissions are right.
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
@@ -108,7 +139,7 @@ impl Listener {
             identity,
             _lock: Some(lock),
         });
-        Ok(Self { door, kind })
+        Ok(Self::new(door, kind))
     }
 
     /// Takes over a TCP socket that somebody else has opened, and that listens.
@@ -122,7 +153,7 @@ impl Listener {
         SockRef::from(&socket).set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
         socket.set_nonblocking(true)?;
         let kind = ListenerKind::Tcp(TcpListener::from_std(socket));
-        Ok(Self { door, kind })
+        Ok(Self::new(door, kind))
     }
 
     /// Takes over a unix socket that somebody else has opened, and that listens. Its file stays.
@@ -144,14 +175,35 @@ impl Listener {
             identity: None,
             _lock: None,
         });
-        Ok(Self { door, kind })
+        Ok(Self::new(door, kind))
     }
 
-    /// Accepts the next peer.
+    /// Accepts the next peer. What its connection keeps is counted in `memory`.
     ///
     /// # Errors
     /// `WouldBlock` when nobody is waiting; otherwise what the kernel says.
-    pub fn accept(&self) -> io::Result<Stream> {
+    #[cfg(feature = "tls")]
+    pub fn accept(&self, memory: &TransportMemory) -> io::Result<Stream> {
+        let socket = self.accept_socket()?;
+        Ok(match &self.offer {
+            None => Stream::Plain(socket),
+            Some(offer) => {
+                let terms = offer.terms(self.door);
+                Stream::Tls(Box::new(Tls::new(socket, terms, memory.clone())))
+            }
+        })
+    }
+
+    /// Accepts the next peer. A socket keeps nothing that would have to be counted.
+    ///
+    /// # Errors
+    /// `WouldBlock` when nobody is waiting; otherwise what the kernel says.
+    #[cfg(not(feature = "tls"))]
+    pub fn accept(&self, _memory: &TransportMemory) -> io::Result<Stream> {
+        self.accept_socket()
+    }
+
+    fn accept_socket(&self) -> io::Result<Socket> {
         match &self.kind {
             ListenerKind::Tcp(listener) => {
                 let (stream, _) = listener.accept()?;
@@ -161,12 +213,12 @@ impl Listener {
                 // Both fail only on a connection that has already ended; reading will show it.
                 let _ = stream.set_nodelay(true);
                 let _ = SockRef::from(&stream).set_tcp_keepalive(&keep_alive);
-                Ok(Stream::Tcp(stream))
+                Ok(Socket::Tcp(stream))
             }
             ListenerKind::Unix(socket) => socket
                 .listener
                 .accept()
-                .map(|(stream, _)| Stream::Unix(stream)),
+                .map(|(stream, _)| Socket::Unix(stream)),
         }
     }
 
@@ -256,7 +308,7 @@ fn remove_dead_socket(path: &Path) -> io::Result<()> {
         return Err(io::Error::new(ErrorKind::AlreadyExists, why));
     }
     // Without waiting: the one who serves it may be stopped, with a full backlog.
-    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     match socket.connect(&SockAddr::unix(path)?) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),
@@ -325,7 +377,7 @@ mod tests {
     fn a_stopped_server_with_a_full_backlog_is_left_alone_without_waiting_for_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
         socket.bind(&SockAddr::unix(&path).unwrap()).unwrap();
         socket.listen(0).unwrap();
         let _fills_the_backlog = UnixStream::connect(&path).unwrap();
@@ -396,9 +448,9 @@ mod tests {
         let listener = Listener::tcp(Door::Line, "127.0.0.1:0".parse().unwrap()).unwrap();
         let _peer = std::net::TcpStream::connect(listener.address().unwrap()).unwrap();
         let accepted = loop {
-            match listener.accept() {
-                Ok(Stream::Tcp(stream)) => break stream,
-                Ok(Stream::Unix(_)) => unreachable!("the listener speaks TCP"),
+            match listener.accept_socket() {
+                Ok(Socket::Tcp(stream)) => break stream,
+                Ok(Socket::Unix(_)) => unreachable!("the listener speaks TCP"),
                 Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
             }
         };
@@ -426,7 +478,7 @@ mod tests {
         assert_eq!(listener.address(), Some(address));
         let _peer = std::net::TcpStream::connect(address).unwrap();
 
-        let bound = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let bound = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         bound
             .bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into())
             .unwrap();

@@ -7,9 +7,17 @@ mod clock;
 mod listener;
 mod lock_file;
 mod reactor;
+mod socket;
+#[cfg(feature = "tls")]
 mod stream;
 
 pub use self::clock::Clock;
 pub use self::listener::Listener;
 pub use self::reactor::{Reactor, Remote, RunError, Seen};
+pub use self::socket::Socket;
+#[cfg(feature = "tls")]
 pub use self::stream::Stream;
+
+/// One accepted connection: without the feature `tls` there is nothing over its socket.
+#[cfg(not(feature = "tls"))]
+pub type Stream = Socket;

@@ -56,12 +56,8 @@ pub struct Reactor<S = Memory> {
     stops_heard: u32,
     log: Option<LogWatch>,
     attendant: Option<Attendant>,
-    /// What is done on SIGHUP.
-    on_hang_up: Option<HangUp<S>>,
+    on_hangup: Option<OnHangup<S>>,
 }
-
-/// What is done on SIGHUP, between two turns.
-type HangUp<S> = Box<dyn FnMut(&mut Server<Stream, S>)>;
 
 /// Somebody who looks after the process now and then, in the loop's own thread: if the loop is
 /// stuck, nobody looks.
@@ -85,6 +81,9 @@ pub struct Seen {
     /// A shutdown has begun.
     pub is_draining: bool,
 }
+
+/// What is done on SIGHUP. It must not wait for anybody: everybody waits for it.
+type OnHangup<S> = Box<dyn FnMut(&mut Server<Stream, S>)>;
 
 /// The log, as far as the loop looks after it: lines that were lost are to be told of as soon as
 /// somebody reads again, also if nothing else is logged.
@@ -183,7 +182,7 @@ impl<S: Store> Reactor<S> {
             stops_heard: 0,
             log: None,
             attendant: None,
-            on_hang_up: None,
+            on_hangup: None,
         })
     }
 
@@ -210,9 +209,9 @@ impl<S: Store> Reactor<S> {
         });
     }
 
-    /// Does this on SIGHUP.
-    pub fn on_hang_up(&mut self, hang_up: impl FnMut(&mut Server<Stream, S>) + 'static) {
-        self.on_hang_up = Some(Box::new(hang_up));
+    /// Does this on every SIGHUP.
+    pub fn on_hangup(&mut self, reload: OnHangup<S>) {
+        self.on_hangup = Some(reload);
     }
 
     /// What is to be seen now.
@@ -227,7 +226,7 @@ impl<S: Store> Reactor<S> {
         }
     }
 
-    /// Stops on SIGINT and SIGTERM, and does on SIGHUP what was asked for.
+    /// Stops on SIGINT and SIGTERM, and reads again on SIGHUP what can be, if there is anything.
     ///
     /// # Errors
     /// When the signals cannot be caught.
@@ -392,10 +391,11 @@ impl<S: Store> Reactor<S> {
                 _ => {}
             }
         }
+        // A closed terminal and a habit of reloading must not cost anyone a lock.
         if hang_ups > 0
-            && let Some(hang_up) = &mut self.on_hang_up
+            && let Some(reload) = &mut self.on_hangup
         {
-            hang_up(&mut self.server);
+            reload(&mut self.server);
         }
         stops
     }

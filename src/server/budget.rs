@@ -37,6 +37,9 @@ pub(super) const TIME_NS_MIN: u64 = 500_000;
 pub(super) const MORE_NS: u64 = 1_500_000;
 pub(super) const MORE_NS_MIN: u64 = 300_000;
 
+/// What a turn spends on handshakes, if somebody has sent a part of one; at least one is served.
+pub(super) const HANDSHAKES_NS: u64 = 500_000;
+
 /// What a turn spends at least on connections that were answered after waiting and have sent more.
 pub(super) const RESUMED_NS_MIN: u64 = 300_000;
 
@@ -74,6 +77,9 @@ pub(super) const CLOSES_NS: u64 = 1_000_000;
 /// the system's buffers.
 pub(super) const CLOSE_NS: u64 = 8_000;
 pub(super) const CLOSE_FULL_NS: u64 = 400_000;
+
+/// What it costs besides to tell the peer of an encrypted connection that this is the end.
+pub(super) const CLOSE_ENCRYPTED_NS: u64 = 8_000;
 
 /// What it costs to give back a KiB of what a connection has not read, or has not finished sending: 128
 /// that left together, each with a MiB, made a turn of 53 ms. What is smaller than this goes back to

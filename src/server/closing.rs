@@ -5,7 +5,7 @@
 
 use log::{debug, info, warn};
 
-use super::budget::{CLOSE_FULL_NS, CLOSE_NS, CLOSES_NS, Kind};
+use super::budget::{CLOSE_ENCRYPTED_NS, CLOSE_FULL_NS, CLOSE_NS, CLOSES_NS, Kind};
 use super::conn::{Flow, Flushed, Owed, Phase, Transport};
 use super::{Due, Server, guesses};
 use crate::base::{ConnId, Millis, Nanos};
@@ -42,7 +42,7 @@ const LATE_NS: u64 = 1_000_000_000;
 
 /// The socket of a connection that has ended. It is closed when this is dropped.
 pub(super) struct Ended<T> {
-    _transport: T,
+    transport: T,
     /// The system still has bytes of it, in one direction or the other.
     is_full: bool,
 }
@@ -182,6 +182,9 @@ impl<T: Transport, S: Store> Server<T, S> {
             ..
         } = self;
         let mut conn = conns.remove(id.slot as usize);
+        if conn.transport.is_in_handshake() {
+            self.handshakes.note_closed();
+        }
         self.http.note_closed(&conn.codec);
         timers.cancel(conn.timer);
         self.newcomers -= usize::from(conn.is_newcomer);
@@ -206,7 +209,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         }
         self.ended.push_back(Ended {
             is_full: conn.is_blocked || conn.readable,
-            _transport: conn.transport,
+            transport: conn.transport,
         });
         self.charge_engine(Kind::Depart);
         self.deliver(now);
@@ -237,6 +240,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             } else {
                 CLOSE_NS
             };
+            let ns = ns + u64::from(ended.transport.is_encrypted()) * CLOSE_ENCRYPTED_NS;
             self.budget.charge(Kind::Depart, ns);
             ns_left = ns_left.saturating_sub(ns);
         }
@@ -291,6 +295,11 @@ impl<T: Transport, S: Store> Server<T, S> {
                 return self.close(now, id, "closing is over");
             } else if until <= now {
                 conn.note_may_leave(now); // it does not yet: looks again then
+            }
+        } else if conn.transport.is_in_handshake() {
+            // What it has sent and we have not come to may be all that was missing.
+            if conn.handshake_deadline(settings) <= now && !conn.queued {
+                return self.end_late_handshake(now, id);
             }
         } else if conn.awaits_refusal() && conn.read_deadline(settings) <= now {
             return self.close(now, id, "showed a wrong secret");

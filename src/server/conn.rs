@@ -3,14 +3,16 @@
 //! Moves bytes between a transport and the boxes and knows when its peer is too slow. Never looks
 //! inside a request and never touches the lock table; that is `server::Server`'s.
 
+use std::cell::Cell;
 use std::io;
 use std::num::NonZeroUsize;
+use std::rc::Rc;
 
 use slab::Slab;
 
 use super::closing::{CLOSING_MAX, Closing};
 use super::memory::UnsentPop;
-use super::{Host, Settings, http};
+use super::{Host, Settings, handshakes, http};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::timers::TimerId;
 use crate::wire::buf::{Inbox, Pool};
@@ -51,6 +53,73 @@ pub trait Transport {
     /// The host it comes from: wrong secrets are counted for each.
     fn host(&self) -> Host {
         Host::Unknown
+    }
+
+    // ---- what only a transport does that encrypts ----
+
+    /// Whether what passes is encrypted.
+    fn is_encrypted(&self) -> bool {
+        false
+    }
+
+    /// Whether nothing can be said or heard before both sides have agreed on keys.
+    fn is_in_handshake(&self) -> bool {
+        false
+    }
+
+    /// What it has done besides moving bytes since it was last asked, and what the last read left.
+    fn upkeep(&mut self) -> Upkeep {
+        Upkeep::default()
+    }
+
+    /// About how many bytes it has to send that are not in what was written; 0 if there are none.
+    fn unsent(&self) -> usize {
+        0
+    }
+
+    /// Sends those, as far as the socket takes them.
+    ///
+    /// # Errors
+    /// As of [`Transport::write`].
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What a transport has done besides moving bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Upkeep {
+    /// What it took, in nanoseconds of an ordinary machine.
+    pub work_ns: u64,
+    /// There may be more to read, though the last read did not return all it was asked for.
+    pub has_more: bool,
+    /// The handshake has just ended, like this.
+    pub handshake: Option<Handshake>,
+}
+
+/// How a handshake ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handshake {
+    /// Both sides have agreed on keys.
+    Done,
+    /// They have not, and will not.
+    Failed,
+}
+
+/// What all transports of a server keep besides sockets, together. Clones count together.
+#[derive(Clone, Debug, Default)]
+pub struct TransportMemory(Rc<Cell<usize>>);
+
+impl TransportMemory {
+    /// What was counted as so many bytes is so many now.
+    pub fn recount(&self, counted: usize, now: usize) {
+        self.0.set(self.0.get() - counted + now);
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.0.get()
     }
 }
 
@@ -363,21 +432,51 @@ impl<T: Transport> Conn<T> {
                     self.note_taken(sent);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if self.stall.is_none() {
-                        self.restart_stall(now);
-                    }
-                    self.is_blocked = true;
-                    return Flushed::Blocked;
+                    return self.block(now);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Flushed::Broken(error),
             }
         }
+        if self.transport.unsent() > 0
+            && let Some(flushed) = self.flush_transport(now)
+        {
+            return flushed;
+        }
         self.stall = None;
-        if self.watches_write {
+        if self.watches_write && !self.transport.is_in_handshake() {
             self.line_started = now; // the peer was busy reading, so its time to write begins now
         }
         Flushed::All
+    }
+
+    /// Sends what the transport has to say itself; `None` if all of it has left.
+    #[inline(never)]
+    fn flush_transport(&mut self, now: Nanos) -> Option<Flushed> {
+        let before = self.transport.unsent();
+        let flushed = self.transport.flush();
+        self.note_taken(before.saturating_sub(self.transport.unsent()));
+        match flushed {
+            Ok(()) => None,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                Some(self.block(now))
+            }
+            Err(error) => Some(Flushed::Broken(error)),
+        }
+    }
+
+    /// The peer takes no more for now.
+    fn block(&mut self, now: Nanos) -> Flushed {
+        if self.stall.is_none() {
+            self.restart_stall(now);
+        }
+        self.is_blocked = true;
+        Flushed::Blocked
     }
 
     /// What it is owed did not leave before, because it waited for the disk. The time that the peer has
@@ -431,7 +530,11 @@ impl<T: Transport> Conn<T> {
 
     /// Counts what is still owed as owed from now on.
     pub(super) fn restart_stall(&mut self, now: Nanos) {
-        let owed = NonZeroUsize::new(self.outbox.len());
+        let owed = match self.outbox.len() {
+            0 => self.transport.unsent(),
+            owed => owed,
+        };
+        let owed = NonZeroUsize::new(owed);
         self.stall = owed.map(|bytes| Stall { since: now, bytes });
     }
 
@@ -449,6 +552,10 @@ impl<T: Transport> Conn<T> {
         };
         match (&self.phase, event) {
             (Phase::Leaving { until, .. }, _) => write.min(*until),
+            _ if self.transport.is_in_handshake() => {
+                let again = now.after(handshakes::LOOK_AGAIN);
+                write.min(self.handshake_deadline(settings).max(again))
+            }
             // A stream has no read timeout: nothing is expected of it.
             (_, Some(at)) => write.min(at),
             // No read timeout runs; look again later, and when a request that has begun should be there.
@@ -464,6 +571,11 @@ impl<T: Transport> Conn<T> {
             }
             _ => write.min(self.read_deadline(settings)),
         }
+    }
+
+    /// When both sides have to have agreed on keys: so long after the connection came.
+    pub(super) fn handshake_deadline(&self, settings: &Settings) -> Nanos {
+        self.line_started.after(settings.handshake_timeout)
     }
 
     pub(super) fn read_deadline(&self, settings: &Settings) -> Nanos {

@@ -11,7 +11,7 @@ use std::mem;
 
 use super::Server;
 use super::budget::{
-    FLUSH_ANSWERED_NS, FLUSH_AWAITED_NS, FLUSH_BULK_NS_MIN, FLUSH_PUSHED_NS_MIN,
+    FLUSH_ANSWERED_NS, FLUSH_AWAITED_NS, FLUSH_BULK_NS_MIN, FLUSH_PUSHED_NS_MIN, Kind,
     SLOW_CONSUMERS_MAX, TURN_NS, write_ns,
 };
 use super::closing::Closing;
@@ -274,6 +274,10 @@ impl<T: Transport, S: Store> Server<T, S> {
             );
         }
         budget.charge_written((conn.outbox.sent() - sent) as usize);
+        let upkeep = conn.transport.upkeep();
+        if upkeep.work_ns > 0 {
+            budget.charge(Kind::Write, upkeep.work_ns);
+        }
         let makes_room = was_full && !conn.must_read(memory.unread_max);
         if makes_room {
             conn.line_started = now; // read on from here, so the read timeout runs from here

@@ -160,6 +160,8 @@ impl<T: Transport, S: Store> Server<T, S> {
             + self.conns.len() * LISTED_BYTES
             + self.timers.memory()
             + self.http.memory()
+            + self.handshakes.memory()
+            + self.transports.bytes()
     }
 
     /// How many bytes the connections take, here and in the engine, whatever they hold.
@@ -179,7 +181,8 @@ impl<T: Transport, S: Store> Server<T, S> {
         let each = size_of::<Conn<T>>() + LISTED_BYTES + Engine::CONNECTION_BYTES;
         let count = self.conns.len() - self.newcomers;
         // Nobody knows by which door the next one comes, and HTTP takes more.
-        let bytes = (count + 1) * each + self.http.codecs_bytes() + CODEC_BYTES;
+        let bytes =
+            (count + 1) * each + self.http.codecs_bytes() + CODEC_BYTES + self.transports.bytes();
         count < CONNECTIONS_MIN || bytes <= self.settings.memory_max / CONNECTIONS_SHARE
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The order of a turn is in `turn.rs`, and completely there. The other files are its parts, in the
 //! order in which a request meets them: `ready` who is served when, `serve` one connection's share,
-//! `auth` and `guesses` the secret, `clients` what attaches and what operators break, `audit` how that is told, `deliver` effects into outboxes, `durable` what waits for the
+//! `handshakes` those that agree on keys first, `auth` and `guesses` the secret, `clients` what attaches and what operators break, `audit` how that is told, `deliver` effects into outboxes, `durable` what waits for the
 //! disk, `gate` bytes out, `closing` and
 //! `shutdown` the ends; `budget` is what a turn may spend, `memory` what all may keep.
 //!
@@ -19,6 +19,7 @@ mod deliver;
 mod durable;
 mod gate;
 mod guesses;
+mod handshakes;
 mod http;
 mod memory;
 mod pace;
@@ -36,12 +37,13 @@ use slab::Slab;
 
 use self::budget::{Budget, Kind, TIMERS_MAX, TIMERS_NS};
 use self::closing::Ended;
-pub use self::conn::Transport;
 use self::conn::{Conn, Phase};
+pub use self::conn::{Handshake, Transport, TransportMemory, Upkeep};
 use self::durable::HeldBack;
 use self::gate::Gate;
 use self::guesses::Guesses;
 pub use self::guesses::Host;
+use self::handshakes::{Complaints, Handshakes};
 use self::http::Http;
 use self::memory::Memory;
 use self::pace::Pace;
@@ -51,7 +53,7 @@ use self::turn::LongestTurn;
 pub use self::turn::{Event, Readiness};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::Engine;
-use crate::engine::types::{ATTACHED_SERIAL, Effects};
+use crate::engine::types::{ATTACHED_SERIAL, Effects, Refusal};
 use crate::engine::view::Counts;
 use crate::memory::growth;
 use crate::store::{self, Store};
@@ -82,6 +84,8 @@ pub struct Settings {
     pub read_timeout: Millis,
     /// The longest time a peer may take to read everything it is owed; 0 is no limit.
     pub write_timeout: Millis,
+    /// The longest time an encrypted connection may take to agree on keys.
+    pub handshake_timeout: Millis,
     /// The longest time a shutdown waits for connections to end; 0 is no limit.
     pub shutdown_timeout: Millis,
     /// The number of this life of the server, told by `hello`; larger than that of any earlier one.
@@ -162,6 +166,7 @@ impl Default for Settings {
             memory_max: 0,
             read_timeout: Millis::from_secs(23),
             write_timeout: Millis::from_secs(5),
+            handshake_timeout: Millis::from_secs(5),
             shutdown_timeout: Millis::from_secs(30),
             epoch: 1,
             fences_per_us: 0,
@@ -226,7 +231,11 @@ pub struct Server<T, S = store::Memory> {
     gate: Gate,
     held_back: HeldBack,
     guesses: Guesses,
+    handshakes: Handshakes,
+    complaints: Complaints,
     memory: Memory,
+    /// What transports keep, which is counted by themselves.
+    transports: TransportMemory,
     http: Http,
     /// What the clock said when it was last read.
     clock_read: Nanos,
@@ -286,7 +295,10 @@ impl<T: Transport, S: Store> Server<T, S> {
             gate: Gate::default(),
             held_back: HeldBack::default(),
             guesses: Guesses::default(),
+            handshakes: Handshakes::default(),
+            complaints: Complaints::default(),
             memory: Memory::default(),
+            transports: TransportMemory::default(),
             http: Http::default(),
             clock_read: Nanos::default(),
             turn_began: None,
@@ -334,7 +346,9 @@ impl<T: Transport, S: Store> Server<T, S> {
         if let Some(why) = refusal {
             self.engine.note_refused(why);
         }
-        if refusal.is_some() && self.has_told_enough() {
+        // To tell an encrypted connection would take more memory than is left.
+        let is_told = !(transport.is_in_handshake() && refusal == Some(Refusal::Memory));
+        if refusal.is_some() && (self.has_told_enough() || !is_told) {
             debug!("refusing {}: --max-memory is reached", transport.peer());
             return None;
         }
@@ -353,7 +367,12 @@ impl<T: Transport, S: Store> Server<T, S> {
             serial: self.serial,
         };
         debug!("connection {} from {}", id.serial, transport.peer());
-        let deadline = now.after(self.settings.read_timeout);
+        let is_in_handshake = transport.is_in_handshake();
+        let deadline = if is_in_handshake {
+            now.after(self.settings.handshake_timeout)
+        } else {
+            now.after(self.settings.read_timeout)
+        };
         let timer = self.timers.arm(deadline, Due::Conn(slot));
         // Over HTTP every request shows the secret, and not the connection.
         let (codec, phase) = match door {
@@ -372,6 +391,9 @@ impl<T: Transport, S: Store> Server<T, S> {
         self.conns.insert(conn);
         self.memory.note_accepted();
         self.http.note_accepted(door);
+        if is_in_handshake {
+            self.begin_handshake(now, id);
+        }
         if let Some(refusal) = refusal {
             self.refuse_newcomer(now, id, refusal);
         }
@@ -389,6 +411,7 @@ impl<T: Transport, S: Store> Server<T, S> {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
         let is_idle = self.run.is_empty()
+            && !self.handshakes.is_waiting()
             && self.gate.is_empty()
             && self.ended.is_empty()
             && self.sweep.is_none()
@@ -399,6 +422,17 @@ impl<T: Transport, S: Store> Server<T, S> {
         let (engine, own) = (self.engine.next_deadline(), self.timers.next_deadline());
         let deadlines = [engine, own, self.clock_deadline()];
         deadlines.into_iter().flatten().min()
+    }
+
+    /// Where transports of this server count what they keep.
+    #[must_use]
+    pub fn transport_memory(&self) -> TransportMemory {
+        self.transports.clone()
+    }
+
+    /// From now on every newcomer has to show this secret, if any. Whoever was let in stays.
+    pub fn replace_auth_token(&mut self, token: Option<Vec<u8>>) {
+        self.settings.auth_token = token;
     }
 
     /// The transport of a connection, to be registered.

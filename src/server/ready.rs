@@ -174,7 +174,7 @@ impl<T: Transport, S: Store> Server<T, S> {
     }
 
     /// It is no longer in the run queue, and what it still has to say counts.
-    fn serve_queued(&mut self, clock: Clock<'_>, id: ConnId, share: Share) {
+    pub(super) fn serve_queued(&mut self, clock: Clock<'_>, id: ConnId, share: Share) {
         self.budget.charge_look();
         if let Some(conn) = self.conn_mut(id) {
             conn.queued = false;

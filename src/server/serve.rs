@@ -8,10 +8,10 @@ use std::cell::Cell;
 use std::io;
 use std::mem;
 
-use log::{debug, warn};
+use log::debug;
 
 use super::closing::Closing;
-use super::conn::{Flow, Owed, Phase, Transport};
+use super::conn::{Flow, Owed, Phase, Transport, Upkeep};
 use super::guesses::TOLD_PER_TURN_MAX;
 use super::memory::Outboxes;
 use super::{Clock, Due, Server, auth, conn, stats};
@@ -125,7 +125,35 @@ fn is_recorded(engine: &Engine, command: &Result<Command<'_>, Malformed>) -> boo
     }
 }
 
+/// The first byte of a TLS connection. Nothing that is spoken here begins with it.
+const TLS_HELLO: u8 = 0x16;
+
+const NO_TLS: &str = "it speaks TLS, and this port does not: --tls-cert and --tls-key turn it on";
+
+/// What to say of a peer that sends something else than what is spoken here.
+#[cold]
+fn foreign(input: &[u8]) -> &'static str {
+    if is_tls_hello(input) {
+        NO_TLS
+    } else {
+        "it does not speak this protocol"
+    }
+}
+
+/// Whether somebody begins to speak TLS.
+pub(super) fn is_tls_hello(input: &[u8]) -> bool {
+    input.first() == Some(&TLS_HELLO)
+}
+
 impl<T: Transport, S: Store> Server<T, S> {
+    /// Somebody begins to speak TLS where nobody else does.
+    #[cold]
+    pub(super) fn end_tls_hello(&mut self, now: Nanos, id: ConnId) {
+        let peer = self.peer(id);
+        self.complaints.tell(now, &peer, NO_TLS);
+        self.close(now, id, "foreign protocol");
+    }
+
     /// Serves the connection until it has nothing more, is held up, or has had its share.
     pub(super) fn serve_conn(&mut self, clock: Clock<'_>, id: ConnId, share: Share) {
         let mut bytes_left = share.bytes;
@@ -150,9 +178,16 @@ impl<T: Transport, S: Store> Server<T, S> {
                 self.conns[id.slot as usize].flow = Flow::AwaitsInboxes;
                 break;
             }
-            let conn = &mut self.conns[id.slot as usize];
+            let mut conn = &mut self.conns[id.slot as usize];
             let room = bytes_left.min(conn.inbox.room(conn.codec.inbox_bytes_max()));
-            match conn.transport.read(&mut read_buf[..room]) {
+            let read = conn.transport.read(&mut read_buf[..room]);
+            let upkeep = conn.transport.upkeep();
+            if upkeep != Upkeep::default() {
+                let now = self.read_clock(clock);
+                self.note_upkeep(now, id, upkeep);
+                conn = &mut self.conns[id.slot as usize];
+            }
+            match read {
                 Ok(0) => {
                     conn.readable = false;
                     let now = self.read_clock(clock);
@@ -161,14 +196,23 @@ impl<T: Transport, S: Store> Server<T, S> {
                 Ok(received) => {
                     // A short read has emptied the socket: the read that would say so is saved. Not
                     // after a hang-up, where the end itself is still to be read.
-                    conn.readable = received == room || conn.hung_up;
+                    conn.readable = received == room || conn.hung_up || upkeep.has_more;
                     bytes_left -= received;
                     self.budget.charge_read(received);
                     let now = self.read_clock(clock);
                     self.receive(now, id, &read_buf[..received]);
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => conn.readable = false,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    conn.readable = upkeep.has_more;
+                    if upkeep.has_more {
+                        conn.yield_turn(); // much has come that says nothing
+                    }
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    let now = self.read_clock(clock);
+                    self.refuse_encrypted(now, id, &error.to_string());
+                }
                 Err(error) => {
                     let now = self.read_clock(clock);
                     self.close(now, id, &error.to_string());
@@ -338,10 +382,8 @@ impl<T: Transport, S: Store> Server<T, S> {
                 }
                 Decoded::TooLong => self.cut_off(now, id, "a line is too long"),
                 Decoded::Foreign => {
-                    warn!(
-                        "closing {}: it does not speak this protocol",
-                        conn.transport.peer()
-                    );
+                    let why = foreign(&input[used..]);
+                    self.complaints.tell(now, &conn.transport.peer(), why);
                     self.close(now, id, "foreign protocol");
                 }
             }

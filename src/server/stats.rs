@@ -3,6 +3,7 @@
 //! Bounded so that no answer stalls the loop or outgrows its readers; true totals are always there.
 //! Reads `engine::view`, and what the server knows of its connections.
 
+use super::handshakes::HandshakeFigures;
 use super::turn::LongestTurn;
 use crate::base::ConnId;
 use crate::engine::view::{ConnView, HolderView, KeyView, View};
@@ -35,6 +36,7 @@ pub(super) struct Figures {
     pub(super) records_durable: u64,
     pub(super) outbox_bytes: usize,
     pub(super) lost_log_lines: u64,
+    pub(super) handshakes: HandshakeFigures,
 }
 
 /// One connection, as the server knows it.

@@ -10,6 +10,7 @@
 //!                       queue here
 //!   fresh               connections that have sent something get a small first share: first those
 //!                       that had to wait in the last turn, then those with an event in this one
+//!   handshakes          some of those that are agreeing on keys get on (`handshakes.rs`)
 //!   flush               what they are answered leaves now, if others have more to ask
 //!   more                those that have more than their first share take turns
 //!   stop                if we are told to: first drain, the second time close everything
@@ -97,6 +98,9 @@ impl<T: Transport, S: Store> Server<T, S> {
             if readiness.writable {
                 self.owe(conn, Owed::Push);
             }
+        }
+        if self.handshakes.is_waiting() {
+            self.serve_handshakes(clock);
         }
         if self.run.is_crowded() {
             self.flush(self.clock_read, Owed::Answer);
@@ -204,6 +208,11 @@ impl<T: Transport, S: Store> Server<T, S> {
         if conn.hung_up {
             self.serve_to_its_end(id);
         } else if !conn.queued {
+            if conn.transport.is_in_handshake() {
+                conn.queued = true;
+                self.handshakes.push(id);
+                return;
+            }
             self.serve_fresh_one(clock, id);
         }
     }

@@ -606,6 +606,7 @@ fn settings(rng: &mut Rng, scale: u64, clients: usize, is_loud: bool) -> Setting
         // In loud plans the limit of unread pushes shall end slow readers, not the write timeout.
         write_timeout: Millis(*pick(rng, &[5_000, scale, 0]) * u64::from(!is_loud)),
         shutdown_timeout: Millis(*pick(rng, &[30_000, 30_000, 3 * scale, 0])),
+        handshake_timeout: Millis::from_secs(5),
         epoch: 0,         // each life has its own
         fences_per_us: 0, // far more is granted in virtual time than in real time
         lost_log_lines: || 0,

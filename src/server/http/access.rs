@@ -16,7 +16,11 @@ pub(super) enum Refused {
 }
 
 /// Whether the request may be served.
-pub(super) fn check(asked: &Asked<'_>, settings: &Settings) -> Result<(), Refused> {
+pub(super) fn check(
+    asked: &Asked<'_>,
+    settings: &Settings,
+    is_encrypted: bool,
+) -> Result<(), Refused> {
     let access = asked
         .context
         .route
@@ -31,7 +35,7 @@ pub(super) fn check(asked: &Asked<'_>, settings: &Settings) -> Result<(), Refuse
     let host = asked.host.filter(|_| !is_open && secret.is_none());
     let names = settings.http.host_names.iter().map(String::as_str);
     guard::check_host(host, names).map_err(Refused::Problem)?;
-    guard::check_origin(asked.host, asked.origin).map_err(Refused::Problem)?;
+    guard::check_origin(asked.host, asked.origin, is_encrypted).map_err(Refused::Problem)?;
     match secret {
         Some(secret) if !is_open && !auth::is_right(secret, asked.bearer) => {
             Err(Refused::WrongSecret)

@@ -267,6 +267,20 @@ fn connections(text: &mut Text<'_>, http: &HttpFigures, shown: &Shown) {
         "Connections and requests refused because they did not show the secret.",
     );
     text.sample(&[], shown.figures.wrong_secrets);
+    let handshakes = &shown.figures.handshakes;
+    text.gauge("latchd_tls_handshakes_active", "TLS handshakes under way.");
+    text.sample(&[], handshakes.open);
+    text.counter(
+        "latchd_tls_handshakes_total",
+        "TLS handshakes that ended; late: not within --tls-handshake-timeout, or one too many.",
+    );
+    for (result, count) in [
+        ("done", handshakes.done),
+        ("failed", handshakes.failed),
+        ("late", handshakes.late),
+    ] {
+        text.sample(&[("result", result)], count);
+    }
 }
 
 /// What is in the tables.

@@ -1,5 +1,6 @@
 //! An engine and figures with something in them, for the tests of what is shown.
 
+use super::super::handshakes::HandshakeFigures;
 use super::super::pace::Recent;
 use super::super::stats::Figures;
 use super::super::turn::LongestTurn;
@@ -97,6 +98,12 @@ pub(super) fn shown(now: Nanos) -> Shown {
             records_durable: 7,
             outbox_bytes: 100,
             lost_log_lines: 4,
+            handshakes: HandshakeFigures {
+                open: 5,
+                done: 6,
+                failed: 7,
+                late: 8,
+            },
         },
         recent: Recent::default(),
     }

@@ -6,7 +6,7 @@ use super::super::Server;
 use super::super::budget::Kind;
 use super::super::closing::Closing;
 use super::super::conn::{self, Flow, Owed, Transport};
-use super::super::serve::{Weight, takes_room};
+use super::super::serve::{Weight, is_tls_hello, takes_room};
 use super::access;
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::{Attach, By, Input, OfClient, RangeAsk, Refusal, Reply, Request};
@@ -39,6 +39,10 @@ impl<T: Transport, S: Store> Server<T, S> {
         {
             if codec.is_stream() {
                 used = input.len(); // nobody listens to it any more
+                break;
+            }
+            if codec.part == Part::Nothing && is_tls_hello(&input[used..]) {
+                self.end_tls_hello(now, id);
                 break;
             }
             let decoded = codec.reader.decode(&input[used..], &mut scratch);
@@ -161,7 +165,8 @@ impl<T: Transport, S: Store> Server<T, S> {
     /// Serves one request; returns false if it is to be served again later, because it is not decided.
     fn serve_asked(&mut self, now: Nanos, id: ConnId, asked: &Asked<'_>) -> bool {
         self.keep_context(now, id, &asked.context);
-        match access::check(asked, &self.settings) {
+        let is_encrypted = self.conns[id.slot as usize].transport.is_encrypted();
+        match access::check(asked, &self.settings, is_encrypted) {
             Err(access::Refused::WrongSecret) => self.turn_away(now, id),
             Err(access::Refused::Problem(problem)) => self.say_problem(id, &problem),
             Ok(()) => match asked.what {

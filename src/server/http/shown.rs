@@ -43,6 +43,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             records_durable: self.held_back.durable(),
             outbox_bytes: self.pool.outbox_bytes(),
             lost_log_lines: (self.settings.lost_log_lines)(),
+            handshakes: self.handshakes.figures(),
         }
     }
 }

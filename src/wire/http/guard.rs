@@ -33,13 +33,18 @@ pub fn check_host<'n>(
     }
 }
 
-/// Refuses a request that a page of another site has sent.
+/// Refuses a request that a page of another site has sent. Over an encrypted connection our own pages
+/// are encrypted, too; over one that is not, a proxy before us may have encrypted them.
 ///
 /// # Errors
 /// The problem to answer with.
-pub fn check_origin(host: Option<&[u8]>, origin: Option<&[u8]>) -> Result<(), Problem<'static>> {
+pub fn check_origin(
+    host: Option<&[u8]>,
+    origin: Option<&[u8]>,
+    is_encrypted: bool,
+) -> Result<(), Problem<'static>> {
     match origin {
-        Some(origin) if !is_same_site(origin, host.unwrap_or_default()) => {
+        Some(origin) if !is_same_site(origin, host.unwrap_or_default(), is_encrypted) => {
             Err(problem::FOREIGN_ORIGIN)
         }
         _ => Ok(()),
@@ -62,10 +67,16 @@ fn is_address(host: &[u8]) -> bool {
 }
 
 /// Whether an origin, `scheme://host:port`, is the host that was asked.
-fn is_same_site(origin: &[u8], host: &[u8]) -> bool {
-    [&b"http://"[..], b"https://"]
-        .into_iter()
-        .filter_map(|scheme| origin.strip_prefix(scheme))
+fn is_same_site(origin: &[u8], host: &[u8], is_encrypted: bool) -> bool {
+    let schemes = [&b"https://"[..], b"http://"];
+    let schemes = if is_encrypted {
+        &schemes[..1]
+    } else {
+        &schemes
+    };
+    schemes
+        .iter()
+        .filter_map(|scheme| origin.strip_prefix(*scheme))
         .any(|site| !site.is_empty() && site.eq_ignore_ascii_case(host))
 }
 
@@ -77,7 +88,7 @@ mod tests {
         let origin = origin.map(str::as_bytes);
         let names = ["locks.example", "other"];
         let host = Some(host.as_bytes());
-        let checked = check_host(host, names).and_then(|()| check_origin(host, origin));
+        let checked = check_host(host, names).and_then(|()| check_origin(host, origin, false));
         checked.map_err(|it| it.reason)
     }
 
@@ -131,5 +142,16 @@ mod tests {
         ] {
             assert_eq!(checked(host, origin), want, "{origin:?}");
         }
+    }
+
+    #[test]
+    fn a_page_that_was_not_encrypted_is_none_of_an_encrypted_server() {
+        let host = Some(&b"localhost:6389"[..]);
+        let from = |origin: &'static str| check_origin(host, Some(origin.as_bytes()), true);
+        assert_eq!(from("https://localhost:6389"), Ok(()));
+        for foreign in ["http://localhost:6389", "https://localhost", "null"] {
+            assert!(from(foreign).is_err(), "{foreign}");
+        }
+        assert_eq!(check_origin(host, None, true), Ok(()));
     }
 }

@@ -1,0 +1,100 @@
+//! SIGHUP: what is read again while the daemon serves, in one place.
+//!
+//! Each part is read on its own. If it is good it counts for whoever comes from now on; otherwise what
+//! was there before stays, and one line says why. Connections that are open, and what they hold, are
+//! not touched. What is not named here is read at the start only.
+
+use std::path::{Path, PathBuf};
+
+use log::{error, info};
+
+use super::tls::TlsFiles;
+use super::{SharedManager, output};
+use crate::config::{Config, token_file};
+use crate::net::Stream;
+use crate::server::Server;
+use crate::server::audit::{self, Operator};
+use crate::store::Store;
+
+/// What can be read again.
+pub(super) struct Reload {
+    token_file: Option<PathBuf>,
+    tls: Option<TlsFiles>,
+    /// Who is told when it begins and when it is done.
+    manager: Option<SharedManager>,
+}
+
+impl Reload {
+    /// What these settings have been read from.
+    pub(super) fn new(
+        config: &Config,
+        tls: Option<TlsFiles>,
+        manager: Option<SharedManager>,
+    ) -> Self {
+        Self {
+            token_file: config.auth_token_file.clone(),
+            tls,
+            manager,
+        }
+    }
+
+    /// Reads all of it again.
+    pub(super) fn run<S: Store>(&self, server: &mut Server<Stream, S>) {
+        if let Some(manager) = &self.manager {
+            manager.borrow_mut().tell_reloading();
+        }
+        self.read_again(server);
+        if let Some(manager) = &self.manager {
+            manager.borrow_mut().tell_reloaded();
+        }
+    }
+
+    fn read_again<S: Store>(&self, server: &mut Server<Stream, S>) {
+        // The log itself says later what came of it.
+        let has_log_file = output::reopen();
+        let parts = [
+            self.tls.as_ref().map(|tls| (CERTIFICATE, tls.reload())),
+            (self.token_file.as_ref()).map(|path| (TOKEN, reload_token(path, server))),
+        ];
+        let parts: Vec<_> = parts.into_iter().flatten().collect();
+        if has_log_file {
+            info!("SIGHUP: the log file is opened again");
+        } else if parts.is_empty() {
+            info!(
+                "SIGHUP: nothing to reload; settings are read at the start only, \
+                 restart latchd to change them"
+            );
+        }
+        for (what, reloaded) in parts {
+            let result = if reloaded.is_ok() { "read" } else { "kept" };
+            audit::tell(
+                "reload",
+                &by_signal(),
+                &[("what", what), ("result", result)],
+            );
+            match reloaded {
+                Ok(()) => info!("SIGHUP: {what} is read again, and counts for new connections"),
+                Err(why) => error!("SIGHUP: {what} stays as it was: {why}"),
+            }
+        }
+    }
+}
+
+/// A signal does not say who has sent it: root, or the user of the daemon.
+fn by_signal() -> Operator {
+    Operator {
+        client: "SIGHUP".to_owned(),
+        ..Operator::default()
+    }
+}
+
+const CERTIFICATE: &str = "the TLS certificate with its key";
+const TOKEN: &str = "the token";
+
+/// Whoever has shown the old token before stays.
+fn reload_token<S: Store>(path: &Path, server: &mut Server<Stream, S>) -> Result<(), String> {
+    let token =
+        token_file(&path.to_string_lossy()).map_err(|why| format!("--auth-token-file: {why}"))?;
+    server.replace_auth_token(Some(token.as_bytes().to_vec()));
+    Ok(())
+}

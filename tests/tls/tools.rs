@@ -1,0 +1,260 @@
+//! Other people's TLS: OpenSSL's `s_client`, Python's `ssl`, curl.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use latchd::wire::client::frame;
+
+use crate::certificates::{Authority, Folder, GOOD};
+use crate::http::https_address;
+use crate::vocabulary::Daemon;
+
+/// Whether this machine has the program; says so if not.
+fn has(program: &str, argument: &str) -> bool {
+    let found = Command::new(program)
+        .arg(argument)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    let has = found.is_ok_and(|status| status.success());
+    if !has {
+        eprintln!("skipped: this machine has no {program}");
+    }
+    has
+}
+
+/// What `s_client` prints when this is typed into it, up to the end.
+#[track_caller]
+fn s_client(daemon: &Daemon, folder: &Folder, options: &[&str], typed: &str) -> (String, String) {
+    let mut child = Command::new("openssl")
+        .args([
+            "s_client",
+            "-quiet",
+            "-verify_return_error",
+            "-verify_ip",
+            "127.0.0.1",
+        ])
+        .args(["-CAfile", &folder.text("ca.pem")])
+        .args(["-connect", &daemon.address().to_string()])
+        .args(options)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It is closed by the daemon, which is told so by a line that is no request.
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(typed.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    drop(stdin);
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (text(output.stdout), text(output.stderr))
+}
+
+/// A line that no request has room for: it is answered `error`, and the connection is closed.
+fn too_long() -> String {
+    format!("{}\n", "x".repeat(300))
+}
+
+#[test]
+fn openssl_holds_a_lock_with_every_version_and_is_told_the_end() {
+    if !has("openssl", "version") {
+        return;
+    }
+    let folder = Folder::new();
+    let daemon = folder.daemon(&[]);
+    let typed = format!("{}{}{}", frame("l k 0"), frame("ping _ _"), too_long());
+    for version in ["-tls1_2", "-tls1_3"] {
+        for alpn in [&["-alpn", "latchd"][..], &["-alpn", "h2,latchd"], &[]] {
+            let options = [&[version], alpn].concat();
+            let (said, errors) = s_client(&daemon, &folder, &options, &typed);
+            let lines: Vec<&str> = said.lines().collect();
+            assert!(lines[0].starts_with("ok "), "{options:?}: {said} {errors}");
+            assert_eq!(lines[1..], ["ok", "error"], "{options:?}: {errors}");
+            assert!(!errors.contains("unexpected eof"), "{options:?}: {errors}");
+        }
+    }
+    for version in ["-tls1", "-tls1_1"] {
+        let (said, _) = s_client(&daemon, &folder, &[version], &typed);
+        assert_eq!(said, "", "{version}");
+    }
+    let (said, errors) = s_client(&daemon, &folder, &["-alpn", "http/1.1"], &typed);
+    assert_eq!(said, "");
+    assert!(errors.contains("no application protocol"), "{errors}");
+}
+
+#[test]
+fn openssl_shows_a_certificate_where_one_is_asked_for() {
+    if !has("openssl", "version") {
+        return;
+    }
+    let folder = Folder::new();
+    let (clients, strangers) = (Authority::new("clients"), Authority::new("strangers"));
+    folder.write("clients.pem", &clients.pem());
+    let daemon = folder.daemon(&["--tls-client-ca", &folder.text("clients.pem")]);
+    for (authority, is_welcome) in [(&clients, true), (&strangers, false)] {
+        let pair = authority.client("somebody", GOOD);
+        folder.write("own.pem", &pair.cert);
+        folder.write("own.key", &pair.key);
+        let (cert, key) = (folder.text("own.pem"), folder.text("own.key"));
+        for version in ["-tls1_2", "-tls1_3"] {
+            let options = [version, "-cert", &cert, "-key", &key];
+            let (said, errors) = s_client(&daemon, &folder, &options, &too_long());
+            let heard = if is_welcome { "error\n" } else { "" };
+            assert_eq!(said, heard, "{version}: {errors}");
+        }
+    }
+    let (said, errors) = s_client(&daemon, &folder, &["-tls1_3"], &too_long());
+    assert_eq!(said, "", "without one: {errors}");
+    assert!(errors.contains("certificate required"), "{errors}");
+}
+
+/// As the clients of dflockd do it: a CA file, the address as the name, one connection after the other.
+const PYTHON: &str = r#"
+import socket, ssl, sys
+
+host, port, ca, cert, key = sys.argv[1:6]
+context = ssl.create_default_context(cafile=ca)
+context.minimum_version = ssl.TLSVersion[sys.argv[6]]
+context.maximum_version = ssl.TLSVersion[sys.argv[6]]
+if cert:
+    context.load_cert_chain(cert, key)
+
+def connect():
+    raw = socket.create_connection((host, int(port)), timeout=10)
+    return context.wrap_socket(raw, server_hostname=host)
+
+def ask(sock, file, *lines):
+    sock.sendall(("\n".join(lines) + "\n").encode())
+    return file.readline().decode().split()
+
+holder, waiter = connect(), connect()
+assert holder.version() == {"TLSv1_2": "TLSv1.2", "TLSv1_3": "TLSv1.3"}[sys.argv[6]]
+held, waited = holder.makefile("rb"), waiter.makefile("rb")
+ok, token, lease = ask(holder, held, "l", "job", "10 60")
+assert (ok, lease) == ("ok", "60"), (ok, lease)
+waiter.sendall(b"l\njob\n10\n")
+value = "v" * 65536
+assert ask(holder, held, "kset", "big", value) == ["ok"]
+assert ask(holder, held, "kget", "big", "") == ["ok", value]
+assert ask(holder, held, "r", "job", token) == ["ok"]
+ok, token, lease = waited.readline().decode().split()
+assert (ok, lease) == ("ok", "33"), (ok, lease)
+
+# A thousand requests before the first answer is read.
+waiter.sendall(b"ping\n_\n_\n" * 1000)
+assert all(waited.readline() == b"ok\n" for _ in range(1000))
+
+# A client that closes without a word, as most do, lets go of what it holds.
+waited.close()
+waiter.close()
+assert ask(holder, held, "l", "job", "10")[0] == "ok"
+
+# And one that says goodbye is answered with a goodbye.
+plain = holder.unwrap()
+plain.settimeout(10)
+assert plain.recv(1) == b""
+print("good")
+"#;
+
+#[track_caller]
+fn python(daemon: &Daemon, folder: &Folder, pair: [&str; 2], version: &str) {
+    let address = daemon.address();
+    let (host, port) = (address.ip().to_string(), address.port().to_string());
+    let ca = folder.text("ca.pem");
+    let output = Command::new("python3")
+        .args(["-c", PYTHON, &host, &port, &ca, pair[0], pair[1], version])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said, "good\n", "{version}: {errors}");
+}
+
+#[test]
+fn python_waits_pipelines_and_leaves_with_every_version() {
+    if !has("python3", "--version") {
+        return;
+    }
+    let folder = Folder::new();
+    let daemon = folder.daemon(&[]);
+    for version in ["TLSv1_2", "TLSv1_3"] {
+        python(&daemon, &folder, ["", ""], version);
+    }
+    folder.write("clients.pem", &folder.authority.pem());
+    let mutual = folder.daemon(&["--tls-client-ca", &folder.text("clients.pem")]);
+    let pair = folder.authority.client("python", GOOD);
+    folder.write("own.pem", &pair.cert);
+    folder.write("own.key", &pair.key);
+    let own = [folder.text("own.pem"), folder.text("own.key")];
+    for version in ["TLSv1_2", "TLSv1_3"] {
+        python(&mutual, &folder, [&own[0], &own[1]], version);
+    }
+}
+
+fn curl(folder: &Folder, arguments: &[&str]) -> (String, String) {
+    let output = Command::new("curl")
+        .args(["--silent", "--show-error", "--max-time", "20"])
+        .args(["--cacert", &folder.text("ca.pem")])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn curl_acquires_and_sees_the_dashboard() {
+    if !has("curl", "--version") {
+        return;
+    }
+    let folder = Folder::new();
+    let daemon = folder.daemon(&["--http-port", "0"]);
+    let base = format!("https://{}", https_address(&daemon));
+    let body = r#"{"owner_id":"curl","ttl_ms":60000}"#;
+    for version in ["--tlsv1.2", "--tlsv1.3"] {
+        let max = ["--tls-max", &version["--tlsv".len()..]];
+        let acquire = format!("{base}/v1/locks/job{version}/acquire");
+        let json = ["--json", body, &acquire];
+        let (said, errors) = curl(&folder, &[&[version][..], &max, &json].concat());
+        assert!(said.contains("\"lease_id\""), "{version}: {said} {errors}");
+        let (page, errors) = curl(&folder, &[version, &format!("{base}/")]);
+        assert!(page.starts_with("<!doctype html>"), "{page} {errors}");
+    }
+    let plain = format!("http://{}/livez", https_address(&daemon));
+    let (said, errors) = curl(&folder, &[&plain]);
+    assert_eq!(said, "");
+    assert!(errors.contains("curl:"), "{errors}");
+    daemon.wait_for_log("it does not speak TLS");
+}
+
+/// The hint of the start, as it stands in the log.
+#[test]
+fn the_hint_can_be_pasted() {
+    if !has("openssl", "version") || !has("bash", "--version") {
+        return;
+    }
+    let folder = Folder::new();
+    let daemon = folder.daemon(&["--auth-token=it's s3cret"]);
+    let hint = daemon.wait_for_log("hold a lock from another terminal");
+    let (_, command) = hint.split_once("): ").unwrap();
+    let mut child = Command::new("bash")
+        .args(["-c", command])
+        .env("TOKEN", "it's s3cret")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(too_long().as_bytes())
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines[0], "ok", "{said}");
+    assert!(lines[1].starts_with("ok "), "{said}");
+}
