@@ -165,6 +165,35 @@ fn a_reload_is_told_from_its_beginning_to_its_end() {
     assert_eq!(daemon.connect().ask("ping _ _"), "ok");
 }
 
+/// Whatever comes of it, it is over, and the log says what counts now.
+#[test]
+fn a_reload_that_finds_nothing_good_is_over_as_well_and_is_told_to_auditors() {
+    let dir = tempfile::tempdir().unwrap();
+    let token = dir.path().join("token");
+    fs::write(&token, "old s3cret\n").unwrap();
+    let manager = Manager::new();
+    let mut command = manager.command(&["--auth-token-file"]);
+    command.arg(&token);
+    let mut daemon = Daemon::serve(command);
+    manager.wait_for("READY=1\nSTATUS");
+    for (contents, result, logged) in [
+        ("new s3cret\n", "read", " INFO  SIGHUP: the token is read again"),
+        ("", "kept", " ERROR SIGHUP: the token stays as it was: "),
+    ] {
+        fs::write(&token, contents).unwrap();
+        daemon.signal(Signal::HUP);
+        manager.wait_for("RELOADING=1\n");
+        assert_eq!(manager.wait_for("READY"), "READY=1\n");
+        daemon.wait_for_log(logged);
+        let audit = daemon.wait_for_log(&format!("result={result}"));
+        let said = "audit action=reload client=SIGHUP name=\"\" address=\"\" what=\"the token\"";
+        assert!(audit.contains(said), "{audit}");
+        assert_eq!(daemon.connect().ask("auth _ new s3cret"), "ok");
+    }
+    let log = daemon.stop();
+    assert!(!log.concat().contains("s3cret"), "{log:#?}");
+}
+
 #[test]
 fn a_start_that_fails_says_why_and_never_that_it_is_ready() {
     let manager = Manager::new();
