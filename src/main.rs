@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use latchd::config::{self, Exit, Outcome};
-use latchd::daemon;
+use latchd::daemon::{self, Supervision};
 
 fn main() -> ExitCode {
     ExitCode::from(run().code())
@@ -13,20 +13,23 @@ fn main() -> ExitCode {
 fn run() -> Exit {
     // Lossy on purpose: a variable that is not UTF-8 must be refused by name, not overlooked.
     let env = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
-    let config = match config::load(std::env::args_os(), &env) {
-        Ok(Outcome::Run(config)) => config,
-        Ok(Outcome::Inspect { path, json }) => return daemon::inspect(&path, json),
-        Ok(Outcome::Repair(path)) => return daemon::repair(&path),
+    let names = || std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+    match config::load(std::env::args_os(), &env) {
+        Ok(Outcome::Run(config)) => {
+            let supervision = Supervision::read(&env);
+            daemon::run(&config, &supervision, &config::unknown_env(names()))
+        }
+        Ok(Outcome::Check(config)) => daemon::check_config(&config, &config::unknown_env(names())),
+        Ok(Outcome::Inspect { path, json }) => daemon::inspect(&path, json),
+        Ok(Outcome::Repair(path)) => daemon::repair(&path),
         Ok(Outcome::Print(text)) => {
             // A reader that has seen enough (`--help | head`) is not an error.
             let _ = std::io::stdout().write_all(text.as_bytes());
-            return Exit::Success;
+            Exit::Success
         }
         Err(error) => {
             eprintln!("configuration error: {error}");
-            return error.exit();
+            error.exit()
         }
-    };
-    let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
-    daemon::run(&config, &config::unknown_env(names))
+    }
 }

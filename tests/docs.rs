@@ -236,7 +236,7 @@ impl Drop for Daemon {
     }
 }
 
-const PAGES: [&str; 11] = [
+const PAGES: [&str; 13] = [
     "README.md",
     "CHANGELOG.md",
     "docs/benchmarks.md",
@@ -247,6 +247,8 @@ const PAGES: [&str; 11] = [
     "docs/monitoring.md",
     "docs/operating.md",
     "docs/protocol.md",
+    "docs/ranges.md",
+    "docs/security.md",
     "docs/settings.md",
 ];
 

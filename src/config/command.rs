@@ -1,5 +1,5 @@
 //! The command line made from the table: reading it, explaining it, and the table in
-//! `docs/settings.md`.
+//! `docs/settings.md`. The manual page is made in `man.rs`, from the same texts.
 //!
 //! Never decides what a value means, and never exits: clap's errors become [`ConfigError`].
 
@@ -10,13 +10,16 @@ use clap::builder::ValueParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command};
 
-use super::table::{ROWS, Row, Takes};
-use super::{ConfigError, Exit};
+use super::row::{Row, Takes};
+use super::table::ROWS;
+use super::{ConfigError, Exit, man};
 
 /// What is asked for instead of serving. These are no settings: there is no variable for them.
 const INSPECT: &str = "inspect";
 const JSON: &str = "json";
 const REPAIR: &str = "repair";
+const CHECK_CONFIG: &str = "check-config";
+const MAN: &str = "man";
 
 /// What a command line asks for.
 pub(super) enum Parsed {
@@ -24,13 +27,24 @@ pub(super) enum Parsed {
     Flags {
         /// The options that were given, at most one per row.
         flags: Vec<Flag>,
-        /// The data directory is to be mended, and not served.
-        repairs: bool,
+        /// What is to be done with them instead of serving.
+        instead: Instead,
     },
     /// Show what is in a data directory.
     Inspect { path: PathBuf, json: bool },
     /// The text that was asked for instead.
     Print(String),
+}
+
+/// What is done with the settings instead of serving.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Instead {
+    /// Nothing else: they are served with.
+    Nothing,
+    /// They are looked at.
+    Check,
+    /// Their data directory is mended.
+    Repair,
 }
 
 /// One option as it was given.
@@ -61,7 +75,14 @@ pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, 
         let path = path.into();
         return Ok(Parsed::Inspect { path, json });
     }
-    let repairs = matches.get_flag(REPAIR);
+    if matches.get_flag(MAN) {
+        return Ok(Parsed::Print(man::page()));
+    }
+    let instead = match (matches.get_flag(CHECK_CONFIG), matches.get_flag(REPAIR)) {
+        (true, _) => Instead::Check,
+        (false, true) => Instead::Repair,
+        (false, false) => Instead::Nothing,
+    };
     let mut flags = Vec::new();
     for row in ROWS {
         if let Some(texts) = matches.get_many::<OsString>(row.flag) {
@@ -82,7 +103,7 @@ pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, 
             });
         }
     }
-    Ok(Parsed::Flags { flags, repairs })
+    Ok(Parsed::Flags { flags, instead })
 }
 
 /// The settings as `docs/settings.md` shows them: one line of a Markdown table per option.
@@ -106,21 +127,24 @@ pub fn settings_markdown() -> String {
     table
 }
 
-const ABOUT: &str = "A lock daemon: named locks with leases, strict FIFO and fencing tokens.";
+pub(super) const ABOUT: &str =
+    "A lock daemon: named locks with leases, strict FIFO and fencing tokens.";
 
-const RULES: &str = "\
-A flag beats its environment variables, and those beat the default; of several
-variables the first one listed counts, and one that is empty counts as unset.
+pub(super) const RULES: &str = "\
+A flag beats its environment variables, those beat the file of --config, and
+that beats the default; of several variables the first one listed counts, and
+one that is empty counts as unset.
 DURATION is whole seconds (33 or 33s) or milliseconds (100ms).
 BOOL is 1, yes, true or on, or 0, no, false or off; a flag alone means yes.";
 
-const EXAMPLES: &str = "\
-Examples:
+pub(super) const EXAMPLES: &str = "\
   latchd                                       on 127.0.0.1:6388, HTTP on 6389
   latchd --unix-socket /run/latchd.sock --unix-socket-mode 0660
   latchd --host 0.0.0.0 --auth-token-file /etc/latchd/token
   latchd --http-port 8080 --http-host-name locks.example.org
   latchd --http-port off                       the line protocol only
+  latchd --config /etc/latchd/latchd.toml      settings from a file
+  latchd --check-config --config latchd.toml   is anything wrong with it?
   latchd --data-dir /var/lib/latchd            remembers over restarts
   latchd --inspect /var/lib/latchd             what is remembered there
   latchd --cpu 2 --spin                        pinned, for the lowest latency
@@ -134,7 +158,10 @@ fn command() -> Command {
         .version(env!("CARGO_PKG_VERSION"))
         .about(ABOUT)
         .override_usage("latchd [OPTIONS]")
-        .after_help(format!("{RULES}\n\n{}\n{EXAMPLES}", exit_codes()))
+        .after_help(format!(
+            "{RULES}\n\n{}\nExamples:\n{EXAMPLES}",
+            exit_codes()
+        ))
         .next_line_help(true)
         .args_override_self(true)
         .disable_help_flag(true)
@@ -182,6 +209,24 @@ fn command() -> Command {
                     "Mend the directory of --data-dir if it is damaged: keep what is provably \
                      good, say what was dropped, and exit.",
                 )),
+        )
+        .arg(
+            Arg::new(CHECK_CONFIG)
+                .long(CHECK_CONFIG)
+                .action(ArgAction::SetTrue)
+                .conflicts_with_all([INSPECT, REPAIR])
+                .help_heading("Instead of serving")
+                .help(wrap(
+                    "Read all settings and the files they name as a start would, say whether they \
+                     can be used, and exit. Starts nothing, listens nowhere, changes nothing.",
+                )),
+        )
+        .arg(
+            Arg::new(MAN)
+                .long(MAN)
+                .action(ArgAction::SetTrue)
+                .help_heading("Instead of serving")
+                .help("Print the manual page, latchd(8), and exit."),
         )
         .arg(
             Arg::new("help")
@@ -234,7 +279,24 @@ fn help(row: &Row) -> String {
     format!("{}\n{}", wrap(row.help), wrap(&source))
 }
 
-fn default(row: &Row) -> &'static str {
+/// The option that somebody may have meant who wrote this name, without dashes in front.
+pub(super) fn suggested(name: &str) -> Option<&'static Row> {
+    let name = name.trim_start_matches('-').replace('_', "-");
+    let named = |flag: &str| ROWS.iter().find(|row| row.flag == flag);
+    if let Some(row) = named(&name) {
+        return Some(row);
+    }
+    if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
+        return None;
+    }
+    // Whoever mistypes a key is answered as whoever mistypes a flag.
+    let error = command()
+        .try_get_matches_from(["latchd", &format!("--{name}")])
+        .err()?;
+    named(text(&error, ContextKind::SuggestedArg)?.strip_prefix("--")?)
+}
+
+pub(super) fn default(row: &Row) -> &'static str {
     if row.default.is_empty() {
         return "none";
     }
@@ -300,14 +362,9 @@ fn missing_value(option: &str) -> String {
 
 /// clap's report without its frame: what is wrong, and what would be right.
 fn in_one_line(error: &clap::Error) -> String {
-    let text = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => Some(text.clone()),
-        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
-        _ => None,
-    };
-    let arg = text(ContextKind::InvalidArg).unwrap_or_default();
+    let arg = text(error, ContextKind::InvalidArg).unwrap_or_default();
     let option = arg.split([' ', '=', '[']).next().unwrap_or_default();
-    match (error.kind(), text(ContextKind::SuggestedArg)) {
+    match (error.kind(), text(error, ContextKind::SuggestedArg)) {
         (ErrorKind::UnknownArgument, Some(right)) => {
             format!("unknown option {arg:?}; did you mean {right}?")
         }
@@ -323,6 +380,15 @@ fn in_one_line(error: &clap::Error) -> String {
             let report = error.render().to_string();
             report.lines().next().unwrap_or_default().to_owned()
         }
+    }
+}
+
+/// What clap says about this.
+fn text(error: &clap::Error, kind: ContextKind) -> Option<String> {
+    match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
+        _ => None,
     }
 }
 
@@ -376,7 +442,7 @@ mod tests {
         let mut rest = help.as_str();
         let mut groups: Vec<&str> = ROWS.iter().map(|row| row.group).collect();
         groups.dedup();
-        assert_eq!(groups.len(), 10);
+        assert_eq!(groups.len(), 11);
         let others = ["Instead of serving", "Other", "Examples"];
         for group in groups.into_iter().chain(others) {
             rest = rest.split_once(&format!("\n{group}:\n")).expect(group).1;

@@ -54,8 +54,9 @@ impl Exit {
             }
             Self::DataInUse => "another daemon uses the data directory",
             Self::Config => {
-                "settings that cannot be used: token or TLS file unreadable, empty\n\
-                 or expired, two tokens, no such core, socket path not usable"
+                "settings that cannot be used: configuration file wrong, token or\n\
+                 TLS file unreadable, empty or expired, two tokens, no such core,\n\
+                 socket path or log file not usable"
             }
         }
     }

@@ -1,15 +1,22 @@
-//! Settings: from a command line and an environment to one checked [`Config`].
+//! Settings: from a command line, an environment and a file to one checked [`Config`].
 //!
-//! A flag beats the environment, the environment beats the default, and a value that cannot be
-//! read is an error, never a default. Every option is one row of `table::ROWS`; the command line,
-//! the environment, `--help` and the table in `docs/settings.md` are all made from those rows.
+//! A flag beats the environment, that beats the configuration file, that beats the default, and a
+//! value that cannot be read is an error, never a default. Every option is one row of `table::ROWS`;
+//! the command line, the environment, the keys of the file, `--help`, the manual page and the table
+//! in `docs/settings.md` are all made from those rows.
 //!
 //! This layer never exits, prints or looks at the process: it is given arguments and environment,
-//! and returns a value. The only thing it reads by itself is the token file; those of TLS are for the
-//! daemon, which reads them again when it is told to.
+//! and returns a value. All it reads by itself are the configuration file and the token file; those of
+//! TLS are for the daemon, which reads them again when it is told to.
 
 mod command;
 mod exit;
+mod file;
+#[cfg(test)]
+mod file_tests;
+mod man;
+mod put;
+mod row;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -27,14 +34,18 @@ use crate::base::Millis;
 use crate::engine::GracePolicy;
 use crate::store::Durability;
 use crate::wire::answer::WireFence;
+use command::Instead;
 pub use command::settings_markdown;
 pub use exit::Exit;
-use table::{ROWS, Row, Wrong};
+use row::{Row, Wrong};
+use table::{CONFIG, ROWS};
 pub use value::{HttpPort, MaxMemory, Secret, token_file};
 
 /// Everything an operator can decide, checked and ready for use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
+    /// `--config`: the file that some of these settings come from.
+    pub config_file: Option<PathBuf>,
     /// `--host`: the one address to listen on.
     pub host: IpAddr,
     /// `--port`: the TCP port; 0 lets the system choose a free one.
@@ -127,6 +138,8 @@ pub struct Config {
     pub cpu: Option<usize>,
     /// `--spin`: poll without ever sleeping.
     pub spin: bool,
+    /// `--log-file`: where the log goes; `None` is standard error.
+    pub log_file: Option<PathBuf>,
     /// `--log-format`: how a log line is spelled.
     pub log_format: LogFormat,
     /// `--log-level`, `--debug`: the least important message still logged; never `Off`.
@@ -144,10 +157,11 @@ pub enum LogFormat {
 
 /// What the command line asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "there is one, at the start")]
 pub enum Outcome {
     /// Run the daemon with these settings.
     Run(Config),
+    /// `--check-config`: say whether a daemon could run with these settings, and exit.
+    Check(Config),
     /// `--repair`: mend the data directory of these settings and exit.
     Repair(PathBuf),
     /// `--inspect`: show what is in a data directory and exit.
@@ -157,7 +171,7 @@ pub enum Outcome {
         /// For programs.
         json: bool,
     },
-    /// `--help` or `--version`: write this to standard output and exit with 0.
+    /// `--help`, `--version` or `--man`: write this to standard output and exit with 0.
     Print(String),
 }
 
@@ -205,19 +219,23 @@ impl std::error::Error for ConfigError {}
 ///
 /// # Errors
 ///
-/// An unknown option, a value that cannot be read, or a token that cannot be used.
+/// An unknown option or key, a value that cannot be read, a configuration file or a token that
+/// cannot be used.
 pub fn load(
     args: impl IntoIterator<Item = OsString>,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Outcome, ConfigError> {
-    let (flags, repairs) = match command::parse(args)? {
-        command::Parsed::Flags { flags, repairs } => (flags, repairs),
+    let (flags, instead) = match command::parse(args)? {
+        command::Parsed::Flags { flags, instead } => (flags, instead),
         command::Parsed::Inspect { path, json } => return Ok(Outcome::Inspect { path, json }),
         command::Parsed::Print(text) => return Ok(Outcome::Print(text)),
     };
+    let file = { ROWS.iter().filter(|row| row.flag == CONFIG) }
+        .find_map(|row| Given::find(row, &flags, env, &[]))
+        .map_or(Ok(Vec::new()), |it| file::read(&it.written_as, &it.text))?;
     let mut given: Vec<Given> = ROWS
         .iter()
-        .filter_map(|row| Given::find(row, &flags, env))
+        .filter_map(|row| Given::find(row, &flags, env, &file))
         .collect();
     keep_one_token(&mut given)?;
     // The weaker source is applied first. Where two rows set the same thing (`--debug`,
@@ -229,12 +247,13 @@ pub fn load(
     }
     config.check_sockets()?;
     config.check_tls()?;
-    match (repairs, config.data_dir) {
-        (false, data_dir) => Ok(Outcome::Run(Config { data_dir, ..config })),
-        (true, Some(path)) => Ok(Outcome::Repair(path)),
-        (true, None) => Err(ConfigError::usage(
-            "--repair: which directory? Name it with --data-dir".to_owned(),
-        )),
+    match instead {
+        Instead::Nothing => Ok(Outcome::Run(config)),
+        Instead::Check => Ok(Outcome::Check(config)),
+        Instead::Repair => config.data_dir.map(Outcome::Repair).ok_or_else(|| {
+            let text = "--repair: which directory? Name it with --data-dir";
+            ConfigError::usage(text.to_owned())
+        }),
     }
 }
 
@@ -252,6 +271,7 @@ pub fn unknown_env(names: impl Iterator<Item = String>) -> Vec<String> {
 impl Config {
     /// What the defaults of the table are applied to. Only fields without a default stay like this.
     const BLANK: Self = Self {
+        config_file: None,
         host: IpAddr::V4(Ipv4Addr::LOCALHOST),
         port: 0,
         unix_socket: None,
@@ -297,6 +317,7 @@ impl Config {
         unix_admin_uid: None,
         cpu: None,
         spin: false,
+        log_file: None,
         log_format: LogFormat::Text,
         log_level: LevelFilter::Info,
     };
@@ -338,8 +359,13 @@ impl Config {
     /// Whether other machines can reach a daemon that asks them for neither a token nor a certificate.
     #[must_use]
     pub fn is_open_to_the_network(&self) -> bool {
-        let asks = self.auth_token.is_some() || self.tls_client_ca.is_some();
-        !asks && !self.host.to_canonical().is_loopback()
+        self.lets_all_in() && !self.host.to_canonical().is_loopback()
+    }
+
+    /// Whether clients are asked for neither a token nor a certificate.
+    #[must_use]
+    pub fn lets_all_in(&self) -> bool {
+        self.auth_token.is_none() && self.tls_client_ca.is_none()
     }
 }
 
@@ -359,6 +385,7 @@ impl Default for Config {
 /// Where a value came from; the weaker source first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
+    File,
     Env,
     Flag,
 }
@@ -367,17 +394,19 @@ enum Source {
 struct Given {
     row: &'static Row,
     source: Source,
-    /// The flag or variable it was written as, for the error.
+    /// The flag or variable it was written as, or file, line and key, for the error.
     written_as: String,
     text: String,
 }
 
 impl Given {
-    /// The flag if there is one, else the first of the row's variables that is set.
+    /// The flag if there is one, else the first of the row's variables that is set, else what the
+    /// file says.
     fn find(
         row: &'static Row,
         flags: &[command::Flag],
         env: &dyn Fn(&str) -> Option<String>,
+        file: &[file::Entry],
     ) -> Option<Self> {
         if let Some(flag) = flags.iter().find(|flag| flag.row.flag == row.flag) {
             return Some(Self {
@@ -387,7 +416,7 @@ impl Given {
                 text: flag.text.clone(),
             });
         }
-        row.env.iter().find_map(|&name| {
+        let by_variable = row.env.iter().find_map(|&name| {
             // Compose files and unit files write an empty variable for one that is not set. But an
             // empty token is an error: the daemon would ask for none, and nobody would notice.
             let text = env(name).filter(|text| row.is_token() || !text.is_empty())?;
@@ -397,33 +426,48 @@ impl Given {
                 written_as: name.to_owned(),
                 text,
             })
+        });
+        by_variable.or_else(|| {
+            let entry = file.iter().find(|entry| entry.row.flag == row.flag)?;
+            Some(Self {
+                row,
+                source: Source::File,
+                written_as: entry.written_as.clone(),
+                text: entry.text.clone(),
+            })
         })
     }
 
     fn apply(&self, config: &mut Config) -> Result<(), ConfigError> {
         let name = &self.written_as;
+        let wrong = match self.source {
+            Source::File => ConfigError::unusable,
+            Source::Env | Source::Flag => ConfigError::usage,
+        };
         if self.text.contains(char::REPLACEMENT_CHARACTER) {
-            let text = format!("{name}: the value is not valid UTF-8");
-            return Err(ConfigError::usage(text));
+            return Err(wrong(format!("{name}: the value is not valid UTF-8")));
         }
-        (self.row.set)(config, &self.text).map_err(|wrong| match wrong {
-            Wrong::Value => {
-                ConfigError::usage(format!("{name}: {:?} is not {}", self.text, self.row.rule))
-            }
-            Wrong::Because(why) => ConfigError::usage(format!("{name}: {why}")),
+        (self.row.set)(config, &self.text).map_err(|reason| match reason {
+            Wrong::Value => wrong(format!("{name}: {:?} is not {}", self.text, self.row.rule)),
+            Wrong::Because(why) => wrong(format!("{name}: {why}")),
             Wrong::File(why) => ConfigError::unusable(format!("{name}: {why}")),
         })
     }
 }
 
-/// Keeps the strongest source of a token and drops the others: a flag beats a variable, and the
-/// token itself beats its file. A file that is dropped is not even read.
+/// Keeps the strongest source of a token and drops the others: a flag beats a variable, that beats
+/// the configuration file, and the token itself beats its file. A file that is dropped is not even
+/// read.
 fn keep_one_token(given: &mut Vec<Given>) -> Result<(), ConfigError> {
     let tokens = || given.iter().filter(|one| one.row.is_token());
-    if tokens().filter(|one| one.source == Source::Flag).count() > 1 {
-        let why = "--auth-token and --auth-token-file both given: keep one, \
-                   so that it is clear which token counts";
-        return Err(ConfigError::unusable(why.to_owned()));
+    for source in [Source::Flag, Source::File] {
+        let both: Vec<&Given> = tokens().filter(|one| one.source == source).collect();
+        if let [first, second] = both[..] {
+            return Err(ConfigError::unusable(format!(
+                "{} and {} both given: keep one, so that it is clear which token counts",
+                first.written_as, second.written_as
+            )));
+        }
     }
     let best = tokens()
         .min_by_key(|one| Reverse(one.source)) // of two equals the first, which is the token itself

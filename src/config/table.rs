@@ -1,81 +1,31 @@
-//! Every option, one row each: how it is spelled, what it means, what it does to the [`Config`].
+//! Every option, one row each: how it is spelled, what it means, what it does to the [`Config`](super::Config).
 //!
-//! To add an option, add a field to `Config` and a row here; the command line, the environment,
-//! `--help` and `docs/settings.md` follow. Never reads an argument or a variable itself.
+//! To add an option, add a field to `Config` and a row here; the command line, the environment, the
+//! configuration file, `--help`, the manual page and `docs/settings.md` follow. Never reads an
+//! argument, a variable or a configuration file itself.
 
 use log::LevelFilter;
 
+use super::put::{put, put_http_port, put_port, put_token, token_in_file};
+use super::row::{Row, Takes, Wrong};
 use super::value;
-use super::{Config, GracePolicy, LogFormat, WireFence};
+use super::{GracePolicy, LogFormat, WireFence};
 use crate::base::Millis;
-
-/// One option.
-pub(super) struct Row {
-    /// The long name, without dashes.
-    pub(super) flag: &'static str,
-    /// What `--help` calls the value.
-    pub(super) value: &'static str,
-    /// How the command line takes the value.
-    pub(super) takes: Takes,
-    /// The variables that set it: latchd's own name first, then those of dflockd's versions.
-    pub(super) env: &'static [&'static str],
-    /// The default as one would write it; empty if there is none.
-    pub(super) default: &'static str,
-    /// Its heading in `--help`. The rows of one group follow each other.
-    pub(super) group: &'static str,
-    /// What a value must be, as the end of "`x` is not …".
-    pub(super) rule: &'static str,
-    /// What it does, in a sentence or two.
-    pub(super) help: &'static str,
-    /// Understands a value and puts it in its place.
-    pub(super) set: fn(&mut Config, &str) -> Result<(), Wrong>,
-}
-
-impl Row {
-    /// Whether this is the token or its file; a variable of such a row must not be set to nothing.
-    pub(super) fn is_token(&self) -> bool {
-        self.flag.starts_with("auth-token")
-    }
-}
-
-/// How the command line takes an option's value.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Takes {
-    /// `--x` or `--x=no`.
-    Switch {
-        /// The name of the option that turns it off without a value, if it is on by default.
-        negation: Option<&'static str>,
-    },
-    /// The next word, whatever it is, so that `-5` is reported as a bad number and not as an
-    /// unknown option.
-    Number,
-    /// The next word, unless it begins with a dash: `--x --y` is an error, `--x=-word` is not.
-    Word,
-    /// Such a word, and all of them count if there are several: they are joined with commas.
-    Words,
-}
-
-impl Takes {
-    pub(super) fn negation(self) -> Option<&'static str> {
-        match self {
-            Self::Switch { negation } => negation,
-            Self::Number | Self::Word | Self::Words => None,
-        }
-    }
-}
-
-/// Why a value was refused.
-pub(super) enum Wrong {
-    /// It is not what the row's rule asks for.
-    Value,
-    /// Something the rule cannot say. Never quotes a token.
-    Because(String),
-    /// It names a file that cannot be used. Never quotes a token.
-    File(String),
-}
 
 /// The options, in the order `--help` shows them.
 pub(super) const ROWS: &[Row] = &[
+    Row {
+        flag: CONFIG,
+        value: "FILE",
+        takes: Takes::Word,
+        env: &["LATCHD_CONFIG"],
+        default: "",
+        group: SETTINGS,
+        rule: "the path of a configuration file",
+        help: "Read settings from this file: TOML, with the names of the flags as keys. Flags and \
+               variables beat it.",
+        set: |c, text| put(&mut c.config_file, value::path(text).map(Some)),
+    },
     Row {
         flag: "host",
         value: "ADDRESS",
@@ -641,6 +591,18 @@ pub(super) const ROWS: &[Row] = &[
         set: |c, text| put(&mut c.spin, value::switch(text)),
     },
     Row {
+        flag: "log-file",
+        value: "PATH",
+        takes: Takes::Word,
+        env: &["LATCHD_LOG_FILE"],
+        default: "",
+        group: LOGGING,
+        rule: "the path of a file",
+        help: "Write the log to the end of this file instead of standard error. It is made if it is not \
+               there, with mode 0640, and opened again on SIGHUP, so that it can be renamed before.",
+        set: |c, text| put(&mut c.log_file, value::path(text).map(Some)),
+    },
+    Row {
         flag: "log-format",
         value: "text|json",
         takes: Takes::Word,
@@ -648,7 +610,7 @@ pub(super) const ROWS: &[Row] = &[
         default: "text",
         group: LOGGING,
         rule: "text or json",
-        help: "One log line per event on standard error, for people or for programs.",
+        help: "One log line per event, for people or for programs.",
         set: |c, text| put(&mut c.log_format, value::choice(text, LOG_FORMATS)),
     },
     // Before --log-level, which wins if both come from the same source.
@@ -682,47 +644,10 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-/// Puts a value into the settings, or refuses it if it could not be understood.
-fn put<T>(place: &mut T, value: Option<T>) -> Result<(), Wrong> {
-    *place = value.ok_or(Wrong::Value)?;
-    Ok(())
-}
+/// The flag that names the configuration file: the only one that cannot stand in it.
+pub(super) const CONFIG: &str = "config";
 
-fn put_port(config: &mut Config, text: &str) -> Result<(), Wrong> {
-    refuse_service_link(text, "latchd")?;
-    put(&mut config.port, value::port(text))
-}
-
-fn put_http_port(config: &mut Config, text: &str) -> Result<(), Wrong> {
-    refuse_service_link(text, "latchd-http")?;
-    put(&mut config.http_port, value::http_port(text))
-}
-
-/// Kubernetes gives every pod beside a service named latchd a LATCHD_PORT that is no port, and "not
-/// a number" would not lead anyone there.
-fn refuse_service_link(text: &str, service: &str) -> Result<(), Wrong> {
-    if !text.starts_with("tcp://") {
-        return Ok(());
-    }
-    Err(Wrong::Because(format!(
-        "{text:?} is not a port but what Kubernetes sets for a service named {service}; \
-         set enableServiceLinks: false for the pod, or rename the service"
-    )))
-}
-
-fn put_token(config: &mut Config, token: Result<value::Secret, Wrong>) -> Result<(), Wrong> {
-    config.auth_token = Some(token?);
-    Ok(())
-}
-
-fn token_in_file(path: &str) -> Result<value::Secret, Wrong> {
-    if path.is_empty() {
-        let why = "the path is empty; to run without a token, do not set it";
-        return Err(Wrong::Because(why.to_owned()));
-    }
-    value::token_file(path).map_err(Wrong::File)
-}
-
+const SETTINGS: &str = "Settings";
 const LISTENING: &str = "Listening";
 const HTTP: &str = "HTTP";
 const STORAGE: &str = "What survives";

@@ -16,23 +16,39 @@ use crate::net::Listener;
 use crate::server::Door;
 
 /// Listens on the TCP ports and unix sockets of both protocols; those of the line protocol come
-/// first. The ports speak TLS, if there are files for that.
+/// first. The ports speak TLS, if there are files for that. What a service manager has opened takes
+/// the place of what the settings say: if it has opened any socket of a protocol, its port is not
+/// opened besides (unless it is one for HTTP that somebody asked for), and if it has opened a unix
+/// socket, no other one is.
 pub(super) fn listen(
     config: &Config,
     tls: Option<&TlsFiles>,
+    handed: Vec<Listener>,
 ) -> Result<Vec<Listener>, DaemonError> {
-    let encrypted = |listener| match tls {
-        Some(tls) => tls.over(listener),
-        None => listener,
-    };
-    let mut listeners = vec![encrypted(tcp(Door::Line, config.listen_addr())?)];
-    listeners.extend(unix(config, Door::Line, config.unix_socket.as_deref())?);
-    listeners.extend(http_over_tcp(config)?.map(encrypted));
-    listeners.extend(unix(
-        config,
-        Door::Http,
-        config.http_unix_socket.as_deref(),
-    )?);
+    let has = |door| handed.iter().any(|it| it.door() == door);
+    let has_port = |door| handed.iter().any(|it| it.door() == door && !it.is_unix());
+    let has_unix = |door| handed.iter().any(|it| it.door() == door && it.is_unix());
+    let mut listeners = Vec::new();
+    if !has(Door::Line) {
+        listeners.push(tcp(Door::Line, config.listen_addr())?);
+    }
+    if !has_unix(Door::Line) {
+        listeners.extend(unix(config, Door::Line, config.unix_socket.as_deref())?);
+    }
+    let is_asked_for = matches!(config.http_port, HttpPort::Asked(_));
+    if !has(Door::Http) || (is_asked_for && !has_port(Door::Http)) {
+        listeners.extend(http_over_tcp(config)?);
+    }
+    if !has_unix(Door::Http) {
+        let path = config.http_unix_socket.as_deref();
+        listeners.extend(unix(config, Door::Http, path)?);
+    }
+    listeners.extend(handed);
+    listeners.sort_by_key(|it| (it.door() == Door::Http, it.is_unix()));
+    if let Some(tls) = tls {
+        let encrypted = |it: Listener| if it.is_unix() { it } else { tls.over(it) };
+        listeners = listeners.into_iter().map(encrypted).collect();
+    }
     Ok(listeners)
 }
 

@@ -1,4 +1,4 @@
-//! The log: one event, one line, on standard error, as text or as JSON.
+//! The log: one event, one line, on standard error or in a file, as text or as JSON.
 //!
 //! A record may carry fields, `debug!(key = "job", fence = 7; "lease ended")`: members of the
 //! object in JSON, ` key=job fence=7` after the message in text.
@@ -8,43 +8,92 @@
 //! the settings; `RUST_LOG` is never read.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use env_logger::{Builder, Target};
 use log::kv::{self, Key, Value, VisitSource};
-use log::{LevelFilter, Record, SetLoggerError};
+use log::{Level, LevelFilter, Record};
 
-use super::stderr::LogOutput;
+use super::log_file::{self, Queue};
+use super::output::{LogOutput, Output, Way};
 use crate::config::{Config, LogFormat};
+use crate::server::audit;
 
 /// What every JSON line has, whatever the fields of its record.
 const MEMBERS: [&str; 4] = ["ts", "level", "target", "msg"];
 
-/// Sends everything that is logged from now on to standard error. A line that cannot be written at
-/// once is lost (`stderr.rs`); that never stops the daemon.
+/// How lines are written in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Style {
+    pub(super) format: LogFormat,
+    /// Each line begins with its priority, `<4>`, because journald reads it. It removes it, too.
+    pub(super) has_priorities: bool,
+}
+
+impl Style {
+    /// The line of one event, with its line end. `since_1970` is the wall clock.
+    pub(super) fn line(self, since_1970: Duration, record: &Record<'_>) -> String {
+        let mut line = line(self.format, since_1970, record);
+        if self.has_priorities {
+            line.insert_str(0, priority(record.level()));
+        }
+        line
+    }
+}
+
+/// As syslog counts: errors are 3, debugging is 7.
+fn priority(level: Level) -> &'static str {
+    match level {
+        Level::Error => "<3>",
+        Level::Warn => "<4>",
+        Level::Info => "<6>",
+        Level::Debug | Level::Trace => "<7>",
+    }
+}
+
+/// Sends everything that is logged from now on to the log file, or else to standard error. A line
+/// that cannot be written at once is lost (`output.rs`); that never stops the daemon. `to_journal`
+/// says that journald reads standard error. A process that has a logger already keeps it.
 ///
 /// # Errors
 ///
-/// If the process has a logger already.
-pub fn init(config: &Config) -> Result<(), SetLoggerError> {
-    let format = config.log_format;
-    filtered(config.log_level)
-        .target(Target::Pipe(Box::new(LogOutput::open(format))))
+/// If the log file cannot be opened. The log goes to standard error then, where this can be told.
+pub(super) fn init(config: &Config, to_journal: bool) -> io::Result<()> {
+    let mut style = Style {
+        format: config.log_format,
+        has_priorities: false,
+    };
+    let queue = config.log_file.as_ref().map(|path| {
+        let file = log_file::open(path)?;
+        Queue::start(Output::new(style, Way::File(file)), path.clone())
+    });
+    let (output, opened) = match queue {
+        Some(Ok(queue)) => (LogOutput::queue(queue), Ok(())),
+        none_or_failed => {
+            style.has_priorities = to_journal;
+            let failed = none_or_failed.and_then(Result::err);
+            (LogOutput::stderr(style), failed.map_or(Ok(()), Err))
+        }
+    };
+    let _ = filtered(config.log_level)
+        .target(Target::Pipe(Box::new(output)))
         .format(move |out, record| {
-            let line = line(format, wall_clock(), record);
+            let line = style.line(wall_clock(), record);
             out.write_all(line.as_bytes())
         })
-        .try_init()
+        .try_init();
+    opened
 }
 
-/// A logger of what is at least so important.
+/// A logger of what is at least so important, and of what operators have done.
 fn filtered(level: LevelFilter) -> Builder {
     let mut builder = Builder::new();
     builder
         // Other crates may report warnings and errors; their trace would drown ours.
         .filter_level(level.min(LevelFilter::Warn))
-        .filter_module(env!("CARGO_CRATE_NAME"), level);
+        .filter_module(env!("CARGO_CRATE_NAME"), level)
+        .filter_module(audit::TARGET, LevelFilter::Info);
     builder
 }
 
@@ -198,7 +247,6 @@ fn json(message: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use log::Level;
     use log::kv::Source;
 
     use super::*;
@@ -438,6 +486,37 @@ mod tests {
             let json = line_of(LogFormat::Json, Level::Info, "latchd", "m", &fields);
             assert!(json.ends_with(&format!(",\"it\":{written}}}\n")), "{json}");
             serde_json::from_str::<serde_json::Value>(&json).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_operators_do_is_logged_at_every_level() {
+        for level in [LevelFilter::Error, LevelFilter::Info, LevelFilter::Trace] {
+            let logger = filtered(level).build();
+            let mut record = Record::builder();
+            record.level(Level::Warn).target(audit::TARGET);
+            assert!(logger.matches(&record.build()), "{level}");
+        }
+    }
+
+    #[test]
+    fn a_line_for_journald_begins_with_its_priority() {
+        for (level, start) in [
+            (Level::Error, "<3>2026-"),
+            (Level::Warn, "<4>2026-"),
+            (Level::Info, "<6>2026-"),
+            (Level::Debug, "<7>2026-"),
+            (Level::Trace, "<7>2026-"),
+        ] {
+            let mut record = Record::builder();
+            let record = record.level(level).args(format_args!("m")).build();
+            let style = |has_priorities| Style {
+                format: LogFormat::Text,
+                has_priorities,
+            };
+            let line = style(true).line(AT, &record);
+            assert!(line.starts_with(start), "{line}");
+            assert_eq!(line[3..], style(false).line(AT, &record));
         }
     }
 

@@ -3,23 +3,29 @@
 //! The pure layers take everything as an argument, and this is where it comes from: the wall clock,
 //! random numbers, the settings, the sockets, what the system says of the process.
 
+mod check;
 mod data_dir;
 pub(crate) mod fence_start;
 mod hint;
 mod listen;
+mod log_file;
 pub mod logging;
 mod machine;
+mod output;
 pub mod pin;
 mod process;
 mod random;
 mod reload;
-mod stderr;
+mod systemd;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 mod tls;
 
+use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -28,9 +34,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGUSR1, SIGUSR2, SIGXFSZ};
 use signal_hook::flag;
 
+pub use self::check::check_config;
 pub use self::data_dir::{inspect, repair};
 use self::fence_start::{FENCES_PER_US, FenceStart, fence_start};
 use self::reload::Reload;
+pub use self::systemd::Supervision;
+use self::systemd::{Manager, handed_over};
 use self::tls::TlsFiles;
 use crate::access::Access;
 use crate::base::{Fence, Millis};
@@ -41,24 +50,45 @@ use crate::net::{Clock, Listener, Reactor, RunError, Stream};
 use crate::server::{Door, HttpSettings, Server, Settings};
 use crate::store::Store;
 
-/// Serves with these settings until told to stop, and returns how it ended. `unknown_env` names the
-/// variables that look like settings and are none; they are reported in the log.
+/// Whoever manages this process. What the loop does now and then shares it with what SIGHUP does.
+type SharedManager = Rc<RefCell<Manager>>;
+
+/// Serves with these settings until told to stop, and returns how it ended. `supervision` is what the
+/// environment says about a service manager. `unknown_env` names the variables that look like
+/// settings and are none; they are reported in the log.
 ///
 /// A failure is a log record like any other, so that a collector of JSON can read it.
 #[must_use]
-pub fn run(config: &Config, unknown_env: &[String]) -> Exit {
+pub fn run(config: &Config, supervision: &Supervision, unknown_env: &[String]) -> Exit {
     let outlives = outlive_stray_signals();
-    let _ = logging::init(config); // a process that has a logger already keeps it
-    match outlives.and_then(|()| serve(config, unknown_env)) {
+    let handed = handed_over(supervision); // before there are threads
+    let logs = logging::init(config, supervision.journal_reads_stderr()).map_err(|cause| {
+        let path = config.log_file.as_deref().unwrap_or_else(|| Path::new(""));
+        check::cannot_open_log(path, cause)
+    });
+    for name in unknown_env {
+        warn!("the environment variable {name} is not a setting: see --help");
+    }
+    let manager = Manager::connect(supervision).map(|manager| Rc::new(RefCell::new(manager)));
+    let served = outlives
+        .and(logs)
+        .and(handed)
+        .and_then(|handed| serve(config, handed, manager.clone()));
+    let exit = match served {
         Ok(()) => {
             info!("stopped");
             Exit::Success
         }
         Err(error) => {
             error!("{error}");
+            if let Some(manager) = &manager {
+                manager.borrow_mut().tell_failed(&error.to_string());
+            }
             error.exit
         }
-    }
+    };
+    output::finish();
+    exit
 }
 
 /// Signals that would end the process without being meant for that do nothing, from the first line
@@ -72,10 +102,11 @@ fn outlive_stray_signals() -> Result<(), DaemonError> {
     Ok(())
 }
 
-fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
-    for name in unknown_env {
-        warn!("the environment variable {name} is not a setting: see --help");
-    }
+fn serve(
+    config: &Config,
+    handed: Vec<Listener>,
+    manager: Option<SharedManager>,
+) -> Result<(), DaemonError> {
     raise_descriptor_limit();
     if let Some(cpu) = config.cpu {
         pin::pin_to_cpu(cpu).map_err(|cause| DaemonError {
@@ -103,13 +134,13 @@ fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
             },
             origin,
         );
-        let listeners = listen::listen(config, tls.as_ref())?;
+        let listeners = listen::listen(config, tls.as_ref(), handed)?;
         let settings = Settings {
             fences_per_us: FENCES_PER_US,
             ..settings_of_daemon(config, epoch, &listeners)
         };
         let server = Server::new(settings, engine);
-        return serve_with(config, server, listeners, tls, clock, |_| {});
+        return serve_with(config, server, listeners, tls, clock, manager, |_| {});
     };
     let rules = Rules {
         durable: true,
@@ -121,7 +152,7 @@ fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
     data_dir.tell_restored(&engine);
     // Nobody connects before there is somebody to answer. And a start that fails here has served
     // nobody: the directory is then as it was.
-    let listeners = listen::listen(config, tls.as_ref())?;
+    let listeners = listen::listen(config, tls.as_ref(), handed)?;
     let may_have_lost = data_dir.life.follows_loss;
     let serve = Input::Serve { may_have_lost };
     engine.apply(clock.now(), serve, &mut Effects::new());
@@ -129,7 +160,7 @@ fn serve(config: &Config, unknown_env: &[String]) -> Result<(), DaemonError> {
     let remote = data_dir.remote();
     let settings = settings_of_daemon(config, data_dir.life.epoch, &listeners);
     let server = Server::with_store(settings, engine, data_dir.journal);
-    serve_with(config, server, listeners, tls, clock, |reactor| {
+    serve_with(config, server, listeners, tls, clock, manager, |reactor| {
         let _ = remote.set(reactor.remote()); // nobody else sets it
     })
 }
@@ -158,9 +189,11 @@ fn serve_with<S: Store + 'static>(
     listeners: Vec<Listener>,
     tls: Option<TlsFiles>,
     clock: Clock,
+    manager: Option<SharedManager>,
     prepare: impl FnOnce(&Reactor<S>),
 ) -> Result<(), DaemonError> {
     let address = address_of(&listeners, Door::Line);
+    let is_open = is_open_to_the_network(config, &listeners);
     let serves_http_on_port = address_of(&listeners, Door::Http).is_some();
     let start_lines: Vec<String> = listeners.iter().map(start_line).collect();
     let mut reactor =
@@ -168,7 +201,7 @@ fn serve_with<S: Store + 'static>(
     reactor
         .catch_signals()
         .map_err(failed_to("catch signals"))?;
-    let reload = Reload::new(config, tls);
+    let reload = Reload::new(config, tls, manager.clone());
     reactor.on_hangup(Box::new(move |server| reload.run(server)));
     prepare(&reactor);
     // Somebody who reads these lines may connect or send a signal at once, and both work by now.
@@ -190,7 +223,7 @@ fn serve_with<S: Store + 'static>(
         0 => warn!("memory is not bounded: clients can make this process use all there is"),
         mebibytes => info!("clients may make this process use {mebibytes} MiB of memory"),
     }
-    if config.is_open_to_the_network() {
+    if is_open {
         let over = if serves_http_on_port {
             ", also over HTTP,"
         } else {
@@ -201,7 +234,11 @@ fn serve_with<S: Store + 'static>(
              set --auth-token-file, or --host 127.0.0.1"
         );
     }
-    reactor.watch_log(stderr::is_behind, stderr::catch_up);
+    reactor.watch_log(output::is_behind, output::catch_up);
+    if let Some(manager) = manager.clone() {
+        manager.borrow_mut().tell_ready(reactor.seen());
+        reactor.attend(move |now, seen| manager.borrow_mut().attend(now, seen));
+    }
     if config.spin {
         reactor.spin();
     }
@@ -209,7 +246,16 @@ fn serve_with<S: Store + 'static>(
         RunError::Poll(cause) => failed_to("go on polling")(cause),
         RunError::Store(why) => storage_failed(why),
     })?;
+    if let Some(manager) = manager {
+        manager.borrow_mut().tell_stopping(); // if that went faster than anybody looked
+    }
     store.stop().map_err(storage_failed)
+}
+
+/// Whether other machines can reach us, who ask them for nothing.
+fn is_open_to_the_network(config: &Config, listeners: &[Listener]) -> bool {
+    let mut addresses = listeners.iter().filter_map(Listener::address);
+    config.lets_all_in() && addresses.any(|it| !it.ip().to_canonical().is_loopback())
 }
 
 /// What the log says of a listener when the daemon starts, behind its name and version.
@@ -345,7 +391,7 @@ fn settings_of_daemon(config: &Config, epoch: u64, listeners: &[Listener]) -> Se
             process: process::figures,
             ..settings.http
         },
-        lost_log_lines: stderr::lost_lines,
+        lost_log_lines: output::lost_lines,
         ..settings
     }
 }

@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use log::{error, info};
 
 use super::tls::TlsFiles;
+use super::{SharedManager, output};
 use crate::config::{Config, token_file};
 use crate::net::Stream;
 use crate::server::Server;
+use crate::server::audit::{self, Operator};
 use crate::store::Store;
 
 /// What can be read again.
@@ -19,32 +21,59 @@ pub(super) struct Reload {
     token_file: Option<PathBuf>,
     admin_uid: Option<u32>,
     tls: Option<TlsFiles>,
+    /// Who is told when it begins and when it is done.
+    manager: Option<SharedManager>,
 }
 
 impl Reload {
     /// What these settings have been read from.
-    pub(super) fn new(config: &Config, tls: Option<TlsFiles>) -> Self {
+    pub(super) fn new(
+        config: &Config,
+        tls: Option<TlsFiles>,
+        manager: Option<SharedManager>,
+    ) -> Self {
         Self {
             token_file: config.auth_token_file.clone(),
             admin_uid: config.unix_admin_uid,
             tls,
+            manager,
         }
     }
 
     /// Reads all of it again.
     pub(super) fn run<S: Store>(&self, server: &mut Server<Stream, S>) {
+        if let Some(manager) = &self.manager {
+            manager.borrow_mut().tell_reloading();
+        }
+        self.read_again(server);
+        if let Some(manager) = &self.manager {
+            manager.borrow_mut().tell_reloaded();
+        }
+    }
+
+    fn read_again<S: Store>(&self, server: &mut Server<Stream, S>) {
+        // The log itself says later what came of it.
+        let has_log_file = output::reopen();
         let parts = [
             self.tls.as_ref().map(|tls| (CERTIFICATE, tls.reload())),
             (self.token_file.as_ref()).map(|path| (TOKENS, self.reload_tokens(path, server))),
         ];
         let parts: Vec<_> = parts.into_iter().flatten().collect();
-        if parts.is_empty() {
+        if has_log_file {
+            info!("SIGHUP: the log file is opened again");
+        } else if parts.is_empty() {
             info!(
                 "SIGHUP: nothing to reload; settings are read at the start only, \
                  restart latchd to change them"
             );
         }
         for (what, reloaded) in parts {
+            let result = if reloaded.is_ok() { "read" } else { "kept" };
+            audit::tell(
+                "reload",
+                &by_signal(),
+                &[("what", what), ("result", result)],
+            );
             match reloaded {
                 Ok(()) => info!("SIGHUP: {what} is read again, and counts for new connections"),
                 Err(why) => error!("SIGHUP: {what} stays as it was: {why}"),
@@ -65,5 +94,13 @@ impl Reload {
     }
 }
 
+/// A signal does not say who has sent it: root, or the user of the daemon.
+fn by_signal() -> Operator {
+    Operator {
+        client: "SIGHUP".to_owned(),
+        ..Operator::default()
+    }
+}
+
 const CERTIFICATE: &str = "the TLS certificate with its key";
-const TOKENS: &str = "the file of tokens";
+const TOKENS: &str = "the token file";

@@ -9,6 +9,7 @@ use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -57,7 +58,7 @@ enum ListenerKind {
     Unix(UnixSocket),
 }
 
-/// A unix socket and its file, which is removed together with the socket.
+/// A unix socket and its file, which is removed together with the socket if we have made it.
 #[derive(Debug)]
 struct UnixSocket {
     listener: UnixListener,
@@ -65,7 +66,7 @@ struct UnixSocket {
     /// Device and inode: a file at the path that is not the one we made is not removed at the end.
     identity: Option<(u64, u64)>,
     /// Nobody else takes the path while we have it. Dropped after the file is removed.
-    _lock: Guard,
+    _lock: Option<Guard>,
 }
 
 impl Listener {
@@ -136,7 +137,43 @@ impl Listener {
             listener,
             path: path.to_owned(),
             identity,
-            _lock: lock,
+            _lock: Some(lock),
+        });
+        Ok(Self::new(door, kind))
+    }
+
+    /// Takes over a TCP socket that somebody else has opened, and that listens.
+    ///
+    /// # Errors
+    /// When it does not listen, or cannot be used.
+    pub fn of_tcp(door: Door, socket: std::net::TcpListener) -> io::Result<Self> {
+        must_listen(&SockRef::from(&socket))?;
+        // Every connection inherits these.
+        SockRef::from(&socket).set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
+        SockRef::from(&socket).set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
+        socket.set_nonblocking(true)?;
+        let kind = ListenerKind::Tcp(TcpListener::from_std(socket));
+        Ok(Self::new(door, kind))
+    }
+
+    /// Takes over a unix socket that somebody else has opened, and that listens. Its file stays.
+    ///
+    /// # Errors
+    /// When it does not listen, or cannot be used.
+    pub fn of_unix(door: Door, socket: std::os::unix::net::UnixListener) -> io::Result<Self> {
+        must_listen(&SockRef::from(&socket))?;
+        socket.set_nonblocking(true)?;
+        let address = socket.local_addr()?;
+        let path = match (address.as_pathname(), address.as_abstract_name()) {
+            (Some(path), _) => path.to_owned(),
+            (None, Some(name)) => format!("@{}", name.escape_ascii()).into(),
+            (None, None) => "a socket without a name".into(),
+        };
+        let kind = ListenerKind::Unix(UnixSocket {
+            listener: UnixListener::from_std(socket),
+            path,
+            identity: None,
+            _lock: None,
         });
         Ok(Self::new(door, kind))
     }
@@ -191,6 +228,12 @@ impl Listener {
         self.door
     }
 
+    /// Whether it is a unix socket.
+    #[must_use]
+    pub fn is_unix(&self) -> bool {
+        matches!(self.kind, ListenerKind::Unix(_))
+    }
+
     /// The address of a TCP listener.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
@@ -243,6 +286,14 @@ impl Drop for UnixSocket {
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+fn must_listen(socket: &SockRef<'_>) -> io::Result<()> {
+    if socket.is_listener()? {
+        return Ok(());
+    }
+    let why = "it does not listen: connections themselves (Accept=yes) cannot be taken over";
+    Err(io::Error::new(ErrorKind::InvalidInput, why))
 }
 
 /// Removes a socket that a daemon left behind when it was killed.
@@ -408,6 +459,30 @@ mod tests {
         for bytes in [accepted.send_buffer_size(), accepted.recv_buffer_size()] {
             assert!((SOCKET_BUFFER_BYTES..=2 * SOCKET_BUFFER_BYTES).contains(&bytes.unwrap()));
         }
+    }
+
+    #[test]
+    fn what_somebody_else_has_opened_is_taken_over_if_it_listens_and_its_file_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let listener = Listener::of_unix(Door::Http, socket).unwrap();
+        assert!(listener.is_unix() && listener.door() == Door::Http);
+        assert_eq!(listener.to_string(), path.to_str().unwrap());
+        drop(listener);
+        assert!(path.exists());
+
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let listener = Listener::of_tcp(Door::Line, socket).unwrap();
+        assert_eq!(listener.address(), Some(address));
+        let _peer = std::net::TcpStream::connect(address).unwrap();
+
+        let bound = socket2::Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        bound
+            .bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into())
+            .unwrap();
+        assert!(Listener::of_tcp(Door::Line, bound.into()).is_err());
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod stream;
 
 pub use self::clock::Clock;
 pub use self::listener::Listener;
-pub use self::reactor::{Reactor, Remote, RunError};
+pub use self::reactor::{Reactor, Remote, RunError, Seen};
 pub use self::socket::Socket;
 #[cfg(feature = "tls")]
 pub use self::stream::Stream;

@@ -55,7 +55,31 @@ pub struct Reactor<S = Memory> {
     /// How many of the remote's requests to stop were already followed.
     stops_heard: u32,
     log: Option<LogWatch>,
+    attendant: Option<Attendant>,
     on_hangup: Option<OnHangup<S>>,
+}
+
+/// Somebody who looks after the process now and then, in the loop's own thread: if the loop is
+/// stuck, nobody looks.
+struct Attendant {
+    /// Is told the time and what is to be seen; says when to look again.
+    look: Box<dyn FnMut(Nanos, Seen) -> Nanos>,
+    next: Nanos,
+    /// It has seen that a shutdown has begun.
+    has_seen_draining: bool,
+}
+
+/// What somebody sees who looks after the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Grants and range locks.
+    pub held: usize,
+    /// Who waits for one.
+    pub waiting: usize,
+    /// Open connections.
+    pub connections: usize,
+    /// A shutdown has begun.
+    pub is_draining: bool,
 }
 
 /// What is done on SIGHUP. It must not wait for anybody: everybody waits for it.
@@ -157,6 +181,7 @@ impl<S: Store> Reactor<S> {
             spin: false,
             stops_heard: 0,
             log: None,
+            attendant: None,
             on_hangup: None,
         })
     }
@@ -175,9 +200,30 @@ impl<S: Store> Reactor<S> {
         });
     }
 
+    /// Has somebody look after the process: at once, whenever it is time, and when a shutdown begins.
+    pub fn attend(&mut self, look: impl FnMut(Nanos, Seen) -> Nanos + 'static) {
+        self.attendant = Some(Attendant {
+            look: Box::new(look),
+            next: Nanos(0),
+            has_seen_draining: false,
+        });
+    }
+
     /// Does this on every SIGHUP.
     pub fn on_hangup(&mut self, reload: OnHangup<S>) {
         self.on_hangup = Some(reload);
+    }
+
+    /// What is to be seen now.
+    #[must_use]
+    pub fn seen(&self) -> Seen {
+        let (held, waiting) = self.server.held_and_waiting();
+        Seen {
+            held,
+            waiting,
+            connections: self.server.connections(),
+            is_draining: self.server.is_draining(),
+        }
     }
 
     /// Stops on SIGINT and SIGTERM, and reads again on SIGHUP what can be, if there is anything.
@@ -254,13 +300,15 @@ impl<S: Store> Reactor<S> {
     /// Sleeps until something happens or the next deadline, or not at all if work is left over.
     fn sleep(&mut self, now: Nanos) -> io::Result<()> {
         let log = self.log.as_mut().and_then(|log| log.attend(now));
-        let mut left = self.until_deadline(now, log);
+        let next_look = self.look_after(now);
+        let others = log.into_iter().chain(next_look).min();
+        let mut left = self.until_deadline(now, others);
         loop {
             match self.poll.poll(&mut self.events, left.map(nap)) {
                 Ok(()) if !self.events.is_empty() || left.is_none_or(|left| nap(left) == left) => {
                     return Ok(());
                 }
-                Ok(()) => left = self.until_deadline(self.clock.now(), log),
+                Ok(()) => left = self.until_deadline(self.clock.now(), others),
                 // Polling is interrupted, among others, when the process was stopped and goes on,
                 // perhaps much later. Requests that arrived meanwhile must be heard before leases
                 // that ended meanwhile are taken away, so poll once more.
@@ -270,16 +318,34 @@ impl<S: Store> Reactor<S> {
         }
     }
 
+    /// Has somebody look after the process, if it is time; says when to do so again.
+    fn look_after(&mut self, now: Nanos) -> Option<Nanos> {
+        let is_draining = self.server.is_draining();
+        let Attendant {
+            next,
+            has_seen_draining,
+            ..
+        } = self.attendant.as_ref()?;
+        if now < *next && is_draining == *has_seen_draining {
+            return Some(*next);
+        }
+        let seen = self.seen();
+        let attendant = self.attendant.as_mut()?;
+        attendant.has_seen_draining = is_draining;
+        attendant.next = (attendant.look)(now, seen);
+        Some(attendant.next)
+    }
+
     /// How long to sleep at most. Counted from now and not from the beginning of the turn, which may
     /// be long ago.
-    fn until_deadline(&self, now: Nanos, log: Option<Nanos>) -> Option<Duration> {
+    fn until_deadline(&self, now: Nanos, others: Option<Nanos>) -> Option<Duration> {
         if self.spin {
             return Some(Duration::ZERO);
         }
         let attempts = self.acceptors.iter().filter_map(Acceptor::next_attempt);
         let next = { attempts }
             .chain(self.server.next_deadline())
-            .chain(log)
+            .chain(others)
             .min()?;
         Some(Duration::from_nanos(next.since(now)))
     }
@@ -317,18 +383,19 @@ impl<S: Store> Reactor<S> {
         let Some(signals) = &mut self.signals else {
             return 0;
         };
-        let mut stops = 0;
+        let (mut stops, mut hang_ups) = (0, 0);
         for signal in signals.pending() {
             match signal {
-                // A closed terminal and a habit of reloading must not cost anyone a lock.
-                SIGHUP => {
-                    if let Some(reload) = &mut self.on_hangup {
-                        reload(&mut self.server);
-                    }
-                }
+                SIGHUP => hang_ups += 1,
                 SIGINT | SIGTERM => stops += 1,
                 _ => {}
             }
+        }
+        // A closed terminal and a habit of reloading must not cost anyone a lock.
+        if hang_ups > 0
+            && let Some(reload) = &mut self.on_hangup
+        {
+            reload(&mut self.server);
         }
         stops
     }

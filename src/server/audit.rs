@@ -1,9 +1,16 @@
-//! What operators do, and what somebody may not: told in the log, with who it was and from where.
+//! What operators do, and what somebody may not: told in the log, one line each, of one shape, whatever
+//! `--log-level` says.
 //!
-//! Every line here has the target `latchd::audit`. Whoever asks for what its token does not give can do so as
-//! fast as it likes, so only the first of these in a second is told as it is, and how many followed it.
+//! `audit action=break client=#7 name=oncall user=ops address=127.0.0.1:50312 key=job fence=*`: what was asked
+//! for, by whom, from where, and about what. In JSON these are members beside `"target":"audit"` and
+//! `"msg":"audit"`. A line is written when it is asked for and before it is done, so that nothing is
+//! done without one. Whatever came from a peer is the value of a field, which the logger escapes.
+//!
+//! Whoever asks for what its token does not give can do so as fast as it likes, so only the first of these in
+//! a second is told as it is, and how many followed it.
 
-use log::warn;
+use log::kv::Value;
+use log::{Level, Record};
 
 use super::conn::Transport;
 use super::{Due, Server};
@@ -13,7 +20,8 @@ use crate::store::Store;
 use crate::timers::TimerId;
 use crate::wire::need::Subject;
 
-const TARGET: &str = "latchd::audit";
+/// Where these lines come from, for filters.
+pub const TARGET: &str = "audit";
 
 /// Least time between two lines about what somebody may not.
 const FORBIDDEN_EVERY: Millis = Millis(1_000);
@@ -36,13 +44,43 @@ impl Forbidden {
     }
 }
 
-/// Somebody who asks for what only operators should: by the id of a client or the number of a
-/// connection, by the name that was given in `hello`, as whom it was let in, and by where it comes from.
-struct Operator {
-    client: String,
-    name: String,
-    user: String,
-    address: String,
+/// Somebody who asks for what only operators should.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Operator {
+    /// The id of a client, or the number of a connection.
+    pub client: String,
+    /// The name that was given in `hello`; empty if none was.
+    pub name: String,
+    /// As whom it was let in, by the name of its token; empty if that has none.
+    pub user: String,
+    /// Where it comes from; empty if that is not known.
+    pub address: String,
+}
+
+/// Tells that somebody asks for something. `about` is what it concerns, by name.
+pub fn tell(action: &str, operator: &Operator, about: &[(&str, &str)]) {
+    let who = [
+        ("action", action),
+        ("client", &operator.client),
+        ("name", &operator.name),
+        ("user", &operator.user),
+        ("address", &operator.address),
+    ];
+    tell_fields(who.iter().chain(about));
+}
+
+fn tell_fields<'a>(fields: impl Iterator<Item = &'a (&'a str, &'a str)>) {
+    let fields: Vec<(&str, Value<'_>)> = fields
+        .map(|(name, text)| (*name, Value::from(*text)))
+        .collect();
+    log::logger().log(
+        &Record::builder()
+            .level(Level::Warn)
+            .target(TARGET)
+            .args(format_args!("audit"))
+            .key_values(&fields.as_slice())
+            .build(),
+    );
 }
 
 impl<T: Transport, S: Store> Server<T, S> {
@@ -62,18 +100,10 @@ impl<T: Transport, S: Store> Server<T, S> {
 
     /// Somebody asks to end grants of a key: one of them, or all.
     pub(super) fn audit_break(&self, now: Nanos, id: ConnId, key: &[u8], fence: Option<Fence>) {
-        let Operator {
-            client,
-            name,
-            user,
-            address,
-        } = self.operator(now, id);
         let key = key.escape_ascii().to_string();
         let fence = fence.map_or_else(|| "*".to_owned(), |fence| fence.to_string());
-        warn!(
-            target: TARGET, key, fence, client, name, user, address;
-            "an operator asks to break what is held"
-        );
+        let about = [("key", key.as_str()), ("fence", fence.as_str())];
+        tell("break", &self.operator(now, id), &about);
     }
 
     /// Somebody asks to end range locks of a resource: those that overlap some bytes, or all.
@@ -84,35 +114,18 @@ impl<T: Transport, S: Store> Server<T, S> {
         resource: &[u8],
         span: Option<Span>,
     ) {
-        let Operator {
-            client,
-            name,
-            user,
-            address,
-        } = self.operator(now, id);
         let resource = resource.escape_ascii().to_string();
         let range = span.map_or_else(
             || "*".to_owned(),
             |span| format!("{} {}", span.start, span.len),
         );
-        warn!(
-            target: TARGET, resource, range, client, name, user, address;
-            "an operator asks to break range locks"
-        );
+        let about = [("resource", resource.as_str()), ("range", range.as_str())];
+        tell("break", &self.operator(now, id), &about);
     }
 
     /// Somebody asks to end the grace period.
     pub(super) fn audit_grace_end(&self, now: Nanos, id: ConnId) {
-        let Operator {
-            client,
-            name,
-            user,
-            address,
-        } = self.operator(now, id);
-        warn!(
-            target: TARGET, client, name, user, address;
-            "an operator asks to end the grace period"
-        );
+        tell("grace-end", &self.operator(now, id), &[]);
     }
 
     /// Somebody asks for what its token does not give.
@@ -135,30 +148,21 @@ impl<T: Transport, S: Store> Server<T, S> {
             return;
         }
         self.forbidden.not_before = now.after(FORBIDDEN_EVERY);
-        let Operator {
-            client,
-            name,
-            user,
-            address,
-        } = self.operator(now, id);
         let key = match subject {
             Subject::Nothing => String::new(),
             Subject::Name(it) | Subject::Names(it, _) | Subject::Pattern(it) => {
                 it.escape_ascii().to_string()
             }
         };
-        warn!(
-            target: TARGET, what, key, client, name, user, address;
-            "forbidden: the token does not give this"
-        );
+        let about = [("what", what), ("key", key.as_str())];
+        tell("forbidden", &self.operator(now, id), &about);
     }
 
     /// Tells how many more there were.
     pub(super) fn tell_forbidden(&mut self, now: Nanos) {
         let it = &mut self.forbidden;
         (it.timer, it.not_before) = (None, now.after(FORBIDDEN_EVERY));
-        let more = std::mem::take(&mut it.untold);
-        let plural = if more == 1 { "" } else { "s" };
-        warn!(target: TARGET, "forbidden: {more} more request{plural} in the last second");
+        let more = std::mem::take(&mut it.untold).to_string();
+        tell_fields([("action", "forbidden"), ("more", more.as_str())].iter());
     }
 }

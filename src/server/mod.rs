@@ -10,7 +10,7 @@
 //! Knows neither sockets nor the clock: with pipes for a [`Transport`] and a number for the time,
 //! the simulator runs this very code.
 
-mod audit;
+pub mod audit;
 mod auth;
 mod budget;
 mod clients;
@@ -456,6 +456,17 @@ impl<T: Transport, S: Store> Server<T, S> {
     #[must_use]
     pub fn is_listening(&self) -> bool {
         !self.is_drained()
+    }
+
+    /// How many grants and range locks there are, and how many wait for one.
+    #[must_use]
+    pub fn held_and_waiting(&self) -> (usize, usize) {
+        let counts = self.engine.counts();
+        let ranges = self.engine.view(self.clock_read).range_counts();
+        (
+            counts.holders + ranges.locks,
+            counts.waiters + ranges.waiting,
+        )
     }
 
     /// How many connections are open.

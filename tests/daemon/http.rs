@@ -235,10 +235,10 @@ fn a_break_is_logged_with_who_asked() {
     http.put(&format!("DELETE /v1/locks/job/holders/{fence}"), "", "");
     assert_eq!(http.answer().json()["broken"], true);
     assert_eq!(victim.line(), format!("lost job {fence} broken"));
-    let line = daemon.wait_for_log("has broken");
+    let line = daemon.wait_for_log("audit action=break");
     assert!(line.contains(" WARN "), "{line}");
-    assert!(line.contains("127.0.0.1:"), "{line}");
-    assert!(line.contains(&format!("job with fence {fence}")), "{line}");
+    assert!(line.contains("address=127.0.0.1:"), "{line}");
+    assert!(line.contains(&format!("key=job fence={fence}")), "{line}");
 }
 
 #[test]

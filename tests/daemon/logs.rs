@@ -159,6 +159,7 @@ fn who_breaks_what_is_told_of_and_so_is_what_was_broken() {
     let (mut holder, mut operator) = (daemon.connect(), daemon.connect());
     assert!(holder.ask("attach gw\u{202e}/1 0 s3cret").ends_with("new"));
     let fence = holder.lock("one\"key", "0").token_fence();
+    let operator_address = operator.local_address();
     operator.ask("hello _ name=oncall");
     assert_eq!(operator.ask("break one\"key *"), "ok 1");
     assert_eq!(operator.ask(&format!("break none {fence}")), "ok 0");
@@ -171,14 +172,17 @@ fn who_breaks_what_is_told_of_and_so_is_what_was_broken() {
     let [asked, broken, in_vain] = about[..] else {
         panic!("{about:#?}");
     };
+    for audit in [asked, in_vain] {
+        assert_eq!(
+            (&audit["target"], &audit["msg"], &audit["action"]),
+            (&"audit".into(), &"audit".into(), &"break".into())
+        );
+    }
     assert_eq!(
         (&asked["client"], &asked["name"]),
         (&"#2".into(), &"oncall".into())
     );
-    assert!(
-        asked["address"].as_str().unwrap().starts_with("127.0.0.1:"),
-        "{asked}"
-    );
+    assert_eq!(asked["address"], operator_address);
     assert_eq!(
         (&asked["key"], &asked["fence"]),
         (&r#"one\"key"#.into(), &"*".into())
@@ -190,6 +194,44 @@ fn who_breaks_what_is_told_of_and_so_is_what_was_broken() {
     assert_eq!(broken["msg"], "broken by an operator");
     assert_eq!(in_vain["fence"], fence.to_string());
     assert!(about.iter().all(|it| it["level"] == "WARN"), "{about:#?}");
+}
+
+/// One shape for all that operators do, over both protocols.
+#[test]
+fn what_operators_do_is_told_in_one_shape() {
+    let mut daemon = Daemon::start(&["--http-port=0"]);
+    let mut operator = daemon.connect();
+    let address = operator.local_address();
+    operator.ask("hello _ name=oncall");
+    let fence = operator.lock("k", "0").token_fence();
+    assert_eq!(operator.ask("break none *"), "ok 0");
+    assert_eq!(operator.ask("break disk range 0 8"), "ok 0");
+    operator.ask("grace _ end");
+    let mut http = daemon.http();
+    http.put(&format!("DELETE /v1/locks/k/holders/{fence}"), "", "");
+    assert_eq!(http.answer().status, 200);
+    let log = daemon.stop();
+    let audits: Vec<&str> = log
+        .iter()
+        .filter_map(|line| line.split_once(" WARN  audit "))
+        .map(|(_, fields)| fields)
+        .collect();
+    let who = format!("client=#1 name=oncall user=\"\" address={address}");
+    let [of_key, of_range, of_grace, over_http] = audits[..] else {
+        panic!("{log:#?}");
+    };
+    assert_eq!(of_key, format!("action=break {who} key=none fence=*"));
+    assert_eq!(
+        of_range,
+        format!("action=break {who} resource=disk range=\"0 8\"")
+    );
+    assert_eq!(of_grace, format!("action=grace-end {who}"));
+    let about = format!(" key=k fence={fence}");
+    assert!(
+        over_http.starts_with("action=break client=#2 name=\"\" user=\"\" address=127.0.0.1:")
+            && over_http.ends_with(&about),
+        "{over_http}"
+    );
 }
 
 #[test]

@@ -4,8 +4,6 @@
 //! here and handed to `wire::http`, which spells it. An answer is the last one if its request said so;
 //! then the connection ends once it is sent.
 
-use log::warn;
-
 use super::super::Server;
 use super::super::conn::{self, Conn, Flow, Owed, Transport};
 use super::super::memory::UnsentPop;
@@ -96,15 +94,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         let line = access_log::line(&settings.http, || {
             access_log::of_reply(&context, reply, &facts)
         });
-        let broke = (context.route == Some(Route::BreakHold) && matches!(reply, Reply::Done))
-            .then(|| (context.name.escape_ascii().to_string(), context.number));
         self.note_said(id, status, told, line);
-        if let Some((name, fence)) = broke {
-            warn!(
-                "{} has broken the hold of {name} with fence {fence}",
-                self.peer(id)
-            );
-        }
     }
 
     /// Says why a request is not served.
