@@ -10,7 +10,8 @@ use clap::builder::ValueParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command};
 
-use super::table::{ROWS, Row, Takes};
+use super::row::{Row, Takes};
+use super::table::ROWS;
 use super::{ConfigError, Exit};
 
 /// What is asked for instead of serving. These are no settings: there is no variable for them.

@@ -10,6 +10,7 @@
 
 mod command;
 mod exit;
+mod row;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -29,7 +30,8 @@ use crate::store::Durability;
 use crate::wire::answer::WireFence;
 pub use command::settings_markdown;
 pub use exit::Exit;
-use table::{ROWS, Row, Wrong};
+use row::{Row, Wrong};
+use table::ROWS;
 pub use value::{HttpPort, MaxMemory, Secret, token_file};
 
 /// Everything an operator can decide, checked and ready for use.

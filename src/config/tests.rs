@@ -5,7 +5,7 @@
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
 
-use super::table::Takes;
+use super::row::Takes;
 use super::*;
 
 /// Loads a command line whose words are separated by blanks.
