@@ -143,6 +143,22 @@ const WALLS: &[Wall] = &[
         reason: "files for a browser; what serves them is elsewhere",
     },
     Wall {
+        layer: "client",
+        may_name: &["base", "key", "engine::types", "wire"],
+        may_not_name: &[
+            "mio",
+            "slab",
+            "log",
+            "socket2",
+            "clap",
+            "std::fs",
+            "std::time::Instant",
+            "SystemTime",
+            "thread::spawn",
+        ],
+        reason: "a program that wants a lock gets none of the daemon with it",
+    },
+    Wall {
         layer: "ephemeral",
         may_name: &[],
         may_not_name: &[
@@ -302,7 +318,7 @@ fn root() -> &'static Path {
 }
 
 fn all_rust_files() -> Vec<PathBuf> {
-    let dirs = ["src", "tests", "benches", "tools"].map(|dir| root().join(dir));
+    let dirs = ["src", "tests", "benches", "tools", "examples"].map(|dir| root().join(dir));
     dirs.iter().flat_map(|dir| rust_files(dir)).collect()
 }
 
