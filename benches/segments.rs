@@ -1,7 +1,8 @@
 //! What byte-range locks cost: to test, to lock and to unlock a range, with few segments on the
 //! resource and with very many.
 //!
-//! The figure to look at is that of 100,000 segments beside that of 1,000: at most twice as much.
+//! The figure to look at is that of 100,000 segments beside that of 1,000. Every request goes elsewhere here, so
+//! that most of a large tree is not in the cache; `engine/ranges.rs` has the one with the target.
 //! Never part of a test's verdict: `--test` runs each once, on small tables.
 
 use std::hint::black_box;

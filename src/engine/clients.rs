@@ -368,7 +368,7 @@ impl Core {
             0 => None,
             _ => self.owners.stalled_since(owner),
         };
-        let since = since.or(self.owners.stalled_since(own).filter(|_| is_stalled));
+        let since = since.or_else(|| self.owners.stalled_since(own).filter(|_| is_stalled));
         self.owners.set_stalled(owner, since);
     }
 

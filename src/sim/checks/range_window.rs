@@ -227,7 +227,11 @@ impl Window<'_> {
     ) -> Result<(), String> {
         let mut all = SeenRanges::default();
         for seen in self.seen() {
-            all.conns.extend(&seen.conns);
+            // Whoever was attached at some time counts as attached.
+            for (conn, at) in &seen.conns {
+                let known = all.conns.entry(*conn).or_insert(*at);
+                *known = known.or(*at);
+            }
             all.resources
                 .resize_with(seen.resources.len(), Default::default);
             for (at, now) in all.resources.iter_mut().zip(&seen.resources) {
