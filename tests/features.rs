@@ -52,6 +52,24 @@ fn the_daemon_needs_no_crate_of_the_tools() {
 }
 
 #[test]
+fn only_tls_needs_rustls() {
+    let flags = ["--no-default-features", "--features", "daemon"];
+    let Some(without) = crates(&flags) else {
+        return;
+    };
+    let with = crates(&["--no-default-features", "--features", "daemon,tls"]).unwrap();
+    for name in ["rustls", "ring", "rustls-webpki"] {
+        assert!(!without.iter().any(|it| it == name), "{name}: {without:?}");
+        assert!(with.iter().any(|it| it == name), "{name}: {with:?}");
+    }
+    assert!(
+        !with
+            .iter()
+            .any(|it| it.contains("openssl") || it.contains("aws-lc"))
+    );
+}
+
+#[test]
 fn file_locks_need_four_small_crates() {
     let flags = ["--no-default-features", "--features", "ephemeral"];
     let Some(mut crates) = crates(&flags) else {

@@ -246,6 +246,12 @@ impl Crowd {
         self.add_all(count, block, Does::Drip { at_once }, true)
     }
 
+    /// A connection that is open already sends this byte by byte.
+    pub(super) fn drip_over(&mut self, stream: Stream, block: Block) -> io::Result<()> {
+        let does = Does::Drip { at_once: 0 };
+        self.add(Member::new(stream, Rc::new(block), does, true))
+    }
+
     /// `count` connections that send these requests once and never read; who is sent away comes
     /// again. Unlike [`Crowd::never_read`] it does not wait for answers.
     pub(super) fn flood_once(&mut self, count: usize, block: Block) -> io::Result<()> {

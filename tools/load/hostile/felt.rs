@@ -19,6 +19,7 @@ use crate::run::outcome::{Outcome, quantile};
 use crate::run::spec::{Keys, Rest, Spec};
 use crate::servers::HTTP;
 use crate::servers::target::Target;
+use crate::servers::tls::Files;
 use crate::session::{Session, Subject};
 
 /// How long before the moment of the attack measuring begins.
@@ -49,6 +50,8 @@ pub(super) struct Feeling {
     /// Whether the server asks for a secret.
     secret: bool,
     by_both_doors: bool,
+    /// Whether everybody speaks TLS.
+    tls: bool,
 }
 
 impl Feeling {
@@ -58,7 +61,12 @@ impl Feeling {
             and_turn: false,
             secret: false,
             by_both_doors: false,
+            tls: false,
         }
+    }
+
+    pub(super) const fn with_tls(self) -> Self {
+        Self { tls: true, ..self }
     }
 
     pub(super) const fn and_turn(self) -> Self {
@@ -109,6 +117,10 @@ impl Feeling {
         }
         if self.by_both_doors {
             options.extend(HTTP);
+        }
+        let files = self.tls.then(Files::write).transpose()?;
+        if let Some(files) = &files {
+            options.extend(files.options());
         }
         let mut subject = session.latchd(&options)?;
         subject.target.guarded = self.secret;

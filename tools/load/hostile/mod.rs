@@ -2,8 +2,8 @@
 //! else feels of it, with the attack and without.
 //!
 //! A [`Scene`] is one attack and what is wanted of the server meanwhile. What attackers do is in
-//! `patterns`, `holders`, `unread`, `pipelines`, `queues`, `values`, `owners`, `guesses`, `memory`
-//! and `http`, with the words of `crowd`; they run in a process of their own, see `process`. What is
+//! `patterns`, `holders`, `unread`, `pipelines`, `queues`, `values`, `owners`, `guesses`, `memory`,
+//! `tls` and `http`, with the words of `crowd`; they run in a process of their own, see `process`. What is
 //! measured meanwhile is in `felt`, `lateness`, `passed_on`, `bound` and `hand_over`, with what stands
 //! `beside` it. Every figure is of a server that was started for it.
 //!
@@ -29,14 +29,15 @@ mod patterns;
 mod pipelines;
 pub(crate) mod process;
 mod queues;
+mod tls;
 mod unread;
 mod values;
 
 use std::io;
 
 use crate::hostile::Measure::{
-    Bound, Counted, Felt, FeltAndTurn, FeltWithSecret, HandOver, Http, HttpWithSecret, Late,
-    PassedOn,
+    Bound, Counted, Felt, FeltAndTurn, FeltWithSecret, FeltWithTls, HandOver, Http, HttpWithSecret,
+    Late, PassedOn,
 };
 use crate::hostile::crowd::Crowd;
 use crate::hostile::felt::Feeling;
@@ -69,6 +70,8 @@ enum Measure {
     /// The same as the first, of a server that asks for a secret; and how long newcomers wait who
     /// know it.
     FeltWithSecret(f64),
+    /// How long well-behaved clients wait that speak TLS.
+    FeltWithTls(f64),
     /// How long well-behaved clients of both doors wait, p99, and the longest turn shall be as short.
     Http(f64),
     /// The same, of a server that asks for a secret.
@@ -92,7 +95,7 @@ const M: usize = 1_000_000;
 
 /// All scenes.
 #[rustfmt::skip] // a table is read in columns
-pub(crate) const SCENES: [Scene; 55] = [
+pub(crate) const SCENES: [Scene; 61] = [
     Scene { name: "patterns",         size: 1 << 17, attack: patterns::one,          measure: Felt(10.0),            words: "# patterns of `a` and `*`, 1 counts up" },
     Scene { name: "patterns-16",      size: 1 << 17, attack: patterns::sixteen,      measure: Felt(10.0),            words: "# patterns of `a` and `*`, 16 count up" },
     Scene { name: "patterns-spread",  size: 1 << 17, attack: patterns::spread,       measure: Felt(10.0),            words: "# patterns of `a` and `*`, 64 a client, 16 count up" },
@@ -115,6 +118,12 @@ pub(crate) const SCENES: [Scene; 55] = [
     Scene { name: "owners-leave",     size: 2 * M,   attack: owners::leave,          measure: PassedOn(20.0),        words: "# holds' owners leave with one who is waited for" },
     Scene { name: "owners-leave-16",  size: 2 * M,   attack: owners::leave_flooded,  measure: PassedOn(100.0),       words: "# holds' owners leave with one who is waited for, 16 flood" },
     Scene { name: "wrong-tokens",     size: 10_000,  attack: guesses::wrong,         measure: FeltWithSecret(10.0),  words: "# wrong secrets a second" },
+    Scene { name: "tls-silent",           size: 1_000,  attack: tls::silent,            measure: FeltWithTls(10.0),    words: "# connect, say nothing and come again" },
+    Scene { name: "tls-never-finished",   size: 1_000,  attack: tls::never_finished,    measure: FeltWithTls(10.0),    words: "# send a hello, never go on and come again" },
+    Scene { name: "tls-hellos",           size: 1_000,  attack: tls::hellos_per_s,      measure: FeltWithTls(10.0),    words: "# hellos a second" },
+    Scene { name: "tls-hellos-slow",      size: 1_000,  attack: tls::hellos_slow,       measure: FeltWithTls(10.0),    words: "# send hellos a byte at a time" },
+    Scene { name: "tls-begin-again",      size: 64,     attack: tls::begin_again,       measure: FeltWithTls(10.0),    words: "# send a second hello where they should go on, and come again" },
+    Scene { name: "tls-records-slow",     size: 200,    attack: tls::records_slow,      measure: FeltWithTls(10.0),    words: "# send records of 16 KiB a byte at a time" },
     Scene { name: "http-heads-slow",      size: 1_000,  attack: http::heads_slow,       measure: Http(10.0),           words: "# send heads a byte at a time" },
     Scene { name: "http-heads-never",     size: 10_000, attack: http::heads_unfinished, measure: Http(10.0),           words: "# heads never finished, their time over together" },
     Scene { name: "http-bodies-slow",     size: 1_000,  attack: http::bodies_slow,      measure: Http(10.0),           words: "# send bodies a byte at a time" },
@@ -196,6 +205,10 @@ impl Scene {
             }
             FeltWithSecret(ms) => {
                 let feeling = Feeling::new(ms).with_secret();
+                felt::measure(session, self, figures, &feeling)
+            }
+            FeltWithTls(ms) => {
+                let feeling = Feeling::new(ms).with_tls();
                 felt::measure(session, self, figures, &feeling)
             }
             Http(ms) => {

@@ -57,13 +57,13 @@ pub(crate) fn run(session: &Session, figures: &mut Figures) -> io::Result<()> {
 }
 
 /// Connections that send nothing.
-struct IdleConnections {
+pub(crate) struct IdleConnections {
     _streams: Vec<Stream>,
-    bytes_each: Option<f64>,
+    pub(crate) bytes_each: Option<f64>,
 }
 
 impl IdleConnections {
-    fn gather(target: &Target, count: usize) -> io::Result<Self> {
+    pub(crate) fn gather(target: &Target, count: usize) -> io::Result<Self> {
         let before = target.pid.and_then(rss_bytes);
         let mut streams = Vec::with_capacity(count);
         for _ in 1..count {

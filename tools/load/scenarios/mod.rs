@@ -16,6 +16,7 @@ pub(crate) mod observed;
 pub(crate) mod soak;
 pub(crate) mod spin;
 pub(crate) mod storm;
+pub(crate) mod tls;
 
 use std::io;
 

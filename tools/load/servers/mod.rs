@@ -8,6 +8,7 @@ pub(crate) mod ceiling;
 pub(crate) mod child;
 mod process;
 pub(crate) mod target;
+pub(crate) mod tls;
 
 use std::cell::Cell;
 use std::io;
@@ -107,10 +108,9 @@ impl Server {
         };
         let port = match kind {
             ServerKind::Latchd | ServerKind::Ceiling => process.says("listen").and_then(|line| {
-                let port = line
-                    .rsplit(':')
-                    .next()
-                    .and_then(|it| it.trim().parse().ok());
+                // `… listens on 127.0.0.1:6388`, and perhaps how.
+                let port = line.rsplit(':').next();
+                let port = port.and_then(|it| it.split_whitespace().next()?.parse().ok());
                 port.ok_or_else(|| io::Error::other(line))
             }),
             ServerKind::Redis => process.says("Ready to accept connections").map(|_| port),
@@ -131,13 +131,17 @@ impl Server {
             address,
             http,
             in_turns: kind == ServerKind::Latchd,
+            is_encrypted: arguments.contains(&tls::CERT_OPTION),
             guarded: false,
             pid: Some(process.child.id()),
         };
         let has_socket = kind != ServerKind::Dflockd;
         Ok(Self {
             tcp: target(Address::Tcp((Ipv4Addr::LOCALHOST, port).into())),
-            unix: has_socket.then(|| target(Address::Unix(process.socket.clone()))),
+            unix: has_socket.then(|| Target {
+                is_encrypted: false,
+                ..target(Address::Unix(process.socket.clone()))
+            }),
             _process: process,
         })
     }

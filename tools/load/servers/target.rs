@@ -13,6 +13,8 @@ use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 use socket2::SockRef;
 
+use crate::servers::tls::TlsStream;
+
 /// How long one connection may take to open.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
@@ -47,6 +49,8 @@ pub(crate) struct Target {
     /// queue; a server with many threads promises no such order. And of those with the line
     /// protocol, only latchd promises that fences grow.
     pub(crate) in_turns: bool,
+    /// Whether it speaks TLS, with the certificate of `servers::tls`.
+    pub(crate) is_encrypted: bool,
     /// Whether every connection has to show the secret first, see `run::codec::SECRET`.
     pub(crate) guarded: bool,
     /// The process, if it was started here: its processor time and memory can be read.
@@ -89,6 +93,7 @@ impl Target {
             address,
             http: None,
             in_turns,
+            is_encrypted: false,
             guarded: false,
             pid: None,
         })
@@ -147,6 +152,9 @@ impl Target {
             Address::Tcp(address) => {
                 let stream = std::net::TcpStream::connect_timeout(address, CONNECT_MAX)?;
                 stream.set_nodelay(true)?;
+                if self.is_encrypted {
+                    return TlsStream::open(stream).map(|it| Stream::Tls(Box::new(it)));
+                }
                 stream.set_nonblocking(true)?;
                 Ok(Stream::Tcp(TcpStream::from_std(stream)))
             }
@@ -181,9 +189,10 @@ impl Target {
     }
 }
 
-/// A connection, TCP or unix.
+/// A connection, TCP or unix, or TCP with TLS over it.
 pub(crate) enum Stream {
     Tcp(TcpStream),
+    Tls(Box<TlsStream>),
     Unix(UnixStream),
 }
 
@@ -191,10 +200,13 @@ impl Stream {
     /// Closes it so that its port is free at once: whoever comes and leaves very often would soon
     /// have none left.
     pub(crate) fn abandon(self) {
-        if let Self::Tcp(stream) = &self {
-            // If that is refused, it is closed as any other.
-            let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
-        }
+        let socket = match &self {
+            Self::Tcp(stream) => SockRef::from(stream),
+            Self::Tls(stream) => SockRef::from(&stream.socket),
+            Self::Unix(_) => return,
+        };
+        // If that is refused, it is closed as any other.
+        let _ = socket.set_linger(Some(Duration::ZERO));
     }
 }
 
@@ -202,6 +214,7 @@ impl Read for Stream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read(buf),
+            Self::Tls(stream) => stream.read(buf),
             Self::Unix(stream) => stream.read(buf),
         }
     }
@@ -211,6 +224,7 @@ impl Write for Stream {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.write(buf),
+            Self::Tls(stream) => stream.write(buf),
             Self::Unix(stream) => stream.write(buf),
         }
     }
@@ -224,6 +238,7 @@ impl Source for Stream {
     fn register(&mut self, to: &Registry, token: Token, interest: Interest) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.register(to, token, interest),
+            Self::Tls(stream) => stream.socket.register(to, token, interest),
             Self::Unix(stream) => stream.register(to, token, interest),
         }
     }
@@ -231,6 +246,7 @@ impl Source for Stream {
     fn reregister(&mut self, to: &Registry, token: Token, interest: Interest) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.reregister(to, token, interest),
+            Self::Tls(stream) => stream.socket.reregister(to, token, interest),
             Self::Unix(stream) => stream.reregister(to, token, interest),
         }
     }
@@ -238,6 +254,7 @@ impl Source for Stream {
     fn deregister(&mut self, from: &Registry) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.deregister(from),
+            Self::Tls(stream) => stream.socket.deregister(from),
             Self::Unix(stream) => stream.deregister(from),
         }
     }
