@@ -4,8 +4,8 @@
 use std::io::ErrorKind;
 use std::process::Command;
 
-/// Crates that only the feature `tools` may bring.
-const OF_TOOLS: [&str; 2] = ["fastrand", "hdrhistogram"];
+/// Crates that only the feature `tools` may bring to a daemon. (`ureq` comes with `http`, which that has.)
+const OF_TOOLS: [&str; 3] = ["fastrand", "hdrhistogram", "ureq"];
 
 /// The names of all crates in a build with these flags; `None` if this machine has no cargo.
 fn crates(flags: &[&str]) -> Option<Vec<String>> {
@@ -70,6 +70,29 @@ fn only_tls_needs_rustls() {
 }
 
 #[test]
+fn the_client_needs_no_crate_of_the_daemon() {
+    let flags = ["--no-default-features", "--features", "client"];
+    let Some(mut crates) = crates(&flags) else {
+        return;
+    };
+    crates.sort();
+    crates.dedup();
+    let expected = [
+        "bitflags",
+        "itoa",
+        "latchd",
+        "linux-raw-sys",
+        "memchr",
+        "rustix",
+        "serde_core",
+        "serde_json",
+        "uuid",
+        "zmij",
+    ];
+    assert_eq!(crates, expected);
+}
+
+#[test]
 fn file_locks_need_four_small_crates() {
     let flags = ["--no-default-features", "--features", "ephemeral"];
     let Some(mut crates) = crates(&flags) else {
@@ -78,6 +101,58 @@ fn file_locks_need_four_small_crates() {
     crates.sort();
     let expected = ["bitflags", "latchd", "linux-raw-sys", "log", "rustix"];
     assert_eq!(crates, expected);
+}
+
+/// The client over HTTP gets nothing of the daemon: no loop, no slots, no command line, no logger. (ureq
+/// tells `log` what it does; nobody listens unless the program has a logger.)
+#[test]
+fn a_client_over_http_needs_ureq_and_a_clock() {
+    let flags = ["--no-default-features", "--features", "http"];
+    let Some(mut crates) = crates(&flags) else {
+        return;
+    };
+    crates.sort();
+    crates.dedup();
+    let expected = [
+        "base64",
+        "bitflags",
+        "bytes",
+        "fastrand",
+        "http",
+        "httparse",
+        "itoa",
+        "latchd",
+        "linux-raw-sys",
+        "log",
+        "percent-encoding",
+        "rustix",
+        "ureq",
+        "ureq-proto",
+        "utf8-zero",
+    ];
+    assert_eq!(crates, expected);
+}
+
+/// With TLS there is one provider of cryptography, and it is ring.
+#[test]
+fn a_client_over_https_brings_ring_alone() {
+    let flags = ["--no-default-features", "--features", "http,tls"];
+    let Some(crates) = crates(&flags) else {
+        return;
+    };
+    let has = |name: &str| crates.iter().any(|it| it == name);
+    assert!(has("rustls") && has("ring"), "{crates:?}");
+    for name in [
+        "aws-lc-rs",
+        "openssl",
+        "native-tls",
+        "mio",
+        "slab",
+        "clap",
+        "env_logger",
+    ] {
+        assert!(!has(name), "{name}: {crates:?}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Guessing the secret: how often a host is told, and that nobody who knows it pays for that. Over pipes,
 //! with virtual time; `scripts/auth.txt` has what one client sees, `daemon/auth.rs` real sockets.
 
+use latchd::access::Access;
 use latchd::base::Millis;
 use latchd::engine::Rules;
 use latchd::pipe::Pipes;
@@ -25,7 +26,7 @@ fn pipes() -> Pipes {
 
 fn with_read_timeout(read_timeout: Millis) -> Pipes {
     let settings = Settings {
-        auth_token: Some(b"s3cret".to_vec()),
+        access: Access::of_one(b"s3cret"),
         read_timeout,
         ..Settings::default()
     };

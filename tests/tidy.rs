@@ -143,6 +143,22 @@ const WALLS: &[Wall] = &[
         reason: "files for a browser; what serves them is elsewhere",
     },
     Wall {
+        layer: "client",
+        may_name: &["base", "key", "engine::types", "wire"],
+        may_not_name: &[
+            "mio",
+            "slab",
+            "log",
+            "socket2",
+            "clap",
+            "std::fs",
+            "std::time::Instant",
+            "SystemTime",
+            "thread::spawn",
+        ],
+        reason: "a program that wants a lock gets none of the daemon with it",
+    },
+    Wall {
         layer: "ephemeral",
         may_name: &[],
         may_not_name: &[
@@ -155,6 +171,24 @@ const WALLS: &[Wall] = &[
             "SystemTime",
         ],
         reason: "a program without a daemon uses it, and gets nothing else with it",
+    },
+    Wall {
+        layer: "http_client",
+        may_name: &[],
+        may_not_name: &[
+            "mio",
+            "slab",
+            "log",
+            "socket2",
+            "std::net",
+            "std::os",
+            "std::fs",
+            "std::env",
+            "Instant",
+            "SystemTime",
+            "thread::spawn",
+        ],
+        reason: "a program without a daemon uses it, and its one clock counts the time asleep",
     },
     Wall {
         layer: "store",

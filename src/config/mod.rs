@@ -132,6 +132,8 @@ pub struct Config {
     pub auth_token: Option<Secret>,
     /// Where that came from, if it was a file: it is read again when the daemon is told to.
     pub auth_token_file: Option<PathBuf>,
+    /// `--unix-admin-uid`: who needs none over a unix socket.
+    pub unix_admin_uid: Option<u32>,
     /// `--cpu`: the core to stay on.
     pub cpu: Option<usize>,
     /// `--spin`: poll without ever sleeping.
@@ -312,6 +314,7 @@ impl Config {
         tls_handshake_timeout: Millis::ZERO,
         auth_token: None,
         auth_token_file: None,
+        unix_admin_uid: None,
         cpu: None,
         spin: false,
         log_file: None,

@@ -498,8 +498,9 @@ pub(super) const ROWS: &[Row] = &[
         default: "",
         group: SECURITY,
         rule: "the path of a file that holds the token",
-        help: "File that holds the token; blanks and line ends after it do not count. Order: \
-               --auth-token or --auth-token-file (not both), then the variables, token first.",
+        help: "File that holds the token, or one on each line with what it gives: token [name] \
+               [read, write or admin] [prefix…]. Order: --auth-token or --auth-token-file (not \
+               both), then the variables, token first. Read again on SIGHUP.",
         set: |c, text| {
             c.auth_token_file = Some(text.into());
             put_token(c, token_in_file(text))
@@ -555,6 +556,17 @@ pub(super) const ROWS: &[Row] = &[
         help: "Close a connection that has not finished its TLS handshake so long after it came. \
                Above 0.",
         set: |c, text| put(&mut c.tls_handshake_timeout, value::span_above_zero(text)),
+    },
+    Row {
+        flag: "unix-admin-uid",
+        value: "UID",
+        takes: Takes::Number,
+        env: &["LATCHD_UNIX_ADMIN_UID"],
+        default: "",
+        group: SECURITY,
+        rule: "the number of a user, from 0 to 4294967294",
+        help: "This user of the machine needs no token over a unix socket, and may do everything.",
+        set: |c, text| put(&mut c.unix_admin_uid, value::uid(text).map(Some)),
     },
     Row {
         flag: "cpu",

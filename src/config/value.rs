@@ -10,12 +10,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
+use crate::access::{Access, FILE_BYTES_MAX, TOKEN_BYTES_MAX};
 use crate::base::Millis;
 use crate::store::Durability;
-
-/// Longest token: what the argument line of `auth` can carry. A longer one is refused at start,
-/// because no client could ever send it.
-const TOKEN_BYTES_MAX: usize = 65_536;
 
 /// Longest socket path that fits Linux's `sockaddr_un` together with its closing zero.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -23,15 +20,21 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Longest name that the domain name system knows.
 const HOST_NAME_BYTES_MAX: usize = 253;
 
-/// The token that clients must send. Its `Debug` shows nothing of it.
+/// The tokens of which clients must send one. Its `Debug` shows nothing of them.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct Secret(Access);
 
 impl Secret {
-    /// The token itself, to be compared in constant time and never printed.
+    /// The first of them, to be compared in constant time and never printed.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        self.0.as_bytes()
+        self.0.first_token()
+    }
+
+    /// All of them, and what each gives.
+    #[must_use]
+    pub fn access(&self) -> &Access {
+        &self.0
     }
 }
 
@@ -47,6 +50,12 @@ pub(super) fn whole(text: &str) -> Option<u64> {
         return None; // `"+5".parse()` would accept the sign
     }
     text.parse().ok()
+}
+
+/// The number of a user. The last one there is means nobody.
+pub(super) fn uid(text: &str) -> Option<u32> {
+    let uid = u32::try_from(whole(text)?).ok()?;
+    (uid != u32::MAX).then_some(uid)
 }
 
 /// A port, 0 for any.
@@ -232,27 +241,22 @@ pub(super) fn token(text: &str) -> Result<Secret, String> {
     if text.trim() != text {
         return Err("the token begins or ends with a blank, so no client could send it".to_owned());
     }
-    Ok(Secret(text.to_owned()))
+    Ok(Secret(Access::of_one(text.as_bytes())))
 }
 
-/// Reads the token from a file; blanks and line ends after it do not count.
+/// Reads the tokens from a file. Blanks and line ends after a token do not count.
 ///
 /// # Errors
-/// Why it cannot be used, without a word of what is in it.
+/// The file cannot be read, or has a line that cannot be used: what and where, without its text.
 pub fn token_file(path: &str) -> Result<Secret, String> {
     let mut bytes = Vec::new();
     // Bounded, so that `/dev/zero` is an error and does not use up all memory.
     File::open(path)
-        .and_then(|file| {
-            file.take(2 * TOKEN_BYTES_MAX as u64)
-                .read_to_end(&mut bytes)
-        })
+        .and_then(|file| file.take(FILE_BYTES_MAX as u64).read_to_end(&mut bytes))
         .map_err(|error| format!("cannot read {path:?}: {error}"))?;
     let text = str::from_utf8(&bytes).map_err(|_| format!("{path:?} is not valid UTF-8"))?;
-    match text.trim_end() {
-        "" => Err(format!("{path:?} is empty; it must hold the token")),
-        text => token(text).map_err(|why| format!("{path:?}: {why}")),
-    }
+    let access = Access::read(text).map_err(|why| format!("{path:?}: {why}"))?;
+    Ok(Secret(access))
 }
 
 #[cfg(test)]

@@ -41,8 +41,9 @@ use self::reload::Reload;
 pub use self::systemd::Supervision;
 use self::systemd::{Manager, handed_over};
 use self::tls::TlsFiles;
+use crate::access::Access;
 use crate::base::{Fence, Millis};
-use crate::config::{Config, Exit, MaxMemory};
+use crate::config::{Config, Exit, MaxMemory, Secret};
 use crate::engine::types::{Effects, GraceState, Input, Notes};
 use crate::engine::{Engine, Origin, Rules, SearchLimits};
 use crate::net::{Clock, Listener, Reactor, RunError, Stream};
@@ -353,10 +354,7 @@ pub fn rules(config: &Config) -> Rules {
 #[must_use]
 pub fn settings(config: &Config, epoch: u64) -> Settings {
     Settings {
-        auth_token: config
-            .auth_token
-            .as_ref()
-            .map(|secret| secret.as_bytes().to_vec()),
+        access: access(config),
         wire_fence: config.wire_fence,
         connections_max: config.max_connections.unwrap_or(0),
         memory_max: memory_max(config),
@@ -374,6 +372,13 @@ pub fn settings(config: &Config, epoch: u64) -> Settings {
         },
         ..Settings::default()
     }
+}
+
+/// Who may do what.
+fn access(config: &Config) -> Access {
+    let access = config.auth_token.as_ref().map(Secret::access);
+    let access = access.cloned().unwrap_or_default();
+    access.with_admin_uid(config.unix_admin_uid)
 }
 
 /// The same, with what is known only where a daemon runs.

@@ -19,6 +19,7 @@ use crate::store::Store;
 /// What can be read again.
 pub(super) struct Reload {
     token_file: Option<PathBuf>,
+    admin_uid: Option<u32>,
     tls: Option<TlsFiles>,
     /// Who is told when it begins and when it is done.
     manager: Option<SharedManager>,
@@ -33,6 +34,7 @@ impl Reload {
     ) -> Self {
         Self {
             token_file: config.auth_token_file.clone(),
+            admin_uid: config.unix_admin_uid,
             tls,
             manager,
         }
@@ -54,7 +56,7 @@ impl Reload {
         let has_log_file = output::reopen();
         let parts = [
             self.tls.as_ref().map(|tls| (CERTIFICATE, tls.reload())),
-            (self.token_file.as_ref()).map(|path| (TOKEN, reload_token(path, server))),
+            (self.token_file.as_ref()).map(|path| (TOKENS, self.reload_tokens(path, server))),
         ];
         let parts: Vec<_> = parts.into_iter().flatten().collect();
         if has_log_file {
@@ -78,6 +80,18 @@ impl Reload {
             }
         }
     }
+
+    /// Whoever has shown a token before stays, with what that gave it.
+    fn reload_tokens<S: Store>(
+        &self,
+        path: &Path,
+        server: &mut Server<Stream, S>,
+    ) -> Result<(), String> {
+        let tokens = token_file(&path.to_string_lossy())
+            .map_err(|why| format!("--auth-token-file: {why}"))?;
+        server.set_access(tokens.access().clone().with_admin_uid(self.admin_uid));
+        Ok(())
+    }
 }
 
 /// A signal does not say who has sent it: root, or the user of the daemon.
@@ -89,12 +103,4 @@ fn by_signal() -> Operator {
 }
 
 const CERTIFICATE: &str = "the TLS certificate with its key";
-const TOKEN: &str = "the token";
-
-/// Whoever has shown the old token before stays.
-fn reload_token<S: Store>(path: &Path, server: &mut Server<Stream, S>) -> Result<(), String> {
-    let token =
-        token_file(&path.to_string_lossy()).map_err(|why| format!("--auth-token-file: {why}"))?;
-    server.replace_auth_token(Some(token.as_bytes().to_vec()));
-    Ok(())
-}
+const TOKENS: &str = "the file of tokens";

@@ -23,6 +23,7 @@ const COUNTED = [
   ["Broken by an operator", "breaks"],
   ["Slow readers cut off", "slow_consumers"],
   ["Wrong tokens", "wrong_secrets"],
+  ["Forbidden", "forbidden"],
 ];
 
 const KEPT = [

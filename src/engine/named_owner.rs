@@ -283,6 +283,9 @@ impl Engine {
             (None, _) => return false,
         };
         let asker = Asker { conn, owner };
+        if matches!(request, Request::Acquire { .. }) {
+            self.core.note_user(conn, owner);
+        }
         // It stays while it is served, even if the last thing it holds ends meanwhile.
         self.core.owners[owner].waits += 1;
         let is_of_owner = self.serve_owner(now, asker, by, request, out);

@@ -12,7 +12,7 @@ use super::arena::{Arena, Chain, NONE, Stored};
 use super::conn::ConnIndex;
 use super::holder::OfOwner;
 use super::two_phase::TicketsOfOwner;
-use super::types::ATTACHED_SERIAL;
+use super::types::{ATTACHED_SERIAL, User};
 use crate::base::ConnId;
 use crate::keymap::KeyMap;
 use crate::memory::block_bytes;
@@ -51,8 +51,12 @@ pub(super) struct Owner {
     pub(super) overdue: Overdue,
     /// Whether it holds or waits for bytes of resources: see `ranges.rs`.
     pub(super) has_ranges: bool,
+    /// Whether some of its grants were to outlive its connection: see `keeping.rs`.
+    pub(super) has_kept: bool,
     /// The name that the connection gave in `hello`, or by which the owner is known, or the client's id.
     pub(super) name: Option<Box<str>>,
+    /// Whom its connection was let in as, or the last one that acquired for it.
+    pub(super) user: Option<User>,
 }
 
 /// Whether the owner is still there. Only an owner that is `Here` is granted anything.
@@ -137,6 +141,11 @@ impl Owner {
         self.name.as_deref().filter(|_| self.conn_id != ATTACHED)
     }
 
+    /// Whom its connection was let in as, or the last one that acquired for it.
+    pub(super) fn user(&self) -> Option<&str> {
+        self.user.as_ref().map(|user| user.as_str())
+    }
+
     /// The connection that is or was this owner.
     pub(super) fn connection(&self) -> Option<ConnId> {
         (self.conn_id != NOBODY && self.conn_id != ATTACHED).then_some(self.conn_id)
@@ -213,7 +222,9 @@ impl Owners {
             presence: Presence::Here,
             overdue: Overdue::End,
             has_ranges: false,
+            has_kept: false,
             name: None,
+            user: None,
         });
         OwnerIndex(owner)
     }

@@ -1,6 +1,7 @@
 //! The engine's whole vocabulary: inputs, requests, replies, pushes, effects.
 //!
-//! Types only, no behaviour. `wire` makes requests and spells replies; `engine` does the rest.
+//! Types only, no behaviour. `wire` makes requests and spells replies; `engine` does the rest. A client
+//! that is built without the daemon has these words and none of the rest.
 //!
 //! The engine knows a client in two ways. Its *connection* ([`ConnId`]) is where requests come from
 //! and where answers and pushes go. Its *owner* is what holds keys, has tickets and waits in
@@ -9,17 +10,22 @@
 //! (`clients.rs`), or ask for an owner that is known by its name (`named_owner.rs`). Inside the engine
 //! `conn.rs` keeps the one and `owner.rs` the other.
 
-use std::rc::Rc;
+mod attached;
+mod note;
+mod push;
+mod ranges;
+mod recorded;
 
-pub use super::clients::Attach;
-pub use super::note::{Note, Noted, Notes};
-pub use super::push::{Change, Event, Loss, Push};
-pub use super::ranges::ask::{
+pub use self::attached::{Attach, SECRET_BYTES_MAX, Secret, SecretHash};
+pub use self::note::{Note, Noted, Notes};
+pub use self::push::{Change, Event, Loss, Push};
+pub use self::ranges::{
     ByteRange, GraceState, HeldRange, OfClient, RANGE_OWNER_BYTES_MAX, RangeAsk, RangeRequest,
     Sharing, Span,
 };
-pub use super::recorded::Record;
-pub use super::secret::{SECRET_BYTES_MAX, Secret, SecretHash};
+pub use self::recorded::Record;
+
+use std::rc::Rc;
 
 use crate::base::{ConnId, Fence, Millis, Token};
 use crate::key::Key;
@@ -31,6 +37,9 @@ pub const ATTACHED_SERIAL: u32 = u32::MAX;
 
 /// A value that a client stored. The table and the answers share it; it never changes.
 pub type Value = Rc<[u8]>;
+
+/// The name of somebody who is let in. All who are let in as the same share it.
+pub type User = Rc<String>;
 
 /// How much memory a value of this length takes, with its two counters and the allocator's share.
 #[must_use]
@@ -87,6 +96,11 @@ pub enum Input<'a> {
     /// Whether requests of this connection are refused rather than wait for themselves: see
     /// [`Refusal::Deadlock`].
     DetectDeadlocks(ConnId, bool),
+    /// Whom the connection was let in as, if that has a name: people see it beside what it holds.
+    LetIn(ConnId, Option<User>),
+    /// Whether what this connection is granted from now on outlives it: such a grant is not released
+    /// when the connection ends. It does not apply to what it acquires for a client.
+    Keep(ConnId, bool),
     /// Whether the peer has hung up and the server has yet to serve the connection for the last
     /// time. Until it does, the connection's waits are neither granted nor answered, nobody meets it at
     /// a barrier, and it does not count as a recipient. Has no effects by itself.

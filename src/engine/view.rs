@@ -41,6 +41,8 @@ pub struct HolderView<'e> {
     pub client: Option<&'e str>,
     /// The name that its connection gave in `hello`, or by which its owner is known.
     pub name: Option<&'e str>,
+    /// Whom its connection was let in as, or the last one that acquired for its owner.
+    pub user: Option<&'e str>,
     /// Whether it belongs to an owner that is known by its name, and not to a connection.
     pub is_named: bool,
     /// What a release or a renewal has to show.
@@ -69,6 +71,8 @@ pub struct WaiterView<'e> {
     pub is_named: bool,
     /// The name that its connection gave in `hello`.
     pub name: Option<&'e str>,
+    /// Whom its connection was let in as.
+    pub user: Option<&'e str>,
     /// `slot`, `read`, `write` or `lead`.
     pub hold: &'static str,
     /// Nanoseconds in the queue.
@@ -80,6 +84,8 @@ pub struct WaiterView<'e> {
 pub struct ConnView<'e> {
     /// The name that it gave in `hello`.
     pub name: Option<&'e str>,
+    /// Whom it was let in as.
+    pub user: Option<&'e str>,
     /// The client that it has attached to.
     pub client: Option<&'e str>,
     /// How many grants its owner holds.
@@ -426,6 +432,7 @@ impl<'e> View<'e> {
         let owner = &core.owners[owner];
         ConnView {
             name: core.owners[own].name.as_deref(),
+            user: core.owners[own].user(),
             client: owner.client_id(),
             held: owner.holds.len(),
             waiting: owner.waits + u32::from(waits_for_other),
@@ -487,6 +494,7 @@ impl<'e> KeyView<'e> {
                 conn: owner.connection(),
                 client: owner.client_id(),
                 name: owner.called(),
+                user: owner.user(),
                 is_named: owner.is_named(),
                 token: it.token,
                 version: engine.stores.locks.asks.version(holder).unwrap_or(0),
@@ -512,6 +520,9 @@ impl<'e> KeyView<'e> {
                 client: owner.client_id(),
                 is_named: owner.is_named(),
                 name: own.map_or_else(|| owner.called(), |own| engine.core.owners[own].called()),
+                user: parked
+                    .map_or(owner, |it| &engine.core.owners[it.own])
+                    .user(),
                 hold: it.want().held.word_beside_kind(),
                 age_ns: now.since(it.since),
             }

@@ -1,23 +1,40 @@
-//! What operators do, told in the log: one line each, of one shape, whatever `--log-level` says.
+//! What operators do, and what somebody may not: told in the log, with who it was and from where.
 //!
-//! `audit action=break client=#7 name=oncall address=127.0.0.1:50312 key=job fence=*`: what was asked
-//! for, by whom, from where, and about what. In JSON these are members beside `"target":"audit"` and
-//! `"msg":"audit"`. A line is written when it is asked for and before it is done, so that nothing is
-//! done without one. Whatever came from a peer is the value of a field, which the logger escapes.
+//! One line each, of one shape, whatever `--log-level` says:
+//! `audit action=break client=#7 name=oncall user=ops address=127.0.0.1:50312 key=job fence=*`, what was
+//! asked for, by whom, from where, and about what. In JSON these are members beside `"target":"audit"`
+//! and `"msg":"audit"`. A line is written when it is asked for and before it is done, so that nothing
+//! is done without one. Whatever came from a peer is the value of a field, which the logger escapes.
+//!
+//! Whoever asks for what its token does not give can do so as fast as it likes, so only the first of
+//! these in a second is told as it is, and how many followed it.
 
 use log::kv::Value;
 use log::{Level, Record};
 
+use super::conn::Transport;
+use super::{Due, Server};
+use crate::base::{ConnId, Fence, Millis, Nanos};
+use crate::engine::types::Span;
+use crate::store::Store;
+use crate::timers::TimerId;
+use crate::wire::need::Subject;
+
 /// Where these lines come from, for filters.
 pub const TARGET: &str = "audit";
 
-/// Somebody who asks for what only operators should.
+/// Least time between two lines about what somebody may not.
+const FORBIDDEN_EVERY: Millis = Millis(1_000);
+
+/// Somebody who asks for what only operators should, or for what it may not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Operator {
     /// The id of a client, or the number of a connection.
     pub client: String,
     /// The name that was given in `hello`; empty if none was.
     pub name: String,
+    /// As whom it was let in: the name of a token, or the user of a unix socket; empty if it has none.
+    pub user: String,
     /// Where it comes from; empty if that is not known.
     pub address: String,
 }
@@ -28,6 +45,7 @@ pub fn tell(action: &str, operator: &Operator, about: &[(&str, &str)]) {
         ("action", action),
         ("client", &operator.client),
         ("name", &operator.name),
+        ("user", &operator.user),
         ("address", &operator.address),
     ];
     let fields: Vec<(&str, Value<'_>)> = { who.iter().chain(about) }
@@ -41,4 +59,106 @@ pub fn tell(action: &str, operator: &Operator, about: &[(&str, &str)]) {
             .key_values(&fields.as_slice())
             .build(),
     );
+}
+
+/// What was refused because a token does not give it.
+#[derive(Default)]
+pub(super) struct Forbidden {
+    /// So far.
+    total: u64,
+    /// Since the last line.
+    untold: u64,
+    not_before: Nanos,
+    /// Runs while something is untold.
+    timer: Option<TimerId>,
+}
+
+impl Forbidden {
+    pub(super) fn total(&self) -> u64 {
+        self.total
+    }
+}
+
+impl<T: Transport, S: Store> Server<T, S> {
+    /// Who asks on this connection.
+    fn operator(&self, now: Nanos, id: ConnId) -> Operator {
+        let asked = self.engine.view(now).conn(id);
+        Operator {
+            client: match asked.client {
+                Some(client) => client.escape_debug().to_string(),
+                None => format!("#{}", id.serial),
+            },
+            name: asked.name.unwrap_or_default().to_owned(),
+            user: asked.user.unwrap_or_default().to_owned(),
+            address: self.address_of(id).unwrap_or_default(),
+        }
+    }
+
+    /// Somebody asks to end grants of a key: one of them, or all.
+    pub(super) fn audit_break(&self, now: Nanos, id: ConnId, key: &[u8], fence: Option<Fence>) {
+        let key = key.escape_ascii().to_string();
+        let fence = fence.map_or_else(|| "*".to_owned(), |fence| fence.to_string());
+        let about = [("key", &*key), ("fence", &fence)];
+        tell("break", &self.operator(now, id), &about);
+    }
+
+    /// Somebody asks to end range locks of a resource: those that overlap some bytes, or all.
+    pub(super) fn audit_break_ranges(
+        &self,
+        now: Nanos,
+        id: ConnId,
+        resource: &[u8],
+        span: Option<Span>,
+    ) {
+        let resource = resource.escape_ascii().to_string();
+        let range = span.map_or_else(
+            || "*".to_owned(),
+            |span| format!("{} {}", span.start, span.len),
+        );
+        let about = [("resource", &*resource), ("range", &range)];
+        tell("break", &self.operator(now, id), &about);
+    }
+
+    /// Somebody asks to end the grace period.
+    pub(super) fn audit_grace_end(&self, now: Nanos, id: ConnId) {
+        tell("grace-end", &self.operator(now, id), &[]);
+    }
+
+    /// Somebody asks for what its token does not give.
+    pub(super) fn audit_forbidden(
+        &mut self,
+        now: Nanos,
+        id: ConnId,
+        what: &str,
+        subject: Subject<'_>,
+    ) {
+        self.forbidden.total += 1;
+        if now < self.forbidden.not_before {
+            self.forbidden.untold += 1;
+            let Self {
+                forbidden, timers, ..
+            } = self;
+            let at = forbidden.not_before;
+            let arm = || timers.arm(at, Due::Forbidden);
+            forbidden.timer.get_or_insert_with(arm);
+            return;
+        }
+        self.forbidden.not_before = now.after(FORBIDDEN_EVERY);
+        let key = match subject {
+            Subject::Nothing => String::new(),
+            Subject::Name(it) | Subject::Names(it, _) | Subject::Pattern(it) => {
+                it.escape_ascii().to_string()
+            }
+        };
+        let about = [("what", what), ("key", &key)];
+        tell("forbidden", &self.operator(now, id), &about);
+    }
+
+    /// Tells how many more there were.
+    pub(super) fn tell_forbidden(&mut self, now: Nanos) {
+        let it = &mut self.forbidden;
+        (it.timer, it.not_before) = (None, now.after(FORBIDDEN_EVERY));
+        let more = std::mem::take(&mut it.untold).to_string();
+        tell("forbidden", &Operator::default(), &[("more", &more)]);
+    }
 }

@@ -2,10 +2,9 @@
 //!
 //! The engine decides (`engine/clients.rs`, `engine/breaking.rs`). Here a wrong secret of a client is
 //! counted among those of connections, so that nobody is told faster than `guesses.rs` allows; and
-//! whoever breaks something is named in the log.
+//! whoever breaks something is named in the log (`audit.rs`).
 
 use super::Server;
-use super::audit::{self, Operator};
 use super::conn::Transport;
 use crate::base::{ConnId, Fence, Nanos};
 use crate::engine::types::{Attach, Input, Secret};
@@ -53,35 +52,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         key: &[u8],
         fence: Option<Fence>,
     ) -> bool {
-        let fence_told = fence.map_or_else(|| "*".to_owned(), |fence| fence.to_string());
-        self.tell_break(now, id, key, &fence_told);
+        self.audit_break(now, id, key, fence);
         self.put(now, id, Input::BreakAll(id, key, fence), false)
-    }
-
-    /// Serves a request over HTTP to break one hold, and says in the log who asked for it; returns
-    /// false if it is to be served again later.
-    #[cold]
-    pub(super) fn break_hold(&mut self, now: Nanos, id: ConnId, key: &[u8], fence: Fence) -> bool {
-        self.tell_break(now, id, key, &fence.to_string());
-        self.put(now, id, Input::Break(id, key, fence), false)
-    }
-
-    fn tell_break(&self, now: Nanos, id: ConnId, key: &[u8], fence: &str) {
-        let key = key.escape_ascii().to_string();
-        let about = [("key", key.as_str()), ("fence", fence)];
-        audit::tell("break", &self.operator(now, id), &about);
-    }
-
-    /// Who asks on this connection, for the log.
-    pub(super) fn operator(&self, now: Nanos, id: ConnId) -> Operator {
-        let asked = self.engine.view(now).conn(id);
-        Operator {
-            client: match asked.client {
-                Some(client) => client.escape_debug().to_string(),
-                None => format!("#{}", id.serial),
-            },
-            name: asked.name.unwrap_or_default().to_owned(),
-            address: self.address_of(id).unwrap_or_default(),
-        }
     }
 }

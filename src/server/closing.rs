@@ -74,7 +74,7 @@ impl<T: Transport, S: Store> Server<T, S> {
                 self.say(id, Answer::ErrorAuth); // over HTTP it is told when the delay is over
             }
             let conn = &mut self.conns[id.slot as usize];
-            if conn.phase == Phase::Open && !conn.codec.is_http() {
+            if conn.is_let_in() && !conn.codec.is_http() {
                 conn.line_started = now;
                 return;
             }

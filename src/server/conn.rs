@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use slab::Slab;
 
+use super::auth::PassNumber;
 use super::closing::{CLOSING_MAX, Closing};
 use super::memory::UnsentPop;
 use super::{Host, Settings, handshakes, http};
@@ -130,6 +131,8 @@ pub(super) enum Phase {
     Unauthenticated,
     /// Served.
     Open,
+    /// Served, as far as what it was let in with allows.
+    Limited(PassNumber),
     /// Served no longer; the engine has forgotten it.
     Leaving {
         closing: Closing,
@@ -313,6 +316,11 @@ impl<T: Transport> Conn<T> {
     /// For how many whole seconds it has been there.
     pub(super) fn age_s(&self, now: Nanos) -> u64 {
         (now.0 / NANOS_PER_SECOND).saturating_sub(self.accepted_s.into())
+    }
+
+    /// It has shown a token, or need not.
+    pub(super) fn is_let_in(&self) -> bool {
+        matches!(self.phase, Phase::Open | Phase::Limited(_))
     }
 
     pub(super) fn is_leaving(&self) -> bool {

@@ -172,14 +172,15 @@ fn log_note(note: &Note) {
         Noted::Broken => "broken by an operator",
     };
     // The id of a client, or the number of a connection; 0 for an owner that has none.
+    let user = note.user.as_ref().map_or("", |user| user.as_str());
     match &note.client {
         Some(id) => {
             let client = id.escape_debug().to_string();
-            log!(level, key, fence, client; "{what}");
+            log!(level, key, fence, client, user; "{what}");
         }
         None => {
             let client = note.conn.map_or(0, |conn| conn.serial);
-            log!(level, key, fence, client; "{what}");
+            log!(level, key, fence, client, user; "{what}");
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! The order of a turn is in `turn.rs`, and completely there. The other files are its parts, in the
 //! order in which a request meets them: `ready` who is served when, `serve` one connection's share,
-//! `handshakes` those that agree on keys first, `auth` and `guesses` the secret, `clients` what attaches and what operators break, `audit` how that is told, `deliver` effects into outboxes, `durable` what waits for the
+//! `handshakes` those that agree on keys first, `auth` and `guesses` the token, `audit` what operators do and
+//! what others may not, `clients` what attaches and what operators break, `deliver` effects into outboxes, `durable` what waits for the
 //! disk, `gate` bytes out, `closing` and
 //! `shutdown` the ends; `budget` is what a turn may spend, `memory` what all may keep.
 //!
@@ -31,10 +32,13 @@ mod stats;
 mod turn;
 
 use std::collections::VecDeque;
+use std::mem;
 
 use log::{debug, info};
 use slab::Slab;
 
+use self::audit::Forbidden;
+use self::auth::Passes;
 use self::budget::{Budget, Kind, TIMERS_MAX, TIMERS_NS};
 use self::closing::Ended;
 use self::conn::{Conn, Phase};
@@ -51,9 +55,10 @@ use self::ready::RunQueue;
 use self::serve::{PutsOff, READ_BYTES_MAX};
 use self::turn::LongestTurn;
 pub use self::turn::{Event, Readiness};
+use crate::access::Access;
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::Engine;
-use crate::engine::types::{ATTACHED_SERIAL, Effects, Refusal};
+use crate::engine::types::{ATTACHED_SERIAL, Effects, Input, Refusal};
 use crate::engine::view::Counts;
 use crate::memory::growth;
 use crate::store::{self, Store};
@@ -70,8 +75,8 @@ pub type Clock<'c> = &'c dyn Fn() -> Nanos;
 /// What an operator sets for connections, as opposed to keys.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The secret every connection has to show first, if any.
-    pub auth_token: Option<Vec<u8>>,
+    /// The tokens of which every connection has to show one first, if there are any, and what each gives.
+    pub access: Access,
     /// Whether answers carry the fence as a field of its own.
     pub wire_fence: WireFence,
     /// Most connections; 0 is no limit. One too many is closed without a word.
@@ -160,7 +165,7 @@ pub enum Door {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            auth_token: None,
+            access: Access::default(),
             wire_fence: WireFence::Auto,
             connections_max: 0,
             memory_max: 0,
@@ -189,6 +194,8 @@ enum Due {
     Guesses,
     /// Look for connections that leave much unread.
     UnreadSweep,
+    /// Tell how much was forbidden.
+    Forbidden,
 }
 
 /// How much of everything the server holds; for tests and the simulator.
@@ -231,6 +238,8 @@ pub struct Server<T, S = store::Memory> {
     gate: Gate,
     held_back: HeldBack,
     guesses: Guesses,
+    passes: Passes,
+    forbidden: Forbidden,
     handshakes: Handshakes,
     complaints: Complaints,
     memory: Memory,
@@ -275,7 +284,8 @@ impl<T: Transport> Server<T> {
 impl<T: Transport, S: Store> Server<T, S> {
     /// A server without connections. What is in the store already is in the engine.
     #[must_use]
-    pub fn with_store(settings: Settings, engine: Engine, store: S) -> Self {
+    pub fn with_store(mut settings: Settings, engine: Engine, store: S) -> Self {
+        let passes = Passes::new(mem::take(&mut settings.access));
         let mut server = Self {
             settings,
             engine,
@@ -295,6 +305,8 @@ impl<T: Transport, S: Store> Server<T, S> {
             gate: Gate::default(),
             held_back: HeldBack::default(),
             guesses: Guesses::default(),
+            passes,
+            forbidden: Forbidden::default(),
             handshakes: Handshakes::default(),
             complaints: Complaints::default(),
             memory: Memory::default(),
@@ -374,14 +386,13 @@ impl<T: Transport, S: Store> Server<T, S> {
             now.after(self.settings.read_timeout)
         };
         let timer = self.timers.arm(deadline, Due::Conn(slot));
-        // Over HTTP every request shows the secret, and not the connection.
-        let (codec, phase) = match door {
-            Door::Http => (Codec::http(), Phase::Open),
-            Door::Line if self.settings.auth_token.is_some() => (
-                Codec::line(self.settings.wire_fence),
-                Phase::Unauthenticated,
-            ),
-            Door::Line => (Codec::line(self.settings.wire_fence), Phase::Open),
+        // Over HTTP every request shows its token, and not the connection.
+        let (codec, (phase, user)) = match door {
+            Door::Http => (Codec::http(), (Phase::Open, None)),
+            Door::Line => {
+                let codec = Codec::line(self.settings.wire_fence);
+                (codec, self.meet(&transport))
+            }
         };
         let mut conn = Conn::new(transport, codec, id.serial, timer, phase, now);
         if may_stay {
@@ -391,6 +402,10 @@ impl<T: Transport, S: Store> Server<T, S> {
         self.conns.insert(conn);
         self.memory.note_accepted();
         self.http.note_accepted(door);
+        if user.is_some() {
+            let input = Input::LetIn(id, user);
+            self.engine.apply(now, input, &mut self.effects);
+        }
         if is_in_handshake {
             self.begin_handshake(now, id);
         }
@@ -428,11 +443,6 @@ impl<T: Transport, S: Store> Server<T, S> {
     #[must_use]
     pub fn transport_memory(&self) -> TransportMemory {
         self.transports.clone()
-    }
-
-    /// From now on every newcomer has to show this secret, if any. Whoever was let in stays.
-    pub fn replace_auth_token(&mut self, token: Option<Vec<u8>>) {
-        self.settings.auth_token = token;
     }
 
     /// The transport of a connection, to be registered.
@@ -500,6 +510,7 @@ impl<T: Transport, S: Store> Server<T, S> {
                 Due::DrainEnd => self.drain_end(now),
                 Due::Guesses => self.tell_waiting(now),
                 Due::UnreadSweep => self.restart_sweep(),
+                Due::Forbidden => self.tell_forbidden(now),
             }
         }
         if let Some(slot) = self.sweep {

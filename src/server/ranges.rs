@@ -7,7 +7,6 @@
 use std::cell::Cell;
 
 use super::Server;
-use super::audit;
 use super::conn::Transport;
 use super::stats::{BODY_BYTES_MAX, ENTRIES_MAX, array, label, name, number};
 use crate::base::{ConnId, Nanos};
@@ -41,7 +40,7 @@ impl<T: Transport, S: Store> Server<T, S> {
     #[cold]
     pub(super) fn look_at_grace(&mut self, now: Nanos, id: ConnId, ends: bool) -> bool {
         if ends {
-            audit::tell("grace-end", &self.operator(now, id), &[]);
+            self.audit_grace_end(now, id);
         }
         self.put(now, id, Input::Grace { conn: id, ends }, false)
     }
@@ -65,13 +64,7 @@ impl<T: Transport, S: Store> Server<T, S> {
                 return true;
             }
         };
-        let resource_told = resource.escape_ascii().to_string();
-        let range_told = span.map_or_else(
-            || "*".to_owned(),
-            |span| format!("{} {}", span.start, span.len),
-        );
-        let about = [("resource", &*resource_told), ("range", &range_told)];
-        audit::tell("break", &self.operator(now, id), &about);
+        self.audit_break_ranges(now, id, resource, span);
         self.put(now, id, Input::BreakRanges(id, resource, range), false)
     }
 

@@ -14,7 +14,7 @@ use super::closing::Closing;
 use super::conn::{Flow, Owed, Phase, Transport, Upkeep};
 use super::guesses::TOLD_PER_TURN_MAX;
 use super::memory::Outboxes;
-use super::{Clock, Due, Server, auth, conn, stats};
+use super::{Clock, Due, Server, conn, stats};
 use crate::base::{ConnId, Nanos};
 use crate::engine::Engine;
 use crate::engine::types::{Effect, Effects, Input, RangeAsk, Refusal, Reply, Request};
@@ -345,17 +345,14 @@ impl<T: Transport, S: Store> Server<T, S> {
             };
             match codec.decode(&input[used..], &mut scratch) {
                 Decoded::Request(asked)
-                    if is_behind
-                        && !conn.hung_up
-                        && asked.is_signal()
-                        && conn.phase == Phase::Open =>
+                    if is_behind && !conn.hung_up && asked.is_signal() && conn.is_let_in() =>
                 {
                     conn.line_started = now;
                     conn.flow = Flow::AwaitsPushes;
                 }
                 Decoded::Request(asked)
                     if is_store_behind
-                        && conn.phase == Phase::Open
+                        && conn.is_let_in()
                         && is_recorded(engine, &asked.command) =>
                 {
                     conn.line_started = now;
@@ -363,7 +360,7 @@ impl<T: Transport, S: Store> Server<T, S> {
                 }
                 Decoded::Request(asked)
                     if let Some(flow) = puts_off.flow(&asked, || !conn.outbox.is_empty())
-                        && conn.phase == Phase::Open =>
+                        && conn.is_let_in() =>
                 {
                     conn.line_started = now;
                     conn.flow = flow;
@@ -394,8 +391,7 @@ impl<T: Transport, S: Store> Server<T, S> {
 
     /// Serves one request; returns false if it is to be served again later, because it is not decided.
     fn serve_frame(&mut self, now: Nanos, id: ConnId, asked: &Asked<'_>) -> bool {
-        if self.conns[id.slot as usize].phase == Phase::Unauthenticated {
-            self.authenticate(now, id, asked);
+        if self.conns[id.slot as usize].phase != Phase::Open && !self.lets_pass(now, id, asked) {
             return true;
         }
         match asked.command {
@@ -458,7 +454,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             }
             Ok(Command::Engine(_) | Command::Ping) => unreachable!("it is served by `serve_frame`"),
             // A second `auth`, or one that nobody asked for.
-            Ok(Command::Auth { .. }) => self.say(id, Answer::Error),
+            Ok(Command::Auth { .. }) => self.authenticate_again(now, id, asked),
             Err(malformed) => {
                 debug!(
                     "connection {}: error {} ({malformed:?})",
@@ -523,6 +519,10 @@ impl<T: Transport, S: Store> Server<T, S> {
             let input = Input::DetectDeadlocks(id, on);
             self.engine.apply(now, input, &mut self.effects);
         }
+        if let Some(keeps) = hello.keep {
+            let input = Input::Keep(id, keeps);
+            self.engine.apply(now, input, &mut self.effects);
+        }
         let name = hello.name.and_then(|name| str::from_utf8(name).ok());
         let has_room = self.engine.has_room_for_name(id, name);
         let kept = name.filter(|_| has_room);
@@ -543,24 +543,13 @@ impl<T: Transport, S: Store> Server<T, S> {
             version: env!("CARGO_PKG_VERSION"),
             epoch: settings.epoch,
             detects_deadlocks: engine.detects_deadlocks(id),
+            keeps: engine.keeps(id),
             name: engine.name_of(id),
         };
         if let Codec::Line(codec) = &conn.codec {
             codec.encode(conn.outbox.buf(pool), Answer::Hello(welcome));
         }
         self.owe(id, Owed::Answer);
-    }
-
-    /// The first frame of a connection, while a secret is required. The right one opens at once,
-    /// whoever guesses meanwhile.
-    fn authenticate(&mut self, now: Nanos, id: ConnId, asked: &Asked<'_>) {
-        let secret = self.settings.auth_token.as_deref().unwrap_or_default();
-        if auth::opens(secret, &asked.command) {
-            self.conns[id.slot as usize].phase = Phase::Open;
-            self.say(id, Answer::Ok);
-        } else {
-            self.turn_away(now, id);
-        }
     }
 
     /// Tells connections that have shown a wrong secret so, as far as places have become free.

@@ -26,6 +26,7 @@ pub(super) struct Figures {
     pub(super) slow_consumers: u64,
     pub(super) longest_turn: LongestTurn,
     pub(super) wrong_secrets: u64,
+    pub(super) forbidden: u64,
     pub(super) memory_bytes: usize,
     pub(super) memory_max_bytes: usize,
     /// The number of this life of the server.
@@ -63,6 +64,7 @@ pub(super) fn stats(
     array(out, end, "clients", clients, |out, client| {
         let ConnView {
             name: called,
+            user,
             client: attached,
             held,
             waiting,
@@ -72,6 +74,7 @@ pub(super) fn stats(
         who_is(out, Some(client.id), (attached, false));
         text(out, "address", Some(&client.address));
         text(out, "name", called);
+        user_if_any(out, user);
         number(out, "age_s", client.age_s);
         number(out, "held", held.into());
         number(out, "waiting", waiting.into());
@@ -221,6 +224,7 @@ pub(super) fn who(out: &mut Vec<u8>, view: View<'_>, asked: &[u8], address_of: A
             conn,
             client,
             name,
+            user,
             hold,
             age_ns,
             lease_left_ns,
@@ -233,6 +237,7 @@ pub(super) fn who(out: &mut Vec<u8>, view: View<'_>, asked: &[u8], address_of: A
         json::push_number(out, fence.0);
         connection(out, conn, (client, is_named), address_of);
         text(out, "name", name);
+        user_if_any(out, user);
         text(out, "hold", Some(hold));
         seconds(out, "since_s", age_ns);
         seconds(out, "lease_left_s", lease_left_ns);
@@ -252,6 +257,7 @@ pub(super) fn who(out: &mut Vec<u8>, view: View<'_>, asked: &[u8], address_of: A
             let conn = Some(waiter.conn).filter(|conn| conn.serial != 0);
             connection(out, conn, (waiter.client, waiter.is_named), address_of);
             text(out, "name", waiter.name);
+            user_if_any(out, waiter.user);
             text(out, "hold", Some(waiter.hold));
             seconds(out, "since_s", waiter.age_ns);
             name(out, "waits_for");
@@ -357,6 +363,7 @@ pub(super) fn totals(out: &mut Vec<u8>, view: View<'_>, tally: Tally, figures: &
     number(out, "grace_clients_done", grace.done.into());
     number(out, "slow_consumers", figures.slow_consumers);
     number(out, "wrong_secrets", figures.wrong_secrets);
+    number(out, "forbidden", figures.forbidden);
     number(out, "lost_log_lines", figures.lost_log_lines);
     let (holds, holds_max) = view.holds();
     number(out, "holds", holds as u64);
@@ -432,6 +439,13 @@ fn who_is(out: &mut Vec<u8>, conn: Option<ConnId>, (client, is_named): (Option<&
     match (client, conn) {
         (None, Some(conn)) if !is_named => text(out, "client", Some(&format!("#{}", conn.serial))),
         (client, _) => text(out, "client", client),
+    }
+}
+
+/// Whom somebody was let in as; nothing where tokens have no names.
+fn user_if_any(out: &mut Vec<u8>, user: Option<&str>) {
+    if user.is_some() {
+        text(out, "user", user);
     }
 }
 

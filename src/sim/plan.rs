@@ -9,6 +9,7 @@ use fastrand::Rng;
 use super::clients::crowd::Scene;
 use super::clients::request::EntryKind;
 use super::range_plan::RangePlan;
+use crate::access::Access;
 use crate::base::Millis;
 use crate::engine::types::{Mode, Notes};
 use crate::engine::{Rules, SearchLimits};
@@ -229,6 +230,9 @@ pub(super) struct Plan {
     pub(super) pipeline_pct: u8,
     pub(super) mismatch_pct: u8,
     pub(super) eager_pct: u8,
+    /// How likely a client asks for what it is granted to outlive its connection, before it acquires
+    /// something.
+    pub(super) keep_pct: u8,
     /// In per mille of actions, how often the server is paused, for up to a minute.
     pub(super) pause_pml: u16,
     /// In percent of events, how often one is reported twice, or for a connection that is gone.
@@ -307,6 +311,8 @@ impl Plan {
             pipeline_pct: *pick(rng, &[0, 10, 40]),
             mismatch_pct: *pick(rng, &[0, 0, 3, 20]),
             eager_pct: *pick(rng, &[0, 20, 80]),
+            // In a third of the runs, whatever else they are.
+            keep_pct: [0, 5, 0, 0, 40, 0][(seed % 6) as usize],
             pause_pml: *pick(rng, &[0, 0, 4, 20]),
             echo_pct: *pick(rng, &[0, 5, 30]),
             actions_max: if is_loud { 150 } else { 350 } + clients as u32 * rng.u32(8..=24),
@@ -369,7 +375,7 @@ impl Plan {
             ..self.rules.clone()
         };
         self.settings.connections_max = 0;
-        self.settings.auth_token = None;
+        self.settings.access = Access::default();
         self.pace_pct = 100;
         self.pause_pml = 0;
         self.turn_delay_us_max = self.turn_delay_us_max.min(300);
@@ -381,7 +387,7 @@ impl Plan {
         if self.http_clients > 0 {
             self.settings.memory_max += HTTP_MEMORY_MAX;
         }
-        self.settings.auth_token = None; // a wrong one can be long
+        self.settings.access = Access::default(); // a wrong one can be long
         self.rules.list_length_max = 0;
         for (action, weight) in &mut self.actions {
             match action {
@@ -598,7 +604,10 @@ fn rules(rng: &mut Rng, scale: u64, is_loud: bool) -> Rules {
 fn settings(rng: &mut Rng, scale: u64, clients: usize, is_loud: bool) -> Settings {
     let crowded = rng.u32(1 + clients as u32 / 3..=clients as u32);
     Settings {
-        auth_token: (rng.u8(..4) == 0).then(|| SECRET.to_vec()),
+        access: match rng.u8(..4) {
+            0 => Access::of_one(SECRET),
+            _ => Access::default(),
+        },
         wire_fence: *pick(rng, &[WireFence::Auto, WireFence::Always, WireFence::Never]),
         connections_max: *pick(rng, &[0, 0, 0, 0, 0, 0, crowded]),
         memory_max: 0,

@@ -24,6 +24,8 @@ pub enum Answer<'a> {
     Error,
     /// The secret was wrong, or not shown.
     ErrorAuth,
+    /// The secret was right, and does not give this.
+    ErrorForbidden,
     /// Who we are, and what is in force on this connection.
     Hello(Welcome<'a>),
     /// A JSON document, which the function appends: one value without a line end.
@@ -39,6 +41,8 @@ pub struct Welcome<'a> {
     pub epoch: u64,
     /// Requests of this connection are refused rather than wait for themselves.
     pub detects_deadlocks: bool,
+    /// What this connection is granted outlives it.
+    pub keeps: bool,
     /// What the client called itself.
     pub name: Option<&'a str>,
 }
@@ -51,6 +55,7 @@ impl fmt::Debug for Answer<'_> {
             Self::Ok => f.write_str("Ok"),
             Self::Error => f.write_str("Error"),
             Self::ErrorAuth => f.write_str("ErrorAuth"),
+            Self::ErrorForbidden => f.write_str("ErrorForbidden"),
             Self::Hello(welcome) => welcome.fmt(f),
             Self::Json(_) => f.write_str("Json"),
         }
@@ -62,6 +67,7 @@ pub(super) const ERROR: &[u8] = b"error\n";
 /// What stands before a value.
 pub(super) const VALUE_BEGIN: &[u8] = b"ok ";
 pub(super) const ERROR_AUTH: &[u8] = b"error_auth\n";
+pub(super) const ERROR_FORBIDDEN: &[u8] = b"error_forbidden\n";
 
 /// Longest line that says a [`Reply`], but for those that carry values or name somebody: `acquired`,
 /// token, lease in ms, fence.
@@ -208,6 +214,9 @@ pub(super) fn push_welcome(out: &mut Vec<u8>, welcome: Welcome<'_>, fence: bool)
     out.extend_from_slice(if fence { b" fence=1" } else { b" fence=0" });
     if welcome.detects_deadlocks {
         out.extend_from_slice(b" deadlock=1");
+    }
+    if welcome.keeps {
+        out.extend_from_slice(b" keep=1");
     }
     if let Some(name) = welcome.name {
         out.extend_from_slice(b" name=");

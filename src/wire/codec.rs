@@ -200,6 +200,7 @@ impl LineCodec {
             Answer::Ok => out.extend_from_slice(answer::OK),
             Answer::Error => out.extend_from_slice(answer::ERROR),
             Answer::ErrorAuth => out.extend_from_slice(answer::ERROR_AUTH),
+            Answer::ErrorForbidden => out.extend_from_slice(answer::ERROR_FORBIDDEN),
             Answer::Hello(welcome) => {
                 answer::push_welcome(out, welcome, self.wants_fence(false));
             }
@@ -459,6 +460,7 @@ mod tests {
             version: "1.2.3",
             epoch: 7,
             detects_deadlocks: false,
+            keeps: false,
             name: None,
         };
         assert_eq!(
@@ -475,6 +477,11 @@ mod tests {
         assert_eq!(
             spelled(codec, Answer::Hello(welcome)),
             "ok latchd/1.2.3 epoch=7 fence=1 deadlock=1 name=me\n"
+        );
+        welcome.keeps = true;
+        assert_eq!(
+            spelled(codec, Answer::Hello(welcome)),
+            "ok latchd/1.2.3 epoch=7 fence=1 deadlock=1 keep=1 name=me\n"
         );
         for (answer, line) in [
             (Answer::Ok, "ok\n"),

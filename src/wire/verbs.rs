@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 
+use super::need::Need;
 use crate::engine::types::RANGE_OWNER_BYTES_MAX;
 
 /// Longest content of a command, key or argument line, in bytes without CR and LF.
@@ -21,7 +22,7 @@ pub const OWNER_LINE_BYTES_MAX: usize = LINE_BYTES_MAX + RANGE_OWNER_BYTES_MAX;
 /// Writes down the verbs once: the enum, the match over a command line and the rows all come from
 /// the same columns.
 macro_rules! verbs {
-    ($($verb:ident $letters:literal $args:tt $success:ident [$($flag:ident)*] $help:literal)*) => {
+    ($($verb:ident $letters:literal $args:tt $need:ident $success:ident [$($flag:ident)*] $help:literal)*) => {
         /// A verb of the protocol. Several may mean the same to the engine; the letters a client
         /// chose still decide whether its answer carries a fence.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +35,7 @@ macro_rules! verbs {
 
         /// All verbs, in the order of the enum.
         pub static TABLE: [Row; [$(Verb::$verb),*].len()] =
-            [$(row(Verb::$verb, $letters, $args, Success::$success, $help)$(.$flag())*),*];
+            [$(row(Verb::$verb, $letters, $args, Need::$need, Success::$success, $help)$(.$flag())*),*];
 
         impl Verb {
             /// The verb a command line means: exact, case-sensitive, nothing trimmed.
@@ -53,79 +54,79 @@ const LOCKS: &str = "mode start len T [owner]";
 const UNLOCKS: &str = "start len [owner]";
 const RANGE: &str = "mode start len [owner]";
 const BREAKS: &str = "fence, *, range * or range start len";
-const OPTIONS: &str = "[fence=<0 or 1>] [deadlock=<0 or 1>] [name=<who>]";
+const OPTIONS: &str = "[fence=<0 or 1>] [deadlock=<0 or 1>] [keep=<0 or 1>] [name=<who>]";
 
 // The flags: `fenced` always carries the fence, `reader` shows that its sender reads one, `valued`
 // takes a long argument, `owned` names the owner of a range, `keyless` ignores its key, `walks` takes
 // a walk. Each is explained at its field of `Row`.
 verbs! {
-//  verb         letters      argument        success    flags              what it does
-    Lock         b"l"         "T [L]"         Granted    []                 "take a lock, waiting up to T"
-    Release      b"r"         "token"         Done       []                 "let a lock go"
-    Renew        b"n"         "token [L]"     Renewed    []                 "start a lock's lease again"
-    Enqueue      b"e"         "[L]"           Enqueued   []                 "take a lock or a place in the queue"
-    Wait         b"w"         "T"             Granted    []                 "wait for the place taken with `e`"
-    SemLock      b"sl"        "T N [L]"       Granted    []                 "take one of N slots, waiting up to T"
-    SemRelease   b"sr"        "token"         Done       []                 "let a slot go"
-    SemRenew     b"sn"        "token [L]"     Renewed    []                 "start a slot's lease again"
-    SemEnqueue   b"se"        "N [L]"         Enqueued   []                 "take one of N slots or a place in the queue"
-    SemWait      b"sw"        "T"             Granted    []                 "wait for the place taken with `se`"
-    ReadLock     b"rl"        "T [L]"         Granted    [fenced]           "take a read lock, waiting up to T"
-    WriteLock    b"wl"        "T [L]"         Granted    [fenced]           "take a write lock, waiting up to T"
-    ReadRelease  b"rr"        "token"         Done       [reader]           "let a read lock go"
-    WriteRelease b"wr"        "token"         Done       [reader]           "let a write lock go"
-    ReadRenew    b"rn"        "token [L]"     Renewed    [fenced]           "start a read lock's lease again"
-    WriteRenew   b"wn"        "token [L]"     Renewed    [fenced]           "start a write lock's lease again"
-    ReadEnqueue  b"re"        "[L]"           Enqueued   [fenced]           "take a read lock or a place in the queue"
-    WriteEnqueue b"we"        "[L]"           Enqueued   [fenced]           "take a write lock or a place in the queue"
-    ReadWait     b"rw"        "T"             Granted    [fenced]           "wait for the place taken with `re`"
-    WriteWait    b"ww"        "T"             Granted    [fenced]           "wait for the place taken with `we`"
-    Elect        b"elect"     "T [L]"         Granted    [fenced]           "become leader, waiting up to T; renewed with `n`"
-    Resign       b"resign"    "token"         Done       [reader]           "lead no longer"
-    Observe      b"observe"   ""              Done       [reader]           "be told who takes the lead"
-    Unobserve    b"unobserve" ""              Done       [reader]           "be told no longer"
-    Incr         b"incr"      "n"             Count      [reader]           "add n to a counter"
-    Decr         b"decr"      "n"             Count      [reader]           "take n from a counter"
-    Get          b"get"       ""              Count      [reader]           "read a counter"
-    Cset         b"cset"      "n"             Done       [reader]           "set a counter"
-    Kset         b"kset"      "value[⇥ttl]"   Done       [reader valued]    "store a value"
-    Kget         b"kget"      ""              Value      [reader]           "read a value"
-    Kdel         b"kdel"      ""              Done       [reader]           "forget a value"
-    Kcas         b"kcas"      "old⇥new⇥[ttl]" Swapped    [reader valued]    "store a value if the old one is there; none if empty"
-    Lpush        b"lpush"     "value"         Count      [reader valued]    "put a value in at the left"
-    Rpush        b"rpush"     "value"         Count      [reader valued]    "put a value in at the right"
-    Lpop         b"lpop"      ""              Value      [reader]           "take a value out at the left"
-    Rpop         b"rpop"      ""              Value      [reader]           "take a value out at the right"
-    Llen         b"llen"      ""              Count      [reader]           "how long a list is"
-    Lrange       b"lrange"    "start stop"    Json       [reader walks]     "read a part of a list, both ends included"
-    Blpop        b"blpop"     "T"             Value      [reader]           "take a value out at the left, waiting up to T"
-    Brpop        b"brpop"     "T"             Value      [reader]           "take a value out at the right, waiting up to T"
-    Bwait        b"bwait"     "N T"           Done       [reader]           "wait up to T until N have come"
-    Listen       b"listen"    "[group]"       Done       []                 "hear signals on channels that match the key"
-    Unlisten     b"unlisten"  "[group]"       Done       []                 "hear them no longer"
-    Signal       b"signal"    "payload"       Count      [valued]           "tell all who listen; n are told"
-    Watch        b"watch"     ""              Done       [reader]           "be told what happens to keys that match"
-    Unwatch      b"unwatch"   ""              Done       [reader]           "be told no longer"
-    Auth         b"auth"      "secret"        Done       [valued keyless]   "show the secret, before all else"
-    Stats        b"stats"     ""              Json       [keyless walks]    "what is held and waited for"
-    Ping         b"ping"      ""              Done       [keyless]          "nothing, to show that the connection lives"
-    Barrier      b"barrier"   ""              Done       [keyless]          "nothing: one server is always in step with itself"
-    Hello        b"hello"     OPTIONS         Welcome    [keyless]          "say what this client wants"
-    Who          b"who"       ""              Json       [walks]            "who holds a key and who waits for it"
-    Waits        b"waits"     ""              Json       [keyless walks]    "who waits for whom"
-    Pos          b"pos"       ""              Place      [walks]            "own place in the queue: 0 holds, 1 is next"
-    Reclaim      b"reclaim"   "token [L]"     Granted    [fenced]           "have back what was held before a restart"
-    Attach       b"attach"    "T secret"      Attached   []                 "acquire for the client of this id, which outlives its connections by T"
-    Detach       b"detach"    "secret"        Done       []                 "release everything that the client of this id has, and forget it"
-    Break        b"break"     BREAKS          Count      []                 "end one grant of a key, or all of them, or the range locks of a resource; n are ended"
-    RangeLock    b"rangelock" LOCKS           Done       [owned]            "lock bytes of a resource, or lock them otherwise, waiting up to T"
-    RangeUnlock  b"rangeunlock" UNLOCKS       Done       [owned]            "let go of these bytes, as far as they are held"
-    RangeTest    b"rangetest" RANGE           Tested     [owned]            "who is in the way of such a lock"
-    RangeCancel  b"rangecancel" RANGE         Cancelled  [owned]            "end the wait of the `rangelock` that asked for exactly this"
-    RangeReclaim b"rangereclaim" RANGE        Done       [owned]            "have back bytes that were held before a restart"
-    ReclaimDone  b"reclaimdone" ""            Done       []                 "the client of this id has back what it wants; the rest is released"
-    RangeList    b"rangelist" ""              Json       [walks]            "who holds bytes of a resource and who waits for some"
-    Grace        b"grace"     "[end]"         Grace      [keyless]          "how far the grace period is; `end` ends it"
+//  verb         letters      argument        needs    success    flags              what it does
+    Lock         b"l"         "T [L]"         Write    Granted    []                 "take a lock, waiting up to T"
+    Release      b"r"         "token"         Write    Done       []                 "let a lock go"
+    Renew        b"n"         "token [L]"     Write    Renewed    []                 "start a lock's lease again"
+    Enqueue      b"e"         "[L]"           Write    Enqueued   []                 "take a lock or a place in the queue"
+    Wait         b"w"         "T"             Write    Granted    []                 "wait for the place taken with `e`"
+    SemLock      b"sl"        "T N [L]"       Write    Granted    []                 "take one of N slots, waiting up to T"
+    SemRelease   b"sr"        "token"         Write    Done       []                 "let a slot go"
+    SemRenew     b"sn"        "token [L]"     Write    Renewed    []                 "start a slot's lease again"
+    SemEnqueue   b"se"        "N [L]"         Write    Enqueued   []                 "take one of N slots or a place in the queue"
+    SemWait      b"sw"        "T"             Write    Granted    []                 "wait for the place taken with `se`"
+    ReadLock     b"rl"        "T [L]"         Write    Granted    [fenced]           "take a read lock, waiting up to T"
+    WriteLock    b"wl"        "T [L]"         Write    Granted    [fenced]           "take a write lock, waiting up to T"
+    ReadRelease  b"rr"        "token"         Write    Done       [reader]           "let a read lock go"
+    WriteRelease b"wr"        "token"         Write    Done       [reader]           "let a write lock go"
+    ReadRenew    b"rn"        "token [L]"     Write    Renewed    [fenced]           "start a read lock's lease again"
+    WriteRenew   b"wn"        "token [L]"     Write    Renewed    [fenced]           "start a write lock's lease again"
+    ReadEnqueue  b"re"        "[L]"           Write    Enqueued   [fenced]           "take a read lock or a place in the queue"
+    WriteEnqueue b"we"        "[L]"           Write    Enqueued   [fenced]           "take a write lock or a place in the queue"
+    ReadWait     b"rw"        "T"             Write    Granted    [fenced]           "wait for the place taken with `re`"
+    WriteWait    b"ww"        "T"             Write    Granted    [fenced]           "wait for the place taken with `we`"
+    Elect        b"elect"     "T [L]"         Write    Granted    [fenced]           "become leader, waiting up to T; renewed with `n`"
+    Resign       b"resign"    "token"         Write    Done       [reader]           "lead no longer"
+    Observe      b"observe"   ""              Look     Done       [reader]           "be told who takes the lead"
+    Unobserve    b"unobserve" ""              Look     Done       [reader]           "be told no longer"
+    Incr         b"incr"      "n"             Write    Count      [reader]           "add n to a counter"
+    Decr         b"decr"      "n"             Write    Count      [reader]           "take n from a counter"
+    Get          b"get"       ""              Look     Count      [reader]           "read a counter"
+    Cset         b"cset"      "n"             Write    Done       [reader]           "set a counter"
+    Kset         b"kset"      "value[⇥ttl]"   Write    Done       [reader valued]    "store a value"
+    Kget         b"kget"      ""              Look     Value      [reader]           "read a value"
+    Kdel         b"kdel"      ""              Write    Done       [reader]           "forget a value"
+    Kcas         b"kcas"      "old⇥new⇥[ttl]" Write    Swapped    [reader valued]    "store a value if the old one is there; none if empty"
+    Lpush        b"lpush"     "value"         Write    Count      [reader valued]    "put a value in at the left"
+    Rpush        b"rpush"     "value"         Write    Count      [reader valued]    "put a value in at the right"
+    Lpop         b"lpop"      ""              Write    Value      [reader]           "take a value out at the left"
+    Rpop         b"rpop"      ""              Write    Value      [reader]           "take a value out at the right"
+    Llen         b"llen"      ""              Look     Count      [reader]           "how long a list is"
+    Lrange       b"lrange"    "start stop"    Look     Json       [reader walks]     "read a part of a list, both ends included"
+    Blpop        b"blpop"     "T"             Write    Value      [reader]           "take a value out at the left, waiting up to T"
+    Brpop        b"brpop"     "T"             Write    Value      [reader]           "take a value out at the right, waiting up to T"
+    Bwait        b"bwait"     "N T"           Write    Done       [reader]           "wait up to T until N have come"
+    Listen       b"listen"    "[group]"       Look     Done       []                 "hear signals on channels that match the key"
+    Unlisten     b"unlisten"  "[group]"       Look     Done       []                 "hear them no longer"
+    Signal       b"signal"    "payload"       Write    Count      [valued]           "tell all who listen; n are told"
+    Watch        b"watch"     ""              Look     Done       [reader]           "be told what happens to keys that match"
+    Unwatch      b"unwatch"   ""              Look     Done       [reader]           "be told no longer"
+    Auth         b"auth"      "secret"        Nothing  Done       [valued keyless]   "show the secret, before all else"
+    Stats        b"stats"     ""              Overview Json       [keyless walks]    "what is held and waited for"
+    Ping         b"ping"      ""              Nothing  Done       [keyless]          "nothing, to show that the connection lives"
+    Barrier      b"barrier"   ""              Nothing  Done       [keyless]          "nothing: one server is always in step with itself"
+    Hello        b"hello"     OPTIONS         Nothing  Welcome    [keyless]          "say what this client wants"
+    Who          b"who"       ""              Look     Json       [walks]            "who holds a key and who waits for it"
+    Waits        b"waits"     ""              Overview Json       [keyless walks]    "who waits for whom"
+    Pos          b"pos"       ""              Look     Place      [walks]            "own place in the queue: 0 holds, 1 is next"
+    Reclaim      b"reclaim"   "token [L]"     Write    Granted    [fenced]           "have back what was held before a restart"
+    Attach       b"attach"    "T secret"      Write    Attached   []                 "acquire for the client of this id, which outlives its connections by T"
+    Detach       b"detach"    "secret"        Write    Done       []                 "release everything that the client of this id has, and forget it"
+    Break        b"break"     BREAKS          Admin    Count      []                 "end one grant of a key, or all of them, or the range locks of a resource; n are ended"
+    RangeLock    b"rangelock" LOCKS           Write    Done       [owned]            "lock bytes of a resource, or lock them otherwise, waiting up to T"
+    RangeUnlock  b"rangeunlock" UNLOCKS       Write    Done       [owned]            "let go of these bytes, as far as they are held"
+    RangeTest    b"rangetest" RANGE           Look     Tested     [owned]            "who is in the way of such a lock"
+    RangeCancel  b"rangecancel" RANGE         Write    Cancelled  [owned]            "end the wait of the `rangelock` that asked for exactly this"
+    RangeReclaim b"rangereclaim" RANGE        Write    Done       [owned]            "have back bytes that were held before a restart"
+    ReclaimDone  b"reclaimdone" ""            Write    Done       []                 "the client of this id has back what it wants; the rest is released"
+    RangeList    b"rangelist" ""              Look     Json       [walks]            "who holds bytes of a resource and who waits for some"
+    Grace        b"grace"     "[end]"         Nothing  Grace      [keyless]          "how far the grace period is; `end` ends it"
 }
 
 /// What success is answered with, where `<fence>` is only said if the verb or the client wants it.
@@ -196,6 +197,9 @@ pub struct Row {
     /// The argument line: `T` wait, `L` lease, `N` how many, `⇥` a tab, brackets optional.
     /// Empty: ignored.
     pub args: &'static str,
+    /// What it needs of whoever asks. A `listen` in a group and `grace end` need more: see
+    /// [`Asked::need`](super::command::Asked::need).
+    pub need: Need,
     /// What success is answered with.
     pub success: Success,
     /// What it does, in one line.
@@ -220,6 +224,7 @@ const fn row(
     verb: Verb,
     letters: &'static [u8],
     args: &'static str,
+    need: Need,
     success: Success,
     help: &'static str,
 ) -> Row {
@@ -230,6 +235,7 @@ const fn row(
         verb,
         letters,
         args,
+        need,
         success,
         help,
         carries_fence: false,

@@ -1,6 +1,7 @@
 //! Crowds: those who guess the token, those who make the server keep something for them, and that
 //! nobody else pays for either.
 
+use latchd::access::Access;
 use latchd::engine::Rules;
 use latchd::server::{Host, Settings};
 
@@ -21,7 +22,7 @@ const OTHER: Host = Host::V4([192, 0, 2, 2]);
 
 fn with_token() -> World {
     World::with(Settings {
-        auth_token: Some(b"s3cret".to_vec()),
+        access: Access::of_one(b"s3cret"),
         ..Settings::default()
     })
 }

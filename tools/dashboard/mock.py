@@ -235,7 +235,7 @@ class World:
                     "range_waiters": sum(len(waiters) for _, waiters in self.ranges.values()),
                     "grace_left_ms": max(0, 83_000 - int(1000 * (time.monotonic() - self.start))) if self.mode == "grace" else 0,
                     "grace_clients_expected": 3 if self.mode == "grace" else 0, "grace_clients_done": 2 if self.mode == "grace" else 0,
-                    "slow_consumers": 0, "wrong_secrets": 0, "lost_log_lines": 0, "holds": self.held(), "holds_max": 10_000_000,
+                    "slow_consumers": 0, "wrong_secrets": 0, "forbidden": 0, "lost_log_lines": 0, "holds": self.held(), "holds_max": 10_000_000,
                     "attached_clients": 0, "away_clients": 0, **self.totals,
                     "memory_bytes": int(180_000 if is_empty else 71e6 + 40_000 * self.wobble), "memory_max_bytes": 1 << 30, "outbox_bytes": 0,
                     "epoch": 17, "records": 3 * self.totals["grants"], "records_waiting": 0,

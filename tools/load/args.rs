@@ -10,6 +10,7 @@ use crate::hostile::SCENES;
 use crate::options::Options;
 use crate::plans::PLANS;
 use crate::run::spec::{Keys, Spec, Workload};
+use crate::scenarios::leases::Shape;
 use crate::servers::target::Target;
 
 /// What to do.
@@ -105,6 +106,10 @@ fn command() -> Command {
                         .value_parser(value_parser!(PathBuf))
                         .help("durable: below this directory, on the disk to measure [the system's temporary one]"),
                 )
+                .arg(number::<u64>("ttl-ms", "MS", "leases: how long a lease lasts [800]"))
+                .arg(number::<u64>("hold-ms", "MS", "leases: how long it is held [30]"))
+                .arg(number::<u64>("jitter-ms", "MS", "leases: how much longer, at most, by chance [30]"))
+                .arg(number::<f64>("failrate", "P", "leases: how likely a holder stalls until its time is over [0.03]"))
                 .arg(with("").help("redis, where a scenario has something to compare with it")),
         ))
         .subcommand(common(
@@ -375,6 +380,7 @@ fn options(matches: &ArgMatches) -> Result<Options, String> {
         scale: get(matches, "scale"),
         only: list(matches, "only"),
         dir: get(matches, "dir"),
+        leases: leases(matches),
         cpu: get(matches, "cpu"),
         server_cpu: get(matches, "server-cpu"),
         spin: matches.get_flag("spin"),
@@ -383,6 +389,16 @@ fn options(matches: &ArgMatches) -> Result<Options, String> {
     match options.complaint() {
         Some(complaint) => Err(complaint),
         None => Ok(options),
+    }
+}
+
+fn leases(matches: &ArgMatches) -> Shape {
+    let usual = Shape::default();
+    Shape {
+        ttl_ms: get(matches, "ttl-ms").unwrap_or(usual.ttl_ms),
+        hold_ms: get(matches, "hold-ms").unwrap_or(usual.hold_ms),
+        jitter_ms: get(matches, "jitter-ms").unwrap_or(usual.jitter_ms),
+        failrate: get(matches, "failrate").unwrap_or(usual.failrate),
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::hostile::{SCENES, Scene};
 use crate::run::spec::Spec;
+use crate::scenarios::leases::Shape;
 use crate::servers::ServerKind;
 use crate::servers::target::Target;
 
@@ -25,6 +26,8 @@ pub(crate) struct Options {
     pub(crate) only: Vec<String>,
     /// Where the plan `durable` has its files; the system's directory for such things if none is named.
     pub(crate) dir: Option<PathBuf>,
+    /// How leases are held in the plan `leases`.
+    pub(crate) leases: Shape,
     pub(crate) cpu: Option<usize>,
     pub(crate) server_cpu: Option<usize>,
     pub(crate) spin: bool,
@@ -68,6 +71,9 @@ impl Options {
                 "--only {name}: there is no such scene; say {}",
                 SCENES.map(|it| it.name).join(", ")
             ));
+        }
+        if let Some(complaint) = self.leases.complaint() {
+            return Some(complaint);
         }
         let known = |name: &str| {
             ServerKind::named(name).map_or_else(|| Target::parse(name).err(), |_| None)

@@ -36,7 +36,7 @@ enum How {
 
 /// All plans.
 #[rustfmt::skip] // a table is read in columns
-pub(crate) const PLANS: [Plan; 16] = [
+pub(crate) const PLANS: [Plan; 17] = [
     Plan { name: "quick",       how: How::Runs(1, quick),      shows: "every kind of work for a moment: is it right, is it about as fast as before" },
     Plan { name: "throughput",  how: How::Runs(5, throughput), shows: "64 connections, one request each at a time: acquire and release as fast as answered" },
     Plan { name: "pipeline",    how: How::Runs(3, pipeline),   shows: "64 connections with 1, 4, 16 and 64 requests on their way each" },
@@ -50,6 +50,7 @@ pub(crate) const PLANS: [Plan; 16] = [
     Plan { name: "storm",       how: How::Scenarios(3, &[scenarios::storm::run]), shows: "10,000 holders disconnect at once: what others feel, whether all is free again" },
     Plan { name: "observed",    how: How::Scenarios(3, &[scenarios::observed::run]), shows: "a million held locks: what a scrape, all pages and a search take, and the turns meanwhile" },
     Plan { name: "tls",         how: How::Scenarios(3, &[scenarios::tls::run]), shows: "the same work with TLS and without; memory of an idle connection" },
+    Plan { name: "leases",      how: How::Scenarios(1, &[scenarios::leases::run]), shows: "one lease over HTTP, clients that stall: does a token tell who is late: --ttl-ms, --hold-ms, --jitter-ms, --failrate" },
     Plan { name: "soak",        how: How::Scenarios(1, &[scenarios::soak::run]), shows: "every kind of work in turn for --seconds (600): does memory stay, is all right" },
     Plan { name: "hostile",     how: How::Attacks,             shows: "every attack a client can make, and what others feel of it: --scale, --only" },
     Plan { name: "durable",     how: How::Disks,               shows: "latchd with a data directory beside itself without one, Redis that syncs, and the disk: --dir, --count" },

@@ -1,11 +1,16 @@
-//! Who may ask: the token, and whether a browser asks for somebody else's page.
+//! Whether a request may be served: by its token, and by whether a browser asks for somebody else's page.
 //!
 //! Without a token whoever reaches the port may ask, so a page of any site could have its visitor's
 //! browser ask: a `Host` that is none of ours shows it. With a token that page would have to know it;
-//! then the name under which people know the server is theirs to choose. Never says which part of a
-//! token was wrong, nor how long it took to find out.
+//! then the name under which people know the server is theirs to choose. Tokens are compared in
+//! `server/auth.rs`.
 
-use super::super::{Settings, auth};
+use super::super::auth::NotLetIn;
+use super::super::conn::Transport;
+use super::super::{HttpSettings, Server};
+use crate::base::{ConnId, Nanos};
+use crate::store::Store;
+use crate::wire::http::problem::FORBIDDEN;
 use crate::wire::http::{Access, Asked, Problem, guard};
 
 /// Why a request is not served.
@@ -15,31 +20,42 @@ pub(super) enum Refused {
     Problem(Problem<'static>),
 }
 
-/// Whether the request may be served.
-pub(super) fn check(
-    asked: &Asked<'_>,
-    settings: &Settings,
-    is_encrypted: bool,
-) -> Result<(), Refused> {
-    let access = asked
-        .context
-        .route
-        .map_or(Access::Token, |route| route.row().access);
-    let is_open = match access {
-        Access::Open => true,
-        Access::Metrics => settings.http.metrics_open,
-        Access::Token => false,
-    };
-    let secret = settings.auth_token.as_deref();
-    // Probes come under whatever name their machine has for us, and learn nothing.
-    let host = asked.host.filter(|_| !is_open && secret.is_none());
-    let names = settings.http.host_names.iter().map(String::as_str);
-    guard::check_host(host, names).map_err(Refused::Problem)?;
-    guard::check_origin(asked.host, asked.origin, is_encrypted).map_err(Refused::Problem)?;
-    match secret {
-        Some(secret) if !is_open && !auth::is_right(secret, asked.bearer) => {
-            Err(Refused::WrongSecret)
+impl<T: Transport, S: Store> Server<T, S> {
+    /// Whether the request may be served.
+    pub(super) fn check_access(
+        &mut self,
+        now: Nanos,
+        id: ConnId,
+        asked: &Asked<'_>,
+    ) -> Result<(), Refused> {
+        let is_encrypted = self.conns[id.slot as usize].transport.is_encrypted();
+        let is_open = is_open(asked, &self.settings.http);
+        let asks_for_token = self.passes.asks_for_token();
+        // Probes come under whatever name their machine has for us, and learn nothing.
+        let host = asked.host.filter(|_| !is_open && !asks_for_token);
+        let names = self.settings.http.host_names.iter().map(String::as_str);
+        guard::check_host(host, names).map_err(Refused::Problem)?;
+        guard::check_origin(asked.host, asked.origin, is_encrypted).map_err(Refused::Problem)?;
+        if is_open {
+            return Ok(());
         }
-        _ => Ok(()),
+        self.lets_in(now, id, asked).map_err(|why| match why {
+            NotLetIn::WrongToken => Refused::WrongSecret,
+            NotLetIn::Forbidden => {
+                let operation = asked.context.route.map_or("", |it| it.row().operation);
+                self.audit_forbidden(now, id, operation, asked.subject());
+                Refused::Problem(FORBIDDEN)
+            }
+        })
+    }
+}
+
+/// Whether anybody may ask, whatever it shows.
+fn is_open(asked: &Asked<'_>, settings: &HttpSettings) -> bool {
+    let route = asked.context.route;
+    match route.map_or(Access::Token, |route| route.row().access) {
+        Access::Open => true,
+        Access::Metrics => settings.metrics_open,
+        Access::Token => false,
     }
 }

@@ -267,6 +267,11 @@ fn connections(text: &mut Text<'_>, http: &HttpFigures, shown: &Shown) {
         "Connections and requests refused because they did not show the secret.",
     );
     text.sample(&[], shown.figures.wrong_secrets);
+    text.counter(
+        "latchd_forbidden_total",
+        "Requests refused because the token does not give what they ask for.",
+    );
+    text.sample(&[], shown.figures.forbidden);
     let handshakes = &shown.figures.handshakes;
     text.gauge("latchd_tls_handshakes_active", "TLS handshakes under way.");
     text.sample(&[], handshakes.open);

@@ -429,6 +429,7 @@ fn doors_and_answers_are_counted_apart() {
         ("latchd_records_durable_total", 7.0),
         ("latchd_slow_consumers_evicted_total", 1.0),
         ("latchd_wrong_secrets_total", 2.0),
+        ("latchd_forbidden_total", 5.0),
         ("latchd_tls_handshakes_active", 5.0),
         ("latchd_tls_handshakes_total{result=\"done\"}", 6.0),
         ("latchd_tls_handshakes_total{result=\"late\"}", 8.0),

@@ -305,6 +305,7 @@ fn holder_shown<'e>(it: HolderView<'e>, address_of: AddressOf<'_>) -> HolderShow
     HolderShown {
         fence: it.fence.0,
         owner: it.name.or(it.client),
+        user: it.user,
         connection: it.conn.map(|conn| conn.serial),
         address: it.conn.and_then(address_of).map(Cow::Owned),
         mode: it.hold,
@@ -318,6 +319,7 @@ fn waiter_shown<'e>(it: &WaiterView<'e>, position: u64) -> WaiterShown<'e> {
     WaiterShown {
         position,
         owner: it.name.or(it.client),
+        user: it.user,
         connection: Some(it.conn.serial).filter(|&serial| serial != 0),
         mode: it.hold,
         since_ms: it.age_ns / 1_000_000,
@@ -338,6 +340,7 @@ fn client_shown(it: ClientView<'_>) -> ClientShown<'_> {
 fn connection(out: &mut Vec<u8>, client: &Client, known: ConnView<'_>) {
     let ConnView {
         name,
+        user,
         client: _,
         held,
         waiting,
@@ -346,6 +349,7 @@ fn connection(out: &mut Vec<u8>, client: &Client, known: ConnView<'_>) {
         connection: client.id.serial,
         address: Some(&client.address),
         name,
+        user,
         door: client.door.word(),
         age_ms: client.age_ms,
         held,

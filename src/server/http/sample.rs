@@ -91,6 +91,7 @@ pub(super) fn shown(now: Nanos) -> Shown {
             slow_consumers: 1,
             longest_turn: LongestTurn::default(),
             wrong_secrets: 2,
+            forbidden: 5,
             memory_bytes: 180_000,
             memory_max_bytes: 1 << 30,
             epoch: 17,

@@ -7,7 +7,7 @@ use super::super::budget::Kind;
 use super::super::closing::Closing;
 use super::super::conn::{self, Flow, Owed, Transport};
 use super::super::serve::{Weight, is_tls_hello, takes_room};
-use super::access;
+use super::access::Refused;
 use crate::base::{ConnId, Nanos};
 use crate::engine::types::{Attach, By, Input, OfClient, RangeAsk, Refusal, Reply, Request};
 use crate::store::Store;
@@ -165,10 +165,9 @@ impl<T: Transport, S: Store> Server<T, S> {
     /// Serves one request; returns false if it is to be served again later, because it is not decided.
     fn serve_asked(&mut self, now: Nanos, id: ConnId, asked: &Asked<'_>) -> bool {
         self.keep_context(now, id, &asked.context);
-        let is_encrypted = self.conns[id.slot as usize].transport.is_encrypted();
-        match access::check(asked, &self.settings, is_encrypted) {
-            Err(access::Refused::WrongSecret) => self.turn_away(now, id),
-            Err(access::Refused::Problem(problem)) => self.say_problem(id, &problem),
+        match self.check_access(now, id, asked) {
+            Err(Refused::WrongSecret) => self.turn_away(now, id),
+            Err(Refused::Problem(problem)) => self.say_problem(id, &problem),
             Ok(()) => match asked.what {
                 Err(problem) => self.say_problem(id, &problem),
                 Ok(ask) => return self.serve_ask(now, id, ask, asked.if_none_match),
@@ -226,7 +225,8 @@ impl<T: Transport, S: Store> Server<T, S> {
                 return self.put(now, id, Input::Request(id, request), false);
             }
             Ask::Break { key, fence } => {
-                return self.break_hold(now, id, key, fence);
+                self.audit_break(now, id, key, Some(fence));
+                return self.put(now, id, Input::Break(id, key, fence), false);
             }
             Ask::Range { of, request } => {
                 return self.put_for(now, id, of, Input::Range(id, Some(of), request));

@@ -36,6 +36,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             slow_consumers: self.slow_consumers,
             longest_turn: self.longest_turn,
             wrong_secrets: self.guesses.total(),
+            forbidden: self.forbidden.total(),
             memory_bytes: self.memory_bytes(),
             memory_max_bytes: self.settings.memory_max,
             epoch: self.settings.epoch,

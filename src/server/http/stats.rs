@@ -133,6 +133,7 @@ mod tests {
             ("barriers", 1),
             ("breaks", 0),
             ("wrong_secrets", 2),
+            ("forbidden", 5),
             ("records", 9),
             ("records_waiting", 2),
         ] {

@@ -42,7 +42,7 @@ impl Simulation {
         self.connect_by(0, Door::Line);
         let number = self.connections_made;
         let mut bytes = Vec::new();
-        if self.plan.settings.auth_token.is_some() {
+        if self.plan.settings.access.asks_for_token() {
             bytes.extend(self.note_request(number, written(RequestKind::Ok, "auth", b"_", SECRET)));
         }
         for entry_request in requests {
@@ -172,7 +172,8 @@ impl Simulation {
             let (holders, owners) = self.life.seen_locks.named();
             holdings.engine.holders -= holders.min(holdings.engine.holders);
             holdings.engine.owners -= owners.min(holdings.engine.owners);
-            if !self.plan.rules.auto_release {
+            // So does what connections wanted to outlive them.
+            if !self.plan.rules.auto_release || !self.life.keepers.is_empty() {
                 holdings.engine.holders = 0;
                 (holdings.engine.owners, holdings.engine.connections) = (0, 0);
             }
@@ -231,6 +232,7 @@ impl Simulation {
             releases: tally.releases,
             expiries: tally.expiries,
             disconnects: tally.disconnects,
+            outlived: self.life.known_grants.outlived,
             breaks: tally.breaks,
             late_ns_max: self.life.seen_locks.late_ns_max,
             late_awake_ns_max: self.life.seen_locks.late_awake_ns_max,

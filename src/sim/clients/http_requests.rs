@@ -64,7 +64,7 @@ impl RequestWriter<'_> {
     ) -> Option<WrittenRequest> {
         // Whoever asks, asks for one of the owners: they share connections.
         self.number = FIRST_OWNER + self.rng.u32(..OWNERS);
-        if self.plan.settings.auth_token.is_some() && self.rng.u8(..32) == 0 {
+        if self.plan.settings.access.asks_for_token() && self.rng.u8(..32) == 0 {
             return Some(self.wrong_secret());
         }
         match (action, self.rng.u8(..16)) {
@@ -431,7 +431,7 @@ impl RequestWriter<'_> {
         if !id.is_empty() {
             head += &format!("X-Request-ID: {id}\r\n");
         }
-        if self.plan.settings.auth_token.is_some() {
+        if self.plan.settings.access.asks_for_token() {
             head += &format!(
                 "Authorization: Bearer {}\r\n",
                 String::from_utf8_lossy(SECRET)

@@ -51,7 +51,7 @@ pub(crate) struct RequestWriter<'w> {
 impl RequestWriter<'_> {
     /// The frame for this action, unless there is nothing to do it with.
     pub(crate) fn write(&mut self, action: Action) -> Option<WrittenRequest> {
-        if self.plan.settings.auth_token.is_some() && !self.conn.has_shown_secret {
+        if self.plan.settings.access.asks_for_token() && !self.conn.has_shown_secret {
             return Some(self.auth());
         }
         self.write_action(action)
@@ -60,6 +60,9 @@ impl RequestWriter<'_> {
     /// The same for a client that has shown the secret, if there is one.
     pub(crate) fn write_action(&mut self, action: Action) -> Option<WrittenRequest> {
         match action {
+            Action::Acquire if self.asks_to_keep() => {
+                Some(written(RequestKind::Hello, "hello", b"_", b"keep=1"))
+            }
             Action::Acquire => Some(self.acquire()),
             Action::Enqueue => Some(self.enqueue()),
             Action::Wait => Some(self.wait()),
@@ -105,6 +108,12 @@ impl RequestWriter<'_> {
             Action::Fatal => Some(self.fatal()),
             _ => None,
         }
+    }
+
+    /// Whether the client says first that what it acquires is to outlive its connection.
+    fn asks_to_keep(&mut self) -> bool {
+        let keep_pct = self.plan.keep_pct;
+        keep_pct > 0 && !self.conn.keeps && self.rng.u8(..100) < keep_pct
     }
 
     fn auth(&mut self) -> WrittenRequest {
@@ -238,7 +247,10 @@ impl RequestWriter<'_> {
     }
 
     fn hello(&mut self) -> WrittenRequest {
-        let options: &[&[u8]] = &[b"", b"fence=1", b"fence=0", b"name=sim fence=1"];
+        let mut options: &[&[u8]] = &[b"", b"fence=1", b"fence=0", b"name=sim fence=1"];
+        if self.plan.keep_pct > 0 {
+            options = &[b"fence=1", b"fence=0 keep=1", b"keep=1 name=sim", b"keep=0"];
+        }
         let options = *pick(self.rng, options);
         written(RequestKind::Hello, "hello", b"_", options)
     }

@@ -101,7 +101,7 @@ pub(crate) struct RangeWriter<'w> {
 impl RangeWriter<'_> {
     /// Whatever this client does next; none if that would have to wait for an answer.
     pub(crate) fn write(&mut self) -> Option<WrittenRequest> {
-        if self.plan.settings.auth_token.is_some() && !self.conn.has_shown_secret {
+        if self.plan.settings.access.asks_for_token() && !self.conn.has_shown_secret {
             return Some(written(RequestKind::Ok, "auth", b"_", SECRET));
         }
         let is_idle = self.conn.open_requests.is_empty();

@@ -24,6 +24,7 @@ mod body;
 mod codec;
 mod fields;
 mod head;
+mod need;
 mod object;
 mod range_ask;
 mod range_replies;

@@ -31,6 +31,8 @@ pub struct HolderShown<'a> {
     pub fence: u64,
     /// Its name, if it has one.
     pub owner: Option<&'a str>,
+    /// Whom it was let in as, if that has a name.
+    pub user: Option<&'a str>,
     /// The number of its connection, if it has one.
     pub connection: Option<u32>,
     /// Where that comes from.
@@ -52,6 +54,8 @@ pub struct WaiterShown<'a> {
     pub position: u64,
     /// Its name, if it has one.
     pub owner: Option<&'a str>,
+    /// Whom it was let in as, if that has a name.
+    pub user: Option<&'a str>,
     /// The number of its connection.
     pub connection: Option<u32>,
     /// `slot`, `read`, `write` or `lead`.
@@ -69,6 +73,8 @@ pub struct ConnectionShown<'a> {
     pub address: Option<&'a str>,
     /// What its client calls itself.
     pub name: Option<&'a str>,
+    /// Whom it was let in as, if that has a name.
+    pub user: Option<&'a str>,
     /// `line` or `http`.
     pub door: &'a str,
     /// How long it has been there.
@@ -154,6 +160,7 @@ pub fn connection(out: &mut Vec<u8>, it: &ConnectionShown<'_>) {
     push_number(out, it.connection.into());
     text_or_null(out, "address", it.address);
     text_or_null(out, "name", it.name);
+    user_if_any(out, it.user);
     text(out, "door", it.door);
     field(out, "age_ms", it.age_ms);
     field(out, "held", it.held.into());
@@ -217,6 +224,7 @@ fn holder(out: &mut Vec<u8>, it: &HolderShown<'_>) {
     out.extend_from_slice(b"{\"fencing_token\":");
     push_number(out, it.fence);
     text_or_null(out, "owner", it.owner);
+    user_if_any(out, it.user);
     connection_number(out, it.connection);
     text_or_null(out, "address", it.address.as_deref());
     text(out, "mode", it.mode);
@@ -230,10 +238,17 @@ fn waiter(out: &mut Vec<u8>, it: &WaiterShown<'_>) {
     out.extend_from_slice(b"{\"position\":");
     push_number(out, it.position);
     text_or_null(out, "owner", it.owner);
+    user_if_any(out, it.user);
     connection_number(out, it.connection);
     text(out, "mode", it.mode);
     field(out, "since_ms", it.since_ms);
     out.push(b'}');
+}
+
+fn user_if_any(out: &mut Vec<u8>, user: Option<&str>) {
+    if let Some(user) = user {
+        text(out, "user", user);
+    }
 }
 
 fn connection_number(out: &mut Vec<u8>, number: Option<u32>) {
@@ -260,6 +275,7 @@ mod tests {
     const HOLDER: HolderShown<'static> = HolderShown {
         fence: 42,
         owner: Some("<b>worker\n7"),
+        user: Some("backup"),
         connection: None,
         address: None,
         mode: "slot",
@@ -271,6 +287,7 @@ mod tests {
     const WAITER: WaiterShown<'static> = WaiterShown {
         position: 1,
         owner: None,
+        user: None,
         connection: Some(7),
         mode: "slot",
         since_ms: 0,
@@ -278,7 +295,7 @@ mod tests {
 
     fn holder() -> Value {
         json!({
-            "fencing_token": 42, "owner": "<b>worker\n7", "connection": null, "address": null,
+            "fencing_token": 42, "owner": "<b>worker\n7", "user": "backup", "connection": null, "address": null,
             "mode": "slot", "since_ms": 5, "lease_left_ms": 59_995, "restored": true,
         })
     }
@@ -347,6 +364,7 @@ mod tests {
             connection: 7,
             address: Some("127.0.0.1:5"),
             name: None,
+            user: None,
             door: "http",
             age_ms: 1,
             held: 2,

@@ -188,6 +188,8 @@ problems! {
     pub FOREIGN_ORIGIN = 403 "FOREIGN_ORIGIN" "the Origin is another site; ask from the page of this server";
     /// No page of this list has ended there.
     pub UNKNOWN_CURSOR = 400 "BAD_QUERY" "after is no cursor of this list; send what next said, or leave it out";
+    /// The token is right, and does not give this.
+    pub FORBIDDEN = 403 "FORBIDDEN" "this token may not do that; ask with one that may";
     /// This is not what the client was registered with.
     pub WRONG_SECRET = 403 "WRONG_SECRET" "this is not the secret of the client";
     /// No grant has this fence.

@@ -9,6 +9,7 @@ use super::arena::Arena;
 use super::fields::Field;
 use super::problem::{self, Problem};
 use super::target;
+use crate::wire::need::Need;
 
 /// Longest body of a route.
 pub const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -130,6 +131,9 @@ pub struct Row {
     pub changes: bool,
     /// Who may ask.
     pub access: Access,
+    /// What it needs of whoever asks with a token. To listen in a group needs more: see
+    /// [`Asked::need`](super::Asked::need).
+    pub need: Need,
     /// Longest body.
     pub body_bytes_max: usize,
     /// Whether `HEAD` is answered, too.
@@ -162,6 +166,10 @@ const fn row(
         help,
         changes: !matches!(method, Method::Get),
         access: Access::Token,
+        need: match method {
+            Method::Get => Look,
+            _ => Need::Write,
+        },
         body_bytes_max: BODY_BYTES_MAX,
         answers_head: matches!(method, Method::Get),
         streams: false,
@@ -232,11 +240,16 @@ impl Row {
 
     const fn open(mut self) -> Self {
         self.access = Access::Open;
-        self
+        self.needs(Nothing)
     }
 
     const fn open_by_flag(mut self) -> Self {
         self.access = Access::Metrics;
+        self.needs(Overview)
+    }
+
+    const fn needs(mut self, need: Need) -> Self {
+        self.need = need;
         self
     }
 
@@ -323,6 +336,8 @@ const LOCK_RANGE: &[Field] = &[Client, Secret, RangeOwner, Mode, Start, Len, Wai
 const UNLOCK_RANGE: &[Field] = &[Client, Secret, RangeOwner, Start, Len];
 const ABOUT_RANGE: &[Field] = &[Client, Secret, RangeOwner, Mode, Start, Len];
 
+use Need::{Admin, Look, Nothing, Overview};
+
 // The flags: `lease` is LockServer's; `of_any_lock` takes the names of those; `takes` and `may_take`
 // a body with these fields; `asks` these query parameters; the others are explained at their fields
 // of `Row`.
@@ -336,9 +351,9 @@ routes! {
     GetLock Get "/v1/locks/{name}" "getLock"
         [lease] "who holds it, and until when"
     ListLocks Get "/v1/locks" "listLocks"
-        [asks(&["limit", "after", "contains", "state"])] "all that are held or waited for, in pages"
+        [needs(Overview) asks(&["limit", "after", "contains", "state"])] "all that are held or waited for, in pages"
     BreakHold Delete "/v1/locks/{name}/holders/{fence}" "breakHold"
-        [of_any_lock] "take a lock away from its holder"
+        [needs(Admin) of_any_lock] "take a lock away from its holder"
     Who Get "/v1/who/{name}" "who"
         [of_any_lock] "who holds it, and who waits for it, in order"
 
@@ -378,14 +393,14 @@ routes! {
     EndReclaim Post "/v1/clients/{id}/reclaim-done" "endReclaim"
         [takes(&[Secret])] "let go of what it has not had back after a restart"
     ListClients Get "/v1/clients" "listClients"
-        [asks(&["limit", "after"])] "all clients, in pages"
+        [needs(Overview) asks(&["limit", "after"])] "all clients, in pages"
 
     LockRange Post "/v1/ranges/{resource}/lock" "lockRange"
         [takes(LOCK_RANGE)] "lock bytes of a resource, with others or alone"
     UnlockRange Post "/v1/ranges/{resource}/unlock" "unlockRange"
         [takes(UNLOCK_RANGE)] "let them go"
     TestRange Post "/v1/ranges/{resource}/test" "testRange"
-        [takes(ABOUT_RANGE)] "what is in the way of such a lock"
+        [needs(Look) takes(ABOUT_RANGE)] "what is in the way of such a lock"
     CancelRange Post "/v1/ranges/{resource}/cancel" "cancelRange"
         [takes(ABOUT_RANGE)] "wait for it no longer"
     ReclaimRange Post "/v1/ranges/{resource}/reclaim" "reclaimRange"
@@ -393,15 +408,15 @@ routes! {
     GetRanges Get "/v1/ranges/{resource}" "getRanges"
         [] "who holds bytes of it, and who waits for some, in order"
     ListRanges Get "/v1/ranges" "listRanges"
-        [asks(&["limit", "after", "contains"])] "all resources with range locks, in pages"
+        [needs(Overview) asks(&["limit", "after", "contains"])] "all resources with range locks, in pages"
     BreakRanges Delete "/v1/ranges/{resource}/locks" "breakRanges"
-        [asks(&["start", "len"])] "end all range locks that overlap these bytes, or all there are"
+        [needs(Admin) asks(&["start", "len"])] "end all range locks that overlap these bytes, or all there are"
     GetGrace Get "/v1/grace" "getGrace"
-        [] "whether bytes are kept for those who held them before a restart"
+        [needs(Nothing)] "whether bytes are kept for those who held them before a restart"
     EndGrace Delete "/v1/grace" "endGrace"
-        [] "keep them no longer"
+        [needs(Admin)] "keep them no longer"
     ListWaits Get "/v1/waits" "listWaits"
-        [] "who waits for whom"
+        [needs(Overview)] "who waits for whom"
 
     GetCounter Get "/v1/counters/{name}" "getCounter"
         [] "what a counter has counted"
@@ -435,11 +450,11 @@ routes! {
         [streams asks(&["pattern"])] "be told what happens to keys"
 
     GetStats Get "/v1/stats" "getStats"
-        [] "how much there is of everything"
+        [needs(Overview)] "how much there is of everything"
     StreamStats Get "/v1/stats/stream" "streamStats"
-        [streams] "the same, every second"
+        [needs(Overview) streams] "the same, every second"
     ListConnections Get "/v1/connections" "listConnections"
-        [asks(&["limit", "after"])] "who is connected, in pages"
+        [needs(Overview) asks(&["limit", "after"])] "who is connected, in pages"
 
     Livez Get "/livez" "livez"
         [open] "whether the daemon runs"

@@ -10,6 +10,7 @@ pub(crate) mod expiry;
 pub(crate) mod held_locks;
 pub(crate) mod holders;
 pub(crate) mod idle;
+pub(crate) mod leases;
 pub(crate) mod million;
 pub(crate) mod observe;
 pub(crate) mod observed;

@@ -2,6 +2,7 @@
 //!
 //! Types only. `Ctx::note` takes them, and the server writes them down.
 
+use super::User;
 use crate::base::{ConnId, Fence};
 use crate::key::Key;
 
@@ -18,6 +19,8 @@ pub struct Note {
     pub conn: Option<ConnId>,
     /// The client it was granted to, if it was one.
     pub client: Option<Box<str>>,
+    /// Whom that was let in as.
+    pub user: Option<User>,
 }
 
 /// What can happen to a grant.
