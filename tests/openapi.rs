@@ -111,6 +111,16 @@ fn what_is_open_says_so() {
 }
 
 #[test]
+fn what_a_token_must_give_is_said() {
+    for_each_row(|_, row, operation| {
+        assert_eq!(operation["x-needs"], row.need.word(), "{}", row.operation);
+        let is_asked = row.access != Access::Open;
+        let may_be_forbidden = operation["responses"]["403"].is_object();
+        assert!(!is_asked || may_be_forbidden, "{}", row.operation);
+    });
+}
+
+#[test]
 fn only_streams_are_streams_of_events() {
     for_each_row(|_, row, operation| {
         let content = &operation["responses"]["200"]["content"];

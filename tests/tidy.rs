@@ -137,6 +137,12 @@ const WALLS: &[Wall] = &[
         reason: "a codec can be fuzzed with a byte slice, and a client needs no daemon to use it",
     },
     Wall {
+        layer: "access",
+        may_name: &["wire::need"],
+        may_not_name: PURE,
+        reason: "what a token gives can be tried with a few words, and nothing logs one",
+    },
+    Wall {
         layer: "dashboard",
         may_name: &[],
         may_not_name: IO,
@@ -215,6 +221,7 @@ const WALLS: &[Wall] = &[
     Wall {
         layer: "server",
         may_name: &[
+            "access",
             "base",
             "dashboard",
             "engine",
@@ -289,6 +296,7 @@ const WALLS: &[Wall] = &[
     Wall {
         layer: "sim",
         may_name: &[
+            "access",
             "base",
             "daemon::fence_start",
             "engine",
@@ -316,7 +324,13 @@ const WALLS: &[Wall] = &[
     },
     Wall {
         layer: "config",
-        may_name: &["base", "engine::GracePolicy", "store", "wire::answer"],
+        may_name: &[
+            "access",
+            "base",
+            "engine::GracePolicy",
+            "store",
+            "wire::answer",
+        ],
         may_not_name: &[
             "mio",
             "socket2",

@@ -88,6 +88,10 @@ function ask({ title, confirm: label, path, facts, text, gone }, done) {
         : "That is not the token of this server.";
       tokenField.hidden = false;
       token.focus();
+    } else if (refused.status === 403) {
+      error.textContent = `Not broken: ${refused.message}.`;
+      tokenField.hidden = false;
+      token.focus();
     } else if (refused.status === 404) {
       error.textContent = gone;
       done();

@@ -125,8 +125,9 @@ function showWho(node, someone) {
 function whereFrom(someone) {
   const parts = [];
   if (someone.connection != null && someone.owner) parts.push(`connection ${someone.connection}`);
+  if (someone.user) parts.push(`let in as ${someone.user}`);
   if (someone.address) parts.push(someone.address);
-  if (parts.length === 0 && someone.connection == null)
+  if (!someone.address && someone.connection == null)
     parts.push(someone.restored ? "before the restart" : "HTTP, no connection");
   return parts.join(", ");
 }

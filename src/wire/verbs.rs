@@ -304,8 +304,9 @@ impl Verb {
 /// The table as documentation shows it.
 #[must_use]
 pub fn protocol_markdown() -> String {
-    let mut out =
-        String::from("| Command | Key | Argument | Success | Meaning |\n|---|---|---|---|---|\n");
+    let mut out = String::from(
+        "| Command | Key | Argument | Needs | Success | Meaning |\n|---|---|---|---|---|---|\n",
+    );
     for row in &TABLE {
         let key = if row.ignores_key { "ignored" } else { "key" };
         let args = if row.args.is_empty() {
@@ -317,8 +318,10 @@ pub fn protocol_markdown() -> String {
         let success = success.replace(" or ", "` or `");
         writeln!(
             out,
-            "| `{}` | {key} | {args} | `{success}` | {} |",
-            row.letters, row.help
+            "| `{}` | {key} | {args} | {} | `{success}` | {} |",
+            row.letters,
+            row.need.word(),
+            row.help
         )
         .expect("a String takes every write");
     }
@@ -403,6 +406,22 @@ mod tests {
         );
     }
 
+    /// Whoever adds a verb has to think about who may say it.
+    #[test]
+    fn each_verb_needs_what_the_contract_says() {
+        let needing = |need: Need| -> String {
+            let rows = TABLE.iter().filter(|row| row.need == need);
+            rows.map(|row| row.letters).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(needing(Need::Nothing), "auth ping barrier hello grace");
+        assert_eq!(
+            needing(Need::Look),
+            "observe unobserve get kget llen lrange listen unlisten watch unwatch who pos rangetest rangelist"
+        );
+        assert_eq!(needing(Need::Overview), "stats waits");
+        assert_eq!(needing(Need::Admin), "break");
+    }
+
     #[test]
     fn a_row_that_carries_the_fence_says_so() {
         for row in &TABLE {
@@ -417,15 +436,15 @@ mod tests {
     }
 
     #[test]
-    fn documentation_has_one_line_per_verb_and_five_cells_in_each() {
+    fn documentation_has_one_line_per_verb_and_six_cells_in_each() {
         let text = protocol_markdown();
         assert_eq!(text.lines().count(), TABLE.len() + 2);
         for line in text.lines() {
-            assert_eq!(line.matches('|').count(), 6, "{line}");
+            assert_eq!(line.matches('|').count(), 7, "{line}");
         }
         assert!(text.contains(
-            "| `e` | key | `[L]` | `acquired <token> <lease>` or `queued` | take a lock or a place"
+            "| `e` | key | `[L]` | write | `acquired <token> <lease>` or `queued` | take a lock or a place"
         ));
-        assert!(text.contains("| `ping` | ignored | ignored | `ok` |"));
+        assert!(text.contains("| `ping` | ignored | ignored | nothing | `ok` |"));
     }
 }

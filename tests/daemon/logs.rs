@@ -216,7 +216,7 @@ fn what_operators_do_is_told_in_one_shape() {
         .filter_map(|line| line.split_once(" WARN  audit "))
         .map(|(_, fields)| fields)
         .collect();
-    let who = format!("client=#1 name=oncall address={address}");
+    let who = format!("client=#1 name=oncall user=\"\" address={address}");
     let [of_key, of_range, of_grace, over_http] = audits[..] else {
         panic!("{log:#?}");
     };
@@ -228,7 +228,7 @@ fn what_operators_do_is_told_in_one_shape() {
     assert_eq!(of_grace, format!("action=grace-end {who}"));
     let about = format!(" key=k fence={fence}");
     assert!(
-        over_http.starts_with("action=break client=#2 name=\"\" address=127.0.0.1:")
+        over_http.starts_with("action=break client=#2 name=\"\" user=\"\" address=127.0.0.1:")
             && over_http.ends_with(&about),
         "{over_http}"
     );

@@ -9,6 +9,7 @@
 // Threads read logs and play clients; the clock measures lower bounds.
 #![allow(clippy::disallowed_methods)]
 
+mod access;
 mod auth;
 mod contention;
 mod departures;

@@ -503,7 +503,7 @@ pub fn all() -> impl Iterator<Item = (&'static str, &'static str, &'static str)>
 /// The table for `docs/http.md`.
 #[must_use]
 pub fn markdown() -> String {
-    let mut out = String::from("| Request | Operation | Meaning |\n|---|---|---|\n");
+    let mut out = String::from("| Request | Operation | Needs | Meaning |\n|---|---|---|---|\n");
     for row in &TABLE {
         let mut query = String::new();
         for name in row.query {
@@ -512,9 +512,13 @@ pub fn markdown() -> String {
         }
         let (method, template) = (row.method.word(), row.template);
         let (operation, help) = (row.operation, row.help);
+        let needs = match row.access {
+            Access::Open => "no token",
+            Access::Token | Access::Metrics => row.need.word(),
+        };
         let _ = writeln!(
             out,
-            "| `{method} {template}{query}` | `{operation}` | {help} |"
+            "| `{method} {template}{query}` | `{operation}` | {needs} | {help} |"
         );
     }
     out

@@ -1,0 +1,178 @@
+//! Who may do what, where a transcript cannot show it: users of the machine that need no token, and tokens
+//! that change while clients are connected. `scripts/access.txt` and `http_server/access.txt` have what each
+//! role may ask for, `daemon/access.rs` real files and sockets.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use latchd::access::Access;
+use latchd::base::Millis;
+use latchd::engine::Rules;
+use latchd::pipe::Pipes;
+use latchd::server::{Door, Host, Settings};
+
+const OPERATOR: Host = Host::User(1000);
+const STRANGER: Host = Host::User(1001);
+const REMOTE: Host = Host::V4([192, 0, 2, 1]);
+
+fn pipes(tokens: &str, admin_uid: Option<u32>) -> Pipes {
+    let access = Access::read(tokens).unwrap().with_admin_uid(admin_uid);
+    let settings = Settings {
+        access,
+        ..Settings::default()
+    };
+    Pipes::with(Rules::default(), settings)
+}
+
+/// What a request over HTTP is answered: the status and the body.
+fn http(pipes: &mut Pipes, who: usize, request: &str, token: Option<&str>) -> (String, String) {
+    let token = token.map_or_else(String::new, |it| format!("Authorization: Bearer {it}\r\n"));
+    let json = "Content-Type: application/json\r\nContent-Length: 0\r\n";
+    let text = format!("{request} HTTP/1.1\r\nHost: localhost\r\n{token}{json}\r\n");
+    pipes.send(who, text.as_bytes());
+    pipes.settle();
+    let answer = pipes.read(who);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+    let status = head.split(' ').nth(1).unwrap_or_default();
+    (status.to_owned(), body.to_owned())
+}
+
+#[test]
+fn a_user_of_the_machine_needs_no_token_and_nobody_else_is_let_in_by_that() {
+    let mut pipes = pipes("s3cret\nw1 worker write\n", Some(1000));
+    let worker = pipes.connect();
+    assert_eq!(pipes.ask(worker, "auth _ w1"), "ok\n");
+    assert!(pipes.ask(worker, "l job 0 60").starts_with("ok "));
+    let operator = pipes.connect_from(OPERATOR);
+    let who = pipes.ask(operator, "who job");
+    assert!(who.contains("\"user\":\"worker\""), "{who}");
+    assert_eq!(pipes.ask(operator, "break job *"), "ok 1\n");
+    assert!(pipes.ask(operator, "l job 0").starts_with("ok "));
+    let who = pipes.ask(worker, "who job");
+    assert!(who.contains("\"user\":\"uid:1000\""), "{who}");
+    for host in [STRANGER, REMOTE, Host::User(0), Host::Unknown] {
+        let other = pipes.connect_from(host);
+        assert_eq!(pipes.ask(other, "who job"), "error_auth\n", "{host}");
+    }
+}
+
+#[test]
+fn whoever_needs_no_token_may_show_one_and_has_what_that_gives() {
+    let mut pipes = pipes("s3cret\nr1 reader read\n", Some(1000));
+    let operator = pipes.connect_from(OPERATOR);
+    assert_eq!(pipes.ask(operator, "auth _ guess"), "error_auth\n");
+    assert_eq!(pipes.ask(operator, "break job *"), "ok 0\n");
+    assert_eq!(pipes.ask(operator, "auth _ r1"), "ok\n");
+    assert_eq!(pipes.ask(operator, "break job *"), "error_forbidden\n");
+    assert_eq!(pipes.ask(operator, "auth _ s3cret"), "error\n"); // once is enough
+    assert_eq!(pipes.ask(operator, "break job *"), "error_forbidden\n");
+    let again = pipes.connect_from(OPERATOR);
+    assert_eq!(pipes.ask(again, "auth _ s3cret"), "ok\n");
+    assert_eq!(pipes.ask(again, "auth _ s3cret"), "error\n");
+    assert_eq!(pipes.ask(again, "break job *"), "ok 0\n");
+}
+
+#[test]
+fn over_http_a_user_of_the_machine_needs_no_token_either() {
+    let mut pipes = pipes("s3cret\nr1 reader read\n", Some(1000));
+    let operator = pipes.connect_from_to(OPERATOR, Door::Http);
+    assert_eq!(http(&mut pipes, operator, "GET /v1/locks", None).0, "200");
+    let broken = http(&mut pipes, operator, "DELETE /v1/locks/job/holders/1", None);
+    assert_eq!(broken.0, "404", "nobody holds it: {}", broken.1);
+    let read = Some("r1");
+    let broken = http(&mut pipes, operator, "DELETE /v1/locks/job/holders/1", read);
+    assert_eq!(broken.0, "403", "the token counts: {}", broken.1);
+    let (_, page) = http(&mut pipes, operator, "GET /v1/connections", None);
+    assert!(page.contains("\"user\":\"uid:1000\""), "{page}");
+    let guess = http(&mut pipes, operator, "GET /v1/locks", Some("guess"));
+    assert_eq!(guess.0, "", "told when the delay is over");
+    pipes.pass(Millis(100));
+    pipes.settle();
+    assert!(pipes.read(operator).starts_with("HTTP/1.1 401 "));
+    for host in [STRANGER, REMOTE] {
+        let other = pipes.connect_from_to(host, Door::Http);
+        assert_eq!(http(&mut pipes, other, "GET /v1/locks", None).0, "");
+    }
+}
+
+#[test]
+fn without_a_token_everybody_may_do_everything() {
+    let mut pipes = Pipes::with(Rules::default(), Settings::default());
+    let anybody = pipes.connect_from(REMOTE);
+    assert!(pipes.ask(anybody, "l job 0").starts_with("ok "));
+    assert_eq!(pipes.ask(anybody, "break job *"), "ok 1\n");
+    assert_eq!(pipes.ask(anybody, "grace _ end"), "ok 0 0 0\n");
+    assert_eq!(pipes.ask(anybody, "auth _ s3cret"), "error\n");
+}
+
+#[test]
+fn new_tokens_are_asked_of_newcomers_and_touch_nobody_who_is_there() {
+    let mut pipes = pipes(
+        "old-1 house\nold-2 batch write jobs.\nold-3 other read x.\n",
+        None,
+    );
+    let [house, batch, late] = [(); 3].map(|()| pipes.connect());
+    assert_eq!(pipes.ask(house, "auth _ old-1"), "ok\n");
+    assert_eq!(pipes.ask(batch, "auth _ old-2"), "ok\n");
+    let granted = pipes.ask(batch, "l jobs.1 0 60");
+    let token = granted.split(' ').nth(1).unwrap().to_owned();
+
+    let tokens = "new-1 house\nnew-2 reader read\nnew-3 batch write other.\n";
+    pipes.server.set_access(Access::read(tokens).unwrap());
+
+    // Who was let in keeps what it has, and may do what it might.
+    assert_eq!(pipes.ask(batch, &format!("n jobs.1 {token} 60")), "ok 60\n");
+    assert!(pipes.ask(batch, "l jobs.2 0").starts_with("ok "));
+    assert_eq!(pipes.ask(batch, "l other.1 0"), "error_forbidden\n");
+    assert_eq!(pipes.ask(house, "break jobs.2 *"), "ok 1\n");
+    // Who comes, or has not shown a token yet, has to show a new one.
+    assert_eq!(pipes.ask(late, "auth _ old-1"), "error_auth\n");
+    let [reader, writer] = [(); 2].map(|()| pipes.connect());
+    assert_eq!(pipes.ask(reader, "auth _ new-2"), "ok\n");
+    assert_eq!(pipes.ask(reader, "l jobs.3 0"), "error_forbidden\n");
+    assert_eq!(pipes.ask(writer, "auth _ new-3"), "ok\n");
+    assert!(pipes.ask(writer, "l other.1 0").starts_with("ok "));
+    assert_eq!(pipes.ask(writer, "l jobs.3 0"), "error_forbidden\n");
+    // Over HTTP every request shows its token.
+    let web = pipes.connect_to(Door::Http);
+    assert_eq!(
+        http(&mut pipes, web, "GET /v1/locks", Some("new-2")).0,
+        "200"
+    );
+    assert_eq!(http(&mut pipes, web, "GET /v1/locks", Some("old-1")).0, "");
+
+    // Many times over, with somebody who stays.
+    for round in 0..100 {
+        let tokens = format!("t{round} n{round} write p{round}.\nhouse-1\n");
+        pipes.server.set_access(Access::read(&tokens).unwrap());
+        let guest = pipes.connect();
+        assert_eq!(pipes.ask(guest, &format!("auth _ t{round}")), "ok\n");
+        assert!(
+            pipes
+                .ask(guest, &format!("l p{round}.x 0"))
+                .starts_with("ok ")
+        );
+        assert_eq!(pipes.ask(guest, "l jobs.9 0"), "error_forbidden\n");
+        assert_eq!(
+            pipes.ask(batch, &format!("l p{round}.x 0")),
+            "error_forbidden\n"
+        );
+        pipes.half_close(guest);
+        pipes.settle();
+    }
+    assert_eq!(pipes.ask(batch, &format!("r jobs.1 {token}")), "ok\n");
+}
+
+#[test]
+fn everything_that_is_forbidden_is_counted() {
+    let mut pipes = pipes("house-1\nr1 reader read\n", None);
+    let reader = pipes.connect();
+    assert_eq!(pipes.ask(reader, "auth _ r1"), "ok\n");
+    for _ in 0..1_000 {
+        assert_eq!(pipes.ask(reader, "l job 0"), "error_forbidden\n");
+    }
+    pipes.pass(Millis::from_secs(2));
+    pipes.settle();
+    let stats = pipes.ask(reader, "stats");
+    assert!(stats.contains("\"forbidden\":1000,"), "{stats}");
+    assert!(stats.contains("\"grants\":0,"), "{stats}");
+}
