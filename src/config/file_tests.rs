@@ -79,7 +79,10 @@ fn every_option_of_the_table_is_a_key_and_the_weakest_source() {
         if !stands_alone(flag) {
             if let (_, Err(error)) = load_with(by_key.as_bytes(), "", &[]) {
                 let says = error.to_string();
-                assert!(says.contains(flag) && !says.contains("unknown key"), "{says}");
+                assert!(
+                    says.contains(flag) && !says.contains("unknown key"),
+                    "{says}"
+                );
             }
             continue;
         }

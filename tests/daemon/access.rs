@@ -81,7 +81,7 @@ fn a_user_of_the_machine_is_let_in_over_a_unix_socket_and_only_there() {
         assert_eq!(answer, if is_let_in { "ok 0" } else { "error_auth" });
         assert_eq!(daemon.connect().ask("break job *"), "error_auth");
         if is_let_in {
-            let line = daemon.wait_for_log("asks to break");
+            let line = daemon.wait_for_log(" audit action=break ");
             assert!(
                 line.contains(&format!(" user=uid:{uid} address=unix")),
                 "{line}"
