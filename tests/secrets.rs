@@ -17,8 +17,8 @@ use std::path::Path;
 
 use source::rust_files;
 
-/// Where the one comparison is of the daemon's secret, and that of a client's.
-const AUTH: &str = "src/server/auth.rs";
+/// Where the one comparison is of the daemon's secrets, and that of a client's.
+const AUTH: &str = "src/access/secret.rs";
 const CLIENTS: &str = "src/engine/secret.rs";
 
 /// Code without comments, up to the file's own tests.
@@ -63,16 +63,39 @@ fn the_secret_is_compared_in_constant_time() {
 #[test]
 fn the_secret_is_compared_nowhere_else() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let layers = ["src/server", "src/wire", "src/net", "src/engine"];
+    let layers = [
+        "src/access",
+        "src/server",
+        "src/wire",
+        "src/net",
+        "src/engine",
+    ];
     let layers = layers.map(|layer| rust_files(&root.join(layer)));
     for file in layers.concat() {
         let shown = file.strip_prefix(root).unwrap().display().to_string();
         for line in code(&file) {
-            let names_it = line.contains("secret") || line.contains("auth_token");
+            let names_it = line.contains("secret") || line.contains("(token, ");
             assert!(
                 shown == AUTH || shown == CLIENTS || !names_it || !compares(&line),
                 "{shown}: {line}"
             );
         }
+    }
+}
+
+/// Whatever is shown is compared with every token there is, also when one was right already.
+#[test]
+fn what_is_shown_is_compared_with_every_token() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let code = code(&root.join("src/access/mod.rs")).join("\n");
+    let (_, find) = code.split_once("pub fn find(").unwrap();
+    let (find, _) = find.split_once("\n    }\n").unwrap();
+    assert!(
+        find.contains("for (token, pass) in &self.tokens {"),
+        "{find}"
+    );
+    assert!(find.contains("if token.is(shown) {"), "{find}");
+    for early in ["return", "break", "?;", ".find", ".any("] {
+        assert!(!find.contains(early), "{early} ends it early: {find}");
     }
 }

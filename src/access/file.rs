@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use super::secret::Secret;
 use super::{Access, Pass, Role, TOKEN_BYTES_MAX, UID_NAME};
 
 /// Most tokens of one file: each is compared with everything that is shown.
@@ -74,7 +75,7 @@ impl Access {
             if !known.insert(token) {
                 return Err(bad(number, "this token stands on an earlier line, too"));
             }
-            tokens.push((token.as_bytes().into(), pass));
+            tokens.push((Secret::new(token.as_bytes()), pass));
         }
         let admin_uid = None;
         Ok(Self { tokens, admin_uid })
@@ -160,8 +161,8 @@ mod tests {
 
     fn tokens(text: &str) -> Vec<(String, Pass)> {
         let access = Access::read(text).unwrap();
-        let told = |(token, pass): &(Box<[u8]>, Pass)| {
-            let token = String::from_utf8(token.to_vec()).unwrap();
+        let told = |(token, pass): &(Secret, Pass)| {
+            let token = String::from_utf8(token.as_bytes().to_vec()).unwrap();
             (token, pass.clone())
         };
         access.tokens.iter().map(told).collect()

@@ -1,16 +1,16 @@
 //! Who may do what: the tokens that clients may show, and what each of them gives.
 //!
-//! `file.rs` reads them from the lines of a file. [`Access::find`] compares what somebody shows with every
+//! `file.rs` reads them from the lines of a file, `secret.rs` compares one. [`Access::find`] compares what somebody shows with every
 //! token there is and takes as long whichever it is; [`Pass::may`] says whether somebody who was let in with
 //! one may ask for something. Never reads a file, never logs, and nothing here shows a token.
 
 mod file;
+mod secret;
 
 use std::fmt;
 
-use constant_time_eq::constant_time_eq;
-
 pub use self::file::{BadLine, FILE_BYTES_MAX, TOKENS_MAX};
+use self::secret::Secret;
 use crate::wire::need::{Need, Subject};
 
 /// Longest token: what the argument line of `auth` can carry. A longer one is refused at start,
@@ -94,7 +94,7 @@ impl Pass {
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Access {
     /// The tokens; without one nobody has to show any, and everybody may do everything.
-    tokens: Vec<(Box<[u8]>, Pass)>,
+    tokens: Vec<(Secret, Pass)>,
     /// Whoever comes over a unix socket as this user needs none.
     admin_uid: Option<u32>,
 }
@@ -104,7 +104,7 @@ impl Access {
     #[must_use]
     pub fn of_one(token: &[u8]) -> Self {
         Self {
-            tokens: vec![(token.into(), Pass::admin(None))],
+            tokens: vec![(Secret::new(token), Pass::admin(None))],
             admin_uid: None,
         }
     }
@@ -125,7 +125,9 @@ impl Access {
     /// The first of the tokens; to be compared in constant time and never printed.
     #[must_use]
     pub fn first_token(&self) -> &[u8] {
-        self.tokens.first().map_or(&[], |(token, _)| token)
+        self.tokens
+            .first()
+            .map_or(&[], |(token, _)| token.as_bytes())
     }
 
     /// What somebody is let in with who shows this, or nothing. Every token is compared, whatever is shown,
@@ -134,7 +136,7 @@ impl Access {
     pub fn find(&self, shown: Option<&[u8]>) -> Option<&Pass> {
         let mut found = None;
         for (token, pass) in &self.tokens {
-            if is_right(token, shown) {
+            if token.is(shown) {
                 found = Some(pass);
             }
         }
@@ -162,16 +164,6 @@ impl fmt::Debug for Access {
             .field("admin_uid", &self.admin_uid)
             .finish()
     }
-}
-
-/// Whether what was shown, if anything was, is the token. Always costs one comparison.
-fn is_right(token: &[u8], shown: Option<&[u8]>) -> bool {
-    // Of equal length whatever was shown; `constant_time_eq` answers at once on unequal lengths.
-    let guess = shown
-        .filter(|shown| shown.len() == token.len())
-        .unwrap_or(token);
-    let equal = constant_time_eq(guess, token);
-    equal && shown.is_some_and(|shown| shown.len() == token.len())
 }
 
 #[cfg(test)]

@@ -120,8 +120,8 @@ impl DataDir {
                  went down with it, what was acknowledged in its last 100 ms may be lost"
             ),
             (Ending::Unclean, Some(last)) if last.follows_loss => warn!(
-                "the last run did not stop in order, and something that was acknowledged before it \
-                 may be lost"
+                "something that was acknowledged may be lost, and the last run did not stop in \
+                 order, or before those who miss something had the time to say so"
             ),
             (Ending::Unclean, _) => {
                 warn!("the last run did not stop in order; everything it acknowledged is here")

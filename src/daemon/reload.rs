@@ -103,4 +103,4 @@ fn by_signal() -> Operator {
 }
 
 const CERTIFICATE: &str = "the TLS certificate with its key";
-const TOKENS: &str = "the file of tokens";
+const TOKENS: &str = "the token file";

@@ -7,7 +7,7 @@
 //! like a connection that has ended, a quantum at a time, and is forgotten. To detach is to depart now.
 //!
 //! While something of a client is being undone, whoever wants to attach or detach it is put off, so
-//! that nothing it acquires later is undone with it. The grants of a client are kept over a restart
+//! that nothing it acquires later is undone with it: see `clients_leaving.rs`. The grants of a client are kept over a restart
 //! and given back to it (`restore.rs`); all clients are away then. What departs with an owner is in
 //! `Stores::undo`.
 
@@ -15,14 +15,11 @@ use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 
 use super::arena::{Arena, Chain, NONE, Stored};
-use super::conn::{Asker, ConnIndex};
+use super::conn::{Asker, Conn, ConnIndex};
 use super::ctx::{Core, Ctx};
-use super::due::Due;
-use super::lock::SERVED_WORK;
 use super::owner::{Overdue, Owner, OwnerIndex, Owners, Presence};
-use super::time::Leaver;
 use super::types::{Attach, Effects, Record, Refusal, Reply, Secret, SecretHash};
-use super::{Engine, Stores, work};
+use super::{Engine, work};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::key::Key;
 use crate::keymap::KeyMap;
@@ -32,9 +29,6 @@ use crate::timers::TimerId;
 /// Most adapters at one time, so that whoever makes them up cannot have clients without end. A client
 /// of one more is refused.
 pub const ADAPTERS_MAX: usize = 256;
-
-/// Most things of a client that are undone before a `detach` waits for its turn with the rest.
-const DETACHED_AT_ONCE: u32 = 256;
 
 /// Most connections of one client that are told what it has lost: those that attached first.
 const TOLD_MAX: usize = 8;
@@ -54,19 +48,19 @@ pub(super) struct Client {
     pub(super) generation: u32,
     /// Runs while it is away.
     pub(super) timer: Option<TimerId>,
-    undoing: Undoing,
+    pub(super) undoing: Undoing,
     /// The connection that is told when the client is forgotten, because it has asked for that.
-    detached_by: Option<ConnId>,
+    pub(super) detached_by: Option<ConnId>,
 }
 
 /// What is being undone of a client. If it is not `Nothing`, the client is among those that depart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Undoing {
+pub(super) enum Undoing {
     Nothing,
     /// It is away: so many of its tickets are still to be looked at.
     Places(u32),
-    /// It is detached, and its connections become their own owners again.
-    Conns,
+    /// It is detached, and those that wait for it are still to be told so.
+    Waits,
     /// It has no connection, and everything it has is released.
     All,
 }
@@ -92,7 +86,14 @@ pub(super) struct Clients {
     adapter_bytes: usize,
     /// How many clients have a connection.
     attached: usize,
+    /// Connections that waited as a client when it was detached, and are still to be told so, by client.
+    pub(super) parted: BTreeMap<u32, Vec<ConnId>>,
+    /// For which clients requests wait for the disk, and how many: no more than there are connections.
+    asked_for: BTreeMap<Box<str>, u32>,
 }
+
+/// About what it takes to know that; an id has up to so many bytes.
+const ASKED_FOR_BYTES: usize = 320;
 
 /// What stands before the first `/`; without one there is a nameless adapter.
 pub(super) fn adapter_of(id: &str) -> &str {
@@ -112,6 +113,8 @@ impl Clients {
             adapters: BTreeMap::new(),
             adapter_bytes: 0,
             attached: 0,
+            parted: BTreeMap::new(),
+            asked_for: BTreeMap::new(),
         }
     }
 
@@ -193,7 +196,25 @@ impl Clients {
     }
 
     pub(super) fn memory(&self) -> usize {
-        self.records.memory() + self.by_id.memory() + self.adapter_bytes
+        let parted = self.parted.values().map(|it| it.capacity());
+        let parted = parted.sum::<usize>() * size_of::<ConnId>();
+        let asked_for = self.asked_for.len() * ASKED_FOR_BYTES;
+        self.records.memory() + self.by_id.memory() + self.adapter_bytes + parted + asked_for
+    }
+
+    #[cold]
+    pub(super) fn set_asked_for(&mut self, id: &str, is_asked_for: bool) {
+        let count = self.asked_for.get(id).copied().unwrap_or(0);
+        match (count, is_asked_for) {
+            (0 | 1, false) => _ = self.asked_for.remove(id),
+            (_, false) => _ = self.asked_for.insert(id.into(), count - 1),
+            (_, true) => _ = self.asked_for.insert(id.into(), count + 1),
+        }
+    }
+
+    /// Whether a request for this client waits for the disk.
+    pub(super) fn is_asked_for(&self, id: &str) -> bool {
+        self.asked_for.contains_key(id)
     }
 
     /// Gives back a part of the memory of removed entries; returns whether there is more.
@@ -229,41 +250,12 @@ impl Engine {
                 cx.core.note_user(conn, cx.core.conns[conn].owner);
                 cx.reply(conn, reply);
                 stores.record_ranges_if_kept(&mut cx, attach.id, was_kept);
+                stores.locks.look_at_those_behind_attached(&mut cx, conn);
             }
             Ok(None) => cx.put_off(conn),
             Err(refusal) => cx.refuse(conn, refusal),
         }
         cx.finish(about);
-    }
-
-    /// Answered when everything is undone.
-    pub(super) fn detach(
-        &mut self,
-        now: Nanos,
-        id: ConnId,
-        client: &str,
-        secret: Secret<'_>,
-        out: &mut Effects,
-    ) {
-        let Asker { conn, .. } = self.core.conns.asker(id, &mut self.core.owners);
-        self.core.work.charge(work::REQUEST + work::HASH);
-        let (_, mut cx) = self.split(now, now, out);
-        let Some(client) = cx.core.clients.find(&cx.core.owners, client) else {
-            return cx.refuse(conn, Refusal::UnknownClient);
-        };
-        let it = &mut cx.core.clients[client];
-        if !it.secret.is_of(secret) {
-            return cx.refuse(conn, Refusal::WrongSecret);
-        }
-        let before = it.undoing;
-        if matches!(before, Undoing::Conns | Undoing::All) {
-            return cx.put_off(conn);
-        }
-        (it.undoing, it.detached_by) = (Undoing::Conns, Some(id));
-        cx.core.stop_timer(client);
-        if before == Undoing::Nothing {
-            self.depart(now, Leaver::Client(client), DETACHED_AT_ONCE, out);
-        }
     }
 
     /// Whether there is a client of this id, and this is not its secret.
@@ -277,89 +269,19 @@ impl Engine {
         client.is_some_and(|client| !clients[client].secret.is_of(secret))
     }
 
-    /// A connection of a client is gone. With the last one the client is away, or departs.
-    #[cold]
-    pub(super) fn leave_client(
-        &mut self,
-        now: Nanos,
-        conn: ConnIndex,
-        presence: Presence,
-        out: &mut Effects,
-    ) {
-        let client = self.core.part(conn);
-        let owner = self.core.clients[client].owner;
-        let kept_until = self.stores.locks.ranges.kept_until(owner);
-        let Core {
-            clients,
-            owners,
-            timers,
-            ..
-        } = &mut self.core;
-        let it = &mut clients[client];
-        if !it.conns.is_empty() || it.undoing != Undoing::Nothing {
-            return;
-        }
-        let owner = &mut owners[it.owner];
-        if presence != Presence::CutOff && it.ttl == Millis::ZERO {
-            owner.leave(Presence::Leaving);
-            it.undoing = Undoing::All;
-        } else {
-            owner.leave(Presence::Away);
-            match presence {
-                // A server that stops is not a client that left.
-                Presence::CutOff => owner.overdue = Overdue::Stay,
-                _ => {
-                    let due = Due::client(client);
-                    let deadline = now.after(it.ttl).max(kept_until);
-                    it.timer = Some(timers.arm(it.owner.0, deadline, due));
-                }
-            }
-            if owner.tickets.is_empty() {
-                return;
-            }
-            it.undoing = Undoing::Places(owner.tickets.len());
-        }
-        self.begin_departing(now, Leaver::Client(client), out);
-    }
-
-    /// The timer of a client that is away fired. What it has is undone when time passes.
-    #[cold]
-    pub(super) fn client_ended(&mut self, now: Nanos, client: u32) {
-        self.core.stop_timer(client);
-        let it = &mut self.core.clients[client];
-        assert!(it.conns.is_empty(), "a client that is there has run out");
-        if self.core.cuts_off {
-            return; // we stop, and it is kept
-        }
-        // One that waits on a connection which is not its own, or that could not be told yet what it has,
-        // has not had its time.
-        let records = self.core.records.as_deref();
-        let is_untold = records.is_some_and(|records| records.is_untold(it.told_with));
-        let waits = self.core.owners[it.owner].waits > 0;
-        if it.undoing == Undoing::Nothing && (waits || is_untold) {
-            let again = now.after(it.ttl.max(Millis(1)));
-            let due = Due::client(client);
-            it.timer = Some(self.core.timers.arm(it.owner.0, again, due));
-            return;
-        }
-        self.core.owners[it.owner].leave(Presence::Leaving);
-        let before = std::mem::replace(&mut it.undoing, Undoing::All);
-        if before == Undoing::Nothing {
-            self.departing.add(Leaver::Client(client));
-        }
-    }
-
     /// The disk keeps requests of a connection waiting, or no longer.
-    pub(super) fn note_stalled(&mut self, id: ConnId, stalled: bool) {
+    pub(super) fn note_stalled(&mut self, now: Nanos, id: ConnId, stalled: bool) {
         let Some(conn) = self.core.conns.find(id) else {
             return;
         };
         let it = &mut self.core.conns[conn];
         let has_changed = std::mem::replace(&mut it.stalled, stalled) != stalled;
         let (own, is_attached) = (it.own, it.is_attached());
-        self.core.owners[own].set_stalled(stalled);
-        if is_attached && has_changed {
-            self.core.count_stalled(conn, stalled);
+        if has_changed {
+            self.core.owners.set_stalled(own, stalled.then_some(now));
+            if is_attached {
+                self.core.count_stalled(conn, stalled);
+            }
         }
     }
 }
@@ -420,7 +342,7 @@ impl Core {
     }
 
     /// The connection is its own owner again; returns its client.
-    fn part(&mut self, conn: ConnIndex) -> u32 {
+    pub(super) fn part(&mut self, conn: ConnIndex) -> u32 {
         if self.conns[conn].stalled {
             self.count_stalled(conn, false);
         }
@@ -434,17 +356,23 @@ impl Core {
         client
     }
 
+    /// A client is stalled from when the first of its connections is until none is.
     fn count_stalled(&mut self, conn: ConnIndex, is_stalled: bool) {
-        let owner = self.conns[conn].owner;
+        let Conn { owner, own, .. } = self.conns[conn];
         let stalled = &mut self.clients[self.owners[owner].client].stalled;
         match is_stalled {
             true => *stalled += 1,
             false => *stalled -= 1,
         }
-        self.owners[owner].set_stalled(*stalled > 0);
+        let since = match *stalled {
+            0 => None,
+            _ => self.owners.stalled_since(owner),
+        };
+        let since = since.or(self.owners.stalled_since(own).filter(|_| is_stalled));
+        self.owners.set_stalled(owner, since);
     }
 
-    fn stop_timer(&mut self, client: u32) {
+    pub(super) fn stop_timer(&mut self, client: u32) {
         let it = &mut self.clients[client];
         if let Some(timer) = it.timer.take() {
             self.timers.cancel(it.owner.0, timer);
@@ -540,7 +468,7 @@ impl Ctx<'_> {
         Ok(())
     }
 
-    fn id_of(&self, client: u32) -> &str {
+    pub(super) fn id_of(&self, client: u32) -> &str {
         let owner = &self.core.owners[self.core.clients[client].owner];
         owner.client_id().expect("a client has an id")
     }
@@ -556,92 +484,11 @@ impl Ctx<'_> {
     }
 
     /// The same: `ttl` is what the records have.
-    fn record_gone(&mut self, client: u32, ttl: Millis) {
+    pub(super) fn record_gone(&mut self, client: u32, ttl: Millis) {
         if ttl > Millis::ZERO && self.core.is_durable() {
             let id = Key::from(self.id_of(client).as_bytes());
             self.record(|_| Record::ClientGone { id });
         }
-    }
-}
-
-impl Stores {
-    /// Goes on with what is being undone of a client, as far as the budget goes; returns whether it is
-    /// done.
-    pub(super) fn depart_client(
-        &mut self,
-        cx: &mut Ctx<'_>,
-        client: u32,
-        budget: &mut u32,
-    ) -> bool {
-        let Client { owner, undoing, .. } = cx.core.clients[client];
-        if let Undoing::Places(mut left) = undoing {
-            let done = self.locks.leave_queues(cx, owner, &mut left, budget);
-            cx.core.clients[client].undoing = match done {
-                true => Undoing::Nothing,
-                false => Undoing::Places(left),
-            };
-            return done;
-        }
-        if undoing == Undoing::Conns {
-            if !self.part_all(cx, client, budget) {
-                return false;
-            }
-            cx.core.clients[client].undoing = Undoing::All;
-            cx.core.owners[owner].leave(Presence::Detached);
-        }
-        let mut holds_left = u32::MAX; // because nothing of it outlives it
-        let done = self.undo(cx, owner, &mut holds_left, budget);
-        if done {
-            cx.forget_client(client);
-        }
-        done
-    }
-
-    /// The connections of a detached client are their own owners again. What they wait for, they wait for
-    /// as the client, so that is refused.
-    fn part_all(&mut self, cx: &mut Ctx<'_>, client: u32, budget: &mut u32) -> bool {
-        let work_end = cx.core.work.spent() + SERVED_WORK;
-        while let Some(conn) = cx.core.clients[client].conns.head().map(ConnIndex) {
-            if *budget == 0 || cx.core.work.spent() >= work_end {
-                return false;
-            }
-            *budget -= 1;
-            cx.core.part(conn);
-            let parked = cx.core.conns[conn].parked;
-            if parked != NONE {
-                let about = cx.begin(|| None);
-                cx.answer_parked(conn, Reply::Refused(Refusal::Detached));
-                cx.finish(about);
-                self.leave_queue(cx, parked);
-            }
-        }
-        true
-    }
-}
-
-impl Ctx<'_> {
-    /// Everything of the client is undone.
-    fn forget_client(&mut self, client: u32) {
-        let Client {
-            owner,
-            ttl,
-            detached_by,
-            ..
-        } = self.core.clients[client];
-        let id: Box<str> = self.id_of(client).into();
-        let about = self.begin(|| Some(id.as_bytes()));
-        self.record_gone(client, ttl);
-        if let Some(conn) = detached_by.and_then(|it| self.core.conns.find(it)) {
-            // It is told that everything is released, also if the client itself was not recorded.
-            if let Some(records) = &mut self.core.records {
-                records.note_all(id.as_bytes());
-            }
-            self.answer_parked(conn, Reply::Done);
-        }
-        self.finish(about);
-        self.core.stop_timer(client);
-        self.core.clients.remove(client, &id);
-        self.core.lose_conn(owner);
     }
 }
 
@@ -670,7 +517,7 @@ impl Core {
             with_conn += usize::from(!it.conns.is_empty());
             let is_away = it.conns.is_empty();
             assert!(
-                it.undoing == Undoing::Conns || is_away == (owner.presence != Presence::Attached),
+                is_away == (owner.presence != Presence::Attached),
                 "there or away"
             );
             let may_run = owner.presence == Presence::Away && owner.overdue == Overdue::End;

@@ -113,15 +113,43 @@ impl Locks {
 
     /// Whether a lease goes on, although it is over: see [`Overdue`].
     pub(super) fn outlasts(&mut self, cx: &mut Ctx<'_>, holder: u32) -> bool {
-        let owner = &cx.core.owners[self.holders[holder].owner];
-        let end = match owner.overdue {
+        let Holder { owner, timer, .. } = self.holders[holder];
+        let stalled_since = match cx.core.owners[owner].overdue {
             Overdue::End => return false,
-            Overdue::OfName if !self.asks.is_stalled(owner) => return false,
-            Overdue::Wait | Overdue::OfName => Nanos(cx.now.0 + STALLED_NS),
-            Overdue::Stay => Nanos::NEVER,
+            Overdue::Wait => cx.core.owners.stalled_since(owner),
+            Overdue::OfName => self.asks.stalled_since(&cx.core.owners[owner]),
+            Overdue::Stay => {
+                self.set_lease_end(cx, holder, Nanos::NEVER);
+                return true;
+            }
         };
-        self.set_lease_end(cx, holder, end);
-        true
+        let deadline = cx.core.timers.deadline(timer);
+        let goes_on = stalled_since.is_some_and(|since| self.goes_on(holder, deadline, since));
+        if goes_on {
+            self.set_lease_end(cx, holder, Nanos(cx.now.0 + STALLED_NS));
+        }
+        goes_on
+    }
+
+    /// Whether a lease that is over goes on, because the disk keeps requests of its owner waiting since
+    /// this instant. One that was over before does not: no renewal that waits now was sent in time, as
+    /// far as can be known.
+    #[cold]
+    fn goes_on(&mut self, holder: u32, deadline: Nanos, stalled_since: Nanos) -> bool {
+        if self.recorded.get(holder).is_none() {
+            return deadline > stalled_since; // nothing is recorded, and nothing waits for the disk
+        }
+        let recorded = &mut self.recorded[holder];
+        // One that goes on already has a deadline that is not its own, from when it was looked at last.
+        let looked_at = match recorded.is_overdue() {
+            true => deadline.0.saturating_sub(STALLED_NS),
+            false => deadline.0.saturating_sub(1),
+        };
+        let goes_on = looked_at >= stalled_since.0;
+        if goes_on {
+            recorded.set_overdue();
+        }
+        goes_on
     }
 
     /// The timer of a lease fired.

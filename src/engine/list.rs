@@ -399,10 +399,14 @@ impl Lists {
                 return Recipient::Unknown;
             }
             left -= 1;
+            // A connection may be there, and only the client is not for which it waits.
+            let is_detached = !cx.is_present(waiter);
             let queue = &mut self.named[list].value.poppers;
             cx.leave(queue, waiter);
             let reply = if is_sent_away {
                 Reply::Refused(Refusal::Draining)
+            } else if is_detached {
+                Reply::Refused(Refusal::Detached)
             } else {
                 Reply::Nothing
             };

@@ -493,6 +493,9 @@ impl Locks {
                     cx.reply(conn, Reply::TimedOut);
                 } else if is_present {
                     cx.refuse(conn, Refusal::Draining);
+                } else if conn != ConnIndex::NONE {
+                    // The connection may be there, if only the client is not for which it waits.
+                    cx.answer_parked(conn, Reply::Refused(Refusal::Detached));
                 }
             }
         }

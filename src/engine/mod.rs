@@ -13,6 +13,7 @@ mod barrier;
 mod breaking;
 mod check;
 mod clients;
+mod clients_leaving;
 mod conn;
 mod counter;
 mod crowd;
@@ -219,9 +220,12 @@ impl Engine {
             Input::Keep(id, keeps) => self.keep(id, keeps),
             Input::LetIn(id, user) => self.let_in(id, user),
             Input::HungUp(id, hung_up) => self.note_hung_up(now, id, hung_up, out),
-            Input::Stalled(id, stalled) => self.note_stalled(id, stalled),
+            Input::Stalled(id, stalled) => self.note_stalled(now, id, stalled),
             Input::OwnerStalled(name, stalled) => {
-                self.stores.locks.asks.set_stalled(name, stalled);
+                self.stores.locks.asks.set_stalled(now, name, stalled);
+            }
+            Input::ClientStalled(client, stalled) => {
+                self.core.clients.set_asked_for(client, stalled);
             }
             Input::Overrun(id, overrun) => {
                 if let Some(conn) = self.core.conns.find(id) {

@@ -73,8 +73,9 @@ pub(super) struct Asks {
     /// The owner and the waiter of those that wait.
     waiting: BTreeSet<(u32, u32)>,
     version: u64,
-    /// Owners with renewals that wait for the disk, and how many: no more than there are connections.
-    stalled: BTreeMap<Box<str>, u32>,
+    /// Owners with renewals that wait for the disk, how many, and since when: no more than there are
+    /// connections.
+    stalled: BTreeMap<Box<str>, (u32, Nanos)>,
 }
 
 /// What one that waits takes in that set, whose nodes are about half full.
@@ -100,20 +101,20 @@ impl Asks {
     }
 
     #[cold]
-    pub(super) fn set_stalled(&mut self, name: &str, is_stalled: bool) {
-        let count = self.stalled.get(name).copied().unwrap_or(0);
+    pub(super) fn set_stalled(&mut self, now: Nanos, name: &str, is_stalled: bool) {
+        let (count, since) = self.stalled.get(name).copied().unwrap_or((0, now));
         match (count, is_stalled) {
             (0 | 1, false) => _ = self.stalled.remove(name),
-            (_, false) => _ = self.stalled.insert(name.into(), count - 1),
-            (_, true) => _ = self.stalled.insert(name.into(), count + 1),
+            (_, false) => _ = self.stalled.insert(name.into(), (count - 1, since)),
+            (_, true) => _ = self.stalled.insert(name.into(), (count + 1, since)),
         }
     }
 
-    /// Whether a renewal of this owner waits for the disk.
+    /// Since when renewals of this owner wait for the disk, if some do.
     #[cold]
-    pub(super) fn is_stalled(&self, owner: &Owner) -> bool {
-        let name = owner.name.as_deref();
-        name.is_some_and(|name| self.stalled.contains_key(name))
+    pub(super) fn stalled_since(&self, owner: &Owner) -> Option<Nanos> {
+        let (_, since) = self.stalled.get(owner.name.as_deref()?)?;
+        Some(*since)
     }
 
     #[inline]

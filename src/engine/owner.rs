@@ -6,6 +6,7 @@
 //! lease has ended. `Locks::depart` in `leaving.rs` decides what a disconnect undoes, and in which
 //! order.
 
+use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 
 use super::arena::{Arena, Chain, NONE, Stored};
@@ -13,7 +14,7 @@ use super::conn::ConnIndex;
 use super::holder::OfOwner;
 use super::two_phase::TicketsOfOwner;
 use super::types::{ATTACHED_SERIAL, User};
-use crate::base::ConnId;
+use crate::base::{ConnId, Nanos};
 use crate::keymap::KeyMap;
 use crate::memory::block_bytes;
 
@@ -85,7 +86,7 @@ pub(super) enum Presence {
 pub(super) enum Overdue {
     /// They end.
     End,
-    /// They end when its connection is not stalled any more: see
+    /// They end when its connection is not stalled any more, if they were not over when that began: see
     /// [`Input::Stalled`](super::types::Input::Stalled).
     Wait,
     /// They do not end any more, because we have cut its connection off.
@@ -108,14 +109,6 @@ impl Owner {
             | Presence::Attached
             | Presence::Away
             | Presence::Detached => Overdue::End,
-        };
-    }
-
-    pub(super) fn set_stalled(&mut self, is_stalled: bool) {
-        self.overdue = if is_stalled {
-            Overdue::Wait
-        } else {
-            Overdue::End
         };
     }
 
@@ -174,14 +167,37 @@ pub(super) struct Owners {
     records: Arena<Owner>,
     /// Those that are known by name alone.
     named: KeyMap,
+    /// Since when the disk keeps requests of an owner waiting; only of those whose leases wait as well.
+    stalled_since: BTreeMap<u32, Nanos>,
 }
+
+/// About what one of those takes in its tree, whose nodes are about half full.
+const STALLED_BYTES: usize = 2 * size_of::<(u32, Nanos)>();
 
 impl Owners {
     pub(super) fn new(seed: [u64; 2]) -> Self {
         Self {
             records: Arena::new(),
             named: KeyMap::new(seed),
+            stalled_since: BTreeMap::new(),
         }
+    }
+
+    /// The disk keeps requests of the owner waiting since then, or does not any more.
+    pub(super) fn set_stalled(&mut self, owner: OwnerIndex, since: Option<Nanos>) {
+        self.records[owner.0].overdue = match since {
+            Some(_) => Overdue::Wait,
+            None => Overdue::End,
+        };
+        match since {
+            Some(since) => _ = self.stalled_since.insert(owner.0, since),
+            None => _ = self.stalled_since.remove(&owner.0),
+        }
+    }
+
+    /// Since when the disk keeps requests of the owner waiting, if it does.
+    pub(super) fn stalled_since(&self, owner: OwnerIndex) -> Option<Nanos> {
+        self.stalled_since.get(&owner.0).copied()
     }
 
     /// The owner that is known by this name.
@@ -253,6 +269,9 @@ impl Owners {
 
     pub(super) fn remove(&mut self, owner: OwnerIndex) {
         let gone = self.records.remove(owner.0);
+        if !self.stalled_since.is_empty() {
+            self.stalled_since.remove(&owner.0);
+        }
         if gone.is_named()
             && let Some(name) = gone.name
         {
@@ -272,7 +291,8 @@ impl Owners {
     }
 
     pub(super) fn memory(&self) -> usize {
-        self.records.memory() + self.named.memory()
+        let stalled = self.stalled_since.len() * STALLED_BYTES;
+        self.records.memory() + self.named.memory() + stalled
     }
 
     /// Checks what is counted; for tests and the simulator.

@@ -92,7 +92,9 @@ pub(super) struct Holding {
     pub(super) resource: u32,
     /// No other ever had the same.
     serial: u64,
-    /// How many of its segments were held before a restart and were not had back yet.
+    /// How many segments it has.
+    segments: u32,
+    /// How many of them were held before a restart and were not had back yet.
     pending: u32,
     link: Link,
 }
@@ -326,6 +328,7 @@ impl Ranges {
                     owner,
                     resource,
                     serial: self.last_serial,
+                    segments: 0,
                     pending: 0,
                     link: Link::OUT,
                 });
@@ -354,6 +357,8 @@ impl Ranges {
         let of_client = self.clients.get_mut(&client.0);
         let of_client = of_client.expect("a client has what its owners hold");
         of_client.segments = (of_client.segments as usize + after - before) as u32;
+        let of_holding = &mut self.holdings[holding].segments;
+        *of_holding = (*of_holding as usize + after - before) as u32;
         self.segments = self.segments + after - before;
         self.shared = self.shared + shared_after - shared_before;
         self.changes += u64::from(touched > 0);
@@ -363,19 +368,28 @@ impl Ranges {
     /// Forgets a holding without segments, and its owner and resource if nothing is left of them.
     fn forget_holding_if_empty(&mut self, owners: &mut Owners, holding: u32) {
         let Holding {
-            owner, resource, ..
+            owner,
+            resource,
+            segments,
+            ..
         } = self.holdings[holding];
-        if self.resources[resource]
-            .segments
-            .first_of(holding)
-            .is_none()
-        {
+        if segments == 0 {
             let holdings = &mut self.owners[owner].holdings;
             holdings.unlink(&mut self.holdings, holding);
             self.holdings.remove(holding);
             self.by_pair.remove(pair_hash(owner, resource), holding);
             self.forget_owner_if_unused(owners, owner);
         }
+    }
+
+    /// The resources that the client holds bytes of; some several times.
+    pub(super) fn resources_of(&self, client: OwnerIndex) -> impl Iterator<Item = u32> {
+        let of_client = self.clients.get(&client.0);
+        let owners = of_client
+            .into_iter()
+            .flat_map(|it| it.owners.iter(&self.owners));
+        let holdings = owners.flat_map(|owner| self.owners[owner].holdings.iter(&self.holdings));
+        holdings.map(|holding| self.holdings[holding].resource)
     }
 
     /// How many segments the client has, all together.

@@ -352,6 +352,7 @@ impl Locks {
             });
             self.begin_when_told(cx, holder);
         } else if recorded.has_begun() {
+            recorded.begins_with = 0;
             self.set_lease_end(cx, holder, cx.now.after(lease));
         }
         lease
@@ -427,9 +428,13 @@ pub(super) struct RecordedLease {
     kept: NonZeroU64,
     /// The lease that the client has asked for last, which may be shorter.
     pub(super) asked: Millis,
-    /// The record with which it begins, because nobody is told of it before; 0 if it has begun.
+    /// The record with which it begins, because nobody is told of it before; 0 if it has begun, and
+    /// [`OVERDUE`] if it is over.
     begins_with: u64,
 }
+
+/// A lease is over, and goes on because the disk keeps requests of its owner waiting.
+const OVERDUE: u64 = u64::MAX;
 
 impl Stored for RecordedLease {}
 
@@ -451,7 +456,15 @@ impl RecordedLease {
     }
 
     pub(super) fn has_begun(&self) -> bool {
-        self.begins_with == 0
+        self.begins_with == 0 || self.is_overdue()
+    }
+
+    pub(super) fn is_overdue(&self) -> bool {
+        self.begins_with == OVERDUE
+    }
+
+    pub(super) fn set_overdue(&mut self) {
+        self.begins_with = OVERDUE;
     }
 }
 

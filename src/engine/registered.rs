@@ -70,7 +70,10 @@ impl Ctx<'_> {
             NONE => {}
             client => {
                 self.restart_client_timer(client);
-                self.core.clients[client].told_with = self.record_count();
+                // One that has a connection is told by that; when it has none any more, its time runs.
+                if self.core.owners[owner].presence == Presence::Away {
+                    self.core.clients[client].told_with = self.record_count();
+                }
             }
         }
     }
@@ -107,6 +110,19 @@ impl Ctx<'_> {
                 it.timer = Some(timers.arm(owner.0, until, Due::client(client)));
             }
         }
+    }
+}
+
+impl Engine {
+    /// Whether there is such a client, and this is its secret.
+    #[must_use]
+    pub fn may_speak_for(&mut self, of: OfClient<'_>) -> bool {
+        self.core.work.charge(work::HASH);
+        let Core {
+            clients, owners, ..
+        } = &self.core;
+        let client = clients.find(owners, of.id);
+        client.is_some_and(|client| clients[client].secret.is_of(of.secret))
     }
 }
 

@@ -106,12 +106,17 @@ pub enum Input<'a> {
     /// a barrier, and it does not count as a recipient. Has no effects by itself.
     HungUp(ConnId, bool),
     /// Whether the disk keeps requests that the connection has sent from being looked at. There may be
-    /// renewals among them, so the leases of what it holds do not end before they have been.
+    /// renewals among them, so the leases of what it holds do not end before they have been, unless they
+    /// were over when it began.
     Stalled(ConnId, bool),
     /// Whether the disk keeps a renewal waiting that [`Engine::proves`](super::Engine::proves) to be of
     /// the owner with this name: its leases do not end before that is decided. Said once for each such
     /// renewal, and taken back once.
     OwnerStalled(&'a str, bool),
+    /// Whether the disk keeps a request waiting for which somebody
+    /// [may speak](super::Engine::may_speak_for) for the client of this id: its time to live does not end
+    /// before that is decided. Said once for each such request, and taken back once.
+    ClientStalled(&'a str, bool),
     /// Whether the client has left so much unread that nothing more can be pushed to it.
     Overrun(ConnId, bool),
     /// The connection is gone. Its waits and subscriptions end now, and its holds are released

@@ -27,6 +27,8 @@ const BUFFER_BYTES: usize = 16 * 1024;
 const LEASE_MS_MAX: u128 = 600_000;
 /// The longest wait there is.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(60);
+/// The longest that one request may take. (More than a clock can count would be a panic.)
+const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest name of a lock, or of an owner, in bytes.
 const NAME_BYTES_MAX: usize = 1_024;
 
@@ -123,7 +125,9 @@ impl Caller {
         let answer = self.post(ask.lock, "acquire", ask.request_id, &body, timeout)?;
         match answer.status {
             200 => lease(ask, &answer, sent.after(Duration::from_millis(ttl_ms))),
-            409 => Err(Error::NotAcquired(refused(ask, &answer)?)),
+            409 => {
+                Err(refused(ask, &answer).map_or_else(|| answer.unexpected(), Error::NotAcquired))
+            }
             _ => Err(answer.unexpected()),
         }
     }
@@ -140,20 +144,22 @@ impl Caller {
         let sent = Moment::now();
         let answer = self.post(&lease.lock_name, "renew", None, &body, timeout)?;
         let object = match answer.status {
-            200 | 409 => answer.object()?,
+            200 => answer.object()?,
+            // A refusal is as much an answer as any other.
+            409 => Object::read(&answer.body).unwrap_or_default(),
             _ => return Err(answer.unexpected()),
         };
-        // A refusal is 409, and as much an answer as any other.
         match object.bool("renewed") {
-            Some(true) if answer.status == 200 => {
+            Some(false) if object.text("reason") == Some("BUSY_RETRY") => Ok(Renewal::Busy),
+            Some(false) => Ok(Renewal::NotOwnerOrExpired),
+            _ if answer.status != 200 => Err(answer.unexpected()),
+            Some(true) => {
                 let expiry_ms = object.number("lease_expiry_ms");
                 let expiry_ms = expiry_ms.ok_or_else(|| answer.bad("does not say until when"))?;
                 lease.extend(sent.after(Duration::from_millis(extend_by_ms)), expiry_ms);
                 Ok(Renewal::Renewed)
             }
-            Some(false) if object.text("reason") == Some("BUSY_RETRY") => Ok(Renewal::Busy),
-            Some(false) => Ok(Renewal::NotOwnerOrExpired),
-            _ => Err(answer.bad("does not say whether it is renewed")),
+            None => Err(answer.bad("does not say whether it is renewed")),
         }
     }
 
@@ -193,6 +199,7 @@ impl Caller {
                 request = request.header(name, value);
             }
         }
+        let timeout = timeout.min(TIMEOUT_MAX);
         let request = request.config().timeout_global(Some(timeout)).build();
         let answered = request.send(body).and_then(|mut response| {
             let mut body = Vec::new();
@@ -269,13 +276,11 @@ fn lease(ask: &Ask<'_>, answer: &Answer, held_until: Moment) -> Result<Lease, Er
     told().ok_or_else(|| answer.bad("lacks something of a lease"))
 }
 
-fn refused(ask: &Ask<'_>, answer: &Answer) -> Result<NotAcquired, Error> {
-    let object = answer.object()?;
-    if object.bool("acquired") != Some(false) {
-        return Err(answer.bad("does not say that it is not acquired"));
-    }
+/// What is said of a lock that is not granted; nothing if it is refused for another reason.
+fn refused(ask: &Ask<'_>, answer: &Answer) -> Option<NotAcquired> {
+    let object = Object::read(&answer.body).filter(|it| it.bool("acquired") == Some(false))?;
     let hint_ms = object.number("recommended_retry_ms");
-    Ok(NotAcquired {
+    Some(NotAcquired {
         lock_name: ask.lock.to_owned(),
         reason: Reason::read(object.text("reason").unwrap_or_default()),
         recommended_retry: hint_ms.filter(|it| *it > 0).map(Duration::from_millis),

@@ -86,7 +86,6 @@ impl Default for HeartbeatOptions {
 /// # Ok::<(), latchd::http_client::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub enum State {
     /// It is held, and the last renewal, if there was one, succeeded.
     Alive {

@@ -185,8 +185,8 @@ impl LeaseClientBuilder {
         self
     }
 
-    /// How long a request may take, from finding the server to the end of its answer; 10 seconds unless set. An
-    /// acquire that waits in the server's queue has that time in addition.
+    /// How long a request may take, from finding the server to the end of its answer; 10 seconds unless set, and a
+    /// day at most. An acquire that waits in the server's queue has that time in addition.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self

@@ -195,6 +195,10 @@ impl Attempts<'_> {
                 return Err(self.cancelled());
             }
             let hint = match &error {
+                // To ask again would not change that.
+                Error::NotAcquired(refused) if matches!(refused.reason, Reason::Other(_)) => {
+                    return Err(error);
+                }
                 Error::NotAcquired(refused) => {
                     let has_waited = asked.elapsed() >= self.options.wait;
                     match refused.reason == Reason::Held && !self.options.wait.is_zero() {

@@ -27,7 +27,7 @@ mod tree;
 mod tree_find;
 mod walks;
 
-use self::order::{ByOwner, ByStart, Order, Row};
+use self::order::{ByOwner, ByStart, Disjoint, Order, Row};
 pub use self::range::{ByteRange, Segment, Sharing};
 use self::tree::Tree;
 pub use self::walks::{All, Conflicts, Position};
@@ -54,7 +54,7 @@ pub use self::walks::{All, Conflicts, Position};
 /// A segment costs 32 bytes in each of two trees: 64 if leaves are full, as they are if ranges are
 /// locked in order, about 95 if not. A single one costs 96 with the allocator's share.
 pub struct Segments {
-    exclusive: Tree<ByStart>,
+    exclusive: Tree<Disjoint>,
     shared: Tree<ByStart>,
     by_owner: Tree<ByOwner>,
     /// How many there are. Two small numbers, because very many resources have one segment each.
@@ -204,19 +204,13 @@ impl Segments {
         near.filter(move |segment| segment.range.overlaps(range))
     }
 
-    /// Whether the owner has every byte of the range in this mode or in a stronger one; with
-    /// `pending_only`, whether all that is still to be reclaimed.
+    /// Whether the owner has every byte of the range in this mode or in a stronger one, and all of them
+    /// are pending, or none is.
     #[must_use]
-    pub fn is_covered(
-        &self,
-        owner: u32,
-        range: ByteRange,
-        mode: Sharing,
-        pending_only: bool,
-    ) -> bool {
+    pub fn is_covered(&self, owner: u32, range: ByteRange, mode: Sharing, pending: bool) -> bool {
         let mut next = range.start();
         for segment in self.of_owner_overlapping(owner, range) {
-            let counts = segment.mode.covers(mode) && (segment.pending || !pending_only);
+            let counts = segment.mode.covers(mode) && segment.pending == pending;
             if !counts || segment.range.start() > next {
                 return false;
             }
@@ -325,7 +319,7 @@ impl Segments {
     fn near(&self, owner: u32, range: ByteRange) -> impl Iterator<Item = Row> {
         // Who ends just before the range begins there or earlier, but never behind that.
         let before = range.start().saturating_sub(1);
-        let rows = self.by_owner.rows_around((owner, before));
+        let rows = self.by_owner.rows_around(ByOwner::place(owner, before));
         // The first row may be of another owner, or end too early.
         let rows = rows
             .skip_while(move |row| row.owner < owner || (row.owner == owner && row.last < before));
@@ -386,7 +380,7 @@ impl Segments {
             }
             Some(first) => {
                 for _ in 0..change.removed {
-                    let mut rows = self.by_owner.rows_around((first.owner, first.start));
+                    let mut rows = self.by_owner.rows_around(ByOwner::key(&first));
                     // The first of all has gone already, so that the row before it comes now.
                     let row = rows.find(|row| ByOwner::key(row) >= ByOwner::key(&first));
                     self.remove(&row.expect("as many as were counted"));
@@ -401,28 +395,31 @@ impl Segments {
     }
 
     fn insert(&mut self, row: Row) {
-        self.of_mode(row.mode).insert(row);
+        match row.mode {
+            Sharing::Shared => self.shared.insert(row),
+            Sharing::Exclusive => self.exclusive.insert(row),
+        }
         self.by_owner.insert(row);
         self.len += 1;
         self.shared_len += u32::from(row.mode == Sharing::Shared);
     }
 
     fn remove(&mut self, row: &Row) {
-        self.of_mode(row.mode).remove(row);
+        match row.mode {
+            Sharing::Shared => self.shared.remove(row),
+            Sharing::Exclusive => self.exclusive.remove(row),
+        }
         self.by_owner.remove(row);
         self.len -= 1;
         self.shared_len -= u32::from(row.mode == Sharing::Shared);
     }
 
+    /// Puts `new` in the place of `old`, which has the same mode and the same place in all orders.
     fn update(&mut self, old: &Row, new: Row) {
-        self.of_mode(old.mode).update(old, new);
-        self.by_owner.update(old, new);
-    }
-
-    fn of_mode(&mut self, mode: Sharing) -> &mut Tree<ByStart> {
-        match mode {
-            Sharing::Shared => &mut self.shared,
-            Sharing::Exclusive => &mut self.exclusive,
+        match old.mode {
+            Sharing::Shared => self.shared.update(old, new),
+            Sharing::Exclusive => self.exclusive.update(old, new),
         }
+        self.by_owner.update(old, new);
     }
 }

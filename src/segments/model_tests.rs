@@ -177,12 +177,12 @@ impl Model {
             own
         );
 
-        for pending_only in [false, true] {
+        for pending in [false, true] {
             let covered = self.bytes[first..=last].iter().all(|byte| {
-                let counts = |held: Held| held.mode.covers(mode) && (held.pending || !pending_only);
+                let counts = |held: Held| held.mode.covers(mode) && held.pending == pending;
                 byte[owner].is_some_and(counts)
             });
-            assert_eq!(segments.is_covered(id, range, mode, pending_only), covered);
+            assert_eq!(segments.is_covered(id, range, mode, pending), covered);
         }
     }
 }

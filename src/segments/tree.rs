@@ -134,6 +134,9 @@ impl<O: Order> Node<O> {
             Self::Inner(inner) => {
                 let at = inner.child_of(&O::key(old));
                 inner.children[at].update(old, new, leaves);
+                if O::summary(old) == O::summary(&new) {
+                    return;
+                }
                 inner.summaries[at] = if O::depends(&inner.summaries[at], old) {
                     inner.children[at].summary(leaves)
                 } else {

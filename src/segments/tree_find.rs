@@ -1,7 +1,7 @@
 //! How rows are found in a tree: by their key, in order, or because they reach a byte.
 
 use super::leaves::Leaves;
-use super::order::{ByStart, Order, Row};
+use super::order::{ByStart, Disjoint, Order, Row};
 use super::tree::{Node, Tree};
 
 impl<O: Order> Tree<O> {
@@ -60,6 +60,90 @@ impl<O: Order> Tree<O> {
                         Some(right) if at == leaf.len() => node = right,
                         _ => return &self.leaves.rows(*leaf)[at..],
                     }
+                }
+            }
+        }
+    }
+}
+
+impl Tree<Disjoint> {
+    /// The first row that ends at `byte` or behind it, is behind the position `after` in the order of
+    /// [`ByStart`], and does not belong to `owner`.
+    #[inline]
+    pub(super) fn first_reaching(
+        &self,
+        after: Option<<ByStart as Order>::Key>,
+        byte: u64,
+        owner: u32,
+    ) -> Option<&Row> {
+        let from = after.map_or(byte, |(start, ..)| byte.max(start));
+        let counts = |row: &&Row| {
+            row.owner != owner
+                && row.last >= byte
+                && after.is_none_or(|after| ByStart::key(row) > after)
+        };
+        self.root
+            .first_of_others_from(from, owner, &self.leaves, &counts)
+    }
+
+    /// All rows in order behind a position in the order of [`ByStart`].
+    pub(super) fn rows_behind_position(
+        &self,
+        after: <ByStart as Order>::Key,
+    ) -> Rows<'_, Disjoint> {
+        let mut rows = self.rows_from(|start| *start < after.0);
+        if rows.peek().is_some_and(|row| ByStart::key(row) <= after) {
+            rows.next();
+        }
+        rows
+    }
+}
+
+impl Node<Disjoint> {
+    /// The first row that counts, from the one on that `from` is in or behind. Rows behind that one
+    /// count if they belong to others than `owner`. Looks twice on each level at most.
+    fn first_of_others_from<'a>(
+        &'a self,
+        from: u64,
+        owner: u32,
+        leaves: &'a Leaves,
+        counts: &impl Fn(&&Row) -> bool,
+    ) -> Option<&'a Row> {
+        match self {
+            Self::Inner(inner) => {
+                let at = inner.child_of(&from);
+                if inner.summaries[at].has_others(owner) {
+                    let found =
+                        inner.children[at].first_of_others_from(from, owner, leaves, counts);
+                    if found.is_some() {
+                        return found;
+                    }
+                }
+                let behind = inner.summaries[at + 1..].iter();
+                let mut behind = behind.zip(&inner.children[at + 1..]);
+                let (_, child) = behind.find(|(owners, _)| owners.has_others(owner))?;
+                child.first_of_others(owner, leaves)
+            }
+            Self::Leaf(leaf) => {
+                let behind = leaves.rank::<Disjoint>(*leaf, |it| *it <= from);
+                let mut rows = leaves.rows(*leaf)[behind.saturating_sub(1)..].iter();
+                rows.find(counts)
+            }
+        }
+    }
+
+    /// The first row of somebody else than `owner`.
+    fn first_of_others<'a>(&'a self, owner: u32, leaves: &'a Leaves) -> Option<&'a Row> {
+        let mut node = self;
+        loop {
+            match node {
+                Self::Inner(inner) => {
+                    let mut owners = inner.summaries.iter();
+                    let at = owners.position(|it| it.has_others(owner))?;
+                    node = &inner.children[at];
+                }
+                Self::Leaf(leaf) => {
+                    return leaves.rows(*leaf).iter().find(|row| row.owner != owner);
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Walks through many segments, which can stop anywhere and go on in a later turn.
 
 use super::Segments;
-use super::order::{ByStart, Order, Row};
+use super::order::{ByStart, Disjoint, Order, Row};
 use super::range::{ByteRange, Segment, Sharing};
 use super::tree_find::Rows;
 
@@ -67,7 +67,7 @@ impl Iterator for Conflicts<'_> {
 
 /// All segments, sorted by first byte, then by age.
 pub struct All<'a> {
-    exclusive: Rows<'a, ByStart>,
+    exclusive: Rows<'a, Disjoint>,
     shared: Rows<'a, ByStart>,
     position: Position,
 }
@@ -77,7 +77,7 @@ impl<'a> All<'a> {
         let (exclusive, shared) = match position.0 {
             None => (segments.exclusive.rows(), segments.shared.rows()),
             Some(key) => (
-                segments.exclusive.rows_behind(key),
+                segments.exclusive.rows_behind_position(key),
                 segments.shared.rows_behind(key),
             ),
         };

@@ -1,13 +1,13 @@
-//! What operators do, and what somebody may not: told in the log, with who it was and from where.
+//! What operators do, and what somebody may not: told in the log, one line each, of one shape, whatever
+//! `--log-level` says.
 //!
-//! One line each, of one shape, whatever `--log-level` says:
-//! `audit action=break client=#7 name=oncall user=ops address=127.0.0.1:50312 key=job fence=*`, what was
-//! asked for, by whom, from where, and about what. In JSON these are members beside `"target":"audit"`
-//! and `"msg":"audit"`. A line is written when it is asked for and before it is done, so that nothing
-//! is done without one. Whatever came from a peer is the value of a field, which the logger escapes.
+//! `audit action=break client=#7 name=oncall user=ops address=127.0.0.1:50312 key=job fence=*`: what was asked
+//! for, by whom, from where, and about what. In JSON these are members beside `"target":"audit"` and
+//! `"msg":"audit"`. A line is written when it is asked for and before it is done, so that nothing is
+//! done without one. Whatever came from a peer is the value of a field, which the logger escapes.
 //!
-//! Whoever asks for what its token does not give can do so as fast as it likes, so only the first of
-//! these in a second is told as it is, and how many followed it.
+//! Whoever asks for what its token does not give can do so as fast as it likes, so only the first of these in
+//! a second is told as it is, and how many followed it.
 
 use log::kv::Value;
 use log::{Level, Record};
@@ -26,41 +26,6 @@ pub const TARGET: &str = "audit";
 /// Least time between two lines about what somebody may not.
 const FORBIDDEN_EVERY: Millis = Millis(1_000);
 
-/// Somebody who asks for what only operators should, or for what it may not.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Operator {
-    /// The id of a client, or the number of a connection.
-    pub client: String,
-    /// The name that was given in `hello`; empty if none was.
-    pub name: String,
-    /// As whom it was let in: the name of a token, or the user of a unix socket; empty if it has none.
-    pub user: String,
-    /// Where it comes from; empty if that is not known.
-    pub address: String,
-}
-
-/// Tells that somebody asks for something. `about` is what it concerns, by name.
-pub fn tell(action: &str, operator: &Operator, about: &[(&str, &str)]) {
-    let who = [
-        ("action", action),
-        ("client", &operator.client),
-        ("name", &operator.name),
-        ("user", &operator.user),
-        ("address", &operator.address),
-    ];
-    let fields: Vec<(&str, Value<'_>)> = { who.iter().chain(about) }
-        .map(|(name, text)| (*name, Value::from(*text)))
-        .collect();
-    log::logger().log(
-        &Record::builder()
-            .level(Level::Warn)
-            .target(TARGET)
-            .args(format_args!("audit"))
-            .key_values(&fields.as_slice())
-            .build(),
-    );
-}
-
 /// What was refused because a token does not give it.
 #[derive(Default)]
 pub(super) struct Forbidden {
@@ -77,6 +42,45 @@ impl Forbidden {
     pub(super) fn total(&self) -> u64 {
         self.total
     }
+}
+
+/// Somebody who asks for what only operators should.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Operator {
+    /// The id of a client, or the number of a connection.
+    pub client: String,
+    /// The name that was given in `hello`; empty if none was.
+    pub name: String,
+    /// As whom it was let in, by the name of its token; empty if that has none.
+    pub user: String,
+    /// Where it comes from; empty if that is not known.
+    pub address: String,
+}
+
+/// Tells that somebody asks for something. `about` is what it concerns, by name.
+pub fn tell(action: &str, operator: &Operator, about: &[(&str, &str)]) {
+    let who = [
+        ("action", action),
+        ("client", &operator.client),
+        ("name", &operator.name),
+        ("user", &operator.user),
+        ("address", &operator.address),
+    ];
+    tell_fields(who.iter().chain(about));
+}
+
+fn tell_fields<'a>(fields: impl Iterator<Item = &'a (&'a str, &'a str)>) {
+    let fields: Vec<(&str, Value<'_>)> = fields
+        .map(|(name, text)| (*name, Value::from(*text)))
+        .collect();
+    log::logger().log(
+        &Record::builder()
+            .level(Level::Warn)
+            .target(TARGET)
+            .args(format_args!("audit"))
+            .key_values(&fields.as_slice())
+            .build(),
+    );
 }
 
 impl<T: Transport, S: Store> Server<T, S> {
@@ -98,7 +102,7 @@ impl<T: Transport, S: Store> Server<T, S> {
     pub(super) fn audit_break(&self, now: Nanos, id: ConnId, key: &[u8], fence: Option<Fence>) {
         let key = key.escape_ascii().to_string();
         let fence = fence.map_or_else(|| "*".to_owned(), |fence| fence.to_string());
-        let about = [("key", &*key), ("fence", &fence)];
+        let about = [("key", key.as_str()), ("fence", fence.as_str())];
         tell("break", &self.operator(now, id), &about);
     }
 
@@ -115,7 +119,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             || "*".to_owned(),
             |span| format!("{} {}", span.start, span.len),
         );
-        let about = [("resource", &*resource), ("range", &range)];
+        let about = [("resource", resource.as_str()), ("range", range.as_str())];
         tell("break", &self.operator(now, id), &about);
     }
 
@@ -150,7 +154,7 @@ impl<T: Transport, S: Store> Server<T, S> {
                 it.escape_ascii().to_string()
             }
         };
-        let about = [("what", what), ("key", &key)];
+        let about = [("what", what), ("key", key.as_str())];
         tell("forbidden", &self.operator(now, id), &about);
     }
 
@@ -159,6 +163,6 @@ impl<T: Transport, S: Store> Server<T, S> {
         let it = &mut self.forbidden;
         (it.timer, it.not_before) = (None, now.after(FORBIDDEN_EVERY));
         let more = std::mem::take(&mut it.untold).to_string();
-        tell("forbidden", &Operator::default(), &[("more", &more)]);
+        tell_fields([("action", "forbidden"), ("more", more.as_str())].iter());
     }
 }

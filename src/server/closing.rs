@@ -225,7 +225,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         };
         self.engine.apply(now, input, &mut self.effects);
         if self.store.is_durable() {
-            self.note_stalled_owner(now, id, None);
+            self.note_stalled_for(now, id, None);
         }
     }
 

@@ -43,8 +43,18 @@ struct Stream {
     is_listed: bool,
     /// The engine knows that the disk keeps requests of this peer waiting.
     is_stalled: bool,
-    /// The engine knows that a renewal of this owner waits, which has only a name.
-    stalled_owner: Option<Box<str>>,
+    /// The engine knows that a request waits for whose sake these are kept.
+    stalled_for: Option<(Kept, Box<str>)>,
+}
+
+/// For whose sake something is kept while a request waits for the disk: nobody else is known by a
+/// connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// The leases of an owner that has only a name.
+    Owner,
+    /// A client that may have no connection of its own.
+    Client,
 }
 
 /// From this position on, bytes wait for this record. Positions and records both grow.
@@ -129,10 +139,10 @@ impl HeldBack {
         self.stream(id).is_stalled = is_stalled;
     }
 
-    /// What the engine knows: the owner whose renewal, sent by this connection, waits for the disk.
-    fn stalled_owner(&self, id: ConnId) -> Option<&str> {
+    /// What the engine knows: for whom the next request of this connection waits for the disk.
+    fn stalled_for(&self, id: ConnId) -> Option<(Kept, &str)> {
         let stream = self.streams.get(id.slot as usize)?;
-        stream.stalled_owner.as_deref()
+        stream.stalled_for.as_ref().map(|(kept, id)| (*kept, &**id))
     }
 
     /// How many bytes of pushes to this connection wait.
@@ -271,19 +281,22 @@ impl<T: Transport, S: Store> Server<T, S> {
         }
     }
 
-    /// Tells the engine that the next request of the connection is a renewal of this owner, which waits
-    /// for the disk; or that it does not wait any more.
-    pub(super) fn note_stalled_owner(&mut self, now: Nanos, id: ConnId, owner: Option<&str>) {
-        if self.held_back.stalled_owner(id) == owner {
+    /// Tells the engine that the next request of the connection is a renewal of this owner, or one for this
+    /// client, and waits for the disk; or that it does not wait any more.
+    pub(super) fn note_stalled_for(&mut self, now: Nanos, id: ConnId, of: Option<(Kept, &str)>) {
+        if self.held_back.stalled_for(id) == of {
             return;
         }
-        let stalled = &mut self.held_back.stream(id).stalled_owner;
-        let before = std::mem::replace(stalled, owner.map(Into::into));
-        for (name, is_stalled) in [(before.as_deref(), false), (owner, true)] {
-            if let Some(name) = name {
-                let input = Input::OwnerStalled(name, is_stalled);
-                self.engine.apply(now, input, &mut self.effects);
-            }
+        let stalled = &mut self.held_back.stream(id).stalled_for;
+        let before = std::mem::replace(stalled, of.map(|(kept, name)| (kept, name.into())));
+        let before = before.as_ref().map(|(kept, name)| (*kept, &**name));
+        for (of, is_stalled) in [(before, false), (of, true)] {
+            let input = match of {
+                Some((Kept::Owner, name)) => Input::OwnerStalled(name, is_stalled),
+                Some((Kept::Client, client)) => Input::ClientStalled(client, is_stalled),
+                None => continue,
+            };
+            self.engine.apply(now, input, &mut self.effects);
         }
     }
 
@@ -295,7 +308,10 @@ impl<T: Transport, S: Store> Server<T, S> {
 
     /// The store, when the server has come to its end.
     #[must_use]
-    pub fn into_store(self) -> S {
+    pub fn into_store(mut self) -> S {
+        if self.engine.is_in_doubt() {
+            self.store.stay_in_doubt();
+        }
         self.store
     }
 }

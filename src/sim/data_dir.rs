@@ -124,8 +124,12 @@ impl Simulation {
             return;
         };
         let is_async = data.keeper.borrow().life.durability == Durability::Async;
-        let is_clean = end == HowItEnds::InOrder && data.keeper.borrow_mut().stops();
-        if !is_clean {
+        // Of a life that followed a loss, and has not given clients their time, nothing says that it stopped.
+        let is_in_doubt = self.life.server.engine().is_in_doubt();
+        data.keeper.borrow_mut().is_in_doubt = is_in_doubt;
+        let has_stopped = end == HowItEnds::InOrder && data.keeper.borrow_mut().stops();
+        let is_clean = has_stopped && !is_in_doubt;
+        if !has_stopped {
             let power = end == HowItEnds::PowerLoss;
             data.keeper.borrow_mut().die(power);
             self.totals.power_losses += u64::from(power);
@@ -149,7 +153,7 @@ impl Simulation {
         }
         data.past = Some(Past {
             died_at: self.now,
-            is_stopping: end == HowItEnds::InOrder,
+            is_stopping: end == HowItEnds::InOrder && !is_in_doubt,
             is_clean,
             is_lossy: is_async && end == HowItEnds::PowerLoss && !is_clean,
             grants: std::mem::take(&mut self.life.known_grants),

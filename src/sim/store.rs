@@ -66,6 +66,10 @@ impl Store for SimStore {
         self.with(0, |it| it.memory())
     }
 
+    fn stay_in_doubt(&mut self) {
+        self.with((), |it| it.is_in_doubt = true);
+    }
+
     fn stop(&mut self) -> Result<(), String> {
         self.with(Ok(()), Keeper::stop)
     }
@@ -114,6 +118,8 @@ pub(super) struct Keeper {
     synced: u64,
     pub(super) is_full: bool,
     failure: Option<String>,
+    /// The life is not to end in order.
+    pub(super) is_in_doubt: bool,
     /// The server was last told that there is no room.
     pub(super) is_refusing: bool,
     /// Every record of this life.
@@ -174,6 +180,7 @@ impl Keeper {
             synced: base,
             is_full: false,
             failure: None,
+            is_in_doubt: false,
             is_refusing: false,
             records: Vec::new(),
             compactions: 0,
@@ -254,7 +261,7 @@ impl Keeper {
         self.handed.join(&mut self.filling);
         self.pending.join(&mut self.handed);
         (self.doing, self.compaction) = (None, None);
-        let at_ms = self.wall_ms(self.now);
+        let at_ms = Some(self.wall_ms(self.now));
         let mut writer = self.writer.take().expect("it is stopped once");
         let why = |trouble| match trouble {
             Trouble::Full(why) | Trouble::Failed(why) => why,
@@ -262,7 +269,9 @@ impl Keeper {
         writer.write(&mut self.pending).map_err(why)?;
         writer.sync().map_err(why)?;
         (self.durable, self.synced) = (self.last, self.last);
-        writer.stop(at_ms).map_err(why)
+        writer
+            .stop(at_ms.filter(|_| !self.is_in_doubt))
+            .map_err(why)
     }
 
     // ---- the thread ----

@@ -51,6 +51,8 @@ pub(super) struct Handed {
 pub(super) enum End {
     /// In order, at this time of day.
     Stop(u64),
+    /// With everything kept, but without a note that it was in order.
+    StopInDoubt,
     /// At once.
     Abandon,
 }

@@ -103,6 +103,8 @@ pub struct Journal {
     salt: u32,
     /// Whether the life before this one did not end in order.
     follows_crash: bool,
+    /// Whether this one is not to end in order: see [`Store::stay_in_doubt`].
+    is_in_doubt: bool,
     wall_ms: Box<dyn Fn() -> u64>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -151,6 +153,7 @@ impl Journal {
             base,
             salt: life.salt,
             follows_crash: found.ending == Ending::Unclean,
+            is_in_doubt: false,
             wall_ms: options.wall_ms,
             shared,
             thread: Some(thread),
@@ -227,9 +230,16 @@ impl Store for Journal {
         waiting + taken + self.filling.len()
     }
 
+    fn stay_in_doubt(&mut self) {
+        self.is_in_doubt = true;
+    }
+
     fn stop(&mut self) -> Result<(), String> {
         self.hand_over();
-        self.end(End::Stop((self.wall_ms)()));
+        self.end(match self.is_in_doubt {
+            true => End::StopInDoubt,
+            false => End::Stop((self.wall_ms)()),
+        });
         let handed = self.shared.lock();
         match handed.is_stopped {
             true => Ok(()),

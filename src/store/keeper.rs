@@ -116,7 +116,11 @@ impl Keeper {
         if let Some(Ok(spare)) = spare {
             self.writer.spare_is_made(Some(spare)); // and is removed
         }
-        let Some(End::Stop(at_ms)) = end else { return };
+        let at_ms = match end {
+            Some(End::Stop(at_ms)) => Some(at_ms),
+            Some(End::StopInDoubt) => None,
+            Some(End::Abandon) | None => return,
+        };
         let result = match (self.writer.full(), compacted) {
             (_, Some(Err(error @ NotCompacted::Failed(_)))) => Err(error.to_string()),
             (Some(why), _) if !self.pending.is_empty() => Err(why.to_owned()),

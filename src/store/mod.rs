@@ -79,6 +79,11 @@ pub trait Store {
     /// How many bytes wait for the disk.
     fn memory(&self) -> usize;
 
+    /// Something that was acknowledged may be missing, and clients have not had the time to notice. So
+    /// [`Store::stop`] writes no note that it ended in order, and the next life takes as much care as
+    /// this one.
+    fn stay_in_doubt(&mut self) {}
+
     /// Ends in order: waits until everything is kept, and writes that it ended. The very last call.
     ///
     /// # Errors

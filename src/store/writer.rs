@@ -323,15 +323,19 @@ impl<D: Disk> Writer<D> {
         self.next_segment(0)
     }
 
-    /// The last write of a life: everything is on the disk, and then a note that it ended in order.
+    /// The last write of a life: everything is on the disk, and then a note that it ended in order at this
+    /// time; without a time there is no such note, and the next start takes this for a crash.
     ///
     /// # Errors
-    /// It is not there, so the next start takes this for a crash. Nothing else is lost.
-    pub fn stop(mut self, at_ms: u64) -> Result<(), Trouble> {
+    /// The note is not there, so the next start takes this for a crash. Nothing else is lost.
+    pub fn stop(mut self, at_ms: Option<u64>) -> Result<(), Trouble> {
         self.sync()?;
         if self.has_spare() {
             let _ = self.disk.remove(&spare_name()); // the next life does, if this fails
         }
+        let Some(at_ms) = at_ms else {
+            return Ok(());
+        };
         let mut last = Vec::new();
         let (salt, number) = (self.life.salt, self.written + 1);
         push_mark(&mut last, salt, number, self.synced);

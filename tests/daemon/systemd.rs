@@ -177,16 +177,8 @@ fn a_reload_that_finds_nothing_good_is_over_as_well_and_is_told_to_auditors() {
     let mut daemon = Daemon::serve(command);
     manager.wait_for("READY=1\nSTATUS");
     for (contents, result, logged) in [
-        (
-            "new s3cret\n",
-            "read",
-            " INFO  SIGHUP: the file of tokens is read again",
-        ),
-        (
-            "",
-            "kept",
-            " ERROR SIGHUP: the file of tokens stays as it was: ",
-        ),
+        ("new-s3cret\n", "read", " INFO  SIGHUP: the token file is read again"),
+        ("", "kept", " ERROR SIGHUP: the token file stays as it was: "),
     ] {
         fs::write(&token, contents).unwrap();
         daemon.signal(Signal::HUP);
@@ -194,9 +186,9 @@ fn a_reload_that_finds_nothing_good_is_over_as_well_and_is_told_to_auditors() {
         assert_eq!(manager.wait_for("READY"), "READY=1\n");
         daemon.wait_for_log(logged);
         let audit = daemon.wait_for_log(&format!("result={result}"));
-        let said = "audit action=reload client=SIGHUP name=\"\" user=\"\" address=\"\" what=\"the file of tokens\"";
+        let said = "audit action=reload client=SIGHUP name=\"\" user=\"\" address=\"\" what=\"the token file\"";
         assert!(audit.contains(said), "{audit}");
-        assert_eq!(daemon.connect().ask("auth _ new s3cret"), "ok");
+        assert_eq!(daemon.connect().ask("auth _ new-s3cret"), "ok");
     }
     let log = daemon.stop();
     assert!(!log.concat().contains("s3cret"), "{log:#?}");

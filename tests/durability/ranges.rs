@@ -279,6 +279,13 @@ fn after_a_crash_of_an_asynchronous_daemon_the_policy_is_strict_by_itself() {
     let daemon = directory.start(&["--grace-period=300s"]);
     let mut stranger = daemon.connect();
     assert_eq!(stranger.ask("rangelock free ex 0 10 0"), "error_grace");
+    drop(stranger);
+    let mut daemon = daemon;
+    daemon.stop();
+    // Whoever misses something has not had its time, so an orderly stop changes nothing.
+    let daemon = directory.start(&["--grace-period=300s"]);
+    let mut stranger = daemon.connect();
+    assert_eq!(stranger.ask("rangelock free ex 0 10 0"), "error_grace");
     assert_eq!(stranger.ask("grace _ end").split(' ').next(), Some("ok"));
     assert_eq!(stranger.ask("rangelock free ex 0 10 0"), "ok");
     drop(stranger);
@@ -310,6 +317,25 @@ fn a_short_time_to_live_does_not_cut_the_grace_period_short() {
     let mut one = daemon.connect();
     assert_eq!(one.ask("attach nfs/1 600 secret"), "ok 2 resumed");
     assert_eq!(one.ask("rangereclaim f ex 0 10"), "ok");
+}
+
+/// What was held before the restart is not held before it is had back.
+#[test]
+fn a_wait_that_ended_with_the_restart_is_not_told_to_be_granted() {
+    let directory = Directory::new();
+    let daemon = directory.start(&[]);
+    let mut one = gateway(&daemon, "nfs/1", "new");
+    assert_eq!(one.ask("rangelock f ex 0 10 0"), "ok");
+    assert_eq!(one.ask("rangecancel f ex 0 10"), "ok granted");
+    kill(daemon);
+    let daemon = directory.start(&[]);
+    let mut one = gateway(&daemon, "nfs/1", "resumed");
+    assert_eq!(one.ask("rangecancel f ex 0 10"), "nil");
+    assert_eq!(one.ask("rangereclaim f ex 0 5"), "ok");
+    assert_eq!(one.ask("rangecancel f ex 0 10"), "nil");
+    assert_eq!(one.ask("rangecancel f ex 0 5"), "ok granted");
+    assert_eq!(one.ask("rangereclaim f ex 5 5"), "ok");
+    assert_eq!(one.ask("rangecancel f ex 0 10"), "ok granted");
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Answers of all sorts: those that refuse, those that are none, and those that never end.
 
 use std::io::ErrorKind;
+use std::time::Duration;
 
-use latchd::http_client::{Error, Lease, LeaseClient, Reason, Release, Renewal};
+use latchd::http_client::{Error, Lease, LeaseClient, Reason, Release, Renewal, RetryOptions};
 
 use crate::scripted::{Reply, Scripted};
 use crate::{FOREVER, client, ms, start, url};
@@ -69,6 +70,8 @@ fn a_status_that_has_no_place_is_told_with_its_body() {
         (500, "{\"error\":\"oops\"}\n"),
         (502, "<html>bad gateway</html>"),
         (400, ""),
+        (409, "{\"error\":\"the name is in use for something else\"}"),
+        (409, "<html>conflict</html>"),
         (204, ""),
         (301, "moved"),
         (307, "moved"),
@@ -132,7 +135,7 @@ fn an_answer_without_a_meaning_is_an_error_and_no_lease() {
     }
     let server = Scripted::start(|nth, asked| match nth {
         0 => Reply::granted(asked, "L1", 1),
-        1 => Reply::json(409, "{\"renewed\":true,\"lease_expiry_ms\":1}"),
+        1 => Reply::json(200, "{\"renewed\":1,\"lease_expiry_ms\":1}"),
         2 => Reply::json(200, "{\"renewed\":true}"),
         _ => Reply::json(200, "{\"released\":\"yes\"}"),
     });
@@ -143,6 +146,31 @@ fn an_answer_without_a_meaning_is_an_error_and_no_lease() {
     }
     let error = client.release_once(&lease).unwrap_err();
     assert!(matches!(error, Error::BadAnswer { .. }), "{error:?}");
+}
+
+/// A lock whose name is in use for something else is refused at once, and not asked for again.
+#[test]
+fn a_name_of_something_else_is_refused() {
+    let daemon = start(&[]);
+    assert!(daemon.connect().ask("sl job 0 3 60").starts_with("ok "));
+    let options = RetryOptions::new(ms(60_000)).min_retry(FOREVER);
+    let error = client(&daemon).acquire_with_retry("job", "me", &options);
+    let Err(Error::NotAcquired(refused)) = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(refused.reason, Reason::Other("LIMIT_MISMATCH".to_owned()));
+}
+
+/// Spans that no clock can count are as good as any other.
+#[test]
+fn no_span_is_too_long() {
+    let server = Scripted::start(|_, asked| Reply::granted(asked, "L1", 1));
+    let longest = Duration::MAX;
+    let client = server.builder().timeout(longest).build().unwrap();
+    client.acquire_once("job", "me", ms(1)).unwrap();
+    let options = RetryOptions::new(ms(600_000)).wait(longest);
+    let options = options.min_retry(longest).max_total_wait(longest);
+    client.acquire_with_retry("job", "me", &options).unwrap();
 }
 
 /// Only the beginning of a body is read, whatever its length is said to be.

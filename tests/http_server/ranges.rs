@@ -227,3 +227,33 @@ fn grace_ends_with_its_time_or_by_an_operator() {
         assert!(figures.contains("locks_grace_period_active 0\n"));
     }
 }
+
+/// It was asked for in time, and the disk takes longer than the client is kept.
+#[test]
+fn a_request_that_waits_for_the_disk_keeps_its_client() {
+    let register = "PUT /v1/clients/gw%2F1 {\"secret\":\"s1\",\"ttl_ms\":1000}";
+    for request in [register.to_owned(), about("lock", 1, "ex", 0, 10)] {
+        let (mut world, store) = durable::world();
+        let (who, guesser) = (world.http(), world.http());
+        let answer = ask_and_keep(&mut world, &store, who, register);
+        assert_eq!(answer.status, 200);
+        store.0.borrow_mut().is_behind = true;
+        world.say(who, &request);
+        world.pass(5_000);
+        let is_gone = |store: &ByHand| {
+            let gone = |it: &Record| matches!(it, Record::ClientGone { .. });
+            store.0.borrow().all.iter().any(gone)
+        };
+        assert!(!is_gone(&store), "{request}");
+        store.0.borrow_mut().is_behind = false;
+        world.settle();
+        keep_all(&mut world, &store);
+        let answer = world.answer(who);
+        assert_eq!(answer.status, 200, "{request}: {answer:?}");
+        // When it was answered its time runs, and whoever does not know the secret keeps nobody.
+        store.0.borrow_mut().is_behind = true;
+        world.say(guesser, &request.replace("s1", "guess"));
+        world.pass(2_000);
+        assert!(is_gone(&store), "{request}");
+    }
+}

@@ -490,7 +490,7 @@ impl<D: Disk> Life<D> {
     }
 
     pub(crate) fn stop(self) -> Result<(), Trouble> {
-        self.writer.stop(CLOCKS.wall_ms)
+        self.writer.stop(Some(CLOCKS.wall_ms))
     }
 }
 

@@ -4,9 +4,9 @@
 
 use latchd::base::{ConnId, Millis, Nanos};
 use latchd::engine::Rules;
-use latchd::engine::types::{Effect, Mode, Refusal, Reply, Request};
+use latchd::engine::types::{Effect, Input, Mode, Refusal, Reply, Request};
 
-use super::table::{LOCK, SLICE_MAX, Table, id};
+use super::table::{LOCK, SLICE_MAX, Table, WORK, id};
 
 #[test]
 fn ten_thousand_wait_and_keep_their_order_whichever_of_them_leave() {
@@ -328,6 +328,51 @@ fn a_client_that_leaves_with_thousands_of_locks_and_places_is_undone_in_slices()
         table.leave(client);
     }
     table.assert_nothing_is_left();
+}
+
+#[test]
+fn who_leaves_very_much_that_outlives_it_is_looked_at_in_slices() {
+    let mut table = Table::new();
+    let kept = 100_000_u64;
+    let limit = Mode::Slot { limit: u32::MAX };
+    table.grant(0, b"before", limit, Millis::from_secs(60));
+    table
+        .engine
+        .apply(table.now, Input::Keep(id(0), true), &mut table.out);
+    for _ in 0..kept {
+        table.grant(0, b"kept", limit, Millis::from_secs(60));
+    }
+    table
+        .engine
+        .apply(table.now, Input::Keep(id(0), false), &mut table.out);
+    table.grant(0, b"after", limit, Millis::from_secs(60));
+    // What comes last, behind all that stays, is found too; but no turn looks at all of it.
+    table.leave(0);
+    let mut turns = 0;
+    while table.engine.has_begun() {
+        table
+            .engine
+            .apply(table.now, Input::Time(WORK), &mut table.out);
+        turns += 1;
+        assert!(turns < 1_000, "it never ends");
+    }
+    assert!(turns > 1, "all in one turn");
+    assert_eq!(table.engine.tally().disconnects, 2);
+    assert_eq!(table.engine.counts().holders as u64, kept);
+    assert_eq!(table.engine.counts().connections, 0);
+    table.engine.check();
+    table.now = table.now.after(Millis::from_secs(60));
+    while table
+        .engine
+        .next_deadline()
+        .is_some_and(|at| at <= table.now)
+    {
+        table
+            .engine
+            .apply(table.now, Input::Time(WORK), &mut table.out);
+    }
+    assert_eq!(table.engine.tally().expiries, kept);
+    assert_eq!(table.engine.counts().owners, 0);
 }
 
 #[test]

@@ -198,3 +198,22 @@ fn what_connections_leave_behind_is_undone_after_the_time_of_a_shutdown() {
     assert!(world.pipes.server.is_drained());
     assert_eq!(world.recorded(), before, "something was released");
 }
+
+/// It cannot be told any more, so what it would have been told with does not matter.
+#[test]
+fn a_client_without_connections_ends_on_time_although_its_last_grant_waits_for_the_disk() {
+    let mut world = World::new();
+    let [holder, who] = world.connect();
+    assert_eq!(world.ask(holder, "rangelock f ex 0 10 0"), "ok\n");
+    assert_eq!(world.ask(who, "attach gw/1 1 secret"), "");
+    world.keep_all();
+    assert_eq!(world.read(who), "ok 1 new\n");
+    assert_eq!(world.ask(who, "rangelock f ex 0 10 30"), "");
+    assert_eq!(world.ask(holder, "rangeunlock f 0 10"), "");
+    world.pipes.reset(who);
+    world.pipes.settle();
+    world.pipes.pass(Millis(1_001));
+    world.pipes.settle();
+    let gone = |it: &Record| matches!(it, Record::ClientGone { .. });
+    assert!(world.store.0.borrow().records.iter().any(gone));
+}

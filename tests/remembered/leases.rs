@@ -90,6 +90,44 @@ fn a_renewal_behind_a_change_that_waits_for_the_disk_is_in_time() {
     assert_eq!(world.ended(), ["other", "forgotten", "job"]);
 }
 
+/// The server was stopped for longer than the lease, and finds a change of its holder that has to wait for
+/// the disk, and a renewal by somebody else who has the token.
+#[test]
+fn a_lease_that_was_over_before_the_disk_kept_its_holder_waiting_is_not_renewed() {
+    let mut world = World::new();
+    let [a, b] = world.connect();
+    let token = world.take(a, "job");
+    world.store.0.borrow_mut().is_behind = true;
+    world.pipes.pass(Millis::from_secs(40));
+    world.pipes.send(a, b"incr\nhits\n1\n");
+    world.pipes.send(b, format!("n\njob\n{token}\n").as_bytes());
+    world.pipes.settle();
+    assert_eq!(world.ended(), ["job"]);
+    world.store.0.borrow_mut().is_behind = false;
+    world.keep_all();
+    assert_eq!(world.read(b), "error_lease_expired\n");
+}
+
+/// Everything that its holder had sent has been looked at in between, and no renewal was among it.
+#[test]
+fn a_lease_that_is_over_does_not_go_on_because_its_holder_waits_for_the_disk_once_more() {
+    let mut world = World::new();
+    let [a] = world.connect();
+    world.take(a, "job");
+    world.store.0.borrow_mut().is_behind = true;
+    world.pipes.say(a, &["incr hits 1"]);
+    world.pass_40_s();
+    assert_eq!(world.ended(), [""; 0], "there may be a renewal behind it");
+    world.store.0.borrow_mut().is_behind = false;
+    world.pipes.settle();
+    world.store.0.borrow_mut().is_behind = true;
+    world.pipes.pass(Millis(1));
+    world.pipes.say(a, &["incr hits 1"]);
+    world.pipes.pass(Millis(10));
+    world.pipes.settle();
+    assert_eq!(world.ended(), ["job"]);
+}
+
 #[test]
 fn a_renewal_behind_answers_that_wait_for_the_disk_is_in_time() {
     let mut world = World::new();

@@ -17,7 +17,7 @@ use super::super::types::{
 };
 use super::super::waits::AskedRange;
 use super::super::{Engine, work};
-use super::{RangeWant, since};
+use super::{RangeWant, Ranges, since};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::segments::Segment;
 
@@ -305,14 +305,26 @@ impl Locks {
             let it = self.ranges.holding(holding);
             (it.owner, it.resource)
         };
+        let now = since(cx.now);
         // Only those are looked at who want what was really held.
-        let segments = &self.ranges.resource(resource).segments;
-        let mut own = segments.of_owner_overlapping(holding, range);
-        let Some(first) = own.next() else {
+        let Ranges {
+            resources, figures, ..
+        } = &mut self.ranges;
+        let mut freed: Option<ByteRange> = None;
+        for it in resources[resource]
+            .segments
+            .of_owner_overlapping(holding, range)
+        {
+            let start = freed.unwrap_or(it.range).start().max(range.start());
+            freed = ByteRange::between(start, it.range.last().min(range.last()));
+            // Of one that is only cut the rest is still held.
+            if range.contains(it.range) && !it.pending {
+                figures.held(it.mode, now.saturating_sub(it.since));
+            }
+        }
+        let Some(freed) = freed else {
             return false;
         };
-        let last = own.last().unwrap_or(first).range.last().min(range.last());
-        let freed = ByteRange::between(first.range.start().max(range.start()), last);
         let pending = self.pending_at(holding, range);
         let touched = self.ranges.change(holding, |it| it.unlock(holding, range));
         cx.core.work.charge_each(touched, work::SEGMENT);
@@ -320,7 +332,7 @@ impl Locks {
         self.count_pending(cx, holding, pending);
         self.ranges
             .forget_holding_if_empty(&mut cx.core.owners, holding);
-        self.note_freed(resource, freed.unwrap_or(range));
+        self.note_freed(resource, freed);
         true
     }
 
@@ -410,7 +422,8 @@ impl Locks {
         }
     }
 
-    /// Exactly one of three: the wait has ended and is never granted, or the bytes are held, or neither.
+    /// Exactly one of three: the wait has ended and is never granted, or the bytes are held, or neither. What
+    /// was held before a restart and was not had back is not held.
     fn cancel_range(&mut self, cx: &mut Ctx<'_>, asked: Asked<'_>, mode: Sharing) {
         let Asked { asker, range, .. } = asked;
         let owner = self.ranges.find_owner(asker.owner, asked.owner);

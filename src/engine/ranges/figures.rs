@@ -46,6 +46,7 @@ pub struct RangeFigures {
     ended: [u64; RangeEnd::ALL.len()],
     reclaims: [u64; 2],
     waits: [Histogram; 2],
+    holds: [Histogram; 2],
 }
 
 impl RangeFigures {
@@ -85,6 +86,12 @@ impl RangeFigures {
         &self.waits[mode as usize]
     }
 
+    /// How long those range locks were held that are over, in this mode.
+    #[must_use]
+    pub fn holds(&self, mode: Sharing) -> &Histogram {
+        &self.holds[mode as usize]
+    }
+
     pub(super) fn granted(&mut self, mode: Sharing) {
         self.granted[mode as usize] += 1;
     }
@@ -111,5 +118,9 @@ impl RangeFigures {
 
     pub(super) fn waited(&mut self, mode: Sharing, ns: u64) {
         self.waits[mode as usize].observe(ns);
+    }
+
+    pub(super) fn held(&mut self, mode: Sharing, ns: u64) {
+        self.holds[mode as usize].observe(ns);
     }
 }

@@ -48,6 +48,8 @@ pub(in super::super) struct Grace {
     ends: Nanos,
     /// All new locks are refused, and not only those of pending bytes.
     is_strict: bool,
+    /// There may have been some that the records do not have.
+    follows_loss: bool,
     /// Runs while it is active.
     timer: Option<TimerId>,
     /// How many clients had something to have back, and how many of them still have.
@@ -157,6 +159,7 @@ impl Locks {
             phase: Phase::Active,
             ends,
             is_strict: may_have_lost || cx.core.rules.grace_policy == GracePolicy::Strict,
+            follows_loss: may_have_lost,
             timer: Some(cx.core.background.arm(ends, Due::GRACE)),
             expected,
             awaited: expected,
@@ -369,6 +372,14 @@ impl Ranges {
 }
 
 impl Engine {
+    /// Whether range locks that were acknowledged may be missing, and those who hold them have not had their
+    /// time to say so: if the process ends now, also in order, that is so for the next one as well.
+    #[must_use]
+    pub fn is_in_doubt(&self) -> bool {
+        let grace = &self.stores.locks.ranges.grace;
+        grace.phase == Phase::Active && grace.follows_loss
+    }
+
     /// What the client has not had back yet it does not want.
     #[cold]
     pub(in super::super) fn reclaim_done(

@@ -266,8 +266,9 @@ impl Locks {
             assert!(!of_client.owners.is_empty(), "a client without owners");
         }
         for (holding, at) in it.holdings.iter() {
-            let own = it.resources[at.resource].segments.of_owner(holding);
-            let pending = own.filter(|it| it.pending).count();
+            let own = || it.resources[at.resource].segments.of_owner(holding);
+            assert_eq!(own().count(), at.segments as usize, "of a holding");
+            let pending = own().filter(|it| it.pending).count();
             assert!(
                 !it.grace.is_active() || pending == at.pending as usize,
                 "pending segments are miscounted"

@@ -7,8 +7,9 @@
 //! of its bytes are looked at one by one, and the walk over them can be interrupted.
 
 use super::search::{ASKER, Gathered, Role, Search, Subject, Verdict};
-use super::{Asked, AskedFor, AskedRange, Live, party_of, party_of_ranges};
+use super::{Asked, AskedFor, AskedRange, Live, Party, party_of, party_of_ranges};
 use crate::engine::arena::NONE;
+use crate::engine::conn::ConnIndex;
 use crate::engine::ctx::{Core, Ctx};
 use crate::engine::lock::Locks;
 use crate::engine::owner::OwnerIndex;
@@ -17,6 +18,9 @@ use crate::engine::ranges::RangeWant;
 use crate::engine::types::{Refusal, Reply};
 use crate::engine::work;
 use crate::segments::Position;
+
+/// Most of those who wait for what a connection has that are looked at when it attaches.
+const LOOKED_AT_MAX: usize = 4_096;
 
 /// How many in a queue are compared with what is wanted in one step: most are not in the way.
 const COMPARED_PER_STEP: u64 = work::FOLLOW / work::COMPARE;
@@ -141,7 +145,21 @@ impl Search {
     }
 }
 
-impl Live<'_> {
+impl<'e> Live<'e> {
+    /// Everybody in the queues of what an owner holds or has a place in the queue of.
+    fn queues_of(&self, owner: OwnerIndex) -> impl Iterator<Item = u32> {
+        let (locks, core) = (self.locks, self.core);
+        let it = &core.owners[owner];
+        let holds = it.holds.iter(&locks.holders);
+        let held = holds.map(|holder| locks.holders[holder].resource);
+        let keys = held.chain(locks.tickets.resources(&it.tickets));
+        let of_keys = keys.flat_map(|resource| locks.table[resource].queue.iter(&core.waiters));
+        let resources = locks.ranges.resources_of(owner);
+        let of_ranges = resources
+            .flat_map(|resource| locks.ranges.resource(resource).queue.iter(&core.waiters));
+        of_keys.chain(of_ranges)
+    }
+
     /// The bytes that a waiter wants, if it wants some.
     pub(super) fn range_of(&self, waiter: u32) -> Option<AskedRange> {
         let Awaiting::Range(_) = self.core.waiters[waiter].awaiting else {
@@ -249,6 +267,49 @@ impl Locks {
         let looks = queue.len() + live.looks_at_waits(party);
         cx.core.work.charge_each(looks, work::LOOK);
         for waiter in kept {
+            self.look_later(cx, waiter);
+        }
+    }
+
+    /// A connection acquires for a client from now on. Whoever waits for what the connection has of its own
+    /// waits for the client then, and if the client waits, too, somebody may wait for itself: those are
+    /// looked at who are told of deadlocks.
+    pub(in crate::engine) fn look_at_those_behind_attached(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        conn: ConnIndex,
+    ) {
+        let own = cx.core.conns[conn].own;
+        let party = Party::Owner(cx.core.conns[conn].owner);
+        if cx.core.owners[own].owns_nothing() {
+            return;
+        }
+        let live = Live {
+            locks: self,
+            core: cx.core,
+            moment: cx.moment,
+        };
+        let mut waiting: Vec<u32> = live.waits_of(party).collect();
+        let mut looks = 1 + live.looks_at_waits(party);
+        if !waiting.is_empty() {
+            let behind = live.queues_of(own).take(LOOKED_AT_MAX);
+            let before = waiting.len();
+            waiting.extend(behind);
+            looks += (waiting.len() - before) as u32;
+        }
+        waiting.retain(|&waiter| {
+            let it = &live.core.waiters[waiter];
+            let detects = |conn: ConnIndex| {
+                conn != ConnIndex::NONE && live.core.conns[conn].detects_deadlocks
+            };
+            let is_told = match it.awaiting {
+                Awaiting::Range(_) => true,
+                _ => live.core.rules.deadlock_detection || detects(it.conn),
+            };
+            is_told && live.is_waiting(waiter)
+        });
+        cx.core.work.charge_each(looks, work::LOOK);
+        for waiter in waiting {
             self.look_later(cx, waiter);
         }
     }

@@ -186,10 +186,13 @@ fn locks(text: &mut Text<'_>, engine: &Engine, http: &HttpFigures, shown: &Shown
     text.family(
         "locks_hold_duration_seconds",
         "histogram",
-        "How long grants that are over were held.",
+        "How long grants and range locks that are over were held.",
     );
     for held in Held::ALL {
         text.histogram(&[("type", held.word())], &figures.of(held).holds, LONG);
+    }
+    for (mode, word) in RANGE_TYPES {
+        text.histogram(&[("type", word)], ranges.holds(mode), LONG);
     }
     text.counter(
         "locks_limit_hits_total",

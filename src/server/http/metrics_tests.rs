@@ -292,6 +292,13 @@ fn range_locks_are_counted_beside_the_others_and_named_nowhere() {
             "locks_blocking_duration_seconds_count{type=\"shared\"}",
             1.0,
         ),
+        // One of them was cut before it ended, and counts once.
+        ("locks_hold_duration_seconds_count{type=\"exclusive\"}", 3.0),
+        ("locks_hold_duration_seconds_count{type=\"shared\"}", 3.0),
+        (
+            "locks_hold_duration_seconds_bucket{type=\"exclusive\",le=\"0.268435456\"}",
+            1.0,
+        ),
         ("locks_active{type=\"shared\"}", 0.0),
         ("locks_active{type=\"exclusive\"}", 0.0),
         ("locks_blocked{type=\"shared\"}", 0.0),

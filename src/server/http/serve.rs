@@ -6,9 +6,11 @@ use super::super::Server;
 use super::super::budget::Kind;
 use super::super::closing::Closing;
 use super::super::conn::{self, Flow, Owed, Transport};
+use super::super::durable::Kept;
 use super::super::serve::{Weight, is_tls_hello, takes_room};
 use super::access::Refused;
 use crate::base::{ConnId, Nanos};
+use crate::engine::Engine;
 use crate::engine::types::{Attach, By, Input, OfClient, RangeAsk, Refusal, Reply, Request};
 use crate::store::Store;
 use crate::wire::http::answer::CONTINUE;
@@ -58,7 +60,7 @@ impl<T: Transport, S: Store> Server<T, S> {
                     }
                     used += asked.used;
                     if self.store.is_durable() {
-                        self.note_stalled_owner(now, id, None);
+                        self.note_stalled_for(now, id, None);
                     }
                     self.http.figures.note_request();
                 }
@@ -153,11 +155,20 @@ impl<T: Transport, S: Store> Server<T, S> {
         if let Some(codec) = conn.codec.as_http() {
             codec.part = Part::Nothing; // it is there in full
         }
-        if flow == Flow::AwaitsStore
-            && let Ok(Ask::Engine { request, by }) = asked.what
-        {
-            let by = by.filter(|by| engine.proves(by.owner, &request));
-            self.note_stalled_owner(now, id, by.map(|by| by.owner));
+        if flow == Flow::AwaitsStore {
+            let client = |engine: &mut Engine, id, secret| {
+                let may_speak = engine.may_speak_for(OfClient { id, secret });
+                may_speak.then_some((Kept::Client, id))
+            };
+            let kept = match asked.what {
+                Ok(Ask::Engine { request, by }) => by
+                    .filter(|by| engine.proves(by.owner, &request))
+                    .map(|by| (Kept::Owner, by.owner)),
+                Ok(Ask::Range { of, .. }) => client(engine, of.id, of.secret),
+                Ok(Ask::Register(attach)) => client(engine, attach.id, attach.secret),
+                _ => None,
+            };
+            self.note_stalled_for(now, id, kept);
         }
         true
     }

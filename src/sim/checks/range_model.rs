@@ -124,7 +124,8 @@ impl<'a> Model<'a> {
                 });
                 self.serve(bytes.resource)?;
                 let at = &self.before.resources[bytes.resource];
-                let covers = |held, _| held == mode || held == Sharing::Exclusive;
+                let covers =
+                    |held, pending: bool| !pending && (held == mode || held == Sharing::Exclusive);
                 Some(match ended {
                     true => "ok cancelled",
                     false if at.has_all(owner, bytes.cells, covers) => "ok granted",

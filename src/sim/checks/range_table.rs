@@ -135,7 +135,8 @@ impl KnownRanges {
         let has_conn = |seen: &SeenRanges, id| seen.clients.get(&id).is_some_and(|it| it.conns > 0);
         for &(id, secret) in &attaches {
             // Where it may have been new, whoever came first has chosen the secret.
-            if !has_conn(before, id) || !has_conn(after, id) {
+            let may_be_new = self.may_be_new(id, turn);
+            if may_be_new || !has_conn(before, id) || !has_conn(after, id) {
                 self.secrets.entry(id).or_default().insert(secret);
             }
         }

@@ -313,6 +313,26 @@ impl Window<'_> {
         }
     }
 
+    /// An unlock that there is no room for is one that makes two pieces of one.
+    pub(super) fn check_unlock_splits(&self, bytes: Bytes) -> Result<(), String> {
+        let splits = |it: &SeenRanges| {
+            let mut held = it.resources[bytes.resource].held.iter();
+            held.any(|it| {
+                it.cells.from < bytes.cells.from
+                    && bytes.cells.to < it.cells.to
+                    && self.owners(bytes).any(|owner| owner == it.owner)
+            })
+        };
+        let locks = |it: &Doing| {
+            matches!(it.asked, RangeAsked::Lock { .. } | RangeAsked::Reclaim(..))
+                && self.is_own(it, bytes)
+        };
+        match self.seen().any(splits) || self.others().any(locks) {
+            true => Ok(()),
+            false => Err("there is no room for an unlock that takes none".to_owned()),
+        }
+    }
+
     // ---- questions ----
 
     pub(super) fn check_free(&self, bytes: Bytes, mode: Sharing) -> Result<(), String> {

@@ -112,6 +112,9 @@ impl Simulation {
             return Err(format!("epoch {epoch} after {before}"));
         }
         let last = opened.found.last;
+        if old.is_in_doubt && !opened.keeper.life.follows_loss {
+            return Err("what may be lost was forgotten before clients had their time".to_owned());
+        }
         let marker = u64::from(past.is_stopping);
         let floor = past.floor(&old) + u64::from(past.is_clean);
         if last < floor || last > old.last() + marker {

@@ -28,7 +28,7 @@ const MS: u64 = 1_000_000;
 const THINK_NS: u64 = 5 * MS;
 /// Before it asks again, if the server does not say.
 const RETRY_NS: u64 = 20 * MS;
-/// How much longer than its lease a client stalls.
+/// How much longer a client stalls than until its lease is over and the next one may have written.
 const STALL_NS: u64 = 50 * MS;
 /// A run ends when there were so many grants, however long it may take: each is kept to the end.
 const GRANTS_MAX: usize = 1_000_000;
@@ -221,9 +221,10 @@ impl Player<'_> {
     fn hold(&mut self, lease: &Lease, asked_ns: u64) -> io::Result<bool> {
         let granted_ns = self.clock.now_ns();
         let ttl_ns = self.shape.ttl_ms * MS;
+        let (hold_ns, jitter_ns) = (self.shape.hold_ms * MS, self.shape.jitter_ms * MS);
         let for_ns = match self.rng.f64() < self.shape.failrate {
-            true => ttl_ns + STALL_NS,
-            false => self.shape.hold_ms * MS + self.rng.u64(0..=self.shape.jitter_ms * MS),
+            true => ttl_ns + hold_ns + jitter_ns + STALL_NS,
+            false => hold_ns + self.rng.u64(0..=jitter_ns),
         };
         self.clock.rest(for_ns)?;
         let token = lease.fencing_token();
