@@ -46,6 +46,8 @@
 
 #[cfg(feature = "daemon")]
 pub mod base;
+#[cfg(feature = "cli")]
+pub mod cli;
 #[cfg(feature = "daemon")]
 pub mod config;
 #[cfg(feature = "daemon")]
