@@ -170,7 +170,9 @@ impl Lock for FileLock {
         None
     }
 
-    fn ask(&mut self) -> Standing {
+    fn suspend(&mut self) {}
+
+    fn resume(&mut self) -> Standing {
         Standing::Held(None)
     }
 }

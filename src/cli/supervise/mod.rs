@@ -60,8 +60,10 @@ pub(crate) trait Lock {
     fn standing(&mut self) -> Standing;
     /// Readable when something has happened to it, if anything can.
     fn news(&self) -> Option<BorrowedFd<'_>>;
-    /// We were stopped for a while: asks how it is. May take a moment; the command is stopped meanwhile.
-    fn ask(&mut self) -> Standing;
+    /// We are about to be stopped: from now on somebody else looks after it.
+    fn suspend(&mut self);
+    /// We are continued: looks after it again, and says how it is. The command is stopped meanwhile.
+    fn resume(&mut self) -> Standing;
 }
 
 /// How it ended.
@@ -331,13 +333,15 @@ impl Running {
             return self.send_all(Signal::SIGCONT); // it is to end, not to rest
         }
         terminal.take_back(self.group);
+        lock.suspend();
         if let Some(lease) = self.lease {
             self.warden.suspend(lease);
         }
         let continued = signals.suffer(signal);
+        let standing = lock.resume();
         self.warden.resume();
         self.warden_until = Duration::ZERO;
-        if continued && lock.ask() == Standing::Lost {
+        if standing == Standing::Lost {
             // It does not run on for a moment, not even to hear that it should end.
             self.lost = true;
             self.send_all(Signal::SIGKILL);

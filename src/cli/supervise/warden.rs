@@ -227,7 +227,7 @@ impl Known {
             return true;
         };
         let deadline = monotonic().saturating_add(GONE_WITHIN);
-        while is_same(group, start) && test_kill_process_group(group).is_ok() {
+        while is_same(group, start) && has_living(group) {
             if monotonic() >= deadline {
                 return false;
             }
@@ -241,6 +241,25 @@ impl Known {
 /// group its number is not used again; so if the first process is gone, it is the same or there is none.
 fn is_same(group: Pid, start: u64) -> bool {
     start_time(group).is_none_or(|it| it == start)
+}
+
+/// Whether anybody in the group is more than a name that nobody has asked about (in a container, perhaps nobody ever
+/// does).
+fn has_living(group: Pid) -> bool {
+    if test_kill_process_group(group).is_err() {
+        return false;
+    }
+    let Ok(processes) = fs::read_dir("/proc") else {
+        return true;
+    };
+    let number = group.as_raw_pid().to_string();
+    processes.flatten().any(|process| {
+        let stat = fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+        let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+        let mut fields = fields.split(' ');
+        let is_living = fields.next().is_some_and(|it| !matches!(it, "Z" | "X"));
+        is_living && fields.nth(1) == Some(&number)
+    })
 }
 
 /// When a process was started, in ticks since the machine was.
@@ -300,6 +319,13 @@ mod tests {
             known.learn(line.as_bytes());
             assert_eq!(known, Known::default(), "{line}");
         }
+    }
+
+    #[test]
+    fn who_is_in_a_group_and_alive_is_found() {
+        assert!(has_living(rustix::process::getpgrp()), "we are");
+        let nobody = Pid::from_raw(i32::MAX).expect("a number");
+        assert!(!has_living(nobody));
     }
 
     #[test]
