@@ -38,16 +38,21 @@
 //! - [`timers`], [`segments`], [`keymap`], [`key`], [`memory`], [`histogram`] and [`base`] know
 //!   nothing of what they are used for, and [`dashboard`] is files for a browser.
 //!
+//! - [`client`] is for programs that want a lock. It knows the wire and the words of the engine, has
+//!   sockets and a clock of its own, and needs nothing of the daemon.
 //! - [`ephemeral`] are file locks for programs that need no daemon, and know nothing of all this. The
 //!   daemon guards its own files with them.
 //!
 //! `pipe` (a connection in memory) and `sim` (the simulator) are for developers, and exist only
-//! with the feature `tools`. Everything but [`ephemeral`] exists only with the feature `daemon`.
+//! with the feature `tools`. Everything but [`ephemeral`], [`client`] and what that needs exists only
+//! with the feature `daemon`.
 
-#[cfg(feature = "daemon")]
+#[cfg(any(feature = "client", feature = "daemon"))]
 pub mod base;
 #[cfg(feature = "cli")]
 pub mod cli;
+#[cfg(feature = "client")]
+pub mod client;
 #[cfg(feature = "daemon")]
 pub mod config;
 #[cfg(feature = "daemon")]
@@ -56,21 +61,26 @@ pub mod daemon;
 pub mod dashboard;
 #[cfg(feature = "daemon")]
 pub mod engine;
+/// The words of the lock table, which a client needs, without the table.
+#[cfg(all(feature = "client", not(feature = "daemon")))]
+pub mod engine {
+    pub mod types;
+}
 #[cfg(feature = "ephemeral")]
 pub mod ephemeral;
 #[cfg(feature = "daemon")]
 pub mod histogram;
-#[cfg(feature = "daemon")]
+#[cfg(any(feature = "client", feature = "daemon"))]
 pub mod key;
 #[cfg(feature = "daemon")]
 pub mod keymap;
-#[cfg(feature = "daemon")]
+#[cfg(any(feature = "client", feature = "daemon"))]
 pub mod memory;
 #[cfg(feature = "daemon")]
 pub mod net;
 #[cfg(feature = "tools")]
 pub mod pipe;
-#[cfg(feature = "daemon")]
+#[cfg(any(feature = "client", feature = "daemon"))]
 pub mod segments;
 #[cfg(feature = "daemon")]
 pub mod server;
@@ -80,5 +90,5 @@ pub mod sim;
 pub mod store;
 #[cfg(feature = "daemon")]
 pub mod timers;
-#[cfg(feature = "daemon")]
+#[cfg(any(feature = "client", feature = "daemon"))]
 pub mod wire;

@@ -52,6 +52,29 @@ fn the_daemon_needs_no_crate_of_the_tools() {
 }
 
 #[test]
+fn the_client_needs_no_crate_of_the_daemon() {
+    let flags = ["--no-default-features", "--features", "client"];
+    let Some(mut crates) = crates(&flags) else {
+        return;
+    };
+    crates.sort();
+    crates.dedup();
+    let expected = [
+        "bitflags",
+        "itoa",
+        "latchd",
+        "linux-raw-sys",
+        "memchr",
+        "rustix",
+        "serde_core",
+        "serde_json",
+        "uuid",
+        "zmij",
+    ];
+    assert_eq!(crates, expected);
+}
+
+#[test]
 fn file_locks_need_four_small_crates() {
     let flags = ["--no-default-features", "--features", "ephemeral"];
     let Some(mut crates) = crates(&flags) else {

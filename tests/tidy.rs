@@ -143,6 +143,22 @@ const WALLS: &[Wall] = &[
         reason: "files for a browser; what serves them is elsewhere",
     },
     Wall {
+        layer: "client",
+        may_name: &["base", "key", "engine::types", "wire"],
+        may_not_name: &[
+            "mio",
+            "slab",
+            "log",
+            "socket2",
+            "clap",
+            "std::fs",
+            "std::time::Instant",
+            "SystemTime",
+            "thread::spawn",
+        ],
+        reason: "a program that wants a lock gets none of the daemon with it",
+    },
+    Wall {
         layer: "ephemeral",
         may_name: &[],
         may_not_name: &[

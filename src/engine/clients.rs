@@ -20,9 +20,8 @@ use super::ctx::{Core, Ctx};
 use super::due::Due;
 use super::lock::SERVED_WORK;
 use super::owner::{Overdue, Owner, OwnerIndex, Owners, Presence};
-use super::secret::{Secret, SecretHash};
 use super::time::Leaver;
-use super::types::{Effects, Record, Refusal, Reply};
+use super::types::{Attach, Effects, Record, Refusal, Reply, Secret, SecretHash};
 use super::{Engine, Stores, work};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::key::Key;
@@ -39,17 +38,6 @@ const DETACHED_AT_ONCE: u32 = 256;
 
 /// Most connections of one client that are told what it has lost: those that attached first.
 const TOLD_MAX: usize = 8;
-
-/// What a connection that attaches has to say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attach<'a> {
-    /// The id of the client. What stands before the first `/` names its adapter.
-    pub id: &'a str,
-    /// How long the client is kept while it has no connection; 0 is not at all.
-    pub ttl: Millis,
-    /// What the client has to show when it comes back.
-    pub secret: Secret<'a>,
-}
 
 /// One client. Its id is the name of its owner.
 pub(super) struct Client {

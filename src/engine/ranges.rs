@@ -10,7 +10,6 @@
 //! `ranges/queue.rs`, what goes with a client in `ranges/leaving.rs`, and what a restart brings back in
 //! `ranges/grace.rs`. Requests that would wait for themselves are found in `waits.rs`.
 
-pub(super) mod ask;
 mod barging;
 mod decide;
 pub(super) mod figures;
@@ -21,7 +20,6 @@ pub(super) mod view;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use self::ask::{ByteRange, Sharing};
 use self::figures::RangeFigures;
 use self::grace::Grace;
 use self::leaving::RangeBreak;
@@ -29,6 +27,7 @@ use self::queue::ToServe;
 use super::arena::{Arena, Chain, Link, Linked, NONE, Stored};
 use super::owner::{OwnerIndex, Owners};
 use super::queue::Queue;
+use super::types::{ByteRange, Sharing};
 use crate::base::Nanos;
 use crate::key::Key;
 use crate::keymap::KeyMap;

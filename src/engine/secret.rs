@@ -5,37 +5,9 @@
 //! serves everybody, so that guesses are few is the server's business (`server/guesses.rs`). Whoever
 //! reads the data directory can try weak secrets; a client should draw its secret at random.
 
-use std::fmt;
-
 use constant_time_eq::constant_time_eq;
 
-/// Longest secret of a client.
-pub const SECRET_BYTES_MAX: usize = 128;
-
-/// A secret that was shown. It is never printed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Secret<'a>(pub &'a [u8]);
-
-impl fmt::Debug for Secret<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Secret({} bytes)", self.0.len())
-    }
-}
-
-/// What is kept of a secret: enough to know it again, and not to tell it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct SecretHash {
-    /// Another one for each client, so that equal secrets cannot be seen to be equal.
-    pub salt: [u8; 16],
-    /// SHA-256 of the salt and the secret.
-    pub hash: [u8; 32],
-}
-
-impl fmt::Debug for SecretHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SecretHash")
-    }
-}
+use super::types::{Secret, SecretHash};
 
 impl SecretHash {
     /// What is kept of this secret, with a salt that nobody can foresee.

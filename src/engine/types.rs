@@ -1,6 +1,7 @@
 //! The engine's whole vocabulary: inputs, requests, replies, pushes, effects.
 //!
-//! Types only, no behaviour. `wire` makes requests and spells replies; `engine` does the rest.
+//! Types only, no behaviour. `wire` makes requests and spells replies; `engine` does the rest. A client
+//! that is built without the daemon has these words and none of the rest.
 //!
 //! The engine knows a client in two ways. Its *connection* ([`ConnId`]) is where requests come from
 //! and where answers and pushes go. Its *owner* is what holds keys, has tickets and waits in
@@ -9,17 +10,22 @@
 //! (`clients.rs`), or ask for an owner that is known by its name (`named_owner.rs`). Inside the engine
 //! `conn.rs` keeps the one and `owner.rs` the other.
 
-use std::rc::Rc;
+mod attached;
+mod note;
+mod push;
+mod ranges;
+mod recorded;
 
-pub use super::clients::Attach;
-pub use super::note::{Note, Noted, Notes};
-pub use super::push::{Change, Event, Loss, Push};
-pub use super::ranges::ask::{
+pub use self::attached::{Attach, SECRET_BYTES_MAX, Secret, SecretHash};
+pub use self::note::{Note, Noted, Notes};
+pub use self::push::{Change, Event, Loss, Push};
+pub use self::ranges::{
     ByteRange, GraceState, HeldRange, OfClient, RANGE_OWNER_BYTES_MAX, RangeAsk, RangeRequest,
     Sharing, Span,
 };
-pub use super::recorded::Record;
-pub use super::secret::{SECRET_BYTES_MAX, Secret, SecretHash};
+pub use self::recorded::Record;
+
+use std::rc::Rc;
 
 use crate::base::{ConnId, Fence, Millis, Token};
 use crate::key::Key;

@@ -96,13 +96,15 @@ pub fn push_request(out: &mut Vec<u8>, command: &Command<'_>) -> Result<Verb, Un
     }
 }
 
-/// Holds the lines against the daemon's own rules.
-fn check(
-    command: &Command<'_>,
+/// What the daemon would read in a frame of these lines.
+///
+/// # Errors
+/// If it would refuse it.
+pub fn read_request<'a>(
     verb: Verb,
-    key: &[u8],
-    argument: &[u8],
-) -> Result<(), Unspellable> {
+    key: &'a [u8],
+    argument: &'a [u8],
+) -> Result<Command<'a>, Unspellable> {
     let has_line_end = |line| memchr2(b'\n', b'\r', line).is_some();
     if has_line_end(key) || has_line_end(argument) {
         return Err(Unspellable::LineEnd);
@@ -110,10 +112,19 @@ fn check(
     if key.len() > LINE_BYTES_MAX || argument.len() > verb.argument_bytes_max() {
         return Err(Unspellable::TooLong);
     }
-    match command::parse(verb, key, argument) {
-        Ok(read) if read == *command => Ok(()),
-        Ok(_) => Err(Unspellable::Ambiguous),
-        Err(malformed) => Err(Unspellable::Malformed(malformed)),
+    command::parse(verb, key, argument).map_err(Unspellable::Malformed)
+}
+
+/// Holds the lines against the daemon's own rules.
+fn check(
+    command: &Command<'_>,
+    verb: Verb,
+    key: &[u8],
+    argument: &[u8],
+) -> Result<(), Unspellable> {
+    match read_request(verb, key, argument)? {
+        read if read == *command => Ok(()),
+        _ => Err(Unspellable::Ambiguous),
     }
 }
 

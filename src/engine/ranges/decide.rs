@@ -11,10 +11,12 @@ use super::super::conn::{Asker, ConnIndex};
 use super::super::ctx::{Core, Ctx};
 use super::super::lock::Locks;
 use super::super::owner::OwnerIndex;
-use super::super::types::{Effects, Record, Refusal, Reply};
+use super::super::types::{
+    ByteRange, Effects, HeldRange, OfClient, RangeAsk, RangeRequest, Record, Refusal, Reply,
+    Sharing,
+};
 use super::super::waits::AskedRange;
 use super::super::{Engine, work};
-use super::ask::{ByteRange, HeldRange, OfClient, RangeAsk, RangeRequest, Sharing};
 use super::{RangeWant, since};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::segments::Segment;

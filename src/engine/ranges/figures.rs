@@ -1,6 +1,6 @@
 //! What is counted of byte ranges. Counts only; who reads them is in `server`.
 
-use super::ask::Sharing;
+use super::super::types::Sharing;
 use crate::histogram::Histogram;
 
 /// Why range locks end.

@@ -13,9 +13,10 @@ use super::super::ctx::Ctx;
 use super::super::due::Due;
 use super::super::lock::{Locks, SERVED_WORK};
 use super::super::owner::OwnerIndex;
-use super::super::types::{Effect, Effects, Refusal, Reply, Secret};
+use super::super::types::{
+    ByteRange, Effect, Effects, GraceState, OfClient, Refusal, Reply, Secret, Sharing,
+};
 use super::super::{Engine, GracePolicy, work};
-use super::ask::{ByteRange, GraceState, OfClient, Sharing};
 use super::figures::RangeEnd;
 use super::{RangeWant, Ranges};
 use crate::base::{ConnId, Millis, Nanos};

@@ -2,9 +2,9 @@
 
 use super::super::arena::NONE;
 use super::super::queue::Awaiting;
+use super::super::types::{ByteRange, GraceState, HeldRange, Sharing};
 use super::super::view::View;
 use super::super::waits::edges::{Edge, Someone};
-use super::ask::{ByteRange, GraceState, HeldRange, Sharing};
 use super::figures::RangeFigures;
 use super::{Ranges, Resource};
 use crate::base::Nanos;

@@ -7,7 +7,7 @@ use crate::base::Millis;
 use crate::key::Key;
 pub use crate::segments::{ByteRange, Sharing};
 
-use super::super::secret::Secret;
+use super::Secret;
 
 /// Longest name of an owner within its client.
 pub const RANGE_OWNER_BYTES_MAX: usize = 256;

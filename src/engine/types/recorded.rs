@@ -3,7 +3,7 @@
 //! Types only. `record.rs` says which changes are recorded, `restore.rs` what a restart makes of them,
 //! and `store` how they are written down.
 
-use super::types::{ByteRange, End, Mode, SecretHash, Sharing, Value};
+use super::{ByteRange, End, Mode, SecretHash, Sharing, Value};
 use crate::base::{Fence, Millis, Nanos, Token};
 use crate::key::Key;
 
@@ -26,7 +26,7 @@ pub enum Record {
         /// How long the grant lasts without a renewal.
         lease: Millis,
         /// The serial number of the connection it was granted to; 0 if it belongs to an owner that is
-        /// known by its name, [`ATTACHED_SERIAL`](super::types::ATTACHED_SERIAL) if to a client.
+        /// known by its name, [`ATTACHED_SERIAL`](super::ATTACHED_SERIAL) if to a client.
         client: u32,
         /// The name which that connection gave in `hello`, or that of the owner, or the id of the client.
         name: Option<Box<str>>,

@@ -2,7 +2,7 @@
 //!
 //! Types only. Who is told is decided where it happens; `wire` spells it.
 
-use super::types::{ByteRange, Value};
+use super::{ByteRange, Value};
 use crate::base::Fence;
 use crate::key::Key;
 

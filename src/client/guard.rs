@@ -1,0 +1,212 @@
+//! What a program has in its hands while it holds something.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::clock;
+use super::conn::Conn;
+use super::error::{Error, Lost, shown};
+use super::hold::{Hold, LostSignal, Standing};
+use super::keeper::release_command;
+use super::{Inner, Told};
+use crate::base::Token;
+use crate::wire::client::push_request;
+
+/// How long letting go may take when a guard is dropped: a server that hangs must not hang the
+/// program for long.
+const DROP_TIME: Duration = Duration::from_secs(2);
+
+/// Something that is held. It is renewed until it is let go, by [`release`](Self::release) or by being
+/// dropped.
+///
+/// ```no_run
+/// # use latchd::client::Client;
+/// # let client = Client::connect("localhost")?;
+/// let guard = client.lock("job").acquire()?;
+/// guard.on_lost(|why| eprintln!("stop: {why}"));
+/// while guard.is_held() {
+///     // … a piece of work, with guard.fence() beside every write …
+/// #   break;
+/// }
+/// guard.release()?;
+/// # Ok::<(), latchd::client::Error>(())
+/// ```
+#[must_use = "what is held is let go when the guard is dropped"]
+pub struct Guard {
+    inner: Arc<Inner>,
+    hold: Arc<Hold>,
+    lost: LostSignal,
+    /// What the renewal thread calls it.
+    number: u64,
+    is_over: bool,
+}
+
+impl Guard {
+    pub(super) fn new(inner: Arc<Inner>, hold: Arc<Hold>, number: u64) -> Self {
+        let lost = LostSignal {
+            hold: Arc::clone(&hold),
+        };
+        Self {
+            inner,
+            hold,
+            lost,
+            number,
+            is_over: false,
+        }
+    }
+
+    /// The name of what is held.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        &self.hold.key
+    }
+
+    /// The number of this grant: each grant of a server has a higher one than all before. Keep the
+    /// highest one seen beside the data, and refuse a write that comes with a lower one.
+    #[must_use]
+    pub fn fence(&self) -> u64 {
+        self.hold.token.fence.0
+    }
+
+    /// What to show for letting it go or renewing it elsewhere; none once it is lost.
+    #[must_use]
+    pub fn token(&self) -> Option<Token> {
+        match self.hold.standing() {
+            Standing::Held | Standing::Doubtful => Some(self.hold.token),
+            Standing::Released | Standing::Lost(_) => None,
+        }
+    }
+
+    /// How long it lasts from each renewal on.
+    #[must_use]
+    pub fn lease(&self) -> Duration {
+        clock::duration(self.hold.lease())
+    }
+
+    /// How long it is certain to be held, if no renewal comes; nothing if it is not held.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        match self.hold.standing() {
+            Standing::Held => clock::until(self.hold.until()),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Whether it is held for certain: the server has promised it, by our own clock from before we asked,
+    /// and nothing was heard to the contrary. Never true when the server may have let it go.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.hold.standing() == Standing::Held
+    }
+
+    /// How it stands. What is [in doubt](Standing::Doubtful) is not held, and not lost yet.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        self.hold.standing()
+    }
+
+    /// Tells when it is lost.
+    #[must_use]
+    pub fn lost(&self) -> &LostSignal {
+        &self.lost
+    }
+
+    /// Calls this when it is lost: once, on a thread of its own, when [`is_held`](Self::is_held) is false
+    /// and the token is gone; at once if it is lost already; never if it is let go.
+    pub fn on_lost(&self, callback: impl FnOnce(Lost) + Send + 'static) {
+        self.hold.on_lost(Box::new(callback));
+    }
+
+    /// Lets it go.
+    ///
+    /// # Errors
+    /// [`Lost`](Error::Lost) if it was held no longer. If the server cannot be reached it is let go when its
+    /// connection or its lease has ended.
+    pub fn release(mut self) -> Result<(), Error> {
+        self.let_go(self.inner.options.answer_timeout)
+    }
+
+    /// Stops renewing it and leaves it held, until its lease is over or somebody lets it go with the
+    /// token, which is returned.
+    ///
+    /// # Errors
+    /// [`Misuse`](Error::Misuse) if the client neither [keeps](super::Builder::keep) what it acquires nor
+    /// is [attached](super::Builder::attach): then it would end with its connection.
+    /// [`Lost`](Error::Lost) if it was held no longer.
+    pub fn leave(mut self) -> Result<Token, Error> {
+        if !self.inner.options.outlives() {
+            let why = "this would end with its connection: see Builder::keep";
+            return Err(Error::Misuse(why.to_owned()));
+        }
+        self.is_over = true;
+        if let Some(conn) = self.inner.keeper.give_up(self.number) {
+            self.inner.pool.put(conn);
+        }
+        match self.hold.release() {
+            Standing::Lost(why) => Err(self.lost_by(why)),
+            _ => Ok(self.hold.token),
+        }
+    }
+
+    fn lost_by(&self, why: Lost) -> Error {
+        let key = shown(&self.hold.key);
+        Error::Lost { key, why }
+    }
+
+    fn let_go(&mut self, patience: Duration) -> Result<(), Error> {
+        self.is_over = true;
+        let conn = self.inner.keeper.give_up(self.number);
+        if let Standing::Lost(why) = self.hold.release() {
+            if let Some(mut conn) = conn {
+                // By our clock it is over. If the server thinks otherwise, it need not wait for that.
+                let _ = self.tell(&mut conn, Duration::ZERO);
+            }
+            return Err(self.lost_by(why));
+        }
+        if let Some(mut conn) = conn
+            && let Ok(is_done) = self.tell(&mut conn, patience)
+        {
+            self.inner.pool.put(conn);
+            return match is_done {
+                true => Ok(()),
+                false => Err(self.lost_by(Lost::Forgotten)),
+            };
+        }
+        // The connection is gone. Whatever the server says on another one, it is not held afterwards.
+        let mut conn = self
+            .inner
+            .open_by(self.hold.shard, clock::after(patience))?;
+        self.tell(&mut conn, patience)?;
+        self.inner.pool.put(conn);
+        Ok(())
+    }
+
+    /// Tells the server; whether it was held until then.
+    fn tell(&self, conn: &mut Conn, patience: Duration) -> Result<bool, Error> {
+        let mut frame = Vec::new();
+        let verb = push_request(&mut frame, &release_command(&self.hold))?;
+        let reply = conn.ask(&frame, verb, clock::after(patience));
+        let reply = reply.map_err(|fault| conn.error(fault))?;
+        Ok(reply.told() == Told::Done)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let patience = self.inner.options.answer_timeout.min(DROP_TIME);
+            let _ = self.let_go(patience); // whoever wants to know calls `release`
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("key", &shown(&self.hold.key))
+            .field("fence", &self.fence())
+            .field("standing", &self.standing())
+            .finish_non_exhaustive()
+    }
+}

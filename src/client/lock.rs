@@ -1,0 +1,286 @@
+//! How something comes to be held: one request, perhaps after a wait, perhaps asked again.
+//!
+//! An acquire whose answer was lost is never simply asked again: first `who` has to show that no holder
+//! can be the lost answer. What cannot be shown is reported (`docs/client.md`).
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::clock;
+use super::conn::{Conn, Fault, Reply};
+use super::error::{Error, Lost, shown};
+use super::guard::Guard;
+use super::hold::Hold;
+use super::who::{Holder, Who};
+use super::{Inner, Told};
+use crate::base::{Fence, Millis, Nanos};
+use crate::engine::types::{Mode, Request};
+use crate::wire::client::{Grant, push_request};
+use crate::wire::command::Command;
+
+/// How long to wait if nothing is said, as dflockd's clients do.
+const WAIT: Duration = Duration::from_secs(10);
+
+/// The first pause before another attempt, and the longest.
+const BACKOFF: Duration = Duration::from_millis(20);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+
+/// How long a server may take to notice that a connection is gone, before a grant that may be of that
+/// connection is reported.
+const NOTICE_TIME: Duration = Duration::from_secs(1);
+
+/// Something to be held, and how: made by [`Client::lock`](super::Client::lock) and its like.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// # use latchd::client::Client;
+/// # let client = Client::connect("localhost")?;
+/// let lock = client.semaphore("workers", 3).lease(Duration::from_secs(20));
+/// let one = lock.acquire()?; // waits for up to 10 s
+/// let another = lock.try_acquire()?; // does not wait
+/// # Ok::<(), latchd::client::Error>(())
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct Lock {
+    pub(super) inner: Arc<Inner>,
+    pub(super) key: Vec<u8>,
+    pub(super) mode: Mode,
+    pub(super) lease: Option<Duration>,
+    wait: Duration,
+}
+
+impl Lock {
+    pub(super) fn new(inner: Arc<Inner>, key: &[u8], mode: Mode) -> Self {
+        Self {
+            inner,
+            key: key.to_vec(),
+            mode,
+            lease: None,
+            wait: WAIT,
+        }
+    }
+
+    /// How long it is held at least if nothing more is heard of this program. It is renewed at a third
+    /// of it. The server's default is 33 s.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// How long to wait for it at most (10 s); nothing is to try once.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Takes it, waiting for it if somebody else has it.
+    ///
+    /// # Errors
+    /// [`Busy`](Error::Busy) if the wait is over first; [`Unknown`](Error::Unknown) if the connection
+    /// broke and a grant that may be ours is there, which nobody can use.
+    pub fn acquire(&self) -> Result<Guard, Error> {
+        self.acquire_within(self.wait)
+    }
+
+    /// Takes it if it is free.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub fn try_acquire(&self) -> Result<Guard, Error> {
+        self.acquire_within(Duration::ZERO)
+    }
+
+    fn acquire_within(&self, wait: Duration) -> Result<Guard, Error> {
+        let Self { inner, key, .. } = self;
+        let end = clock::after(wait);
+        let shard = inner.shard(key);
+        let (mut conn, _) = inner.conn(shard)?;
+        let mut attempts = 0;
+        loop {
+            let command = Command::Engine(Request::Acquire {
+                key,
+                mode: self.mode,
+                wait: clock::millis(clock::until(end)),
+                lease: self.lease.map(clock::millis),
+            });
+            let mut frame = Vec::new();
+            let verb = push_request(&mut frame, &command)?;
+            let asked_at = clock::now();
+            let fault = match conn.ask(&frame, verb, inner.deadline(&command)) {
+                Ok(reply) => return self.answered(conn, &frame, reply, asked_at),
+                Err(fault) => fault,
+            };
+            attempts += 1;
+            match fault {
+                Fault::Broken(why) if why.kind() != ErrorKind::TimedOut => {
+                    let is_last = attempts > 1 && clock::now() >= end;
+                    conn = match is_last {
+                        true => return Err(self.unknown(shard, None, why)),
+                        false => self.find_out(shard, asked_at, end, attempts, why)?,
+                    };
+                }
+                // It may still be granted; but then it ends with the connection, unless it outlives it.
+                Fault::Broken(why) if inner.options.outlives() => {
+                    return Err(self.unknown(shard, None, why));
+                }
+                fault => return Err(conn.error(fault)),
+            }
+        }
+    }
+
+    /// What came of it.
+    pub(super) fn answered(
+        &self,
+        conn: Conn,
+        frame: &[u8],
+        reply: Reply,
+        asked_at: Nanos,
+    ) -> Result<Guard, Error> {
+        let shard = conn.shard;
+        let reply = self.inner.refused(shard, frame, reply)?;
+        match reply.told() {
+            Told::Granted(grant) | Told::Acquired(grant) if grant.lease > Millis::ZERO => {
+                self.granted(conn, grant, asked_at)
+            }
+            Told::TimedOut => {
+                self.inner.pool.put(conn);
+                let key = shown(&self.key);
+                Err(Error::Busy { key })
+            }
+            _ => Err(self.inner.garbage(shard, &reply)),
+        }
+    }
+
+    /// It is held. A lease that was granted after a wait began at a time that we do not know, so it is
+    /// renewed before anybody relies on it.
+    fn granted(&self, mut conn: Conn, grant: Grant, asked_at: Nanos) -> Result<Guard, Error> {
+        let Grant { token, lease, .. } = grant;
+        let (mut asked_at, mut lease) = (asked_at, lease);
+        if clock::now().since(asked_at) > lease.nanos() / 3 {
+            let renew = Request::Renew {
+                key: &self.key,
+                token: Some(token),
+                lease: Some(lease),
+            };
+            let mut frame = Vec::new();
+            let verb = push_request(&mut frame, &Command::Engine(renew))?;
+            asked_at = clock::now();
+            let deadline =
+                clock::after(self.inner.options.answer_timeout).min(asked_at.after(lease));
+            let lost = |why| {
+                let key = shown(&self.key);
+                Error::Lost { key, why }
+            };
+            let reply = conn.ask(&frame, verb, deadline);
+            let reply = reply.map_err(|_| lost(Lost::Disconnected))?;
+            lease = match reply.told() {
+                Told::Renewed { lease, .. } if lease > Millis::ZERO => lease,
+                Told::Refused(_) => return Err(lost(Lost::Expired)),
+                _ => return Err(self.inner.garbage(conn.shard, &reply)),
+            };
+        }
+        let hold = Hold::new(&self.key, self.mode, conn.shard, (token, lease), asked_at);
+        let server = &self.inner.options.servers[conn.shard];
+        let number = self.inner.keeper.keep(&hold, conn, asked_at);
+        let number = number.map_err(|why| server.down(why))?;
+        Ok(Guard::new(Arc::clone(&self.inner), hold, number))
+    }
+
+    /// The connection broke before the answer. Connects again and asks who holds the key: returns the
+    /// connection if none of those can be the lost answer.
+    fn find_out(
+        &self,
+        shard: usize,
+        asked_at: Nanos,
+        end: Nanos,
+        attempts: u32,
+        why: std::io::Error,
+    ) -> Result<Conn, Error> {
+        self.inner.pool.clear(shard);
+        if attempts > 1 {
+            clock::pause(pause(attempts - 1).min(clock::until(end)));
+        }
+        let mut conn = match self.connect_again(shard, end) {
+            Ok(conn) => conn,
+            Err(Error::Down { .. }) => return Err(self.unknown(shard, None, why)),
+            Err(error) => return Err(error),
+        };
+        let noticed = clock::after(NOTICE_TIME);
+        for round in 1.. {
+            let who = self.ask_who(&mut conn)?;
+            let Some(holder) = self.could_be_ours(&who, asked_at) else {
+                break;
+            };
+            if clock::now() >= noticed {
+                return Err(self.unknown(shard, Some(Fence(holder.fence)), why));
+            }
+            clock::pause(pause(round));
+        }
+        Ok(conn)
+    }
+
+    /// Once at least, and then until the wait is over.
+    fn connect_again(&self, shard: usize, end: Nanos) -> Result<Conn, Error> {
+        let mut attempts = 0;
+        loop {
+            match self.inner.open(shard) {
+                Err(Error::Down { .. }) if clock::now() < end => {
+                    attempts += 1;
+                    clock::pause(pause(attempts).min(clock::until(end)));
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn ask_who(&self, conn: &mut Conn) -> Result<Who, Error> {
+        let command = Command::Who { key: &self.key };
+        let mut frame = Vec::new();
+        let verb = push_request(&mut frame, &command)?;
+        match conn.ask(&frame, verb, self.inner.deadline(&command)) {
+            Ok(reply) => {
+                let reply = self.inner.refused(conn.shard, &frame, reply)?;
+                self.inner.read_who(conn.shard, &reply)
+            }
+            Err(fault) => Err(conn.error(fault)),
+        }
+    }
+
+    /// A holder that may be the answer we did not get. None of those is: what we hold and know of,
+    /// what others hold by another name, and what was granted before we asked.
+    fn could_be_ours<'a>(&self, who: &'a Who, asked_at: Nanos) -> Option<&'a Holder> {
+        /// Clocks tick differently, and the server cuts off what is below a millisecond.
+        const SLACK_S: f64 = 0.1;
+        let options = &self.inner.options;
+        let ours = self.inner.keeper.fences(&self.key);
+        let elapsed_s = clock::now().since(asked_at) as f64 / 1e9;
+        who.holders.iter().find(|holder| {
+            let is_known = ours.contains(&holder.fence);
+            let is_named_otherwise = match (options.attach(), &holder.client, &holder.name) {
+                (Some(attach), Some(client), _) => attach.id != client,
+                (None, _, Some(name)) => *name != options.name,
+                _ => false,
+            };
+            let is_older = holder.since_s > elapsed_s + SLACK_S;
+            // One that was restored has no name, and its age begins anew.
+            !is_known && (holder.restored || !(is_named_otherwise || is_older))
+        })
+    }
+
+    fn unknown(&self, shard: usize, fence: Option<Fence>, why: std::io::Error) -> Error {
+        Error::Unknown {
+            server: self.inner.options.servers[shard].to_string(),
+            key: shown(&self.key),
+            fence,
+            why,
+        }
+    }
+}
+
+/// Longer each time, with jitter.
+fn pause(attempts: u32) -> Duration {
+    let pause = BACKOFF.saturating_mul(1 << attempts.saturating_sub(1).min(10));
+    clock::jittered(pause.min(BACKOFF_MAX))
+}

@@ -1,0 +1,141 @@
+//! A connection of one's own: for everything that belongs to a connection, such as subscriptions.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Inner;
+use super::clock;
+use super::conn::{Conn, Fault, Reply};
+use super::error::{Error, shown};
+use super::key_of_frame;
+use crate::wire::client::{Line, News, push_request};
+use crate::wire::command::Command;
+
+/// A push of the server, as it wrote it.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use latchd::client::{Client, Told};
+/// use latchd::engine::types::Request;
+/// use latchd::wire::client::News;
+/// use latchd::wire::command::Command;
+///
+/// let client = Client::connect("localhost")?;
+/// let mut session = client.session("job")?;
+/// session.ask(&Command::Engine(Request::Watch { pattern: b"job" }))?;
+/// if let Some(piece) = session.news(Duration::from_secs(1))?
+///     && let News::Watch { event, .. } = piece.news()
+/// {
+///     println!("{event:?}");
+/// }
+/// # Ok::<(), latchd::client::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Piece {
+    line: Vec<u8>,
+}
+
+impl Piece {
+    /// What it says.
+    #[must_use]
+    pub fn news(&self) -> News<'_> {
+        match Line::read(&self.line) {
+            Some(Line::Push(news)) => news,
+            // It was read once already, when it came.
+            _ => unreachable!("a push that is none"),
+        }
+    }
+
+    /// The line itself, without its end.
+    #[must_use]
+    pub fn line(&self) -> &[u8] {
+        &self.line
+    }
+}
+
+/// A connection of one's own, until it is dropped. What is acquired or subscribed to on it ends with it,
+/// and it is never made again: when it breaks, everything on it is over.
+///
+/// ```no_run
+/// use latchd::client::Client;
+/// use latchd::wire::command::Command;
+///
+/// let client = Client::connect("localhost")?;
+/// let mut session = client.session("job")?;
+/// session.ask(&Command::Ping)?;
+/// # Ok::<(), latchd::client::Error>(())
+/// ```
+pub struct Session {
+    inner: Arc<Inner>,
+    conn: Conn,
+    /// It has broken, and this is why.
+    is_broken: bool,
+}
+
+impl Session {
+    pub(super) fn open(inner: &Arc<Inner>, shard: usize) -> Result<Self, Error> {
+        Ok(Self {
+            conn: inner.open(shard)?,
+            inner: Arc::clone(inner),
+            is_broken: false,
+        })
+    }
+
+    /// Asks on this connection, and waits for the answer. News that comes meanwhile is kept.
+    ///
+    /// # Errors
+    /// [`Refused`](Error::Refused) if the server says no. After any other error but
+    /// [`Misuse`](Error::Misuse) the connection is over.
+    pub fn ask(&mut self, command: &Command<'_>) -> Result<Reply, Error> {
+        let mut frame = Vec::new();
+        let verb = push_request(&mut frame, command)?;
+        let deadline = self.inner.deadline(command);
+        self.check()?;
+        match self.conn.ask(&frame, verb, deadline) {
+            Ok(reply) => self.inner.refused(self.conn.shard, &frame, reply),
+            Err(Fault::Broken(why)) if !super::is_repeatable(command) => {
+                self.is_broken = true;
+                Err(Error::Unknown {
+                    server: self.server(),
+                    key: shown(key_of_frame(&frame)),
+                    fence: None,
+                    why,
+                })
+            }
+            Err(fault) => Err(self.broken(fault)),
+        }
+    }
+
+    /// The next push, if one comes within this time.
+    ///
+    /// # Errors
+    /// If the connection is over.
+    pub fn news(&mut self, timeout: Duration) -> Result<Option<Piece>, Error> {
+        self.check()?;
+        match self.conn.hear_news(clock::after(timeout)) {
+            Ok(line) => Ok(Some(Piece { line })),
+            Err(Fault::Broken(error)) if error.kind() == ErrorKind::TimedOut => Ok(None),
+            Err(fault) => Err(self.broken(fault)),
+        }
+    }
+
+    fn server(&self) -> String {
+        self.inner.options.servers[self.conn.shard].to_string()
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        match self.is_broken {
+            true => Err(Error::Down {
+                server: self.server(),
+                why: ErrorKind::NotConnected.into(),
+            }),
+            false => Ok(()),
+        }
+    }
+
+    fn broken(&mut self, fault: Fault) -> Error {
+        self.is_broken = true;
+        self.conn.error(fault)
+    }
+}

@@ -1,0 +1,206 @@
+//! To hold, to wait, to let go.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use latchd::client::{ErrorKind, Lost, Standing};
+
+use super::vocabulary::Daemon;
+use super::{builder, client, ms, s};
+
+#[test]
+fn a_lock_is_held_until_it_is_let_go() {
+    let daemon = Daemon::start(&[]);
+    let client = client(&daemon);
+    let guard = client.lock("job").lease(s(30)).acquire().unwrap();
+    assert!(guard.is_held());
+    assert_eq!(guard.standing(), Standing::Held);
+    assert_eq!(guard.key(), b"job");
+    assert_eq!(guard.lease(), s(30));
+    assert!(guard.remaining() > s(20) && guard.remaining() < s(30));
+    let token = guard.token().unwrap();
+    assert_eq!(token.fence.0, guard.fence());
+
+    let who = client.who("job").unwrap();
+    assert_eq!(who.kind.as_deref(), Some("lock"));
+    assert_eq!(who.holders[0].fence, guard.fence());
+    assert_eq!(who.holders[0].name.as_deref(), Some(client.name()));
+
+    assert_eq!(
+        client.lock("job").try_acquire().unwrap_err().kind(),
+        ErrorKind::Busy
+    );
+    guard.release().unwrap();
+    let next = client.lock("job").try_acquire().unwrap();
+    assert!(next.fence() > token.fence.0);
+    let error = client.release("job", token).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+}
+
+#[test]
+fn a_dropped_guard_has_let_go_when_the_drop_is_over() {
+    let daemon = Daemon::start(&[]);
+    let client = client(&daemon);
+    for _ in 0..100 {
+        drop(client.lock("job").try_acquire().unwrap());
+    }
+}
+
+#[test]
+fn the_next_in_the_queue_gets_it_and_a_wait_ends() {
+    let daemon = Daemon::start(&[]);
+    let client = client(&daemon);
+    let guard = client.lock("job").acquire().unwrap();
+    let error = client.lock("job").wait(ms(50)).acquire().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| client.lock("job").acquire().unwrap().fence());
+        daemon.connect().wait_for_waiters("job", 1);
+        let fence = guard.fence();
+        guard.release().unwrap();
+        assert!(waiter.join().unwrap() > fence);
+    });
+}
+
+#[test]
+fn semaphores_readers_writers_and_leaders() {
+    let daemon = Daemon::start(&[]);
+    let client = client(&daemon);
+    let pool = client.semaphore("pool", 2);
+    let (one, two) = (pool.try_acquire().unwrap(), pool.try_acquire().unwrap());
+    assert_eq!(pool.try_acquire().unwrap_err().kind(), ErrorKind::Busy);
+    drop(one);
+    drop((pool.try_acquire().unwrap(), two));
+    let error = client.semaphore("pool", 3).try_acquire().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+
+    let readers = [
+        client.read("doc").acquire().unwrap(),
+        client.read("doc").acquire().unwrap(),
+    ];
+    assert_eq!(
+        client.write("doc").try_acquire().unwrap_err().kind(),
+        ErrorKind::Busy
+    );
+    drop(readers);
+    let writer = client.write("doc").acquire().unwrap();
+    assert_eq!(
+        client.read("doc").try_acquire().unwrap_err().kind(),
+        ErrorKind::Busy
+    );
+    drop(writer);
+
+    let leader = client.elect("lead").acquire().unwrap();
+    assert_eq!(client.who("lead").unwrap().holders[0].hold, "lead");
+    leader.release().unwrap();
+}
+
+#[test]
+fn leases_are_renewed_while_guards_live() {
+    let daemon = Daemon::start(&[]);
+    let client = client(&daemon);
+    let guards: Vec<_> = (0..20)
+        .map(|index| {
+            client
+                .lock(format!("job{index}"))
+                .lease(ms(300))
+                .acquire()
+                .unwrap()
+        })
+        .collect();
+    // Three leases long nothing is lost.
+    for guard in &guards {
+        assert!(!guard.lost().wait(ms(900) / 20));
+        assert!(guard.is_held());
+    }
+    for guard in guards {
+        guard.release().unwrap();
+    }
+}
+
+#[test]
+fn a_lease_that_began_during_a_long_wait_is_counted_from_a_renewal() {
+    let daemon = Daemon::start(&[]);
+    let client = client(&daemon);
+    let mut other = daemon.connect();
+    other.lock("job", "0 1"); // and nobody renews it
+    let guard = client
+        .lock("job")
+        .lease(ms(600))
+        .wait(s(5))
+        .acquire()
+        .unwrap();
+    assert!(guard.is_held());
+    assert!(!guard.lost().wait(ms(700)));
+    guard.release().unwrap();
+}
+
+#[test]
+fn renewed_and_released_by_the_token_on_any_connection() {
+    let daemon = Daemon::start(&[]);
+    let (one, other) = (client(&daemon), client(&daemon));
+    let guard = one.lock("job").lease(s(5)).acquire().unwrap();
+    let token = guard.token().unwrap();
+    let left = other.renew("job", token, Some(s(60))).unwrap();
+    assert!(left > s(50), "{left:?}");
+    other.release("job", token).unwrap();
+    let error = other.renew("job", token, None).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    // Nobody is told of that; the guard finds out when it lets go.
+    let error = guard.release().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+}
+
+#[test]
+fn what_is_broken_is_lost_at_once() {
+    let daemon = Daemon::start(&[]);
+    let client = client(&daemon);
+    let guard = client.lock("job").lease(s(600)).acquire().unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    guard.on_lost(move |why| tell.send(why).unwrap());
+    assert_eq!(
+        daemon
+            .connect()
+            .ask(&format!("break job {}", guard.fence())),
+        "ok 1"
+    );
+    assert_eq!(told.recv_timeout(s(10)), Ok(Lost::Broken));
+    assert!(guard.lost().wait(s(10)));
+    assert!(!guard.is_held());
+    assert_eq!(guard.token(), None);
+    let (tell, told) = std::sync::mpsc::channel();
+    guard.on_lost(move |why| tell.send(why).unwrap());
+    assert_eq!(
+        told.recv_timeout(s(10)),
+        Ok(Lost::Broken),
+        "told late, and at once"
+    );
+    let error = guard.release().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+}
+
+#[test]
+fn many_threads_on_one_client_take_turns() {
+    const THREADS: u64 = 16;
+    const TURNS: u64 = 50;
+    let daemon = Daemon::start(&[]);
+    let client = builder(&daemon).name("crowd").connect().unwrap();
+    let last_fence = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for _ in 0..TURNS {
+                    let guard = client.lock("job").wait(s(60)).acquire().unwrap();
+                    assert!(guard.is_held());
+                    let before = last_fence.swap(guard.fence(), Ordering::SeqCst);
+                    assert!(before < guard.fence());
+                    guard.release().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(
+        daemon.connect().stats()["totals"]["releases"],
+        THREADS * TURNS
+    );
+}
