@@ -93,6 +93,16 @@ impl Guard {
         }
     }
 
+    /// How long the server's promise lasts, if no renewal comes, also while it is [in doubt](Standing::Doubtful):
+    /// nobody else has it before that is over, unless an operator or the end of its connection has ended it.
+    #[must_use]
+    pub fn promised(&self) -> Duration {
+        match self.hold.standing() {
+            Standing::Held | Standing::Doubtful => clock::until(self.hold.until()),
+            Standing::Released | Standing::Lost(_) => Duration::ZERO,
+        }
+    }
+
     /// Whether it is held for certain: the server has promised it, by our own clock from before we asked,
     /// and nothing was heard to the contrary. Never true when the server may have let it go.
     #[must_use]

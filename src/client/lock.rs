@@ -14,7 +14,7 @@ use super::guard::Guard;
 use super::hold::Hold;
 use super::who::{Holder, Who};
 use super::{Inner, Told};
-use crate::base::{Fence, Millis, Nanos};
+use crate::base::{Fence, Millis, Nanos, Token};
 use crate::engine::types::{Mode, Request};
 use crate::wire::client::{Grant, push_request};
 use crate::wire::command::Command;
@@ -92,6 +92,25 @@ impl Lock {
         self.acquire_within(Duration::ZERO)
     }
 
+    /// Has again what was [left](Guard::leave), or acquired elsewhere, by its token: renews it, and goes on
+    /// renewing it.
+    ///
+    /// # Errors
+    /// [`Lost`](Error::Lost) if it is held no longer.
+    pub fn adopt(&self, token: Token) -> Result<Guard, Error> {
+        let Self { inner, key, .. } = self;
+        let (shard, lease) = (inner.shard(key), self.lease.map(clock::millis));
+        let (mut conn, was_idle) = inner.conn(shard)?;
+        let mut renewed = self.renew(&mut conn, token, lease);
+        if let (Err(Error::Down { .. }), true) = (&renewed, was_idle) {
+            inner.pool.clear(shard);
+            conn = inner.open(shard)?;
+            renewed = self.renew(&mut conn, token, lease);
+        }
+        let (asked_at, lease) = renewed?;
+        self.keep(conn, (token, lease), asked_at)
+    }
+
     fn acquire_within(&self, wait: Duration) -> Result<Guard, Error> {
         let Self { inner, key, .. } = self;
         let end = clock::after(wait);
@@ -159,29 +178,51 @@ impl Lock {
         let Grant { token, lease, .. } = grant;
         let (mut asked_at, mut lease) = (asked_at, lease);
         if clock::now().since(asked_at) > lease.nanos() / 3 {
-            let renew = Request::Renew {
-                key: &self.key,
-                token: Some(token),
-                lease: Some(lease),
-            };
-            let mut frame = Vec::new();
-            let verb = push_request(&mut frame, &Command::Engine(renew))?;
-            asked_at = clock::now();
-            let deadline =
-                clock::after(self.inner.options.answer_timeout).min(asked_at.after(lease));
-            let lost = |why| {
-                let key = shown(&self.key);
-                Error::Lost { key, why }
-            };
-            let reply = conn.ask(&frame, verb, deadline);
-            let reply = reply.map_err(|_| lost(Lost::Disconnected))?;
-            lease = match reply.told() {
-                Told::Renewed { lease, .. } if lease > Millis::ZERO => lease,
-                Told::Refused(_) => return Err(lost(Lost::Expired)),
-                _ => return Err(self.inner.garbage(conn.shard, &reply)),
-            };
+            let renewed = self.renew(&mut conn, token, Some(lease));
+            (asked_at, lease) = renewed.map_err(|error| match error {
+                Error::Down { .. } => self.lost(Lost::Disconnected),
+                error => error,
+            })?;
         }
-        let hold = Hold::new(&self.key, self.mode, conn.shard, (token, lease), asked_at);
+        self.keep(conn, (token, lease), asked_at)
+    }
+
+    /// Renews it on this connection: when that was asked, and for how long it is had from then on.
+    fn renew(
+        &self,
+        conn: &mut Conn,
+        token: Token,
+        lease: Option<Millis>,
+    ) -> Result<(Nanos, Millis), Error> {
+        let renew = Request::Renew {
+            key: &self.key,
+            token: Some(token),
+            lease,
+        };
+        let mut frame = Vec::new();
+        let verb = push_request(&mut frame, &Command::Engine(renew))?;
+        let asked_at = clock::now();
+        let mut deadline = clock::after(self.inner.options.answer_timeout);
+        if let Some(lease) = lease {
+            deadline = deadline.min(asked_at.after(lease));
+        }
+        let reply = conn.ask(&frame, verb, deadline);
+        let reply = reply.map_err(|fault| conn.error(fault))?;
+        match reply.told() {
+            Told::Renewed { lease, .. } if lease > Millis::ZERO => Ok((asked_at, lease)),
+            Told::Refused(_) => Err(self.lost(Lost::Expired)),
+            _ => Err(self.inner.garbage(conn.shard, &reply)),
+        }
+    }
+
+    fn lost(&self, why: Lost) -> Error {
+        let key = shown(&self.key);
+        Error::Lost { key, why }
+    }
+
+    /// It is held, and renewed from now on.
+    fn keep(&self, conn: Conn, grant: (Token, Millis), asked_at: Nanos) -> Result<Guard, Error> {
+        let hold = Hold::new(&self.key, self.mode, conn.shard, grant, asked_at);
         let server = &self.inner.options.servers[conn.shard];
         let number = self.inner.keeper.keep(&hold, conn, asked_at);
         let number = number.map_err(|why| server.down(why))?;
