@@ -4,11 +4,13 @@
 //! prints. Every way it can end is an exit code (`exit`), every command stands in one table (`table`).
 
 mod args;
+mod connect;
 mod documents;
 mod duration;
 mod exit;
 mod file;
 mod output;
+mod run;
 mod supervise;
 mod table;
 mod task;
@@ -36,10 +38,22 @@ pub fn main() -> ExitCode {
     let (name, first) = (args.next(), args.next());
     let exit = match first.as_deref().and_then(|word| word.to_str()) {
         Some(trampoline::WORD) => trampoline::run(args),
-        Some(warden::WORD) => warden::run(&mut file::NoLocks),
+        Some(warden::WORD) => guard(args),
         _ => run(name.into_iter().chain(first).chain(args)),
     };
     ExitCode::from(exit.0)
+}
+
+/// The warden of a command: it reaches servers as we were told to.
+fn guard(args: impl Iterator<Item = OsString>) -> Exit {
+    let matches = table::server_options().try_get_matches_from(args);
+    match matches.map(|matches| connect::Servers::of(&matches)) {
+        Ok(Ok(servers)) => warden::run(&mut run::Remote {
+            servers,
+            client: None,
+        }),
+        _ => warden::run(&mut file::NoLocks),
+    }
 }
 
 fn run(args: impl Iterator<Item = OsString>) -> Exit {

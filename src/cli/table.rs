@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::args;
 use super::exit::{Exit, Fail};
-use super::{Context, documents, file};
+use super::{Context, documents, file, run};
 
 /// One command.
 pub(crate) struct Entry {
@@ -25,7 +25,7 @@ impl Entry {
 
 /// Every command, in the order of the help.
 pub(crate) fn entries() -> Vec<Entry> {
-    let groups = [file::entries, documents::entries];
+    let groups = [run::entries, file::entries, documents::entries];
     groups.into_iter().flat_map(|group| group()).collect()
 }
 
@@ -64,6 +64,11 @@ pub(crate) fn command(entries: impl IntoIterator<Item = Command>) -> Command {
         .infer_subcommands(false)
         .args(global())
         .subcommands(entries)
+}
+
+/// Only what says where the servers are, for the warden.
+pub(crate) fn server_options() -> Command {
+    Command::new("latch").no_binary_name(true).args(global())
 }
 
 fn global() -> [Arg; 3] {
