@@ -54,6 +54,7 @@ fn seeds_192_to_255_hold_and_meet_every_fault() {
         releases,
         expiries,
         disconnects,
+        outlived,
         breaks,
         http_answers,
         named_grants,
@@ -103,6 +104,7 @@ fn seeds_192_to_255_hold_and_meet_every_fault() {
         ("releases", releases),
         ("expiries", expiries),
         ("disconnects", disconnects),
+        ("outlived their connections", outlived),
         ("broken over HTTP", breaks),
         ("answers over HTTP", http_answers),
         ("grants to owners with a name", named_grants),
@@ -192,6 +194,10 @@ fn a_server_that_does_not_keep_what_it_says_is_noticed() {
         (
             Sabotage::ForgetRequests,
             &["asked again for what the request"],
+        ),
+        (
+            Sabotage::ForgetKeep,
+            &["before its lease", "held by too many at once"],
         ),
     ] {
         expect_noticed(sabotage, whys);

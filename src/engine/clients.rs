@@ -588,7 +588,8 @@ impl Stores {
             cx.core.clients[client].undoing = Undoing::All;
             cx.core.owners[owner].leave(Presence::Detached);
         }
-        let done = self.undo(cx, owner, budget);
+        let mut holds_left = u32::MAX; // because nothing of it outlives it
+        let done = self.undo(cx, owner, &mut holds_left, budget);
         if done {
             cx.forget_client(client);
         }

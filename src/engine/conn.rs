@@ -59,6 +59,8 @@ pub(super) struct Conn {
     pub(super) introduced: bool,
     /// It asked for its requests to be refused rather than to wait for themselves.
     pub(super) detects_deadlocks: bool,
+    /// It asked for what it is granted to outlive it.
+    pub(super) keeps: bool,
 }
 
 impl Stored for Conn {}
@@ -181,6 +183,7 @@ impl Conns {
             stalled: false,
             introduced: false,
             detects_deadlocks: false,
+            keeps: false,
         }));
         self.by_slot[slot] = conn;
         Asker { conn, owner }

@@ -52,6 +52,10 @@ pub(super) struct Core {
     pub(super) work: Work,
     /// How many peers have hung up so far.
     pub(super) hang_ups: u64,
+    /// How many connections want what they are granted to outlive them.
+    pub(super) keepers: u32,
+    /// Whether grants are looked at once they are made: for the log, or because there are keepers.
+    pub(super) heeds_grants: bool,
 }
 
 impl Core {

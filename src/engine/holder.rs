@@ -81,13 +81,15 @@ impl Holder {
 }
 
 /// When a key was granted, and how: the top three bits are how (three of their eight values are
-/// still free), the others the nanoseconds, which are enough for 73 years.
+/// still free), the next one whether the grant outlives its connection, the others the nanoseconds,
+/// which are enough for 36 years.
 #[derive(Clone, Copy)]
 pub(super) struct Taken(u64);
 
 impl Taken {
     const HELD_SHIFT: u32 = 61;
-    const SINCE_MAX: u64 = (1 << Self::HELD_SHIFT) - 1;
+    const KEPT: u64 = 1 << 60;
+    const SINCE_MAX: u64 = Self::KEPT - 1;
 
     pub(super) fn new(since: Nanos, held: Held) -> Self {
         Self(since.0.min(Self::SINCE_MAX) | (held as u64) << Self::HELD_SHIFT)
@@ -95,6 +97,16 @@ impl Taken {
 
     pub(super) fn since(self) -> Nanos {
         Nanos(self.0 & Self::SINCE_MAX)
+    }
+
+    /// The grant is not released when its connection ends, but by whoever has its token, or by its
+    /// lease.
+    pub(super) fn keep(&mut self) {
+        self.0 |= Self::KEPT;
+    }
+
+    pub(super) fn is_kept(self) -> bool {
+        self.0 & Self::KEPT != 0
     }
 
     pub(super) fn held(self) -> Held {
@@ -152,8 +164,12 @@ mod tests {
     fn when_and_how_survive_packing() {
         for held in Held::ALL {
             for nanos in [0, 1, Taken::SINCE_MAX] {
-                let taken = Taken::new(Nanos(nanos), held);
+                let mut taken = Taken::new(Nanos(nanos), held);
                 assert_eq!((taken.since(), taken.held()), (Nanos(nanos), held));
+                assert!(!taken.is_kept());
+                taken.keep();
+                assert_eq!((taken.since(), taken.held()), (Nanos(nanos), held));
+                assert!(taken.is_kept());
             }
             let taken = Taken::new(Nanos::NEVER, held);
             assert_eq!(taken.since(), Nanos(Taken::SINCE_MAX));

@@ -9,10 +9,16 @@ use super::types::{Event, Noted, Refusal, Reply};
 
 impl Locks {
     /// Undoes what an owner that has left still has here, up to `budget` things; returns whether
-    /// all is done.
+    /// all is done. Looks at `holds_left` of its holds, and leaves those that outlive their connection.
     ///
     /// Its waits end before its holds, so that a key it releases is not granted to it again.
-    pub(super) fn depart(&mut self, cx: &mut Ctx<'_>, owner: OwnerIndex, budget: &mut u32) -> bool {
+    pub(super) fn depart(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        owner: OwnerIndex,
+        holds_left: &mut u32,
+        budget: &mut u32,
+    ) -> bool {
         let work_end = cx.core.work.spent() + SERVED_WORK;
         let is_enough = |cx: &Ctx<'_>, budget: u32| budget == 0 || cx.core.work.spent() >= work_end;
         while let Some(ticket) = cx.core.owners[owner].tickets.head() {
@@ -36,11 +42,19 @@ impl Locks {
         let presence = cx.core.owners[owner].presence;
         let is_asked_for = presence == Presence::Detached;
         if is_asked_for || cx.core.rules.auto_release && presence == Presence::Leaving {
-            while let Some(holder) = cx.core.owners[owner].holds.head() {
+            while *holds_left > 0
+                && let Some(holder) = cx.core.owners[owner].holds.head()
+            {
                 if is_enough(cx, *budget) {
                     return false;
                 }
-                *budget -= 1;
+                (*holds_left, *budget) = (*holds_left - 1, *budget - 1);
+                if self.holders[holder].taken.is_kept() {
+                    let holds = &mut cx.core.owners[owner].holds;
+                    holds.unlink(&mut self.holders, holder);
+                    holds.push_back(&mut self.holders, holder);
+                    continue;
+                }
                 let resource = self.holders[holder].resource;
                 let about = self.begin(cx, resource);
                 let noted = if is_asked_for {
@@ -52,7 +66,7 @@ impl Locks {
                 self.note(cx, noted, holder);
                 self.remove_holder(cx, holder);
                 // One event per key, however many of its slots the owner had.
-                if cx.is_watched() && !self.holds(cx, owner, resource) {
+                if cx.is_watched() && !self.has_more_to_release(cx, owner, resource) {
                     cx.announce(Event::Release, self.table[resource].key.as_bytes());
                 }
                 self.grant_waiting(cx, resource);

@@ -362,7 +362,9 @@ impl Locks {
             self.record_grant(cx, holder, lease);
         }
         cx.core.figures.granted(held);
-        self.note(cx, Noted::Granted, holder);
+        if cx.core.heeds_grants {
+            self.heed_grant(cx, holder);
+        }
         token
     }
 

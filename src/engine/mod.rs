@@ -23,6 +23,7 @@ mod fence;
 mod figures;
 mod gc;
 mod holder;
+mod keeping;
 mod kv;
 mod lapsed;
 mod lease;
@@ -86,7 +87,7 @@ pub use self::subscriptions::{GROUPS_PER_PATTERN_MAX, MEMBERS_VISITED_MAX, SHAPE
 use self::subscriptions::{Subscriptions, Topic};
 pub use self::table::{Census, Kind};
 use self::time::{Departing, SLICE};
-use self::types::{Effect, Effects, Input, Record, Refusal, Reply, Request};
+use self::types::{Effect, Effects, Input, Notes, Record, Refusal, Reply, Request};
 pub use self::waits::SearchLimits;
 pub use self::waits::edges::{Edge, Someone};
 use self::work::Work;
@@ -146,6 +147,7 @@ impl Engine {
     pub fn new(rules: Rules, origin: Origin) -> Self {
         let seed = origin.seed;
         let records = rules.durable.then(|| Box::new(Records::new(seed)));
+        let heeds_grants = rules.notes != Notes::Off;
         Self {
             stores: Stores {
                 locks: Locks::new(seed),
@@ -176,6 +178,8 @@ impl Engine {
                 restored: Restored::default(),
                 work: Work::default(),
                 hang_ups: 0,
+                keepers: 0,
+                heeds_grants,
             },
             departing: Departing::default(),
             breaking: Breaking::default(),
@@ -211,6 +215,7 @@ impl Engine {
                 let Asker { conn, .. } = self.core.conns.asker(id, &mut self.core.owners);
                 self.core.conns[conn].detects_deadlocks = detects;
             }
+            Input::Keep(id, keeps) => self.keep(id, keeps),
             Input::HungUp(id, hung_up) => self.note_hung_up(now, id, hung_up, out),
             Input::Stalled(id, stalled) => self.note_stalled(id, stalled),
             Input::OwnerStalled(name, stalled) => {

@@ -51,6 +51,8 @@ pub(super) struct Owner {
     pub(super) overdue: Overdue,
     /// Whether it holds or waits for bytes of resources: see `ranges.rs`.
     pub(super) has_ranges: bool,
+    /// Whether some of its grants were to outlive its connection: see `keeping.rs`.
+    pub(super) has_kept: bool,
     /// The name that the connection gave in `hello`, or by which the owner is known, or the client's id.
     pub(super) name: Option<Box<str>>,
 }
@@ -213,6 +215,7 @@ impl Owners {
             presence: Presence::Here,
             overdue: Overdue::End,
             has_ranges: false,
+            has_kept: false,
             name: None,
         });
         OwnerIndex(owner)

@@ -215,6 +215,7 @@ impl Locks {
     pub(super) fn bind(&mut self, cx: &mut Ctx<'_>, holder: u32, owner: OwnerIndex) {
         if cx.core.restored.is_owner(self.holders[holder].owner) {
             self.pass_on(cx, holder, owner);
+            self.keep_if_asked(cx, holder);
         }
     }
 

@@ -43,8 +43,8 @@ const FIRST_QUANTA_WORK: u64 = 1_000_000;
 /// Who leaves something behind.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Leaver {
-    /// A connection that has ended.
-    Conn(ConnIndex),
+    /// A connection that has ended, and how many of its holds are still to be looked at.
+    Conn { conn: ConnIndex, holds_left: u32 },
     /// A client that has no connection any more, or is detached.
     Client(u32),
 }
@@ -188,6 +188,7 @@ impl Engine {
         let Some(conn) = self.core.conns.detach(id, presence, owners) else {
             return; // never asked for anything
         };
+        self.core.set_keeps(conn, false); // it is granted nothing any more
         self.core.work.charge(work::UNDO);
         let (stores, mut cx) = self.split(now, now, out);
         let parked = cx.core.conns[conn].parked;
@@ -197,7 +198,9 @@ impl Engine {
         if self.core.conns[conn].is_attached() {
             self.leave_client(now, conn, presence, out);
         }
-        self.begin_departing(now, Leaver::Conn(conn), out);
+        let own = self.core.conns[conn].own;
+        let holds_left = self.core.owners[own].holds.len();
+        self.begin_departing(now, Leaver::Conn { conn, holds_left }, out);
     }
 
     /// What somebody leaves behind is undone as far as a first quantum goes.
@@ -264,12 +267,20 @@ impl Engine {
     }
 
     /// Undoes what a leaver still has, as far as the quantum goes.
-    pub(super) fn depart(&mut self, now: Nanos, leaver: Leaver, quantum: u32, out: &mut Effects) {
+    pub(super) fn depart(
+        &mut self,
+        now: Nanos,
+        mut leaver: Leaver,
+        quantum: u32,
+        out: &mut Effects,
+    ) {
         let (stores, mut cx) = self.split(now, now, out);
         let mut left = quantum;
-        let done = match leaver {
-            Leaver::Conn(conn) => stores.depart_conn(&mut cx, conn, &mut left),
-            Leaver::Client(client) => stores.depart_client(&mut cx, client, &mut left),
+        let done = match &mut leaver {
+            Leaver::Conn { conn, holds_left } => {
+                stores.depart_conn(&mut cx, *conn, holds_left, &mut left)
+            }
+            Leaver::Client(client) => stores.depart_client(&mut cx, *client, &mut left),
         };
         cx.core.work.charge_each(quantum - left, work::UNDO);
         if !done {
@@ -357,9 +368,15 @@ impl Engine {
 impl Stores {
     /// Undoes what an ended connection has, as far as the budget goes; returns whether all is done, and
     /// the connection forgotten.
-    fn depart_conn(&mut self, cx: &mut Ctx<'_>, conn: ConnIndex, budget: &mut u32) -> bool {
+    fn depart_conn(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        conn: ConnIndex,
+        holds_left: &mut u32,
+        budget: &mut u32,
+    ) -> bool {
         let owner = cx.core.conns[conn].own;
-        let done = self.undo(cx, owner, budget)
+        let done = self.undo(cx, owner, holds_left, budget)
             && cx
                 .core
                 .subscriptions
@@ -373,8 +390,14 @@ impl Stores {
     }
 
     /// Undoes what an owner that leaves has: its waits, then its holds. Returns whether all is done.
-    pub(super) fn undo(&mut self, cx: &mut Ctx<'_>, owner: OwnerIndex, budget: &mut u32) -> bool {
-        self.locks.depart(cx, owner, budget)
+    pub(super) fn undo(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        owner: OwnerIndex,
+        holds_left: &mut u32,
+        budget: &mut u32,
+    ) -> bool {
+        self.locks.depart(cx, owner, holds_left, budget)
             && (!cx.core.owners[owner].has_ranges || self.locks.depart_ranges(cx, owner, budget))
     }
 }

@@ -221,6 +221,9 @@ impl Locks {
                     ticket,
                 },
             );
+            if cx.core.keepers > 0 {
+                self.keep_told(cx, ticket);
+            }
             cx.reply(asker.conn, Reply::Acquired { token, lease });
             self.tell_of_grant(cx, resource, asker.conn, held);
         } else if !is_current {
@@ -268,6 +271,9 @@ impl Locks {
                 let lease = self.tickets[ticket].lease;
                 let token = self.holders[holder].token;
                 let lease = self.restart_lease(cx, holder, lease);
+                if cx.core.keepers > 0 {
+                    self.keep_told(cx, ticket);
+                }
                 self.remove_ticket(cx, ticket);
                 cx.reply(asker.conn, Reply::Granted { token, lease });
                 self.tell_of_grant(cx, resource, asker.conn, self.holders[holder].held());

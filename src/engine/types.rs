@@ -93,6 +93,9 @@ pub enum Input<'a> {
     /// Whether requests of this connection are refused rather than wait for themselves: see
     /// [`Refusal::Deadlock`].
     DetectDeadlocks(ConnId, bool),
+    /// Whether what this connection is granted from now on outlives it: such a grant is not released
+    /// when the connection ends. It does not apply to what it acquires for a client.
+    Keep(ConnId, bool),
     /// Whether the peer has hung up and the server has yet to serve the connection for the last
     /// time. Until it does, the connection's waits are neither granted nor answered, nobody meets it at
     /// a barrier, and it does not count as a recipient. Has no effects by itself.

@@ -481,6 +481,10 @@ impl<T: Transport, S: Store> Server<T, S> {
             let input = Input::DetectDeadlocks(id, on);
             self.engine.apply(now, input, &mut self.effects);
         }
+        if let Some(keeps) = hello.keep {
+            let input = Input::Keep(id, keeps);
+            self.engine.apply(now, input, &mut self.effects);
+        }
         let name = hello.name.and_then(|name| str::from_utf8(name).ok());
         let has_room = self.engine.has_room_for_name(id, name);
         let kept = name.filter(|_| has_room);
@@ -501,6 +505,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             version: env!("CARGO_PKG_VERSION"),
             epoch: settings.epoch,
             detects_deadlocks: engine.detects_deadlocks(id),
+            keeps: engine.keeps(id),
             name: engine.name_of(id),
         };
         if let Codec::Line(codec) = &conn.codec {

@@ -66,6 +66,8 @@ pub(super) struct Life {
     pub(super) crowd: Crowd,
     /// The serial number that the server gave a connection → its number here.
     pub(super) by_serial: BTreeMap<u32, u32>,
+    /// The numbers of all connections that ever said that what they are granted outlives them.
+    pub(super) keepers: BTreeSet<u32>,
     /// Connections that the server has not yet accepted.
     pub(super) backlog: VecDeque<(u32, Pipe)>,
     /// Connections that the next poll reports.
@@ -178,6 +180,7 @@ impl Life {
             connections: BTreeMap::new(),
             crowd: Crowd::default(),
             by_serial: BTreeMap::new(),
+            keepers: BTreeSet::new(),
             backlog: VecDeque::new(),
             pending: BTreeSet::new(),
             stale: VecDeque::new(),

@@ -68,6 +68,8 @@ pub struct Totals {
     pub expiries: u64,
     /// Grants whose connection ended.
     pub disconnects: u64,
+    /// Grants that outlived their connections, because those wanted it.
+    pub outlived: u64,
     /// Grants that somebody broke over HTTP.
     pub breaks: u64,
     /// Answers and events over HTTP.
@@ -177,6 +179,7 @@ impl Totals {
         self.releases += other.releases;
         self.expiries += other.expiries;
         self.disconnects += other.disconnects;
+        self.outlived += other.outlived;
         self.breaks += other.breaks;
         self.http_answers += other.http_answers;
         self.named_grants += other.named_grants;
@@ -270,6 +273,8 @@ pub enum Sabotage {
     ForgetClients,
     /// Ends the grace period long before its time.
     ShortGrace,
+    /// Releases what a connection has when it ends, although it said that this is to outlive it.
+    ForgetKeep,
     /// Says something else over HTTP.
     Http(HttpFault),
     /// Does something else with byte ranges.
@@ -332,13 +337,14 @@ pub fn run(seed: u64, keep: Keep) -> Outcome {
 }
 
 /// The same with a server that is broken in this way; none if this seed has no data directory, or
-/// nobody who speaks HTTP or locks bytes, where it would show.
+/// nobody who speaks HTTP or locks bytes, or nothing ends with a connection, where it would show.
 #[must_use]
 pub fn run_broken(seed: u64, sabotage: Sabotage) -> Option<Outcome> {
     let simulation = Simulation::new(seed, Keep::Tail, Some(sabotage));
     let can_fail = match sabotage {
         Sabotage::Http(_) => simulation.plan.http_clients > 0,
         Sabotage::Range(_) => simulation.plan.ranges.clients > 0,
+        Sabotage::ForgetKeep => simulation.plan.rules.auto_release,
         _ => simulation.plan.disk.is_some(),
     };
     can_fail.then(|| play(simulation))

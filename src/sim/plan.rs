@@ -229,6 +229,9 @@ pub(super) struct Plan {
     pub(super) pipeline_pct: u8,
     pub(super) mismatch_pct: u8,
     pub(super) eager_pct: u8,
+    /// How likely a client asks for what it is granted to outlive its connection, before it acquires
+    /// something.
+    pub(super) keep_pct: u8,
     /// In per mille of actions, how often the server is paused, for up to a minute.
     pub(super) pause_pml: u16,
     /// In percent of events, how often one is reported twice, or for a connection that is gone.
@@ -307,6 +310,7 @@ impl Plan {
             pipeline_pct: *pick(rng, &[0, 10, 40]),
             mismatch_pct: *pick(rng, &[0, 0, 3, 20]),
             eager_pct: *pick(rng, &[0, 20, 80]),
+            keep_pct: *pick(rng, &[0, 0, 5, 40]),
             pause_pml: *pick(rng, &[0, 0, 4, 20]),
             echo_pct: *pick(rng, &[0, 5, 30]),
             actions_max: if is_loud { 150 } else { 350 } + clients as u32 * rng.u32(8..=24),

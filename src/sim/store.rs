@@ -478,9 +478,11 @@ fn sabotaged(sabotage: Sabotage, record: &Record) -> Record {
         Sabotage::ForgetRanges => matches!(record, Record::Ranged { mode: Some(_), .. }),
         Sabotage::ForgetUnlocks => matches!(record, Record::Ranged { mode: None, .. }),
         Sabotage::ForgetClients => matches!(record, Record::Client { .. }),
-        Sabotage::SpeakEarly | Sabotage::ShortGrace | Sabotage::Http(_) | Sabotage::Range(_) => {
-            false
-        }
+        Sabotage::SpeakEarly
+        | Sabotage::ShortGrace
+        | Sabotage::ForgetKeep
+        | Sabotage::Http(_)
+        | Sabotage::Range(_) => false,
     };
     if is_meant {
         Record::Deleted {

@@ -39,6 +39,8 @@ pub struct Welcome<'a> {
     pub epoch: u64,
     /// Requests of this connection are refused rather than wait for themselves.
     pub detects_deadlocks: bool,
+    /// What this connection is granted outlives it.
+    pub keeps: bool,
     /// What the client called itself.
     pub name: Option<&'a str>,
 }
@@ -208,6 +210,9 @@ pub(super) fn push_welcome(out: &mut Vec<u8>, welcome: Welcome<'_>, fence: bool)
     out.extend_from_slice(if fence { b" fence=1" } else { b" fence=0" });
     if welcome.detects_deadlocks {
         out.extend_from_slice(b" deadlock=1");
+    }
+    if welcome.keeps {
+        out.extend_from_slice(b" keep=1");
     }
     if let Some(name) = welcome.name {
         out.extend_from_slice(b" name=");

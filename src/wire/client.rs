@@ -227,6 +227,9 @@ fn push_argument(out: &mut Vec<u8>, command: &Command<'_>) {
             if let Some(on) = hello.deadlock {
                 out.extend_from_slice(if on { b" deadlock=1" } else { b" deadlock=0" });
             }
+            if let Some(on) = hello.keep {
+                out.extend_from_slice(if on { b" keep=1" } else { b" keep=0" });
+            }
             if let Some(name) = hello.name {
                 out.extend_from_slice(b" name=");
                 out.extend_from_slice(name);

@@ -299,6 +299,7 @@ fn what_the_server_says_itself_reads_back() {
             version,
             epoch,
             detects_deadlocks: name.is_some(),
+            keeps: name.is_none(),
             name,
         };
         let out = spelled(Answer::Hello(welcome));
@@ -307,6 +308,7 @@ fn what_the_server_says_itself_reads_back() {
             epoch,
             fence: true,
             detects_deadlocks: name.is_some(),
+            keeps: name.is_none(),
             name,
         };
         assert_eq!(Told::read(Verb::Hello, line(&out)), Some(told));
@@ -405,12 +407,13 @@ fn what_no_daemon_says_is_not_read() {
 
 #[test]
 fn a_client_reads_what_a_later_daemon_adds() {
-    let line = b"ok latchd/9.0.0 epoch=7 fence=1 keep=1 name=me";
+    let line = b"ok latchd/9.0.0 epoch=7 fence=1 colour=red name=me";
     let told = Told::Hello {
         version: "9.0.0",
         epoch: 7,
         fence: true,
         detects_deadlocks: false,
+        keeps: false,
         name: Some("me"),
     };
     assert_eq!(Told::read(Verb::Hello, line), Some(told));

@@ -73,9 +73,11 @@ impl Parts {
                 let fence = (count & 1 == 0).then_some(flag);
                 let name = (count & 2 == 0).then_some(one);
                 let deadlock = (count & 4 == 0).then_some(flag);
+                let keep = (count & 8 == 0).then_some(flag);
                 return Command::Hello(Hello {
                     fence,
                     deadlock,
+                    keep,
                     name,
                 });
             }

@@ -459,6 +459,7 @@ mod tests {
             version: "1.2.3",
             epoch: 7,
             detects_deadlocks: false,
+            keeps: false,
             name: None,
         };
         assert_eq!(
@@ -475,6 +476,11 @@ mod tests {
         assert_eq!(
             spelled(codec, Answer::Hello(welcome)),
             "ok latchd/1.2.3 epoch=7 fence=1 deadlock=1 name=me\n"
+        );
+        welcome.keeps = true;
+        assert_eq!(
+            spelled(codec, Answer::Hello(welcome)),
+            "ok latchd/1.2.3 epoch=7 fence=1 deadlock=1 keep=1 name=me\n"
         );
         for (answer, line) in [
             (Answer::Ok, "ok\n"),

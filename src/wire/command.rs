@@ -168,6 +168,8 @@ pub struct Hello<'a> {
     pub fence: Option<bool>,
     /// `deadlock=1`: refuse requests that would wait for themselves; `deadlock=0`: no longer.
     pub deadlock: Option<bool>,
+    /// `keep=1`: what is granted from now on outlives the connection; `keep=0`: no longer.
+    pub keep: Option<bool>,
     /// `name=<who>`: what `who` shows; 1 to [`NAME_BYTES_MAX`] bytes of printable ASCII.
     pub name: Option<&'a [u8]>,
 }
@@ -632,6 +634,8 @@ fn hello(arg: &[u8]) -> Result<Hello<'_>, Malformed> {
             switch(&mut hello.fence, value)?;
         } else if let Some(value) = option.strip_prefix(b"deadlock=") {
             switch(&mut hello.deadlock, value)?;
+        } else if let Some(value) = option.strip_prefix(b"keep=") {
+            switch(&mut hello.keep, value)?;
         } else if let Some(name) = option.strip_prefix(b"name=") {
             let fits = (1..=NAME_BYTES_MAX).contains(&name.len());
             if !fits || !name.iter().all(u8::is_ascii_graphic) {

@@ -232,10 +232,16 @@ fn hello_takes_each_option_once() {
     };
     check("hello|_|deadlock=1|", Command::Hello(deadlock(true)));
     check("hello|_|deadlock=0|", Command::Hello(deadlock(false)));
+    let keep = |on| Hello {
+        keep: Some(on),
+        ..Hello::default()
+    };
+    check("hello|_|keep=1|", Command::Hello(keep(true)));
+    check("hello|_|keep=0|", Command::Hello(keep(false)));
     let both = Hello {
         fence: Some(true),
-        deadlock: None,
         name: Some(b"web-1/\"x\""),
+        ..Hello::default()
     };
     check("hello|_|name=web-1/\"x\"  fence=1|", Command::Hello(both));
     let long = "n".repeat(NAME_BYTES_MAX);
@@ -479,6 +485,8 @@ fn malformed_frames_are_consumed_and_named() {
         ("hello|_|name=é|", 8, ArgumentShape),
         ("hello|_|name=a\x07|", 8, ArgumentShape),
         ("hello|_|deadlock=2|", 8, ArgumentShape),
+        ("hello|_|keep=2|", 8, ArgumentShape),
+        ("hello|_|keep=1 keep=1|", 8, ArgumentShape),
         ("hello|_|FENCE=1|", 8, ArgumentShape),
         (&long_name, 8, ArgumentShape),
     ] {

@@ -53,7 +53,7 @@ const LOCKS: &str = "mode start len T [owner]";
 const UNLOCKS: &str = "start len [owner]";
 const RANGE: &str = "mode start len [owner]";
 const BREAKS: &str = "fence, *, range * or range start len";
-const OPTIONS: &str = "[fence=<0 or 1>] [deadlock=<0 or 1>] [name=<who>]";
+const OPTIONS: &str = "[fence=<0 or 1>] [deadlock=<0 or 1>] [keep=<0 or 1>] [name=<who>]";
 
 // The flags: `fenced` always carries the fence, `reader` shows that its sender reads one, `valued`
 // takes a long argument, `owned` names the owner of a range, `keyless` ignores its key, `walks` takes

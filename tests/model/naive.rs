@@ -80,6 +80,8 @@ pub struct Holder {
     pub hold: &'static str,
     pub since: Nanos,
     pub deadline: Nanos,
+    /// It outlives its client.
+    kept: bool,
 }
 
 pub struct Waiter {
@@ -128,6 +130,8 @@ pub struct Client {
     pub introduced: bool,
     /// It wants to be told rather than to wait for itself.
     pub detects: bool,
+    /// What it is told it has outlives it.
+    pub keeps: bool,
     pub name: Option<String>,
 }
 
@@ -224,7 +228,7 @@ impl Model {
             key.waiters.retain(|it| it.client != client);
             key.tickets.retain(|it| it.client != client);
             if auto_release {
-                key.holders.retain(|it| it.client != client);
+                key.holders.retain(|it| it.client != client || it.kept);
             }
             self.tally.disconnects += (before.2 - key.holders.len()) as u64;
             if before != (key.waiters.len(), key.tickets.len(), key.holders.len()) {
@@ -237,11 +241,18 @@ impl Model {
         self.finish();
     }
 
-    pub fn introduce(&mut self, client: u32, name: Option<String>, detects: Option<bool>) {
+    pub fn introduce(
+        &mut self,
+        client: u32,
+        name: Option<String>,
+        detects: Option<bool>,
+        keeps: Option<bool>,
+    ) {
         self.begin();
         let it = self.meet(client);
         it.introduced = true;
         it.detects = detects.unwrap_or(it.detects);
+        it.keeps = keeps.unwrap_or(it.keeps);
         if name.is_some() {
             it.name = name;
         }
@@ -573,6 +584,7 @@ impl Model {
             hold,
             since,
             deadline: since.after(lease),
+            kept: false,
         });
         self.grants.push(Grant { moment, fence });
         self.tally.grants += 1;
@@ -628,6 +640,7 @@ impl Model {
                 here: true,
                 introduced: false,
                 detects: false,
+                keeps: false,
                 name: None,
             });
             self.clients.len() - 1
@@ -656,6 +669,12 @@ impl Model {
     }
 
     fn say(&mut self, moment: Nanos, client: u32, word: Word) {
+        if let Word::Granted { fence, .. } | Word::Acquired { fence, .. } = word
+            && self.client(client).is_some_and(|it| it.keeps)
+        {
+            let holders = self.keys.iter_mut().flat_map(|it| &mut it.holders);
+            holders.for_each(|it| it.kept |= it.fence == fence);
+        }
         self.said.push(Said {
             moment,
             client,

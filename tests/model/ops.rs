@@ -50,6 +50,8 @@ pub enum Op {
         named: bool,
         /// Whether it wants to be told rather than to wait for itself.
         detects: Option<bool>,
+        /// Whether what it is granted outlives it.
+        keeps: Option<bool>,
     },
     /// Everybody asks for their position everywhere.
     Survey,
@@ -122,9 +124,10 @@ impl fmt::Debug for Op {
                 client,
                 named,
                 detects,
+                keeps,
             } => write!(
                 f,
-                "{client} says hello, named: {named}, deadlock: {detects:?}"
+                "{client} says hello, named: {named}, deadlock: {detects:?}, keep: {keeps:?}"
             ),
             Self::Survey => write!(f, "survey"),
             Self::Drain => write!(f, "drain"),
@@ -208,6 +211,7 @@ pub fn tangle(len_max: usize) -> impl Strategy<Value = Script> {
             client,
             named,
             detects,
+            keeps: detects.map(|_| client % 2 == 0),
         }
     });
     let op = prop_oneof![
@@ -239,8 +243,8 @@ fn op() -> impl Strategy<Value = Op> {
         300 => Just(Op::Expire),
         800 => step().prop_map(Op::Turn),
         250 => client.clone().prop_map(|client| Op::Leave { client }),
-        100 => (client, named, any::<Option<bool>>())
-            .prop_map(|(client, named, detects)| Op::Hello { client, named, detects }),
+        150 => (client, named, any::<Option<bool>>(), any::<Option<bool>>())
+            .prop_map(|(client, named, detects, keeps)| Op::Hello { client, named, detects, keeps }),
         120 => Just(Op::Survey),
         2 => Just(Op::Drain),
     ]

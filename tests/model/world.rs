@@ -83,7 +83,8 @@ impl World {
                 client,
                 named,
                 detects,
-            } => self.hello(*client, *named, *detects),
+                keeps,
+            } => self.hello(*client, *named, *detects, *keeps),
             Op::Survey => self.survey(),
             Op::Drain => self.drain(),
         }
@@ -94,7 +95,7 @@ impl World {
         for client in 0..CLIENTS {
             self.leave(client)?;
         }
-        // Without auto-release what was held runs out its lease; then the keys are idle.
+        // What outlives those who held it runs out its lease; then the keys are idle.
         while let Some(deadline) = self.model.next_deadline() {
             self.now = self.now.max(deadline);
             self.model.now = self.now;
@@ -273,7 +274,13 @@ impl World {
         )
     }
 
-    fn hello(&mut self, client: usize, named: bool, detects: Option<bool>) -> Verdict {
+    fn hello(
+        &mut self,
+        client: usize,
+        named: bool,
+        detects: Option<bool>,
+        keeps: Option<bool>,
+    ) -> Verdict {
         let id = self.clients[client];
         let name = named.then(|| format!("client {}", self.now.0));
         // The log outlives the name.
@@ -283,7 +290,10 @@ impl World {
             let input = Input::DetectDeadlocks(id, detects);
             self.engine.apply(self.now, input);
         }
-        self.model.introduce(id.serial, name, detects);
+        if let Some(keeps) = keeps {
+            self.engine.apply(self.now, Input::Keep(id, keeps));
+        }
+        self.model.introduce(id.serial, name, detects, keeps);
         self.compare(&[], false)
     }
 

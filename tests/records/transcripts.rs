@@ -195,6 +195,9 @@ impl Talk {
             Command::Hello(hello) => {
                 let name = hello.name.map(|name| str::from_utf8(name).unwrap());
                 self.apply(Input::Hello(id, name));
+                if let Some(keeps) = hello.keep {
+                    self.apply(Input::Keep(id, keeps));
+                }
             }
             Command::Attach(attach) => self.apply(Input::Attach(id, attach)),
             Command::Detach { id: client, secret } => {

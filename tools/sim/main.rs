@@ -149,6 +149,7 @@ fn table(seeds: u64, totals: &Totals) -> String {
         ("  released", totals.releases.to_string()),
         ("  expired", totals.expiries.to_string()),
         ("  ended by a disconnect", totals.disconnects.to_string()),
+        ("  outlived their connections", totals.outlived.to_string()),
         ("  broken over HTTP", totals.breaks.to_string()),
         ("answers over HTTP", totals.http_answers.to_string()),
         ("  grants to owners", totals.named_grants.to_string()),

@@ -599,7 +599,10 @@ impl Simulation {
             }
         }
         self.check_waiting(&waiting)?;
-        for (serial, does) in self.life.seen_locks.holders_and_waiters() {
+        let holders = self.life.seen_locks.holders();
+        let holders = holders.map(|(serial, fence)| (serial, Some(fence)));
+        let waiters = self.life.seen_locks.waiters().map(|serial| (serial, None));
+        for (serial, held) in holders.chain(waiters) {
             let Some(&number) = self.life.by_serial.get(&serial) else {
                 continue; // restored, and of nobody
             };
@@ -610,7 +613,8 @@ impl Simulation {
             let is_gone = conn.is_none_or(|it| {
                 (it.ended || it.has_hung_up()) && it.stalled.is_none() && it.unread_since.is_none()
             });
-            if is_gone && (does == "waits" || self.plan.rules.auto_release) {
+            if is_gone && held.is_none_or(|fence| self.ends_with_connection(number, fence)) {
+                let does = if held.is_some() { "holds" } else { "waits" };
                 return Err(format!("connection {number} is gone, but {does}"));
             }
         }

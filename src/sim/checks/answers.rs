@@ -5,7 +5,7 @@
 //! goes to `grants`. Never knows the server's state, only the rules it was started with.
 
 use super::entries::{EntryAnswer, KnownEntries};
-use super::grants::KnownGrants;
+use super::grants::{KnownGrants, Outlives};
 use super::known_ranges::KnownRanges;
 use super::limits::Room;
 use super::lock_table::SeenLocks;
@@ -334,7 +334,7 @@ impl AnswerCheck<'_> {
                     held: None,
                     waited: false,
                 };
-                self.granted(conn, key, fence, &token, &ticket, since)?;
+                self.granted(conn, key, (fence, &token), &ticket, since, request.keeps)?;
                 if mode == Mode::Lead {
                     conn.led.insert(self.plan.keys[key].0.clone());
                 }
@@ -353,7 +353,7 @@ impl AnswerCheck<'_> {
                 let mut answer_kind = AnswerKind::Other;
                 if let Told::Acquired(grant) = told {
                     let (fence, token) = check_grant(grant, lease, request.with_fence)?;
-                    self.granted(conn, key, fence, &token, &ticket, since)?;
+                    self.granted(conn, key, (fence, &token), &ticket, since, request.keeps)?;
                     ticket.held = Some(fence);
                     answer_kind = AnswerKind::Granted;
                     // A `w` that is already on its way starts the lease again.
@@ -362,11 +362,12 @@ impl AnswerCheck<'_> {
                             self.known_grants.renewal_sent(
                                 fence,
                                 later.number,
-                                self.conn_number,
+                                (self.conn_number, false),
                                 since,
                                 lease,
                                 false,
                             );
+                            self.known_grants.asked_again(fence, later.keeps);
                         }
                     }
                 }
@@ -389,11 +390,12 @@ impl AnswerCheck<'_> {
                             span,
                             arrived.turn,
                         )?;
+                        self.known_grants.told_again(fence, request.keeps);
                     }
                     _ if ticket.held.is_some() => {
                         return Err("a wait for one grant was answered with another".to_owned());
                     }
-                    _ => self.granted(conn, key, fence, &token, &ticket, since)?,
+                    _ => self.granted(conn, key, (fence, &token), &ticket, since, request.keeps)?,
                 }
                 Ok(AnswerKind::Granted)
             }
@@ -472,10 +474,10 @@ impl AnswerCheck<'_> {
         &mut self,
         conn: &Connection,
         key: usize,
-        fence: u64,
-        token: &str,
+        (fence, token): (u64, &str),
         ticket: &Ticket,
         since: Nanos,
+        keeps: bool,
     ) -> Result<(), String> {
         if self.draining.is_some_and(|turn| ticket.joined.0 >= turn) {
             return Err("granted while draining".to_owned());
@@ -495,7 +497,7 @@ impl AnswerCheck<'_> {
             ticket.joined,
             (since, ticket.lease),
             ticket.fence_before,
-            left,
+            (left, Outlives::of(keeps)),
         )
     }
 

@@ -172,7 +172,8 @@ impl Simulation {
             let (holders, owners) = self.life.seen_locks.named();
             holdings.engine.holders -= holders.min(holdings.engine.holders);
             holdings.engine.owners -= owners.min(holdings.engine.owners);
-            if !self.plan.rules.auto_release {
+            // So does what connections wanted to outlive them.
+            if !self.plan.rules.auto_release || !self.life.keepers.is_empty() {
                 holdings.engine.holders = 0;
                 (holdings.engine.owners, holdings.engine.connections) = (0, 0);
             }
@@ -231,6 +232,7 @@ impl Simulation {
             releases: tally.releases,
             expiries: tally.expiries,
             disconnects: tally.disconnects,
+            outlived: self.life.known_grants.outlived,
             breaks: tally.breaks,
             late_ns_max: self.life.seen_locks.late_ns_max,
             late_awake_ns_max: self.life.seen_locks.late_awake_ns_max,

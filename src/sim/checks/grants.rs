@@ -30,8 +30,11 @@ pub(crate) struct Grant {
     /// The number of the connection it was granted to, or of the owner that has a name; 0 if it was restored, and nobody has claimed
     /// it yet.
     pub(crate) owner: u32,
-    /// The connections that have shown its token since it was restored.
-    claims: BTreeSet<u32>,
+    /// The connections that have shown its token since it was restored, and whether what they were
+    /// granted outlived them then.
+    claims: BTreeMap<u32, Outlives>,
+    /// Whether it outlives its connection.
+    pub(crate) outlives: Outlives,
     /// The longest lease that a client was told, and that one asked for.
     lease_told_max: Millis,
     lease_asked_max: Millis,
@@ -62,6 +65,25 @@ pub(crate) struct Grant {
     over: Option<u64>,
     /// A client was told so by the server.
     is_end_told: bool,
+}
+
+/// Whether a grant outlives its connection, because that said `hello keep=1`, as far as clients can know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outlives {
+    No,
+    Perhaps,
+    Yes,
+}
+
+impl Outlives {
+    pub(crate) fn of(keeps: bool) -> Self {
+        if keeps { Self::Yes } else { Self::No }
+    }
+
+    /// One of two renewals decides, and it is not known which.
+    fn or(self, other: Self) -> Self {
+        if self == other { self } else { Self::Perhaps }
+    }
 }
 
 /// A renewal without an answer.
@@ -118,6 +140,8 @@ pub(crate) struct KnownGrants {
     pub(crate) releases_done: u64,
     pub(crate) breaks_sent: u64,
     pub(crate) breaks_done: u64,
+    /// How many outlived their connections.
+    pub(crate) outlived: u64,
 }
 
 impl KnownGrants {
@@ -134,6 +158,7 @@ impl KnownGrants {
             releases_done: 0,
             breaks_sent: 0,
             breaks_done: 0,
+            outlived: 0,
         }
     }
 
@@ -214,7 +239,7 @@ impl KnownGrants {
         &mut self,
         fence: u64,
         request: u64,
-        by: u32,
+        by: (u32, bool),
         now: Nanos,
         lease: Millis,
         only_lengthens: bool,
@@ -228,7 +253,9 @@ impl KnownGrants {
         });
         it.lease_asked_max = it.lease_asked_max.max(lease);
         if it.owner == 0 {
-            it.claims.insert(by);
+            let (by, outlives) = (by.0, Outlives::of(by.1));
+            let claim = it.claims.entry(by).or_insert(outlives);
+            *claim = claim.or(outlives);
         }
     }
 
@@ -259,8 +286,9 @@ impl KnownGrants {
     /// connections.
     pub(crate) fn owner_leaves(&mut self, owner: u32) {
         if self.auto_release {
-            let is_owned = |it: &&mut Grant| it.owner == owner || it.claims.contains(&owner);
+            let is_owned = |it: &&mut Grant| it.owner == owner || it.claims.contains_key(&owner);
             let owned = self.by_fence.values_mut().filter(is_owned);
+            let owned = owned.filter(|it| it.outlives != Outlives::Yes);
             owned.for_each(|it| it.owner_left = true);
         }
     }
@@ -270,8 +298,11 @@ impl KnownGrants {
         self.owner_leaves(owner);
         if self.auto_release {
             for it in self.by_fence.values_mut().filter(|it| it.owner == owner) {
-                it.owner_left = true;
-                it.over.get_or_insert(turn);
+                match it.outlives {
+                    Outlives::No => _ = it.over.get_or_insert(turn),
+                    Outlives::Perhaps => {}
+                    Outlives::Yes => self.outlived += u64::from(it.over.is_none()),
+                }
             }
         }
     }
@@ -291,7 +322,7 @@ impl KnownGrants {
         joined: (u64, u64),
         span: (Nanos, Millis),
         fence_before: u64,
-        owner_left: bool,
+        (owner_left, outlives): (bool, Outlives),
     ) -> Result<(), String> {
         if self.by_fence.contains_key(&fence) {
             return Err(format!("fence {fence} was given out twice"));
@@ -309,7 +340,8 @@ impl KnownGrants {
                 mode,
                 token: token.to_owned(),
                 owner,
-                claims: BTreeSet::new(),
+                claims: BTreeMap::new(),
+                outlives,
                 lease_told_max: lease,
                 lease_asked_max: lease,
                 joined,
@@ -325,7 +357,7 @@ impl KnownGrants {
                 breaks_sent: 0,
                 break_arrived: false,
                 is_released: false,
-                owner_left: owner_left && self.auto_release,
+                owner_left: owner_left && self.auto_release && outlives != Outlives::Yes,
                 over: None,
                 is_end_told: false,
             },
@@ -533,7 +565,8 @@ impl KnownGrants {
             }
             *it = Grant {
                 owner,
-                claims: BTreeSet::new(),
+                claims: BTreeMap::new(),
+                outlives: Outlives::No,
                 deadline_min: deadline,
                 deadline_max: deadline,
                 told_at: now,
@@ -561,7 +594,27 @@ impl KnownGrants {
     /// The connections that have shown the token of something that was restored.
     pub(crate) fn claims(&self, fence: u64) -> impl Iterator<Item = u32> {
         let it = self.by_fence.get(&fence);
-        it.into_iter().flat_map(|it| it.claims.iter().copied())
+        it.into_iter().flat_map(|it| it.claims.keys().copied())
+    }
+
+    /// Whether it certainly outlives its connection; none if no client knows of it.
+    pub(crate) fn outlives(&self, fence: u64) -> Option<Outlives> {
+        self.by_fence.get(&fence).map(|it| it.outlives)
+    }
+
+    /// Its client asks with `w` for what it was told already, and may not read the answer.
+    pub(crate) fn asked_again(&mut self, fence: u64, keeps: bool) {
+        let it = self.grant(fence);
+        if keeps && it.outlives == Outlives::No {
+            it.outlives = Outlives::Perhaps;
+        }
+    }
+
+    /// A client was told again that it has it: from then on it outlives its connection, if that said so.
+    pub(crate) fn told_again(&mut self, fence: u64, keeps: bool) {
+        if keeps {
+            self.grant(fence).outlives = Outlives::Yes;
+        }
     }
 
     /// Whether it was restored, and nobody has claimed it yet.
@@ -581,11 +634,11 @@ impl KnownGrants {
     pub(crate) fn bind(&mut self, fence: u64, owner: u32, has_left: bool) -> Result<(), String> {
         let auto_release = self.auto_release;
         let it = self.grant(fence);
-        if !it.claims.contains(&owner) {
+        let Some(&outlives) = it.claims.get(&owner) else {
             return Err(format!("{fence} went to {owner}, which did not ask for it"));
-        }
-        it.owner = owner;
-        it.owner_left |= has_left && auto_release;
+        };
+        (it.owner, it.outlives) = (owner, outlives);
+        it.owner_left |= has_left && auto_release && outlives != Outlives::Yes;
         Ok(())
     }
 

@@ -6,6 +6,7 @@
 //! is compared here, and `pages` has what anybody may look at.
 
 use super::answers::{AnswerCheck, AnswerKind};
+use super::grants::Outlives;
 use crate::base::{Millis, Nanos};
 use crate::engine::types::Mode;
 use crate::sim::clients::connection::{Connection, Moment, OpenRequest};
@@ -163,7 +164,7 @@ impl AnswerCheck<'_> {
             joined,
             (since, grant.lease),
             if is_repeated { 0 } else { request.fence_before },
-            false,
+            (false, Outlives::No),
         )?;
         if fence <= self.before.fence_origin() {
             // Nobody was told before the last life ended, and now it was asked for again.

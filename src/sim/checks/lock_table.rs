@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::grants::KnownGrants;
+use super::grants::{KnownGrants, Outlives};
 use crate::base::Nanos;
 use crate::engine::view::KeyView;
 use crate::engine::{Engine, Kind, Tally};
@@ -258,18 +258,16 @@ impl SeenLocks {
             .any(|it| it.connection == connection)
     }
 
-    /// The connections that hold something.
-    pub(crate) fn holders(&self) -> impl Iterator<Item = u32> {
-        let holders = self.keys.iter().flat_map(|seen| seen.holders.values());
-        holders.map(|it| it.connection)
+    /// The connections that hold something, and the fence of each grant.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = (u32, u64)> {
+        let holders = self.keys.iter().flat_map(|seen| &seen.holders);
+        holders.map(|(fence, it)| (it.connection, *fence))
     }
 
-    /// Every connection that holds or waits, with what it does.
-    pub(crate) fn holders_and_waiters(&self) -> impl Iterator<Item = (u32, &'static str)> {
-        self.keys.iter().flat_map(|seen| {
-            let holders = seen.holders.values().map(|it| (it.connection, "holds"));
-            holders.chain(seen.waiters.iter().map(|it| (it.connection, "waits")))
-        })
+    /// The connections that wait.
+    pub(crate) fn waiters(&self) -> impl Iterator<Item = u32> {
+        let waiters = self.keys.iter().flat_map(|seen| &seen.waiters);
+        waiters.map(|it| it.connection)
     }
 
     /// New grants have new fences. Old ones end only for a reason, and so do their leases move.
@@ -325,7 +323,8 @@ impl SeenLocks {
                 0 => known_grants.claims(fence).any(reasons.has_left),
                 owner => (reasons.has_left)(owner),
             };
-            let left = left && reasons.auto_release;
+            let outlives = known_grants.outlives(fence) == Some(Outlives::Yes);
+            let left = left && reasons.auto_release && !outlives;
             if old.deadline <= span.clock_read {
                 self.note_lateness(span.ended, old.deadline, reasons.awake_since);
             } else if !released && !left {

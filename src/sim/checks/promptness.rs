@@ -4,6 +4,7 @@
 //! is seen here. What a fault of the server adds (it is paused, or wakes late) is not held against
 //! it. That nothing comes early is checked where it ends, in `lock_table` and `answers`.
 
+use super::grants::Outlives;
 use crate::base::Nanos;
 use crate::sim::clients::connection::Connection;
 use crate::sim::clients::crowd::Scene;
@@ -115,19 +116,25 @@ impl Simulation {
     /// For how long the longest of those who hung up and still hold something has been gone. A
     /// client that owes the server the reading of an answer, or the server one, is not quite gone.
     fn departure_late_ns(&self) -> u64 {
-        let late_ns = |serial: u32| {
-            let conn = self
-                .life
-                .connections
-                .get(self.life.by_serial.get(&serial)?)?;
+        let late_ns = |(serial, fence): (u32, u64)| {
+            let number = *self.life.by_serial.get(&serial)?;
+            let conn = self.life.connections.get(&number)?;
+            if !self.ends_with_connection(number, fence) {
+                return None;
+            }
             let is_settled = conn.reset || !conn.is_behind() && conn.open_requests.is_empty();
             let since = conn.hung_up_at.filter(|_| is_settled)?;
             Some(self.now.since(since.max(self.life.paused_until)))
         };
-        if !self.plan.rules.auto_release {
-            return 0;
-        }
         let holders = self.life.seen_locks.holders();
         holders.filter_map(late_ns).max().unwrap_or(0)
+    }
+
+    /// Whether this grant certainly ends with its connection. Of one whose answer nobody has read it is
+    /// not known, if the connection has ever said that its grants outlive it.
+    pub(crate) fn ends_with_connection(&self, number: u32, fence: u64) -> bool {
+        let keeps = || Outlives::of(self.life.keepers.contains(&number));
+        let outlives = self.life.known_grants.outlives(fence).unwrap_or_else(keeps);
+        self.plan.rules.auto_release && outlives == Outlives::No
     }
 }

@@ -264,7 +264,7 @@ impl ReportCheck<'_> {
             let Some(held) = held.get(&u64::from(id.serial)) else {
                 return Err(format!("connection {number} is missing"));
             };
-            let holds = self.after.holders().filter(|it| *it == id.serial).count() as u64;
+            let holds = self.after.holders().filter(|it| it.0 == id.serial).count() as u64;
             if is_calm && *held != holds {
                 return Err(format!("connection {number} holds {holds}, not {held}"));
             }

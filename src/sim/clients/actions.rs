@@ -211,6 +211,7 @@ impl Simulation {
             http,
         } = written;
         let conn = &self.life.connections[&number];
+        let keeps = conn.keeps;
         let is_acquire = matches!(kind, RequestKind::Acquire { .. });
         if self.sabotage == Some(Sabotage::Http(HttpFault::ShortLeases)) && is_acquire {
             frame = with_short_lease(&frame);
@@ -236,7 +237,7 @@ impl Simulation {
             } => self.life.known_grants.renewal_sent(
                 fence,
                 request_number,
-                number,
+                (number, keeps),
                 self.now,
                 lease,
                 http.is_some(),
@@ -261,11 +262,12 @@ impl Simulation {
                         self.life.known_grants.renewal_sent(
                             fence,
                             request_number,
-                            number,
+                            (number, keeps),
                             self.now,
                             lease,
                             false,
                         );
+                        self.life.known_grants.asked_again(fence, keeps);
                     }
                 }
             }
@@ -299,7 +301,7 @@ impl Simulation {
             let name = self.plan.keys[key].0.clone();
             self.conn(number).led.insert(name);
         }
-        let conn = self.conn(number);
+        let conn = (self.life.connections.get_mut(&number)).expect("it has just asked");
         conn.closes |= http.as_ref().is_some_and(|it| it.closes);
         conn.reads_fence |= shows_fence_reader;
         match kind {
@@ -308,6 +310,13 @@ impl Simulation {
                 conn.may_be_pushed_to = true;
                 if let Some(at) = frame.windows(6).position(|part| part == b"fence=") {
                     conn.hello_fence = Some(frame[at + 6] == b'1');
+                }
+                if let Some(at) = frame.windows(5).position(|part| part == b"keep=") {
+                    conn.keeps = frame[at + 5] == b'1';
+                    self.life.keepers.extend(conn.keeps.then_some(number));
+                    if self.sabotage == Some(Sabotage::ForgetKeep) {
+                        frame[at + 5] = b'0';
+                    }
                 }
             }
             _ => {}

@@ -43,6 +43,8 @@ pub(crate) struct OpenRequest {
     pub(crate) http: Option<HttpAsk>,
     /// The highest fence that any client knew when this was sent.
     pub(crate) fence_before: u64,
+    /// What comes of it outlives the connection.
+    pub(crate) keeps: bool,
     /// When the last byte arrived.
     pub(crate) arrived: Option<Moment>,
     /// By when the server had certainly begun with it.
@@ -147,6 +149,8 @@ pub(crate) struct Connection {
     pub(crate) reads_fence: bool,
     /// The client has sent `hello`, so `lost` may be pushed to it.
     pub(crate) may_be_pushed_to: bool,
+    /// The client has said last that what it is granted outlives the connection.
+    pub(crate) keeps: bool,
     /// Since when the client does not read.
     pub(crate) stalled: Option<Nanos>,
     /// What the client reads may have been written as long ago as this.
@@ -205,6 +209,7 @@ impl Connection {
             hello_fence: None,
             reads_fence: false,
             may_be_pushed_to: false,
+            keeps: false,
             stalled: None,
             unread_since: None,
             unsent_since: None,
@@ -241,6 +246,7 @@ impl Connection {
             with_fence: fence.0,
             http,
             fence_before: fence.1,
+            keeps: self.keeps,
             arrived: None,
             begun: None,
             end: begins.max(self.sent_bytes) + frame as u64,

@@ -60,6 +60,9 @@ impl RequestWriter<'_> {
     /// The same for a client that has shown the secret, if there is one.
     pub(crate) fn write_action(&mut self, action: Action) -> Option<WrittenRequest> {
         match action {
+            Action::Acquire if !self.conn.keeps && self.rng.u8(..100) < self.plan.keep_pct => {
+                Some(written(RequestKind::Hello, "hello", b"_", b"keep=1"))
+            }
             Action::Acquire => Some(self.acquire()),
             Action::Enqueue => Some(self.enqueue()),
             Action::Wait => Some(self.wait()),
@@ -238,7 +241,16 @@ impl RequestWriter<'_> {
     }
 
     fn hello(&mut self) -> WrittenRequest {
-        let options: &[&[u8]] = &[b"", b"fence=1", b"fence=0", b"name=sim fence=1"];
+        let options: &[&[u8]] = &[
+            b"",
+            b"fence=1",
+            b"fence=0",
+            b"name=sim fence=1",
+            b"keep=1",
+            b"keep=1",
+            b"keep=1 name=sim",
+            b"keep=0",
+        ];
         let options = *pick(self.rng, options);
         written(RequestKind::Hello, "hello", b"_", options)
     }

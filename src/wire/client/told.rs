@@ -193,6 +193,8 @@ pub enum Told<'a> {
         fence: bool,
         /// Requests that would wait for themselves are refused.
         detects_deadlocks: bool,
+        /// What this connection is granted outlives it.
+        keeps: bool,
         /// What this client is called.
         name: Option<&'a str>,
     },
@@ -428,12 +430,13 @@ fn hello(text: &[u8]) -> Option<Told<'_>> {
     let mut words = str::from_utf8(text).ok()?.split(' ');
     let version = words.next()?.strip_prefix("latchd/")?;
     let (mut epoch, mut fence, mut name) = (None, false, None);
-    let mut detects_deadlocks = false;
+    let (mut detects_deadlocks, mut keeps) = (false, false);
     for word in words {
         match word.split_once('=')? {
             ("epoch", digits) => epoch = number(digits.as_bytes()),
             ("fence", flag) => fence = flag == "1",
             ("deadlock", flag) => detects_deadlocks = flag == "1",
+            ("keep", flag) => keeps = flag == "1",
             ("name", text) => name = Some(text),
             _ => {}
         }
@@ -443,6 +446,7 @@ fn hello(text: &[u8]) -> Option<Told<'_>> {
         epoch: epoch?,
         fence,
         detects_deadlocks,
+        keeps,
         name,
     })
 }
