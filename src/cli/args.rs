@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::builder::ValueParser;
-use clap::{Arg, ArgAction, ArgGroup, ArgMatches};
+use clap::{Arg, ArgAction, ArgMatches};
 
 use super::duration;
 use super::exit::{Exit, Fail};
@@ -212,9 +212,4 @@ pub(crate) fn command(matches: &ArgMatches) -> Result<Vec<OsString>, Fail> {
         )),
         (None, false) => Ok(words),
     }
-}
-
-/// Exactly one of these.
-pub(crate) fn one_of(name: &'static str, args: &[&'static str]) -> ArgGroup {
-    ArgGroup::new(name).args(args).multiple(false)
 }

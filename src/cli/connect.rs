@@ -31,7 +31,9 @@ impl Servers {
         let list = list.unwrap_or_else(|| SERVER.into());
         let list = list.into_string().map_err(|list| {
             let list = quoted(list.as_encoded_bytes());
-            Fail::usage(format!("{list} is no server: write host:port or unix:/path"))
+            Fail::usage(format!(
+                "{list} is no server: write host:port or unix:/path"
+            ))
         })?;
         let auth = auth_token(matches.get_one::<PathBuf>("auth-token-file"))?;
         Ok(Self { list, auth })
@@ -56,6 +58,15 @@ impl Servers {
     /// A client whose locks outlive it.
     pub(crate) fn keeping_client(&self) -> Result<Client, Fail> {
         self.builder().keep(true).build().map_err(fail)
+    }
+
+    /// Each of them alone, for what is not about one key.
+    pub(crate) fn each(&self) -> Vec<Self> {
+        let each = self.list.split(',').map(|server| Self {
+            list: server.trim().to_owned(),
+            auth: self.auth.clone(),
+        });
+        each.collect()
     }
 
     /// As they were given.
@@ -149,9 +160,16 @@ pub(crate) fn fail(error: Error) -> Fail {
                 },
             ),
         },
-        _ => (Exit::SOFTWARE, ""),
     };
     Fail::new(exit, format!("{said}{advice}"))
+}
+
+/// An answer that can be read, but not as one to what was asked.
+pub(crate) fn nonsense() -> Fail {
+    Fail::new(
+        Exit::UNREACHABLE,
+        "the server answers something else than it was asked. Is it a latchd of another version?",
+    )
 }
 
 /// A token as it is printed.

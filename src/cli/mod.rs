@@ -5,15 +5,21 @@
 
 mod args;
 mod connect;
+mod data;
 mod documents;
 mod duration;
+mod events;
 mod exit;
 mod file;
+mod locks;
 mod output;
+mod ranges;
 mod run;
+mod show;
 mod supervise;
 mod table;
 mod task;
+mod top;
 mod waiting;
 
 use std::ffi::OsString;
@@ -30,6 +36,8 @@ use self::supervise::{trampoline, warden};
 /// What every command is given: how to print.
 pub(crate) struct Context {
     pub(crate) output: Output,
+    /// Somebody wants no colours, or has a terminal without.
+    pub(crate) no_colour: bool,
 }
 
 /// Runs the command that this process was started with.
@@ -109,7 +117,9 @@ fn shown(error: &clap::Error) -> Result<Exit, Fail> {
 fn context(matches: &ArgMatches) -> Context {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    let no_colour = is_set("NO_COLOR") || dumb;
     Context {
-        output: Output::new(matches.get_flag("json"), is_set("NO_COLOR") || dumb),
+        output: Output::new(matches.get_flag("json"), no_colour),
+        no_colour,
     }
 }

@@ -8,6 +8,7 @@
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use super::exit::{Exit, Fail};
 use super::output::quoted;
 use super::supervise::signals::Signals;
 use super::supervise::warden::{self, Hold, Warden, monotonic};
-use super::supervise::{Job, Lock, Standing, supervise};
+use super::supervise::{Ended, Job, Lock, Standing, supervise};
 use super::table::Entry;
 use super::task::{self, Unfinished};
 use super::waiting::{Place, WaitingLine};
@@ -47,6 +48,11 @@ Examples:
 
 /// How long a command has to end, if nobody says: a quarter of the lease, but no longer than this.
 const KILL_AFTER_MAX: Duration = Duration::from_secs(10);
+
+/// How long a server may take to hear that a lock is let go.
+const RELEASE_WITHIN: Duration = Duration::from_secs(5);
+/// The same if it was most likely lost for want of an answer.
+const RELEASE_LOST_WITHIN: Duration = Duration::from_millis(500);
 
 pub(crate) fn entries() -> Vec<Entry> {
     let keys = args::key()
@@ -83,8 +89,11 @@ pub(crate) fn how_to_hold() -> [Arg; 2] {
             .value_parser(clap::value_parser!(u32).range(1..))
             .conflicts_with_all(["shared", "exclusive"])
             .help("One of N places. All who use the key have to say the same N"),
-        args::flag("elect", "Lead: those who observe the key are told")
-            .conflicts_with_all(["shared", "exclusive", "semaphore"]),
+        args::flag("elect", "Lead: those who observe the key are told").conflicts_with_all([
+            "shared",
+            "exclusive",
+            "semaphore",
+        ]),
     ]
 }
 
@@ -173,12 +182,15 @@ fn run(_: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
     let job = Job {
         command: &command,
         env: &env,
-        kill_after: kill_after.unwrap_or((lease / 4).min(KILL_AFTER_MAX)),
+        kill_after: kill_after.unwrap_or_else(|| (lease / 4).min(KILL_AFTER_MAX)),
         lease: Some(lease),
         warden,
     };
     let ended = supervise(job, &mut signals, &mut locks)?;
-    locks.release();
+    if ended == Ended::Lost {
+        eprintln!("latch: {}", locks.how_it_was_lost());
+    }
+    locks.release(ended);
     Ok(ended.exit(&mut signals))
 }
 
@@ -213,9 +225,7 @@ fn acquire(
     };
     let mut line = WaitingLine::new();
     let mut watcher = waiting::Watcher::new(servers.clone(), Arc::clone(&place));
-    let result = task::wait(signals, work, |last| {
-        line.tick(last, || watcher.text())
-    })?;
+    let result = task::wait(signals, work, |last| line.tick(last, || watcher.text()))?;
     result.map_err(Unfinished::Failed)
 }
 
@@ -276,7 +286,7 @@ fn not_had(error: Error, client: &Client, key: &[u8], patience: Patience) -> Fai
             let name = quoted(key);
             let who = client.who(key).ok();
             let who = who.and_then(|who| waiting::holders(&who));
-            let who = who.map_or_else(|| "held by somebody else".to_owned(), |who| who);
+            let who = who.unwrap_or_else(|| "held by somebody else".to_owned());
             Fail::new(Exit::CONFLICT, format!("{name} is {who}: the wait is over"))
         }
         _ => fail(error),
@@ -303,7 +313,9 @@ impl Locks {
     fn new(client: Client, wanted: Wanted, mut guards: Vec<Guard>) -> Result<Self, Fail> {
         let place_of = |guard: &Guard| wanted.keys.iter().position(|key| key == guard.key());
         guards.sort_by_key(place_of);
-        let tokens = guards.iter().filter_map(|guard| Some((guard.key().to_vec(), guard.token()?)));
+        let tokens = guards
+            .iter()
+            .filter_map(|guard| Some((guard.key().to_vec(), guard.token()?)));
         let tokens: Vec<_> = tokens.collect();
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let bell = bell.map_err(|error| Fail::system("wait for the loss of a lock", error))?;
@@ -351,14 +363,62 @@ impl Locks {
         }
     }
 
-    /// Lets go of everything, the last one first.
-    fn release(self) {
-        for guard in self.guards.into_iter().rev() {
-            let (key, left) = (quoted(guard.key()), guard.promised());
-            if let Err(error @ (Error::Down { .. } | Error::Unknown { .. })) = guard.release() {
-                let left = super::duration::short(left.as_secs_f64());
-                eprintln!("latch: cannot let go of {key}: {error}. It is free in {left}");
+    /// What whoever reads the output has to know.
+    fn how_it_was_lost(&self) -> String {
+        let lost = self
+            .guards
+            .iter()
+            .find_map(|guard| Some((guard, guard.lost().why()?)));
+        match lost {
+            Some((guard, why)) => {
+                let key = quoted(guard.key());
+                format!("{key} was lost, so the command was ended: {why}")
             }
+            None => {
+                let keys: Vec<_> = self.wanted.keys.iter().map(|key| quoted(key)).collect();
+                let (keys, servers) = (keys.join(", "), self.client.servers().join(","));
+                format!(
+                    "{keys} could not be renewed at {servers}, so the command was ended before the lease was over"
+                )
+            }
+        }
+    }
+
+    /// Lets go of everything, the last one first. A server that does not answer is not waited for when
+    /// there is little left to let go of.
+    fn release(self, ended: Ended) {
+        let left = self.guards.iter().map(Guard::promised).max();
+        let left = left.unwrap_or_default();
+        let patience = match ended {
+            Ended::Lost => left.min(RELEASE_LOST_WITHIN),
+            _ => left.min(RELEASE_WITHIN),
+        };
+        let (sender, done) = std::sync::mpsc::channel();
+        let guards = self.guards;
+        let release = move || {
+            for guard in guards.into_iter().rev() {
+                let key = quoted(guard.key());
+                let _ = sender.send((key, guard.release()));
+            }
+        };
+        if task::spawn(release).is_err() {
+            return; // the lease ends it
+        }
+        let end = monotonic().saturating_add(patience);
+        loop {
+            let why = match done.recv_timeout(end.saturating_sub(monotonic())) {
+                Ok((key, Err(error @ (Error::Down { .. } | Error::Unknown { .. })))) => {
+                    format!("{key}: {error}")
+                }
+                Ok(_) => continue,
+                Err(RecvTimeoutError::Timeout) => "no answer in time".to_owned(),
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            if ended != Ended::Lost {
+                let left = super::duration::short(left.as_secs_f64());
+                eprintln!("latch: cannot let go of the lock, which is free in {left}: {why}");
+            }
+            return;
         }
     }
 }

@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::args;
 use super::exit::{Exit, Fail};
-use super::{Context, documents, file, run};
+use super::{Context, data, documents, events, file, locks, ranges, run, show, top};
 
 /// One command.
 pub(crate) struct Entry {
@@ -25,7 +25,17 @@ impl Entry {
 
 /// Every command, in the order of the help.
 pub(crate) fn entries() -> Vec<Entry> {
-    let groups = [run::entries, file::entries, documents::entries];
+    let groups = [
+        run::entries,
+        file::entries,
+        locks::entries,
+        show::entries,
+        top::entries,
+        events::entries,
+        data::entries,
+        ranges::entries,
+        documents::entries,
+    ];
     groups.into_iter().flat_map(|group| group()).collect()
 }
 

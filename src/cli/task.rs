@@ -97,10 +97,6 @@ pub(crate) fn ring(bell: &OwnedFd) {
 }
 
 /// A thread that ends with the process.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the main thread hears signals meanwhile"
-)]
 pub(crate) fn spawn(work: impl FnOnce() + Send + 'static) -> Result<(), Fail> {
     let thread = std::thread::Builder::new().spawn(work);
     thread

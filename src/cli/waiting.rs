@@ -193,6 +193,9 @@ mod tests {
         who.waiters[0].position = 3;
         who.holder_count = 3;
         let line = told(&place, &who);
-        assert!(line.contains("and 2 others; you are number 3 of 4"), "{line}");
+        assert!(
+            line.contains("and 2 others; you are number 3 of 4"),
+            "{line}"
+        );
     }
 }

@@ -14,7 +14,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use nix::sys::signal::SigSet;
@@ -35,7 +35,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// Our end: what the warden is told.
 pub(crate) struct Warden {
-    child: Child,
     pipe: fs::File,
 }
 
@@ -54,10 +53,8 @@ impl Warden {
         start.stdout(holds.map_or_else(Stdio::null, Stdio::from));
         // Not where our caller may want to unmount.
         start.current_dir("/").process_group(0);
-        Ok(Self {
-            child: start.spawn().map_err(failed)?,
-            pipe: write.into(),
-        })
+        start.spawn().map_err(failed)?;
+        Ok(Self { pipe: write.into() })
     }
 
     /// What there is to end.
@@ -91,10 +88,6 @@ impl Warden {
     /// Everything has ended as it should. (It goes by itself; nobody waits for it.)
     pub(crate) fn dismiss(mut self) {
         self.tell(b"done\n");
-    }
-
-    pub(crate) fn pid(&self) -> Pid {
-        Pid::from_child(&self.child)
     }
 
     /// A warden that is gone or stuck is none: then there is nothing to be said.
