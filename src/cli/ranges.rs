@@ -367,7 +367,7 @@ fn test(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
 }
 
 fn list(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
-    let client = client_of(matches)?;
+    let client = Servers::of(matches)?.client()?;
     let reply = client.ask_verb(Verb::RangeList, resource_of(matches)?, b"");
     let reply = reply.map_err(fail)?;
     let Told::Json(text) = reply.told() else {

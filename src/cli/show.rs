@@ -317,7 +317,9 @@ fn figures(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
     let client = Servers::of(matches)?.client()?;
     let mut documents = Vec::new();
     for index in 0..client.servers().len() {
-        documents.push(stats(&client, index)?);
+        let mut document = stats(&client, index)?;
+        document["server"] = json!(client.servers()[index]);
+        documents.push(document);
     }
     if context.output.json {
         context.output.json(&Value::Array(documents))?;
