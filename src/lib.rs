@@ -43,6 +43,8 @@
 //! - [`ephemeral`] are file locks for programs that need no daemon, and know nothing of all this. The
 //!   daemon guards its own files with them.
 //!
+//! - [`cli`] is the command `latch`: a client that prints.
+//!
 //! `pipe` (a connection in memory) and `sim` (the simulator) are for developers, and exist only
 //! with the feature `tools`. Everything but [`ephemeral`], [`client`] and what that needs exists only
 //! with the feature `daemon`.

@@ -49,6 +49,25 @@ pub(crate) fn entries() -> Vec<Entry> {
     ]
 }
 
+/// The commands as `docs/cli.md` lists them.
+#[must_use]
+pub fn commands_markdown() -> String {
+    let mut table = "| command | |\n|---|---|\n".to_owned();
+    let mut command = whole_command();
+    command.build();
+    for sub in command.get_subcommands().filter(|it| it.get_name() != "help") {
+        let nested = sub.get_subcommands().filter(|it| it.get_name() != "help");
+        let nested: Vec<_> = nested.map(Command::get_name).collect();
+        let name = match nested.is_empty() {
+            true => format!("`latch {}`", sub.get_name()),
+            false => format!("`latch {}` `{}`", sub.get_name(), nested.join("`, `")),
+        };
+        let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
+        table.push_str(&format!("| {name} | {about} |\n"));
+    }
+    table
+}
+
 fn whole_command() -> Command {
     table::command(table::entries().into_iter().map(|entry| entry.command))
 }

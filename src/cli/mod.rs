@@ -29,6 +29,7 @@ use std::process::ExitCode;
 use clap::ArgMatches;
 use clap::error::ErrorKind;
 
+pub use self::documents::commands_markdown;
 use self::exit::{Exit, Fail};
 use self::output::Output;
 use self::supervise::{trampoline, warden};

@@ -69,7 +69,7 @@ pub(crate) fn entries() -> Vec<Entry> {
         .arg(exclusive.help("A read-write lock, alone. Without -s and -x it is a plain lock"))
         .args(how_to_hold())
         .arg(args::lease(
-            "How long the lock outlives us if we cannot renew it [default: the server's, 33s]",
+            "How long it is held without a renewal [default: the server's, 33s]",
         ))
         .arg(args::conflict_exit_code())
         .arg(args::shell_command())

@@ -99,3 +99,43 @@ fn every_command_has_a_man_page() {
         assert!(page.contains(part), "{part} is not in {page}");
     }
 }
+
+#[test]
+fn the_page_about_the_command_lists_every_command() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/cli.md");
+    let text = fs::read_to_string(&path).unwrap();
+    let (begin, end) = ("<!-- commands -->\n", "<!-- end of commands -->");
+    let start = text.find(begin).unwrap() + begin.len();
+    let stop = text.find(end).unwrap();
+    let table = latchd::cli::commands_markdown();
+    if text[start..stop] != table {
+        assert!(
+            std::env::var_os("UPDATE_DOCS").is_some(),
+            "the commands in docs/cli.md are out of date; run UPDATE_DOCS=1 cargo test --test cli"
+        );
+        fs::write(path, format!("{}{table}{}", &text[..start], &text[stop..])).unwrap();
+    }
+}
+
+/// The first thing that a newcomer pastes.
+#[test]
+fn the_first_example_of_the_readme_works_as_it_is_shown() {
+    use crate::vocabulary::Daemon;
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let readme = fs::read_to_string(readme).unwrap();
+    let (_, example) = readme.split_once("```sh\n").unwrap();
+    let (example, _) = example.split_once("```").unwrap();
+    let lines: Vec<&str> = example.lines().collect();
+    assert_eq!(lines.len(), 3, "{example}");
+    assert!(lines[0].starts_with("cargo install") && lines[1].starts_with("latchd"), "{example}");
+    let daemon = Daemon::start(&[]);
+    let mut command = Command::new("bash");
+    crate::latch::clean(&mut command);
+    let dir = Path::new(crate::latch::program()).parent().unwrap();
+    let path = format!("{}:{}", dir.display(), std::env::var("PATH").unwrap());
+    command.env("PATH", path).env("LATCH_SERVER", daemon.address().to_string());
+    let output = command.args(["-euc", lines[2]]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let fence = String::from_utf8(output.stdout).unwrap();
+    assert!(fence.contains("fence"), "{fence}");
+}

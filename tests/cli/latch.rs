@@ -15,9 +15,16 @@ pub(crate) fn program() -> &'static str {
 
 /// `latch` with these words, and none of the settings this process may have.
 pub(crate) fn latch(words: &[&str]) -> Command {
-    let mut command = Command::new(program());
-    clean(&mut command);
+    let mut command = plain(program());
     command.args(words).stdin(Stdio::null());
+    command
+}
+
+/// A program that ignores no signal, even if whoever runs the tests does (`cargo test &` in a script).
+pub(crate) fn plain(program: &str) -> Command {
+    let mut command = Command::new("env");
+    clean(&mut command);
+    command.args(["--default-signal", program]);
     command
 }
 

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::latch::{Run, clean, expect, is_alive, latch_at, program, said, wait_gone};
+use crate::latch::{Run, expect, is_alive, latch_at, plain, program, said, wait_gone};
 use crate::vocabulary::Daemon;
 
 #[test]
@@ -125,9 +125,13 @@ fn standard_input_output_and_error_are_the_commands_own() {
 #[test]
 fn the_command_inherits_no_descriptor() {
     let daemon = Daemon::start(&[]);
-    let out = expect(&daemon, 0, &["run", "k", "--", "ls", "/proc/self/fd"]);
-    let open: Vec<&str> = out.split_whitespace().collect();
-    assert_eq!(open, ["0", "1", "2", "3"], "the last one is that of ls");
+    let mut command = plain("ls");
+    let without = said({
+        command.arg("/proc/self/fd").stdin(Stdio::null());
+        command
+    });
+    let with = expect(&daemon, 0, &["run", "k", "--", "ls", "/proc/self/fd"]);
+    assert_eq!(with, without.out.trim_end(), "no more than without us");
 }
 
 #[test]
@@ -166,8 +170,7 @@ fn what_is_ignored_stays_ignored() {
         "trap '' HUP; exec {} run k -c 'echo $$; read line; exit 4'",
         program()
     );
-    let mut command = std::process::Command::new("sh");
-    clean(&mut command);
+    let mut command = plain("sh");
     command.env("LATCH_SERVER", daemon.address().to_string());
     command.args(["-c", &run]).stdin(Stdio::piped());
     let mut run = Run::start(command);
@@ -182,8 +185,7 @@ fn what_is_ignored_stays_ignored() {
 fn a_parent_that_ignores_its_children_changes_nothing() {
     let daemon = Daemon::start(&[]);
     let run = format!("trap '' CHLD; exec {} run k -c 'exit 7'", program());
-    let mut command = std::process::Command::new("sh");
-    clean(&mut command);
+    let mut command = plain("sh");
     command.env("LATCH_SERVER", daemon.address().to_string());
     command.args(["-c", &run]);
     assert_eq!(Run::start(command).code(), Some(7));

@@ -125,6 +125,13 @@ impl AsFd for Signals {
     }
 }
 
+/// For a process that was started by one that [watches](Signals::watch): what is blocked there is blocked here, too,
+/// and would be in whatever it becomes.
+pub(crate) fn unblock() {
+    let blocked: SigSet = WATCHED.into_iter().collect();
+    let _ = (blocked | Signal::SIGTTOU).thread_unblock();
+}
+
 /// The signals that are ignored, one bit for each, from `/proc/self/status`.
 fn ignored(status: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -13,6 +13,7 @@ use std::process::{Child, Command};
 use nix::sys::signal::{SigSet, Signal};
 use rustix::process::{Pid, getpid, getppid, set_parent_process_death_signal};
 
+use super::signals;
 use super::terminal::Terminal;
 use crate::cli::exit::{Exit, Fail};
 use crate::cli::output::quoted;
@@ -58,12 +59,13 @@ pub(crate) fn run(mut args: impl Iterator<Item = OsString>) -> Exit {
         return Exit::signal(Signal::SIGKILL as i32);
     }
     if foreground.as_deref() == Some(OsStr::new(FOREGROUND)) {
-        // We are in the background now, and would be stopped for this. `exec` unblocks it again.
+        // We are in the background now, and would be stopped for this if the signal for it were not blocked.
         let blocked = SigSet::from(Signal::SIGTTOU).thread_block();
         if let (Ok(()), Some(terminal)) = (blocked, Terminal::open()) {
             terminal.give(getpid());
         }
     }
+    signals::unblock();
     let error = Command::new(&program).args(args).exec();
     let name = quoted(program.as_encoded_bytes());
     let (exit, why) = match error.kind() {
