@@ -55,7 +55,10 @@ pub fn commands_markdown() -> String {
     let mut table = "| command | |\n|---|---|\n".to_owned();
     let mut command = whole_command();
     command.build();
-    for sub in command.get_subcommands().filter(|it| it.get_name() != "help") {
+    for sub in command
+        .get_subcommands()
+        .filter(|it| it.get_name() != "help")
+    {
         let nested = sub.get_subcommands().filter(|it| it.get_name() != "help");
         let nested: Vec<_> = nested.map(Command::get_name).collect();
         let name = match nested.is_empty() {

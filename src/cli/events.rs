@@ -148,7 +148,7 @@ fn count() -> Arg {
 fn how_many() -> [Arg; 2] {
     [
         count(),
-        args::wait("Stop after this time; exit with 1 if nothing came, or fewer than --count"),
+        args::wait("Stop after this time; with 1 if too little came"),
     ]
 }
 

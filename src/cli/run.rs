@@ -374,14 +374,22 @@ impl Locks {
                 let key = quoted(guard.key());
                 format!("{key} was lost, so the command was ended: {why}")
             }
+            None if self.lost => {
+                let keys = self.keys();
+                format!("{keys} was lost while we were stopped, so the command was ended")
+            }
             None => {
-                let keys: Vec<_> = self.wanted.keys.iter().map(|key| quoted(key)).collect();
-                let (keys, servers) = (keys.join(", "), self.client.servers().join(","));
+                let (keys, servers) = (self.keys(), self.client.servers().join(","));
                 format!(
                     "{keys} could not be renewed at {servers}, so the command was ended before the lease was over"
                 )
             }
         }
+    }
+
+    fn keys(&self) -> String {
+        let keys: Vec<_> = self.wanted.keys.iter().map(|key| quoted(key)).collect();
+        keys.join(", ")
     }
 
     /// Lets go of everything, the last one first. A server that does not answer is not waited for when

@@ -127,13 +127,18 @@ fn the_first_example_of_the_readme_works_as_it_is_shown() {
     let (example, _) = example.split_once("```").unwrap();
     let lines: Vec<&str> = example.lines().collect();
     assert_eq!(lines.len(), 3, "{example}");
-    assert!(lines[0].starts_with("cargo install") && lines[1].starts_with("latchd"), "{example}");
+    assert!(
+        lines[0].starts_with("cargo install") && lines[1].starts_with("latchd"),
+        "{example}"
+    );
     let daemon = Daemon::start(&[]);
     let mut command = Command::new("bash");
     crate::latch::clean(&mut command);
     let dir = Path::new(crate::latch::program()).parent().unwrap();
     let path = format!("{}:{}", dir.display(), std::env::var("PATH").unwrap());
-    command.env("PATH", path).env("LATCH_SERVER", daemon.address().to_string());
+    command
+        .env("PATH", path)
+        .env("LATCH_SERVER", daemon.address().to_string());
     let output = command.args(["-euc", lines[2]]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let fence = String::from_utf8(output.stdout).unwrap();

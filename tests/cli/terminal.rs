@@ -281,14 +281,14 @@ fn bg_continues_it_in_the_background() {
     let daemon = Daemon::start(&[]);
     let mut terminal = Terminal::shell(&daemon);
     let dir = tempfile::tempdir().unwrap();
-    let go = dir.path().join("go");
-    let wait = format!("while ! test -e {}; do sleep 0.02; done", go.display());
+    let sign = dir.path().join("sign");
+    let wait = format!("while ! test -e {}; do sleep 0.02; done", sign.display());
     terminal.type_in(&format!("latch run k -c 'echo g''o; {wait}; exit 4'\n"));
     terminal.expect("go");
     terminal.type_in(CTRL_Z);
     terminal.expect("Stopped");
     terminal.type_in("bg\n");
-    std::fs::write(&go, "").unwrap();
+    std::fs::write(&sign, "").unwrap();
     terminal.run("wait %1; echo \"<$?>\"");
     assert!(terminal_shows(&terminal, "<4>"));
 }
@@ -417,8 +417,8 @@ fn what_others_write_cannot_reach_the_terminal() {
         let shown = terminal.all();
         assert!(!shown.contains("\x1b[31mred"), "{words:?}: {shown:?}");
         assert!(!shown.contains("\x1b]0"), "{words:?}: {shown:?}");
-        let is_shown = words[0] != "who" && !shown.contains("\\x1b");
-        assert!(!is_shown, "{words:?}: {shown:?}");
+        let is_missing = words[0] != "who" && !shown.contains("\\x1b");
+        assert!(!is_missing, "{words:?}: {shown:?}");
     }
 }
 
