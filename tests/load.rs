@@ -83,6 +83,7 @@ fn give(stream: &TcpStream, fence: &AtomicU64, stalls_at: Option<usize>) -> Opti
         let fence = fence.fetch_add(1, Ordering::Relaxed);
         let answer = match verb.as_str() {
             "l" | "sl" | "rl" | "wl" => format!("ok {fence:016x}0000000000000000 60\n"),
+            "hello" => "ok latchd/0 epoch=1 fence=1\n".to_owned(),
             _ => "ok\n".to_owned(),
         };
         let mut writer = stream;
@@ -131,6 +132,31 @@ fn a_server_that_grants_twice_is_found_out() {
         1,
         &["mutual exclusion is broken"],
     );
+}
+
+/// The same work by the client that programs use, with the same checks.
+#[test]
+fn the_client_is_right_in_every_kind_of_work() {
+    let says = [
+        "lock, 16 connections, one shared key, via client",
+        "none wrong",
+    ];
+    check(&tiny(&["plan", "quick", "--via", "client"]), 0, &says);
+    let says = ["every kind of work in turn for 0.05 s", "wrong answers: 0"];
+    check(&tiny(&["plan", "soak", "--via", "client"]), 0, &says);
+    let words = ["run", "--via", "client", "--pipeline", "2"];
+    check(&tiny(&words), 2, &["--via client: a thread for each"]);
+}
+
+#[test]
+fn a_server_that_grants_twice_is_found_out_by_the_client_too() {
+    let target = generous_server();
+    let words = [
+        "run", "--via", "client", "--keys", "shared", "--hold", "2000",
+    ];
+    let words = [&words[..], &["--target", &target]].concat();
+    let says = ["WRONG: key 0 was granted", "mutual exclusion is broken"];
+    check(&tiny(&words), 1, &says);
 }
 
 #[test]

@@ -327,7 +327,7 @@ fn root() -> &'static Path {
 }
 
 fn all_rust_files() -> Vec<PathBuf> {
-    let dirs = ["src", "tests", "benches", "tools"].map(|dir| root().join(dir));
+    let dirs = ["src", "tests", "benches", "tools", "examples"].map(|dir| root().join(dir));
     dirs.iter().flat_map(|dir| rust_files(dir)).collect()
 }
 

@@ -16,7 +16,7 @@ use super::error::{Error, Refusal, shown};
 use super::options::Options;
 use super::stream::Stream;
 use crate::base::Nanos;
-use crate::wire::client::{Line, Told, push_frame, push_request, split_line};
+use crate::wire::client::{Line, Told, push_request, split_line};
 use crate::wire::command::Command;
 use crate::wire::verbs::Verb;
 
@@ -198,15 +198,15 @@ impl Conn {
 
     fn greet(&mut self) {
         let options = Arc::clone(&self.options);
-        if let Some(secret) = &options.auth {
-            push_frame(&mut self.unsent, b"auth", b"_", secret);
-            self.asked.push_back(Verb::Auth);
-        }
-        push_frame(&mut self.unsent, b"hello", b"_", options.hello().as_bytes());
-        self.asked.push_back(Verb::Hello);
-        if let Some(attach) = options.attach() {
-            // Checked when the options were made.
-            if let Ok(verb) = push_request(&mut self.unsent, &Command::Attach(attach)) {
+        let auth = options
+            .auth
+            .as_deref()
+            .map(|secret| Command::Auth { secret });
+        let hello = Some(Command::Hello(options.hello()));
+        let attach = options.attach().map(Command::Attach);
+        for command in [auth, hello, attach].into_iter().flatten() {
+            // That it can be said was found out when the options were made.
+            if let Ok(verb) = push_request(&mut self.unsent, &command) {
                 self.asked.push_back(verb);
             }
         }
@@ -422,9 +422,8 @@ impl Conn {
     fn last_words(&mut self, error: io::Error) -> Fault {
         while let Ok(true) = self.fill() {}
         while let Ok(Some(line)) = self.line() {
-            match self.read_line(line) {
-                Err(fault) => return fault,
-                Ok(_) => {}
+            if let Err(fault) = self.read_line(line) {
+                return fault;
             }
         }
         error.into()

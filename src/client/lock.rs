@@ -92,13 +92,18 @@ impl Lock {
         self.acquire_within(Duration::ZERO)
     }
 
-    /// Has again what was [left](Guard::leave), or acquired elsewhere, by its token: renews it, and goes on
-    /// renewing it.
+    /// Has again what was [left](Guard::leave), by its token: renews it, and goes on renewing it.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if it is held no longer.
+    /// [`Lost`](Error::Lost) if it is held no longer. [`Misuse`](Error::Misuse) if this client neither
+    /// [keeps](super::Builder::keep) what it acquires nor is [attached](super::Builder::attach): what belongs to
+    /// a connection ends with that connection, and nobody would be told here.
     pub fn adopt(&self, token: Token) -> Result<Guard, Error> {
         let Self { inner, key, .. } = self;
+        if !inner.options.outlives() {
+            let why = "this would end with another connection: see Builder::keep";
+            return Err(Error::Misuse(why.to_owned()));
+        }
         let (shard, lease) = (inner.shard(key), self.lease.map(clock::millis));
         let (mut conn, was_idle) = inner.conn(shard)?;
         let mut renewed = self.renew(&mut conn, token, lease);
@@ -310,7 +315,7 @@ impl Lock {
         })
     }
 
-    fn unknown(&self, shard: usize, fence: Option<Fence>, why: std::io::Error) -> Error {
+    pub(super) fn unknown(&self, shard: usize, fence: Option<Fence>, why: std::io::Error) -> Error {
         Error::Unknown {
             server: self.inner.options.servers[shard].to_string(),
             key: shown(&self.key),

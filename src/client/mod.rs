@@ -16,7 +16,9 @@
 //! - `stream.rs` is a socket, `conn.rs` a connection that speaks the protocol, `pool.rs` those that
 //!   nobody uses just now. The codec is `wire::client`, the server's own.
 //! - `hold.rs` is what is held and until when, `keeper.rs` the thread that renews it, `guard.rs` what a
-//!   program has in its hands, `lock.rs` how it gets there.
+//!   program has in its hands, `lock.rs` how it gets there, `place.rs` the same in two steps.
+//! - `data.rs`, `news.rs` and `ranges.rs` are everything else that servers have, `operate.rs` is for
+//!   operators, and `session.rs` a connection of one's own.
 //! - `docs/client.md` has the rules: which connection owns what, what is retried, when a guard is lost.
 //!
 //! Never names the engine, the server or mio: a program that uses it gets none of them.
@@ -24,13 +26,18 @@
 mod address;
 mod clock;
 mod conn;
+mod data;
 mod error;
 mod guard;
 mod hold;
 mod keeper;
 mod lock;
+mod news;
+mod operate;
 mod options;
+mod place;
 mod pool;
+mod ranges;
 mod session;
 mod stream;
 #[cfg(feature = "tls")]
@@ -43,14 +50,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use self::conn::Reply;
+pub use self::data::{Counter, List, Value};
 pub use self::error::{Error, ErrorKind, Lost, Reason, Refusal};
 pub use self::guard::Guard;
 pub use self::hold::{LostSignal, Standing};
 pub use self::lock::Lock;
+pub use self::news::{KeyEvent, LeaderChange, Signal, Subscription, Within};
+pub use self::operate::Document;
 pub use self::options::Builder;
+pub use self::place::{Enqueued, Place};
+pub use self::ranges::{Cancel, RangeHeld, RangeLost, Ranges};
 pub use self::session::{Piece, Session};
 pub use self::who::{Holder, Waiter, Who};
 pub use crate::base::Token;
+pub use crate::engine::types::{Change, Event, Loss, Sharing};
+pub use crate::wire::client::{News, Told};
+pub use crate::wire::command::Command;
+pub use crate::wire::verbs::Verb;
 
 use self::conn::{Conn, Fault};
 use self::error::shown;
@@ -59,9 +75,7 @@ use self::options::Options;
 use self::pool::Pool;
 use crate::base::{Millis, Nanos};
 use crate::engine::types::{Mode, RangeAsk, Request};
-use crate::wire::client::{Told, push_request, read_request};
-use crate::wire::command::Command;
-use crate::wire::verbs::Verb;
+use crate::wire::client::{push_request, read_request};
 
 /// A client of one server, or of several that share the keys. It may be cloned and shared by threads;
 /// each request has a connection to itself while it lasts, and each guard as long as it is held.
@@ -250,17 +264,6 @@ impl Client {
 
     // ---- asking ----
 
-    /// Whether all servers answer.
-    ///
-    /// # Errors
-    /// If one does not.
-    pub fn ping(&self) -> Result<(), Error> {
-        for shard in 0..self.inner.options.servers.len() {
-            self.ask_server(shard, &Command::Ping)?;
-        }
-        Ok(())
-    }
-
     /// Who holds a key and who waits for it.
     ///
     /// # Errors
@@ -316,6 +319,17 @@ fn held(key: &[u8], result: Result<Reply, Error>) -> Result<Reply, Error> {
                 _ => return Err(Error::Refused(refusal)),
             };
             let key = shown(key);
+            Err(Error::Lost { key, why })
+        }
+        result => result,
+    }
+}
+
+/// The same for what comes of a wait: our turn may have come and gone.
+fn lost_if_expired<T>(key: &[u8], result: Result<T, Error>) -> Result<T, Error> {
+    match result {
+        Err(Error::Refused(refusal)) if refusal.word() == "error_lease_expired" => {
+            let (key, why) = (shown(key), Lost::Expired);
             Err(Error::Lost { key, why })
         }
         result => result,

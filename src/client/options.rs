@@ -160,14 +160,6 @@ impl Builder {
         let name = self.name.unwrap_or_else(default_name);
         let mut frame = Vec::new();
         let misuse = |what: &str, why: &dyn fmt::Display| Error::Misuse(format!("{what}: {why}"));
-        let hello = Command::Hello(Hello {
-            name: Some(name.as_bytes()),
-            ..Hello::default()
-        });
-        push_request(&mut frame, &hello).map_err(|why| {
-            let what = format!("name {name:?} is not 1 to {NAME_BYTES_MAX} printable characters");
-            misuse(&what, &why)
-        })?;
         if let Some(secret) = &self.auth {
             push_request(&mut frame, &Command::Auth { secret })
                 .map_err(|why| misuse("auth token", &why))?;
@@ -184,6 +176,11 @@ impl Builder {
             connect_timeout: self.connect_timeout,
             answer_timeout: self.answer_timeout,
         };
+        push_request(&mut frame, &Command::Hello(options.hello())).map_err(|why| {
+            let name = &options.name;
+            let what = format!("name {name:?} is not 1 to {NAME_BYTES_MAX} printable characters");
+            misuse(&what, &why)
+        })?;
         if let Some(attach) = options.attach() {
             push_request(&mut frame, &Command::Attach(attach))
                 .map_err(|why| misuse("attach", &why))?;
@@ -228,11 +225,15 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// The argument of `hello`.
-    pub(super) fn hello(&self) -> String {
-        let keep = if self.keep { " keep=1" } else { "" };
-        let deadlock = if self.deadlock { " deadlock=1" } else { "" };
-        format!("fence=1{keep}{deadlock} name={}", self.name)
+    /// What every connection says of itself. What is not wanted is not named, for servers that know
+    /// nothing of it.
+    pub(super) fn hello(&self) -> Hello<'_> {
+        Hello {
+            fence: Some(true),
+            keep: self.keep.then_some(true),
+            deadlock: self.deadlock.then_some(true),
+            name: Some(self.name.as_bytes()),
+        }
     }
 
     pub(super) fn attach(&self) -> Option<Attach<'_>> {

@@ -16,7 +16,7 @@ use crate::wire::command::Command;
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use latchd::client::{Client, Told};
+/// use latchd::client::Client;
 /// use latchd::engine::types::Request;
 /// use latchd::wire::client::News;
 /// use latchd::wire::command::Command;
@@ -69,7 +69,7 @@ impl Piece {
 pub struct Session {
     inner: Arc<Inner>,
     conn: Conn,
-    /// It has broken, and this is why.
+    /// It has broken, and is of no further use.
     is_broken: bool,
 }
 

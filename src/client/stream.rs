@@ -113,6 +113,22 @@ impl Stream {
     }
 }
 
+/// Waits until one of these has something to read, but no longer than to the deadline.
+pub(super) fn wait_for_any<T: AsFd>(of: &[T], deadline: Nanos) -> io::Result<()> {
+    loop {
+        let left = clock::until(deadline);
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let mut fds: Vec<_> = of.iter().map(|it| PollFd::new(it, PollFlags::IN)).collect();
+        match poll(&mut fds, Some(&clock::timespec(left))) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
 fn begin(result: rustix::io::Result<()>) -> io::Result<()> {
     match result {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(()),

@@ -44,7 +44,7 @@ pub(super) fn config(
     if !is_wanted {
         return Ok(None);
     }
-    let path = ca_file.unwrap_or(Path::new(SYSTEM_ROOTS));
+    let path = ca_file.unwrap_or_else(|| Path::new(SYSTEM_ROOTS));
     let wrong = |why: String| Error::Misuse(format!("{}: {why}", path.display()));
     let mut roots = RootCertStore::empty();
     let found = CertificateDer::pem_file_iter(path).map_err(|why| wrong(why.to_string()))?;

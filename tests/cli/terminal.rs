@@ -142,8 +142,8 @@ impl Terminal {
     #[track_caller]
     pub(crate) fn run(&mut self, line: &str) -> String {
         // In two parts, so that the echo of what is typed is not taken for it.
-        self.type_in(&format!("{line}; echo en''d$?\n"));
-        self.expect("end")
+        self.type_in(&format!("{line}; echo en''d=$?\n"));
+        self.expect("end=")
     }
 
     #[track_caller]

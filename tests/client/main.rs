@@ -9,6 +9,13 @@
 #![allow(clippy::disallowed_methods)]
 
 mod holding;
+mod keeping;
+mod losses;
+mod peers;
+mod primitives;
+mod proxy;
+#[cfg(feature = "tls")]
+mod tls;
 
 #[allow(
     dead_code,

@@ -60,6 +60,7 @@ Examples:
   latch-load run --connections 1 --seconds 5
   latch-load run --workload rw --keys zipf --key-count 1000 --hold 50 --rate 20000
   latch-load compare --with redis,ceiling --svg compare.svg
+  latch-load plan soak --via client           the client that programs use, for ten minutes
   latch-load proof > proof.md                 every target, about six minutes
   latch-load plan hostile --only patterns,pos --rounds 1
   latch-load draw proof.md > proof.svg        a picture of its comparison
@@ -95,6 +96,7 @@ fn command() -> Command {
                     PLANS.map(|plan| plan.name),
                 ))
                 .arg(count())
+                .arg(via())
                 .arg(number::<f64>("scale", "X", "hostile: how large the attacks are [1]"))
                 .arg(
                     Arg::new("only").long("only").value_name("LIST").value_delimiter(',')
@@ -188,6 +190,12 @@ fn svg() -> Arg {
         .help("Draw the comparison")
 }
 
+fn via() -> Arg {
+    let arg = Arg::new("via").long("via").value_name("HOW");
+    arg.value_parser(["loop", "client"])
+        .help("A loop with connections of its own [loop], or threads with the client that programs use; plans leave out what that cannot do")
+}
+
 fn count() -> Arg {
     number::<usize>(
         "count",
@@ -278,6 +286,7 @@ fn run(command: Command) -> Command {
             number::<usize>("idle", "N", "Connections beside these that say nothing")
                 .default_value("0"),
         )
+        .arg(via())
         .arg(
             Arg::new("del")
                 .long("del")
@@ -377,6 +386,7 @@ fn options(matches: &ArgMatches) -> Result<Options, String> {
         dir: get(matches, "dir"),
         cpu: get(matches, "cpu"),
         server_cpu: get(matches, "server-cpu"),
+        via_client: get::<String>(matches, "via").as_deref() == Some("client"),
         spin: matches.get_flag("spin"),
         json: matches.get_flag("json"),
     };

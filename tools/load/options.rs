@@ -27,6 +27,8 @@ pub(crate) struct Options {
     pub(crate) dir: Option<PathBuf>,
     pub(crate) cpu: Option<usize>,
     pub(crate) server_cpu: Option<usize>,
+    /// Load with the client that programs use.
+    pub(crate) via_client: bool,
     pub(crate) spin: bool,
     pub(crate) json: bool,
 }
@@ -80,11 +82,12 @@ impl Options {
         })
     }
 
-    /// Applies `--seconds` and `--warmup` to a run.
+    /// Applies `--seconds`, `--warmup` and `--via` to a run.
     pub(crate) fn apply(&self, spec: &mut Spec) {
         let ns = |seconds: f64| (seconds * 1e9) as u64;
         spec.measure_ns = self.seconds.map_or(spec.measure_ns, ns);
         spec.warmup_ns = self.warmup.map_or(spec.warmup_ns, ns);
+        spec.via_client = self.via_client;
     }
 
     /// How large attacks are: as they are described, unless the command line says otherwise.

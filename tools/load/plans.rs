@@ -64,6 +64,10 @@ pub(crate) fn run(plan: &Plan, options: Options) -> io::Result<bool> {
         How::Runs(rounds, specs) => {
             let session = Session::open(options)?;
             let (mut specs, all) = (specs(), specs().len());
+            for spec in &mut specs {
+                session.options.apply(spec);
+            }
+            specs.retain(|spec| !spec.via_client || spec.complaint().is_none());
             let by_both_doors = specs.iter().any(|spec| spec.over_http > 0);
             let subject = session.latchd(if by_both_doors { &HTTP } else { &[] })?;
             specs.retain(|spec| spec.is_known_to(&subject.target));

@@ -12,6 +12,7 @@ use crate::report::format::grouped;
 use crate::run::event_loop::{self, Hooks};
 use crate::run::outcome::Outcome;
 use crate::run::spec::Spec;
+use crate::run::via_client;
 use crate::servers::target::Target;
 use crate::servers::{Server, ServerKind};
 
@@ -153,7 +154,10 @@ impl Session {
             progress: &progress,
             begin,
         };
-        let outcome = event_loop::run(spec, target, &self.clock, hooks);
+        let outcome = match spec.via_client {
+            true => via_client::run(spec, target, &self.clock, hooks),
+            false => event_loop::run(spec, target, &self.clock, hooks),
+        };
         if outcome.as_ref().map_or(true, |it| it.broken) {
             self.broke.set(target.pid);
         }

@@ -74,6 +74,11 @@ impl KeyChooser {
         }
     }
 
+    /// Chooses otherwise than others do.
+    pub(crate) fn reseed(&mut self, index: usize) {
+        self.rng = fastrand::Rng::with_seed(7 + index as u64);
+    }
+
     /// The next key; `None` for the worker's own.
     pub(crate) fn key(&mut self) -> Option<u32> {
         if self.own {

@@ -115,6 +115,8 @@ pub(crate) struct Spec {
     pub(crate) rest: Rest,
     /// How many of the connections, the last ones, speak HTTP with the same server.
     pub(crate) over_http: usize,
+    /// Threads with the client that programs use, instead of one loop with connections of its own.
+    pub(crate) via_client: bool,
     /// Further connections that never send anything.
     pub(crate) idle: usize,
     /// Redis: release with a plain `DEL` instead of the script that compares first.
@@ -132,6 +134,9 @@ pub(crate) const REQUESTS_MAX: usize = 4_000_000;
 
 /// Most shared keys: each takes memory here, and its number has eight digits.
 pub(crate) const KEYS_MAX: u32 = 4_000_000;
+
+/// Most threads of a run with the client that programs use.
+pub(crate) const THREADS_MAX: usize = 1_000;
 
 /// Most cycles started per second; the time between two of them is a whole number of nanoseconds.
 pub(crate) const RATE_MAX: u64 = 10_000_000;
@@ -155,6 +160,7 @@ impl Default for Spec {
             drain_ns: 10_000_000_000,
             rest: Rest::Lightly,
             over_http: 0,
+            via_client: false,
             idle: 0,
             plain_del: false,
         }
@@ -207,6 +213,17 @@ impl Spec {
                     .to_owned(),
             );
         }
+        let is_of_the_loop = self.pipeline > 1
+            || self.rate.is_some()
+            || self.idle > 0
+            || self.over_http > 0
+            || self.plain_del;
+        if self.via_client && (is_of_the_loop || self.connections > THREADS_MAX) {
+            return Some(format!(
+                "--via client: a thread for each of up to {THREADS_MAX} connections, which waits for each \
+                 answer: no --pipeline, --rate, --idle, --del"
+            ));
+        }
         if self.hold_ns >= LEASE_S * 500_000_000 {
             return Some(format!(
                 "--hold must stay well below the lease of {LEASE_S} s"
@@ -222,7 +239,8 @@ impl Spec {
             return false;
         }
         match target.protocol {
-            Protocol::Line => true,
+            Protocol::Line => target.in_turns || !self.via_client,
+            _ if self.via_client => false,
             Protocol::Http => matches!(work, Workload::Lock),
             Protocol::Ceiling => {
                 matches!(work, Workload::Lock) && matches!(self.keys, Keys::Own | Keys::Shared(1))
@@ -253,6 +271,9 @@ impl Spec {
         }
         if self.over_http > 0 {
             text.push_str(&format!(", {} of them over HTTP", self.over_http));
+        }
+        if self.via_client {
+            text.push_str(", via client");
         }
         if self.idle > 0 {
             text.push_str(&format!(", beside {} idle", self.idle));

@@ -7,7 +7,22 @@ use crate::plans;
 use crate::report::figures::Figures;
 use crate::report::figures::Unit::{Bytes, Count};
 use crate::report::figures::Wanted::Nothing;
+use crate::run::spec::{Keys, Spec};
 use crate::session::Session;
+
+/// Locks that the client holds for longer than their lease, so that it has to renew them.
+fn held_for_long() -> [Spec; 2] {
+    let held = |keys| Spec {
+        keys,
+        connections: 16,
+        hold_ns: 1_500_000_000,
+        warmup_ns: 0,
+        measure_ns: 2_000_000_000,
+        via_client: true,
+        ..Spec::default()
+    };
+    [held(Keys::Own), held(Keys::Shared(8))]
+}
 
 /// Every kind of work in turn for a long time.
 pub(crate) fn run(session: &Session, figures: &mut Figures) -> io::Result<()> {
@@ -20,6 +35,10 @@ pub(crate) fn run(session: &Session, figures: &mut Figures) -> io::Result<()> {
     for spec in &mut specs {
         spec.warmup_ns = 0;
         spec.measure_ns = each_ns.max(1_000_000);
+        spec.via_client = session.options.via_client;
+    }
+    if session.options.via_client {
+        specs.extend(held_for_long());
     }
     let began = session.clock.now_ns();
     let (mut passes, mut answers, mut first_rss) = (0_u32, 0, None);

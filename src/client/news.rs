@@ -1,0 +1,337 @@
+//! What happens elsewhere: signals, changes of keys, changes of leaders, as they come.
+//!
+//! A subscription has connections of its own. It is not made again when one of them breaks, because
+//! what happened meanwhile is lost: its owner has to know, look at how things are, and subscribe again.
+
+use std::fmt;
+use std::io::ErrorKind;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::clock;
+use super::conn::{Conn, Fault, Heard};
+use super::error::Error;
+use super::stream::wait_for_any;
+use super::{Client, Inner, Told};
+use crate::engine::types::{Change, Event, Request};
+use crate::wire::client::{Line, News, push_request};
+use crate::wire::command::Command;
+
+/// Somebody signalled.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use latchd::client::{Client, Signal};
+///
+/// let client = Client::connect("localhost")?;
+/// let mut signals = client.listen("events.>")?;
+/// for signal in signals.within(Duration::from_secs(1)) {
+///     let Signal { channel, payload } = signal?;
+///     println!("{} on {}", payload.escape_ascii(), channel.escape_ascii());
+/// }
+/// # Ok::<(), latchd::client::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signal {
+    /// Where.
+    pub channel: Vec<u8>,
+    /// What.
+    pub payload: Vec<u8>,
+}
+
+/// Something happened to a key.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use latchd::client::{Client, KeyEvent};
+/// use latchd::engine::types::Event;
+///
+/// let client = Client::connect("localhost")?;
+/// let mut events = client.watch("jobs.*")?;
+/// if let Some(KeyEvent { event: Event::Release, key }) = events.next_within(Duration::from_secs(1))? {
+///     println!("{} is free", key.escape_ascii());
+/// }
+/// # Ok::<(), latchd::client::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyEvent {
+    /// What happened.
+    pub event: Event,
+    /// To which key.
+    pub key: Vec<u8>,
+}
+
+/// The leader of a key has changed.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use latchd::client::{Client, LeaderChange};
+///
+/// let client = Client::connect("localhost")?;
+/// let mut changes = client.observe("leader")?;
+/// while let Some(LeaderChange { change, .. }) = changes.next_within(Duration::from_secs(60))? {
+///     println!("{change:?}");
+/// }
+/// # Ok::<(), latchd::client::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaderChange {
+    /// How.
+    pub change: Change,
+    /// Of which key.
+    pub key: Vec<u8>,
+}
+
+/// What can be subscribed to: made from news, if that is of this kind.
+trait FromNews: Sized {
+    fn from_news(news: News<'_>) -> Option<Self>;
+}
+
+impl FromNews for Signal {
+    fn from_news(news: News<'_>) -> Option<Self> {
+        match news {
+            News::Signal { channel, payload } => Some(Self {
+                channel: channel.to_vec(),
+                payload: payload.to_vec(),
+            }),
+            _ => None,
+        }
+    }
+}
+
+impl FromNews for KeyEvent {
+    fn from_news(news: News<'_>) -> Option<Self> {
+        match news {
+            News::Watch { event, key } => Some(Self {
+                event,
+                key: key.to_vec(),
+            }),
+            _ => None,
+        }
+    }
+}
+
+impl FromNews for LeaderChange {
+    fn from_news(news: News<'_>) -> Option<Self> {
+        match news {
+            News::Leader { change, key } => Some(Self {
+                change,
+                key: key.to_vec(),
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// Something that is listened to: [`Signal`]s, [`KeyEvent`]s or [`LeaderChange`]s, in the order in which
+/// each server told them.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use latchd::client::{Client, Signal, Subscription};
+///
+/// let client = Client::connect("localhost")?;
+/// let mut signals: Subscription<Signal> = client.listen("news")?;
+/// let first = signals.next_within(Duration::from_secs(1))?;
+/// # Ok::<(), latchd::client::Error>(())
+/// ```
+pub struct Subscription<T> {
+    inner: Arc<Inner>,
+    /// One for each server that may have something to tell.
+    conns: Vec<Conn>,
+    /// Which of them is heard first, so that a loud one does not drown the others.
+    turn: usize,
+    is_broken: bool,
+    of: PhantomData<fn() -> T>,
+}
+
+/// What comes, until nothing has come for a while: made by [`Subscription::within`].
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use latchd::client::Client;
+/// # let client = Client::connect("localhost")?;
+/// let mut events = client.watch(">")?;
+/// let busy = events.within(Duration::from_millis(500)).count();
+/// # Ok::<(), latchd::client::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Within<'a, T> {
+    of: &'a mut Subscription<T>,
+    timeout: Duration,
+    is_over: bool,
+}
+
+impl Client {
+    /// Hears signals on channels that match: `*` is any one token between dots, `>` the rest.
+    ///
+    /// # Errors
+    /// [`Refused`](Error::Refused) if it is no pattern, or if there are too many.
+    pub fn listen(&self, pattern: impl AsRef<[u8]>) -> Result<Subscription<Signal>, Error> {
+        self.listen_in_group(pattern, "")
+    }
+
+    /// The same as a member of a group, of which one hears each signal. A group has no blanks around it.
+    ///
+    /// # Errors
+    /// As [`listen`](Self::listen).
+    pub fn listen_in_group(
+        &self,
+        pattern: impl AsRef<[u8]>,
+        group: impl AsRef<[u8]>,
+    ) -> Result<Subscription<Signal>, Error> {
+        let (pattern, group) = (pattern.as_ref(), group.as_ref());
+        self.subscribe(
+            pattern,
+            &Request::Listen { pattern, group },
+            has_wildcard(pattern),
+        )
+    }
+
+    /// Hears what happens to keys that match.
+    ///
+    /// # Errors
+    /// As [`listen`](Self::listen).
+    pub fn watch(&self, pattern: impl AsRef<[u8]>) -> Result<Subscription<KeyEvent>, Error> {
+        let pattern = pattern.as_ref();
+        self.subscribe(pattern, &Request::Watch { pattern }, has_wildcard(pattern))
+    }
+
+    /// Hears who takes the lead of this key, and first of all whether somebody has it.
+    ///
+    /// # Errors
+    /// [`Refused`](Error::Refused) if there are too many.
+    pub fn observe(&self, key: impl AsRef<[u8]>) -> Result<Subscription<LeaderChange>, Error> {
+        let key = key.as_ref();
+        self.subscribe(key, &Request::Observe { key }, false)
+    }
+
+    /// At the server that has the key, or at all of them.
+    fn subscribe<T>(
+        &self,
+        key: &[u8],
+        request: &Request<'_>,
+        at_all: bool,
+    ) -> Result<Subscription<T>, Error> {
+        let shards = match at_all {
+            true => 0..self.inner.options.servers.len(),
+            false => self.inner.shard(key)..self.inner.shard(key) + 1,
+        };
+        let command = Command::Engine(*request);
+        let mut frame = Vec::new();
+        let verb = push_request(&mut frame, &command)?;
+        let mut conns = Vec::new();
+        for shard in shards {
+            let mut conn = self.inner.open(shard)?;
+            let reply = conn.ask(&frame, verb, self.inner.deadline(&command));
+            let reply = reply.map_err(|fault| conn.error(fault))?;
+            let reply = self.inner.refused(shard, &frame, reply)?;
+            if reply.told() != Told::Done {
+                return Err(self.inner.garbage(shard, &reply));
+            }
+            conns.push(conn);
+        }
+        Ok(Subscription {
+            inner: Arc::clone(&self.inner),
+            conns,
+            turn: 0,
+            is_broken: false,
+            of: PhantomData,
+        })
+    }
+}
+
+/// Whether other keys match it besides itself.
+fn has_wildcard(pattern: &[u8]) -> bool {
+    let mut tokens = pattern.split(|it| *it == b'.');
+    tokens.any(|token| matches!(token, b"*" | b">"))
+}
+
+#[expect(private_bounds, reason = "what can be subscribed to is known here")]
+impl<T: FromNews> Subscription<T> {
+    /// The next one, if one comes within this time.
+    ///
+    /// # Errors
+    /// [`Down`](Error::Down) if a connection has broken: what happened since is lost. Subscribe again.
+    pub fn next_within(&mut self, timeout: Duration) -> Result<Option<T>, Error> {
+        if self.is_broken {
+            let server = &self.inner.options.servers[self.conns[0].shard];
+            return Err(server.down(ErrorKind::NotConnected.into()));
+        }
+        let deadline = clock::after(timeout);
+        loop {
+            if let Some(found) = self.heard()? {
+                return Ok(Some(found));
+            }
+            match wait_for_any(&self.conns, deadline) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::TimedOut => return Ok(None),
+                Err(error) => return Err(self.broken(0, error.into())),
+            }
+        }
+    }
+
+    /// An iterator that ends when nothing has come for so long, or after an error.
+    pub fn within(&mut self, timeout: Duration) -> Within<'_, T> {
+        Within {
+            of: self,
+            timeout,
+            is_over: false,
+        }
+    }
+
+    /// What has come already.
+    fn heard(&mut self) -> Result<Option<T>, Error> {
+        let count = self.conns.len();
+        for step in 0..count {
+            let index = (self.turn + step) % count;
+            loop {
+                let conn = &mut self.conns[index];
+                let line = match conn.kept_news() {
+                    Some(line) => line,
+                    None => match conn.next() {
+                        Ok(Some(Heard::News(line))) => line,
+                        Ok(Some(Heard::Answer(_))) => continue,
+                        Ok(None) => break,
+                        Err(fault) => return Err(self.broken(index, fault)),
+                    },
+                };
+                if let Some(Line::Push(news)) = Line::read(&line)
+                    && let Some(found) = T::from_news(news)
+                {
+                    self.turn = index + 1;
+                    return Ok(Some(found));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn broken(&mut self, index: usize, fault: Fault) -> Error {
+        self.is_broken = true;
+        self.conns[index].error(fault)
+    }
+}
+
+impl<T: FromNews> Iterator for Within<'_, T> {
+    type Item = Result<T, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_over {
+            return None;
+        }
+        let found = self.of.next_within(self.timeout).transpose();
+        self.is_over = !matches!(found, Some(Ok(_)));
+        found
+    }
+}
+
+impl<T> fmt::Debug for Subscription<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shards: Vec<_> = self.conns.iter().map(|it| it.shard).collect();
+        f.debug_struct("Subscription")
+            .field("servers", &shards)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,147 @@
+//! Two phases: a place in a queue now, a wait for it later.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::Told;
+use super::clock;
+use super::conn::{Conn, Fault};
+use super::error::{Error, shown};
+use super::guard::Guard;
+use super::lock::Lock;
+use crate::engine::types::Request;
+use crate::wire::client::push_request;
+use crate::wire::command::Command;
+
+/// What came of asking for a place: it was free and is held, or there is a place in the queue.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use latchd::client::{Client, Enqueued};
+///
+/// let client = Client::connect("localhost")?;
+/// let guard = match client.lock("job").enqueue()? {
+///     Enqueued::Held(guard) => guard,
+///     Enqueued::Queued(mut place) => {
+///         println!("{:?} before us", place.position()?);
+///         place.wait(Duration::from_secs(60))?
+///     }
+/// };
+/// # Ok::<(), latchd::client::Error>(())
+/// ```
+#[derive(Debug)]
+pub enum Enqueued {
+    /// It was free, and is held.
+    Held(Guard),
+    /// Somebody else holds it.
+    Queued(Place),
+}
+
+/// A place in a queue. It is given up when it is dropped.
+///
+/// The lease begins when it is this one's turn, waited for or not: wait in time.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use latchd::client::{Client, Enqueued};
+/// # let client = Client::connect("localhost")?;
+/// if let Enqueued::Queued(place) = client.lock("job").enqueue()? {
+///     let guard = place.wait(Duration::from_secs(60))?;
+/// }
+/// # Ok::<(), latchd::client::Error>(())
+/// ```
+pub struct Place {
+    lock: Lock,
+    conn: Box<Conn>,
+}
+
+impl Lock {
+    /// Takes it if it is free, and otherwise a place in the queue, without waiting. The lead has no
+    /// places.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire). It is never asked again: a place ends with its connection.
+    pub fn enqueue(&self) -> Result<Enqueued, Error> {
+        let shard = self.inner.shard(&self.key);
+        let (mut conn, _) = self.inner.conn(shard)?;
+        let command = Command::Engine(Request::Enqueue {
+            key: &self.key,
+            mode: self.mode,
+            lease: self.lease.map(clock::millis),
+        });
+        let mut frame = Vec::new();
+        let verb = push_request(&mut frame, &command)?;
+        let asked_at = clock::now();
+        let reply = conn.ask(&frame, verb, self.inner.deadline(&command));
+        let reply = reply.map_err(|fault| self.over(&conn, fault))?;
+        if reply.told() == Told::Queued {
+            let (lock, conn) = (self.clone(), Box::new(conn));
+            return Ok(Enqueued::Queued(Place { lock, conn }));
+        }
+        let guard = self.answered(conn, &frame, reply, asked_at)?;
+        Ok(Enqueued::Held(guard))
+    }
+
+    /// What it means that the connection broke: what it may have been granted ended with it, unless it
+    /// outlives it.
+    fn over(&self, conn: &Conn, fault: Fault) -> Error {
+        match fault {
+            Fault::Broken(why) if self.inner.options.outlives() => {
+                self.unknown(conn.shard, None, why)
+            }
+            fault => conn.error(fault),
+        }
+    }
+}
+
+impl Place {
+    /// How many are before us and how far: 1 is next, 0 is our turn; none if the place is gone.
+    ///
+    /// # Errors
+    /// If the server cannot be asked.
+    pub fn position(&mut self) -> Result<Option<u64>, Error> {
+        let Self { lock, conn } = self;
+        let command = Command::Engine(Request::Position { key: &lock.key });
+        let mut frame = Vec::new();
+        let verb = push_request(&mut frame, &command)?;
+        let reply = conn.ask(&frame, verb, lock.inner.deadline(&command));
+        let reply = reply.map_err(|fault| conn.error(fault))?;
+        let reply = lock.inner.refused(conn.shard, &frame, reply)?;
+        match reply.told() {
+            Told::Number(place) => Ok(u64::try_from(place).ok()),
+            Told::Nothing => Ok(None),
+            _ => Err(lock.inner.garbage(conn.shard, &reply)),
+        }
+    }
+
+    /// Waits for our turn. The place is gone afterwards.
+    ///
+    /// # Errors
+    /// [`Busy`](Error::Busy) if the wait is over first; [`Lost`](Error::Lost) if it was our turn and the lease
+    /// ran out before this was called.
+    pub fn wait(self, wait: Duration) -> Result<Guard, Error> {
+        let Self { lock, mut conn } = self;
+        let command = Command::Engine(Request::Wait {
+            key: &lock.key,
+            wait: clock::millis(wait),
+        });
+        let mut frame = Vec::new();
+        let verb = push_request(&mut frame, &command)?;
+        let asked_at = clock::now();
+        match conn.ask(&frame, verb, lock.inner.deadline(&command)) {
+            Ok(reply) => {
+                let result = lock.answered(*conn, &frame, reply, asked_at);
+                super::lost_if_expired(&lock.key, result)
+            }
+            Err(fault) => Err(lock.over(&conn, fault)),
+        }
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Place")
+            .field(&shown(&self.lock.key))
+            .finish()
+    }
+}

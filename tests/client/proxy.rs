@@ -1,0 +1,243 @@
+//! What can happen between a client and its server: a proxy that stalls, swallows and cuts, and peers
+//! that are no latchd at all.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+
+/// Forwards everything, until it is told to do otherwise.
+pub(crate) struct Proxy {
+    pub(crate) address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    server: SocketAddr,
+    /// Connections before this number get nothing through in either direction.
+    stalled_below: usize,
+    /// Nothing that comes from clients gets through.
+    stalls_requests: bool,
+    /// Nothing that comes from the server gets through.
+    stalls_answers: bool,
+    /// New connections are closed at once.
+    refuses: bool,
+    /// A chunk from a client that holds this is forwarded, and the connection cut before the answer.
+    cuts_after: Option<Vec<u8>>,
+    /// A chunk from a client that holds this is cut and never forwarded.
+    cuts_before: Option<Vec<u8>>,
+    open: Vec<TcpStream>,
+    accepted: usize,
+}
+
+impl Proxy {
+    pub(crate) fn to(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State {
+                server,
+                stalled_below: 0,
+                stalls_requests: false,
+                stalls_answers: false,
+                refuses: false,
+                cuts_after: None,
+                cuts_before: None,
+                open: Vec::new(),
+                accepted: 0,
+            }),
+            changed: Condvar::new(),
+        });
+        let theirs = Arc::clone(&shared);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                theirs.accept(client.unwrap());
+            }
+        });
+        Self { address, shared }
+    }
+
+    fn change(&self, act: impl FnOnce(&mut State)) {
+        act(&mut self.shared.state.lock().unwrap());
+        self.shared.changed.notify_all();
+    }
+
+    pub(crate) fn stall_requests(&self, stalls: bool) {
+        self.change(|state| state.stalls_requests = stalls);
+    }
+
+    pub(crate) fn stall_answers(&self, stalls: bool) {
+        self.change(|state| state.stalls_answers = stalls);
+    }
+
+    /// Nothing gets through any more on the connections that are open now.
+    pub(crate) fn stall_present(&self) {
+        self.change(|state| state.stalled_below = state.accepted + 1);
+    }
+
+    /// New connections lead to this server.
+    pub(crate) fn lead_to(&self, server: SocketAddr) {
+        self.change(|state| state.server = server);
+    }
+
+    pub(crate) fn refuse(&self, refuses: bool) {
+        self.change(|state| state.refuses = refuses);
+    }
+
+    /// The next request with this in it reaches the server, and its answer nobody.
+    pub(crate) fn cut_after(&self, needle: &str) {
+        self.change(|state| state.cuts_after = Some(needle.into()));
+    }
+
+    /// The next request with this in it does not reach the server, and its connection ends.
+    pub(crate) fn cut_before(&self, needle: &str) {
+        self.change(|state| state.cuts_before = Some(needle.into()));
+    }
+
+    /// Ends all connections, on both sides.
+    pub(crate) fn cut(&self) {
+        self.change(|state| {
+            for stream in state.open.drain(..) {
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        });
+    }
+
+    /// How many connections there were.
+    pub(crate) fn accepted(&self) -> usize {
+        self.shared.state.lock().unwrap().accepted
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.cut();
+        self.change(|state| {
+            state.refuses = true;
+            state.stalls_answers = false;
+            state.stalls_requests = false;
+            state.stalled_below = 0;
+        });
+    }
+}
+
+impl Shared {
+    fn accept(self: &Arc<Self>, client: TcpStream) {
+        let mut state = self.state.lock().unwrap();
+        state.accepted += 1;
+        let server = match state.refuses {
+            true => return,
+            false => TcpStream::connect(state.server),
+        };
+        let Ok(server) = server else {
+            return;
+        };
+        client.set_nodelay(true).unwrap();
+        server.set_nodelay(true).unwrap();
+        state.open.push(client.try_clone().unwrap());
+        state.open.push(server.try_clone().unwrap());
+        let number = state.accepted;
+        drop(state);
+        for (from, to, is_request) in [
+            (
+                client.try_clone().unwrap(),
+                server.try_clone().unwrap(),
+                true,
+            ),
+            (server, client, false),
+        ] {
+            let shared = Arc::clone(self);
+            thread::spawn(move || shared.forward(from, to, is_request, number));
+        }
+    }
+
+    fn forward(&self, mut from: TcpStream, mut to: TcpStream, is_request: bool, number: usize) {
+        let mut bytes = [0; 4096];
+        while let Ok(count @ 1..) = from.read(&mut bytes) {
+            let state = self.state.lock().unwrap();
+            let mut state = self
+                .changed
+                .wait_while(state, |state| {
+                    number < state.stalled_below
+                        || match is_request {
+                            true => state.stalls_requests,
+                            false => state.stalls_answers,
+                        }
+                })
+                .unwrap();
+            let holds = |needle: &Option<Vec<u8>>| {
+                let needle = needle.as_deref();
+                is_request
+                    && needle.is_some_and(|it| memchr::memmem::find(&bytes[..count], it).is_some())
+            };
+            if holds(&state.cuts_before) {
+                state.cuts_before = None;
+                break;
+            }
+            let cuts = holds(&state.cuts_after);
+            drop(state);
+            if to.write_all(&bytes[..count]).is_err() {
+                break;
+            }
+            if cuts {
+                // The answer is on its way when the server has said something.
+                let _ = to.peek(&mut [0]);
+                self.state.lock().unwrap().cuts_after = None;
+                let _ = from.shutdown(Shutdown::Both);
+                break;
+            }
+        }
+        let _ = from.shutdown(Shutdown::Both);
+        let _ = to.shutdown(Shutdown::Both);
+    }
+}
+
+/// Somebody who takes every connection and says this to each, or nothing, and never hangs up.
+pub(crate) fn peer_that_says(words: &'static [u8]) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let mut client = client.unwrap();
+            thread::spawn(move || {
+                let _ = client.write_all(words);
+                let _ = client.read_to_end(&mut Vec::new());
+            });
+        }
+    });
+    address
+}
+
+/// Somebody who answers the first request of each connection as a latchd would, and later ones with
+/// these words, one after the other; then it falls silent and never hangs up.
+pub(crate) fn peer_that_answers(words: &[&[u8]]) -> SocketAddr {
+    const GREETING: &[u8] = b"ok latchd/0.1.0 epoch=1 fence=1\n";
+    const FRAME_LINES: usize = 3;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let words: Vec<Vec<u8>> = words.iter().map(|it| it.to_vec()).collect();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (mut client, words) = (client.unwrap(), words.clone());
+            thread::spawn(move || {
+                let (mut lines, mut bytes) = (0, [0; 4096]);
+                let mut answers = [GREETING.to_vec()].into_iter().chain(words);
+                while let Ok(count @ 1..) = client.read(&mut bytes) {
+                    lines += memchr::memchr_iter(b'\n', &bytes[..count]).count();
+                    while lines >= FRAME_LINES {
+                        lines -= FRAME_LINES;
+                        if let Some(answer) = answers.next() {
+                            let _ = client.write_all(&answer);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    address
+}
