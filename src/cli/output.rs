@@ -140,9 +140,11 @@ impl Table {
 
     /// Aligned lines, the heading first. Numbers stand at the right of their column.
     pub(crate) fn lines(&self, output: Output) -> Vec<String> {
+        let is_digit = |c: char| c.is_ascii_digit();
         let is_number = |column: usize| {
             let mut cells = self.rows.iter().filter_map(|row| row.get(column));
-            cells.all(|(cell, _)| cell.starts_with(|c: char| c.is_ascii_digit() || c == '-'))
+            // Times and counts; an address begins with a digit, too.
+            cells.all(|(cell, _)| cell == "-" || cell.starts_with(is_digit) && !cell.contains(':'))
         };
         let columns: Vec<(usize, bool)> = (0..self.headings.len())
             .map(|column| {

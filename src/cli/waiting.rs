@@ -48,8 +48,10 @@ impl WaitingLine {
         if waited < SAID_AFTER {
             return Some(SAID_AFTER.saturating_sub(waited));
         }
-        let columns = rustix::termios::tcgetwinsize(io::stderr()).map_or(80, |size| size.ws_col);
-        let columns = usize::from(columns.max(20));
+        let columns = match rustix::termios::tcgetwinsize(io::stderr()) {
+            Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
+            _ => 80, // it does not say
+        };
         let waited = short(waited.as_secs_f64());
         let text = cut(&format!("{} ({waited})", text()), columns.saturating_sub(1));
         // At once, so that nobody sees half of it.

@@ -238,6 +238,8 @@ impl fmt::Display for Refusal {
         } = self;
         write!(f, "{server}: {} {key}: {word}: ", verb.row().letters)?;
         f.write_str(match word.as_str() {
+            "error" if *verb == Verb::Auth => "the server asks for no token; leave it out",
+            "error" if *verb == Verb::Hello => "the server does not know what is asked of it here",
             "error_auth" => "the secret is wrong or missing",
             "error_forbidden" => "this token may not do that",
             "error_draining" => "the server is shutting down; ask again when it is back",

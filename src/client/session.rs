@@ -1,5 +1,6 @@
 //! A connection of one's own: for everything that belongs to a connection, such as subscriptions.
 
+use std::fmt;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,6 +72,12 @@ pub struct Session {
     conn: Conn,
     /// It has broken, and is of no further use.
     is_broken: bool,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Session").field(&self.server()).finish()
+    }
 }
 
 impl Session {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use latchd::client::{ErrorKind, Lost, Standing};
 
@@ -43,6 +44,30 @@ fn a_dropped_guard_has_let_go_when_the_drop_is_over() {
     let client = client(&daemon);
     for _ in 0..100 {
         drop(client.lock("job").try_acquire().unwrap());
+    }
+}
+
+#[test]
+fn very_long_and_very_short_times_are_times() {
+    let daemon = Daemon::start(&[]);
+    let client = client(&daemon);
+    let guard = client.lock("job").lease(Duration::MAX).wait(Duration::MAX);
+    let guard = guard.acquire().unwrap();
+    assert!(guard.is_held() && guard.remaining() > s(1_000_000_000));
+    assert!(!guard.lost().wait(Duration::ZERO));
+    guard.release().unwrap();
+    let error = client
+        .lock("job")
+        .lease(Duration::ZERO)
+        .acquire()
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Misuse, "{error}");
+    for _ in 0..20 {
+        // However short it is: either it is held, or it is lost.
+        match client.lock("job").lease(Duration::from_nanos(1)).acquire() {
+            Ok(guard) => assert!(guard.lost().wait(s(10)) || guard.is_held()),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Lost, "{error}"),
+        }
     }
 }
 

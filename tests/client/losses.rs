@@ -267,6 +267,23 @@ fn a_wait_goes_on_after_a_break() {
 }
 
 #[test]
+fn a_wait_goes_on_over_a_restart() {
+    let daemon = Daemon::start(&[]);
+    let proxy = Proxy::to(daemon.address());
+    let (ours, others) = (through(&proxy), client(&daemon));
+    let guard = others.lock("job").lease(s(600)).acquire().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| ours.lock("job").wait(s(60)).acquire().unwrap());
+        daemon.connect().wait_for_waiters("job", 1);
+        drop(daemon);
+        let daemon = Daemon::start(&[]);
+        proxy.lead_to(daemon.address());
+        assert!(waiter.join().unwrap().is_held());
+        drop(guard);
+    });
+}
+
+#[test]
 fn a_change_whose_answer_was_lost_is_not_made_again() {
     let daemon = Daemon::start(&[]);
     let proxy = Proxy::to(daemon.address());

@@ -85,6 +85,7 @@ fn the_secret_is_shown_and_a_wrong_one_refused() {
     let open = Daemon::start(&[]);
     let error = builder(&open).auth_token("s3cret").connect().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(error.to_string().contains("asks for no token"), "{error}");
 }
 
 #[test]
