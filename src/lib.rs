@@ -45,6 +45,8 @@
 //!   daemon guards its own files with them.
 //! - [`http_client`] is a client for leases over HTTP, and knows nothing of all this either.
 //!
+//! - [`cli`] is the command `latch`: a client that prints.
+//!
 //! `pipe` (a connection in memory) and `sim` (the simulator) are for developers, and exist only
 //! with the feature `tools`. Everything but [`ephemeral`], [`http_client`], [`client`] and what that needs
 //! exists only with the feature `daemon`.
@@ -53,6 +55,8 @@
 pub mod access;
 #[cfg(any(feature = "client", feature = "daemon"))]
 pub mod base;
+#[cfg(feature = "cli")]
+pub mod cli;
 #[cfg(feature = "client")]
 pub mod client;
 #[cfg(feature = "daemon")]

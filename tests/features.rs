@@ -93,6 +93,18 @@ fn the_client_needs_no_crate_of_the_daemon() {
 }
 
 #[test]
+fn the_command_needs_nothing_of_the_daemon() {
+    let flags = ["--no-default-features", "--features", "cli"];
+    let Some(crates) = crates(&flags) else {
+        return;
+    };
+    assert!(crates.iter().any(|it| it == "clap"), "no tree: {crates:?}");
+    for name in ["mio", "slab", "socket2", "env_logger", "httparse"] {
+        assert!(!crates.iter().any(|it| it == name), "{name}: {crates:?}");
+    }
+}
+
+#[test]
 fn file_locks_need_four_small_crates() {
     let flags = ["--no-default-features", "--features", "ephemeral"];
     let Some(mut crates) = crates(&flags) else {

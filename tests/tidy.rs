@@ -197,6 +197,33 @@ const WALLS: &[Wall] = &[
         reason: "a program without a daemon uses it, and its one clock counts the time asleep",
     },
     Wall {
+        layer: "cli",
+        may_name: &[
+            "base",
+            "client",
+            "ephemeral",
+            "wire::client",
+            "wire::command",
+            "wire::verbs",
+        ],
+        may_not_name: &[
+            "mio",
+            "slab",
+            "socket2",
+            "std::net",
+            "Instant",
+            "SystemTime",
+            "unwrap",
+        ],
+        reason: "it is a client, and prints",
+    },
+    Wall {
+        layer: "bin",
+        may_name: &[],
+        may_not_name: IO,
+        reason: "no logic",
+    },
+    Wall {
         layer: "store",
         may_name: &[
             "base",

@@ -1,0 +1,7 @@
+//! latch: the command-line client. No logic.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    latchd::cli::main()
+}

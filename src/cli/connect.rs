@@ -1,0 +1,214 @@
+//! Which server, with which token and under which name; and what its errors mean for whoever typed the command.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ArgMatches;
+
+use super::exit::{Exit, Fail};
+use super::output::{escaped, quoted};
+use crate::base::Token;
+use crate::client::{Builder, Client, Error, Reason};
+
+/// Where a server is if nobody says anything.
+const SERVER: &str = "127.0.0.1:6388";
+/// How long a server may take to answer. People wait, and scripts have other plans.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What it takes to reach the servers.
+#[derive(Clone)]
+pub(crate) struct Servers {
+    list: String,
+    auth: Option<Vec<u8>>,
+}
+
+impl Servers {
+    /// Flag, then environment, then default.
+    pub(crate) fn of(matches: &ArgMatches) -> Result<Self, Fail> {
+        let flag = matches.get_one::<OsString>("server").cloned();
+        let list = flag.or_else(|| env("LATCH_SERVER"));
+        let list = list.unwrap_or_else(|| SERVER.into());
+        let list = list.into_string().map_err(|list| {
+            let list = quoted(list.as_encoded_bytes());
+            Fail::usage(format!(
+                "{list} is no server: write host:port or unix:/path"
+            ))
+        })?;
+        let auth = auth_token(matches.get_one::<PathBuf>("auth-token-file"))?;
+        Ok(Self { list, auth })
+    }
+
+    /// A client that is not connected yet.
+    pub(crate) fn builder(&self) -> Builder {
+        let builder = Client::builder(&self.list)
+            .name(own_name())
+            .connect_timeout(PATIENCE)
+            .answer_timeout(PATIENCE);
+        match &self.auth {
+            Some(auth) => builder.auth_token(auth.clone()),
+            None => builder,
+        }
+    }
+
+    pub(crate) fn client(&self) -> Result<Client, Fail> {
+        self.builder().build().map_err(fail)
+    }
+
+    /// A client whose locks outlive it.
+    pub(crate) fn keeping_client(&self) -> Result<Client, Fail> {
+        self.builder().keep(true).build().map_err(fail)
+    }
+
+    /// Each of them alone, for what is not about one key.
+    pub(crate) fn each(&self) -> Vec<Self> {
+        let each = self.list.split(',').map(|server| Self {
+            list: server.trim().to_owned(),
+            auth: self.auth.clone(),
+        });
+        each.collect()
+    }
+
+    /// As they were given.
+    pub(crate) fn list(&self) -> &str {
+        &self.list
+    }
+}
+
+fn env(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// A file that was named beats the environment, and there the token itself beats a file.
+fn auth_token(flag: Option<&PathBuf>) -> Result<Option<Vec<u8>>, Fail> {
+    let file = match flag {
+        Some(path) => Some(path.clone()),
+        None => match env("LATCH_AUTH_TOKEN") {
+            Some(token) => return Ok(Some(token.into_encoded_bytes())),
+            None => env("LATCH_AUTH_TOKEN_FILE").map(PathBuf::from),
+        },
+    };
+    let Some(path) = file else {
+        return Ok(None);
+    };
+    let shown = quoted(path.as_os_str().as_encoded_bytes());
+    let bytes = std::fs::read(&path).map_err(|error| {
+        let message = format!("cannot read the token in {shown}: {error}");
+        Fail::new(Exit::CANNOT_OPEN, message)
+    })?;
+    match bytes.trim_ascii() {
+        b"" => {
+            let message = format!("the token file {shown} is empty: put the server's token in it");
+            Err(Fail::new(Exit::CANNOT_OPEN, message))
+        }
+        token => Ok(Some(token.to_vec())),
+    }
+}
+
+/// What `who` shows for us, such as `alice@db1:4711`: nobody else on this network is called so.
+pub(crate) fn own_name() -> String {
+    let plain = |text: &OsStr, most: usize| -> String {
+        let text = text.to_string_lossy();
+        let is_plain = |it: &char| it.is_ascii_alphanumeric() || "-_.".contains(*it);
+        text.chars().filter(is_plain).take(most).collect()
+    };
+    let user = env("LOGNAME").or_else(|| env("USER")).unwrap_or_default();
+    let user = plain(&user, 20);
+    let host = rustix::system::uname();
+    let host = plain(OsStr::new(&*host.nodename().to_string_lossy()), 28);
+    let pid = std::process::id();
+    match user.is_empty() {
+        true => format!("{host}:{pid}"),
+        false => format!("{user}@{host}:{pid}"),
+    }
+}
+
+/// What an error of the client means here: which exit code, and what to do.
+pub(crate) fn fail(error: Error) -> Fail {
+    // Words of a server may be anybody's.
+    let said = escaped(error.to_string().as_bytes());
+    let (exit, advice) = match &error {
+        Error::Busy { .. } => (Exit::CONFLICT, ""),
+        Error::Down { .. } => (
+            Exit::UNREACHABLE,
+            ". Is latchd running there? --server or LATCH_SERVER says where it is",
+        ),
+        Error::Lost { .. } => (Exit::LOST, ""),
+        Error::Misuse(_) => (Exit::USAGE, ""),
+        Error::Unknown { .. } => (
+            Exit::UNREACHABLE,
+            ". `latch who` tells whether somebody has it",
+        ),
+        Error::Garbage { .. } => (
+            Exit::UNREACHABLE,
+            ". Is that the port of the line protocol (6388)?",
+        ),
+        Error::Refused(refusal) => match refusal.reason() {
+            Reason::Auth | Reason::Forbidden => (
+                Exit::AUTH,
+                ". LATCH_AUTH_TOKEN, LATCH_AUTH_TOKEN_FILE or --auth-token-file gives another token",
+            ),
+            Reason::Draining => (Exit::UNREACHABLE, ""),
+            Reason::Deadlock => (Exit::CONFLICT, ""),
+            _ => (
+                Exit::REFUSED,
+                match refusal.word() {
+                    "error_type_mismatch" | "error_limit_mismatch" => {
+                        ". `latch who` tells which; use it the same way everywhere, or another key"
+                    }
+                    _ => "",
+                },
+            ),
+        },
+    };
+    Fail::new(exit, format!("{said}{advice}"))
+}
+
+/// An answer that can be read, but not as one to what was asked.
+pub(crate) fn nonsense() -> Fail {
+    Fail::new(
+        Exit::UNREACHABLE,
+        "the server answers something else than it was asked. Is it a latchd of another version?",
+    )
+}
+
+/// A token as it is printed.
+pub(crate) fn token_text(token: Token) -> String {
+    String::from_utf8_lossy(&token.hex()).into_owned()
+}
+
+/// A token as it was typed.
+pub(crate) fn token(text: &[u8]) -> Result<Token, Fail> {
+    Token::parse(text).ok_or_else(|| {
+        let text = quoted(text);
+        Fail::usage(format!(
+            "{text} is no token: it is the first word that `latch acquire` prints, 32 hexadecimal digits"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_name_is_one_that_servers_take() {
+        let name = own_name();
+        assert!(!name.is_empty() && name.len() <= 64, "{name}");
+        assert!(name.bytes().all(|it| it.is_ascii_graphic()), "{name}");
+        assert!(
+            name.ends_with(&format!(":{}", std::process::id())),
+            "{name}"
+        );
+    }
+
+    #[test]
+    fn tokens_are_read_and_printed() {
+        let text = "000660599d1e2c3f9f8e7d6c5b4a3921";
+        let read = token(text.as_bytes()).expect("a token");
+        assert_eq!(token_text(read), text);
+        let fail = token(b"x\x1b").expect_err("no token");
+        assert_eq!(fail.exit, Exit::USAGE);
+        assert!(fail.message.contains("\\x1b"), "{fail}");
+    }
+}

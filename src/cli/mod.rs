@@ -1,0 +1,126 @@
+//! The command `latch`: what people and scripts type.
+//!
+//! One file for each group of commands, and nothing here decides anything about locks: `latch` is a client, and
+//! prints. Every way it can end is an exit code (`exit`), every command stands in one table (`table`).
+
+mod args;
+mod connect;
+mod data;
+mod documents;
+mod duration;
+mod events;
+mod exit;
+mod file;
+mod locks;
+mod output;
+mod ranges;
+mod run;
+mod show;
+mod supervise;
+mod table;
+mod task;
+mod top;
+mod waiting;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::ArgMatches;
+use clap::error::ErrorKind;
+
+pub use self::documents::commands_markdown;
+use self::exit::{Exit, Fail};
+use self::output::Output;
+use self::supervise::{trampoline, warden};
+
+/// What every command is given: how to print.
+pub(crate) struct Context {
+    pub(crate) output: Output,
+    /// Somebody wants no colours, or has a terminal without.
+    pub(crate) no_colour: bool,
+}
+
+/// Runs the command that this process was started with.
+pub fn main() -> ExitCode {
+    let mut args = std::env::args_os();
+    let (name, first) = (args.next(), args.next());
+    let exit = match first.as_deref().and_then(|word| word.to_str()) {
+        Some(trampoline::WORD) => trampoline::run(args),
+        Some(warden::WORD) => guard(args),
+        _ => run(name.into_iter().chain(first).chain(args)),
+    };
+    ExitCode::from(exit.0)
+}
+
+/// The warden of a command: it reaches servers as we were told to.
+fn guard(args: impl Iterator<Item = OsString>) -> Exit {
+    let matches = table::server_options().try_get_matches_from(args);
+    match matches.map(|matches| connect::Servers::of(&matches)) {
+        Ok(Ok(servers)) => warden::run(&mut run::Remote {
+            servers,
+            client: None,
+        }),
+        _ => warden::run(&mut file::NoLocks),
+    }
+}
+
+fn run(args: impl Iterator<Item = OsString>) -> Exit {
+    match parse_and_run(args) {
+        Ok(exit) => exit,
+        Err(fail) => {
+            if !fail.message.is_empty() {
+                // At once, in one piece: others may write to the same place.
+                let _ = std::io::stderr().write_all(format!("latch: {fail}\n").as_bytes());
+            }
+            fail.exit
+        }
+    }
+}
+
+fn parse_and_run(args: impl Iterator<Item = OsString>) -> Result<Exit, Fail> {
+    let (mut commands, mut runs) = (Vec::new(), Vec::new());
+    for entry in table::entries() {
+        runs.push((entry.command.get_name().to_owned(), entry.run));
+        commands.push(entry.command);
+    }
+    let matches = match table::command(commands).try_get_matches_from(args) {
+        Ok(matches) => matches,
+        Err(error) => return shown(&error),
+    };
+    let Some((name, matches)) = matches.subcommand() else {
+        return Err(Fail::usage("no command: see latch help"));
+    };
+    let run = runs.into_iter().find(|(it, _)| it == name);
+    let Some((_, run)) = run else {
+        return Err(Fail::usage("no such command: see latch help"));
+    };
+    run(&context(matches), matches)
+}
+
+/// Help and version are no errors; the rest is clap's own words.
+fn shown(error: &clap::Error) -> Result<Exit, Fail> {
+    let text = error.render().to_string();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let mut out = std::io::stdout().lock();
+            let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+            written.map_err(|error| Fail::output(&error))?;
+            Ok(Exit::OK)
+        }
+        _ => {
+            let text = text.strip_prefix("error: ").unwrap_or(&text);
+            Err(Fail::usage(text.trim_end()))
+        }
+    }
+}
+
+fn context(matches: &ArgMatches) -> Context {
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    let no_colour = is_set("NO_COLOR") || dumb;
+    Context {
+        output: Output::new(matches.get_flag("json"), no_colour),
+        no_colour,
+    }
+}

@@ -1,0 +1,516 @@
+//! `latch run`: runs a command while a lock is held, on any number of machines.
+//!
+//! The lock is taken so that it outlives connections (`keep=1`): a connection that breaks costs nothing as long
+//! as another one can be made before the lease is over. So the lease alone decides, by our own clock, and the
+//! command is ended before it is over. If we are killed, the warden lets go of the lock as soon as nobody
+//! of the command is left.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use clap::{Arg, ArgMatches, Command};
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::args::{self, Patience};
+use super::connect::{Servers, fail, token_text};
+use super::exit::{Exit, Fail};
+use super::output::quoted;
+use super::supervise::signals::Signals;
+use super::supervise::warden::{self, Hold, Warden, monotonic};
+use super::supervise::{Ended, Job, Lock, Standing, supervise};
+use super::table::Entry;
+use super::task::{self, Unfinished};
+use super::waiting::{Place, WaitingLine};
+use super::{Context, waiting};
+use crate::base::Token;
+use crate::client::{self, Client, Error, Guard};
+
+const EXAMPLES: &str = "\
+The command has LATCH_KEY, LATCH_TOKEN and LATCH_FENCE in its environment; with
+several keys each is a list, in the order of the keys as they were given.
+
+The lock is renewed at a third of its lease. If that fails, the command gets
+SIGTERM before the lease is over and SIGKILL when it is, and the exit code is 79.
+
+Examples:
+  latch run nightly -- ./backup.sh            one at a time, on all machines
+  latch run -n report -- ./report.sh          not if it runs already
+  latch run -w 10m deploy -c 'make && make install'
+  latch run --semaphore 3 build -- make       three at a time
+  latch run -s data -- ./read.sh              together with others that say -s,
+  latch run -x data -- ./write.sh             and alone: a read-write lock
+  latch run --elect leader -- ./serve.sh      observers are told who leads
+  latch run db cache -- ./migrate.sh          both, or none";
+
+/// How long a command has to end, if nobody says: a quarter of the lease, but no longer than this.
+const KILL_AFTER_MAX: Duration = Duration::from_secs(10);
+
+/// How long a server may take to hear that a lock is let go.
+const RELEASE_WITHIN: Duration = Duration::from_secs(5);
+/// The same if it was most likely lost for want of an answer.
+const RELEASE_LOST_WITHIN: Duration = Duration::from_millis(500);
+
+pub(crate) fn entries() -> Vec<Entry> {
+    let keys = args::key()
+        .num_args(1..)
+        .help("The name of the lock; several are taken together");
+    let [shared, exclusive] = args::shared_or_exclusive();
+    let command = Command::new("run")
+        .about("Run a command while holding a lock")
+        .override_usage(
+            "latch run [OPTIONS] KEY… -- COMMAND…\n       latch run [OPTIONS] KEY… -c STRING",
+        )
+        .args(args::patience())
+        .arg(shared.help("A read-write lock, together with others that read"))
+        .arg(exclusive.help("A read-write lock, alone. Without -s and -x it is a plain lock"))
+        .args(how_to_hold())
+        .arg(args::lease(
+            "How long it is held without a renewal [default: the server's, 33s]",
+        ))
+        .arg(args::conflict_exit_code())
+        .arg(args::shell_command())
+        .arg(args::kill_after())
+        .arg(keys)
+        .arg(args::command_behind_dashes())
+        .after_help(EXAMPLES);
+    vec![Entry::new(command, run)]
+}
+
+/// `--semaphore` and `--elect`, which exclude `-s` and `-x`.
+pub(crate) fn how_to_hold() -> [Arg; 2] {
+    [
+        Arg::new("semaphore")
+            .long("semaphore")
+            .value_name("N")
+            .value_parser(clap::value_parser!(u32).range(1..))
+            .conflicts_with_all(["shared", "exclusive"])
+            .help("One of N places. All who use the key have to say the same N"),
+        args::flag("elect", "Lead: those who observe the key are told").conflicts_with_all([
+            "shared",
+            "exclusive",
+            "semaphore",
+        ]),
+    ]
+}
+
+/// How a key is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    Alone,
+    OneOf(u32),
+    Read,
+    Write,
+    Lead,
+}
+
+impl How {
+    pub(crate) fn of(matches: &ArgMatches) -> Self {
+        match matches.get_one::<u32>("semaphore") {
+            Some(limit) => Self::OneOf(*limit),
+            None if matches.get_flag("elect") => Self::Lead,
+            None if matches.get_flag("shared") => Self::Read,
+            None if matches.get_flag("exclusive") => Self::Write,
+            None => Self::Alone,
+        }
+    }
+
+    pub(crate) fn lock(self, client: &Client, key: &[u8]) -> client::Lock {
+        match self {
+            Self::Alone => client.lock(key),
+            Self::OneOf(limit) => client.semaphore(key, limit),
+            Self::Read => client.read(key),
+            Self::Write => client.write(key),
+            Self::Lead => client.elect(key),
+        }
+    }
+}
+
+/// What is asked for.
+#[derive(Clone)]
+struct Wanted {
+    /// In the order they were given.
+    keys: Vec<Vec<u8>>,
+    how: How,
+    lease: Option<Duration>,
+    patience: Patience,
+}
+
+impl Wanted {
+    fn of(matches: &ArgMatches) -> Result<Self, Fail> {
+        let keys = matches.get_many::<OsString>("KEY").unwrap_or_default();
+        let keys: Vec<Vec<u8>> = keys.map(|key| key.clone().into_vec()).collect();
+        let mut sorted = keys.clone();
+        sorted.sort();
+        if let Some(twice) = sorted.windows(2).find(|two| two[0] == two[1]) {
+            let key = quoted(&twice[0]);
+            return Err(Fail::usage(format!(
+                "{key} is named twice, and would wait for itself"
+            )));
+        }
+        Ok(Self {
+            keys,
+            how: How::of(matches),
+            lease: args::lease_of(matches)?,
+            patience: args::patience_of(matches),
+        })
+    }
+}
+
+fn run(_: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
+    let command = args::command(matches)?;
+    let wanted = Wanted::of(matches)?;
+    let servers = Servers::of(matches)?;
+    let mut signals = Signals::watch()?;
+    let (client, guards) = match acquire(&servers, &wanted, &mut signals) {
+        Ok(held) => held,
+        Err(Unfinished::Signal(signal)) => return Ok(signals.die(signal)),
+        Err(Unfinished::Failed(fail)) if fail.exit == Exit::CONFLICT => {
+            return Err(Fail::new(args::conflict_exit(matches), fail.message));
+        }
+        Err(Unfinished::Failed(fail)) => return Err(fail),
+    };
+    let lease = guards.iter().map(Guard::lease).min().unwrap_or_default();
+    let kill_after = args::kill_after_of(matches);
+    let mut locks = Locks::new(client, wanted, guards)?;
+    let env = locks.env(&servers);
+    let mut warden = Warden::start(&warden_options(matches), None)?;
+    locks.tell(&mut warden);
+    let job = Job {
+        command: &command,
+        env: &env,
+        kill_after: kill_after.unwrap_or_else(|| (lease / 4).min(KILL_AFTER_MAX)),
+        lease: Some(lease),
+        warden,
+    };
+    let ended = supervise(job, &mut signals, &mut locks)?;
+    if ended == Ended::Lost {
+        eprintln!("latch: {}", locks.how_it_was_lost());
+    }
+    locks.release(ended);
+    Ok(ended.exit(&mut signals))
+}
+
+/// What the warden has to know to reach the same servers. Secrets are in the environment or in files, never here.
+fn warden_options(matches: &ArgMatches) -> Vec<OsString> {
+    let mut options = Vec::new();
+    let mut add = |name: &str, value: OsString| options.extend([OsString::from(name), value]);
+    if let Some(server) = matches.get_one::<OsString>("server") {
+        add("--server", server.clone());
+    }
+    if let Some(path) = matches.get_one::<std::path::PathBuf>("auth-token-file")
+        && let Ok(path) = std::path::absolute(path)
+    {
+        add("--auth-token-file", path.into_os_string());
+    }
+    options
+}
+
+// ---- getting it ----
+
+/// Takes all keys in their order, so that no two of us can each have what the other wants; or none.
+fn acquire(
+    servers: &Servers,
+    wanted: &Wanted,
+    signals: &mut Signals,
+) -> Result<(Client, Vec<Guard>), Unfinished> {
+    let place = Arc::new(Mutex::new(Place::default()));
+    let work = {
+        let (servers, wanted) = (servers.clone(), wanted.clone());
+        let place = Arc::clone(&place);
+        move || acquire_all(&servers, &wanted, &place)
+    };
+    let mut line = WaitingLine::new();
+    let mut watcher = waiting::Watcher::new(servers.clone(), Arc::clone(&place));
+    let result = task::wait(signals, work, |last| line.tick(last, || watcher.text()))?;
+    result.map_err(Unfinished::Failed)
+}
+
+fn acquire_all(
+    servers: &Servers,
+    wanted: &Wanted,
+    place: &Mutex<Place>,
+) -> Result<(Client, Vec<Guard>), Fail> {
+    let client = connect(servers)?;
+    let end = match wanted.patience {
+        Patience::None => Some(Duration::ZERO),
+        Patience::For(wait) => Some(monotonic().saturating_add(wait)),
+        Patience::Forever => None,
+    };
+    let mut sorted = wanted.keys.clone();
+    sorted.sort();
+    let mut guards = Vec::new();
+    for key in sorted {
+        *place.lock().unwrap_or_else(PoisonError::into_inner) = Place {
+            key: key.clone(),
+            name: client.name().to_owned(),
+        };
+        let wait = end.map_or(Duration::MAX, |end| end.saturating_sub(monotonic()));
+        let mut lock = wanted.how.lock(&client, &key).wait(wait);
+        if let Some(lease) = wanted.lease {
+            lock = lock.lease(lease);
+        }
+        match lock.acquire() {
+            Ok(guard) => guards.push(guard),
+            Err(error) => return Err(not_had(error, &client, &key, wanted.patience)),
+        }
+    }
+    if let Some(lost) = guards.iter().find(|guard| guard.lost().is_set()) {
+        let key = quoted(lost.key());
+        return Err(Fail::new(
+            Exit::CONFLICT,
+            format!("{key} was lost again while the others were waited for"),
+        ));
+    }
+    Ok((client, guards))
+}
+
+/// Connects, and does without locks that outlive a connection where the server has none.
+fn connect(servers: &Servers) -> Result<Client, Fail> {
+    match servers.builder().keep(true).connect() {
+        Err(Error::Refused(refusal)) if refusal.word() == "error" => {
+            servers.builder().connect().map_err(fail)
+        }
+        result => result.map_err(fail),
+    }
+}
+
+fn not_had(error: Error, client: &Client, key: &[u8], patience: Patience) -> Fail {
+    match (&error, patience) {
+        // Whoever asks to be told by the exit code alone is told so.
+        (Error::Busy { .. }, Patience::None) => Fail::new(Exit::CONFLICT, ""),
+        (Error::Busy { .. }, _) => {
+            let name = quoted(key);
+            let who = client.who(key).ok();
+            let who = who.and_then(|who| waiting::holders(&who));
+            let who = who.unwrap_or_else(|| "held by somebody else".to_owned());
+            Fail::new(Exit::CONFLICT, format!("{name} is {who}: the wait is over"))
+        }
+        _ => fail(error),
+    }
+}
+
+// ---- having it ----
+
+/// What is held while the command runs.
+struct Locks {
+    client: Client,
+    wanted: Wanted,
+    /// In the order of the keys as they were given, while we renew them ourselves.
+    guards: Vec<Guard>,
+    /// The same, also while we do not.
+    tokens: Vec<(Vec<u8>, Token)>,
+    /// Rung when one is lost.
+    bell: Arc<OwnedFd>,
+    /// One is gone for good.
+    lost: bool,
+}
+
+impl Locks {
+    fn new(client: Client, wanted: Wanted, mut guards: Vec<Guard>) -> Result<Self, Fail> {
+        let place_of = |guard: &Guard| wanted.keys.iter().position(|key| key == guard.key());
+        guards.sort_by_key(place_of);
+        let tokens = guards
+            .iter()
+            .filter_map(|guard| Some((guard.key().to_vec(), guard.token()?)));
+        let tokens: Vec<_> = tokens.collect();
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let bell = bell.map_err(|error| Fail::system("wait for the loss of a lock", error))?;
+        let mut locks = Self {
+            client,
+            lost: tokens.len() < guards.len(),
+            wanted,
+            guards: Vec::new(),
+            tokens,
+            bell: Arc::new(bell),
+        };
+        locks.take(guards);
+        Ok(locks)
+    }
+
+    fn take(&mut self, guards: Vec<Guard>) {
+        for guard in &guards {
+            let bell = Arc::clone(&self.bell);
+            guard.on_lost(move |_| task::ring(&bell));
+        }
+        self.guards = guards;
+    }
+
+    /// What the command has in its environment.
+    fn env(&self, servers: &Servers) -> Vec<(&'static str, OsString)> {
+        let list = |text: &dyn Fn(&[u8], Token) -> Vec<u8>| {
+            let words = self.tokens.iter().map(|(key, token)| text(key, *token));
+            OsString::from_vec(words.collect::<Vec<_>>().join(&b' '))
+        };
+        vec![
+            ("LATCH_KEY", list(&|key, _| key.to_vec())),
+            ("LATCH_TOKEN", list(&|_, token| token.hex().to_vec())),
+            (
+                "LATCH_FENCE",
+                list(&|_, token| token.fence.0.to_string().into_bytes()),
+            ),
+            // A `latch` inside it talks to the same server.
+            ("LATCH_SERVER", servers.list().into()),
+        ]
+    }
+
+    fn tell(&self, warden: &mut Warden) {
+        for (key, token) in &self.tokens {
+            warden.release(key, &token_text(*token));
+        }
+    }
+
+    /// What whoever reads the output has to know.
+    fn how_it_was_lost(&self) -> String {
+        let lost = self
+            .guards
+            .iter()
+            .find_map(|guard| Some((guard, guard.lost().why()?)));
+        match lost {
+            Some((guard, why)) => {
+                let key = quoted(guard.key());
+                format!("{key} was lost, so the command was ended: {why}")
+            }
+            None if self.lost => {
+                let keys = self.keys();
+                format!("{keys} was lost while we were stopped, so the command was ended")
+            }
+            None => {
+                let (keys, servers) = (self.keys(), self.client.servers().join(","));
+                format!(
+                    "{keys} could not be renewed at {servers}, so the command was ended before the lease was over"
+                )
+            }
+        }
+    }
+
+    fn keys(&self) -> String {
+        let keys: Vec<_> = self.wanted.keys.iter().map(|key| quoted(key)).collect();
+        keys.join(", ")
+    }
+
+    /// Lets go of everything, the last one first. A server that does not answer is not waited for when
+    /// there is little left to let go of.
+    fn release(self, ended: Ended) {
+        let left = self.guards.iter().map(Guard::promised).max();
+        let left = left.unwrap_or_default();
+        let patience = match ended {
+            Ended::Lost => left.min(RELEASE_LOST_WITHIN),
+            _ => left.min(RELEASE_WITHIN),
+        };
+        let (sender, done) = std::sync::mpsc::channel();
+        let guards = self.guards;
+        let release = move || {
+            for guard in guards.into_iter().rev() {
+                let key = quoted(guard.key());
+                let _ = sender.send((key, guard.release()));
+            }
+        };
+        if task::spawn(release).is_err() {
+            return; // the lease ends it
+        }
+        let end = monotonic().saturating_add(patience);
+        loop {
+            let why = match done.recv_timeout(end.saturating_sub(monotonic())) {
+                Ok((key, Err(error @ (Error::Down { .. } | Error::Unknown { .. })))) => {
+                    format!("{key}: {error}")
+                }
+                Ok(_) => continue,
+                Err(RecvTimeoutError::Timeout) => "no answer in time".to_owned(),
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            if ended != Ended::Lost {
+                let left = super::duration::short(left.as_secs_f64());
+                eprintln!("latch: cannot let go of the lock, which is free in {left}: {why}");
+            }
+            return;
+        }
+    }
+}
+
+impl Lock for Locks {
+    fn standing(&mut self) -> Standing {
+        let is_lost = |guard: &Guard| guard.lost().is_set();
+        if self.lost || self.guards.iter().any(is_lost) {
+            return Standing::Lost;
+        }
+        // What is in doubt is not lost: until its time is over the server may still have it for us.
+        let left = self.guards.iter().map(Guard::promised).min();
+        Standing::Held(Some(left.unwrap_or_default()))
+    }
+
+    fn news(&self) -> Option<BorrowedFd<'_>> {
+        // Once rung it stays so, and there is nothing more to hear.
+        let is_lost = self.guards.iter().any(|guard| guard.lost().is_set());
+        (!is_lost && !self.lost).then(|| self.bell.as_fd())
+    }
+
+    fn suspend(&mut self) {
+        let guards = std::mem::take(&mut self.guards);
+        for guard in guards {
+            match guard.leave() {
+                Ok(_) => {}
+                // Without locks that outlive connections it ends with ours, as it would have anyway.
+                Err(Error::Misuse(_)) => {}
+                Err(_) => self.lost = true,
+            }
+        }
+    }
+
+    fn resume(&mut self) -> Standing {
+        let mut guards = Vec::new();
+        for (key, token) in &self.tokens {
+            let mut lock = self.wanted.how.lock(&self.client, key);
+            if let Some(lease) = self.wanted.lease {
+                lock = lock.lease(lease);
+            }
+            match lock.adopt(*token) {
+                Ok(guard) => guards.push(guard),
+                Err(_) => self.lost = true,
+            }
+        }
+        self.take(guards);
+        self.standing()
+    }
+}
+
+/// What the warden does with locks.
+pub(crate) struct Remote {
+    pub(crate) servers: Servers,
+    pub(crate) client: Option<Client>,
+}
+
+impl Remote {
+    fn client(&mut self) -> Option<&Client> {
+        if self.client.is_none() {
+            self.client = self.servers.keeping_client().ok();
+        }
+        self.client.as_ref()
+    }
+}
+
+impl warden::Locks for Remote {
+    fn release(&mut self, holds: &[Hold]) {
+        let Some(client) = self.client() else {
+            return;
+        };
+        for Hold { key, token } in holds.iter().rev() {
+            if let Some(token) = Token::parse(token.as_bytes()) {
+                let _ = client.release(key, token); // otherwise the lease ends it
+            }
+        }
+    }
+
+    fn renew(&mut self, holds: &[Hold], lease: Duration) -> Option<Duration> {
+        let client = self.client()?;
+        let mut left = Duration::MAX;
+        for Hold { key, token } in holds {
+            let token = Token::parse(token.as_bytes())?;
+            left = left.min(client.renew(key, token, Some(lease)).ok()?);
+        }
+        Some(left)
+    }
+}

@@ -1,0 +1,336 @@
+//! A second process that outlives us if we are killed, and does what we can do no longer.
+//!
+//! `kill -9` leaves nobody time to clean up. The system kills the command together with us (`trampoline`),
+//! but not what the command has started. So there is a warden: it is told what there is to end, and reads from a
+//! pipe whose other end is ours alone. When that is closed without a goodbye, it kills the command's process
+//! group and, once nobody of it is left, lets go of the lock. It also has the time at which the lease
+//! is over, and kills the group then if nobody tells it of another, also if we are stopped or stuck. Of us it needs nothing but silence.
+//!
+//! It is in a process group of its own, where neither Ctrl-C nor `kill -9 %1` reaches it, and has none of our
+//! descriptors, but for the one of a file lock, which so stays locked until the group is gone.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+use std::time::Duration;
+
+use nix::sys::signal::SigSet;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+use super::trampoline::ourselves;
+use crate::cli::exit::{Exit, Fail};
+
+/// The word that has `latch` be this, and not a command for people.
+pub(crate) const WORD: &str = "__warden";
+/// How long the warden waits for a killed group to be gone before it leaves the lock to its lease. A process
+/// that waits for a disk is not gone before the disk answers.
+const GONE_WITHIN: Duration = Duration::from_secs(5);
+/// How often it looks. There is nobody to tell it: the group's parent is gone.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// Our end: what the warden is told.
+pub(crate) struct Warden {
+    pipe: fs::File,
+}
+
+impl Warden {
+    /// Starts one that knows nothing yet. It gets these options of ours, and with them what they name, and
+    /// holds on to this descriptor.
+    pub(crate) fn start(options: &[OsString], holds: Option<OwnedFd>) -> Result<Self, Fail> {
+        let failed = |error| Fail::system("start a process", error);
+        let (read, write) = rustix::pipe::pipe_with(
+            rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK,
+        )
+        .map_err(|error| failed(error.into()))?;
+        let mut start = ourselves();
+        start.arg(WORD).args(options);
+        start.stdin(Stdio::from(read)).stderr(Stdio::null());
+        start.stdout(holds.map_or_else(Stdio::null, Stdio::from));
+        // Not where our caller may want to unmount.
+        start.current_dir("/").process_group(0);
+        start.spawn().map_err(failed)?;
+        Ok(Self { pipe: write.into() })
+    }
+
+    /// What there is to end.
+    pub(crate) fn guard(&mut self, group: Pid) {
+        let start = start_time(group).unwrap_or(0);
+        self.tell(format!("group {} {start}\n", group.as_raw_pid()).as_bytes());
+    }
+
+    /// A lock that is to be let go then.
+    pub(crate) fn release(&mut self, key: &[u8], token: &str) {
+        let line = [b"hold ", token.as_bytes(), b" ", key, b"\n"].concat();
+        self.tell(&line);
+    }
+
+    /// For how long from now the group may go on if nothing else is said.
+    pub(crate) fn until(&mut self, left: Duration) {
+        let until = monotonic().saturating_add(left);
+        self.tell(format!("until {}\n", until.as_nanos()).as_bytes());
+    }
+
+    /// From now on we are stopped until we say that we are not: the lock is the warden's to renew, so often.
+    pub(crate) fn suspend(&mut self, lease: Duration) {
+        self.tell(format!("suspend {}\n", lease.as_millis()).as_bytes());
+    }
+
+    /// We are back.
+    pub(crate) fn resume(&mut self) {
+        self.tell(b"resume\n");
+    }
+
+    /// Everything has ended as it should. (It goes by itself; nobody waits for it.)
+    pub(crate) fn dismiss(mut self) {
+        self.tell(b"done\n");
+    }
+
+    /// A warden that is gone or stuck is none: then there is nothing to be said.
+    fn tell(&mut self, line: &[u8]) {
+        let _ = self.pipe.write(line);
+    }
+}
+
+/// What the warden knows.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Known {
+    group: Option<(Pid, u64)>,
+    /// By the clock that all processes have in common.
+    until: Option<Duration>,
+    holds: Vec<Hold>,
+    /// We are to renew, and have it for so long each time.
+    suspended: Option<Duration>,
+    done: bool,
+}
+
+/// A lock, to be let go by its token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hold {
+    pub(crate) key: Vec<u8>,
+    pub(crate) token: String,
+}
+
+/// What the warden does with locks, which this file knows nothing about.
+pub(crate) trait Locks {
+    /// Lets them go.
+    fn release(&mut self, holds: &[Hold]);
+    /// Renews all of them, and says for how long from now they are had at least; `None` if not all could be renewed.
+    fn renew(&mut self, holds: &[Hold], lease: Duration) -> Option<Duration>;
+}
+
+/// The warden's whole life.
+pub(crate) fn run(locks: &mut dyn Locks) -> Exit {
+    // It ends when we do, and not because somebody ends everything else.
+    let _ = SigSet::all().thread_block();
+    // Not buffered: what was read has to be known before the next wait.
+    let Ok(input) = io::stdin().as_fd().try_clone_to_owned() else {
+        return Exit::SOFTWARE;
+    };
+    let mut input = fs::File::from(input);
+    let (mut known, mut unread, mut renew_at) = (Known::default(), Vec::new(), None);
+    loop {
+        let now = monotonic();
+        match known.suspended {
+            Some(lease) if renew_at.is_none_or(|at| at <= now) => {
+                if let Some(left) = locks.renew(&known.holds, lease) {
+                    known.until = Some(now.saturating_add(left));
+                }
+                renew_at = Some(monotonic().saturating_add(lease / 3));
+            }
+            Some(_) => {}
+            None => renew_at = None,
+        }
+        if known.until.is_some_and(|until| until <= monotonic()) {
+            known.kill();
+            known.until = None;
+        }
+        let wake = [known.until, renew_at].into_iter().flatten().min();
+        let timeout = wake.map(|at| timespec(at.saturating_sub(monotonic())));
+        let _ = poll(&mut [PollFd::new(&input, PollFlags::IN)], timeout.as_ref());
+        let mut bytes = [0; 4096];
+        match input.read(&mut bytes) {
+            Ok(0) => break,
+            Ok(count) => {
+                unread.extend_from_slice(&bytes[..count]);
+                known.read(&mut unread);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+        if known.done {
+            return Exit::OK;
+        }
+    }
+    known.kill();
+    if known.wait_until_gone() {
+        locks.release(&known.holds);
+    }
+    Exit::OK
+}
+
+impl Known {
+    /// Takes whole lines from the front.
+    fn read(&mut self, unread: &mut Vec<u8>) {
+        while let Some(end) = unread.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = unread.drain(..=end).collect();
+            self.learn(&line[..end]);
+        }
+    }
+
+    fn learn(&mut self, line: &[u8]) {
+        let mut words = line.splitn(3, |byte| *byte == b' ');
+        let word = words.next().unwrap_or_default();
+        let (first, second) = (words.next().unwrap_or_default(), words.next());
+        let number = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.parse::<u64>().ok();
+        match word {
+            b"group" => {
+                let pid = number(first).and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+                self.group = pid.zip(second.and_then(number));
+            }
+            b"until" => self.until = number(first).map(Duration::from_nanos),
+            b"hold" => self.holds.push(Hold {
+                key: second.unwrap_or_default().to_vec(),
+                token: String::from_utf8_lossy(first).into_owned(),
+            }),
+            b"suspend" => self.suspended = number(first).map(Duration::from_millis),
+            b"resume" => self.suspended = None,
+            b"done" => self.done = true,
+            _ => {}
+        }
+    }
+
+    /// Kills the group, if it is still the one we were told of.
+    fn kill(&self) {
+        if let Some((group, start)) = self.group
+            && is_same(group, start)
+        {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+
+    /// Waits for the group to be gone; not for ever.
+    fn wait_until_gone(&self) -> bool {
+        let Some((group, start)) = self.group else {
+            return true;
+        };
+        let deadline = monotonic().saturating_add(GONE_WITHIN);
+        while is_same(group, start) && has_living(group) {
+            if monotonic() >= deadline {
+                return false;
+            }
+            let _ = poll(&mut [], Some(&timespec(LOOK_EVERY)));
+        }
+        true
+    }
+}
+
+/// Whether the group of this number is the one whose first process was started then. While anybody is in a
+/// group its number is not used again; so if the first process is gone, it is the same or there is none.
+fn is_same(group: Pid, start: u64) -> bool {
+    start_time(group).is_none_or(|it| it == start)
+}
+
+/// Whether anybody in the group is more than a name that nobody has asked about (in a container, perhaps nobody ever
+/// does).
+fn has_living(group: Pid) -> bool {
+    if test_kill_process_group(group).is_err() {
+        return false;
+    }
+    let Ok(processes) = fs::read_dir("/proc") else {
+        return true;
+    };
+    let number = group.as_raw_pid().to_string();
+    processes.flatten().any(|process| {
+        let stat = fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+        let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+        let mut fields = fields.split(' ');
+        let is_living = fields.next().is_some_and(|it| !matches!(it, "Z" | "X"));
+        is_living && fields.nth(1) == Some(&number)
+    })
+}
+
+/// When a process was started, in ticks since the machine was.
+fn start_time(process: Pid) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_pid())).ok()?;
+    // Its name may hold blanks and parentheses; the time is the 20th field after it.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    fields.split(' ').nth(19)?.parse().ok()
+}
+
+/// The clock that processes have in common, and that goes on while the machine sleeps; a
+/// [`std::time::Instant`] cannot be told to another process, and stands still then.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "another process is told when the lease is over"
+)]
+pub(crate) fn monotonic() -> Duration {
+    let now = clock_gettime(ClockId::Boottime);
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
+}
+
+/// For `poll`: rounded up, so that nothing is looked at before its time.
+pub(crate) fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_warden_understands_what_it_is_told() {
+        let mut known = Known::default();
+        let mut bytes = b"group 17 4711\nhold 00ff some key\nuntil 5\nsuspe".to_vec();
+        known.read(&mut bytes);
+        assert_eq!(bytes, b"suspe", "half a line waits for the rest");
+        assert_eq!(known.group, Pid::from_raw(17).map(|pid| (pid, 4711)));
+        assert_eq!(known.until, Some(Duration::from_nanos(5)));
+        let (key, token) = (b"some key".to_vec(), "00ff".to_owned());
+        assert_eq!(known.holds, [Hold { key, token }]);
+        bytes.extend_from_slice(b"nd 1500\n");
+        known.read(&mut bytes);
+        assert_eq!(known.suspended, Some(Duration::from_millis(1500)));
+        known.learn(b"resume");
+        assert_eq!((known.suspended, known.done), (None, false));
+        known.learn(b"done");
+        assert!(known.done);
+    }
+
+    #[test]
+    fn nonsense_ends_nobody() {
+        let mut known = Known::default();
+        for line in ["", "group", "group 0 1", "group -1 1", "group x", "kill 1"] {
+            known.learn(line.as_bytes());
+            assert_eq!(known, Known::default(), "{line}");
+        }
+    }
+
+    #[test]
+    fn who_is_in_a_group_and_alive_is_found() {
+        assert!(has_living(rustix::process::getpgrp()), "we are");
+        let nobody = Pid::from_raw(i32::MAX).expect("a number");
+        assert!(!has_living(nobody));
+    }
+
+    #[test]
+    fn a_group_whose_number_is_used_by_another_process_is_not_ours() {
+        let ours = rustix::process::getpid();
+        let start = start_time(ours).expect("we were started");
+        assert!(is_same(ours, start));
+        assert!(!is_same(ours, start + 1));
+        let nobody = Pid::from_raw(i32::MAX).expect("a number");
+        assert!(
+            is_same(nobody, 1),
+            "nobody has the number, so the group kept it"
+        );
+    }
+}

@@ -1,0 +1,215 @@
+//! Every exit code that is promised, and what is said with it.
+
+use std::fs;
+
+use crate::latch::{Run, expect, latch, latch_at, said};
+use crate::vocabulary::Daemon;
+
+#[test]
+fn the_exit_code_of_the_command_is_passed_on() {
+    let daemon = Daemon::start(&[]);
+    for code in [0, 1, 2, 42, 64, 79, 126, 255] {
+        let exit = format!("exit {code}");
+        expect(&daemon, code, &["run", "k", "--", "sh", "-c", &exit]);
+        expect(&daemon, code, &["run", "k", "-c", &exit]);
+    }
+    for (signal, code) in [("KILL", 137), ("TERM", 143), ("INT", 130), ("SEGV", 139)] {
+        let kill = format!("kill -{signal} $$");
+        expect(&daemon, code, &["run", "k", "-c", &kill]);
+    }
+}
+
+#[test]
+fn conflicts_are_1_or_what_was_asked_for() {
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.connect();
+    client.lock("k", "0 60");
+    let run = |options: &[&str]| {
+        let words = [&["run"], options, &["k", "--", "true"]].concat();
+        said(latch_at(&daemon, &words))
+    };
+    let tried = run(&["-n"]);
+    assert_eq!((tried.code, tried.err.as_str()), (Some(1), ""), "{tried:?}");
+    assert_eq!(run(&["-n", "-E", "42"]).code, Some(42));
+    let waited = run(&["-w", "0.05"]);
+    assert_eq!(waited.code, Some(1));
+    assert!(waited.err.contains("'k' is held by"), "{waited:?}");
+    assert_eq!(run(&["-w", "50ms", "-E", "0"]).code, Some(0));
+    expect(&daemon, 1, &["acquire", "-n", "k"]);
+    expect(&daemon, 3, &["acquire", "-n", "-E", "3", "k"]);
+    expect(&daemon, 1, &["get", "nothing"]);
+    expect(&daemon, 1, &["who", "nobody"]);
+}
+
+#[test]
+fn a_wrong_command_line_is_64_and_says_what_to_do() {
+    for (words, hint) in [
+        (&["nonsense"][..], "unrecognized"),
+        (&["run"], "KEY"),
+        (&["run", "k"], "--"),
+        (&["run", "k", "k", "--", "true"], "twice"),
+        (
+            &["run", "-n", "-w", "1", "k", "--", "true"],
+            "cannot be used",
+        ),
+        (&["run", "--lease", "0", "k", "--", "true"], "30s"),
+        (&["run", "--lease", "1x", "k", "--", "true"], "250ms"),
+        (&["run", "--semaphore", "0", "k", "--", "true"], "semaphore"),
+        (&["run", "-c", "true", "k", "--", "true"], "-c"),
+        (&["run", "--serve", "x", "k", "--", "true"], "--server"),
+        (&["run", "a b", "--", "true"], "key"),
+        (&["release", "k"], "LATCH_TOKEN"),
+        (&["release", "k", "short"], "32"),
+        (&["set", "k", "a\tb"], "tab"),
+        (&["range", "lock", "f", "0", "1"], "--client"),
+        (&["file"], "PATH"),
+    ] {
+        // A key is looked at when it is known where to ask.
+        let daemon = Daemon::start(&[]);
+        let said = said(latch_at(&daemon, words));
+        assert_eq!(said.code, Some(64), "{words:?}: {said:?}");
+        assert!(said.err.starts_with("latch: "), "{said:?}");
+        assert!(said.err.contains(hint), "{words:?}: {said:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_opened_is_66() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path("full"), "mine").unwrap();
+    std::os::unix::fs::symlink(path("full"), path("link")).unwrap();
+    for file in [path("none/x"), path("full"), path("link"), path("")] {
+        let said = said(latch(&["file", &file, "--", "true"]));
+        assert_eq!(said.code, Some(66), "{file}: {said:?}");
+        assert!(said.err.starts_with("latch: "), "{said:?}");
+    }
+    assert_eq!(fs::read(path("full")).unwrap(), b"mine");
+    let mut command = latch(&["ping"]);
+    command.env("LATCH_AUTH_TOKEN_FILE", path("none"));
+    assert_eq!(said(command).code, Some(66));
+    fs::write(path("empty"), "\n").unwrap();
+    let said = said(latch(&["ping", "--auth-token-file", &path("empty")]));
+    assert_eq!(said.code, Some(66));
+    assert!(said.err.contains("empty"), "{said:?}");
+}
+
+#[test]
+fn no_server_is_69_and_says_where() {
+    for server in ["127.0.0.1:1", "unix:/nonexistent/latchd.sock"] {
+        for words in [
+            &["run", "k", "--", "true"][..],
+            &["ping"],
+            &["ls"],
+            &["get", "k"],
+            &["watch", ">"],
+            &["acquire", "k"],
+            &["top"],
+        ] {
+            let mut command = latch(words);
+            command.env("LATCH_SERVER", server);
+            let said = said(command);
+            assert_eq!(said.code, Some(69), "{words:?}: {said:?}");
+            assert!(said.err.contains(server), "{said:?}");
+            assert!(said.err.contains("LATCH_SERVER"), "{said:?}");
+        }
+    }
+    // Somebody else answers there.
+    let daemon = Daemon::start(&["--http-port", "0"]);
+    let mut command = latch(&["ping"]);
+    command.env("LATCH_SERVER", daemon.http_address().to_string());
+    assert_eq!(said(command).code, Some(69));
+}
+
+#[test]
+fn a_token_that_is_missing_or_wrong_is_77() {
+    let dir = tempfile::tempdir().unwrap();
+    let (good, bad) = (dir.path().join("good"), dir.path().join("bad"));
+    fs::write(&good, "sesame\n").unwrap();
+    fs::write(&bad, "wrong").unwrap();
+    let daemon = Daemon::start(&["--auth-token-file", good.to_str().unwrap()]);
+    let run = ["run", "k", "--", "true"];
+    let refused = said(latch_at(&daemon, &run));
+    assert_eq!(refused.code, Some(77), "{refused:?}");
+    assert!(refused.err.contains("LATCH_AUTH_TOKEN"), "{refused:?}");
+    let code = |change: &dyn Fn(&mut std::process::Command)| {
+        let mut command = latch_at(&daemon, &run);
+        change(&mut command);
+        said(command).code
+    };
+    assert_eq!(
+        code(&|it| drop(it.env("LATCH_AUTH_TOKEN", "wrong"))),
+        Some(77)
+    );
+    assert_eq!(
+        code(&|it| drop(it.env("LATCH_AUTH_TOKEN", "sesame"))),
+        Some(0)
+    );
+    assert_eq!(
+        code(&|it| drop(it.env("LATCH_AUTH_TOKEN_FILE", &good))),
+        Some(0)
+    );
+    assert_eq!(
+        code(&|it| drop(it.env("LATCH_AUTH_TOKEN_FILE", &bad))),
+        Some(77)
+    );
+    let flagged = |path: &std::path::Path| {
+        let path = path.to_str().unwrap();
+        let words = ["run", "--auth-token-file", path, "k", "--", "true"];
+        let mut command = latch_at(&daemon, &words);
+        command.env("LATCH_AUTH_TOKEN", "overruled");
+        said(command).code
+    };
+    assert_eq!((flagged(&good), flagged(&bad)), (Some(0), Some(77)));
+}
+
+#[test]
+fn what_the_server_refuses_is_75() {
+    let daemon = Daemon::start(&["--max-waiters", "1"]);
+    expect(&daemon, 0, &["run", "k", "--", "true"]);
+    let said_of = |words: &[&str]| said(latch_at(&daemon, words));
+    let other = said_of(&["run", "-s", "k", "--", "true"]);
+    assert_eq!(other.code, Some(75), "{other:?}");
+    assert!(other.err.contains("latch who"), "{other:?}");
+    let slots = said_of(&["run", "--semaphore", "3", "k", "--", "true"]);
+    assert_eq!(slots.code, Some(75), "{slots:?}");
+    let mut holder = daemon.connect();
+    holder.lock("k", "0 60");
+    let mut waiter = daemon.connect();
+    waiter.put("l k 60");
+    holder.wait_for_waiters("k", 1);
+    assert_eq!(said_of(&["run", "k", "--", "true"]).code, Some(75));
+}
+
+#[test]
+fn a_command_that_cannot_be_run_is_126_or_127() {
+    let daemon = Daemon::start(&[]);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("plain");
+    fs::write(&file, "no program").unwrap();
+    let run = |name: &str| said(latch_at(&daemon, &["run", "k", "--", name]));
+    let missing = run("no-such-command");
+    assert_eq!(missing.code, Some(127), "{missing:?}");
+    assert!(missing.err.contains("PATH"), "{missing:?}");
+    let forbidden = run(file.to_str().unwrap());
+    assert_eq!(forbidden.code, Some(126), "{forbidden:?}");
+    assert!(forbidden.err.contains("chmod"), "{forbidden:?}");
+    expect(&daemon, 1, &["who", "k"]);
+}
+
+#[test]
+fn a_lock_that_was_lost_is_79() {
+    let daemon = Daemon::start(&[]);
+    let mut run = Run::start(latch_at(
+        &daemon,
+        &["run", "k", "-c", "echo; exec sleep 1000"],
+    ));
+    run.line();
+    expect(&daemon, 0, &["break", "k", "--all"]);
+    assert_eq!(run.code(), Some(79));
+    let token = expect(&daemon, 0, &["acquire", "j"]);
+    let token = token.split(' ').next().unwrap();
+    expect(&daemon, 0, &["release", "j", token]);
+    expect(&daemon, 79, &["release", "j", token]);
+    expect(&daemon, 79, &["renew", "j", token]);
+}

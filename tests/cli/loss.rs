@@ -1,0 +1,231 @@
+//! What becomes of a command when its lock cannot be renewed: it is told, and it is gone when the lease is over.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::latch::{Run, expect, is_alive, latch, latch_at, wait_gone, wait_until};
+use crate::vocabulary::{Client, Daemon, latchd};
+
+/// Says its process and then, when it is told to end, so, with how long that was after its start; then it takes its time.
+const TOLD: &str = "\
+    now() { read -r up rest < /proc/uptime; echo ${up%.*}${up#*.}; }\n\
+    start=$(now)\n\
+    trap 'echo told $(($(now) - start)); exit 0' TERM\n\
+    echo $$\n\
+    while :; do sleep 0.02; done";
+
+/// Passes bytes on to a server, until it is cut.
+struct Proxy {
+    address: SocketAddr,
+    streams: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Proxy {
+    fn start(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let streams = Arc::new(Mutex::new(Vec::new()));
+        let theirs = Arc::clone(&streams);
+        // It ends with the test's process.
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let server = TcpStream::connect(server).unwrap();
+                let mut kept = theirs.lock().unwrap();
+                kept.extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);
+                pass_on(client.try_clone().unwrap(), server.try_clone().unwrap());
+                pass_on(server, client);
+            }
+        });
+        Self { address, streams }
+    }
+
+    /// Ends all connections that there are.
+    fn cut(&self) {
+        for stream in self.streams.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn pass_on(mut from: TcpStream, mut to: TcpStream) {
+    thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(count @ 1..) = from.read(&mut bytes) {
+            if to.write_all(&bytes[..count]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Both);
+    });
+}
+
+fn holder(client: &mut Client) -> Value {
+    let who: Value = serde_json::from_str(&client.ask("who k _")[3..]).unwrap();
+    who["holders"][0].clone()
+}
+
+#[test]
+fn a_connection_that_breaks_costs_nothing() {
+    let daemon = Daemon::start(&[]);
+    let proxy = Proxy::start(daemon.address());
+    let mut command = latch(&["run", "--lease", "2s", "k", "-c", "echo; read line; exit 6"]);
+    command.env("LATCH_SERVER", proxy.address.to_string());
+    command.stdin(Stdio::piped());
+    let mut run = Run::start(command);
+    run.line();
+    let mut client = daemon.connect();
+    let fence = holder(&mut client)["fence"].clone();
+    for _ in 0..3 {
+        proxy.cut();
+        let held_s = holder(&mut client)["since_s"].as_f64().unwrap();
+        wait_until("it is renewed over another connection", || {
+            holder(&mut client)["since_s"].as_f64().unwrap() > held_s + 0.8
+        });
+    }
+    assert_eq!(holder(&mut client)["fence"], fence, "the same grant");
+    run.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    assert_eq!(run.code(), Some(6));
+    drop(client);
+    expect(&daemon, 1, &["who", "k"]);
+}
+
+/// Expects that the command was told to end within its lease (in hundredths of a second), and that the lock
+/// counts as lost.
+#[track_caller]
+fn expect_told_within(run: &mut Run, lease_cs: u32) {
+    let line = run.line();
+    let told = line.strip_prefix("told ").expect(&line);
+    let told: u32 = told.parse().unwrap();
+    // The command began after the lock was had, so its clock is behind that of the lease.
+    assert!(told < lease_cs, "told after {told} of {lease_cs}");
+    assert_eq!(run.code(), Some(79));
+}
+
+#[test]
+fn a_server_that_hangs_ends_the_command_before_its_lease_is_over() {
+    let daemon = Daemon::start(&[]);
+    let words = ["run", "--lease", "6s", "k", "-c", TOLD];
+    let mut run = Run::start(latch_at(&daemon, &words));
+    let command = run.pid();
+    daemon.freeze();
+    expect_told_within(&mut run, 600);
+    assert!(!is_alive(command));
+    daemon.thaw();
+}
+
+#[test]
+fn a_server_that_is_gone_ends_it_as_well() {
+    let daemon = Daemon::start(&[]);
+    let words = ["run", "--lease", "4s", "k", "-c", TOLD];
+    let mut run = Run::start(latch_at(&daemon, &words));
+    run.pid();
+    drop(daemon);
+    expect_told_within(&mut run, 400);
+}
+
+#[test]
+fn what_does_not_listen_is_killed_when_the_lease_is_over() {
+    let daemon = Daemon::start(&[]);
+    let script = "trap '' TERM; echo $$; while :; do sleep 0.02; done";
+    let words = [
+        "run",
+        "--lease",
+        "2s",
+        "--kill-after",
+        "10m",
+        "k",
+        "-c",
+        script,
+    ];
+    let mut run = Run::start(latch_at(&daemon, &words));
+    let command = run.pid();
+    daemon.freeze();
+    assert_eq!(run.code(), Some(79));
+    assert!(!is_alive(command));
+    daemon.thaw();
+}
+
+#[test]
+fn if_we_are_stopped_the_command_does_not_outlive_its_lease() {
+    let daemon = Daemon::start(&[]);
+    let words = [
+        "run",
+        "--lease",
+        "1s",
+        "k",
+        "-c",
+        "echo $$; exec sleep 1000",
+    ];
+    let mut run = Run::start(latch_at(&daemon, &words));
+    let command = run.pid();
+    run.signal(Signal::STOP);
+    wait_gone(command);
+    // Somebody else can have it now.
+    expect(&daemon, 0, &["run", "-w", "10", "k", "--", "true"]);
+    run.signal(Signal::CONT);
+    assert_eq!(run.code(), Some(79));
+}
+
+#[test]
+fn an_operator_that_breaks_the_lock_ends_the_command_at_once() {
+    let daemon = Daemon::start(&[]);
+    let words = ["run", "--lease", "1h", "k", "-c", TOLD];
+    let mut run = Run::start(latch_at(&daemon, &words));
+    run.pid();
+    let mut client = daemon.connect();
+    assert_eq!(client.ask("break k *"), "ok 1");
+    expect_told_within(&mut run, 360_000);
+}
+
+#[test]
+fn a_server_that_comes_back_with_its_data_has_kept_the_lock() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data").to_str().unwrap().to_owned();
+    let socket = dir.path().join("s");
+    let start = || {
+        let mut command = latchd();
+        command.args(["--port", "0", "--data-dir", &data, "--unix-socket"]);
+        command.arg(&socket);
+        Daemon::serve(command)
+    };
+    let daemon = start();
+    let server = format!("unix:{}", socket.display());
+    let words = ["run", "--server", &server, "--lease", "8s", "k", "-c"];
+    let mut command = latch(&words);
+    command.arg("echo; read line; exit 6").stdin(Stdio::piped());
+    let mut run = Run::start(command);
+    run.line();
+    let fence = holder(&mut daemon.connect())["fence"].clone();
+    drop(daemon); // kill -9
+    let daemon = start();
+    let mut client = daemon.connect();
+    wait_until("it is renewed at the new one", || {
+        let holder = holder(&mut client);
+        assert_eq!(holder["fence"], fence);
+        holder["restored"].is_null()
+    });
+    run.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    assert_eq!(run.code(), Some(6));
+    assert!(holder(&mut client).is_null(), "it was let go");
+}
+
+#[test]
+fn a_server_that_comes_back_without_has_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s");
+    let daemon = Daemon::start_at(&socket, &[]);
+    let server = format!("unix:{}", socket.display());
+    let mut run = Run::start(latch(&[
+        "run", "--server", &server, "--lease", "1h", "k", "-c", TOLD,
+    ]));
+    run.pid();
+    drop(daemon);
+    let _daemon = Daemon::start_at(&socket, &[]);
+    expect_told_within(&mut run, 360_000);
+}
