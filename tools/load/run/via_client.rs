@@ -7,7 +7,8 @@
 //! when it goes.
 
 use std::io;
-use std::sync::{Barrier, Mutex, PoisonError};
+use std::ops::Range;
+use std::sync::{Barrier, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -39,9 +40,8 @@ struct Work<'a> {
     client: Client,
     names: Vec<Key>,
     ledger: Mutex<Ledger>,
-    /// When measuring begins and when it ends.
-    from_ns: u64,
-    to_ns: u64,
+    /// When measuring begins and when it ends; known when all threads are there.
+    measured_ns: OnceLock<Range<u64>>,
 }
 
 /// Runs `spec` against `target`, with the client.
@@ -61,16 +61,13 @@ pub(crate) fn run(
     }
     let client = client.connect().map_err(io::Error::other)?;
     let names = key_names(spec);
-    let now = clock.now_ns();
-    let from_ns = now + spec.warmup_ns;
     let work = Work {
         spec,
         clock,
         client,
         ledger: Mutex::new(Ledger::new(names.len(), target.in_turns, false)),
         names,
-        from_ns,
-        to_ns: from_ns + spec.measure_ns,
+        measured_ns: OnceLock::new(),
     };
     let cpu = || target.pid.and_then(CpuTime::of);
     let before = cpu();
@@ -138,7 +135,7 @@ impl Work<'_> {
         };
         ready.wait();
         let mut number = 0;
-        while self.clock.now_ns() < self.to_ns {
+        while self.clock.now_ns() < self.measured_ns().end {
             number += 1;
             let key = keys.key().unwrap_or(index as u32);
             let result = match (self.spec.workload, &mut signals) {
@@ -291,7 +288,7 @@ impl Work<'_> {
         let before = self.clock.now_ns();
         let result = request()?;
         let now = self.clock.now_ns();
-        if (self.from_ns..self.to_ns).contains(&now) {
+        if self.measured_ns().contains(&now) {
             found.answers += 1;
             found.takes += u64::from(is_first);
             match is_first {
@@ -300,6 +297,13 @@ impl Work<'_> {
             }
         }
         Ok(result)
+    }
+
+    fn measured_ns(&self) -> &Range<u64> {
+        self.measured_ns.get_or_init(|| {
+            let begin = self.clock.now_ns() + self.spec.warmup_ns;
+            begin..begin + self.spec.measure_ns
+        })
     }
 
     fn ledger(&self, act: impl FnOnce(&mut Ledger)) {
