@@ -156,7 +156,7 @@ fn a_client_with_a_million_holds_departs_a_part_at_a_time() {
     assert!(turns > HOLDS / 2_000, "all was done in {turns} turns");
     let counts = table.engine.counts();
     assert_eq!((counts.holders, counts.clients, counts.owners), (0, 0, 0));
-    assert_eq!(table.engine.tally().disconnects, HOLDS.into());
+    assert_eq!(table.engine.tally().disconnects, u64::from(HOLDS));
 }
 
 #[test]

@@ -27,17 +27,23 @@ mod args;
 #[cfg(feature = "daemon")]
 mod line;
 
-#[cfg(all(test, feature = "daemon"))]
+#[cfg(test)]
+#[cfg(feature = "daemon")]
 mod answer_tests;
-#[cfg(all(test, feature = "daemon"))]
+#[cfg(test)]
+#[cfg(feature = "daemon")]
 mod client_answer_tests;
-#[cfg(all(test, feature = "daemon"))]
+#[cfg(test)]
+#[cfg(feature = "daemon")]
 mod client_tests;
-#[cfg(all(test, feature = "daemon"))]
+#[cfg(test)]
+#[cfg(feature = "daemon")]
 mod framing_tests;
-#[cfg(all(test, feature = "daemon"))]
+#[cfg(test)]
+#[cfg(feature = "daemon")]
 mod line_tests;
-#[cfg(all(test, feature = "daemon"))]
+#[cfg(test)]
+#[cfg(feature = "daemon")]
 mod primitive_tests;
 
 pub use self::answer::Answer;

@@ -145,7 +145,7 @@ fn run(keys_max: u32, ops: Vec<Op>) {
             .map(|(key, (count, present))| (key.as_bytes(), (*count, present.len() as u32)))
             .collect();
         assert_eq!(theirs, ours);
-        let waiting = model
+        let waiting: usize = model
             .barriers
             .values()
             .map(|(_, present)| present.len())

@@ -282,7 +282,7 @@ fn run(ops: Vec<Op>) {
         assert_eq!(read.news, expected.news);
         report_once(&mut expected.overruns, &mut model.reported);
         assert_eq!(read.overruns, expected.overruns);
-        let holders = model.locks.values().map(|it| it.holders.len()).sum();
+        let holders: usize = model.locks.values().map(|it| it.holders.len()).sum();
         let waiters = model.locks.values().map(|it| it.queue.len()).sum();
         let observers = model.locks.values().map(|it| it.observers.len()).sum();
         let counts = world.engine.counts();

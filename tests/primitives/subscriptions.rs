@@ -303,7 +303,7 @@ fn run(subscriptions_max: u32, ops: Vec<Op>) {
                 leave(&mut world, who);
             }
         }
-        let subscribed = model.patterns.iter().map(|it| it.members.len()).sum();
+        let subscribed: usize = model.patterns.iter().map(|it| it.members.len()).sum();
         assert_eq!(world.engine.counts().subscriptions, subscribed);
         let view = world.engine.view(world.now);
         let theirs: Vec<_> = view.listened().collect();
