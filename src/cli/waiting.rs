@@ -178,15 +178,17 @@ mod tests {
             name: "me@here:1".to_owned(),
         };
         assert_eq!(told(&place, &who), "'nightly' is about to be yours");
-        let mut holder = Holder::default();
-        holder.name = Some("alice\u{1b}[2J".to_owned());
-        holder.since_s = 187.2;
-        who.holders.push(holder);
+        who.holders.push(Holder {
+            name: Some("alice\u{1b}[2J".to_owned()),
+            since_s: 187.2,
+            ..Holder::default()
+        });
         who.holder_count = 1;
-        let mut waiter = Waiter::default();
-        waiter.position = 1;
-        waiter.name = Some("me@here:1".to_owned());
-        who.waiters.push(waiter);
+        who.waiters.push(Waiter {
+            position: 1,
+            name: Some("me@here:1".to_owned()),
+            ..Waiter::default()
+        });
         who.waiter_count = 4;
         assert_eq!(
             told(&place, &who),

@@ -26,7 +26,7 @@ fn queues_holders_and_rates_are_shown_live() {
     waiter.put("l nightly 60");
     holder.wait_for_waiters("nightly", 1);
     let mut terminal = top(&daemon);
-    terminal.expect("Longest queues");
+    terminal.expect("Longest waits");
     terminal.expect("nightly");
     terminal.expect("Held");
     terminal.expect("alice@db1");

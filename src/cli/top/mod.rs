@@ -5,6 +5,7 @@
 mod screen;
 mod view;
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -21,8 +22,11 @@ use super::supervise::signals::Signals;
 use super::supervise::warden::{monotonic, timespec};
 use super::table::Entry;
 use super::{Context, show, task};
+use crate::client::Client;
 
 const EVERY: Duration = Duration::from_secs(1);
+/// Of so many keys it is asked for how long they have been waited for: as many as a screen shows.
+const WAITS_ASKED: usize = 16;
 
 pub(crate) fn entries() -> Vec<Entry> {
     let top = Command::new("top")
@@ -71,7 +75,10 @@ fn ask_again_and_again(servers: &Servers, bell: &OwnedFd) -> Result<Receiver<Sam
                 ..Sample::default()
             };
             match documents.collect::<Result<Vec<_>, Fail>>() {
-                Ok(documents) => sample.documents = documents,
+                Ok(documents) => {
+                    sample.documents = documents;
+                    sample.waits = longest_waits(&client, &sample);
+                }
                 Err(fail) => sample.trouble = Some(fail.message),
             }
             if sender.send(sample).is_err() {
@@ -82,6 +89,17 @@ fn ask_again_and_again(servers: &Servers, bell: &OwnedFd) -> Result<Receiver<Sam
         }
     })?;
     Ok(samples)
+}
+
+/// How long the first in the queue has waited, for the keys that most wait for.
+fn longest_waits(client: &Client, sample: &Sample) -> BTreeMap<String, f64> {
+    let keys = sample.most_wanted(WAITS_ASKED).into_iter();
+    keys.filter_map(|key| {
+        let who = client.who(&key).ok()?;
+        let longest = who.waiters.iter().map(|waiter| waiter.since_s);
+        Some((key, longest.fold(0.0, f64::max)))
+    })
+    .collect()
 }
 
 struct Top<'a> {

@@ -1,6 +1,7 @@
 //! What `latch top` shows: figures and rates, the longest waits, what is held, who is connected. Lines of text from what
 //! servers say, and nothing else.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -26,6 +27,8 @@ const PLAIN: Output = Output {
 pub(crate) struct Sample {
     pub(crate) at: Duration,
     pub(crate) documents: Vec<Value>,
+    /// How long the first in the queue of a key has waited, in seconds, of those that most wait for.
+    pub(crate) waits: BTreeMap<String, f64>,
     /// What went wrong instead.
     pub(crate) trouble: Option<String>,
 }
@@ -39,6 +42,15 @@ impl Sample {
     fn connections(&self) -> u64 {
         let of = |document: &Value| document["connections"].as_u64().unwrap_or(0);
         self.documents.iter().map(of).sum()
+    }
+
+    /// The keys that most wait for.
+    pub(crate) fn most_wanted(&self, count: usize) -> Vec<String> {
+        let mut rows = self.rows();
+        rows.retain(|row| row.waiters > 0);
+        rows.sort_by_key(|row| std::cmp::Reverse(row.waiters));
+        rows.truncate(count);
+        rows.into_iter().map(|row| row.key).collect()
     }
 
     fn rows(&self) -> Vec<Row> {
@@ -67,20 +79,18 @@ impl View<'_> {
         let mut lines = self.head(output, columns);
         let rows = self.wanted_rows();
         let left = room.saturating_sub(lines.len() + 1);
-        // Half for keys that are waited for, the rest for the other two; each takes what another leaves.
+        // A third for each part; the last one takes what the others leave.
         let (mut waited, mut held): (Vec<&Row>, Vec<&Row>) =
             rows.iter().partition(|row| row.waiters > 0);
-        waited.sort_by(|a, b| b.waiters.cmp(&a.waiters).then_with(|| a.key.cmp(&b.key)));
+        let longest = |row: &Row| self.last.waits.get(&row.key).copied().unwrap_or(-1.0);
+        waited.sort_by(|a, b| {
+            let by_time = longest(b).total_cmp(&longest(a));
+            by_time.then_with(|| b.waiters.cmp(&a.waiters))
+        });
         held.sort_by(|a, b| a.key.cmp(&b.key));
         let clients = self.clients();
         let third = left / 3;
-        lines.extend(section(
-            output,
-            "Longest queues",
-            &waited,
-            third.max(4),
-            columns,
-        ));
+        lines.extend(self.queues(output, &waited, third.max(4), columns));
         lines.extend(section(output, "Held", &held, third.max(4), columns));
         let used = lines.len();
         lines.extend(people(
@@ -138,6 +148,18 @@ impl View<'_> {
         ));
         lines.push(String::new());
         lines
+    }
+
+    fn queues(&self, output: Output, rows: &[&Row], room: usize, columns: usize) -> Vec<String> {
+        let mut table = Table::new(&["KEY", "KIND", "HELD", "WAIT", "LONGEST", "HOLDER"]);
+        for row in rows.iter().take(room.saturating_sub(3)) {
+            let mut cells = cells(row);
+            cells[0].0 = cut(&cells[0].0, columns / 2);
+            let longest = self.last.waits.get(&row.key);
+            cells[4].0 = longest.map_or_else(|| "-".to_owned(), |it| short(*it));
+            table.row(cells);
+        }
+        titled(output, "Longest waits", rows.len(), &table)
     }
 
     /// How often in a second, since the sample before.
@@ -246,6 +268,7 @@ mod tests {
                 ],
                 "totals": {"grants": grants, "holds": 2},
             })],
+            waits: [("busy\u{1b}[2J".to_owned(), 125.0)].into(),
             trouble: None,
         }
     }
@@ -270,6 +293,7 @@ mod tests {
         for part in [
             "grants 100/s",
             "waiting 7",
+            "2m05s",
             "held 2",
             "quiet",
             "busy\\x1b[2J",
