@@ -336,6 +336,8 @@ impl Locks {
         holder: u32,
         lease: Millis,
     ) -> Millis {
+        let records = cx.core.records.as_deref();
+        let kept_upto = records.map_or(0, |it| it.kept_upto);
         let recorded = &mut self.recorded[holder];
         let lease = match cx.core.storage_full {
             true => lease.min(recorded.kept()),
@@ -351,7 +353,8 @@ impl Locks {
                 lease,
             });
             self.begin_when_told(cx, holder);
-        } else if recorded.has_begun() {
+        } else if recorded.has_begun() || recorded.begins_with <= kept_upto {
+            // Of very many leases that may begin, this one may not have been come to yet.
             recorded.begins_with = 0;
             self.set_lease_end(cx, holder, cx.now.after(lease));
         }
@@ -471,7 +474,7 @@ impl RecordedLease {
 #[cfg(test)]
 mod tests {
     use super::super::arena::Slot;
-    use super::super::types::Input;
+    use super::super::types::{Input, Reply};
     use super::super::{Origin, Rules};
     use super::*;
     use crate::base::{ConnId, Token};
@@ -561,6 +564,47 @@ mod tests {
             long - short
         };
         assert_eq!(longer_costs(engine(0)), 2 * longer_costs(volatile()));
+    }
+
+    /// Of very many grants that are kept at the same instant not all leases can begin at once. One that is
+    /// renewed before its turn begins with the renewal.
+    #[test]
+    fn a_lease_that_is_renewed_before_it_was_begun_is_not_shorter_for_that() {
+        const GRANTS: u32 = 20_000;
+        let (mut engine, mut out) = (engine(0), Effects::new());
+        let (key, second) = (&b"pool"[..], 1_000_000_000);
+        let id = ConnId { slot: 0, serial: 1 };
+        for _ in 0..GRANTS {
+            let request = Request::Acquire {
+                key,
+                mode: Mode::Slot { limit: GRANTS },
+                wait: Millis::ZERO,
+                lease: Some(Millis(1_000)),
+            };
+            ask(&mut engine, request, &mut out);
+        }
+        let token = out.iter().rev().find_map(|it| match it {
+            Effect::Reply(_, Reply::Granted { token, .. }) => Some(*token),
+            _ => None,
+        });
+        out.clear();
+        let kept = Input::Durable(engine.record_count());
+        engine.apply(Nanos(second), kept, &mut out);
+        let lease = Some(Millis(1_000));
+        let renewal = Request::Renew { key, token, lease };
+        let later = Nanos(second + second / 2);
+        engine.apply(later, Input::Request(id, renewal), &mut out);
+        while engine.next_deadline() == Some(Nanos(0)) {
+            engine.apply(later, Input::Time(u64::MAX), &mut out);
+        }
+        // The others are over, and this one has half of its time left.
+        let held = |engine: &mut Engine, at| {
+            engine.apply(Nanos(at), Input::Time(u64::MAX), &mut Effects::new());
+            engine.counts().holders
+        };
+        assert_eq!(held(&mut engine, 2 * second), 1);
+        assert_eq!(held(&mut engine, later.0 + second - 1), 1);
+        assert_eq!(held(&mut engine, later.0 + second), 0);
     }
 
     #[test]
