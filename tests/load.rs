@@ -220,10 +220,10 @@ fn a_small_form_of_every_attack_is_right() {
         let measured = row["rounds"].as_array().is_some_and(|it| !it.is_empty());
         assert_eq!(row["median"].is_number(), measured, "{row}");
     }
-    for scene in ["patterns", "slots-end", "pos", "wrong-tokens", "hand-over"] {
+    for scene in ["patterns", "slots-end", "pos", "tls-hellos", "hand-over"] {
         assert!(scenes.contains(&scene), "{scene} is not in {scenes:?}");
     }
-    assert_eq!(scenes.len(), 55, "{scenes:?}");
+    assert_eq!(scenes.len(), 61, "{scenes:?}");
     let early = rows.iter().filter(|it| it["figure"] == "ended early");
     assert_eq!(early.filter(|it| it["met"] == true).count(), 3, "{rows:?}");
 }

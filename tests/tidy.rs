@@ -302,7 +302,7 @@ const WALLS: &[Wall] = &[
     },
     Wall {
         layer: "pipe",
-        may_name: &["base", "engine", "server", "store", "wire::client"],
+        may_name: &["base", "engine", "server", "store", "tls", "wire::client"],
         may_not_name: &[
             "mio",
             "socket2",
@@ -331,6 +331,7 @@ const WALLS: &[Wall] = &[
             "pipe",
             "server",
             "store",
+            "tls",
             "wire",
         ],
         may_not_name: &[

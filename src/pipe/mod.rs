@@ -5,13 +5,17 @@
 //! server see it, which is the moment to report the connection readable: like a kernel, a pipe
 //! tells nothing twice.
 
+mod encrypted;
 mod harness;
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
 
+use self::encrypted::Session;
+pub use self::encrypted::{Dialect, encrypted_pipe};
 pub use self::harness::{ORIGIN, Pipes};
 use crate::server::{Host, Readiness, Transport};
 
@@ -80,6 +84,16 @@ struct Shared {
     closed_by_server: bool,
     /// Most bytes `answered` may hold; the server's writes stop there.
     room: usize,
+    /// What passes is encrypted; `in_flight` and `answered` are not.
+    session: Option<Box<Session>>,
+}
+
+impl Shared {
+    /// How much the server may write.
+    fn room_left(&self) -> usize {
+        let half = self.session.as_ref().map_or(0, |it| it.half());
+        self.room.saturating_sub(self.answered.len() + half)
+    }
 }
 
 /// The server's end.
@@ -141,11 +155,13 @@ impl Transport for Pipe {
         if shared.reset || shared.half_closed_by_server {
             return Err(ErrorKind::BrokenPipe.into());
         }
-        let count = bytes
-            .len()
-            .min(shared.room.saturating_sub(shared.answered.len()));
+        let count = bytes.len().min(shared.room_left());
         self.meter.spend_on(WRITE_NS, count);
-        let lines = memchr::memchr_iter(b'\n', &bytes[..count]).count();
+        let said = match &mut shared.session {
+            None => Cow::Borrowed(&bytes[..count]),
+            Some(session) => Cow::Owned(session.decrypt(&bytes[..count])),
+        };
+        let lines = memchr::memchr_iter(b'\n', &said).count();
         self.meter
             .0
             .lines
@@ -153,7 +169,7 @@ impl Transport for Pipe {
         if count == 0 {
             return Err(ErrorKind::WouldBlock.into());
         }
-        shared.answered.extend(&bytes[..count]);
+        shared.answered.extend(&*said);
         Ok(count)
     }
 
@@ -193,7 +209,10 @@ impl Peer {
     pub fn arrive(&self, count: usize) -> usize {
         let shared = &mut *self.shared.borrow_mut();
         let count = count.min(shared.in_flight.len());
-        let arrived = take(&mut shared.in_flight, count);
+        let mut arrived = take(&mut shared.in_flight, count);
+        if let Some(session) = &mut shared.session {
+            arrived = session.encrypt(&arrived);
+        }
         shared.arrived.extend(&arrived);
         count
     }
@@ -229,6 +248,12 @@ impl Peer {
     pub fn close(&self) {
         let shared = &mut *self.shared.borrow_mut();
         shared.in_flight.clear();
+        if let Some(session) = &mut shared.session
+            && !shared.closed_by_peer
+        {
+            let end = session.end();
+            shared.arrived.extend(end);
+        }
         shared.closed_by_peer = true;
     }
 
@@ -267,7 +292,7 @@ impl Peer {
         let shared = self.shared.borrow();
         Readiness {
             readable: shared.reset || shared.closed_by_peer || !shared.arrived.is_empty(),
-            writable: shared.reset || shared.answered.len() < shared.room,
+            writable: shared.reset || shared.room_left() > 0,
             hung_up: shared.reset || shared.closed_by_peer,
         }
     }

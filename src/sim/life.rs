@@ -32,6 +32,7 @@ use crate::engine::types::{Effects, Input, Record};
 use crate::engine::{Engine, Origin, Rules};
 use crate::pipe::{Peer, Pipe};
 use crate::server::{Server, Settings};
+use crate::tls::MaybeTls;
 
 /// One life of the server.
 pub(super) struct Life {
@@ -41,7 +42,7 @@ pub(super) struct Life {
     pub(super) is_up: bool,
     /// What `hello` tells.
     pub(super) epoch: u64,
-    pub(super) server: Server<Pipe, SimStore>,
+    pub(super) server: Server<MaybeTls<Pipe>, SimStore>,
     /// When its store has something to do, as far as that is on the agenda.
     pub(super) disk_at: Option<Nanos>,
     /// For each list, how many pops ended without an answer because the server stopped, or because
@@ -69,7 +70,7 @@ pub(super) struct Life {
     /// The numbers of all connections that ever said that what they are granted outlives them.
     pub(super) keepers: BTreeSet<u32>,
     /// Connections that the server has not yet accepted.
-    pub(super) backlog: VecDeque<(u32, Pipe)>,
+    pub(super) backlog: VecDeque<(u32, MaybeTls<Pipe>)>,
     /// Connections that the next poll reports.
     pub(super) pending: BTreeSet<u32>,
     /// Ids of connections that are gone; a poll reports one of them now and then.

@@ -50,6 +50,8 @@ pub struct Totals {
     pub virtual_ms: u64,
     /// Connections made.
     pub connections: u64,
+    /// Of these, with TLS.
+    pub encrypted: u64,
     /// Connections of crowds.
     pub members: u64,
     /// Connections that found no room.
@@ -183,6 +185,7 @@ impl Totals {
         self.breaks += other.breaks;
         self.http_answers += other.http_answers;
         self.named_grants += other.named_grants;
+        self.encrypted += other.encrypted;
         self.granted_again += other.granted_again;
         self.pages += other.pages;
         self.walks += other.walks;

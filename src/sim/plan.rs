@@ -13,6 +13,7 @@ use crate::access::Access;
 use crate::base::Millis;
 use crate::engine::types::{Mode, Notes};
 use crate::engine::{Rules, SearchLimits};
+use crate::pipe::Dialect;
 use crate::server::{Door, HttpSettings, Settings};
 use crate::store::Durability;
 use crate::wire::answer::WireFence;
@@ -245,6 +246,8 @@ pub(super) struct Plan {
     pub(super) disk: Option<DiskPlan>,
     /// Clients that lock bytes, besides all others.
     pub(super) ranges: RangePlan,
+    /// How many connections of a hundred speak TLS.
+    tls_pct: u32,
 }
 
 impl Plan {
@@ -325,6 +328,7 @@ impl Plan {
             },
             disk: None,
             ranges: RangePlan::default(),
+            tls_pct: 0,
         };
         let is_kept = !is_loud && !has_crowd && rng.u8(..3) == 0;
         plan.disk = is_kept.then(|| disk(rng));
@@ -344,8 +348,20 @@ impl Plan {
         }
         if !is_loud && !has_crowd && !plan.is_tight() {
             plan.draw_ranges(seed);
+            // Also by a chance of its own. Sessions take more memory than a tight plan has.
+            let rng = &mut Rng::with_seed(seed ^ 0x0074_6c73);
+            plan.tls_pct = *pick(rng, &[0, 0, 0, 30, 100]);
         }
         plan
+    }
+
+    /// How this connection speaks TLS, if it does.
+    pub(super) fn dialect(&self, number: u32) -> Option<Dialect> {
+        let chance = number.wrapping_mul(0x9e37_79b1) >> 8;
+        (chance % 100 < self.tls_pct).then_some(Dialect {
+            is_old: chance.is_multiple_of(3),
+            announces_end: chance.is_multiple_of(2),
+        })
     }
 
     /// By a chance of its own: whoever locks no bytes plays the same run as ever.

@@ -109,6 +109,34 @@ fn openssl_shows_a_certificate_where_one_is_asked_for() {
     assert!(errors.contains("certificate required"), "{errors}");
 }
 
+/// A client of TLS 1.2 may ask to begin again; it is told no, and nobody else notices.
+#[test]
+fn renegotiation_is_refused() {
+    if !has("openssl", "version") {
+        return;
+    }
+    let folder = Folder::new();
+    let daemon = folder.daemon(&[]);
+    let mut child = Command::new("openssl")
+        .args(["s_client", "-tls1_2", "-CAfile", &folder.text("ca.pem")])
+        .args(["-connect", &daemon.address().to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It takes this for a command of its own.
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"R\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    drop(stdin);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("RENEGOTIATING"), "{errors}");
+    assert!(errors.contains("no renegotiation"), "{errors}");
+    let (said, _) = s_client(&daemon, &folder, &[], &too_long());
+    assert_eq!(said, "error\n");
+}
+
 /// As the clients of dflockd do it: a CA file, the address as the name, one connection after the other.
 const PYTHON: &str = r#"
 import socket, ssl, sys

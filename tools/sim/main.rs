@@ -137,6 +137,7 @@ fn table(seeds: u64, totals: &Totals) -> String {
         ("turns", totals.turns.to_string()),
         ("virtual hours", (totals.virtual_ms / 3_600_000).to_string()),
         ("connections", totals.connections.to_string()),
+        ("  with TLS", totals.encrypted.to_string()),
         ("  of crowds besides", totals.members.to_string()),
         ("  refused", totals.refused.to_string()),
         ("  during a shutdown", totals.newcomers.to_string()),

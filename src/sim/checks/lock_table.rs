@@ -16,6 +16,7 @@ use crate::server::Server;
 use crate::sim::clients::http_requests::owner_of;
 use crate::sim::store::SimStore;
 use crate::sim::turn::TurnSpan;
+use crate::tls::MaybeTls;
 
 /// One key after a turn.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -154,7 +155,7 @@ impl SeenLocks {
     pub(crate) fn after_turn(
         &mut self,
         span: TurnSpan,
-        server: &Server<Pipe, SimStore>,
+        server: &Server<MaybeTls<Pipe>, SimStore>,
         names: &[&[u8]],
         known_grants: &KnownGrants,
         reasons: &EndReasons<'_>,

@@ -9,7 +9,7 @@ use super::lock_requests::{OPEN_REQUESTS_MAX, RequestWriter, WrittenRequest};
 use super::range_requests::RangeWriter;
 use super::request::{Look, RequestKind};
 use crate::base::Millis;
-use crate::pipe::metered_pipe;
+use crate::pipe::{encrypted_pipe, metered_pipe};
 use crate::server::{Door, Host};
 use crate::sim::faults::http::with_short_lease;
 use crate::sim::faults::ranges::altered;
@@ -17,6 +17,7 @@ use crate::sim::plan::{Action, Ending, pick};
 use crate::sim::simulation::{Scheduled, Simulation};
 use crate::sim::trace::{LINE_BYTES_KEPT, readable};
 use crate::sim::{HttpFault, Sabotage};
+use crate::tls::MaybeTls;
 
 /// How many groups a client joins to hear a loud signal so often that four signals are too many.
 pub(crate) const LOUD_GROUPS: usize = 20;
@@ -156,10 +157,25 @@ impl Simulation {
         let number = self.connections_made;
         // Each from its own host, so that no wrong secret makes others wait: whoever asks is
         // answered at once.
-        let (server_end, peer) = metered_pipe(number, Host::User(number), &self.meter);
+        let host = Host::User(number);
+        let (server_end, peer) = match self.plan.dialect(number) {
+            None => {
+                let (pipe, peer) = metered_pipe(number, host, &self.meter);
+                (MaybeTls::Plain(pipe), peer)
+            }
+            Some(dialect) => {
+                self.totals.encrypted += 1;
+                let memory = self.life.server.transport_memory();
+                encrypted_pipe(number, host, &self.meter, door, dialect, memory)
+            }
+        };
+        let over = match server_end {
+            MaybeTls::Plain(_) => "",
+            MaybeTls::Tls(_) => " with TLS",
+        };
         self.trace.say(
             self.now,
-            format_args!("c{client:<2} connects as {number}, {door:?}"),
+            format_args!("c{client:<2} connects as {number}, {door:?}{over}"),
         );
         self.life
             .connections

@@ -13,6 +13,7 @@ use crate::base::{ConnId, Millis};
 use crate::pipe::{Peer, metered_pipe};
 use crate::server::Host;
 use crate::sim::simulation::{Scheduled, Simulation};
+use crate::tls::MaybeTls;
 use crate::wire::client::push_frame;
 
 /// The number of a crowd's first member; ordinary connections have lower ones.
@@ -215,6 +216,7 @@ impl Simulation {
                 is_deaf,
                 received: Vec::new(),
             });
+            let server_end = MaybeTls::Plain(server_end);
             self.life.backlog.push_back((number, server_end));
             let mut requests = Requests::default();
             match scene {
