@@ -11,7 +11,7 @@ use crate::wire::command::Command;
 /// ```no_run
 /// # use latchd::client::{Client, Document};
 /// # let client = Client::connect("localhost")?;
-/// for Document { server, json } in client.stats()? {
+/// for Document { server, json, .. } in client.stats()? {
 ///     println!("{server}: {json}");
 /// }
 /// # Ok::<(), latchd::client::Error>(())

@@ -53,15 +53,15 @@ fn a_break_is_survived_and_a_black_hole_too() {
         .connect()
         .unwrap()
         .lock("job")
-        .lease(ms(900))
+        .lease(s(3))
         .acquire()
         .unwrap();
-    for round in 0..6 {
+    for round in 0..4 {
         match round % 2 {
             0 => proxy.cut(),
             _ => proxy.stall_present(),
         }
-        assert!(!guard.lost().wait(ms(600)), "{:?}", guard.lost().why());
+        assert!(!guard.lost().wait(s(2)), "{:?}", guard.lost().why());
     }
     while guard.standing() != Standing::Held {
         assert!(!guard.lost().wait(ms(1)), "{:?}", guard.lost().why());

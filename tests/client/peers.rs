@@ -62,8 +62,8 @@ fn a_unix_socket_is_a_door_too() {
     let path = folder.path().join("latchd.sock");
     let daemon = Daemon::start_at(&path, &[]);
     let client = Client::connect(&format!("unix:{}", path.display())).unwrap();
-    let guard = client.lock("job").lease(ms(300)).acquire().unwrap();
-    assert!(!guard.lost().wait(ms(600)));
+    let guard = client.lock("job").lease(s(2)).acquire().unwrap();
+    assert!(!guard.lost().wait(ms(2_500)));
     assert_eq!(super::client(&daemon).who("job").unwrap().holder_count, 1);
     guard.release().unwrap();
     let error = Client::connect("unix:/there/is/none").unwrap_err();
@@ -74,8 +74,8 @@ fn a_unix_socket_is_a_door_too() {
 fn the_secret_is_shown_and_a_wrong_one_refused() {
     let daemon = Daemon::start(&["--auth-token=s3cret"]);
     let client = builder(&daemon).auth_token("s3cret").connect().unwrap();
-    let guard = client.lock("job").lease(ms(200)).acquire().unwrap();
-    assert!(!guard.lost().wait(ms(400)));
+    let guard = client.lock("job").lease(s(2)).acquire().unwrap();
+    assert!(!guard.lost().wait(ms(2_500)));
     guard.release().unwrap();
     for wrong in [builder(&daemon).auth_token("guess"), builder(&daemon)] {
         let error = wrong.connect().unwrap_err();

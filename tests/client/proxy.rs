@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
@@ -143,6 +144,8 @@ impl Shared {
         state.open.push(server.try_clone().unwrap());
         let number = state.accepted;
         drop(state);
+        // What the server answers from now on gets lost, and so does the connection.
+        let is_cut = Arc::new(AtomicBool::new(false));
         for (from, to, is_request) in [
             (
                 client.try_clone().unwrap(),
@@ -151,49 +154,58 @@ impl Shared {
             ),
             (server, client, false),
         ] {
-            let shared = Arc::clone(self);
-            thread::spawn(move || shared.forward(from, to, is_request, number));
+            let (shared, is_cut) = (Arc::clone(self), Arc::clone(&is_cut));
+            thread::spawn(move || {
+                shared.forward(&from, &to, is_request, number, &is_cut);
+                let _ = from.shutdown(Shutdown::Both);
+                let _ = to.shutdown(Shutdown::Both);
+            });
         }
     }
 
-    fn forward(&self, mut from: TcpStream, mut to: TcpStream, is_request: bool, number: usize) {
+    fn forward(
+        &self,
+        mut from: &TcpStream,
+        mut to: &TcpStream,
+        is_request: bool,
+        number: usize,
+        is_cut: &AtomicBool,
+    ) {
         let mut bytes = [0; 4096];
         while let Ok(count @ 1..) = from.read(&mut bytes) {
             let state = self.state.lock().unwrap();
-            let mut state = self
-                .changed
-                .wait_while(state, |state| {
-                    number < state.stalled_below
-                        || match is_request {
-                            true => state.stalls_requests,
-                            false => state.stalls_answers,
-                        }
-                })
-                .unwrap();
+            let stalls = |state: &mut State| {
+                number < state.stalled_below
+                    || match is_request {
+                        true => state.stalls_requests,
+                        false => state.stalls_answers,
+                    }
+            };
+            let mut state = self.changed.wait_while(state, stalls).unwrap();
+            if !is_request {
+                drop(state);
+                if is_cut.load(Ordering::SeqCst) || to.write_all(&bytes[..count]).is_err() {
+                    return;
+                }
+                continue;
+            }
             let holds = |needle: &Option<Vec<u8>>| {
                 let needle = needle.as_deref();
-                is_request
-                    && needle.is_some_and(|it| memchr::memmem::find(&bytes[..count], it).is_some())
+                needle.is_some_and(|it| memchr::memmem::find(&bytes[..count], it).is_some())
             };
             if holds(&state.cuts_before) {
                 state.cuts_before = None;
-                break;
+                return;
             }
-            let cuts = holds(&state.cuts_after);
+            if holds(&state.cuts_after) {
+                state.cuts_after = None;
+                is_cut.store(true, Ordering::SeqCst);
+            }
             drop(state);
             if to.write_all(&bytes[..count]).is_err() {
-                break;
-            }
-            if cuts {
-                // The answer is on its way when the server has said something.
-                let _ = to.peek(&mut [0]);
-                self.state.lock().unwrap().cuts_after = None;
-                let _ = from.shutdown(Shutdown::Both);
-                break;
+                return;
             }
         }
-        let _ = from.shutdown(Shutdown::Both);
-        let _ = to.shutdown(Shutdown::Both);
     }
 }
 

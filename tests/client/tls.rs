@@ -100,10 +100,10 @@ fn everything_goes_over_tls_as_well() {
         .ca_file(&door.ca_file)
         .connect()
         .unwrap();
-    let guard = client.lock("job").lease(ms(600)).acquire().unwrap();
+    let guard = client.lock("job").lease(s(2)).acquire().unwrap();
     assert_eq!(super::client(&daemon).who("job").unwrap().holder_count, 1);
     // Renewals and pushes, too.
-    assert!(!guard.lost().wait(s(1)), "{:?}", guard.lost().why());
+    assert!(!guard.lost().wait(ms(2_500)), "{:?}", guard.lost().why());
     assert!(client.break_grant("job", guard.fence()).unwrap());
     assert!(guard.lost().wait(PATIENCE));
     // Values that take several records, in both directions.
