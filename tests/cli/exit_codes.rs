@@ -138,19 +138,27 @@ fn a_token_that_is_missing_or_wrong_is_77() {
         said(command).code
     };
     assert_eq!(
-        code(&|it| drop(it.env("LATCH_AUTH_TOKEN", "wrong"))),
+        code(&|it| {
+            it.env("LATCH_AUTH_TOKEN", "wrong");
+        }),
         Some(77)
     );
     assert_eq!(
-        code(&|it| drop(it.env("LATCH_AUTH_TOKEN", "sesame"))),
+        code(&|it| {
+            it.env("LATCH_AUTH_TOKEN", "sesame");
+        }),
         Some(0)
     );
     assert_eq!(
-        code(&|it| drop(it.env("LATCH_AUTH_TOKEN_FILE", &good))),
+        code(&|it| {
+            it.env("LATCH_AUTH_TOKEN_FILE", &good);
+        }),
         Some(0)
     );
     assert_eq!(
-        code(&|it| drop(it.env("LATCH_AUTH_TOKEN_FILE", &bad))),
+        code(&|it| {
+            it.env("LATCH_AUTH_TOKEN_FILE", &bad);
+        }),
         Some(77)
     );
     let flagged = |path: &std::path::Path| {

@@ -194,14 +194,18 @@ fn a_parent_that_ignores_its_children_changes_nothing() {
 #[test]
 fn nobody_of_the_command_stays_behind() {
     let daemon = Daemon::start(&[]);
-    let script = "sleep 1000 & echo $!; (trap '' TERM; echo; exec sleep 1000) & echo $!; exit 3";
+    let script =
+        "sleep 1000 & echo $!; (trap '' TERM; echo; exec sleep 1000) & echo $!; read line; exit 3";
     let words = ["run", "--kill-after", "200ms", "k", "-c", script];
-    let mut run = Run::start(latch_at(&daemon, &words));
+    let mut command = latch_at(&daemon, &words);
+    command.stdin(Stdio::piped());
+    let mut run = Run::start(command);
     let mut pids = Vec::new();
     for _ in 0..3 {
         pids.extend(run.line().parse().ok().and_then(Pid::from_raw));
     }
     assert_eq!(pids.len(), 2);
+    run.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     assert_eq!(run.code(), Some(3));
     for pid in pids {
         assert!(!is_alive(pid), "{pid:?} has outlived the lock");

@@ -435,6 +435,16 @@ fn colours_are_for_terminals_that_want_them() {
         terminal.all()
     };
     assert!(shown(&|_| ()).contains("\x1b[1mKEY"));
-    assert!(!shown(&|it| drop(it.env("NO_COLOR", "1"))).contains('\x1b'));
-    assert!(shown(&|it| drop(it.env("NO_COLOR", ""))).contains('\x1b'));
+    assert!(
+        !shown(&|it| {
+            it.env("NO_COLOR", "1");
+        })
+        .contains('\x1b')
+    );
+    assert!(
+        shown(&|it| {
+            it.env("NO_COLOR", "");
+        })
+        .contains('\x1b')
+    );
 }

@@ -122,14 +122,18 @@ pub(crate) fn supervise(
     let _ = set_child_subreaper(Some(rustix::process::getpid()));
     let terminal = Terminal::open();
     let foreground = terminal.as_ref().is_some_and(Terminal::is_for_the_command);
-    let child = trampoline::start(job.command, job.env, foreground)?;
+    let mut warden = job.warden;
+    if let Standing::Held(Some(left)) = lock.standing() {
+        warden.until(left); // before there is anything that must not outlive it
+    }
+    let child = trampoline::start(job.command, job.env, foreground, &warden)?;
     let group = Pid::from_child(&child);
     let mut running = Running {
         group,
         terminal,
         kill_after: job.kill_after,
         lease: job.lease,
-        warden: job.warden,
+        warden,
         warden_until: Duration::ZERO,
         phase: Phase::Running,
         lost: false,

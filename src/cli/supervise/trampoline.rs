@@ -3,7 +3,7 @@
 //!
 //! What has to be done between fork and exec cannot be done safely by a program with threads. So it is done
 //! after an exec, by a program with none: [`run`] runs in the new process, asks the system to kill it when its
-//! parent is gone, takes the terminal if it is to have it, and is replaced by the command.
+//! parent is gone, tells the warden of itself, takes the terminal if it is to have it, and is replaced by the command.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -15,6 +15,7 @@ use rustix::process::{Pid, getpid, getppid, set_parent_process_death_signal};
 
 use super::signals;
 use super::terminal::Terminal;
+use super::warden::{self, Warden};
 use crate::cli::exit::{Exit, Fail};
 use crate::cli::output::quoted;
 
@@ -30,10 +31,12 @@ pub(crate) fn start(
     command: &[OsString],
     env: &[(&str, OsString)],
     foreground: bool,
+    warden: &Warden,
 ) -> Result<Child, Fail> {
     let mut start = ourselves();
     start.arg(WORD).arg(getpid().as_raw_pid().to_string());
     start.arg(if foreground { FOREGROUND } else { BACKGROUND });
+    start.arg(warden.path());
     start.args(command).envs(env.iter().cloned());
     let started = start.process_group(0).spawn();
     started.map_err(|error| Fail::system("start a process", error))
@@ -49,7 +52,7 @@ pub(super) fn ourselves() -> Command {
 /// Runs in the new process, and does not return unless the command cannot be run.
 pub(crate) fn run(mut args: impl Iterator<Item = OsString>) -> Exit {
     let (parent, foreground) = (args.next(), args.next());
-    let Some(program) = args.next() else {
+    let (Some(warden), Some(program)) = (args.next(), args.next()) else {
         return Exit::USAGE; // somebody has typed it
     };
     let _ = set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
@@ -58,6 +61,7 @@ pub(crate) fn run(mut args: impl Iterator<Item = OsString>) -> Exit {
     if getppid() != parent.and_then(Pid::from_raw) {
         return Exit::signal(Signal::SIGKILL as i32);
     }
+    warden::tell_of_ourselves(&warden);
     if foreground.as_deref() == Some(OsStr::new(FOREGROUND)) {
         // We are in the background now, and would be stopped for this if the signal for it were not blocked.
         let blocked = SigSet::from(Signal::SIGTTOU).thread_block();

@@ -9,10 +9,10 @@
 //! It is in a process group of its own, where neither Ctrl-C nor `kill -9 %1` reaches it, and has none of our
 //! descriptors, but for the one of a file lock, which so stays locked until the group is gone.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::time::Duration;
@@ -57,10 +57,14 @@ impl Warden {
         Ok(Self { pipe: write.into() })
     }
 
+    /// Where a child of ours can tell the warden of itself: see [`tell_of_ourselves`].
+    pub(crate) fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.pipe.as_raw_fd())
+    }
+
     /// What there is to end.
     pub(crate) fn guard(&mut self, group: Pid) {
-        let start = start_time(group).unwrap_or(0);
-        self.tell(format!("group {} {start}\n", group.as_raw_pid()).as_bytes());
+        self.tell(group_line(group).as_bytes());
     }
 
     /// A lock that is to be let go then.
@@ -94,6 +98,20 @@ impl Warden {
     fn tell(&mut self, line: &[u8]) {
         let _ = self.pipe.write(line);
     }
+}
+
+/// For a process that is about to become a command, and leads its group: the warden is to know of it before it does
+/// anything, also if its parent is stopped or killed in this very moment.
+pub(super) fn tell_of_ourselves(path: &OsStr) {
+    // Where that is forbidden the parent tells, a moment later.
+    if let Ok(mut pipe) = fs::OpenOptions::new().write(true).open(path) {
+        let _ = pipe.write(group_line(rustix::process::getpid()).as_bytes());
+    }
+}
+
+fn group_line(group: Pid) -> String {
+    let start = start_time(group).unwrap_or(0);
+    format!("group {} {start}\n", group.as_raw_pid())
 }
 
 /// What the warden knows.
