@@ -172,15 +172,13 @@ fn log_note(note: &Note) {
         Noted::Broken => "broken by an operator",
     };
     // The id of a client, or the number of a connection; 0 for an owner that has none.
-    let user = note.user.as_ref().map_or("", |user| user.as_str());
-    match &note.client {
-        Some(id) => {
-            let client = id.escape_debug().to_string();
-            log!(level, key, fence, client, user; "{what}");
-        }
-        None => {
-            let client = note.conn.map_or(0, |conn| conn.serial);
-            log!(level, key, fence, client, user; "{what}");
-        }
+    let of_client = note.client.as_ref().map(|id| id.escape_debug().to_string());
+    let of_conn = note.conn.map_or(0, |conn| conn.serial);
+    let user = note.user.as_ref().map(|user| user.as_str());
+    match (of_client, user) {
+        (Some(client), Some(user)) => log!(level, key, fence, client, user; "{what}"),
+        (Some(client), None) => log!(level, key, fence, client; "{what}"),
+        (None, Some(user)) => log!(level, key, fence, client = of_conn, user; "{what}"),
+        (None, None) => log!(level, key, fence, client = of_conn; "{what}"),
     }
 }
