@@ -6,12 +6,15 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Mutex;
+use std::time::Duration;
 
+use super::clock;
 use super::error::Error;
 use super::locked;
+use crate::base::Nanos;
 
 /// The port of the line protocol.
 pub(super) const PORT: u16 = 6388;
@@ -25,7 +28,12 @@ pub(super) struct Server {
     /// What its name was last resolved to. The renewal thread takes these and never asks for a name,
     /// because that may take long.
     known: Mutex<Vec<SocketAddr>>,
+    /// When it may be resolved for the renewal thread again; never while somebody is at it.
+    resolve_at: Mutex<Nanos>,
 }
+
+/// How long the renewal thread takes the addresses of a name as they are, at least.
+const RESOLVE_EVERY: Duration = Duration::from_secs(2);
 
 /// How a server is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +82,7 @@ impl Server {
             text: text.to_owned(),
             door,
             known: Mutex::default(),
+            resolve_at: Mutex::new(Nanos(0)),
         })
     }
 
@@ -105,6 +114,25 @@ impl Server {
             Door::Unix(path) => vec![Spot::Unix(path.clone())],
             _ => locked(&self.known).iter().copied().map(Spot::Net).collect(),
         }
+    }
+
+    /// Whether it has a name that should be resolved again now. Whoever is told so does it, and then says
+    /// [`has_resolved`](Self::has_resolved).
+    pub(super) fn begins_to_resolve(&self) -> bool {
+        let is_name = match &self.door {
+            Door::Tcp { host, .. } | Door::Tls { host, .. } => host.parse::<IpAddr>().is_err(),
+            Door::Unix(_) => false,
+        };
+        let mut resolve_at = locked(&self.resolve_at);
+        let begins = is_name && *resolve_at <= clock::now();
+        if begins {
+            *resolve_at = Nanos::NEVER;
+        }
+        begins
+    }
+
+    pub(super) fn has_resolved(&self) {
+        *locked(&self.resolve_at) = clock::after(RESOLVE_EVERY);
     }
 
     pub(super) fn down(&self, why: io::Error) -> Error {
@@ -180,6 +208,24 @@ mod tests {
             assert_eq!(shard(key.as_bytes(), 1), 0);
         }
         assert_eq!(crc32(b"123456789"), 0xcbf4_3926, "the usual check value");
+    }
+
+    #[test]
+    fn a_name_is_resolved_again_but_not_all_the_time() {
+        let server = Server::parse("localhost:7000").unwrap();
+        let stale = SocketAddr::from(([192, 0, 2, 1], 7000));
+        locked(&server.known).push(stale); // as it was once
+        assert!(server.begins_to_resolve());
+        assert!(!server.begins_to_resolve(), "somebody is at it");
+        server.resolve().unwrap();
+        assert!(!server.known().contains(&Spot::Net(stale)));
+        server.has_resolved();
+        assert!(!server.begins_to_resolve(), "it was just now");
+        *locked(&server.resolve_at) = clock::now();
+        assert!(server.begins_to_resolve());
+        for text in ["127.0.0.1:7000", "[::1]:7000", "unix:/run/latchd.sock"] {
+            assert!(!Server::parse(text).unwrap().begins_to_resolve(), "{text}");
+        }
     }
 
     #[test]

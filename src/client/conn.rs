@@ -420,7 +420,9 @@ impl Conn {
 
     /// A server that closes may have said why: what was received before is worth more than the error.
     fn last_words(&mut self, error: io::Error) -> Fault {
-        while let Ok(true) = self.fill() {}
+        while self.received.len() < NEWS_BYTES_MAX
+            && let Ok(true) = self.fill()
+        {}
         while let Ok(Some(line)) = self.line() {
             if let Err(fault) = self.read_line(line) {
                 return fault;

@@ -15,7 +15,7 @@ use crate::wire::client::push_request;
 
 /// How long letting go may take when a guard is dropped: a server that hangs must not hang the
 /// program for long.
-const DROP_TIME: Duration = Duration::from_secs(2);
+pub(super) const DROP_TIME: Duration = Duration::from_secs(2);
 
 /// Something that is held. It is renewed until it is let go, by [`release`](Self::release) or by being
 /// dropped.
@@ -84,11 +84,12 @@ impl Guard {
         clock::duration(self.hold.lease())
     }
 
-    /// How long it is certain to be held, if no renewal comes; nothing if it is not held.
+    /// How long it is certain to be held, if nothing more is heard of the server; nothing if it is not
+    /// held. See [`is_held`](Self::is_held) for what that rests on.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         match self.hold.standing() {
-            Standing::Held => clock::until(self.hold.until()),
+            Standing::Held => clock::until(self.hold.sure_until()),
             _ => Duration::ZERO,
         }
     }
@@ -103,8 +104,18 @@ impl Guard {
         }
     }
 
-    /// Whether it is held for certain: the server has promised it, by our own clock from before we asked,
-    /// and nothing was heard to the contrary. Never true when the server may have let it go.
+    /// Whether it is held, as far as anybody here can know: the server's promise is not over, by our own
+    /// clock from before we asked, and nothing was heard to the contrary.
+    ///
+    /// What a client [keeps](super::Builder::keep) rests on that clock alone, and so does what belongs to an
+    /// [attached](super::Builder::attach) client, for at most its `ttl` after each request. Otherwise it rests
+    /// on a connection, too: the server lets go when that ends. An end that reaches us is seen at once. One
+    /// that only the server sees (something in between has cut its side) is not; so the server is asked on
+    /// that connection every [`check_every`](super::Builder::check_every), and this is false when the last
+    /// answered request is older than that and the [`answer_timeout`](super::Builder::answer_timeout)
+    /// together: 22 s, if nothing else was set.
+    ///
+    /// An operator's `break` and a server that forgets in a restart are known when we hear of them.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.hold.standing() == Standing::Held
@@ -122,8 +133,9 @@ impl Guard {
         &self.lost
     }
 
-    /// Calls this when it is lost: once, on a thread of its own, when [`is_held`](Self::is_held) is false
-    /// and the token is gone; at once if it is lost already; never if it is let go.
+    /// Calls this when it is lost: once, when [`is_held`](Self::is_held) is false and the token is gone; at
+    /// once if it is lost already; never if it is let go. All callbacks of a client are called one after
+    /// the other on a thread for them, so one that takes long holds up the others, and no renewal.
     pub fn on_lost(&self, callback: impl FnOnce(Lost) + Send + 'static) {
         self.hold.on_lost(Box::new(callback));
     }

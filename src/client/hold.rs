@@ -1,16 +1,17 @@
 //! What is held: until when it is certain, whether it is in doubt, and how it was lost.
 //!
 //! A grant is *held* while the server has promised it, by our own clock, counted from before the
-//! request that it promised it to was sent. It is *in doubt* when its connection has broken: the server
-//! may have let it go or not, and nobody may act on it until that is known. It is *lost* once and
-//! for all. Never sends anything.
+//! request that it promised it to was sent. It is *in doubt* when its connection has broken, or when
+//! nothing was heard on the connection that it would end with for too long: the server may have let it go
+//! or not, and nobody may act on it until that is known. It is *lost* once and for all. Never sends
+//! anything.
 
 use std::fmt;
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
 
+use super::callbacks::{Callback, Calls};
 use super::clock;
 use super::error::Lost;
 use super::locked;
@@ -20,23 +21,33 @@ use crate::engine::types::Mode;
 /// Clocks differ in speed, at most by this part of a lease: so much of it is not counted on.
 const DRIFT: u64 = 1_000;
 
-/// What is called when a grant is lost.
-type Callback = Box<dyn FnOnce(Lost) + Send>;
-
 /// A grant, shared by its guard and the thread that renews it.
 pub(super) struct Hold {
     pub(super) key: Box<[u8]>,
     pub(super) token: Token,
     pub(super) mode: Mode,
     pub(super) shard: usize,
+    bounds: Bounds,
+    calls: Arc<Calls>,
     state: Mutex<State>,
     changed: Condvar,
+}
+
+/// How far a server's promise can be relied on, besides the lease.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// A grant does not outlive its client, which is kept for so long when its connections are gone.
+    pub(super) promise_max: Millis,
+    /// A grant that ends with its connection is certain for so long after a request that was answered on it.
+    pub(super) silence_max: Option<Duration>,
 }
 
 struct State {
     standing: Standing,
     /// The server has promised it until then, by our clock.
     until: Nanos,
+    /// Until then nothing can have happened to its connection that the server alone would know of.
+    sure_until: Nanos,
     lease: Millis,
     on_lost: Vec<Callback>,
 }
@@ -60,8 +71,8 @@ struct State {
 pub enum Standing {
     /// The server has promised it, and the promise is not over.
     Held,
-    /// The connection is broken, so the server may have let it go. It is held again if the server says
-    /// so before the lease is over.
+    /// The connection is broken, or the server does not answer on it, so it may have let it go. It is
+    /// held again if the server says so before the lease is over.
     Doubtful,
     /// It was let go.
     Released,
@@ -82,15 +93,19 @@ impl Hold {
         shard: usize,
         (token, lease): (Token, Millis),
         asked_at: Nanos,
+        (bounds, calls): (Bounds, &Arc<Calls>),
     ) -> Arc<Self> {
         Arc::new(Self {
             key: key.into(),
             token,
             mode,
             shard,
+            bounds,
+            calls: Arc::clone(calls),
             state: Mutex::new(State {
                 standing: Standing::Held,
-                until: promised_until(asked_at, lease),
+                until: promised_until(asked_at, lease.min(bounds.promise_max)),
+                sure_until: bounds.sure_until(asked_at),
                 lease,
                 on_lost: Vec::new(),
             }),
@@ -109,7 +124,7 @@ impl Hold {
         };
         drop(state);
         if let Some((callbacks, why)) = callbacks {
-            call(callbacks, why);
+            self.calls.add(callbacks, why);
         }
         result
     }
@@ -128,30 +143,53 @@ impl Hold {
 
     /// How it stands now.
     pub(super) fn standing(&self) -> Standing {
-        self.with(|state| state.standing)
+        self.with(|state| match state.standing {
+            Standing::Held if clock::now() >= state.sure_until => Standing::Doubtful,
+            standing => standing,
+        })
     }
 
+    /// When the server's promise is over.
     pub(super) fn until(&self) -> Nanos {
         locked(&self.state).until
+    }
+
+    /// Until when it is certain to be held, if nothing more is heard.
+    pub(super) fn sure_until(&self) -> Nanos {
+        let state = locked(&self.state);
+        state.until.min(state.sure_until)
     }
 
     pub(super) fn lease(&self) -> Millis {
         locked(&self.state).lease
     }
 
+    /// How long a renewal lasts: the lease, or less if its client is not kept for so long.
+    pub(super) fn span(&self) -> Millis {
+        self.lease().min(self.bounds.promise_max)
+    }
+
     /// The server has promised it anew, to a request that was sent after this time. Says whether that
     /// was in time.
     pub(super) fn renewed(&self, asked_at: Nanos, lease: Millis) -> bool {
-        let until = promised_until(asked_at, lease);
+        let until = promised_until(asked_at, lease.min(self.bounds.promise_max));
         self.with(|state| {
             let is_in_time = state.is_open() && clock::now() < until;
             if is_in_time {
                 state.standing = Standing::Held;
                 state.until = until;
+                state.sure_until = self.bounds.sure_until(asked_at);
                 state.lease = lease;
             }
             is_in_time
         })
+    }
+
+    /// The server has answered, whatever it said, to what was sent after this time on the connection that
+    /// the grant belongs to: that is still there.
+    pub(super) fn heard(&self, asked_at: Nanos) {
+        let sure_until = self.bounds.sure_until(asked_at);
+        self.with(|state| state.sure_until = state.sure_until.max(sure_until));
     }
 
     /// The connection has broken.
@@ -174,48 +212,43 @@ impl Hold {
 
     /// It is let go; how it stood before.
     pub(super) fn release(&self) -> Standing {
-        self.with(|state| {
+        let (before, callbacks) = self.with(|state| {
             let before = state.standing;
+            let mut callbacks = Vec::new();
             if state.is_open() {
                 self.end(state, Standing::Released);
-                state.on_lost.clear();
+                callbacks = mem::take(&mut state.on_lost);
             }
-            before
-        })
+            (before, callbacks)
+        });
+        // What they have captured may look at the guard when it is dropped, so no lock is taken here.
+        drop(callbacks);
+        before
     }
 
     /// Calls it when it is lost, at once if it is already.
     pub(super) fn on_lost(&self, callback: Callback) {
+        let mut callback = Some(callback); // if it is not wanted, it is dropped with no lock taken
         self.with(|state| {
             if state.standing != Standing::Released {
-                state.on_lost.push(callback);
+                state.on_lost.extend(callback.take());
             }
         });
+    }
+}
+
+impl Bounds {
+    fn sure_until(self, asked_at: Nanos) -> Nanos {
+        match self.silence_max {
+            Some(span) => Nanos(asked_at.0.saturating_add(clock::nanos(span))),
+            None => Nanos::NEVER,
+        }
     }
 }
 
 impl State {
     fn is_open(&self) -> bool {
         matches!(self.standing, Standing::Held | Standing::Doubtful)
-    }
-}
-
-/// Calls them on a thread of their own, so that none of them can hold up a renewal, nor find one of our
-/// locks taken.
-fn call(callbacks: Vec<Callback>, why: Lost) {
-    if callbacks.is_empty() {
-        return;
-    }
-    let calls = Arc::new(Mutex::new(callbacks));
-    let run = move |calls: &Mutex<Vec<Callback>>| {
-        for callback in mem::take(&mut *locked(calls)) {
-            callback(why);
-        }
-    };
-    let theirs = Arc::clone(&calls);
-    let thread = thread::Builder::new().name("latch-lost".to_owned());
-    if thread.spawn(move || run(&theirs)).is_err() {
-        run(&calls); // better here than never
     }
 }
 

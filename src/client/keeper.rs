@@ -1,32 +1,31 @@
 //! The one thread that renews: it keeps the connections of all that is held, asks for every lease again
 //! at a third of it, and hears at once what the server has to say.
 //!
-//! It starts with the first guard and waits in `epoll`. Nothing in it blocks, so a server that hangs
-//! takes no time from the renewals of another. The rules for a connection that breaks are in
+//! It starts with the first guard and waits in `epoll`. Nothing in it blocks, and no connection is heard for
+//! long at a time, so a server that hangs or never stops talking takes no time from the renewals of
+//! another. Where renewals are rare it asks in between whether the server is still there. The rules for a connection that breaks are in
 //! `docs/client.md`: what hung on it is in doubt until a new connection has shown whether the server was
 //! started anew (then it may have kept the grant), or whether the grant outlives connections.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use rustix::buffer::spare_capacity;
-use rustix::event::{EventfdFlags, epoll, eventfd};
-use rustix::io::Errno;
-
+use super::callbacks::Calls;
 use super::clock;
 use super::conn::{Conn, Fault, Heard, Reply};
 use super::error::Lost;
 use super::hold::{Hold, Standing};
 use super::locked;
 use super::options::Options;
+use super::poller::Poller;
 use crate::base::Nanos;
 use crate::engine::types::{Change, Mode, Request};
 use crate::wire::client::{Line, News, Told, push_request};
 use crate::wire::command::Command;
+use crate::wire::verbs::Verb;
 
 /// A lease is asked for again when this part of it is over.
 const RENEW_PART: u64 = 3;
@@ -38,12 +37,23 @@ const JITTER_PART: u64 = 10;
 const BACKOFF: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
-/// The number of the event that only wakes the thread.
-const WAKE: u64 = 0;
+/// No server is asked more often than this whether it is still there.
+const CHECK_EVERY_MIN: Duration = Duration::from_millis(100);
+
+/// How many bytes of one connection are heard at a time, and what each line counts besides its length. What
+/// is more waits until the others were heard.
+const HEARD_BYTES_MAX: usize = 64 * 1024;
+const LINE_COST_BYTES: usize = 64;
+
+/// A server that closes a connection after a silence of this length, or longer, may have done so for the
+/// silence: from then on it is asked at half that time.
+const SILENCE_MIN: Duration = Duration::from_secs(1);
 
 /// All that is held by one client.
 pub(super) struct Keeper {
     options: Arc<Options>,
+    /// The callbacks of those that were lost.
+    pub(super) calls: Arc<Calls>,
     table: Mutex<Table>,
 }
 
@@ -60,11 +70,6 @@ struct Table {
     is_closing: bool,
 }
 
-struct Poller {
-    epoll: OwnedFd,
-    wake: OwnedFd,
-}
-
 /// One grant that is kept.
 struct Kept {
     hold: Arc<Hold>,
@@ -75,10 +80,22 @@ struct Kept {
     asked_at: Option<Nanos>,
     /// When the next one is to be sent.
     renew_at: Nanos,
-    /// Attempts to connect that failed, one after the other.
+    /// When the server was asked whether it is still there, and has not answered yet.
+    checked_at: Option<Nanos>,
+    /// When something was last sent, and how long after that it is asked so.
+    sent_at: Nanos,
+    check_every: Duration,
+    /// How long nothing was sent before the server closed the last connection.
+    silence: Option<Duration>,
+    /// More has come than was heard.
+    has_more: bool,
+    /// Connections that did not last, one after the other.
     failures: u32,
+    /// When the first renewal on this connection was answered.
+    good_since: Option<Nanos>,
     /// It does not end with its connection while the server lives.
     outlives: bool,
+    answer_timeout: Duration,
     due: Nanos,
 }
 
@@ -93,8 +110,11 @@ enum Link {
 
 impl Keeper {
     pub(super) fn new(options: Arc<Options>) -> Self {
-        let table = Mutex::default();
-        Self { options, table }
+        Self {
+            options,
+            calls: Arc::default(),
+            table: Mutex::default(),
+        }
     }
 
     /// Renews this from now on, over the connection that it was granted to. Returns its number.
@@ -115,8 +135,15 @@ impl Keeper {
             link: Link::Up(conn),
             asked_at: None,
             renew_at: renewal_time(asked_at, hold),
+            checked_at: None,
+            sent_at: asked_at,
+            check_every: self.options.check_every.max(CHECK_EVERY_MIN),
+            silence: None,
+            has_more: false,
             failures: 0,
+            good_since: Some(asked_at),
             outlives: self.options.outlives(),
+            answer_timeout: self.options.answer_timeout,
             due: Nanos::NEVER,
         };
         table.kept.insert(number, kept);
@@ -163,6 +190,7 @@ impl Keeper {
         let theirs = Arc::clone(&poller);
         let thread = thread::Builder::new().name("latch-renew".to_owned());
         thread.spawn(move || keeper.run(&theirs))?;
+        self.calls.set_poller(&poller);
         table.wakes_at = Nanos::NEVER;
         table.poller = Some(Arc::clone(&poller));
         Ok(poller)
@@ -174,7 +202,8 @@ impl Keeper {
             let mut table = locked(&self.table);
             table.serve_due(&self.options);
             if table.is_closing {
-                return;
+                drop(table);
+                return self.calls.catch_up();
             }
             table.wakes_at = table.first_due();
             let left = match table.wakes_at {
@@ -182,67 +211,23 @@ impl Keeper {
                 due => Some(clock::timespec(clock::until(due))),
             };
             drop(table);
-            events.clear();
-            match epoll::wait(&poller.epoll, spare_capacity(&mut events), left.as_ref()) {
-                Ok(_) | Err(Errno::INTR) => {}
-                // It is ours, and so are all pointers: only a bug can get here, and then no renewal
-                // comes any more. Every guard is lost when its time is over, by the clock alone.
-                Err(_) => return,
-            }
-            let mut table = locked(&self.table);
-            for event in events.drain(..) {
-                match event.data.u64() {
-                    WAKE => poller.hush(),
-                    number => table.serve(&self.options, number),
-                }
+            // It is ours, and so are all pointers: only a bug is an error here, and then no renewal
+            // comes any more. Every guard is lost when its time is over, by the clock alone.
+            let Ok(numbers) = poller.wait(&mut events, left.as_ref()) else {
+                return;
+            };
+            self.calls.catch_up();
+            for number in numbers {
+                // One at a time, so that whoever acquires or lets go meanwhile has not to wait for all.
+                locked(&self.table).serve(&self.options, number);
             }
         }
     }
 }
 
-impl Poller {
-    fn new() -> io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let data = epoll::EventData::new_u64(WAKE);
-        epoll::add(&epoll, &wake, data, epoll::EventFlags::IN)?;
-        Ok(Self { epoll, wake })
-    }
-
-    fn wake(&self) {
-        // It can only fail because it was woken very often already.
-        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
-    }
-
-    fn hush(&self) {
-        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
-    }
-
-    fn add(&self, conn: &Conn, number: u64) -> io::Result<()> {
-        let data = epoll::EventData::new_u64(number);
-        Ok(epoll::add(&self.epoll, conn, data, interest(conn))?)
-    }
-
-    fn update(&self, conn: &Conn, number: u64) {
-        let data = epoll::EventData::new_u64(number);
-        let _ = epoll::modify(&self.epoll, conn, data, interest(conn));
-    }
-
-    fn delete(&self, conn: &Conn) {
-        let _ = epoll::delete(&self.epoll, conn);
-    }
-}
-
-fn interest(conn: &Conn) -> epoll::EventFlags {
-    match conn.wants_write() {
-        true => epoll::EventFlags::IN | epoll::EventFlags::OUT,
-        false => epoll::EventFlags::IN,
-    }
-}
-
 /// A third of the lease after it was asked for, or a little earlier.
 fn renewal_time(asked_at: Nanos, hold: &Hold) -> Nanos {
-    let third = hold.lease().nanos() / RENEW_PART;
+    let third = hold.span().nanos() / RENEW_PART;
     let early = clock::chance(third / JITTER_PART + 1);
     Nanos(asked_at.0.saturating_add(third - early))
 }
@@ -309,24 +294,37 @@ impl Kept {
     /// When there is something to do besides what the socket tells.
     fn next_step(&self) -> Nanos {
         match &self.link {
-            Link::Up(_) => match self.asked_at {
-                // Only what outlives its connection can be saved by another one.
-                Some(asked_at) if self.outlives => self.patience(asked_at),
-                Some(_) => Nanos::NEVER,
-                None => self.renew_at,
-            },
+            _ if self.has_more => Nanos(0),
+            Link::Up(_) => {
+                let renews_at = self.asked_at.map_or(self.renew_at, |_| Nanos::NEVER);
+                renews_at.min(match self.waits_since() {
+                    None => self.check_at(),
+                    // Only what outlives its connection can be saved by another one.
+                    Some(since) if self.outlives => self.patience(since),
+                    Some(_) => Nanos::NEVER,
+                })
+            }
             Link::Opening(_, until) => *until,
             Link::Away(again_at) => *again_at,
         }
     }
 
-    /// How long a renewal may go unanswered before the connection is given up.
+    /// Since when an answer is waited for.
+    fn waits_since(&self) -> Option<Nanos> {
+        self.asked_at.into_iter().chain(self.checked_at).min()
+    }
+
+    /// When the server is to be asked whether it is still there.
+    fn check_at(&self) -> Nanos {
+        let span = clock::nanos(self.check_every);
+        Nanos(self.sent_at.0.saturating_add(span))
+    }
+
+    /// How long something may go unanswered before the connection is given up.
     fn patience(&self, asked_at: Nanos) -> Nanos {
-        Nanos(
-            asked_at
-                .0
-                .saturating_add(self.hold.lease().nanos() / RENEW_PART),
-        )
+        let third = self.hold.span().nanos() / RENEW_PART;
+        let span = third.min(clock::nanos(self.answer_timeout));
+        Nanos(asked_at.0.saturating_add(span))
     }
 
     fn serve(&mut self, options: &Arc<Options>, poller: &Poller, number: u64) {
@@ -338,72 +336,139 @@ impl Kept {
             Link::Opening(..) | Link::Up(_) => {}
         }
         self.greeted(poller, now);
-        if let Link::Up(conn) = &mut self.link {
-            match self.asked_at {
-                None if self.renew_at <= now => {
-                    self.asked_at = Some(now);
-                    renew(conn, &self.hold);
-                }
-                Some(asked_at) if self.outlives && self.patience(asked_at) <= now => {
-                    self.broken(poller);
-                }
-                _ => {}
-            }
-        }
+        self.ask(poller, now);
         self.hear(poller);
         if let Link::Up(conn) | Link::Opening(conn, _) = &self.link {
             poller.update(conn, number);
         }
     }
 
+    /// Sends what is due. A connection on which nothing was answered for long is given up, if another one
+    /// can save the grant.
+    fn ask(&mut self, poller: &Poller, now: Nanos) {
+        let waits_since = self.waits_since();
+        let is_over = |kept: &Self, since| kept.outlives && kept.patience(since) <= now;
+        if !matches!(self.link, Link::Up(_)) {
+            return;
+        }
+        if waits_since.is_some_and(|since| is_over(self, since)) {
+            return self.broken(poller);
+        }
+        let check_at = self.check_at();
+        if let Link::Up(conn) = &mut self.link {
+            if self.asked_at.is_none() && self.renew_at <= now {
+                (self.asked_at, self.sent_at) = (Some(now), now);
+                renew(conn, &self.hold);
+            } else if waits_since.is_none() && check_at <= now {
+                (self.checked_at, self.sent_at) = (Some(now), now);
+                check(conn);
+            }
+        }
+    }
+
     /// A new connection is ready: whether the grant can have outlived the old one.
     fn greeted(&mut self, poller: &Poller, now: Nanos) {
+        self.hear_greeting(poller);
         let Link::Opening(conn, _) = &mut self.link else {
             return;
         };
-        match conn.next() {
-            Err(_) => return self.broken(poller),
-            Ok(_) if !conn.is_ready() => return,
-            Ok(_) => {}
+        if !conn.is_ready() {
+            return;
         }
         let is_another_life = conn.epoch != self.epoch;
         if !is_another_life && !self.outlives {
             // It ended with its connection, or will when the server notices.
             return self.hold.lose(Lost::Disconnected);
         }
-        self.failures = 0;
-        self.asked_at = Some(now);
+        (self.asked_at, self.sent_at) = (Some(now), now);
         renew(conn, &self.hold);
+        if let Some(silence) = self.silence.take()
+            && !is_another_life
+        {
+            self.check_every = self.check_every.min(silence / 2);
+        }
         if let Link::Opening(conn, _) = std::mem::replace(&mut self.link, Link::Away(now)) {
             self.link = Link::Up(conn);
         }
     }
 
-    /// Reads whatever has come.
-    fn hear(&mut self, poller: &Poller) {
-        while let Link::Up(conn) = &mut self.link {
-            if let Some(line) = conn.kept_news() {
-                self.told(&line);
-                continue;
-            }
+    /// What comes before a new connection may be used.
+    fn hear_greeting(&mut self, poller: &Poller) {
+        let mut budget = HEARD_BYTES_MAX;
+        self.has_more = false;
+        while let Link::Opening(conn, _) = &mut self.link {
             match conn.next() {
-                Ok(Some(Heard::Answer(reply))) => self.answered(&reply),
-                Ok(Some(Heard::News(line))) => self.told(&line),
-                Ok(None) => return,
-                Err(Fault::Broken(_) | Fault::Garbage(_) | Fault::Refused { .. }) => {
-                    self.broken(poller);
+                Ok(Some(Heard::News(line))) => {
+                    let is_ready = conn.is_ready();
+                    self.told(&line);
+                    budget = budget.saturating_sub(line.len() + LINE_COST_BYTES);
+                    self.has_more = budget == 0;
+                    if is_ready || self.has_more {
+                        return;
+                    }
                 }
+                Ok(_) => return,
+                Err(_) => self.broken(poller),
             }
         }
     }
 
+    /// Reads what has come, but not for long.
+    fn hear(&mut self, poller: &Poller) {
+        let mut budget = HEARD_BYTES_MAX;
+        while let Link::Up(conn) = &mut self.link {
+            self.has_more = budget == 0;
+            if self.has_more {
+                return;
+            }
+            let heard = match conn.kept_news() {
+                Some(line) => Ok(Some(Heard::News(line))),
+                None => conn.next(),
+            };
+            let cost = match heard {
+                Ok(Some(Heard::Answer(reply))) => {
+                    self.answered(&reply);
+                    reply.line().len()
+                }
+                Ok(Some(Heard::News(line))) => {
+                    self.told(&line);
+                    line.len()
+                }
+                Ok(None) => return,
+                Err(Fault::Broken(error)) => {
+                    self.note_silence(&error);
+                    return self.broken(poller);
+                }
+                Err(Fault::Garbage(_) | Fault::Refused { .. }) => return self.broken(poller),
+            };
+            budget = budget.saturating_sub(cost + LINE_COST_BYTES);
+        }
+    }
+
+    /// A server closes connections that own nothing and are silent, after a time that it does not tell. What
+    /// outlives its connection may be renewed on such a one. It need not happen twice: see `greeted`.
+    fn note_silence(&mut self, error: &io::Error) {
+        let is_closed = error.kind() == io::ErrorKind::UnexpectedEof;
+        if is_closed && self.outlives && self.waits_since().is_none() {
+            let silence = Duration::from_nanos(clock::now().since(self.sent_at));
+            self.silence = Some(silence).filter(|it| *it >= SILENCE_MIN);
+        }
+    }
+
     fn answered(&mut self, reply: &Reply) {
-        let Some(asked_at) = self.asked_at.take() else {
+        let asked_at = match reply.verb() {
+            Verb::Ping => self.checked_at.take(),
+            _ => self.asked_at.take(),
+        };
+        let Some(asked_at) = asked_at else {
             return;
         };
+        self.hold.heard(asked_at);
         match reply.told() {
+            _ if reply.verb() == Verb::Ping => {}
             Told::Renewed { lease, .. } => {
                 self.hold.renewed(asked_at, lease);
+                self.good_since.get_or_insert_with(clock::now);
                 if let Link::Up(conn) = &self.link {
                     self.epoch = conn.epoch;
                 }
@@ -413,7 +478,7 @@ impl Kept {
             Told::Refused(b"error_lease_expired") => self.hold.lose(Lost::Expired),
             // Not now, it seems. There is time for some more attempts.
             _ => {
-                let part = self.hold.lease().nanos() / (RENEW_PART * 4);
+                let part = self.hold.span().nanos() / (RENEW_PART * 4);
                 self.renew_at = Nanos(clock::now().0.saturating_add(part));
             }
         }
@@ -442,8 +507,14 @@ impl Kept {
             poller.delete(conn);
         }
         self.hold.doubt();
-        self.asked_at = None;
+        (self.asked_at, self.checked_at, self.has_more) = (None, None, false);
         let now = clock::now();
+        // A server that hangs up as soon as it has greeted or renewed is not asked ever faster.
+        if let Some(since) = self.good_since.take()
+            && now.since(since) >= clock::nanos(BACKOFF_MAX)
+        {
+            self.failures = 0;
+        }
         let pause = match self.failures {
             0 => Duration::ZERO,
             failures => BACKOFF
@@ -457,6 +528,7 @@ impl Kept {
 
     fn reconnect(&mut self, options: &Arc<Options>, poller: &Poller, number: u64) {
         let shard = self.hold.shard;
+        resolve_again(options, shard);
         let spots = options.servers[shard].known();
         let spot = spots.get(self.failures as usize % spots.len().max(1));
         let Some(Ok(conn)) = spot.map(|spot| Conn::begin(options, shard, spot)) else {
@@ -495,6 +567,33 @@ fn renew(conn: &mut Conn, hold: &Hold) {
         Ok(verb) => conn.send(&frame, verb),
         // It was spelled when it was asked for, so this cannot be. What cannot be renewed is lost.
         Err(_) => hold.lose(Lost::Forgotten),
+    }
+}
+
+/// Asks whether the server is still there, and our connection with it.
+fn check(conn: &mut Conn) {
+    let mut frame = Vec::new();
+    // It has nothing in it that could not be said.
+    if let Ok(verb) = push_request(&mut frame, &Command::Ping) {
+        conn.send(&frame, verb);
+    }
+}
+
+/// Finds out where the server is now, on a thread of its own because that may take seconds: the next
+/// attempt to connect goes there.
+fn resolve_again(options: &Arc<Options>, shard: usize) {
+    if !options.servers[shard].begins_to_resolve() {
+        return;
+    }
+    let theirs = Arc::clone(options);
+    let thread = thread::Builder::new().name("latch-resolve".to_owned());
+    let thread = thread.spawn(move || {
+        let server = &theirs.servers[shard];
+        let _ = server.resolve(); // the old addresses stay if there are no new ones
+        server.has_resolved();
+    });
+    if thread.is_err() {
+        options.servers[shard].has_resolved();
     }
 }
 

@@ -182,14 +182,43 @@ impl Lock {
     fn granted(&self, mut conn: Conn, grant: Grant, asked_at: Nanos) -> Result<Guard, Error> {
         let Grant { token, lease, .. } = grant;
         let (mut asked_at, mut lease) = (asked_at, lease);
-        if clock::now().since(asked_at) > lease.nanos() / 3 {
-            let renewed = self.renew(&mut conn, token, Some(lease));
+        let options = &self.inner.options;
+        let bounds = options.bounds();
+        let is_old = |span: u64| clock::now().since(asked_at) > span / 3;
+        if is_old(lease.min(bounds.promise_max).nanos())
+            || bounds
+                .silence_max
+                .is_some_and(|span| is_old(clock::nanos(span)))
+        {
+            let mut renewed = self.renew(&mut conn, token, Some(lease));
+            if let (Err(Error::Down { .. }), true) = (&renewed, options.outlives()) {
+                // It is still held, and this connection is not the only one that can renew it.
+                (conn, renewed) = self.renew_elsewhere(conn.shard, grant)?;
+            }
             (asked_at, lease) = renewed.map_err(|error| match error {
+                Error::Down { why, .. } if options.outlives() => {
+                    self.unknown(conn.shard, Some(token.fence), why)
+                }
                 Error::Down { .. } => self.lost(Lost::Disconnected),
                 error => error,
             })?;
         }
         self.keep(conn, (token, lease), asked_at)
+    }
+
+    /// Renews it on a new connection. If none can be made, it is held and nobody here can use it.
+    fn renew_elsewhere(
+        &self,
+        shard: usize,
+        grant: Grant,
+    ) -> Result<(Conn, Result<(Nanos, Millis), Error>), Error> {
+        self.inner.pool.clear(shard);
+        let mut conn = self.inner.open(shard).map_err(|error| match error {
+            Error::Down { why, .. } => self.unknown(shard, Some(grant.token.fence), why),
+            error => error,
+        })?;
+        let renewed = self.renew(&mut conn, grant.token, Some(grant.lease));
+        Ok((conn, renewed))
     }
 
     /// Renews it on this connection: when that was asked, and for how long it is had from then on.
@@ -227,10 +256,17 @@ impl Lock {
 
     /// It is held, and renewed from now on.
     fn keep(&self, conn: Conn, grant: (Token, Millis), asked_at: Nanos) -> Result<Guard, Error> {
-        let hold = Hold::new(&self.key, self.mode, conn.shard, grant, asked_at);
-        let server = &self.inner.options.servers[conn.shard];
-        let number = self.inner.keeper.keep(&hold, conn, asked_at);
-        let number = number.map_err(|why| server.down(why))?;
+        let Inner {
+            options, keeper, ..
+        } = &*self.inner;
+        let trust = (options.bounds(), &keeper.calls);
+        let (shard, fence) = (conn.shard, grant.0.fence);
+        let hold = Hold::new(&self.key, self.mode, shard, grant, asked_at, trust);
+        let number = keeper.keep(&hold, conn, asked_at);
+        let number = number.map_err(|why| match options.outlives() {
+            true => self.unknown(shard, Some(fence), why),
+            false => options.servers[shard].down(why),
+        })?;
         Ok(Guard::new(Arc::clone(&self.inner), hold, number))
     }
 
@@ -248,23 +284,44 @@ impl Lock {
         if attempts > 1 {
             clock::pause(pause(attempts - 1).min(clock::until(end)));
         }
-        let mut conn = match self.connect_again(shard, end) {
-            Ok(conn) => conn,
-            Err(Error::Down { .. }) => return Err(self.unknown(shard, None, why)),
-            Err(error) => return Err(error),
-        };
-        let noticed = clock::after(NOTICE_TIME);
         for round in 1.. {
-            let who = self.ask_who(&mut conn)?;
-            let Some(holder) = self.could_be_ours(&who, asked_at) else {
-                break;
-            };
-            if clock::now() >= noticed {
-                return Err(self.unknown(shard, Some(Fence(holder.fence)), why));
+            let found = self.connect_again(shard, end);
+            let found = found.and_then(|conn| self.look_for_ours(conn, asked_at));
+            match found {
+                Ok(Found::Nothing(conn)) => return Ok(*conn),
+                Ok(Found::Holder(fence)) => return Err(self.unknown(shard, Some(fence), why)),
+                // That connection broke, too, before it was known.
+                Err(Error::Down { .. }) if clock::now() < end => {
+                    clock::pause(pause(round).min(clock::until(end)));
+                }
+                // What nobody has found out is not known. What ended with its connection is over.
+                Err(error) => match error {
+                    Error::Down { .. } => break,
+                    _ if self.inner.options.outlives() => break,
+                    error => return Err(error),
+                },
             }
+        }
+        Err(self.unknown(shard, None, why))
+    }
+
+    /// Asks who holds the key, until none of them can be the lost answer or the server has had its time
+    /// to let that go.
+    fn look_for_ours(&self, mut conn: Conn, asked_at: Nanos) -> Result<Found, Error> {
+        let noticed = clock::after(NOTICE_TIME);
+        let mut round = 0;
+        loop {
+            let who = self.ask_who(&mut conn)?;
+            match self.could_be_ours(&who, asked_at) {
+                None => return Ok(Found::Nothing(Box::new(conn))),
+                Some(holder) if clock::now() >= noticed => {
+                    return Ok(Found::Holder(Fence(holder.fence)));
+                }
+                Some(_) => {}
+            }
+            round += 1;
             clock::pause(pause(round));
         }
-        Ok(conn)
     }
 
     /// Once at least, and then until the wait is over.
@@ -323,6 +380,14 @@ impl Lock {
             why,
         }
     }
+}
+
+/// What is known of a lost answer.
+enum Found {
+    /// It is not held. The connection is good for more.
+    Nothing(Box<Conn>),
+    /// This may be it.
+    Holder(Fence),
 }
 
 /// Longer each time, with jitter.

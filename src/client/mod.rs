@@ -15,8 +15,9 @@
 //! - `address.rs` says where servers are and which has a key, `options.rs` what a client is told.
 //! - `stream.rs` is a socket, `conn.rs` a connection that speaks the protocol, `pool.rs` those that
 //!   nobody uses just now. The codec is `wire::client`, the server's own.
-//! - `hold.rs` is what is held and until when, `keeper.rs` the thread that renews it, `guard.rs` what a
-//!   program has in its hands, `lock.rs` how it gets there, `place.rs` the same in two steps.
+//! - `hold.rs` is what is held and until when, `keeper.rs` the thread that renews it, `poller.rs` what that
+//!   waits in, `callbacks.rs` who is called when it is lost, `guard.rs` what a program has in its hands,
+//!   `lock.rs` how it gets there, `place.rs` the same in two steps.
 //! - `data.rs`, `news.rs` and `ranges.rs` are everything else that servers have, `operate.rs` is for
 //!   operators, and `session.rs` a connection of one's own.
 //! - `docs/client.md` has the rules: which connection owns what, what is retried, when a guard is lost.
@@ -24,6 +25,7 @@
 //! Never names the engine, the server or mio: a program that uses it gets none of them.
 
 mod address;
+mod callbacks;
 mod clock;
 mod conn;
 mod data;
@@ -36,6 +38,7 @@ mod news;
 mod operate;
 mod options;
 mod place;
+mod poller;
 mod pool;
 mod ranges;
 mod session;

@@ -146,6 +146,17 @@ pub struct Subscription<T> {
     of: PhantomData<fn() -> T>,
 }
 
+/// So many lines of other kinds are passed over before anybody looks at the clock.
+pub(super) const PASSED_MAX: usize = 256;
+
+/// What one look at the connections has brought.
+enum Pass<T> {
+    Found(T),
+    /// Only what nobody asked for, and there may be more.
+    Unfinished,
+    Nothing,
+}
+
 /// What comes, until nothing has come for a while: made by [`Subscription::within`].
 ///
 /// ```no_run
@@ -261,8 +272,12 @@ impl<T: FromNews> Subscription<T> {
         }
         let deadline = clock::after(timeout);
         loop {
-            if let Some(found) = self.heard()? {
-                return Ok(Some(found));
+            match self.heard()? {
+                Pass::Found(found) => return Ok(Some(found)),
+                // Whatever else comes, it must not take longer than this.
+                Pass::Unfinished if clock::now() >= deadline => return Ok(None),
+                Pass::Unfinished => continue,
+                Pass::Nothing => {}
             }
             match wait_for_any(&self.conns, deadline) {
                 Ok(()) => {}
@@ -282,11 +297,18 @@ impl<T: FromNews> Subscription<T> {
     }
 
     /// What has come already.
-    fn heard(&mut self) -> Result<Option<T>, Error> {
+    fn heard(&mut self) -> Result<Pass<T>, Error> {
         let count = self.conns.len();
+        let mut is_finished = true;
         for step in 0..count {
             let index = (self.turn + step) % count;
+            let mut left = PASSED_MAX;
             loop {
+                if left == 0 {
+                    is_finished = false;
+                    break;
+                }
+                left -= 1;
                 let conn = &mut self.conns[index];
                 let line = match conn.kept_news() {
                     Some(line) => line,
@@ -301,11 +323,14 @@ impl<T: FromNews> Subscription<T> {
                     && let Some(found) = T::from_news(news)
                 {
                     self.turn = index + 1;
-                    return Ok(Some(found));
+                    return Ok(Pass::Found(found));
                 }
             }
         }
-        Ok(None)
+        Ok(match is_finished {
+            true => Pass::Nothing,
+            false => Pass::Unfinished,
+        })
     }
 
     fn broken(&mut self, index: usize, fault: Fault) -> Error {

@@ -10,7 +10,9 @@ use super::Client;
 use super::address::Server;
 use super::clock;
 use super::error::Error;
+use super::hold::Bounds;
 use super::stream::Stream;
+use crate::base::Millis;
 use crate::engine::types::{Attach, Secret};
 use crate::wire::client::push_request;
 use crate::wire::command::{Command, Hello, NAME_BYTES_MAX};
@@ -20,6 +22,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long an answer may take beyond the time that the request itself may wait.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often the server of something held is asked whether it is still there, if no renewal does. Longer
+/// than a third of the usual lease, so that this costs nothing then, and half as long as servers keep a
+/// connection that is silent.
+const CHECK_EVERY: Duration = Duration::from_secs(12);
 
 /// Makes a [`Client`] with more than the addresses of its servers.
 ///
@@ -45,6 +52,7 @@ pub struct Builder {
     attach: Option<Identity>,
     connect_timeout: Duration,
     answer_timeout: Duration,
+    check_every: Duration,
     ca_file: Option<PathBuf>,
 }
 
@@ -67,6 +75,7 @@ impl Builder {
             attach: None,
             connect_timeout: CONNECT_TIMEOUT,
             answer_timeout: ANSWER_TIMEOUT,
+            check_every: CHECK_EVERY,
             ca_file: None,
         }
     }
@@ -102,7 +111,9 @@ impl Builder {
     }
 
     /// What this client acquires belongs to the client of this id, which outlives its connections by
-    /// `ttl`. Whoever comes first chooses the secret.
+    /// `ttl`. Whoever comes first chooses the secret. A guard is certain for no longer than `ttl` after a
+    /// request, however long its lease is, and is renewed accordingly; with a `ttl` of nothing it
+    /// ends with its connections as anybody's.
     pub fn attach(
         mut self,
         id: impl Into<String>,
@@ -127,6 +138,14 @@ impl Builder {
     /// [down](super::ErrorKind::Down).
     pub fn answer_timeout(mut self, timeout: Duration) -> Self {
         self.answer_timeout = timeout;
+        self
+    }
+
+    /// How often the server is asked on the connection of a guard whether it is still there (12 s), if no
+    /// renewal does. A guard that would end with that connection is [in
+    /// doubt](super::Standing::Doubtful) when it was not answered for this and the answer timeout together.
+    pub fn check_every(mut self, check_every: Duration) -> Self {
+        self.check_every = check_every;
         self
     }
 
@@ -175,6 +194,7 @@ impl Builder {
             attach: self.attach,
             connect_timeout: self.connect_timeout,
             answer_timeout: self.answer_timeout,
+            check_every: self.check_every,
         };
         push_request(&mut frame, &Command::Hello(options.hello())).map_err(|why| {
             let name = &options.name;
@@ -220,6 +240,7 @@ pub(super) struct Options {
     attach: Option<Identity>,
     pub(super) connect_timeout: Duration,
     pub(super) answer_timeout: Duration,
+    pub(super) check_every: Duration,
     #[cfg(feature = "tls")]
     tls: Option<std::sync::Arc<rustls::ClientConfig>>,
 }
@@ -247,7 +268,32 @@ impl Options {
 
     /// Whether what is acquired outlives its connection while the server lives.
     pub(super) fn outlives(&self) -> bool {
-        self.keep || self.attach.is_some()
+        match self.ttl() {
+            Some(ttl) => ttl > Millis::ZERO,
+            None => self.keep,
+        }
+    }
+
+    /// How long the attached client outlives its connections. What it acquires is its own, and goes with
+    /// it, also if connections keep what they acquire.
+    fn ttl(&self) -> Option<Millis> {
+        let identity = self.attach.as_ref()?;
+        Some(clock::millis(identity.ttl))
+    }
+
+    /// How far a promise to this client reaches.
+    pub(super) fn bounds(&self) -> Bounds {
+        let silence_max = self.check_every.saturating_add(self.answer_timeout);
+        match self.outlives() {
+            true => Bounds {
+                promise_max: self.ttl().unwrap_or(Millis::MAX),
+                silence_max: None,
+            },
+            false => Bounds {
+                promise_max: Millis::MAX,
+                silence_max: Some(silence_max),
+            },
+        }
     }
 
     /// A stream as this server wants it.

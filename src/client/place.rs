@@ -7,8 +7,9 @@ use super::Told;
 use super::clock;
 use super::conn::{Conn, Fault};
 use super::error::{Error, shown};
-use super::guard::Guard;
+use super::guard::{DROP_TIME, Guard};
 use super::lock::Lock;
+use crate::base::Millis;
 use crate::engine::types::Request;
 use crate::wire::client::push_request;
 use crate::wire::command::Command;
@@ -52,7 +53,8 @@ pub enum Enqueued {
 /// ```
 pub struct Place {
     lock: Lock,
-    conn: Box<Conn>,
+    /// There until the place is waited for, or given up.
+    conn: Option<Box<Conn>>,
 }
 
 impl Lock {
@@ -75,7 +77,7 @@ impl Lock {
         let reply = conn.ask(&frame, verb, self.inner.deadline(&command));
         let reply = reply.map_err(|fault| self.over(&conn, fault))?;
         if reply.told() == Told::Queued {
-            let (lock, conn) = (self.clone(), Box::new(conn));
+            let (lock, conn) = (self.clone(), Some(Box::new(conn)));
             return Ok(Enqueued::Queued(Place { lock, conn }));
         }
         let guard = self.answered(conn, &frame, reply, asked_at)?;
@@ -104,6 +106,9 @@ impl Place {
         let command = Command::Engine(Request::Position { key: &lock.key });
         let mut frame = Vec::new();
         let verb = push_request(&mut frame, &command)?;
+        let Some(conn) = conn else {
+            return Ok(None);
+        };
         let reply = conn.ask(&frame, verb, lock.inner.deadline(&command));
         let reply = reply.map_err(|fault| conn.error(fault))?;
         let reply = lock.inner.refused(conn.shard, &frame, reply)?;
@@ -119,8 +124,12 @@ impl Place {
     /// # Errors
     /// [`Busy`](Error::Busy) if the wait is over first; [`Lost`](Error::Lost) if it was our turn and the lease
     /// ran out before this was called.
-    pub fn wait(self, wait: Duration) -> Result<Guard, Error> {
-        let Self { lock, mut conn } = self;
+    pub fn wait(mut self, wait: Duration) -> Result<Guard, Error> {
+        let Some(mut conn) = self.conn.take() else {
+            let key = shown(&self.lock.key);
+            return Err(Error::Busy { key });
+        };
+        let lock = &self.lock;
         let command = Command::Engine(Request::Wait {
             key: &lock.key,
             wait: clock::millis(wait),
@@ -135,6 +144,54 @@ impl Place {
             }
             Err(fault) => Err(lock.over(&conn, fault)),
         }
+    }
+}
+
+impl Drop for Place {
+    /// A place ends with its connection. That of an attached client does not, and whoever is behind it would
+    /// wait for the lease of a grant that nobody takes.
+    fn drop(&mut self) {
+        let inner = &self.lock.inner;
+        let Some(mut conn) = self.conn.take() else {
+            return;
+        };
+        if inner.options.attach().is_none() {
+            return;
+        }
+        let patience = inner.options.answer_timeout.min(DROP_TIME);
+        if self.give_up(&mut conn, patience).is_ok() {
+            return inner.pool.put(*conn);
+        }
+        // Any connection of the client will do.
+        let conn = inner.open_by(conn.shard, clock::after(patience));
+        if let Ok(mut conn) = conn
+            && self.give_up(&mut conn, patience).is_ok()
+        {
+            inner.pool.put(conn);
+        }
+    }
+}
+
+impl Place {
+    /// To look once is to give the place up. If it was our turn already, that is let go.
+    fn give_up(&self, conn: &mut Conn, patience: Duration) -> Result<(), Fault> {
+        let key = &self.lock.key;
+        let wait = Millis::ZERO;
+        let mut frame = Vec::new();
+        let deadline = clock::after(patience);
+        let mut ask = |request: Request<'_>| {
+            frame.clear();
+            // The key was spelled when the place was taken.
+            let verb = push_request(&mut frame, &Command::Engine(request));
+            let verb = verb.map_err(|why| Fault::Garbage(why.to_string()))?;
+            conn.ask(&frame, verb, deadline)
+        };
+        let reply = ask(Request::Wait { key, wait })?;
+        if let Told::Granted(grant) | Told::Acquired(grant) = reply.told() {
+            let token = Some(grant.token);
+            ask(Request::Release { key, token })?;
+        }
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::clock;
 use super::error::{Error, shown};
+use super::news::PASSED_MAX;
 use super::session::Session;
 use super::{Client, Reply, Told};
 use crate::base::Millis;
@@ -248,7 +249,11 @@ impl Ranges {
     /// If the connection is over: then all that it held is lost, unless the client is attached.
     pub fn lost(&mut self, timeout: Duration) -> Result<Option<RangeLost>, Error> {
         let deadline = clock::after(timeout);
-        loop {
+        for passed in 0_usize.. {
+            // Whatever else comes, it must not take longer than this.
+            if passed >= PASSED_MAX && clock::now() >= deadline {
+                break;
+            }
             let Some(piece) = self.session.news(clock::until(deadline))? else {
                 return Ok(None);
             };
@@ -269,6 +274,7 @@ impl Ranges {
                 }));
             }
         }
+        Ok(None)
     }
 
     fn ask(&mut self, ask: RangeAsk) -> Result<Reply, Error> {

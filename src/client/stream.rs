@@ -22,6 +22,11 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
 const KEEPALIVE_TIMES: u32 = 3;
 
+/// Bytes that nobody has acknowledged for so long are the end of a connection, too: without this the kernel
+/// would try for a quarter of an hour.
+#[cfg(target_os = "linux")]
+const UNSENT_MS_MAX: u32 = 30_000;
+
 /// A connected socket, or one that is about to be.
 #[derive(Debug)]
 pub(super) enum Stream {
@@ -48,6 +53,8 @@ impl Stream {
                 sockopt::set_tcp_keepidle(&socket, KEEPALIVE_IDLE)?;
                 sockopt::set_tcp_keepintvl(&socket, KEEPALIVE_EVERY)?;
                 sockopt::set_tcp_keepcnt(&socket, KEEPALIVE_TIMES)?;
+                #[cfg(target_os = "linux")]
+                sockopt::set_tcp_user_timeout(&socket, UNSENT_MS_MAX)?;
                 begin(net::connect(&socket, address))?;
                 Ok(Self::Tcp(socket.into()))
             }

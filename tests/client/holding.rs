@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use latchd::client::{ErrorKind, Lost, Standing};
+use latchd::client::{ErrorKind, Lost, LostSignal, Standing};
 
 use super::vocabulary::Daemon;
 use super::{builder, client, ms, s};
@@ -18,7 +18,8 @@ fn a_lock_is_held_until_it_is_let_go() {
     assert_eq!(guard.standing(), Standing::Held);
     assert_eq!(guard.key(), b"job");
     assert_eq!(guard.lease(), s(30));
-    assert!(guard.remaining() > s(20) && guard.remaining() < s(30));
+    assert!(guard.promised() > s(20) && guard.promised() < s(30));
+    assert!(guard.remaining() <= guard.promised());
     let token = guard.token().unwrap();
     assert_eq!(token.fence.0, guard.fence());
 
@@ -53,7 +54,7 @@ fn very_long_and_very_short_times_are_times() {
     let client = client(&daemon);
     let guard = client.lock("job").lease(Duration::MAX).wait(Duration::MAX);
     let guard = guard.acquire().unwrap();
-    assert!(guard.is_held() && guard.remaining() > s(1_000_000_000));
+    assert!(guard.is_held() && guard.promised() > s(1_000_000_000));
     assert!(!guard.lost().wait(Duration::ZERO));
     guard.release().unwrap();
     let error = client
@@ -197,6 +198,36 @@ fn what_is_broken_is_lost_at_once() {
     );
     let error = guard.release().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+}
+
+/// Whoever wants to be told of a loss is told, whatever becomes of the others who do.
+#[test]
+fn a_callback_that_panics_takes_none_of_the_others_with_it() {
+    let daemon = Daemon::start(&[]);
+    let guard = client(&daemon).lock("job").lease(s(600)).acquire().unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    guard.on_lost(|_| panic!("on purpose"));
+    guard.on_lost(move |why| tell.send(why).unwrap());
+    assert!(client(&daemon).break_grant("job", guard.fence()).unwrap());
+    assert_eq!(told.recv_timeout(s(10)), Ok(Lost::Broken));
+}
+
+/// What a callback has captured may look at the guard when it is dropped: no lock is taken then.
+#[test]
+fn a_release_drops_callbacks_without_a_lock() {
+    struct Looks(LostSignal);
+    impl Drop for Looks {
+        fn drop(&mut self) {
+            assert!(!self.0.is_set());
+        }
+    }
+    let daemon = Daemon::start(&[]);
+    let guard = client(&daemon).lock("job").acquire().unwrap();
+    let looks = Looks(guard.lost().clone());
+    guard.on_lost(move |_| drop(looks));
+    let (tell, told) = std::sync::mpsc::channel();
+    thread::spawn(move || tell.send(guard.release().is_ok()).unwrap());
+    assert_eq!(told.recv_timeout(s(10)), Ok(true), "the release hangs");
 }
 
 #[test]

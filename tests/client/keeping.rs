@@ -95,6 +95,45 @@ fn what_was_broken_in_between_is_found_out() {
     assert_eq!(guard.lost().why(), Some(Lost::Expired));
 }
 
+/// What was adopted belongs to an owner whose connection is gone, so the connection that renews it owns
+/// nothing, and a server closes what owns nothing and is silent. Whoever keeps it learns from that.
+#[test]
+fn what_was_adopted_is_not_cut_off_for_its_silence_twice() {
+    let daemon = Daemon::start(&["--read-timeout=1"]);
+    let first = builder(&daemon).keep(true).connect().unwrap();
+    let guard = first.lock("job").lease(s(600)).acquire().unwrap();
+    let token = guard.leave().unwrap();
+    drop(first);
+    let proxy = Proxy::to(daemon.address());
+    let second = Client::builder(&proxy.address.to_string()).keep(true);
+    let lock = second.connect().unwrap().lock("job").lease(s(600));
+    let guard = lock.adopt(token).unwrap();
+    let before = proxy.accepted();
+    let _ = guard.lost().wait(s(5));
+    assert_eq!(guard.standing(), Standing::Held);
+    let connections = proxy.accepted() - before;
+    assert!(connections <= 1, "cut off {connections} times");
+    guard.release().unwrap();
+}
+
+/// Nor is it at all where the server keeps silent connections for long enough to be asked in time.
+#[test]
+fn what_was_adopted_is_not_cut_off_for_its_silence_where_that_is_known() {
+    let daemon = Daemon::start(&["--read-timeout=3"]);
+    let first = builder(&daemon).keep(true).connect().unwrap();
+    let guard = first.lock("job").lease(s(600)).acquire().unwrap();
+    let token = guard.leave().unwrap();
+    drop(first);
+    let proxy = Proxy::to(daemon.address());
+    let second = Client::builder(&proxy.address.to_string()).keep(true);
+    let second = second.check_every(ms(200)).connect().unwrap();
+    let guard = second.lock("job").lease(s(600)).adopt(token).unwrap();
+    let before = proxy.accepted();
+    assert!(!guard.lost().wait(s(5)));
+    assert_eq!(proxy.accepted(), before, "it was in doubt meanwhile");
+    guard.release().unwrap();
+}
+
 #[test]
 fn an_answer_that_was_lost_is_shown_by_the_server_and_reported() {
     let daemon = Daemon::start(&[]);

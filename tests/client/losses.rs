@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use latchd::client::{Client, Error, ErrorKind, Guard, Lost, Reason, Standing};
 
@@ -114,6 +114,49 @@ fn a_broken_connection_is_a_lost_lock() {
     assert!(!guard.is_held());
     let next = client.lock("job").acquire().unwrap();
     assert!(next.fence() > guard.fence());
+}
+
+/// Something in between has cut the side of the server, which lets go, and nobody here is told. So the
+/// server is asked, and what it does not answer is not believed for long, however long the lease is.
+#[test]
+fn a_break_that_only_the_server_sees_is_a_doubt() {
+    let daemon = Daemon::start(&[]);
+    let proxy = Proxy::to(daemon.address());
+    let ours = Client::builder(&proxy.address.to_string());
+    let ours = ours.check_every(ms(200)).answer_timeout(s(3));
+    let ours = ours.connect().unwrap();
+    let guard = ours.lock("job").lease(s(600)).acquire().unwrap();
+    let start = Instant::now();
+    // For longer than that it is held, because the server answers.
+    while start.elapsed() < s(4) {
+        assert!(!guard.lost().wait(ms(200)));
+        assert!(guard.is_held());
+        assert!(guard.remaining() <= ms(3_200), "{:?}", guard.remaining());
+    }
+    proxy.cut_servers();
+    let next = client(&daemon).lock("job").acquire().unwrap();
+    assert!(next.fence() > guard.fence());
+    wait_until_it_is(&guard, Standing::Doubtful);
+    assert_eq!(guard.remaining(), Duration::ZERO);
+    assert!(guard.token().is_some(), "nobody knows");
+    let start = Instant::now();
+    drop(guard);
+    assert!(start.elapsed() < PATIENCE);
+    assert!(next.is_held());
+}
+
+/// A server that hangs for a while and then answers is believed again.
+#[test]
+fn a_server_that_answers_late_is_believed_again() {
+    let daemon = Daemon::start(&[]);
+    let ours = builder(&daemon).check_every(ms(100)).answer_timeout(s(1));
+    let guard = ours.connect().unwrap().lock("job").lease(s(600));
+    let guard = guard.acquire().unwrap();
+    daemon.freeze();
+    wait_until_it_is(&guard, Standing::Doubtful);
+    daemon.thaw();
+    wait_until_it_is(&guard, Standing::Held);
+    guard.release().unwrap();
 }
 
 /// The server notices nothing of the break, and would keep the lock for its lease.

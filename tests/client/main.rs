@@ -8,6 +8,7 @@
 // Threads play other clients; the clock measures lower bounds.
 #![allow(clippy::disallowed_methods)]
 
+mod attached;
 mod holding;
 mod keeping;
 mod losses;

@@ -1,11 +1,16 @@
 //! Whom a client may meet: servers on several doors, servers that want a secret, and peers that are no
 //! servers at all.
 
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Instant;
 
 use latchd::client::{Client, ErrorKind, Lost, Reason, Told, Verb};
 
-use super::proxy::{peer_that_answers, peer_that_says};
+use super::proxy::{GREETING, peer_that_answers, peer_that_decides, peer_that_says};
 use super::vocabulary::{Daemon, PATIENCE};
 use super::{builder, client, ms, s};
 
@@ -224,6 +229,86 @@ fn a_grant_is_lost_in_time_whatever_the_server_says_later() {
         // A server that talks rubbish is asked again, and lives the same life as before.
         let is_so = lost == Some(why) || words.len() == 2 && lost == Some(Lost::Disconnected);
         assert!(is_so, "{shown:?}: {lost:?}, not {why:?}");
+    }
+}
+
+/// A server that never stops talking costs its own guards something, and those of others nothing.
+#[test]
+fn a_server_that_floods_takes_no_renewals_from_another() {
+    const GRANT: &[u8] = b"ok 00000000000000010000000000000001 60 1\n";
+    let stop = Arc::new(AtomicBool::new(false));
+    let stops = Arc::clone(&stop);
+    let (flooding, _) = peer_that_decides(move |number, _, stream| {
+        if number == 0 {
+            return stream.write_all(GREETING).is_ok();
+        }
+        let mut is_open = stream.write_all(GRANT).is_ok();
+        let flood = b"lost other 1 broken\n".repeat(2_000);
+        while is_open && !stops.load(Ordering::SeqCst) {
+            is_open = stream.write_all(&flood).is_ok();
+        }
+        false
+    });
+    let daemon = Daemon::start(&[]);
+    let client = Client::connect(&format!("{flooding},{}", daemon.address())).unwrap();
+    let key_at = |server: SocketAddr| {
+        let mut keys = (0..).map(|number| format!("key-{number}"));
+        keys.find(|key| client.server_of(key) == server.to_string())
+    };
+    let theirs = key_at(flooding).unwrap();
+    let ours = key_at(daemon.address()).unwrap();
+    let guard = client.lock(ours).lease(s(2)).acquire().unwrap();
+    let flooded = client.lock(theirs).try_acquire().unwrap();
+    let is_lost = guard.lost().wait(s(5));
+    stop.store(true, Ordering::SeqCst);
+    drop(flooded);
+    assert!(!is_lost, "{:?}", guard.lost().why());
+}
+
+/// Whoever listens for one thing is told in time that it did not come, whatever else does.
+#[test]
+fn a_flood_of_other_news_ends_no_timeout() {
+    let (flooding, _) = peer_that_decides(|number, _, stream| {
+        let answer = [GREETING, b"ok\n"][number.min(1)];
+        let mut is_open = stream.write_all(answer).is_ok();
+        let flood = b"lost other 1 broken\n".repeat(2_000);
+        while is_open && number > 0 {
+            is_open = stream.write_all(&flood).is_ok();
+        }
+        is_open
+    });
+    let client = Client::connect(&flooding.to_string()).unwrap();
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        let mut signals = client.listen("a").unwrap();
+        tell.send(signals.next_within(ms(50)).unwrap().is_none())
+            .unwrap();
+        let mut file = client.ranges("r").unwrap();
+        file.unlock(0, 1).unwrap();
+        tell.send(file.lost(ms(50)).unwrap().is_none()).unwrap();
+    });
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(true), "next_within");
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(true), "lost");
+}
+
+/// A server that greets and then hangs up, as one does that drains, is asked again after pauses that grow;
+/// also one that renews before it hangs up.
+#[test]
+fn a_server_that_hangs_up_is_not_hammered() {
+    const GRANT: &[u8] = b"ok 00000000000000010000000000000001 2 1\n";
+    const RENEWAL: &[u8] = b"ok 2 1\n";
+    for renews in [false, true] {
+        let (address, accepted) = peer_that_decides(move |number, verb, stream| match verb {
+            _ if number == 0 => stream.write_all(GREETING).is_ok(),
+            "l" => stream.write_all(GRANT).is_ok(),
+            "n" if renews => stream.write_all(RENEWAL).is_err(),
+            _ => false,
+        });
+        let client = Client::builder(&address.to_string()).keep(true);
+        let guard = client.connect().unwrap().lock("job").try_acquire().unwrap();
+        assert_eq!(guard.lost().wait(s(4)), !renews);
+        let attempts = accepted.load(Ordering::SeqCst);
+        assert!(attempts < 50, "{attempts} connections within 4 s");
     }
 }
 

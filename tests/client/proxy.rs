@@ -1,11 +1,14 @@
 //! What can happen between a client and its server: a proxy that stalls, swallows and cuts, and peers
 //! that are no latchd at all.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
+
+/// What a latchd answers to `hello`.
+pub(crate) const GREETING: &[u8] = b"ok latchd/0.1.0 epoch=1 fence=1\n";
 
 /// Forwards everything, until it is told to do otherwise.
 pub(crate) struct Proxy {
@@ -33,6 +36,10 @@ struct State {
     /// A chunk from a client that holds this is cut and never forwarded.
     cuts_before: Option<Vec<u8>>,
     open: Vec<TcpStream>,
+    /// The sides of `open` that lead to the server.
+    servers: Vec<TcpStream>,
+    /// What ends on the side of the server does not end on that of the client.
+    hides_ends: bool,
     accepted: usize,
 }
 
@@ -50,6 +57,8 @@ impl Proxy {
                 cuts_after: None,
                 cuts_before: None,
                 open: Vec::new(),
+                servers: Vec::new(),
+                hides_ends: false,
                 accepted: 0,
             }),
             changed: Condvar::new(),
@@ -109,6 +118,16 @@ impl Proxy {
         });
     }
 
+    /// Ends all connections for the server, and lets no client notice.
+    pub(crate) fn cut_servers(&self) {
+        self.change(|state| {
+            state.hides_ends = true;
+            for stream in state.servers.drain(..) {
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        });
+    }
+
     /// How many connections there were.
     pub(crate) fn accepted(&self) -> usize {
         self.shared.state.lock().unwrap().accepted
@@ -142,6 +161,7 @@ impl Shared {
         server.set_nodelay(true).unwrap();
         state.open.push(client.try_clone().unwrap());
         state.open.push(server.try_clone().unwrap());
+        state.servers.push(server.try_clone().unwrap());
         let number = state.accepted;
         drop(state);
         // What the server answers from now on gets lost, and so does the connection.
@@ -157,6 +177,9 @@ impl Shared {
             let (shared, is_cut) = (Arc::clone(self), Arc::clone(&is_cut));
             thread::spawn(move || {
                 shared.forward(&from, &to, is_request, number, &is_cut);
+                if shared.state.lock().unwrap().hides_ends {
+                    return; // `open` has the client's side
+                }
                 let _ = from.shutdown(Shutdown::Both);
                 let _ = to.shutdown(Shutdown::Both);
             });
@@ -225,10 +248,44 @@ pub(crate) fn peer_that_says(words: &'static [u8]) -> SocketAddr {
     address
 }
 
+/// Somebody who is asked for each frame of each connection, by its number from 0 and its verb, what to
+/// write, and hangs up if that is nothing. Also counts the connections.
+pub(crate) fn peer_that_decides(
+    answer: impl Fn(usize, &str, &mut TcpStream) -> bool + Send + Sync + 'static,
+) -> (SocketAddr, Arc<AtomicUsize>) {
+    const FRAME_LINES: usize = 3;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let (count, answer) = (Arc::clone(&accepted), Arc::new(answer));
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            count.fetch_add(1, Ordering::SeqCst);
+            let (mut client, answer) = (client.unwrap(), Arc::clone(&answer));
+            thread::spawn(move || {
+                let mut lines = BufReader::new(client.try_clone().unwrap()).lines();
+                let mut line = move || lines.next().and_then(Result::ok);
+                for number in 0.. {
+                    let Some(verb) = line() else {
+                        return;
+                    };
+                    for _ in 1..FRAME_LINES {
+                        line();
+                    }
+                    if !answer(number, &verb, &mut client) {
+                        let _ = client.shutdown(Shutdown::Both);
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (address, accepted)
+}
+
 /// Somebody who answers the first request of each connection as a latchd would, and later ones with
 /// these words, one after the other; then it falls silent and never hangs up.
 pub(crate) fn peer_that_answers(words: &[&[u8]]) -> SocketAddr {
-    const GREETING: &[u8] = b"ok latchd/0.1.0 epoch=1 fence=1\n";
     const FRAME_LINES: usize = 3;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
