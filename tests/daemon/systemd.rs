@@ -177,8 +177,16 @@ fn a_reload_that_finds_nothing_good_is_over_as_well_and_is_told_to_auditors() {
     let mut daemon = Daemon::serve(command);
     manager.wait_for("READY=1\nSTATUS");
     for (contents, result, logged) in [
-        ("new-s3cret\n", "read", " INFO  SIGHUP: the token file is read again"),
-        ("", "kept", " ERROR SIGHUP: the token file stays as it was: "),
+        (
+            "new-s3cret\n",
+            "read",
+            " INFO  SIGHUP: the token file is read again",
+        ),
+        (
+            "",
+            "kept",
+            " ERROR SIGHUP: the token file stays as it was: ",
+        ),
     ] {
         fs::write(&token, contents).unwrap();
         daemon.signal(Signal::HUP);

@@ -134,7 +134,10 @@ fn the_token_file_is_read_again_too() {
     assert_eq!(daemon.connect().ask("auth _ second"), "ok");
     assert_eq!(daemon.connect().ask("auth _ first"), "error_auth");
     folder.write("token", " \n");
-    reload(&mut old, "the token file stays as it was: --auth-token-file");
+    reload(
+        &mut old,
+        "the token file stays as it was: --auth-token-file",
+    );
     assert_eq!(daemon.connect().ask("auth _ second"), "ok");
     assert!(!daemon.logged("second"), "a token is in the log");
 }
