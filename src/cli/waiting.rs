@@ -35,7 +35,7 @@ impl WaitingLine {
         }
     }
 
-    /// Shows what `text` says, if it is time for it. For [`task::wait`].
+    /// Shows what `text` says, if it is time for it. For `task::wait`.
     pub(crate) fn tick(&mut self, last: bool, text: impl FnOnce() -> String) -> Option<Duration> {
         if !self.terminal {
             return None;

@@ -30,6 +30,9 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// connection is reported.
 const NOTICE_TIME: Duration = Duration::from_secs(1);
 
+/// When a renewal was asked for, and for how long it is had from then on; or why not.
+type Renewal = Result<(Nanos, Millis), Error>;
+
 /// Something to be held, and how: made by [`Client::lock`](super::Client::lock) and its like.
 ///
 /// ```no_run
@@ -207,11 +210,7 @@ impl Lock {
     }
 
     /// Renews it on a new connection. If none can be made, it is held and nobody here can use it.
-    fn renew_elsewhere(
-        &self,
-        shard: usize,
-        grant: Grant,
-    ) -> Result<(Conn, Result<(Nanos, Millis), Error>), Error> {
+    fn renew_elsewhere(&self, shard: usize, grant: Grant) -> Result<(Conn, Renewal), Error> {
         self.inner.pool.clear(shard);
         let mut conn = self.inner.open(shard).map_err(|error| match error {
             Error::Down { why, .. } => self.unknown(shard, Some(grant.token.fence), why),
@@ -222,12 +221,7 @@ impl Lock {
     }
 
     /// Renews it on this connection: when that was asked, and for how long it is had from then on.
-    fn renew(
-        &self,
-        conn: &mut Conn,
-        token: Token,
-        lease: Option<Millis>,
-    ) -> Result<(Nanos, Millis), Error> {
+    fn renew(&self, conn: &mut Conn, token: Token, lease: Option<Millis>) -> Renewal {
         let renew = Request::Renew {
             key: &self.key,
             token: Some(token),

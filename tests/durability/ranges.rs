@@ -264,7 +264,11 @@ fn the_policy_strict_refuses_free_bytes_too_and_an_operator_ends_the_period() {
     );
     assert_eq!(shown(&mut stranger, "f"), [""; 0]);
     assert_eq!(stranger.ask("rangelock f ex 0 10 0"), "ok");
-    assert!(daemon.logged("end the grace period"), "{:#?}", daemon.log());
+    assert!(
+        daemon.logged("audit action=grace-end"),
+        "{:#?}",
+        daemon.log()
+    );
 }
 
 /// If acknowledged locks may be missing, nothing new is granted before the period is over, whoever comes.

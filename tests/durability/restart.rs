@@ -303,7 +303,7 @@ fn what_an_async_run_may_have_lost_is_told_of_after_a_kill_only() {
     let line = daemon.wait_for_log(UNCLEAN);
     assert!(!line.contains(may_be_lost), "{line}");
     assert!(
-        line.contains("acknowledged before it may be lost"),
+        line.contains("something that was acknowledged may be lost"),
         "{line}"
     );
     daemon.stop();
