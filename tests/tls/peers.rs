@@ -379,8 +379,12 @@ fn a_client_that_does_not_read_is_closed_and_keeps_nobody_waiting() {
     assert_eq!(good.ask(&format!("kset big {value}")), "ok");
     for _ in 0..200 {
         let records = slow.encrypted(frame("kget big _").as_bytes());
-        slow.socket.write_all(&records).unwrap();
+        // On a slow machine it may be closed before it has asked so often.
+        let is_closed = slow.socket.write_all(&records).is_err();
         assert_eq!(good.ask("ping _ _"), "ok");
+        if is_closed {
+            break;
+        }
     }
     daemon.wait_for_log("it does not take what it is owed");
     assert_eq!(good.ask("ping _ _"), "ok");
