@@ -38,7 +38,7 @@ impl Calls {
         let _ = self.poller.set(Arc::clone(poller)); // there is only one
     }
 
-    /// Calls these soon, on another thread. To be called with none of our locks taken.
+    /// Has these called soon, on another thread: never here, where locks may be taken.
     pub(super) fn add(self: &Arc<Self>, callbacks: Vec<Callback>, why: Lost) {
         let theirs = Arc::clone(self);
         self.add_to(callbacks, why, || {

@@ -37,9 +37,6 @@ const JITTER_PART: u64 = 10;
 const BACKOFF: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
-/// No server is asked more often than this whether it is still there.
-const CHECK_EVERY_MIN: Duration = Duration::from_millis(100);
-
 /// How many bytes of one connection are heard at a time, and what each line counts besides its length. What
 /// is more waits until the others were heard.
 const HEARD_BYTES_MAX: usize = 64 * 1024;
@@ -137,7 +134,7 @@ impl Keeper {
             renew_at: renewal_time(asked_at, hold),
             checked_at: None,
             sent_at: asked_at,
-            check_every: self.options.check_every.max(CHECK_EVERY_MIN),
+            check_every: self.options.check_every,
             silence: None,
             has_more: false,
             failures: 0,
@@ -336,34 +333,40 @@ impl Kept {
             Link::Opening(..) | Link::Up(_) => {}
         }
         self.greeted(poller, now);
-        self.ask(poller, now);
+        // First what has come: after a pause of the whole machine the answer may be there already.
         self.hear(poller);
+        if self.ask(poller, now) {
+            self.hear(poller);
+        }
         if let Link::Up(conn) | Link::Opening(conn, _) = &self.link {
             poller.update(conn, number);
         }
     }
 
-    /// Sends what is due. A connection on which nothing was answered for long is given up, if another one
-    /// can save the grant.
-    fn ask(&mut self, poller: &Poller, now: Nanos) {
+    /// Asks what is due, and says whether there was something. A connection on which nothing was answered
+    /// for long is given up, if another one can save the grant.
+    fn ask(&mut self, poller: &Poller, now: Nanos) -> bool {
         let waits_since = self.waits_since();
-        let is_over = |kept: &Self, since| kept.outlives && kept.patience(since) <= now;
-        if !matches!(self.link, Link::Up(_)) {
-            return;
+        let (gives_up_at, check_at) = match waits_since {
+            Some(since) if self.outlives => (self.patience(since), Nanos::NEVER),
+            Some(_) => (Nanos::NEVER, Nanos::NEVER),
+            None => (Nanos::NEVER, self.check_at()),
+        };
+        let Link::Up(conn) = &mut self.link else {
+            return false;
+        };
+        if gives_up_at <= now {
+            self.broken(poller);
+        } else if self.asked_at.is_none() && self.renew_at <= now {
+            (self.asked_at, self.sent_at) = (Some(now), now);
+            renew(conn, &self.hold);
+        } else if check_at <= now {
+            (self.checked_at, self.sent_at) = (Some(now), now);
+            check(conn);
+        } else {
+            return false;
         }
-        if waits_since.is_some_and(|since| is_over(self, since)) {
-            return self.broken(poller);
-        }
-        let check_at = self.check_at();
-        if let Link::Up(conn) = &mut self.link {
-            if self.asked_at.is_none() && self.renew_at <= now {
-                (self.asked_at, self.sent_at) = (Some(now), now);
-                renew(conn, &self.hold);
-            } else if waits_since.is_none() && check_at <= now {
-                (self.checked_at, self.sent_at) = (Some(now), now);
-                check(conn);
-            }
-        }
+        true
     }
 
     /// A new connection is ready: whether the grant can have outlived the old one.

@@ -28,6 +28,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// connection that is silent.
 const CHECK_EVERY: Duration = Duration::from_secs(12);
 
+/// No server is asked more often than this.
+const CHECK_EVERY_MIN: Duration = Duration::from_millis(100);
+
 /// Makes a [`Client`] with more than the addresses of its servers.
 ///
 /// ```no_run
@@ -141,8 +144,8 @@ impl Builder {
         self
     }
 
-    /// How often the server is asked on the connection of a guard whether it is still there (12 s), if no
-    /// renewal does. A guard that would end with that connection is [in
+    /// How often the server is asked on the connection of a guard whether it is still there (12 s; 100 ms at
+    /// least), if no renewal does. A guard that would end with that connection is [in
     /// doubt](super::Standing::Doubtful) when it was not answered for this and the answer timeout together.
     pub fn check_every(mut self, check_every: Duration) -> Self {
         self.check_every = check_every;
@@ -194,7 +197,7 @@ impl Builder {
             attach: self.attach,
             connect_timeout: self.connect_timeout,
             answer_timeout: self.answer_timeout,
-            check_every: self.check_every,
+            check_every: self.check_every.max(CHECK_EVERY_MIN),
         };
         push_request(&mut frame, &Command::Hello(options.hello())).map_err(|why| {
             let name = &options.name;
