@@ -143,6 +143,9 @@ fn one_leads_and_another_takes_over() {
     assert!(second.line().contains(" leads, fence "));
 
     // One that is told that it leads no longer stops at once.
+    // Its input stays open meanwhile: `wait` would close it, and at its end it resigns.
+    let input = second.child.stdin.take();
     assert_eq!(look.ask("break scheduler *"), "ok 1");
     assert_eq!(second.child.wait().unwrap().code(), Some(79));
+    drop(input);
 }
