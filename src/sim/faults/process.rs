@@ -132,7 +132,7 @@ impl Simulation {
             );
             self.totals.ports_taken += 1;
             if self.life.is_stopping() {
-                let pause = Millis(self.plan.settings.shutdown_timeout.0 / 16);
+                let pause = Millis(self.plan.settings.shutdown_timeout.0 / 24);
                 let at = self.think().max(self.now.after(pause));
                 self.schedule(at, Scheduled::Start);
             }
