@@ -220,7 +220,15 @@ fn a_small_form_of_every_attack_is_right() {
         let measured = row["rounds"].as_array().is_some_and(|it| !it.is_empty());
         assert_eq!(row["median"].is_number(), measured, "{row}");
     }
-    for scene in ["patterns", "slots-end", "pos", "tls-hellos", "hand-over"] {
+    let some = [
+        "patterns",
+        "slots-end",
+        "pos",
+        "wrong-tokens",
+        "tls-hellos",
+        "hand-over",
+    ];
+    for scene in some {
         assert!(scenes.contains(&scene), "{scene} is not in {scenes:?}");
     }
     assert_eq!(scenes.len(), 61, "{scenes:?}");
