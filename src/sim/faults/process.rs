@@ -132,8 +132,13 @@ impl Simulation {
             );
             self.totals.ports_taken += 1;
             if self.life.is_stopping() {
-                let pause = Millis(self.plan.settings.shutdown_timeout.0 / 24);
-                let at = self.think().max(self.now.after(pause));
+                // Again and again, while the other one drains.
+                let part = |of| {
+                    self.now
+                        .after(Millis(self.plan.settings.shutdown_timeout.0 / of))
+                };
+                let (soonest, latest) = (part(24), part(12));
+                let at = self.think().clamp(soonest, latest);
                 self.schedule(at, Scheduled::Start);
             }
             return Ok(());
