@@ -21,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Servers {
     list: String,
     auth: Option<Vec<u8>>,
+    /// Whose certificates are trusted, if not those of the system.
+    ca_file: Option<PathBuf>,
 }
 
 impl Servers {
@@ -36,15 +38,24 @@ impl Servers {
             ))
         })?;
         let auth = auth_token(matches.get_one::<PathBuf>("auth-token-file"))?;
-        Ok(Self { list, auth })
+        let ca_file = matches.get_one::<PathBuf>("ca-file").cloned();
+        let ca_file = ca_file.or_else(|| env("LATCH_CA_FILE").map(PathBuf::from));
+        Ok(Self {
+            list,
+            auth,
+            ca_file,
+        })
     }
 
     /// A client that is not connected yet.
     pub(crate) fn builder(&self) -> Builder {
-        let builder = Client::builder(&self.list)
+        let mut builder = Client::builder(&self.list)
             .name(own_name())
             .connect_timeout(PATIENCE)
             .answer_timeout(PATIENCE);
+        if let Some(path) = &self.ca_file {
+            builder = builder.ca_file(path);
+        }
         match &self.auth {
             Some(auth) => builder.auth_token(auth.clone()),
             None => builder,
@@ -65,6 +76,7 @@ impl Servers {
         let each = self.list.split(',').map(|server| Self {
             list: server.trim().to_owned(),
             auth: self.auth.clone(),
+            ca_file: self.ca_file.clone(),
         });
         each.collect()
     }

@@ -201,10 +201,12 @@ fn warden_options(matches: &ArgMatches) -> Vec<OsString> {
     if let Some(server) = matches.get_one::<OsString>("server") {
         add("--server", server.clone());
     }
-    if let Some(path) = matches.get_one::<std::path::PathBuf>("auth-token-file")
-        && let Ok(path) = std::path::absolute(path)
-    {
-        add("--auth-token-file", path.into_os_string());
+    for option in ["auth-token-file", "ca-file"] {
+        if let Some(path) = matches.get_one::<std::path::PathBuf>(option)
+            && let Ok(path) = std::path::absolute(path)
+        {
+            add(&format!("--{option}"), path.into_os_string());
+        }
     }
     options
 }

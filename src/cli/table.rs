@@ -81,7 +81,7 @@ pub(crate) fn server_options() -> Command {
     Command::new("latch").no_binary_name(true).args(global())
 }
 
-fn global() -> [Arg; 3] {
+fn global() -> [Arg; 4] {
     [
         Arg::new("server")
             .long("server")
@@ -98,6 +98,14 @@ fn global() -> [Arg; 3] {
             .global(true)
             .help_heading("Server")
             .help("A file with the server's token [env: LATCH_AUTH_TOKEN_FILE]"),
+        Arg::new("ca-file")
+            .long("ca-file")
+            .value_name("PATH")
+            .value_parser(clap::value_parser!(std::path::PathBuf))
+            .value_hint(clap::ValueHint::FilePath)
+            .global(true)
+            .help_heading("Server")
+            .help("Whom to trust for tls://, in PEM [env: LATCH_CA_FILE, otherwise the system's]"),
         Arg::new("json")
             .long("json")
             .action(ArgAction::SetTrue)

@@ -286,3 +286,26 @@ fn the_hint_can_be_pasted() {
     assert_eq!(lines[0], "ok", "{said}");
     assert!(lines[1].starts_with("ok "), "{said}");
 }
+
+/// The command that comes with the daemon: a lock over TLS, and nothing for whoever cannot be trusted.
+#[cfg(feature = "cli")]
+#[test]
+fn latch_runs_a_command_over_tls_and_trusts_nobody_else() {
+    let folder = Folder::new();
+    let daemon = folder.daemon(&[]);
+    let latch = |ca: &str| {
+        Command::new(env!("CARGO_BIN_EXE_latch"))
+            .args(["--server", &format!("tls://{}", daemon.address())])
+            .args(["--ca-file", &folder.text(ca)])
+            .args(["run", "job", "--", "sh", "-c", "echo ran; exit 3"])
+            .output()
+            .unwrap()
+    };
+    let ran = latch("ca.pem");
+    assert_eq!((ran.status.code(), &*ran.stdout), (Some(3), &b"ran\n"[..]));
+    folder.write("other.pem", &Authority::new("somebody else").pem());
+    let refused = latch("other.pem");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(69), "{said}");
+    assert_eq!(refused.stdout, b"", "{said}");
+}
