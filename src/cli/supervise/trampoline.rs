@@ -61,7 +61,9 @@ pub(crate) fn run(mut args: impl Iterator<Item = OsString>) -> Exit {
     if getppid() != parent.and_then(Pid::from_raw) {
         return Exit::signal(Signal::SIGKILL as i32);
     }
-    warden::tell_of_ourselves(&warden);
+    if !warden::tell_of_ourselves(&warden) {
+        return Exit::signal(Signal::SIGKILL as i32);
+    }
     if foreground.as_deref() == Some(OsStr::new(FOREGROUND)) {
         // We are in the background now, and would be stopped for this if the signal for it were not blocked.
         let blocked = SigSet::from(Signal::SIGTTOU).thread_block();

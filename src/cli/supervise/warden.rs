@@ -101,11 +101,18 @@ impl Warden {
 }
 
 /// For a process that is about to become a command, and leads its group: the warden is to know of it before it does
-/// anything, also if its parent is stopped or killed in this very moment.
-pub(super) fn tell_of_ourselves(path: &OsStr) {
-    // Where that is forbidden the parent tells, a moment later.
-    if let Ok(mut pipe) = fs::OpenOptions::new().write(true).open(path) {
-        let _ = pipe.write(group_line(rustix::process::getpid()).as_bytes());
+/// anything, also if its parent is stopped or killed in this very moment. Returns whether it may go on.
+///
+/// A parent that is being killed has closed its files a moment before we are told of its death. The warden may have
+/// let the lock go by then, so whoever does not find the pipe any more must not begin.
+pub(super) fn tell_of_ourselves(path: &OsStr) -> bool {
+    match fs::OpenOptions::new().write(true).open(path) {
+        Ok(mut pipe) => {
+            let _ = pipe.write(group_line(rustix::process::getpid()).as_bytes());
+            true
+        }
+        // Where it is forbidden to open it the parent tells, a moment later.
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
     }
 }
 
@@ -337,6 +344,12 @@ mod tests {
         assert!(has_living(rustix::process::getpgrp()), "we are");
         let nobody = Pid::from_raw(i32::MAX).expect("a number");
         assert!(!has_living(nobody));
+    }
+
+    #[test]
+    fn whoever_cannot_find_the_pipe_any_more_does_not_begin() {
+        assert!(!tell_of_ourselves(OsStr::new("/proc/0/fd/0")));
+        assert!(tell_of_ourselves(OsStr::new("/dev/null")));
     }
 
     #[test]
