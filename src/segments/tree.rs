@@ -19,6 +19,11 @@ pub(super) const CHILDREN_MAX: usize = 32;
 /// An inner node with fewer children is merged with a neighbour, or takes some from it.
 pub(super) const CHILDREN_MIN: usize = CHILDREN_MAX / 4;
 
+/// Two neighbours become one node only if it has room left then. Otherwise whoever locks and unlocks
+/// the same range again and again where a node is full would split it and put it together each time.
+const MERGED_CHILDREN_MAX: usize = CHILDREN_MAX * 3 / 4;
+const MERGED_ROWS_MAX: usize = LEAF_ROWS_MAX * 3 / 4;
+
 /// Rows in one order.
 pub(super) struct Tree<O: Order> {
     pub(super) root: Node<O>,
@@ -297,7 +302,7 @@ impl<O: Order> Inner<O> {
     fn even_out_with(&mut self, right: &mut Self) -> bool {
         let (len, right_len) = (self.children.len(), right.children.len());
         let all = len + right_len;
-        if all <= CHILDREN_MAX {
+        if all <= MERGED_CHILDREN_MAX {
             right.move_to_end_of(self, right_len);
             return true;
         }
@@ -379,7 +384,7 @@ fn insert_into_leaf<O: Order>(
 fn even_out_leaves(left: &mut Leaf, right: &mut Leaf, leaves: &mut Leaves) -> bool {
     let (len, right_len) = (left.len(), right.len());
     let all = len + right_len;
-    if all <= LEAF_ROWS_MAX {
+    if all <= MERGED_ROWS_MAX {
         leaves.move_to_end_of(right, left, right_len);
         return true;
     }
