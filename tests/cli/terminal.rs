@@ -282,7 +282,8 @@ fn bg_continues_it_in_the_background() {
     let mut terminal = Terminal::shell(&daemon);
     let dir = tempfile::tempdir().unwrap();
     let sign = dir.path().join("sign");
-    let wait = format!("while ! test -e {}; do sleep 0.02; done", sign.display());
+    // Without starting anything: a shell whose child is stopped before it has become a program cannot be stopped itself.
+    let wait = format!("while ! test -e {}; do :; done", sign.display());
     terminal.type_in(&format!("latch run k -c 'echo g''o; {wait}; exit 4'\n"));
     terminal.expect("go");
     terminal.type_in(CTRL_Z);
@@ -341,7 +342,7 @@ fn a_pipeline_works_and_its_other_end_may_have_the_terminal() {
     terminal.type_in("latch run k -c 'read line; echo \"[$line]\"' | cat\n");
     terminal.type_in("typed\n");
     terminal.expect("[typed]");
-    terminal.type_in("latch run k -c 'echo g''o >&2; sleep 1000' | cat\n");
+    terminal.type_in("latch run k -c 'echo g''o >&2; exec sleep 1000' | cat\n");
     terminal.expect("go");
     terminal.type_in(CTRL_C);
     terminal.run("echo \"<${PIPESTATUS[0]}>\"");
