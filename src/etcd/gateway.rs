@@ -1,0 +1,257 @@
+//! One connection to one of several members of an etcd, over its JSON gateway.
+//!
+//! Blocking, with a deadline for every call; so it belongs on a thread of its own, never on the
+//! reactor's. After any failure the connection is dropped, and the next call goes to the next member.
+//! A member whose version is too old is treated as one that cannot be reached.
+//!
+//! Never repeats a call, because whether that is safe is for the caller to know; with one exception. A call
+//! that etcd has refused because of its token was surely not done, so it is made once more with a
+//! new one. A call whose answer was lost is never made again here, whatever the token.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use super::endpoints::Endpoints;
+use super::http::{Connection, Request, Response};
+use super::login::Token;
+use super::parse::Value;
+use super::stream::now;
+use super::version::{VERSION_MIN, Version};
+use super::{Answer, Ask, Etcd, Trouble, json};
+
+/// A member that does not even take a connection is given up after this long, if there are others.
+const CONNECT_MAX: Duration = Duration::from_millis(500);
+
+/// How often etcd's figures are read at most.
+const FIGURES_EVERY: Duration = Duration::from_secs(5);
+
+/// A way to an etcd.
+pub struct Gateway {
+    endpoints: Endpoints,
+    /// Which of them is used, or tried next.
+    current: usize,
+    open: Option<Connection>,
+    /// How large the database is, as the figures said then, if etcd does not let us ask for it.
+    size: Option<(Instant, Answer)>,
+}
+
+impl Gateway {
+    /// Nothing is opened before the first call. `first` chooses with which member it begins, so that
+    /// several of these can begin with different ones.
+    #[must_use]
+    pub fn new(endpoints: &Endpoints, first: usize) -> Self {
+        Self {
+            endpoints: endpoints.clone(),
+            current: first % endpoints.count().max(1),
+            open: None,
+            size: None,
+        }
+    }
+
+    /// The member that is used now, or tried next.
+    #[must_use]
+    pub fn member(&self) -> &str {
+        self.endpoints.member(self.current)
+    }
+
+    /// A connection of its own to a member, for a stream.
+    pub(super) fn connect(&mut self, deadline: Instant) -> Result<Connection, Trouble> {
+        self.endpoints.refusal()?;
+        let members = self.endpoints.count();
+        let mut last = Trouble::Unreachable("there is no member".to_owned());
+        for _ in 0..members {
+            let until = match members {
+                1 => deadline,
+                _ => deadline.min(now() + CONNECT_MAX),
+            };
+            match self.connect_one(until) {
+                Ok(connection) => return Ok(connection),
+                Err(trouble) => last = trouble,
+            }
+            self.rotate();
+        }
+        Err(last)
+    }
+
+    fn connect_one(&self, deadline: Instant) -> Result<Connection, Trouble> {
+        let member = self.member();
+        let unreachable = |why: String| Trouble::Unreachable(format!("{member}: {why}"));
+        let io = |error: io::Error| unreachable(error.to_string());
+        let addresses: Vec<SocketAddr> = member.to_socket_addrs().map_err(io)?.collect();
+        let mut last = unreachable("the name has no address".to_owned());
+        for address in addresses {
+            match self.endpoints.open(member, address, deadline) {
+                Ok(mut connection) => {
+                    let version = ask_version(&mut connection, deadline).map_err(io)?;
+                    match version.as_deref().map(|text| (text, Version::parse(text))) {
+                        Some((_, Some(version))) if version.is_good() => return Ok(connection),
+                        Some((text, _)) => {
+                            return Err(unreachable(format!(
+                                "etcd {text} is not used; latchd wants {VERSION_MIN} or newer"
+                            )));
+                        }
+                        None => return Err(unreachable("this is not an etcd".to_owned())),
+                    }
+                }
+                Err(error) => last = io(error),
+            }
+        }
+        Err(last)
+    }
+
+    pub(super) fn rotate(&mut self) {
+        self.open = None;
+        self.current = (self.current + 1) % self.endpoints.count().max(1);
+    }
+
+    pub(super) fn endpoints(&self) -> &Endpoints {
+        &self.endpoints
+    }
+
+    /// One call over a connection, with the token that we have. Whatever fails here before it is sent was
+    /// not sent.
+    fn call_once(
+        &self,
+        connection: &mut Connection,
+        (path, body): (&str, &str),
+        deadline: Instant,
+    ) -> Result<(Option<Token>, Response), Trouble> {
+        let token = self.endpoints.token(connection, deadline)?;
+        let request = Request::post(path, body).with(token.as_ref());
+        let sent = connection.send(&request, deadline);
+        let received = sent.and_then(|()| connection.receive(deadline));
+        let response =
+            received.map_err(|error| Trouble::Unanswered(format!("{}: {error}", self.member())))?;
+        connection.forget_read();
+        Ok((token, response))
+    }
+}
+
+impl Etcd for Gateway {
+    fn call(&mut self, ask: &Ask, within: Duration) -> Result<Answer, Trouble> {
+        let deadline = now() + within;
+        if *ask == Ask::Status && self.size.is_some() {
+            return self.size_by_figures(deadline);
+        }
+        match self.call_until(ask, deadline) {
+            // Only root may ask for it; but the figures that everybody may read have it, too.
+            Err(Trouble::Forbidden(_)) if *ask == Ask::Status => self.size_by_figures(deadline),
+            answer => answer,
+        }
+    }
+}
+
+impl Gateway {
+    fn call_until(&mut self, ask: &Ask, deadline: Instant) -> Result<Answer, Trouble> {
+        let (path, body) = json::request(ask);
+        let mut may_ask_again = true;
+        loop {
+            let mut connection = match self.open.take() {
+                Some(open) => open,
+                None => self.connect(deadline)?,
+            };
+            let (token, response) = match self.call_once(&mut connection, (path, &body), deadline) {
+                Ok(done) => done,
+                Err(trouble) => {
+                    self.rotate();
+                    return Err(trouble);
+                }
+            };
+            let answer = json::answer(ask, response.status, &response.body);
+            let is_sound = match &answer {
+                Ok(_) | Err(Trouble::NoSpace(_) | Trouble::Compacted | Trouble::NoLease) => true,
+                Err(trouble) => trouble.is_refusal(),
+            };
+            if !is_sound {
+                self.rotate();
+            } else if response.stays_open && !connection.has_unread() {
+                self.open = Some(connection);
+            }
+            let is_old = match &answer {
+                Err(trouble) => self.endpoints.note(trouble, token.as_ref()),
+                Ok(_) => false,
+            };
+            if !is_old || !may_ask_again {
+                return answer;
+            }
+            may_ask_again = false;
+        }
+    }
+
+    /// How large the database is, by what etcd tells those who watch it. They are long, so they are read
+    /// now and then only.
+    fn size_by_figures(&mut self, deadline: Instant) -> Result<Answer, Trouble> {
+        let known = match &self.size {
+            Some((at, size)) if now().saturating_duration_since(*at) < FIGURES_EVERY => Some(size),
+            _ => None,
+        };
+        let known = known.cloned();
+        if let Some(size) = &known
+            && !self.endpoints.lacks_token()
+        {
+            return Ok(size.clone());
+        }
+        let mut connection = match self.open.take() {
+            Some(open) => open,
+            None => self.connect(deadline)?,
+        };
+        // The figures need none. But those who renew a lease have less time to draw one than we have.
+        if let Err(trouble) = self.endpoints.token(&mut connection, deadline) {
+            self.rotate();
+            return Err(trouble);
+        }
+        if let Some(size) = known {
+            self.open = Some(connection);
+            return Ok(size);
+        }
+        let sent = connection.send(&Request::get("/metrics"), deadline);
+        let response = match sent.and_then(|()| connection.receive(deadline)) {
+            Ok(response) => response,
+            Err(error) => {
+                let why = format!("{}: {error}", self.member());
+                self.rotate();
+                return Err(Trouble::Unanswered(why));
+            }
+        };
+        connection.forget_read();
+        if response.stays_open && !connection.has_unread() {
+            self.open = Some(connection);
+        }
+        let size = size_in_figures(&response.body).ok_or_else(|| {
+            let why = "only root may ask how large it is, and its figures do not say it";
+            Trouble::Forbidden(why.to_owned())
+        })?;
+        self.size = Some((now(), size.clone()));
+        Ok(size)
+    }
+}
+
+/// What the figures of a member say of its size.
+fn size_in_figures(body: &[u8]) -> Option<Answer> {
+    let text = str::from_utf8(body).ok()?;
+    let figure = |name: &str| {
+        let mut lines = text.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        let value: f64 = value.trim().parse().ok()?;
+        (value.is_finite() && value >= 0.0).then_some(value as u64)
+    };
+    Some(Answer::Status {
+        bytes: figure("etcd_mvcc_db_total_size_in_bytes")?,
+        bytes_in_use: figure("etcd_mvcc_db_total_size_in_use_in_bytes")?,
+    })
+}
+
+/// What a member says that it is; `None` if it does not sound like an etcd.
+fn ask_version(connection: &mut Connection, deadline: Instant) -> io::Result<Option<String>> {
+    connection.send(&Request::get("/version"), deadline)?;
+    let response = connection.receive(deadline)?;
+    connection.forget_read();
+    let said = Value::parse(&response.body).ok();
+    let version = said.as_ref().and_then(|it| it.at("etcdserver").text());
+    Ok(version.map(str::to_owned))
+}
+
+#[cfg(test)]
+#[path = "gateway_tests.rs"]
+mod tests;
