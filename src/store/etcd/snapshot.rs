@@ -1,0 +1,195 @@
+//! What is left of the log becomes a snapshot: read, thinned out, written in pieces, published, and what it
+//! stands for is deleted.
+//!
+//! As in a directory (`store/compact.rs`) a snapshot is the frames that still matter, and it counts only
+//! when all of it is there. Every step is guarded by the leader's key: who leads no longer neither
+//! publishes nor deletes anything. The pieces of a snapshot that was never published are deleted by the
+//! next one.
+
+use std::time::Duration;
+
+use crc32c::crc32c;
+
+use super::super::compact::{At, Live};
+use super::super::format::{push_end, push_ranged};
+use super::super::ranges::LockedRange;
+use super::keys::Keys;
+use super::load::{NotRead, Position, load};
+use super::value::{Manifest, SALT, Unreadable, frame_places, frames};
+use crate::etcd::{Answer, Ask, Compare, Etcd, Op, Trouble};
+
+/// A snapshot that has not been written.
+#[derive(Debug)]
+pub struct Snapshot {
+    position: Position,
+    bytes: Vec<u8>,
+    chunk_bytes: usize,
+}
+
+/// Reads everything, and finds what still matters of it.
+///
+/// # Errors
+/// It cannot be read.
+pub fn prepare(
+    etcd: &mut dyn Etcd,
+    keys: &Keys,
+    chunk_bytes: usize,
+    within: Duration,
+) -> Result<Snapshot, NotRead> {
+    let mut files: Vec<Vec<u8>> = Vec::new();
+    let position = load(etcd, keys, within, &mut |frames| {
+        files.push(frames.to_vec())
+    })?;
+    let Some(position) = position else {
+        return Err(NotRead::Damaged("there is no log".to_owned()));
+    };
+    let bytes = thin_out(&files, position.number)
+        .map_err(|Unreadable(why)| NotRead::Damaged(why.to_owned()))?;
+    Ok(Snapshot {
+        position,
+        bytes,
+        chunk_bytes,
+    })
+}
+
+/// The frames that still matter, in the order of their numbers.
+fn thin_out(files: &[Vec<u8>], number: u64) -> Result<Vec<u8>, Unreadable> {
+    let mut live = Live::default();
+    for (file, bytes) in files.iter().enumerate() {
+        for (place, frame) in frame_places(bytes).zip(frames(bytes)) {
+            let (offset, length) = place?;
+            let at = At {
+                file: file as u32,
+                offset: offset as u64,
+                len: length as u32,
+            };
+            live.apply(at, &frame?.1);
+        }
+    }
+    let mut out = Vec::new();
+    let mut count = 0;
+    for at in live.places() {
+        let offset = at.offset as usize;
+        let frame = &files[at.file as usize][offset..offset + at.len as usize];
+        out.extend_from_slice(frame);
+        count += 1;
+    }
+    for range in live.ranges.iter() {
+        let LockedRange {
+            resource,
+            client,
+            owner,
+            range,
+            mode,
+        } = range;
+        let names = [resource, client.as_bytes(), owner];
+        push_ranged(&mut out, SALT, number, names, range, Some(mode));
+        count += 1;
+    }
+    push_end(&mut out, SALT, number, count);
+    Ok(out)
+}
+
+impl Snapshot {
+    /// It stands for everything up to this entry.
+    #[must_use]
+    pub fn seq(&self) -> u64 {
+        self.position.seq
+    }
+
+    /// How long it is.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// Whether there is nothing new in it.
+    #[must_use]
+    pub fn is_old(&self) -> bool {
+        self.position.snap_revision != 0 && self.position.snap_seq == self.position.seq
+    }
+
+    /// Writes the pieces, for the leader whose key was created at this revision.
+    pub fn pieces<'a>(&'a self, keys: &'a Keys, leader: u64) -> impl Iterator<Item = Ask> + 'a {
+        let seq = self.position.seq;
+        let chunks = self.bytes.chunks(self.chunk_bytes).enumerate();
+        chunks.map(move |(index, chunk)| Ask::Txn {
+            compare: keys.guards(leader),
+            success: vec![Op::Put {
+                key: keys.chunk(seq, index as u64),
+                value: chunk.to_vec(),
+                lease: 0,
+            }],
+            failure: Vec::new(),
+        })
+    }
+
+    /// From now on this one counts; and then what it stands for is deleted.
+    ///
+    /// # Errors
+    /// We lead no longer, somebody else has published one, or it was not answered. What was not deleted
+    /// is deleted by the next one.
+    pub fn publish(
+        &self,
+        etcd: &mut dyn Etcd,
+        keys: &Keys,
+        leader: u64,
+        within: Duration,
+    ) -> Result<(), Trouble> {
+        let position = &self.position;
+        let manifest = Manifest {
+            seq: position.seq,
+            epoch: position.epoch,
+            number: position.number,
+            bytes: self.bytes.len() as u64,
+            chunks: self.bytes.chunks(self.chunk_bytes).count() as u64,
+            checksum: crc32c(&self.bytes),
+        };
+        let with = |guard| {
+            let mut guards = keys.guards(leader);
+            guards.push(guard);
+            guards
+        };
+        let publish = Ask::Txn {
+            compare: with(Compare::Modified(keys.snap(), position.snap_revision)),
+            success: vec![Op::Put {
+                key: keys.snap(),
+                value: manifest.encode(),
+                lease: 0,
+            }],
+            failure: Vec::new(),
+        };
+        let revision = succeeded(etcd.call(&publish, within)?)?;
+        let trim = Ask::Txn {
+            compare: with(Compare::Modified(keys.snap(), revision)),
+            success: vec![
+                Op::Delete(keys.entry(0), keys.entry(position.seq)),
+                Op::Delete(keys.chunks(), keys.chunk(position.seq, 0)),
+            ],
+            failure: Vec::new(),
+        };
+        succeeded(etcd.call(&trim, within)?).map(|_| ())
+    }
+
+    /// Up to this revision etcd may forget what was.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.position.revision
+    }
+}
+
+/// The revision after a transaction that was done.
+///
+/// # Errors
+/// It was refused.
+pub fn succeeded(answer: Answer) -> Result<u64, Trouble> {
+    match answer {
+        Answer::Txn {
+            succeeded: true,
+            revision,
+            ..
+        } => Ok(revision),
+        Answer::Txn { .. } => Err(Trouble::Garbled("we lead no longer".to_owned())),
+        other => Err(Trouble::Garbled(format!("{other:?}"))),
+    }
+}
