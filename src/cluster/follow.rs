@@ -1,0 +1,688 @@
+//! The thread of a standby: loads what etcd has, follows what comes, and takes over when nobody leads.
+//!
+//! A watch tells of every entry at once. It may fall silent without ending, so etcd is asked besides, every
+//! fifth of the time to live: who leads, and is there an entry that was not told? Records go to the
+//! reactor's thread, where the lock table is (`replica.rs`); here it is only known how far they go.
+//!
+//! Before all this the map is read: how many shards the cluster has. A member that was started for another
+//! number ends, and nobody leads unless the map is still the one that it has read.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+use log::{error, info, warn};
+
+use super::leader_key::LeaderKey;
+use super::member::Member;
+use super::role::Role;
+use super::{lease, upkeep};
+use crate::base::Nanos;
+use crate::etcd::{Answer, Ask, Compare, Etcd, Event, Get, Kv, Op, Trouble, Watched, Watching};
+use crate::store::Redirect;
+use crate::store::etcd::{
+    Appender, Keys, Lead, Logged, Map, Next, NotRead, Position, create, follow, load, map_key,
+    places, read_on, read_or_create_map,
+};
+
+/// How long a page of the log may take.
+const PAGE_WITHIN: Duration = Duration::from_secs(10);
+
+/// After something that went wrong.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// After a question that was not answered.
+const PAUSE_SHORT: Duration = Duration::from_millis(20);
+
+/// How often a standby looks how large etcd is.
+const LOOK_EVERY_NS: u64 = 5_000_000_000;
+
+/// Records are handed over in pieces of about this size, so that no turn of the reactor is long.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// What the reactor's thread is told, in this order.
+pub enum News {
+    /// Forget everything: it is loaded anew.
+    Reset,
+    /// Replay these.
+    Frames(Vec<u8>),
+    /// All that came before this was known since then, and is replayed now.
+    Known(Nanos),
+    /// Everything up to here was replayed: serve.
+    Lead(Box<Lead>),
+    /// This member was started for another cluster than this is, and why: it has to end.
+    Unfit(String),
+}
+
+/// What came of a look at etcd.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// There is no leader's key.
+    nobody_leads: bool,
+    /// There is more of the log than was told.
+    is_behind: bool,
+}
+
+/// Why a standby begins anew.
+enum Anew {
+    NotRead(NotRead),
+    /// There is another map.
+    Remapped,
+    /// The reactor is gone.
+    Over,
+}
+
+impl From<NotRead> for Anew {
+    fn from(why: NotRead) -> Self {
+        Self::NotRead(why)
+    }
+}
+
+impl From<Trouble> for Anew {
+    fn from(why: Trouble) -> Self {
+        Self::NotRead(why.into())
+    }
+}
+
+/// Follows, and takes over.
+pub struct Follower {
+    member: Arc<Member>,
+    news: SyncSender<News>,
+    etcd: Box<dyn Etcd + Send>,
+    watch: Box<dyn Watching + Send>,
+    /// The keys of this shard, by the map that was read last.
+    keys: Keys,
+    /// The revision at which that map was put there.
+    map_revision: u64,
+    /// What was complained of last.
+    complaint: String,
+    /// Since when it is known that there is more of the log than was told.
+    known_since: Option<Nanos>,
+    /// When it was last looked how large etcd is.
+    looked: Option<Nanos>,
+}
+
+impl Follower {
+    /// Begins to follow, on a thread of its own.
+    ///
+    /// # Errors
+    /// When there can be no thread.
+    pub fn start(member: &Arc<Member>, news: SyncSender<News>) -> io::Result<()> {
+        let place = member.place();
+        let first = member.options.nonce as usize % 64;
+        let follower = Self {
+            member: Arc::clone(member),
+            news,
+            etcd: place.etcd(first),
+            watch: place.watch(first + 1),
+            keys: Keys::new(&member.options.cluster, member.options.shard.index()),
+            map_revision: 0,
+            complaint: String::new(),
+            known_since: None,
+            looked: None,
+        };
+        place.spawn("latchd-follow", Box::new(move || follower.run()))
+    }
+
+    fn run(mut self) {
+        while !self.member.is_over() {
+            match self.live() {
+                Ok(()) => {}
+                Err(Anew::Remapped) => warn!("cluster: the number of shards has changed"),
+                Err(Anew::Over) => return,
+                Err(Anew::NotRead(why)) => self.complain(&why),
+            }
+            self.member.nap(PAUSE);
+        }
+    }
+
+    fn complain(&mut self, why: &NotRead) {
+        let text = why.to_string();
+        if text != self.complaint {
+            match why {
+                NotRead::Damaged(_) => error!("cluster: {text}; this member does not lead"),
+                NotRead::Gone(_) => info!("cluster: {text}; everything is loaded anew"),
+                NotRead::Trouble(_) => warn!("cluster: {text}"),
+            }
+            self.complaint = text;
+        }
+    }
+
+    /// From loading everything to the next time that is necessary.
+    fn live(&mut self) -> Result<(), Anew> {
+        self.read_map()?;
+        let keys = self.keys.clone();
+        self.known_since = None;
+        let mut position = loop {
+            self.tell(News::Reset)?;
+            let (member, news) = (&self.member, &self.news);
+            let mut is_gone = false;
+            let loaded = load(&mut *self.etcd, &keys, PAGE_WITHIN, &mut |bytes| {
+                is_gone |= hand_over(member, news, bytes).is_err();
+            })?;
+            if is_gone {
+                return Err(Anew::Over);
+            }
+            match loaded {
+                Some(position) => break position,
+                None => create(&mut *self.etcd, &keys, PAGE_WITHIN)?,
+            }
+        };
+        self.note(&position);
+        info!(
+            "cluster: follows the log from entry {} on, epoch {}",
+            position.seq, position.epoch
+        );
+        self.complaint.clear();
+        self.tell_idle_login();
+        self.watch.end();
+        let mut polled = None;
+        let mut has_heard = false;
+        loop {
+            if self.member.is_over() {
+                return Ok(());
+            }
+            let now = self.member.tenancy.now();
+            let every = self.member.ttl_part(5);
+            let since = polled.map(|then| Duration::from_nanos(now.since(then)));
+            let left = since.map_or(Duration::ZERO, |since| every.saturating_sub(since));
+            let step = if left.is_zero() {
+                polled = Some(now);
+                // A watch that did not tell of anything while there was something is silent for ever.
+                let is_silent = !std::mem::take(&mut has_heard);
+                let polled = self.poll(&mut position, is_silent);
+                self.look(now);
+                if is_silent && matches!(&polled, Ok(seen) if seen.is_behind) {
+                    self.watch.end();
+                }
+                polled
+            } else if self.watch.is_begun() {
+                match self.watch.next(left) {
+                    Ok(Watched::Nothing) => Ok(Seen::default()),
+                    Ok(Watched::Changed(events)) => {
+                        has_heard = true;
+                        self.hear(&mut position, &events)
+                    }
+                    Err(why) => Err(why.into()),
+                }
+            } else {
+                self.begin_watch(position.revision + 1)
+            };
+            let leads = match step {
+                Ok(seen) if seen.nobody_leads => self.stand(&mut position),
+                Ok(_) => Ok(false),
+                Err(why) => Err(why),
+            };
+            match leads {
+                Ok(true) => {
+                    let keys = self.keys.clone();
+                    upkeep::attend(&self.member, &mut *self.etcd, &keys, position.leader);
+                    return self.await_reload();
+                }
+                Ok(false) => {}
+                // etcd is away for a while, as in an election of its own. What we have is not worse for it.
+                Err(Anew::NotRead(why @ NotRead::Trouble(_))) if !why.is_compacted() => {
+                    self.complain(&why);
+                    self.member.nap(PAUSE_SHORT);
+                }
+                Err(why) => return Err(why),
+            }
+        }
+    }
+
+    /// How many shards there are, and so where this one is.
+    fn read_map(&mut self) -> Result<(), Anew> {
+        let member = Arc::clone(&self.member);
+        let options = &member.options;
+        let (cluster, shard) = (&options.cluster, options.shard);
+        let mapped = read_or_create_map(
+            &mut *self.etcd,
+            cluster,
+            shard.count(),
+            options.nonce,
+            PAGE_WITHIN,
+        )?;
+        let Map { shards, .. } = mapped.map;
+        if shards != shard.count() {
+            let why = format!(
+                "cluster {cluster} has {shards} shards, and this member was started with --shard {shard}; \
+                 only `latchd --reshard` changes their number"
+            );
+            self.tell(News::Unfit(why))?;
+            return Err(Anew::Over);
+        }
+        let keys = mapped.map.keys(cluster);
+        self.keys = keys.shard(shard.index());
+        self.map_revision = mapped.revision;
+        member.set_map(&keys);
+        Ok(())
+    }
+
+    /// Waits until the reactor's thread has dropped what this member had as a leader.
+    fn await_reload(&mut self) -> Result<(), Anew> {
+        while self.member.tenancy.role() != Role::Standby {
+            if self.member.is_over() {
+                return Err(Anew::Over);
+            }
+            self.member.nap(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    fn begin_watch(&mut self, from_revision: u64) -> Result<Seen, Anew> {
+        let keys = &self.keys;
+        let (first, end) = (keys.leader(), keys.entries_end());
+        let within = self.member.ttl_part(2);
+        self.watch.begin(&first, &end, from_revision, within)?;
+        Ok(Seen::default())
+    }
+
+    /// Who leads, and is there more of the log than was told? If so it is read, if `reads` is set.
+    fn poll(&mut self, position: &mut Position, reads: bool) -> Result<Seen, Anew> {
+        let keys = self.keys.clone();
+        let next = Get {
+            key: keys.entry(position.seq + 1),
+            end: keys.entries_end(),
+            limit: 1,
+            revision: 0,
+        };
+        let ask = Ask::Txn {
+            compare: Vec::new(),
+            success: vec![
+                Op::Get(Get::one(&keys.leader())),
+                Op::Get(Get::one(&keys.entry(position.seq))),
+                Op::Get(next),
+                Op::Get(Get::one(&map_key(&self.member.options.cluster))),
+            ],
+            failure: Vec::new(),
+        };
+        let Answer::Txn { revision, got, .. } = self.etcd.call(&ask, self.member.ttl_part(5))?
+        else {
+            return Err(Trouble::Garbled("an answer to another question".to_owned()).into());
+        };
+        let [leader, here, next, map] = &got[..] else {
+            return Err(Trouble::Garbled("an answer to another question".to_owned()).into());
+        };
+        if map.kvs.first().map(|kv| kv.modified) != Some(self.map_revision) {
+            return Err(Anew::Remapped);
+        }
+        is_here(position, here.kvs.first())?;
+        self.note_leader(leader.kvs.first().map(|kv| &kv.value[..]));
+        self.member
+            .figures
+            .lag_entries
+            .store(next.count, Ordering::Relaxed);
+        let is_behind = next.count > 0;
+        let nobody_leads = leader.kvs.is_empty();
+        if is_behind {
+            let now = self.member.tenancy.now();
+            self.known_since.get_or_insert(now);
+            self.member.figures.note_behind(now);
+        }
+        if is_behind && reads {
+            self.read_on(position)?;
+            self.tell_known()?;
+            position.revision = position.revision.max(revision);
+        }
+        Ok(Seen {
+            nobody_leads,
+            is_behind,
+        })
+    }
+
+    fn read_on(&mut self, position: &mut Position) -> Result<(), Anew> {
+        let keys = self.keys.clone();
+        let (member, news) = (&self.member, &self.news);
+        let mut is_gone = false;
+        let read = read_on(
+            &mut *self.etcd,
+            &keys,
+            position,
+            PAGE_WITHIN,
+            &mut |bytes| {
+                is_gone |= hand_over(member, news, bytes).is_err();
+            },
+        );
+        if matches!(read, Err(NotRead::Damaged(_))) {
+            self.look_here(position)?; // it may have been trimmed since it was looked at last
+        }
+        read?;
+        self.note(position);
+        match is_gone {
+            true => Err(Anew::Over),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes sure that what we have replayed is what etcd has, as far as it goes.
+    fn look_here(&mut self, position: &Position) -> Result<(), Anew> {
+        let get = Get::one(&self.keys.entry(position.seq));
+        match self.etcd.call(&Ask::Range(get), PAGE_WITHIN)? {
+            Answer::Range { got, .. } => is_here(position, got.kvs.first()).map_err(Anew::from),
+            _ => Err(Trouble::Garbled("an answer to another question".to_owned()).into()),
+        }
+    }
+
+    /// What the watch told.
+    fn hear(&mut self, position: &mut Position, events: &[Event]) -> Result<Seen, Anew> {
+        let keys = self.keys.clone();
+        let before = position.seq;
+        let heard = self.member.tenancy.now();
+        let mut nobody_leads = false;
+        for event in events {
+            match event {
+                Event::Put(kv) if kv.key == keys.leader() => {
+                    nobody_leads = false;
+                    self.note_leader(Some(&kv.value));
+                }
+                Event::Delete(kv) if kv.key == keys.leader() => {
+                    nobody_leads = true;
+                    self.note_leader(None);
+                }
+                // What a poll has read already is told again.
+                Event::Put(kv) if keys.seq_of(&kv.key).is_some_and(|seq| seq > position.seq) => {
+                    let (member, news) = (&self.member, &self.news);
+                    let mut is_gone = false;
+                    follow(&keys, position, kv, &mut |bytes| {
+                        is_gone |= hand_over(member, news, bytes).is_err();
+                    })?;
+                    if is_gone {
+                        return Err(Anew::Over);
+                    }
+                    position.revision = position.revision.max(kv.modified);
+                }
+                Event::Put(_) | Event::Delete(_) => {}
+            }
+        }
+        self.note(position);
+        if position.seq != before {
+            self.known_since.get_or_insert(heard);
+            self.tell_known()?;
+        }
+        Ok(Seen {
+            nobody_leads,
+            is_behind: false,
+        })
+    }
+
+    /// What was handed over is all that was known: how old it is when it is replayed is the lag.
+    fn tell_known(&mut self) -> Result<(), Anew> {
+        let now = self.member.tenancy.now();
+        let since = self.known_since.take().unwrap_or(now);
+        self.member.figures.note_heard(since);
+        self.tell(News::Known(since))
+    }
+
+    /// Looks now and then how large etcd is, so that every member can show it.
+    fn look(&mut self, now: Nanos) {
+        let is_due = self.looked.is_none_or(|it| now.since(it) >= LOOK_EVERY_NS);
+        if is_due {
+            self.looked = Some(now);
+            let within = self.member.ttl_part(10);
+            // If this fails the next poll says why.
+            let _ = upkeep::look(&self.member, &mut *self.etcd, within);
+        }
+    }
+
+    /// Whoever gave a password believes that etcd asks for one.
+    fn tell_idle_login(&self) {
+        if self.member.place().is_login_idle() {
+            warn!(
+                "etcd asks for no password, so whoever reaches it can grant anything; etcdctl auth \
+                 enable makes it ask"
+            );
+        }
+    }
+
+    fn note(&self, position: &Position) {
+        let figures = &self.member.figures;
+        figures.seq.store(position.seq, Ordering::Relaxed);
+        figures.epoch.store(position.epoch, Ordering::Relaxed);
+    }
+
+    fn note_leader(&self, value: Option<&[u8]>) {
+        let leader = value.and_then(LeaderKey::decode);
+        let is_other = |it: &LeaderKey| it.attempt[0] != self.member.options.nonce;
+        if leader.as_ref().is_some_and(is_other) {
+            self.member.end_rest();
+        }
+        let redirect = leader.map_or_else(Redirect::default, |it| it.redirect());
+        self.member.set_leader(redirect);
+    }
+
+    fn tell(&self, news: News) -> Result<(), Anew> {
+        self.news.send(news).map_err(|_| Anew::Over)?;
+        self.member.tenancy.wake();
+        Ok(())
+    }
+
+    /// Nobody leads: tries to. Returns whether this member leads now.
+    fn stand(&mut self, position: &mut Position) -> Result<bool, Anew> {
+        if self.member.is_over() || self.member.rests() {
+            return Ok(false);
+        }
+        let member = Arc::clone(&self.member);
+        let tenancy = &member.tenancy;
+        let ttl_s = member.options.terms.ttl_s;
+        let sent = tenancy.now();
+        let Answer::Granted { lease, ttl_s } =
+            self.etcd.call(&Ask::Grant { ttl_s }, member.ttl_part(2))?
+        else {
+            return Err(Trouble::Garbled("no lease".to_owned()).into());
+        };
+        tenancy.change(|standing, _| standing.granted(sent, lease, ttl_s));
+        let kept = lease::keep(&member, lease);
+        let kept = kept.map_err(|error| Trouble::Unreachable(error.to_string()).into());
+        let outcome = kept.and_then(|()| self.take_over(position, lease));
+        match outcome {
+            Ok(Some(lead)) => {
+                let epoch = position.epoch;
+                info!(
+                    "cluster: leads from entry {} on, epoch {epoch}",
+                    position.seq
+                );
+                self.note(position);
+                member.figures.lag_entries.store(0, Ordering::Relaxed);
+                member
+                    .figures
+                    .number
+                    .store(position.number, Ordering::Relaxed);
+                self.tell(News::Lead(Box::new(lead)))?;
+                Ok(true)
+            }
+            other => {
+                tenancy.change(|standing, _| standing.withdraw());
+                // If it is not answered the lease ends by itself, and the key with it.
+                let _ = self.etcd.call(&Ask::Revoke { lease }, member.ttl_part(2));
+                if tenancy.role() == Role::Fenced {
+                    member.reload(); // the lease ended while we were at it; nothing was served
+                }
+                other.map(|_| false)
+            }
+        }
+    }
+
+    /// Has a lease: becomes the leader, reads the log to its end, and begins an epoch. `None`: another
+    /// one leads.
+    fn take_over(&mut self, position: &mut Position, lease: u64) -> Result<Option<Lead>, Anew> {
+        let member = Arc::clone(&self.member);
+        let options = &member.options;
+        let Some(leader) = self.take_key(lease)? else {
+            return Ok(None);
+        };
+        self.keys = self.keys.clone().led_as(self.name(lease));
+        let mut nonce = [options.nonce, lease];
+        loop {
+            // Nobody else can append any more, so what is read now is all there is; if it stands on what
+            // we have replayed. That there is an entry where ours goes on is all that etcd looks at.
+            self.look_here(position)?;
+            self.read_on(position)?;
+            nonce[1] = nonce[1].wrapping_add(1 << 32);
+            let logged = Logged {
+                leader,
+                nonce,
+                epoch: position.epoch + 1,
+                first: position.number + 1,
+                frames: Vec::new(),
+            };
+            let mut appender = Appender::new(self.keys.clone(), leader, position.seq);
+            let mut ask = appender.begin(&logged);
+            let committed = loop {
+                let sent = member.tenancy.now();
+                let answer = self.etcd.call(&ask, Duration::from_secs(1));
+                let is_answered = answer.is_ok();
+                match appender.answered(answer) {
+                    Next::Committed { proves: true } => break Some(sent),
+                    Next::Committed { proves: false } => break Some(Nanos(0)),
+                    Next::Ask(next) | Next::Full(next) => ask = next,
+                    Next::Fenced => return Ok(None),
+                    // What was read was not all: read again.
+                    Next::Behind(_) => break None,
+                }
+                let has_lease = member
+                    .tenancy
+                    .change(|standing, _| standing.lease().is_some());
+                if member.is_over() || !has_lease {
+                    return Ok(None);
+                }
+                if !is_answered {
+                    member.nap(PAUSE_SHORT);
+                }
+            };
+            let Some(sent) = committed else {
+                if member.is_over() || member.tenancy.role() != Role::Candidate {
+                    return Ok(None);
+                }
+                member.nap(PAUSE_SHORT);
+                continue;
+            };
+            position.seq += 1;
+            position.epoch += 1;
+            (position.leader, position.nonce) = (leader, nonce);
+            member
+                .tenancy
+                .change(|standing, now| standing.leads(sent, now));
+            return Ok(Some(Lead {
+                tenancy: Arc::clone(&member.tenancy),
+                appender,
+                position: *position,
+                nonce: options.nonce,
+                batch_bytes: options.batch_bytes,
+                figures: Arc::clone(&member.figures),
+            }));
+        }
+    }
+
+    /// What stands under the leader's key while we lead with this lease.
+    fn name(&self, lease: u64) -> Vec<u8> {
+        let options = &self.member.options;
+        let key = LeaderKey {
+            attempt: [options.nonce, lease],
+            line: options.advertise.clone(),
+            http: options.advertise_http.clone(),
+        };
+        key.encode()
+    }
+
+    /// Puts our name under the leader's key. Returns the revision at which it was created; `None`: another
+    /// one's name is there.
+    fn take_key(&mut self, lease: u64) -> Result<Option<u64>, Anew> {
+        let member = Arc::clone(&self.member);
+        let options = &member.options;
+        let (key, map) = (self.keys.leader(), map_key(&options.cluster));
+        let value = self.name(lease);
+        let put = |key: Vec<u8>, lease| Op::Put {
+            key,
+            value: value.clone(),
+            lease,
+        };
+        // The same where members of other shards look, and where it stays when the lease is over: whoever
+        // makes another map sees that somebody has begun to lead.
+        let take = Ask::Txn {
+            compare: vec![
+                Compare::Created(key.clone(), 0),
+                Compare::Modified(map.clone(), self.map_revision),
+            ],
+            success: vec![
+                put(key.clone(), lease),
+                put(self.keys.listed(), lease),
+                put(self.keys.term(), 0),
+            ],
+            failure: vec![Op::Get(Get::one(&key)), Op::Get(Get::one(&map))],
+        };
+        loop {
+            match self.etcd.call(&take, Duration::from_secs(1)) {
+                Ok(Answer::Txn {
+                    succeeded: true,
+                    revision,
+                    ..
+                }) => return Ok(Some(revision)),
+                Ok(Answer::Txn { got, .. }) => {
+                    let [there, map] = &got[..] else {
+                        return Err(Trouble::Garbled("another answer".to_owned()).into());
+                    };
+                    let map_revision = map.kvs.first().map(|kv| kv.modified);
+                    match there.kvs.first() {
+                        // An earlier try, whose answer was lost.
+                        Some(kv) if kv.value == value => return Ok(Some(kv.created)),
+                        Some(_) => return Ok(None),
+                        None if map_revision != Some(self.map_revision) => {
+                            return Err(Anew::Remapped);
+                        }
+                        None => {}
+                    }
+                }
+                Ok(_) => return Err(Trouble::Garbled("another answer".to_owned()).into()),
+                Err(trouble) if trouble.is_surely_undone() => return Err(trouble.into()),
+                // Nobody knows: the same again tells.
+                Err(_) => {}
+            }
+            let has_lease = member
+                .tenancy
+                .change(|standing, _| standing.lease().is_some());
+            if member.is_over() || !has_lease {
+                return Ok(None);
+            }
+            member.nap(PAUSE_SHORT);
+        }
+    }
+}
+
+/// Whether the entry where we stand is the one that we have replayed. If something else is there, or
+/// nothing, etcd was restored from a backup, or the log was trimmed while we did not listen.
+fn is_here(position: &Position, here: Option<&Kv>) -> Result<(), NotRead> {
+    let here = here.and_then(|kv| Logged::decode(&kv.value).ok());
+    let is_ours = here.is_some_and(|it| {
+        (it.epoch, it.leader, it.nonce) == (position.epoch, position.leader, position.nonce)
+    });
+    match is_ours {
+        true => Ok(()),
+        false => Err(NotRead::Gone(format!(
+            "entry {} is not there any more",
+            position.seq
+        ))),
+    }
+}
+
+/// Hands records over, a piece at a time, and has the reactor take each: it may be the one for which
+/// there was no more room.
+fn hand_over(member: &Member, news: &SyncSender<News>, bytes: &[u8]) -> Result<(), ()> {
+    let tell = |piece: Vec<u8>| {
+        let result = news.send(News::Frames(piece)).map_err(|_| ());
+        member.tenancy.wake();
+        result
+    };
+    let mut piece = Vec::new();
+    for (at, length) in places(bytes) {
+        if piece.len() + length > PIECE_BYTES && !piece.is_empty() {
+            tell(std::mem::take(&mut piece))?;
+        }
+        piece.extend_from_slice(&bytes[at..at + length]);
+    }
+    match piece.is_empty() {
+        true => Ok(()),
+        false => tell(piece),
+    }
+}

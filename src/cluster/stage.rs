@@ -1,0 +1,279 @@
+//! What stands behind the listeners of a member: a server that only tells where to go, or one that serves. On
+//! the reactor's thread, between its turns.
+//!
+//! Changing from one to the other closes all connections: what a client was not told by then it never is. And
+//! nothing that the old server would do when a connection closes is done, because what its clients
+//! hold is theirs at the next leader.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, TryRecvError};
+
+use log::{error, info, warn};
+
+use super::follow::News;
+use super::member::Member;
+use super::replica::Replica;
+use super::role::Role;
+use super::seat::Seat;
+use crate::base::{Fence, Nanos};
+use crate::engine::types::{Effects, Input};
+use crate::engine::{Engine, Origin, Rules};
+use crate::server::{Server, Settings, Transport};
+use crate::store::etcd::{EtcdStore, Lead};
+use crate::store::{Clocks, Store};
+
+/// How much is replayed in one turn: about a millisecond.
+const REPLAY_BYTES_MAX: usize = 256 << 10;
+
+/// What a stage is set with.
+pub struct Scene {
+    /// What the settings say about keys.
+    pub rules: Rules,
+    /// What they say about connections.
+    pub settings: Settings,
+    /// Where fences and tokens of a new table begin, above this fence.
+    pub origin: Rc<dyn Fn(u64) -> Origin>,
+    /// The clock of lock tables.
+    pub clock: Box<dyn Fn() -> Nanos>,
+    /// The time of day in microseconds.
+    pub wall_us: Arc<dyn Fn() -> u64 + Send + Sync>,
+}
+
+/// What has become of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It goes on.
+    Serve,
+    /// Another one has taken its place, which serves. Something that was acknowledged may be lost.
+    Leads {
+        /// Whether that is so.
+        may_have_lost: bool,
+    },
+    /// Another one has taken its place, which tells where to go.
+    Follows,
+    /// It was told to end.
+    End,
+    /// It cannot go on, and why.
+    Failed(String),
+    /// It was started for another cluster than this is, and why: it must not go on.
+    Unfit(String),
+}
+
+/// The reactor's side of a member.
+pub struct Stage {
+    member: Arc<Member>,
+    news: Receiver<News>,
+    replica: Replica,
+    scene: Scene,
+    /// The server that stands behind the listeners is one that serves.
+    leads: bool,
+}
+
+impl Stage {
+    /// Hears `news` of the thread that follows.
+    #[must_use]
+    pub fn new(member: &Arc<Member>, news: Receiver<News>, scene: Scene) -> Self {
+        let (rules, origin) = (scene.rules.clone(), Rc::clone(&scene.origin));
+        let make = move |floor| Engine::new(rules.clone(), origin(floor));
+        Self {
+            member: Arc::clone(member),
+            news,
+            replica: Replica::new(Box::new(make)),
+            scene,
+            leads: false,
+        }
+    }
+
+    /// What was replayed, to look at.
+    #[must_use]
+    pub fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
+    /// Whether the server serves.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        self.leads
+    }
+
+    /// To be called before every turn. `stops` is how often we were told to stop since the last time.
+    pub fn between<T: Transport>(&mut self, server: &mut Server<T, Seat>, stops: u32) -> Change {
+        if stops > 0 {
+            // Nobody is kept waiting: the next leader is there in a moment.
+            self.member.end();
+            return Change::End;
+        }
+        let mut bytes = 0;
+        while bytes < REPLAY_BYTES_MAX && !self.leads {
+            match self.news.try_recv() {
+                Ok(News::Reset) => {
+                    self.replica.reset();
+                    self.member.figures.forget_lag();
+                }
+                Ok(News::Frames(frames)) => {
+                    bytes += frames.len();
+                    self.replay(&frames);
+                }
+                Ok(News::Known(since)) => {
+                    let now = self.member.tenancy.now();
+                    self.member.figures.note_replayed(now, since);
+                }
+                Ok(News::Lead(lead)) => return self.lead(server, *lead),
+                Ok(News::Unfit(why)) => {
+                    self.member.end();
+                    return Change::Unfit(why);
+                }
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => {
+                    return self.fail("the thread that follows is gone".to_owned());
+                }
+            }
+        }
+        if bytes >= REPLAY_BYTES_MAX {
+            self.member.tenancy.wake(); // there may be more
+        }
+        // If the store has failed the server is about to say so, and the process ends.
+        let has_failed = self.member.figures.has_failed.load(Ordering::Acquire);
+        if self.leads && self.member.tenancy.role() == Role::Fenced && !has_failed {
+            warn!(
+                "this member leads no longer: {} connections are closed",
+                server.connections()
+            );
+            self.note_seen(server);
+            // In this order: the old server must be gone before this member can lead again.
+            self.keep_access(server);
+            *server = self.standby();
+            self.leads = false;
+            self.member.reload();
+            return Change::Follows;
+        }
+        Change::Serve
+    }
+
+    /// Lets another member lead, as if this one were told to stop, and follows. Nothing happens if it does not
+    /// lead.
+    pub fn resign<T: Transport>(&mut self, server: &mut Server<T, Seat>) -> Change {
+        if !self.leads {
+            info!("told to let another member lead, but this one does not lead");
+            return Change::Serve;
+        }
+        info!(
+            "told to let another member lead: {} connections are closed",
+            server.connections()
+        );
+        self.note_seen(server);
+        self.keep_access(server);
+        self.member.rest();
+        let standby = self.standby();
+        let mut store = std::mem::replace(server, standby).into_store();
+        if let Err(why) = store.stop() {
+            return self.fail(why);
+        }
+        drop(store); // must be gone before this member can lead again
+        // If etcd was too slow for a farewell it may not be so yet; what is under way still is guarded.
+        self.member.tenancy.change(|standing, _| standing.fence());
+        let kept = self.member.figures.number.load(Ordering::Relaxed);
+        self.replica.note_seen(kept);
+        self.leads = false;
+        self.member.reload();
+        Change::Follows
+    }
+
+    /// Fences that the server may have given out, and records that it has put into the log, stay known.
+    fn note_seen<T: Transport>(&mut self, server: &Server<T, Seat>) {
+        self.replica.note_fences(server.engine().fence_ceiling());
+        let kept = self.member.figures.number.load(Ordering::Relaxed);
+        self.replica.note_seen(kept);
+    }
+
+    fn fail(&self, why: String) -> Change {
+        self.member.end();
+        Change::Failed(why)
+    }
+
+    /// The tokens may have been read again since the start. Those that count now count for the next
+    /// server, too.
+    fn keep_access<T: Transport>(&mut self, server: &Server<T, Seat>) {
+        self.scene.settings.access = server.access().clone();
+    }
+
+    /// A server that tells where to go.
+    #[must_use]
+    pub fn standby<T: Transport>(&self) -> Server<T, Seat> {
+        let rules = Rules {
+            durable: false,
+            ..self.scene.rules.clone()
+        };
+        let engine = Engine::new(rules, (self.scene.origin)(0));
+        let seat = Seat::Standby(Arc::clone(&self.member));
+        Server::with_store(self.scene.settings.clone(), engine, seat)
+    }
+
+    fn replay(&mut self, frames: &[u8]) {
+        // In this order, so that no value ends early.
+        let wall_ms = (self.scene.wall_us)() / 1_000;
+        let now = (self.scene.clock)();
+        let replayed = self.replica.replay(frames, Clocks { now, wall_ms });
+        if let Err(why) = replayed {
+            // They were read once already before they came here.
+            panic!("records that were checked cannot be read: {}", why.0);
+        }
+    }
+
+    fn lead<T: Transport>(&mut self, server: &mut Server<T, Seat>, lead: Lead) -> Change {
+        let may_have_lost = self.replica.has_lost();
+        if may_have_lost {
+            error!(
+                "etcd has gone back: it knows less than this member has seen before, as after a restored \
+                 backup; some of what was acknowledged is lost, fences go on above all that were seen"
+            );
+        }
+        match self.leader(server, lead, may_have_lost) {
+            Ok(leader) => {
+                self.member.figures.forget_lag();
+                *server = leader;
+                self.leads = true;
+                self.member.tenancy.wake(); // it may be over already, and nobody else would say so
+                Change::Leads { may_have_lost }
+            }
+            Err(why) => self.fail(why.to_string()),
+        }
+    }
+
+    /// A server that serves what was replayed, to take the place of this one.
+    fn leader<T: Transport>(
+        &mut self,
+        before: &Server<T, Seat>,
+        lead: Lead,
+        may_have_lost: bool,
+    ) -> io::Result<Server<T, Seat>> {
+        self.keep_access(before);
+        let epoch = lead.position.epoch;
+        let mut engine = self.replica.take();
+        engine.set_epoch(epoch);
+        // The table may have been made long ago, and etcd may have forgotten since what others gave out.
+        engine.raise_fences(Fence((self.scene.origin)(0).fence));
+        let now = (self.scene.clock)();
+        let serve = Input::Serve { may_have_lost };
+        engine.apply(now, serve, &mut Effects::new());
+        let counts = engine.counts();
+        info!(
+            "leads with epoch {epoch}: {} held, {} counters, values and lists",
+            counts.holders, counts.others
+        );
+        let first = self.member.options.nonce as usize % 64;
+        let etcd = self.member.place().etcd(first);
+        let wall_us = Arc::clone(&self.scene.wall_us);
+        let not_before = move || wall_us().div_ceil(1_000);
+        let store = EtcdStore::new(lead, etcd, Box::new(not_before))?;
+        let seat = Seat::Leader(Arc::clone(&self.member), store);
+        let settings = Settings {
+            epoch,
+            ..self.scene.settings.clone()
+        };
+        Ok(Server::with_store(settings, engine, seat))
+    }
+}
