@@ -1,6 +1,8 @@
 //! How long things took: counts in buckets that double, so that to observe costs a handful of
 //! instructions and the whole of it a fixed number of bytes, whatever is observed.
 
+use crate::base::Nanos;
+
 /// How many buckets there are, the last without an upper bound.
 pub const BUCKETS: usize = 32;
 
@@ -100,9 +102,102 @@ impl Histogram {
     }
 }
 
+/// How long things took. All are zero if there were none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Percentiles {
+    /// How many there were.
+    pub count: u64,
+    /// What half of them were below.
+    pub p50_us: u64,
+    /// What all but one of a hundred were below.
+    pub p99_us: u64,
+    /// The longest.
+    pub max_us: u64,
+}
+
+impl Percentiles {
+    /// A percentile is an estimate, within the power of two that it falls into; the maximum is exact.
+    #[must_use]
+    pub fn of(durations: &Histogram, ns_max: u64) -> Self {
+        let us = |part| durations.quantile_ns(part).min(ns_max).div_ceil(1_000);
+        Self {
+            count: durations.count(),
+            p50_us: us(0.5),
+            p99_us: us(0.99),
+            max_us: ns_max.div_ceil(1_000),
+        }
+    }
+}
+
+/// Durations since the start, and percentiles of those in the last full second.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lapped {
+    all: Histogram,
+    /// What there was before the present second, when that is over, and the longest in it.
+    before: Histogram,
+    ends: Nanos,
+    ns_max: u64,
+    recent: Percentiles,
+}
+
+/// How long the time is that recent figures are of.
+const LAP_NS: u64 = 1_000_000_000;
+
+impl Lapped {
+    /// Counts one duration, which has ended now.
+    pub fn observe(&mut self, now: Nanos, ns: u64) {
+        self.roll(now);
+        self.all.observe(ns);
+        self.ns_max = self.ns_max.max(ns);
+    }
+
+    /// All durations since the start.
+    #[must_use]
+    pub fn all(&self) -> &Histogram {
+        &self.all
+    }
+
+    /// Those of the last full second before now.
+    pub fn recent(&mut self, now: Nanos) -> Percentiles {
+        self.roll(now);
+        self.recent
+    }
+
+    /// A second may be over, if not several: then nothing happened in the last of them.
+    fn roll(&mut self, now: Nanos) {
+        if now < self.ends {
+            return;
+        }
+        self.recent = match now.since(self.ends) < LAP_NS {
+            true => Percentiles::of(&self.all.since(&self.before), self.ns_max),
+            false => Percentiles::default(),
+        };
+        self.before = self.all;
+        self.ends = Nanos(now.0.saturating_add(LAP_NS));
+        self.ns_max = 0;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_full_second_is_told_and_no_other() {
+        let at = |ms: u64| Nanos(ms * 1_000_000);
+        let mut it = Lapped::default();
+        it.observe(at(5_000), 1_000_000);
+        it.observe(at(5_900), 3_000_000);
+        assert_eq!(it.recent(at(5_950)), Percentiles::default());
+        let recent = it.recent(at(6_001));
+        assert_eq!((recent.count, recent.max_us), (2, 3_000));
+        assert!(recent.p50_us <= recent.p99_us && recent.p99_us <= recent.max_us);
+        assert_eq!(it.recent(at(6_900)), recent);
+        assert_eq!(it.recent(at(7_002)), Percentiles::default());
+        it.observe(at(9_000), 7_000);
+        assert_eq!(it.recent(at(60_000)), Percentiles::default(), "long ago");
+        assert_eq!(it.all().count(), 3);
+    }
 
     #[test]
     fn every_duration_is_below_the_bound_of_its_bucket_and_not_below_the_one_before() {

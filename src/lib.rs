@@ -36,8 +36,8 @@
 //!   clock, so that the simulator runs it as it is.
 //! - [`wire`] knows no state: it is a function of bytes.
 //! - [`engine`] has the lock table. It knows no socket, no clock, no log and no random order.
-//! - [`timers`], [`segments`], [`keymap`], [`key`], [`memory`], [`histogram`] and [`base`] know
-//!   nothing of what they are used for, and [`dashboard`] is files for a browser.
+//! - [`timers`], [`segments`], [`keymap`], [`key`], [`shard`], [`memory`], [`histogram`] and [`base`]
+//!   know nothing of what they are used for, and [`dashboard`] is files for a browser.
 //!
 //! - [`client`] is for programs that want a lock. It knows the wire and the words of the engine, has
 //!   sockets and a clock of its own, and needs nothing of the daemon.
@@ -59,6 +59,8 @@ pub mod base;
 pub mod cli;
 #[cfg(feature = "client")]
 pub mod client;
+#[cfg(feature = "cluster")]
+pub mod cluster;
 #[cfg(feature = "daemon")]
 pub mod config;
 #[cfg(feature = "daemon")]
@@ -74,6 +76,8 @@ pub mod engine {
 }
 #[cfg(feature = "ephemeral")]
 pub mod ephemeral;
+#[cfg(feature = "cluster")]
+pub mod etcd;
 #[cfg(feature = "daemon")]
 pub mod histogram;
 #[cfg(feature = "http")]
@@ -92,6 +96,8 @@ pub mod pipe;
 pub mod segments;
 #[cfg(feature = "daemon")]
 pub mod server;
+#[cfg(any(feature = "client", feature = "daemon"))]
+pub mod shard;
 #[cfg(feature = "tools")]
 pub mod sim;
 #[cfg(feature = "daemon")]

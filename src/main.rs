@@ -22,6 +22,7 @@ fn run() -> Exit {
         Ok(Outcome::Check(config)) => daemon::check_config(&config, &config::unknown_env(names())),
         Ok(Outcome::Inspect { path, json }) => daemon::inspect(&path, json),
         Ok(Outcome::Repair(path)) => daemon::repair(&path),
+        Ok(Outcome::Reshard { config, from, to }) => daemon::reshard(&config, from, to),
         Ok(Outcome::Print(text)) => {
             // A reader that has seen enough (`--help | head`) is not an error.
             let _ = std::io::stdout().write_all(text.as_bytes());

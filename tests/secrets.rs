@@ -99,3 +99,37 @@ fn what_is_shown_is_compared_with_every_token() {
         assert!(!find.contains(early), "{early} ends it early: {find}");
     }
 }
+
+/// What etcd is shown is written by hand where it could be printed, and its text is had in one place only.
+#[test]
+fn neither_the_password_for_etcd_nor_its_token_can_be_printed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let login = code(&root.join("src/etcd/login.rs")).join("\n");
+    for name in ["Password", "Token"] {
+        let (before, _) = login
+            .split_once(&format!("struct {name}("))
+            .unwrap_or_else(|| panic!("{name} is gone"));
+        let derives = before.rsplit("#[derive(").next().unwrap();
+        assert!(!derives.contains("Debug"), "{name} derives Debug");
+        let by_hand = format!("f.write_str(\"{name}(…)\")");
+        assert!(login.contains(&by_hand), "{name} is printed otherwise");
+    }
+    assert!(
+        !login.contains("Display for"),
+        "something of it is displayed"
+    );
+    let mut uses = Vec::new();
+    for file in rust_files(&root.join("src/etcd")) {
+        for line in code(&file) {
+            if line.contains("token.text()") || line.contains("password.0") {
+                uses.push(line.trim().to_owned());
+            }
+        }
+    }
+    uses.sort();
+    let known = [
+        "Some(token) => [\"Authorization: \", token.text(), \"\\r\\n\"],",
+        "let body = json::authenticate(&self.user, &password.0);",
+    ];
+    assert_eq!(uses, known);
+}

@@ -12,12 +12,13 @@ use clap::{Arg, ArgAction, Command};
 
 use super::row::{Row, Takes};
 use super::table::ROWS;
-use super::{ConfigError, Exit, man};
+use super::{ConfigError, Exit, cluster, man};
 
 /// What is asked for instead of serving. These are no settings: there is no variable for them.
 const INSPECT: &str = "inspect";
 const JSON: &str = "json";
 const REPAIR: &str = "repair";
+const RESHARD: &str = "reshard";
 const CHECK_CONFIG: &str = "check-config";
 const MAN: &str = "man";
 
@@ -45,6 +46,8 @@ pub(super) enum Instead {
     Check,
     /// Their data directory is mended.
     Repair,
+    /// Their cluster gets another number of shards.
+    Reshard { from: u32, to: u32 },
 }
 
 /// One option as it was given.
@@ -78,10 +81,11 @@ pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Parsed, 
     if matches.get_flag(MAN) {
         return Ok(Parsed::Print(man::page()));
     }
+    let reshard = matches.get_one::<OsString>(RESHARD);
     let instead = match (matches.get_flag(CHECK_CONFIG), matches.get_flag(REPAIR)) {
         (true, _) => Instead::Check,
         (false, true) => Instead::Repair,
-        (false, false) => Instead::Nothing,
+        (false, false) => reshard.map_or(Ok(Instead::Nothing), reshards)?,
     };
     let mut flags = Vec::new();
     for row in ROWS {
@@ -147,6 +151,7 @@ pub(super) const EXAMPLES: &str = "\
   latchd --check-config --config latchd.toml   is anything wrong with it?
   latchd --data-dir /var/lib/latchd            remembers over restarts
   latchd --inspect /var/lib/latchd             what is remembered there
+  latchd --cluster prod --etcd http://10.0.0.1:2379 --shard 0/2
   latchd --cpu 2 --spin                        pinned, for the lowest latency
   LATCHD_LOG_FORMAT=json latchd --debug";
 
@@ -211,10 +216,22 @@ fn command() -> Command {
                 )),
         )
         .arg(
+            Arg::new(RESHARD)
+                .long(RESHARD)
+                .value_name("FROM:TO")
+                .value_parser(ValueParser::os_string())
+                .conflicts_with_all([INSPECT, REPAIR])
+                .help_heading("Instead of serving")
+                .help(wrap(
+                    "Give the cluster of --cluster and --etcd another number of shards, and exit. \
+                     No member of it may run.",
+                )),
+        )
+        .arg(
             Arg::new(CHECK_CONFIG)
                 .long(CHECK_CONFIG)
                 .action(ArgAction::SetTrue)
-                .conflicts_with_all([INSPECT, REPAIR])
+                .conflicts_with_all([INSPECT, REPAIR, RESHARD])
                 .help_heading("Instead of serving")
                 .help(wrap(
                     "Read all settings and the files they name as a start would, say whether they \
@@ -244,6 +261,16 @@ fn command() -> Command {
                 .help_heading("Other")
                 .help("Print the version and exit."),
         )
+}
+
+fn reshards(text: &OsString) -> Result<Instead, ConfigError> {
+    let shards = text.to_str().and_then(cluster::shards);
+    let wrong = || {
+        let rule = "how many shards there are and shall be, such as 2:3; at most 1024";
+        ConfigError::usage(format!("--{RESHARD}: {text:?} is not {rule}"))
+    };
+    let [from, to] = shards.ok_or_else(wrong)?;
+    Ok(Instead::Reshard { from, to })
 }
 
 fn exit_codes() -> String {
@@ -442,7 +469,7 @@ mod tests {
         let mut rest = help.as_str();
         let mut groups: Vec<&str> = ROWS.iter().map(|row| row.group).collect();
         groups.dedup();
-        assert_eq!(groups.len(), 11);
+        assert_eq!(groups.len(), 12);
         let others = ["Instead of serving", "Other", "Examples"];
         for group in groups.into_iter().chain(others) {
             rest = rest.split_once(&format!("\n{group}:\n")).expect(group).1;

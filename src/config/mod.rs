@@ -9,6 +9,7 @@
 //! and returns a value. All it reads by itself are the configuration file and the token file; those of
 //! TLS are for the daemon, which reads them again when it is told to.
 
+mod cluster;
 mod command;
 mod exit;
 mod file;
@@ -34,6 +35,7 @@ use crate::base::Millis;
 use crate::engine::GracePolicy;
 use crate::store::Durability;
 use crate::wire::answer::WireFence;
+pub use cluster::Cluster;
 use command::Instead;
 pub use command::settings_markdown;
 pub use exit::Exit;
@@ -70,6 +72,8 @@ pub struct Config {
     pub data_dir: Option<PathBuf>,
     /// `--durability`: what an answer waits for, if there is a data directory.
     pub durability: Durability,
+    /// `--cluster` and everything that belongs to it.
+    pub cluster: Cluster,
     /// `--default-lease-ttl`: the lease of a grant whose request names none; never zero.
     pub default_lease_ttl: Millis,
     /// `--gc-interval`: time between two looks for keys nobody uses; never zero.
@@ -164,6 +168,15 @@ pub enum Outcome {
     Check(Config),
     /// `--repair`: mend the data directory of these settings and exit.
     Repair(PathBuf),
+    /// `--reshard`: give the cluster of these settings another number of shards and exit.
+    Reshard {
+        /// The settings.
+        config: Config,
+        /// How many shards there are.
+        from: u32,
+        /// How many there shall be.
+        to: u32,
+    },
     /// `--inspect`: show what is in a data directory and exit.
     Inspect {
         /// The directory.
@@ -247,9 +260,12 @@ pub fn load(
     }
     config.check_sockets()?;
     config.check_tls()?;
+    let checked = config.cluster.check(config.data_dir.is_some());
+    checked.map_err(ConfigError::unusable)?;
     match instead {
         Instead::Nothing => Ok(Outcome::Run(config)),
         Instead::Check => Ok(Outcome::Check(config)),
+        Instead::Reshard { from, to } => Ok(Outcome::Reshard { config, from, to }),
         Instead::Repair => config.data_dir.map(Outcome::Repair).ok_or_else(|| {
             let text = "--repair: which directory? Name it with --data-dir";
             ConfigError::usage(text.to_owned())
@@ -284,6 +300,7 @@ impl Config {
         access_log: false,
         data_dir: None,
         durability: Durability::Sync,
+        cluster: Cluster::BLANK,
         default_lease_ttl: Millis::ZERO,
         gc_interval: Millis::ZERO,
         gc_max_idle: Millis::ZERO,

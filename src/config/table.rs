@@ -8,8 +8,8 @@ use log::LevelFilter;
 
 use super::put::{put, put_http_port, put_port, put_token, token_in_file};
 use super::row::{Row, Takes, Wrong};
-use super::value;
 use super::{GracePolicy, LogFormat, WireFence};
+use super::{cluster, value};
 use crate::base::Millis;
 
 /// The options, in the order `--help` shows them.
@@ -169,6 +169,22 @@ pub(super) const ROWS: &[Row] = &[
                of the machine (not of the daemon) can lose the last moments.",
         set: |c, text| put(&mut c.durability, value::durability(text)),
     },
+    cluster::CLUSTER,
+    cluster::ETCD,
+    cluster::SHARD,
+    cluster::ADVERTISE,
+    cluster::ADVERTISE_HTTP,
+    cluster::TTL,
+    cluster::MARGIN,
+    cluster::BATCH,
+    cluster::TRIM,
+    cluster::CA,
+    cluster::CERT,
+    cluster::KEY,
+    cluster::USER,
+    cluster::PASSWORD_FILE,
+    cluster::QUOTA,
+    cluster::COMPACT,
     Row {
         flag: "default-lease-ttl",
         value: "DURATION",

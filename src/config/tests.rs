@@ -73,6 +73,22 @@ pub(super) const SAMPLES: &[Sample] = &[
     Sample { flag: "access-log", good: "true", other: "off", reads: "access_log: true", bad: BAD_SWITCHES },
     Sample { flag: "data-dir", good: "/var/lib/latchd", other: "x", reads: r#"data_dir: Some("/var/lib/latchd")"#, bad: &[] },
     Sample { flag: "durability", good: "async", other: "sync", reads: "durability: Async", bad: &["never", "Sync", "1"] },
+    Sample { flag: "cluster", good: "prod", other: "x", reads: r#"name: Some("prod")"#, bad: &["a/b", "ä"] },
+    Sample { flag: "etcd", good: "http://a:1,http://b:2", other: "http://c:3", reads: r#"etcd: "http://a:1,http://b:2""#, bad: &["a:1", "http://a:1,b"] },
+    Sample { flag: "shard", good: "1/3", other: "0/2", reads: "shard: Shard { index: 1, count: 3 }", bad: &["3/3", "0/0", "1", "a/b", "0/1025"] },
+    Sample { flag: "advertise", good: "10.0.0.1:6388", other: "a:1", reads: r#"advertise: Some("10.0.0.1:6388")"#, bad: &["a", "a:0", "a:x", ":1"] },
+    Sample { flag: "advertise-http", good: "10.0.0.1:6389", other: "a:1", reads: r#"advertise_http: Some("10.0.0.1:6389")"#, bad: &["a", "a:0", "a:x", ":1"] },
+    Sample { flag: "cluster-ttl", good: "10s", other: "3", reads: "ttl: Millis(10000)", bad: &["2", "3500ms", "61", "-1", "x"] },
+    Sample { flag: "cluster-margin", good: "600ms", other: "1", reads: "margin: Some(Millis(600))", bad: BAD_SPANS_ABOVE_ZERO },
+    Sample { flag: "cluster-batch", good: "64k", other: "1m", reads: "batch_bytes: 65536", bad: &["15k", "2m", "0", "half", "-1", "x"] },
+    Sample { flag: "cluster-trim", good: "8m", other: "1g", reads: "trim_bytes: 8388608", bad: &["1023k", "0", "half", "-1", "x"] },
+    Sample { flag: "etcd-ca", good: "/etc/ca.pem", other: "x", reads: r#"etcd_ca: Some("/etc/ca.pem")"#, bad: &[] },
+    Sample { flag: "etcd-cert", good: "/etc/c.pem", other: "x", reads: r#"etcd_cert: Some("/etc/c.pem")"#, bad: &[] },
+    Sample { flag: "etcd-key", good: "/etc/k.pem", other: "x", reads: r#"etcd_key: Some("/etc/k.pem")"#, bad: &[] },
+    Sample { flag: "etcd-user", good: "latchd", other: "x", reads: r#"etcd_user: Some("latchd")"#, bad: &[] },
+    Sample { flag: "etcd-password-file", good: "/etc/pw", other: "x", reads: r#"etcd_password_file: Some("/etc/pw")"#, bad: &[] },
+    Sample { flag: "etcd-quota", good: "4g", other: "16m", reads: "quota_bytes: 4294967296", bad: &["15m", "0", "half", "-1", "x"] },
+    Sample { flag: "etcd-compact", good: "No", other: "ON", reads: "compacts: false", bad: BAD_SWITCHES },
     Sample { flag: "default-lease-ttl", good: "100ms", other: "7", reads: "default_lease_ttl: Millis(100)", bad: BAD_SPANS_ABOVE_ZERO },
     Sample { flag: "lease-sweep-interval", good: "5", other: "1s", reads: "Config", bad: BAD_SPANS_ABOVE_ZERO },
     Sample { flag: "gc-interval", good: "9223372036", other: "7", reads: "gc_interval: Millis(9223372036000)", bad: BAD_SPANS_ABOVE_ZERO },
@@ -128,7 +144,7 @@ fn samples() -> impl Iterator<Item = (&'static Sample, &'static Row)> {
 /// Those that need a file, or one another, have tests of their own.
 pub(super) fn stands_alone(flag: &str) -> bool {
     let others = ["auth-token-file", "tls-cert", "tls-key", "tls-client-ca"];
-    flag != CONFIG && !others.contains(&flag)
+    flag != CONFIG && !others.contains(&flag) && !etcd::FLAGS.contains(&flag)
 }
 
 #[test]
@@ -663,3 +679,6 @@ fn a_directory_can_be_looked_at_and_mended_instead_of_served() {
         assert!(load_line(line, &[]).is_err(), "{line}");
     }
 }
+
+#[path = "etcd_tests.rs"]
+mod etcd;

@@ -11,12 +11,12 @@ use std::path::Path;
 use rustix::fs::{Access, access};
 
 use super::tls::TlsFiles;
-use super::{DaemonError, failed_to, pin};
+use super::{DaemonError, cluster, cluster_of, failed_to, pin};
 use crate::config::{Config, Exit};
 use crate::store::{self, Durability};
 
 /// What is looked at, besides what reading the settings has looked at already.
-const CHECKS: [Check; 5] = [core, tls, data_dir, sockets, log_file];
+const CHECKS: [Check; 6] = [core, tls, data_dir, member, sockets, log_file];
 
 /// One look at what the settings name.
 type Check = fn(&Config) -> Result<(), DaemonError>;
@@ -104,6 +104,14 @@ fn data_dir(config: &Config) -> Result<(), DaemonError> {
             Err(cannot(Exit::Storage, damage.to_string(), advice))
         }),
         Err(error) => Err(cannot(Exit::Storage, error.to_string(), "")),
+    }
+}
+
+/// Whether etcd is there is not said: nobody is connected to.
+fn member(config: &Config) -> Result<(), DaemonError> {
+    match cluster_of(config)? {
+        Some(name) => cluster::check(config, name),
+        None => Ok(()),
     }
 }
 

@@ -4,7 +4,11 @@
 //! random numbers, the settings, the sockets, what the system says of the process.
 
 mod check;
+#[cfg_attr(not(feature = "cluster"), path = "no_cluster.rs")]
+mod cluster;
 mod data_dir;
+#[cfg(feature = "cluster")]
+mod etcd_files;
 pub(crate) mod fence_start;
 mod hint;
 mod listen;
@@ -35,9 +39,10 @@ use signal_hook::consts::{SIGALRM, SIGHUP, SIGUSR1, SIGUSR2, SIGXFSZ};
 use signal_hook::flag;
 
 pub use self::check::check_config;
+pub use self::cluster::reshard;
 pub use self::data_dir::{inspect, repair};
 use self::fence_start::{FENCES_PER_US, FenceStart, fence_start};
-use self::reload::Reload;
+use self::reload::{More, Reload};
 pub use self::systemd::Supervision;
 use self::systemd::{Manager, handed_over};
 use self::tls::TlsFiles;
@@ -46,12 +51,22 @@ use crate::base::{Fence, Millis};
 use crate::config::{Config, Exit, MaxMemory, Secret};
 use crate::engine::types::{Effects, GraceState, Input, Notes};
 use crate::engine::{Engine, Origin, Rules, SearchLimits};
-use crate::net::{Clock, Listener, Reactor, RunError, Stream};
+use crate::net::{Between, Clock, Listener, Reactor, RunError, Stream};
 use crate::server::{Door, HttpSettings, Server, Settings};
 use crate::store::Store;
 
 /// Whoever manages this process. What the loop does now and then shares it with what SIGHUP does.
 type SharedManager = Rc<RefCell<Manager>>;
+
+/// What a server stands in, whatever it serves.
+struct Surroundings {
+    listeners: Vec<Listener>,
+    tls: Option<TlsFiles>,
+    /// What else SIGHUP reads again.
+    more: Vec<More>,
+    clock: Clock,
+    manager: Option<SharedManager>,
+}
 
 /// Serves with these settings until told to stop, and returns how it ended. `supervision` is what the
 /// environment says about a service manager. `unknown_env` names the variables that look like
@@ -114,6 +129,9 @@ fn serve(
             ..failed_to("pin the thread")(cause)
         })?;
     }
+    if let Some(name) = cluster_of(config)? {
+        return cluster::serve(config, name, handed, manager);
+    }
     let tls = TlsFiles::open(config)?;
     // The directory first: a second daemon ends before it listens anywhere.
     let data_dir = data_dir::open(config)?;
@@ -140,7 +158,15 @@ fn serve(
             ..settings_of_daemon(config, epoch, &listeners)
         };
         let server = Server::new(settings, engine);
-        return serve_with(config, server, listeners, tls, clock, manager, |_| {});
+        let surroundings = Surroundings {
+            listeners,
+            tls,
+            more: Vec::new(),
+            clock,
+            manager,
+        };
+        let goes_on = |_: &mut _, _| Between::Serve;
+        return serve_with(config, server, surroundings, |_| Ok(()), goes_on);
     };
     let rules = Rules {
         durable: true,
@@ -160,8 +186,32 @@ fn serve(
     let remote = data_dir.remote();
     let settings = settings_of_daemon(config, data_dir.life.epoch, &listeners);
     let server = Server::with_store(settings, engine, data_dir.journal);
-    serve_with(config, server, listeners, tls, clock, manager, |reactor| {
+    let prepare = |reactor: &Reactor<_>| {
         let _ = remote.set(reactor.remote()); // nobody else sets it
+        Ok(())
+    };
+    let surroundings = Surroundings {
+        listeners,
+        tls,
+        more: Vec::new(),
+        clock,
+        manager,
+    };
+    serve_with(config, server, surroundings, prepare, |_, _| Between::Serve)
+}
+
+/// The name of the cluster that the settings make this a member of, if they do.
+fn cluster_of(config: &Config) -> Result<Option<&str>, DaemonError> {
+    let why = match (&config.cluster.name, config.cluster.etcd.is_empty()) {
+        (Some(name), false) => return Ok(Some(name)),
+        (None, true) if config.cluster.shard.is_whole() => return Ok(None),
+        (None, true) => "--shard: of which cluster? Name it with --cluster",
+        (Some(_), true) => "--cluster: where is etcd? Name its members with --etcd",
+        (None, false) => "--etcd: of which cluster? Name it with --cluster",
+    };
+    Err(DaemonError {
+        exit: Exit::Config,
+        ..failed_to("be a member of a cluster")(io::Error::other(why))
     })
 }
 
@@ -182,16 +232,21 @@ fn tell_grace(grace: GraceState, may_have_lost: bool) {
     }
 }
 
-/// Serves until told to stop. `prepare` sees the loop before it begins.
+/// Serves until told to stop. `prepare` sees the loop before it begins; `between` is asked before every turn.
 fn serve_with<S: Store + 'static>(
     config: &Config,
     server: Server<Stream, S>,
-    listeners: Vec<Listener>,
-    tls: Option<TlsFiles>,
-    clock: Clock,
-    manager: Option<SharedManager>,
-    prepare: impl FnOnce(&Reactor<S>),
+    surroundings: Surroundings,
+    prepare: impl FnOnce(&Reactor<S>) -> Result<(), DaemonError>,
+    between: impl FnMut(&mut Server<Stream, S>, u32) -> Between,
 ) -> Result<(), DaemonError> {
+    let Surroundings {
+        listeners,
+        tls,
+        more,
+        clock,
+        manager,
+    } = surroundings;
     let address = address_of(&listeners, Door::Line);
     let is_open = is_open_to_the_network(config, &listeners);
     let serves_http_on_port = address_of(&listeners, Door::Http).is_some();
@@ -201,9 +256,9 @@ fn serve_with<S: Store + 'static>(
     reactor
         .catch_signals()
         .map_err(failed_to("catch signals"))?;
-    let reload = Reload::new(config, tls, manager.clone());
+    let reload = Reload::new(config, tls, more, manager.clone());
     reactor.on_hangup(Box::new(move |server| reload.run(server)));
-    prepare(&reactor);
+    prepare(&reactor)?;
     // Somebody who reads these lines may connect or send a signal at once, and both work by now.
     for line in start_lines {
         info!("latchd {} {line}", env!("CARGO_PKG_VERSION"));
@@ -242,9 +297,10 @@ fn serve_with<S: Store + 'static>(
     if config.spin {
         reactor.spin();
     }
-    let mut store = reactor.run().map_err(|error| match error {
+    let mut store = reactor.run_with(between).map_err(|error| match error {
         RunError::Poll(cause) => failed_to("go on polling")(cause),
         RunError::Store(why) => storage_failed(why),
+        RunError::Between(why) => failed_to("go on")(io::Error::other(why)),
     })?;
     if let Some(manager) = manager {
         manager.borrow_mut().tell_stopping(); // if that went faster than anybody looked

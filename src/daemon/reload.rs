@@ -16,11 +16,15 @@ use crate::server::Server;
 use crate::server::audit::{self, Operator};
 use crate::store::Store;
 
+/// Something else that can be read again: what it is called, and how; otherwise says why it stays.
+pub(super) type More = (&'static str, Box<dyn Fn() -> Result<(), String>>);
+
 /// What can be read again.
 pub(super) struct Reload {
     token_file: Option<PathBuf>,
     admin_uid: Option<u32>,
     tls: Option<TlsFiles>,
+    more: Vec<More>,
     /// Who is told when it begins and when it is done.
     manager: Option<SharedManager>,
 }
@@ -30,12 +34,14 @@ impl Reload {
     pub(super) fn new(
         config: &Config,
         tls: Option<TlsFiles>,
+        more: Vec<More>,
         manager: Option<SharedManager>,
     ) -> Self {
         Self {
             token_file: config.auth_token_file.clone(),
             admin_uid: config.unix_admin_uid,
             tls,
+            more,
             manager,
         }
     }
@@ -58,7 +64,8 @@ impl Reload {
             self.tls.as_ref().map(|tls| (CERTIFICATE, tls.reload())),
             (self.token_file.as_ref()).map(|path| (TOKENS, self.reload_tokens(path, server))),
         ];
-        let parts: Vec<_> = parts.into_iter().flatten().collect();
+        let more = self.more.iter().map(|(what, read)| (*what, read()));
+        let parts: Vec<_> = parts.into_iter().flatten().chain(more).collect();
         if has_log_file {
             info!("SIGHUP: the log file is opened again");
         } else if parts.is_empty() {

@@ -3,6 +3,7 @@
 //! `tls/keys.rs` knows what is in them. At the start what cannot be used ends the daemon, which names
 //! the option; later it is an error in the log, and what was offered before is offered on.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use log::{info, warn};
 use super::{DaemonError, wall_ms};
 use crate::config::{Config, Exit};
 use crate::net::Listener;
-use crate::tls::{Fault, Files, Keys, Offer};
+use crate::tls::{Fault, Files, Keys, Offer, Validity};
 
 /// Longest file: bundles of all the world's authorities are shorter.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -29,10 +30,17 @@ pub(super) struct TlsFiles {
 }
 
 /// What is wrong with a file, and which option named it.
-struct Wrong {
-    flag: &'static str,
-    path: PathBuf,
-    why: String,
+pub(super) struct Wrong {
+    pub(super) flag: &'static str,
+    pub(super) path: PathBuf,
+    pub(super) why: String,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { flag, path, why } = self;
+        write!(f, "{flag}: {} {why}", path.display())
+    }
 }
 
 impl TlsFiles {
@@ -61,7 +69,7 @@ impl TlsFiles {
     /// offered what they were.
     pub(super) fn reload(&self) -> Result<(), String> {
         let keys = read(&self.cert, &self.key, self.client_ca.as_deref())
-            .map_err(|Wrong { flag, path, why }| format!("{flag}: {} {why}", path.display()))?;
+            .map_err(|wrong| wrong.to_string())?;
         tell(&keys, &self.cert);
         self.offer.replace(keys);
         Ok(())
@@ -69,7 +77,7 @@ impl TlsFiles {
 }
 
 impl Wrong {
-    fn into_error(self) -> DaemonError {
+    pub(super) fn into_error(self) -> DaemonError {
         DaemonError {
             attempt: format!("cannot use {}", self.flag),
             cause: io::Error::other(format!("{} {}", self.path.display(), self.why)),
@@ -105,7 +113,7 @@ fn read(cert: &Path, key: &Path, client_ca: Option<&Path>) -> Result<Keys, Wrong
 }
 
 /// What is in a file, or why it cannot be had, as the end of a sentence about it.
-fn contents(path: &Path) -> Result<Vec<u8>, String> {
+pub(super) fn contents(path: &Path) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     // Bounded, so that `/dev/zero` is an error and does not use up all memory.
     File::open(path)
@@ -120,13 +128,7 @@ fn contents(path: &Path) -> Result<Vec<u8>, String> {
 
 /// Tells how long the certificate is good for.
 fn tell(keys: &Keys, cert: &Path) {
-    let days = (keys.validity.until_s - now_s()) / 86_400;
-    let cert = cert.display();
-    if days < DAYS_LEFT_MIN {
-        warn!("TLS: the certificate {cert} expires in {days} days; SIGHUP reads a new one");
-    } else {
-        info!("TLS: the certificate {cert} is good for {days} days");
-    }
+    tell_days(keys.validity, cert);
     if keys.out_of_date > 0 {
         warn!(
             "TLS: {} more certificates in these files are out of date",
@@ -135,6 +137,16 @@ fn tell(keys: &Keys, cert: &Path) {
     }
 }
 
-fn now_s() -> i64 {
+pub(super) fn tell_days(validity: Validity, cert: &Path) {
+    let days = (validity.until_s - now_s()) / 86_400;
+    let cert = cert.display();
+    if days < DAYS_LEFT_MIN {
+        warn!("TLS: the certificate {cert} expires in {days} days; SIGHUP reads a new one");
+    } else {
+        info!("TLS: the certificate {cert} is good for {days} days");
+    }
+}
+
+pub(super) fn now_s() -> i64 {
     i64::try_from(wall_ms() / 1_000).unwrap_or(i64::MAX)
 }

@@ -219,6 +219,28 @@ impl Core {
 }
 
 impl Engine {
+    /// The highest fence that is reserved in records; 0 if none is.
+    #[must_use]
+    pub fn fences_reserved(&self) -> u64 {
+        self.core.records.as_ref().map_or(0, |it| it.fences_upto)
+    }
+
+    /// No fence above this one was given out, or is reserved.
+    #[must_use]
+    pub fn fence_ceiling(&self) -> u64 {
+        self.core.fences.last().0.max(self.fences_reserved())
+    }
+
+    /// Every fence from now on is above this one.
+    pub fn raise_fences(&mut self, above: Fence) {
+        self.core.fences.raise(above);
+    }
+
+    /// The number of the life that is about to begin, if it was not known when the table was made.
+    pub fn set_epoch(&mut self, epoch: u64) {
+        self.core.rules.epoch = epoch;
+    }
+
     /// Whether the request is a renewal that would make a lease longer than the records have it. For a
     /// grant that was restored and that nobody has claimed yet it does not count: that happens once
     /// to each.

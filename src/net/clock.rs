@@ -35,6 +35,18 @@ impl Clock {
     }
 }
 
+/// What time it is on a clock that also runs while the machine sleeps. Leases that other machines give us
+/// are counted by it.
+#[must_use]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place that reads the clock"
+)]
+pub fn boot_time() -> Nanos {
+    let time = clock_gettime(ClockId::Boottime);
+    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
 /// Asks the system directly: the time is read for every request, and making an `Instant` takes
 /// three times as long.
 #[expect(

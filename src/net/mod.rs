@@ -11,9 +11,9 @@ mod socket;
 #[cfg(feature = "tls")]
 mod stream;
 
-pub use self::clock::Clock;
+pub use self::clock::{Clock, boot_time};
 pub use self::listener::Listener;
-pub use self::reactor::{Reactor, Remote, RunError, Seen};
+pub use self::reactor::{Between, Reactor, Remote, RunError, Seen};
 pub use self::socket::Socket;
 #[cfg(feature = "tls")]
 pub use self::stream::Stream;

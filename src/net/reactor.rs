@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use log::error;
 use mio::{Events, Interest, Poll, Token, Waker};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook_mio::v1_0::Signals;
 
 use super::accept::Acceptor;
@@ -120,6 +120,22 @@ pub enum RunError {
     Poll(io::Error),
     /// The store failed, and nothing more may be acknowledged.
     Store(String),
+    /// It cannot be served any more.
+    Between(String),
+}
+
+/// What becomes of the server before a turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Between {
+    /// It goes on.
+    Serve,
+    /// Another one has taken its place. With the old one all its connections were closed, and nothing
+    /// that they were not told is said to them any more; the listeners stay.
+    Replaced,
+    /// It ends at once.
+    End,
+    /// It ends at once, because it cannot go on.
+    Failed(String),
 }
 
 /// A handle with which another thread stops the loop, or makes it look at a clock that was moved.
@@ -127,6 +143,7 @@ pub enum RunError {
 pub struct Remote {
     waker: Arc<Waker>,
     stops: Arc<AtomicU32>,
+    user_signals: Arc<AtomicU32>,
 }
 
 impl Remote {
@@ -137,6 +154,12 @@ impl Remote {
     pub fn stop(&self) -> io::Result<()> {
         self.stops.fetch_add(1, Ordering::SeqCst);
         self.waker.wake()
+    }
+
+    /// How often there was a SIGUSR1.
+    #[must_use]
+    pub fn user_signals(&self) -> u32 {
+        self.user_signals.load(Ordering::SeqCst)
     }
 
     /// Starts a turn.
@@ -176,6 +199,7 @@ impl<S: Store> Reactor<S> {
             remote: Remote {
                 waker,
                 stops: Arc::new(AtomicU32::new(0)),
+                user_signals: Arc::new(AtomicU32::new(0)),
             },
             clock,
             spin: false,
@@ -226,12 +250,13 @@ impl<S: Store> Reactor<S> {
         }
     }
 
-    /// Stops on SIGINT and SIGTERM, and reads again on SIGHUP what can be, if there is anything.
+    /// Stops on SIGINT and SIGTERM, and reads again on SIGHUP what can be, if there is anything. SIGUSR1 is only
+    /// counted: see [`Remote::user_signals`].
     ///
     /// # Errors
     /// When the signals cannot be caught.
     pub fn catch_signals(&mut self) -> io::Result<()> {
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1])?;
         self.poll
             .registry()
             .register(&mut signals, SIGNALS, Interest::READABLE)?;
@@ -249,9 +274,23 @@ impl<S: Store> Reactor<S> {
     ///
     /// # Errors
     /// When polling itself fails, or the store; nothing a peer does leads here.
-    pub fn run(mut self) -> Result<S, RunError> {
+    pub fn run(self) -> Result<S, RunError> {
+        self.run_with(|_, _| Between::Serve)
+    }
+
+    /// The same, and before every turn `between` is asked what is to become of the server. It is told how
+    /// often we were told to stop since the last time.
+    ///
+    /// # Errors
+    /// As [`Reactor::run`].
+    pub fn run_with(
+        mut self,
+        mut between: impl FnMut(&mut Server<Stream, S>, u32) -> Between,
+    ) -> Result<S, RunError> {
         while !self.server.is_drained() {
-            self.turn().map_err(RunError::Poll)?;
+            if !self.turn(&mut between)? {
+                break;
+            }
             if let Some(why) = self.server.failure() {
                 return Err(RunError::Store(why.to_owned()));
             }
@@ -259,15 +298,30 @@ impl<S: Store> Reactor<S> {
         Ok(self.server.into_store())
     }
 
-    fn turn(&mut self) -> io::Result<()> {
+    /// One turn; returns whether there is to be another.
+    fn turn(
+        &mut self,
+        between: &mut impl FnMut(&mut Server<Stream, S>, u32) -> Between,
+    ) -> Result<bool, RunError> {
         let now = self.clock.now();
         self.server.note_sleep(now);
-        self.sleep(now)?;
+        self.sleep(now).map_err(RunError::Poll)?;
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         let stops = self.hear_others(&events);
-        let of_connections = events.iter().filter_map(as_event);
-        self.server
-            .turn(&|| self.clock.now(), of_connections, stops);
+        match between(&mut self.server, stops) {
+            Between::Serve => {
+                let of_connections = events.iter().filter_map(as_event);
+                self.server
+                    .turn(&|| self.clock.now(), of_connections, stops);
+            }
+            // What was reported is about connections that are closed now.
+            Between::Replaced => {
+                self.server
+                    .turn(&|| self.clock.now(), [].into_iter(), stops);
+            }
+            Between::End => return Ok(false),
+            Between::Failed(why) => return Err(RunError::Between(why)),
+        }
         self.events = events;
         self.follow_interests();
         if self.server.is_listening() {
@@ -275,7 +329,7 @@ impl<S: Store> Reactor<S> {
         } else {
             self.acceptors.clear();
         }
-        Ok(())
+        Ok(true)
     }
 
     /// What happened besides connections: signals, other threads, listeners. Says how often we are
@@ -388,6 +442,9 @@ impl<S: Store> Reactor<S> {
             match signal {
                 SIGHUP => hang_ups += 1,
                 SIGINT | SIGTERM => stops += 1,
+                SIGUSR1 => {
+                    self.remote.user_signals.fetch_add(1, Ordering::SeqCst);
+                }
                 _ => {}
             }
         }

@@ -229,6 +229,12 @@ impl Peer {
         std::mem::take(&mut self.shared.borrow_mut().answered).into()
     }
 
+    /// Whether the server has written anything that was not received yet.
+    #[must_use]
+    pub fn has_answer(&self) -> bool {
+        !self.shared.borrow().answered.is_empty()
+    }
+
     /// The next whole line the server has written, without its end.
     #[must_use]
     pub fn receive_line(&self) -> Option<Vec<u8>> {

@@ -137,6 +137,12 @@ impl<T: Transport, S: Store> Server<T, S> {
         passes.set(access, |PassNumber(number)| in_use[number as usize]);
     }
 
+    /// The tokens that are asked for now.
+    #[must_use]
+    pub fn access(&self) -> &Access {
+        &self.passes.access
+    }
+
     /// How a connection that has just come and speaks lines is met, and as whom.
     pub(super) fn meet(&mut self, transport: &T) -> (Phase, Option<User>) {
         let Passes { access, users, .. } = &mut self.passes;

@@ -510,7 +510,8 @@ impl<T: Transport> Conn<T> {
     /// Writes nothing, because it is too early to say it.
     pub(super) fn hold_back(&mut self) -> Flushed {
         self.is_blocked = false;
-        if self.outbox.is_empty() {
+        // What was encrypted and did not leave is early, too.
+        if self.outbox.is_empty() && self.transport.unsent() == 0 {
             Flushed::All
         } else {
             Flushed::TooEarly

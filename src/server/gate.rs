@@ -236,7 +236,8 @@ impl<T: Transport, S: Store> Server<T, S> {
     /// Hands the peer what it is owed, as far as it takes it and until it is enough for one time. The
     /// connection must be there.
     pub(super) fn let_out(&mut self, now: Nanos, id: ConnId) -> Flushed {
-        let is_ahead = self.is_ahead_of_clock(now);
+        // Where another machine may lead by now the clock is read once more, at the last moment.
+        let is_ahead = self.is_ahead_of_clock(now) || !self.store.may_speak();
         let Self {
             conns,
             pool,
@@ -329,12 +330,17 @@ impl<T: Transport, S: Store> Server<T, S> {
     pub(super) fn clock_deadline(&self) -> Option<Nanos> {
         let grants_ns = self.engine.grants().saturating_mul(1_000);
         let covered = Nanos(grants_ns.div_ceil(self.settings.fences_per_us.max(1)));
-        (!self.gate.await_clock.is_empty()).then_some(covered)
+        // While nothing may be said at all, it is the store that wakes us.
+        let waits = !self.gate.await_clock.is_empty() && self.store.may_speak();
+        waits.then_some(covered)
     }
 
     /// Those that waited for the clock are sent to, if it has numbers for all that was granted.
     pub(super) fn let_go_by_clock(&mut self, now: Nanos) {
-        if self.gate.await_clock.is_empty() || self.is_ahead_of_clock(now) {
+        if self.gate.await_clock.is_empty()
+            || self.is_ahead_of_clock(now)
+            || !self.store.may_speak()
+        {
             return;
         }
         for id in mem::take(&mut self.gate.await_clock) {

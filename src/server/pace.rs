@@ -6,7 +6,7 @@
 //! queue for a lock does not count.
 
 use crate::base::Nanos;
-use crate::histogram::Histogram;
+use crate::histogram::{Histogram, Percentiles};
 
 /// How long the time is that recent figures are of.
 const LAP_NS: u64 = 1_000_000_000;
@@ -39,15 +39,6 @@ struct Lap {
 pub(super) struct Recent {
     pub(super) turns: Percentiles,
     pub(super) operations: Percentiles,
-}
-
-/// How long things took. All are zero if there were none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Percentiles {
-    pub(super) count: u64,
-    pub(super) p50_us: u64,
-    pub(super) p99_us: u64,
-    pub(super) max_us: u64,
 }
 
 impl Pace {
@@ -99,19 +90,6 @@ impl Pace {
             turn_ns_max: 0,
             operation_ns_max: 0,
         };
-    }
-}
-
-impl Percentiles {
-    /// A percentile is an estimate, within the power of two that it falls into; the maximum is exact.
-    fn of(durations: &Histogram, ns_max: u64) -> Self {
-        let us = |part| durations.quantile_ns(part).min(ns_max).div_ceil(1_000);
-        Self {
-            count: durations.count(),
-            p50_us: us(0.5),
-            p99_us: us(0.99),
-            max_us: ns_max.div_ceil(1_000),
-        }
     }
 }
 

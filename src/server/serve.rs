@@ -18,7 +18,8 @@ use super::{Clock, Due, Server, conn, stats};
 use crate::base::{ConnId, Nanos};
 use crate::engine::Engine;
 use crate::engine::types::{Effect, Effects, Input, RangeAsk, Refusal, Reply, Request};
-use crate::store::Store;
+use crate::shard::Shard;
+use crate::store::{Redirect, Store};
 use crate::wire::Answer;
 use crate::wire::answer::Welcome;
 use crate::wire::codec::{Codec, Decoded};
@@ -394,6 +395,15 @@ impl<T: Transport, S: Store> Server<T, S> {
         if self.conns[id.slot as usize].phase != Phase::Open && !self.lets_pass(now, id, asked) {
             return true;
         }
+        if let Some(shard) = self.store.shard()
+            && self.has_sent_to_shard(id, shard, asked)
+        {
+            return true;
+        }
+        if let Some(redirect) = self.store.redirect() {
+            self.send_elsewhere(now, id, asked, &redirect);
+            return true;
+        }
         match asked.command {
             // What comes back is recorded again, and there is no room for that.
             Ok(Command::Engine(request))
@@ -413,6 +423,32 @@ impl<T: Transport, S: Store> Server<T, S> {
         }
         self.charge_request(id, 0);
         true
+    }
+
+    /// Says where the key is, if another shard has it.
+    fn has_sent_to_shard(&mut self, id: ConnId, shard: Shard, asked: &Asked<'_>) -> bool {
+        let home = asked.home().and_then(|key| shard.other_with(key));
+        let Some(other) = home else {
+            return false;
+        };
+        let to = self.store.leader_of(other);
+        self.say(id, Answer::NotLeader(to.line.as_deref()));
+        self.charge_request(id, 0);
+        true
+    }
+
+    /// Another server decides: says where it is.
+    #[cold]
+    fn send_elsewhere(&mut self, now: Nanos, id: ConnId, asked: &Asked<'_>, to: &Redirect) {
+        match asked.command {
+            Ok(Command::Ping) => self.say(id, Answer::Ok),
+            Ok(Command::Stats | Command::Auth { .. }) | Err(_) => {
+                self.serve_rarely(now, id, asked);
+                return;
+            }
+            _ => self.say(id, Answer::NotLeader(to.line.as_deref())),
+        }
+        self.charge_request(id, 0);
     }
 
     /// The same for everything that is not asked for over and over. Apart, so that what is pays nothing
@@ -536,6 +572,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             pool,
             engine,
             settings,
+            store,
             ..
         } = self;
         let conn = &mut conns[id.slot as usize];
@@ -544,6 +581,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             epoch: settings.epoch,
             detects_deadlocks: engine.detects_deadlocks(id),
             keeps: engine.keeps(id),
+            shard: store.shard(),
             name: engine.name_of(id),
         };
         if let Codec::Line(codec) = &conn.codec {

@@ -22,7 +22,9 @@ use super::load::{self, Listing, LoadError, Place, UNFINISHED, Visitor, file_nam
 use super::ranges::{LockedRange, Ranges};
 use super::read::read_full;
 use super::writer::Closed;
+use crate::base::Fence;
 use crate::engine::types::End;
+use crate::shard::crc32;
 
 /// How much is written between two syncs. Little, because a sync of the journal may have to wait for
 /// what the file system has not yet written of us.
@@ -205,8 +207,8 @@ impl From<Place> for At {
 /// The frames that still matter.
 #[derive(Default)]
 pub(super) struct Live {
-    /// By fence, which no two grants share: the grant, and the renewal that made it longest.
-    grants: HashMap<u64, (At, Option<At>)>,
+    /// The grant, and the renewal that made it longest.
+    grants: HashMap<GrantId, (At, Option<At>)>,
     counters: HashMap<Box<[u8]>, At>,
     values: HashMap<Box<[u8]>, At>,
     lists: HashMap<Box<[u8]>, VecDeque<At>>,
@@ -216,20 +218,29 @@ pub(super) struct Live {
     fences: Option<At>,
 }
 
+/// The fence and the CRC-32 of the key, which no two grants share. Of one server no two share even the fence; but
+/// what was kept by several may have become one (`etcd/split.rs`), and then two keys may have the same fence.
+/// Not if they have the same CRC-32, because then they were always in the hands of one server.
+type GrantId = (u64, u32);
+
+fn grant_id(key: &[u8], fence: Fence) -> GrantId {
+    (fence.0, crc32(key))
+}
+
 impl Live {
     pub(super) fn apply(&mut self, at: impl Into<At>, entry: &Entry<'_>) {
         let at = at.into();
         match *entry {
-            Entry::Granted { token, .. } => {
-                self.grants.insert(token.fence.0, (at, None));
+            Entry::Granted { key, token, .. } => {
+                self.grants.insert(grant_id(key, token.fence), (at, None));
             }
-            Entry::Lengthened { fence, .. } => {
-                if let Some((_, longest)) = self.grants.get_mut(&fence.0) {
+            Entry::Lengthened { key, fence, .. } => {
+                if let Some((_, longest)) = self.grants.get_mut(&grant_id(key, fence)) {
                     *longest = Some(at);
                 }
             }
-            Entry::Ended { fence, .. } => {
-                self.grants.remove(&fence.0);
+            Entry::Ended { key, fence } => {
+                self.grants.remove(&grant_id(key, fence));
             }
             Entry::Counted { key, value: 0 } => {
                 self.counters.remove(key);
@@ -411,7 +422,7 @@ impl<F: DiskFile> SnapshotWriter<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{Fence, Millis, Token};
+    use crate::base::{Millis, Token};
     use crate::engine::types::{ByteRange, Mode, SecretHash, Sharing};
 
     /// Which of these entries matter, by their places.
@@ -463,6 +474,15 @@ mod tests {
         assert_eq!(left(&entries), [0, 1, 3]);
         let entries = [granted(key, 1), lengthened(1), Entry::Ended { key, fence }];
         assert!(left(&entries).is_empty());
+    }
+
+    #[test]
+    fn grants_of_two_keys_may_have_the_same_fence() {
+        let entries = [granted(b"a", 1), granted(b"b", 1), lengthened(1)];
+        assert_eq!(left(&entries), [0, 1, 2]);
+        let (key, fence) = (&b"b"[..], Fence(1));
+        let ended = [&entries[..], &[Entry::Ended { key, fence }]].concat();
+        assert_eq!(left(&ended), [0, 2]);
     }
 
     #[test]

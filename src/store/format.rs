@@ -519,6 +519,16 @@ pub fn push_end(out: &mut Vec<u8>, salt: u32, number: u64, frames: u64) {
     push_frame(out, salt, number, KIND_END, [&content, &[], &[], &[]]);
 }
 
+/// Appends a frame that is whole and right under another number.
+#[cfg(feature = "cluster")]
+pub(super) fn push_renumbered(out: &mut Vec<u8>, salt: u32, number: u64, frame: &[u8]) {
+    let start = out.len();
+    out.extend_from_slice(frame);
+    out[start + 8..start + 16].copy_from_slice(&number.to_le_bytes());
+    let checksum = crc32c_append(salt, &out[start + 4..]);
+    out[start..start + 4].copy_from_slice(&checksum.to_le_bytes());
+}
+
 #[inline]
 fn push_frame(out: &mut Vec<u8>, salt: u32, number: u64, kind: u8, parts: [&[u8]; 4]) {
     let start = out.len();

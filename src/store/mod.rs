@@ -19,11 +19,14 @@
 //! - `writer.rs` batches into segments · `spare.rs` the next segment, made ahead
 //! - `compact.rs` segments into a snapshot · `ranges.rs` what is left of byte ranges · `repair.rs`
 //! - `open.rs` the beginning of a life · `journal.rs` the store as the reactor sees it
+//! - `etcd/` the store of a cluster's leader
 //! - `keeper.rs` its thread · `hand_over.rs` what both see · `gather.rs` whether it waits for more
 
 mod compact;
 mod disk;
 mod entry;
+#[cfg(feature = "cluster")]
+pub mod etcd;
 #[cfg(any(test, feature = "tools"))]
 mod fault_disk;
 pub mod format;
@@ -57,6 +60,8 @@ pub use self::spare::{Spare, SpareJob};
 pub use self::writer::{Batch, Closed, Trouble, Writer};
 use crate::base::Nanos;
 use crate::engine::types::Record;
+use crate::histogram::{Histogram, Percentiles};
+use crate::shard::Shard;
 
 /// Where records go. They are numbered from 1 on, in the order in which they are appended; the
 /// engine counts them in step.
@@ -89,6 +94,72 @@ pub trait Store {
     /// # Errors
     /// What could not be kept, and why.
     fn stop(&mut self) -> Result<(), String>;
+
+    /// Whether bytes may leave at this moment; asked anew before every write. Where another machine may
+    /// take over, only while it surely has not.
+    #[inline(always)]
+    fn may_speak(&self) -> bool {
+        true
+    }
+
+    /// Where requests have to go instead, if this is not the server that decides.
+    #[inline(always)]
+    fn redirect(&self) -> Option<Redirect> {
+        None
+    }
+
+    /// Which keys this server has, if there are others that have the rest.
+    #[inline(always)]
+    fn shard(&self) -> Option<Shard> {
+        None
+    }
+
+    /// Where requests about keys of another shard have to go, as far as it is known.
+    #[inline(always)]
+    fn leader_of(&self, _shard: u32) -> Redirect {
+        Redirect::default()
+    }
+
+    /// What there is to see of a cluster, if this server is in one.
+    #[inline(always)]
+    fn cluster(&self) -> Option<ClusterShown> {
+        None
+    }
+}
+
+/// What there is to see of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    missing_docs,
+    reason = "the names of the figures say it, and `docs/cluster.md` explains them"
+)]
+pub struct ClusterShown {
+    pub role: &'static str,
+    pub shard: Shard,
+    pub leader: Redirect,
+    pub epoch: u64,
+    pub seq: u64,
+    pub lag_entries: u64,
+    pub lag: Percentiles,
+    pub lags: Histogram,
+    pub behind_ns: u64,
+    pub commit: Percentiles,
+    pub commits: Histogram,
+    pub entry_bytes: u64,
+    pub doubts: u64,
+    pub snapshots: u64,
+    pub etcd_bytes: u64,
+    pub etcd_bytes_in_use: u64,
+    pub etcd_quota_bytes: u64,
+}
+
+/// Another server decides.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Redirect {
+    /// Where it speaks the line protocol, if it is known.
+    pub line: Option<String>,
+    /// Where it speaks HTTP, as a URL without a path, if it is known.
+    pub http: Option<String>,
 }
 
 /// What has become of the records.

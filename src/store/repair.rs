@@ -355,7 +355,6 @@ impl<D: Disk> Salvage<'_, D> {
                 let holders = self.holders.entry(key.into()).or_default();
                 let before = holders.len();
                 for ended in make_way(holders, mode) {
-                    let key = &[][..]; // a fence is enough to find a grant
                     let fence = Fence(ended.fence);
                     self.live.apply(at, &Entry::Ended { key, fence });
                 }

@@ -222,7 +222,7 @@ fn verifier(
     Ok((verifier, stale))
 }
 
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+pub(super) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(pem).collect();
     let found = found.map_err(|error| format!("is no PEM file that can be read: {error}"))?;
     if found.is_empty() {
@@ -231,7 +231,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     Ok(found)
 }
 
-fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+pub(super) fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
         pem::Error::NoItemsFound if contains(pem, b"ENCRYPTED") => {
             "is encrypted; write it without a passphrase, readable for latchd only".to_owned()
@@ -245,11 +245,11 @@ fn contains(text: &[u8], word: &[u8]) -> bool {
     text.windows(word.len()).any(|it| it == word)
 }
 
-fn is_stale(certificate: &CertificateDer<'_>, now_s: i64) -> bool {
+pub(super) fn is_stale(certificate: &CertificateDer<'_>, now_s: i64) -> bool {
     Validity::of(certificate).is_none_or(|it| is_good_at(it, now_s).is_err())
 }
 
-fn is_good_at(validity: Validity, now_s: i64) -> Result<(), String> {
+pub(super) fn is_good_at(validity: Validity, now_s: i64) -> Result<(), String> {
     let Validity { from_s, until_s } = validity;
     if until_s < now_s {
         let days = (now_s - until_s) / 86_400;

@@ -350,15 +350,18 @@ impl<T: Transport> Transport for Tls<T> {
     }
 }
 
-/// The end is announced, if there is room for that.
+/// The end is announced, if there is room for that. Not behind a record that has not all left: its peer does
+/// not take it, or the rest of it was held back and must not be said at all.
 impl<T: Transport> Drop for Tls<T> {
     fn drop(&mut self) {
-        if let Some(session) = &mut self.session
-            && self.state == State::Open
-        {
-            session.send_close_notify();
+        if self.ahead == 0 {
+            if let Some(session) = &mut self.session
+                && self.state == State::Open
+            {
+                session.send_close_notify();
+            }
+            let _ = self.push();
         }
-        let _ = self.push();
         self.memory.recount(self.counted, 0);
     }
 }

@@ -9,6 +9,7 @@ use crate::base::{Fence, Millis, Token};
 use crate::engine::types::{
     ByteRange, Change, Event, GraceState, HeldRange, Loss, Push, Refusal, Reply, Sharing, Value,
 };
+use crate::shard::Shard;
 use crate::wire::json::{self, push_number};
 
 /// Something that is said to a client, in whatever protocol it speaks.
@@ -26,6 +27,8 @@ pub enum Answer<'a> {
     ErrorAuth,
     /// The secret was right, and does not give this.
     ErrorForbidden,
+    /// Another server decides, and where it is if that is known.
+    NotLeader(Option<&'a str>),
     /// Who we are, and what is in force on this connection.
     Hello(Welcome<'a>),
     /// A JSON document, which the function appends: one value without a line end.
@@ -43,6 +46,8 @@ pub struct Welcome<'a> {
     pub detects_deadlocks: bool,
     /// What this connection is granted outlives it.
     pub keeps: bool,
+    /// Which keys this server has, if there are others that have the rest.
+    pub shard: Option<Shard>,
     /// What the client called itself.
     pub name: Option<&'a str>,
 }
@@ -56,6 +61,7 @@ impl fmt::Debug for Answer<'_> {
             Self::Error => f.write_str("Error"),
             Self::ErrorAuth => f.write_str("ErrorAuth"),
             Self::ErrorForbidden => f.write_str("ErrorForbidden"),
+            Self::NotLeader(address) => write!(f, "NotLeader({address:?})"),
             Self::Hello(welcome) => welcome.fmt(f),
             Self::Json(_) => f.write_str("Json"),
         }
@@ -68,6 +74,17 @@ pub(super) const ERROR: &[u8] = b"error\n";
 pub(super) const VALUE_BEGIN: &[u8] = b"ok ";
 pub(super) const ERROR_AUTH: &[u8] = b"error_auth\n";
 pub(super) const ERROR_FORBIDDEN: &[u8] = b"error_forbidden\n";
+
+/// Another server decides: where it is, if that is known.
+#[cold]
+pub(super) fn push_not_leader(out: &mut Vec<u8>, address: Option<&str>) {
+    out.extend_from_slice(b"error_not_leader");
+    if let Some(address) = address {
+        out.push(b' ');
+        out.extend_from_slice(address.as_bytes());
+    }
+    out.push(b'\n');
+}
 
 /// Longest line that says a [`Reply`], but for those that carry values or name somebody: `acquired`,
 /// token, lease in ms, fence.
@@ -217,6 +234,9 @@ pub(super) fn push_welcome(out: &mut Vec<u8>, welcome: Welcome<'_>, fence: bool)
     }
     if welcome.keeps {
         out.extend_from_slice(b" keep=1");
+    }
+    if let Some(shard) = welcome.shard {
+        out.extend_from_slice(format!(" shard={shard}").as_bytes());
     }
     if let Some(name) = welcome.name {
         out.extend_from_slice(b" name=");

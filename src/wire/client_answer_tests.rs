@@ -13,6 +13,7 @@ use crate::engine::types::{
     Sharing,
 };
 use crate::key::Key;
+use crate::shard::Shard;
 
 fn value() -> impl Strategy<Value = Vec<u8>> {
     let byte = any::<u8>().prop_filter("no line end", |byte| !b"\r\n".contains(byte));
@@ -290,6 +291,15 @@ fn what_the_server_says_itself_reads_back() {
         (Answer::Error, Told::Refused(b"error")),
         (Answer::ErrorAuth, Told::Refused(b"error_auth")),
         (Answer::ErrorForbidden, Told::Refused(b"error_forbidden")),
+        (Answer::NotLeader(None), Told::NotLeader(None)),
+        (
+            Answer::NotLeader(Some("10.0.0.1:6388")),
+            Told::NotLeader(Some(b"10.0.0.1:6388")),
+        ),
+        (
+            Answer::NotLeader(Some("[::1]:6388")),
+            Told::NotLeader(Some(b"[::1]:6388")),
+        ),
     ] {
         let out = spelled(answer);
         assert_eq!(Told::read(Verb::Auth, line(&out)), Some(told));
@@ -301,6 +311,7 @@ fn what_the_server_says_itself_reads_back() {
             epoch,
             detects_deadlocks: name.is_some(),
             keeps: name.is_none(),
+            shard: name.and(Shard::new(0, 2)), // which this client does not ask about
             name,
         };
         let out = spelled(Answer::Hello(welcome));

@@ -201,6 +201,7 @@ impl LineCodec {
             Answer::Error => out.extend_from_slice(answer::ERROR),
             Answer::ErrorAuth => out.extend_from_slice(answer::ERROR_AUTH),
             Answer::ErrorForbidden => out.extend_from_slice(answer::ERROR_FORBIDDEN),
+            Answer::NotLeader(address) => answer::push_not_leader(out, address),
             Answer::Hello(welcome) => {
                 answer::push_welcome(out, welcome, self.wants_fence(false));
             }
@@ -333,6 +334,7 @@ impl Spelling {
 mod tests {
     use super::*;
     use crate::base::{Fence, Millis};
+    use crate::shard::Shard;
     use crate::wire::answer::Welcome;
     use crate::wire::verbs::TABLE;
 
@@ -461,6 +463,7 @@ mod tests {
             epoch: 7,
             detects_deadlocks: false,
             keeps: false,
+            shard: None,
             name: None,
         };
         assert_eq!(
@@ -483,10 +486,20 @@ mod tests {
             spelled(codec, Answer::Hello(welcome)),
             "ok latchd/1.2.3 epoch=7 fence=1 deadlock=1 keep=1 name=me\n"
         );
+        (welcome.detects_deadlocks, welcome.shard) = (false, Shard::new(1, 3));
+        assert_eq!(
+            spelled(codec, Answer::Hello(welcome)),
+            "ok latchd/1.2.3 epoch=7 fence=1 keep=1 shard=1/3 name=me\n"
+        );
         for (answer, line) in [
             (Answer::Ok, "ok\n"),
             (Answer::Error, "error\n"),
             (Answer::ErrorAuth, "error_auth\n"),
+            (Answer::NotLeader(None), "error_not_leader\n"),
+            (
+                Answer::NotLeader(Some("10.0.0.1:6388")),
+                "error_not_leader 10.0.0.1:6388\n",
+            ),
             (Answer::Json(&|out| out.extend_from_slice(b"{}")), "ok {}\n"),
         ] {
             assert_eq!(spelled(codec, answer), line);

@@ -60,6 +60,23 @@ impl<'a> Subject<'a> {
             _ => Self::Name(verb_and_key(&Command::Engine(*request)).1),
         }
     }
+
+    /// The name whose shard has to be asked, if it is about one. A pattern with a wildcard is for what is in any
+    /// shard that is asked; one without is a name.
+    fn home(self) -> Option<&'a [u8]> {
+        let is_wild = |name: &[u8]| name.iter().any(|&byte| byte == b'*' || byte == b'>');
+        match self {
+            Self::Nothing => None,
+            Self::Name(name) | Self::Names(name, _) => Some(name),
+            Self::Pattern(pattern) => Some(pattern).filter(|it| !is_wild(it)),
+        }
+    }
+}
+
+/// The name whose shard has to be asked for this, if there is one: not the id of a client, which every shard
+/// knows.
+pub(super) fn home<'a>(subject: Subject<'a>, is_of_client: bool) -> Option<&'a [u8]> {
+    subject.home().filter(|_| !is_of_client)
 }
 
 /// Whether a request takes signals away from others who listen in the same group.
@@ -90,6 +107,72 @@ impl<'a> Asked<'a> {
                 (_, name) => Subject::Name(name),
             },
             Err(_) => Subject::Nothing,
+        }
+    }
+
+    /// The name whose shard has to be asked, if it is about one.
+    #[must_use]
+    pub fn home(&self) -> Option<&'a [u8]> {
+        let is_of_client = matches!(
+            self.command,
+            Ok(Command::Attach(_) | Command::Detach { .. } | Command::ReclaimDone { .. })
+        );
+        home(self.subject(), is_of_client)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::command::parse;
+    use crate::wire::verbs::{Row, TABLE};
+
+    /// An argument that this verb takes.
+    fn argument(row: &Row) -> &'static str {
+        match row.letters {
+            "sl" => "0 3",
+            "bwait" => "2 0",
+            "se" | "incr" | "decr" | "cset" => "3",
+            "l" | "w" | "sw" | "rl" | "wl" | "rw" | "ww" | "elect" | "blpop" | "brpop" => "0",
+            "r" | "n" | "sr" | "sn" | "rr" | "wr" | "rn" | "wn" | "resign" | "reclaim" => "token",
+            "kset" | "lpush" | "rpush" | "signal" => "value",
+            "kcas" => "old\tnew\t",
+            "lrange" => "0 1",
+            "attach" => "60 0123456789abcdef",
+            "detach" => "0123456789abcdef",
+            "break" => "*",
+            "rangelock" => "sh 0 10 0",
+            "rangeunlock" => "0 10",
+            "rangetest" | "rangecancel" | "rangereclaim" => "sh 0 10",
+            _ => "",
+        }
+    }
+
+    fn home_of<'a>(row: &Row, key: &'a str) -> Option<&'a [u8]> {
+        let command = parse(row.verb, key.as_bytes(), argument(row).as_bytes());
+        assert!(command.is_ok(), "{}: {command:?}", row.letters);
+        let asked = Asked {
+            verb: Some(row.verb),
+            command,
+            used: 0,
+        };
+        asked.home()
+    }
+
+    #[test]
+    fn whatever_has_a_key_has_a_home_but_for_clients_and_wildcards() {
+        for row in &TABLE {
+            let has_home = match row.letters {
+                "attach" | "detach" | "reclaimdone" => false,
+                _ => !row.ignores_key,
+            };
+            let home = has_home.then_some(&b"a.b"[..]);
+            assert_eq!(home_of(row, "a.b"), home, "{}", row.letters);
+            if matches!(row.letters, "listen" | "unlisten" | "watch" | "unwatch") {
+                for pattern in ["a.*", "a.>", "*.b", ">"] {
+                    assert_eq!(home_of(row, pattern), None, "{} {pattern}", row.letters);
+                }
+            }
         }
     }
 }

@@ -124,6 +124,11 @@ fn exit_codes_tell_a_supervisor_what_happened() {
         (69, &socket_in_use),
         (78, "--port=0 --unix-socket=/dev/null"),
         (78, "--port=0 --cpu=99999"),
+        (64, "--shard=2/2"),
+        (64, "--reshard=2:2"),
+        (78, "--port=0 --shard=0/2"), // of which cluster?
+        (78, "--reshard=1:2"),
+        (78, "--reshard=1:2 --cluster=prod"), // where is etcd?
         (78, "--auth-token-file=/nowhere"),
         (78, "--auth-token-file=/dev/null"),
         (78, "--auth-token-file=/dev/null --auth-token=x"),

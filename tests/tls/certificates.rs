@@ -52,8 +52,16 @@ impl Authority {
         self.issue(params(name, years), ExtendedKeyUsagePurpose::ClientAuth)
     }
 
+    /// For one that is both, as a member of etcd is to itself.
+    #[allow(dead_code, reason = "the tests of clusters need it")]
+    pub(crate) fn both(&self) -> Pair {
+        let mut params = params("etcd", GOOD);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.issue(params, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
     fn issue(&self, mut params: CertificateParams, purpose: ExtendedKeyUsagePurpose) -> Pair {
-        params.extended_key_usages = vec![purpose];
+        params.extended_key_usages.push(purpose);
         let key = KeyPair::generate().unwrap();
         Pair {
             cert: params.signed_by(&key, &self.0).unwrap().pem(),

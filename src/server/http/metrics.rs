@@ -11,6 +11,7 @@
 use super::super::pace::Pace;
 use super::super::{Door, Process};
 use super::figures::{HttpFigures, LATENCY_BOUNDS, Latency, LeaseOp, Outcome};
+use super::metrics_cluster;
 use super::shown::Shown;
 use crate::base::Millis;
 use crate::engine::types::Sharing;
@@ -23,10 +24,18 @@ pub(in crate::server) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; cha
 
 /// Which bounds are shown of how long locks are waited for and held: every other one, up to a quarter
 /// of an hour and a bit.
-const LONG: Bounds = Bounds { step: 2, end: 31 };
+const LONG: Bounds = Bounds {
+    start: 0,
+    step: 2,
+    end: 31,
+};
 
 /// And of turns and requests: all, up to a second.
-const SHORT: Bounds = Bounds { step: 1, end: 21 };
+const SHORT: Bounds = Bounds {
+    start: 0,
+    step: 1,
+    end: 21,
+};
 
 /// Range locks as other ways to hold something are called.
 const RANGE_TYPES: [(Sharing, &str); 2] = [
@@ -35,9 +44,10 @@ const RANGE_TYPES: [(Sharing, &str); 2] = [
 ];
 
 #[derive(Clone, Copy)]
-struct Bounds {
-    step: usize,
-    end: usize,
+pub(super) struct Bounds {
+    pub(super) start: usize,
+    pub(super) step: usize,
+    pub(super) end: usize,
 }
 
 /// Appends the whole text.
@@ -361,6 +371,9 @@ fn server(text: &mut Text<'_>, http: &HttpFigures, pace: &Pace, shown: &Shown) {
         "The number of this life of the daemon, larger than that of any earlier one.",
     );
     text.sample(&[], figures.epoch);
+    if let Some(it) = &shown.cluster {
+        metrics_cluster::cluster(text, it);
+    }
     text.gauge("latchd_draining", "1 while the daemon is shutting down.");
     text.sample(&[], shown.is_draining.into());
     text.counter("latchd_http_requests_total", "Requests read over HTTP.");
@@ -483,24 +496,24 @@ fn of_process(text: &mut Text<'_>, process: &Process) {
     }
 }
 
-type Label<'a> = (&'a str, &'a str);
+pub(super) type Label<'a> = (&'a str, &'a str);
 
 /// The text, and the family that is being written. Labels and their values are ours and need no escapes.
-struct Text<'o> {
+pub(super) struct Text<'o> {
     out: &'o mut Vec<u8>,
     family: &'static str,
 }
 
 impl Text<'_> {
-    fn counter(&mut self, name: &'static str, help: &str) {
+    pub(super) fn counter(&mut self, name: &'static str, help: &str) {
         self.family(name, "counter", help);
     }
 
-    fn gauge(&mut self, name: &'static str, help: &str) {
+    pub(super) fn gauge(&mut self, name: &'static str, help: &str) {
         self.family(name, "gauge", help);
     }
 
-    fn family(&mut self, name: &'static str, kind: &str, help: &str) {
+    pub(super) fn family(&mut self, name: &'static str, kind: &str, help: &str) {
         self.family = name;
         for part in [
             "# HELP ",
@@ -517,25 +530,26 @@ impl Text<'_> {
         }
     }
 
-    fn sample(&mut self, labels: &[Label<'_>], value: u64) {
+    pub(super) fn sample(&mut self, labels: &[Label<'_>], value: u64) {
         self.name("", labels, None);
         push_number(self.out, value);
         self.push("\n");
     }
 
     /// A value that is divided by so many powers of ten.
-    fn fraction(&mut self, labels: &[Label<'_>], value: u128, digits: usize) {
+    pub(super) fn fraction(&mut self, labels: &[Label<'_>], value: u128, digits: usize) {
         self.name("", labels, None);
         push_fraction(self.out, value, digits);
         self.push("\n");
     }
 
     /// Durations in seconds. One of exactly the bound of a bucket counts as longer.
-    fn histogram(&mut self, labels: &[Label<'_>], it: &Histogram, bounds: Bounds) {
+    pub(super) fn histogram(&mut self, labels: &[Label<'_>], it: &Histogram, bounds: Bounds) {
         let mut count = 0;
         for (bucket, counted) in it.counts().iter().enumerate() {
             count += counted;
-            let is_shown = bucket.is_multiple_of(bounds.step) && bucket < bounds.end;
+            let is_shown =
+                bucket.is_multiple_of(bounds.step) && (bounds.start..bounds.end).contains(&bucket);
             if let Some(bound) = Histogram::bound_ns(bucket).filter(|_| is_shown) {
                 self.bucket(labels, Some((bound.into(), 9)), count);
             }

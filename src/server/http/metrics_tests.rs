@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Write};
 use std::process::{Command, Stdio};
 
-use super::super::sample::{NOW, Sample, acquire, conn, shown};
+use super::super::sample::{NOW, Sample, acquire, conn, member, shown};
 use super::*;
 use crate::base::{Millis, Nanos};
 use crate::engine::Rules;
@@ -538,10 +538,69 @@ fn fractions_are_spelled_without_zeros_at_the_end() {
     }
 }
 
+/// The whole text of a member of a cluster.
+fn render_member(role: &'static str) -> String {
+    let it = Sample::new(Rules::default());
+    let mut out = Vec::new();
+    let shown = Shown {
+        cluster: Some(member(role)),
+        ..shown(NOW)
+    };
+    let (http, pace) = (HttpFigures::default(), Pace::default());
+    metrics(&mut out, &it.engine, &http, &pace, &shown, &process());
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn a_member_of_a_cluster_shows_what_it_is_and_how_fast() {
+    let samples = read(&render_member("standby"));
+    for (series, want) in [
+        ("latchd_cluster_role{role=\"standby\"}", 1.0),
+        ("latchd_cluster_role{role=\"leader\"}", 0.0),
+        ("latchd_cluster_shard", 1.0),
+        ("latchd_cluster_shards", 2.0),
+        ("latchd_cluster_epoch", 4.0),
+        ("latchd_cluster_log_entry", 1_234.0),
+        ("latchd_cluster_commit_duration_seconds_count", 3.0),
+        (
+            "latchd_cluster_commit_duration_seconds_bucket{le=\"0.000131072\"}",
+            0.0,
+        ),
+        (
+            "latchd_cluster_commit_duration_seconds_bucket{le=\"0.002097152\"}",
+            2.0,
+        ),
+        (
+            "latchd_cluster_commit_duration_seconds_bucket{le=\"0.016777216\"}",
+            3.0,
+        ),
+        (
+            "latchd_cluster_commit_duration_seconds_bucket{le=\"17.179869184\"}",
+            3.0,
+        ),
+        (
+            "latchd_cluster_commit_duration_seconds_bucket{le=\"+Inf\"}",
+            3.0,
+        ),
+        ("latchd_cluster_lag_seconds_count", 90.0),
+        ("latchd_cluster_behind_seconds", 0.0015),
+        ("latchd_cluster_lag_entries", 2.0),
+        ("latchd_etcd_bytes", 60_000_000.0),
+        ("latchd_etcd_in_use_bytes", 25_000_000.0),
+        ("latchd_etcd_quota_bytes", 2_147_483_648.0),
+    ] {
+        assert_eq!(samples.get(series), Some(&want), "{series}");
+    }
+    let sum = samples["latchd_cluster_commit_duration_seconds_sum"];
+    assert!((sum - 0.013).abs() < 0.000_01, "{sum}");
+    let alone = Sample::new(Rules::default());
+    let alone = render(&alone.engine, &HttpFigures::default(), &Pace::default());
+    assert!(!alone.contains("cluster") && !alone.contains("etcd"));
+}
+
 #[test]
 fn promtool_has_nothing_to_complain_of() {
-    let it = Sample::new(Rules::default());
-    let text = render(&it.engine, &HttpFigures::default(), &Pace::default());
+    let text = render_member("leader"); // has all families
     let child = Command::new("promtool")
         .args(["check", "metrics"])
         .stdin(Stdio::piped())

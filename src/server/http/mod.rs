@@ -13,6 +13,7 @@ mod day;
 mod figures;
 mod files;
 mod metrics;
+mod metrics_cluster;
 mod pages;
 #[cfg(test)]
 mod sample;

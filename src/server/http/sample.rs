@@ -8,6 +8,9 @@ use super::shown::Shown;
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::{By, Effects, Input, Mode, Request};
 use crate::engine::{Engine, Origin, Rules};
+use crate::histogram::{Histogram, Percentiles};
+use crate::shard::Shard;
+use crate::store::{ClusterShown, Redirect};
 
 /// What time it is.
 pub(super) const NOW: Nanos = Nanos(90_000_000_000);
@@ -80,11 +83,49 @@ impl Sample {
     }
 }
 
+/// What a member of a cluster might know, in this role.
+pub(super) fn member(role: &'static str) -> ClusterShown {
+    let percentiles = |count, p50_us, p99_us, max_us| Percentiles {
+        count,
+        p50_us,
+        p99_us,
+        max_us,
+    };
+    let [mut commits, mut lags] = [Histogram::default(); 2];
+    for ms in [2, 2, 9] {
+        commits.observe(ms * 1_000_000);
+    }
+    lags.observe_n(300_000, 90);
+    ClusterShown {
+        role,
+        shard: Shard::new(1, 2).unwrap(),
+        leader: Redirect {
+            line: Some("10.0.0.1:6388".to_owned()),
+            http: Some("http://10.0.0.1:6389".to_owned()),
+        },
+        epoch: 4,
+        seq: 1_234,
+        lag_entries: 2,
+        lag: percentiles(40, 300, 2_000, 2_100),
+        lags,
+        behind_ns: 1_500_000,
+        commit: percentiles(3, 2_000, 9_000, 9_500),
+        commits,
+        entry_bytes: 4_096,
+        doubts: 1,
+        snapshots: 5,
+        etcd_bytes: 60_000_000,
+        etcd_bytes_in_use: 25_000_000,
+        etcd_quota_bytes: 2 << 30,
+    }
+}
+
 /// What a server might know of itself.
 pub(super) fn shown(now: Nanos) -> Shown {
     Shown {
         now,
         is_draining: false,
+        cluster: None,
         line_port: Some(6388),
         figures: Figures {
             connections: 3,

@@ -12,9 +12,10 @@ use super::access::Refused;
 use crate::base::{ConnId, Nanos};
 use crate::engine::Engine;
 use crate::engine::types::{Attach, By, Input, OfClient, RangeAsk, Refusal, Reply, Request};
-use crate::store::Store;
+use crate::store::{Redirect, Store};
 use crate::wire::http::answer::CONTINUE;
 use crate::wire::http::context::Context;
+use crate::wire::http::problem::NO_LEADER;
 use crate::wire::http::{self, Ask, Asked, Decoded, HttpCodec, Part, Problem, Reader, Speech};
 
 /// What it costs to read and answer one request over HTTP, beyond what a line costs.
@@ -181,11 +182,36 @@ impl<T: Transport, S: Store> Server<T, S> {
             Err(Refused::Problem(problem)) => self.say_problem(id, &problem),
             Ok(()) => match asked.what {
                 Err(problem) => self.say_problem(id, &problem),
-                Ok(ask) => return self.serve_ask(now, id, ask, asked.if_none_match),
+                Ok(ask) => {
+                    if let Some(shard) = self.store.shard()
+                        && let Some(other) = asked.home().and_then(|key| shard.other_with(key))
+                    {
+                        let redirect = self.store.leader_of(other);
+                        self.send_away(id, &redirect, asked.target);
+                    } else if let Some(redirect) = self.store.redirect()
+                        && is_decided_by_leader(&ask)
+                    {
+                        self.send_away(id, &redirect, asked.target);
+                    } else {
+                        return self.serve_ask(now, id, ask, asked.if_none_match);
+                    }
+                }
             },
         }
         self.charge_request(id, 0);
         true
+    }
+
+    /// Another server decides: says where it is, or that nobody knows.
+    #[cold]
+    fn send_away(&mut self, id: ConnId, redirect: &Redirect, target: [&[u8]; 2]) {
+        let Some(server) = &redirect.http else {
+            return self.say_problem(id, &NO_LEADER);
+        };
+        let line = self.say_document(id, |out, context| {
+            http::answer::elsewhere(out, context, server, target);
+        });
+        self.note_said(id, 307, None, line);
     }
 
     /// Remembers of the request what its answer has to know.
@@ -308,6 +334,21 @@ impl<T: Transport, S: Store> Server<T, S> {
         self.owe(id, Owed::Answer);
         self.leave(now, id, Closing::HalfClose, problem.text);
     }
+}
+
+/// Whether only a leader can answer it. What is about the server itself is told by every one.
+fn is_decided_by_leader(ask: &Ask<'_>) -> bool {
+    !matches!(
+        ask,
+        Ask::Live
+            | Ask::Ready
+            | Ask::OpenApi
+            | Ask::Dashboard
+            | Ask::Asset { .. }
+            | Ask::Metrics
+            | Ask::Stats
+            | Ask::StatsStream
+    )
 }
 
 /// Whether it asks for a change about clients or byte ranges that takes room on disk.

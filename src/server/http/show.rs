@@ -14,6 +14,7 @@ use crate::base::{ConnId, Nanos};
 use crate::dashboard;
 use crate::store::Store;
 use crate::wire::codec::Codec;
+use crate::wire::http::answer::Health;
 use crate::wire::http::problem::NOT_FOUND;
 use crate::wire::http::{Ask, Problem, answer};
 
@@ -25,8 +26,18 @@ impl<T: Transport, S: Store> Server<T, S> {
     pub(super) fn show(&mut self, now: Nanos, id: ConnId, ask: &Ask<'_>, has_file: Option<&[u8]>) {
         match *ask {
             Ask::StatsStream => self.begin_figures(now, id),
-            Ask::Live => self.show_health(id, false),
-            Ask::Ready => self.show_health(id, self.draining),
+            Ask::Live => self.show_health(id, Health::Ok),
+            Ask::Ready => {
+                let is_elsewhere = self.store.redirect().is_some() || !self.store.may_speak();
+                self.show_health(
+                    id,
+                    match (self.draining, is_elsewhere) {
+                        (true, _) => Health::Draining,
+                        (false, true) => Health::NotLeader,
+                        (false, false) => Health::Ok,
+                    },
+                );
+            }
             Ask::OpenApi => self.show_file(id, Some(&dashboard::OPENAPI), has_file),
             Ask::Dashboard => self.show_file(id, Some(&dashboard::PAGE), has_file),
             Ask::Asset { file } => self.show_file(id, dashboard::asset(file), has_file),
@@ -35,9 +46,9 @@ impl<T: Transport, S: Store> Server<T, S> {
         }
     }
 
-    fn show_health(&mut self, id: ConnId, is_draining: bool) {
-        let line = self.say_document(id, |out, context| answer::health(out, context, is_draining));
-        self.note_said(id, if is_draining { 503 } else { 200 }, None, line);
+    fn show_health(&mut self, id: ConnId, health: Health) {
+        let line = self.say_document(id, |out, context| answer::health(out, context, health));
+        self.note_said(id, health.status(), None, line);
     }
 
     fn show_file(

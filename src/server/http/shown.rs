@@ -5,7 +5,7 @@ use super::super::pace::Recent;
 use super::super::stats::Figures;
 use super::super::{Door, Server};
 use crate::base::Nanos;
-use crate::store::Store;
+use crate::store::{ClusterShown, Store};
 
 /// What is shown of the server besides the table. Gathered before the answer is written, because the
 /// memory that is in use cannot be counted while a part of it is being written to.
@@ -15,6 +15,7 @@ pub(in crate::server) struct Shown {
     pub(super) line_port: Option<u16>,
     pub(super) figures: Figures,
     pub(super) recent: Recent,
+    pub(super) cluster: Option<ClusterShown>,
 }
 
 impl<T: Transport, S: Store> Server<T, S> {
@@ -26,6 +27,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             line_port: self.settings.http.line_port,
             figures: self.figures(),
             recent: self.pace.recent(now),
+            cluster: self.store.cluster(),
         }
     }
 

@@ -4,10 +4,11 @@
 //! so that a page may ask for it every second. Percentiles are of the last full second, the same for
 //! everybody who asks.
 
-use super::super::pace::Percentiles;
 use super::super::stats::totals;
 use super::shown::Shown;
 use crate::engine::Engine;
+use crate::histogram::Percentiles;
+use crate::store::ClusterShown;
 use crate::wire::json::{push_number, push_str_escaped};
 
 /// Appends the document, without a line end.
@@ -18,6 +19,7 @@ pub(in crate::server) fn stats(out: &mut Vec<u8>, engine: &Engine, shown: &Shown
         line_port,
         figures,
         recent,
+        cluster,
     } = shown;
     let counts = engine.counts();
     out.extend_from_slice(b"{\"version\":");
@@ -38,7 +40,43 @@ pub(in crate::server) fn stats(out: &mut Vec<u8>, engine: &Engine, shown: &Shown
     number(out, "waiting", counts.waiters as u64);
     percentiles(out, "op_latency_us", &recent.operations);
     percentiles(out, "turn_us", &recent.turns);
+    title(out, "cluster");
+    match cluster {
+        Some(it) => push_cluster(out, it),
+        None => out.extend_from_slice(b"null"),
+    }
     totals(out, engine.view(*now), engine.tally(), figures);
+    out.push(b'}');
+}
+
+/// What a member of a cluster tells of it.
+fn push_cluster(out: &mut Vec<u8>, it: &ClusterShown) {
+    out.extend_from_slice(b"{\"role\":");
+    push_str_escaped(out, it.role.as_bytes());
+    for (called, address) in [
+        ("leader", &it.leader.line),
+        ("leader_http", &it.leader.http),
+    ] {
+        title(out, called);
+        match address {
+            Some(address) => push_str_escaped(out, address.as_bytes()),
+            None => out.extend_from_slice(b"null"),
+        }
+    }
+    number(out, "shard", u64::from(it.shard.index()));
+    number(out, "shards", u64::from(it.shard.count()));
+    number(out, "epoch", it.epoch);
+    number(out, "log_entry", it.seq);
+    number(out, "lag_entries", it.lag_entries);
+    percentiles(out, "lag_us", &it.lag);
+    number(out, "behind_us", it.behind_ns / 1_000);
+    number(out, "commits", it.commits.count());
+    percentiles(out, "commit_us", &it.commit);
+    number(out, "doubts", it.doubts);
+    number(out, "snapshots", it.snapshots);
+    number(out, "etcd_bytes", it.etcd_bytes);
+    number(out, "etcd_in_use_bytes", it.etcd_bytes_in_use);
+    number(out, "etcd_quota_bytes", it.etcd_quota_bytes);
     out.push(b'}');
 }
 
@@ -71,7 +109,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::super::pace::Recent;
-    use super::super::sample::{NOW, Sample, acquire, shown};
+    use super::super::sample::{NOW, Sample, acquire, member, shown};
     use super::*;
     use crate::base::Millis;
     use crate::dashboard::{ASSETS, OPENAPI};
@@ -123,7 +161,7 @@ mod tests {
             "version": env!("CARGO_PKG_VERSION"), "epoch": 17, "uptime_ms": 90_000,
             "draining": true, "line_port": 6388, "connections": 3, "held": 3, "waiting": 2,
             "op_latency_us": {"count": 420, "p50": 47, "p99": 151, "max": 230},
-            "turn_us": none, "totals": null,
+            "turn_us": none, "cluster": null, "totals": null,
         });
         assert_eq!(document, want);
         for (name, want) in [
@@ -182,8 +220,68 @@ mod tests {
         let described: Value = serde_json::from_slice(OPENAPI.bytes).unwrap();
         let schemas = &described["components"]["schemas"];
         let it = Sample::new(Rules::default());
-        let told = told(&it.engine, &shown(NOW));
-        agree(schemas, &schemas["Stats"], &told, "Stats");
+        let alone = told(&it.engine, &shown(NOW));
+        agree(schemas, &schemas["Stats"], &alone, "Stats");
+        let cluster = Some(member("leader"));
+        let in_cluster = told(
+            &it.engine,
+            &Shown {
+                cluster,
+                ..shown(NOW)
+            },
+        );
+        agree(schemas, &schemas["Stats"], &in_cluster, "Stats");
+        assert!(in_cluster["cluster"].is_object() && alone["cluster"].is_null());
+    }
+
+    #[test]
+    fn a_member_tells_who_leads_and_how_far_it_is() {
+        let it = Sample::new(Rules::default());
+        let cluster = Some(member("standby"));
+        let told = told(
+            &it.engine,
+            &Shown {
+                cluster,
+                ..shown(NOW)
+            },
+        );
+        let want = json!({
+            "role": "standby", "leader": "10.0.0.1:6388", "leader_http": "http://10.0.0.1:6389",
+            "shard": 1, "shards": 2, "epoch": 4, "log_entry": 1_234, "lag_entries": 2,
+            "lag_us": {"count": 40, "p50": 300, "p99": 2_000, "max": 2_100},
+            "behind_us": 1_500, "commits": 3, "commit_us": {"count": 3, "p50": 2_000, "p99": 9_000, "max": 9_500},
+            "doubts": 1, "snapshots": 5, "etcd_bytes": 60_000_000, "etcd_in_use_bytes": 25_000_000,
+            "etcd_quota_bytes": 2_147_483_648_u64,
+        });
+        assert_eq!(told["cluster"], want);
+    }
+
+    /// Whatever the dashboard reads as `cluster.…` is there.
+    #[test]
+    fn the_dashboard_finds_everything_of_a_cluster_that_it_shows() {
+        let it = Sample::new(Rules::default());
+        let cluster = Some(member("leader"));
+        let told = told(
+            &it.engine,
+            &Shown {
+                cluster,
+                ..shown(NOW)
+            },
+        );
+        let mut read = BTreeSet::new();
+        for file in ASSETS.iter().filter(|it| it.name.ends_with(".js")) {
+            let text = str::from_utf8(file.bytes).unwrap();
+            for start in [" cluster.", "(cluster."] {
+                let uses = text.split(start).skip(1);
+                let is_name = |c: char| c.is_ascii_lowercase() || c == '_';
+                read.extend(uses.map(|it| it.split(|c| !is_name(c)).next().unwrap()));
+            }
+        }
+        read.remove("");
+        assert!(read.len() > 5, "{read:?}");
+        for name in read {
+            assert!(told["cluster"].get(name).is_some(), "{name}");
+        }
     }
 
     /// Whatever the dashboard reads as `totals.…` or `totals[…]` is there.

@@ -233,9 +233,14 @@ pub enum Told<'a> {
     InGrace(Option<Millis>),
     /// The wait was over first.
     TimedOut,
+    /// Another member of a cluster decides, and this is where it is (`host:port`), if it is known.
+    NotLeader(Option<&'a [u8]>),
     /// Not possible, and why: `error`, or a word that begins with `error_`.
     Refused(&'a [u8]),
 }
+
+/// Longest address that a server may send somebody to.
+const ADDRESS_BYTES_MAX: usize = 300;
 
 /// Something that was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -274,11 +279,15 @@ impl<'a> Told<'a> {
             Status::Other(b"cas_conflict") => Some(Self::Conflict),
             Status::Other(b"timeout") => Some(Self::TimedOut),
             Status::Other(b"error_grace") => Some(Self::InGrace(None)),
+            Status::Other(b"error_not_leader") => Some(Self::NotLeader(None)),
             Status::Other(line) => match split_word(line) {
                 Some((b"acquired", rest)) if success == Success::Enqueued => {
                     grant(rest).map(Self::Acquired)
                 }
                 Some((b"error_grace", ms)) => millis(ms).map(|left| Self::InGrace(Some(left))),
+                Some((b"error_not_leader", address)) => {
+                    is_address(address).then_some(Self::NotLeader(Some(address)))
+                }
                 _ => is_refusal(line).then_some(Self::Refused(line)),
             },
         }
@@ -307,6 +316,17 @@ impl<'a> Told<'a> {
             Success::Enqueued | Success::Done | Success::Swapped => None,
         }
     }
+}
+
+/// One word that people can read, with a port at its end.
+fn is_address(text: &[u8]) -> bool {
+    let digits = text.iter().rev().take_while(|it| it.is_ascii_digit());
+    let digits = digits.count();
+    let host = text[..text.len() - digits].strip_suffix(b":");
+    text.len() <= ADDRESS_BYTES_MAX
+        && matches!(digits, 1..=5)
+        && text.iter().all(u8::is_ascii_graphic)
+        && host.is_some_and(|host| !host.is_empty())
 }
 
 fn is_refusal(line: &[u8]) -> bool {

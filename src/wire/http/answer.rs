@@ -66,13 +66,58 @@ pub fn document(
 }
 
 /// Whether the daemon is there, and takes new work.
-pub fn health(out: &mut Vec<u8>, context: &Context<'_>, is_draining: bool) {
-    let (status, word) = if is_draining {
-        (503, &b"{\"status\":\"draining\"}"[..])
-    } else {
-        (200, &b"{\"status\":\"ok\"}"[..])
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It is, and does.
+    Ok,
+    /// It shuts down.
+    Draining,
+    /// Another member of its cluster decides, or nobody knows which.
+    NotLeader,
+}
+
+impl Health {
+    /// The status of an answer that says so.
+    #[must_use]
+    pub fn status(self) -> u16 {
+        match self {
+            Self::Ok => 200,
+            Self::Draining | Self::NotLeader => 503,
+        }
+    }
+}
+
+/// Says how it is.
+pub fn health(out: &mut Vec<u8>, context: &Context<'_>, health: Health) {
+    let word = match health {
+        Health::Ok => &b"{\"status\":\"ok\"}"[..],
+        Health::Draining => b"{\"status\":\"draining\"}",
+        Health::NotLeader => b"{\"status\":\"not_leader\"}",
     };
-    json(out, context, status, |out| out.extend_from_slice(word));
+    json(out, context, health.status(), |out| {
+        out.extend_from_slice(word);
+    });
+}
+
+/// Another server decides, and this is where it serves what was asked for: path and query, as they were sent.
+pub fn elsewhere(out: &mut Vec<u8>, context: &Context<'_>, server: &str, target: [&[u8]; 2]) {
+    let [path, query] = target;
+    status_line(out, 307);
+    out.extend_from_slice(b"Location: ");
+    out.extend_from_slice(server.as_bytes());
+    out.extend_from_slice(path);
+    if !query.is_empty() {
+        out.push(b'?');
+        out.extend_from_slice(query);
+    }
+    out.extend_from_slice(b"\r\nContent-Type: application/json\r\nCache-Control: no-store\r\n");
+    let draft = Draft::begin(out, context);
+    out.extend_from_slice(b"{\"error\":\"another server decides; ask it\"");
+    if !context.is_lease {
+        out.extend_from_slice(b",\"reason\":\"NOT_LEADER\"");
+    }
+    out.extend_from_slice(b"}\n");
+    draft.end(out, context);
 }
 
 /// Why a request is not served.
@@ -148,6 +193,7 @@ pub(super) fn status_line(out: &mut Vec<u8>, status: u16) {
         503 => b"HTTP/1.1 503 Service Unavailable\r\n",
         505 => b"HTTP/1.1 505 HTTP Version Not Supported\r\n",
         304 => b"HTTP/1.1 304 Not Modified\r\n",
+        307 => b"HTTP/1.1 307 Temporary Redirect\r\n",
         _ => b"HTTP/1.1 500 Internal Server Error\r\n",
     };
     out.extend_from_slice(line);

@@ -152,16 +152,19 @@ fn every_status_that_is_used_has_words() {
 
 #[test]
 fn health_is_a_word() {
-    let body = |is_draining| {
-        let told = text(|out| health(out, &context(), is_draining));
+    let body = |it| {
+        let told = text(|out| health(out, &context(), it));
         (
             told[9..12].to_owned(),
             told.split_once("\r\n\r\n").unwrap().1.to_owned(),
         )
     };
-    assert_eq!(body(false), ("200".into(), "{\"status\":\"ok\"}\n".into()));
-    assert_eq!(
-        body(true),
-        ("503".into(), "{\"status\":\"draining\"}\n".into())
-    );
+    for (it, status, word) in [
+        (Health::Ok, "200", "ok"),
+        (Health::Draining, "503", "draining"),
+        (Health::NotLeader, "503", "not_leader"),
+    ] {
+        let said = format!("{{\"status\":\"{word}\"}}\n");
+        assert_eq!(body(it), (status.into(), said));
+    }
 }

@@ -1,7 +1,7 @@
 //! What a request over HTTP needs of whoever asks, and what it is about.
 
 use super::{Ask, Asked};
-use crate::wire::need::{Need, Subject, is_of_group};
+use crate::wire::need::{Need, Subject, home, is_of_group};
 
 impl<'a> Asked<'a> {
     /// What it needs. A path that leads nowhere needs nothing, and neither does one that is open to all.
@@ -34,5 +34,15 @@ impl<'a> Asked<'a> {
                 name => Subject::Name(name),
             },
         }
+    }
+
+    /// The name whose shard has to be asked, if it is about one.
+    #[must_use]
+    pub fn home(&self) -> Option<&'a [u8]> {
+        let is_of_client = matches!(
+            self.what,
+            Ok(Ask::Register(_) | Ask::Detach(_) | Ask::EndReclaim(_)) | Err(_)
+        );
+        home(self.subject(), is_of_client)
     }
 }

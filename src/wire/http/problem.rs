@@ -62,6 +62,14 @@ impl<'a> Problem<'a> {
     }
 }
 
+/// Another server decides, and nobody knows which: ask again.
+pub const NO_LEADER: Problem<'static> = Problem::new(
+    503,
+    "NO_LEADER",
+    "no server of this cluster leads at the moment; ask again in a second",
+)
+.with(Header::RetryAfter(1));
+
 /// The method does not exist here; these do.
 pub(super) const fn method_not_allowed(allowed: Methods) -> Problem<'static> {
     Problem::new(405, "METHOD_NOT_ALLOWED", "method not allowed").with(Header::Allow(allowed))

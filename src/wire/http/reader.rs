@@ -88,6 +88,8 @@ pub struct Asked<'a> {
     pub origin: Option<&'a [u8]>,
     /// Which versions of a file the client has.
     pub if_none_match: Option<&'a [u8]>,
+    /// Where it was sent, path and query, as it was sent.
+    pub target: [&'a [u8]; 2],
 }
 
 /// A token is never printed, not even by accident in a log line.
@@ -101,6 +103,7 @@ impl fmt::Debug for Asked<'_> {
             host: _,
             origin: _,
             if_none_match: _,
+            target: _,
         } = self;
         f.debug_struct("Asked")
             .field("used", used)
@@ -250,6 +253,7 @@ impl<'a> Frame<'a> {
             host: head.host,
             origin: head.origin,
             if_none_match: head.if_none_match,
+            target: [head.target.path, head.target.query],
         };
         (asked, arena.looks)
     }
