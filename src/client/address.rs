@@ -2,7 +2,7 @@
 //!
 //! Several servers share the keys: a key belongs to the one whose place in the list is the CRC-32 of the
 //! key modulo their number, as dflockd's clients have it. So all clients must have the same list in the
-//! same order. Never connects.
+//! same order. In each place of it there is one server, or a cluster of several (`cluster.rs`). Never connects.
 
 use std::fmt;
 use std::io;
@@ -15,6 +15,7 @@ use super::clock;
 use super::error::Error;
 use super::locked;
 use crate::base::Nanos;
+use crate::shard::shard_of;
 
 /// The port of the line protocol.
 pub(super) const PORT: u16 = 6388;
@@ -78,17 +79,55 @@ impl Server {
         if matches!(door, Door::Tls { .. }) && cfg!(not(feature = "tls")) {
             return Err(wrong("this program was built without TLS (feature tls)"));
         }
-        Ok(Self {
-            text: text.to_owned(),
+        Ok(Self::at(text.to_owned(), door))
+    }
+
+    fn at(text: String, door: Door) -> Self {
+        // Whoever never asks for a name finds an address that needs none.
+        let known = match &door {
+            Door::Tcp { host, port } | Door::Tls { host, port } => host
+                .parse()
+                .map(|ip: IpAddr| vec![SocketAddr::from((ip, *port))]),
+            Door::Unix(_) => Ok(Vec::new()),
+        };
+        Self {
+            text,
             door,
-            known: Mutex::default(),
+            known: Mutex::new(known.unwrap_or_default()),
             resolve_at: Mutex::new(Nanos(0)),
+        }
+    }
+
+    /// The server at `host:port`, over TLS or not, as another one has told of it.
+    pub(super) fn told(address: &str, is_tls: bool) -> Option<Self> {
+        let (host, port) = split_port(address)?;
+        let host = host.to_owned();
+        Some(match is_tls {
+            true => Self::at(format!("tls://{address}"), Door::Tls { host, port }),
+            false => Self::at(address.to_owned(), Door::Tcp { host, port }),
         })
     }
 
-    /// A list of them, separated by commas.
-    pub(super) fn parse_all(text: &str) -> Result<Vec<Self>, Error> {
-        text.split(',').map(|it| Self::parse(it.trim())).collect()
+    /// Whether it is at this address, whatever is spoken there.
+    pub(super) fn is_at(&self, address: &str) -> bool {
+        match (&self.door, split_port(address)) {
+            (Door::Tcp { host, port } | Door::Tls { host, port }, Some((told_host, told_port))) => {
+                *port == told_port && host.eq_ignore_ascii_case(told_host)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether nothing that is said to it leaves this machine.
+    pub(super) fn is_local(&self) -> bool {
+        match &self.door {
+            Door::Unix(_) => true,
+            Door::Tcp { host, .. } | Door::Tls { host, .. } => {
+                let known = locked(&self.known);
+                let is_known_so = !known.is_empty() && known.iter().all(|it| it.ip().is_loopback());
+                is_known_so || is_local(host)
+            }
+        }
     }
 
     /// Where to connect to, in this order. May ask for a name, which may take long.
@@ -147,6 +186,17 @@ impl fmt::Display for Server {
     }
 }
 
+/// Whether this is a name or an address of this machine, wherever it is asked for.
+pub(super) fn is_local(host: &str) -> bool {
+    let is_loopback = host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+    is_loopback || host.eq_ignore_ascii_case("localhost")
+}
+
+/// The host of `host:port`.
+pub(super) fn host_of(address: &str) -> Option<&str> {
+    split_port(address).map(|(host, _)| host)
+}
+
 /// Host and port; an address of IPv6 is in brackets, and 6388 is the port if there is none.
 fn split_port(text: &str) -> Option<(&str, u16)> {
     let (host, port) = match text.strip_prefix('[') {
@@ -175,19 +225,7 @@ fn split_port(text: &str) -> Option<(&str, u16)> {
 /// The place in the list of the server that has this key.
 pub(super) fn shard(key: &[u8], servers: usize) -> usize {
     let count = u32::try_from(servers).unwrap_or(u32::MAX).max(1);
-    (crc32(key) % count) as usize
-}
-
-/// CRC-32 as IEEE and zlib have it. A key is short, and is hashed once for each request.
-fn crc32(bytes: &[u8]) -> u32 {
-    let crc = bytes.iter().fold(u32::MAX, |crc, byte| {
-        let crc = crc ^ u32::from(*byte);
-        (0..8).fold(crc, |crc, _| match crc & 1 {
-            1 => crc >> 1 ^ 0xedb8_8320,
-            _ => crc >> 1,
-        })
-    });
-    !crc
+    shard_of(key, count) as usize
 }
 
 #[cfg(test)]
@@ -195,19 +233,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_go_where_other_clients_look_for_them() {
-        for (key, crc, of_3, of_5) in [
-            ("my-key", 0xd6e3_3ac1, 2, 2),
-            ("foo", 0x8c73_6521, 2, 4),
-            ("a", 0xe8b7_be43, 0, 2),
-            ("🔒", 0x5a41_8b00, 0, 4),
-        ] {
-            assert_eq!(crc32(key.as_bytes()), crc, "{key}");
-            assert_eq!(shard(key.as_bytes(), 3), of_3, "{key}");
-            assert_eq!(shard(key.as_bytes(), 5), of_5, "{key}");
-            assert_eq!(shard(key.as_bytes(), 1), 0);
-        }
-        assert_eq!(crc32(b"123456789"), 0xcbf4_3926, "the usual check value");
+    fn a_key_belongs_to_one_of_the_servers() {
+        assert_eq!(shard(b"my-key", 3), 2);
+        assert_eq!(shard(b"my-key", 1), 0);
+        assert_eq!(shard(b"my-key", 0), 0);
     }
 
     #[test]
@@ -253,7 +282,5 @@ mod tests {
         ] {
             assert!(Server::parse(text).is_err(), "{text:?}");
         }
-        assert_eq!(Server::parse_all("a:1, unix:/b ,c").unwrap().len(), 3);
-        assert!(Server::parse_all("a:1,,c").is_err());
     }
 }

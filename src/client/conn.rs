@@ -2,8 +2,9 @@
 //!
 //! It never blocks by itself: `next` does what can be done now, and whoever may wait calls it again
 //! when the socket is ready (`hear`, `ask`). So a thread of the program and the renewal thread use the same
-//! connection code. It greets by itself when it is connected: secret, `hello`, `attach`. A connection
-//! that broke or said what cannot be read is of no further use. Never retries.
+//! connection code. It greets by itself when it is connected: secret, `hello`, `attach`; a member of a cluster that
+//! does not lead says so then. A connection that broke or said what cannot be read is of no further use. Never
+//! retries.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -58,6 +59,14 @@ impl Reply {
         Told::read(self.verb, &self.line).unwrap_or(Told::Refused(b"error"))
     }
 
+    /// Where somebody else is who decides, if this server does not.
+    pub(super) fn sends_elsewhere(&self) -> Option<Option<String>> {
+        match self.told() {
+            Told::NotLeader(told) => Some(told.map(|it| String::from_utf8_lossy(it).into_owned())),
+            _ => None,
+        }
+    }
+
     /// What was asked.
     #[must_use]
     pub fn verb(&self) -> Verb {
@@ -88,6 +97,8 @@ pub(super) enum Fault {
     Garbage(String),
     /// The server does not let us in.
     Refused { verb: Verb, word: String },
+    /// Another member of its cluster leads: where, if it knows that.
+    NotLeader(Option<String>),
 }
 
 impl From<io::Error> for Fault {
@@ -111,15 +122,29 @@ impl Fault {
                 word,
                 grace: None,
             }),
+            Self::NotLeader(told) => server.down(not_leader(told.as_deref())),
         }
     }
+}
+
+/// What it means that a server does not lead, where it cannot be followed any further.
+pub(super) fn not_leader(told: Option<&str>) -> io::Error {
+    let why = match told {
+        Some(address) => format!("it does not lead its cluster, and sends to {address}"),
+        None => "it does not lead its cluster, and knows of nobody who does".to_owned(),
+    };
+    io::Error::new(ErrorKind::NotConnected, why)
 }
 
 /// A connection.
 pub(super) struct Conn {
     options: Arc<Options>,
-    /// Which of the servers it leads to.
+    /// Which part of the keys it is for.
     pub(super) shard: usize,
+    /// The server it leads to.
+    pub(super) server: Arc<Server>,
+    /// That server has some keys of this part, and is not the one that is asked for the others.
+    pub(super) is_guest: bool,
     stream: Stream,
     phase: Phase,
     received: Vec<u8>,
@@ -147,11 +172,18 @@ enum Phase {
 
 impl Conn {
     /// Begins to connect.
-    pub(super) fn begin(options: &Arc<Options>, shard: usize, spot: &Spot) -> Result<Self, Fault> {
-        let stream = options.dress(shard, Stream::open(spot)?)?;
+    pub(super) fn begin(
+        options: &Arc<Options>,
+        shard: usize,
+        server: &Arc<Server>,
+        spot: &Spot,
+    ) -> Result<Self, Fault> {
+        let stream = options.dress(server, Stream::open(spot)?)?;
         let mut conn = Self {
             options: Arc::clone(options),
             shard,
+            server: Arc::clone(server),
+            is_guest: false,
             stream,
             phase: Phase::Connecting,
             received: Vec::new(),
@@ -167,33 +199,30 @@ impl Conn {
         Ok(conn)
     }
 
-    /// Connects and greets, up to the deadline, at the first address that works.
+    /// Connects to this server and greets, up to the deadline, at the first of its addresses that works.
     pub(super) fn open(
         options: &Arc<Options>,
         shard: usize,
+        server: &Arc<Server>,
         deadline: Nanos,
-    ) -> Result<Self, Error> {
-        let server = &options.servers[shard];
-        let spots = server.resolve().map_err(|why| server.down(why))?;
+    ) -> Result<Self, Fault> {
+        let spots = server.resolve()?;
         let mut last = Fault::Broken(ErrorKind::NotFound.into());
         for (index, spot) in spots.iter().enumerate() {
             // What is left is shared by those that are left.
             let left = deadline.since(clock::now());
             let share = left / (spots.len() - index) as u64;
             let until = Nanos(clock::now().0.saturating_add(share));
-            match Self::begin(options, shard, spot).and_then(|mut conn| {
+            match Self::begin(options, shard, server, spot).and_then(|mut conn| {
                 conn.ready(until)?;
                 Ok(conn)
             }) {
-                Ok(conn) => return Ok(conn),
+                Err(fault @ Fault::Broken(_)) => last = fault,
                 // Whoever answers is the server, and another address of it would say the same.
-                Err(fault @ (Fault::Refused { .. } | Fault::Garbage(_))) => {
-                    return Err(fault.of(server));
-                }
-                Err(fault) => last = fault,
+                result => return result,
             }
         }
-        Err(last.of(server))
+        Err(last)
     }
 
     fn greet(&mut self) {
@@ -212,13 +241,9 @@ impl Conn {
         }
     }
 
-    fn server(&self) -> &Server {
-        &self.options.servers[self.shard]
-    }
-
     /// Turns what went wrong here into what the program is told.
     pub(super) fn error(&self, fault: Fault) -> Error {
-        fault.of(self.server())
+        fault.of(&self.server)
     }
 
     /// Waits until the server has let us in.
@@ -269,6 +294,11 @@ impl Conn {
         deadline: Nanos,
     ) -> Result<Reply, Fault> {
         self.send(frame, verb);
+        self.answer(deadline)
+    }
+
+    /// Waits for the answer to the last request. Whoever is told that the time is over may wait on.
+    pub(super) fn answer(&mut self, deadline: Nanos) -> Result<Reply, Fault> {
         loop {
             match self.hear(deadline)? {
                 Heard::Answer(reply) if self.asked.is_empty() => {
@@ -388,6 +418,10 @@ impl Conn {
             match told {
                 Told::Hello { epoch, .. } => self.epoch = epoch,
                 Told::Done | Told::Attached { .. } => {}
+                Told::NotLeader(told) => {
+                    let told = told.map(|it| String::from_utf8_lossy(it).into_owned());
+                    return Err(Fault::NotLeader(told));
+                }
                 _ => {
                     let word = shown(&line);
                     return Err(Fault::Refused { verb, word });

@@ -8,8 +8,8 @@ use super::clock;
 use super::conn::Conn;
 use super::error::{Error, Lost, shown};
 use super::hold::{Hold, LostSignal, Standing};
-use super::keeper::release_command;
-use super::{Inner, Told};
+use super::renewal::release_command;
+use super::{Hops, Inner, Told};
 use crate::base::Token;
 use crate::wire::client::push_request;
 
@@ -196,21 +196,28 @@ impl Guard {
             };
         }
         // The connection is gone. Whatever the server says on another one, it is not held afterwards.
-        let mut conn = self
-            .inner
-            .open_by(self.hold.shard, clock::after(patience))?;
+        let (key, deadline) = (Some(&*self.hold.key), clock::after(patience));
+        let mut conn = self.inner.open_by(self.hold.shard, key, deadline)?;
         self.tell(&mut conn, patience)?;
         self.inner.pool.put(conn);
         Ok(())
     }
 
-    /// Tells the server; whether it was held until then.
+    /// Tells the server, or whoever it says decides; whether it was held until then.
     fn tell(&self, conn: &mut Conn, patience: Duration) -> Result<bool, Error> {
         let mut frame = Vec::new();
         let verb = push_request(&mut frame, &release_command(&self.hold))?;
-        let reply = conn.ask(&frame, verb, clock::after(patience));
-        let reply = reply.map_err(|fault| conn.error(fault))?;
-        Ok(reply.told() == Told::Done)
+        let deadline = clock::after(patience);
+        let mut hops = Hops::until(deadline);
+        loop {
+            let reply = conn.ask(&frame, verb, deadline);
+            let reply = reply.map_err(|fault| conn.error(fault))?;
+            let Some(told) = reply.sends_elsewhere() else {
+                return Ok(reply.told() == Told::Done);
+            };
+            let key = Some(&*self.hold.key);
+            self.inner.go_elsewhere(conn, key, told, &mut hops)?;
+        }
     }
 }
 

@@ -5,7 +5,8 @@
 //! long at a time, so a server that hangs or never stops talking takes no time from the renewals of
 //! another. Where renewals are rare it asks in between whether the server is still there. The rules for a connection that breaks are in
 //! `docs/client.md`: what hung on it is in doubt until a new connection has shown whether the server was
-//! started anew (then it may have kept the grant), or whether the grant outlives connections.
+//! started anew (then it may have kept the grant), or whether the grant outlives connections. In a cluster that is a
+//! connection to whoever leads by then: members are asked one after the other (`rotation.rs`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -13,18 +14,21 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use super::address::Server;
 use super::callbacks::Calls;
 use super::clock;
+use super::cluster::Follow;
 use super::conn::{Conn, Fault, Heard, Reply};
 use super::error::Lost;
 use super::hold::{Hold, Standing};
 use super::locked;
 use super::options::Options;
 use super::poller::Poller;
+use super::renewal::{check, release_command, renew};
+use super::rotation::{Rotation, Scout, resolve_again};
 use crate::base::Nanos;
-use crate::engine::types::{Change, Mode, Request};
+use crate::engine::types::{Change, Mode};
 use crate::wire::client::{Line, News, Told, push_request};
-use crate::wire::command::Command;
 use crate::wire::verbs::Verb;
 
 /// A lease is asked for again when this part of it is over.
@@ -33,9 +37,13 @@ const RENEW_PART: u64 = 3;
 /// Earlier by up to this part of that, so that many clients do not ask at once.
 const JITTER_PART: u64 = 10;
 
-/// The first pause after an attempt to connect that failed, and the longest.
-const BACKOFF: Duration = Duration::from_millis(50);
-const BACKOFF_MAX: Duration = Duration::from_secs(2);
+/// A connection that lasted so long was a good one: the next attempt is made at once.
+const GOOD_TIME: Duration = Duration::from_secs(2);
+
+/// What would end with its connection cannot be saved by another one, unless another member of the cluster leads by
+/// now: whether it does is looked up when an answer is due for so long, and then this often.
+const SCOUT_AFTER: Duration = Duration::from_secs(1);
+const SCOUT_LOOK: Duration = Duration::from_millis(50);
 
 /// How many bytes of one connection are heard at a time, and what each line counts besides its length. What
 /// is more waits until the others were heard.
@@ -71,8 +79,17 @@ struct Table {
 struct Kept {
     hold: Arc<Hold>,
     link: Link,
-    /// The life of the server that has promised it.
+    /// The life of the server that has promised it, and where that was.
     epoch: u64,
+    server: Arc<Server>,
+    is_guest: bool,
+    /// Who is asked next when there is no connection.
+    rotation: Rotation,
+    /// The renewal that is asked for only shows whether this is another life of the server.
+    is_probe: bool,
+    /// Somebody looks whether another member of the cluster leads.
+    scout: Option<Scout>,
+    scout_at: Nanos,
     /// When the renewal was sent that is not answered yet.
     asked_at: Option<Nanos>,
     /// When the next one is to be sent.
@@ -86,8 +103,6 @@ struct Kept {
     silence: Option<Duration>,
     /// More has come than was heard.
     has_more: bool,
-    /// Connections that did not last, one after the other.
-    failures: u32,
     /// When the first renewal on this connection was answered.
     good_since: Option<Nanos>,
     /// It does not end with its connection while the server lives.
@@ -129,6 +144,12 @@ impl Keeper {
         let kept = Kept {
             hold: Arc::clone(hold),
             epoch: conn.epoch,
+            server: Arc::clone(&conn.server),
+            is_guest: conn.is_guest,
+            rotation: Rotation::new(&self.options.clusters[conn.shard]),
+            is_probe: false,
+            scout: None,
+            scout_at: Nanos::NEVER,
             link: Link::Up(conn),
             asked_at: None,
             renew_at: renewal_time(asked_at, hold),
@@ -137,7 +158,6 @@ impl Keeper {
             check_every: self.options.check_every,
             silence: None,
             has_more: false,
-            failures: 0,
             good_since: Some(asked_at),
             outlives: self.options.outlives(),
             answer_timeout: self.options.answer_timeout,
@@ -298,7 +318,8 @@ impl Kept {
                     None => self.check_at(),
                     // Only what outlives its connection can be saved by another one.
                     Some(since) if self.outlives => self.patience(since),
-                    Some(_) => Nanos::NEVER,
+                    Some(_) if self.rotation.is_alone() => Nanos::NEVER,
+                    Some(since) => self.scouts_at(since),
                 })
             }
             Link::Opening(_, until) => *until,
@@ -324,20 +345,31 @@ impl Kept {
         Nanos(asked_at.0.saturating_add(span))
     }
 
+    /// When somebody is to look whether another member leads, or what came of that.
+    fn scouts_at(&self, since: Nanos) -> Nanos {
+        let third = self.hold.span().nanos() / RENEW_PART;
+        let after = clock::nanos(SCOUT_AFTER).min(third / 2);
+        match self.scout_at {
+            Nanos::NEVER => Nanos(since.0.saturating_add(after)),
+            at => at,
+        }
+    }
+
     fn serve(&mut self, options: &Arc<Options>, poller: &Poller, number: u64) {
         let now = clock::now();
         match &mut self.link {
             Link::Away(again_at) if *again_at <= now => self.reconnect(options, poller, number),
             Link::Away(_) => return,
-            Link::Opening(_, until) if *until <= now => self.broken(poller),
+            Link::Opening(_, until) if *until <= now => self.failed(poller, false),
             Link::Opening(..) | Link::Up(_) => {}
         }
-        self.greeted(poller, now);
+        self.greeted(options, poller, now);
         // First what has come: after a pause of the whole machine the answer may be there already.
-        self.hear(poller);
+        self.hear(options, poller);
         if self.ask(poller, now) {
-            self.hear(poller);
+            self.hear(options, poller);
         }
+        self.scout(options, poller, now);
         if let Link::Up(conn) | Link::Opening(conn, _) = &self.link {
             poller.update(conn, number);
         }
@@ -369,9 +401,44 @@ impl Kept {
         true
     }
 
+    /// The server does not answer, and the grant ends with its connection: has somebody look whether another member of
+    /// the cluster leads by now. Then this connection is of no use any more, and that one has the grant.
+    fn scout(&mut self, options: &Arc<Options>, poller: &Poller, now: Nanos) {
+        let since = match (&self.link, self.waits_since()) {
+            (Link::Up(_), Some(since)) if !self.outlives && !self.rotation.is_alone() => since,
+            _ => {
+                (self.scout, self.scout_at) = (None, Nanos::NEVER);
+                return;
+            }
+        };
+        if self.scouts_at(since) > now {
+            return;
+        }
+        let look = clock::nanos(SCOUT_LOOK);
+        self.scout_at = Nanos(now.0.saturating_add(look));
+        match self.scout.as_ref().map(Scout::found) {
+            None => self.scout = Scout::start(options, self.hold.shard, &self.hold.key),
+            Some(None) => {} // not yet
+            Some(Some(None)) => {
+                self.scout = None; // nobody, and it is looked for again
+                let pause = clock::nanos(SCOUT_AFTER);
+                self.scout_at = Nanos(now.0.saturating_add(pause));
+            }
+            Some(Some(Some((server, epoch)))) => {
+                self.scout = None;
+                let pause = clock::nanos(SCOUT_AFTER);
+                self.scout_at = Nanos(now.0.saturating_add(pause));
+                if epoch != self.epoch {
+                    self.rotation.go_to(server);
+                    self.broken(poller);
+                }
+            }
+        }
+    }
+
     /// A new connection is ready: whether the grant can have outlived the old one.
-    fn greeted(&mut self, poller: &Poller, now: Nanos) {
-        self.hear_greeting(poller);
+    fn greeted(&mut self, options: &Arc<Options>, poller: &Poller, now: Nanos) {
+        self.hear_greeting(options, poller);
         let Link::Opening(conn, _) = &mut self.link else {
             return;
         };
@@ -379,7 +446,12 @@ impl Kept {
             return;
         }
         let is_another_life = conn.epoch != self.epoch;
-        if !is_another_life && !self.outlives {
+        // Another server of the same number may have other keys, and count its lives for itself. It says so.
+        self.is_probe = !is_another_life
+            && !self.outlives
+            && !Arc::ptr_eq(&conn.server, &self.server)
+            && !self.rotation.is_alone();
+        if !is_another_life && !self.outlives && !self.is_probe {
             // It ended with its connection, or will when the server notices.
             return self.hold.lose(Lost::Disconnected);
         }
@@ -396,7 +468,7 @@ impl Kept {
     }
 
     /// What comes before a new connection may be used.
-    fn hear_greeting(&mut self, poller: &Poller) {
+    fn hear_greeting(&mut self, options: &Arc<Options>, poller: &Poller) {
         let mut budget = HEARD_BYTES_MAX;
         self.has_more = false;
         while let Link::Opening(conn, _) = &mut self.link {
@@ -411,13 +483,30 @@ impl Kept {
                     }
                 }
                 Ok(_) => return,
-                Err(_) => self.broken(poller),
+                Err(Fault::NotLeader(told)) => {
+                    let server = Arc::clone(&conn.server);
+                    self.sent_elsewhere(options, &server, told.as_deref());
+                    self.failed(poller, true);
+                }
+                Err(Fault::Broken(_)) => self.failed(poller, false),
+                Err(Fault::Garbage(_) | Fault::Refused { .. }) => self.failed(poller, true),
             }
         }
     }
 
+    /// Another server has it: it is asked next, if it may be.
+    fn sent_elsewhere(&mut self, options: &Options, teller: &Arc<Server>, told: Option<&str>) {
+        let cluster = &options.clusters[self.hold.shard];
+        cluster.forget_leader(teller);
+        if let Some(told) = told
+            && let Follow::To(server) = options.follow(self.hold.shard, teller, told)
+        {
+            self.rotation.hop_to(server);
+        }
+    }
+
     /// Reads what has come, but not for long.
-    fn hear(&mut self, poller: &Poller) {
+    fn hear(&mut self, options: &Arc<Options>, poller: &Poller) {
         let mut budget = HEARD_BYTES_MAX;
         while let Link::Up(conn) = &mut self.link {
             self.has_more = budget == 0;
@@ -430,6 +519,13 @@ impl Kept {
             };
             let cost = match heard {
                 Ok(Some(Heard::Answer(reply))) => {
+                    if let Some(told) = reply.sends_elsewhere() {
+                        let server = Arc::clone(&conn.server);
+                        // It leads, and has other keys; or it leads no longer, and its word is worth nothing.
+                        self.sent_elsewhere(options, &server, told.as_deref());
+                        self.is_guest = told.is_some();
+                        return self.failed(poller, true);
+                    }
                     self.answered(&reply);
                     reply.line().len()
                 }
@@ -442,7 +538,7 @@ impl Kept {
                     self.note_silence(&error);
                     return self.broken(poller);
                 }
-                Err(Fault::Garbage(_) | Fault::Refused { .. }) => return self.broken(poller),
+                Err(_) => return self.broken(poller),
             };
             budget = budget.saturating_sub(cost + LINE_COST_BYTES);
         }
@@ -469,12 +565,16 @@ impl Kept {
         self.hold.heard(asked_at);
         match reply.told() {
             _ if reply.verb() == Verb::Ping => {}
+            // It has the key, and lives as before: the grant ended with its connection.
+            _ if self.is_probe => self.hold.lose(Lost::Disconnected),
             Told::Renewed { lease, .. } => {
                 self.hold.renewed(asked_at, lease);
                 self.good_since.get_or_insert_with(clock::now);
                 if let Link::Up(conn) = &self.link {
                     self.epoch = conn.epoch;
+                    self.server = Arc::clone(&conn.server);
                 }
+                self.rotation.is_good();
                 self.renew_at = renewal_time(asked_at, &self.hold);
             }
             Told::Refused(b"error") => self.hold.lose(Lost::Forgotten),
@@ -505,42 +605,54 @@ impl Kept {
         }
     }
 
+    /// The connection has broken.
     fn broken(&mut self, poller: &Poller) {
+        // A server that hangs up as soon as it has greeted or renewed is not asked ever faster.
+        let was_good = self
+            .good_since
+            .is_some_and(|since| clock::now().since(since) >= clock::nanos(GOOD_TIME));
+        self.cut(poller);
+        let pause = self.rotation.broke(was_good);
+        self.link = Link::Away(clock::after(pause));
+    }
+
+    /// A connection was not to be had, or not to the right server.
+    fn failed(&mut self, poller: &Poller, is_there: bool) {
+        let server = match &self.link {
+            Link::Up(conn) | Link::Opening(conn, _) => Some(Arc::clone(&conn.server)),
+            Link::Away(_) => None,
+        };
+        self.cut(poller);
+        let pause = self.rotation.failed(server, is_there);
+        self.link = Link::Away(clock::after(pause));
+    }
+
+    fn cut(&mut self, poller: &Poller) {
         if let Link::Up(conn) | Link::Opening(conn, _) = &self.link {
             poller.delete(conn);
         }
         self.hold.doubt();
         (self.asked_at, self.checked_at, self.has_more) = (None, None, false);
-        let now = clock::now();
-        // A server that hangs up as soon as it has greeted or renewed is not asked ever faster.
-        if let Some(since) = self.good_since.take()
-            && now.since(since) >= clock::nanos(BACKOFF_MAX)
-        {
-            self.failures = 0;
-        }
-        let pause = match self.failures {
-            0 => Duration::ZERO,
-            failures => BACKOFF
-                .saturating_mul(1 << (failures - 1).min(10))
-                .min(BACKOFF_MAX),
-        };
-        self.failures += 1;
-        let pause = clock::nanos(clock::jittered(pause));
-        self.link = Link::Away(Nanos(now.0.saturating_add(pause)));
+        (self.good_since, self.scout_at) = (None, Nanos::NEVER);
     }
 
     fn reconnect(&mut self, options: &Arc<Options>, poller: &Poller, number: u64) {
         let shard = self.hold.shard;
-        resolve_again(options, shard);
-        let spots = options.servers[shard].known();
-        let spot = spots.get(self.failures as usize % spots.len().max(1));
-        let Some(Ok(conn)) = spot.map(|spot| Conn::begin(options, shard, spot)) else {
-            return self.broken(poller);
+        let server = self.rotation.next(&options.clusters[shard], &self.server);
+        resolve_again(&server);
+        let spots = server.known();
+        let spot = spots.get(self.rotation.failures() as usize % spots.len().max(1));
+        let conn = spot.map(|spot| Conn::begin(options, shard, &server, spot));
+        let Some(Ok(mut conn)) = conn else {
+            self.link = Link::Away(clock::after(self.rotation.failed(Some(server), false)));
+            return;
         };
+        conn.is_guest = self.is_guest;
         if poller.add(&conn, number).is_err() {
             return self.broken(poller);
         }
-        self.link = Link::Opening(conn, clock::after(options.connect_timeout));
+        let limit = self.rotation.limit(options.connect_timeout);
+        self.link = Link::Opening(conn, clock::after(limit));
     }
 
     /// It has ended. If the server does not know that yet, it is told: nobody should have to wait for the
@@ -557,54 +669,4 @@ impl Kept {
             }
         }
     }
-}
-
-fn renew(conn: &mut Conn, hold: &Hold) {
-    let mut frame = Vec::new();
-    let request = Request::Renew {
-        key: &hold.key,
-        token: Some(hold.token),
-        lease: Some(hold.lease()),
-    };
-    match push_request(&mut frame, &Command::Engine(request)) {
-        Ok(verb) => conn.send(&frame, verb),
-        // It was spelled when it was asked for, so this cannot be. What cannot be renewed is lost.
-        Err(_) => hold.lose(Lost::Forgotten),
-    }
-}
-
-/// Asks whether the server is still there, and our connection with it.
-fn check(conn: &mut Conn) {
-    let mut frame = Vec::new();
-    // It has nothing in it that could not be said.
-    if let Ok(verb) = push_request(&mut frame, &Command::Ping) {
-        conn.send(&frame, verb);
-    }
-}
-
-/// Finds out where the server is now, on a thread of its own because that may take seconds: the next
-/// attempt to connect goes there.
-fn resolve_again(options: &Arc<Options>, shard: usize) {
-    if !options.servers[shard].begins_to_resolve() {
-        return;
-    }
-    let theirs = Arc::clone(options);
-    let thread = thread::Builder::new().name("latch-resolve".to_owned());
-    let thread = thread.spawn(move || {
-        let server = &theirs.servers[shard];
-        let _ = server.resolve(); // the old addresses stay if there are no new ones
-        server.has_resolved();
-    });
-    if thread.is_err() {
-        options.servers[shard].has_resolved();
-    }
-}
-
-/// How a grant is let go.
-pub(super) fn release_command(hold: &Hold) -> Command<'_> {
-    let (key, token) = (&*hold.key, Some(hold.token));
-    Command::Engine(match hold.mode {
-        Mode::Lead => Request::Resign { key, token },
-        _ => Request::Release { key, token },
-    })
 }

@@ -1,7 +1,8 @@
 //! How something comes to be held: one request, perhaps after a wait, perhaps asked again.
 //!
 //! An acquire whose answer was lost is never simply asked again: first `who` has to show that no holder
-//! can be the lost answer. What cannot be shown is reported (`docs/client.md`).
+//! can be the lost answer. What cannot be shown is reported (`docs/client.md`). A wait goes on where another member
+//! of the cluster leads.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use super::error::{Error, Lost, shown};
 use super::guard::Guard;
 use super::hold::Hold;
 use super::who::{Holder, Who};
-use super::{Inner, Told};
+use super::{Hops, Inner, LOOK_EVERY, Told};
 use crate::base::{Fence, Millis, Nanos, Token};
 use crate::engine::types::{Mode, Request};
 use crate::wire::client::{Grant, push_request};
@@ -108,11 +109,13 @@ impl Lock {
             return Err(Error::Misuse(why.to_owned()));
         }
         let (shard, lease) = (inner.shard(key), self.lease.map(clock::millis));
-        let (mut conn, was_idle) = inner.conn(shard)?;
+        let (mut conn, was_idle) = inner.conn(shard, Some(key))?;
         let mut renewed = self.renew(&mut conn, token, lease);
-        if let (Err(Error::Down { .. }), true) = (&renewed, was_idle) {
+        if let Err(Error::Down { .. }) = &renewed
+            && (was_idle || !inner.options.clusters[shard].is_alone())
+        {
             inner.pool.clear(shard);
-            conn = inner.open(shard)?;
+            conn = inner.open(shard, Some(key))?;
             renewed = self.renew(&mut conn, token, lease);
         }
         let (asked_at, lease) = renewed?;
@@ -123,8 +126,12 @@ impl Lock {
         let Self { inner, key, .. } = self;
         let end = clock::after(wait);
         let shard = inner.shard(key);
-        let (mut conn, _) = inner.conn(shard)?;
+        // Whoever waits anyway waits for a leader, too.
+        let connects_until = clock::after(inner.options.connect_timeout).max(end);
+        let (mut conn, _) = inner.conn_by(shard, Some(key), connects_until)?;
+        let mut hops = Hops::until(connects_until);
         let mut attempts = 0;
+        let mut suspect: Option<Suspect> = None;
         loop {
             let command = Command::Engine(Request::Acquire {
                 key,
@@ -135,18 +142,34 @@ impl Lock {
             let mut frame = Vec::new();
             let verb = push_request(&mut frame, &command)?;
             let asked_at = clock::now();
-            let fault = match conn.ask(&frame, verb, inner.deadline(&command)) {
-                Ok(reply) => return self.answered(conn, &frame, reply, asked_at),
+            conn.send(&frame, verb);
+            let fault = match self.hear_answer(&mut conn, inner.deadline(&command)) {
+                Ok(reply) => match reply.sends_elsewhere() {
+                    Some(told) => {
+                        inner.go_elsewhere(&mut conn, Some(key), told, &mut hops)?;
+                        continue;
+                    }
+                    None if reply.told() == Told::TimedOut => {
+                        return Err(self.busy(conn, suspect.as_ref()));
+                    }
+                    None => return self.answered(conn, &frame, reply, asked_at),
+                },
                 Err(fault) => fault,
             };
             attempts += 1;
             match fault {
                 Fault::Broken(why) if why.kind() != ErrorKind::TimedOut => {
-                    let is_last = attempts > 1 && clock::now() >= end;
-                    conn = match is_last {
-                        true => return Err(self.unknown(shard, None, why)),
-                        false => self.find_out(shard, asked_at, end, attempts, why)?,
-                    };
+                    if attempts > 1 && clock::now() >= end {
+                        let fence = suspect.map(|it| it.fence);
+                        return Err(self.unknown(shard, fence, why));
+                    }
+                    let lost_at = suspect.as_ref().map_or(asked_at, |it| it.asked_at);
+                    let found = self.find_out(shard, lost_at, end, attempts, why)?;
+                    suspect = found.suspect.map(|fence| Suspect {
+                        fence,
+                        asked_at: lost_at,
+                    });
+                    conn = *found.conn;
                 }
                 // It may still be granted; but then it ends with the connection, unless it outlives it.
                 Fault::Broken(why) if inner.options.outlives() => {
@@ -154,6 +177,49 @@ impl Lock {
                 }
                 fault => return Err(conn.error(fault)),
             }
+        }
+    }
+
+    /// Waits for the answer. Whoever waits at a member of a cluster looks now and then whether another one leads by
+    /// now: one that was stopped, or cut off, would be silent for ever.
+    fn hear_answer(&self, conn: &mut Conn, deadline: Nanos) -> Result<Reply, Fault> {
+        let inner = &self.inner;
+        if inner.options.clusters[conn.shard].is_alone() && !conn.is_guest {
+            return conn.answer(deadline);
+        }
+        loop {
+            match conn.answer(deadline.min(clock::after(LOOK_EVERY))) {
+                Err(Fault::Broken(why))
+                    if why.kind() == ErrorKind::TimedOut && clock::now() < deadline => {}
+                result => return result,
+            }
+            if inner.is_led_elsewhere(conn, Some(&self.key)) {
+                let why = "another member of the cluster leads by now";
+                let why = std::io::Error::new(ErrorKind::ConnectionAborted, why);
+                return Err(Fault::Broken(why));
+            }
+        }
+    }
+
+    /// The wait is over. If it was one behind a grant that may be the answer to our first request, and that is still
+    /// there, this is what there is to be told.
+    fn busy(&self, mut conn: Conn, suspect: Option<&Suspect>) -> Error {
+        let is_there = suspect.is_some_and(|suspect| {
+            let holders = self.ask_who(&mut conn).map(|who| who.holders);
+            let is_it = |it: &Holder| it.fence == suspect.fence.0 && it.restored;
+            holders.is_ok_and(|holders| holders.iter().any(is_it))
+        });
+        let shard = conn.shard;
+        self.inner.pool.put(conn);
+        match suspect {
+            Some(suspect) if is_there => {
+                let why = "the leader changed before it came";
+                let why = std::io::Error::new(ErrorKind::ConnectionAborted, why);
+                self.unknown(shard, Some(suspect.fence), why)
+            }
+            _ => Error::Busy {
+                key: shown(&self.key),
+            },
         }
     }
 
@@ -171,11 +237,7 @@ impl Lock {
             Told::Granted(grant) | Told::Acquired(grant) if grant.lease > Millis::ZERO => {
                 self.granted(conn, grant, asked_at)
             }
-            Told::TimedOut => {
-                self.inner.pool.put(conn);
-                let key = shown(&self.key);
-                Err(Error::Busy { key })
-            }
+            Told::TimedOut => Err(self.busy(conn, None)),
             _ => Err(self.inner.garbage(shard, &reply)),
         }
     }
@@ -212,7 +274,8 @@ impl Lock {
     /// Renews it on a new connection. If none can be made, it is held and nobody here can use it.
     fn renew_elsewhere(&self, shard: usize, grant: Grant) -> Result<(Conn, Renewal), Error> {
         self.inner.pool.clear(shard);
-        let mut conn = self.inner.open(shard).map_err(|error| match error {
+        let conn = self.inner.open(shard, Some(&self.key));
+        let mut conn = conn.map_err(|error| match error {
             Error::Down { why, .. } => self.unknown(shard, Some(grant.token.fence), why),
             error => error,
         })?;
@@ -229,13 +292,23 @@ impl Lock {
         };
         let mut frame = Vec::new();
         let verb = push_request(&mut frame, &Command::Engine(renew))?;
-        let asked_at = clock::now();
         let mut deadline = clock::after(self.inner.options.answer_timeout);
         if let Some(lease) = lease {
-            deadline = deadline.min(asked_at.after(lease));
+            deadline = deadline.min(clock::now().after(lease));
         }
-        let reply = conn.ask(&frame, verb, deadline);
-        let reply = reply.map_err(|fault| conn.error(fault))?;
+        let mut hops = Hops::until(deadline);
+        let (asked_at, reply) = loop {
+            let asked_at = clock::now();
+            let reply = conn.ask(&frame, verb, deadline);
+            let reply = reply.map_err(|fault| conn.error(fault))?;
+            match reply.sends_elsewhere() {
+                Some(told) => {
+                    self.inner
+                        .go_elsewhere(conn, Some(&self.key), told, &mut hops)?;
+                }
+                None => break (asked_at, reply),
+            }
+        };
         match reply.told() {
             Told::Renewed { lease, .. } if lease > Millis::ZERO => Ok((asked_at, lease)),
             Told::Refused(_) => Err(self.lost(Lost::Expired)),
@@ -259,13 +332,13 @@ impl Lock {
         let number = keeper.keep(&hold, conn, asked_at);
         let number = number.map_err(|why| match options.outlives() {
             true => self.unknown(shard, Some(fence), why),
-            false => options.servers[shard].down(why),
+            false => options.clusters[shard].down(why),
         })?;
         Ok(Guard::new(Arc::clone(&self.inner), hold, number))
     }
 
     /// The connection broke before the answer. Connects again and asks who holds the key: returns the
-    /// connection if none of those can be the lost answer.
+    /// connection if none of those can be the lost answer, or if it does no harm to wait behind it.
     fn find_out(
         &self,
         shard: usize,
@@ -273,16 +346,23 @@ impl Lock {
         end: Nanos,
         attempts: u32,
         why: std::io::Error,
-    ) -> Result<Conn, Error> {
+    ) -> Result<FoundOut, Error> {
         self.inner.pool.clear(shard);
         if attempts > 1 {
             clock::pause(pause(attempts - 1).min(clock::until(end)));
         }
         for round in 1.. {
             let found = self.connect_again(shard, end);
-            let found = found.and_then(|conn| self.look_for_ours(conn, asked_at));
+            let found = found.and_then(|conn| self.look_for_ours(conn, asked_at, end));
             match found {
-                Ok(Found::Nothing(conn)) => return Ok(*conn),
+                Ok(Found::Nothing(conn)) => {
+                    let suspect = None;
+                    return Ok(FoundOut { conn, suspect });
+                }
+                Ok(Found::Before(conn, fence)) => {
+                    let suspect = Some(fence);
+                    return Ok(FoundOut { conn, suspect });
+                }
                 Ok(Found::Holder(fence)) => return Err(self.unknown(shard, Some(fence), why)),
                 // That connection broke, too, before it was known.
                 Err(Error::Down { .. }) if clock::now() < end => {
@@ -300,17 +380,26 @@ impl Lock {
     }
 
     /// Asks who holds the key, until none of them can be the lost answer or the server has had its time
-    /// to let that go.
-    fn look_for_ours(&self, mut conn: Conn, asked_at: Nanos) -> Result<Found, Error> {
+    /// to let that go. A grant that was restored, because the server was started anew or another one leads, has no name until
+    /// its holder renews it, which it does as soon as it can: that is waited for while there is time. Where only one
+    /// can hold it we wait behind it in the queue instead, since two grants can never come of that.
+    fn look_for_ours(&self, mut conn: Conn, asked_at: Nanos, end: Nanos) -> Result<Found, Error> {
         let noticed = clock::after(NOTICE_TIME);
+        let is_exclusive = matches!(
+            self.mode,
+            Mode::Slot { limit: 1 } | Mode::Write | Mode::Lead
+        );
         let mut round = 0;
         loop {
             let who = self.ask_who(&mut conn)?;
+            let now = clock::now();
             match self.could_be_ours(&who, asked_at) {
                 None => return Ok(Found::Nothing(Box::new(conn))),
-                Some(holder) if clock::now() >= noticed => {
-                    return Ok(Found::Holder(Fence(holder.fence)));
+                Some(holder) if holder.restored && is_exclusive && now < end => {
+                    return Ok(Found::Before(Box::new(conn), Fence(holder.fence)));
                 }
+                Some(holder) if holder.restored && now < end => {}
+                Some(holder) if now >= noticed => return Ok(Found::Holder(Fence(holder.fence))),
                 Some(_) => {}
             }
             round += 1;
@@ -322,7 +411,7 @@ impl Lock {
     fn connect_again(&self, shard: usize, end: Nanos) -> Result<Conn, Error> {
         let mut attempts = 0;
         loop {
-            match self.inner.open(shard) {
+            match self.inner.open(shard, Some(&self.key)) {
                 Err(Error::Down { .. }) if clock::now() < end => {
                     attempts += 1;
                     clock::pause(pause(attempts).min(clock::until(end)));
@@ -336,12 +425,16 @@ impl Lock {
         let command = Command::Who { key: &self.key };
         let mut frame = Vec::new();
         let verb = push_request(&mut frame, &command)?;
-        match conn.ask(&frame, verb, self.inner.deadline(&command)) {
-            Ok(reply) => {
+        let mut hops = Hops::until(clock::after(self.inner.options.answer_timeout));
+        loop {
+            let reply = conn.ask(&frame, verb, self.inner.deadline(&command));
+            let reply = reply.map_err(|fault| conn.error(fault))?;
+            let Some(told) = reply.sends_elsewhere() else {
                 let reply = self.inner.refused(conn.shard, &frame, reply)?;
-                self.inner.read_who(conn.shard, &reply)
-            }
-            Err(fault) => Err(conn.error(fault)),
+                return self.inner.read_who(conn.shard, &reply);
+            };
+            self.inner
+                .go_elsewhere(conn, Some(&self.key), told, &mut hops)?;
         }
     }
 
@@ -353,6 +446,12 @@ impl Lock {
         let options = &self.inner.options;
         let ours = self.inner.keeper.fences(&self.key);
         let elapsed_s = clock::now().since(asked_at) as f64 / 1e9;
+        let kind = match self.mode {
+            Mode::Slot { .. } => "slot",
+            Mode::Read => "read",
+            Mode::Write => "write",
+            Mode::Lead => "lead",
+        };
         who.holders.iter().find(|holder| {
             let is_known = ours.contains(&holder.fence);
             let is_named_otherwise = match (options.attach(), &holder.client, &holder.name) {
@@ -361,14 +460,16 @@ impl Lock {
                 _ => false,
             };
             let is_older = holder.since_s > elapsed_s + SLACK_S;
+            let is_held_otherwise = !holder.hold.is_empty() && holder.hold != kind;
             // One that was restored has no name, and its age begins anew.
-            !is_known && (holder.restored || !(is_named_otherwise || is_older))
+            let is_told_apart = !holder.restored && (is_named_otherwise || is_older);
+            !(is_known || is_held_otherwise || is_told_apart)
         })
     }
 
     pub(super) fn unknown(&self, shard: usize, fence: Option<Fence>, why: std::io::Error) -> Error {
         Error::Unknown {
-            server: self.inner.options.servers[shard].to_string(),
+            server: self.inner.options.clusters[shard].to_string(),
             key: shown(&self.key),
             fence,
             why,
@@ -380,8 +481,23 @@ impl Lock {
 enum Found {
     /// It is not held. The connection is good for more.
     Nothing(Box<Conn>),
+    /// This may be it, and nobody else can have it meanwhile: it may be waited for.
+    Before(Box<Conn>, Fence),
     /// This may be it.
     Holder(Fence),
+}
+
+/// A connection on which it may be asked again.
+struct FoundOut {
+    conn: Box<Conn>,
+    /// A grant that may be the lost answer, and that is waited for.
+    suspect: Option<Fence>,
+}
+
+/// A grant that may be the answer to a request that was sent at this time.
+struct Suspect {
+    fence: Fence,
+    asked_at: Nanos,
 }
 
 /// Longer each time, with jitter.

@@ -12,11 +12,12 @@
 //! # Ok::<(), latchd::client::Error>(())
 //! ```
 //!
-//! - `address.rs` says where servers are and which has a key, `options.rs` what a client is told.
-//! - `stream.rs` is a socket, `conn.rs` a connection that speaks the protocol, `pool.rs` those that
-//!   nobody uses just now. The codec is `wire::client`, the server's own.
-//! - `hold.rs` is what is held and until when, `keeper.rs` the thread that renews it, `poller.rs` what that
-//!   waits in, `callbacks.rs` who is called when it is lost, `guard.rs` what a program has in its hands,
+//! - `address.rs` says where servers are and which has a key, `cluster.rs` which of them have the same keys and whom of
+//!   them to follow, `options.rs` what a client is told.
+//! - `stream.rs` is a socket, `conn.rs` a connection that speaks the protocol, `find.rs` looks for the server that
+//!   leads, `pool.rs` has the connections that nobody uses just now. The codec is `wire::client`, the server's own.
+//! - `hold.rs` is what is held and until when, `keeper.rs` the thread that renews it, `renewal.rs` what it says, `rotation.rs` whom it asks when
+//!   a connection has broken, `poller.rs` what it waits in, `callbacks.rs` who is called when it is lost, `guard.rs` what a program has in its hands,
 //!   `lock.rs` how it gets there, `place.rs` the same in two steps.
 //! - `data.rs`, `news.rs` and `ranges.rs` are everything else that servers have, `operate.rs` is for
 //!   operators, and `session.rs` a connection of one's own.
@@ -27,9 +28,11 @@
 mod address;
 mod callbacks;
 mod clock;
+mod cluster;
 mod conn;
 mod data;
 mod error;
+mod find;
 mod guard;
 mod hold;
 mod keeper;
@@ -41,6 +44,8 @@ mod place;
 mod poller;
 mod pool;
 mod ranges;
+mod renewal;
+mod rotation;
 mod session;
 mod stream;
 #[cfg(feature = "tls")]
@@ -73,6 +78,9 @@ pub use crate::wire::verbs::Verb;
 
 use self::conn::{Conn, Fault};
 use self::error::shown;
+use self::find::Hops;
+#[cfg(feature = "cli")]
+pub(crate) use self::find::NO_LEADER;
 use self::keeper::Keeper;
 use self::options::Options;
 use self::pool::Pool;
@@ -110,11 +118,9 @@ impl Drop for Inner {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Options { servers, name, .. } = &*self.inner.options;
-        let servers: Vec<_> = servers.iter().map(ToString::to_string).collect();
         f.debug_struct("Client")
-            .field("servers", &servers)
-            .field("name", name)
+            .field("servers", &self.servers())
+            .field("name", &self.name())
             .finish_non_exhaustive()
     }
 }
@@ -127,7 +133,9 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Client {
     /// Connects to `host:port`, `unix:/path` or `tls://host:port`, or to several of them with commas
-    /// between: then each key is at one of them, as dflockd's clients have it.
+    /// between: then each key is at one of them, as dflockd's clients have it. In each place there may be the
+    /// members of one cluster with `+` between them, of which the one that leads is found:
+    /// `10.0.0.11+10.0.0.12+10.0.0.13`, or `a1+a2,b1+b2`. The path of a unix socket goes to the next comma.
     ///
     /// # Errors
     /// If no server can be reached, if one does not let us in, or if the addresses are none.
@@ -140,10 +148,24 @@ impl Client {
         Builder::new(servers)
     }
 
+    /// A client of the members of one cluster, each as it is: nothing in them is a separator.
+    ///
+    /// ```
+    /// use latchd::client::Client;
+    ///
+    /// let members = ["10.0.0.11:6388", "10.0.0.12:6388", "unix:/run/a,b+c.sock"];
+    /// let client = Client::cluster(members).name("nightly@db1").build()?;
+    /// assert_eq!(client.servers(), ["10.0.0.11:6388+10.0.0.12:6388+unix:/run/a,b+c.sock"]);
+    /// # Ok::<(), latchd::client::Error>(())
+    /// ```
+    pub fn cluster(members: impl IntoIterator<Item = impl Into<String>>) -> Builder {
+        Builder::of_members(members.into_iter().map(Into::into).collect())
+    }
+
     fn over(options: Options) -> Self {
         let options = Arc::new(options);
         let inner = Inner {
-            pool: Pool::new(options.servers.len()),
+            pool: Pool::new(options.clusters.len()),
             keeper: Arc::new(Keeper::new(Arc::clone(&options))),
             options,
         };
@@ -154,8 +176,8 @@ impl Client {
 
     fn connect_all(&self) -> Result<(), Error> {
         let (mut reached, mut down) = (false, None);
-        for shard in 0..self.inner.options.servers.len() {
-            match self.inner.open(shard) {
+        for shard in 0..self.inner.options.clusters.len() {
+            match self.inner.open(shard, None) {
                 Ok(conn) => {
                     reached = true;
                     self.inner.pool.put(conn);
@@ -176,18 +198,18 @@ impl Client {
         &self.inner.options.name
     }
 
-    /// The servers, as they were given.
+    /// The servers, as they were given; members of one cluster together.
     #[must_use]
     pub fn servers(&self) -> Vec<String> {
-        let servers = self.inner.options.servers.iter();
-        servers.map(ToString::to_string).collect()
+        let clusters = self.inner.options.clusters.iter();
+        clusters.map(ToString::to_string).collect()
     }
 
-    /// The server that has this key.
+    /// The server that has this key, or the cluster that does.
     #[must_use]
     pub fn server_of(&self, key: impl AsRef<[u8]>) -> String {
         let shard = self.inner.shard(key.as_ref());
-        self.inner.options.servers[shard].to_string()
+        self.inner.options.clusters[shard].to_string()
     }
 
     // ---- holding ----
@@ -262,7 +284,7 @@ impl Client {
     /// # Errors
     /// If it cannot be made.
     pub fn session(&self, key: impl AsRef<[u8]>) -> Result<Session, Error> {
-        Session::open(&self.inner, self.inner.shard(key.as_ref()))
+        Session::open(&self.inner, key.as_ref())
     }
 
     // ---- asking ----
@@ -305,7 +327,7 @@ impl Client {
     /// # Errors
     /// As [`ask`](Self::ask), and [`Misuse`](Error::Misuse) if there is no such server.
     pub fn ask_server(&self, index: usize, command: &Command<'_>) -> Result<Reply, Error> {
-        if index >= self.inner.options.servers.len() {
+        if index >= self.inner.options.clusters.len() {
             return Err(Error::Misuse(format!("there is no server {index}")));
         }
         self.inner.ask(index, command)
@@ -341,7 +363,7 @@ fn lost_if_expired<T>(key: &[u8], result: Result<T, Error>) -> Result<T, Error> 
 
 impl Inner {
     fn shard(&self, key: &[u8]) -> usize {
-        address::shard(key, self.options.servers.len())
+        address::shard(key, self.options.clusters.len())
     }
 
     /// Which server a frame is for, by its key line.
@@ -352,22 +374,75 @@ impl Inner {
         self.shard(key_of_frame(frame))
     }
 
-    /// A connection to this server: one that is idle, or a new one.
-    fn conn(&self, shard: usize) -> Result<(Conn, bool), Error> {
-        match self.pool.take(shard) {
+    /// A connection to whoever leads there, or has this key: one that is idle, or a new one.
+    fn conn(&self, shard: usize, key: Option<&[u8]>) -> Result<(Conn, bool), Error> {
+        self.conn_by(shard, key, clock::after(self.options.connect_timeout))
+    }
+
+    /// The same, however long that takes up to the deadline.
+    fn conn_by(
+        &self,
+        shard: usize,
+        key: Option<&[u8]>,
+        deadline: Nanos,
+    ) -> Result<(Conn, bool), Error> {
+        let route = key.and_then(|key| self.options.clusters[shard].route(key));
+        match self.pool.take(shard, route.as_ref()) {
             Some(conn) => Ok((conn, true)),
-            None => Ok((self.open(shard)?, false)),
+            None => Ok((find::open(&self.options, shard, key, deadline)?, false)),
         }
     }
 
-    /// A new connection to this server.
-    fn open(&self, shard: usize) -> Result<Conn, Error> {
-        self.open_by(shard, clock::after(self.options.connect_timeout))
+    /// A new connection.
+    fn open(&self, shard: usize, key: Option<&[u8]>) -> Result<Conn, Error> {
+        self.open_by(shard, key, Nanos::NEVER)
     }
 
-    fn open_by(&self, shard: usize, deadline: Nanos) -> Result<Conn, Error> {
+    fn open_by(&self, shard: usize, key: Option<&[u8]>, deadline: Nanos) -> Result<Conn, Error> {
         let limit = clock::after(self.options.connect_timeout);
-        Conn::open(&self.options, shard, deadline.min(limit))
+        find::open(&self.options, shard, key, deadline.min(limit))
+    }
+
+    /// This server has said that another one decides, there if it knows that: puts a connection to whoever does in place of
+    /// this one. That one others may use, if it leads to whoever has other keys.
+    fn go_elsewhere(
+        &self,
+        conn: &mut Conn,
+        key: Option<&[u8]>,
+        told: Option<String>,
+        hops: &mut Hops,
+    ) -> Result<(), Error> {
+        let is_told = told.is_some();
+        let next = find::elsewhere(&self.options, conn, key, told, hops)?;
+        let before = std::mem::replace(conn, next);
+        if is_told {
+            self.pool.put(before);
+        }
+        Ok(())
+    }
+
+    /// Whether this connection leads to a server that does not have the key any more: it does not answer or lead, and
+    /// somebody else does. Nothing is asked on the connection itself, where an answer may be waited for.
+    fn is_led_elsewhere(&self, conn: &Conn, key: Option<&[u8]>) -> bool {
+        let Conn { shard, server, .. } = conn;
+        let same = Conn::open(&self.options, *shard, server, clock::after(LOOK_TIME));
+        if let Ok(mut same) = same
+            && same.epoch == conn.epoch
+        {
+            same.is_guest = conn.is_guest;
+            self.pool.put(same);
+            return false;
+        }
+        let deadline = clock::after(2 * LOOK_TIME);
+        let found = match key {
+            Some(key) => find::open_for_key(&self.options, *shard, key, deadline),
+            None => find::open(&self.options, *shard, None, deadline),
+        };
+        let is_elsewhere = found.as_ref().is_ok_and(|it| it.epoch != conn.epoch);
+        if let Ok(found) = found {
+            self.pool.put(found);
+        }
+        is_elsewhere
     }
 
     /// Until when the answer to this command must be there.
@@ -382,30 +457,48 @@ impl Inner {
         }
         let mut frame = Vec::new();
         let verb = push_request(&mut frame, command)?;
+        let key = (!verb.row().ignores_key).then(|| key_of_frame(&frame));
         let may_repeat = is_repeatable(command);
-        let (mut conn, was_idle) = self.conn(shard)?;
-        let mut result = conn.ask(&frame, verb, self.deadline(command));
-        if let Err(Fault::Broken(error)) = &result
-            && error.kind() != io::ErrorKind::TimedOut
-            && may_repeat
-            && was_idle
-        {
-            self.pool.clear(shard);
-            conn = self.open(shard)?;
-            result = conn.ask(&frame, verb, self.deadline(command));
-        }
-        match result {
-            Ok(reply) => {
-                self.pool.put(conn);
-                self.refused(shard, &frame, reply)
+        let is_alone = self.options.clusters[shard].is_alone();
+        let deadline = self.deadline(command);
+        let (mut conn, was_idle) = self.conn(shard, key)?;
+        let mut hops = Hops::until(clock::after(self.options.connect_timeout));
+        let mut repeats = match may_repeat {
+            true if !is_alone => REPEATS_MAX,
+            true if was_idle => 1,
+            _ => 0,
+        };
+        loop {
+            // One of several members that does not answer may have been stopped, and another one lead.
+            let patience = match repeats > 0 && !is_alone {
+                true => deadline.min(clock::after(self.options.answer_timeout / 3)),
+                false => deadline,
+            };
+            match conn.ask(&frame, verb, patience) {
+                Ok(reply) => match reply.sends_elsewhere() {
+                    Some(told) => self.go_elsewhere(&mut conn, key, told, &mut hops)?,
+                    None => {
+                        self.pool.put(conn);
+                        return self.refused(shard, &frame, reply);
+                    }
+                },
+                Err(Fault::Broken(error))
+                    if repeats > 0 && (!is_alone || error.kind() != io::ErrorKind::TimedOut) =>
+                {
+                    repeats -= 1;
+                    self.pool.clear(shard);
+                    conn = self.open(shard, key)?;
+                }
+                Err(Fault::Broken(why)) if !may_repeat => {
+                    return Err(Error::Unknown {
+                        server: conn.server.to_string(),
+                        key: shown(key_of_frame(&frame)),
+                        fence: None,
+                        why,
+                    });
+                }
+                Err(fault) => return Err(conn.error(fault)),
             }
-            Err(Fault::Broken(why)) if !may_repeat => Err(Error::Unknown {
-                server: self.options.servers[shard].to_string(),
-                key: shown(key_of_frame(&frame)),
-                fence: None,
-                why,
-            }),
-            Err(fault) => Err(conn.error(fault)),
         }
     }
 
@@ -413,11 +506,16 @@ impl Inner {
     fn refused(&self, shard: usize, frame: &[u8], reply: Reply) -> Result<Reply, Error> {
         let (word, grace) = match reply.told() {
             Told::Refused(word) => (word, None),
+            Told::NotLeader(told) => {
+                let told = told.map(String::from_utf8_lossy);
+                let why = conn::not_leader(told.as_deref());
+                return Err(self.options.clusters[shard].down(why));
+            }
             Told::InGrace(left) => (&b"error_grace"[..], left.map(clock::duration)),
             _ => return Ok(reply),
         };
         Err(Error::Refused(Refusal {
-            server: self.options.servers[shard].to_string(),
+            server: self.options.clusters[shard].to_string(),
             verb: reply.verb(),
             key: shown(key_of_frame(frame)),
             word: shown(word),
@@ -428,7 +526,7 @@ impl Inner {
     /// An answer that can be read and is not one to what was asked.
     fn garbage(&self, shard: usize, reply: &Reply) -> Error {
         Error::Garbage {
-            server: self.options.servers[shard].to_string(),
+            server: self.options.clusters[shard].to_string(),
             said: shown(reply.line()),
         }
     }
@@ -464,6 +562,14 @@ impl Inner {
         }
     }
 }
+
+/// How often a look is asked again while members of a cluster break down under it.
+const REPEATS_MAX: u32 = 3;
+
+/// How often whoever waits at a member of a cluster looks whether another one leads by now, and how long a look at
+/// one of them may take.
+const LOOK_EVERY: Duration = Duration::from_secs(3);
+const LOOK_TIME: Duration = Duration::from_secs(1);
 
 /// The second line of a frame.
 fn key_of_frame(frame: &[u8]) -> &[u8] {

@@ -1,10 +1,10 @@
 //! What happens elsewhere: signals, changes of keys, changes of leaders, as they come.
 //!
-//! A subscription has connections of its own. It is not made again when one of them breaks, because
-//! what happened meanwhile is lost: its owner has to know, look at how things are, and subscribe again.
+//! A subscription has connections of its own. When one of them breaks its owner is told, because what happened
+//! meanwhile is lost: whoever asks on has looked at how things are, and is subscribed again.
 
 use std::fmt;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,11 @@ use super::clock;
 use super::conn::{Conn, Fault, Heard};
 use super::error::Error;
 use super::stream::wait_for_any;
-use super::{Client, Inner, Told};
+use super::{Client, Hops, Inner, LOOK_EVERY, Told};
 use crate::engine::types::{Change, Event, Request};
 use crate::wire::client::{Line, News, push_request};
 use crate::wire::command::Command;
+use crate::wire::verbs::Verb;
 
 /// Somebody signalled.
 ///
@@ -138,12 +139,22 @@ impl FromNews for LeaderChange {
 /// ```
 pub struct Subscription<T> {
     inner: Arc<Inner>,
+    /// How it is asked for.
+    frame: Vec<u8>,
+    verb: Verb,
+    /// The name that it is about, if it is one and no pattern.
+    key: Option<Vec<u8>>,
     /// One for each server that may have something to tell.
-    conns: Vec<Conn>,
+    sources: Vec<Source>,
     /// Which of them is heard first, so that a loud one does not drown the others.
     turn: usize,
-    is_broken: bool,
     of: PhantomData<fn() -> T>,
+}
+
+/// A connection to one server, or none since the last one broke.
+struct Source {
+    shard: usize,
+    conn: Option<Conn>,
 }
 
 /// So many lines of other kinds are passed over before anybody looks at the clock.
@@ -226,30 +237,49 @@ impl Client {
         at_all: bool,
     ) -> Result<Subscription<T>, Error> {
         let shards = match at_all {
-            true => 0..self.inner.options.servers.len(),
+            true => 0..self.inner.options.clusters.len(),
             false => self.inner.shard(key)..self.inner.shard(key) + 1,
         };
-        let command = Command::Engine(*request);
         let mut frame = Vec::new();
-        let verb = push_request(&mut frame, &command)?;
-        let mut conns = Vec::new();
-        for shard in shards {
-            let mut conn = self.inner.open(shard)?;
-            let reply = conn.ask(&frame, verb, self.inner.deadline(&command));
-            let reply = reply.map_err(|fault| conn.error(fault))?;
-            let reply = self.inner.refused(shard, &frame, reply)?;
-            if reply.told() != Told::Done {
-                return Err(self.inner.garbage(shard, &reply));
-            }
-            conns.push(conn);
-        }
-        Ok(Subscription {
+        let verb = push_request(&mut frame, &Command::Engine(*request))?;
+        let mut subscription = Subscription {
             inner: Arc::clone(&self.inner),
-            conns,
+            frame,
+            verb,
+            key: (!at_all).then(|| key.to_vec()),
+            sources: Vec::new(),
             turn: 0,
-            is_broken: false,
             of: PhantomData,
-        })
+        };
+        for shard in shards {
+            let conn = Some(subscription.open(shard)?);
+            subscription.sources.push(Source { shard, conn });
+        }
+        Ok(subscription)
+    }
+}
+
+impl<T> Subscription<T> {
+    /// Connects to whoever leads there, and subscribes.
+    fn open(&self, shard: usize) -> Result<Conn, Error> {
+        let Self { inner, frame, .. } = self;
+        let key = self.key.as_deref();
+        let mut conn = inner.open(shard, key)?;
+        let mut hops = Hops::until(clock::after(inner.options.connect_timeout));
+        loop {
+            let deadline = clock::after(inner.options.answer_timeout);
+            let reply = conn.ask(frame, self.verb, deadline);
+            let reply = reply.map_err(|fault| conn.error(fault))?;
+            if let (Some(told), Some(_)) = (reply.sends_elsewhere(), key) {
+                inner.go_elsewhere(&mut conn, key, told, &mut hops)?;
+                continue;
+            }
+            let reply = inner.refused(shard, frame, reply)?;
+            return match reply.told() {
+                Told::Done => Ok(conn),
+                _ => Err(inner.garbage(shard, &reply)),
+            };
+        }
     }
 }
 
@@ -264,13 +294,18 @@ impl<T: FromNews> Subscription<T> {
     /// The next one, if one comes within this time.
     ///
     /// # Errors
-    /// [`Down`](Error::Down) if a connection has broken: what happened since is lost. Subscribe again.
+    /// [`Down`](Error::Down) if a connection has broken, or if another member of the cluster leads: what happened
+    /// since is lost. Look at how things are; the next call subscribes again, where the leader is by then, before it
+    /// waits.
     pub fn next_within(&mut self, timeout: Duration) -> Result<Option<T>, Error> {
-        if self.is_broken {
-            let server = &self.inner.options.servers[self.conns[0].shard];
-            return Err(server.down(ErrorKind::NotConnected.into()));
+        for index in 0..self.sources.len() {
+            if self.sources[index].conn.is_none() {
+                let conn = self.open(self.sources[index].shard)?;
+                self.sources[index].conn = Some(conn);
+            }
         }
         let deadline = clock::after(timeout);
+        let mut look_at = clock::after(LOOK_EVERY);
         loop {
             match self.heard()? {
                 Pass::Found(found) => return Ok(Some(found)),
@@ -279,12 +314,40 @@ impl<T: FromNews> Subscription<T> {
                 Pass::Unfinished => continue,
                 Pass::Nothing => {}
             }
-            match wait_for_any(&self.conns, deadline) {
+            let conns: Vec<_> = self
+                .sources
+                .iter()
+                .filter_map(|it| it.conn.as_ref())
+                .collect();
+            match wait_for_any(&conns, deadline.min(look_at)) {
                 Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::TimedOut => return Ok(None),
+                Err(error) if error.kind() == ErrorKind::TimedOut => {
+                    if clock::now() >= deadline {
+                        return Ok(None);
+                    }
+                    self.look_for_leaders()?;
+                    look_at = clock::after(LOOK_EVERY);
+                }
                 Err(error) => return Err(self.broken(0, error.into())),
             }
         }
+    }
+
+    /// A member of a cluster that was stopped or cut off is silent for ever, as if nothing happened.
+    fn look_for_leaders(&mut self) -> Result<(), Error> {
+        for index in 0..self.sources.len() {
+            let Source { shard, conn } = &self.sources[index];
+            let is_gone = !self.inner.options.clusters[*shard].is_alone()
+                && conn
+                    .as_ref()
+                    .is_some_and(|conn| self.inner.is_led_elsewhere(conn, self.key.as_deref()));
+            if is_gone {
+                let why = "another member of the cluster leads by now";
+                let why = io::Error::new(ErrorKind::ConnectionAborted, why);
+                return Err(self.broken(index, why.into()));
+            }
+        }
+        Ok(())
     }
 
     /// An iterator that ends when nothing has come for so long, or after an error.
@@ -298,7 +361,7 @@ impl<T: FromNews> Subscription<T> {
 
     /// What has come already.
     fn heard(&mut self) -> Result<Pass<T>, Error> {
-        let count = self.conns.len();
+        let count = self.sources.len();
         let mut is_finished = true;
         for step in 0..count {
             let index = (self.turn + step) % count;
@@ -309,7 +372,9 @@ impl<T: FromNews> Subscription<T> {
                     break;
                 }
                 left -= 1;
-                let conn = &mut self.conns[index];
+                let Some(conn) = &mut self.sources[index].conn else {
+                    break;
+                };
                 let line = match conn.kept_news() {
                     Some(line) => line,
                     None => match conn.next() {
@@ -334,8 +399,11 @@ impl<T: FromNews> Subscription<T> {
     }
 
     fn broken(&mut self, index: usize, fault: Fault) -> Error {
-        self.is_broken = true;
-        self.conns[index].error(fault)
+        let Source { shard, conn } = &mut self.sources[index];
+        match conn.take() {
+            Some(conn) => conn.error(fault),
+            None => self.inner.options.clusters[*shard].down(ErrorKind::NotConnected.into()),
+        }
     }
 }
 
@@ -354,7 +422,7 @@ impl<T: FromNews> Iterator for Within<'_, T> {
 
 impl<T> fmt::Debug for Subscription<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shards: Vec<_> = self.conns.iter().map(|it| it.shard).collect();
+        let shards: Vec<_> = self.sources.iter().map(|it| it.shard).collect();
         f.debug_struct("Subscription")
             .field("servers", &shards)
             .finish_non_exhaustive()

@@ -31,7 +31,7 @@ impl Client {
     /// # Errors
     /// If one does not.
     pub fn ping(&self) -> Result<(), Error> {
-        for shard in 0..self.inner.options.servers.len() {
+        for shard in 0..self.inner.options.clusters.len() {
             self.ask_server(shard, &Command::Ping)?;
         }
         Ok(())
@@ -54,7 +54,7 @@ impl Client {
     }
 
     fn documents(&self, command: &Command<'_>) -> Result<Vec<Document>, Error> {
-        let servers = &self.inner.options.servers;
+        let servers = &self.inner.options.clusters;
         let ask = |shard| {
             let reply = self.ask_server(shard, command)?;
             match reply.told() {
@@ -136,7 +136,7 @@ impl Client {
             let why = "this client is not attached: see Builder::attach";
             return Err(Error::Misuse(why.to_owned()));
         };
-        for shard in 0..self.inner.options.servers.len() {
+        for shard in 0..self.inner.options.clusters.len() {
             self.ask_server(shard, &command(attach))?;
         }
         Ok(())

@@ -4,11 +4,13 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::process;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::Client;
 use super::address::Server;
 use super::clock;
+use super::cluster::{self, Cluster, Follow};
 use super::error::Error;
 use super::hold::Bounds;
 use super::stream::Stream;
@@ -47,7 +49,7 @@ const CHECK_EVERY_MIN: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 #[must_use]
 pub struct Builder {
-    servers: String,
+    servers: Servers,
     auth: Option<Vec<u8>>,
     name: Option<String>,
     keep: bool,
@@ -57,6 +59,15 @@ pub struct Builder {
     answer_timeout: Duration,
     check_every: Duration,
     ca_file: Option<PathBuf>,
+}
+
+/// Which servers, as somebody has said it.
+#[derive(Clone, Debug)]
+enum Servers {
+    /// A list with separators.
+    List(String),
+    /// The members of one cluster.
+    Members(Vec<String>),
 }
 
 /// A client that outlives its connections.
@@ -69,8 +80,16 @@ struct Identity {
 
 impl Builder {
     pub(super) fn new(servers: &str) -> Self {
+        Self::of(Servers::List(servers.to_owned()))
+    }
+
+    pub(super) fn of_members(members: Vec<String>) -> Self {
+        Self::of(Servers::Members(members))
+    }
+
+    fn of(servers: Servers) -> Self {
         Self {
-            servers: servers.to_owned(),
+            servers,
             auth: None,
             name: None,
             keep: false,
@@ -178,7 +197,13 @@ impl Builder {
     }
 
     fn checked(self) -> Result<Options, Error> {
-        let servers = Server::parse_all(&self.servers)?;
+        let clusters = match &self.servers {
+            Servers::List(list) => Cluster::parse_all(list)?,
+            Servers::Members(members) => {
+                let members: Vec<_> = members.iter().map(String::as_str).collect();
+                vec![Cluster::of(&members.join("+"), &members)?]
+            }
+        };
         let name = self.name.unwrap_or_else(default_name);
         let mut frame = Vec::new();
         let misuse = |what: &str, why: &dyn fmt::Display| Error::Misuse(format!("{what}: {why}"));
@@ -188,8 +213,8 @@ impl Builder {
         }
         let options = Options {
             #[cfg(feature = "tls")]
-            tls: super::tls::config(&servers, self.ca_file.as_deref())?,
-            servers,
+            tls: super::tls::config(&clusters, self.ca_file.as_deref())?,
+            clusters,
             auth: self.auth,
             name,
             keep: self.keep,
@@ -198,6 +223,7 @@ impl Builder {
             connect_timeout: self.connect_timeout,
             answer_timeout: self.answer_timeout,
             check_every: self.check_every.max(CHECK_EVERY_MIN),
+            is_scouting: AtomicBool::new(false),
         };
         push_request(&mut frame, &Command::Hello(options.hello())).map_err(|why| {
             let name = &options.name;
@@ -235,7 +261,8 @@ fn default_name() -> String {
 
 /// The same, checked.
 pub(super) struct Options {
-    pub(super) servers: Vec<Server>,
+    /// One for each part of the keys.
+    pub(super) clusters: Vec<Cluster>,
     pub(super) auth: Option<Vec<u8>>,
     pub(super) name: String,
     pub(super) keep: bool,
@@ -244,6 +271,8 @@ pub(super) struct Options {
     pub(super) connect_timeout: Duration,
     pub(super) answer_timeout: Duration,
     pub(super) check_every: Duration,
+    /// A thread looks for the leader of a cluster.
+    pub(super) is_scouting: AtomicBool,
     #[cfg(feature = "tls")]
     tls: Option<std::sync::Arc<rustls::ClientConfig>>,
 }
@@ -299,17 +328,24 @@ impl Options {
         }
     }
 
+    /// Where to go if this server sends us elsewhere.
+    pub(super) fn follow(&self, shard: usize, teller: &Server, address: &str) -> Follow {
+        let has_secret = self.auth.is_some() || self.attach.is_some();
+        cluster::follow(&self.clusters, shard, teller, address, has_secret)
+    }
+
     /// A stream as this server wants it.
-    pub(super) fn dress(&self, shard: usize, stream: Stream) -> io::Result<Stream> {
+    pub(super) fn dress(&self, server: &Server, stream: Stream) -> io::Result<Stream> {
         #[cfg(feature = "tls")]
-        if let (super::address::Door::Tls { host, .. }, Some(config)) =
-            (&self.servers[shard].door, &self.tls)
-            && let Stream::Tcp(socket) = stream
-        {
+        if let super::address::Door::Tls { host, .. } = &server.door {
+            // Whoever is reached over TLS is in the list, or was told of by one that is.
+            let (Some(config), Stream::Tcp(socket)) = (&self.tls, stream) else {
+                return Err(io::ErrorKind::Unsupported.into());
+            };
             let stream = super::tls::TlsStream::new(config, host, socket)?;
             return Ok(Stream::Tls(Box::new(stream)));
         }
-        let _ = shard;
+        let _ = server;
         Ok(stream)
     }
 }

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::Told;
 use super::clock;
 use super::conn::{Conn, Fault};
 use super::error::{Error, shown};
 use super::guard::{DROP_TIME, Guard};
 use super::lock::Lock;
+use super::{Hops, Told};
 use crate::base::Millis;
 use crate::engine::types::Request;
 use crate::wire::client::push_request;
@@ -65,7 +65,7 @@ impl Lock {
     /// As [`acquire`](Self::acquire). It is never asked again: a place ends with its connection.
     pub fn enqueue(&self) -> Result<Enqueued, Error> {
         let shard = self.inner.shard(&self.key);
-        let (mut conn, _) = self.inner.conn(shard)?;
+        let (mut conn, _) = self.inner.conn(shard, Some(&self.key))?;
         let command = Command::Engine(Request::Enqueue {
             key: &self.key,
             mode: self.mode,
@@ -73,9 +73,19 @@ impl Lock {
         });
         let mut frame = Vec::new();
         let verb = push_request(&mut frame, &command)?;
-        let asked_at = clock::now();
-        let reply = conn.ask(&frame, verb, self.inner.deadline(&command));
-        let reply = reply.map_err(|fault| self.over(&conn, fault))?;
+        let mut hops = Hops::until(clock::after(self.inner.options.connect_timeout));
+        let (asked_at, reply) = loop {
+            let asked_at = clock::now();
+            let reply = conn.ask(&frame, verb, self.inner.deadline(&command));
+            let reply = reply.map_err(|fault| self.over(&conn, fault))?;
+            match reply.sends_elsewhere() {
+                Some(told) => {
+                    self.inner
+                        .go_elsewhere(&mut conn, Some(&self.key), told, &mut hops)?;
+                }
+                None => break (asked_at, reply),
+            }
+        };
         if reply.told() == Told::Queued {
             let (lock, conn) = (self.clone(), Some(Box::new(conn)));
             return Ok(Enqueued::Queued(Place { lock, conn }));
@@ -163,7 +173,7 @@ impl Drop for Place {
             return inner.pool.put(*conn);
         }
         // Any connection of the client will do.
-        let conn = inner.open_by(conn.shard, clock::after(patience));
+        let conn = inner.open_by(conn.shard, Some(&self.lock.key), clock::after(patience));
         if let Ok(mut conn) = conn
             && self.give_up(&mut conn, patience).is_ok()
         {

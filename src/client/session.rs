@@ -1,15 +1,14 @@
 //! A connection of one's own: for everything that belongs to a connection, such as subscriptions.
 
 use std::fmt;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Inner;
 use super::clock;
 use super::conn::{Conn, Fault, Reply};
 use super::error::{Error, shown};
-use super::key_of_frame;
+use super::{Hops, Inner, LOOK_EVERY, key_of_frame};
 use crate::wire::client::{Line, News, push_request};
 use crate::wire::command::Command;
 
@@ -56,7 +55,7 @@ impl Piece {
 }
 
 /// A connection of one's own, until it is dropped. What is acquired or subscribed to on it ends with it,
-/// and it is never made again: when it breaks, everything on it is over.
+/// and it is never made again: when it breaks, or another member of its cluster leads, everything on it is over.
 ///
 /// ```no_run
 /// use latchd::client::Client;
@@ -72,6 +71,8 @@ pub struct Session {
     conn: Conn,
     /// It has broken, and is of no further use.
     is_broken: bool,
+    /// Nothing was answered on it yet, so another connection will do as well.
+    is_unused: bool,
 }
 
 impl fmt::Debug for Session {
@@ -81,11 +82,12 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
-    pub(super) fn open(inner: &Arc<Inner>, shard: usize) -> Result<Self, Error> {
+    pub(super) fn open(inner: &Arc<Inner>, key: &[u8]) -> Result<Self, Error> {
         Ok(Self {
-            conn: inner.open(shard)?,
+            conn: inner.open(inner.shard(key), Some(key))?,
             inner: Arc::clone(inner),
             is_broken: false,
+            is_unused: true,
         })
     }
 
@@ -99,8 +101,29 @@ impl Session {
         let verb = push_request(&mut frame, command)?;
         let deadline = self.inner.deadline(command);
         self.check()?;
-        match self.conn.ask(&frame, verb, deadline) {
-            Ok(reply) => self.inner.refused(self.conn.shard, &frame, reply),
+        let key = (!verb.row().ignores_key).then(|| key_of_frame(&frame));
+        let mut hops = Hops::until(clock::after(self.inner.options.connect_timeout));
+        let mut answer = self.conn.ask(&frame, verb, deadline);
+        while self.is_unused
+            && let Ok(reply) = &answer
+            && let Some(told) = reply.sends_elsewhere()
+        {
+            let gone = self
+                .inner
+                .go_elsewhere(&mut self.conn, key, told, &mut hops);
+            if let Err(error) = gone {
+                self.is_broken = true;
+                return Err(error);
+            }
+            answer = self.conn.ask(&frame, verb, deadline);
+        }
+        self.is_unused = false;
+        match answer {
+            Ok(reply) => {
+                // Whatever was on it is elsewhere by now.
+                self.is_broken = reply.sends_elsewhere().is_some();
+                self.inner.refused(self.conn.shard, &frame, reply)
+            }
             Err(Fault::Broken(why)) if !super::is_repeatable(command) => {
                 self.is_broken = true;
                 Err(Error::Unknown {
@@ -120,15 +143,32 @@ impl Session {
     /// If the connection is over.
     pub fn news(&mut self, timeout: Duration) -> Result<Option<Piece>, Error> {
         self.check()?;
-        match self.conn.hear_news(clock::after(timeout)) {
-            Ok(line) => Ok(Some(Piece { line })),
-            Err(Fault::Broken(error)) if error.kind() == ErrorKind::TimedOut => Ok(None),
-            Err(fault) => Err(self.broken(fault)),
+        let deadline = clock::after(timeout);
+        let is_alone = self.inner.options.clusters[self.conn.shard].is_alone();
+        loop {
+            // A member of a cluster that was stopped is silent for ever, as if there were no news.
+            let until = match is_alone {
+                true => deadline,
+                false => deadline.min(clock::after(LOOK_EVERY)),
+            };
+            match self.conn.hear_news(until) {
+                Ok(line) => return Ok(Some(Piece { line })),
+                Err(Fault::Broken(error)) if error.kind() == ErrorKind::TimedOut => {}
+                Err(fault) => return Err(self.broken(fault)),
+            }
+            if clock::now() >= deadline {
+                return Ok(None);
+            }
+            if self.inner.is_led_elsewhere(&self.conn, None) {
+                let why = "another member of the cluster leads by now";
+                let why = io::Error::new(ErrorKind::ConnectionAborted, why);
+                return Err(self.broken(why.into()));
+            }
         }
     }
 
     fn server(&self) -> String {
-        self.inner.options.servers[self.conn.shard].to_string()
+        self.conn.server.to_string()
     }
 
     fn check(&self) -> Result<(), Error> {

@@ -14,7 +14,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
-use super::address::{Door, Server};
+use super::address::Door;
+use super::cluster::Cluster;
 use super::error::Error;
 
 /// Where most systems have those whom everybody trusts.
@@ -28,10 +29,11 @@ pub(super) struct TlsStream {
 
 /// How to speak with servers over TLS; nothing if none of them does.
 pub(super) fn config(
-    servers: &[Server],
+    clusters: &[Cluster],
     ca_file: Option<&Path>,
 ) -> Result<Option<Arc<ClientConfig>>, Error> {
-    let hosts = servers.iter().filter_map(|it| match &it.door {
+    let servers = clusters.iter().flat_map(|it| &it.members);
+    let hosts = servers.filter_map(|it| match &it.door {
         Door::Tls { host, .. } => Some(host),
         _ => None,
     });

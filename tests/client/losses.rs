@@ -370,14 +370,23 @@ fn who_cannot_connect_is_told_so() {
     drop(client.lock("job").acquire().unwrap());
 }
 
-/// Subscriptions are not made again: what was missed is lost.
+/// What was missed is lost, so whoever listens is told. Whoever listens on is subscribed again.
 #[test]
-fn a_subscription_ends_with_its_connection() {
+fn a_subscription_that_broke_says_so_once_and_is_made_again() {
     let daemon = Daemon::start(&[]);
     let proxy = Proxy::to(daemon.address());
-    let client = through(&proxy);
-    let mut signals = client.listen("a").unwrap();
+    let ours = through(&proxy);
+    let mut signals = ours.listen("a").unwrap();
     proxy.cut();
+    assert_eq!(client(&daemon).signal("a", "missed").unwrap(), 0);
+    let error = signals.next_within(PATIENCE).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Down, "{error}");
+    assert!(signals.next_within(ms(1)).unwrap().is_none());
+    assert_eq!(client(&daemon).signal("a", "heard").unwrap(), 1);
+    let heard = signals.next_within(PATIENCE).unwrap().unwrap();
+    assert_eq!(heard.payload, b"heard");
+    proxy.cut();
+    proxy.refuse(true);
     for _ in 0..2 {
         let error = signals.next_within(PATIENCE).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Down, "{error}");

@@ -9,6 +9,8 @@
 #![allow(clippy::disallowed_methods)]
 
 mod attached;
+mod follow;
+mod front;
 mod holding;
 mod keeping;
 mod losses;

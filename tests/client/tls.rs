@@ -13,6 +13,7 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection};
 use tempfile::TempDir;
 
+use super::front::{Front, Role};
 use super::vocabulary::{Daemon, PATIENCE};
 use super::{ms, s};
 
@@ -25,6 +26,10 @@ struct Door {
 
 /// Who comes through the door reaches the daemon.
 fn door(daemon: &Daemon, host: &str) -> Door {
+    door_to(daemon.address(), host)
+}
+
+fn door_to(server: SocketAddr, host: &str) -> Door {
     let made = rcgen::generate_simple_self_signed([host.to_owned()]).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let ca_file = folder.path().join("ca.pem");
@@ -39,7 +44,6 @@ fn door(daemon: &Daemon, host: &str) -> Door {
     let config = Arc::new(config);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
-    let server = daemon.address();
     thread::spawn(move || {
         for client in listener.incoming() {
             let session = ServerConnection::new(Arc::clone(&config)).unwrap();
@@ -156,4 +160,54 @@ fn files_that_are_none_are_misuse() {
             .unwrap_err();
         assert_eq!(error.kind(), Kind::Misuse, "{error}");
     }
+}
+
+/// What was told over TLS is reached over TLS, by somebody who can show that it is the one that was named: a token never
+/// goes there in the open.
+#[test]
+fn a_leader_that_was_told_of_over_tls_has_to_show_who_it_is() {
+    let daemon = Daemon::start(&["--auth-token=s3cret"]);
+    let leader = door(&daemon, "127.0.0.1");
+    let standby = Front::start(Role::Follows(Some(leader.address.to_string())));
+    let told = door_to(standby.address, "localhost");
+    let both = tempfile::NamedTempFile::new().unwrap();
+    let roots = [&leader, &told].map(|it| fs::read_to_string(&it.ca_file).unwrap());
+    fs::write(both.path(), roots.concat()).unwrap();
+    let server = format!("tls://localhost:{}", told.address.port());
+    let client = || {
+        let client = Client::builder(&server).auth_token("s3cret");
+        client.connect_timeout(s(3)).ca_file(both.path())
+    };
+    drop(
+        client()
+            .connect()
+            .unwrap()
+            .lock("job")
+            .try_acquire()
+            .unwrap(),
+    );
+    // Somebody else is there, who speaks no TLS and listens.
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let eavesdropper = listener.local_addr().unwrap().to_string();
+    let (tell, heard) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        for mut client in listener.incoming().map_while(Result::ok) {
+            let mut bytes = [0; 4096];
+            let count = client.read(&mut bytes).unwrap_or(0);
+            let _ = client.write_all(b"ok\nok latchd/0.1.0 epoch=1 fence=1\n");
+            let _ = tell.send(bytes[..count].to_vec());
+        }
+    });
+    standby.becomes(Role::Follows(Some(eavesdropper)));
+    let error = client().connect_timeout(ms(500)).connect().unwrap_err();
+    assert_eq!(error.kind(), Kind::Down, "{error}");
+    let heard = heard.recv_timeout(PATIENCE).unwrap();
+    assert!(memchr::memmem::find(&heard, b"s3cret").is_none());
+    // Another one has a certificate, of another name.
+    let other = door(&daemon, "elsewhere.test");
+    let roots = [&other, &told].map(|it| fs::read_to_string(&it.ca_file).unwrap());
+    fs::write(both.path(), roots.concat()).unwrap();
+    standby.becomes(Role::Follows(Some(other.address.to_string())));
+    let error = client().connect_timeout(ms(500)).connect().unwrap_err();
+    assert_eq!(error.kind(), Kind::Down, "{error}");
 }

@@ -1,0 +1,344 @@
+//! Finds the server that leads: asks one member of a cluster after the other, and goes where it is told.
+//!
+//! A round asks every member once, the one that led last first. If nobody leads, and somebody is there who says so,
+//! another round follows after a pause, up to a deadline that the caller has. One server alone that cannot be reached
+//! is reported at once.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::address::Server;
+use super::clock;
+use super::cluster::{Cluster, Follow, contains};
+use super::conn::{Conn, Fault};
+use super::error::Error;
+use super::options::Options;
+use crate::base::Nanos;
+use crate::wire::client::push_request;
+use crate::wire::command::Command;
+
+/// How long a member may take to answer while there are others to be asked; twice as long each time it does not.
+const ATTEMPT: Duration = Duration::from_secs(1);
+
+/// How long a member that did not answer is left out while others do.
+const COOL_DOWN: Duration = Duration::from_secs(2);
+
+/// How often in a round somebody who says where the leader is is believed.
+const HOPS_MAX: usize = 8;
+
+/// How an error begins that says that all members were asked.
+pub(crate) const NO_LEADER: &str = "no member of the cluster leads";
+
+/// The pause after the first round, and the longest.
+const BACKOFF: Duration = Duration::from_millis(50);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+
+/// Longer each time, with jitter.
+pub(super) fn pause_of(rounds: u32) -> Duration {
+    let pause = BACKOFF.saturating_mul(1 << rounds.saturating_sub(1).min(10));
+    clock::jittered(pause.min(BACKOFF_MAX))
+}
+
+/// A connection to whoever leads this part of the keys, or has this key of it.
+pub(super) fn open(
+    options: &Arc<Options>,
+    shard: usize,
+    key: Option<&[u8]>,
+    deadline: Nanos,
+) -> Result<Conn, Error> {
+    let mut search = Search {
+        options,
+        cluster: &options.clusters[shard],
+        shard,
+        key,
+        deadline,
+        tried: Vec::new(),
+        is_somebody_there: false,
+        rounds: 0,
+    };
+    loop {
+        if let Some(conn) = search.round()? {
+            return Ok(conn);
+        }
+        search.rounds += 1;
+        if !search.may_go_on() {
+            return Err(search.failed());
+        }
+        clock::pause(pause_of(search.rounds).min(clock::until(deadline)));
+    }
+}
+
+/// So often somebody who is sent elsewhere goes there without a pause.
+const HOPS_AT_ONCE: u32 = 2;
+
+/// How often one request was sent elsewhere, and until when that may go on.
+pub(super) struct Hops {
+    count: u32,
+    deadline: Nanos,
+}
+
+impl Hops {
+    pub(super) const fn until(deadline: Nanos) -> Self {
+        let count = 0;
+        Self { count, deadline }
+    }
+}
+
+/// A server that we were let in at has said that another one decides, there if it knows that: a connection to whoever
+/// does.
+pub(super) fn elsewhere(
+    options: &Arc<Options>,
+    conn: &Conn,
+    key: Option<&[u8]>,
+    told: Option<String>,
+    hops: &mut Hops,
+) -> Result<Conn, Error> {
+    let (shard, cluster) = (conn.shard, &options.clusters[conn.shard]);
+    let follow = told.as_deref();
+    let follow = follow.map(|told| options.follow(shard, &conn.server, told));
+    match (follow, key) {
+        // It leads, and has other keys than this one.
+        (Some(Follow::To(next)), Some(key)) if !Arc::ptr_eq(&next, &conn.server) => {
+            cluster.set_route(key, &next);
+        }
+        (Some(Follow::Unprotected), _) => {
+            let why = unprotected(&told.unwrap_or_default());
+            return Err(conn
+                .server
+                .down(io::Error::new(ErrorKind::NotConnected, why)));
+        }
+        (_, key) => {
+            if let Some(key) = key {
+                cluster.forget_route(key);
+            }
+            cluster.forget_leader(&conn.server);
+        }
+    }
+    hops.count += 1;
+    if clock::now() >= hops.deadline {
+        let why = "sent from one server to another until the time was over";
+        return Err(cluster.down(io::Error::new(ErrorKind::TimedOut, why)));
+    }
+    if hops.count > HOPS_AT_ONCE {
+        let pause = pause_of(hops.count - HOPS_AT_ONCE);
+        clock::pause(pause.min(clock::until(hops.deadline)));
+    }
+    open(options, shard, key, hops.deadline)
+}
+
+/// A connection to whoever has this key, which was asked whether it does.
+pub(super) fn open_for_key(
+    options: &Arc<Options>,
+    shard: usize,
+    key: &[u8],
+    deadline: Nanos,
+) -> Result<Conn, Error> {
+    let mut conn = open(options, shard, Some(key), deadline)?;
+    let mut frame = Vec::new();
+    let verb = push_request(&mut frame, &Command::Who { key })?;
+    let mut hops = Hops::until(deadline);
+    loop {
+        let reply = conn.ask(&frame, verb, deadline);
+        match reply.map(|reply| reply.sends_elsewhere()) {
+            Ok(None) => return Ok(conn),
+            Ok(Some(told)) => conn = elsewhere(options, &conn, Some(key), told, &mut hops)?,
+            Err(fault) => return Err(conn.error(fault)),
+        }
+    }
+}
+
+fn unprotected(told: &str) -> String {
+    format!("sends to {told}, which is not in the list: the token would be shown there in the open")
+}
+
+struct Search<'a> {
+    options: &'a Arc<Options>,
+    cluster: &'a Cluster,
+    shard: usize,
+    key: Option<&'a [u8]>,
+    deadline: Nanos,
+    /// Whom we asked, and what came of it last.
+    tried: Vec<Tried>,
+    /// Somebody has said that it does not lead.
+    is_somebody_there: bool,
+    rounds: u32,
+}
+
+struct Tried {
+    server: Arc<Server>,
+    fault: Fault,
+    /// Somebody is not gone to, because a secret would be shown there in the open.
+    is_unprotected: bool,
+    at: Nanos,
+    /// How often it did not answer in time.
+    timeouts: u32,
+}
+
+struct Candidate {
+    server: Arc<Server>,
+    /// It has our key, and need not lead this part of the keys.
+    is_guest: bool,
+}
+
+impl Search<'_> {
+    /// Asks everybody once.
+    fn round(&mut self) -> Result<Option<Conn>, Error> {
+        let route = self.key.and_then(|key| self.cluster.route(key));
+        let guest = route.map(|server| Candidate {
+            server,
+            is_guest: true,
+        });
+        let others = self.cluster.candidates().into_iter();
+        let others = others.map(|server| Candidate {
+            server,
+            is_guest: false,
+        });
+        let mut queue: VecDeque<_> = guest.into_iter().chain(others).collect();
+        let mut asked = Vec::new();
+        let mut hops = 0;
+        while let Some(Candidate { server, is_guest }) = queue.pop_front() {
+            if contains(&asked, &server) || self.is_cooling(&server) {
+                continue;
+            }
+            if !self.tried.is_empty() && clock::now() >= self.deadline {
+                break;
+            }
+            asked.push(Arc::clone(&server));
+            let fault = match self.attempt(&server, queue.len()) {
+                Ok(conn) => return Ok(Some(self.found(conn, is_guest))),
+                Err(fault) => fault,
+            };
+            self.forget(&server, is_guest);
+            let mut is_unprotected = false;
+            if let Fault::NotLeader(told) = &fault {
+                self.is_somebody_there = true;
+                let follow = told.as_deref();
+                let follow = follow.map(|it| self.options.follow(self.shard, &server, it));
+                is_unprotected = matches!(follow, Some(Follow::Unprotected));
+                if let Some(Follow::To(server)) = follow
+                    && hops < HOPS_MAX
+                {
+                    hops += 1;
+                    queue.push_front(Candidate { server, is_guest });
+                }
+            } else if self.ends_it(&fault) {
+                return Err(fault.of(&server));
+            }
+            self.note(server, fault, is_unprotected);
+        }
+        Ok(None)
+    }
+
+    fn attempt(&self, server: &Arc<Server>, others: usize) -> Result<Conn, Fault> {
+        let left = clock::until(self.deadline);
+        let is_only = others == 0 && self.cluster.is_alone() && !self.is_somebody_there;
+        let limit = match is_only {
+            true => left,
+            // One that is slow is given more time each time.
+            false => ATTEMPT.saturating_mul(1 << self.timeouts(server).min(4)),
+        };
+        let until = clock::after(limit.min(left));
+        Conn::open(self.options, self.shard, server, until)
+    }
+
+    fn timeouts(&self, server: &Arc<Server>) -> u32 {
+        let tried = self.tried.iter();
+        let mut tried = tried.filter(|it| Arc::ptr_eq(&it.server, server));
+        tried.next().map_or(0, |it| it.timeouts)
+    }
+
+    /// Whether it has just not answered, and there are others who do.
+    fn is_cooling(&self, server: &Arc<Server>) -> bool {
+        let cool_down = clock::nanos(COOL_DOWN);
+        let is_silent = |it: &Tried| {
+            Arc::ptr_eq(&it.server, server)
+                && is_timeout(&it.fault)
+                && clock::now().since(it.at) < cool_down
+        };
+        self.is_somebody_there && self.tried.iter().any(is_silent)
+    }
+
+    fn found(&self, mut conn: Conn, is_guest: bool) -> Conn {
+        match self.key {
+            Some(key) if is_guest => {
+                conn.is_guest = true;
+                self.cluster.set_route(key, &conn.server);
+            }
+            _ => self.cluster.set_leader(&conn.server),
+        }
+        conn
+    }
+
+    fn forget(&self, server: &Arc<Server>, is_guest: bool) {
+        match self.key {
+            Some(key) if is_guest => self.cluster.forget_route(key),
+            _ => self.cluster.forget_leader(server),
+        }
+    }
+
+    /// Whether nobody else needs to be asked: all members have the same tokens, and one that is no latchd is the
+    /// only one there is.
+    fn ends_it(&self, fault: &Fault) -> bool {
+        match fault {
+            Fault::Broken(_) | Fault::NotLeader(_) => false,
+            Fault::Refused { word, .. } => self.cluster.is_alone() || word != "error_draining",
+            Fault::Garbage(_) => self.cluster.is_alone(),
+        }
+    }
+
+    fn note(&mut self, server: Arc<Server>, fault: Fault, is_unprotected: bool) {
+        let timeouts = self.timeouts(&server) + u32::from(is_timeout(&fault));
+        // What it said before tells more than that there was no time left for it to say it again.
+        let is_known = self.tried.iter().any(|it| Arc::ptr_eq(&it.server, &server));
+        if is_known && is_timeout(&fault) && clock::now() >= self.deadline {
+            return;
+        }
+        self.tried.retain(|it| !Arc::ptr_eq(&it.server, &server));
+        self.tried.push(Tried {
+            server,
+            fault,
+            is_unprotected,
+            at: clock::now(),
+            timeouts,
+        });
+    }
+
+    /// Whether somebody may lead soon: a member says that it does not, or one of several was slow.
+    fn may_go_on(&self) -> bool {
+        let is_slow = !self.cluster.is_alone() && self.tried.iter().any(|it| is_timeout(&it.fault));
+        (self.is_somebody_there || is_slow) && clock::now() < self.deadline
+    }
+
+    fn failed(mut self) -> Error {
+        if self.cluster.is_alone()
+            && matches!(&*self.tried, [only] if !only.is_unprotected)
+            && let Some(Tried { server, fault, .. }) = self.tried.pop()
+        {
+            return fault.of(&server);
+        }
+        let tried: Vec<_> = self.tried.iter().map(Tried::text).collect();
+        let why = format!("{NO_LEADER}: tried {}", tried.join(", "));
+        self.cluster
+            .down(io::Error::new(ErrorKind::NotConnected, why))
+    }
+}
+
+impl Tried {
+    fn text(&self) -> String {
+        let why = match &self.fault {
+            Fault::NotLeader(Some(told)) if self.is_unprotected => unprotected(told),
+            Fault::NotLeader(Some(told)) => format!("sends to {told}"),
+            Fault::NotLeader(None) => "knows of nobody who leads".to_owned(),
+            Fault::Broken(why) => why.to_string(),
+            Fault::Garbage(_) => "is no latchd".to_owned(),
+            Fault::Refused { word, .. } => word.clone(),
+        };
+        format!("{} ({why})", self.server)
+    }
+}
+
+fn is_timeout(fault: &Fault) -> bool {
+    matches!(fault, Fault::Broken(why) if why.kind() == ErrorKind::TimedOut)
+}
