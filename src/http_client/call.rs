@@ -1,9 +1,12 @@
 //! One request and its answer: what is sent, how long it may take, and how much of an answer is read.
 //!
-//! Never asks twice, follows no redirection (the token is for this server and no other), and takes no
-//! proxy from the environment: a lock that is had through somebody else's cache is none.
+//! Never asks twice what may have been done. What a server has not done because it does not lead is asked of another one:
+//! of the next in the list, or of the one that it names, if that may be (`members.rs`). Takes no proxy from the
+//! environment: a lock that is had through somebody else's cache is none.
 
+use std::collections::VecDeque;
 use std::io::{self, Read};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use ureq::Agent;
@@ -16,6 +19,7 @@ use super::clock::Moment;
 use super::error::{Error, NotAcquired, Reason};
 use super::json::{Object, push_quoted};
 use super::lease::{Lease, Release, Renewal};
+use super::members::Members;
 
 /// Most bytes of an answer that are read; the rest is left unread, and the connection is closed.
 const ANSWER_BYTES_MAX: u64 = 1024 * 1024;
@@ -29,15 +33,25 @@ const LEASE_MS_MAX: u128 = 600_000;
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(60);
 /// The longest that one request may take. (More than a clock can count would be a panic.)
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long one of several servers may take to accept a connection.
+const CONNECT_TIME: Duration = Duration::from_secs(2);
+/// With less time than this nobody else is asked: a request that is cut short leaves a doubt.
+const ATTEMPT_MIN: Duration = Duration::from_millis(100);
+/// How often in a round a redirection is followed.
+const HOPS_MAX: u32 = 8;
+/// The pause after all servers were asked and none leads, and the longest.
+const BACKOFF: Duration = Duration::from_millis(50);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// The longest name of a lock, or of an owner, in bytes.
 const NAME_BYTES_MAX: usize = 1_024;
 
-/// A server, and the connections to it.
+/// A server or several, and the connections to them.
 #[derive(Clone)]
 pub(super) struct Caller {
     agent: Agent,
-    /// Without a slash at its end.
-    base: String,
+    members: Arc<Members>,
+    /// Its connections were broken for good.
+    ended: Arc<Ended>,
     /// The whole value of the header.
     authorization: Option<String>,
     /// How long a request may take, apart from what it waits at the server.
@@ -56,27 +70,54 @@ pub(super) struct Ask<'a> {
 struct Answer {
     path: String,
     status: u16,
+    /// Where it sends us.
+    location: Option<String>,
     body: Vec<u8>,
 }
 
+/// Ends a pause, and all that come later.
+#[derive(Default)]
+struct Ended {
+    is_so: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Ended {
+    fn set(&self) {
+        *self.is_so.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    fn pause(&self, span: Duration) {
+        let is_so = self.is_so.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.changed.wait_timeout_while(is_so, span, |it| !*it));
+    }
+}
+
 impl Caller {
-    pub(super) fn new(base: &str, token: Option<&str>, timeout: Duration) -> Result<Self, Error> {
+    pub(super) fn new(
+        bases: &[String],
+        token: Option<&str>,
+        timeout: Duration,
+    ) -> Result<Self, Error> {
         Ok(Self {
             agent: settings().build().new_agent(),
-            base: checked_base(base)?,
+            members: Arc::new(Members::new(bases)?),
+            ended: Arc::default(),
             authorization: token.map(authorization).transpose()?,
             timeout,
         })
     }
 
-    pub(super) fn base(&self) -> &str {
-        &self.base
+    pub(super) fn bases(&self) -> &[String] {
+        self.members.bases()
     }
 
     /// The same server over connections of its own, which can be broken without any harm to others.
     pub(super) fn apart(&self) -> Self {
         Self {
             agent: self.agent.config().new_agent(),
+            ended: Arc::default(),
             ..self.clone()
         }
     }
@@ -106,6 +147,7 @@ impl Caller {
 
     /// Breaks all connections, also those that are in use, for this one and all its clones.
     pub(super) fn hang_up(&self) {
+        self.ended.set();
         self.agent.clone().shutdown();
     }
 
@@ -178,6 +220,7 @@ impl Caller {
         }
     }
 
+    /// Asks whoever leads. What may have been done is never asked again here.
     fn post(
         &self,
         lock: &str,
@@ -187,9 +230,106 @@ impl Caller {
         timeout: Duration,
     ) -> Result<Answer, Error> {
         let path = format!("/v1/locks/{}/{action}", encoded(lock)?);
+        let end = Moment::now().after(timeout.min(TIMEOUT_MAX));
+        let mut rounds = 0;
+        loop {
+            let left = || Moment::now().until(end);
+            let mut round = Round::default();
+            let asked = self.ask_all(&mut round, &left, |base, left| {
+                self.send(base, &path, request_id, body, left)
+            });
+            if let Some(result) = asked {
+                return result;
+            }
+            rounds += 1;
+            let pause = BACKOFF.saturating_mul(1 << (rounds - 1).min(10));
+            let pause = pause.min(BACKOFF_MAX).mul_f64(0.5 + fastrand::f64() / 2.0);
+            if !round.is_somebody_there || left() <= pause.saturating_add(ATTEMPT_MIN) {
+                return Err(round.failed(path));
+            }
+            self.ended.pause(pause);
+        }
+    }
+
+    /// Asks one server after the other, until one has decided; nothing if none has, and asking again may help.
+    fn ask_all(
+        &self,
+        round: &mut Round,
+        left: &dyn Fn() -> Duration,
+        send: impl Fn(&str, Duration) -> Result<Answer, Error>,
+    ) -> Option<Result<Answer, Error>> {
+        let is_alone = self.members.is_alone();
+        let mut queue: VecDeque<_> = self.members.candidates().into();
+        let mut asked: Vec<String> = Vec::new();
+        let mut hops = 0;
+        while let Some(base) = queue.pop_front() {
+            if asked.contains(&base) || !asked.is_empty() && left() < ATTEMPT_MIN {
+                continue;
+            }
+            asked.push(base.clone());
+            let answer = match send(&base, left()) {
+                Ok(answer) => answer,
+                Err(error) => {
+                    self.members.forget(&base);
+                    if error.leaves_doubt() || is_alone && asked.len() == 1 {
+                        return Some(Err(error));
+                    }
+                    round.tried.push(format!("{base} ({})", error.cause()));
+                    continue;
+                }
+            };
+            let has_token = self.authorization.is_some();
+            let location = answer.location.as_deref();
+            let next = location.and_then(|location| {
+                self.members
+                    .follow(&base, location, &answer.path, has_token)
+            });
+            match (answer.status, next) {
+                (307, Some(next)) => {
+                    round.is_somebody_there = true;
+                    round.tried.push(format!("{base} (sends to {next})"));
+                    if hops < HOPS_MAX {
+                        hops += 1;
+                        queue.push_front(next);
+                    }
+                }
+                (307, None) if location.is_some() && !is_alone => {
+                    let why = "sends where the token would be protected less";
+                    round.tried.push(format!("{base} ({why})"));
+                }
+                (503, _) if answer.says_that_nobody_leads() => {
+                    round.is_somebody_there = true;
+                    round
+                        .tried
+                        .push(format!("{base} (knows of nobody who leads)"));
+                }
+                (503, _) if !queue.is_empty() => {
+                    round.tried.push(format!("{base} (503)"));
+                }
+                _ => {
+                    if answer.status != 503 {
+                        self.members.set_leader(&base);
+                    }
+                    return Some(Ok(answer));
+                }
+            }
+            self.members.forget(&base);
+        }
+        None
+    }
+
+    /// One request to one server.
+    fn send(
+        &self,
+        base: &str,
+        path: &str,
+        request_id: Option<&str>,
+        body: &str,
+        timeout: Duration,
+    ) -> Result<Answer, Error> {
         let mut request = self
             .agent
-            .post(format!("{}{path}", self.base))
+            .post(format!("{base}{path}"))
             .content_type("application/json");
         for (name, value) in [
             ("Authorization", self.authorization.as_deref()),
@@ -199,21 +339,54 @@ impl Caller {
                 request = request.header(name, value);
             }
         }
-        let timeout = timeout.min(TIMEOUT_MAX);
-        let request = request.config().timeout_global(Some(timeout)).build();
+        let connect_timeout = (!self.members.is_alone()).then_some(CONNECT_TIME);
+        let request = request
+            .config()
+            .timeout_global(Some(timeout))
+            .timeout_connect(connect_timeout)
+            .build();
+        let path = path.to_owned();
         let answered = request.send(body).and_then(|mut response| {
             let mut body = Vec::new();
+            let location = response.headers().get("Location");
+            let location = location.and_then(|it| it.to_str().ok()).map(str::to_owned);
             let mut reader = response.body_mut().as_reader().take(ANSWER_BYTES_MAX);
             reader.read_to_end(&mut body)?;
-            Ok((response.status().as_u16(), body))
+            Ok((response.status().as_u16(), location, body))
         });
         match answered {
-            Ok((status, body)) => Ok(Answer { path, status, body }),
+            Ok((status, location, body)) => Ok(Answer {
+                path,
+                status,
+                location,
+                body,
+            }),
             Err(error) => Err(Error::NoAnswer {
                 path,
                 may_have_arrived: may_have_arrived(&error),
                 source: as_io(error),
             }),
+        }
+    }
+}
+
+/// What came of asking everybody once.
+#[derive(Default)]
+struct Round {
+    /// Whom we asked, and why that was nothing.
+    tried: Vec<String>,
+    /// Somebody is there and does not lead.
+    is_somebody_there: bool,
+}
+
+impl Round {
+    fn failed(self, path: String) -> Error {
+        let tried = self.tried.join(", ");
+        let why = format!("no member of the cluster leads: tried {tried}");
+        Error::NoAnswer {
+            path,
+            may_have_arrived: false,
+            source: io::Error::new(io::ErrorKind::NotConnected, why),
         }
     }
 }
@@ -231,6 +404,12 @@ fn settings() -> ConfigBuilder<AgentScope> {
 }
 
 impl Answer {
+    /// A member of a cluster that has no leader at the moment.
+    fn says_that_nobody_leads(&self) -> bool {
+        let object = Object::read(&self.body);
+        object.is_some_and(|it| it.text("reason") == Some("NO_LEADER"))
+    }
+
     fn object(&self) -> Result<Object, Error> {
         Object::read(&self.body).ok_or_else(|| self.bad("is no JSON object"))
     }
@@ -341,7 +520,7 @@ fn encoded(lock: &str) -> Result<String, Error> {
 }
 
 /// The address without slashes at its end, if it is one.
-fn checked_base(base: &str) -> Result<String, Error> {
+pub(super) fn checked_base(base: &str) -> Result<String, Error> {
     let why = |why: &str| Error::misuse(format!("{base:?} is no address of a server: {why}"));
     let trimmed = base.trim_end_matches('/');
     let rest = match trimmed.split_once("://") {

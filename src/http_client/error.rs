@@ -84,6 +84,14 @@ impl Error {
         Self::Misuse { why: why.into() }
     }
 
+    /// What happened, without what was asked.
+    pub(super) fn cause(&self) -> String {
+        match self {
+            Self::NoAnswer { source, .. } => source.to_string(),
+            error => error.to_string(),
+        }
+    }
+
     /// Whether what was asked for may have been done although nobody has said so.
     pub(super) fn leaves_doubt(&self) -> bool {
         match self {

@@ -24,8 +24,11 @@
 //! - An answer is read up to a megabyte, a request takes no longer than its timeout, and what is not JSON is
 //!   an error that shows it.
 //!
-//! `docs/http-client.md` has the rules. Never retries a renewal or a release by itself, never follows a
-//! redirection, never reads the environment, and never panics about what a server says.
+//! - Members of a cluster that do not lead are passed by: with [several addresses](LeaseClient::cluster), and by going where
+//!   a server says that the leader is, if a token is protected there as well as here.
+//!
+//! `docs/http-client.md` has the rules. Never asks again for a renewal or a release that may have been done, never reads the
+//! environment, and never panics about what a server says.
 
 mod call;
 mod cancel;
@@ -34,6 +37,7 @@ mod error;
 mod heartbeat;
 mod json;
 mod lease;
+mod members;
 mod retry;
 
 use std::fmt;
@@ -49,7 +53,7 @@ pub use self::retry::RetryOptions;
 /// How long a request may take unless somebody says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A client of one server. Its clones share its connections, and all threads may use one.
+/// A client of one server, or of the members of one cluster. Its clones share its connections, and all threads may use one.
 ///
 /// ```
 /// use latchd::http_client::LeaseClient;
@@ -75,8 +79,21 @@ impl LeaseClient {
 
     /// The same, with what is to be said besides.
     pub fn builder(base_url: &str) -> LeaseClientBuilder {
+        Self::cluster([base_url])
+    }
+
+    /// The same for the members of one cluster: whoever leads is found among them.
+    ///
+    /// ```
+    /// use latchd::http_client::LeaseClient;
+    ///
+    /// let members = ["http://10.0.0.11:6389", "http://10.0.0.12:6389", "http://10.0.0.13:6389"];
+    /// let client = LeaseClient::cluster(members).bearer_token("s3cret").build()?;
+    /// # Ok::<(), latchd::http_client::Error>(())
+    /// ```
+    pub fn cluster(base_urls: impl IntoIterator<Item = impl Into<String>>) -> LeaseClientBuilder {
         LeaseClientBuilder {
-            base_url: base_url.to_owned(),
+            base_urls: base_urls.into_iter().map(Into::into).collect(),
             token: None,
             timeout: TIMEOUT,
             #[cfg(feature = "tls")]
@@ -151,7 +168,7 @@ impl LeaseClient {
 impl fmt::Debug for LeaseClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("LeaseClient")
-            .field(&self.caller.base())
+            .field(&self.caller.bases())
             .finish()
     }
 }
@@ -171,7 +188,7 @@ impl fmt::Debug for LeaseClient {
 #[derive(Clone)]
 #[must_use = "nothing is made before it is built"]
 pub struct LeaseClientBuilder {
-    base_url: String,
+    base_urls: Vec<String>,
     token: Option<String>,
     timeout: Duration,
     #[cfg(feature = "tls")]
@@ -208,7 +225,7 @@ impl LeaseClientBuilder {
         if self.timeout.is_zero() {
             return Err(Error::misuse("a request needs some time: say above 0"));
         }
-        let caller = Caller::new(&self.base_url, self.token.as_deref(), self.timeout)?;
+        let caller = Caller::new(&self.base_urls, self.token.as_deref(), self.timeout)?;
         #[cfg(feature = "tls")]
         let caller = match &self.root_certificates {
             Some(pem) => caller.trusting(pem)?,
@@ -222,7 +239,7 @@ impl LeaseClientBuilder {
 impl fmt::Debug for LeaseClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LeaseClientBuilder")
-            .field("base_url", &self.base_url)
+            .field("base_urls", &self.base_urls)
             .field("timeout", &self.timeout)
             .finish_non_exhaustive()
     }

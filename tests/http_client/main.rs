@@ -12,6 +12,7 @@
 mod acquires;
 mod answers;
 mod defects;
+mod follow;
 mod heartbeats;
 #[cfg(feature = "tls")]
 mod https;

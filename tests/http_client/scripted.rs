@@ -141,7 +141,11 @@ impl Scripted {
     }
 
     pub(crate) fn builder(&self) -> LeaseClientBuilder {
-        LeaseClient::builder(&format!("http://{}/", self.address))
+        LeaseClient::builder(&format!("{}/", self.url()))
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
     }
 
     /// What it was asked so far.
