@@ -9,12 +9,14 @@ use clap::ArgMatches;
 use super::exit::{Exit, Fail};
 use super::output::{escaped, quoted};
 use crate::base::Token;
-use crate::client::{Builder, Client, Error, Reason};
+use crate::client::{Builder, Client, Error, NO_LEADER, Reason};
 
 /// Where a server is if nobody says anything.
 const SERVER: &str = "127.0.0.1:6388";
 /// How long a server may take to answer. People wait, and scripts have other plans.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a cluster may take to have a leader: a little longer than it takes after one was killed.
+const LEADER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What it takes to reach the servers.
 #[derive(Clone)]
@@ -34,7 +36,7 @@ impl Servers {
         let list = list.into_string().map_err(|list| {
             let list = quoted(list.as_encoded_bytes());
             Fail::usage(format!(
-                "{list} is no server: write host:port or unix:/path"
+                "{list} is no server: write host:port or unix:/path, or members of a cluster as host:port+host:port"
             ))
         })?;
         let auth = auth_token(matches.get_one::<PathBuf>("auth-token-file"))?;
@@ -49,9 +51,13 @@ impl Servers {
 
     /// A client that is not connected yet.
     pub(crate) fn builder(&self) -> Builder {
+        let connect_timeout = match self.have_members() {
+            true => LEADER_PATIENCE,
+            false => PATIENCE,
+        };
         let mut builder = Client::builder(&self.list)
             .name(own_name())
-            .connect_timeout(PATIENCE)
+            .connect_timeout(connect_timeout)
             .answer_timeout(PATIENCE);
         if let Some(path) = &self.ca_file {
             builder = builder.ca_file(path);
@@ -84,6 +90,12 @@ impl Servers {
     /// As they were given.
     pub(crate) fn list(&self) -> &str {
         &self.list
+    }
+
+    /// Whether there are several members of a cluster among them, so that one may lead after another.
+    pub(crate) fn have_members(&self) -> bool {
+        let mut parts = self.list.split(',').map(str::trim);
+        parts.any(|it| !it.starts_with("unix:") && it.contains('+'))
     }
 }
 
@@ -141,6 +153,10 @@ pub(crate) fn fail(error: Error) -> Fail {
     let said = escaped(error.to_string().as_bytes());
     let (exit, advice) = match &error {
         Error::Busy { .. } => (Exit::CONFLICT, ""),
+        Error::Down { why, .. } if why.to_string().starts_with(NO_LEADER) => (
+            Exit::UNREACHABLE,
+            ". Look at these members and at their etcd; --server or LATCH_SERVER says which they are",
+        ),
         Error::Down { .. } => (
             Exit::UNREACHABLE,
             ". Is latchd running there? --server or LATCH_SERVER says where it is",
@@ -212,6 +228,24 @@ mod tests {
             name.ends_with(&format!(":{}", std::process::id())),
             "{name}"
         );
+    }
+
+    #[test]
+    fn several_members_are_told_from_one_server() {
+        for (list, have_members) in [
+            ("localhost", false),
+            ("a,b", false),
+            ("unix:/run/a+b.sock", false),
+            ("a+b", true),
+            ("a, b+unix:/c", true),
+        ] {
+            let servers = Servers {
+                list: list.to_owned(),
+                auth: None,
+                ca_file: None,
+            };
+            assert_eq!(servers.have_members(), have_members, "{list}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! What is not about one key is asked of all servers at once, each on a thread of its own.
 
 use std::ffi::OsString;
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Command};
@@ -16,15 +16,17 @@ use super::exit::{Exit, Fail};
 use super::locks::acquire_and_print;
 use super::output::{Style, escaped, json_text};
 use super::run::How;
-use super::supervise::warden::monotonic;
+use super::supervise::warden::{monotonic, timespec};
 use super::table::Entry;
-use super::task;
-use crate::client::Piece;
+use super::{task, waiting};
+use crate::client::{self, Client, Piece, Session};
 use crate::wire::client::{News, Told, read_request};
 use crate::wire::verbs::Verb;
 
 /// The longest wait that the protocol can say.
 const FOREVER_S: &str = "9223372036";
+/// How long a cluster may be without a leader before nobody listens any more.
+const LEADERLESS: Duration = Duration::from_secs(60);
 /// How long one wait for news lasts. There is nothing else to do in between; it only has to end some time.
 const LISTEN: Duration = Duration::from_secs(3600);
 
@@ -194,27 +196,17 @@ fn subscribe(
     names: Vec<Vec<u8>>,
     argument: &[u8],
 ) -> Result<Exit, Fail> {
-    let (sender, pieces) = channel();
+    let (sender, heard) = channel();
     for server in Servers::of(matches)?.each() {
-        let (sender, names, argument) = (sender.clone(), names.clone(), argument.to_vec());
+        let topics = Topics {
+            verb,
+            names: names.clone(),
+            argument: argument.to_vec(),
+        };
+        let sender = sender.clone();
         task::spawn(move || {
-            let news = || -> Result<(), Fail> {
-                let client = server.client()?;
-                let mut session = client.session(b"_").map_err(fail)?;
-                for name in &names {
-                    let request = read_request(verb, name, &argument);
-                    let request = request.map_err(|error| fail(error.into()))?;
-                    session.ask(&request).map_err(fail)?;
-                }
-                loop {
-                    let piece = session.news(LISTEN).map_err(fail)?;
-                    if piece.is_some_and(|piece| sender.send(Ok(piece)).is_err()) {
-                        return Ok(()); // nobody wants more
-                    }
-                }
-            };
-            if let Err(fail) = news() {
-                let _ = sender.send(Err(fail));
+            if let Err(fail) = listen_at(&server, &topics, &sender) {
+                let _ = sender.send(Heard::Over(fail));
             }
         })?;
     }
@@ -225,19 +217,89 @@ fn subscribe(
     let mut shown = 0;
     loop {
         let left = end.map_or(LISTEN, |end| end.saturating_sub(monotonic()));
-        match pieces.recv_timeout(left) {
-            Ok(piece) => {
-                show(context, &piece?)?;
+        match heard.recv_timeout(left) {
+            Ok(Heard::Piece(piece)) => {
+                show(context, &piece)?;
                 shown += 1;
                 if enough == Some(shown) {
                     return Ok(Exit::OK);
                 }
             }
+            Ok(Heard::Gap(why)) => {
+                eprintln!("latch: something may have been missed, and it goes on: {why}");
+            }
+            Ok(Heard::Over(fail)) => return Err(fail),
             Err(RecvTimeoutError::Timeout) if end.is_none() => {}
             Err(_) => {
                 let is_enough = enough.is_none() && shown > 0;
                 return Ok(if is_enough { Exit::OK } else { Exit::CONFLICT });
             }
+        }
+    }
+}
+
+/// What is listened to.
+struct Topics {
+    verb: Verb,
+    names: Vec<Vec<u8>>,
+    argument: Vec<u8>,
+}
+
+/// What one server, or the members of one cluster, have to say.
+enum Heard {
+    Piece(Piece),
+    /// Somebody else leads: what happened in between nobody has told.
+    Gap(String),
+    /// Nothing more comes.
+    Over(Fail),
+}
+
+/// Listens to one server for as long as it is there, or to whichever member of a cluster leads.
+fn listen_at(servers: &Servers, topics: &Topics, sender: &Sender<Heard>) -> Result<(), Fail> {
+    let client = servers.client()?;
+    let mut session = subscribed(&client, topics)?;
+    loop {
+        match session.news(LISTEN) {
+            Ok(None) => {}
+            Ok(Some(piece)) => {
+                if sender.send(Heard::Piece(piece)).is_err() {
+                    return Ok(()); // nobody wants more
+                }
+            }
+            Err(error @ client::Error::Down { .. }) if servers.have_members() => {
+                let gap = escaped(error.to_string().as_bytes());
+                session = subscribed_again(&client, topics)?;
+                if sender.send(Heard::Gap(gap)).is_err() {
+                    return Ok(());
+                }
+            }
+            Err(error) => return Err(fail(error)),
+        }
+    }
+}
+
+fn subscribed(client: &Client, topics: &Topics) -> Result<Session, Fail> {
+    // Whoever hears of one key asks for it where that is.
+    let key = topics.names.first().map_or(&b"_"[..], Vec::as_slice);
+    let mut session = client.session(key).map_err(fail)?;
+    for name in &topics.names {
+        let request = read_request(topics.verb, name, &topics.argument);
+        let request = request.map_err(|error| fail(error.into()))?;
+        session.ask(&request).map_err(fail)?;
+    }
+    Ok(session)
+}
+
+/// The same where a leader may have to be found first. Each attempt waits for one.
+fn subscribed_again(client: &Client, topics: &Topics) -> Result<Session, Fail> {
+    let end = monotonic().saturating_add(LEADERLESS);
+    loop {
+        match subscribed(client, topics) {
+            Err(fail) if fail.exit == Exit::UNREACHABLE && monotonic() < end => {
+                let pause = timespec(waiting::EVERY);
+                let _ = rustix::event::poll(&mut [], Some(&pause)); // it only lets time pass
+            }
+            result => return result,
         }
     }
 }
@@ -309,7 +371,7 @@ fn lead(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
         let client = Servers::of(matches)?.client()?;
         let resigned = client.ask_verb(Verb::Resign, key, &token.hex());
         return match resigned {
-            Err(crate::client::Error::Refused(refusal)) if refusal.word() == "error" => {
+            Err(client::Error::Refused(refusal)) if refusal.word() == "error" => {
                 let why = "this token does not lead: the lease is over, or it was given up before";
                 Err(Fail::new(Exit::LOST, why))
             }

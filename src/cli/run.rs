@@ -8,7 +8,7 @@
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
-use std::sync::mpsc::RecvTimeoutError;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -49,8 +49,9 @@ Examples:
 /// How long a command has to end, if nobody says: a quarter of the lease, but no longer than this.
 const KILL_AFTER_MAX: Duration = Duration::from_secs(10);
 
-/// How long a server may take to hear that a lock is let go.
+/// How long a server may take to hear that a lock is let go, and how long if it may be another one by then.
 const RELEASE_WITHIN: Duration = Duration::from_secs(5);
+const RELEASE_ELSEWHERE_WITHIN: Duration = Duration::from_secs(10);
 /// The same if it was most likely lost for want of an answer.
 const RELEASE_LOST_WITHIN: Duration = Duration::from_millis(500);
 
@@ -165,6 +166,7 @@ fn run(_: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
     let wanted = Wanted::of(matches)?;
     let servers = Servers::of(matches)?;
     let mut signals = Signals::watch()?;
+    let warden = warden_meanwhile(matches)?;
     let (client, guards) = match acquire(&servers, &wanted, &mut signals) {
         Ok(held) => held,
         Err(Unfinished::Signal(signal)) => return Ok(signals.die(signal)),
@@ -176,8 +178,9 @@ fn run(_: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
     let lease = guards.iter().map(Guard::lease).min().unwrap_or_default();
     let kill_after = args::kill_after_of(matches);
     let mut locks = Locks::new(client, wanted, guards)?;
+    locks.have_members = servers.have_members();
     let env = locks.env(&servers);
-    let mut warden = Warden::start(&warden_options(matches), None)?;
+    let mut warden = warden()?;
     locks.tell(&mut warden);
     let job = Job {
         command: &command,
@@ -192,6 +195,18 @@ fn run(_: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
     }
     locks.release(ended);
     Ok(ended.exit(&mut signals))
+}
+
+/// Starts a warden beside everything else, since a process takes longer to start than a free lock to be had.
+/// Returns how to get it. If nobody wants it in the end it has nothing to end, and goes.
+fn warden_meanwhile(matches: &ArgMatches) -> Result<impl FnOnce() -> Result<Warden, Fail>, Fail> {
+    let options = warden_options(matches);
+    let (sender, started) = channel();
+    task::spawn(move || {
+        let _ = sender.send(Warden::start(&options, None));
+    })?;
+    let gone = |_| Fail::system("start a process", "the thread that should is gone");
+    Ok(move || started.recv().map_err(gone)?)
 }
 
 /// What the warden has to know to reach the same servers. Secrets are in the environment or in files, never here.
@@ -309,6 +324,8 @@ struct Locks {
     bell: Arc<OwnedFd>,
     /// One is gone for good.
     lost: bool,
+    /// Another server may lead when they are let go.
+    have_members: bool,
 }
 
 impl Locks {
@@ -328,6 +345,7 @@ impl Locks {
             guards: Vec::new(),
             tokens,
             bell: Arc::new(bell),
+            have_members: false,
         };
         locks.take(guards);
         Ok(locks)
@@ -401,9 +419,10 @@ impl Locks {
         let left = left.unwrap_or_default();
         let patience = match ended {
             Ended::Lost => left.min(RELEASE_LOST_WITHIN),
+            _ if self.have_members => left.min(RELEASE_ELSEWHERE_WITHIN),
             _ => left.min(RELEASE_WITHIN),
         };
-        let (sender, done) = std::sync::mpsc::channel();
+        let (sender, done) = channel();
         let guards = self.guards;
         let release = move || {
             for guard in guards.into_iter().rev() {

@@ -89,7 +89,7 @@ fn global() -> [Arg; 4] {
             .value_parser(args::bytes())
             .global(true)
             .help_heading("Server")
-            .help("Which server [env: LATCH_SERVER, otherwise 127.0.0.1:6388]"),
+            .help("Which server, or members A+B [env: LATCH_SERVER, otherwise 127.0.0.1:6388]"),
         Arg::new("auth-token-file")
             .long("auth-token-file")
             .value_name("PATH")

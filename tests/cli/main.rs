@@ -11,9 +11,13 @@ mod commands;
 mod documents;
 mod exit_codes;
 mod file;
+#[path = "../client/front.rs"]
+#[allow(dead_code, reason = "the tests of the client use the rest of it")]
+mod front;
 mod kills;
 mod latch;
 mod loss;
+mod members;
 mod run;
 mod screen;
 mod terminal;
