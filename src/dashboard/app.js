@@ -1,6 +1,7 @@
 // The page: which view is shown, and above it whether the server is there and lets us in.
 
 import { remember } from "./charts.js";
+import { follows, roleOf, showMember } from "./cluster.js";
 import { connections } from "./connections.js";
 import { say, showLeft, tickTimes } from "./dom.js";
 import { count, duration, plural } from "./format.js";
@@ -31,6 +32,7 @@ const THEMES = { system: "as the system", light: "light", dark: "dark" };
 const byId = (id) => document.getElementById(id);
 const main = byId("view");
 let view = null;
+let isFollower = false;
 
 // Views
 
@@ -90,7 +92,8 @@ const STATES = {
 function showState(state) {
   const isDraining = state === "live" && latestStats()?.draining === true;
   document.body.dataset.state = isDraining ? "draining" : state;
-  say(byId("state"), isDraining ? "Shutting down" : STATES[state]);
+  const role = state === "live" ? roleOf(latestStats()) : null;
+  say(byId("state"), isDraining ? "Shutting down" : STATES[state] + (role === null ? "" : `, ${role}`));
   byId("gone").hidden = state !== "gone";
   byId("draining").hidden = !isDraining;
   byId("login").hidden = state !== "unauthorised";
@@ -136,11 +139,19 @@ onRefusal((why) => {
 });
 onStats((stats) => {
   remember(stats);
+  if (follows(stats) !== isFollower) {
+    // What is shown of locks is not this server's any more, or is its own now.
+    isFollower = follows(stats);
+    show();
+  }
   view?.stats?.(stats);
   showState(currentState());
-  say(byId("nav-locks"), count(stats.totals.locks + stats.totals.semaphores + stats.totals.rw_locks));
-  say(byId("nav-ranges"), count(stats.totals.range_locks));
-  say(byId("nav-waits"), count(stats.waiting));
+  showMember(byId("member"), stats);
+  // Who follows has a copy that nobody may ask, and figures of its own only.
+  const figure = (value) => (follows(stats) ? "" : count(value));
+  say(byId("nav-locks"), figure(stats.totals.locks + stats.totals.semaphores + stats.totals.rw_locks));
+  say(byId("nav-ranges"), figure(stats.totals.range_locks));
+  say(byId("nav-waits"), figure(stats.waiting));
   showGrace(stats.totals);
   say(byId("nav-connections"), count(stats.connections));
   say(byId("foot"), `latchd ${stats.version}, up ${duration(stats.uptime_ms)}`);

@@ -80,6 +80,7 @@ pub static ASSETS: &[File] = files! {
     "bar.js" SCRIPT,
     "break.js" SCRIPT,
     "charts.js" SCRIPT,
+    "cluster.js" SCRIPT,
     "connections.js" SCRIPT,
     "dom.js" SCRIPT,
     "format.js" SCRIPT,

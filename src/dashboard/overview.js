@@ -1,6 +1,7 @@
 // The overview: live charts, the longest queues, and what was counted since the start.
 
 import { chartGrid } from "./charts.js";
+import { clusterPanel, follows } from "./cluster.js";
 import { command, element, keep, say } from "./dom.js";
 import { bytes, count, duration, lockPage, micros, nameOf, plural } from "./format.js";
 import { collect, hasToken, latestStats, repeat } from "./server.js";
@@ -55,6 +56,7 @@ export function overview(main) {
   const counted = factList();
   const kept = factList();
   const health = factList();
+  const member = clusterPanel();
   const queues = element("ol", { class: "queues" });
   const queuesNote = element("p", { class: "quiet" });
   const windows = WINDOWS.map(([label, seconds]) =>
@@ -68,6 +70,12 @@ export function overview(main) {
     charts.show(seconds);
     windows.forEach((button, index) => button.setAttribute("aria-pressed", String(WINDOWS[index][1] === seconds)));
   };
+  // What a server that only follows knows nothing of.
+  const ofLocks = [
+    panel("Longest queues", queues, queuesNote),
+    panel("Since the start", counted.list),
+    panel("In use, and idle", kept.list),
+  ];
   main.append(
     element(
       "div",
@@ -80,9 +88,8 @@ export function overview(main) {
     element(
       "div",
       { class: "facts-grid" },
-      panel("Longest queues", queues, queuesNote),
-      panel("Since the start", counted.list),
-      panel("In use, and idle", kept.list),
+      member.node,
+      ...ofLocks,
       panel("Health", health.list),
     ),
   );
@@ -91,7 +98,10 @@ export function overview(main) {
     charts.draw();
     const { totals } = now;
     say(summary, summaryOf(now));
-    const isUnused = totals.grants === 0 && now.held === 0;
+    const isFollower = follows(now);
+    for (const node of ofLocks) node.hidden = isFollower;
+    member.show(now);
+    const isUnused = totals.grants === 0 && now.held === 0 && !isFollower;
     if (isUnused && !welcome.firstChild) welcome.append(examples(now));
     if (!isUnused) welcome.replaceChildren();
     counted.show(COUNTED.map(([title, name]) => [title, count(totals[name])]));
@@ -126,6 +136,7 @@ export function overview(main) {
 }
 
 function summaryOf(now) {
+  if (follows(now)) return [`up ${duration(now.uptime_ms)}`, `latchd ${now.version}`].join(" · ");
   const inUse = now.totals.locks + now.totals.semaphores + now.totals.rw_locks;
   return [
     `${plural(inUse, "lock", "locks")} in use`,

@@ -2,6 +2,8 @@
 //
 // All requests of the page are made here. None is made while the page is hidden.
 
+import { follows } from "./cluster.js";
+
 const TOKEN_KEY = "latchd-token";
 // An event comes every second; after so long without one the server counts as gone.
 const SILENCE_MS = 6000;
@@ -242,7 +244,8 @@ export function repeat(task, pause_ms) {
   const run = async () => {
     clearTimeout(timer);
     controller?.abort();
-    if (stopped || state !== "live") return;
+    // Who follows would only say that another one decides; when that changes the stream begins anew.
+    if (stopped || state !== "live" || follows(latest)) return;
     const mine = new AbortController();
     controller = mine;
     const began = performance.now();

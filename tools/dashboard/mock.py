@@ -10,6 +10,9 @@ MODE is one of
     unauthorised  busy, with the token `secret`
     draining      busy, and shutting down
     grace         busy, after a restart: range locks are kept for those who held them
+    leader        busy, and the leader of a cluster
+    standby       a member of a cluster that follows, and says where the leader is
+    leaderless    the same, and nobody leads
     gone          busy for five seconds, then the process ends
 
 The page is read from src/dashboard at every request, so a reload shows a change. Prints its address.
@@ -112,7 +115,9 @@ class World:
         self.ranges = {}
         self.totals = dict.fromkeys(["grants", "releases", "expiries", "disconnects", "breaks"], 0)
         self.wobble = 0.0
-        if mode != "empty":
+        # Who follows has figures of its own only.
+        self.follows = mode in ("standby", "leaderless")
+        if mode != "empty" and not self.follows:
             self.scene()
             threading.Thread(target=self.move, daemon=True).start()
         if mode == "crowd":
@@ -217,7 +222,7 @@ class World:
     def stats(self):
         with self.guard:
             in_use = {kind: sum(1 for it in self.locks.values() if it.kind == kind and (it.holders or it.waiters)) for kind in ("lock", "semaphore", "rwlock")}
-            is_empty = self.mode == "empty"
+            is_empty = self.mode == "empty" or self.follows
             latency = 38 + abs(self.wobble)
             return {
                 "version": "0.1.0", "epoch": 17, "uptime_ms": int(1000 * (time.monotonic() - self.start)) + (0 if is_empty else 371_000_000),
@@ -226,6 +231,7 @@ class World:
                 "held": self.held(), "waiting": sum(len(lock.waiters) for lock in self.locks.values()),
                 "op_latency_us": percentiles(0 if is_empty else 420, latency),
                 "turn_us": percentiles(3 if is_empty else 300, 0.6 * latency),
+                "cluster": self.cluster(),
                 "totals": {
                     "locks": in_use["lock"], "semaphores": in_use["semaphore"], "rw_locks": in_use["rwlock"],
                     "idle_locks": sum(1 for it in self.locks.values() if not it.holders), "idle_semaphores": 0, "idle_rw_locks": 0,
@@ -242,6 +248,22 @@ class World:
                     "longest_turn_us": 850, "longest_turn_work_us": {"read": 200, "decide": 310, "expire": 12, "depart": 0, "write": 240},
                 },
             }
+
+    def cluster(self):
+        """What a member says of its cluster; nothing if there is none."""
+        if self.mode not in ("leader", "standby", "leaderless"):
+            return None
+        leads = self.mode == "leader"
+        host = None if self.mode == "leaderless" else "10.0.0.11"
+        return {
+            "role": "leader" if leads else "standby",
+            "leader": host and f"{host}:6388", "leader_http": host and f"http://{host}:6389",
+            "shard": 1, "shards": 2, "epoch": 4, "log_entry": 1_234_567, "lag_entries": 0 if leads else 2,
+            "lag_us": percentiles(0 if leads else 40, 300), "behind_us": 0,
+            "commits": 8_214 if leads else 0, "commit_us": percentiles(410 if leads else 0, 2_300),
+            "doubts": 1 if leads else 0, "snapshots": 12 if leads else 0,
+            "etcd_bytes": 62_000_000, "etcd_in_use_bytes": 25_000_000, "etcd_quota_bytes": 2 << 30,
+        }
 
     def page_of_locks(self, query):
         limit = number(query, "limit", 100, 1, 1000)
@@ -365,6 +387,9 @@ class Handler(BaseHTTPRequestHandler):
         if world.token is not None and self.headers.get("Authorization") != f"Bearer {world.token}":
             time.sleep(0.1)
             raise Refusal(401, "the token is missing or wrong: send Authorization: Bearer <token>")
+        if world.follows and parts[:2] != ["v1", "stats"] and parts[0] != "metrics":
+            # The page must not even ask.
+            raise Refusal(503, "another member of this cluster decides", "NOT_LEADER")
         match (self.command, *parts):
             case ("GET", "v1", "stats"):
                 self.answer(200, world.stats())
@@ -423,7 +448,7 @@ class Server(ThreadingHTTPServer):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mode", default="busy", choices=["empty", "busy", "crowd", "unauthorised", "draining", "grace", "gone"])
+    parser.add_argument("--mode", default="busy", choices=["empty", "busy", "crowd", "unauthorised", "draining", "grace", "leader", "standby", "leaderless", "gone"])
     parser.add_argument("--port", type=int, default=0, help="0 takes any free port")
     parser.add_argument("--token")
     args = parser.parse_args()
