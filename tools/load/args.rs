@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
+use crate::failover;
 use crate::hostile::SCENES;
 use crate::options::Options;
 use crate::plans::PLANS;
@@ -25,6 +26,8 @@ pub(crate) enum Action {
         svg: Option<PathBuf>,
         options: Options,
     },
+    /// A cluster whose leaders are taken away under load.
+    Failover(failover::Settings),
     /// A picture of figures that are written down.
     Draw {
         page: PathBuf,
@@ -66,7 +69,7 @@ Examples:
   latch-load plan hostile --only patterns,pos --rounds 1
   latch-load draw proof.md > proof.svg        a picture of its comparison
 
-Targets: latchd://host:port, http://host:port and unix://path (latchd), dflockd://host:port,
+Targets: latchd://host:port, latchd://member+member (with --via client), http://host:port and unix://path (latchd), dflockd://host:port,
 redis://host:port, ceiling://host:port.
 Throughput counts answered requests: an acquire and its release are two.
 While it loads it checks: one holder at a time, growing fences, first come first served on shared
@@ -108,6 +111,10 @@ fn command() -> Command {
                         .value_parser(value_parser!(PathBuf))
                         .help("durable: below this directory, on the disk to measure [the system's temporary one]"),
                 )
+                .arg(
+                    Arg::new("etcd").long("etcd").value_name("URLS")
+                        .help("cluster: where etcd is, as for latchd"),
+                )
                 .arg(number::<u64>("ttl-ms", "MS", "leases: how long a lease lasts [800]"))
                 .arg(number::<u64>("hold-ms", "MS", "leases: how long it is held [30]"))
                 .arg(number::<u64>("jitter-ms", "MS", "leases: how much longer, at most, by chance [30]"))
@@ -127,6 +134,23 @@ fn command() -> Command {
                 .arg(count())
                 .arg(svg()),
         ))
+        .subcommand(
+            Command::new("failover")
+                .about("Loads a cluster that runs, has its leader taken away again and again, and checks every answer")
+                .arg(
+                    Arg::new("server").long("server").value_name("A+B+C").required(true)
+                        .help("The members"),
+                )
+                .arg(
+                    Arg::new("step").long("step").value_name("COMMAND").required(true)
+                        .help("Run by a shell as COMMAND FAULT ROUND, and as COMMAND heal ROUND when others lead: returns when that is done"),
+                )
+                .arg(
+                    Arg::new("faults").long("faults").value_name("LIST").value_delimiter(',')
+                        .default_value("kill,stop,term").help("What is done to the leader, in turn"),
+                )
+                .arg(number::<usize>("rounds", "N", "How often").default_value("9")),
+        )
         .subcommand(
             Command::new("draw")
                 .about("Prints the picture of a comparison that is written down, as compare and proof print it")
@@ -329,6 +353,12 @@ pub(crate) fn read() -> Result<Action, String> {
             svg: get(it, "svg"),
             options: options(it)?,
         },
+        Some(("failover", it)) => Action::Failover(failover::Settings {
+            server: get(it, "server").unwrap_or_default(),
+            step: get(it, "step").unwrap_or_default(),
+            faults: list(it, "faults"),
+            rounds: get(it, "rounds").unwrap_or_default(),
+        }),
         Some(("draw", it)) => Action::Draw {
             page: get(it, "page").unwrap_or_default(),
         },
@@ -389,6 +419,7 @@ fn options(matches: &ArgMatches) -> Result<Options, String> {
         scale: get(matches, "scale"),
         only: list(matches, "only"),
         dir: get(matches, "dir"),
+        etcd: get(matches, "etcd"),
         leases: leases(matches),
         cpu: get(matches, "cpu"),
         server_cpu: get(matches, "server-cpu"),

@@ -2,13 +2,16 @@
 //!
 //! Reading order: `run` is one run, from what it does to what must hold; `servers` starts and finds
 //! the servers it is run against; `scenarios` are more than a run, `hostile` are attacks, `durable`
-//! is about disks; `plans`, `comparison` and `proof` put them together; `report` shows what was
+//! is about disks, `cluster` about what etcd costs, `failover` about leaders that go; `plans`, `comparison` and `proof`
+//! put them together; `report` shows what was
 //! found. Exit code 1 means that an answer was wrong.
 
 mod args;
 mod clock;
+mod cluster;
 mod comparison;
 mod durable;
+mod failover;
 mod hostile;
 mod machine;
 mod options;
@@ -67,6 +70,7 @@ fn act(action: Action) -> io::Result<bool> {
         },
         Action::Compare { svg, options } => comparison::run(svg.as_deref(), options),
         Action::Proof { svg, options } => proof::run(svg.as_deref(), options),
+        Action::Failover(settings) => failover::run(&settings),
         Action::Draw { page } => {
             let at = |error| io::Error::other(format!("{}: {error}", page.display()));
             let text = fs::read_to_string(&page).map_err(|error| at(error.to_string()))?;

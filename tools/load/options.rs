@@ -26,6 +26,8 @@ pub(crate) struct Options {
     pub(crate) only: Vec<String>,
     /// Where the plan `durable` has its files; the system's directory for such things if none is named.
     pub(crate) dir: Option<PathBuf>,
+    /// Where the etcd of the plan `cluster` is.
+    pub(crate) etcd: Option<String>,
     /// How leases are held in the plan `leases`.
     pub(crate) leases: Shape,
     pub(crate) cpu: Option<usize>,

@@ -3,6 +3,7 @@
 
 use std::io;
 
+use crate::cluster;
 use crate::durable;
 use crate::hostile;
 use crate::options::Options;
@@ -36,7 +37,7 @@ enum How {
 
 /// All plans.
 #[rustfmt::skip] // a table is read in columns
-pub(crate) const PLANS: [Plan; 17] = [
+pub(crate) const PLANS: [Plan; 18] = [
     Plan { name: "quick",       how: How::Runs(1, quick),      shows: "every kind of work for a moment: is it right, is it about as fast as before" },
     Plan { name: "throughput",  how: How::Runs(5, throughput), shows: "64 connections, one request each at a time: acquire and release as fast as answered" },
     Plan { name: "pipeline",    how: How::Runs(3, pipeline),   shows: "64 connections with 1, 4, 16 and 64 requests on their way each" },
@@ -54,6 +55,7 @@ pub(crate) const PLANS: [Plan; 17] = [
     Plan { name: "soak",        how: How::Scenarios(1, &[scenarios::soak::run]), shows: "every kind of work in turn for --seconds (600): does memory stay, is all right" },
     Plan { name: "hostile",     how: How::Attacks,             shows: "every attack a client can make, and what others feel of it: --scale, --only" },
     Plan { name: "durable",     how: How::Disks,               shows: "latchd with a data directory beside itself without one, Redis that syncs, and the disk: --dir, --count" },
+    Plan { name: "cluster",     how: How::Scenarios(5, &[cluster::run]), shows: "a cluster beside the same transactions without latchd, and how far its standby is behind: --etcd" },
 ];
 
 pub(crate) fn find(name: &str) -> Option<&'static Plan> {

@@ -140,6 +140,11 @@ impl Session {
         if let Some(complaint) = spec.complaint() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, complaint));
         }
+        if target.members.is_some() && !spec.via_client {
+            let complaint =
+                "several members are for the client that programs use: say --via client";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, complaint));
+        }
         let progress = |answers: u64, over: Option<f64>| {
             let answers = grouped(answers as f64);
             match over {

@@ -51,9 +51,10 @@ pub(crate) fn run(
     clock: &Clock,
     hooks: Hooks<'_>,
 ) -> io::Result<Outcome> {
-    let server = match &target.address {
-        Address::Tcp(address) => address.to_string(),
-        Address::Unix(path) => format!("unix:{}", path.display()),
+    let server = match (&target.members, &target.address) {
+        (Some(members), _) => members.clone(),
+        (None, Address::Tcp(address)) => address.to_string(),
+        (None, Address::Unix(path)) => format!("unix:{}", path.display()),
     };
     let mut client = Client::builder(&server);
     if target.guarded {

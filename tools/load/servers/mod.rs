@@ -129,6 +129,7 @@ impl Server {
         let target = |address| Target {
             protocol,
             address,
+            members: None,
             http,
             in_turns: kind == ServerKind::Latchd,
             is_encrypted: arguments.contains(&tls::CERT_OPTION),

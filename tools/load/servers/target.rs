@@ -42,7 +42,10 @@ pub(crate) enum Address {
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) protocol: Protocol,
+    /// The first of them, if there are several.
     pub(crate) address: Address,
+    /// The members of a cluster with `+` between them, as the client that programs use takes them.
+    pub(crate) members: Option<String>,
     /// Where the same server speaks HTTP too, if it does.
     pub(crate) http: Option<SocketAddr>,
     /// latchd reads whole turns and answers at their end, so a client can prove the order of its
@@ -63,6 +66,14 @@ impl Target {
         let (scheme, rest) = text
             .split_once("://")
             .ok_or_else(|| format!("{text}: say it like latchd://127.0.0.1:6388"))?;
+        let members = match (scheme, rest.split_once('+')) {
+            ("latchd", Some(_)) => Some(rest.to_owned()),
+            _ => None,
+        };
+        let rest = match &members {
+            Some(members) => members.split('+').next().unwrap_or_default(),
+            None => rest,
+        };
         let tcp = |port: u16| {
             let whole = if rest.contains(':') {
                 rest.to_owned()
@@ -91,6 +102,7 @@ impl Target {
         Ok(Self {
             protocol,
             address,
+            members,
             http: None,
             in_turns,
             is_encrypted: false,

@@ -1,0 +1,228 @@
+//! A cluster whose leaders are taken away under load, over and over: is everything right, and for how long is nothing
+//! granted?
+//!
+//! Threads take locks, count, and store values with the client that programs use, while a command that is given takes the
+//! leader away and brings it back (`tools/cluster/failover` has such a command, and starts a cluster for it). What must
+//! hold is in `witness`: one holder at a time, fences that grow, nothing lost that was acknowledged, and a guard that
+//! says it is held only if it is. What a client cannot know (an answer that was lost) is counted, and is not wrong.
+
+mod witness;
+mod worker;
+
+use std::io;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use latchd::client::Client;
+
+use crate::clock::Clock;
+use crate::output::{eprint, print};
+use crate::report::format::aligned;
+
+use witness::Witness;
+use worker::{Kind, Worker};
+
+/// What is asked for.
+pub(crate) struct Settings {
+    /// The members, as the client takes them.
+    pub(crate) server: String,
+    /// What takes a leader away, and brings it back.
+    pub(crate) step: String,
+    pub(crate) faults: Vec<String>,
+    pub(crate) rounds: usize,
+}
+
+/// How many threads take locks and count, and how many keys half of them share.
+const WORKERS: usize = 12;
+const SHARED_KEYS: usize = 3;
+
+/// How long a leader that is missing may be waited for.
+const LEADERLESS: Duration = Duration::from_secs(30);
+
+/// A round lasts at least so long, and until grants come again as they should.
+const ROUND_NS: u64 = 2_000_000_000;
+const STEADY_NS: u64 = 300_000_000;
+/// After so long without a grant the cluster does not come back.
+const GIVEN_UP_NS: u64 = 60_000_000_000;
+
+/// Takes the leader away as often as it is asked to; returns whether everything was right.
+pub(crate) fn run(settings: &Settings) -> io::Result<bool> {
+    let clock = Clock::start();
+    let client = |keeps: bool| {
+        let client = Client::builder(&settings.server)
+            .keep(keeps)
+            .connect_timeout(LEADERLESS)
+            .answer_timeout(Duration::from_secs(3));
+        client.connect().map_err(io::Error::other)
+    };
+    let clients = [client(false)?, client(true)?];
+    let witness = Witness::new(WORKERS, SHARED_KEYS);
+    let is_over = AtomicBool::new(false);
+    let mut table = Table::default();
+    let result = thread::scope(|scope| {
+        for index in 0..WORKERS + clients.len() {
+            let kind = match index.checked_sub(WORKERS) {
+                Some(_) => Kind::HoldsForLong,
+                None if index < WORKERS / 2 => Kind::OnOwnKey,
+                None => Kind::OnSharedKeys,
+            };
+            let worker = Worker {
+                index,
+                kind,
+                client: &clients[index % clients.len()],
+                witness: &witness,
+                clock: &clock,
+                is_over: &is_over,
+            };
+            let thread = thread::Builder::new().name(format!("load-{index}"));
+            thread.spawn_scoped(scope, move || worker.run())?;
+        }
+        let result = (1..=settings.rounds).try_for_each(|round| {
+            let fault = &settings.faults[(round - 1) % settings.faults.len()];
+            let gap_ns = run_round(settings, fault, round, &witness, &clock)?;
+            let wrong = witness.wrong().count;
+            eprint(&format!(
+                "round {round}/{}: {fault}, {:.2} s without a grant, {wrong} wrong",
+                settings.rounds,
+                gap_ns as f64 / 1e9
+            ));
+            table.add(fault, gap_ns, wrong);
+            Ok(())
+        });
+        is_over.store(true, Ordering::SeqCst);
+        result
+    });
+    let wrong = witness.wrong();
+    print(&table.text())?;
+    print(&witness.summary())?;
+    for what in &wrong.first {
+        print(&format!("WRONG: {what}"))?;
+    }
+    result.map(|()| wrong.count == 0)
+}
+
+/// Takes the leader away, waits until another one serves, and brings it back. Returns the longest time without a grant.
+fn run_round(
+    settings: &Settings,
+    fault: &str,
+    round: usize,
+    witness: &Witness,
+    clock: &Clock,
+) -> io::Result<u64> {
+    let round = round.to_string();
+    witness.begin_round();
+    let began_ns = clock.now_ns();
+    step(settings, fault, &round)?;
+    loop {
+        let now_ns = clock.now_ns();
+        let last_ns = witness.last_grant_ns().max(began_ns);
+        if now_ns - began_ns >= ROUND_NS && now_ns - last_ns < STEADY_NS {
+            break;
+        }
+        if now_ns - last_ns > GIVEN_UP_NS {
+            let why = format!("nothing was granted for a minute after {fault}");
+            return Err(io::Error::other(why));
+        }
+        clock.rest(20_000_000)?;
+    }
+    let gap_ns = witness.longest_gap_ns(began_ns);
+    step(settings, "heal", &round)?;
+    clock.rest(STEADY_NS)?;
+    Ok(gap_ns)
+}
+
+fn step(settings: &Settings, what: &str, round: &str) -> io::Result<()> {
+    let script = format!("{} \"$@\"", settings.step);
+    let mut command = Command::new("sh");
+    let status = command
+        .args(["-c", &script, "step", what, round])
+        .status()?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(io::Error::other(format!(
+            "{} {what} {round}: {status}",
+            settings.step
+        ))),
+    }
+}
+
+/// What came of each fault.
+#[derive(Default)]
+struct Table {
+    rows: Vec<Row>,
+    wrong: u64,
+}
+
+struct Row {
+    fault: String,
+    gaps_ns: Vec<u64>,
+    wrong: u64,
+}
+
+impl Table {
+    fn add(&mut self, fault: &str, gap_ns: u64, wrong_so_far: u64) {
+        let wrong = wrong_so_far - self.wrong;
+        self.wrong = wrong_so_far;
+        match self.rows.iter_mut().find(|it| it.fault == fault) {
+            Some(row) => {
+                row.gaps_ns.push(gap_ns);
+                row.wrong += wrong;
+            }
+            None => self.rows.push(Row {
+                fault: fault.to_owned(),
+                gaps_ns: vec![gap_ns],
+                wrong,
+            }),
+        }
+    }
+
+    fn text(&self) -> String {
+        let head = ["fault", "rounds", "no grants, p50", "longest", "wrong"];
+        let mut rows = vec![head.map(str::to_owned).to_vec()];
+        for Row {
+            fault,
+            gaps_ns,
+            wrong,
+        } in &self.rows
+        {
+            let mut gaps_ns = gaps_ns.clone();
+            gaps_ns.sort_unstable();
+            let seconds = |ns: Option<&u64>| match ns {
+                Some(ns) => format!("{:.2} s", *ns as f64 / 1e9),
+                None => "-".to_owned(),
+            };
+            rows.push(vec![
+                fault.clone(),
+                gaps_ns.len().to_string(),
+                seconds(gaps_ns.get(gaps_ns.len() / 2)),
+                seconds(gaps_ns.last()),
+                wrong.to_string(),
+            ]);
+        }
+        aligned(&rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_answers_are_told_with_the_fault_that_brought_them() {
+        let mut table = Table::default();
+        table.add("kill", 3_000_000_000, 0);
+        table.add("stop", 1_000_000_000, 2);
+        table.add("kill", 5_000_000_000, 2);
+        let text = table.text();
+        let row = |fault: &str| {
+            text.lines()
+                .find(|it| it.contains(fault))
+                .map(str::to_owned)
+        };
+        let kill = row("kill").unwrap_or_default();
+        assert!(kill.contains("5.00 s") && kill.contains("| 0"), "{text}");
+        assert!(row("stop").unwrap_or_default().contains("| 2"), "{text}");
+    }
+}
