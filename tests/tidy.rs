@@ -78,6 +78,12 @@ const WALLS: &[Wall] = &[
         reason: "a name is bytes",
     },
     Wall {
+        layer: "shard.rs",
+        may_name: &[],
+        may_not_name: IO,
+        reason: "where a key belongs is a function of its bytes",
+    },
+    Wall {
         layer: "keymap.rs",
         may_name: &[],
         may_not_name: IO,
@@ -85,7 +91,7 @@ const WALLS: &[Wall] = &[
     },
     Wall {
         layer: "histogram.rs",
-        may_name: &[],
+        may_name: &["base"],
         may_not_name: IO,
         reason: "numbers only",
     },
@@ -132,7 +138,7 @@ const WALLS: &[Wall] = &[
     },
     Wall {
         layer: "wire",
-        may_name: &["base", "key", "memory", "engine::types"],
+        may_name: &["base", "key", "memory", "engine::types", "shard"],
         may_not_name: PURE,
         reason: "a codec can be fuzzed with a byte slice, and a client needs no daemon to use it",
     },
@@ -150,7 +156,7 @@ const WALLS: &[Wall] = &[
     },
     Wall {
         layer: "client",
-        may_name: &["base", "key", "engine::types", "wire"],
+        may_name: &["base", "key", "engine::types", "shard", "wire"],
         may_not_name: &[
             "mio",
             "slab",
@@ -224,13 +230,51 @@ const WALLS: &[Wall] = &[
         reason: "no logic",
     },
     Wall {
+        layer: "etcd",
+        may_name: &["base"],
+        may_not_name: &[
+            "mio",
+            "slab",
+            "log",
+            "std::env",
+            "SystemTime",
+            "thread::sleep",
+        ],
+        reason: "it knows nothing of what the keys mean, and blocks only whoever asks",
+    },
+    Wall {
+        layer: "cluster",
+        may_name: &["base", "engine", "etcd", "server", "shard", "store"],
+        may_not_name: &[
+            "mio",
+            "slab",
+            "socket2",
+            "std::net",
+            "std::env",
+            "Instant",
+            "SystemTime",
+            "thread::sleep",
+        ],
+        reason: "who leads is decided by etcd and by a clock that is passed in",
+    },
+    Wall {
+        layer: "cluster/role.rs",
+        may_name: &["base"],
+        may_not_name: PURE,
+        reason: "who may speak is a function of time and answers, and can be simulated",
+    },
+    Wall {
         layer: "store",
         may_name: &[
             "base",
+            "cluster::role",
             "engine::types",
             "ephemeral",
+            "etcd",
+            "histogram",
             "key",
             "segments",
+            "shard",
             "wire::json",
         ],
         may_not_name: &[
@@ -254,6 +298,7 @@ const WALLS: &[Wall] = &[
             "engine",
             "histogram",
             "memory",
+            "shard",
             "store",
             "timers",
             "wire",
@@ -356,6 +401,7 @@ const WALLS: &[Wall] = &[
             "access",
             "base",
             "engine::GracePolicy",
+            "shard",
             "store",
             "wire::answer",
         ],

@@ -52,6 +52,6 @@ pub(crate) const TABLE: &[Row] = &[
     (122, "longest line a client reads is shorter than `stats`", &[Test("long_answers_are_read")]),
     (123, "signals dropped unseen", &[
         Test("signals_and_watches_come_in_order_and_end_with_a_timeout"),
-        Test("a_subscription_ends_with_its_connection"),
+        Test("a_subscription_that_broke_says_so_once_and_is_made_again"),
     ]),
 ];

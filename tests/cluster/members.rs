@@ -1,0 +1,212 @@
+//! Members of a cluster as processes, and a proxy between one of them and etcd that can be cut.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::vocabulary::{Daemon, latchd};
+
+/// For a leader to be found; far more than it takes.
+pub(crate) const LOOKS: usize = 3_000;
+
+pub(crate) struct Members {
+    cluster: String,
+    daemons: Vec<Daemon>,
+}
+
+fn start(cluster: &str, urls: &str) -> Daemon {
+    let mut command = latchd();
+    command
+        .args(["--port", "0", "--http-port", "0", "--cluster", cluster])
+        .args(["--etcd", urls, "--cluster-ttl", "3s"]);
+    Daemon::serve(command)
+}
+
+impl Members {
+    /// Three, all with these addresses of etcd.
+    pub(crate) fn start(cluster: &str, urls: &str) -> Self {
+        Self::start_each(cluster, &[urls, urls, urls].map(str::to_owned))
+    }
+
+    /// One for each of these addresses.
+    pub(crate) fn start_each(cluster: &str, urls: &[String]) -> Self {
+        Self {
+            cluster: cluster.to_owned(),
+            daemons: urls.iter().map(|urls| start(cluster, urls)).collect(),
+        }
+    }
+
+    pub(crate) fn daemon(&self, index: usize) -> &Daemon {
+        &self.daemons[index]
+    }
+
+    pub(crate) fn daemon_mut(&mut self, index: usize) -> &mut Daemon {
+        &mut self.daemons[index]
+    }
+
+    pub(crate) fn others(&self, index: usize) -> impl Iterator<Item = usize> {
+        (0..self.daemons.len()).filter(move |other| *other != index)
+    }
+
+    pub(crate) fn kill(&mut self, index: usize) {
+        self.daemons[index].signal(Signal::KILL);
+    }
+
+    pub(crate) fn restart(&mut self, index: usize, urls: &str) {
+        self.daemons[index] = start(&self.cluster, urls);
+    }
+
+    /// Waits until somebody leads.
+    pub(crate) fn leader(&self) -> usize {
+        self.find(&|_| true)
+    }
+
+    /// Waits until somebody else leads.
+    pub(crate) fn next_leader(&self, before: usize) -> usize {
+        self.find(&|index| index != before)
+    }
+
+    fn find(&self, may_be: &dyn Fn(usize) -> bool) -> usize {
+        for _ in 0..LOOKS {
+            let asked = (0..self.daemons.len()).filter(|index| may_be(*index));
+            for index in asked {
+                if self
+                    .says(index, "get", "nothing")
+                    .is_some_and(|line| line == "ok 0")
+                {
+                    return index;
+                }
+            }
+            thread::park_timeout(Duration::from_millis(10));
+        }
+        panic!("nobody leads");
+    }
+
+    pub(crate) fn await_standby(&self, index: usize) {
+        self.await_answer(index, |line| line.starts_with("error_not_leader"));
+    }
+
+    pub(crate) fn await_redirect(&self, index: usize, address: &str) {
+        self.await_answer(index, |line| line == format!("error_not_leader {address}"));
+    }
+
+    fn await_answer(&self, index: usize, is_it: impl Fn(&str) -> bool) {
+        for _ in 0..LOOKS {
+            if self
+                .says(index, "get", "nothing")
+                .is_some_and(|line| is_it(&line))
+            {
+                return;
+            }
+            thread::park_timeout(Duration::from_millis(10));
+        }
+        panic!("member {index} does not come to that");
+    }
+
+    /// What a member answers, if it does within a moment.
+    fn says(&self, index: usize, command: &str, key: &str) -> Option<String> {
+        says(self.daemons[index].address(), command, key)
+    }
+}
+
+/// What is answered at this address, if it is within a moment.
+pub(crate) fn says(address: SocketAddr, command: &str, key: &str) -> Option<String> {
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_millis(300)).ok()?;
+    stream
+        .set_read_timeout(Some(Duration::from_millis(300)))
+        .ok()?;
+    stream
+        .write_all(format!("{command}\n{key}\n\n").as_bytes())
+        .ok()?;
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while stream.read(&mut byte).ok()? == 1 {
+        if byte[0] == b'\n' {
+            return String::from_utf8(line).ok();
+        }
+        line.push(byte[0]);
+    }
+    None
+}
+
+/// Forwards to an etcd until it is cut; then everything waits, in both directions, until it is not.
+pub(crate) struct Proxy {
+    address: SocketAddr,
+    valve: Arc<Valve>,
+}
+
+#[derive(Default)]
+struct Valve {
+    is_cut: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Valve {
+    fn pass(&self) {
+        let mut is_cut = self.is_cut.lock().unwrap();
+        while *is_cut {
+            is_cut = self.changed.wait(is_cut).unwrap();
+        }
+    }
+}
+
+impl Proxy {
+    pub(crate) fn start(to: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let valve = Arc::new(Valve::default());
+        let gate = Arc::clone(&valve);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let Ok(client) = client else { continue };
+                let gate = Arc::clone(&gate);
+                thread::spawn(move || {
+                    gate.pass();
+                    let Ok(server) = TcpStream::connect(to) else {
+                        return;
+                    };
+                    let (Ok(back_from), Ok(back_to)) = (server.try_clone(), client.try_clone())
+                    else {
+                        return;
+                    };
+                    let other = Arc::clone(&gate);
+                    thread::spawn(move || forward(back_from, back_to, &other));
+                    forward(client, server, &gate);
+                });
+            }
+        });
+        Self { address, valve }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub(crate) fn cut(&self, is_cut: bool) {
+        *self.valve.is_cut.lock().unwrap() = is_cut;
+        self.valve.changed.notify_all();
+    }
+}
+
+fn forward(mut from: TcpStream, mut to: TcpStream, valve: &Valve) {
+    let mut bytes = [0; 16 << 10];
+    loop {
+        match from.read(&mut bytes) {
+            Ok(0) => break,
+            Ok(count) => {
+                valve.pass();
+                if to.write_all(&bytes[..count]).is_err() {
+                    break;
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+    let _ = from.shutdown(Shutdown::Both);
+}

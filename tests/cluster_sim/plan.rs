@@ -1,0 +1,136 @@
+//! What a run is like: what goes wrong by itself, and what is broken on purpose.
+
+use crate::world::MS;
+
+/// What is broken on purpose. Each of these has to be noticed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Break {
+    #[default]
+    Nothing,
+    /// A leader speaks after its time.
+    SpeaksLate,
+    /// An answer does not wait for the log.
+    SpeaksAhead,
+    /// Entries are written whoever leads, and whatever is there.
+    NoGuards,
+    /// Entries are written whether or not there is one before.
+    NoPredecessorGuard,
+    /// A lease is counted from the answer.
+    CountsFromAnswer,
+    /// After a silence a renewal is enough.
+    NoProof,
+    /// A leader speaks to the very end of its lease.
+    NoMargin,
+    /// A leader that goes lets go of what its connections hold.
+    RunsDisconnects,
+    /// A new table begins its fences anywhere.
+    ForgetsFences,
+    /// An entry of which nothing is heard counts as written.
+    TakesSilenceForYes,
+    /// Clocks run apart by more than the margin covers.
+    WildClocks,
+}
+
+/// What a run is like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) breaks: Break,
+    /// Things go wrong until then.
+    pub(crate) faults_until: u64,
+    pub(crate) ends: u64,
+    /// Parts per million that a clock is too fast or too slow at most.
+    pub(crate) rate_ppm_max: i64,
+    pub(crate) ttl_s: u64,
+    pub(crate) quota_bytes: u64,
+    pub(crate) trim_bytes: u64,
+    /// etcd is full from when to when.
+    pub(crate) full: [u64; 2],
+    /// It is restored from a backup: when that is made, and when it is restored.
+    pub(crate) restore: Option<[u64; 2]>,
+    /// Everything between members and etcd always takes long.
+    pub(crate) is_far: bool,
+    /// Fences of a new table begin by the clock, too.
+    pub(crate) fences_by_clock: bool,
+}
+
+impl Plan {
+    pub(crate) const QUIET: Self = Self {
+        breaks: Break::Nothing,
+        faults_until: 0,
+        ends: 60_000 * MS,
+        rate_ppm_max: 500,
+        ttl_s: 5,
+        quota_bytes: 1 << 30,
+        trim_bytes: 2 << 10,
+        full: [0; 2],
+        restore: None,
+        is_far: false,
+        fences_by_clock: false,
+    };
+
+    /// Four kinds of runs take turns.
+    pub(crate) fn of(seed: u64) -> Self {
+        let faults = Self {
+            faults_until: 50_000 * MS,
+            ends: 75_000 * MS,
+            is_far: seed % 8 == 4,
+            ..Self::QUIET
+        };
+        match seed % 4 {
+            // The margin covers a tenth of the lease, less how long a turn takes.
+            1 => Self {
+                rate_ppm_max: 40_000,
+                ..faults
+            },
+            2 => Self {
+                quota_bytes: 5_000 + seed % 7 * 1_000,
+                trim_bytes: 1 << 10,
+                full: [20_000 * MS, (22_000 + seed % 5 * 3_000) * MS],
+                ..faults
+            },
+            3 => Self {
+                restore: Some([
+                    (20_000 + seed % 13 * 700) * MS,
+                    (20_500 + seed % 13 * 700 + seed % 17 * 400) * MS,
+                ]),
+                fences_by_clock: true,
+                ..faults
+            },
+            _ => faults,
+        }
+    }
+
+    pub(crate) fn breaking(self, breaks: Break) -> Self {
+        let rate_ppm_max = match breaks {
+            Break::WildClocks => 300_000,
+            _ => self.rate_ppm_max,
+        };
+        Self {
+            breaks,
+            rate_ppm_max,
+            ..self
+        }
+    }
+
+    /// How long before the end of its lease a leader falls silent.
+    pub(crate) fn margin_ms(&self) -> u64 {
+        match self.breaks {
+            Break::NoMargin => 0,
+            _ => (self.ttl_s * 100).max(500),
+        }
+    }
+
+    pub(crate) fn has_faults(&self, now: u64) -> bool {
+        now < self.faults_until
+    }
+
+    pub(crate) fn is_full(&self, now: u64) -> bool {
+        let [from, to] = self.full;
+        from <= now && now < to
+    }
+
+    /// How much of a lease a client relies on, in parts per million.
+    pub(crate) fn trust_ppm(&self) -> u64 {
+        998_000 - self.rate_ppm_max as u64
+    }
+}
