@@ -197,6 +197,10 @@ impl Place for Here {
         Box::new(self.gateway(first))
     }
 
+    fn etcd_of_log(&self, first: usize) -> Box<dyn Etcd + Send> {
+        Box::new(self.gateway(first).near_leader())
+    }
+
     fn watch(&self, first: usize) -> Box<dyn Watching + Send> {
         Box::new(Watcher::new(self.gateway(first)))
     }

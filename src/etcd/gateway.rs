@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use super::endpoints::Endpoints;
 use super::http::{Connection, Request, Response};
 use super::login::Token;
+use super::near::Near;
 use super::parse::Value;
 use super::stream::now;
 use super::version::{VERSION_MIN, Version};
@@ -30,8 +31,10 @@ const FIGURES_EVERY: Duration = Duration::from_secs(5);
 pub struct Gateway {
     endpoints: Endpoints,
     /// Which of them is used, or tried next.
-    current: usize,
-    open: Option<Connection>,
+    pub(super) current: usize,
+    pub(super) open: Option<Connection>,
+    /// What is known of etcd's leader, if calls go to it.
+    pub(super) near: Option<Near>,
     /// How large the database is, as the figures said then, if etcd does not let us ask for it.
     size: Option<(Instant, Answer)>,
 }
@@ -45,6 +48,7 @@ impl Gateway {
             endpoints: endpoints.clone(),
             current: first % endpoints.count().max(1),
             open: None,
+            near: None,
             size: None,
         }
     }
@@ -65,7 +69,7 @@ impl Gateway {
                 1 => deadline,
                 _ => deadline.min(now() + CONNECT_MAX),
             };
-            match self.connect_one(until) {
+            match self.connect_to(self.current, until) {
                 Ok(connection) => return Ok(connection),
                 Err(trouble) => last = trouble,
             }
@@ -74,8 +78,13 @@ impl Gateway {
         Err(last)
     }
 
-    fn connect_one(&self, deadline: Instant) -> Result<Connection, Trouble> {
-        let member = self.member();
+    /// A connection to this member, if it is one that we use.
+    pub(super) fn connect_to(
+        &self,
+        index: usize,
+        deadline: Instant,
+    ) -> Result<Connection, Trouble> {
+        let member = self.endpoints.member(index);
         let unreachable = |why: String| Trouble::Unreachable(format!("{member}: {why}"));
         let io = |error: io::Error| unreachable(error.to_string());
         let addresses: Vec<SocketAddr> = member.to_socket_addrs().map_err(io)?.collect();
@@ -102,6 +111,9 @@ impl Gateway {
 
     pub(super) fn rotate(&mut self) {
         self.open = None;
+        if let Some(near) = &mut self.near {
+            near.forget();
+        }
         self.current = (self.current + 1) % self.endpoints.count().max(1);
     }
 
@@ -111,7 +123,7 @@ impl Gateway {
 
     /// One call over a connection, with the token that we have. Whatever fails here before it is sent was
     /// not sent.
-    fn call_once(
+    pub(super) fn call_once(
         &self,
         connection: &mut Connection,
         (path, body): (&str, &str),
@@ -145,6 +157,7 @@ impl Etcd for Gateway {
 impl Gateway {
     fn call_until(&mut self, ask: &Ask, deadline: Instant) -> Result<Answer, Trouble> {
         let (path, body) = json::request(ask);
+        self.go_near(deadline);
         let mut may_ask_again = true;
         loop {
             let mut connection = match self.open.take() {
@@ -158,15 +171,22 @@ impl Gateway {
                     return Err(trouble);
                 }
             };
-            let answer = json::answer(ask, response.status, &response.body);
+            let said = json::answer(ask, response.status, &response.body);
+            let (term, answer) = match said {
+                Ok((term, answer)) => (term, Ok(answer)),
+                Err(trouble) => (0, Err(trouble)),
+            };
             let is_sound = match &answer {
                 Ok(_) | Err(Trouble::NoSpace(_) | Trouble::Compacted | Trouble::NoLease) => true,
                 Err(trouble) => trouble.is_refusal(),
             };
             if !is_sound {
                 self.rotate();
-            } else if response.stays_open && !connection.has_unread() {
+            } else if response.is_reusable_on(&connection) {
                 self.open = Some(connection);
+            }
+            if let (Some(near), true) = (&mut self.near, term != 0) {
+                near.note(term);
             }
             let is_old = match &answer {
                 Err(trouble) => self.endpoints.note(trouble, token.as_ref()),
@@ -215,7 +235,7 @@ impl Gateway {
             }
         };
         connection.forget_read();
-        if response.stays_open && !connection.has_unread() {
+        if response.is_reusable_on(&connection) {
             self.open = Some(connection);
         }
         let size = size_in_figures(&response.body).ok_or_else(|| {
@@ -229,17 +249,19 @@ impl Gateway {
 
 /// What the figures of a member say of its size.
 fn size_in_figures(body: &[u8]) -> Option<Answer> {
-    let text = str::from_utf8(body).ok()?;
-    let figure = |name: &str| {
-        let mut lines = text.lines();
-        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
-        let value: f64 = value.trim().parse().ok()?;
-        (value.is_finite() && value >= 0.0).then_some(value as u64)
-    };
     Some(Answer::Status {
-        bytes: figure("etcd_mvcc_db_total_size_in_bytes")?,
-        bytes_in_use: figure("etcd_mvcc_db_total_size_in_use_in_bytes")?,
+        bytes: figure(body, "etcd_mvcc_db_total_size_in_bytes")?,
+        bytes_in_use: figure(body, "etcd_mvcc_db_total_size_in_use_in_bytes")?,
     })
+}
+
+/// One of the figures of a member.
+pub(super) fn figure(body: &[u8], name: &str) -> Option<u64> {
+    let text = str::from_utf8(body).ok()?;
+    let mut lines = text.lines();
+    let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    let value: f64 = value.trim().parse().ok()?;
+    (value.is_finite() && value >= 0.0).then_some(value as u64)
 }
 
 /// What a member says that it is; `None` if it does not sound like an etcd.

@@ -43,7 +43,14 @@ struct Head {
 pub(super) struct Response {
     pub(super) status: u16,
     pub(super) body: Vec<u8>,
-    pub(super) stays_open: bool,
+    stays_open: bool,
+}
+
+impl Response {
+    /// Whether the connection that it came by can be asked again.
+    pub(super) fn is_reusable_on(&self, connection: &Connection) -> bool {
+        self.stays_open && !connection.has_unread()
+    }
 }
 
 /// What is asked.
@@ -285,7 +292,7 @@ impl Connection {
     }
 
     /// Whether something was sent that nobody asked for.
-    pub(super) fn has_unread(&self) -> bool {
+    fn has_unread(&self) -> bool {
         self.at < self.buf.len()
     }
 }

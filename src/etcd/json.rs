@@ -10,6 +10,9 @@ use super::{Answer, Ask, Compare, Get, Got, Kv, Op, Trouble};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+/// The path and the body of a question how a member is.
+pub(super) const STATUS: (&str, &str) = ("/v3/maintenance/status", "{}");
+
 /// The path and the body of a request.
 pub(super) fn request(ask: &Ask) -> (&'static str, String) {
     let mut out = String::new();
@@ -49,8 +52,8 @@ pub(super) fn request(ask: &Ask) -> (&'static str, String) {
             "/v3/kv/compaction"
         }
         Ask::Status => {
-            out.push_str("{}");
-            "/v3/maintenance/status"
+            out.push_str(STATUS.1);
+            STATUS.0
         }
     };
     (path, out)
@@ -205,8 +208,16 @@ fn push_get(out: &mut String, get: &Get) {
     );
 }
 
-/// Understands the answer to a request.
-pub(super) fn answer(ask: &Ask, status: u16, body: &[u8]) -> Result<Answer, Trouble> {
+/// Whether a member leads, as it says itself; `None` if it does not say how it is.
+pub(super) fn leads(status: u16, body: &[u8]) -> Option<bool> {
+    let said = Value::parse(body).ok().filter(|_| status == 200)?;
+    let own = number(said.at("header"), "member_id").ok()?;
+    let leader = number(&said, "leader").ok()?;
+    (own != 0).then_some(own == leader)
+}
+
+/// Understands the answer to a request. Beside it is the term of etcd's own leader, 0 if it is not said.
+pub(super) fn answer(ask: &Ask, status: u16, body: &[u8]) -> Result<(u64, Answer), Trouble> {
     let parsed = Value::parse(body).map_err(|why| garbled(why, body))?;
     // What comes by a stream stands in `result`.
     let answer = match parsed.has("result") {
@@ -220,7 +231,8 @@ pub(super) fn answer(ask: &Ask, status: u16, body: &[u8]) -> Result<Answer, Trou
     if !answer.at("header").is_object() {
         return Err(garbled("no header", body));
     }
-    match ask {
+    let term = number(answer.at("header"), "raft_term")?;
+    let answer = match ask {
         Ask::Txn {
             success, failure, ..
         } => {
@@ -236,32 +248,33 @@ pub(super) fn answer(ask: &Ask, status: u16, body: &[u8]) -> Result<Answer, Trou
                     got.push(read_got(response.at("response_range"))?);
                 }
             }
-            Ok(Answer::Txn {
+            Answer::Txn {
                 revision,
                 succeeded,
                 got,
-            })
+            }
         }
-        Ask::Range(_) => Ok(Answer::Range {
+        Ask::Range(_) => Answer::Range {
             revision,
             got: read_got(answer)?,
-        }),
+        },
         Ask::Grant { .. } => {
             let (lease, ttl_s) = (number(answer, "ID")?, number(answer, "TTL")?);
             if lease == 0 || ttl_s == 0 {
                 return Err(garbled("a lease without a number or a time", body));
             }
-            Ok(Answer::Granted { lease, ttl_s })
+            Answer::Granted { lease, ttl_s }
         }
-        Ask::KeepAlive { .. } => Ok(Answer::KeptAlive {
+        Ask::KeepAlive { .. } => Answer::KeptAlive {
             ttl_s: number(answer, "TTL")?,
-        }),
-        Ask::Revoke { .. } | Ask::Compact { .. } => Ok(Answer::Done),
-        Ask::Status => Ok(Answer::Status {
+        },
+        Ask::Revoke { .. } | Ask::Compact { .. } => Answer::Done,
+        Ask::Status => Answer::Status {
             bytes: number(answer, "dbSize")?,
             bytes_in_use: number(answer, "dbSizeInUse")?,
-        }),
-    }
+        },
+    };
+    Ok((term, answer))
 }
 
 fn read_got(range: &Value) -> Result<Got, Trouble> {
@@ -406,10 +419,10 @@ mod tests {
             succeeded: false,
             got: vec![Got::default()],
         };
-        assert_eq!(answer(&ask, 200, body), Ok(refused));
+        assert_eq!(answer(&ask, 200, body), Ok((0, refused)));
         let dead = br#"{"result":{"header":{"revision":"5"},"ID":"7"}}"#;
         let kept = answer(&Ask::KeepAlive { lease: 7 }, 200, dead);
-        assert_eq!(kept, Ok(Answer::KeptAlive { ttl_s: 0 }));
+        assert_eq!(kept, Ok((0, Answer::KeptAlive { ttl_s: 0 })));
     }
 
     #[test]

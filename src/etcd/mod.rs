@@ -6,7 +6,8 @@
 //!
 //! - `endpoints.rs` where the members are, and how one gets in · `login.rs` user, password, and the token
 //!   that they are worth
-//! - `gateway.rs` one connection to one of several members, a deadline for every call · `watch.rs` a
+//! - `gateway.rs` one connection to one of several members, a deadline for every call · `near.rs` finds the one
+//!   that leads etcd · `watch.rs` a
 //!   stream of what changes, `watcher.rs` begins it anew · `http.rs` requests and answers on the wire · `json.rs`
 //!   their bodies, `parse.rs` reads them · `stream.rs` the bytes, `tls.rs` the same encrypted
 //! - `version.rs` which versions are good enough · `model.rs` the etcd of the tests
@@ -18,6 +19,7 @@ mod json;
 mod login;
 #[cfg(any(test, feature = "tools"))]
 mod model;
+mod near;
 mod parse;
 #[cfg(test)]
 mod scripted;

@@ -15,8 +15,12 @@ use crate::etcd::program;
 fn script(folder: &Path, latchd: &str) -> Option<Command> {
     let program = program()?;
     let path = std::env::var("PATH").unwrap_or_default();
-    let mut command = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tools/cluster/try"));
+    // Whoever runs the tests in the background has Ctrl-C ignored, and so has everybody it starts: a shell cannot hear
+    // what was ignored when it began.
+    let mut command = Command::new("env");
     command
+        .arg("--default-signal=INT")
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tools/cluster/try"))
         .args(["--plain", "--ttl", "3s", latchd])
         .env(
             "PATH",

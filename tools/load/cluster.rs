@@ -243,7 +243,7 @@ impl Bare {
             let what = format!("--etcd {why}");
             io::Error::new(io::ErrorKind::InvalidInput, what)
         })?;
-        let mut etcd = Gateway::new(&endpoints, 0);
+        let mut etcd = Gateway::new(&endpoints, 0).near_leader();
         let keys = Keys::new(name, 0);
         create(&mut etcd, &keys, WITHIN).map_err(io::Error::other)?;
         let (key, value) = (keys.leader(), b"latch-load".to_vec());

@@ -33,6 +33,11 @@ pub trait Place: Send + Sync {
     /// A way to etcd. `first` chooses with which of its members it begins.
     fn etcd(&self, first: usize) -> Box<dyn Etcd + Send>;
 
+    /// The same for whoever writes the log, near etcd's own leader if that can be had.
+    fn etcd_of_log(&self, first: usize) -> Box<dyn Etcd + Send> {
+        self.etcd(first)
+    }
+
     /// A way to be told by etcd what changes.
     fn watch(&self, first: usize) -> Box<dyn Watching + Send>;
 
