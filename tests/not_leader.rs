@@ -215,6 +215,49 @@ fn nothing_leaves_while_nothing_may_be_said_and_everything_after_it() {
     assert!(pipes.read(http).starts_with("HTTP/1.1 200 "));
 }
 
+#[test]
+fn a_silence_of_ours_is_not_held_against_a_client_whose_socket_was_full() {
+    let seat = Seat::default();
+    let is_silent = Rc::clone(&seat.is_silent);
+    let mut pipes = pipes(seat);
+    let client = pipes.connect();
+    assert!(pipes.ask(client, "l job 0 600").starts_with("ok "));
+    pipes.set_room(client, 1);
+    assert_eq!(pipes.ask(client, "ping"), "o", "the rest does not fit");
+    is_silent.set(true);
+    pipes.set_room(client, 1 << 20);
+    for _ in 0..3 {
+        pipes.pass(Settings::default().write_timeout);
+        pipes.turn();
+    }
+    is_silent.set(false);
+    pipes.turn();
+    pipes.settle();
+    assert_eq!(pipes.read(client), "k\n");
+    let other = pipes.connect();
+    assert_eq!(pipes.ask(other, "l job 0"), "timeout\n", "it is held still");
+}
+
+#[test]
+fn whoever_has_sent_its_last_word_is_told_the_answer_after_the_silence() {
+    let seat = Seat::default();
+    let is_silent = Rc::clone(&seat.is_silent);
+    let mut pipes = pipes(seat);
+    let client = pipes.connect_to(Door::Http);
+    is_silent.set(true);
+    let request = "GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    pipes.send(client, request.as_bytes());
+    for _ in 0..5 {
+        pipes.turn();
+        pipes.pass(latchd::base::Millis::from_secs(1));
+    }
+    is_silent.set(false);
+    pipes.turn();
+    pipes.settle();
+    let told = pipes.read(client);
+    assert!(told.starts_with("HTTP/1.1 200 "), "{told:?}");
+}
+
 /// Where a shard's leader is.
 fn leader(index: u32) -> Redirect {
     Redirect {

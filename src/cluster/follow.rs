@@ -15,13 +15,12 @@ use std::time::Duration;
 
 use log::{error, info, warn};
 
-use super::leader_key::LeaderKey;
+use super::leader_key::{LeaderKey, leader_for};
 use super::member::Member;
 use super::role::Role;
 use super::{lease, upkeep};
 use crate::base::Nanos;
 use crate::etcd::{Answer, Ask, Compare, Etcd, Event, Get, Kv, Op, Trouble, Watched, Watching};
-use crate::store::Redirect;
 use crate::store::etcd::{
     Appender, Keys, Lead, Logged, Map, Next, NotRead, Position, create, follow, load, map_key,
     places, read_on, read_or_create_map,
@@ -32,6 +31,12 @@ const PAGE_WITHIN: Duration = Duration::from_secs(10);
 
 /// After something that went wrong.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// After a log that cannot be read, again and again: to read all of it costs those something who can.
+const PAUSE_DAMAGED_MOST: Duration = Duration::from_secs(10);
+
+/// How long a lease may take to be given back when the process ends.
+const GIVE_BACK_WITHIN: Duration = Duration::from_secs(1);
 
 /// After a question that was not answered.
 const PAUSE_SHORT: Duration = Duration::from_millis(20);
@@ -96,6 +101,8 @@ pub struct Follower {
     keys: Keys,
     /// The revision at which that map was put there.
     map_revision: u64,
+    /// That map is not the first one of its cluster.
+    is_resharded: bool,
     /// What was complained of last.
     complaint: String,
     /// Since when it is known that there is more of the log than was told.
@@ -119,6 +126,7 @@ impl Follower {
             watch: place.watch(first + 1),
             keys: Keys::new(&member.options.cluster, member.options.shard.index()),
             map_revision: 0,
+            is_resharded: false,
             complaint: String::new(),
             known_since: None,
             looked: None,
@@ -127,14 +135,29 @@ impl Follower {
     }
 
     fn run(mut self) {
+        self.follow();
+        // It may have got a lease, and even the leader's key, that nobody uses any more.
+        if let Some(lease) = self.member.unused_lease() {
+            let _ = self.etcd.call(&Ask::Revoke { lease }, GIVE_BACK_WITHIN); // or it ends by itself
+        }
+        self.member.follows_no_more();
+    }
+
+    fn follow(&mut self) {
+        let mut pause = PAUSE;
         while !self.member.is_over() {
-            match self.live() {
+            let lived = self.live();
+            pause = match lived {
+                Err(Anew::NotRead(NotRead::Damaged(_))) => (pause * 2).min(PAUSE_DAMAGED_MOST),
+                _ => PAUSE,
+            };
+            match lived {
                 Ok(()) => {}
                 Err(Anew::Remapped) => warn!("cluster: the number of shards has changed"),
                 Err(Anew::Over) => return,
                 Err(Anew::NotRead(why)) => self.complain(&why),
             }
-            self.member.nap(PAUSE);
+            self.member.nap(pause);
         }
     }
 
@@ -167,6 +190,11 @@ impl Follower {
             }
             match loaded {
                 Some(position) => break position,
+                // Whoever made this map has written a snapshot for every shard: if it is gone, so is what was held.
+                None if self.is_resharded => {
+                    let why = "the log of this shard is gone, although there was one: restore etcd";
+                    return Err(NotRead::Damaged(why.to_owned()).into());
+                }
                 None => create(&mut *self.etcd, &keys, PAGE_WITHIN)?,
             }
         };
@@ -256,6 +284,7 @@ impl Follower {
         let keys = mapped.map.keys(cluster);
         self.keys = keys.shard(shard.index());
         self.map_revision = mapped.revision;
+        self.is_resharded = mapped.map.epoch > 1;
         member.set_map(&keys);
         Ok(())
     }
@@ -448,8 +477,9 @@ impl Follower {
         if leader.as_ref().is_some_and(is_other) {
             self.member.end_rest();
         }
-        let redirect = leader.map_or_else(Redirect::default, |it| it.redirect());
-        self.member.set_leader(redirect);
+        let own = self.member.options.redirect();
+        let leader = leader_for(&own, leader.as_ref());
+        self.member.set_leader(leader);
     }
 
     fn tell(&self, news: News) -> Result<(), Anew> {
@@ -473,7 +503,12 @@ impl Follower {
             return Err(Trouble::Garbled("no lease".to_owned()).into());
         };
         tenancy.change(|standing, _| standing.granted(sent, lease, ttl_s));
-        let kept = lease::keep(&member, lease);
+        let leader = lease::Held {
+            lease,
+            key: self.keys.leader(),
+            name: self.name(lease),
+        };
+        let kept = lease::keep(&member, leader);
         let kept = kept.map_err(|error| Trouble::Unreachable(error.to_string()).into());
         let outcome = kept.and_then(|()| self.take_over(position, lease));
         match outcome {
@@ -493,9 +528,9 @@ impl Follower {
                 Ok(true)
             }
             other => {
-                tenancy.change(|standing, _| standing.withdraw());
                 // If it is not answered the lease ends by itself, and the key with it.
                 let _ = self.etcd.call(&Ask::Revoke { lease }, member.ttl_part(2));
+                tenancy.change(|standing, _| standing.withdraw());
                 if tenancy.role() == Role::Fenced {
                     member.reload(); // the lease ended while we were at it; nothing was served
                 }

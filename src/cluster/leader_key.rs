@@ -52,6 +52,13 @@ impl LeaderKey {
     }
 }
 
+/// Where a member that follows sends clients: to whoever leads, if that is known. Where its own address is named that is of
+/// an earlier life, whose lease is not over yet, and whoever were sent there would come back.
+pub(super) fn leader_for(own: &Redirect, leader: Option<&LeaderKey>) -> Redirect {
+    let leader = leader.map(LeaderKey::redirect);
+    leader.filter(|it| it != own).unwrap_or_default()
+}
+
 /// Where clients have to go; what is empty is not known.
 pub(super) fn redirect(line: &str, http: &str) -> Redirect {
     let known = |text: &str| Some(text.to_owned()).filter(|it| !it.is_empty());
@@ -79,6 +86,9 @@ mod tests {
         for other in [&b""[..], b"x", b"1-2\na\nb\n", b"\xff\n\n\n"] {
             assert_eq!(LeaderKey::decode(other), None);
         }
+        assert_eq!(leader_for(&Redirect::default(), Some(&key)), key.redirect());
+        assert_eq!(leader_for(&key.redirect(), Some(&key)), Redirect::default());
+        assert_eq!(leader_for(&key.redirect(), None), Redirect::default());
         let more = [&value[..], b"x\n"].concat();
         assert_eq!(LeaderKey::decode(&more), None);
     }

@@ -11,6 +11,9 @@ use crate::shard::Shard;
 use crate::store::Redirect;
 use crate::store::etcd::{Bell, Figures, MapKeys, Place, Tenancy};
 
+/// How long the end of a process waits for a lease to be given back, whatever etcd does: it ends by itself.
+const GIVE_BACK_MOST: Duration = Duration::from_secs(1);
+
 /// What an operator sets, and what is drawn at the start.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -57,6 +60,10 @@ pub struct Member {
     /// It lets others lead until then.
     rests_until: AtomicU64,
     is_over: AtomicBool,
+    /// The lease with which this member was about to lead when it was told to end; 0 is none.
+    unused_lease: AtomicU64,
+    /// The thread that follows has ended.
+    has_followed: AtomicBool,
     bell: Arc<Bell>,
 }
 
@@ -81,6 +88,8 @@ impl Member {
             others: Mutex::default(),
             rests_until: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
+            unused_lease: AtomicU64::new(0),
+            has_followed: AtomicBool::new(false),
             bell: Arc::default(),
         })
     }
@@ -158,6 +167,44 @@ impl Member {
     pub fn end(&self) {
         self.is_over.store(true, Ordering::SeqCst);
         self.bell.ring();
+    }
+
+    /// It is about to end, and does not serve: it leads no more, if it was about to. What lease it has for that is given
+    /// back by the thread that follows, or nobody could lead until it is over.
+    pub(super) fn give_up(&self) {
+        let lease = self.tenancy.change(|standing, _| {
+            let lease = standing.lease();
+            standing.fence();
+            lease
+        });
+        self.unused_lease
+            .store(lease.unwrap_or(0), Ordering::SeqCst);
+    }
+
+    /// The lease of [`Member::give_up`].
+    pub(super) fn unused_lease(&self) -> Option<u64> {
+        let lease = self.unused_lease.load(Ordering::SeqCst);
+        (lease != 0).then_some(lease)
+    }
+
+    /// The thread that follows has ended.
+    pub(super) fn follows_no_more(&self) {
+        self.has_followed.store(true, Ordering::SeqCst);
+        self.bell.ring();
+    }
+
+    /// Waits until the lease of [`Member::give_up`] is given back, if there is one, for a moment at most.
+    pub(super) fn await_give_back(&self) {
+        let began = self.tenancy.now();
+        while self.unused_lease().is_some() {
+            let heard = self.bell.heard();
+            let spent = Duration::from_nanos(self.tenancy.now().since(began));
+            let left = GIVE_BACK_MOST.saturating_sub(spent);
+            if self.has_followed.load(Ordering::SeqCst) || left.is_zero() {
+                return;
+            }
+            self.place().wait(&self.bell, heard, left);
+        }
     }
 
     /// Whether the process ends.

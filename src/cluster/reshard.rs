@@ -19,8 +19,8 @@ use crc32c::crc32c;
 use super::leader_key::LeaderKey;
 use crate::etcd::{Answer, Ask, Compare, Etcd, Get, Got, Op, Trouble};
 use crate::store::etcd::{
-    Keys, Logged, Manifest, Map, MapKeys, Mapped, NotRead, Piece, Position, Split, Tally,
-    Unreadable, load, map_key, read_map, ticket_key,
+    CHUNKS_MAX, Keys, Logged, Manifest, Map, MapKeys, Mapped, NotRead, Piece, Position, Split,
+    Tally, Unreadable, load, map_key, read_map, ticket_key,
 };
 
 /// How long one question may take. Deleting everything of a map may take long.
@@ -130,6 +130,12 @@ impl Reshard {
             return Err(why);
         }
         self.clear(etcd, &old, &ticket)?;
+        // Of a deletion that had to be sent twice etcd may do the first copy when everything is written, and delete that.
+        // With another ticket it is refused. Whoever has begun to lead since the first one still counts.
+        let ticket = Ticket {
+            revision: ticket.revision,
+            ..self.take_ticket(etcd, mapped)?
+        };
         let split = self.read(etcd, &old, tell)?;
         let map = Map {
             epoch: before.epoch + 1,
@@ -321,7 +327,8 @@ impl Reshard {
             let lease = 0;
             vec![Op::Put { key, value, lease }]
         };
-        let chunks = piece.bytes.chunks(self.piece_bytes);
+        let piece_bytes = piece.bytes.len().div_ceil(CHUNKS_MAX).max(self.piece_bytes);
+        let chunks = piece.bytes.chunks(piece_bytes);
         let count = chunks.len();
         for (index, chunk) in chunks.enumerate() {
             let key = keys.chunk(FIRST_ENTRY, index as u64);

@@ -66,7 +66,10 @@ impl Store for Seat {
 
     fn stop(&mut self) -> Result<(), String> {
         match self {
-            Self::Standby(_) => Ok(()),
+            Self::Standby(member) => {
+                member.await_give_back();
+                Ok(())
+            }
             Self::Leader(_, store) => store.stop(),
         }
     }

@@ -103,6 +103,9 @@ impl Stage {
     pub fn between<T: Transport>(&mut self, server: &mut Server<T, Seat>, stops: u32) -> Change {
         if stops > 0 {
             // Nobody is kept waiting: the next leader is there in a moment.
+            if !self.leads {
+                self.member.give_up();
+            }
             self.member.end();
             return Change::End;
         }

@@ -173,6 +173,24 @@ impl Snapshotted {
     }
 }
 
+/// An etcd that is asked nothing any more when this member leads no longer. To read a long log takes a while, and
+/// meanwhile it would neither follow nor take over.
+struct WhileLeading<'a> {
+    etcd: &'a mut dyn Etcd,
+    is_leading: &'a dyn Fn() -> bool,
+}
+
+impl Etcd for WhileLeading<'_> {
+    fn call(&mut self, ask: &Ask, within: Duration) -> Result<Answer, Trouble> {
+        match (self.is_leading)() {
+            true => self.etcd.call(ask, within),
+            false => Err(Trouble::Unreachable(
+                "this member leads no longer".to_owned(),
+            )),
+        }
+    }
+}
+
 /// Returns up to which revision etcd may forget what was, if there is a new one.
 fn snapshot(
     member: &Member,
@@ -182,6 +200,7 @@ fn snapshot(
     is_leading: &dyn Fn() -> bool,
 ) -> Result<Option<u64>, NotRead> {
     let options = &member.options;
+    let etcd = &mut WhileLeading { etcd, is_leading };
     let snapshot = prepare(etcd, keys, options.batch_bytes, WITHIN)?;
     if snapshot.is_old() {
         return Ok(None);
@@ -199,14 +218,8 @@ fn snapshot(
     }
     let rest = options.batch_bytes as u64 * 1_000_000_000 / PIECES_BYTES_PER_S;
     for piece in snapshot.pieces(keys, leader) {
-        if !is_leading() {
-            return Ok(None);
-        }
         succeeded(etcd.call(&piece, WITHIN)?)?;
         member.nap(Duration::from_nanos(rest));
-    }
-    if !is_leading() {
-        return Ok(None);
     }
     snapshot.publish(etcd, keys, leader, WITHIN)?;
     member.figures.snapshots.fetch_add(1, Ordering::Relaxed);

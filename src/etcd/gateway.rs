@@ -74,6 +74,11 @@ impl Gateway {
                 Err(trouble) => last = trouble,
             }
             self.rotate();
+            // One that says nothing may have used up all the time, which is no fault of the next one: that is where
+            // the next call begins.
+            if now() >= deadline {
+                break;
+            }
         }
         Err(last)
     }

@@ -82,6 +82,22 @@ fn nobody_there_is_never_sent() {
 }
 
 #[test]
+fn a_member_that_says_nothing_costs_one_call_and_not_all_of_them() {
+    // The system takes connections, and nobody answers.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mute = format!("http://{}", listener.local_addr().unwrap());
+    let good = member(&[&plain(NEW), &plain(EMPTY)]);
+    let urls = [mute.clone(), good.clone(), mute].join(",");
+    let mut gateway = Gateway::new(&Endpoints::parse(&urls).unwrap(), 0);
+    let ask = Ask::Range(Get::one(b"k"));
+    // As little time as the renewal of a lease has: all of it is spent on the first one.
+    let first = gateway.call(&ask, Duration::from_millis(100));
+    assert!(matches!(first, Err(Trouble::Unreachable(_))), "{first:?}");
+    assert_eq!(format!("http://{}", gateway.member()), good);
+    assert!(gateway.call(&ask, WITHIN).is_ok());
+}
+
+#[test]
 fn the_connection_is_used_again_and_another_member_after_a_failure() {
     let first = member(&[&plain(NEW), &plain(EMPTY), &plain(EMPTY)]);
     let second = member(&[&plain(NEW), &plain(EMPTY)]);

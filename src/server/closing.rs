@@ -291,7 +291,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             (*closing, *until) = (Closing::HalfClose, now.after(CLOSING_MAX));
             self.say_unauthorized(id);
         } else if let Phase::Leaving { until, .. } = conn.phase {
-            if until <= now && !held_back.holds_back(id) {
+            if until <= now && !held_back.holds_back(id) && !conn.awaits_clock {
                 return self.close(now, id, "closing is over");
             } else if until <= now {
                 conn.note_may_leave(now); // it does not yet: looks again then

@@ -251,6 +251,8 @@ pub(super) struct Conn<T> {
     pub(super) is_newcomer: bool,
     /// The peer did not take all when it was last written to.
     pub(super) is_blocked: bool,
+    /// In the list of those to whom it was too early to say anything.
+    pub(super) awaits_clock: bool,
     /// About how many bytes of pushes are to be sent to it, as soon as sending gets to it.
     pub(super) unsent_push_bytes: u32,
     /// The reactor listens for room to write.
@@ -297,6 +299,7 @@ impl<T: Transport> Conn<T> {
             queued: false,
             is_newcomer: false,
             is_blocked: false,
+            awaits_clock: false,
             unsent_push_bytes: 0,
             watches_write: false,
             overrun: false,
@@ -510,6 +513,7 @@ impl<T: Transport> Conn<T> {
     /// Writes nothing, because it is too early to say it.
     pub(super) fn hold_back(&mut self) -> Flushed {
         self.is_blocked = false;
+        self.stall = None; // what it did not take before is late because of us now
         // What was encrypted and did not leave is early, too.
         if self.outbox.is_empty() && self.transport.unsent() == 0 {
             Flushed::All

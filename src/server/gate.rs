@@ -202,7 +202,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             }
             Flushed::Later => self.owe(id, Owed::Bulk),
             Flushed::HeldBack => self.held_back.list(id),
-            Flushed::TooEarly => self.gate.await_clock.push_back(id),
+            Flushed::TooEarly => self.await_clock(id),
             Flushed::All | Flushed::Blocked => {}
         }
         self.note_stalled(id);
@@ -335,6 +335,23 @@ impl<T: Transport, S: Store> Server<T, S> {
         waits.then_some(covered)
     }
 
+    /// It is too early to say anything to the connection. It is listed once, however often that is found, and those that
+    /// have gone meanwhile are forgotten before the list is longer than there are connections, and as long again.
+    fn await_clock(&mut self, id: ConnId) {
+        let Self { conns, gate, .. } = self;
+        let Some(conn) = conn::find(conns, id) else {
+            return;
+        };
+        if mem::replace(&mut conn.awaits_clock, true) {
+            return;
+        }
+        if gate.await_clock.len() > 2 * conns.len() {
+            gate.await_clock
+                .retain(|it| conn::find(conns, *it).is_some());
+        }
+        gate.await_clock.push_back(id);
+    }
+
     /// Those that waited for the clock are sent to, if it has numbers for all that was granted.
     pub(super) fn let_go_by_clock(&mut self, now: Nanos) {
         if self.gate.await_clock.is_empty()
@@ -344,7 +361,11 @@ impl<T: Transport, S: Store> Server<T, S> {
             return;
         }
         for id in mem::take(&mut self.gate.await_clock) {
-            self.owe(id, Owed::Answer);
+            if let Some(conn) = self.conn_mut(id) {
+                conn.awaits_clock = false;
+                conn.note_may_leave(now);
+                self.owe(id, Owed::Answer);
+            }
         }
     }
 

@@ -82,6 +82,16 @@ impl Appender {
         self.write()
     }
 
+    /// Has etcd say whether we lead, and changes nothing: a full etcd does this, too.
+    #[must_use]
+    pub fn proof(&self) -> Ask {
+        Ask::Txn {
+            compare: self.keys.guards(self.leader),
+            success: vec![Op::Get(Get::one(&self.keys.leader()))],
+            failure: Vec::new(),
+        }
+    }
+
     /// What came of what was asked.
     pub fn answered(&mut self, answer: Result<Answer, Trouble>) -> Next {
         let Some(sent) = &mut self.sent else {

@@ -14,7 +14,7 @@ use super::append::{Appender, Next};
 use super::value::Logged;
 use super::{Batch, End, Handed, Lead, Shared, Tenancy};
 use crate::base::Nanos;
-use crate::etcd::{Ask, Etcd, Trouble};
+use crate::etcd::{Answer, Ask, Etcd, Trouble};
 
 const PATIENCE_FIRST: Duration = Duration::from_secs(1);
 const PATIENCE_MOST: Duration = Duration::from_secs(8);
@@ -223,11 +223,33 @@ impl Thread {
                     if !self.shared.is_full.swap(true, Ordering::Relaxed) {
                         self.tenancy.wake();
                     }
+                    self.prove()?;
                     self.pause()?;
                 }
                 Next::Fenced => return Err(Over::Fenced),
                 Next::Behind(why) => return Err(Over::Failed(why)),
             }
+        }
+    }
+
+    /// Nothing can be written, and after a silence only etcd can say that we may speak. Renewals and reads need no room,
+    /// and whoever holds something has to be told that it still does.
+    fn prove(&mut self) -> Result<(), Over> {
+        if !self.tenancy.change(|standing, _| standing.wants_proof()) {
+            return Ok(());
+        }
+        let sent = self.tenancy.now();
+        match self.etcd.call(&self.appender.proof(), PATIENCE_FIRST) {
+            Ok(Answer::Txn {
+                succeeded: true, ..
+            }) => {
+                self.tenancy
+                    .change(|standing, now| standing.confirmed(sent, now));
+                self.tenancy.wake();
+                Ok(())
+            }
+            Ok(Answer::Txn { .. }) => Err(Over::Fenced),
+            _ => Ok(()), // it is asked again
         }
     }
 

@@ -19,6 +19,10 @@
 
 use crate::etcd::{Compare, Kv};
 
+/// So many pieces a snapshot has at most: with more digits they would stand in another order. Pieces are longer rather
+/// than more.
+pub const CHUNKS_MAX: usize = 100_000;
+
 /// The key of what says how many shards there are.
 #[must_use]
 pub fn map_key(cluster: &str) -> Vec<u8> {
@@ -207,7 +211,7 @@ impl Keys {
         self.key("/snap")
     }
 
-    /// A piece of the snapshot that stands for everything up to this entry.
+    /// A piece of the snapshot that stands for everything up to this entry; there are [`CHUNKS_MAX`] at most.
     #[must_use]
     pub fn chunk(&self, seq: u64, index: u64) -> Vec<u8> {
         self.key(&format!("/snap/{seq:020}/{index:05}"))

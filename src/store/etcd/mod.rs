@@ -31,7 +31,7 @@ use std::time::Duration;
 pub use self::append::{Appender, Next};
 use self::appender::Thread;
 pub use self::figures::Figures;
-pub use self::keys::{Keys, MapKeys, map_key, ticket_key};
+pub use self::keys::{CHUNKS_MAX, Keys, MapKeys, map_key, ticket_key};
 pub use self::load::{Frames, NotRead, Position, create, follow, load, read_on};
 pub use self::map::{Map, Mapped, read_map, read_or_create_map};
 pub use self::place::{Bell, Place};

@@ -13,7 +13,7 @@ use crc32c::crc32c;
 use super::super::compact::{At, Live};
 use super::super::format::{push_end, push_ranged};
 use super::super::ranges::LockedRange;
-use super::keys::Keys;
+use super::keys::{CHUNKS_MAX, Keys};
 use super::load::{NotRead, Position, load};
 use super::value::{Manifest, SALT, Unreadable, frame_places, frames};
 use crate::etcd::{Answer, Ask, Compare, Etcd, Op, Trouble};
@@ -47,8 +47,8 @@ pub fn prepare(
         .map_err(|Unreadable(why)| NotRead::Damaged(why.to_owned()))?;
     Ok(Snapshot {
         position,
+        chunk_bytes: chunk_bytes.max(bytes.len().div_ceil(CHUNKS_MAX)),
         bytes,
-        chunk_bytes,
     })
 }
 

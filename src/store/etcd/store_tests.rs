@@ -194,6 +194,24 @@ impl World {
     }
 
     /// Everything that was kept, read back.
+    /// Its lease was over for a moment, and was renewed since.
+    fn fall_silent(&self) {
+        let lease = self.lease;
+        // It has to look as if the time was over already, without moving the clock of the other tests.
+        self.tenancy.change(|standing, now| {
+            let long_ago = Nanos(now.0 - 900_000_000);
+            let mut old = crate::cluster::role::Standing::new(Terms {
+                ttl_s: 1,
+                margin: Millis(500),
+            });
+            old.granted(long_ago, lease, 1);
+            old.leads(long_ago, long_ago);
+            assert_eq!(old.role(now), Role::Paused);
+            old.kept_alive(lease, now, now, 5);
+            *standing = old;
+        });
+    }
+
     fn read(&mut self) -> (Position, Vec<i64>) {
         let mut values = Vec::new();
         let keys = self.keys.clone();
@@ -271,25 +289,32 @@ fn when_another_leads_nothing_more_is_kept_or_said() {
 #[test]
 fn after_a_silence_it_proves_that_it_leads_before_it_speaks() {
     let mut world = world();
-    let lease = world.lease;
-    // It has to look as if the time was over already, without moving the clock of the other tests.
-    world.tenancy.change(|standing, now| {
-        let long_ago = Nanos(now.0 - 900_000_000);
-        let mut old = crate::cluster::role::Standing::new(Terms {
-            ttl_s: 1,
-            margin: Millis(500),
-        });
-        old.granted(long_ago, lease, 1);
-        old.leads(long_ago, long_ago);
-        assert_eq!(old.role(now), Role::Paused);
-        old.kept_alive(lease, now, now, 5);
-        *standing = old;
-    });
+    world.fall_silent();
     world.await_role(Role::Leader);
     assert!(world.store.may_speak());
     // The proof is an entry without records.
     let (position, values) = world.read();
     assert_eq!((position.seq, values.len()), (2, 0));
+}
+
+#[test]
+fn a_full_etcd_can_still_say_that_it_leads() {
+    let mut world = world();
+    world.etcd.model.lock().unwrap().is_full = true;
+    world.fall_silent();
+    world.await_role(Role::Leader);
+    assert!(world.store.may_speak());
+    assert_eq!(world.read().0.seq, 1, "nothing was written");
+    // Who has lost the key meanwhile is not told so.
+    let gone = Ask::Txn {
+        compare: Vec::new(),
+        success: vec![Op::Delete(world.keys.leader(), Vec::new())],
+        failure: Vec::new(),
+    };
+    world.etcd.ask(&gone).unwrap();
+    world.fall_silent();
+    world.await_role(Role::Fenced);
+    assert!(!world.store.may_speak());
 }
 
 #[test]
