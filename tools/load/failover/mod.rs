@@ -126,7 +126,8 @@ fn run_round(
         await_grants(fault, clock.now_ns(), witness, clock)?;
         return Ok(witness.longest_gap_ns(began_ns));
     }
-    await_grants(fault, began_ns, witness, clock)?;
+    // From now on: what has to be found out before a fault can be done takes a while, and grants come meanwhile.
+    await_grants(fault, clock.now_ns(), witness, clock)?;
     let gap_ns = witness.longest_gap_ns(began_ns);
     step(settings, "heal", &round)?;
     clock.rest(STEADY_NS)?;
