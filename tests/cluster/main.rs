@@ -20,6 +20,7 @@ mod certificates;
 #[cfg(all(feature = "cli", feature = "client", feature = "http"))]
 mod clients;
 mod etcd;
+mod faults;
 mod figures;
 mod members;
 #[cfg(feature = "tls")]

@@ -1,4 +1,4 @@
-//! Members of a cluster as processes, and a proxy between one of them and etcd that can be cut.
+//! Members of a cluster as processes, and a proxy between one of them and etcd that can be cut, in each direction.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,14 +15,17 @@ pub(crate) const LOOKS: usize = 3_000;
 
 pub(crate) struct Members {
     cluster: String,
+    /// What all of them are given besides.
+    options: Vec<String>,
     daemons: Vec<Daemon>,
 }
 
-fn start(cluster: &str, urls: &str) -> Daemon {
+fn start(cluster: &str, urls: &str, options: &[String]) -> Daemon {
     let mut command = latchd();
     command
         .args(["--port", "0", "--http-port", "0", "--cluster", cluster])
-        .args(["--etcd", urls, "--cluster-ttl", "3s"]);
+        .args(["--etcd", urls, "--cluster-ttl", "3s"])
+        .args(options);
     Daemon::serve(command)
 }
 
@@ -34,9 +37,17 @@ impl Members {
 
     /// One for each of these addresses.
     pub(crate) fn start_each(cluster: &str, urls: &[String]) -> Self {
+        Self::start_with(cluster, urls, &[])
+    }
+
+    /// The same, with these options.
+    pub(crate) fn start_with(cluster: &str, urls: &[String], options: &[&str]) -> Self {
+        let options: Vec<String> = options.iter().map(|&it| it.to_owned()).collect();
+        let begin = |urls: &String| start(cluster, urls, &options);
         Self {
             cluster: cluster.to_owned(),
-            daemons: urls.iter().map(|urls| start(cluster, urls)).collect(),
+            daemons: urls.iter().map(begin).collect(),
+            options,
         }
     }
 
@@ -57,7 +68,7 @@ impl Members {
     }
 
     pub(crate) fn restart(&mut self, index: usize, urls: &str) {
-        self.daemons[index] = start(&self.cluster, urls);
+        self.daemons[index] = start(&self.cluster, urls, &self.options);
     }
 
     /// Waits until somebody leads.
@@ -84,6 +95,24 @@ impl Members {
             thread::park_timeout(Duration::from_millis(10));
         }
         panic!("nobody leads");
+    }
+
+    /// Waits until a member has loaded everything more often than this.
+    pub(crate) fn await_load(&self, index: usize, before: usize) {
+        for _ in 0..LOOKS {
+            if self.loads(index) > before {
+                return;
+            }
+            thread::park_timeout(Duration::from_millis(10));
+        }
+        panic!("member {index} does not load anew");
+    }
+
+    /// How often a member has loaded everything.
+    pub(crate) fn loads(&self, index: usize) -> usize {
+        let log = self.daemons[index].log();
+        let loads = log.iter().filter(|it| it.contains("follows the log from"));
+        loads.count()
     }
 
     pub(crate) fn await_standby(&self, index: usize) {
@@ -133,10 +162,20 @@ pub(crate) fn says(address: SocketAddr, command: &str, key: &str) -> Option<Stri
     None
 }
 
-/// Forwards to an etcd until it is cut; then everything waits, in both directions, until it is not.
+/// Forwards to an etcd until it is cut; then everything waits, in one direction or both, until it is not. What has
+/// waited is forwarded late, also if nobody waits for the answer any more.
 pub(crate) struct Proxy {
     address: SocketAddr,
-    valve: Arc<Valve>,
+    wires: Arc<Wires>,
+}
+
+#[derive(Default)]
+struct Wires {
+    /// What the member says.
+    to_etcd: Valve,
+    /// What etcd says.
+    from_etcd: Valve,
+    open: Mutex<Vec<TcpStream>>,
 }
 
 #[derive(Default)]
@@ -152,20 +191,25 @@ impl Valve {
             is_cut = self.changed.wait(is_cut).unwrap();
         }
     }
+
+    fn cut(&self, is_cut: bool) {
+        *self.is_cut.lock().unwrap() = is_cut;
+        self.changed.notify_all();
+    }
 }
 
 impl Proxy {
     pub(crate) fn start(to: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let valve = Arc::new(Valve::default());
-        let gate = Arc::clone(&valve);
+        let wires = Arc::new(Wires::default());
+        let shared = Arc::clone(&wires);
         thread::spawn(move || {
             for client in listener.incoming() {
                 let Ok(client) = client else { continue };
-                let gate = Arc::clone(&gate);
+                let wires = Arc::clone(&shared);
                 thread::spawn(move || {
-                    gate.pass();
+                    wires.to_etcd.pass();
                     let Ok(server) = TcpStream::connect(to) else {
                         return;
                     };
@@ -173,22 +217,46 @@ impl Proxy {
                     else {
                         return;
                     };
-                    let other = Arc::clone(&gate);
-                    thread::spawn(move || forward(back_from, back_to, &other));
-                    forward(client, server, &gate);
+                    let streams = [server.try_clone(), client.try_clone()];
+                    wires
+                        .open
+                        .lock()
+                        .unwrap()
+                        .extend(streams.into_iter().flatten());
+                    let other = Arc::clone(&wires);
+                    thread::spawn(move || forward(back_from, back_to, &other.from_etcd));
+                    forward(client, server, &wires.to_etcd);
                 });
             }
         });
-        Self { address, valve }
+        Self { address, wires }
     }
 
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
+    /// Nothing passes.
     pub(crate) fn cut(&self, is_cut: bool) {
-        *self.valve.is_cut.lock().unwrap() = is_cut;
-        self.valve.changed.notify_all();
+        self.mute(is_cut);
+        self.deafen(is_cut);
+    }
+
+    /// What the member says does not arrive.
+    pub(crate) fn mute(&self, is_cut: bool) {
+        self.wires.to_etcd.cut(is_cut);
+    }
+
+    /// What etcd says does not arrive.
+    pub(crate) fn deafen(&self, is_cut: bool) {
+        self.wires.from_etcd.cut(is_cut);
+    }
+
+    /// All connections end.
+    pub(crate) fn hang_up(&self) {
+        for stream in self.wires.open.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
     }
 }
 

@@ -136,18 +136,22 @@ fn command() -> Command {
         ))
         .subcommand(
             Command::new("failover")
-                .about("Loads a cluster that runs, has its leader taken away again and again, and checks every answer")
+                .about("Loads a cluster that runs, has its leader taken away or something else done to it again and again, and checks every answer")
                 .arg(
                     Arg::new("server").long("server").value_name("A+B+C").required(true)
                         .help("The members"),
                 )
                 .arg(
                     Arg::new("step").long("step").value_name("COMMAND").required(true)
-                        .help("Run by a shell as COMMAND FAULT ROUND, and as COMMAND heal ROUND when others lead: returns when that is done"),
+                        .help("Run by a shell as COMMAND FAULT ROUND, and as COMMAND heal ROUND when grants come again: returns when that is done"),
                 )
                 .arg(
                     Arg::new("faults").long("faults").value_name("LIST").value_delimiter(',')
-                        .default_value("kill,stop,term").help("What is done to the leader, in turn"),
+                        .default_value("kill,stop,term").help("What is done to the cluster, in turn"),
+                )
+                .arg(
+                    Arg::new("until-healed").long("until-healed").value_name("LIST").value_delimiter(',')
+                        .help("The faults during which nothing can be granted: they are healed after two seconds, and only then grants are waited for"),
                 )
                 .arg(number::<usize>("rounds", "N", "How often").default_value("9")),
         )
@@ -357,6 +361,7 @@ pub(crate) fn read() -> Result<Action, String> {
             server: get(it, "server").unwrap_or_default(),
             step: get(it, "step").unwrap_or_default(),
             faults: list(it, "faults"),
+            until_healed: list(it, "until-healed"),
             rounds: get(it, "rounds").unwrap_or_default(),
         }),
         Some(("draw", it)) => Action::Draw {

@@ -9,6 +9,8 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
+use log::{info, warn};
+
 use super::Figures;
 use super::append::{Appender, Next};
 use super::value::Logged;
@@ -221,6 +223,10 @@ impl Thread {
                 Next::Full(again) => {
                     ask = again;
                     if !self.shared.is_full.swap(true, Ordering::Relaxed) {
+                        warn!(
+                            "etcd has no space for the log: changes that take room are refused with \
+                             error_storage, and nobody could take over; see docs/cluster.md"
+                        );
                         self.tenancy.wake();
                     }
                     self.prove()?;
@@ -257,7 +263,9 @@ impl Thread {
         let records = last + 1 - self.number;
         self.number = last + 1;
         self.shared.waiting.fetch_sub(bytes, Ordering::Relaxed);
-        self.shared.is_full.store(false, Ordering::Relaxed);
+        if self.shared.is_full.swap(false, Ordering::Relaxed) {
+            info!("etcd has space for the log again");
+        }
         self.shared.durable.store(last, Ordering::Release);
         let figures = &self.figures;
         let now = self.tenancy.now();

@@ -1,8 +1,9 @@
-//! A cluster whose leaders are taken away under load, over and over: is everything right, and for how long is nothing
+//! A cluster to which something is done under load, over and over: is everything right, and for how long is nothing
 //! granted?
 //!
 //! Threads take locks, count, and store values with the client that programs use, while a command that is given takes the
-//! leader away and brings it back (`tools/cluster/failover` has such a command, and starts a cluster for it). What must
+//! leader away, or does something else to the cluster, and makes it whole again (`tools/cluster/failover` has such a
+//! command, and starts a cluster for it; latch-load does not know what the names of its faults mean). What must
 //! hold is in `witness`: one holder at a time, fences that grow, nothing lost that was acknowledged, and a guard that
 //! says it is held only if it is. What a client cannot know (an answer that was lost) is counted, and is not wrong.
 
@@ -28,9 +29,11 @@ use worker::{Kind, Worker};
 pub(crate) struct Settings {
     /// The members, as the client takes them.
     pub(crate) server: String,
-    /// What takes a leader away, and brings it back.
+    /// What does each fault, and ends it.
     pub(crate) step: String,
     pub(crate) faults: Vec<String>,
+    /// Those of them during which nothing can be granted.
+    pub(crate) until_healed: Vec<String>,
     pub(crate) rounds: usize,
 }
 
@@ -47,7 +50,7 @@ const STEADY_NS: u64 = 300_000_000;
 /// After so long without a grant the cluster does not come back.
 const GIVEN_UP_NS: u64 = 60_000_000_000;
 
-/// Takes the leader away as often as it is asked to; returns whether everything was right.
+/// Does one fault after the other; returns whether everything was right.
 pub(crate) fn run(settings: &Settings) -> io::Result<bool> {
     let clock = Clock::start();
     let client = |keeps: bool| {
@@ -103,7 +106,8 @@ pub(crate) fn run(settings: &Settings) -> io::Result<bool> {
     result.map(|()| wrong.count == 0)
 }
 
-/// Takes the leader away, waits until another one serves, and brings it back. Returns the longest time without a grant.
+/// Does a fault, waits until there are grants again, and heals it; or the other way round, if there can be none before.
+/// Returns the longest time without a grant.
 fn run_round(
     settings: &Settings,
     fault: &str,
@@ -112,14 +116,31 @@ fn run_round(
     clock: &Clock,
 ) -> io::Result<u64> {
     let round = round.to_string();
+    let lasts = settings.until_healed.iter().any(|it| it == fault);
     witness.begin_round();
     let began_ns = clock.now_ns();
     step(settings, fault, &round)?;
+    if lasts {
+        clock.rest(ROUND_NS)?;
+        step(settings, "heal", &round)?;
+        await_grants(fault, clock.now_ns(), witness, clock)?;
+        return Ok(witness.longest_gap_ns(began_ns));
+    }
+    // From now on: what has to be found out before a fault can be done takes a while, and grants come meanwhile.
+    await_grants(fault, clock.now_ns(), witness, clock)?;
+    let gap_ns = witness.longest_gap_ns(began_ns);
+    step(settings, "heal", &round)?;
+    clock.rest(STEADY_NS)?;
+    Ok(gap_ns)
+}
+
+/// Waits until grants have come for a while.
+fn await_grants(fault: &str, since_ns: u64, witness: &Witness, clock: &Clock) -> io::Result<()> {
     loop {
         let now_ns = clock.now_ns();
-        let last_ns = witness.last_grant_ns().max(began_ns);
-        if now_ns - began_ns >= ROUND_NS && now_ns - last_ns < STEADY_NS {
-            break;
+        let last_ns = witness.last_grant_ns().max(since_ns);
+        if now_ns - since_ns >= ROUND_NS && now_ns - last_ns < STEADY_NS {
+            return Ok(());
         }
         if now_ns - last_ns > GIVEN_UP_NS {
             let why = format!("nothing was granted for a minute after {fault}");
@@ -127,10 +148,6 @@ fn run_round(
         }
         clock.rest(20_000_000)?;
     }
-    let gap_ns = witness.longest_gap_ns(began_ns);
-    step(settings, "heal", &round)?;
-    clock.rest(STEADY_NS)?;
-    Ok(gap_ns)
 }
 
 fn step(settings: &Settings, what: &str, round: &str) -> io::Result<()> {

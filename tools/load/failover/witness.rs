@@ -35,17 +35,20 @@ pub(crate) enum Count {
     Unknown,
     /// Nobody could be asked.
     Down,
+    /// etcd has no room for it.
+    Full,
     /// A guard ended before it was let go.
     Lost,
 }
 
 impl Count {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Grants,
         Self::Additions,
         Self::Values,
         Self::Unknown,
         Self::Down,
+        Self::Full,
         Self::Lost,
     ];
 }

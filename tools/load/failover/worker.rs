@@ -21,6 +21,9 @@ const LONG_LEASE: Duration = Duration::from_secs(30);
 /// So much of a promise has to be left for a release to be certain.
 const CERTAIN: Duration = Duration::from_millis(500);
 
+/// Whoever was told that there is no room asks again after this.
+const NO_ROOM_NS: u64 = 20_000_000;
+
 /// What a thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -156,7 +159,8 @@ impl Worker<'_> {
                 self.witness.count(Count::Additions);
             }
             Err(error) => {
-                own.sum_doubts += 1;
+                // What was refused was certainly not done.
+                own.sum_doubts += i64::from(error.kind() != ErrorKind::Refused);
                 self.failed(&error);
             }
         }
@@ -173,7 +177,7 @@ impl Worker<'_> {
                 self.witness.count(Count::Values);
             }
             Err(error) => {
-                if !own.texts.is_empty() {
+                if !own.texts.is_empty() && error.kind() != ErrorKind::Refused {
                     own.texts.push(text);
                 }
                 self.failed(&error);
@@ -192,7 +196,7 @@ impl Worker<'_> {
         }
     }
 
-    /// What may happen while leaders change is counted; anything else is wrong.
+    /// What may happen while leaders change or etcd is full is counted; anything else is wrong.
     fn failed(&self, error: &Error) {
         match error {
             Error::Unknown { .. } => self.witness.count(Count::Unknown),
@@ -200,6 +204,12 @@ impl Worker<'_> {
             Error::Lost { .. } => self.witness.count(Count::Lost),
             Error::Refused(refusal) if refusal.reason() == Reason::Draining => {
                 self.witness.count(Count::Down);
+            }
+            // Only this word: any other limit is out of reach here.
+            Error::Refused(refusal) if refusal.word() == "error_storage" => {
+                self.witness.count(Count::Full);
+                // If there is no rest, it is asked at once, and nothing else is the worse for it.
+                let _ = self.clock.rest(NO_ROOM_NS);
             }
             error => self
                 .witness
