@@ -185,3 +185,43 @@ fn the_tools_are_on_by_default() {
         assert!(crates.iter().any(|it| it == name), "{name}: {crates:?}");
     }
 }
+
+/// What stands behind a word in a file, up to the next blank.
+fn behind<'t>(text: &'t str, word: &str) -> Vec<&'t str> {
+    let rests = text.split(word).skip(1);
+    rests
+        .filter_map(|rest| rest.split_whitespace().next())
+        .collect()
+}
+
+#[test]
+fn packages_have_the_features_that_the_page_about_operating_promises() {
+    let page = include_str!("../docs/operating.md");
+    let line = page
+        .lines()
+        .find(|line| line.starts_with("Each of them has the features "));
+    let promised: Vec<&str> = line.expect("which").split('`').skip(1).step_by(2).collect();
+    assert!(promised.contains(&"daemon"), "{promised:?}");
+    for (name, script) in [
+        ("static", include_str!("../tools/package/static")),
+        ("Dockerfile", include_str!("../tools/package/Dockerfile")),
+    ] {
+        assert_eq!(
+            behind(script, "--features "),
+            [promised.join(",")],
+            "{name}"
+        );
+        assert!(script.contains("--no-default-features"), "{name}");
+    }
+    // The Debian package and whoever builds from source take what there is by default.
+    let deb = include_str!("../tools/package/deb");
+    assert!(deb.contains("cargo build") && !deb.contains("features"));
+    let manifest = include_str!("../Cargo.toml");
+    let default = manifest
+        .lines()
+        .find(|line| line.starts_with("default = ["));
+    for feature in promised {
+        let quoted = format!("\"{feature}\"");
+        assert!(default.is_some_and(|it| it.contains(&quoted)), "{feature}");
+    }
+}

@@ -569,6 +569,50 @@ fn a_crowd_that_shakes_hands_keeps_nobody_waiting() {
     }
 }
 
+/// A second hello where they should go on, and much behind it: as `tls-begin-again` of `latch-load` does. A socket
+/// whose buffers are full takes the system fifty times as long to close as an empty one.
+#[test]
+fn a_crowd_that_begins_again_is_refused_and_closed_over_many_turns() {
+    const CROWD: usize = 40;
+    let trust = Trust::new(&TLS13);
+    let mut world = World::new(&trust);
+    for who in 0..CROWD {
+        world.connect(true);
+        let name = ServerName::try_from("localhost").unwrap();
+        let second = ClientConnection::new(Arc::clone(&trust.client), name);
+        let mut hello = Vec::new();
+        second.unwrap().write_tls(&mut hello).unwrap();
+        world.clients[who].peer.send(&hello);
+        // More than is read of somebody who was refused.
+        world.clients[who].peer.send(&vec![0; 5 << 18]);
+        world.arrive(who, usize::MAX);
+    }
+    let count = |world: &World, is: fn(&Peer) -> bool| {
+        let those = world.clients.iter().filter(|it| is(&it.peer));
+        those.count()
+    };
+    let mut refused = 0;
+    while refused < CROWD {
+        world.turn();
+        let now = count(&world, Peer::is_ended);
+        assert!((1..=8).contains(&(now - refused)), "{refused} to {now}");
+        refused = now;
+    }
+    while world.has_more() {
+        world.turn();
+    }
+    assert_eq!(count(&world, Peer::was_read), 0, "the rest is left alone");
+    assert_eq!(count(&world, Peer::is_closed), 0, "an alert is to be read");
+    world.now = world.now.after(Millis::from_secs(1));
+    let mut closed = 0;
+    while closed < CROWD {
+        world.turn();
+        let now = count(&world, Peer::is_closed);
+        assert!((1..=3).contains(&(now - closed)), "{closed} to {now}");
+        closed = now;
+    }
+}
+
 #[test]
 fn of_too_many_handshakes_the_first_one_goes() {
     let trust = Trust::new(&TLS13);

@@ -4,6 +4,7 @@
 //! `cluster/stage.rs` to say.
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::process;
 use std::rc::Rc;
 use std::sync::mpsc::sync_channel;
@@ -25,7 +26,7 @@ use crate::cluster::{
     Change, Follower, Member, NotResharded, Options, Reshard, Resharded, Scene, Stage,
     look_at_others,
 };
-use crate::config::{Config, Exit};
+use crate::config::{Cluster, Config, Exit, HttpPort};
 use crate::engine::{Origin, Rules};
 use crate::etcd::{Endpoints, Etcd, Gateway, Watcher, Watching};
 use crate::net::{Between, Clock, Listener, Remote, boot_time};
@@ -57,17 +58,15 @@ pub(super) fn serve(
         },
         advertise: advertised(
             config.cluster.advertise.as_deref(),
-            &listeners,
+            address_of(&listeners, Door::Line),
             Door::Line,
-            "--advertise",
         )?,
         advertise_http: url(
             config,
             advertised(
                 config.cluster.advertise_http.as_deref(),
-                &listeners,
+                address_of(&listeners, Door::Http),
                 Door::Http,
-                "--advertise-http",
             )?,
         ),
         batch_bytes: config.cluster.batch_bytes,
@@ -244,6 +243,17 @@ fn origin_works() -> Result<(), DaemonError> {
 
 /// Whether a daemon with these settings could be a member, as far as it can be told without etcd.
 pub(super) fn check(config: &Config, _name: &str) -> Result<(), DaemonError> {
+    let http = match config.http_port {
+        HttpPort::Off => None,
+        HttpPort::Asked(port) | HttpPort::IfFree(port) => Some(SocketAddr::new(config.host, port)),
+    };
+    let Cluster {
+        advertise,
+        advertise_http,
+        ..
+    } = &config.cluster;
+    advertised(advertise.as_deref(), Some(config.listen_addr()), Door::Line)?;
+    advertised(advertise_http.as_deref(), http, Door::Http)?;
     EtcdFiles::open(config).map(drop)
 }
 
@@ -324,14 +334,17 @@ fn url(config: &Config, address: String) -> String {
     }
 }
 
-/// Where other members send clients: what was set, or where this one listens.
+/// Where other members send clients of a door: what was set, or where this one listens.
 fn advertised(
     set: Option<&str>,
-    listeners: &[Listener],
+    listens_on: Option<SocketAddr>,
     door: Door,
-    option: &str,
 ) -> Result<String, DaemonError> {
-    match (set, address_of(listeners, door)) {
+    let option = match door {
+        Door::Line => "--advertise",
+        Door::Http => "--advertise-http",
+    };
+    match (set, listens_on) {
         (Some(address), _) => Ok(address.to_owned()),
         (None, None) => Ok(String::new()),
         (None, Some(address)) if !address.ip().is_unspecified() => Ok(address.to_string()),

@@ -208,7 +208,7 @@ impl<T: Transport, S: Store> Server<T, S> {
                 .apply(now, Input::Unsent(unsent.popped), &mut self.effects);
         }
         self.ended.push_back(Ended {
-            is_full: conn.is_blocked || conn.readable,
+            is_full: conn.is_blocked || conn.readable || conn.is_left_unread(),
             transport: conn.transport,
         });
         self.charge_engine(Kind::Depart);

@@ -330,6 +330,17 @@ impl<T: Transport> Conn<T> {
         matches!(self.phase, Phase::Leaving { .. })
     }
 
+    /// It was cut off and has sent so much since that nobody reads the rest.
+    pub(super) fn is_left_unread(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Leaving {
+                discard_bytes_left: 0,
+                ..
+            }
+        )
+    }
+
     /// It is closed as soon as its peer has taken what it is owed.
     pub(super) fn is_flushed_last(&self) -> bool {
         matches!(

@@ -143,6 +143,71 @@ fn exit_codes_tell_a_supervisor_what_happened() {
     refusal(64, command);
 }
 
+/// The names of its threads, as `/proc` tells them.
+fn threads(daemon: &Daemon) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", daemon.status("Pid"))).unwrap();
+    let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).unwrap();
+    let mut names: Vec<String> = tasks
+        .map(|it| name(it.unwrap()).trim().to_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// docs/design.md says which others there may be: each comes with a setting.
+#[test]
+fn a_daemon_that_keeps_nothing_is_one_thread_whatever_it_serves() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("latchd.sock");
+    let daemon = Daemon::start_at(&socket, &["--http-port=0", "--auth-token=s3cret"]);
+    let mut clients: Vec<_> = (0..20).map(|_| daemon.connect()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        assert_eq!(client.ask("auth _ s3cret"), "ok");
+        client.lock(&format!("k{number}"), "0 3600s");
+        client.put("l k0 3600");
+    }
+    assert_eq!(threads(&daemon), ["latchd"]);
+}
+
+/// Others are sent to it by an address, and where it listens is none.
+#[cfg(feature = "cluster")]
+#[test]
+fn a_member_that_listens_everywhere_has_to_say_where_it_is() {
+    let member = ["--cluster=c", "--etcd=http://127.0.0.1:1", "--port=0"];
+    for (options, needed) in [
+        (&["--host=0.0.0.0"][..], "--advertise is needed"),
+        (&["--host=::"], "--advertise is needed"),
+        (
+            &["--host=0.0.0.0", "--advertise-http=a:1"],
+            "--advertise is needed",
+        ),
+        (
+            &["--host=0.0.0.0", "--advertise=a:1", "--http-port=0"],
+            "--advertise-http is needed",
+        ),
+    ] {
+        if options[0].contains("::") && TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).is_err() {
+            eprintln!("skipped: this machine has no IPv6");
+            continue;
+        }
+        for check in [&[][..], &["--check-config"]] {
+            let mut command = latchd();
+            command.args(member).args(options).args(check);
+            let said = refusal(78, command);
+            assert!(said.contains(needed), "{options:?} {check:?}: {said}");
+        }
+    }
+    for options in [
+        &["--host=127.0.0.1", "--http-port=0"][..],
+        &["--host=0.0.0.0", "--advertise=a:1"],
+    ] {
+        let mut command = latchd();
+        command.args(member).args(options).arg("--check-config");
+        let (code, log) = Daemon::spawn(command).wait_for_exit();
+        assert_eq!(code, 0, "{options:?}: {log:?}");
+    }
+}
+
 #[test]
 fn wrong_settings_end_it_and_name_the_option() {
     let dir = tempfile::tempdir().unwrap();

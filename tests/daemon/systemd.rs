@@ -2,19 +2,19 @@
 //! test: it listens where systemd would, and opens the sockets that systemd would open.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::vocabulary::{Client, Daemon, PATIENCE, latchd, refusal};
+use crate::vocabulary::{Activated, Client, Daemon, PATIENCE, latchd, refusal, with_sockets};
 
 /// Listens where the daemon reports to.
 struct Manager {
@@ -221,56 +221,6 @@ fn a_manager_that_cannot_be_reached_stops_nobody() {
     let daemon = Daemon::serve(command);
     daemon.wait_for_log(" WARN  cannot report to /nowhere/notify (NOTIFY_SOCKET)");
     assert_eq!(daemon.connect().ask("ping _ _"), "ok");
-}
-
-/// latchd with these two sockets as a service manager hands them over: descriptors 3 and 4, and the
-/// number of the process, which a shell knows before it becomes latchd.
-fn with_sockets(first: OwnedFd, second: OwnedFd, names: Option<&str>, options: &[&str]) -> Command {
-    let program = latchd().get_program().to_owned();
-    let mut command = Command::new("sh");
-    let script = "exec 3<&0 4<&1 0</dev/null 1>/dev/null; LISTEN_PID=$$ exec \"$0\" \"$@\"";
-    command.args(["-c", script]).arg(program).args(options);
-    command.env_clear().env("LISTEN_FDS", "2");
-    if let Some(names) = names {
-        command.env("LISTEN_FDNAMES", names);
-    }
-    command
-        .stdin(Stdio::from(first))
-        .stdout(Stdio::from(second));
-    command
-}
-
-/// A daemon with sockets that were handed over, killed when dropped.
-struct Activated {
-    child: Child,
-    log: Vec<String>,
-}
-
-impl Activated {
-    /// Runs a command whose descriptors are set, until it serves.
-    #[track_caller]
-    fn serve(mut command: Command) -> Self {
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let stderr = child.stderr.take().unwrap();
-        let log = Vec::new();
-        let mut daemon = Self { child, log };
-        for line in BufReader::new(stderr).lines() {
-            let line = line.unwrap();
-            let serves = line.contains("clients may make this process use");
-            daemon.log.push(line);
-            if serves {
-                return daemon;
-            }
-        }
-        panic!("it does not start: {:#?}", daemon.log);
-    }
-}
-
-impl Drop for Activated {
-    fn drop(&mut self) {
-        let _ = self.child.kill(); // it may have ended by itself
-        let _ = self.child.wait();
-    }
 }
 
 fn ask_http(mut stream: impl Read + Write) -> String {

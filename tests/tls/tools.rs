@@ -1,6 +1,7 @@
 //! Other people's TLS: OpenSSL's `s_client`, Python's `ssl`, curl.
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
 use latchd::wire::client::frame;
@@ -25,7 +26,7 @@ fn has(program: &str, argument: &str) -> bool {
 
 /// What `s_client` prints when this is typed into it, up to the end.
 #[track_caller]
-fn s_client(daemon: &Daemon, folder: &Folder, options: &[&str], typed: &str) -> (String, String) {
+fn s_client(at: SocketAddr, folder: &Folder, options: &[&str], typed: &str) -> (String, String) {
     let mut child = Command::new("openssl")
         .args([
             "s_client",
@@ -35,14 +36,14 @@ fn s_client(daemon: &Daemon, folder: &Folder, options: &[&str], typed: &str) -> 
             "127.0.0.1",
         ])
         .args(["-CAfile", &folder.text("ca.pem")])
-        .args(["-connect", &daemon.address().to_string()])
+        .args(["-connect", &at.to_string()])
         .args(options)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // It is closed by the daemon, which is told so by a line that is no request.
+    // It is closed by the daemon, which is told to by what is typed.
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(typed.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -67,7 +68,7 @@ fn openssl_holds_a_lock_with_every_version_and_is_told_the_end() {
     for version in ["-tls1_2", "-tls1_3"] {
         for alpn in [&["-alpn", "latchd"][..], &["-alpn", "h2,latchd"], &[]] {
             let options = [&[version], alpn].concat();
-            let (said, errors) = s_client(&daemon, &folder, &options, &typed);
+            let (said, errors) = s_client(daemon.address(), &folder, &options, &typed);
             let lines: Vec<&str> = said.lines().collect();
             assert!(lines[0].starts_with("ok "), "{options:?}: {said} {errors}");
             assert_eq!(lines[1..], ["ok", "error"], "{options:?}: {errors}");
@@ -75,12 +76,39 @@ fn openssl_holds_a_lock_with_every_version_and_is_told_the_end() {
         }
     }
     for version in ["-tls1", "-tls1_1"] {
-        let (said, _) = s_client(&daemon, &folder, &[version], &typed);
+        let (said, _) = s_client(daemon.address(), &folder, &[version], &typed);
         assert_eq!(said, "", "{version}");
     }
-    let (said, errors) = s_client(&daemon, &folder, &["-alpn", "http/1.1"], &typed);
+    let (said, errors) = s_client(daemon.address(), &folder, &["-alpn", "http/1.1"], &typed);
     assert_eq!(said, "");
     assert!(errors.contains("no application protocol"), "{errors}");
+}
+
+#[test]
+fn openssl_asks_over_http_with_every_version_and_is_told_the_end() {
+    if !has("openssl", "version") {
+        return;
+    }
+    let folder = Folder::new();
+    let daemon = folder.daemon(&["--http-port", "0"]);
+    let at = https_address(&daemon);
+    let typed = "GET /livez HTTP/1.0\r\nHost: localhost\r\n\r\n";
+    for version in ["-tls1_2", "-tls1_3"] {
+        for alpn in [&["-alpn", "http/1.1"][..], &["-alpn", "h2,http/1.1"], &[]] {
+            let options = [&[version], alpn].concat();
+            let (said, errors) = s_client(at, &folder, &options, typed);
+            assert!(
+                said.starts_with("HTTP/1.1 200 "),
+                "{options:?}: {said} {errors}"
+            );
+            assert!(!errors.contains("unexpected eof"), "{options:?}: {errors}");
+        }
+    }
+    for alpn in ["latchd", "h2"] {
+        let (said, errors) = s_client(at, &folder, &["-alpn", alpn], typed);
+        assert_eq!(said, "", "{alpn}");
+        assert!(errors.contains("no application protocol"), "{errors}");
+    }
 }
 
 #[test]
@@ -99,12 +127,12 @@ fn openssl_shows_a_certificate_where_one_is_asked_for() {
         let (cert, key) = (folder.text("own.pem"), folder.text("own.key"));
         for version in ["-tls1_2", "-tls1_3"] {
             let options = [version, "-cert", &cert, "-key", &key];
-            let (said, errors) = s_client(&daemon, &folder, &options, &too_long());
+            let (said, errors) = s_client(daemon.address(), &folder, &options, &too_long());
             let heard = if is_welcome { "error\n" } else { "" };
             assert_eq!(said, heard, "{version}: {errors}");
         }
     }
-    let (said, errors) = s_client(&daemon, &folder, &["-tls1_3"], &too_long());
+    let (said, errors) = s_client(daemon.address(), &folder, &["-tls1_3"], &too_long());
     assert_eq!(said, "", "without one: {errors}");
     assert!(errors.contains("certificate required"), "{errors}");
 }
@@ -133,13 +161,13 @@ fn renegotiation_is_refused() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("RENEGOTIATING"), "{errors}");
     assert!(errors.contains("no renegotiation"), "{errors}");
-    let (said, _) = s_client(&daemon, &folder, &[], &too_long());
+    let (said, _) = s_client(daemon.address(), &folder, &[], &too_long());
     assert_eq!(said, "error\n");
 }
 
-/// As the clients of dflockd do it: a CA file, the address as the name, one connection after the other.
-const PYTHON: &str = r#"
-import socket, ssl, sys
+/// What both Python programs begin with: a CA file, the address as the name, one version.
+const PYTHON_CONTEXT: &str = r#"
+import http.client, json, socket, ssl, sys
 
 host, port, ca, cert, key = sys.argv[1:6]
 context = ssl.create_default_context(cafile=ca)
@@ -147,7 +175,10 @@ context.minimum_version = ssl.TLSVersion[sys.argv[6]]
 context.maximum_version = ssl.TLSVersion[sys.argv[6]]
 if cert:
     context.load_cert_chain(cert, key)
+"#;
 
+/// As the clients of dflockd do it: a CA file, the address as the name, one connection after the other.
+const PYTHON_LINES: &str = r#"
 def connect():
     raw = socket.create_connection((host, int(port)), timeout=10)
     return context.wrap_socket(raw, server_hostname=host)
@@ -185,13 +216,41 @@ assert plain.recv(1) == b""
 print("good")
 "#;
 
+/// The same by the other door, with Python's own HTTP: a lease on one connection, a stream on another.
+const PYTHON_HTTP: &str = r#"
+def connect():
+    return http.client.HTTPSConnection(host, int(port), timeout=10, context=context)
+
+def post(connection, path, body):
+    connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    return answer.status, json.loads(answer.read())
+
+context.set_alpn_protocols(["http/1.1"])
+holder, watcher = connect(), connect()
+watcher.request("GET", "/v1/watch?pattern=job")
+stream = watcher.getresponse()
+assert stream.status == 200, stream.status
+status, lease = post(holder, "/v1/locks/job/acquire", {"owner_id": "python", "ttl_ms": 60000})
+assert (status, lease["owner_id"]) == (200, "python"), (status, lease)
+sock = holder.sock
+assert sock.version() == {"TLSv1_2": "TLSv1.2", "TLSv1_3": "TLSv1.3"}[sys.argv[6]]
+assert sock.selected_alpn_protocol() == "http/1.1"
+while b"job" not in stream.readline():
+    pass
+status, answer = post(holder, "/v1/locks/job/release", {name: lease[name] for name in ("owner_id", "lease_id", "fencing_token")})
+assert status == 200, (status, answer)
+assert holder.sock is sock, "all of it was one connection"
+print("good")
+"#;
+
 #[track_caller]
-fn python(daemon: &Daemon, folder: &Folder, pair: [&str; 2], version: &str) {
-    let address = daemon.address();
-    let (host, port) = (address.ip().to_string(), address.port().to_string());
+fn python(program: &str, at: SocketAddr, folder: &Folder, pair: [&str; 2], version: &str) {
+    let program = format!("{PYTHON_CONTEXT}{program}");
+    let (host, port) = (at.ip().to_string(), at.port().to_string());
     let ca = folder.text("ca.pem");
     let output = Command::new("python3")
-        .args(["-c", PYTHON, &host, &port, &ca, pair[0], pair[1], version])
+        .args(["-c", &program, &host, &port, &ca, pair[0], pair[1], version])
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
@@ -199,25 +258,34 @@ fn python(daemon: &Daemon, folder: &Folder, pair: [&str; 2], version: &str) {
     assert_eq!(said, "good\n", "{version}: {errors}");
 }
 
-#[test]
-fn python_waits_pipelines_and_leaves_with_every_version() {
+/// At this door with every version, without a certificate of its own and with one where it is asked for.
+fn python_everywhere(program: &str, at: fn(&Daemon) -> SocketAddr) {
     if !has("python3", "--version") {
         return;
     }
     let folder = Folder::new();
-    let daemon = folder.daemon(&[]);
-    for version in ["TLSv1_2", "TLSv1_3"] {
-        python(&daemon, &folder, ["", ""], version);
-    }
     folder.write("clients.pem", &folder.authority.pem());
-    let mutual = folder.daemon(&["--tls-client-ca", &folder.text("clients.pem")]);
     let pair = folder.authority.client("python", GOOD);
     folder.write("own.pem", &pair.cert);
     folder.write("own.key", &pair.key);
     let own = [folder.text("own.pem"), folder.text("own.key")];
+    let open = folder.daemon(&["--http-port", "0"]);
+    let client_ca = ["--tls-client-ca", &folder.text("clients.pem")];
+    let mutual = folder.daemon(&[&["--http-port", "0"][..], &client_ca].concat());
     for version in ["TLSv1_2", "TLSv1_3"] {
-        python(&mutual, &folder, [&own[0], &own[1]], version);
+        python(program, at(&open), &folder, ["", ""], version);
+        python(program, at(&mutual), &folder, [&own[0], &own[1]], version);
     }
+}
+
+#[test]
+fn python_waits_pipelines_and_leaves_with_every_version() {
+    python_everywhere(PYTHON_LINES, Daemon::address);
+}
+
+#[test]
+fn python_takes_a_lease_and_watches_with_every_version() {
+    python_everywhere(PYTHON_HTTP, https_address);
 }
 
 fn curl(folder: &Folder, arguments: &[&str]) -> (String, String) {
@@ -254,6 +322,45 @@ fn curl_acquires_and_sees_the_dashboard() {
     assert_eq!(said, "");
     assert!(errors.contains("curl:"), "{errors}");
     daemon.wait_for_log("it does not speak TLS");
+}
+
+/// Whoever mistakes the port for the other one is sent away at once, whether TLS says so already or not.
+#[test]
+fn curl_at_the_port_for_lines_ends_at_once_with_one_line() {
+    if !has("curl", "--version") {
+        return;
+    }
+    let folder = Folder::new();
+    let daemon = folder.daemon(&[]);
+    let at = daemon.address();
+    for (url, option, says) in [
+        (
+            format!("https://{at}/"),
+            "--alpn",
+            "support any known protocol",
+        ),
+        (
+            format!("https://{at}/"),
+            "--no-alpn",
+            "it does not speak this protocol",
+        ),
+        (format!("http://{at}/"), "--alpn", "it does not speak TLS"),
+    ] {
+        let closings = || {
+            let lines = daemon.log().into_iter();
+            lines
+                .filter(|it| it.contains("closing 127.0.0.1:"))
+                .collect::<Vec<_>>()
+        };
+        let before = closings().len();
+        let (said, errors) = curl(&folder, &[option, &url]);
+        assert_eq!(said, "", "{url} {option}");
+        assert!(errors.contains("curl:"), "{url} {option}: {errors}");
+        daemon.wait_for_log(says);
+        let lines = closings().split_off(before);
+        assert_eq!(lines.len(), 1, "{url} {option}: {lines:#?}");
+        assert!(lines[0].contains(says), "{url} {option}: {lines:#?}");
+    }
 }
 
 /// The hint of the start, as it stands in the log.

@@ -45,7 +45,7 @@ impl Client {
     }
 
     #[track_caller]
-    pub(super) fn connect(address: &SockAddr) -> Self {
+    pub(crate) fn connect(address: &SockAddr) -> Self {
         Self::over(
             Socket::new(address.domain(), Type::STREAM, None).unwrap(),
             address,
