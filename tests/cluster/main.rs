@@ -21,6 +21,7 @@ mod certificates;
 mod clients;
 mod etcd;
 mod figures;
+mod kinds;
 mod members;
 #[cfg(feature = "tls")]
 mod secure;
