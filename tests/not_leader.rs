@@ -181,6 +181,19 @@ fn over_http_nobody_knows_where_is_503() {
     let told = get(&mut pipes, client, "GET /v1/locks/a");
     assert!(told.starts_with("HTTP/1.1 503 "), "{told}");
     assert!(told.contains("\r\nRetry-After: 1\r\n"), "{told}");
+    assert!(told.contains("no server of this cluster leads"), "{told}");
+}
+
+#[test]
+fn over_http_a_leader_without_http_is_named_by_its_other_address() {
+    let mut pipes = standby(Some("10.0.0.1:6388"), None);
+    let client = pipes.connect_to(Door::Http);
+    let told = get(&mut pipes, client, "GET /v1/who/a");
+    assert!(told.starts_with("HTTP/1.1 503 "), "{told}");
+    assert!(told.contains("\r\nRetry-After: 1\r\n"), "{told}");
+    let says = "the server that leads this cluster has no port for HTTP; ask it by the line protocol: \\\"10.0.0.1:6388\\\"";
+    assert!(told.contains(says), "{told}");
+    assert!(told.contains(r#""reason":"NO_LEADER""#), "{told}");
 }
 
 #[test]

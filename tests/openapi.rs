@@ -120,6 +120,44 @@ fn what_a_token_must_give_is_said() {
     });
 }
 
+/// What is told by every member of a cluster, and not only by the one that leads.
+const OF_EVERY_MEMBER: &[&str] = &[
+    "livez",
+    "readyz",
+    "healthz",
+    "health",
+    "ready",
+    "openApi",
+    "dashboard",
+    "asset",
+    "metrics",
+    "getStats",
+    "streamStats",
+];
+
+#[test]
+fn what_only_a_leader_decides_may_be_elsewhere_or_nowhere() {
+    for_each_row(|document, row, operation| {
+        let id = row.operation;
+        let is_decided = !OF_EVERY_MEMBER.contains(&id);
+        let elsewhere = resolve(document, &operation["responses"]["307"]);
+        assert_eq!(elsewhere.is_object(), is_decided, "{id}");
+        if is_decided {
+            assert!(elsewhere["headers"]["Location"].is_object(), "{id}");
+            let says = elsewhere.to_string();
+            assert!(says.contains("NOT_LEADER"), "{id}: {says}");
+            let nowhere = resolve(document, &operation["responses"]["503"]).to_string();
+            assert!(nowhere.contains("NO_LEADER"), "{id}: {nowhere}");
+        }
+    });
+    let document = document();
+    for id in ["readyz", "ready"] {
+        let (_, _, operation) = &operations(&document)[id];
+        let says = operation["responses"]["503"].to_string();
+        assert!(says.contains(r#""not_leader""#), "{id}: {says}");
+    }
+}
+
 #[test]
 fn only_streams_are_streams_of_events() {
     for_each_row(|_, row, operation| {

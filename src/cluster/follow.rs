@@ -17,13 +17,14 @@ use log::{error, info, warn};
 
 use super::leader_key::{LeaderKey, leader_for};
 use super::member::Member;
+use super::news::{News, hand_over};
 use super::role::Role;
 use super::{lease, upkeep};
 use crate::base::Nanos;
 use crate::etcd::{Answer, Ask, Compare, Etcd, Event, Get, Kv, Op, Trouble, Watched, Watching};
 use crate::store::etcd::{
     Appender, Keys, Lead, Logged, Map, Next, NotRead, Position, create, follow, load, map_key,
-    places, read_on, read_or_create_map,
+    read_on, read_or_create_map,
 };
 
 /// How long a page of the log may take.
@@ -43,23 +44,6 @@ const PAUSE_SHORT: Duration = Duration::from_millis(20);
 
 /// How often a standby looks how large etcd is.
 const LOOK_EVERY_NS: u64 = 5_000_000_000;
-
-/// Records are handed over in pieces of about this size, so that no turn of the reactor is long.
-const PIECE_BYTES: usize = 64 << 10;
-
-/// What the reactor's thread is told, in this order.
-pub enum News {
-    /// Forget everything: it is loaded anew.
-    Reset,
-    /// Replay these.
-    Frames(Vec<u8>),
-    /// All that came before this was known since then, and is replayed now.
-    Known(Nanos),
-    /// Everything up to here was replayed: serve.
-    Lead(Box<Lead>),
-    /// This member was started for another cluster than this is, and why: it has to end.
-    Unfit(String),
-}
 
 /// What came of a look at etcd.
 #[derive(Clone, Copy, Debug, Default)]
@@ -238,6 +222,14 @@ impl Follower {
             } else {
                 self.begin_watch(position.revision + 1)
             };
+            let step = match step {
+                // etcd has forgotten what the watch was to tell. Entries are still there, unless they were trimmed.
+                Err(Anew::NotRead(why)) if why.is_compacted() => {
+                    self.watch.end();
+                    self.poll(&mut position, true)
+                }
+                step => step,
+            };
             let leads = match step {
                 Ok(seen) if seen.nobody_leads => self.stand(&mut position),
                 Ok(_) => Ok(false),
@@ -251,7 +243,7 @@ impl Follower {
                 }
                 Ok(false) => {}
                 // etcd is away for a while, as in an election of its own. What we have is not worse for it.
-                Err(Anew::NotRead(why @ NotRead::Trouble(_))) if !why.is_compacted() => {
+                Err(Anew::NotRead(why @ NotRead::Trouble(_))) => {
                     self.complain(&why);
                     self.member.nap(PAUSE_SHORT);
                 }
@@ -353,6 +345,9 @@ impl Follower {
         if is_behind && reads {
             self.read_on(position)?;
             self.tell_known()?;
+        }
+        // Not the revision up to which it was read: whoever leads was looked up at this one.
+        if !is_behind || reads {
             position.revision = position.revision.max(revision);
         }
         Ok(Seen {
@@ -701,23 +696,6 @@ fn is_here(position: &Position, here: Option<&Kv>) -> Result<(), NotRead> {
     }
 }
 
-/// Hands records over, a piece at a time, and has the reactor take each: it may be the one for which
-/// there was no more room.
-fn hand_over(member: &Member, news: &SyncSender<News>, bytes: &[u8]) -> Result<(), ()> {
-    let tell = |piece: Vec<u8>| {
-        let result = news.send(News::Frames(piece)).map_err(|_| ());
-        member.tenancy.wake();
-        result
-    };
-    let mut piece = Vec::new();
-    for (at, length) in places(bytes) {
-        if piece.len() + length > PIECE_BYTES && !piece.is_empty() {
-            tell(std::mem::take(&mut piece))?;
-        }
-        piece.extend_from_slice(&bytes[at..at + length]);
-    }
-    match piece.is_empty() {
-        true => Ok(()),
-        false => tell(piece),
-    }
-}
+#[cfg(test)]
+#[path = "follow_tests.rs"]
+mod tests;

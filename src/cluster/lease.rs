@@ -102,3 +102,123 @@ fn renew(member: &Member, held: &Held, etcd: &mut dyn Etcd) -> Result<Renewed, T
         false => Renewed::InVain,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::super::role::Role;
+    use super::super::testing::{TestPlace, member, options};
+    use super::*;
+    use crate::base::Nanos;
+    use crate::etcd::{Got, Kv};
+
+    fn held() -> Held {
+        Held {
+            lease: 7,
+            key: b"leader".to_vec(),
+            name: b"us".to_vec(),
+        }
+    }
+
+    /// How long it takes to answer, and what; behind the last one the lease is gone.
+    type Script = Vec<(u64, Option<u64>)>;
+
+    struct TestEtcd {
+        place: Arc<TestPlace>,
+        script: std::vec::IntoIter<(u64, Option<u64>)>,
+        asked: Arc<Mutex<Vec<(Nanos, Duration)>>>,
+    }
+
+    impl Etcd for TestEtcd {
+        fn call(&mut self, ask: &Ask, within: Duration) -> Result<Answer, Trouble> {
+            assert_eq!(*ask, Ask::KeepAlive { lease: 7 });
+            let now = crate::store::etcd::Place::now(&*self.place);
+            self.asked.lock().unwrap().push((now, within));
+            let (took_ms, ttl_s) = self.script.next().unwrap_or((0, Some(0)));
+            self.place.pass(Duration::from_millis(took_ms));
+            match ttl_s {
+                Some(ttl_s) => Ok(Answer::KeptAlive { ttl_s }),
+                None => Err(Trouble::Unanswered("it is busy".to_owned())),
+            }
+        }
+    }
+
+    /// Keeps a lease of five seconds: when it was asked for, in milliseconds since the beginning, and for how
+    /// long each was waited for at most.
+    fn keep_alive(script: Script) -> (Vec<u64>, Vec<Duration>) {
+        let (member, place) = member(options());
+        let began = member.tenancy.now();
+        member
+            .tenancy
+            .change(|standing, now| standing.granted(now, 7, 5));
+        let asked = Arc::default();
+        let etcd = TestEtcd {
+            place,
+            script: script.into_iter(),
+            asked: Arc::clone(&asked),
+        };
+        run(&member, &held(), Box::new(etcd));
+        assert_eq!(member.tenancy.role(), Role::Fenced);
+        let asked = asked.lock().unwrap();
+        let at = asked
+            .iter()
+            .map(|(at, _)| at.since(began) / 1_000_000)
+            .collect();
+        (at, asked.iter().map(|(_, within)| *within).collect())
+    }
+
+    #[test]
+    fn it_is_renewed_every_fifth_of_its_time_however_long_an_answer_takes() {
+        let (asked, _) = keep_alive(vec![(0, Some(5)), (400, Some(5)), (900, Some(5))]);
+        assert_eq!(asked, [0, 1_000, 2_000, 3_000]);
+    }
+
+    #[test]
+    fn a_try_takes_a_tenth_of_its_time_at_most_and_the_next_follows_at_once() {
+        let (asked, within) = keep_alive(vec![(500, None), (500, None), (10, Some(5))]);
+        assert_eq!(asked, [0, 550, 1_100, 2_100]);
+        assert_eq!(within, [Duration::from_millis(500); 4]);
+    }
+
+    /// An etcd whose lease lives, and where these are the names under the leader's key, one after the other.
+    struct Renamed(std::vec::IntoIter<&'static str>);
+
+    impl Etcd for Renamed {
+        fn call(&mut self, ask: &Ask, _: Duration) -> Result<Answer, Trouble> {
+            let Ask::Range(get) = ask else {
+                return Ok(Answer::KeptAlive { ttl_s: 5 });
+            };
+            let kvs = self.0.next().filter(|it| !it.is_empty()).map(|name| Kv {
+                key: get.key.clone(),
+                value: name.as_bytes().to_vec(),
+                ..Kv::default()
+            });
+            let got = Got {
+                kvs: kvs.into_iter().collect(),
+                ..Got::default()
+            };
+            Ok(Answer::Range { revision: 1, got })
+        }
+    }
+
+    #[test]
+    fn a_leader_whose_key_is_gone_or_another_s_falls_silent_although_its_lease_lives() {
+        for names in [["us", "us", ""], ["us", "us", "them"]] {
+            let (member, _) = member(options());
+            let began = member.tenancy.now();
+            member.tenancy.change(|standing, now| {
+                standing.granted(now, 7, 5);
+                standing.leads(now, now);
+            });
+            run(
+                &member,
+                &held(),
+                Box::new(Renamed(names.to_vec().into_iter())),
+            );
+            assert_eq!(member.tenancy.role(), Role::Fenced);
+            let spent = member.tenancy.now().since(began);
+            assert_eq!(spent, 2_000_000_000, "two renewals were good");
+        }
+    }
+}

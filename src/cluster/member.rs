@@ -237,3 +237,31 @@ impl Member {
         Duration::from_secs(self.options.terms.ttl_s) / part
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::role::Role;
+    use super::super::testing::{member, options};
+    use super::*;
+
+    #[test]
+    fn whoever_ends_before_it_leads_waits_a_moment_for_its_lease_to_be_given_back() {
+        let (none, place) = member(options());
+        none.give_up();
+        none.await_give_back();
+        assert_eq!((none.unused_lease(), place.take_waits()), (None, vec![]));
+
+        let (candidate, place) = member(options());
+        candidate
+            .tenancy
+            .change(|standing, now| standing.granted(now, 7, 5));
+        candidate.give_up();
+        assert_eq!(candidate.tenancy.role(), Role::Fenced);
+        assert_eq!(candidate.unused_lease(), Some(7));
+        candidate.await_give_back();
+        assert_eq!(place.take_waits(), [GIVE_BACK_MOST], "etcd does not answer");
+        candidate.follows_no_more();
+        candidate.await_give_back();
+        assert!(place.take_waits().is_empty());
+    }
+}

@@ -7,7 +7,8 @@
 //!
 //! - `role.rs` who may speak, and until when: pure
 //! - `member.rs` what all threads of a member share · `leader_key.rs` what stands under the leader's key
-//! - `follow.rs` the thread that loads, watches, asks, and takes over · `lease.rs` the one that renews
+//! - `follow.rs` the thread that loads, watches, asks, and takes over · `news.rs` what it tells the reactor's
+//! - `lease.rs` the thread that renews
 //! - `others.rs` the thread that knows who leads other shards · `reshard.rs` another number of shards
 //! - `upkeep.rs` what a leader does besides: snapshots, and a look at etcd's size
 //! - `replica.rs` the lock table of a standby, on the reactor's thread · `stage.rs` which server stands
@@ -20,17 +21,21 @@ mod follow;
 mod leader_key;
 mod lease;
 mod member;
+mod news;
 mod others;
 mod replica;
 mod reshard;
 pub mod role;
 mod seat;
 mod stage;
+#[cfg(test)]
+mod testing;
 mod upkeep;
 
-pub use self::follow::{Follower, News};
+pub use self::follow::Follower;
 pub use self::leader_key::LeaderKey;
 pub use self::member::{Member, Options};
+pub use self::news::News;
 pub use self::others::look_at_others;
 pub use self::replica::{MakeEngine, Replica};
 pub use self::reshard::{NotResharded, Reshard, Resharded};

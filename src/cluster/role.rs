@@ -294,6 +294,21 @@ mod tests {
         assert_eq!(standing.speaks_until(), ms(5_500));
     }
 
+    /// etcd may give less or more than it was asked for, and counts what it gave.
+    #[test]
+    fn a_lease_is_as_long_as_etcd_said_and_not_as_it_was_asked_for() {
+        let mut standing = Standing::new(TERMS);
+        standing.granted(ms(0), 7, 3);
+        standing.leads(ms(5), ms(10));
+        assert_eq!(standing.speaks_until(), ms(2_500));
+        standing.kept_alive(7, ms(1_000), ms(1_010), 2);
+        assert_eq!(standing.speaks_until(), ms(2_500), "it was good until then");
+        standing.kept_alive(7, ms(2_000), ms(2_010), 2);
+        assert_eq!(standing.speaks_until(), ms(3_500));
+        standing.kept_alive(7, ms(3_000), ms(3_010), 9);
+        assert_eq!(standing.speaks_until(), ms(11_500));
+    }
+
     #[test]
     fn after_a_silence_a_renewal_is_not_enough() {
         let mut standing = leader();

@@ -13,8 +13,8 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 
 use log::{error, info, warn};
 
-use super::follow::News;
 use super::member::Member;
+use super::news::News;
 use super::replica::Replica;
 use super::role::Role;
 use super::seat::Seat;

@@ -123,7 +123,8 @@ fn note_tight(member: &Member, bytes_in_use: u64) {
         match is_tight {
             true => warn!(
                 "etcd uses {bytes_in_use} bytes, more than {TIGHT_PERCENT} % of --etcd-quota: changes \
-                 that take room are refused with error_storage"
+                 that take room are refused with error_storage; delete something, or give etcd \
+                 (--quota-backend-bytes) and every latchd (--etcd-quota) a larger one"
             ),
             false => info!("there is room in etcd again"),
         }
@@ -205,15 +206,21 @@ fn snapshot(
     if snapshot.is_old() {
         return Ok(None);
     }
-    // Until it is published and the old one is deleted there are two, and the log. A full etcd would be
-    // worse than a long log: it grants no leases, so that nobody could take over.
+    // Until it is published and the oldest one is deleted there are three, and the log. A full etcd would
+    // be worse than a long log: it grants no leases, so that nobody could take over.
     let in_use = member.figures.etcd_bytes_in_use.load(Ordering::Relaxed);
     let most = options.quota_bytes / 100 * FULL_PERCENT;
     if in_use.saturating_add(snapshot.bytes()) > most {
         return Err(NotRead::Trouble(Trouble::NoSpace(format!(
-            "a snapshot of {} bytes does not fit beside the {in_use} in use, with --etcd-quota {}",
+            "a snapshot of {} bytes does not fit beside the {in_use} in use, with --etcd-quota {}; give \
+             etcd a larger quota (--quota-backend-bytes) and every latchd the same (--etcd-quota), at \
+             least {}, four times as much as there is to keep",
             snapshot.bytes(),
-            options.quota_bytes
+            options.quota_bytes,
+            snapshot
+                .bytes()
+                .saturating_mul(4)
+                .max(in_use.saturating_mul(2))
         ))));
     }
     let rest = options.batch_bytes as u64 * 1_000_000_000 / PIECES_BYTES_PER_S;
@@ -221,14 +228,14 @@ fn snapshot(
         succeeded(etcd.call(&piece, WITHIN)?)?;
         member.nap(Duration::from_nanos(rest));
     }
-    snapshot.publish(etcd, keys, leader, WITHIN)?;
+    let revision = snapshot.publish(etcd, keys, leader, WITHIN)?;
     member.figures.snapshots.fetch_add(1, Ordering::Relaxed);
     info!(
         "a snapshot of {} bytes stands for the log up to entry {}",
         snapshot.bytes(),
         snapshot.seq()
     );
-    Ok(Some(snapshot.revision()))
+    Ok(Some(revision))
 }
 
 /// Has etcd forget what was. That somebody else has done it already is as good; that etcd does not let us
@@ -245,88 +252,246 @@ fn compact(member: &Member, etcd: &mut dyn Etcd, revision: u64) -> Result<(), Tr
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use super::super::member::Options;
-    use super::super::role::Terms;
+    use super::super::testing::{TestPlace, member, options};
     use super::*;
-    use crate::base::Millis;
-    use crate::etcd::{Compare, Model, Op, Watching};
-    use crate::store::etcd::{Bell, Keys, Place, create};
+    use crate::engine::types::Record;
+    use crate::etcd::{Compare, Model, Op};
+    use crate::store::Clocks;
+    use crate::store::etcd::{Appender, Keys, Logged, SALT, create};
+    use crate::store::format::push_record;
 
-    /// Time stands still, and nobody waits for it.
-    struct Still;
-
-    impl Place for Still {
-        fn now(&self) -> Nanos {
-            Nanos(1)
-        }
-
-        fn wake(&self) {}
-
-        fn spawn(&self, _: &'static str, _: Box<dyn FnOnce() + Send>) -> io::Result<()> {
-            Ok(())
-        }
-
-        fn wait(&self, _: &Arc<Bell>, _: u64, _: Duration) {}
-
-        fn etcd(&self, _: usize) -> Box<dyn Etcd + Send> {
-            Box::new(TestEtcd::default())
-        }
-
-        fn watch(&self, _: usize) -> Box<dyn Watching + Send> {
-            panic!("nobody watches")
-        }
-    }
-
+    /// A model of etcd, and what it was asked.
     #[derive(Default)]
-    struct TestEtcd(Model);
+    struct TestEtcd {
+        model: Model,
+        asked: Vec<Ask>,
+    }
 
     impl Etcd for TestEtcd {
         fn call(&mut self, ask: &Ask, _: Duration) -> Result<Answer, Trouble> {
-            self.0.apply(Nanos(1), ask)
+            self.asked.push(ask.clone());
+            self.model.apply(Nanos(1), ask)
         }
     }
 
+    impl TestEtcd {
+        /// With the beginning of a log. Returns the revision of the leader's key, too.
+        fn led(keys: &Keys) -> (Self, u64) {
+            let mut etcd = Self::default();
+            create(&mut etcd, keys, WITHIN).unwrap();
+            let lead = Ask::Txn {
+                compare: vec![Compare::Created(keys.leader(), 0)],
+                success: vec![Op::Put {
+                    key: keys.leader(),
+                    value: b"us".to_vec(),
+                    lease: 0,
+                }],
+                failure: Vec::new(),
+            };
+            let leader = succeeded(etcd.call(&lead, WITHIN).unwrap()).unwrap();
+            (etcd, leader)
+        }
+
+        fn has_compacted(&self) -> bool {
+            let mut asked = self.asked.iter();
+            asked.any(|it| matches!(it, Ask::Compact { .. }))
+        }
+    }
+
+    fn seconds(s: u64) -> Duration {
+        Duration::from_secs(s)
+    }
+
     #[test]
-    fn a_snapshot_that_would_fill_etcd_is_not_begun() {
-        let options = Options {
-            cluster: "test".to_owned(),
-            shard: crate::shard::Shard::WHOLE,
-            terms: Terms {
-                ttl_s: 5,
-                margin: Millis(500),
-            },
-            advertise: String::new(),
-            advertise_http: String::new(),
-            batch_bytes: 1 << 10,
-            trim_bytes: 1,
-            quota_bytes: 1_000_000,
-            compacts: true,
-            nonce: 1,
-        };
+    fn a_snapshot_that_would_fill_etcd_is_not_begun_and_it_is_said_what_to_do() {
+        let (member, _) = member(options());
         let keys = Keys::new("test", 0);
-        let member = Member::new(options, Arc::new(Still));
-        let mut etcd = TestEtcd::default();
-        create(&mut etcd, &keys, WITHIN).unwrap();
-        let lead = Ask::Txn {
-            compare: vec![Compare::Created(keys.leader(), 0)],
-            success: vec![Op::Put {
-                key: keys.leader(),
-                value: b"us".to_vec(),
-                lease: 0,
-            }],
-            failure: Vec::new(),
-        };
-        let leader = succeeded(etcd.call(&lead, WITHIN).unwrap()).unwrap();
+        let (mut etcd, leader) = TestEtcd::led(&keys);
         let in_use = &member.figures.etcd_bytes_in_use;
         in_use.store(950_000, Ordering::Relaxed);
-        let before = etcd.0.revision();
+        let before = etcd.model.revision();
         let refused = snapshot(&member, &mut etcd, &keys, leader, &|| true).unwrap_err();
-        assert!(refused.to_string().contains("does not fit"), "{refused}");
-        assert_eq!(etcd.0.revision(), before, "nothing was written");
+        let refused = refused.to_string();
+        assert!(refused.contains("does not fit"), "{refused}");
+        assert!(refused.contains("larger quota"), "{refused}");
+        assert!(refused.contains("1900000"), "{refused}");
+        assert_eq!(etcd.model.revision(), before, "nothing was written");
         in_use.store(900_000, Ordering::Relaxed);
         snapshot(&member, &mut etcd, &keys, leader, &|| true).unwrap();
-        assert!(etcd.0.value(&keys.snap()).is_some());
+        assert!(etcd.model.value(&keys.snap()).is_some());
+    }
+
+    /// A leader that has just had a snapshot.
+    fn snapshotted(member: &Member) -> Snapshotted {
+        let last = Snapshotted::now(member);
+        assert!(!last.is_due(member));
+        last
+    }
+
+    fn write(member: &Member, bytes: u64) {
+        member.figures.seq.fetch_add(1, Ordering::Relaxed);
+        let written = &member.figures.entry_bytes;
+        written.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn a_snapshot_is_due_after_a_minute_if_anything_was_written() {
+        let (member, place) = member(options());
+        let last = snapshotted(&member);
+        place.pass(seconds(3_600));
+        assert!(!last.is_due(&member), "nothing was written");
+        let last = snapshotted(&member);
+        write(&member, 1);
+        place.pass(Duration::from_millis(59_999));
+        assert!(!last.is_due(&member));
+        place.pass(Duration::from_millis(1));
+        assert!(last.is_due(&member));
+    }
+
+    #[test]
+    fn a_snapshot_is_due_after_a_long_log_and_a_rest() {
+        let (member, place) = member(options());
+        let last = snapshotted(&member);
+        write(&member, (32 << 20) - 1);
+        place.pass(seconds(30));
+        assert!(!last.is_due(&member), "it is not long");
+        write(&member, 1);
+        assert!(last.is_due(&member));
+        let last = snapshotted(&member);
+        write(&member, 32 << 20);
+        place.pass(Duration::from_millis(4_999));
+        assert!(!last.is_due(&member), "it has to rest");
+        place.pass(Duration::from_millis(1));
+        assert!(last.is_due(&member));
+    }
+
+    #[test]
+    fn a_snapshot_is_due_after_a_rest_when_half_of_the_quota_is_used() {
+        let (member, place) = member(options());
+        let last = snapshotted(&member);
+        let in_use = &member.figures.etcd_bytes_in_use;
+        in_use.store(499_999, Ordering::Relaxed);
+        write(&member, 1);
+        place.pass(seconds(5));
+        assert!(!last.is_due(&member));
+        in_use.store(500_000, Ordering::Relaxed);
+        assert!(last.is_due(&member));
+        let last = snapshotted(&member);
+        write(&member, 1);
+        place.pass(Duration::from_millis(4_999));
+        assert!(!last.is_due(&member), "it has to rest");
+    }
+
+    #[test]
+    fn who_begins_to_lead_has_its_first_snapshot_after_a_rest() {
+        let (member, place) = member(options());
+        write(&member, 1);
+        let first = Snapshotted::begin(&member);
+        place.pass(Duration::from_millis(4_999));
+        assert!(!first.is_due(&member));
+        place.pass(Duration::from_millis(1));
+        assert!(first.is_due(&member));
+    }
+
+    #[test]
+    fn at_seventy_percent_nothing_may_grow_and_below_it_may_again() {
+        let (member, _) = member(options());
+        let is_tight = |bytes| {
+            note_tight(&member, bytes);
+            member.figures.is_tight.load(Ordering::Relaxed)
+        };
+        assert!(!is_tight(699_999));
+        assert!(is_tight(700_000));
+        assert!(is_tight(1_000_000));
+        assert!(!is_tight(699_999));
+    }
+
+    /// Has the member lead, and attends to its log for so many looks at etcd.
+    fn attend_to(member: &Arc<Member>, etcd: &mut TestEtcd, keys: &Keys, leader: u64, looks: u64) {
+        struct Ending<'a> {
+            etcd: &'a mut TestEtcd,
+            member: Arc<Member>,
+            looks: u64,
+        }
+        impl Etcd for Ending<'_> {
+            fn call(&mut self, ask: &Ask, within: Duration) -> Result<Answer, Trouble> {
+                if *ask == Ask::Status {
+                    match self.looks.checked_sub(1) {
+                        Some(left) => self.looks = left,
+                        None => self.member.end(),
+                    }
+                }
+                self.etcd.call(ask, within)
+            }
+        }
+        member.tenancy.change(|standing, now| {
+            standing.granted(now, 1, 5);
+            standing.leads(now, now);
+        });
+        let mut ending = Ending {
+            etcd,
+            member: Arc::clone(member),
+            looks,
+        };
+        attend(member, &mut ending, keys, leader);
+    }
+
+    #[test]
+    fn etcd_is_told_to_forget_unless_somebody_said_that_it_is_not() {
+        for compacts in [true, false] {
+            let options = Options {
+                compacts,
+                ..options()
+            };
+            let (member, _) = member(options);
+            let keys = Keys::new("test", 0);
+            let (mut etcd, leader) = TestEtcd::led(&keys);
+            write(&member, 1);
+            attend_to(&member, &mut etcd, &keys, leader, 6);
+            let snapshots = member.figures.snapshots.load(Ordering::Relaxed);
+            assert_eq!((snapshots, etcd.has_compacted()), (1, compacts));
+        }
+    }
+
+    /// How long is waited behind each piece of a snapshot of some pieces.
+    fn rests(member: &Member, place: &TestPlace) -> Vec<Duration> {
+        let keys = Keys::new("test", 0);
+        let (mut etcd, leader) = TestEtcd::led(&keys);
+        let mut frames = Vec::new();
+        for number in 1..200 {
+            let record = Record::Counted {
+                key: format!("counter-{number}").into_bytes()[..].into(),
+                value: 1,
+            };
+            let clocks = || Clocks {
+                now: Nanos(0),
+                wall_ms: 0,
+            };
+            push_record(&mut frames, SALT, number, &record, clocks);
+        }
+        let logged = Logged {
+            leader,
+            nonce: [1, 1],
+            epoch: 1,
+            first: 1,
+            frames,
+        };
+        let mut appender = Appender::new(keys.clone(), leader, 0);
+        let begun = appender.begin(&logged);
+        succeeded(etcd.call(&begun, WITHIN).unwrap()).unwrap();
+        place.take_waits();
+        snapshot(member, &mut etcd, &keys, leader, &|| true).unwrap();
+        place.take_waits()
+    }
+
+    #[test]
+    fn pieces_are_no_more_than_four_mebibytes_a_second() {
+        let (member, place) = member(options());
+        let rests = rests(&member, &place);
+        assert!(rests.len() > 5, "{} pieces", rests.len());
+        // A kibibyte is the 4,096th part of it.
+        let each = Duration::from_nanos(1_000_000_000 / 4_096);
+        assert!(rests.iter().all(|&it| it == each), "{rests:?}");
     }
 }

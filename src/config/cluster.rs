@@ -209,14 +209,14 @@ pub(super) const MARGIN: Row = Row {
     env: &["LATCHD_CLUSTER_MARGIN"],
     default: "",
     group: GROUP,
-    rule: "a duration above 0 such as 500ms",
+    rule: "a duration from 100ms on, such as 500ms",
     help: "How long before the end of its lease a leader that cannot renew it falls silent; must \
-           cover the longest turn and how far clocks run apart. If nobody sets it: a tenth of \
-           --cluster-ttl, and at least 500ms.",
+           cover the longest turn and how far clocks run apart, so it is at least 100ms and at most \
+           half of --cluster-ttl. If nobody sets it: a tenth of --cluster-ttl, and at least 500ms.",
     set: |c, text| {
         put(
             &mut c.cluster.margin,
-            value::span_above_zero(text).map(Some),
+            value::span(text).filter(is_margin).map(Some),
         )
     },
 };
@@ -386,6 +386,11 @@ fn address(text: &str) -> Option<String> {
     (is_host && has_port).then(|| text.to_owned())
 }
 
+/// Turns are some milliseconds, and clocks run apart by a thousandth: less covers neither for sure.
+fn is_margin(margin: &Millis) -> bool {
+    margin.0 >= 100
+}
+
 fn is_ttl(ttl: &Millis) -> bool {
     ttl.0.is_multiple_of(1_000) && (3_000..=60_000).contains(&ttl.0)
 }
@@ -463,6 +468,7 @@ mod tests {
             ..Cluster::BLANK
         };
         assert_eq!(named.margin(), Millis(500));
+        assert!(is_margin(&Millis(100)) && !is_margin(&Millis(99)));
         assert_eq!(named.check(false), Ok(()));
         assert!(named.check(true).unwrap_err().contains("--data-dir"));
         let long = Cluster {

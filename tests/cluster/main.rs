@@ -22,6 +22,7 @@ mod clients;
 mod etcd;
 mod faults;
 mod figures;
+mod kinds;
 mod members;
 #[cfg(feature = "tls")]
 mod secure;

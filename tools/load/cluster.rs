@@ -9,17 +9,22 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use latchd::etcd::{Answer, Ask, Compare, Endpoints, Etcd, Gateway, Get, Op};
 use latchd::store::etcd::{Appender, Keys, Logged, Next, create};
 
+use crate::behind::{self, LogEntry, Places};
 use crate::clock::Clock;
 use crate::comparison::Job;
 use crate::report::figures::Figures;
 use crate::report::figures::Unit::{Bytes, Count, Nanos, PerSecond, Ratio};
 use crate::report::figures::Wanted::{AtLeast, AtMost, Nothing};
 use crate::run::outcome::{Outcome, quantile};
+use crate::run::spec::Spec;
+use crate::servers::target::Address;
 use crate::servers::{HTTP, Server, ServerKind};
 use crate::session::Session;
 
@@ -113,9 +118,57 @@ pub(crate) fn run(session: &Session, figures: &mut Figures) -> io::Result<()> {
         us("lag_us", "p99", &told),
         AtMost(100e6),
     );
+    let (looked_at, mut behind) = run_looked_at(session, &spec, &members)?;
+    for (called, part, wanted) in [("p50", 0.5, Nothing), ("p99", 0.99, AtMost(100e6))] {
+        let took = behind::quantile(&mut behind, part);
+        let name = format!("standby behind, end to end {called}");
+        figures.put(&name, Nanos, took, wanted);
+    }
     figures.check(&first);
     figures.check(&last);
+    figures.check(&looked_at);
     Ok(())
+}
+
+/// Another run, in which it is looked all the time how far the standby is behind. What that costs is not in the
+/// other figures.
+fn run_looked_at(
+    session: &Session,
+    spec: &Spec,
+    members: &Members,
+) -> io::Result<(Outcome, Vec<u64>)> {
+    let Address::Tcp(line) = members.leader.tcp.address else {
+        return Err(io::Error::other("it speaks over no TCP"));
+    };
+    let log_entry = |member: &Server| -> io::Result<LogEntry> {
+        let http = http_of(member)?;
+        Ok(Box::new(move || log_entry(&get_at(http, "/v1/stats")?)))
+    };
+    let places = Places {
+        line,
+        leader: log_entry(&members.leader)?,
+        standby: log_entry(&members.standby)?,
+    };
+    let is_over = AtomicBool::new(false);
+    let clock: &Clock = &session.clock;
+    thread::scope(|scope| {
+        let (is_over, looker) = (&is_over, thread::Builder::new().name("behind".to_owned()));
+        let looker =
+            looker.spawn_scoped(scope, move || behind::measure(clock, &places, is_over))?;
+        let outcome = session.run("a cluster, looked at", spec, &members.leader.tcp);
+        is_over.store(true, Ordering::Relaxed);
+        let found = looker.join();
+        let found = found.map_err(|_| io::Error::other("the thread that looks panicked"))?;
+        Ok((outcome?, found?))
+    })
+}
+
+/// The last entry of the log that a member has, as its figures say.
+fn log_entry(stats: &str) -> io::Result<u64> {
+    let entry = stats.split("\"log_entry\":").nth(1);
+    let digits = entry.and_then(|it| it.split(|it: char| !it.is_ascii_digit()).next());
+    let entry = digits.and_then(|it| it.parse().ok());
+    entry.ok_or_else(|| io::Error::other("it does not say how far its log goes"))
 }
 
 /// Two latchd of one cluster.
@@ -213,9 +266,15 @@ fn percentile(stats: &str, of: &str, name: &str) -> Option<f64> {
 
 /// Asks over HTTP, on a connection of its own; returns the body.
 fn get(member: &Server, path: &str) -> io::Result<String> {
-    let Some(address): Option<SocketAddr> = member.tcp.http else {
-        return Err(io::Error::other("it speaks no HTTP"));
-    };
+    get_at(http_of(member)?, path)
+}
+
+fn http_of(member: &Server) -> io::Result<SocketAddr> {
+    let address = member.tcp.http;
+    address.ok_or_else(|| io::Error::other("it speaks no HTTP"))
+}
+
+fn get_at(address: SocketAddr, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(WITHIN))?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");

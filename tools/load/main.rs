@@ -7,6 +7,7 @@
 //! found. Exit code 1 means that an answer was wrong.
 
 mod args;
+mod behind;
 mod clock;
 mod cluster;
 mod comparison;

@@ -15,7 +15,7 @@ use crate::engine::types::{Attach, By, Input, OfClient, RangeAsk, Refusal, Reply
 use crate::store::{Redirect, Store};
 use crate::wire::http::answer::CONTINUE;
 use crate::wire::http::context::Context;
-use crate::wire::http::problem::NO_LEADER;
+use crate::wire::http::problem::{NO_LEADER, leader_without_http};
 use crate::wire::http::{self, Ask, Asked, Decoded, HttpCodec, Part, Problem, Reader, Speech};
 
 /// What it costs to read and answer one request over HTTP, beyond what a line costs.
@@ -206,7 +206,9 @@ impl<T: Transport, S: Store> Server<T, S> {
     #[cold]
     fn send_away(&mut self, id: ConnId, redirect: &Redirect, target: [&[u8]; 2]) {
         let Some(server) = &redirect.http else {
-            return self.say_problem(id, &NO_LEADER);
+            let problem = redirect.line.as_deref();
+            let problem = problem.map_or(NO_LEADER, leader_without_http);
+            return self.say_problem(id, &problem);
         };
         let line = self.say_document(id, |out, context| {
             http::answer::elsewhere(out, context, server, target);

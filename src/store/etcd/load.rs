@@ -1,8 +1,9 @@
 //! What is in etcd, read from the beginning or from where one has got to.
 //!
-//! A snapshot and the log behind it are read as they were at one revision, so that nothing that is trimmed
-//! meanwhile is missed. Everything is checked: an entry that cannot be read, that is missing or that
-//! does not follow the one before is damage, and nobody leads on top of it.
+//! Nothing is asked for as it was at an earlier revision: etcd forgets those, and whoever reads for longer
+//! than it takes until then would never come to an end. Entries and pieces of snapshots never change, and
+//! what is trimmed while it is read is noticed. Everything is checked: an entry that cannot be read,
+//! that is missing or that does not follow the one before is damage, and nobody leads on top of it.
 
 use std::fmt;
 use std::time::Duration;
@@ -116,17 +117,38 @@ pub fn load(
     within: Duration,
     each: Frames<'_>,
 ) -> Result<Option<Position>, NotRead> {
-    let (revision, snap) = read(etcd, Get::one(&keys.snap()), within)?;
-    let mut position = Position {
-        revision,
-        ..Position::default()
-    };
-    let first = match snap.kvs.first() {
+    let (_, snap) = read(etcd, Get::one(&keys.snap()), within)?;
+    let snap = snap.kvs.first();
+    let loaded = load_from(etcd, keys, snap, within, each);
+    if !matches!(loaded, Err(NotRead::Damaged(_))) {
+        return loaded;
+    }
+    // What is missing may have been deleted since, because there is a snapshot after the next by now.
+    let (_, snap_now) = read(etcd, Get::one(&keys.snap()), within)?;
+    let published = |kv: Option<&Kv>| kv.map_or(0, |it| it.modified);
+    match published(snap) == published(snap_now.kvs.first()) {
+        true => loaded,
+        false => Err(NotRead::Gone(
+            "the log was trimmed while it was read".to_owned(),
+        )),
+    }
+}
+
+/// The same, from this snapshot on.
+fn load_from(
+    etcd: &mut dyn Etcd,
+    keys: &Keys,
+    snap: Option<&Kv>,
+    within: Duration,
+    each: Frames<'_>,
+) -> Result<Option<Position>, NotRead> {
+    let mut position = Position::default();
+    let first = match snap {
         None => 0,
         Some(kv) => {
             let manifest = Manifest::decode(&kv.value)
                 .map_err(|why| damaged("the snapshot's description", why))?;
-            each(&read_snapshot(etcd, keys, &manifest, revision, within)?);
+            each(&read_snapshot(etcd, keys, &manifest, within)?);
             position.snap_revision = kv.modified;
             position.snap_seq = manifest.seq;
             position.epoch = manifest.epoch;
@@ -135,14 +157,7 @@ pub fn load(
         }
     };
     // The last entry that the snapshot stands for is still there, and says who wrote it.
-    let (_, got) = read(
-        etcd,
-        Get {
-            revision,
-            ..Get::one(&keys.entry(first))
-        },
-        within,
-    )?;
+    let (_, got) = read(etcd, Get::one(&keys.entry(first)), within)?;
     let Some(kv) = got.kvs.first() else {
         return match first {
             0 => {
@@ -150,7 +165,7 @@ pub fn load(
                     key: keys.entry(0),
                     end: keys.entries_end(),
                     limit: 1,
-                    revision,
+                    revision: 0,
                 };
                 match read(etcd, all, within)?.1.kvs.is_empty() {
                     true => Ok(None),
@@ -171,11 +186,11 @@ pub fn load(
     }
     (position.seq, position.leader) = (first, logged.leader);
     position.nonce = logged.nonce;
-    read_log(etcd, keys, &mut position, revision, within, each)?;
+    position.revision = read_on(etcd, keys, &mut position, within, each)?;
     Ok(Some(position))
 }
 
-/// Reads what has come since. The revision stays what it was, unless everything was read at one.
+/// Reads what has come since, to its end. Returns the revision at which that was the end.
 ///
 /// # Errors
 /// `position` says how far it has got; it can be asked again, unless it is damaged.
@@ -185,28 +200,17 @@ pub fn read_on(
     position: &mut Position,
     within: Duration,
     each: Frames<'_>,
-) -> Result<(), NotRead> {
-    read_log(etcd, keys, position, 0, within, each)
-}
-
-fn read_log(
-    etcd: &mut dyn Etcd,
-    keys: &Keys,
-    position: &mut Position,
-    revision: u64,
-    within: Duration,
-    each: Frames<'_>,
-) -> Result<(), NotRead> {
+) -> Result<u64, NotRead> {
     let mut page = PAGE;
     loop {
         let get = Get {
             key: keys.entry(position.seq + 1),
             end: keys.entries_end(),
             limit: page,
-            revision,
+            revision: 0,
         };
-        let got = match read(etcd, get, within) {
-            Ok((_, got)) => got,
+        let (revision, got) = match read(etcd, get, within) {
+            Ok(answer) => answer,
             // So many may be more than fits into an answer, or takes too long.
             Err(Trouble::Unanswered(_) | Trouble::Garbled(_)) if page > PAGE => {
                 page = PAGE;
@@ -223,7 +227,7 @@ fn read_log(
             follow(keys, position, kv, each)?;
         }
         if !got.more {
-            return Ok(());
+            return Ok(revision);
         }
     }
 }
@@ -277,7 +281,6 @@ fn read_snapshot(
     etcd: &mut dyn Etcd,
     keys: &Keys,
     manifest: &Manifest,
-    revision: u64,
     within: Duration,
 ) -> Result<Vec<u8>, NotRead> {
     let mut bytes = Vec::new();
@@ -287,7 +290,7 @@ fn read_snapshot(
             key: keys.chunk(manifest.seq, index),
             end: keys.chunk(manifest.seq, manifest.chunks),
             limit: PAGE,
-            revision,
+            revision: 0,
         };
         let (_, got) = read(etcd, get, within)?;
         for kv in &got.kvs {

@@ -1,5 +1,8 @@
-//! What is left of the log becomes a snapshot: read, thinned out, written in pieces, published, and what it
-//! stands for is deleted.
+//! What is left of the log becomes a snapshot: read, thinned out, written in pieces, published, and what the
+//! one before it stands for is deleted.
+//!
+//! That one itself stays until the next is published, with the log between the two: whoever has begun
+//! to read it has the time between two snapshots to come to its end, and goes on along the log.
 //!
 //! As in a directory (`store/compact.rs`) a snapshot is the frames that still matter, and it counts only
 //! when all of it is there. Every step is guarded by the leader's key: who leads no longer neither
@@ -124,7 +127,8 @@ impl Snapshot {
         })
     }
 
-    /// From now on this one counts; and then what it stands for is deleted.
+    /// From now on this one counts; and then what the one before it stands for is deleted. Returns up to
+    /// which revision etcd may forget what was.
     ///
     /// # Errors
     /// We lead no longer, somebody else has published one, or it was not answered. What was not deleted
@@ -135,7 +139,7 @@ impl Snapshot {
         keys: &Keys,
         leader: u64,
         within: Duration,
-    ) -> Result<(), Trouble> {
+    ) -> Result<u64, Trouble> {
         let position = &self.position;
         let manifest = Manifest {
             seq: position.seq,
@@ -162,19 +166,25 @@ impl Snapshot {
         let revision = succeeded(etcd.call(&publish, within)?)?;
         let trim = Ask::Txn {
             compare: with(Compare::Modified(keys.snap(), revision)),
-            success: vec![
-                Op::Delete(keys.entry(0), keys.entry(position.seq)),
-                Op::Delete(keys.chunks(), keys.chunk(position.seq, 0)),
-            ],
+            success: self.outlived(keys),
             failure: Vec::new(),
         };
-        succeeded(etcd.call(&trim, within)?).map(|_| ())
+        succeeded(etcd.call(&trim, within)?)
     }
 
-    /// Up to this revision etcd may forget what was.
-    #[must_use]
-    pub fn revision(&self) -> u64 {
-        self.position.revision
+    /// Deletes what is of no use when this one counts: everything before the one that counted until now, and
+    /// what there is of some that never counted.
+    fn outlived(&self, keys: &Keys) -> Vec<Op> {
+        let Position { seq, snap_seq, .. } = self.position;
+        let mut ops = Vec::new();
+        if snap_seq > 0 {
+            ops.push(Op::Delete(keys.entry(0), keys.entry(snap_seq)));
+            ops.push(Op::Delete(keys.chunks(), keys.chunk(snap_seq, 0)));
+        }
+        if snap_seq + 1 < seq {
+            ops.push(Op::Delete(keys.chunk(snap_seq + 1, 0), keys.chunk(seq, 0)));
+        }
+        ops
     }
 }
 

@@ -55,6 +55,10 @@ struct TestEtcd {
     refuses: Arc<AtomicBool>,
     /// How many of these there were.
     asked: Arc<AtomicU64>,
+    /// How many of the next questions are not answered, whatever they are.
+    silent: Arc<AtomicU64>,
+    /// For how long each was waited for at most.
+    patience: Arc<Mutex<Vec<Duration>>>,
 }
 
 impl TestEtcd {
@@ -68,15 +72,19 @@ impl TestEtcd {
 }
 
 impl Etcd for TestEtcd {
-    fn call(&mut self, ask: &Ask, _: Duration) -> Result<Answer, Trouble> {
+    fn call(&mut self, ask: &Ask, within: Duration) -> Result<Answer, Trouble> {
+        self.patience.lock().unwrap().push(within);
         let is_write = matches!(ask, Ask::Txn { compare, .. } if !compare.is_empty());
         if is_write && self.refuses.load(Ordering::SeqCst) {
             self.asked.fetch_add(1, Ordering::SeqCst);
             return Err(Trouble::Garbled("what?".to_owned()));
         }
-        let answer = self.ask(ask);
         let one_less = |left: u64| left.checked_sub(1);
         let order = Ordering::SeqCst;
+        if self.silent.fetch_update(order, order, one_less).is_ok() {
+            return Err(Trouble::Unanswered("it is busy".to_owned()));
+        }
+        let answer = self.ask(ask);
         if is_write && self.loses.fetch_update(order, order, one_less).is_ok() {
             return Err(Trouble::Unanswered("lost".to_owned()));
         }
@@ -360,54 +368,218 @@ fn without_space_changes_are_refused_until_there_is_some() {
     assert!(!world.store.progress().is_full);
 }
 
+impl World {
+    /// Snapshots what there is, and has etcd forget everything else.
+    fn snapshot(&mut self) -> Position {
+        let keys = self.keys.clone();
+        let position = self.read().0;
+        let snapshot = prepare(&mut self.etcd, &keys, 64, WITHIN).unwrap();
+        for piece in snapshot.pieces(&keys, position.leader) {
+            succeeded(self.etcd.ask(&piece).unwrap()).unwrap();
+        }
+        let published = snapshot.publish(&mut self.etcd, &keys, position.leader, WITHIN);
+        let revision = published.unwrap();
+        self.etcd.ask(&Ask::Compact { revision }).unwrap();
+        position
+    }
+
+    /// How many entries and pieces there are up to this entry, and to the snapshot up to it.
+    fn left(&self, seq: u64) -> [usize; 2] {
+        let keys = &self.keys;
+        let ranges = [
+            (keys.entry(0), keys.entry(seq + 1)),
+            (keys.chunks(), keys.chunk(seq + 1, 0)),
+        ];
+        ranges.map(|(key, end)| {
+            let get = Get {
+                key,
+                end,
+                ..Get::default()
+            };
+            match self.etcd.ask(&Ask::Range(get)) {
+                Ok(Answer::Range { got, .. }) => got.kvs.len(),
+                other => panic!("{other:?}"),
+            }
+        })
+    }
+}
+
 #[test]
-fn a_snapshot_stands_for_the_log_and_what_is_behind_it_is_deleted() {
+fn a_snapshot_stands_for_the_log_and_what_the_one_before_stands_for_is_deleted() {
     let mut world = world();
     world.keep(0..500);
     world.await_durable(500);
-    let before = world.read().0;
-    let leader = before.leader;
-    let keys = world.keys.clone();
-    let snapshot = prepare(&mut world.etcd, &keys, 64, WITHIN).unwrap();
-    for piece in snapshot.pieces(&keys, leader) {
-        succeeded(world.etcd.ask(&piece).unwrap()).unwrap();
-    }
-    snapshot
-        .publish(&mut world.etcd, &keys, leader, WITHIN)
-        .unwrap();
-    let revision = snapshot.revision();
-    world.etcd.ask(&Ask::Compact { revision }).unwrap();
+    let first = world.snapshot();
     let (position, values) = world.read();
     assert_eq!(values, [499], "of a counter only the last value matters");
-    assert_eq!(position.seq, before.seq);
-    assert_eq!(position.number, 500);
-    assert!(world.etcd.value(&keys.entry(before.seq - 1)).is_none());
-    assert!(world.etcd.value(&keys.entry(before.seq)).is_some());
+    assert_eq!((position.seq, position.number), (first.seq, 500));
+    // Whoever has begun to read from the beginning on comes to the end.
+    let before = first.seq as usize + 1;
+    assert_eq!(world.left(first.seq)[0], before);
     // And it goes on behind it.
     world.keep(500..502);
     world.await_durable(502);
     assert_eq!(world.read().1, [499, 500, 501]);
-    // The next one stands for this one, too, and whoever does not lead publishes nothing.
+    // Whoever does not lead publishes nothing.
+    let keys = world.keys.clone();
     let next = prepare(&mut world.etcd, &keys, 64, WITHIN).unwrap();
-    assert!(
-        next.publish(&mut world.etcd, &keys, leader + 1, WITHIN)
-            .is_err()
-    );
-    for piece in next.pieces(&keys, leader) {
+    let others = next.publish(&mut world.etcd, &keys, first.leader + 1, WITHIN);
+    assert!(others.is_err());
+    // The second one keeps the first and the log behind it; the third does not.
+    let second = world.snapshot();
+    let [entries, pieces] = world.left(first.seq);
+    assert!(entries == 1 && pieces > 0, "{entries}, {pieces}");
+    assert_eq!(world.read().1, [501]);
+    world.keep(502..503);
+    world.await_durable(503);
+    world.snapshot();
+    assert_eq!(world.left(first.seq), [0, 0]);
+    let [entries, pieces] = world.left(second.seq);
+    assert!(entries == 1 && pieces > 0, "{entries}, {pieces}");
+    assert_eq!(world.read().1, [502]);
+}
+
+#[test]
+fn pieces_of_a_snapshot_that_never_counted_are_deleted_by_the_next() {
+    let mut world = world();
+    world.keep(0..10);
+    world.await_durable(10);
+    let keys = world.keys.clone();
+    let never = prepare(&mut world.etcd, &keys, 64, WITHIN).unwrap();
+    let leader = world.read().0.leader;
+    for piece in never.pieces(&keys, leader) {
         succeeded(world.etcd.ask(&piece).unwrap()).unwrap();
     }
-    next.publish(&mut world.etcd, &keys, leader, WITHIN)
-        .unwrap();
-    let chunks = Ask::Range(Get {
-        key: keys.chunks(),
-        end: keys.chunk(before.seq + 1, 0),
-        ..Get::default()
-    });
-    let Ok(Answer::Range { got, .. }) = world.etcd.ask(&chunks) else {
-        panic!("not read");
-    };
-    assert_eq!(got.kvs, [], "pieces of the first one");
-    assert_eq!(world.read().1, [501]);
+    let [_, pieces] = world.left(never.seq());
+    assert!(pieces > 0);
+    world.keep(10..11);
+    world.await_durable(11);
+    world.snapshot();
+    assert_eq!(world.left(never.seq())[1], 0);
+}
+
+/// An etcd that forgets everything but the present every few questions, and in which the leader goes on.
+struct Forgetful {
+    etcd: TestEtcd,
+    asked: u64,
+    every: u64,
+}
+
+impl Etcd for Forgetful {
+    fn call(&mut self, ask: &Ask, _: Duration) -> Result<Answer, Trouble> {
+        self.asked += 1;
+        let answer = self.etcd.ask(ask);
+        if self.asked.is_multiple_of(self.every) {
+            // Somebody writes something, too.
+            let put = Op::Put {
+                key: b"other".to_vec(),
+                value: Vec::new(),
+                lease: 0,
+            };
+            let other = Ask::Txn {
+                compare: Vec::new(),
+                success: vec![put],
+                failure: Vec::new(),
+            };
+            self.etcd.ask(&other).unwrap();
+            let revision = self.etcd.model.lock().unwrap().revision();
+            self.etcd.ask(&Ask::Compact { revision }).unwrap();
+        }
+        answer
+    }
+}
+
+#[test]
+fn a_load_that_takes_longer_than_etcd_remembers_comes_to_its_end() {
+    let mut world = world();
+    // More pieces and more entries than a page has.
+    for round in 0..40 {
+        let key = format!("counter-{round}").into_bytes();
+        let value = round;
+        world.store.append(
+            Nanos(0),
+            &Record::Counted {
+                key: key[..].into(),
+                value,
+            },
+        );
+    }
+    world.store.commit(Nanos(0));
+    world.await_durable(40);
+    world.snapshot();
+    for round in 0..300 {
+        world.keep(round..round + 1);
+        world.await_durable(41 + round as u64);
+    }
+    for every in 1..5 {
+        let mut forgetful = Forgetful {
+            etcd: world.etcd.clone(),
+            asked: 0,
+            every,
+        };
+        let keys = world.keys.clone();
+        let mut count = 0;
+        let loaded = load(&mut forgetful, &keys, WITHIN, &mut |bytes| {
+            count += frames(bytes).count();
+        });
+        let position = loaded.unwrap().unwrap();
+        assert!(forgetful.asked > every, "{} questions", forgetful.asked);
+        assert_eq!((position.number, count), (340, 340), "every {every}");
+    }
+}
+
+/// An etcd in which there are two more snapshots when a question is asked for the n-th time.
+struct Trimmed<'a> {
+    world: &'a mut World,
+    left: u64,
+}
+
+impl Etcd for Trimmed<'_> {
+    fn call(&mut self, ask: &Ask, _: Duration) -> Result<Answer, Trouble> {
+        self.left = self.left.saturating_sub(1);
+        if self.left == 1 {
+            for _ in 0..2 {
+                self.world.keep(7..8);
+                let last = self.world.store.last;
+                self.world.await_durable(last);
+                self.world.snapshot();
+            }
+        }
+        self.world.etcd.ask(ask)
+    }
+}
+
+#[test]
+fn what_is_trimmed_while_it_is_read_is_no_damage_and_the_next_try_finds_everything() {
+    for left in 3..6 {
+        let mut world = world();
+        world.keep(0..5);
+        world.await_durable(5);
+        world.snapshot();
+        world.keep(5..6);
+        world.await_durable(6);
+        let keys = world.keys.clone();
+        let mut trimmed = Trimmed {
+            world: &mut world,
+            left,
+        };
+        let torn = load(&mut trimmed, &keys, WITHIN, &mut |_| {});
+        assert!(matches!(torn, Err(NotRead::Gone(_))), "{left}: {torn:?}");
+        assert_eq!(world.read().1, [7]);
+        // What is missing without another snapshot is damage.
+        let last = world.read().0.seq;
+        let entry = world.keys.entry(last);
+        world
+            .etcd
+            .ask(&Ask::Txn {
+                compare: Vec::new(),
+                success: vec![Op::Delete(entry, Vec::new())],
+                failure: Vec::new(),
+            })
+            .unwrap();
+        let damaged = load(&mut world.etcd, &keys, WITHIN, &mut |_| {});
+        assert!(matches!(damaged, Err(NotRead::Damaged(_))), "{damaged:?}");
+    }
 }
 
 #[test]
@@ -452,4 +624,21 @@ fn an_etcd_that_refuses_is_given_time() {
     assert!(asked < 20, "asked {asked} times");
     world.etcd.refuses.store(false, Ordering::SeqCst);
     world.await_durable(1);
+}
+
+#[test]
+fn an_answer_is_waited_for_longer_each_time_and_for_eight_seconds_at_most() {
+    let mut world = world();
+    world.etcd.silent.store(5, Ordering::SeqCst);
+    world.etcd.patience.lock().unwrap().clear();
+    world.keep(0..1);
+    world.await_durable(1);
+    let patience = world.etcd.patience.lock().unwrap().clone();
+    let tried: Vec<u64> = patience.iter().map(Duration::as_secs).collect();
+    assert_eq!(tried[..6], [1, 2, 4, 8, 8, 8], "{tried:?}");
+    // The next entry begins anew.
+    world.etcd.patience.lock().unwrap().clear();
+    world.keep(1..2);
+    world.await_durable(2);
+    assert_eq!(world.etcd.patience.lock().unwrap()[0].as_secs(), 1);
 }

@@ -70,6 +70,17 @@ pub const NO_LEADER: Problem<'static> = Problem::new(
 )
 .with(Header::RetryAfter(1));
 
+/// Another server decides, which speaks the line protocol only.
+pub const fn leader_without_http(line: &str) -> Problem<'_> {
+    Problem::new(
+        503,
+        "NO_LEADER",
+        "the server that leads this cluster has no port for HTTP; ask it by the line protocol",
+    )
+    .with(Header::RetryAfter(1))
+    .about(line.as_bytes())
+}
+
 /// The method does not exist here; these do.
 pub(super) const fn method_not_allowed(allowed: Methods) -> Problem<'static> {
     Problem::new(405, "METHOD_NOT_ALLOWED", "method not allowed").with(Header::Allow(allowed))
