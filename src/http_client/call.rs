@@ -18,7 +18,7 @@ use ureq::typestate::AgentScope;
 use super::clock::Moment;
 use super::error::{Error, NotAcquired, Reason};
 use super::json::{Object, push_quoted};
-use super::lease::{Lease, Release, Renewal};
+use super::lease::{Lease, Release, Renewal, promised_until};
 use super::members::Members;
 
 /// Most bytes of an answer that are read; the rest is left unread, and the connection is closed.
@@ -166,7 +166,7 @@ impl Caller {
         let sent = Moment::now();
         let answer = self.post(ask.lock, "acquire", ask.request_id, &body, timeout)?;
         match answer.status {
-            200 => lease(ask, &answer, sent.after(Duration::from_millis(ttl_ms))),
+            200 => lease(ask, &answer, promised_until(sent, ask.ttl)),
             409 => {
                 Err(refused(ask, &answer).map_or_else(|| answer.unexpected(), Error::NotAcquired))
             }
@@ -198,7 +198,7 @@ impl Caller {
             Some(true) => {
                 let expiry_ms = object.number("lease_expiry_ms");
                 let expiry_ms = expiry_ms.ok_or_else(|| answer.bad("does not say until when"))?;
-                lease.extend(sent.after(Duration::from_millis(extend_by_ms)), expiry_ms);
+                lease.extend(promised_until(sent, extend_by), expiry_ms);
                 Ok(Renewal::Renewed)
             }
             None => Err(answer.bad("does not say whether it is renewed")),
@@ -491,7 +491,7 @@ fn fields(lease: &Lease) -> String {
     text
 }
 
-/// Whole milliseconds, rounded down: what is told to the server is never more than what is counted on here.
+/// Whole milliseconds, rounded down, and no more than these is counted on here (`promised_until`).
 fn milliseconds(what: &str, span: Duration) -> Result<u64, Error> {
     match span.as_millis() {
         ms @ 1..=LEASE_MS_MAX => Ok(ms as u64),
