@@ -172,12 +172,13 @@ impl Lock for FileLock {
 
     fn suspend(&mut self) {}
 
-    fn resume(&mut self) -> Standing {
-        Standing::Held(None)
+    fn resume(&mut self) -> Option<Standing> {
+        Some(Standing::Held(None))
     }
 }
 
 /// The warden of a file lock has nothing to let go but a descriptor.
+#[derive(Clone)]
 pub(crate) struct NoLocks;
 
 impl Locks for NoLocks {

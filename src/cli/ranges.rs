@@ -306,8 +306,8 @@ impl Lock for Held {
 
     fn suspend(&mut self) {}
 
-    fn resume(&mut self) -> Standing {
-        self.standing()
+    fn resume(&mut self) -> Option<Standing> {
+        Some(self.standing())
     }
 }
 
