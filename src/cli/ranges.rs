@@ -254,6 +254,7 @@ fn lock_while(
     let job = Job {
         command,
         env: &[],
+        inherits: None,
         kill_after: args::kill_after_of(matches).unwrap_or(KILL_AFTER),
         lease: None,
         warden: Warden::start(&[], None)?,

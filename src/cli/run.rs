@@ -185,6 +185,7 @@ fn run(_: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
     let job = Job {
         command: &command,
         env: &env,
+        inherits: None,
         kill_after: kill_after.unwrap_or_else(|| (lease / 4).min(KILL_AFTER_MAX)),
         lease: Some(lease),
         warden,

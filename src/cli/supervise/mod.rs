@@ -17,7 +17,7 @@ pub(crate) mod trampoline;
 pub(crate) mod warden;
 
 use std::ffi::OsString;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -41,6 +41,8 @@ pub(crate) struct Job<'a> {
     pub(crate) command: &'a [OsString],
     /// What it has in its environment besides what we have.
     pub(crate) env: &'a [(&'static str, OsString)],
+    /// A descriptor that it inherits besides the first three.
+    pub(crate) inherits: Option<OwnedFd>,
     /// How long it has between being told to end and being killed.
     pub(crate) kill_after: Duration,
     /// The length of the lease, if there is one.
@@ -130,7 +132,7 @@ pub(crate) fn supervise(
     if let Standing::Held(Some(left)) = lock.standing() {
         warden.until(left); // before there is anything that must not outlive it
     }
-    let child = trampoline::start(job.command, job.env, foreground, &warden)?;
+    let child = trampoline::start(job.command, job.env, job.inherits, foreground, &warden)?;
     let group = Pid::from_child(&child);
     let mut running = Running {
         group,
