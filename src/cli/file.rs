@@ -38,6 +38,16 @@ pub(crate) fn entries() -> Vec<Entry> {
         .long("allow-network")
         .action(clap::ArgAction::SetTrue)
         .help("Also on a network file system, where others may not see the lock");
+    let inherit = args::flag(
+        "inherit",
+        "The command inherits the lock, and whoever it leaves running keeps it",
+    );
+    let close = Arg::new("close")
+        .short('o')
+        .long("close")
+        .action(clap::ArgAction::SetTrue)
+        .conflicts_with("inherit")
+        .help("The command does not inherit the lock, as it is without --inherit");
     let command = Command::new("file")
         .about("Run a command under a lock that is a file: no daemon, this machine only")
         .override_usage(
@@ -48,7 +58,7 @@ pub(crate) fn entries() -> Vec<Entry> {
         .arg(args::conflict_exit_code())
         .arg(args::shell_command())
         .arg(args::kill_after())
-        .arg(network)
+        .args([close, inherit, network])
         .arg(path)
         .arg(args::command_behind_one())
         .after_help(EXAMPLES);
@@ -65,8 +75,10 @@ fn run(_: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
         false => EphemeralLock::exclusive(path),
     };
     let lock = lock.allow_network(matches.get_flag("allow-network"));
+    let inherits = matches.get_flag("inherit");
+    let patience = args::patience_of(matches);
     let mut signals = Signals::watch()?;
-    let guard = match acquire(lock, args::patience_of(matches), path, &mut signals) {
+    let guard = match acquire(lock.clone(), patience, path, &mut signals) {
         Ok(guard) => guard,
         Err(Unfinished::Signal(signal)) => return Ok(signals.die(signal)),
         Err(Unfinished::Failed(fail)) if fail.exit == Exit::CONFLICT => {
@@ -77,19 +89,37 @@ fn run(_: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
     // The copy keeps the lock if we are killed, until nobody of the command is left.
     let copy = guard.as_fd().try_clone_to_owned();
     let copy = copy.map_err(|error| Fail::system("copy a descriptor", error))?;
+    let (wardens, commands) = match inherits {
+        false => (Some(copy), None),
+        true => (None, Some(copy)),
+    };
     let job = Job {
         command: &command,
         env: &[("LATCH_FILE", OsString::from(guard.path()))],
+        inherits: commands,
         kill_after: args::kill_after_of(matches).unwrap_or(KILL_AFTER),
         lease: None,
-        warden: Warden::start(&[], Some(copy))?,
+        warden: Warden::start(&[], wardens)?,
     };
     let ended = supervise(job, &mut signals, &mut FileLock)?;
-    if let Err(error) = guard.release() {
+    let released = match inherits {
+        false => guard.release().map(drop),
+        true => leave(guard, &lock),
+    };
+    if let Err(error) = released {
         let path = quoted(path.as_os_str().as_encoded_bytes());
         eprintln!("latch: {path} is unlocked, but was not removed: {error}");
     }
     Ok(ended.exit(&mut signals))
+}
+
+/// Leaves the lock to whoever has inherited it. If nobody has it any more, the file goes.
+fn leave(guard: Guard, lock: &EphemeralLock) -> std::io::Result<()> {
+    guard.leave_to_copies();
+    match lock.try_acquire() {
+        Ok(guard) => guard.release().map(drop),
+        Err(_) => Ok(()), // theirs, or another one's by now, or no lock file any more
+    }
 }
 
 /// How long what a command leaves behind has between being told to end and being killed.
@@ -172,12 +202,13 @@ impl Lock for FileLock {
 
     fn suspend(&mut self) {}
 
-    fn resume(&mut self) -> Standing {
-        Standing::Held(None)
+    fn resume(&mut self) -> Option<Standing> {
+        Some(Standing::Held(None))
     }
 }
 
 /// The warden of a file lock has nothing to let go but a descriptor.
+#[derive(Clone)]
 pub(crate) struct NoLocks;
 
 impl Locks for NoLocks {

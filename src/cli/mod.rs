@@ -57,11 +57,11 @@ pub fn main() -> ExitCode {
 fn guard(args: impl Iterator<Item = OsString>) -> Exit {
     let matches = table::server_options().try_get_matches_from(args);
     match matches.map(|matches| connect::Servers::of(&matches)) {
-        Ok(Ok(servers)) => warden::run(&mut run::Remote {
+        Ok(Ok(servers)) => warden::run(run::Remote {
             servers,
             client: None,
         }),
-        _ => warden::run(&mut file::NoLocks),
+        _ => warden::run(file::NoLocks),
     }
 }
 

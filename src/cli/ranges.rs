@@ -254,6 +254,7 @@ fn lock_while(
     let job = Job {
         command,
         env: &[],
+        inherits: None,
         kill_after: args::kill_after_of(matches).unwrap_or(KILL_AFTER),
         lease: None,
         warden: Warden::start(&[], None)?,
@@ -306,8 +307,8 @@ impl Lock for Held {
 
     fn suspend(&mut self) {}
 
-    fn resume(&mut self) -> Standing {
-        self.standing()
+    fn resume(&mut self) -> Option<Standing> {
+        Some(self.standing())
     }
 }
 

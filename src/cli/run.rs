@@ -27,7 +27,7 @@ use super::task::{self, Unfinished};
 use super::waiting::{Place, WaitingLine};
 use super::{Context, waiting};
 use crate::base::Token;
-use crate::client::{self, Client, Error, Guard};
+use crate::client::{self, Client, Error, Guard, Reason};
 
 const EXAMPLES: &str = "\
 The command has LATCH_KEY, LATCH_TOKEN and LATCH_FENCE in its environment; with
@@ -185,6 +185,7 @@ fn run(_: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
     let job = Job {
         command: &command,
         env: &env,
+        inherits: None,
         kill_after: kill_after.unwrap_or_else(|| (lease / 4).min(KILL_AFTER_MAX)),
         lease: Some(lease),
         warden,
@@ -338,25 +339,16 @@ impl Locks {
         let tokens: Vec<_> = tokens.collect();
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let bell = bell.map_err(|error| Fail::system("wait for the loss of a lock", error))?;
-        let mut locks = Self {
+        let bell = Arc::new(bell);
+        Ok(Self {
             client,
             lost: tokens.len() < guards.len(),
             wanted,
-            guards: Vec::new(),
+            guards: guards.into_iter().map(|it| ringing(it, &bell)).collect(),
             tokens,
-            bell: Arc::new(bell),
+            bell,
             have_members: false,
-        };
-        locks.take(guards);
-        Ok(locks)
-    }
-
-    fn take(&mut self, guards: Vec<Guard>) {
-        for guard in &guards {
-            let bell = Arc::clone(&self.bell);
-            guard.on_lost(move |_| task::ring(&bell));
-        }
-        self.guards = guards;
+        })
     }
 
     /// What the command has in its environment.
@@ -481,24 +473,39 @@ impl Lock for Locks {
         }
     }
 
-    fn resume(&mut self) -> Standing {
-        let mut guards = Vec::new();
-        for (key, token) in &self.tokens {
+    fn resume(&mut self) -> Option<Standing> {
+        if self.lost {
+            return Some(Standing::Lost);
+        }
+        // What could not be had in an attempt before this one is what is missing at the end.
+        for (key, token) in &self.tokens[self.guards.len()..] {
             let mut lock = self.wanted.how.lock(&self.client, key);
             if let Some(lease) = self.wanted.lease {
                 lock = lock.lease(lease);
             }
             match lock.adopt(*token) {
-                Ok(guard) => guards.push(guard),
-                Err(_) => self.lost = true,
+                Ok(guard) => self.guards.push(ringing(guard, &self.bell)),
+                Err(Error::Down { .. } | Error::Unknown { .. }) => return None,
+                Err(Error::Refused(it)) if it.reason() == Reason::Draining => return None,
+                Err(_) => {
+                    self.lost = true;
+                    break;
+                }
             }
         }
-        self.take(guards);
-        self.standing()
+        Some(self.standing())
     }
 }
 
+/// Rings the bell when it is lost.
+fn ringing(guard: Guard, bell: &Arc<OwnedFd>) -> Guard {
+    let bell = Arc::clone(bell);
+    guard.on_lost(move |_| task::ring(&bell));
+    guard
+}
+
 /// What the warden does with locks.
+#[derive(Clone)]
 pub(crate) struct Remote {
     pub(crate) servers: Servers,
     pub(crate) client: Option<Client>,

@@ -143,6 +143,29 @@ impl Guard {
         result
     }
 
+    /// Closes our descriptor and does nothing else: the lock is then that of whoever has a copy of the descriptor (a child
+    /// that inherited it), until the last copy is closed. If there is none, it is free, and the empty file stays
+    /// until the next holder removes it. An observer is not told.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("x.lock");
+    /// use std::os::fd::AsFd;
+    /// use latchd::ephemeral::EphemeralLock;
+    ///
+    /// let lock = EphemeralLock::exclusive(&path);
+    /// let guard = lock.acquire()?;
+    /// let copy = guard.as_fd().try_clone_to_owned()?;
+    /// guard.leave_to_copies();
+    /// assert!(lock.try_acquire().is_err());
+    /// drop(copy);
+    /// lock.try_acquire()?.release()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn leave_to_copies(mut self) {
+        drop(self.locked.take());
+    }
+
     fn released<'a>(&'a self, result: &'a io::Result<Cleanup>) -> Event<'a> {
         Event::Released {
             path: self.path(),
@@ -153,7 +176,7 @@ impl Guard {
 
     fn let_go(&mut self) -> io::Result<Cleanup> {
         let Some(locked) = self.locked.take() else {
-            return Ok(Cleanup::LeftToHolder); // not reached: only `release` and `drop` take it
+            return Ok(Cleanup::LeftToHolder); // not reached: whoever takes it ends the guard
         };
         if std::process::id() != self.holder {
             return Ok(Cleanup::LeftToHolder); // to unlock here would unlock it for the holder, too
@@ -207,7 +230,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if self.locked.is_none() {
-            return; // it was released
+            return; // it was released, or left to others
         }
         let result = self.let_go();
         if let Err(error) = &result {
@@ -223,12 +246,13 @@ impl Drop for Guard {
 }
 
 /// The descriptor that has the lock. Whoever gets a copy of it (a child that inherits it) keeps the lock
-/// with it: it ends when all copies are closed, or with [`Guard::release`], whichever is first.
+/// with it: it ends when all copies are closed, or with [`Guard::release`], whichever is first. With
+/// [`Guard::leave_to_copies`] it is theirs alone.
 impl AsFd for Guard {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.locked {
             Some(locked) => locked.as_file().as_fd(),
-            None => unreachable!("only `release` and `drop` take it, and both end the guard"),
+            None => unreachable!("whoever takes it ends the guard"),
         }
     }
 }

@@ -36,14 +36,21 @@ pub(super) fn refusal(file_system: &str) -> String {
 #[cfg(target_os = "linux")]
 pub(super) fn network_file_system(dir: BorrowedFd<'_>) -> io::Result<Option<String>> {
     let number = rustix::fs::fstatfs(dir)?.f_type as u32;
-    let Some((_, name)) = NETWORK.iter().find(|(known, _)| *known == number) else {
+    if !NETWORK.iter().any(|(known, _)| *known == number) {
         return Ok(None); // the usual case, decided without reading a table of all mounts
-    };
+    }
     let device = rustix::fs::fstat(dir)?.st_dev;
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let name = mounted_type(&mounts, device).unwrap_or(name);
+    Ok(named_type(number, &mounts, device).map(str::to_owned))
+}
+
+/// What a file system is called that has this number and lies on this device, if it is one of a network.
+#[cfg(target_os = "linux")]
+fn named_type(number: u32, mounts: &str, device: u64) -> Option<&str> {
+    let (_, name) = NETWORK.iter().find(|(known, _)| *known == number)?;
+    let name = mounted_type(mounts, device).unwrap_or(name);
     // FUSE on a disk: one machine has it.
-    Ok((name != "fuseblk").then(|| name.to_owned()))
+    (name != "fuseblk").then_some(name)
 }
 
 /// Elsewhere it is not known: the one who chooses the path has to know.
@@ -90,6 +97,24 @@ mod tests {
         assert_eq!(mounted_type(mounts, device(0, 53)), None);
         assert_eq!(mounted_type(mounts, device(9, 9)), None);
         assert_eq!(mounted_type("", device(253, 0)), None);
+    }
+
+    #[test]
+    fn a_network_is_known_by_its_number_and_called_what_it_is_mounted_as() {
+        let device = rustix::fs::makedev;
+        let mounts = "23 22 0:52 / /a rw,noatime - fuse.sshfs host:/home rw\n\
+                      24 22 0:53 / /b rw - nfs4 host:/srv rw\n\
+                      25 22 8:17 / /c rw - fuseblk /dev/sdb1 rw\n";
+        for (number, device, named) in [
+            (FUSE, device(0, 52), Some("fuse.sshfs")),
+            (0x6969, device(0, 53), Some("nfs4")),
+            (FUSE, device(8, 17), None),
+            (0xff53_4d42, device(9, 9), Some("cifs")),
+            (FUSE, device(9, 9), Some("fuse")),
+            (0xef53, device(0, 53), None), // ext4, whatever is mounted there
+        ] {
+            assert_eq!(named_type(number, mounts, device), named, "{number:x}");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use ureq::typestate::AgentScope;
 use super::clock::Moment;
 use super::error::{Error, NotAcquired, Reason};
 use super::json::{Object, push_quoted};
-use super::lease::{Lease, Release, Renewal};
+use super::lease::{Lease, Release, Renewal, promised_until};
 use super::members::Members;
 
 /// Most bytes of an answer that are read; the rest is left unread, and the connection is closed.
@@ -38,7 +38,7 @@ const CONNECT_TIME: Duration = Duration::from_secs(2);
 /// With less time than this nobody else is asked: a request that is cut short leaves a doubt.
 const ATTEMPT_MIN: Duration = Duration::from_millis(100);
 /// How often in a round a redirection is followed.
-const HOPS_MAX: u32 = 8;
+const HOPS_MAX: usize = 8;
 /// The pause after all servers were asked and none leads, and the longest.
 const BACKOFF: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
@@ -166,7 +166,7 @@ impl Caller {
         let sent = Moment::now();
         let answer = self.post(ask.lock, "acquire", ask.request_id, &body, timeout)?;
         match answer.status {
-            200 => lease(ask, &answer, sent.after(Duration::from_millis(ttl_ms))),
+            200 => lease(ask, &answer, promised_until(sent, ask.ttl)),
             409 => {
                 Err(refused(ask, &answer).map_or_else(|| answer.unexpected(), Error::NotAcquired))
             }
@@ -198,7 +198,7 @@ impl Caller {
             Some(true) => {
                 let expiry_ms = object.number("lease_expiry_ms");
                 let expiry_ms = expiry_ms.ok_or_else(|| answer.bad("does not say until when"))?;
-                lease.extend(sent.after(Duration::from_millis(extend_by_ms)), expiry_ms);
+                lease.extend(promised_until(sent, extend_by), expiry_ms);
                 Ok(Renewal::Renewed)
             }
             None => Err(answer.bad("does not say whether it is renewed")),
@@ -261,17 +261,20 @@ impl Caller {
         let is_alone = self.members.is_alone();
         let mut queue: VecDeque<_> = self.members.candidates().into();
         let mut asked: Vec<String> = Vec::new();
-        let mut hops = 0;
+        // Who has said 503, and leads if others name it: then that is its answer.
+        let mut unavailable: Vec<(String, Answer)> = Vec::new();
+        let mut named: Vec<String> = Vec::new();
         while let Some(base) = queue.pop_front() {
             if asked.contains(&base) || !asked.is_empty() && left() < ATTEMPT_MIN {
                 continue;
             }
             asked.push(base.clone());
+            let is_only = is_alone && self.members.bases()[0] == base;
             let answer = match send(&base, left()) {
                 Ok(answer) => answer,
                 Err(error) => {
                     self.members.forget(&base);
-                    if error.leaves_doubt() || is_alone && asked.len() == 1 {
+                    if error.leaves_doubt() || is_only && asked.len() == 1 {
                         return Some(Err(error));
                     }
                     round.tried.push(format!("{base} ({})", error.cause()));
@@ -288,26 +291,29 @@ impl Caller {
                 (307, Some(next)) => {
                     round.is_somebody_there = true;
                     round.tried.push(format!("{base} (sends to {next})"));
-                    if hops < HOPS_MAX {
-                        hops += 1;
-                        queue.push_front(next);
+                    if let Some(at) = unavailable.iter().position(|(by, _)| *by == next) {
+                        self.members.set_leader(&next);
+                        return Some(Ok(unavailable.swap_remove(at).1));
+                    }
+                    if named.len() < HOPS_MAX {
+                        queue.push_front(next.clone());
+                        named.push(next);
                     }
                 }
                 (307, None) if location.is_some() && !is_alone => {
                     let why = "sends where the token would be protected less";
                     round.tried.push(format!("{base} ({why})"));
                 }
-                (503, _) if answer.says_that_nobody_leads() => {
+                (503, _) if let Some(why) = answer.why_it_does_not_lead(is_only) => {
                     round.is_somebody_there = true;
-                    round
-                        .tried
-                        .push(format!("{base} (knows of nobody who leads)"));
+                    round.tried.push(format!("{base} ({why})"));
                 }
-                (503, _) if !queue.is_empty() => {
+                (503, _) if !queue.is_empty() && !named.contains(&base) => {
                     round.tried.push(format!("{base} (503)"));
+                    unavailable.push((base.clone(), answer));
                 }
                 _ => {
-                    if answer.status != 503 {
+                    if answer.status != 503 || named.contains(&base) {
                         self.members.set_leader(&base);
                     }
                     return Some(Ok(answer));
@@ -315,7 +321,9 @@ impl Caller {
             }
             self.members.forget(&base);
         }
-        None
+        // If nobody else has said anything, that is all there is to tell.
+        let answer = unavailable.into_iter().next().map(|(_, answer)| Ok(answer));
+        answer.filter(|_| !round.is_somebody_there)
     }
 
     /// One request to one server.
@@ -404,10 +412,15 @@ fn settings() -> ConfigBuilder<AgentScope> {
 }
 
 impl Answer {
-    /// A member of a cluster that has no leader at the moment.
-    fn says_that_nobody_leads(&self) -> bool {
-        let object = Object::read(&self.body);
-        object.is_some_and(|it| it.text("reason") == Some("NO_LEADER"))
+    /// What a member says that does not lead, or not for long, so that another one will soon; nothing if it is
+    /// something else, such as a limit of the one that leads. Nobody takes over from the only one there is.
+    fn why_it_does_not_lead(&self, is_only: bool) -> Option<&'static str> {
+        let object = Object::read(&self.body)?;
+        match object.text("reason")? {
+            "NO_LEADER" => Some("knows of nobody who leads"),
+            "DRAINING" if !is_only => Some("is shutting down"),
+            _ => None,
+        }
     }
 
     fn object(&self) -> Result<Object, Error> {
@@ -478,7 +491,7 @@ fn fields(lease: &Lease) -> String {
     text
 }
 
-/// Whole milliseconds, rounded down: what is told to the server is never more than what is counted on here.
+/// Whole milliseconds, rounded down, and no more than these is counted on here (`promised_until`).
 fn milliseconds(what: &str, span: Duration) -> Result<u64, Error> {
     match span.as_millis() {
         ms @ 1..=LEASE_MS_MAX => Ok(ms as u64),

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use super::clock::Moment;
 
+/// Clocks differ in speed, at most by this part of a lease: so much of it is not counted on.
+const DRIFT: u32 = 1_000;
+
 /// A lock that was granted, for a while.
 ///
 /// The lease is the owner's and not this value's: dropping it releases nothing.
@@ -35,7 +38,7 @@ pub struct Lease {
     /// When it ends unless it is renewed, as the server's time of day, in milliseconds since 1970. For
     /// people: what counts here is [`left`](Self::left).
     pub lease_expiry_ms: u64,
-    /// Until when the server certainly keeps it: counted from before the request was sent.
+    /// Until when the server certainly keeps it: counted from before the request was sent, see [`promised_until`].
     pub(super) held_until: Moment,
 }
 
@@ -62,6 +65,13 @@ impl Lease {
         self.held_until = self.held_until.max(held_until);
         self.lease_expiry_ms = lease_expiry_ms;
     }
+}
+
+/// Until when a lease of this length is certainly kept that was asked for at this moment. Servers are told whole
+/// milliseconds.
+pub(super) fn promised_until(sent: Moment, ttl: Duration) -> Moment {
+    let told = Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+    sent.after(told - told / DRIFT)
 }
 
 /// Shows only the beginning of the secret.
@@ -134,6 +144,25 @@ impl Release {
             Self::Released => None,
             Self::NotOwner => Some("NOT_OWNER"),
             Self::Busy => Some("BUSY_RETRY"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A clock of ours that is a little slow does not make anybody believe in what the server has ended.
+    #[test]
+    fn a_thousandth_of_a_lease_is_not_counted_on() {
+        let sent = Moment::now();
+        for (ttl_us, counted_us) in [
+            (1_000_000, 999_000),
+            (600_000_000, 599_400_000),
+            (1_999, 999),
+        ] {
+            let until = promised_until(sent, Duration::from_micros(ttl_us));
+            assert_eq!(sent.until(until), Duration::from_micros(counted_us));
         }
     }
 }

@@ -78,8 +78,11 @@ impl Members {
         }
     }
 
-    /// Where a redirection of a request for this path leads, if it may be followed: to an address of our list, or to
-    /// one that is protected as well as the one that told of it.
+    /// Where a redirection of a request for this path leads, if it may be followed: to an address of our list, as it is
+    /// listed, or to one that is protected as well as the one that told of it.
+    ///
+    /// Of secrets only the token counts. Who has a lease's id can let it go; but a server without a token lets
+    /// everybody who reaches it break what others hold, so that nobody gains by overhearing one.
     pub(super) fn follow(
         &self,
         teller: &str,
@@ -92,6 +95,11 @@ impl Members {
             return Some(member.clone());
         }
         let is_tls = |base: &str| base.starts_with("https://");
+        // A member that is listed with TLS is not asked in the open because somebody says so.
+        let same_place = |it: &&String| !is_tls(&base) && is_same_place(it, &base);
+        if let Some(member) = self.bases.iter().find(same_place) {
+            return Some(member.clone());
+        }
         let leaves_the_machine = is_local(teller) && !is_local(&base);
         let is_protected_less = match (is_tls(teller), is_tls(&base)) {
             (_, true) => false,
@@ -100,6 +108,16 @@ impl Members {
         };
         (!is_protected_less).then_some(base)
     }
+}
+
+/// Whether two addresses are of the same host and port, with TLS or without. A port that neither of them names counts as
+/// the same.
+fn is_same_place(one: &str, other: &str) -> bool {
+    let place = |base: &str| {
+        let uri: ureq::http::Uri = base.parse().ok()?;
+        Some((uri.host()?.to_ascii_lowercase(), uri.port_u16()))
+    };
+    place(one).is_some_and(|it| place(other) == Some(it))
 }
 
 /// Whether nothing that is said to it leaves this machine.
@@ -163,5 +181,24 @@ mod tests {
         assert_eq!(goes("http://127.0.0.1:1", "https://x", true).is_some(), tls);
         let elsewhere = members.follow("http://10.0.0.1:2", "http://b/other", path, false);
         assert_eq!(elsewhere, None, "another path is another request");
+    }
+    /// Whatever a member in the open says of another one that is listed with TLS.
+    #[cfg(feature = "tls")]
+    #[test]
+    fn a_member_is_asked_as_it_is_listed() {
+        let path = "/v1/locks/a/renew";
+        let members = members(&["http://a:1", "https://b", "https://c:2/locks", "http://d"]);
+        for (told, goes) in [
+            ("http://b", Some("https://b")),
+            ("http://B", Some("https://b")),
+            ("http://c:2", Some("https://c:2/locks")),
+            ("http://d", Some("http://d")),
+            ("https://d", Some("https://d")),
+            ("http://c:3", Some("http://c:3")),
+            ("http://b:80", Some("http://b:80")),
+        ] {
+            let followed = members.follow("http://a:1", &format!("{told}{path}"), path, true);
+            assert_eq!(followed.as_deref(), goes, "{told}");
+        }
     }
 }

@@ -11,7 +11,7 @@ use super::call::{Ask, Caller, WAIT_MAX};
 use super::cancel::Cancel;
 use super::clock::Moment;
 use super::error::{Error, Reason};
-use super::lease::{Lease, Renewal};
+use super::lease::{Lease, Renewal, promised_until};
 
 /// By how much each pause is longer than the one before if the server recommends none.
 const GROWTH: f64 = 1.5;
@@ -244,7 +244,7 @@ impl Attempts<'_> {
         let sent = Moment::now();
         let mut lease = caller.acquire(&ask, timeout)?;
         let dated = self.in_doubt_since.unwrap_or(sent);
-        lease.held_until = dated.after(options.ttl);
+        lease.held_until = promised_until(dated, options.ttl);
         if !self.is_repeated && dated.elapsed() <= options.ttl / 3 {
             return Ok(lease);
         }

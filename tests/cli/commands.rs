@@ -210,6 +210,43 @@ fn signals_watches_and_leaders_are_told_line_by_line() {
     expect(&daemon, 79, &["elect", "--resign", token, "lead"]);
 }
 
+/// Each signal is heard by everybody who listens for itself, and by one of the group, in turn.
+#[test]
+fn one_of_a_group_hears_each_signal() {
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.connect();
+    let start = |options: &[&str]| {
+        let words = [&["listen", "jobs"], options].concat();
+        Run::start(latch_at(&daemon, &words))
+    };
+    let mut workers = [
+        start(&["--group", "workers", "--count", "2"]),
+        start(&["--group", "workers", "--count", "2"]),
+    ];
+    let mut other = start(&["--count", "4"]);
+    crate::latch::wait_until("all listen", || {
+        let channels = client.stats()["signal_channels"].clone();
+        let listeners = channels.as_array().unwrap().iter();
+        listeners
+            .filter_map(|it| it["listeners"].as_u64())
+            .sum::<u64>()
+            == 3
+    });
+    for job in ["1", "2", "3", "4"] {
+        assert_eq!(expect(&daemon, 0, &["signal", "jobs", job]), "2");
+    }
+    let all = "jobs 1\njobs 2\njobs 3\njobs 4\n";
+    assert_eq!((other.rest().as_str(), other.code()), (all, Some(0)));
+    let mut heard = String::new();
+    for worker in &mut workers {
+        heard += &worker.rest();
+        assert_eq!(worker.code(), Some(0));
+    }
+    let mut heard: Vec<&str> = heard.lines().collect();
+    heard.sort_unstable();
+    assert_eq!(heard, all.lines().collect::<Vec<_>>());
+}
+
 #[test]
 fn barriers_let_all_through_or_none() {
     let daemon = Daemon::start(&[]);
@@ -273,6 +310,68 @@ fn bytes_of_a_resource() {
     ];
     assert_eq!(with_secret(&unlock, "s3cret").code, Some(0));
     expect(&daemon, 0, &["range", "test", "f", "0", "0"]);
+}
+
+/// What one has locked with its secret in a file another one unlocks with the same in the environment.
+#[test]
+fn the_secret_of_a_client_may_be_in_a_file() {
+    let daemon = Daemon::start(&[]);
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("good"), "s3cret\n").unwrap();
+    std::fs::write(path("bad"), "wrong").unwrap();
+    let lock = |secret: &str| {
+        let words = ["range", "lock", "--client", "gw/1", "--client-secret-file"];
+        let secret = path(secret);
+        let mut command = latch_at(&daemon, &[&words[..], &[&secret, "f", "0", "9"]].concat());
+        command.env("LATCH_CLIENT_SECRET", "overruled");
+        said(command)
+    };
+    assert_eq!(lock("good").code, Some(0));
+    let wrong = lock("bad");
+    assert_eq!(wrong.code, Some(77), "{wrong:?}");
+    let missing = lock("none");
+    assert_eq!(missing.code, Some(66), "{missing:?}");
+    assert!(missing.err.contains("none"), "{missing:?}");
+    let unlock = ["range", "unlock", "--client", "gw/1", "f", "0", "9"];
+    let mut command = latch_at(&daemon, &unlock);
+    command.env("LATCH_CLIENT_SECRET", "s3cret");
+    assert_eq!(said(command).code, Some(0));
+    expect(&daemon, 0, &["range", "test", "f", "0", "9"]);
+}
+
+/// The certificate's authority is named by the flag or by the environment, also for the warden.
+#[cfg(feature = "tls")]
+#[test]
+fn whom_to_trust_may_be_in_the_environment() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    for (cert, key) in [("cert.pem", "key.pem"), ("other.pem", "other-key.pem")] {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        std::fs::write(path(cert), made.cert.pem()).unwrap();
+        std::fs::write(path(key), made.signing_key.serialize_pem()).unwrap();
+    }
+    let daemon = Daemon::start(&[
+        "--tls-cert",
+        &path("cert.pem"),
+        "--tls-key",
+        &path("key.pem"),
+    ]);
+    let server = format!("tls://localhost:{}", daemon.address().port());
+    let code = |words: &[&str], ca: Option<&str>| {
+        let mut command = latch(words);
+        command.env("LATCH_SERVER", &server);
+        if let Some(ca) = ca {
+            command.env("LATCH_CA_FILE", path(ca));
+        }
+        said(command).code
+    };
+    let run = ["run", "k", "-c", "exit 5"];
+    assert_eq!(code(&run, Some("cert.pem")), Some(5));
+    assert_eq!(code(&run, Some("other.pem")), Some(69));
+    assert_eq!(code(&run, None), Some(69));
+    let flag = ["ping", "--ca-file", &path("cert.pem")];
+    assert_eq!(code(&flag, Some("other.pem")), Some(0), "the flag counts");
 }
 
 #[test]

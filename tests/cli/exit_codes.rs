@@ -221,3 +221,44 @@ fn a_lock_that_was_lost_is_79() {
     expect(&daemon, 79, &["release", "j", token]);
     expect(&daemon, 79, &["renew", "j", token]);
 }
+
+/// With no more than four descriptors there is none to wait with.
+#[test]
+fn what_goes_wrong_here_is_70() {
+    let daemon = Daemon::start(&[]);
+    let mut command = crate::latch::plain("sh");
+    let script = "ulimit -n 4 && exec \"$0\" run k -- true";
+    command.args(["-c", script, crate::latch::program()]);
+    command.env("LATCH_SERVER", daemon.address().to_string());
+    let said = said(command);
+    assert_eq!(said.code, Some(70), "{said:?}");
+    assert!(said.err.starts_with("latch: cannot "), "{said:?}");
+    expect(&daemon, 1, &["who", "k"]);
+}
+
+#[test]
+fn output_that_cannot_be_written_is_74() {
+    let daemon = Daemon::start(&[]);
+    expect(&daemon, 0, &["acquire", "k"]);
+    for words in [
+        &["ls"][..],
+        &["ls", "--json"],
+        &["who", "k"],
+        &["stats"],
+        &["ping"],
+        &["incr", "c"],
+        &["acquire", "j"],
+        &["help"],
+        &["completions", "bash"],
+    ] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full");
+        let mut command = latch_at(&daemon, words);
+        command
+            .stdout(full.unwrap())
+            .stderr(std::process::Stdio::piped());
+        let output = command.spawn().unwrap().wait_with_output().unwrap();
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(74), "{words:?}: {err}");
+        assert!(err.contains("standard output"), "{words:?}: {err}");
+    }
+}

@@ -1,9 +1,12 @@
 //! `latch file` beside flock(1), whose flags and exit codes it has.
 
 use std::fs;
+use std::io::Write;
 use std::process::{Command, Stdio};
 
-use crate::latch::{Run, latch, said};
+use rustix::process::{Signal, kill_process};
+
+use crate::latch::{Run, latch, said, wait_gone};
 
 #[test]
 fn the_file_is_there_while_the_command_runs_and_gone_afterwards() {
@@ -123,4 +126,93 @@ fn one_at_a_time() {
         assert_eq!(run.code(), Some(0));
     }
     assert_eq!(fs::read_to_string(path("count")).unwrap().trim(), "12");
+}
+
+/// As flock(1) does, and with flock's `-o` it does not; only that we do not unless asked.
+#[test]
+fn the_command_inherits_the_lock_only_if_it_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let lock = fs::canonicalize(dir.path()).unwrap().join("x.lock");
+    let path = lock.to_str().unwrap();
+    let has_it = |options: &[&str]| {
+        let script = "readlink /proc/self/fd/* | grep -cxF \"$LATCH_FILE\"";
+        let words = [&["file"], options, &[path, "-c", script]].concat();
+        said(latch(&words)).out
+    };
+    assert_eq!(has_it(&[]), "0\n");
+    assert_eq!(has_it(&["-o"]), "0\n");
+    assert_eq!(has_it(&["--close", "-s"]), "0\n");
+    assert_eq!(has_it(&["--inherit"]), "1\n");
+    assert!(!lock.exists(), "and it is removed when nobody has it");
+    let both = said(latch(&["file", "-o", "--inherit", path, "--", "true"]));
+    assert_eq!(both.code, Some(64), "{both:?}");
+}
+
+#[test]
+fn whoever_has_inherited_the_lock_keeps_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let lock = dir.path().join("x.lock");
+    let path = lock.to_str().unwrap();
+    let tries = || said(latch(&["file", "-n", path, "--", "true"])).code;
+    for (option, is_kept) in [("--inherit", true), ("-x", false)] {
+        // It leaves the group before it speaks, so that it is not ended with the rest of it.
+        let script = "setsid sh -c 'echo $$; exec sleep 1000' & read line";
+        let mut command = latch(&["file", option, path, "-c", script]);
+        command.stdin(Stdio::piped());
+        let mut run = Run::start(command);
+        let heir = run.pid();
+        run.child.stdin.take().unwrap().write_all(b"end\n").unwrap();
+        assert_eq!(run.code(), Some(0));
+        assert_eq!(tries(), Some(i32::from(is_kept)), "{option}");
+        kill_process(heir, Signal::KILL).unwrap();
+        wait_gone(heir);
+        assert_eq!(tries(), Some(0));
+        assert!(!lock.exists());
+    }
+}
+
+/// What flock(1) has besides is a mistake here, not something that is silently done otherwise.
+#[test]
+fn flags_that_are_not_taken_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let lock = dir.path().join("x.lock");
+    let path = lock.to_str().unwrap();
+    for flag in ["-u", "-F", "--verbose", "--fcntl"] {
+        let said = said(latch(&["file", flag, path, "--", "true"]));
+        assert_eq!(said.code, Some(64), "{flag}: {said:?}");
+    }
+    assert!(!lock.exists());
+}
+
+/// A directory that says of itself that it is NFS, to this one process.
+#[test]
+fn a_network_file_system_is_refused_unless_it_is_allowed() {
+    let tamper = ["-f", "-qq", "-o", "/dev/null", "-e"];
+    let inject = "inject=fstatfs:poke_exit=@arg2=6969000000000000";
+    let strace = |words: &[&str]| {
+        let mut command = Command::new("strace");
+        crate::latch::clean(&mut command);
+        command.args(tamper).arg(inject).args(words);
+        command
+    };
+    let works = strace(&["stat", "--file-system", "--format=%t", "/"]).output();
+    if !works.is_ok_and(|it| it.status.success()) {
+        return eprintln!("SKIPPED: strace cannot change what the system says");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let lock = dir.path().join("x.lock");
+    let path = lock.to_str().unwrap();
+    let program = crate::latch::program();
+    let refused = said(strace(&[program, "file", path, "--", "true"]));
+    assert_eq!(refused.code, Some(66), "{refused:?}");
+    assert!(
+        refused.err.contains("a file system of type "),
+        "{refused:?}"
+    );
+    assert!(!lock.exists());
+    let script = "test -e \"$LATCH_FILE\" && exit 5";
+    let words = [program, "file", "--allow-network", path, "-c", script];
+    let allowed = said(strace(&words));
+    assert_eq!(allowed.code, Some(5), "{allowed:?}");
+    assert!(!lock.exists(), "{allowed:?}");
 }

@@ -2,10 +2,13 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 
+use rustix::net::sockopt::socket_peercred;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
@@ -103,7 +106,7 @@ impl Terminal {
         let mut shell = plain("bash");
         shell.args(["--noprofile", "--norc", "--noediting", "-i"]);
         shell.env("LATCH_SERVER", daemon.address().to_string());
-        let dir = std::path::Path::new(program()).parent().unwrap();
+        let dir = Path::new(program()).parent().unwrap();
         let path = std::env::var_os("PATH").unwrap();
         let mut dirs = vec![dir.to_owned()];
         dirs.extend(std::env::split_paths(&path));
@@ -307,6 +310,79 @@ fn a_lock_that_was_lost_meanwhile_ends_what_was_stopped() {
     expect(&daemon, 0, &["break", "k", "--all"]);
     terminal.type_in("fg\n");
     terminal.expect("was lost");
+    terminal.run("echo \"<$?>\"");
+    assert!(terminal_shows(&terminal, "<79>"));
+    assert!(
+        !terminal_shows(&terminal, "awake"),
+        "it has not run for a moment"
+    );
+}
+
+/// Starts a daemon with these files, which `latch` in the terminal finds at the socket.
+fn durable(dir: &Path) -> Daemon {
+    let data = dir.join("data").to_str().unwrap().to_owned();
+    Daemon::start_at(&dir.join("s"), &["--data-dir", &data])
+}
+
+/// Stands in for the daemon at its socket, and hangs up on everybody, until this process has come.
+fn hang_up_until(dir: &Path, pid: i32) {
+    let socket = dir.join("s");
+    let _ = std::fs::remove_file(&socket);
+    let listener = UnixListener::bind(&socket).unwrap();
+    for stream in listener.incoming() {
+        let peer = socket_peercred(stream.unwrap()).unwrap();
+        if peer.pid.as_raw_pid() == pid {
+            break;
+        }
+    }
+    std::fs::remove_file(&socket).unwrap();
+}
+
+/// The command waits, stopped, until the server can be asked whether the lock is still ours, as long as the lease lasts.
+#[test]
+fn a_server_that_is_away_for_a_moment_when_it_is_continued_costs_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = durable(dir.path());
+    let mut terminal = Terminal::shell(&daemon);
+    let server = dir.path().join("s");
+    terminal.run(&format!("export LATCH_SERVER=unix:{}", server.display()));
+    terminal.type_in(
+        "latch run --lease 60s k -c 'echo \"[$PPID]\"; read line; echo \"<$line>\"; exit 4'\n",
+    );
+    terminal.expect("\n[");
+    let pid = terminal.expect("]").trim_end_matches(']').parse().unwrap();
+    terminal.type_in(CTRL_Z);
+    terminal.expect("Stopped");
+    drop(daemon); // kill -9
+    terminal.type_in("fg\n");
+    hang_up_until(dir.path(), pid);
+    terminal.type_in(CTRL_Z); // not now, then
+    terminal.expect("Stopped");
+    terminal.type_in("fg\n");
+    hang_up_until(dir.path(), pid);
+    let daemon = durable(dir.path());
+    terminal.type_in("typed\n");
+    terminal.expect("<typed>");
+    terminal.run("echo \"<$?>\"");
+    assert!(terminal_shows(&terminal, "<4>"));
+    expect(&daemon, 1, &["who", "k"]);
+}
+
+/// And if it stays away the command ends with the lease, without having run for a moment.
+#[test]
+fn a_server_that_stays_away_ends_what_was_stopped_when_the_lease_is_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = durable(dir.path());
+    let mut terminal = Terminal::shell(&daemon);
+    terminal.type_in(
+        "latch run --lease 2s k -c 'trap \"echo awa''ke\" CONT TERM; echo g''o; read line; echo awa''ke'\n",
+    );
+    terminal.expect("go");
+    terminal.type_in(CTRL_Z);
+    terminal.expect("Stopped");
+    drop(daemon);
+    terminal.type_in("fg\n");
+    terminal.expect("could not be renewed");
     terminal.run("echo \"<$?>\"");
     assert!(terminal_shows(&terminal, "<79>"));
     assert!(

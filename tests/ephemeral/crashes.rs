@@ -1,14 +1,16 @@
 //! Holders that are killed, children that live on, signals, and programs that know nothing of us.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use latchd::ephemeral::{Cleanup, EphemeralLock, Error, Holder, Kind};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::program::{
-    Contender, Place, Program, file_at, has, is_locked, until_held_by, until_waiters,
+    Contender, Place, Program, file_at, has, is_locked, until, until_held_by, until_waiters,
 };
 
 /// Killed wherever it happens to be, 500 times: the lock is free when the process is gone, and what it left
@@ -140,7 +142,50 @@ fn injected(inject: &str, place: &Place) -> Option<Contender> {
     has("strace", &try_out).then(|| Contender::start(command(), &place.path))
 }
 
-/// A signal whose handler was installed without `SA_RESTART` ends the system's wait, a thousand times.
+/// How often the thread that a test runs on has waited so far, and its number.
+fn waits_of(pid: u32) -> (u64, Pid) {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let is_it = |task: &PathBuf| {
+        let name = fs::read_to_string(task.join("comm")).unwrap_or_default();
+        name.starts_with("contends_if") // the system keeps the beginning of a name
+    };
+    let mut found = tasks.map(|task| task.unwrap().path()).filter(is_it);
+    let task = found.next().expect("the thread that contends");
+    let status = fs::read_to_string(task.join("status")).unwrap();
+    let mut lines = status.lines();
+    let waits = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    let tid = task.file_name().unwrap().to_str().unwrap().parse().unwrap();
+    let waits = waits.unwrap().trim().parse().unwrap();
+    (waits, Pid::from_raw(tid).unwrap())
+}
+
+/// A thousand signals, each of which ends the system's wait: the next one is sent when it waits again.
+#[test]
+fn real_signals_do_not_end_a_wait() {
+    let place = Place::new();
+    let holder = EphemeralLock::exclusive(&place.path).try_acquire().unwrap();
+    let mut waiter = Program::Ours.start(&place.path);
+    let pid = waiter.pid();
+    waiter.tell("acquire exclusive block");
+    until_waiters(&place.path, 1);
+    for _ in 0..1_000 {
+        let (before, thread) = waits_of(pid);
+        kill_process(thread, Signal::USR1).unwrap();
+        until(|| waits_of(pid).0 > before);
+    }
+    let us = Holder {
+        pid: Some(std::process::id()),
+        kind: Kind::Exclusive,
+    };
+    until_held_by(&place.path, &[us]); // and nobody else has it
+    assert!(is_locked(&place.path));
+    drop(holder);
+    let (file, _) = waiter.held();
+    assert_eq!(Some(file), place.file());
+    assert_eq!(waiter.ask("release"), "Removed");
+}
+
+/// The same with calls that the system ends before they have begun, also where nobody waits.
 #[test]
 fn signals_do_not_end_a_wait() {
     let place = Place::new();

@@ -24,7 +24,22 @@ mod refusals;
 #[test]
 fn contends_if_it_is_told_to() {
     if std::env::var_os(program::CONTENDS).is_some() {
+        let_signals_interrupt();
         contender::main();
         std::process::exit(0); // the harness need not speak any more
     }
+}
+
+/// From now on SIGUSR1 does nothing but end whatever the system waits for: its handler has no `SA_RESTART`.
+#[allow(
+    unsafe_code,
+    reason = "a handler cannot be installed without; this one does nothing"
+)]
+fn let_signals_interrupt() {
+    use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+    extern "C" fn nothing(_: i32) {}
+    let handler = SigHandler::Handler(nothing);
+    let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
+    // SAFETY: the handler touches nothing.
+    unsafe { sigaction(Signal::SIGUSR1, &action) }.unwrap();
 }

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::Instant;
 
-use latchd::http_client::{Cancel, Error, LeaseClient, Reason, RetryOptions};
+use latchd::http_client::{Cancel, Error, LeaseClient, Reason, Renewal, RetryOptions};
 use serde_json::json;
 
 use crate::scripted::{Asked, Reply, Scripted};
@@ -63,6 +63,27 @@ fn a_lease_that_was_waited_for_is_held_when_it_is_had() {
         "from the renewal on"
     );
     assert_eq!(lease.lease_expiry_ms, 1_767_225_660_001);
+}
+
+/// A clock of ours that is a little slow does not make anybody believe in what the server has ended.
+#[test]
+fn a_thousandth_of_a_lease_is_not_counted_on() {
+    let server = Scripted::start(|_, asked| match asked.action() {
+        "acquire" => Reply::granted(asked, "L1", 7),
+        _ => Reply::renewed(),
+    });
+    let (client, ttl) = (server.client(), ms(600_000));
+    let most = ttl - ttl / 1_000;
+    let mut lease = client.acquire_once("job", "me", ttl).unwrap();
+    assert!(lease.is_held() && lease.left() <= most, "{lease:?}");
+    assert_eq!(
+        client.renew_once(&mut lease, ttl).unwrap(),
+        Renewal::Renewed
+    );
+    assert!(lease.left() <= most, "{lease:?}");
+    let options = RetryOptions::new(ttl);
+    let lease = client.acquire_with_retry("job", "me", &options).unwrap();
+    assert!(lease.left() <= most, "{lease:?}");
 }
 
 /// And if it was over by then, it is asked for again.

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use latchd::http_client::{Error, LeaseClient, Renewal, RetryOptions};
+use latchd::wire::http::context::Context;
+use latchd::wire::http::{answer, problem};
 
 use crate::ms;
 use crate::scripted::{Asked, Reply, Scripted};
@@ -17,12 +19,21 @@ fn elsewhere(asked: &Asked, base: &str) -> Reply {
     Reply::Bytes(format!("{head}Content-Length: 0\r\nConnection: close\r\n\r\n").into_bytes())
 }
 
-/// One that does not.
+/// One that does not, in latchd's own words.
 fn nobody() -> Reply {
-    Reply::json(
-        503,
-        "{\"error\":\"no server leads\",\"reason\":\"NO_LEADER\"}\n",
-    )
+    let context = Context {
+        is_lease: true,
+        ..Context::UNREAD
+    };
+    let mut bytes = Vec::new();
+    answer::problem(&mut bytes, &context, &problem::NO_LEADER);
+    Reply::Bytes(bytes)
+}
+
+/// A refusal for a reason that is none of the cluster's.
+fn unavailable(reason: &str) -> Reply {
+    let body = format!("{{\"error\":\"something\",\"reason\":\"{reason}\"}}\n");
+    Reply::json(503, body)
 }
 
 fn leader() -> Scripted {
@@ -99,6 +110,71 @@ fn a_time_without_a_leader_is_waited_out() {
         .unwrap();
     assert!(lease.is_held());
     assert_eq!(standby.asked().len(), 4);
+}
+
+/// What the leader refuses is its answer, at once, and no reason to look for another one; also if it says no more than 503.
+#[test]
+fn a_limit_of_the_leader_is_told_as_it_is() {
+    for body in ["{\"error\":\"full\",\"reason\":\"MAX_LOCKS\"}", "full"] {
+        let leader = Scripted::start(move |_, _| Reply::json(503, body));
+        let base = leader.url();
+        let standby = Scripted::start(move |_, asked| elsewhere(asked, &base));
+        for members in [
+            vec![leader.url(), standby.url()],
+            vec![standby.url(), leader.url()],
+            vec![leader.url(), "http://127.0.0.1:1".to_owned()],
+        ] {
+            let client = LeaseClient::cluster(members.clone()).build().unwrap();
+            let before = leader.asked().len();
+            for round in 1..=2 {
+                let error = client.acquire_once("job", "me", ms(1_000)).unwrap_err();
+                let Error::UnexpectedStatus {
+                    status: 503, body, ..
+                } = &error
+                else {
+                    panic!("{members:?}: {error:?}");
+                };
+                assert!(body.contains("full"), "{body}");
+                assert_eq!(leader.asked().len(), before + round, "{members:?}");
+            }
+        }
+    }
+}
+
+/// Another one will lead in a moment.
+#[test]
+fn a_leader_that_shuts_down_is_waited_out() {
+    let next = leader();
+    let old = Scripted::start(|_, _| unavailable("DRAINING"));
+    let bases = [old.url(), next.url()];
+    let standby = Scripted::start(move |nth, asked| elsewhere(asked, &bases[nth.min(1)]));
+    let client = LeaseClient::cluster([old.url(), standby.url()]);
+    let client = client.build().unwrap();
+    client.acquire_once("job", "me", ms(60_000)).unwrap();
+    assert_eq!(old.asked().len(), 2);
+    // A server that is alone has nobody that takes over.
+    let error = old.client().acquire_once("job", "me", ms(1_000));
+    let error = error.unwrap_err();
+    assert!(
+        matches!(error, Error::UnexpectedStatus { status: 503, .. }),
+        "{error}"
+    );
+}
+
+/// Who has one address only, and was sent on from there, asks there again when whoever it was sent to is gone.
+#[test]
+fn the_only_address_is_asked_again_when_the_leader_is_gone() {
+    let leader = leader();
+    let base = leader.url();
+    let standby = Scripted::start(move |nth, asked| match nth {
+        0 => elsewhere(asked, &base),
+        _ => Reply::granted(asked, "L2", 9),
+    });
+    let client = standby.client();
+    client.acquire_once("job", "me", ms(60_000)).unwrap();
+    drop(leader);
+    let lease = client.acquire_once("job", "me", ms(60_000)).unwrap();
+    assert_eq!(lease.fencing_token(), 9);
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub(crate) mod trampoline;
 pub(crate) mod warden;
 
 use std::ffi::OsString;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -25,7 +25,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, WaitOptions, WaitStatus, kill_process, kill_process_group, set_child_subreaper, wait,
-    waitpgid,
+    waitpgid, waitpid,
 };
 
 use self::signals::{Signals, rustix_signal};
@@ -33,11 +33,16 @@ use self::terminal::Terminal;
 use self::warden::{Warden, monotonic, timespec};
 use super::exit::{Exit, Fail};
 
+/// How long after a lock could not be had back that is tried again, unless a signal comes first.
+const TRY_AGAIN_AFTER: Duration = Duration::from_millis(200);
+
 /// A command that is to be run.
 pub(crate) struct Job<'a> {
     pub(crate) command: &'a [OsString],
     /// What it has in its environment besides what we have.
     pub(crate) env: &'a [(&'static str, OsString)],
+    /// A descriptor that it inherits besides the first three.
+    pub(crate) inherits: Option<OwnedFd>,
     /// How long it has between being told to end and being killed.
     pub(crate) kill_after: Duration,
     /// The length of the lease, if there is one.
@@ -62,8 +67,9 @@ pub(crate) trait Lock {
     fn news(&self) -> Option<BorrowedFd<'_>>;
     /// We are about to be stopped: from now on somebody else looks after it.
     fn suspend(&mut self);
-    /// We are continued: looks after it again, and says how it is. The command is stopped meanwhile.
-    fn resume(&mut self) -> Standing;
+    /// We are continued: looks after it again, and says how it is; `None` if nobody can say that now, so that it has to
+    /// be tried again. The command is stopped meanwhile.
+    fn resume(&mut self) -> Option<Standing>;
 }
 
 /// How it ended.
@@ -126,7 +132,7 @@ pub(crate) fn supervise(
     if let Standing::Held(Some(left)) = lock.standing() {
         warden.until(left); // before there is anything that must not outlive it
     }
-    let child = trampoline::start(job.command, job.env, foreground, &warden)?;
+    let child = trampoline::start(job.command, job.env, job.inherits, foreground, &warden)?;
     let group = Pid::from_child(&child);
     let mut running = Running {
         group,
@@ -342,7 +348,7 @@ impl Running {
             self.warden.suspend(lease);
         }
         let continued = signals.suffer(signal);
-        let standing = lock.resume();
+        let standing = self.have_back(signals, lock);
         self.warden.resume();
         self.warden_until = Duration::ZERO;
         if standing == Standing::Lost {
@@ -360,6 +366,44 @@ impl Running {
             return; // nobody can stop us, and it cannot have what it wants: it stays as it is
         }
         self.send_all(Signal::SIGCONT);
+    }
+
+    /// Looks after the lock again. While nobody can say how it is with it, the command stays stopped, and the lock
+    /// is the warden's, which renews it if that can be done and otherwise kills the group when the lease is over.
+    fn have_back(&mut self, signals: &mut Signals, lock: &mut dyn Lock) -> Standing {
+        let mut began = monotonic();
+        loop {
+            if let Some(standing) = lock.resume() {
+                return standing;
+            }
+            // Whatever the warden was promised before we were continued is over then. It may have been killed.
+            let is_over = |lease| monotonic().saturating_sub(began) >= lease;
+            if self.lease.is_none_or(is_over) || self.has_been_killed() {
+                return Standing::Lost;
+            }
+            let pause = timespec(TRY_AGAIN_AFTER);
+            let _ = poll(&mut [PollFd::new(&*signals, PollFlags::IN)], Some(&pause));
+            while let Some(signal) = signals.next() {
+                match signal {
+                    Signal::SIGTSTP => {
+                        signals.suffer(signal);
+                        began = monotonic();
+                    }
+                    Signal::SIGCONT => {} // it is not for the command yet
+                    signal => self.heard(signal),
+                }
+            }
+        }
+    }
+
+    /// Whether the command, which is stopped, is gone, as it is when the warden has killed it.
+    fn has_been_killed(&mut self) -> bool {
+        if let Ok(Some((_, status))) = waitpid(Some(self.group), WaitOptions::NOHANG) {
+            let signal = status.terminating_signal().unwrap_or_default();
+            let foreground = false; // it is not the command's yet
+            self.end = Some(Ended::Killed { signal, foreground });
+        }
+        self.end.is_some()
     }
 
     /// Whether the command, which has ended, has left others in its group. They are our children then.

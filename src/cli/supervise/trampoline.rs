@@ -7,10 +7,12 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
 use nix::sys::signal::{SigSet, Signal};
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, getpid, getppid, set_parent_process_death_signal};
 
 use super::signals;
@@ -26,10 +28,12 @@ const FOREGROUND: &str = "foreground";
 const BACKGROUND: &str = "background";
 
 /// Starts a command in a process group of its own. It dies when this thread does, which therefore has to be the
-/// main one. `env` are variables that it gets besides ours.
+/// main one. `env` are variables that it gets besides ours, `inherits` a descriptor; no other thread may start
+/// anything meanwhile, since that would get it as well.
 pub(crate) fn start(
     command: &[OsString],
     env: &[(&str, OsString)],
+    inherits: Option<OwnedFd>,
     foreground: bool,
     warden: &Warden,
 ) -> Result<Child, Fail> {
@@ -38,8 +42,11 @@ pub(crate) fn start(
     start.arg(if foreground { FOREGROUND } else { BACKGROUND });
     start.arg(warden.path());
     start.args(command).envs(env.iter().cloned());
-    let started = start.process_group(0).spawn();
-    started.map_err(|error| Fail::system("start a process", error))
+    let failed = |error: io::Error| Fail::system("start a process", error);
+    if let Some(fd) = &inherits {
+        fcntl_setfd(fd, FdFlags::empty()).map_err(|error| failed(error.into()))?;
+    }
+    start.process_group(0).spawn().map_err(failed)
 }
 
 /// This program, whatever has become of its file since.

@@ -15,15 +15,18 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use nix::sys::signal::SigSet;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::trampoline::ourselves;
 use crate::cli::exit::{Exit, Fail};
+use crate::cli::task;
 
 /// The word that has `latch` be this, and not a command for people.
 pub(crate) const WORD: &str = "__warden";
@@ -32,6 +35,8 @@ pub(crate) const WORD: &str = "__warden";
 const GONE_WITHIN: Duration = Duration::from_secs(5);
 /// How often it looks. There is nobody to tell it: the group's parent is gone.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// How long after a renewal that failed another one is tried.
+const TRY_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// Our end: what the warden is told.
 pub(crate) struct Warden {
@@ -149,34 +154,35 @@ pub(crate) trait Locks {
 }
 
 /// The warden's whole life.
-pub(crate) fn run(locks: &mut dyn Locks) -> Exit {
+pub(crate) fn run(locks: impl Locks + Clone + Send + 'static) -> Exit {
     // It ends when we do, and not because somebody ends everything else.
     let _ = SigSet::all().thread_block();
     // Not buffered: what was read has to be known before the next wait.
     let Ok(input) = io::stdin().as_fd().try_clone_to_owned() else {
         return Exit::SOFTWARE;
     };
-    let mut input = fs::File::from(input);
-    let (mut known, mut unread, mut renew_at) = (Known::default(), Vec::new(), None);
+    watch(fs::File::from(input), locks)
+}
+
+/// Reads what we say, until that ends.
+fn watch(mut input: fs::File, mut locks: impl Locks + Clone + Send + 'static) -> Exit {
+    let (mut known, mut unread) = (Known::default(), Vec::new());
+    let mut renewals = None;
     loop {
-        let now = monotonic();
-        match known.suspended {
-            Some(lease) if renew_at.is_none_or(|at| at <= now) => {
-                if let Some(left) = locks.renew(&known.holds, lease) {
-                    known.until = Some(now.saturating_add(left));
-                }
-                renew_at = Some(monotonic().saturating_add(lease / 3));
-            }
-            Some(_) => {}
-            None => renew_at = None,
+        if known.suspended.is_some() && renewals.is_none() {
+            renewals = Renewals::new(&locks).ok();
         }
+        let renew_at = renewals.as_mut().and_then(|it| it.look(&mut known));
         if known.until.is_some_and(|until| until <= monotonic()) {
             known.kill();
             known.until = None;
         }
         let wake = [known.until, renew_at].into_iter().flatten().min();
         let timeout = wake.map(|at| timespec(at.saturating_sub(monotonic())));
-        let _ = poll(&mut [PollFd::new(&input, PollFlags::IN)], timeout.as_ref());
+        let mut events = vec![PollFd::new(&input, PollFlags::IN)];
+        let bell = renewals.as_ref().map(|it| &*it.bell);
+        events.extend(bell.map(|it| PollFd::new(it, PollFlags::IN)));
+        let _ = poll(&mut events, timeout.as_ref());
         let mut bytes = [0; 4096];
         match input.read(&mut bytes) {
             Ok(0) => break,
@@ -197,6 +203,73 @@ pub(crate) fn run(locks: &mut dyn Locks) -> Exit {
         locks.release(&known.holds);
     }
     Exit::OK
+}
+
+/// Renews on a thread of its own: a server may take its time to answer, and meanwhile there is a lease that ends.
+struct Renewals {
+    orders: Sender<(Vec<Hold>, Duration)>,
+    /// When one was begun, and for how long from then on the locks are had.
+    results: Receiver<(Duration, Option<Duration>)>,
+    /// Rung when there is a result.
+    bell: Arc<OwnedFd>,
+    is_under_way: bool,
+    /// When the next one is due, if one was made since we are suspended.
+    next: Option<Duration>,
+}
+
+impl Renewals {
+    fn new(locks: &(impl Locks + Clone + Send + 'static)) -> Result<Self, Fail> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let bell = Arc::new(bell.map_err(|error| Fail::system("wait", error))?);
+        let (orders, ordered) = channel::<(Vec<Hold>, Duration)>();
+        let (sender, results) = channel();
+        let (mut locks, rung) = (locks.clone(), Arc::clone(&bell));
+        let work = move || {
+            for (holds, lease) in ordered {
+                let began = monotonic();
+                if sender.send((began, locks.renew(&holds, lease))).is_err() {
+                    return;
+                }
+                task::ring(&rung);
+            }
+        };
+        task::spawn(work)?;
+        Ok(Self {
+            orders,
+            results,
+            bell,
+            is_under_way: false,
+            next: None,
+        })
+    }
+
+    /// Takes what there is, and begins one if it is time. Says when it is time for the next.
+    fn look(&mut self, known: &mut Known) -> Option<Duration> {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&*self.bell, &mut count);
+        while let Ok((began, left)) = self.results.try_recv() {
+            self.is_under_way = false;
+            let lease = known.suspended.unwrap_or_default();
+            self.next = Some(match left {
+                Some(_) => monotonic().saturating_add(lease / 3),
+                None => monotonic().saturating_add((lease / 3).min(TRY_AGAIN_AFTER)),
+            });
+            if known.suspended.is_some() {
+                // What was promised before is not taken back by what was asked earlier still.
+                let until = left.map(|left| began.saturating_add(left));
+                known.until = known.until.max(until);
+            }
+        }
+        let Some(lease) = known.suspended else {
+            self.next = None;
+            return None;
+        };
+        if !self.is_under_way && self.next.is_none_or(|at| at <= monotonic()) {
+            self.is_under_way = self.orders.send((known.holds.clone(), lease)).is_ok();
+            self.next = None;
+        }
+        self.next
+    }
 }
 
 impl Known {
@@ -309,6 +382,8 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
 
     #[test]
@@ -328,6 +403,62 @@ mod tests {
         assert_eq!((known.suspended, known.done), (None, false));
         known.learn(b"done");
         assert!(known.done);
+    }
+
+    /// A server that does not answer, until the test is over.
+    #[derive(Clone)]
+    struct Silent {
+        asked: Sender<()>,
+        released: Sender<()>,
+        over: Arc<Mutex<Receiver<()>>>,
+    }
+
+    impl Locks for Silent {
+        fn release(&mut self, _: &[Hold]) {
+            let _ = self.released.send(());
+        }
+
+        fn renew(&mut self, _: &[Hold], _: Duration) -> Option<Duration> {
+            let _ = self.asked.send(());
+            let _ = self.over.lock().map(|it| it.recv());
+            None
+        }
+    }
+
+    #[test]
+    fn a_server_that_does_not_answer_keeps_nobody_from_looking_at_the_clock() {
+        let mut command = std::process::Command::new("sleep");
+        let mut child = command.arg("1000").process_group(0).spawn().unwrap();
+        let group = Pid::from_child(&child);
+        let flags = rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK;
+        let (read, write) = rustix::pipe::pipe_with(flags).unwrap();
+        let mut warden = Warden { pipe: write.into() };
+        warden.guard(group);
+        warden.until(Duration::from_millis(100));
+        warden.suspend(Duration::from_secs(3_600));
+        let (asked, was_asked) = channel();
+        let (released, was_released) = channel();
+        let (still, over) = channel();
+        let over = Arc::new(Mutex::new(over));
+        let locks = Silent {
+            asked,
+            released,
+            over,
+        };
+        task::spawn(move || _ = watch(read.into(), locks)).unwrap();
+        let patience = Duration::from_secs(30);
+        was_asked.recv_timeout(patience).unwrap();
+        let process = rustix::process::pidfd_open(group, rustix::process::PidfdFlags::empty());
+        let process = process.unwrap();
+        let mut events = [PollFd::new(&process, PollFlags::IN)];
+        let ended = poll(&mut events, Some(&timespec(patience)));
+        let _ = child.kill(); // if nobody else has
+        child.wait().unwrap();
+        assert_eq!(ended, Ok(1), "it has outlived its lease");
+        // Nor from letting go when we are gone.
+        drop(warden);
+        was_released.recv_timeout(patience).unwrap();
+        drop(still);
     }
 
     #[test]

@@ -298,15 +298,8 @@ fn digits<'a>(answer: &'a HttpAnswer, name: &str) -> Result<&'a str, String> {
 
 /// The word that a refusal is.
 fn refusal(answer: &HttpAnswer, json: &Json, kind: &RequestKind) -> String {
-    let error = json.text("error").unwrap_or_default();
-    // The lease routes say it in a sentence only.
-    let told = json.text("reason").unwrap_or_else(|_| match error {
-        _ if error.contains("--max-locks") => "MAX_LOCKS",
-        _ if error.contains("--max-waiters") => "MAX_WAITERS",
-        _ if error.contains("--max-memory") => "MEMORY",
-        _ if error.contains("shutting down") => "DRAINING",
-        _ => "",
-    });
+    // The lease routes say why only with a 503, and where a refusal has fields of its own.
+    let told = json.text("reason").unwrap_or_default();
     match (answer.status, told, kind) {
         (409, "HELD", RequestKind::Acquire { .. }) => {
             let hint = json.number("recommended_retry_ms").unwrap_or(0);

@@ -139,13 +139,19 @@ pub fn problem(out: &mut Vec<u8>, context: &Context<'_>, problem: &Problem<'_>) 
     json_with(out, context, problem.status, problem.header, |out| {
         out.extend_from_slice(b"{\"error\":");
         push_text(out, problem);
-        if !context.is_lease {
+        if has_reason(context, problem) {
             out.extend_from_slice(b",\"reason\":\"");
             out.extend_from_slice(problem.reason.as_bytes());
             out.push(b'"');
         }
         out.push(b'}');
     });
+}
+
+/// On its routes LockServer has a sentence and no word, but it has no 503 either: there a program has to know whether
+/// somebody else leads, or nobody, or there is no room.
+fn has_reason(context: &Context<'_>, problem: &Problem<'_>) -> bool {
+    !context.is_lease || problem.status == 503
 }
 
 /// Why the connection ends: what a [`Decoded::Fault`](super::Decoded) carries. Close once it is sent.

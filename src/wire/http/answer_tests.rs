@@ -73,7 +73,7 @@ fn a_connection_is_told_whether_it_stays_open() {
 }
 
 #[test]
-fn a_problem_has_a_reason_but_not_on_lease_routes() {
+fn a_problem_has_a_reason_but_on_lease_routes_only_a_503() {
     let problem_text = |is_lease, it: &Problem<'_>| {
         let context = Context {
             is_lease,
@@ -89,6 +89,12 @@ fn a_problem_has_a_reason_but_not_on_lease_routes() {
     );
     let want = "{\"error\":\"ttl_ms must be in (0, 600000]\",\"reason\":\"BAD_FIELD\"}\n";
     assert_eq!(problem_text(false, &it), want);
+    // A client that follows a leader has to know this one from others.
+    for is_lease in [true, false] {
+        let told = problem_text(is_lease, &problems::NO_LEADER);
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(told["reason"], "NO_LEADER");
+    }
     // What a client wrote is shown, but cannot be mistaken for what we write.
     let it = it.about(b"a\"\n\xff<");
     let told: serde_json::Value = serde_json::from_str(&problem_text(true, &it)).unwrap();
