@@ -13,10 +13,14 @@ mod follow;
 mod front;
 mod holding;
 mod keeping;
+mod lives;
+mod looking;
 mod losses;
 mod peers;
 mod primitives;
 mod proxy;
+mod searching;
+mod threads;
 #[cfg(feature = "tls")]
 mod tls;
 
