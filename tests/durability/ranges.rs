@@ -210,6 +210,40 @@ fn what_is_had_back_can_be_asked_for_again_after_a_lost_answer() {
     );
 }
 
+/// Who said `hello` and has not asked for it is told what it has lost with the end of the period.
+#[test]
+fn a_client_that_is_there_is_told_what_the_end_of_the_grace_period_takes() {
+    let directory = Directory::new();
+    let daemon = directory.start(&[]);
+    let mut one = gateway(&daemon, "nfs/1", "new");
+    assert_eq!(one.ask("rangelock f ex 0 10 0 alice"), "ok");
+    assert_eq!(one.ask("rangelock f ex 20 10 0 alice"), "ok");
+    assert_eq!(one.ask("rangelock g sh 5 0 0"), "ok");
+    let mut two = gateway(&daemon, "nfs/2", "new");
+    assert_eq!(two.ask("rangelock f ex 100 1 0"), "ok");
+    kill(daemon);
+
+    let daemon = directory.start(&[]);
+    let mut one = gateway(&daemon, "nfs/1", "resumed");
+    one.ask("hello _");
+    let mut silent = gateway(&daemon, "nfs/1", "resumed");
+    assert_eq!(one.ask("rangereclaim f ex 20 10 alice"), "ok");
+    // What it does not want it is not told.
+    let mut two = gateway(&daemon, "nfs/2", "resumed");
+    two.ask("hello _");
+    assert_eq!(two.ask("reclaimdone nfs/2 _"), "ok");
+    assert_eq!(daemon.connect().ask("grace _ end"), "ok 0 0 0");
+    let mut told = [one.line(), one.line()];
+    told.sort();
+    assert_eq!(
+        told,
+        ["rangelost f 0 10 expired alice", "rangelost g 5 0 expired"]
+    );
+    for client in [&mut one, &mut two, &mut silent] {
+        assert_eq!(client.ask("rangetest f ex 0 1"), "ok free", "and no more");
+    }
+}
+
 /// The first edge condition of RFC 3530: the lock ends, another has the bytes and lets them go, the server
 /// restarts, and the first wants them back.
 #[test]
