@@ -8,10 +8,11 @@ export const OWNERS_MAX = 60;
 export const SIZE = { width: 132, height: 34, margin: 10 };
 
 /**
- * Who somebody is. Over HTTP a name holds (`named`), and belongs to no connection; it waits on one. Over
- * lines it is always the connection.
+ * Who somebody is. A client is itself, whatever its connections call themselves. Over HTTP a name holds
+ * (`named`), and belongs to no connection; it waits on one. Over lines it is otherwise the connection.
  */
 function ownerId(someone, named) {
+  if (someone.client != null) return `owner ${someone.client}`;
   if (named.has(someone.owner)) return `owner ${someone.owner}`;
   if (someone.connection != null) return `connection ${someone.connection}`;
   return `unknown ${someone.fencing_token}`;
@@ -19,7 +20,8 @@ function ownerId(someone, named) {
 
 function namesThatHold(locks) {
   const holders = locks.flatMap((lock) => lock.holders);
-  return new Set(holders.filter((it) => it.owner && it.connection == null && !it.restored).map((it) => it.owner));
+  const isNamed = (it) => it.owner && it.client == null && it.connection == null && !it.restored;
+  return new Set(holders.filter(isNamed).map((it) => it.owner));
 }
 
 /**
@@ -34,7 +36,7 @@ export function build(locks, labelOf, rangeEdges = []) {
   const named = namesThatHold(locks);
   const owner = (someone) => {
     const id = ownerId(someone, named);
-    if (!nodes.has(id)) nodes.set(id, { id, kind: "owner", label: labelOf(someone), someone });
+    if (!nodes.has(id)) nodes.set(id, { id, kind: "owner", label: someone.client ?? labelOf(someone), someone });
     return id;
   };
   const rest = (lock, what, number) => {

@@ -44,7 +44,7 @@ pub(super) struct Client {
     stalled: u32,
     /// The record of the last thing that it was to be told on a connection which is not its own.
     pub(super) told_with: u64,
-    /// How often it has come back.
+    /// How often it has come back, for whoever looks: a client that does so all the time has a bad line.
     pub(super) generation: u32,
     /// Runs while it is away.
     pub(super) timer: Option<TimerId>,

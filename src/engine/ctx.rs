@@ -13,7 +13,7 @@ use super::queue::{Waiter, Waiters};
 use super::record::Records;
 use super::restore::Restored;
 use super::subscriptions::{Subscriptions, TOPICS, Topic};
-use super::types::{Effect, Effects, Note, Noted, Notes, Push, Refusal, Reply};
+use super::types::{Effect, Effects, Note, NoteOf, Noted, Notes, Push, Refusal, Reply};
 use super::work::{self, Work};
 use super::{Ends, Rules};
 use crate::base::{ConnId, Nanos};
@@ -148,7 +148,7 @@ impl Ctx<'_> {
             self.out.push(Effect::Note(Box::new(Note {
                 what,
                 key: key.clone(),
-                fence: holder.token.fence,
+                of: NoteOf::Grant(holder.token.fence),
                 conn: owner.connection(),
                 client: owner.client_id().map(Into::into),
                 user: owner.user.clone(),

@@ -17,7 +17,7 @@ mod ranges;
 mod recorded;
 
 pub use self::attached::{Attach, SECRET_BYTES_MAX, Secret, SecretHash};
-pub use self::note::{Note, Noted, Notes};
+pub use self::note::{Note, NoteOf, Noted, Notes};
 pub use self::push::{Change, Event, Loss, Push};
 pub use self::ranges::{
     ByteRange, GraceState, HeldRange, OfClient, RANGE_OWNER_BYTES_MAX, RangeAsk, RangeRequest,

@@ -105,6 +105,8 @@ pub struct ClientView<'e> {
     pub ttl: Millis,
     /// How many connections are attached to it.
     pub connections: u32,
+    /// How often it has come back after it had none, since the server was started.
+    pub generation: u32,
     /// How many keys it holds.
     pub held: u32,
     /// How many range locks it has.
@@ -351,6 +353,7 @@ impl<'e> View<'e> {
                     adapter: adapter_of(id),
                     ttl: it.ttl,
                     connections: it.conns.len(),
+                    generation: it.generation,
                     held: owner.holds.len(),
                     range_locks: stores.locks.ranges.segments_of(it.owner),
                 }

@@ -204,13 +204,13 @@ impl Segments {
         near.filter(move |segment| segment.range.overlaps(range))
     }
 
-    /// Whether the owner has every byte of the range in this mode or in a stronger one, and all of them
-    /// are pending, or none is.
+    /// Whether the owner has every byte of the range in this mode or in a stronger one; with `live_only`,
+    /// pending ones do not count.
     #[must_use]
-    pub fn is_covered(&self, owner: u32, range: ByteRange, mode: Sharing, pending: bool) -> bool {
+    pub fn is_covered(&self, owner: u32, range: ByteRange, mode: Sharing, live_only: bool) -> bool {
         let mut next = range.start();
         for segment in self.of_owner_overlapping(owner, range) {
-            let counts = segment.mode.covers(mode) && segment.pending == pending;
+            let counts = segment.mode.covers(mode) && !(live_only && segment.pending);
             if !counts || segment.range.start() > next {
                 return false;
             }

@@ -178,10 +178,11 @@ fn pending_segments_stay_apart_until_they_are_reclaimed() {
             .is_some(),
         "it still counts"
     );
-    assert!(segments.is_covered(1, range(0, 10), Sharing::Shared, true));
-    assert!(!segments.is_covered(1, range(0, 11), Sharing::Exclusive, true));
-    assert!(segments.is_covered(1, range(10, 10), Sharing::Exclusive, false));
-    assert!(!segments.is_covered(1, range(9, 11), Sharing::Exclusive, false));
+    assert!(segments.is_covered(1, range(0, 10), Sharing::Shared, false));
+    assert!(segments.is_covered(1, range(0, 20), Sharing::Exclusive, false));
+    assert!(!segments.is_covered(1, range(0, 21), Sharing::Exclusive, false));
+    assert!(segments.is_covered(1, range(10, 10), Sharing::Exclusive, true));
+    assert!(!segments.is_covered(1, range(9, 11), Sharing::Exclusive, true));
 
     segments.set(1, range(0, 4), Sharing::Exclusive, 3, false);
     let pending: Vec<bool> = segments

@@ -12,7 +12,7 @@ use super::Server;
 use super::conn::{self, Flow, Owed, Transport};
 use super::memory::UnsentPop;
 use crate::base::{ConnId, Nanos};
-use crate::engine::types::{Effect, Note, Noted, Push, Reply};
+use crate::engine::types::{Effect, Note, NoteOf, Noted, Push, Reply};
 use crate::store::Store;
 use crate::wire::Answer;
 use crate::wire::codec::{Appended, Codec};
@@ -154,11 +154,11 @@ impl<T: Transport, S: Store> Server<T, S> {
     }
 }
 
-/// Logs what became of a grant: a lost lease at debug; grants and releases, which are nearly every
+/// Logs what became of a grant, or that a range lock was broken: a lost lease at debug; grants and releases, which are nearly every
 /// request, at trace.
 #[cold]
 fn log_note(note: &Note) {
-    let (key, fence) = (note.key.as_bytes().escape_ascii().to_string(), note.fence.0);
+    let key = note.key.as_bytes().escape_ascii().to_string();
     let level = match note.what {
         Noted::Broken => Level::Warn,
         Noted::Expired => Level::Debug,
@@ -175,6 +175,18 @@ fn log_note(note: &Note) {
     let of_client = note.client.as_ref().map(|id| id.escape_debug().to_string());
     let of_conn = note.conn.map_or(0, |conn| conn.serial);
     let user = note.user.as_ref().map(|user| user.as_str());
+    let fence = match &note.of {
+        NoteOf::Grant(fence) => fence.0,
+        NoteOf::Range { range, owner } => {
+            let range = format!("{} {}", range.start(), range.len());
+            let client = of_client.unwrap_or_else(|| format!("#{of_conn}"));
+            let owner = owner.as_bytes().escape_ascii().to_string();
+            return match user {
+                Some(user) => log!(level, resource = key, range, client, owner, user; "{what}"),
+                None => log!(level, resource = key, range, client, owner; "{what}"),
+            };
+        }
+    };
     match (of_client, user) {
         (Some(client), Some(user)) => log!(level, key, fence, client, user; "{what}"),
         (Some(client), None) => log!(level, key, fence, client; "{what}"),

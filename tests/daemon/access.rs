@@ -100,7 +100,11 @@ fn what_operators_do_is_told_with_who_and_from_where() {
     let mut batch = let_in(&daemon, "batch-s3cret");
     let grant = batch.lock("jobs.1", "0");
     house.ask("break jobs.1 *");
-    house.ask("break db range *");
+    assert_eq!(batch.ask("rangelock jobs.db ex 5 10 0 pid-7"), "ok");
+    let mut gateway = let_in(&daemon, "batch-s3cret");
+    gateway.ask("attach jobs.gw 60 its-own");
+    assert_eq!(gateway.ask("rangelock jobs.db sh 20 0 0"), "ok");
+    assert_eq!(house.ask("break jobs.db range *"), "ok 2");
     house.ask("grace _ end");
     let mut web = daemon.http();
     let token = "Authorization: Bearer house-s3cret\r\n";
@@ -129,8 +133,16 @@ fn what_operators_do_is_told_with_who_and_from_where() {
     // What was ended is told as well, with whose it was.
     let broken = log
         .iter()
-        .find(|line| line.contains("broken by an operator"));
-    assert!(broken.is_some_and(|line| line.ends_with(" user=batch")));
+        .filter_map(|line| line.split_once(" broken by an operator "));
+    let broken: Vec<&str> = broken.map(|(_, whose)| whose).collect();
+    let [grant, of_connection, of_client] = broken[..] else {
+        panic!("{log:#?}");
+    };
+    assert!(grant.starts_with("key=jobs.1 fence=") && grant.ends_with(" user=batch"));
+    let whose = r#"resource=jobs.db range="5 10" client=#2 owner=pid-7 user=batch"#;
+    assert_eq!(of_connection, whose);
+    let whose = r#"resource=jobs.db range="20 0" client=jobs.gw owner="" user=batch"#;
+    assert_eq!(of_client, whose);
     assert!(log.iter().all(|line| !line.contains("s3cret")), "{log:#?}");
 }
 

@@ -162,6 +162,88 @@ fn what_gateways_held_is_kept_for_them_exactly_and_nobody_else_gets_it() {
     }
 }
 
+/// The answer is lost with its connection, and what the client does not know it asks for again. Somebody
+/// else has something to have back, so that the period goes on.
+#[test]
+fn what_is_had_back_can_be_asked_for_again_after_a_lost_answer() {
+    let directory = Directory::new();
+    let daemon = directory.start(&[]);
+    let mut one = gateway(&daemon, "nfs/1", "new");
+    assert_eq!(one.ask("rangelock f ex 0 10 0 a"), "ok");
+    assert_eq!(one.ask("rangelock f sh 10 10 0 a"), "ok");
+    let mut two = gateway(&daemon, "nfs/2", "new");
+    assert_eq!(two.ask("rangelock g ex 0 1 0"), "ok");
+    kill(daemon);
+
+    let daemon = directory.start(&[]);
+    let mut one = gateway(&daemon, "nfs/1", "resumed");
+    assert_eq!(one.ask("rangereclaim f ex 0 5 a"), "ok");
+    drop(one);
+    let mut one = gateway(&daemon, "nfs/1", "resumed");
+    assert_eq!(one.ask("rangereclaim f ex 0 5 a"), "ok");
+    assert_eq!(
+        shown(&mut one, "f"),
+        ["ex 0 5 a", "ex 5 5 a pending", "sh 10 10 a pending"]
+    );
+    // A part of it is had back already, and all of it is.
+    assert_eq!(one.ask("rangereclaim f ex 0 10 a"), "ok");
+    assert_eq!(one.ask("rangereclaim f ex 0 10 a"), "ok");
+    assert_eq!(shown(&mut one, "f"), ["ex 0 10 a", "sh 10 10 a pending"]);
+    assert_eq!(grace(&mut one)[1..], [2, 0]);
+    // That makes nothing its own that was not, and nothing stronger than it was.
+    for other in ["ex 0 11 a", "ex 10 10 a", "sh 0 21 a", "sh 0 10 b"] {
+        let answer = one.ask(&format!("rangereclaim f {other}"));
+        assert_eq!(answer, "error_reclaim", "{other}");
+    }
+    let mut two = gateway(&daemon, "nfs/2", "resumed");
+    assert_eq!(two.ask("rangereclaim f ex 0 10 a"), "error_reclaim");
+    // What it let go of meanwhile is not its own any more.
+    assert_eq!(one.ask("rangeunlock f 0 5 a"), "ok");
+    assert_eq!(one.ask("rangereclaim f ex 0 10 a"), "error_reclaim");
+    assert_eq!(one.ask("rangereclaim f sh 10 10 a"), "ok");
+    assert_eq!(grace(&mut one)[1..], [2, 1]);
+    kill(daemon);
+    let daemon = directory.start(&[]);
+    assert_eq!(
+        shown(&mut daemon.connect(), "f"),
+        ["ex 5 5 a pending", "sh 10 10 a pending"]
+    );
+}
+
+/// Who said `hello` and has not asked for it is told what it has lost with the end of the period.
+#[test]
+fn a_client_that_is_there_is_told_what_the_end_of_the_grace_period_takes() {
+    let directory = Directory::new();
+    let daemon = directory.start(&[]);
+    let mut one = gateway(&daemon, "nfs/1", "new");
+    assert_eq!(one.ask("rangelock f ex 0 10 0 alice"), "ok");
+    assert_eq!(one.ask("rangelock f ex 20 10 0 alice"), "ok");
+    assert_eq!(one.ask("rangelock g sh 5 0 0"), "ok");
+    let mut two = gateway(&daemon, "nfs/2", "new");
+    assert_eq!(two.ask("rangelock f ex 100 1 0"), "ok");
+    kill(daemon);
+
+    let daemon = directory.start(&[]);
+    let mut one = gateway(&daemon, "nfs/1", "resumed");
+    one.ask("hello _");
+    let mut silent = gateway(&daemon, "nfs/1", "resumed");
+    assert_eq!(one.ask("rangereclaim f ex 20 10 alice"), "ok");
+    // What it does not want it is not told.
+    let mut two = gateway(&daemon, "nfs/2", "resumed");
+    two.ask("hello _");
+    assert_eq!(two.ask("reclaimdone nfs/2 _"), "ok");
+    assert_eq!(daemon.connect().ask("grace _ end"), "ok 0 0 0");
+    let mut told = [one.line(), one.line()];
+    told.sort();
+    assert_eq!(
+        told,
+        ["rangelost f 0 10 expired alice", "rangelost g 5 0 expired"]
+    );
+    for client in [&mut one, &mut two, &mut silent] {
+        assert_eq!(client.ask("rangetest f ex 0 1"), "ok free", "and no more");
+    }
+}
+
 /// The first edge condition of RFC 3530: the lock ends, another has the bytes and lets them go, the server
 /// restarts, and the first wants them back.
 #[test]
@@ -321,6 +403,36 @@ fn a_short_time_to_live_does_not_cut_the_grace_period_short() {
     let mut one = daemon.connect();
     assert_eq!(one.ask("attach nfs/1 600 secret"), "ok 2 resumed");
     assert_eq!(one.ask("rangereclaim f ex 0 10"), "ok");
+}
+
+/// A client that comes back and leaves again is waited for like one that has not come, unless it says itself
+/// that nothing of it shall outlive its connection: then all ends with that, as always.
+#[test]
+fn a_client_that_leaves_again_keeps_what_is_pending_unless_it_wants_to_keep_nothing() {
+    let directory = Directory::new();
+    let daemon = directory.start(&[]);
+    let mut one = gateway(&daemon, "nfs/1", "new");
+    assert_eq!(one.ask("rangelock f ex 0 10 0"), "ok");
+    let mut two = gateway(&daemon, "nfs/2", "new");
+    assert_eq!(two.ask("rangelock f ex 10 10 0"), "ok");
+    kill(daemon);
+
+    let daemon = directory.start(&[]);
+    let mut stranger = daemon.connect();
+    for (id, ttl) in [("nfs/1", "1ms"), ("nfs/2", "0")] {
+        let mut client = daemon.connect();
+        let attach = format!("attach {id} {ttl} secret-of-{id}");
+        assert_eq!(client.ask(&attach), "ok 2 resumed");
+    }
+    while stranger.ask("rangelock f ex 10 10 0") == "error_grace" {}
+    assert_eq!(
+        shown(&mut stranger, "f"),
+        ["ex 0 10  pending", "ex 10 10 "],
+        "that of the other is kept"
+    );
+    let mut one = gateway(&daemon, "nfs/1", "resumed");
+    assert_eq!(one.ask("rangereclaim f ex 0 10"), "ok");
+    gateway(&daemon, "nfs/2", "new");
 }
 
 /// What was held before the restart is not held before it is had back.

@@ -33,15 +33,19 @@ fn ask_and_keep(world: &mut World<ByHand>, store: &ByHand, who: usize, request: 
 
 /// What two clients have left behind.
 fn records() -> Vec<Record> {
-    let (mut world, store) = durable::world();
-    let who = world.http();
-    for request in [
+    records_of(&[
         REGISTER.to_owned(),
         REGISTER_OTHER.to_owned(),
         about("lock", 1, "ex", 0, 100),
         about("lock", 2, "sh", 200, 0),
-    ] {
-        let answer = ask_and_keep(&mut world, &store, who, &request);
+    ])
+}
+
+fn records_of(requests: &[String]) -> Vec<Record> {
+    let (mut world, store) = durable::world();
+    let who = world.http();
+    for request in requests {
+        let answer = ask_and_keep(&mut world, &store, who, request);
         assert_eq!(answer.status, 200, "{request}: {answer:?}");
     }
     store.0.take().all
@@ -226,6 +230,33 @@ fn grace_ends_with_its_time_or_by_an_operator() {
         assert!(figures.contains(ended), "{figures}");
         assert!(figures.contains("locks_grace_period_active 0\n"));
     }
+}
+
+/// One owner has three pieces of a resource, and loses them together.
+#[test]
+fn every_range_lock_that_ends_is_counted() {
+    let pieces = [
+        about("lock", 1, "ex", 0, 100),
+        about("lock", 1, "sh", 25, 25),
+    ];
+    let [whole, middle] = pieces.clone();
+    let records = records_of(&[REGISTER.to_owned(), whole, middle]);
+    let mut world = restarted(&records, GracePolicy::Held);
+    let who = world.http();
+    let ended = |world: &mut World, reason: &str| {
+        let figures = world.ask(who, "GET /metrics").body;
+        let series = format!("locks_release_total{{reason=\"{reason}\"}} ");
+        let line = figures.lines().find(|it| it.starts_with(&series)).unwrap();
+        line.strip_prefix(&series).unwrap().to_owned()
+    };
+    assert_eq!(world.ask(who, "DELETE /v1/grace").status, 200);
+    assert_eq!(ended(&mut world, "grace_expired"), "3");
+    for request in [REGISTER.to_owned()].iter().chain(&pieces) {
+        assert_eq!(world.ask(who, request).status, 200, "{request}");
+    }
+    let detach = "DELETE /v1/clients/gw%2F1 {\"secret\":\"s1\"}";
+    assert_eq!(world.ask(who, detach).status, 200);
+    assert_eq!(ended(&mut world, "disconnect"), "3");
 }
 
 /// It was asked for in time, and the disk takes longer than the client is kept.

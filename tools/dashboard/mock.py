@@ -52,16 +52,18 @@ class Someone:
 
     fence = 1_000_000
 
-    def __init__(self, owner, connection, mode="slot", lease_s=60.0, age_s=0.0, door="line", restored=False):
+    def __init__(self, owner, connection, mode="slot", lease_s=60.0, age_s=0.0, door="line", restored=False, client=None):
         Someone.fence += random.randint(1, 9)
         self.fence = Someone.fence
         self.owner, self.connection, self.mode, self.door, self.restored = owner, connection, mode, door, restored
+        self.client = client
         self.since = time.monotonic() - age_s
         self.until = time.monotonic() + lease_s
         self.address = f"10.0.0.{connection % 250}:{40000 + connection}" if connection else None
 
     def common(self):
-        return {"owner": self.owner, "connection": self.connection, "mode": self.mode,
+        client = {} if self.client is None else {"client": self.client}
+        return {"owner": self.owner, **client, "connection": self.connection, "mode": self.mode,
                 "since_ms": int(1000 * (time.monotonic() - self.since))}
 
     def holder(self):
@@ -135,6 +137,8 @@ class World:
         self.add(Lock("orders", holders=[Someone("worker-1", 11, lease_s=300, age_s=95)],
                       waiters=[Someone("worker-2", 12, age_s=41), Someone("worker-3", 13, age_s=12)]))
         self.add(Lock("ledger", holders=[Someone("batch-1", 21, lease_s=300, age_s=33)], waiters=[Someone("batch-2", 22, age_s=30)]))
+        # A client that has bytes, too, and whose connection has a name of its own.
+        self.add(Lock("exports", holders=[Someone("worker-9", 23, lease_s=300, age_s=41)], waiters=[Someone("nightly", 24, age_s=40, client="gw/6")]))
         self.add(Lock("stock", holders=[Someone("batch-2", 22, lease_s=280, age_s=32)], waiters=[Someone("batch-1", 21, age_s=31)]))
         self.add(Lock("gpu", "semaphore", 4, [Someone(f"train-{n}", 30 + n, lease_s=200 + 90 * n, age_s=60 * n) for n in (1, 2, 3)]))
         self.add(Lock("catalogue", "rwlock", 0, [Someone("reader-1", 41, "read", 300, 4), Someone("reader-2", 42, "read", 300, 3)],
@@ -161,6 +165,7 @@ class World:
             [Range("gw/2", "dave", "ex", 0, 10, 12, waits_for=[("gw/1", "alice")]),
              Range("gw/4", "erin", "sh", 5, 1, 6, waits_for=[("gw/1", "alice"), ("gw/2", "dave")])])
         self.ranges[HTML_RESOURCE] = ([Range("gw/5", HTML_OWNER, "ex", 7, 1, 4)], [])
+        self.ranges["b.db"] = ([Range("gw/6", "", "ex", 0, 10, 45)], [Range("gw/7", "", "ex", 0, 10, 3, waits_for=[("gw/6", "")])])
         self.ranges["mail/inbox"] = ([Range("#11", "", "ex", 0, 0, 95)], [])
 
     def page_of_ranges(self, query):

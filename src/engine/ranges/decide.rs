@@ -368,11 +368,7 @@ impl Locks {
         // No limit refuses it, also if it makes two pieces of one. But it could do so without end.
         let segments = &self.ranges.resource(resource).segments;
         let grows = || holding != NONE && segments.growth_of_unlock(holding, range) > 0;
-        let has_no_room = match cx.core.storage_full && cx.keeps_ranges_of(asker.owner) {
-            true => Some(Refusal::Storage),
-            false => cx.core.memory_full.then_some(Refusal::Memory),
-        };
-        if let Some(refusal) = has_no_room.filter(|_| grows()) {
+        if let Some(refusal) = cx.has_no_room_to_split(asker.owner).filter(|_| grows()) {
             return cx.refuse(asker.conn, refusal);
         }
         cx.reply(asker.conn, Reply::Done);
@@ -442,7 +438,7 @@ impl Locks {
             return self.serve_ranges(cx, resource);
         }
         let segments = &self.ranges.resource(resource).segments;
-        let is_held = holding != NONE && segments.is_covered(holding, range, mode, false);
+        let is_held = holding != NONE && segments.is_covered(holding, range, mode, true);
         cx.reply(
             asker.conn,
             match is_held {
@@ -452,6 +448,8 @@ impl Locks {
         );
     }
 
+    /// Whatever was lost with a connection, the request or the answer, the client asks again: so what it has
+    /// back already counts like what is still pending. Both are in the records.
     fn reclaim_range(&mut self, cx: &mut Ctx<'_>, asked: Asked<'_>, mode: Sharing) {
         let Asked { asker, range, .. } = asked;
         if !self.ranges.grace.is_active() {
@@ -460,13 +458,21 @@ impl Locks {
         }
         let owner = self.ranges.find_owner(asker.owner, asked.owner);
         let (resource, holding) = self.find_range(asked.resource, owner);
-        let segments = resource.map(|resource| &self.ranges.resource(resource).segments);
-        let is_pending =
-            holding != NONE && segments.is_some_and(|it| it.is_covered(holding, range, mode, true));
-        let (Some(owner), Some(resource), true) = (owner, resource, is_pending) else {
+        let (Some(owner), Some(resource)) = (owner, resource.filter(|_| holding != NONE)) else {
             self.ranges.figures.reclaimed(false);
             return cx.refuse(asker.conn, Refusal::Reclaim);
         };
+        let segments = &self.ranges.resource(resource).segments;
+        let is_its_own = segments.is_covered(holding, range, mode, false);
+        let grows = || segments.growth_of_set(holding, range, mode) > 0;
+        let refusal = match is_its_own {
+            true => cx.has_no_room_to_split(asker.owner).filter(|_| grows()),
+            false => Some(Refusal::Reclaim),
+        };
+        if let Some(refusal) = refusal {
+            self.ranges.figures.reclaimed(false);
+            return cx.refuse(asker.conn, refusal);
+        }
         self.ranges.figures.reclaimed(true);
         cx.reply(asker.conn, Reply::Done);
         self.set_range(cx, resource, owner, range, mode);
@@ -480,5 +486,13 @@ impl Ctx<'_> {
     pub(super) fn keeps_ranges_of(&self, client: OwnerIndex) -> bool {
         let it = self.core.owners[client].client;
         self.core.is_durable() && it != NONE && self.core.clients[it].ttl > Millis::ZERO
+    }
+
+    /// Why a client may not make two pieces of one now, which no limit refuses.
+    fn has_no_room_to_split(&self, client: OwnerIndex) -> Option<Refusal> {
+        match self.core.storage_full && self.keeps_ranges_of(client) {
+            true => Some(Refusal::Storage),
+            false => self.core.memory_full.then_some(Refusal::Memory),
+        }
     }
 }

@@ -68,7 +68,7 @@ impl RangeFigures {
         self.deadlocked[mode as usize]
     }
 
-    /// How often an owner lost or let go of bytes of a resource, and why.
+    /// How many range locks ended, and why. An unlock counts once, however many it ends.
     #[must_use]
     pub fn ends(&self, why: RangeEnd) -> u64 {
         self.ended[why as usize]
@@ -105,11 +105,11 @@ impl RangeFigures {
     }
 
     pub(super) fn released(&mut self) {
-        self.ended(RangeEnd::Explicit);
+        self.ended(RangeEnd::Explicit, 1);
     }
 
-    pub(super) fn ended(&mut self, why: RangeEnd) {
-        self.ended[why as usize] += 1;
+    pub(super) fn ended(&mut self, why: RangeEnd, count: u64) {
+        self.ended[why as usize] += count;
     }
 
     pub(super) fn reclaimed(&mut self, succeeded: bool) {

@@ -14,7 +14,7 @@ use super::super::due::Due;
 use super::super::lock::{Locks, SERVED_WORK};
 use super::super::owner::OwnerIndex;
 use super::super::types::{
-    ByteRange, Effect, Effects, GraceState, OfClient, Refusal, Reply, Secret, Sharing,
+    ByteRange, Effect, Effects, GraceState, Loss, OfClient, Refusal, Reply, Secret, Sharing,
 };
 use super::super::{Engine, GracePolicy, work};
 use super::figures::RangeEnd;
@@ -303,7 +303,8 @@ impl Locks {
         }
     }
 
-    /// Releases some of what is still pending of a holding; returns how many range locks.
+    /// Releases some of what is still pending of a holding; returns how many range locks. A client that is
+    /// there and has not asked for that is told of each.
     fn release_pending(&mut self, cx: &mut Ctx<'_>, holding: u32, why: RangeEnd) -> u64 {
         let resource = self.ranges.holding(holding).resource;
         let key = self.ranges.resource(resource).key.clone();
@@ -312,10 +313,14 @@ impl Locks {
         let pending = own.filter(|it| it.pending).map(|it| it.range);
         let pending: Vec<ByteRange> = pending.take(RELEASED_AT_ONCE).collect();
         let released = pending.len() as u64;
+        let whose = self.whose(holding);
         for range in pending {
             self.clear_range(cx, holding, range);
+            if why == RangeEnd::GraceExpired {
+                cx.tell_range_lost(&whose, range, Loss::Expired);
+            }
         }
-        self.ranges.figures.ended(why);
+        self.ranges.figures.ended(why, released);
         self.serve_ranges(cx, resource);
         cx.finish(about);
         released

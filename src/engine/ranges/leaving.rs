@@ -5,7 +5,9 @@ use super::super::conn::{Asker, ConnIndex};
 use super::super::ctx::{Core, Ctx};
 use super::super::lock::{Locks, SERVED_WORK};
 use super::super::owner::OwnerIndex;
-use super::super::types::{ByteRange, Effects, Loss, Push, Refusal, Reply, Sharing};
+use super::super::types::{
+    ByteRange, Effect, Effects, Loss, Note, NoteOf, Noted, Push, Refusal, Reply, Sharing,
+};
 use super::super::{Engine, work};
 use super::Ranges;
 use super::figures::RangeEnd;
@@ -24,6 +26,13 @@ pub(super) struct RangeBreak {
     left: Vec<(u32, u64, ByteRange)>,
     /// How many were ended so far.
     ended: i64,
+}
+
+/// Whose a range lock is.
+pub(super) struct Whose {
+    resource: Key,
+    client: OwnerIndex,
+    owner: Key,
 }
 
 impl Ranges {
@@ -63,8 +72,8 @@ impl Locks {
             let about = cx.begin(|| Some(key.as_bytes()));
             match (waiter, holding) {
                 (NONE, Some(holding)) => {
-                    self.clear_some(cx, holding);
-                    self.ranges.figures.ended(RangeEnd::Disconnect);
+                    let ended = self.clear_some(cx, holding);
+                    self.ranges.figures.ended(RangeEnd::Disconnect, ended);
                 }
                 _ => self.end_range_wait(cx, waiter, Reply::Refused(Refusal::Detached)),
             }
@@ -75,14 +84,16 @@ impl Locks {
         true
     }
 
-    /// The holding lets go of its first bytes: of very many segments only some at a time.
-    fn clear_some(&mut self, cx: &mut Ctx<'_>, holding: u32) {
+    /// The holding lets go of its first bytes: of very many segments only some at a time. Returns how many
+    /// those were.
+    fn clear_some(&mut self, cx: &mut Ctx<'_>, holding: u32) -> u64 {
         let resource = self.ranges.holding(holding).resource;
         let own = self.ranges.resource(resource).segments.of_owner(holding);
-        let first = own.take(QUANTUM as usize).map(|it| it.range);
-        let upto = first.last().expect("a holding has segments").last();
-        let range = ByteRange::between(0, upto).expect("from the very first one");
+        let first = own.take(QUANTUM as usize).zip(1..);
+        let (upto, count) = first.last().expect("a holding has segments");
+        let range = ByteRange::between(0, upto.range.last()).expect("from the very first one");
         self.clear_range(cx, holding, range);
+        count
     }
 
     /// The client will be known after a restart from now on, so what it holds is recorded.
@@ -123,26 +134,26 @@ impl Locks {
         it.left.is_empty()
     }
 
+    /// Of which resource and for whom a holding is, also when it is gone.
+    pub(super) fn whose(&self, holding: u32) -> Whose {
+        let it = self.ranges.holding(holding);
+        let owner = self.ranges.owner(it.owner);
+        Whose {
+            resource: self.ranges.resource(it.resource).key.clone(),
+            client: owner.client,
+            owner: owner.name.clone(),
+        }
+    }
+
     fn break_range(&mut self, cx: &mut Ctx<'_>, holding: u32, range: ByteRange) -> bool {
         let resource = self.ranges.holding(holding).resource;
-        let owner = self.ranges.owner(self.ranges.holding(holding).owner);
-        let (client, name) = (owner.client, owner.name.clone());
-        let key = self.ranges.resource(resource).key.clone();
+        let whose = self.whose(holding);
         if !self.clear_range(cx, holding, range) {
             return false;
         }
-        self.ranges.figures.ended(RangeEnd::Broken);
-        for conn in cx.core.connections_of(client) {
-            if cx.core.conns[conn].introduced {
-                let lost = Push::RangeLost {
-                    resource: key.clone(),
-                    range,
-                    owner: name.clone(),
-                    why: Loss::Broken,
-                };
-                cx.push(conn, lost);
-            }
-        }
+        self.ranges.figures.ended(RangeEnd::Broken, 1);
+        cx.tell_range_lost(&whose, range, Loss::Broken);
+        cx.note_range_broken(whose, range);
         self.serve_ranges(cx, resource);
         self.end_grace_if_done(cx);
         true
@@ -215,6 +226,38 @@ impl Engine {
 }
 
 impl Ctx<'_> {
+    /// Tells a client that it has lost a range lock, on those of its connections that said `hello`.
+    pub(super) fn tell_range_lost(&mut self, whose: &Whose, range: ByteRange, why: Loss) {
+        for conn in self.core.connections_of(whose.client) {
+            if self.core.conns[conn].introduced {
+                self.core.work.charge(work::RECIPIENT);
+                let lost = Push::RangeLost {
+                    resource: whose.resource.clone(),
+                    range,
+                    owner: whose.owner.clone(),
+                    why,
+                };
+                self.push(conn, lost);
+            }
+        }
+    }
+
+    /// Notes for the log whose range lock an operator has ended.
+    fn note_range_broken(&mut self, whose: Whose, range: ByteRange) {
+        let client = &self.core.owners[whose.client];
+        self.out.push(Effect::Note(Box::new(Note {
+            what: Noted::Broken,
+            key: whose.resource,
+            of: NoteOf::Range {
+                range,
+                owner: whose.owner,
+            },
+            conn: client.connection(),
+            client: client.client_id().map(Into::into),
+            user: client.user.clone(),
+        })));
+    }
+
     /// Answers with something about this resource.
     pub(super) fn say_about(&mut self, conn: ConnIndex, resource: &[u8], reply: Reply) {
         let about = self.begin(|| Some(resource));

@@ -1,26 +1,40 @@
-//! What the log may tell of grants: a part of the engine's vocabulary (`types.rs`).
+//! What the log may tell of grants and range locks: a part of the engine's vocabulary (`types.rs`).
 //!
 //! Types only. `Ctx::note` takes them, and the server writes them down.
 
-use super::User;
+use super::{ByteRange, User};
 use crate::base::{ConnId, Fence};
 use crate::key::Key;
 
-/// What happened to a grant, for the log.
+/// What happened to a grant or to a range lock, for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// What happened.
     pub what: Noted,
-    /// The key that was granted.
+    /// The key that was granted, or the resource.
     pub key: Key,
-    /// The fence of the grant.
-    pub fence: Fence,
+    /// Which of its grants or range locks it was.
+    pub of: NoteOf,
     /// The connection it was granted to, if it was one.
     pub conn: Option<ConnId>,
     /// The client it was granted to, if it was one.
     pub client: Option<Box<str>>,
     /// Whom that was let in as.
     pub user: Option<User>,
+}
+
+/// What a note is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoteOf {
+    /// The grant with this fence.
+    Grant(Fence),
+    /// A lock of these bytes. Of range locks only those are noted that an operator has ended.
+    Range {
+        /// Which bytes.
+        range: ByteRange,
+        /// For whom the client had locked them; empty for itself.
+        owner: Key,
+    },
 }
 
 /// What can happen to a grant.

@@ -305,6 +305,7 @@ fn holder_shown<'e>(it: HolderView<'e>, address_of: AddressOf<'_>) -> HolderShow
     HolderShown {
         fence: it.fence.0,
         owner: it.name.or(it.client),
+        client: it.client,
         user: it.user,
         connection: it.conn.map(|conn| conn.serial),
         address: it.conn.and_then(address_of).map(Cow::Owned),
@@ -319,6 +320,7 @@ fn waiter_shown<'e>(it: &WaiterView<'e>, position: u64) -> WaiterShown<'e> {
     WaiterShown {
         position,
         owner: it.name.or(it.client),
+        client: it.client,
         user: it.user,
         connection: Some(it.conn.serial).filter(|&serial| serial != 0),
         mode: it.hold,
@@ -332,6 +334,7 @@ fn client_shown(it: ClientView<'_>) -> ClientShown<'_> {
         adapter: it.adapter,
         ttl_ms: it.ttl.0,
         connections: it.connections,
+        generation: it.generation,
         held: it.held,
         range_locks: it.range_locks,
     }

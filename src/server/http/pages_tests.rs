@@ -92,6 +92,32 @@ fn a_page_shows_holders_and_waiters_as_they_are() {
 }
 
 #[test]
+fn a_client_is_the_same_one_whatever_its_connections_are_called() {
+    let mut it = Sample::new(Rules::default());
+    for (number, id, name) in [(1, "gw/1", None), (2, "gw/2", Some("nightly"))] {
+        if let Some(name) = name {
+            it.apply(Input::Hello(conn(number), Some(name)));
+        }
+        let attach = Attach {
+            id,
+            ttl: Millis::from_secs(60),
+            secret: Secret(b"s"),
+        };
+        it.apply(Input::Attach(conn(number), attach));
+    }
+    it.ask(1, acquire(b"orders", LOCK, Millis::ZERO));
+    it.ask(2, acquire(b"orders", LOCK, Millis::from_secs(60)));
+    it.ask(3, acquire(b"orders", LOCK, Millis::from_secs(60)));
+    let (shown, _) = page(&it, 100, None, ALL);
+    let lock = &shown["locks"][0];
+    assert_eq!(lock["holders"][0]["client"], "gw/1");
+    let waiter = &lock["waiters"][0];
+    assert_eq!([&waiter["owner"], &waiter["client"]], ["nightly", "gw/2"]);
+    let alone = lock["waiters"][1].as_object().unwrap();
+    assert!(!alone.contains_key("client"), "{alone:?}");
+}
+
+#[test]
 fn pages_show_every_lock_exactly_once() {
     let mut it = Sample::new(Rules::default());
     it.hold(1, 10_000);

@@ -119,8 +119,14 @@ impl AnswerCheck<'_> {
                     .lost(conn, fence.0, why == Loss::Broken)
                     .map(|()| AnswerKind::Other);
             }
-            Line::Push(News::RangeLost { resource, .. }) => {
-                return self.range_lost(conn, resource).map(|()| AnswerKind::Other);
+            Line::Push(News::RangeLost {
+                resource,
+                range,
+                owner,
+                why,
+            }) => {
+                let lost = self.range_lost(conn, resource, (range, owner), why);
+                return lost.map(|()| AnswerKind::Other);
             }
             Line::Push(news) => {
                 let heard = self.known_pushes.take_push((self.conn_number, conn), news);

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::seen_ranges::{RangeOwner, SeenRanges, Who};
+use super::seen_ranges::{RangeOwner, SeenRanges, SeenResource, Who};
 use crate::base::{Millis, Nanos};
 use crate::engine::types::Sharing;
 use crate::sim::clients::connection::Moment;
@@ -66,6 +66,10 @@ pub(crate) struct KnownRanges {
     pub(crate) is_strict: bool,
     /// How many clients had something to have back.
     pub(crate) expected: u32,
+    /// What they had, by resource.
+    pending: Vec<SeenResource>,
+    /// An operator has ended it, or tried to.
+    is_ended: bool,
     /// Resources of which somebody has broken locks, or tried to.
     broken: BTreeSet<usize>,
     /// The last turn in which a client may have been forgotten and have come again.
@@ -94,6 +98,7 @@ impl KnownRanges {
         Self {
             away: away.collect(),
             expected: of.len() as u32,
+            pending: seen.resources.clone(),
             grace_ends,
             is_strict: may_have_lost
                 || plan.rules.grace_policy == crate::engine::GracePolicy::Strict,
@@ -140,6 +145,23 @@ impl KnownRanges {
 
     pub(crate) fn is_broken(&self, resource: usize) -> bool {
         self.broken.contains(&resource)
+    }
+
+    /// Whether the end of the grace period may have taken these cells from somebody of this name, which is
+    /// an index of [`OWNERS`].
+    pub(crate) fn may_have_expired(
+        &self,
+        now: Nanos,
+        resource: usize,
+        name: usize,
+        cells: Cells,
+    ) -> bool {
+        let Some(at) = self.pending.get(resource) else {
+            return false;
+        };
+        let mut owners = at.held.iter().map(|it| it.owner);
+        let had = owners.any(|owner| owner.name == name && at.has_all(owner, cells, |_, _| true));
+        had && (self.is_ended || now >= self.grace_ends)
     }
 
     /// Whether the connection certainly has what keeps it from being cut off: a client, or bytes.
@@ -212,6 +234,7 @@ impl KnownRanges {
         if let RangeAsked::Break { resource, .. } = asked {
             self.broken.insert(resource);
         }
+        self.is_ended |= asked == RangeAsked::Grace { ends: true };
         self.doubt(conn, asked);
     }
 
@@ -523,7 +546,7 @@ impl KnownRanges {
     fn listed<'a>(
         &'a self,
         who: Who,
-        of: impl Fn(&'a super::seen_ranges::SeenResource) -> &'a Vec<super::seen_ranges::Seen> + 'a,
+        of: impl Fn(&'a SeenResource) -> &'a Vec<super::seen_ranges::Seen> + 'a,
     ) -> impl Iterator<Item = (Bytes, Sharing, bool)> + 'a {
         let resources = self.last().into_iter().flat_map(|it| &it.resources);
         let all = resources

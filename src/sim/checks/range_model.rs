@@ -135,8 +135,8 @@ impl<'a> Model<'a> {
             RangeAsked::Reclaim(bytes, mode) => {
                 let owner = owner(bytes);
                 let at = &self.before.resources[bytes.resource];
-                let covers =
-                    |held, pending| pending && (held == mode || held == Sharing::Exclusive);
+                // Also what it has back already.
+                let covers = |held, _| held == mode || held == Sharing::Exclusive;
                 if self.before.grace.left == Millis::ZERO {
                     Some("error_no_grace")
                 } else if !at.has_all(owner, bytes.cells, covers) {

@@ -479,9 +479,7 @@ impl Change<'_> {
                 bytes, mode: to, ..
             } => (bytes.resource, to) == (resource, mode) && bytes.cells.has(cell),
             RangeAsked::Reclaim(bytes, to) => {
-                let was_such = was.is_some_and(|(was, pending)| {
-                    pending && (was == mode || was == Sharing::Exclusive)
-                });
+                let was_such = was.is_some_and(|(was, _)| was == mode || was == Sharing::Exclusive);
                 (bytes.resource, to) == (resource, mode) && bytes.cells.has(cell) && was_such
             }
             _ => false,

@@ -420,24 +420,33 @@ impl Window<'_> {
     // ---- after a restart ----
 
     pub(super) fn check_reclaimed(&self, bytes: Bytes, mode: Sharing) -> Result<(), String> {
-        let is_such =
-            |was: Sharing, pending: bool| pending && (was == mode || was == Sharing::Exclusive);
-        let may_have = |it: &SeenRanges| {
-            let at = &it.resources[bytes.resource];
-            it.grace.left > Millis::ZERO
-                && self
-                    .owners(bytes)
-                    .any(|owner| at.has_all(owner, bytes.cells, is_such))
+        let covers = |was: Sharing| was == mode || was == Sharing::Exclusive;
+        let locks = |cell: usize| {
+            let mut others = self.others();
+            others.any(|it| {
+                matches!(it.asked, RangeAsked::Lock { bytes: of, mode: to, .. }
+                    if of.resource == bytes.resource && of.cells.has(cell) && covers(to))
+                    && self.is_own(it, bytes)
+            })
         };
-        match self.seen().any(may_have) {
+        // What it had when it asked, or has locked meanwhile: to have something back adds nothing to that.
+        let first = self.seen().next();
+        let may_have = first.is_some_and(|it| {
+            let at = &it.resources[bytes.resource];
+            self.owners(bytes).any(|owner| {
+                let held = at.cells_of(owner);
+                let had = |cell: usize| held[cell].is_some_and(|(was, _)| covers(was));
+                bytes.cells.each().all(|cell| had(cell) || locks(cell))
+            })
+        });
+        match may_have && self.seen().any(|it| it.grace.left > Millis::ZERO) {
             true => Ok(()),
             false => Err("had back what it did not have".to_owned()),
         }
     }
 
     pub(super) fn check_not_reclaimed(&self, bytes: Bytes, mode: Sharing) -> Result<(), String> {
-        let is_such =
-            |was: Sharing, pending: bool| pending && (was == mode || was == Sharing::Exclusive);
+        let is_such = |was: Sharing, _| was == mode || was == Sharing::Exclusive;
         let has = |it: &SeenRanges| {
             let at = &it.resources[bytes.resource];
             self.owners(bytes)

@@ -31,6 +31,8 @@ pub struct HolderShown<'a> {
     pub fence: u64,
     /// Its name, if it has one.
     pub owner: Option<&'a str>,
+    /// The client that it is, if it has attached to one.
+    pub client: Option<&'a str>,
     /// Whom it was let in as, if that has a name.
     pub user: Option<&'a str>,
     /// The number of its connection, if it has one.
@@ -54,6 +56,8 @@ pub struct WaiterShown<'a> {
     pub position: u64,
     /// Its name, if it has one.
     pub owner: Option<&'a str>,
+    /// The client that it is, if it has attached to one.
+    pub client: Option<&'a str>,
     /// Whom it was let in as, if that has a name.
     pub user: Option<&'a str>,
     /// The number of its connection.
@@ -96,6 +100,8 @@ pub struct ClientShown<'a> {
     pub ttl_ms: u64,
     /// How many connections are attached to it.
     pub connections: u32,
+    /// How often it has come back after it had none.
+    pub generation: u32,
     /// How many keys it holds.
     pub held: u32,
     /// How many range locks it has.
@@ -160,7 +166,7 @@ pub fn connection(out: &mut Vec<u8>, it: &ConnectionShown<'_>) {
     push_number(out, it.connection.into());
     text_or_null(out, "address", it.address);
     text_or_null(out, "name", it.name);
-    user_if_any(out, it.user);
+    text_if_any(out, "user", it.user);
     text(out, "door", it.door);
     field(out, "age_ms", it.age_ms);
     field(out, "held", it.held.into());
@@ -176,6 +182,7 @@ pub fn client(out: &mut Vec<u8>, it: &ClientShown<'_>) {
     field(out, "ttl_ms", it.ttl_ms);
     field(out, "connections", it.connections.into());
     flag(out, "away", it.connections == 0);
+    field(out, "generation", it.generation.into());
     field(out, "held", it.held.into());
     field(out, "range_locks", it.range_locks.into());
     out.push(b'}');
@@ -224,7 +231,8 @@ fn holder(out: &mut Vec<u8>, it: &HolderShown<'_>) {
     out.extend_from_slice(b"{\"fencing_token\":");
     push_number(out, it.fence);
     text_or_null(out, "owner", it.owner);
-    user_if_any(out, it.user);
+    text_if_any(out, "client", it.client);
+    text_if_any(out, "user", it.user);
     connection_number(out, it.connection);
     text_or_null(out, "address", it.address.as_deref());
     text(out, "mode", it.mode);
@@ -238,16 +246,17 @@ fn waiter(out: &mut Vec<u8>, it: &WaiterShown<'_>) {
     out.extend_from_slice(b"{\"position\":");
     push_number(out, it.position);
     text_or_null(out, "owner", it.owner);
-    user_if_any(out, it.user);
+    text_if_any(out, "client", it.client);
+    text_if_any(out, "user", it.user);
     connection_number(out, it.connection);
     text(out, "mode", it.mode);
     field(out, "since_ms", it.since_ms);
     out.push(b'}');
 }
 
-fn user_if_any(out: &mut Vec<u8>, user: Option<&str>) {
-    if let Some(user) = user {
-        text(out, "user", user);
+fn text_if_any(out: &mut Vec<u8>, name: &str, value: Option<&str>) {
+    if let Some(value) = value {
+        text(out, name, value);
     }
 }
 
@@ -275,6 +284,7 @@ mod tests {
     const HOLDER: HolderShown<'static> = HolderShown {
         fence: 42,
         owner: Some("<b>worker\n7"),
+        client: Some("gw/<1>"),
         user: Some("backup"),
         connection: None,
         address: None,
@@ -287,6 +297,7 @@ mod tests {
     const WAITER: WaiterShown<'static> = WaiterShown {
         position: 1,
         owner: None,
+        client: None,
         user: None,
         connection: Some(7),
         mode: "slot",
@@ -295,7 +306,7 @@ mod tests {
 
     fn holder() -> Value {
         json!({
-            "fencing_token": 42, "owner": "<b>worker\n7", "user": "backup", "connection": null, "address": null,
+            "fencing_token": 42, "owner": "<b>worker\n7", "client": "gw/<1>", "user": "backup", "connection": null, "address": null,
             "mode": "slot", "since_ms": 5, "lease_left_ms": 59_995, "restored": true,
         })
     }
