@@ -174,6 +174,7 @@ fn a_standby_follows_however_little_etcd_remembers() {
             }),
             keys: Keys::new("test", 0),
             map_revision: 0,
+            is_resharded: false,
             complaint: String::new(),
             known_since: None,
             looked: None,
