@@ -428,10 +428,11 @@ mod tests {
     #[test]
     fn a_server_that_does_not_answer_keeps_nobody_from_looking_at_the_clock() {
         let mut command = std::process::Command::new("sleep");
-        let mut child = command.arg("1000").process_group(0).spawn().unwrap();
+        let child = command.arg("1000").process_group(0).spawn();
+        let mut child = child.expect("sleep starts");
         let group = Pid::from_child(&child);
         let flags = rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK;
-        let (read, write) = rustix::pipe::pipe_with(flags).unwrap();
+        let (read, write) = rustix::pipe::pipe_with(flags).expect("a pipe");
         let mut warden = Warden { pipe: write.into() };
         warden.guard(group);
         warden.until(Duration::from_millis(100));
@@ -445,19 +446,19 @@ mod tests {
             released,
             over,
         };
-        task::spawn(move || _ = watch(read.into(), locks)).unwrap();
+        task::spawn(move || _ = watch(read.into(), locks)).expect("a thread");
         let patience = Duration::from_secs(30);
-        was_asked.recv_timeout(patience).unwrap();
+        was_asked.recv_timeout(patience).expect("it renews");
         let process = rustix::process::pidfd_open(group, rustix::process::PidfdFlags::empty());
-        let process = process.unwrap();
+        let process = process.expect("it is not collected yet");
         let mut events = [PollFd::new(&process, PollFlags::IN)];
         let ended = poll(&mut events, Some(&timespec(patience)));
         let _ = child.kill(); // if nobody else has
-        child.wait().unwrap();
+        child.wait().expect("it is our child");
         assert_eq!(ended, Ok(1), "it has outlived its lease");
         // Nor from letting go when we are gone.
         drop(warden);
-        was_released.recv_timeout(patience).unwrap();
+        was_released.recv_timeout(patience).expect("it lets go");
         drop(still);
     }
 
