@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use super::address::{self, Door, Server};
 use super::error::Error;
 use super::locked;
+use super::look::Looks;
 
 /// Most servers that are remembered because a member told of them. The one that was told first is forgotten.
 const TOLD_MAX: usize = 16;
@@ -24,6 +25,8 @@ pub(super) struct Cluster {
     /// As it was given.
     text: String,
     pub(super) members: Vec<Arc<Server>>,
+    /// Who wants to know whether a silent server still leads.
+    pub(super) looks: Looks,
     state: Mutex<State>,
 }
 
@@ -67,6 +70,7 @@ impl Cluster {
         Ok(Self {
             text: text.to_owned(),
             members,
+            looks: Looks::default(),
             state: Mutex::default(),
         })
     }
@@ -74,6 +78,18 @@ impl Cluster {
     /// There is one server, and as far as we know no other.
     pub(super) fn is_alone(&self) -> bool {
         self.members.len() == 1
+    }
+
+    /// There is this server, and as far as we know no other: it is alone in the list, and was not told of by it.
+    pub(super) fn is_only(&self, server: &Arc<Server>) -> bool {
+        self.is_alone() && contains(&self.members, server)
+    }
+
+    /// Whether this server is the one to begin with, if this key is looked for.
+    pub(super) fn is_asked_first(&self, server: &Arc<Server>, key: &[u8]) -> bool {
+        let state = locked(&self.state);
+        let first = state.routes.get(key).or(state.leader.as_ref());
+        first.is_some_and(|it| Arc::ptr_eq(it, server))
     }
 
     /// Whom to ask, in this order: who led last, then the others as they were given.

@@ -260,6 +260,11 @@ impl Conn {
         Ok(())
     }
 
+    /// Nobody else can have what is asked for here, as far as we know.
+    pub(super) fn has_no_other(&self) -> bool {
+        self.options.clusters[self.shard].is_only(&self.server)
+    }
+
     pub(super) fn is_ready(&self) -> bool {
         self.phase == Phase::Ready
     }

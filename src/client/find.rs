@@ -135,7 +135,17 @@ pub(super) fn open_for_key(
     key: &[u8],
     deadline: Nanos,
 ) -> Result<Conn, Error> {
-    let mut conn = open(options, shard, Some(key), deadline)?;
+    let conn = open(options, shard, Some(key), deadline)?;
+    ask_for_key(options, conn, key, deadline)
+}
+
+/// The same, beginning with this connection.
+pub(super) fn ask_for_key(
+    options: &Arc<Options>,
+    mut conn: Conn,
+    key: &[u8],
+    deadline: Nanos,
+) -> Result<Conn, Error> {
     let mut frame = Vec::new();
     let verb = push_request(&mut frame, &Command::Who { key })?;
     let mut hops = Hops::until(deadline);

@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
+use std::mem;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -22,10 +23,11 @@ use super::conn::{Conn, Fault, Heard, Reply};
 use super::error::Lost;
 use super::hold::{Hold, Standing};
 use super::locked;
+use super::look::{Look, Seen};
 use super::options::Options;
 use super::poller::Poller;
 use super::renewal::{check, release_command, renew};
-use super::rotation::{Rotation, Scout, resolve_again};
+use super::rotation::{Life, Rotation, resolve_again};
 use crate::base::Nanos;
 use crate::engine::types::{Change, Mode};
 use crate::wire::client::{Line, News, Told, push_request};
@@ -41,9 +43,9 @@ const JITTER_PART: u64 = 10;
 const GOOD_TIME: Duration = Duration::from_secs(2);
 
 /// What would end with its connection cannot be saved by another one, unless another member of the cluster leads by
-/// now: whether it does is looked up when an answer is due for so long, and then this often.
-const SCOUT_AFTER: Duration = Duration::from_secs(1);
-const SCOUT_LOOK: Duration = Duration::from_millis(50);
+/// now: whether it does is looked up when an answer is due for so long, and so often it is asked what came of that.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
+const LOOK_ANSWER: Duration = Duration::from_millis(50);
 
 /// How many bytes of one connection are heard at a time, and what each line counts besides its length. What
 /// is more waits until the others were heard.
@@ -79,17 +81,19 @@ struct Table {
 struct Kept {
     hold: Arc<Hold>,
     link: Link,
-    /// The life of the server that has promised it, and where that was.
-    epoch: u64,
-    server: Arc<Server>,
+    /// Where it belongs to a connection, or may do: where it was promised, or where its renewal was sent last. What was not
+    /// answered may have been carried out.
+    life: Life,
+    /// The one before, while a renewal is not answered that made it belong elsewhere.
+    life_before: Option<Life>,
     is_guest: bool,
     /// Who is asked next when there is no connection.
     rotation: Rotation,
     /// The renewal that is asked for only shows whether this is another life of the server.
     is_probe: bool,
-    /// Somebody looks whether another member of the cluster leads.
-    scout: Option<Scout>,
-    scout_at: Nanos,
+    /// Somebody looks whether another member of the cluster leads; when there is something to do about that.
+    look: Option<Look>,
+    look_at: Nanos,
     /// When the renewal was sent that is not answered yet.
     asked_at: Option<Nanos>,
     /// When the next one is to be sent.
@@ -143,13 +147,13 @@ impl Keeper {
         poller.add(&conn, number)?;
         let kept = Kept {
             hold: Arc::clone(hold),
-            epoch: conn.epoch,
-            server: Arc::clone(&conn.server),
+            life: Life::of(&conn),
+            life_before: None,
             is_guest: conn.is_guest,
             rotation: Rotation::new(&self.options.clusters[conn.shard]),
             is_probe: false,
-            scout: None,
-            scout_at: Nanos::NEVER,
+            look: None,
+            look_at: Nanos::NEVER,
             link: Link::Up(conn),
             asked_at: None,
             renew_at: renewal_time(asked_at, hold),
@@ -312,14 +316,14 @@ impl Kept {
     fn next_step(&self) -> Nanos {
         match &self.link {
             _ if self.has_more => Nanos(0),
-            Link::Up(_) => {
+            Link::Up(conn) => {
                 let renews_at = self.asked_at.map_or(self.renew_at, |_| Nanos::NEVER);
                 renews_at.min(match self.waits_since() {
                     None => self.check_at(),
                     // Only what outlives its connection can be saved by another one.
                     Some(since) if self.outlives => self.patience(since),
-                    Some(_) if self.rotation.is_alone() => Nanos::NEVER,
-                    Some(since) => self.scouts_at(since),
+                    Some(_) if conn.has_no_other() => Nanos::NEVER,
+                    Some(since) => self.looks_at(since),
                 })
             }
             Link::Opening(_, until) => *until,
@@ -346,10 +350,10 @@ impl Kept {
     }
 
     /// When somebody is to look whether another member leads, or what came of that.
-    fn scouts_at(&self, since: Nanos) -> Nanos {
+    fn looks_at(&self, since: Nanos) -> Nanos {
         let third = self.hold.span().nanos() / RENEW_PART;
-        let after = clock::nanos(SCOUT_AFTER).min(third / 2);
-        match self.scout_at {
+        let after = clock::nanos(LOOK_AFTER).min(third / 2);
+        match self.look_at {
             Nanos::NEVER => Nanos(since.0.saturating_add(after)),
             at => at,
         }
@@ -360,7 +364,7 @@ impl Kept {
         match &mut self.link {
             Link::Away(again_at) if *again_at <= now => self.reconnect(options, poller, number),
             Link::Away(_) => return,
-            Link::Opening(_, until) if *until <= now => self.failed(poller, false),
+            Link::Opening(_, until) if *until <= now => self.failed(options, poller, false),
             Link::Opening(..) | Link::Up(_) => {}
         }
         self.greeted(options, poller, now);
@@ -369,7 +373,7 @@ impl Kept {
         if self.ask(poller, now) {
             self.hear(options, poller);
         }
-        self.scout(options, poller, now);
+        self.look(options, poller, now);
         if let Link::Up(conn) | Link::Opening(conn, _) = &self.link {
             poller.update(conn, number);
         }
@@ -403,36 +407,35 @@ impl Kept {
 
     /// The server does not answer, and the grant ends with its connection: has somebody look whether another member of
     /// the cluster leads by now. Then this connection is of no use any more, and that one has the grant.
-    fn scout(&mut self, options: &Arc<Options>, poller: &Poller, now: Nanos) {
-        let since = match (&self.link, self.waits_since()) {
-            (Link::Up(_), Some(since)) if !self.outlives && !self.rotation.is_alone() => since,
+    fn look(&mut self, options: &Arc<Options>, poller: &Poller, now: Nanos) {
+        let (conn, since) = match (&self.link, self.waits_since()) {
+            (Link::Up(conn), Some(since)) if !self.outlives && !conn.has_no_other() => {
+                (conn, since)
+            }
             _ => {
-                (self.scout, self.scout_at) = (None, Nanos::NEVER);
+                (self.look, self.look_at) = (None, Nanos::NEVER);
                 return;
             }
         };
-        if self.scouts_at(since) > now {
+        if self.looks_at(since) > now {
             return;
         }
-        let look = clock::nanos(SCOUT_LOOK);
-        self.scout_at = Nanos(now.0.saturating_add(look));
-        match self.scout.as_ref().map(Scout::found) {
-            None => self.scout = Scout::start(options, self.hold.shard, &self.hold.key),
-            Some(None) => {} // not yet
-            Some(Some(None)) => {
-                self.scout = None; // nobody, and it is looked for again
-                let pause = clock::nanos(SCOUT_AFTER);
-                self.scout_at = Nanos(now.0.saturating_add(pause));
+        let begin = || Look::begin(options, conn, Some(&self.hold.key));
+        let seen = self.look.get_or_insert_with(begin).seen();
+        let pause = match seen {
+            None => LOOK_ANSWER,
+            Some(_) => {
+                self.look = None; // and then it is looked for again
+                LOOK_AFTER
             }
-            Some(Some(Some((server, epoch)))) => {
-                self.scout = None;
-                let pause = clock::nanos(SCOUT_AFTER);
-                self.scout_at = Nanos(now.0.saturating_add(pause));
-                if epoch != self.epoch {
-                    self.rotation.go_to(server);
-                    self.broken(poller);
-                }
-            }
+        };
+        self.look_at = Nanos(now.0.saturating_add(clock::nanos(pause)));
+        // It may have been asked there already, and not answered.
+        if let Some(Seen::Elsewhere(server, epoch)) = seen
+            && epoch > self.life.epoch
+        {
+            self.rotation.go_to(server);
+            self.broken(poller);
         }
     }
 
@@ -445,24 +448,26 @@ impl Kept {
         if !conn.is_ready() {
             return;
         }
-        let is_another_life = conn.epoch != self.epoch;
-        // Another server of the same number may have other keys, and count its lives for itself. It says so.
-        self.is_probe = !is_another_life
-            && !self.outlives
-            && !Arc::ptr_eq(&conn.server, &self.server)
-            && !self.rotation.is_alone();
-        if !is_another_life && !self.outlives && !self.is_probe {
+        let is_another_life = conn.epoch != self.life.epoch;
+        if !is_another_life && !self.outlives && Arc::ptr_eq(&conn.server, &self.life.server) {
             // It ended with its connection, or will when the server notices.
             return self.hold.lose(Lost::Disconnected);
         }
+        // Epochs grow with every leader. But another server with such a number may have other keys, and count its lives for
+        // itself. It says so.
+        self.is_probe = !self.outlives && conn.epoch <= self.life.epoch;
         (self.asked_at, self.sent_at) = (Some(now), now);
         renew(conn, &self.hold);
+        if !self.outlives && !self.is_probe {
+            // From now on it may belong to this connection, whether we hear of that or not: the first renewal in a life binds it.
+            self.life_before = Some(mem::replace(&mut self.life, Life::of(conn)));
+        }
         if let Some(silence) = self.silence.take()
             && !is_another_life
         {
             self.check_every = self.check_every.min(silence / 2);
         }
-        if let Link::Opening(conn, _) = std::mem::replace(&mut self.link, Link::Away(now)) {
+        if let Link::Opening(conn, _) = mem::replace(&mut self.link, Link::Away(now)) {
             self.link = Link::Up(conn);
         }
     }
@@ -486,10 +491,12 @@ impl Kept {
                 Err(Fault::NotLeader(told)) => {
                     let server = Arc::clone(&conn.server);
                     self.sent_elsewhere(options, &server, told.as_deref());
-                    self.failed(poller, true);
+                    self.failed(options, poller, true);
                 }
-                Err(Fault::Broken(_)) => self.failed(poller, false),
-                Err(Fault::Garbage(_) | Fault::Refused { .. }) => self.failed(poller, true),
+                Err(Fault::Broken(_)) => self.failed(options, poller, false),
+                Err(Fault::Garbage(_) | Fault::Refused { .. }) => {
+                    self.failed(options, poller, true);
+                }
             }
         }
     }
@@ -524,7 +531,11 @@ impl Kept {
                         // It leads, and has other keys; or it leads no longer, and its word is worth nothing.
                         self.sent_elsewhere(options, &server, told.as_deref());
                         self.is_guest = told.is_some();
-                        return self.failed(poller, true);
+                        // It has not done what it was asked for.
+                        if let Some(before) = self.life_before.take() {
+                            self.life = before;
+                        }
+                        return self.failed(options, poller, true);
                     }
                     self.answered(&reply);
                     reply.line().len()
@@ -571,8 +582,7 @@ impl Kept {
                 self.hold.renewed(asked_at, lease);
                 self.good_since.get_or_insert_with(clock::now);
                 if let Link::Up(conn) = &self.link {
-                    self.epoch = conn.epoch;
-                    self.server = Arc::clone(&conn.server);
+                    (self.life, self.life_before) = (Life::of(conn), None);
                 }
                 self.rotation.is_good();
                 self.renew_at = renewal_time(asked_at, &self.hold);
@@ -617,13 +627,19 @@ impl Kept {
     }
 
     /// A connection was not to be had, or not to the right server.
-    fn failed(&mut self, poller: &Poller, is_there: bool) {
+    fn failed(&mut self, options: &Options, poller: &Poller, is_there: bool) {
         let server = match &self.link {
             Link::Up(conn) | Link::Opening(conn, _) => Some(Arc::clone(&conn.server)),
             Link::Away(_) => None,
         };
         self.cut(poller);
-        let pause = self.rotation.failed(server, is_there);
+        self.wait_for_next(options, server, is_there);
+    }
+
+    fn wait_for_next(&mut self, options: &Options, server: Option<Arc<Server>>, is_there: bool) {
+        let cluster = &options.clusters[self.hold.shard];
+        let before = &self.life.server;
+        let pause = self.rotation.failed(cluster, before, server, is_there);
         self.link = Link::Away(clock::after(pause));
     }
 
@@ -633,25 +649,28 @@ impl Kept {
         }
         self.hold.doubt();
         (self.asked_at, self.checked_at, self.has_more) = (None, None, false);
-        (self.good_since, self.scout_at) = (None, Nanos::NEVER);
+        (self.good_since, self.life_before) = (None, None);
+        (self.look, self.look_at) = (None, Nanos::NEVER);
     }
 
     fn reconnect(&mut self, options: &Arc<Options>, poller: &Poller, number: u64) {
         let shard = self.hold.shard;
-        let server = self.rotation.next(&options.clusters[shard], &self.server);
+        let cluster = &options.clusters[shard];
+        let server = self.rotation.next(cluster, &self.life.server);
         resolve_again(&server);
         let spots = server.known();
         let spot = spots.get(self.rotation.failures() as usize % spots.len().max(1));
         let conn = spot.map(|spot| Conn::begin(options, shard, &server, spot));
         let Some(Ok(mut conn)) = conn else {
-            self.link = Link::Away(clock::after(self.rotation.failed(Some(server), false)));
-            return;
+            return self.wait_for_next(options, Some(server), false);
         };
         conn.is_guest = self.is_guest;
         if poller.add(&conn, number).is_err() {
             return self.broken(poller);
         }
-        let limit = self.rotation.limit(options.connect_timeout);
+        let limit = self
+            .rotation
+            .limit(conn.has_no_other(), options.connect_timeout);
         self.link = Link::Opening(conn, clock::after(limit));
     }
 

@@ -13,8 +13,9 @@ use super::conn::{Conn, Fault, Reply};
 use super::error::{Error, Lost, shown};
 use super::guard::Guard;
 use super::hold::Hold;
+use super::look::{Lookout, led_elsewhere};
 use super::who::{Holder, Who};
-use super::{Hops, Inner, LOOK_EVERY, Told};
+use super::{Hops, Inner, Told};
 use crate::base::{Fence, Millis, Nanos, Token};
 use crate::engine::types::{Mode, Request};
 use crate::wire::client::{Grant, push_request};
@@ -184,19 +185,18 @@ impl Lock {
     /// now: one that was stopped, or cut off, would be silent for ever.
     fn hear_answer(&self, conn: &mut Conn, deadline: Nanos) -> Result<Reply, Fault> {
         let inner = &self.inner;
-        if inner.options.clusters[conn.shard].is_alone() && !conn.is_guest {
+        if conn.has_no_other() {
             return conn.answer(deadline);
         }
+        let mut lookout = Lookout::new();
         loop {
-            match conn.answer(deadline.min(clock::after(LOOK_EVERY))) {
+            match conn.answer(deadline.min(lookout.next_at())) {
                 Err(Fault::Broken(why))
                     if why.kind() == ErrorKind::TimedOut && clock::now() < deadline => {}
                 result => return result,
             }
-            if inner.is_led_elsewhere(conn, Some(&self.key)) {
-                let why = "another member of the cluster leads by now";
-                let why = std::io::Error::new(ErrorKind::ConnectionAborted, why);
-                return Err(Fault::Broken(why));
+            if lookout.is_led_elsewhere(&inner.options, conn, Some(&self.key)) {
+                return Err(led_elsewhere());
             }
         }
     }

@@ -15,7 +15,8 @@
 //! - `address.rs` says where servers are and which has a key, `cluster.rs` which of them have the same keys and whom of
 //!   them to follow, `options.rs` what a client is told.
 //! - `stream.rs` is a socket, `conn.rs` a connection that speaks the protocol, `find.rs` looks for the server that
-//!   leads, `pool.rs` has the connections that nobody uses just now. The codec is `wire::client`, the server's own.
+//!   leads, `look.rs` whether a silent one still does, `pool.rs` has the connections that nobody uses just now. The codec is
+//!   `wire::client`, the server's own.
 //! - `hold.rs` is what is held and until when, `keeper.rs` the thread that renews it, `renewal.rs` what it says, `rotation.rs` whom it asks when
 //!   a connection has broken, `poller.rs` what it waits in, `callbacks.rs` who is called when it is lost, `guard.rs` what a program has in its hands,
 //!   `lock.rs` how it gets there, `place.rs` the same in two steps.
@@ -37,6 +38,7 @@ mod guard;
 mod hold;
 mod keeper;
 mod lock;
+mod look;
 mod news;
 mod operate;
 mod options;
@@ -421,30 +423,6 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether this connection leads to a server that does not have the key any more: it does not answer or lead, and
-    /// somebody else does. Nothing is asked on the connection itself, where an answer may be waited for.
-    fn is_led_elsewhere(&self, conn: &Conn, key: Option<&[u8]>) -> bool {
-        let Conn { shard, server, .. } = conn;
-        let same = Conn::open(&self.options, *shard, server, clock::after(LOOK_TIME));
-        if let Ok(mut same) = same
-            && same.epoch == conn.epoch
-        {
-            same.is_guest = conn.is_guest;
-            self.pool.put(same);
-            return false;
-        }
-        let deadline = clock::after(2 * LOOK_TIME);
-        let found = match key {
-            Some(key) => find::open_for_key(&self.options, *shard, key, deadline),
-            None => find::open(&self.options, *shard, None, deadline),
-        };
-        let is_elsewhere = found.as_ref().is_ok_and(|it| it.epoch != conn.epoch);
-        if let Ok(found) = found {
-            self.pool.put(found);
-        }
-        is_elsewhere
-    }
-
     /// Until when the answer to this command must be there.
     fn deadline(&self, command: &Command<'_>) -> Nanos {
         let wait = clock::duration(wait_of(command));
@@ -565,11 +543,6 @@ impl Inner {
 
 /// How often a look is asked again while members of a cluster break down under it.
 const REPEATS_MAX: u32 = 3;
-
-/// How often whoever waits at a member of a cluster looks whether another one leads by now, and how long a look at
-/// one of them may take.
-const LOOK_EVERY: Duration = Duration::from_secs(3);
-const LOOK_TIME: Duration = Duration::from_secs(1);
 
 /// The second line of a frame.
 fn key_of_frame(frame: &[u8]) -> &[u8] {

@@ -4,7 +4,7 @@
 //! meanwhile is lost: whoever asks on has looked at how things are, and is subscribed again.
 
 use std::fmt;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,10 @@ use std::time::Duration;
 use super::clock;
 use super::conn::{Conn, Fault, Heard};
 use super::error::Error;
+use super::look::{Lookout, led_elsewhere};
 use super::stream::wait_for_any;
-use super::{Client, Hops, Inner, LOOK_EVERY, Told};
+use super::{Client, Hops, Inner, Told};
+use crate::base::Nanos;
 use crate::engine::types::{Change, Event, Request};
 use crate::wire::client::{Line, News, push_request};
 use crate::wire::command::Command;
@@ -155,6 +157,25 @@ pub struct Subscription<T> {
 struct Source {
     shard: usize,
     conn: Option<Conn>,
+    lookout: Lookout,
+}
+
+impl Source {
+    fn new(shard: usize, conn: Conn) -> Self {
+        Self {
+            shard,
+            conn: Some(conn),
+            lookout: Lookout::new(),
+        }
+    }
+
+    /// When it is to be looked for whoever leads by now; never if that can be nobody else.
+    fn looks_at(&self) -> Nanos {
+        match &self.conn {
+            Some(conn) if !conn.has_no_other() => self.lookout.next_at(),
+            _ => Nanos::NEVER,
+        }
+    }
 }
 
 /// So many lines of other kinds are passed over before anybody looks at the clock.
@@ -252,8 +273,8 @@ impl Client {
             of: PhantomData,
         };
         for shard in shards {
-            let conn = Some(subscription.open(shard)?);
-            subscription.sources.push(Source { shard, conn });
+            let conn = subscription.open(shard)?;
+            subscription.sources.push(Source::new(shard, conn));
         }
         Ok(subscription)
     }
@@ -300,13 +321,13 @@ impl<T: FromNews> Subscription<T> {
     pub fn next_within(&mut self, timeout: Duration) -> Result<Option<T>, Error> {
         for index in 0..self.sources.len() {
             if self.sources[index].conn.is_none() {
-                let conn = self.open(self.sources[index].shard)?;
-                self.sources[index].conn = Some(conn);
+                let shard = self.sources[index].shard;
+                self.sources[index] = Source::new(shard, self.open(shard)?);
             }
         }
         let deadline = clock::after(timeout);
-        let mut look_at = clock::after(LOOK_EVERY);
         loop {
+            self.look_for_leaders()?;
             match self.heard()? {
                 Pass::Found(found) => return Ok(Some(found)),
                 // Whatever else comes, it must not take longer than this.
@@ -319,14 +340,13 @@ impl<T: FromNews> Subscription<T> {
                 .iter()
                 .filter_map(|it| it.conn.as_ref())
                 .collect();
-            match wait_for_any(&conns, deadline.min(look_at)) {
+            let look_at = self.sources.iter().map(Source::looks_at).min();
+            match wait_for_any(&conns, deadline.min(look_at.unwrap_or(Nanos::NEVER))) {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::TimedOut => {
                     if clock::now() >= deadline {
                         return Ok(None);
                     }
-                    self.look_for_leaders()?;
-                    look_at = clock::after(LOOK_EVERY);
                 }
                 Err(error) => return Err(self.broken(0, error.into())),
             }
@@ -335,19 +355,17 @@ impl<T: FromNews> Subscription<T> {
 
     /// A member of a cluster that was stopped or cut off is silent for ever, as if nothing happened.
     fn look_for_leaders(&mut self) -> Result<(), Error> {
-        for index in 0..self.sources.len() {
-            let Source { shard, conn } = &self.sources[index];
-            let is_gone = !self.inner.options.clusters[*shard].is_alone()
-                && conn
-                    .as_ref()
-                    .is_some_and(|conn| self.inner.is_led_elsewhere(conn, self.key.as_deref()));
-            if is_gone {
-                let why = "another member of the cluster leads by now";
-                let why = io::Error::new(ErrorKind::ConnectionAborted, why);
-                return Err(self.broken(index, why.into()));
+        let (options, key) = (&self.inner.options, self.key.as_deref());
+        let is_gone = |source: &mut Source| match &source.conn {
+            Some(conn) if !conn.has_no_other() => {
+                source.lookout.is_led_elsewhere(options, conn, key)
             }
+            _ => false,
+        };
+        match self.sources.iter_mut().position(is_gone) {
+            Some(index) => Err(self.broken(index, led_elsewhere())),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// An iterator that ends when nothing has come for so long, or after an error.
@@ -388,6 +406,7 @@ impl<T: FromNews> Subscription<T> {
                     && let Some(found) = T::from_news(news)
                 {
                     self.turn = index + 1;
+                    self.sources[index].lookout.heard();
                     return Ok(Pass::Found(found));
                 }
             }
@@ -399,7 +418,7 @@ impl<T: FromNews> Subscription<T> {
     }
 
     fn broken(&mut self, index: usize, fault: Fault) -> Error {
-        let Source { shard, conn } = &mut self.sources[index];
+        let Source { shard, conn, .. } = &mut self.sources[index];
         match conn.take() {
             Some(conn) => conn.error(fault),
             None => self.inner.options.clusters[*shard].down(ErrorKind::NotConnected.into()),

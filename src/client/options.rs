@@ -4,7 +4,6 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::process;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::Client;
@@ -223,7 +222,6 @@ impl Builder {
             connect_timeout: self.connect_timeout,
             answer_timeout: self.answer_timeout,
             check_every: self.check_every.max(CHECK_EVERY_MIN),
-            is_scouting: AtomicBool::new(false),
         };
         push_request(&mut frame, &Command::Hello(options.hello())).map_err(|why| {
             let name = &options.name;
@@ -271,8 +269,6 @@ pub(super) struct Options {
     pub(super) connect_timeout: Duration,
     pub(super) answer_timeout: Duration,
     pub(super) check_every: Duration,
-    /// A thread looks for the leader of a cluster.
-    pub(super) is_scouting: AtomicBool,
     #[cfg(feature = "tls")]
     tls: Option<std::sync::Arc<rustls::ClientConfig>>,
 }

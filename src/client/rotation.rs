@@ -1,17 +1,14 @@
 //! Whom the renewal thread asks next when a grant has no connection: where it was, whoever leads by now, then every other
-//! member in turn; with a pause after each round. And a thread that looks who leads, where the renewal thread may not wait.
+//! member in turn; with a pause after each round.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use super::address::Server;
 use super::clock;
 use super::cluster::{Cluster, contains};
-use super::find;
-use super::locked;
-use super::options::Options;
+use super::conn::Conn;
 
 /// The first pause, and the longest: for one server, and for several.
 const BACKOFF: Duration = Duration::from_millis(50);
@@ -24,8 +21,24 @@ const ATTEMPT: Duration = Duration::from_secs(1);
 /// How often in a round somebody who says where the leader is is believed.
 const HOPS_MAX: usize = 8;
 
-/// How long a look for the leader may take.
-const SCOUT_TIME: Duration = Duration::from_secs(2);
+/// A round asks every member, who led last, where it was before, and whoever these tell of. No more, even if others find new leaders
+/// all the time.
+const OTHERS_MAX: usize = 2;
+
+/// A life of a server.
+pub(super) struct Life {
+    pub(super) epoch: u64,
+    pub(super) server: Arc<Server>,
+}
+
+impl Life {
+    pub(super) fn of(conn: &Conn) -> Self {
+        Self {
+            epoch: conn.epoch,
+            server: Arc::clone(&conn.server),
+        }
+    }
+}
 
 /// Where one grant is with its search for a server.
 pub(super) struct Rotation {
@@ -53,8 +66,8 @@ impl Rotation {
         }
     }
 
-    /// There is one server, and nobody has told of another.
-    pub(super) fn is_alone(&self) -> bool {
+    /// There is one server in the list.
+    fn is_alone(&self) -> bool {
         self.members == 1
     }
 
@@ -70,11 +83,24 @@ impl Rotation {
         self.begin_round()
     }
 
-    /// This one could not be reached, or does not lead. Returns how long to wait before the next is asked.
-    pub(super) fn failed(&mut self, server: Option<Arc<Server>>, is_there: bool) -> Duration {
+    /// This one could not be reached, or does not lead; it was `before` that had the grant. Returns how long to wait before
+    /// the next is asked.
+    pub(super) fn failed(
+        &mut self,
+        cluster: &Cluster,
+        before: &Arc<Server>,
+        server: Option<Arc<Server>>,
+        is_there: bool,
+    ) -> Duration {
         self.is_somebody_there |= is_there;
+        if let Some(server) = &server {
+            cluster.forget_leader(server);
+        }
         self.asked.extend(server);
-        match self.sent_to.is_some() || self.asked.len() < self.members + self.hops {
+        let candidates = self.candidates(cluster, before);
+        let is_unfinished = self.asked.len() < self.members + self.hops + OTHERS_MAX
+            && candidates.iter().any(|it| !contains(&self.asked, it));
+        match self.sent_to.is_some() || is_unfinished {
             true => Duration::ZERO,
             false => self.begin_round(),
         }
@@ -121,26 +147,32 @@ impl Rotation {
         if let Some(server) = self.sent_to.take() {
             return server;
         }
-        let mut candidates = cluster.candidates();
-        // Where it was before is the best guess, once.
-        let is_first = self.failures <= 1 && !contains(&candidates[..1], before);
-        if is_first {
-            candidates.insert(0, Arc::clone(before));
-        }
+        let candidates = self.candidates(cluster, before);
         let mut left = candidates.iter().filter(|it| !contains(&self.asked, it));
         let next = left.next().or_else(|| candidates.first());
         // There is at least one member.
         next.map_or_else(|| Arc::clone(before), Arc::clone)
     }
 
-    /// How long the next one may take.
-    pub(super) fn limit(&self, connect_timeout: Duration) -> Duration {
+    /// Who may have it, the best guess first.
+    fn candidates(&self, cluster: &Cluster, before: &Arc<Server>) -> Vec<Arc<Server>> {
+        let mut candidates = cluster.candidates();
+        // Where it was before is the best guess, once.
+        let is_first = self.failures <= 1 && !contains(&candidates[..1], before);
+        if is_first {
+            candidates.insert(0, Arc::clone(before));
+        }
+        candidates
+    }
+
+    /// How long this one may take, which is the only one that there is, or one of several.
+    pub(super) fn limit(&self, is_only: bool, connect_timeout: Duration) -> Duration {
         // One that is slow gets more time, and later if others are there.
         let doublings = match self.is_somebody_there {
             true => self.failures / 4,
             false => self.failures,
         };
-        match self.is_alone() {
+        match is_only {
             true => connect_timeout,
             false => ATTEMPT
                 .saturating_mul(1 << doublings.min(4))
@@ -163,44 +195,5 @@ pub(super) fn resolve_again(server: &Arc<Server>) {
     });
     if thread.is_err() {
         server.has_resolved();
-    }
-}
-
-/// Somebody who looks which server has a key, on a thread of its own.
-pub(super) struct Scout {
-    result: Arc<Mutex<Option<Found>>>,
-}
-
-/// Who has it, and in which life; nobody if that could not be found out.
-type Found = Option<(Arc<Server>, u64)>;
-
-impl Scout {
-    /// Begins to look; none if somebody else does, or if there is no thread. However many grants of a client wait for an
-    /// answer, there is one such thread.
-    pub(super) fn start(options: &Arc<Options>, shard: usize, key: &[u8]) -> Option<Self> {
-        if options.is_scouting.swap(true, Ordering::SeqCst) {
-            return None;
-        }
-        let result = Arc::new(Mutex::new(None));
-        let (theirs, of, key) = (Arc::clone(&result), Arc::clone(options), key.to_vec());
-        let thread = thread::Builder::new().name("latch-scout".to_owned());
-        let thread = thread.spawn(move || {
-            let found = find::open_for_key(&of, shard, &key, clock::after(SCOUT_TIME));
-            let found = found
-                .ok()
-                .map(|conn| (Arc::clone(&conn.server), conn.epoch));
-            *locked(&theirs) = Some(found);
-            of.is_scouting.store(false, Ordering::SeqCst);
-        });
-        if thread.is_err() {
-            options.is_scouting.store(false, Ordering::SeqCst);
-            return None;
-        }
-        Some(Self { result })
-    }
-
-    /// What came of it, once there is something.
-    pub(super) fn found(&self) -> Option<Found> {
-        locked(&self.result).clone()
     }
 }

@@ -1,14 +1,15 @@
 //! A connection of one's own: for everything that belongs to a connection, such as subscriptions.
 
 use std::fmt;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock;
 use super::conn::{Conn, Fault, Reply};
 use super::error::{Error, shown};
-use super::{Hops, Inner, LOOK_EVERY, key_of_frame};
+use super::look::{Lookout, led_elsewhere};
+use super::{Hops, Inner, key_of_frame};
 use crate::wire::client::{Line, News, push_request};
 use crate::wire::command::Command;
 
@@ -69,6 +70,9 @@ impl Piece {
 pub struct Session {
     inner: Arc<Inner>,
     conn: Conn,
+    key: Box<[u8]>,
+    /// Whoever hears nothing looks now and then whether another member leads.
+    lookout: Lookout,
     /// It has broken, and is of no further use.
     is_broken: bool,
     /// Nothing was answered on it yet, so another connection will do as well.
@@ -86,6 +90,8 @@ impl Session {
         Ok(Self {
             conn: inner.open(inner.shard(key), Some(key))?,
             inner: Arc::clone(inner),
+            key: key.into(),
+            lookout: Lookout::new(),
             is_broken: false,
             is_unused: true,
         })
@@ -118,6 +124,7 @@ impl Session {
             answer = self.conn.ask(&frame, verb, deadline);
         }
         self.is_unused = false;
+        self.lookout.heard();
         match answer {
             Ok(reply) => {
                 // Whatever was on it is elsewhere by now.
@@ -144,25 +151,32 @@ impl Session {
     pub fn news(&mut self, timeout: Duration) -> Result<Option<Piece>, Error> {
         self.check()?;
         let deadline = clock::after(timeout);
-        let is_alone = self.inner.options.clusters[self.conn.shard].is_alone();
         loop {
             // A member of a cluster that was stopped is silent for ever, as if there were no news.
-            let until = match is_alone {
+            let is_only = self.conn.has_no_other();
+            let until = match is_only {
                 true => deadline,
-                false => deadline.min(clock::after(LOOK_EVERY)),
+                false => deadline.min(self.lookout.next_at()),
             };
             match self.conn.hear_news(until) {
-                Ok(line) => return Ok(Some(Piece { line })),
+                Ok(line) => {
+                    self.lookout.heard();
+                    return Ok(Some(Piece { line }));
+                }
                 Err(Fault::Broken(error)) if error.kind() == ErrorKind::TimedOut => {}
                 Err(fault) => return Err(self.broken(fault)),
             }
+            let Self {
+                lookout,
+                inner,
+                conn,
+                ..
+            } = self;
+            if !is_only && lookout.is_led_elsewhere(&inner.options, conn, Some(&self.key)) {
+                return Err(self.broken(led_elsewhere()));
+            }
             if clock::now() >= deadline {
                 return Ok(None);
-            }
-            if self.inner.is_led_elsewhere(&self.conn, None) {
-                let why = "another member of the cluster leads by now";
-                let why = io::Error::new(ErrorKind::ConnectionAborted, why);
-                return Err(self.broken(why.into()));
             }
         }
     }

@@ -15,11 +15,11 @@ use super::vocabulary::{Daemon, PATIENCE};
 use super::{ms, s};
 
 /// Two members and the server that decides, which is started anew when another one takes over.
-struct Pair {
+pub(crate) struct Pair {
     folder: TempDir,
     server: Option<Daemon>,
-    first: Front,
-    second: Front,
+    pub(crate) first: Front,
+    pub(crate) second: Front,
 }
 
 fn start_in(folder: &Path) -> Daemon {
@@ -29,7 +29,7 @@ fn start_in(folder: &Path) -> Daemon {
 
 impl Pair {
     /// The first one leads.
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let server = start_in(folder.path());
         let first = Front::start(Role::Leads(server.address()));
@@ -42,20 +42,20 @@ impl Pair {
         }
     }
 
-    fn list(&self) -> String {
+    pub(crate) fn list(&self) -> String {
         format!("{}+{}", self.first.address, self.second.address)
     }
 
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::connect(&self.list()).unwrap()
     }
 
-    fn server(&self) -> &Daemon {
+    pub(crate) fn server(&self) -> &Daemon {
         self.server.as_ref().unwrap()
     }
 
     /// Nobody leads: the first is gone or stopped, the second knows of nobody.
-    fn lose_leader(&mut self, first: Role) {
+    pub(crate) fn lose_leader(&mut self, first: Role) {
         // It must not hear of the end of a connection before its own: it would let go of what hung on that.
         if first == Role::Stopped {
             self.first.becomes(Role::Stopped);
@@ -65,12 +65,18 @@ impl Pair {
         self.second.becomes(Role::Follows(None));
     }
 
-    /// The second one has taken over.
-    fn take_over(&mut self) -> SocketAddr {
+    /// The second one has taken over, and nothing has become of the first.
+    pub(crate) fn lead_second(&mut self) -> SocketAddr {
         let server = start_in(self.folder.path());
         let address = server.address();
         self.server = Some(server);
         self.second.becomes(Role::Leads(address));
+        address
+    }
+
+    /// The second one has taken over, and the first one follows it, if it is there.
+    pub(crate) fn take_over(&mut self) -> SocketAddr {
+        let address = self.lead_second();
         if self.first.role() != Role::Stopped {
             self.first.follows(&self.second);
         }
@@ -79,7 +85,7 @@ impl Pair {
 }
 
 #[track_caller]
-fn wait_until_it_is(guard: &Guard, standing: Standing) {
+pub(crate) fn wait_until_it_is(guard: &Guard, standing: Standing) {
     let start = Instant::now();
     while guard.standing() != standing {
         let now = guard.standing();

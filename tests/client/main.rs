@@ -13,10 +13,13 @@ mod follow;
 mod front;
 mod holding;
 mod keeping;
+mod lives;
+mod looking;
 mod losses;
 mod peers;
 mod primitives;
 mod proxy;
+mod threads;
 #[cfg(feature = "tls")]
 mod tls;
 

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
+use crate::vocabulary::PATIENCE;
+
 /// What a latchd answers to `hello`.
 pub(crate) const GREETING: &[u8] = b"ok latchd/0.1.0 epoch=1 fence=1\n";
 
@@ -282,6 +284,43 @@ pub(crate) fn peer_that_decides(
     });
     (address, accepted)
 }
+
+/// How often something has happened, for whoever waits for it.
+#[derive(Clone, Default)]
+pub(crate) struct Tally {
+    shared: Arc<(Mutex<usize>, Condvar)>,
+}
+
+impl Tally {
+    /// It has happened once more: so often now.
+    pub(crate) fn add(&self) -> usize {
+        let mut count = self.shared.0.lock().unwrap();
+        *count += 1;
+        self.shared.1.notify_all();
+        *count
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        *self.shared.0.lock().unwrap()
+    }
+
+    /// Waits until it has happened so often. Says whether it has.
+    pub(crate) fn reaches(&self, enough: usize) -> bool {
+        let count = self.shared.0.lock().unwrap();
+        let is_less = |count: &mut usize| *count < enough;
+        let waited = self.shared.1.wait_timeout_while(count, PATIENCE, is_less);
+        !waited.unwrap().1.timed_out()
+    }
+}
+
+/// What a latchd answers to `hello` in this life.
+pub(crate) fn greeting(epoch: u64) -> Vec<u8> {
+    format!("ok latchd/0.1.0 epoch={epoch} fence=1\n").into_bytes()
+}
+
+/// A lock is granted, for a minute.
+pub(crate) const GRANT: &[u8] = b"ok 00000000000000010000000000000001 60 1\n";
+pub(crate) const RENEWAL: &[u8] = b"ok 60 1\n";
 
 /// Somebody who answers the first request of each connection as a latchd would, and later ones with
 /// these words, one after the other; then it falls silent and never hangs up.

@@ -1,0 +1,280 @@
+//! Whether a server that is silent still has a key, or whether another member of its cluster has it by now: looked up on
+//! a thread of its own, for all that wait there.
+//!
+//! However many guards, waits and subscriptions want to know, there is one such thread for each part of the keys, and only
+//! while there is something to look for. It takes one question after the other, and what it has just seen of a server is good for
+//! all of them. Whoever asks never waits for it, and comes back for the answer.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::mem;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use super::address::Server;
+use super::clock;
+use super::conn::{Conn, Fault};
+use super::error::Error;
+use super::find;
+use super::locked;
+use super::options::Options;
+use crate::base::Nanos;
+
+/// How often whoever waits or listens at a member of a cluster wants to know.
+const LOOK_EVERY: Duration = Duration::from_secs(3);
+
+/// How often it comes back for the answer.
+const COME_BACK_EVERY: Duration = Duration::from_millis(50);
+
+/// How long one look may take: one member that does not answer, and another one that does.
+const LOOK_TIME: Duration = Duration::from_secs(2);
+
+/// How long the server itself may take, where there is no key to ask others for.
+const SAME_TIME: Duration = Duration::from_secs(1);
+
+/// How long it is good for others what was seen of a server, or that nobody leads.
+const GOOD_FOR: Duration = Duration::from_secs(1);
+
+/// What was seen.
+#[derive(Clone, Debug)]
+pub(super) enum Seen {
+    /// The server lives as before, or nobody else was found.
+    Same,
+    /// This one has it, with this epoch, which is higher.
+    Elsewhere(Arc<Server>, u64),
+}
+
+/// A question that was asked. Whoever drops it does not want to know any more.
+#[derive(Debug)]
+pub(super) struct Look {
+    question: Arc<Question>,
+}
+
+#[derive(Debug)]
+struct Question {
+    shard: usize,
+    /// Where the key was, and in which life of that server.
+    server: Arc<Server>,
+    epoch: u64,
+    /// None: whoever leads this part of the keys.
+    key: Option<Box<[u8]>>,
+    seen: Mutex<Option<Seen>>,
+}
+
+impl Look {
+    /// Asks whether this connection still leads to who has the key.
+    pub(super) fn begin(options: &Arc<Options>, conn: &Conn, key: Option<&[u8]>) -> Self {
+        let question = Arc::new(Question {
+            shard: conn.shard,
+            server: Arc::clone(&conn.server),
+            epoch: conn.epoch,
+            key: key.map(Into::into),
+            seen: Mutex::new(None),
+        });
+        options.clusters[conn.shard].looks.ask(options, &question);
+        Self { question }
+    }
+
+    /// What came of it, once there is something.
+    pub(super) fn seen(&self) -> Option<Seen> {
+        locked(&self.question.seen).clone()
+    }
+}
+
+/// Somebody who waits at a member of a cluster: one that was stopped, or cut off, would be silent for ever.
+#[derive(Debug)]
+pub(super) struct Lookout {
+    look: Option<Look>,
+    next_at: Nanos,
+}
+
+impl Lookout {
+    pub(super) fn new() -> Self {
+        Self {
+            look: None,
+            next_at: clock::after(LOOK_EVERY),
+        }
+    }
+
+    /// When there is something to do.
+    pub(super) fn next_at(&self) -> Nanos {
+        self.next_at
+    }
+
+    /// The server has said something, so it need not be looked for.
+    pub(super) fn heard(&mut self) {
+        *self = Self::new();
+    }
+
+    /// Whether another member is known to have the key. Looks if it is time to, and never waits.
+    pub(super) fn is_led_elsewhere(
+        &mut self,
+        options: &Arc<Options>,
+        conn: &Conn,
+        key: Option<&[u8]>,
+    ) -> bool {
+        if clock::now() < self.next_at {
+            return false;
+        }
+        let begin = || Look::begin(options, conn, key);
+        match self.look.get_or_insert_with(begin).seen() {
+            None => {
+                self.next_at = clock::after(COME_BACK_EVERY);
+                false
+            }
+            Some(seen) => {
+                self.heard();
+                matches!(seen, Seen::Elsewhere(..))
+            }
+        }
+    }
+}
+
+/// Why a connection is of no further use then.
+pub(super) fn led_elsewhere() -> Fault {
+    let why = "another member of the cluster leads by now";
+    io::Error::new(ErrorKind::ConnectionAborted, why).into()
+}
+
+/// The questions about one part of the keys.
+#[derive(Debug, Default)]
+pub(super) struct Looks {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// At most one for each that waits.
+    queue: VecDeque<Arc<Question>>,
+    /// There is a thread.
+    is_looking: bool,
+    /// Servers that have answered a moment ago.
+    alive: Vec<Alive>,
+    /// When nobody was found last.
+    in_vain_at: Option<Nanos>,
+}
+
+#[derive(Debug)]
+struct Alive {
+    server: Arc<Server>,
+    epoch: u64,
+    at: Nanos,
+}
+
+impl State {
+    /// Whether it need not be looked for, because it was a moment ago.
+    fn knows(&self, question: &Question) -> bool {
+        let is_it = |it: &Alive| {
+            Arc::ptr_eq(&it.server, &question.server)
+                && it.epoch == question.epoch
+                && is_good(it.at)
+        };
+        self.in_vain_at.is_some_and(is_good) || self.alive.iter().any(is_it)
+    }
+}
+
+fn is_good(at: Nanos) -> bool {
+    clock::now().since(at) < clock::nanos(GOOD_FOR)
+}
+
+impl Looks {
+    fn ask(&self, options: &Arc<Options>, question: &Arc<Question>) {
+        let mut state = locked(&self.state);
+        if state.knows(question) {
+            return question.answer(Seen::Same);
+        }
+        state.queue.push_back(Arc::clone(question));
+        if mem::replace(&mut state.is_looking, true) {
+            return;
+        }
+        drop(state);
+        let (theirs, shard) = (Arc::clone(options), question.shard);
+        let thread = thread::Builder::new().name("latch-look".to_owned());
+        let thread = thread.spawn(move || theirs.clusters[shard].looks.run(&theirs));
+        if thread.is_err() {
+            // They look again later.
+            let mut state = locked(&self.state);
+            state.is_looking = false;
+            state.queue.drain(..).for_each(|it| it.answer(Seen::Same));
+        }
+    }
+
+    fn run(&self, options: &Arc<Options>) {
+        // Who had one key may have the next one, too.
+        let mut last = None;
+        while let Some(question) = self.next() {
+            let found = question.look(options, last.take());
+            let seen = match &found {
+                // One with a lower epoch led before, and has not noticed yet that it does not any more.
+                Ok(conn) if conn.epoch > question.epoch => {
+                    Seen::Elsewhere(Arc::clone(&conn.server), conn.epoch)
+                }
+                _ => Seen::Same,
+            };
+            last = self.note(found);
+            question.answer(seen);
+        }
+    }
+
+    /// The next question that somebody still wants to have answered.
+    fn next(&self) -> Option<Arc<Question>> {
+        let mut state = locked(&self.state);
+        while let Some(question) = state.queue.pop_front() {
+            if Arc::strong_count(&question) == 1 {
+                continue;
+            }
+            if !state.knows(&question) {
+                return Some(question);
+            }
+            question.answer(Seen::Same);
+        }
+        state.is_looking = false;
+        None
+    }
+
+    fn note(&self, found: Result<Conn, Error>) -> Option<Conn> {
+        let mut state = locked(&self.state);
+        let at = clock::now();
+        let Ok(conn) = found else {
+            state.in_vain_at = Some(at);
+            return None;
+        };
+        state.in_vain_at = None;
+        let (server, epoch) = (Arc::clone(&conn.server), conn.epoch);
+        let is_same = |it: &Alive| Arc::ptr_eq(&it.server, &server);
+        state.alive.retain(|it| is_good(it.at) && !is_same(it));
+        state.alive.push(Alive { server, epoch, at });
+        Some(conn)
+    }
+}
+
+impl Question {
+    fn answer(&self, seen: Seen) {
+        *locked(&self.seen) = Some(seen);
+    }
+
+    /// A connection to whoever has the key, or leads.
+    fn look(&self, options: &Arc<Options>, last: Option<Conn>) -> Result<Conn, Error> {
+        let Some(key) = &self.key else {
+            return self.look_for_leader(options);
+        };
+        let cluster = &options.clusters[self.shard];
+        let deadline = clock::after(LOOK_TIME);
+        let last = last.filter(|it| it.is_fresh() && cluster.is_asked_first(&it.server, key));
+        let found = last.map(|it| find::ask_for_key(options, it, key, deadline));
+        match found {
+            Some(Ok(conn)) => Ok(conn),
+            _ => find::open_for_key(options, self.shard, key, deadline),
+        }
+    }
+
+    /// The server itself is asked first: one that leads another part of the keys is no news.
+    fn look_for_leader(&self, options: &Arc<Options>) -> Result<Conn, Error> {
+        let until = clock::after(SAME_TIME);
+        match Conn::open(options, self.shard, &self.server, until) {
+            Ok(conn) if conn.epoch == self.epoch => Ok(conn),
+            _ => find::open(options, self.shard, None, clock::after(LOOK_TIME)),
+        }
+    }
+}
