@@ -438,8 +438,9 @@ impl Inner {
         let key = (!verb.row().ignores_key).then(|| key_of_frame(&frame));
         let may_repeat = is_repeatable(command);
         let is_alone = self.options.clusters[shard].is_alone();
-        let deadline = self.deadline(command);
         let (mut conn, was_idle) = self.conn(shard, key)?;
+        // The search for a server does not count: one that is found late has its time to answer.
+        let mut deadline = self.deadline(command);
         let mut hops = Hops::until(clock::after(self.options.connect_timeout));
         let mut repeats = match may_repeat {
             true if !is_alone => REPEATS_MAX,
@@ -454,7 +455,10 @@ impl Inner {
             };
             match conn.ask(&frame, verb, patience) {
                 Ok(reply) => match reply.sends_elsewhere() {
-                    Some(told) => self.go_elsewhere(&mut conn, key, told, &mut hops)?,
+                    Some(told) => {
+                        self.go_elsewhere(&mut conn, key, told, &mut hops)?;
+                        deadline = self.deadline(command);
+                    }
                     None => {
                         self.pool.put(conn);
                         return self.refused(shard, &frame, reply);
@@ -466,6 +470,7 @@ impl Inner {
                     repeats -= 1;
                     self.pool.clear(shard);
                     conn = self.open(shard, key)?;
+                    deadline = deadline.max(clock::after(self.options.answer_timeout / 3));
                 }
                 Err(Fault::Broken(why)) if !may_repeat => {
                     return Err(Error::Unknown {

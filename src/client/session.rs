@@ -105,11 +105,10 @@ impl Session {
     pub fn ask(&mut self, command: &Command<'_>) -> Result<Reply, Error> {
         let mut frame = Vec::new();
         let verb = push_request(&mut frame, command)?;
-        let deadline = self.inner.deadline(command);
         self.check()?;
         let key = (!verb.row().ignores_key).then(|| key_of_frame(&frame));
         let mut hops = Hops::until(clock::after(self.inner.options.connect_timeout));
-        let mut answer = self.conn.ask(&frame, verb, deadline);
+        let mut answer = self.conn.ask(&frame, verb, self.inner.deadline(command));
         while self.is_unused
             && let Ok(reply) = &answer
             && let Some(told) = reply.sends_elsewhere()
@@ -121,7 +120,7 @@ impl Session {
                 self.is_broken = true;
                 return Err(error);
             }
-            answer = self.conn.ask(&frame, verb, deadline);
+            answer = self.conn.ask(&frame, verb, self.inner.deadline(command));
         }
         self.is_unused = false;
         self.lookout.heard();

@@ -19,6 +19,7 @@ mod losses;
 mod peers;
 mod primitives;
 mod proxy;
+mod searching;
 mod threads;
 #[cfg(feature = "tls")]
 mod tls;
