@@ -172,8 +172,9 @@ impl Lock {
                     });
                     conn = *found.conn;
                 }
-                // It may still be granted; but then it ends with the connection, unless it outlives it.
-                Fault::Broken(why) if inner.options.outlives() => {
+                // It may still be granted; but then it ends with the connection, unless it outlives it or is restored
+                // by whoever leads next.
+                Fault::Broken(why) if self.may_stay(&conn) => {
                     return Err(self.unknown(shard, None, why));
                 }
                 fault => return Err(conn.error(fault)),
@@ -199,6 +200,11 @@ impl Lock {
                 return Err(led_elsewhere());
             }
         }
+    }
+
+    /// Whether what was granted on this connection may be there when that has ended.
+    pub(super) fn may_stay(&self, conn: &Conn) -> bool {
+        self.inner.options.outlives() || !conn.has_no_other()
     }
 
     /// The wait is over. If it was one behind a grant that may be the answer to our first request, and that is still
@@ -363,7 +369,7 @@ impl Lock {
                     let suspect = Some(fence);
                     return Ok(FoundOut { conn, suspect });
                 }
-                Ok(Found::Holder(fence)) => return Err(self.unknown(shard, Some(fence), why)),
+                Ok(Found::Holder(fence)) => return Err(self.unknown(shard, fence, why)),
                 // That connection broke, too, before it was known.
                 Err(Error::Down { .. }) if clock::now() < end => {
                     clock::pause(pause(round).min(clock::until(end)));
@@ -394,12 +400,20 @@ impl Lock {
             let who = self.ask_who(&mut conn)?;
             let now = clock::now();
             match self.could_be_ours(&who, asked_at) {
+                // The server does not list more than so many, and it may be one of the others.
+                None if who.holder_count > who.holders.len() as u64 => {
+                    if now >= noticed {
+                        return Ok(Found::Holder(None));
+                    }
+                }
                 None => return Ok(Found::Nothing(Box::new(conn))),
                 Some(holder) if holder.restored && is_exclusive && now < end => {
                     return Ok(Found::Before(Box::new(conn), Fence(holder.fence)));
                 }
                 Some(holder) if holder.restored && now < end => {}
-                Some(holder) if now >= noticed => return Ok(Found::Holder(Fence(holder.fence))),
+                Some(holder) if now >= noticed => {
+                    return Ok(Found::Holder(Some(Fence(holder.fence))));
+                }
                 Some(_) => {}
             }
             round += 1;
@@ -483,8 +497,8 @@ enum Found {
     Nothing(Box<Conn>),
     /// This may be it, and nobody else can have it meanwhile: it may be waited for.
     Before(Box<Conn>, Fence),
-    /// This may be it.
-    Holder(Fence),
+    /// This may be it, or one that the server does not show.
+    Holder(Option<Fence>),
 }
 
 /// A connection on which it may be asked again.

@@ -95,12 +95,10 @@ impl Lock {
     }
 
     /// What it means that the connection broke: what it may have been granted ended with it, unless it
-    /// outlives it.
+    /// outlives it or is restored by whoever leads next.
     fn over(&self, conn: &Conn, fault: Fault) -> Error {
         match fault {
-            Fault::Broken(why) if self.inner.options.outlives() => {
-                self.unknown(conn.shard, None, why)
-            }
+            Fault::Broken(why) if self.may_stay(conn) => self.unknown(conn.shard, None, why),
             fault => conn.error(fault),
         }
     }

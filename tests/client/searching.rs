@@ -1,13 +1,16 @@
 //! What is asked while a server is looked for, what comes of requests whose server cannot be found, and what is told of
 //! an answer that was lost.
 
+use std::io::Write;
 use std::thread;
 
-use latchd::client::Client;
+use latchd::client::{Client, Enqueued, Error, ErrorKind};
 
 use super::follow::Pair;
 use super::front::Role;
-use super::s;
+use super::proxy::{GREETING, Tally, peer_that_decides};
+use super::vocabulary::PATIENCE;
+use super::{ms, s};
 
 /// The time in which nobody leads is none that the server takes for its answer.
 #[test]
@@ -24,4 +27,62 @@ fn a_server_that_is_found_late_has_its_time_to_answer() {
     pair.second.wait_for_connections(before + 7);
     pair.take_over();
     assert_eq!(asking.join().unwrap().unwrap(), 1);
+}
+
+/// A server lists a thousand holders. The lost answer may be one of the others.
+#[test]
+fn an_acquire_is_not_repeated_when_not_all_holders_are_shown() {
+    let asked = Tally::default();
+    let asks = asked.clone();
+    let (address, _) = peer_that_decides(move |_, verb, stream| match verb {
+        "hello" => stream.write_all(GREETING).is_ok(),
+        "who" => {
+            let holder = "{\"fence\":7,\"name\":\"another\",\"hold\":\"slot\",\"since_s\":60.0}";
+            let answer = format!("ok {{\"holder_count\":1001,\"holders\":[{holder}]}}\n");
+            stream.write_all(answer.as_bytes()).is_ok()
+        }
+        _ => {
+            asks.add();
+            false
+        }
+    });
+    let client = Client::connect(&address.to_string()).unwrap();
+    let error = client.semaphore("pool", 5_000).acquire().unwrap_err();
+    assert!(
+        matches!(error, Error::Unknown { fence: None, .. }),
+        "{error}"
+    );
+    assert_eq!(asked.count(), 1);
+}
+
+/// A leader that was stopped may have recorded the grant, and then the next one restores it, whatever becomes of the connection.
+#[test]
+fn an_acquire_that_a_stopped_leader_does_not_answer_is_not_known() {
+    for is_enqueued in [false, true] {
+        let pair = Pair::start();
+        let client = Client::builder(&pair.list()).answer_timeout(ms(500));
+        let client = client.connect().unwrap();
+        pair.first.becomes(Role::Stopped);
+        let error = match is_enqueued {
+            false => client.lock("job").try_acquire().map(drop).unwrap_err(),
+            true => client.lock("job").enqueue().map(drop).unwrap_err(),
+        };
+        assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+    }
+}
+
+/// A place is one of a connection, and a queue begins anew where another member leads: whoever waits for it is told.
+#[test]
+fn a_place_is_lost_when_another_member_leads() {
+    let mut pair = Pair::start();
+    let client = pair.client();
+    let guard = client.lock("job").lease(s(30)).acquire().unwrap();
+    let Enqueued::Queued(place) = client.lock("job").enqueue().unwrap() else {
+        panic!("it is held");
+    };
+    pair.lose_leader(Role::Gone);
+    pair.take_over();
+    let error = place.wait(PATIENCE).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+    drop(guard);
 }
