@@ -1,6 +1,7 @@
 //! What a program has in its hands while it holds something.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use super::error::{Error, Lost, shown};
 use super::hold::{Hold, LostSignal, Standing};
 use super::renewal::release_command;
 use super::{Hops, Inner, Told};
-use crate::base::Token;
+use crate::base::{Nanos, Token};
 use crate::wire::client::push_request;
 
 /// How long letting go may take when a guard is dropped: a server that hangs must not hang the
@@ -146,7 +147,8 @@ impl Guard {
     /// [`Lost`](Error::Lost) if it was held no longer. If the server cannot be reached it is let go when its
     /// connection or its lease has ended.
     pub fn release(mut self) -> Result<(), Error> {
-        self.let_go(self.inner.options.answer_timeout)
+        let options = &self.inner.options;
+        self.let_go(options.answer_timeout, options.connect_timeout)
     }
 
     /// Stops renewing it and leaves it held, until its lease is over or somebody lets it go with the
@@ -176,38 +178,50 @@ impl Guard {
         Error::Lost { key, why }
     }
 
-    fn let_go(&mut self, patience: Duration) -> Result<(), Error> {
+    /// Tells the server within this time; with what may be added, if that needs another connection.
+    fn let_go(&mut self, patience: Duration, more: Duration) -> Result<(), Error> {
         self.is_over = true;
         let conn = self.inner.keeper.give_up(self.number);
         if let Standing::Lost(why) = self.hold.release() {
             if let Some(mut conn) = conn {
                 // By our clock it is over. If the server thinks otherwise, it need not wait for that.
-                let _ = self.tell(&mut conn, Duration::ZERO);
+                let _ = self.tell(&mut conn, clock::now());
             }
             return Err(self.lost_by(why));
         }
-        if let Some(mut conn) = conn
-            && let Ok(is_done) = self.tell(&mut conn, patience)
-        {
-            self.inner.pool.put(conn);
-            return match is_done {
-                true => Ok(()),
-                false => Err(self.lost_by(Lost::Forgotten)),
+        let all = patience.saturating_add(more);
+        let end = clock::after(all);
+        if let Some(mut conn) = conn {
+            // What ends with its connection needs no other one, if the only server there is does not answer.
+            let is_last = !self.inner.options.outlives() && conn.has_no_other();
+            let first = match is_last {
+                true => patience,
+                false => all / 2,
             };
+            match self.tell(&mut conn, clock::after(first)) {
+                Ok(is_done) => {
+                    self.inner.pool.put(conn);
+                    return match is_done {
+                        true => Ok(()),
+                        false => Err(self.lost_by(Lost::Forgotten)),
+                    };
+                }
+                Err(error) if is_last && is_timeout(&error) => return Err(error),
+                Err(_) => {}
+            }
         }
         // The connection is gone. Whatever the server says on another one, it is not held afterwards.
-        let (key, deadline) = (Some(&*self.hold.key), clock::after(patience));
-        let mut conn = self.inner.open_by(self.hold.shard, key, deadline)?;
-        self.tell(&mut conn, patience)?;
+        let key = Some(&*self.hold.key);
+        let mut conn = self.inner.open_by(self.hold.shard, key, end)?;
+        self.tell(&mut conn, end)?;
         self.inner.pool.put(conn);
         Ok(())
     }
 
     /// Tells the server, or whoever it says decides; whether it was held until then.
-    fn tell(&self, conn: &mut Conn, patience: Duration) -> Result<bool, Error> {
+    fn tell(&self, conn: &mut Conn, deadline: Nanos) -> Result<bool, Error> {
         let mut frame = Vec::new();
         let verb = push_request(&mut frame, &release_command(&self.hold))?;
-        let deadline = clock::after(patience);
         let mut hops = Hops::until(deadline);
         loop {
             let reply = conn.ask(&frame, verb, deadline);
@@ -221,11 +235,15 @@ impl Guard {
     }
 }
 
+fn is_timeout(error: &Error) -> bool {
+    matches!(error, Error::Down { why, .. } if why.kind() == ErrorKind::TimedOut)
+}
+
 impl Drop for Guard {
     fn drop(&mut self) {
         if !self.is_over {
             let patience = self.inner.options.answer_timeout.min(DROP_TIME);
-            let _ = self.let_go(patience); // whoever wants to know calls `release`
+            let _ = self.let_go(patience, Duration::ZERO); // whoever wants to know calls `release`
         }
     }
 }

@@ -9,7 +9,7 @@ use super::error::{Error, shown};
 use super::guard::{DROP_TIME, Guard};
 use super::lock::Lock;
 use super::{Hops, Told};
-use crate::base::Millis;
+use crate::base::{Millis, Nanos};
 use crate::engine::types::Request;
 use crate::wire::client::push_request;
 use crate::wire::command::Command;
@@ -167,13 +167,14 @@ impl Drop for Place {
             return;
         }
         let patience = inner.options.answer_timeout.min(DROP_TIME);
-        if self.give_up(&mut conn, patience).is_ok() {
+        let end = clock::after(patience);
+        if self.give_up(&mut conn, clock::after(patience / 2)).is_ok() {
             return inner.pool.put(*conn);
         }
         // Any connection of the client will do.
-        let conn = inner.open_by(conn.shard, Some(&self.lock.key), clock::after(patience));
+        let conn = inner.open_by(conn.shard, Some(&self.lock.key), end);
         if let Ok(mut conn) = conn
-            && self.give_up(&mut conn, patience).is_ok()
+            && self.give_up(&mut conn, end).is_ok()
         {
             inner.pool.put(conn);
         }
@@ -182,11 +183,10 @@ impl Drop for Place {
 
 impl Place {
     /// To look once is to give the place up. If it was our turn already, that is let go.
-    fn give_up(&self, conn: &mut Conn, patience: Duration) -> Result<(), Fault> {
+    fn give_up(&self, conn: &mut Conn, deadline: Nanos) -> Result<(), Fault> {
         let key = &self.lock.key;
         let wait = Millis::ZERO;
         let mut frame = Vec::new();
-        let deadline = clock::after(patience);
         let mut ask = |request: Request<'_>| {
             frame.clear();
             // The key was spelled when the place was taken.

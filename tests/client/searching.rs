@@ -2,14 +2,15 @@
 //! an answer that was lost.
 
 use std::io::Write;
+use std::sync::mpsc;
 use std::thread;
 
 use latchd::client::{Client, Enqueued, Error, ErrorKind};
 
 use super::follow::Pair;
 use super::front::Role;
-use super::proxy::{GREETING, Tally, peer_that_decides};
-use super::vocabulary::PATIENCE;
+use super::proxy::{GRANT, GREETING, Proxy, Tally, peer_that_decides};
+use super::vocabulary::{Daemon, PATIENCE};
 use super::{ms, s};
 
 /// The time in which nobody leads is none that the server takes for its answer.
@@ -85,4 +86,39 @@ fn a_place_is_lost_when_another_member_leads() {
     let error = place.wait(PATIENCE).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
     drop(guard);
+}
+
+/// What ends with its connection is let go by closing that.
+#[test]
+fn a_plain_guard_is_dropped_without_another_connection() {
+    let daemon = Daemon::start(&[]);
+    let proxy = Proxy::to(daemon.address());
+    let client = Client::connect(&proxy.address.to_string()).unwrap();
+    let guard = client.lock("job").lease(s(600)).acquire().unwrap();
+    proxy.stall_present();
+    let before = proxy.accepted();
+    drop(guard);
+    assert_eq!(proxy.accepted(), before);
+}
+
+/// All of it together takes no longer than it may, also if that needs several steps: the release, another connection, and the
+/// release there.
+#[test]
+fn a_guard_is_dropped_in_time_whatever_does_not_answer() {
+    let (address, _) = peer_that_decides(|_, verb, stream| match verb {
+        "hello" => stream.write_all(GREETING).is_ok(),
+        "l" => stream.write_all(GRANT).is_ok(),
+        _ => true,
+    });
+    let client = Client::builder(&address.to_string()).keep(true);
+    let client = client.connect().unwrap();
+    let guards: Vec<_> = (0..3)
+        .map(|number| client.lock(format!("job{number}")).try_acquire().unwrap())
+        .collect();
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        drop(guards);
+        tell.send(()).unwrap();
+    });
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(()), "2 s each");
 }
