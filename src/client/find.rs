@@ -73,16 +73,46 @@ pub(super) fn open(
 /// So often somebody who is sent elsewhere goes there without a pause.
 const HOPS_AT_ONCE: u32 = 2;
 
+/// A request that stayed where it was for so long was not sent round.
+const STAYED: Duration = Duration::from_secs(5);
+
 /// How often one request was sent elsewhere, and until when that may go on.
 pub(super) struct Hops {
     count: u32,
+    /// How long somebody who leads may be looked for.
     deadline: Nanos,
+    /// How long servers may send it from one to the other, if none of them lets it stay.
+    round_max: Duration,
+    /// Since when they do, and when one last did.
+    since: Nanos,
+    last_at: Nanos,
 }
 
 impl Hops {
     pub(super) const fn until(deadline: Nanos) -> Self {
-        let count = 0;
-        Self { count, deadline }
+        Self::within(deadline, Duration::MAX)
+    }
+
+    /// For a request that may wait for long, and goes on elsewhere.
+    pub(super) const fn within(deadline: Nanos, round_max: Duration) -> Self {
+        Self {
+            count: 0,
+            deadline,
+            round_max,
+            since: Nanos(0),
+            last_at: Nanos(0),
+        }
+    }
+
+    /// One more. Says whether there is time for it.
+    fn hop(&mut self) -> bool {
+        let now = clock::now();
+        if now.since(self.last_at) >= clock::nanos(STAYED) {
+            (self.count, self.since) = (0, now);
+        }
+        self.count += 1;
+        self.last_at = now;
+        now < self.deadline && now.since(self.since) < clock::nanos(self.round_max)
     }
 }
 
@@ -116,8 +146,7 @@ pub(super) fn elsewhere(
             cluster.forget_leader(&conn.server);
         }
     }
-    hops.count += 1;
-    if clock::now() >= hops.deadline {
+    if !hops.hop() {
         let why = "sent from one server to another until the time was over";
         return Err(cluster.down(io::Error::new(ErrorKind::TimedOut, why)));
     }
@@ -169,7 +198,7 @@ struct Search<'a> {
     shard: usize,
     key: Option<&'a [u8]>,
     deadline: Nanos,
-    /// Whom we asked, and what came of it last.
+    /// Whom we asked, and what came of it last: members, and whoever was told of in this round or the last one.
     tried: Vec<Tried>,
     /// Somebody has said that it does not lead.
     is_somebody_there: bool,
@@ -182,6 +211,7 @@ struct Tried {
     /// Somebody is not gone to, because a secret would be shown there in the open.
     is_unprotected: bool,
     at: Nanos,
+    round: u32,
     /// How often it did not answer in time.
     timeouts: u32,
 }
@@ -195,6 +225,10 @@ struct Candidate {
 impl Search<'_> {
     /// Asks everybody once.
     fn round(&mut self) -> Result<Option<Conn>, Error> {
+        // Who names ever new servers must not fill our memory with them.
+        let (members, round) = (&self.cluster.members, self.rounds);
+        self.tried
+            .retain(|it| contains(members, &it.server) || it.round + 1 >= round);
         let route = self.key.and_then(|key| self.cluster.route(key));
         let guest = route.map(|server| Candidate {
             server,
@@ -311,6 +345,7 @@ impl Search<'_> {
             fault,
             is_unprotected,
             at: clock::now(),
+            round: self.rounds,
             timeouts,
         });
     }

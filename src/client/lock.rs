@@ -130,7 +130,7 @@ impl Lock {
         // Whoever waits anyway waits for a leader, too.
         let connects_until = clock::after(inner.options.connect_timeout).max(end);
         let (mut conn, _) = inner.conn_by(shard, Some(key), connects_until)?;
-        let mut hops = Hops::until(connects_until);
+        let mut hops = Hops::within(connects_until, inner.options.connect_timeout);
         let mut attempts = 0;
         let mut suspect: Option<Suspect> = None;
         loop {

@@ -2,7 +2,8 @@
 //! an answer that was lost.
 
 use std::io::Write;
-use std::sync::mpsc;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 
 use latchd::client::{Client, Enqueued, Error, ErrorKind};
@@ -121,4 +122,46 @@ fn a_guard_is_dropped_in_time_whatever_does_not_answer() {
         tell.send(()).unwrap();
     });
     assert_eq!(told.recv_timeout(PATIENCE), Ok(()), "2 s each");
+}
+
+/// Two servers that send a key to each other are not asked for ever, however long the wait may be.
+#[test]
+fn a_wait_without_end_is_not_sent_round_for_ever() {
+    let there: Arc<OnceLock<SocketAddr>> = Arc::default();
+    let to = Arc::clone(&there);
+    let answer = |verb: &str, to: SocketAddr| match verb {
+        "hello" => GREETING.to_vec(),
+        _ => format!("error_not_leader {to}\n").into_bytes(),
+    };
+    let (one, _) = peer_that_decides(move |_, verb, stream| {
+        stream.write_all(&answer(verb, *to.get().unwrap())).is_ok()
+    });
+    let (other, _) =
+        peer_that_decides(move |_, verb, stream| stream.write_all(&answer(verb, one)).is_ok());
+    there.set(other).unwrap();
+    let client = Client::builder(&one.to_string()).connect_timeout(ms(400));
+    let lock = client.build().unwrap().lock("job").wait(s(1_000_000));
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || tell.send(lock.acquire().map(drop)).unwrap());
+    let error = told.recv_timeout(PATIENCE).unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Down, "{error}");
+}
+
+/// A member that names another leader each time fills nobody's memory: what is told of at the end are those of the last rounds.
+#[test]
+fn whoever_names_ever_new_leaders_is_not_remembered_with_all_of_them() {
+    let named = Tally::default();
+    let names = named.clone();
+    let (address, _) = peer_that_decides(move |_, _, stream| {
+        // Nobody is there.
+        let answer = format!("error_not_leader 127.0.0.1:{}\n", names.add());
+        stream.write_all(answer.as_bytes()).is_ok()
+    });
+    let client = Client::builder(&address.to_string()).connect_timeout(s(3));
+    let error = client.connect().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Down, "{error}");
+    assert!(named.count() > 4, "{} rounds", named.count());
+    let text = error.to_string();
+    let told = text.matches("127.0.0.1:").count() - 2; // the list, and its one member
+    assert!(told <= 4, "{text}");
 }
