@@ -27,7 +27,7 @@ use super::look::{Look, Seen};
 use super::options::Options;
 use super::poller::Poller;
 use super::renewal::{check, release_command, renew};
-use super::rotation::{Rotation, resolve_again};
+use super::rotation::{Life, Rotation, resolve_again};
 use crate::base::Nanos;
 use crate::engine::types::{Change, Mode};
 use crate::wire::client::{Line, News, Told, push_request};
@@ -113,21 +113,6 @@ struct Kept {
     outlives: bool,
     answer_timeout: Duration,
     due: Nanos,
-}
-
-/// A life of a server.
-struct Life {
-    epoch: u64,
-    server: Arc<Server>,
-}
-
-impl Life {
-    fn of(conn: &Conn) -> Self {
-        Self {
-            epoch: conn.epoch,
-            server: Arc::clone(&conn.server),
-        }
-    }
 }
 
 /// How it is connected with its server.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::address::Server;
 use super::clock;
 use super::cluster::{Cluster, contains};
+use super::conn::Conn;
 
 /// The first pause, and the longest: for one server, and for several.
 const BACKOFF: Duration = Duration::from_millis(50);
@@ -23,6 +24,21 @@ const HOPS_MAX: usize = 8;
 /// A round asks every member, who led last, where it was before, and whoever these tell of. No more, even if others find new leaders
 /// all the time.
 const OTHERS_MAX: usize = 2;
+
+/// A life of a server.
+pub(super) struct Life {
+    pub(super) epoch: u64,
+    pub(super) server: Arc<Server>,
+}
+
+impl Life {
+    pub(super) fn of(conn: &Conn) -> Self {
+        Self {
+            epoch: conn.epoch,
+            server: Arc::clone(&conn.server),
+        }
+    }
+}
 
 /// Where one grant is with its search for a server.
 pub(super) struct Rotation {
