@@ -26,6 +26,8 @@ pub struct Replica {
     seen: u64,
     /// How often everything was loaded.
     loads: u64,
+    /// A simulator has it leave out this record; 0 is none.
+    left_out: u64,
 }
 
 impl Replica {
@@ -40,6 +42,7 @@ impl Replica {
             number: 0,
             seen: 0,
             loads: 0,
+            left_out: 0,
         }
     }
 
@@ -90,7 +93,7 @@ impl Replica {
         for frame in frames(bytes) {
             let (number, entry) = frame?;
             self.number = self.number.max(number);
-            if let Some(record) = entry.record(clocks) {
+            if let Some(record) = entry.record(clocks).filter(|_| number != self.left_out) {
                 self.engine
                     .apply(clocks.now, Input::Restore(&record), &mut nothing);
             }
@@ -102,6 +105,16 @@ impl Replica {
     #[must_use]
     pub fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// The table, to do what a standby must not do: only a simulator does.
+    pub fn engine_to_break(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
+    /// Leaves out a record, as it must not: only a simulator has it do so.
+    pub fn leave_out(&mut self, number: u64) {
+        self.left_out = number;
     }
 
     /// The table, to be served; an empty one takes its place. What was lost by now is lost, and counts no

@@ -93,6 +93,11 @@ impl Stage {
         &self.replica
     }
 
+    /// The same, to break it: only a simulator does.
+    pub fn replica_to_break(&mut self) -> &mut Replica {
+        &mut self.replica
+    }
+
     /// Whether the server serves.
     #[must_use]
     pub fn leads(&self) -> bool {

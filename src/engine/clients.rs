@@ -244,7 +244,7 @@ impl Engine {
         self.core.work.charge(work::REQUEST + work::HASH);
         let (stores, mut cx) = self.split(now, now, out);
         let about = cx.begin(|| Some(attach.id.as_bytes()));
-        let was_kept = cx.is_kept(attach.id);
+        let was_kept = cx.core.is_kept(attach.id);
         match cx.attach(conn, attach) {
             Ok(Some(reply)) => {
                 cx.core.note_user(conn, cx.core.conns[conn].owner);
@@ -287,6 +287,12 @@ impl Engine {
 }
 
 impl Core {
+    /// Whether the client of this id is known after a restart.
+    pub(super) fn is_kept(&self, id: &str) -> bool {
+        let client = self.clients.find(&self.owners, id);
+        client.is_some_and(|client| self.clients[client].ttl > Millis::ZERO)
+    }
+
     /// The client that a connection has attached to.
     pub(super) fn client_of(&self, conn: ConnIndex) -> Option<u32> {
         let client = self.owners[self.conns[conn].owner].client;
@@ -420,15 +426,6 @@ impl Ctx<'_> {
         }
         self.set_ttl(client, attach.ttl)?;
         Ok(Some((client, false)))
-    }
-
-    /// Whether the client of this id is known after a restart.
-    pub(super) fn is_kept(&self, id: &str) -> bool {
-        let Core {
-            clients, owners, ..
-        } = &*self.core;
-        let client = clients.find(owners, id);
-        client.is_some_and(|client| clients[client].ttl > Millis::ZERO)
     }
 
     /// The order is that of all requests: the disk first, memory last.

@@ -24,6 +24,7 @@ mod fence;
 mod figures;
 mod gc;
 mod holder;
+mod image;
 mod keeping;
 mod kv;
 mod lapsed;

@@ -231,6 +231,12 @@ impl Asks {
         let ask = self.at(Place::Holder(holder))?;
         Some(self.asks[ask].version)
     }
+
+    /// With which id a grant of a named owner was asked for.
+    pub(super) fn request(&self, holder: u32) -> Option<&[u8]> {
+        let ask = self.at(Place::Holder(holder))?;
+        Some(&self.asks[ask].request)
+    }
 }
 
 impl Engine {

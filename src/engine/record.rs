@@ -13,10 +13,8 @@ use std::num::NonZeroU64;
 
 use super::arena::Stored;
 use super::ctx::{Core, Ctx};
-use super::holder::Held;
 use super::lock::Locks;
-use super::table::Kind;
-use super::types::{Effect, Effects, Mode, Record, Request};
+use super::types::{Effect, Effects, Record, Request};
 use super::{Engine, work};
 use crate::base::{Fence, Millis, Nanos};
 use crate::keymap::KeyMap;
@@ -311,15 +309,7 @@ impl Locks {
         self.insert_recorded(holder, lease);
         let it = &self.holders[holder];
         let resource = &self.table[it.resource];
-        let mode = match (it.held(), resource.kind()) {
-            (Held::Lead, _) => Mode::Lead,
-            (Held::Read, _) => Mode::Read,
-            (Held::Write, _) => Mode::Write,
-            (Held::Lock | Held::Slot, Kind::Slots { limit }) => Mode::Slot { limit },
-            (Held::Lock | Held::Slot, Kind::ReadWrite) => {
-                unreachable!("a read-write lock has no slots")
-            }
-        };
+        let mode = resource.kind().mode(it.held());
         cx.record(|core| Record::Granted {
             key: resource.key.clone(),
             mode,
@@ -496,7 +486,7 @@ impl RecordedLease {
 #[cfg(test)]
 mod tests {
     use super::super::arena::Slot;
-    use super::super::types::{Input, Reply};
+    use super::super::types::{Input, Mode, Reply};
     use super::super::{Origin, Rules};
     use super::*;
     use crate::base::{ConnId, Token};

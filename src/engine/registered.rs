@@ -28,7 +28,7 @@ impl Engine {
         self.core.work.charge(work::REQUEST + work::HASH);
         let (stores, mut cx) = self.split(now, now, out);
         let about = cx.begin(|| Some(attach.id.as_bytes()));
-        let was_kept = cx.is_kept(attach.id);
+        let was_kept = cx.core.is_kept(attach.id);
         match cx.find_or_add_client(attach) {
             Ok(Some((client, is_new))) => {
                 let epoch = cx.core.rules.epoch;
@@ -130,7 +130,7 @@ impl Stores {
     /// If the client was not known after a restart before, and is from now on, its ranges are recorded.
     pub(super) fn record_ranges_if_kept(&mut self, cx: &mut Ctx<'_>, id: &str, was_kept: bool) {
         if !was_kept
-            && cx.is_kept(id)
+            && cx.core.is_kept(id)
             && let Some(owner) = cx.restored_client(id)
         {
             self.locks.record_ranges_of(cx, owner);

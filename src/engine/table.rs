@@ -8,7 +8,7 @@
 use std::ops::{Index, IndexMut};
 
 use super::arena::{Arena, Chain, Link, Linked, Stored};
-use super::holder::OfResource;
+use super::holder::{Held, OfResource};
 use super::queue::Queue;
 use super::types::Mode;
 use crate::base::Nanos;
@@ -33,6 +33,19 @@ impl Kind {
             Mode::Slot { limit } => Self::Slots { limit },
             Mode::Lead => Self::Slots { limit: 1 },
             Mode::Read | Mode::Write => Self::ReadWrite,
+        }
+    }
+
+    /// How a key of this kind is asked for, to be held like this.
+    pub(super) fn mode(self, held: Held) -> Mode {
+        match (held, self) {
+            (Held::Lead, _) => Mode::Lead,
+            (Held::Read, _) => Mode::Read,
+            (Held::Write, _) => Mode::Write,
+            (Held::Lock | Held::Slot, Self::Slots { limit }) => Mode::Slot { limit },
+            (Held::Lock | Held::Slot, Self::ReadWrite) => {
+                unreachable!("a read-write lock has no slots")
+            }
         }
     }
 

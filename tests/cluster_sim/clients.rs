@@ -3,15 +3,20 @@
 //! A client counts a lease from when it sent the request, as all are told to. While it may rely on a grant
 //! nobody else may be told that they have the key, and its renewals must be granted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
 use latchd::base::{ConnId, Token};
 use latchd::pipe::{Peer, pipe};
 use latchd::server::{Event, Host};
 
+use crate::errands::{Errand, Known, Runner};
 use crate::node::Node;
+use crate::plan::{Break, Plan};
 use crate::world::MS;
+
+/// So many do other things than most.
+const RUNNERS: usize = 3;
 
 struct Connection {
     node: usize,
@@ -40,6 +45,8 @@ enum Waits {
         lease_s: u64,
     },
     Renewal {
+        key: usize,
+        token: String,
         lease_s: u64,
     },
     Release,
@@ -48,6 +55,7 @@ enum Waits {
         told: u64,
         adds: bool,
     },
+    Errand(Errand),
 }
 
 struct Client {
@@ -61,6 +69,8 @@ struct Client {
     sent_to: Option<usize>,
     /// When it was served last.
     served_at: u64,
+    /// It does other things than most.
+    runner: Option<Runner>,
 }
 
 /// What clients were told.
@@ -74,19 +84,26 @@ pub(crate) struct Told {
     pub(crate) no_room: u64,
     /// What was heard late, because a process was stopped between the gate and the write.
     pub(crate) late: u64,
+    pub(crate) others: u64,
 }
 
 /// All clients, and what is known of what they were told.
 pub(crate) struct Clients {
     all: Vec<Client>,
-    trust_ppm: u64,
-    /// The highest fence that anybody was told, by key.
-    fences: BTreeMap<usize, u64>,
+    plan: Plan,
+    /// The fences that anybody was told, by key.
+    fences: BTreeMap<usize, BTreeSet<u64>>,
     /// The latest epoch of which anybody has heard.
     latest: u64,
+    /// When anybody heard first in an epoch.
+    first_heard: BTreeMap<u64, u64>,
+    /// What those know who run errands.
+    known: Known,
     /// What is known of the counter: it is at least this.
     counted: u64,
     acknowledged: u64,
+    /// So much was to be added to it, whatever came of it.
+    asked: u64,
     /// Whoever leads since before the backup that was restored does not know of fences that others gave out
     /// since, and nothing can tell it.
     epoch_of_backup: u64,
@@ -96,8 +113,8 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    pub(crate) fn new(count: usize, trust_ppm: u64) -> Self {
-        let client = |_| Client {
+    pub(crate) fn new(count: usize, plan: Plan) -> Self {
+        let client = |index| Client {
             connection: None,
             waits: None,
             gives_up_at: 0,
@@ -105,14 +122,18 @@ impl Clients {
             acts_at: 0,
             sent_to: None,
             served_at: 0,
+            runner: (index >= count).then(|| Runner::new(index)),
         };
         Self {
-            all: (0..count).map(client).collect(),
-            trust_ppm,
+            all: (0..count + RUNNERS).map(client).collect(),
+            plan,
             fences: BTreeMap::new(),
             latest: 0,
+            first_heard: BTreeMap::new(),
+            known: Known::default(),
             counted: 0,
             acknowledged: 0,
+            asked: 0,
             epoch_of_backup: 0,
             in_doubt_until: 0,
             told: Told::default(),
@@ -139,8 +160,10 @@ impl Clients {
         self.epoch_of_backup = epoch;
         (self.latest, self.counted, self.acknowledged) = (0, 0, 0);
         self.in_doubt_until = until;
-        for client in &mut self.all {
+        self.known.doubt();
+        for (index, client) in self.all.iter_mut().enumerate() {
             (client.connection, client.waits, client.holds) = (None, None, None);
+            client.runner = client.runner.take().map(|_| Runner::new(index));
             client.acts_at = until;
         }
     }
@@ -154,12 +177,13 @@ impl Clients {
 
     fn act_one(&mut self, now: u64, index: usize, nodes: &mut [Node], up: &[bool], rng: &mut Rng) {
         let floor = self.counted.max(self.acknowledged);
+        let plan = self.plan;
         let client = &mut self.all[index];
         let is_closed = |it: &Connection| it.peer.is_closed() && it.deaf_until <= now;
         if client.connection.as_ref().is_some_and(is_closed) {
             // Nobody knows what has become of the request. What is held is held.
             (client.connection, client.waits) = (None, None);
-            client.acts_at = now + rng.u64(10..200) * MS;
+            client.acts_at = now + plan.haste(now, rng.u64(10..200));
         }
         if client.holds.as_ref().is_some_and(|it| it.until <= now) {
             client.holds = None;
@@ -185,20 +209,29 @@ impl Clients {
         let Some(connection) = &mut client.connection else {
             let anywhere = rng.usize(..nodes.len());
             let node = client.sent_to.take().unwrap_or(anywhere);
-            client.acts_at = now + rng.u64(10..150) * MS;
+            client.acts_at = now + plan.haste(now, rng.u64(10..150));
             if up[node] {
                 client.connection = connect(&mut nodes[node], index);
+            }
+            if let Some(runner) = &mut client.runner {
+                runner.disconnect();
             }
             return;
         };
         let lease_s = rng.u64(1..=4);
         let (request, waits) = match &client.holds {
+            None if let Some(runner) = &mut client.runner => {
+                let (request, errand) = runner.next(&mut self.known, rng);
+                (request, Waits::Errand(errand))
+            }
             None if rng.u8(..3) == 0 => {
                 let adds = rng.bool();
-                let request = match adds {
-                    true => "incr\nhits\n1\n",
-                    false => "get\nhits\n\n",
+                let request = match (adds, plan.breaks) {
+                    (true, Break::CountsTwice) => "incr\nhits\n2\n",
+                    (true, _) => "incr\nhits\n1\n",
+                    (false, _) => "get\nhits\n\n",
                 };
+                self.asked += u64::from(adds);
                 (request.to_owned(), Waits::Count { told: floor, adds })
             }
             None => {
@@ -208,8 +241,14 @@ impl Clients {
                 (request, Waits::Grant { key, lease_s })
             }
             Some(grant) if rng.u8(..4) > 0 => {
-                let request = format!("n\nkey{}\n{} {lease_s}\n", grant.key, grant.token);
-                (request, Waits::Renewal { lease_s })
+                let Grant { key, token, .. } = grant.clone();
+                let request = format!("n\nkey{key}\n{token} {lease_s}\n");
+                let waits = Waits::Renewal {
+                    key,
+                    token,
+                    lease_s,
+                };
+                (request, waits)
             }
             Some(grant) => {
                 let request = format!("r\nkey{}\n{}\n", grant.key, grant.token);
@@ -226,7 +265,7 @@ impl Clients {
         };
         connection.arrives_at = Some(now + late);
         client.waits = Some((now, waits));
-        client.gives_up_at = now + rng.u64(500..12_000) * MS;
+        client.gives_up_at = now + plan.haste(now, rng.u64(500..12_000));
     }
 
     /// A process is stopped in the middle of a turn. Who is told anything is told when it goes on; how many are?
@@ -253,11 +292,14 @@ impl Clients {
             }
             let was_deaf = std::mem::take(&mut connection.deaf_until) > 0;
             let epoch = connection.epoch;
-            let Some(line) = connection.peer.receive_line() else {
+            // What nobody asked for is that somebody leads no longer.
+            let lines = || connection.peer.receive_line();
+            let Some(line) = std::iter::from_fn(lines).find(|it| !it.starts_with(b"leader "))
+            else {
                 continue;
             };
             let line = String::from_utf8(line).unwrap();
-            self.all[index].acts_at = now + rng.u64(5..300) * MS;
+            self.all[index].acts_at = now + self.plan.haste(now, rng.u64(5..300));
             if epoch == 0 {
                 self.send_away(now, index, &line, rng);
                 continue;
@@ -277,8 +319,9 @@ impl Clients {
                     self.latest
                 );
                 self.latest = epoch;
+                self.first_heard.entry(epoch).or_insert(now);
             }
-            self.judge(now, index, &line, epoch);
+            self.judge(now, index, &line, epoch, was_deaf);
             self.all[index].served_at = now;
         }
     }
@@ -296,59 +339,43 @@ impl Clients {
         });
         client.sent_to = to;
         (client.connection, client.waits) = (None, None);
-        client.acts_at = now + rng.u64(5..100) * MS;
+        client.acts_at = now + self.plan.haste(now, rng.u64(5..100));
         self.told.redirects += 1;
     }
 
-    fn judge(&mut self, now: u64, index: usize, line: &str, epoch: u64) {
+    fn judge(&mut self, now: u64, index: usize, line: &str, epoch: u64, was_deaf: bool) {
         let Some((sent, waits)) = self.all[index].waits.take() else {
             panic!("client {index} is told {line:?} and has not asked");
         };
         let words: Vec<&str> = line.split(' ').collect();
-        let until = |lease_s: u64| sent + lease_s * 1_000 * self.trust_ppm;
+        let trust_ppm = self.plan.trust_ppm();
+        let until = |lease_s: u64| sent + lease_s * 1_000 * trust_ppm;
         match (waits, &words[..]) {
             (Waits::Grant { key, lease_s }, ["ok", token, ..]) => {
                 self.told.grants += 1;
-                let until = until(lease_s);
-                if until <= now {
-                    return; // it relies on nothing, and lets it go by
-                }
                 let fence = Token::parse(token.as_bytes()).unwrap().fence.0;
-                let before = self.fences.get(&key).copied().unwrap_or(0);
-                self.fences.insert(key, fence.max(before));
-                assert!(
-                    fence > before || epoch <= self.epoch_of_backup,
-                    "at {} ms key{key}: fence {fence} after {before}",
-                    now / MS
-                );
-                for (other, it) in self.all.iter().enumerate() {
-                    let relies = |it: &&Grant| it.key == key && it.until > now;
-                    let relies = it.holds.as_ref().filter(relies);
-                    assert!(
-                        relies.is_none(),
-                        "at {} ms client {index} is granted key{key}, and client {other} has it for {} ms",
-                        now / MS,
-                        relies.map_or(0, |it| (it.until - now) / MS)
-                    );
-                }
-                self.all[index].holds = Some(Grant {
-                    key,
-                    token: (*token).to_owned(),
-                    until,
-                });
+                self.check_fence(now, key, fence, epoch, was_deaf);
+                let token = (*token).to_owned();
+                let until = until(lease_s);
+                self.rely(now, index, Grant { key, token, until });
             }
             (Waits::Grant { .. }, ["timeout"]) => self.told.timeouts += 1,
             (Waits::Grant { .. } | Waits::Count { .. }, ["error_storage"]) => {
                 self.told.no_room += 1;
             }
-            (Waits::Renewal { lease_s }, ["ok", left_s, ..]) => {
+            (
+                Waits::Renewal {
+                    key,
+                    token,
+                    lease_s,
+                },
+                ["ok", left_s, ..],
+            ) => {
                 self.told.renewals += 1;
                 // Without room a lease becomes no longer than it was.
                 let left_s: u64 = left_s.parse().unwrap();
                 let until = until(lease_s.min(left_s));
-                if let Some(grant) = &mut self.all[index].holds {
-                    grant.until = until;
-                }
+                self.rely(now, index, Grant { key, token, until });
             }
             (Waits::Renewal { .. }, _) => {
                 let relied = self.all[index].holds.take();
@@ -361,12 +388,24 @@ impl Clients {
                 );
             }
             (Waits::Release, _) => {}
+            (Waits::Errand(errand), words) => {
+                self.told.others += 1;
+                let runner = self.all[index].runner.as_mut();
+                let runner = runner.expect("only they run errands");
+                runner.judge(now, errand, words, &mut self.known);
+            }
             (Waits::Count { told, adds }, ["ok", count]) => {
                 let count: u64 = count.parse().unwrap();
                 assert!(
                     count >= told + u64::from(adds),
                     "at {} ms client {index} counts {count}, and {told} was told before it asked",
                     now / MS
+                );
+                assert!(
+                    count <= self.asked,
+                    "at {} ms client {index} counts {count}, and only {} were to be added",
+                    now / MS,
+                    self.asked
                 );
                 self.counted = self.counted.max(count);
                 self.acknowledged += u64::from(adds);
@@ -376,6 +415,45 @@ impl Clients {
                 panic!("at {} ms client {index} is told {other:?}", now / MS)
             }
         }
+    }
+
+    /// A fence that is heard is above all that were heard of the key, unless it is heard late: then it is at
+    /// least none of them.
+    fn check_fence(&mut self, now: u64, key: usize, fence: u64, epoch: u64, was_deaf: bool) {
+        let told = self.fences.entry(key).or_default();
+        let before = told.last().copied().unwrap_or(0);
+        let is_new = told.insert(fence);
+        let is_right = is_new && (fence > before || was_deaf);
+        assert!(
+            is_right || epoch <= self.epoch_of_backup,
+            "at {} ms key{key}: fence {fence} after {before}",
+            now / MS
+        );
+    }
+
+    /// A client was told that it has a key until then. If that is not over nobody else may rely on the key.
+    fn rely(&mut self, now: u64, index: usize, grant: Grant) {
+        if grant.until <= now {
+            self.all[index].holds = None; // it relies on nothing, and lets it go by
+            return;
+        }
+        for (other, it) in self.all.iter().enumerate() {
+            let relies = |it: &&Grant| other != index && it.key == grant.key && it.until > now;
+            let relies = it.holds.as_ref().filter(relies);
+            assert!(
+                relies.is_none(),
+                "at {} ms client {index} is told that it has key{}, and client {other} has it for {} ms",
+                now / MS,
+                grant.key,
+                relies.map_or(0, |it| (it.until - now) / MS)
+            );
+        }
+        self.all[index].holds = Some(grant);
+    }
+
+    /// When anybody heard first in this epoch.
+    pub(crate) fn served_in(&self, epoch: u64) -> Option<u64> {
+        self.first_heard.get(&epoch).copied()
     }
 
     /// Everybody was served since then.

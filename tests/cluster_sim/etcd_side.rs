@@ -93,7 +93,7 @@ pub(crate) struct EtcdSide {
     pub(crate) slow_until: u64,
     busy_until: u64,
     /// How late leases end, as etcd looks only now and then.
-    lag: u64,
+    pub(crate) lag: u64,
     pub(crate) seen: Seen,
 }
 
@@ -152,6 +152,7 @@ impl EtcdSide {
         match self.plan.breaks {
             Break::NoGuards => compare.retain(|it| matches!(it, Compare::Exists(_))),
             Break::NoPredecessorGuard => compare.retain(|it| !matches!(it, Compare::Exists(_))),
+            Break::NoAbsentGuard => compare.retain(|it| !matches!(it, Compare::Created(_, 0))),
             _ => {}
         }
     }
@@ -194,13 +195,13 @@ impl EtcdSide {
             if self.far_until[node] > now || self.plan.is_far {
                 arrives += rng.u64(20..240) * MS;
             }
-            if let Some(cut) = self.cuts[node][way].at(now) {
-                if rng.bool() {
-                    self.seen.lost += 1;
-                    return;
-                }
-                arrives = arrives.max(cut + rng.u64(..200) * MS);
+        }
+        if let Some(cut) = self.cuts[node][way].at(now) {
+            if rng.bool() {
+                self.seen.lost += 1;
+                return;
             }
+            arrives = arrives.max(cut + rng.u64(..200) * MS);
         }
         self.put(arrives, message);
     }
@@ -305,7 +306,7 @@ impl EtcdSide {
             };
             let cut = self.cuts[watch.asker.node][1].at(now);
             let mut at = watch.last_at.max(now + self.rng.u64(50..4_000) * 1_000);
-            if let Some(cut) = cut.filter(|_| has_faults) {
+            if let Some(cut) = cut {
                 watch.is_silent = self.rng.bool(); // for ever, whatever comes
                 at = at.max(cut);
             } else if has_faults && self.rng.u16(..100) == 0 {

@@ -2,6 +2,7 @@
 //! and killed.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,6 +11,7 @@ use std::sync::mpsc::sync_channel;
 use latchd::base::{ConnId, Millis, Nanos};
 use latchd::cluster::role::{Role, Terms};
 use latchd::cluster::{Change, Follower, Member, Options, Scene, Seat, Stage};
+use latchd::engine::types::{Effects, Input, Record};
 use latchd::engine::{Engine, Origin, Rules};
 use latchd::pipe::Pipe;
 use latchd::server::{Event, Server, Settings};
@@ -22,6 +24,9 @@ use crate::tasks::{Hub, MachineClock, SimPlace};
 
 /// How much news waits for the reactor at most. Here nobody may wait for it.
 const NEWS_MAX: usize = 1 << 12;
+
+/// After so many turns it is shown again what it has, although it has come to nothing new.
+const TURNS_SHOWN: u32 = 8;
 
 /// What has become of a process in its turn.
 #[derive(Debug, PartialEq, Eq)]
@@ -55,6 +60,8 @@ pub(crate) struct Node {
     /// With this load it has what etcd had before a backup was restored.
     stale: Option<u64>,
     pub(crate) was_paused: bool,
+    /// Which record it had come to when it was shown last what it has, and how many turns ago.
+    shown: (u64, u32),
     /// The highest fence that this process has seen reserved or given out.
     fences_seen: u64,
 }
@@ -72,7 +79,8 @@ impl Node {
             node: index,
             clock: Arc::clone(clock),
             woken: AtomicBool::new(true),
-            speaks_late: plan.breaks == Break::SpeaksLate,
+            breaks: plan.breaks,
+            turn_began: AtomicU64::new(0),
             in_turn: AtomicBool::new(false),
         });
         let options = Options {
@@ -110,6 +118,7 @@ impl Node {
             plan,
             stale: None,
             was_paused: false,
+            shown: (0, 0),
             fences_seen: 0,
         }
     }
@@ -133,9 +142,6 @@ impl Node {
 
     /// One turn of the reactor.
     pub(crate) fn turn(&mut self, stops: u32) -> Came {
-        let Some(server) = &mut self.server else {
-            return Came::Ending;
-        };
         self.place.woken.store(false, Ordering::Relaxed);
         if self.plan.breaks == Break::NoProof {
             let prove = |standing: &mut latchd::cluster::role::Standing, now| {
@@ -143,7 +149,11 @@ impl Node {
             };
             self.member.tenancy.change(prove);
         }
+        self.break_standby();
         let mut events = std::mem::take(&mut self.events);
+        let Some(server) = &mut self.server else {
+            return Came::Ending;
+        };
         match self.stage.between(server, stops) {
             Change::Serve => {}
             Change::Leads { .. } => {
@@ -176,6 +186,8 @@ impl Node {
             }
             Change::Failed(why) | Change::Unfit(why) => return Came::Failed(why),
         }
+        let now = self.clock.now();
+        self.place.turn_began.store(now.0, Ordering::Relaxed);
         self.place.in_turn.store(true, Ordering::Relaxed);
         server.turn(&|| self.clock.look(), events.iter().copied(), 0);
         self.place.in_turn.store(false, Ordering::Relaxed);
@@ -184,6 +196,20 @@ impl Node {
         match failure {
             Some(why) => Came::Failed(why.to_owned()),
             None => Came::On,
+        }
+    }
+
+    /// Does with the table of a standby what must not be done.
+    fn break_standby(&mut self) {
+        let now = self.clock.now();
+        let replica = self.stage.replica_to_break();
+        match self.plan.breaks {
+            Break::SkipsRecord => replica.leave_out(40),
+            Break::StandbyExpires if replica.number() > 0 => {
+                let engine = replica.engine_to_break();
+                engine.apply(now, Input::Time(u64::MAX), &mut Effects::new());
+            }
+            _ => {}
         }
     }
 
@@ -211,53 +237,65 @@ impl Node {
         self.stale = Some(self.loads());
     }
 
+    /// It has not loaded anything since.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.stale == Some(self.loads())
+    }
+
     /// How often it has loaded everything.
     pub(crate) fn loads(&self) -> u64 {
         self.stage.replica().loads()
     }
 
+    /// The same, if it has come to another record since the last time, and now and then if it has not.
+    pub(crate) fn new_state(&mut self) -> Option<(u64, String)> {
+        let number = match &self.server {
+            Some(server) if self.epoch != 0 => self.base + server.engine().record_count(),
+            _ => self.stage.replica().number(),
+        };
+        let (shown, turns) = self.shown;
+        let is_new = shown != number || turns == TURNS_SHOWN;
+        self.shown = (number, if is_new { 0 } else { turns + 1 });
+        is_new.then(|| self.state()).flatten()
+    }
+
     /// What it has, and which record it had come to; of a leader only when nothing is on its way.
     pub(crate) fn state(&self) -> Option<(u64, String)> {
-        if self.stale == Some(self.loads()) {
+        if self.is_outdated() {
             return None;
         }
         match &self.server {
             Some(server) if self.epoch != 0 => {
                 let number = self.base + server.engine().record_count();
                 let logged = self.member.figures.number.load(Ordering::Relaxed);
-                let picture = || picture(server.engine(), self.clock.now());
+                let picture = || picture(server.engine());
                 (number == logged).then(|| (number, picture()))
             }
             Some(_) => {
                 let replica = self.stage.replica();
                 let number = replica.number();
-                (number > 0).then(|| (number, picture(replica.engine(), self.clock.now())))
+                (number > 0).then(|| (number, picture(replica.engine())))
             }
             None => None,
         }
     }
 }
 
-/// What a lock table holds, whoever has it.
-fn picture(engine: &Engine, now: Nanos) -> String {
-    let view = engine.view(now);
-    let keys = view.slots_from(0).filter_map(|(_, key)| key);
-    let held = keys.flat_map(|key| {
-        let holders = key.holders();
-        holders.map(move |it| (key.key().to_vec(), it.fence, it.token.salt, it.hold))
-    });
-    let mut held: Vec<_> = held.collect();
-    held.sort();
-    let counters = view.counters().map(|it| (it.key.to_vec(), it.what));
-    let mut counters: Vec<_> = counters.collect();
-    counters.sort();
-    let lists = view.lists().map(|it| (it.key.to_vec(), it.what.0));
-    let mut lists: Vec<_> = lists.collect();
-    lists.sort();
-    format!(
-        "{held:?} {counters:?} {lists:?} {}",
-        engine.fences_reserved()
-    )
+/// What a lock table holds, whoever has it: values of lists in their order, all else sorted.
+fn picture(engine: &Engine) -> String {
+    let image = engine.image();
+    let (pushed, others): (Vec<_>, Vec<_>) = image
+        .into_iter()
+        .partition(|it| matches!(it, Record::Pushed { .. }));
+    let mut lists: BTreeMap<Vec<u8>, Vec<String>> = BTreeMap::new();
+    for it in &pushed {
+        let key = it.key().map(|key| key.as_bytes().to_vec());
+        let values = lists.entry(key.unwrap_or_default()).or_default();
+        values.push(format!("{it:?}"));
+    }
+    let mut others: Vec<String> = others.iter().map(|it| format!("{it:?}")).collect();
+    others.sort_unstable();
+    format!("{others:?} {lists:?}")
 }
 
 fn scene(index: usize, boots: u64, plan: Plan, clock: &Arc<MachineClock>) -> Scene {

@@ -29,6 +29,28 @@ pub(crate) enum Break {
     TakesSilenceForYes,
     /// Clocks run apart by more than the margin covers.
     WildClocks,
+    /// Whoever asks for one more gets two.
+    CountsTwice,
+    /// A standby leaves out a record.
+    SkipsRecord,
+    /// A standby ends leases and values by itself.
+    StandbyExpires,
+    /// Whether bytes may leave is decided once for a whole turn.
+    LooksOnce,
+    /// A standby waits for its watch, and never asks by itself.
+    NeverPolls,
+    /// An entry is written whether or not there is one already.
+    NoAbsentGuard,
+}
+
+/// What happens to the leader of a run in which nothing else goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Blow {
+    Kill,
+    Stop,
+    /// Nothing arrives at etcd any more, or nothing comes back, or both.
+    Cut([bool; 2]),
+    Resign,
 }
 
 /// What a run is like.
@@ -43,14 +65,16 @@ pub(crate) struct Plan {
     pub(crate) ttl_s: u64,
     pub(crate) quota_bytes: u64,
     pub(crate) trim_bytes: u64,
-    /// etcd is full from when to when.
-    pub(crate) full: [u64; 2],
+    /// Again and again etcd is full for so long; 0 is never.
+    pub(crate) full: u64,
     /// It is restored from a backup: when that is made, and when it is restored.
     pub(crate) restore: Option<[u64; 2]>,
     /// Everything between members and etcd always takes long.
     pub(crate) is_far: bool,
     /// Fences of a new table begin by the clock, too.
     pub(crate) fences_by_clock: bool,
+    /// This happens to the leader, and when.
+    pub(crate) blow: Option<(Blow, u64)>,
 }
 
 impl Plan {
@@ -62,13 +86,17 @@ impl Plan {
         ttl_s: 5,
         quota_bytes: 1 << 30,
         trim_bytes: 2 << 10,
-        full: [0; 2],
+        full: 0,
         restore: None,
         is_far: false,
         fences_by_clock: false,
+        blow: None,
     };
 
-    /// Four kinds of runs take turns.
+    /// So many kinds of runs take turns.
+    pub(crate) const KINDS: u64 = 8;
+
+    /// The kind and all else follow from the seed.
     pub(crate) fn of(seed: u64) -> Self {
         let faults = Self {
             faults_until: 50_000 * MS,
@@ -82,10 +110,13 @@ impl Plan {
                 rate_ppm_max: 40_000,
                 ..faults
             },
-            2 => Self {
+            2 if seed % 8 == 2 => Self {
                 quota_bytes: 5_000 + seed % 7 * 1_000,
                 trim_bytes: 1 << 10,
-                full: [20_000 * MS, (22_000 + seed % 5 * 3_000) * MS],
+                ..faults
+            },
+            2 => Self {
+                full: (1_500 + seed % 5 * 1_000) * MS,
                 ..faults
             },
             3 => Self {
@@ -98,6 +129,20 @@ impl Plan {
             },
             _ => faults,
         }
+    }
+
+    /// Nothing goes wrong, but for this.
+    pub(crate) fn with_blow(blow: Blow) -> Self {
+        Self {
+            ends: 20_000 * MS,
+            blow: Some((blow, 6_000 * MS)),
+            ..Self::QUIET
+        }
+    }
+
+    /// There is little room, so that a leader has to be careful before etcd is full.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.quota_bytes < Self::QUIET.quota_bytes
     }
 
     pub(crate) fn breaking(self, breaks: Break) -> Self {
@@ -120,13 +165,30 @@ impl Plan {
         }
     }
 
+    /// How long a client pauses or waits that would take so many milliseconds: after a blow all hurry, so that
+    /// it is seen how long the members need.
+    pub(crate) fn haste(&self, now: u64, ms: u64) -> u64 {
+        let is_hurry = |at: u64| at <= now && now < at + (self.ttl_s + 2) * 1_000 * MS;
+        match self.blow.is_some_and(|(_, at)| is_hurry(at)) {
+            true => ms * MS / 10,
+            false => ms * MS,
+        }
+    }
+
+    /// One in how many turns is stopped in the middle, and within how many looks at the clock.
+    pub(crate) fn stops_in_turn(&self) -> (u32, u64) {
+        match self.breaks {
+            Break::LooksOnce => (30, 1),
+            _ => (300, 5),
+        }
+    }
+
     pub(crate) fn has_faults(&self, now: u64) -> bool {
         now < self.faults_until
     }
 
     pub(crate) fn is_full(&self, now: u64) -> bool {
-        let [from, to] = self.full;
-        from <= now && now < to
+        self.full > 0 && self.has_faults(now) && now / self.full % 2 == 1
     }
 
     /// How much of a lease a client relies on, in parts per million.

@@ -15,6 +15,8 @@ use latchd::base::Nanos;
 use latchd::etcd::{Answer, Ask, Etcd, Trouble, Watched, Watching};
 use latchd::store::etcd::{Bell, Place};
 
+use crate::plan::Break;
+
 /// What a thread wants, and waits for.
 pub(crate) enum Wants {
     Call {
@@ -236,8 +238,9 @@ pub(crate) struct SimPlace {
     pub(crate) node: usize,
     pub(crate) clock: Arc<MachineClock>,
     pub(crate) woken: AtomicBool,
-    /// Breaks on purpose: the time that is over does not count.
-    pub(crate) speaks_late: bool,
+    pub(crate) breaks: Break,
+    /// What its clock showed when the turn began.
+    pub(crate) turn_began: AtomicU64,
     /// The reactor has its turn.
     pub(crate) in_turn: AtomicBool,
 }
@@ -247,9 +250,10 @@ impl Place for SimPlace {
         if !self.in_turn.load(Ordering::Relaxed) {
             return self.clock.now();
         }
-        match self.speaks_late {
-            true => Nanos(1),
-            false => self.clock.look(),
+        match self.breaks {
+            Break::SpeaksLate => Nanos(1),
+            Break::LooksOnce => Nanos(self.turn_began.load(Ordering::Relaxed)),
+            _ => self.clock.look(),
         }
     }
 
@@ -271,7 +275,8 @@ impl Place for SimPlace {
     }
 
     fn watch(&self, _: usize) -> Box<dyn Watching + Send> {
-        Box::new(Watch(None))
+        let never_ends = self.breaks == Break::NeverPolls;
+        Box::new(Watch(None, never_ends))
     }
 }
 
@@ -293,7 +298,8 @@ impl Etcd for Way {
     }
 }
 
-struct Watch(Option<u64>);
+/// A watch, and whether it is waited for without end, as it must not be.
+struct Watch(Option<u64>, bool);
 
 impl Watching for Watch {
     fn begin(
@@ -324,6 +330,10 @@ impl Watching for Watch {
 
     fn next(&mut self, within: Duration) -> Result<Watched, Trouble> {
         let watch = self.0.expect("it is begun");
+        let within = match self.1 {
+            true => Duration::from_secs(3_600),
+            false => within,
+        };
         match want(Wants::Hear { watch, within }) {
             Some(Gets::Heard(heard)) => heard.inspect_err(|_| self.0 = None),
             None => Err(gone()),

@@ -15,7 +15,7 @@ use latchd::store::etcd::{Bell, Keys, Position, load};
 use crate::clients::{Clients, Told};
 use crate::etcd_side::{Asker, Back, Cut, EtcdSide, Seen, is_append};
 use crate::node::{Came, Node};
-use crate::plan::{Break, Plan};
+use crate::plan::{Blow, Break, Plan};
 use crate::tasks::{Gets, Hub, MachineClock, Wants};
 
 pub(crate) const MS: u64 = 1_000_000;
@@ -44,6 +44,8 @@ pub(crate) struct Happened {
     pub(crate) snapshots: u64,
     pub(crate) loads: u64,
     pub(crate) compared: u64,
+    /// How long after a blow anybody was served again, in milliseconds.
+    pub(crate) served_after_ms: u64,
 }
 
 impl Happened {
@@ -59,6 +61,7 @@ impl Happened {
             told.redirects,
             told.no_room,
             told.late,
+            told.others,
             seen.refused,
             seen.lost,
             seen.entries,
@@ -81,7 +84,8 @@ impl Happened {
             restores,
             snapshots,
             loads,
-            compared
+            compared,
+            served_after_ms
         );
     }
 }
@@ -137,6 +141,8 @@ pub(crate) struct World {
     /// What somebody had with this record.
     pictures: BTreeMap<u64, String>,
     happened: Happened,
+    /// When the leader was hit, and in which epoch.
+    hit: Option<(u64, u64)>,
 }
 
 impl World {
@@ -161,17 +167,19 @@ impl World {
             tasks: BTreeMap::new(),
             trials: vec![Trial::default(); NODES],
             nodes,
-            clients: Clients::new(8, plan.trust_ppm()),
+            clients: Clients::new(8, plan),
             trouble_at: 0,
             backup: None,
             pictures: BTreeMap::new(),
             happened: Happened::default(),
+            hit: None,
         }
     }
 
     pub(crate) fn run(&mut self) {
         while self.now < self.plan.ends {
             self.trouble();
+            self.strike();
             self.settle();
             let next = self.next_time().max(self.now + 1);
             self.now = next.min(self.plan.ends);
@@ -189,6 +197,9 @@ impl World {
         if let Some([backup, restore]) = self.plan.restore {
             let after = |at: u64| if at > self.now { at } else { u64::MAX };
             next = next.min(after(backup)).min(after(restore));
+        }
+        if let Some((_, at)) = self.plan.blow.filter(|_| self.hit.is_none()) {
+            next = next.min(at);
         }
         for (node, trial) in self.nodes.iter().zip(&self.trials) {
             if trial.is_dead {
@@ -228,6 +239,10 @@ impl World {
                 return;
             }
         }
+        panic!(
+            "at {} ms there is no end to what happens at one instant",
+            self.now / MS
+        );
     }
 
     fn deliver(&mut self) -> bool {
@@ -378,9 +393,10 @@ impl World {
             }
             has_run = true;
             let now = self.now;
-            let stops_now = self.plan.has_faults(now) && self.rng.u32(..300) == 0;
+            let (one_in, looks_most) = self.plan.stops_in_turn();
+            let stops_now = self.plan.has_faults(now) && self.rng.u32(..one_in) == 0;
             let node = &mut self.nodes[index];
-            let looks = self.rng.u64(1..6);
+            let looks = self.rng.u64(1..=looks_most);
             if stops_now {
                 let stop_ns = self.rng.u64(100..10_000) * MS;
                 node.clock.stop_at_look(looks, stop_ns);
@@ -396,7 +412,7 @@ impl World {
                 trial.stopped_until = trial.stopped_until.max(now + ahead);
                 let told = self.clients.deafen(index, now + ahead);
                 let is_long = ahead > (self.plan.ttl_s + 1) * 1_100 * MS;
-                let is_whole = self.plan.breaks == Break::Nothing;
+                let is_whole = self.plan.breaks != Break::SpeaksLate;
                 assert!(
                     !is_long || !is_whole || told as u64 <= looks,
                     "node {index} speaks after it was stopped in the middle of a turn"
@@ -426,10 +442,10 @@ impl World {
         );
     }
 
-    /// A process ends by itself. That is right only if etcd has gone back.
+    /// A process ends by itself. That is right only if etcd has gone back behind what it has.
     fn fail(&mut self, index: usize, why: &str) {
         assert!(
-            self.happened.restores > 0,
+            self.nodes[index].is_outdated(),
             "at {} ms node {index} ends: {why}",
             self.now / MS
         );
@@ -449,7 +465,7 @@ impl World {
         self.happened.pauses += u64::from(is_paused && !node.was_paused);
         node.was_paused = is_paused;
         // Who has come to the same record has the same.
-        if let Some((number, picture)) = node.state() {
+        if let Some((number, picture)) = node.new_state() {
             let first = self.pictures.entry(number);
             let first = first.or_insert_with(|| picture.clone());
             assert_eq!(*first, picture, "node {index} with record {number}");
@@ -515,6 +531,9 @@ impl World {
                 // Its old leader may speak until its lease is over; and leases of clients.
                 self.clients.doubt(now + 12_000 * MS, epoch);
             }
+        }
+        if self.plan.blow.is_some() {
+            return;
         }
         if !self.plan.has_faults(now) {
             for trial in &mut self.trials {
@@ -586,6 +605,34 @@ impl World {
         }
     }
 
+    /// Something happens to the leader when it is time, and to nobody else.
+    fn strike(&mut self) {
+        let now = self.now;
+        let Some((blow, at)) = self.plan.blow.filter(|_| self.hit.is_none()) else {
+            return;
+        };
+        if now < at {
+            return;
+        }
+        let leader = self.nodes.iter().position(|it| it.epoch != 0);
+        let index = leader.expect("one leads");
+        self.hit = Some((now, self.nodes[index].epoch));
+        // etcd looks only now and then which leases are over.
+        self.etcd.lag = self.rng.u64(..500) * MS;
+        let for_long = now + 10_000 * MS;
+        match blow {
+            Blow::Kill => self.kill(index, for_long - now),
+            Blow::Stop => self.trials[index].stopped_until = for_long,
+            Blow::Cut(ways) => {
+                // Where nothing comes back no new connection can be made, so soon nothing arrives either.
+                let from = ways.map(|is_cut| if is_cut { now } else { now + 500 * MS });
+                let until = for_long;
+                self.etcd.cuts[index] = from.map(|from| Cut { from, until });
+            }
+            Blow::Resign => assert_eq!(self.nodes[index].turn(1), Came::Ending),
+        }
+    }
+
     /// What is true at the end.
     pub(crate) fn finish(mut self) -> Happened {
         let leaders = self.nodes.iter().filter(|it| it.role() == Role::Leader);
@@ -605,6 +652,11 @@ impl World {
         }
         for index in 0..NODES {
             self.take_figures(index);
+        }
+        if let Some((at, epoch)) = self.hit {
+            let served = self.clients.served_in(epoch + 1);
+            let served = served.expect("anybody is served after that");
+            self.happened.served_after_ms = (served - at) / MS;
         }
         self.happened.told = self.clients.told;
         self.happened.seen = self.etcd.seen;

@@ -461,7 +461,16 @@ impl World {
         }
         self.table.records.extend(records);
         assert_eq!(ours, state(&mut self.twin, self.table.now));
+        assert_eq!(image(&self.table.engine), image(&self.twin));
     }
+}
+
+/// The same as the records would be that bring it back, in no order that counts.
+fn image(engine: &Engine) -> Vec<String> {
+    let image = engine.image();
+    let mut image: Vec<String> = image.iter().map(|it| format!("{it:?}")).collect();
+    image.sort_unstable();
+    image
 }
 
 /// How each key is held, by fence, and what is left of its lease.

@@ -582,6 +582,75 @@ fn what_is_trimmed_while_it_is_read_is_no_damage_and_the_next_try_finds_everythi
     }
 }
 
+/// An etcd in which something else happens behind the first call.
+struct Overtaken<'a> {
+    etcd: TestEtcd,
+    meanwhile: Option<Box<dyn FnOnce() + 'a>>,
+}
+
+impl Etcd for Overtaken<'_> {
+    fn call(&mut self, ask: &Ask, within: Duration) -> Result<Answer, Trouble> {
+        let answer = self.etcd.call(ask, within);
+        if let Some(meanwhile) = self.meanwhile.take() {
+            meanwhile();
+        }
+        answer
+    }
+}
+
+#[test]
+fn a_snapshot_that_was_overtaken_by_another_neither_counts_nor_deletes_anything() {
+    let mut world = world();
+    world.keep(0..100);
+    world.await_durable(100);
+    let leader = world.read().0.leader;
+    let keys = world.keys.clone();
+    let write = |etcd: &mut TestEtcd| {
+        let snapshot = prepare(etcd, &keys, 64, WITHIN).unwrap();
+        for piece in snapshot.pieces(&keys, leader) {
+            succeeded(etcd.ask(&piece).unwrap()).unwrap();
+        }
+        snapshot
+    };
+    let early = write(&mut world.etcd);
+    world.keep(100..101);
+    world.await_durable(101);
+    let late = write(&mut world.etcd);
+    // Both began when there was none: only the first to come counts.
+    late.publish(&mut world.etcd, &keys, leader, WITHIN)
+        .unwrap();
+    let refused = early.publish(&mut world.etcd, &keys, leader, WITHIN);
+    assert!(refused.is_err());
+    let (position, values) = world.read();
+    assert_eq!((position.snap_seq, values), (late.seq(), vec![100]));
+    // One that counts is overtaken before it has deleted anything: what it would delete is not its own to
+    // delete any more, such as the pieces of a snapshot that stands for less.
+    world.keep(101..102);
+    world.await_durable(102);
+    let next = write(&mut world.etcd);
+    let manifest = world.etcd.value(&keys.snap()).unwrap().value;
+    let mut others = world.etcd.clone();
+    let put = Ask::Txn {
+        compare: Vec::new(),
+        success: vec![Op::Put {
+            key: keys.snap(),
+            value: manifest,
+            lease: 0,
+        }],
+        failure: Vec::new(),
+    };
+    let mut overtaken = Overtaken {
+        etcd: world.etcd.clone(),
+        meanwhile: Some(Box::new(|| {
+            succeeded(others.call(&put, WITHIN).unwrap()).unwrap();
+        })),
+    };
+    let refused = next.publish(&mut overtaken, &keys, leader, WITHIN);
+    assert!(refused.is_err());
+    let (position, values) = world.read();
+    assert_eq!((position.snap_seq, values), (late.seq(), vec![100, 101]));
+}
+
 #[test]
 fn fences_and_grants_outlive_a_snapshot() {
     let mut world = world();
