@@ -271,7 +271,11 @@ impl Place for SimPlace {
     }
 
     fn etcd(&self, _: usize) -> Box<dyn Etcd + Send> {
-        Box::new(Way)
+        Box::new(Way {
+            believes_first: self.breaks == Break::NoProof,
+            has_renewed: false,
+            first: None,
+        })
     }
 
     fn watch(&self, _: usize) -> Box<dyn Watching + Send> {
@@ -281,7 +285,12 @@ impl Place for SimPlace {
 }
 
 /// A way to etcd.
-struct Way;
+struct Way {
+    /// Whoever looks after each renewal whether it still leads is told what was so the first time, as it must not be.
+    believes_first: bool,
+    has_renewed: bool,
+    first: Option<Answer>,
+}
 
 fn gone() -> Trouble {
     Trouble::Unreachable("gone".to_owned())
@@ -289,12 +298,21 @@ fn gone() -> Trouble {
 
 impl Etcd for Way {
     fn call(&mut self, ask: &Ask, within: Duration) -> Result<Answer, Trouble> {
+        let is_look = self.believes_first && self.has_renewed && matches!(ask, Ask::Range(_));
+        self.has_renewed = matches!(ask, Ask::KeepAlive { .. });
+        if let (true, Some(first)) = (is_look, &self.first) {
+            return Ok(first.clone());
+        }
         let ask = ask.clone();
-        match want(Wants::Call { ask, within }) {
+        let answer = match want(Wants::Call { ask, within }) {
             Some(Gets::Answer(answer)) => answer,
             None => Err(gone()),
             Some(_) => panic!("not what was asked for"),
+        };
+        if is_look {
+            self.first = answer.as_ref().ok().cloned();
         }
+        answer
     }
 }
 
