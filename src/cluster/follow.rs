@@ -21,7 +21,7 @@ use super::news::{News, hand_over};
 use super::role::Role;
 use super::{lease, upkeep};
 use crate::base::Nanos;
-use crate::etcd::{Answer, Ask, Compare, Etcd, Event, Get, Kv, Op, Trouble, Watched, Watching};
+use crate::etcd::{Answer, Ask, Compare, Etcd, Event, Get, Op, Trouble, Watched, Watching};
 use crate::store::etcd::{
     Appender, Keys, Lead, Logged, Map, Next, NotRead, Position, create, follow, load, map_key,
     read_on, read_or_create_map,
@@ -329,7 +329,7 @@ impl Follower {
         if map.kvs.first().map(|kv| kv.modified) != Some(self.map_revision) {
             return Err(Anew::Remapped);
         }
-        is_here(position, here.kvs.first())?;
+        position.is_here(here.kvs.first())?;
         self.note_leader(leader.kvs.first().map(|kv| &kv.value[..]));
         self.member
             .figures
@@ -384,7 +384,7 @@ impl Follower {
     fn look_here(&mut self, position: &Position) -> Result<(), Anew> {
         let get = Get::one(&self.keys.entry(position.seq));
         match self.etcd.call(&Ask::Range(get), PAGE_WITHIN)? {
-            Answer::Range { got, .. } => is_here(position, got.kvs.first()).map_err(Anew::from),
+            Answer::Range { got, .. } => position.is_here(got.kvs.first()).map_err(Anew::from),
             _ => Err(Trouble::Garbled("an answer to another question".to_owned()).into()),
         }
     }
@@ -677,22 +677,6 @@ impl Follower {
             }
             member.nap(PAUSE_SHORT);
         }
-    }
-}
-
-/// Whether the entry where we stand is the one that we have replayed. If something else is there, or
-/// nothing, etcd was restored from a backup, or the log was trimmed while we did not listen.
-fn is_here(position: &Position, here: Option<&Kv>) -> Result<(), NotRead> {
-    let here = here.and_then(|kv| Logged::decode(&kv.value).ok());
-    let is_ours = here.is_some_and(|it| {
-        (it.epoch, it.leader, it.nonce) == (position.epoch, position.leader, position.nonce)
-    });
-    match is_ours {
-        true => Ok(()),
-        false => Err(NotRead::Gone(format!(
-            "entry {} is not there any more",
-            position.seq
-        ))),
     }
 }
 

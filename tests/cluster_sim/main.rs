@@ -23,6 +23,7 @@ mod appending;
 mod clients;
 mod errands;
 mod etcd_side;
+mod happened;
 mod node;
 mod plan;
 mod tasks;
@@ -31,8 +32,9 @@ mod world;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use happened::Happened;
 use plan::{Blow, Break, Plan};
-use world::{Happened, World};
+use world::World;
 
 fn run(seed: u64, plan: Plan) -> Happened {
     let mut world = World::new(seed, plan);

@@ -42,6 +42,27 @@ pub struct Position {
     pub snap_seq: u64,
 }
 
+impl Position {
+    /// Whether the entry that stands here is the last one that was read. If something else is there, or
+    /// nothing, etcd was restored from a backup, or the log was trimmed while nobody listened.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn is_here(&self, here: Option<&Kv>) -> Result<(), NotRead> {
+        let here = here.and_then(|kv| Logged::decode(&kv.value).ok());
+        let is_ours = here.is_some_and(|it| {
+            (it.epoch, it.leader, it.nonce) == (self.epoch, self.leader, self.nonce)
+        });
+        match is_ours {
+            true => Ok(()),
+            false => Err(NotRead::Gone(format!(
+                "entry {} is not there any more",
+                self.seq
+            ))),
+        }
+    }
+}
+
 /// Why it cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotRead {
