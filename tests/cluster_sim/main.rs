@@ -5,7 +5,7 @@
 //! off in either direction, stopped (also in the middle of a turn, between the gate and the write), killed,
 //! told to go and started again, clocks that run at different rates, elections of etcd's own, slow commits, a
 //! full database, compaction under a watch, watches that break or fall silent, and a restored backup. What must
-//! hold is in `clients.rs`, `etcd_side.rs` and `world.rs`:
+//! hold is in `clients.rs`, `errands.rs`, `etcd_side.rs` and `world.rs`:
 //!
 //! - one holder of a key, as clients see it; and fences of a key only grow
 //! - nothing is heard from a leader after a later one was heard, reads and renewals included
@@ -23,6 +23,7 @@ mod appending;
 mod clients;
 mod errands;
 mod etcd_side;
+mod happened;
 mod node;
 mod plan;
 mod tasks;
@@ -31,8 +32,9 @@ mod world;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use happened::Happened;
 use plan::{Blow, Break, Plan};
-use world::{Happened, World};
+use world::World;
 
 fn run(seed: u64, plan: Plan) -> Happened {
     let mut world = World::new(seed, plan);
