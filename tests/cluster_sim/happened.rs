@@ -1,4 +1,4 @@
-//! What happened in a run, to see that it was worth something.
+//! What was counted in a run, so that it is seen whether it was worth it.
 
 use crate::clients::Told;
 use crate::etcd_side::Seen;

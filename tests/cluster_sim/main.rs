@@ -5,7 +5,7 @@
 //! off in either direction, stopped (also in the middle of a turn, between the gate and the write), killed,
 //! told to go and started again, clocks that run at different rates, elections of etcd's own, slow commits, a
 //! full database, compaction under a watch, watches that break or fall silent, and a restored backup. What must
-//! hold is in `clients.rs`, `etcd_side.rs` and `world.rs`:
+//! hold is in `clients.rs`, `errands.rs`, `etcd_side.rs` and `world.rs`:
 //!
 //! - one holder of a key, as clients see it; and fences of a key only grow
 //! - nothing is heard from a leader after a later one was heard, reads and renewals included
