@@ -3,7 +3,7 @@
 //! A client counts a lease from when it sent the request, as all are told to. While it may rely on a grant
 //! nobody else may be told that they have the key, and its renewals must be granted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use fastrand::Rng;
 use latchd::base::{ConnId, Token};
@@ -91,8 +91,8 @@ pub(crate) struct Told {
 pub(crate) struct Clients {
     all: Vec<Client>,
     plan: Plan,
-    /// The fences that anybody was told, by key.
-    fences: BTreeMap<usize, BTreeSet<u64>>,
+    /// The fences that anybody was told, by key, and when.
+    fences: BTreeMap<usize, BTreeMap<u64, u64>>,
     /// The latest epoch of which anybody has heard.
     latest: u64,
     /// When anybody heard first in an epoch.
@@ -417,12 +417,14 @@ impl Clients {
         }
     }
 
-    /// A fence that is heard is above all that were heard of the key, unless it is heard late: then it is at
-    /// least none of them.
+    /// A fence that is heard is above all that were heard of the key before, unless it is heard late: then it is
+    /// at least none of them. What is heard at the same instant has no order: a leader that was silent for
+    /// longer than a lease tells of two grants at once.
     fn check_fence(&mut self, now: u64, key: usize, fence: u64, epoch: u64, was_deaf: bool) {
         let told = self.fences.entry(key).or_default();
-        let before = told.last().copied().unwrap_or(0);
-        let is_new = told.insert(fence);
+        let earlier = told.iter().rev().find(|(_, at)| **at < now);
+        let before = earlier.map_or(0, |(fence, _)| *fence);
+        let is_new = told.insert(fence, now).is_none();
         let is_right = is_new && (fence > before || was_deaf);
         assert!(
             is_right || epoch <= self.epoch_of_backup,

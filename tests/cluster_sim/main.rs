@@ -247,10 +247,14 @@ mod breaks {
     }
 
     #[test]
+    fn a_fence_below_one_that_was_told() {
+        is_noticed(Break::ForgetsFences, 11, &[": fence "]);
+    }
+
+    #[test]
     fn silence_taken_for_an_answer() {
         let whys = [
             "there is no entry before",
-            ": fence ",
             "out of the list, and it was not there",
         ];
         is_noticed(Break::TakesSilenceForYes, 8, &whys);
