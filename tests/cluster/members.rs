@@ -97,22 +97,22 @@ impl Members {
         panic!("nobody leads");
     }
 
-    /// Waits until a member has loaded everything more often than this.
-    pub(crate) fn await_load(&self, index: usize, before: usize) {
+    /// Waits until a standby has all of the log that the leader has now.
+    pub(crate) fn await_all_of(&self, leader: usize, standby: usize) {
+        let entry = |index: usize| {
+            let stats = self.daemons[index].http().get("/v1/stats").body;
+            let (_, rest) = stats.split_once("\"log_entry\":").unwrap();
+            let digits = rest.split(|c: char| !c.is_ascii_digit()).next();
+            digits.unwrap().parse::<u64>().unwrap()
+        };
+        let last = entry(leader);
         for _ in 0..LOOKS {
-            if self.loads(index) > before {
+            if entry(standby) >= last {
                 return;
             }
             thread::park_timeout(Duration::from_millis(10));
         }
-        panic!("member {index} does not load anew");
-    }
-
-    /// How often a member has loaded everything.
-    pub(crate) fn loads(&self, index: usize) -> usize {
-        let log = self.daemons[index].log();
-        let loads = log.iter().filter(|it| it.contains("follows the log from"));
-        loads.count()
+        panic!("member {standby} does not catch up");
     }
 
     pub(crate) fn await_standby(&self, index: usize) {
