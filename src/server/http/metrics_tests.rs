@@ -281,7 +281,8 @@ fn range_locks_are_counted_beside_the_others_and_named_nowhere() {
     let samples = render_engine(&it.engine);
     for (series, want) in [
         ("locks_release_total{reason=\"explicit\"}", 1.0),
-        ("locks_release_total{reason=\"disconnect\"}", 1.0),
+        // Two that it had, and the one that it had waited for.
+        ("locks_release_total{reason=\"disconnect\"}", 3.0),
         ("locks_release_total{reason=\"grace_expired\"}", 0.0),
         ("locks_release_total{reason=\"break\"}", 3.0),
         (
