@@ -271,6 +271,27 @@ fn whoever_has_sent_its_last_word_is_told_the_answer_after_the_silence() {
     assert!(told.starts_with("HTTP/1.1 200 "), "{told:?}");
 }
 
+#[test]
+fn a_wrong_secret_during_a_silence_neither_stays_nor_keeps_the_server_busy() {
+    let seat = Seat::default();
+    let is_silent = Rc::clone(&seat.is_silent);
+    let settings = Settings {
+        access: Access::of_one(b"s3cret"),
+        ..Settings::default()
+    };
+    let mut pipes = pipes_with(settings, seat);
+    let client = pipes.connect();
+    is_silent.set(true);
+    assert_eq!(pipes.ask(client, "auth _ guess"), "");
+    for _ in 0..3 {
+        pipes.pass(latchd::base::Millis(200));
+        pipes.turn();
+    }
+    let now = pipes.now();
+    assert!(pipes.server.next_deadline().is_none_or(|at| at > now));
+    assert_eq!(pipes.server.connections(), 0);
+}
+
 /// Where a shard's leader is.
 fn leader(index: u32) -> Redirect {
     Redirect {

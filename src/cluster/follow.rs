@@ -497,6 +497,10 @@ impl Follower {
         else {
             return Err(Trouble::Garbled("no lease".to_owned()).into());
         };
+        if member.is_over() {
+            let _ = self.etcd.call(&Ask::Revoke { lease }, GIVE_BACK_WITHIN); // or it ends by itself
+            return Ok(false);
+        }
         tenancy.change(|standing, _| standing.granted(sent, lease, ttl_s));
         let leader = lease::Held {
             lease,

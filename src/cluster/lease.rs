@@ -14,6 +14,7 @@ use log::warn;
 
 use super::member::Member;
 use super::role::Role;
+use crate::base::Nanos;
 use crate::etcd::{Answer, Ask, Etcd, Get, Trouble};
 
 /// After a question that could not be sent or was not answered.
@@ -39,13 +40,13 @@ pub(super) fn keep(member: &Arc<Member>, held: Held) -> io::Result<()> {
 fn run(member: &Member, held: &Held, mut etcd: Box<dyn Etcd + Send>) {
     let (tenancy, lease) = (&member.tenancy, held.lease);
     let every = member.ttl_part(5);
-    let mut is_refused = false;
+    let (mut is_refused, mut looked) = (false, tenancy.now());
     loop {
         if tenancy.change(|standing, _| standing.lease()) != Some(lease) {
             return;
         }
         let sent = tenancy.now();
-        match renew(member, held, &mut *etcd) {
+        match renew(member, held, &mut *etcd, &mut looked) {
             Ok(Renewed::Until(ttl_s)) => {
                 tenancy.change(|standing, now| standing.kept_alive(lease, sent, now, ttl_s));
                 let spent = Duration::from_nanos(tenancy.now().since(sent));
@@ -81,36 +82,57 @@ enum Renewed {
     InVain,
 }
 
-/// Renews the lease, and looks whether it is still worth something. Whoever does not lead yet need not have the key.
-fn renew(member: &Member, held: &Held, etcd: &mut dyn Etcd) -> Result<Renewed, Trouble> {
-    let within = member.ttl_part(10);
-    let other = || Trouble::Garbled("an answer to another question".to_owned());
-    let keep_alive = Ask::KeepAlive { lease: held.lease };
-    let Answer::KeptAlive { ttl_s } = etcd.call(&keep_alive, within)? else {
-        return Err(other());
-    };
-    let had_key = matches!(member.tenancy.role(), Role::Leader | Role::Paused);
-    if ttl_s == 0 || !had_key {
-        return Ok(Renewed::Until(ttl_s));
+/// Renews the lease, and looks whether it is still worth something. Whoever does not lead yet need not have the key. A look
+/// that is not answered is no reason to fall silent; but whoever could not look for half of its time does not renew before
+/// it can, so that another one leads in the end.
+fn renew(
+    member: &Member,
+    held: &Held,
+    etcd: &mut dyn Etcd,
+    looked: &mut Nanos,
+) -> Result<Renewed, Trouble> {
+    let now = member.tenancy.now();
+    let leads = matches!(member.tenancy.role(), Role::Leader | Role::Paused);
+    let is_overdue = Duration::from_nanos(now.since(*looked)) >= member.ttl_part(2);
+    if leads && is_overdue {
+        if !has_key(member, held, etcd)? {
+            return Ok(Renewed::InVain);
+        }
+        *looked = now;
     }
-    let Answer::Range { got, .. } = etcd.call(&Ask::Range(Get::one(&held.key)), within)? else {
-        return Err(other());
+    let keep_alive = Ask::KeepAlive { lease: held.lease };
+    let Answer::KeptAlive { ttl_s } = etcd.call(&keep_alive, member.ttl_part(10))? else {
+        return Err(other_answer());
     };
-    let is_ours = got.kvs.first().is_some_and(|kv| kv.value == held.name);
-    Ok(match is_ours {
-        true => Renewed::Until(ttl_s),
-        false => Renewed::InVain,
-    })
+    if leads && !is_overdue && ttl_s != 0 {
+        match has_key(member, held, etcd) {
+            Ok(true) => *looked = now,
+            Ok(false) => return Ok(Renewed::InVain),
+            Err(_) => {}
+        }
+    }
+    Ok(Renewed::Until(ttl_s))
+}
+
+/// Whether what stands under the leader's key is this member with this lease.
+fn has_key(member: &Member, held: &Held, etcd: &mut dyn Etcd) -> Result<bool, Trouble> {
+    let look = Ask::Range(Get::one(&held.key));
+    let Answer::Range { got, .. } = etcd.call(&look, member.ttl_part(10))? else {
+        return Err(other_answer());
+    };
+    Ok(got.kvs.first().is_some_and(|kv| kv.value == held.name))
+}
+
+fn other_answer() -> Trouble {
+    Trouble::Garbled("an answer to another question".to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
 
-    use super::super::role::Role;
     use super::super::testing::{TestPlace, member, options};
     use super::*;
-    use crate::base::Nanos;
     use crate::etcd::{Got, Kv};
 
     fn held() -> Held {
@@ -220,5 +242,43 @@ mod tests {
             let spent = member.tenancy.now().since(began);
             assert_eq!(spent, 2_000_000_000, "two renewals were good");
         }
+    }
+
+    /// An etcd that renews and does not say who leads. After ten seconds it is enough.
+    struct Deaf {
+        member: Arc<Member>,
+        renewals: Arc<Mutex<u64>>,
+    }
+
+    impl Etcd for Deaf {
+        fn call(&mut self, ask: &Ask, _: Duration) -> Result<Answer, Trouble> {
+            if self.member.tenancy.role() == Role::Paused {
+                self.member.end();
+            }
+            match ask {
+                Ask::KeepAlive { .. } => {
+                    *self.renewals.lock().unwrap() += 1;
+                    Ok(Answer::KeptAlive { ttl_s: 5 })
+                }
+                _ => Err(Trouble::Unanswered("it is busy".to_owned())),
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_cannot_look_at_its_key_lets_the_lease_run_out_in_the_end() {
+        let (member, _) = member(options());
+        member.tenancy.change(|standing, now| {
+            standing.granted(now, 7, 5);
+            standing.leads(now, now);
+        });
+        let renewals = Arc::default();
+        let etcd = Deaf {
+            member: Arc::clone(&member),
+            renewals: Arc::clone(&renewals),
+        };
+        run(&member, &held(), Box::new(etcd));
+        assert_eq!(*renewals.lock().unwrap(), 3, "at 0, 1 and 2 seconds");
+        assert_eq!(member.tenancy.role(), Role::Paused);
     }
 }

@@ -12,8 +12,8 @@ use super::http::{Connection, Request};
 use super::json;
 use super::stream::now;
 
-/// A member that does not say in this time whether it leads is taken for one that does not.
-const SAY_WITHIN: Duration = Duration::from_millis(500);
+/// Whoever is found in this time is good: the call that waits for it has a second.
+const FIND_WITHIN: Duration = Duration::from_millis(250);
 
 /// What is known of etcd's leader.
 #[derive(Debug, Default)]
@@ -59,9 +59,9 @@ impl Gateway {
         if !is_new || members < 2 {
             return;
         }
+        let until = deadline.min(now() + FIND_WITHIN);
         let mut kept = None;
         for turn in 0..members {
-            let until = deadline.min(now() + SAY_WITHIN);
             let index = (self.current + turn) % members;
             let open = match turn {
                 0 => self.open.take(),

@@ -291,7 +291,16 @@ impl<T: Transport, S: Store> Server<T, S> {
             (*closing, *until) = (Closing::HalfClose, now.after(CLOSING_MAX));
             self.say_unauthorized(id);
         } else if let Phase::Leaving { until, .. } = conn.phase {
-            if until <= now && !held_back.holds_back(id) && !conn.awaits_clock {
+            // Whoever showed a wrong secret was only kept so that it cannot try again at once. It need not be told.
+            let is_owed = conn.awaits_clock
+                && !matches!(
+                    conn.phase,
+                    Phase::Leaving {
+                        closing: Closing::Delay,
+                        ..
+                    }
+                );
+            if until <= now && !held_back.holds_back(id) && !is_owed {
                 return self.close(now, id, "closing is over");
             } else if until <= now {
                 conn.note_may_leave(now); // it does not yet: looks again then

@@ -442,7 +442,9 @@ impl World {
     }
 
     fn words(&self, out: &[Effect]) -> Result<Vec<(u32, Word)>, String> {
-        let said = out.iter().map(|effect| match effect {
+        // Whose bytes an operator has taken is noted for the log, and nobody is told by that.
+        let told = out.iter().filter(|it| !matches!(it, Effect::Note(_)));
+        let said = told.map(|effect| match effect {
             Effect::Reply(id, reply) => Ok((id.serial, word(reply)?)),
             other => Err(format!("nobody asked for {other:?}")),
         });

@@ -351,9 +351,9 @@ impl Running {
         let standing = self.have_back(signals, lock);
         self.warden.resume();
         self.warden_until = Duration::ZERO;
-        if standing == Standing::Lost {
+        if !matches!(standing, Some(Standing::Held(_))) {
             // It does not run on for a moment, not even to hear that it should end.
-            self.lost = true;
+            self.lost = standing.is_some();
             self.send_all(Signal::SIGKILL);
             self.phase = Phase::Killed;
             return;
@@ -369,25 +369,30 @@ impl Running {
     }
 
     /// Looks after the lock again. While nobody can say how it is with it, the command stays stopped, and the lock
-    /// is the warden's, which renews it if that can be done and otherwise kills the group when the lease is over.
-    fn have_back(&mut self, signals: &mut Signals, lock: &mut dyn Lock) -> Standing {
+    /// is the warden's, which renews it if that can be done and otherwise kills the group when the lease is over. `None` if
+    /// we are told to end before that is known: whoever may not run on cannot be asked to.
+    fn have_back(&mut self, signals: &mut Signals, lock: &mut dyn Lock) -> Option<Standing> {
         let mut began = monotonic();
         loop {
             if let Some(standing) = lock.resume() {
-                return standing;
+                return Some(standing);
             }
             // Whatever the warden was promised before we were continued is over then. It may have been killed.
             let is_over = |lease| monotonic().saturating_sub(began) >= lease;
             if self.lease.is_none_or(is_over) || self.has_been_killed() {
-                return Standing::Lost;
+                return Some(Standing::Lost);
             }
             let pause = timespec(TRY_AGAIN_AFTER);
             let _ = poll(&mut [PollFd::new(&*signals, PollFlags::IN)], Some(&pause));
             while let Some(signal) = signals.next() {
                 match signal {
                     Signal::SIGTSTP => {
+                        lock.suspend(); // some of several may be ours again
                         signals.suffer(signal);
                         began = monotonic();
+                    }
+                    Signal::SIGHUP | Signal::SIGINT | Signal::SIGQUIT | Signal::SIGTERM => {
+                        return None;
                     }
                     Signal::SIGCONT => {} // it is not for the command yet
                     signal => self.heard(signal),
