@@ -41,7 +41,9 @@ pub(super) fn attend(member: &Arc<Member>, etcd: &mut dyn Etcd, keys: &Keys, lea
     let is_leading = || !member.is_over() && is_leading(member);
     let mut last = Snapshotted::begin(member);
     let [mut of_size, mut of_log, mut of_past] = [const { String::new() }; 3];
+    let mut was_full = false;
     while is_leading() {
+        tell_full(member, &mut was_full);
         match look(member, etcd, WITHIN) {
             Ok(bytes_in_use) => {
                 of_size.clear();
@@ -86,6 +88,20 @@ pub(super) fn attend(member: &Arc<Member>, etcd: &mut dyn Etcd, keys: &Keys, lea
         member.nap(LOOK_EVERY);
     }
     figures.is_tight.store(false, Ordering::Relaxed);
+    figures.is_full.store(false, Ordering::Relaxed);
+}
+
+/// Says once that etcd takes nothing more, and once that it does.
+fn tell_full(member: &Member, was_full: &mut bool) {
+    let is_full = member.figures.is_full.load(Ordering::Relaxed);
+    match (std::mem::replace(was_full, is_full), is_full) {
+        (false, true) => warn!(
+            "etcd has no space for the log: changes that take room are refused with error_storage, and \
+             nobody could take over; see docs/cluster.md"
+        ),
+        (true, false) => info!("etcd has space for the log again"),
+        _ => {}
+    }
 }
 
 /// Whether this was not complained of last time.

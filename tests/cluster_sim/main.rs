@@ -257,7 +257,7 @@ mod breaks {
             "there is no entry before",
             "out of the list, and it was not there",
         ];
-        is_noticed(Break::TakesSilenceForYes, 8, &whys);
+        is_noticed(Break::TakesSilenceForYes, 176, &whys);
     }
 
     #[test]

@@ -9,8 +9,6 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use log::{info, warn};
-
 use super::Figures;
 use super::append::{Appender, Next};
 use super::value::Logged;
@@ -223,10 +221,7 @@ impl Thread {
                 Next::Full(again) => {
                     ask = again;
                     if !self.shared.is_full.swap(true, Ordering::Relaxed) {
-                        warn!(
-                            "etcd has no space for the log: changes that take room are refused with \
-                             error_storage, and nobody could take over; see docs/cluster.md"
-                        );
+                        self.figures.is_full.store(true, Ordering::Relaxed);
                         self.tenancy.wake();
                     }
                     self.prove()?;
@@ -264,7 +259,7 @@ impl Thread {
         self.number = last + 1;
         self.shared.waiting.fetch_sub(bytes, Ordering::Relaxed);
         if self.shared.is_full.swap(false, Ordering::Relaxed) {
-            info!("etcd has space for the log again");
+            self.figures.is_full.store(false, Ordering::Relaxed);
         }
         self.shared.durable.store(last, Ordering::Release);
         let figures = &self.figures;

@@ -21,6 +21,8 @@ pub struct Figures {
     pub etcd_bytes_in_use: AtomicU64,
     /// There is so little space left that nothing may grow.
     pub is_tight: AtomicBool,
+    /// The leader was told by etcd that there is none at all.
+    pub is_full: AtomicBool,
     /// A leader has found in the log what cannot be: the process ends.
     pub has_failed: AtomicBool,
     /// The last entry that was written or followed.
