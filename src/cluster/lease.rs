@@ -204,7 +204,7 @@ mod tests {
     }
 
     /// An etcd whose lease lives, and where these are the names under the leader's key, one after the other.
-    struct Renamed(std::vec::IntoIter<&'static str>);
+    struct Renamed(std::array::IntoIter<&'static str, 3>);
 
     impl Etcd for Renamed {
         fn call(&mut self, ask: &Ask, _: Duration) -> Result<Answer, Trouble> {
@@ -233,11 +233,7 @@ mod tests {
                 standing.granted(now, 7, 5);
                 standing.leads(now, now);
             });
-            run(
-                &member,
-                &held(),
-                Box::new(Renamed(names.to_vec().into_iter())),
-            );
+            run(&member, &held(), Box::new(Renamed(names.into_iter())));
             assert_eq!(member.tenancy.role(), Role::Fenced);
             let spent = member.tenancy.now().since(began);
             assert_eq!(spent, 2_000_000_000, "two renewals were good");
