@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use latchd::base::{ConnId, Millis, Nanos, Token};
 use latchd::engine::types::{
-    Attach, ByteRange, Effect, Effects, Input, Mode, RangeAsk, RangeRequest, Refusal, Reply,
+    Attach, ByteRange, Effect, Effects, Input, Mode, Noted, RangeAsk, RangeRequest, Refusal, Reply,
     Request, Secret, Sharing, Span,
 };
 use latchd::engine::view::Counts;
@@ -443,7 +443,9 @@ impl World {
 
     fn words(&self, out: &[Effect]) -> Result<Vec<(u32, Word)>, String> {
         // Whose bytes an operator has taken is noted for the log, and nobody is told by that.
-        let told = out.iter().filter(|it| !matches!(it, Effect::Note(_)));
+        let is_break =
+            |it: &&Effect| matches!(it, Effect::Note(note) if note.what == Noted::Broken);
+        let told = out.iter().filter(|it| !is_break(it));
         let said = told.map(|effect| match effect {
             Effect::Reply(id, reply) => Ok((id.serial, word(reply)?)),
             other => Err(format!("nobody asked for {other:?}")),
