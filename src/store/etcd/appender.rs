@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::Figures;
 use super::append::{Appender, Next};
+use super::gather::{Gathering, Wait};
 use super::value::Logged;
 use super::{Batch, End, Handed, Lead, Shared, Tenancy};
 use crate::base::Nanos;
@@ -24,10 +25,6 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a resignation may take.
 const RESIGN_MOST: Duration = Duration::from_secs(2);
-
-/// Those who were just answered are waited for this part of the time that it took, and not longer than this.
-const EXPECTED_PART: u64 = 3;
-const EXPECTED_MOST_NS: u64 = 2_000_000;
 
 /// How often the thread looks by itself whether it still leads.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -46,19 +43,7 @@ pub(super) struct Thread {
     nonce: [u64; 2],
     /// With which this time as a leader began; 0 if it is over already.
     lease: u64,
-    /// Who is expected to ask again in a moment.
-    expected: Option<Expected>,
-}
-
-/// Those who were answered by the last entry. Most of them ask for something else at once, and if the next entry
-/// began without them there would be two groups of clients that always wait for each other: each
-/// entry has half of them, and takes as long as one with all.
-#[derive(Clone, Copy, Debug)]
-struct Expected {
-    /// So many records are all that is to be expected.
-    records: u64,
-    /// They are not waited for any longer.
-    until: Nanos,
+    gathering: Gathering,
 }
 
 /// Why it goes no further.
@@ -86,7 +71,7 @@ impl Thread {
             number: lead.position.number + 1,
             // Not from 0: entries of an earlier time as a leader must not be taken for ours.
             nonce: [lead.nonce, lease.unwrap_or(0) << 20],
-            expected: None,
+            gathering: Gathering::default(),
         }
     }
 
@@ -124,7 +109,7 @@ impl Thread {
     }
 
     /// Waits for the next batch. What was handed over is not locked any more when it is returned.
-    fn next(&self) -> Result<Batch, Over> {
+    fn next(&mut self) -> Result<Batch, Over> {
         loop {
             let heard = self.shared.bell.heard();
             let mut handed = self.shared.lock();
@@ -132,12 +117,16 @@ impl Thread {
                 return Err(Over::Ended);
             }
             let waits = self.waits_for_others(&handed);
-            if let (Some(most), None) = (waits, handed.end) {
+            if let (Some(Wait { enough, most }), None) = (waits, handed.end) {
+                handed.rings_from = enough;
                 drop(handed);
                 self.tenancy.place().wait(&self.shared.bell, heard, most);
                 continue;
             }
+            handed.rings_from = 0;
             if let Some(batch) = handed.batches.pop_front() {
+                drop(handed);
+                self.gathering.begun(batch.last);
                 return Ok(batch);
             }
             if handed.end.is_some() {
@@ -158,16 +147,14 @@ impl Thread {
         }
     }
 
-    /// How long what has come is to wait for what will come in a moment; none if it is all, or comes too late.
-    fn waits_for_others(&self, handed: &Handed) -> Option<Duration> {
-        let expected = self.expected?;
-        if handed.batches.len() > 1 {
-            return None; // more than an entry
+    /// Whether what has come waits for what will come in a moment. More than an entry does not.
+    fn waits_for_others(&self, handed: &Handed) -> Option<Wait> {
+        match handed.batches.len() {
+            1 => self
+                .gathering
+                .wait(self.tenancy.now(), handed.batches[0].last),
+            _ => None,
         }
-        let batch = handed.batches.front()?;
-        let left = expected.until.0.checked_sub(self.tenancy.now().0)?;
-        let is_all = batch.last + 1 >= self.number + expected.records;
-        (left > 0 && !is_all).then(|| Duration::from_nanos(left))
     }
 
     /// Puts one batch into the log, however long it takes.
@@ -269,10 +256,8 @@ impl Thread {
         let handed = self.shared.lock();
         let waiting = handed.batches.back().map_or(0, |batch| batch.last - last);
         drop(handed);
-        self.expected = Some(Expected {
-            records: records + waiting,
-            until: Nanos(now.0 + (took_ns / EXPECTED_PART).min(EXPECTED_MOST_NS)),
-        });
+        self.gathering
+            .committed(now, took_ns, last, records + waiting);
         figures
             .entry_bytes
             .fetch_add(bytes as u64, Ordering::Relaxed);

@@ -6,7 +6,7 @@
 //! leaves unless this member surely leads at that moment.
 //!
 //! - `keys.rs` under which keys · `value.rs` what stands there, byte by byte · `map.rs` how many shards
-//! - `append.rs` one entry, until it is known what became of it · `appender.rs` the thread
+//! - `append.rs` one entry, until it is known what became of it · `appender.rs` the thread · `gather.rs` how long an entry waits for more
 //! - `load.rs` reading it all · `snapshot.rs` what is left of it · `split.rs` the same for other shards
 //! - `tenancy.rs` who may speak, as all threads see it · `place.rs` time, threads, and ways to etcd
 //! - `figures.rs` what is counted
@@ -14,6 +14,7 @@
 mod append;
 mod appender;
 mod figures;
+mod gather;
 mod keys;
 mod load;
 mod map;
@@ -102,6 +103,8 @@ struct Shared {
 #[derive(Default)]
 struct Handed {
     batches: VecDeque<Batch>,
+    /// The bell rings when this record was handed over: the thread waits for it, and until then for nothing but the time.
+    rings_from: u64,
     end: Option<End>,
     /// Why nothing more can be kept.
     failure: String,
@@ -190,8 +193,11 @@ impl EtcdStore {
                 split(&filling, room, self.last, &mut handed.batches);
             }
         }
+        let is_awaited = self.last >= handed.rings_from || handed.batches.len() > 1;
         drop(handed);
-        self.shared.bell.ring();
+        if is_awaited {
+            self.shared.bell.ring();
+        }
     }
 
     fn end(&mut self, how: End) {
