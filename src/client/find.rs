@@ -31,13 +31,16 @@ const HOPS_MAX: usize = 8;
 /// How an error begins that says that all members were asked.
 pub(crate) const NO_LEADER: &str = "no member of the cluster leads";
 
-/// The pause after the first round, and the longest.
+/// The pause after each of the first rounds, and the longest.
 const BACKOFF: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
-/// Longer each time, with jitter.
+/// So many rounds have the shortest pause: a leader that goes politely is followed by another one within that time.
+const ROUNDS_SHORT: u32 = 4;
+
+/// Longer each time after the first ones, with jitter.
 pub(super) fn pause_of(rounds: u32) -> Duration {
-    let pause = BACKOFF.saturating_mul(1 << rounds.saturating_sub(1).min(10));
+    let pause = BACKOFF.saturating_mul(1 << rounds.saturating_sub(ROUNDS_SHORT).min(10));
     clock::jittered(pause.min(BACKOFF_MAX))
 }
 

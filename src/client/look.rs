@@ -24,6 +24,9 @@ use crate::base::Nanos;
 /// How often whoever waits or listens at a member of a cluster wants to know.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
 
+/// How soon it wants to know again if nobody was found: then something is wrong, and another member may lead any moment.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
 /// How often it comes back for the answer.
 const COME_BACK_EVERY: Duration = Duration::from_millis(50);
 
@@ -33,14 +36,19 @@ const LOOK_TIME: Duration = Duration::from_secs(2);
 /// How long the server itself may take, where there is no key to ask others for.
 const SAME_TIME: Duration = Duration::from_secs(1);
 
-/// How long it is good for others what was seen of a server, or that nobody leads.
+/// How long it is good for others what was seen of a server.
 const GOOD_FOR: Duration = Duration::from_secs(1);
+
+/// How long it is good for others that nobody was found.
+const IN_VAIN_FOR: Duration = Duration::from_millis(250);
 
 /// What was seen.
 #[derive(Clone, Debug)]
 pub(super) enum Seen {
-    /// The server lives as before, or nobody else was found.
+    /// The server lives as before.
     Same,
+    /// Neither the server nor anybody else was found.
+    Nobody,
     /// This one has it, with this epoch, which is higher.
     Elsewhere(Arc<Server>, u64),
 }
@@ -123,9 +131,18 @@ impl Lookout {
                 self.next_at = clock::after(COME_BACK_EVERY);
                 false
             }
-            Some(seen) => {
+            Some(Seen::Nobody) => {
+                self.look = None;
+                self.next_at = clock::after(LOOK_AGAIN);
+                false
+            }
+            Some(Seen::Same) => {
                 self.heard();
-                matches!(seen, Seen::Elsewhere(..))
+                false
+            }
+            Some(Seen::Elsewhere(..)) => {
+                self.heard();
+                true
             }
         }
     }
@@ -163,26 +180,29 @@ struct Alive {
 }
 
 impl State {
-    /// Whether it need not be looked for, because it was a moment ago.
-    fn knows(&self, question: &Question) -> bool {
+    /// What was seen a moment ago, if it need not be looked for again.
+    fn knows(&self, question: &Question) -> Option<Seen> {
         let is_it = |it: &Alive| {
             Arc::ptr_eq(&it.server, &question.server)
                 && it.epoch == question.epoch
-                && is_good(it.at)
+                && is_within(GOOD_FOR, it.at)
         };
-        self.in_vain_at.is_some_and(is_good) || self.alive.iter().any(is_it)
+        if self.in_vain_at.is_some_and(|at| is_within(IN_VAIN_FOR, at)) {
+            return Some(Seen::Nobody);
+        }
+        self.alive.iter().any(is_it).then_some(Seen::Same)
     }
 }
 
-fn is_good(at: Nanos) -> bool {
-    clock::now().since(at) < clock::nanos(GOOD_FOR)
+fn is_within(span: Duration, since: Nanos) -> bool {
+    clock::now().since(since) < clock::nanos(span)
 }
 
 impl Looks {
     fn ask(&self, options: &Arc<Options>, question: &Arc<Question>) {
         let mut state = locked(&self.state);
-        if state.knows(question) {
-            return question.answer(Seen::Same);
+        if let Some(seen) = state.knows(question) {
+            return question.answer(seen);
         }
         state.queue.push_back(Arc::clone(question));
         if mem::replace(&mut state.is_looking, true) {
@@ -196,7 +216,7 @@ impl Looks {
             // They look again later.
             let mut state = locked(&self.state);
             state.is_looking = false;
-            state.queue.drain(..).for_each(|it| it.answer(Seen::Same));
+            state.queue.drain(..).for_each(|it| it.answer(Seen::Nobody));
         }
     }
 
@@ -210,7 +230,8 @@ impl Looks {
                 Ok(conn) if conn.epoch > question.epoch => {
                     Seen::Elsewhere(Arc::clone(&conn.server), conn.epoch)
                 }
-                _ => Seen::Same,
+                Ok(_) => Seen::Same,
+                Err(_) => Seen::Nobody,
             };
             last = self.note(found);
             question.answer(seen);
@@ -224,10 +245,10 @@ impl Looks {
             if Arc::strong_count(&question) == 1 {
                 continue;
             }
-            if !state.knows(&question) {
-                return Some(question);
+            match state.knows(&question) {
+                Some(seen) => question.answer(seen),
+                None => return Some(question),
             }
-            question.answer(Seen::Same);
         }
         state.is_looking = false;
         None
@@ -243,7 +264,9 @@ impl Looks {
         state.in_vain_at = None;
         let (server, epoch) = (Arc::clone(&conn.server), conn.epoch);
         let is_same = |it: &Alive| Arc::ptr_eq(&it.server, &server);
-        state.alive.retain(|it| is_good(it.at) && !is_same(it));
+        state
+            .alive
+            .retain(|it| is_within(GOOD_FOR, it.at) && !is_same(it));
         state.alive.push(Alive { server, epoch, at });
         Some(conn)
     }

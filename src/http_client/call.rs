@@ -42,6 +42,9 @@ const HOPS_MAX: usize = 8;
 /// The pause after all servers were asked and none leads, and the longest.
 const BACKOFF: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
+
+/// So many rounds have the shortest pause: a leader that goes politely is followed by another one within that time.
+const ROUNDS_SHORT: u32 = 4;
 /// The longest name of a lock, or of an owner, in bytes.
 const NAME_BYTES_MAX: usize = 1_024;
 
@@ -242,7 +245,8 @@ impl Caller {
                 return result;
             }
             rounds += 1;
-            let pause = BACKOFF.saturating_mul(1 << (rounds - 1).min(10));
+            let pause =
+                BACKOFF.saturating_mul(1 << u32::saturating_sub(rounds, ROUNDS_SHORT).min(10));
             let pause = pause.min(BACKOFF_MAX).mul_f64(0.5 + fastrand::f64() / 2.0);
             if !round.is_somebody_there || left() <= pause.saturating_add(ATTEMPT_MIN) {
                 return Err(round.failed(path));
