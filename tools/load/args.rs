@@ -153,6 +153,10 @@ fn command() -> Command {
                     Arg::new("until-healed").long("until-healed").value_name("LIST").value_delimiter(',')
                         .help("The faults during which nothing can be granted: they are healed after two seconds, and only then grants are waited for"),
                 )
+                .arg(
+                    Arg::new("within").long("within").value_name("FAULT=SECONDS").value_delimiter(',')
+                        .help("How long at most nothing may be granted; the median of a fault's rounds is judged, and a target that is missed is no error"),
+                )
                 .arg(number::<usize>("rounds", "N", "How often").default_value("9")),
         )
         .subcommand(
@@ -362,6 +366,7 @@ pub(crate) fn read() -> Result<Action, String> {
             step: get(it, "step").unwrap_or_default(),
             faults: list(it, "faults"),
             until_healed: list(it, "until-healed"),
+            within: failover::parse_within(&list(it, "within"))?,
             rounds: get(it, "rounds").unwrap_or_default(),
         }),
         Some(("draw", it)) => Action::Draw {

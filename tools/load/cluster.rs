@@ -76,6 +76,13 @@ pub(crate) fn run(session: &Session, figures: &mut Figures) -> io::Result<()> {
         "durable op/s (acquire or release)",
         PerSecond,
         Some(rate),
+        Nothing,
+    );
+    let grants = |it: &Outcome| it.takes as f64 / (it.elapsed_ns as f64 / 1e9);
+    figures.put(
+        "durable grants/s, each released as durably",
+        PerSecond,
+        Some((grants(&first) + grants(&last)) / 2.0),
         AtLeast(20_000.0),
     );
     figures.put("entries/s, latchd", PerSecond, Some(entries_rate), Nothing);

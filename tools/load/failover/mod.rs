@@ -34,7 +34,21 @@ pub(crate) struct Settings {
     pub(crate) faults: Vec<String>,
     /// Those of them during which nothing can be granted.
     pub(crate) until_healed: Vec<String>,
+    /// For how long nothing may be granted because of a fault, in nanoseconds.
+    pub(crate) within: Vec<(String, u64)>,
     pub(crate) rounds: usize,
+}
+
+/// Reads `FAULT=SECONDS`.
+pub(crate) fn parse_within(list: &[String]) -> Result<Vec<(String, u64)>, String> {
+    let one = |text: &String| {
+        let (fault, seconds) = text.split_once('=')?;
+        let seconds: f64 = seconds.parse().ok()?;
+        (seconds.is_finite() && seconds > 0.0).then(|| (fault.to_owned(), (seconds * 1e9) as u64))
+    };
+    let all = list.iter();
+    all.map(|text| one(text).ok_or_else(|| format!("--within {text}: wants FAULT=SECONDS")))
+        .collect()
 }
 
 /// How many threads take locks and count, and how many keys half of them share.
@@ -98,7 +112,7 @@ pub(crate) fn run(settings: &Settings) -> io::Result<bool> {
         result
     });
     let wrong = witness.wrong();
-    print(&table.text())?;
+    print(&table.text(&settings.within))?;
     print(&witness.summary())?;
     for what in &wrong.first {
         print(&format!("WRONG: {what}"))?;
@@ -195,8 +209,16 @@ impl Table {
         }
     }
 
-    fn text(&self) -> String {
-        let head = ["fault", "rounds", "no grants, p50", "longest", "wrong"];
+    fn text(&self, within: &[(String, u64)]) -> String {
+        let head = [
+            "fault",
+            "rounds",
+            "no grants, p50",
+            "longest",
+            "wanted",
+            "met",
+            "wrong",
+        ];
         let mut rows = vec![head.map(str::to_owned).to_vec()];
         for Row {
             fault,
@@ -210,11 +232,23 @@ impl Table {
                 Some(ns) => format!("{:.2} s", *ns as f64 / 1e9),
                 None => "-".to_owned(),
             };
+            let p50_ns = gaps_ns.get(gaps_ns.len() / 2);
+            let wanted = within.iter().find(|(name, _)| name == fault);
+            let wanted_ns = wanted.map(|(_, ns)| ns);
+            let (wanted, met) = match (wanted_ns, p50_ns) {
+                (Some(most), Some(p50)) if p50 <= most => {
+                    (format!("≤ {}", seconds(Some(most))), "yes")
+                }
+                (Some(most), _) => (format!("≤ {}", seconds(Some(most))), "**no**"),
+                (None, _) => (String::new(), ""),
+            };
             rows.push(vec![
                 fault.clone(),
                 gaps_ns.len().to_string(),
-                seconds(gaps_ns.get(gaps_ns.len() / 2)),
+                seconds(p50_ns),
                 seconds(gaps_ns.last()),
+                wanted,
+                met.to_owned(),
                 wrong.to_string(),
             ]);
         }
@@ -232,7 +266,8 @@ mod tests {
         table.add("kill", 3_000_000_000, 0);
         table.add("stop", 1_000_000_000, 2);
         table.add("kill", 5_000_000_000, 2);
-        let text = table.text();
+        let within = parse_within(&["kill=4".to_owned(), "stop=1".to_owned()]);
+        let text = table.text(&within.unwrap_or_default());
         let row = |fault: &str| {
             text.lines()
                 .find(|it| it.contains(fault))
@@ -240,6 +275,20 @@ mod tests {
         };
         let kill = row("kill").unwrap_or_default();
         assert!(kill.contains("5.00 s") && kill.contains("| 0"), "{text}");
-        assert!(row("stop").unwrap_or_default().contains("| 2"), "{text}");
+        assert!(
+            kill.contains("≤ 4.00 s") && kill.contains("**no**"),
+            "{text}"
+        );
+        let stop = row("stop").unwrap_or_default();
+        assert!(stop.contains("| 2") && stop.contains("yes"), "{text}");
+    }
+
+    #[test]
+    fn a_target_is_a_fault_and_seconds() {
+        let parsed = parse_within(&["term=0.2".to_owned()]);
+        assert_eq!(parsed, Ok(vec![("term".to_owned(), 200_000_000)]));
+        for bad in ["term", "term=", "term=-1", "term=inf", "term=x"] {
+            assert!(parse_within(&[bad.to_owned()]).is_err(), "{bad}");
+        }
     }
 }
