@@ -12,7 +12,7 @@ use super::member::Member;
 use super::role::Role;
 use crate::base::Nanos;
 use crate::etcd::{Answer, Ask, Etcd, Trouble};
-use crate::store::etcd::{Keys, NotRead, prepare, succeeded};
+use crate::store::etcd::{Keys, NotRead, prepare};
 
 /// How often etcd's size is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -240,11 +240,9 @@ fn snapshot(
         ))));
     }
     let rest = options.batch_bytes as u64 * 1_000_000_000 / PIECES_BYTES_PER_S;
-    for piece in snapshot.pieces(keys, leader) {
-        succeeded(etcd.call(&piece, WITHIN)?)?;
-        member.nap(Duration::from_nanos(rest));
-    }
-    let revision = snapshot.publish(etcd, keys, leader, WITHIN)?;
+    let rest = || member.nap(Duration::from_nanos(rest));
+    let written = snapshot.write(etcd, keys, leader, WITHIN, rest)?;
+    let revision = snapshot.publish(etcd, keys, leader, written, WITHIN)?;
     member.figures.snapshots.fetch_add(1, Ordering::Relaxed);
     info!(
         "a snapshot of {} bytes stands for the log up to entry {}",
@@ -274,7 +272,7 @@ mod tests {
     use crate::engine::types::Record;
     use crate::etcd::{Compare, Model, Op};
     use crate::store::Clocks;
-    use crate::store::etcd::{Appender, Keys, Logged, SALT, create};
+    use crate::store::etcd::{Appender, Keys, Logged, SALT, create, succeeded};
     use crate::store::format::push_record;
 
     /// A model of etcd, and what it was asked.

@@ -8,6 +8,10 @@
 //! when all of it is there. Every step is guarded by the leader's key: who leads no longer neither
 //! publishes nor deletes anything. The pieces of a snapshot that was never published are deleted by the
 //! next one.
+//!
+//! And every step is guarded by the one before it. If etcd is restored from a backup while a snapshot is written, a part
+//! of its pieces is gone, and yet the leader may be the same: without that guard the snapshot would count with a hole in it,
+//! and what it should stand for would be deleted.
 
 use std::time::Duration;
 
@@ -112,23 +116,49 @@ impl Snapshot {
         self.position.snap_revision != 0 && self.position.snap_seq == self.position.seq
     }
 
-    /// Writes the pieces, for the leader whose key was created at this revision.
-    pub fn pieces<'a>(&'a self, keys: &'a Keys, leader: u64) -> impl Iterator<Item = Ask> + 'a {
-        let seq = self.position.seq;
-        let chunks = self.bytes.chunks(self.chunk_bytes).enumerate();
-        chunks.map(move |(index, chunk)| Ask::Txn {
-            compare: keys.guards(leader),
-            success: vec![Op::Put {
-                key: keys.chunk(seq, index as u64),
-                value: chunk.to_vec(),
-                lease: 0,
-            }],
-            failure: Vec::new(),
-        })
+    /// Writes all pieces, for the leader whose key was created at this revision, and calls `rest` behind each. Returns
+    /// the revision of the last one.
+    ///
+    /// # Errors
+    /// We lead no longer, something that it stands on is not there, or it was not answered.
+    pub fn write(
+        &self,
+        etcd: &mut dyn Etcd,
+        keys: &Keys,
+        leader: u64,
+        within: Duration,
+        mut rest: impl FnMut(),
+    ) -> Result<u64, Trouble> {
+        let mut before = 0;
+        for (index, chunk) in (0..).zip(self.bytes.chunks(self.chunk_bytes)) {
+            let piece = Ask::Txn {
+                compare: self.guards(keys, leader, index, before),
+                success: vec![Op::Put {
+                    key: keys.chunk(self.position.seq, index),
+                    value: chunk.to_vec(),
+                    lease: 0,
+                }],
+                failure: Vec::new(),
+            };
+            before = succeeded(etcd.call(&piece, within)?)?;
+            rest();
+        }
+        Ok(before)
     }
 
-    /// From now on this one counts; and then what the one before it stands for is deleted. Returns up to
-    /// which revision etcd may forget what was.
+    /// We lead, the log that it stands for is there, and of its pieces the one before this as it was written.
+    fn guards(&self, keys: &Keys, leader: u64, index: u64, before: u64) -> Vec<Compare> {
+        let seq = self.position.seq;
+        let mut guards = keys.guards(leader);
+        guards.push(Compare::Exists(keys.entry(seq)));
+        if let Some(last) = index.checked_sub(1) {
+            guards.push(Compare::Modified(keys.chunk(seq, last), before));
+        }
+        guards
+    }
+
+    /// From now on this one counts, whose last piece has the revision `written`; and then what the one before it stands
+    /// for is deleted. Returns up to which revision etcd may forget what was.
     ///
     /// # Errors
     /// We lead no longer, somebody else has published one, or it was not answered. What was not deleted
@@ -138,19 +168,21 @@ impl Snapshot {
         etcd: &mut dyn Etcd,
         keys: &Keys,
         leader: u64,
+        written: u64,
         within: Duration,
     ) -> Result<u64, Trouble> {
         let position = &self.position;
+        let chunks = self.bytes.chunks(self.chunk_bytes).count() as u64;
         let manifest = Manifest {
             seq: position.seq,
             epoch: position.epoch,
             number: position.number,
             bytes: self.bytes.len() as u64,
-            chunks: self.bytes.chunks(self.chunk_bytes).count() as u64,
+            chunks,
             checksum: crc32c(&self.bytes),
         };
         let with = |guard| {
-            let mut guards = keys.guards(leader);
+            let mut guards = self.guards(keys, leader, chunks, written);
             guards.push(guard);
             guards
         };

@@ -8,10 +8,10 @@ impl World {
         let keys = self.keys.clone();
         let position = self.read().0;
         let snapshot = prepare(&mut self.etcd, &keys, 64, WITHIN).unwrap();
-        for piece in snapshot.pieces(&keys, position.leader) {
-            succeeded(self.etcd.ask(&piece).unwrap()).unwrap();
-        }
-        let published = snapshot.publish(&mut self.etcd, &keys, position.leader, WITHIN);
+        let leader = position.leader;
+        let written = snapshot.write(&mut self.etcd, &keys, leader, WITHIN, || {});
+        let written = written.unwrap();
+        let published = snapshot.publish(&mut self.etcd, &keys, leader, written, WITHIN);
         let revision = published.unwrap();
         self.etcd.ask(&Ask::Compact { revision }).unwrap();
         position
@@ -57,7 +57,9 @@ fn a_snapshot_stands_for_the_log_and_what_the_one_before_stands_for_is_deleted()
     // Whoever does not lead publishes nothing.
     let keys = world.keys.clone();
     let next = prepare(&mut world.etcd, &keys, 64, WITHIN).unwrap();
-    let others = next.publish(&mut world.etcd, &keys, first.leader + 1, WITHIN);
+    let written = next.write(&mut world.etcd, &keys, first.leader, WITHIN, || {});
+    let written = written.unwrap();
+    let others = next.publish(&mut world.etcd, &keys, first.leader + 1, written, WITHIN);
     assert!(others.is_err());
     // The second one keeps the first and the log behind it; the third does not.
     let second = world.snapshot();
@@ -81,9 +83,8 @@ fn pieces_of_a_snapshot_that_never_counted_are_deleted_by_the_next() {
     let keys = world.keys.clone();
     let never = prepare(&mut world.etcd, &keys, 64, WITHIN).unwrap();
     let leader = world.read().0.leader;
-    for piece in never.pieces(&keys, leader) {
-        succeeded(world.etcd.ask(&piece).unwrap()).unwrap();
-    }
+    let written = never.write(&mut world.etcd, &keys, leader, WITHIN, || {});
+    written.unwrap();
     let [_, pieces] = world.left(never.seq());
     assert!(pieces > 0);
     world.keep(10..11);
@@ -241,19 +242,17 @@ fn a_snapshot_that_was_overtaken_by_another_neither_counts_nor_deletes_anything(
     let keys = world.keys.clone();
     let write = |etcd: &mut TestEtcd| {
         let snapshot = prepare(etcd, &keys, 64, WITHIN).unwrap();
-        for piece in snapshot.pieces(&keys, leader) {
-            succeeded(etcd.ask(&piece).unwrap()).unwrap();
-        }
-        snapshot
+        let written = snapshot.write(etcd, &keys, leader, WITHIN, || {});
+        (snapshot, written.unwrap())
     };
-    let early = write(&mut world.etcd);
+    let (early, early_written) = write(&mut world.etcd);
     world.keep(100..101);
     world.await_durable(101);
-    let late = write(&mut world.etcd);
+    let (late, late_written) = write(&mut world.etcd);
     // Both began when there was none: only the first to come counts.
-    late.publish(&mut world.etcd, &keys, leader, WITHIN)
+    late.publish(&mut world.etcd, &keys, leader, late_written, WITHIN)
         .unwrap();
-    let refused = early.publish(&mut world.etcd, &keys, leader, WITHIN);
+    let refused = early.publish(&mut world.etcd, &keys, leader, early_written, WITHIN);
     assert!(refused.is_err());
     let (position, values) = world.read();
     assert_eq!((position.snap_seq, values), (late.seq(), vec![100]));
@@ -261,7 +260,7 @@ fn a_snapshot_that_was_overtaken_by_another_neither_counts_nor_deletes_anything(
     // delete any more, such as the pieces of a snapshot that stands for less.
     world.keep(101..102);
     world.await_durable(102);
-    let next = write(&mut world.etcd);
+    let (next, written) = write(&mut world.etcd);
     let manifest = world.etcd.value(&keys.snap()).unwrap().value;
     let mut others = world.etcd.clone();
     let put = Ask::Txn {
@@ -279,10 +278,53 @@ fn a_snapshot_that_was_overtaken_by_another_neither_counts_nor_deletes_anything(
             succeeded(others.call(&put, WITHIN).unwrap()).unwrap();
         })),
     };
-    let refused = next.publish(&mut overtaken, &keys, leader, WITHIN);
+    let refused = next.publish(&mut overtaken, &keys, leader, written, WITHIN);
     assert!(refused.is_err());
     let (position, values) = world.read();
     assert_eq!((position.snap_seq, values), (late.seq(), vec![100, 101]));
+}
+
+/// etcd is restored from a backup while a snapshot is written, and the leader is the same: what was written since the backup
+/// is gone. Whatever part of it that is, the snapshot must not count.
+#[test]
+fn a_snapshot_that_has_lost_a_part_of_itself_never_counts() {
+    let mut world = world();
+    world.keep(0..100);
+    world.await_durable(100);
+    let leader = world.read().0.leader;
+    let keys = world.keys.clone();
+    let snapshot = prepare(&mut world.etcd, &keys, 16, WITHIN).unwrap();
+    let seq = snapshot.seq();
+    let lose = |etcd: &TestEtcd, [key, end]: [Vec<u8>; 2]| {
+        let lost = Ask::Txn {
+            compare: Vec::new(),
+            success: vec![Op::Delete(key, end)],
+            failure: Vec::new(),
+        };
+        succeeded(etcd.ask(&lost).unwrap()).unwrap();
+    };
+    let pieces = || [keys.chunks(), keys.chunk(seq + 1, 0)];
+    // In the middle of writing.
+    let (mut count, mut etcd) = (0, world.etcd.clone());
+    let cut = snapshot.write(&mut etcd, &keys, leader, WITHIN, || {
+        count += 1;
+        if count == 2 {
+            lose(&world.etcd, [keys.chunk(seq, 1), keys.chunk(seq, 2)]);
+        }
+    });
+    assert_eq!((cut.is_err(), count), (true, 2), "{cut:?}");
+    // When all was written.
+    lose(&world.etcd, pieces());
+    let written = snapshot.write(&mut etcd, &keys, leader, WITHIN, || {});
+    let written = written.unwrap();
+    lose(&world.etcd, pieces());
+    let refused = snapshot.publish(&mut etcd, &keys, leader, written, WITHIN);
+    assert!(refused.is_err());
+    // And the log that it stands for, before anything was written.
+    lose(&world.etcd, [keys.entry(seq), keys.entry(seq + 1)]);
+    let refused = snapshot.write(&mut etcd, &keys, leader, WITHIN, || {});
+    assert!(refused.is_err());
+    assert!(world.etcd.value(&keys.snap()).is_none());
 }
 
 #[test]
@@ -297,11 +339,9 @@ fn fences_and_grants_outlive_a_snapshot() {
     let keys = world.keys.clone();
     let leader = world.read().0.leader;
     let snapshot = prepare(&mut world.etcd, &keys, 1 << 10, WITHIN).unwrap();
-    for piece in snapshot.pieces(&keys, leader) {
-        succeeded(world.etcd.ask(&piece).unwrap()).unwrap();
-    }
+    let written = snapshot.write(&mut world.etcd, &keys, leader, WITHIN, || {});
     snapshot
-        .publish(&mut world.etcd, &keys, leader, WITHIN)
+        .publish(&mut world.etcd, &keys, leader, written.unwrap(), WITHIN)
         .unwrap();
     let mut upto = None;
     load(&mut world.etcd, &keys, WITHIN, &mut |bytes| {
