@@ -202,6 +202,7 @@ impl Clients {
                 report(nodes, &it);
             }
             (client.waits, client.holds) = (None, None);
+            self.known.hangs_up(index);
         }
         if now < client.acts_at || client.waits.is_some() {
             return;
@@ -221,7 +222,7 @@ impl Clients {
         let lease_s = rng.u64(1..=4);
         let (request, waits) = match &client.holds {
             None if let Some(runner) = &mut client.runner => {
-                let (request, errand) = runner.next(&mut self.known, rng);
+                let (request, errand) = runner.next(now, plan.trust_ppm(), &mut self.known, rng);
                 (request, Waits::Errand(errand))
             }
             None if rng.u8(..3) == 0 => {
@@ -392,7 +393,7 @@ impl Clients {
                 self.told.others += 1;
                 let runner = self.all[index].runner.as_mut();
                 let runner = runner.expect("only they run errands");
-                runner.judge(now, errand, words, &mut self.known);
+                runner.judge(now, until, errand, words, &mut self.known);
             }
             (Waits::Count { told, adds }, ["ok", count]) => {
                 let count: u64 = count.parse().unwrap();
