@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use super::super::testing::{member, options};
 use super::*;
 use crate::etcd::Model;
-use crate::store::etcd::{SALT, frames};
+use crate::store::etcd::{Appender, Logged, Next, SALT, frames};
 use crate::store::format::push_record;
 
 /// An etcd that forgets everything but the present behind every few questions, and in which the log goes on.
