@@ -92,6 +92,8 @@ pub struct Follower {
     known_since: Option<Nanos>,
     /// When it was last looked how large etcd is.
     looked: Option<Nanos>,
+    /// How long a lease is waited for, the next time that one is asked for.
+    pub(super) grant_within: Duration,
 }
 
 impl Follower {
@@ -113,6 +115,7 @@ impl Follower {
             complaint: String::new(),
             known_since: None,
             looked: None,
+            grant_within: member.ttl_part(2),
         };
         place.spawn("latchd-follow", Box::new(move || follower.run()))
     }

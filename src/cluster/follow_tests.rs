@@ -178,6 +178,7 @@ fn a_standby_follows_however_little_etcd_remembers() {
             complaint: String::new(),
             known_since: None,
             looked: None,
+            grant_within: member.ttl_part(2),
         };
         assert!(follower.live().is_ok(), "every {every}");
         let (loads, records) = heard(&news);

@@ -18,6 +18,21 @@ use crate::base::Nanos;
 use crate::etcd::{Answer, Ask, Compare, Get, Op, Trouble};
 use crate::store::etcd::{Appender, Lead, Logged, Next, Position, map_key};
 
+/// How long an answer to a write is waited for, at first and at most. With an etcd that is slow, but not gone, a
+/// patience that does not grow hears nothing at all, and has done what it asked for all the same.
+const PATIENCE_FIRST: Duration = Duration::from_secs(1);
+const PATIENCE_MOST: Duration = Duration::from_secs(8);
+
+/// Twice as long, after an answer that did not come.
+fn grown(patience: Duration, most: Duration) -> Duration {
+    (patience * 2).min(most).max(patience)
+}
+
+/// Whether it was sent and nothing was heard in time.
+fn is_unanswered<T>(answer: &Result<T, Trouble>) -> bool {
+    matches!(answer, Err(Trouble::Unanswered(_)))
+}
+
 impl Follower {
     /// Nobody leads: tries to. Returns whether this member leads now.
     pub(super) fn stand(&mut self, position: &mut Position) -> Result<bool, Anew> {
@@ -28,9 +43,12 @@ impl Follower {
         let tenancy = &member.tenancy;
         let ttl_s = member.options.terms.ttl_s;
         let sent = tenancy.now();
-        let Answer::Granted { lease, ttl_s } =
-            self.etcd.call(&Ask::Grant { ttl_s }, member.ttl_part(2))?
-        else {
+        let granted = self.etcd.call(&Ask::Grant { ttl_s }, self.grant_within);
+        self.grant_within = match is_unanswered(&granted) {
+            true => grown(self.grant_within, PATIENCE_MOST),
+            false => member.ttl_part(2),
+        };
+        let Answer::Granted { lease, ttl_s } = granted? else {
             return Err(Trouble::Garbled("no lease".to_owned()).into());
         };
         if member.is_over() {
@@ -79,7 +97,8 @@ impl Follower {
     fn take_over(&mut self, position: &mut Position, lease: u64) -> Result<Option<Lead>, Anew> {
         let member = Arc::clone(&self.member);
         let options = &member.options;
-        let Some(leader) = self.take_key(lease)? else {
+        let mut patience = PATIENCE_FIRST;
+        let Some(leader) = self.take_key(lease, &mut patience)? else {
             return Ok(None);
         };
         self.keys = self.keys.clone().led_as(self.name(lease));
@@ -101,8 +120,11 @@ impl Follower {
             let mut ask = appender.begin(&logged);
             let committed = loop {
                 let sent = member.tenancy.now();
-                let answer = self.etcd.call(&ask, Duration::from_secs(1));
+                let answer = self.etcd.call(&ask, patience);
                 let is_answered = answer.is_ok();
+                if is_unanswered(&answer) {
+                    patience = grown(patience, PATIENCE_MOST);
+                }
                 match appender.answered(answer) {
                     Next::Committed { proves: true } => break Some(sent),
                     Next::Committed { proves: false } => break Some(Nanos(0)),
@@ -158,7 +180,10 @@ impl Follower {
 
     /// Puts our name under the leader's key. Returns the revision at which it was created; `None`: another
     /// one's name is there.
-    fn take_key(&mut self, lease: u64) -> Result<Option<u64>, Anew> {
+    ///
+    /// If no answer comes the key may be ours all the same, and would stay so for as long as the lease is renewed. So it is
+    /// looked at: to read is quick also where to write is not.
+    fn take_key(&mut self, lease: u64, patience: &mut Duration) -> Result<Option<u64>, Anew> {
         let member = Arc::clone(&self.member);
         let options = &member.options;
         let (key, map) = (self.keys.leader(), map_key(&options.cluster));
@@ -182,8 +207,15 @@ impl Follower {
             ],
             failure: vec![Op::Get(Get::one(&key)), Op::Get(Get::one(&map))],
         };
+        let look = Ask::Range(Get::one(&key));
+        let mut is_in_doubt = false;
         loop {
-            match self.etcd.call(&take, Duration::from_secs(1)) {
+            let ask = if is_in_doubt { &look } else { &take };
+            let answer = self.etcd.call(ask, *patience);
+            if is_unanswered(&answer) {
+                *patience = grown(*patience, PATIENCE_MOST);
+            }
+            match answer {
                 Ok(Answer::Txn {
                     succeeded: true,
                     revision,
@@ -204,10 +236,18 @@ impl Follower {
                         None => {}
                     }
                 }
+                Ok(Answer::Range { got, .. }) if is_in_doubt => match got.kvs.first() {
+                    Some(kv) if kv.value == value => return Ok(Some(kv.created)),
+                    Some(_) => return Ok(None),
+                    // It may be on its way still: then the next one finds it.
+                    None => is_in_doubt = false,
+                },
                 Ok(_) => return Err(Trouble::Garbled("another answer".to_owned()).into()),
-                Err(trouble) if trouble.is_surely_undone() => return Err(trouble.into()),
-                // Nobody knows: the same again tells.
-                Err(_) => {}
+                Err(trouble) if trouble.is_refusal() => return Err(trouble.into()),
+                Err(trouble) if trouble.is_surely_undone() && !is_in_doubt => {
+                    return Err(trouble.into());
+                }
+                Err(_) => is_in_doubt = true,
             }
             let has_lease = member
                 .tenancy

@@ -34,7 +34,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use happened::Happened;
 use plan::{Blow, Break, Plan};
-use world::World;
+use world::{MS, World};
 
 fn run(seed: u64, plan: Plan) -> Happened {
     let mut world = World::new(seed, plan);
@@ -118,8 +118,13 @@ fn the_same_seed_is_the_same_run() {
 
 /// Nothing goes wrong but this; then somebody is served again within so many milliseconds.
 fn expect_failover(blow: Blow, within_ms: u64) {
+    expect_failover_in(Plan::with_blow(blow), within_ms);
+}
+
+fn expect_failover_in(plan: Plan, within_ms: u64) {
+    let blow = plan.blow.map(|(blow, _)| blow);
     for seed in 0..2 {
-        let happened = run(seed, Plan::with_blow(blow));
+        let happened = run(seed, plan);
         let after = happened.served_after_ms;
         println!("{blow:?}: {after} ms");
         assert!(
@@ -153,6 +158,12 @@ fn after_a_leader_was_cut_off_clients_are_soon_served_again() {
 #[test]
 fn after_a_leader_was_told_to_go_clients_are_served_again_at_once() {
     expect_failover(Blow::Resign, 200);
+}
+
+#[test]
+fn with_an_etcd_that_writes_slowly_somebody_leads_all_the_same() {
+    let within_ms = (Plan::QUIET.ttl_s + 10) * 1_000;
+    expect_failover_in(Plan::with_slow_writes(Blow::Kill, 1_500 * MS), within_ms);
 }
 
 /// Each of these breaks something on purpose; the checks have to notice.

@@ -71,6 +71,8 @@ pub(crate) struct Plan {
     pub(crate) restore: Option<[u64; 2]>,
     /// Everything between members and etcd always takes long.
     pub(crate) is_far: bool,
+    /// Every write of etcd takes so long, as with a slow disk; reads and renewals do not.
+    pub(crate) writes_take: u64,
     /// Fences of a new table begin by the clock, too.
     pub(crate) fences_by_clock: bool,
     /// This happens to the leader, and when.
@@ -89,6 +91,7 @@ impl Plan {
         full: 0,
         restore: None,
         is_far: false,
+        writes_take: 0,
         fences_by_clock: false,
         blow: None,
     };
@@ -136,6 +139,16 @@ impl Plan {
         Self {
             ends: 20_000 * MS,
             blow: Some((blow, 6_000 * MS)),
+            ..Self::QUIET
+        }
+    }
+
+    /// The same on an etcd whose every write takes so long.
+    pub(crate) fn with_slow_writes(blow: Blow, writes_take: u64) -> Self {
+        Self {
+            ends: 70_000 * MS,
+            blow: Some((blow, 20_000 * MS)),
+            writes_take,
             ..Self::QUIET
         }
     }
