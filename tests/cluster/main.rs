@@ -24,6 +24,7 @@ mod faults;
 mod figures;
 mod kinds;
 mod members;
+mod resigning;
 #[cfg(feature = "tls")]
 mod secure;
 mod shards;

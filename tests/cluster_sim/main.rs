@@ -158,6 +158,15 @@ fn after_a_leader_was_cut_off_clients_are_soon_served_again() {
 #[test]
 fn after_a_leader_was_told_to_go_clients_are_served_again_at_once() {
     expect_failover(Blow::Resign, 200);
+    expect_failover(Blow::Move, 200);
+}
+
+/// See [`World::note_role`].
+#[test]
+fn a_leader_that_goes_leaves_nothing_behind_that_nobody_was_told_of() {
+    for blow in [Blow::Resign, Blow::Move] {
+        expect_failover_in(Plan::with_crowd(blow), 200);
+    }
 }
 
 #[test]
@@ -268,7 +277,7 @@ mod breaks {
             "there is no entry before",
             "out of the list, and it was not there",
         ];
-        is_noticed(Break::TakesSilenceForYes, 176, &whys);
+        is_noticed(Break::TakesSilenceForYes, 456, &whys);
     }
 
     #[test]

@@ -194,6 +194,23 @@ impl EtcdStore {
         self.shared.bell.ring();
     }
 
+    /// Gives the lease back when the entry under way is done with, and does not wait for it. What was never sent is
+    /// dropped: nobody was told of it, and nobody could be any more.
+    pub fn resign(&mut self) {
+        self.filling.clear();
+        let mut handed = self.shared.lock();
+        let dropped = handed.batches.drain(..).map(|it| it.frames.len()).sum();
+        drop(handed);
+        self.shared.waiting.fetch_sub(dropped, Ordering::Relaxed);
+        self.end(End::Resign);
+    }
+
+    /// Whether that is done.
+    #[must_use]
+    pub fn has_resigned(&self) -> bool {
+        self.shared.is_over.load(Ordering::Acquire)
+    }
+
     fn end(&mut self, how: End) {
         self.shared.lock().end = Some(how);
         self.shared.bell.ring();
