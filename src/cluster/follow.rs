@@ -21,7 +21,7 @@ use super::news::{News, hand_over};
 use super::role::Role;
 use super::upkeep;
 use crate::base::Nanos;
-use crate::etcd::{Answer, Ask, Etcd, Event, Get, Op, Trouble, Watched, Watching};
+use crate::etcd::{Answer, Ask, Etcd, Event, Get, Got, Op, Trouble, Watched, Watching};
 use crate::store::etcd::{
     Keys, Map, NotRead, Position, create, follow, load, map_key, read_on, read_or_create_map,
 };
@@ -375,6 +375,22 @@ impl Follower {
             self.look_here(position)?; // it may have been trimmed since it was looked at last
         }
         read?;
+        self.note(position);
+        match is_gone {
+            true => Err(Anew::Over),
+            false => Ok(()),
+        }
+    }
+
+    /// What was read of the log besides.
+    pub(super) fn take_page(&mut self, position: &mut Position, page: &Got) -> Result<(), Anew> {
+        let (member, news) = (&self.member, &self.news);
+        let mut is_gone = false;
+        for kv in &page.kvs {
+            follow(&self.keys, position, kv, &mut |bytes| {
+                is_gone |= hand_over(member, news, bytes).is_err();
+            })?;
+        }
         self.note(position);
         match is_gone {
             true => Err(Anew::Over),

@@ -345,8 +345,7 @@ impl Stage {
             "leads with epoch {epoch}: {} held, {} counters, values and lists",
             counts.holders, counts.others
         );
-        let first = self.member.options.nonce as usize % 64;
-        let etcd = self.member.place().etcd_of_log(first);
+        let etcd = self.member.take_warm();
         let wall_us = Arc::clone(&self.scene.wall_us);
         let not_before = move || wall_us().div_ceil(1_000);
         let store = EtcdStore::new(lead, etcd, Box::new(not_before))?;

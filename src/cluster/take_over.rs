@@ -3,6 +3,7 @@
 //! On the thread that follows (`follow.rs`). Nothing is decided here that etcd does not guard: whoever is too late, or
 //! believes what is not so any more, is refused, and follows on.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,13 +16,32 @@ use super::lease;
 use super::news::News;
 use super::role::Role;
 use crate::base::Nanos;
-use crate::etcd::{Answer, Ask, Compare, Get, Op, Trouble};
-use crate::store::etcd::{Appender, Lead, Logged, Next, Position, map_key};
+use crate::etcd::{Answer, Ask, Compare, Get, Got, Kv, Op, Trouble};
+use crate::store::etcd::{Appender, Lead, Logged, Next, Position, map_key, next_page};
 
 /// How long an answer to a write is waited for, at first and at most. With an etcd that is slow, but not gone, a
 /// patience that does not grow hears nothing at all, and has done what it asked for all the same.
 const PATIENCE_FIRST: Duration = Duration::from_secs(1);
 const PATIENCE_MOST: Duration = Duration::from_secs(8);
+
+/// The leader's key is ours.
+struct Taken {
+    /// The revision at which it was created.
+    leader: u64,
+    /// What stood in the log at that very moment, where one had got to and behind it. Nobody can append any more, so
+    /// this is all there is, but for what does not fit into a page. None if it was taken by a try whose
+    /// answer was lost.
+    read: Option<[Got; 2]>,
+}
+
+impl Taken {
+    fn found(kv: &Kv) -> Self {
+        Self {
+            leader: kv.created,
+            read: None,
+        }
+    }
+}
 
 /// Twice as long, after an answer that did not come.
 fn grown(patience: Duration, most: Duration) -> Duration {
@@ -61,7 +81,7 @@ impl Follower {
             key: self.keys.leader(),
             name: self.name(lease),
         };
-        let kept = lease::keep(&member, leader);
+        let kept = lease::keep(&member, leader).and_then(|()| self.warm_up(lease));
         let kept = kept.map_err(|error| Trouble::Unreachable(error.to_string()).into());
         let outcome = kept.and_then(|()| self.take_over(position, lease));
         match outcome {
@@ -98,7 +118,8 @@ impl Follower {
         let member = Arc::clone(&self.member);
         let options = &member.options;
         let mut patience = PATIENCE_FIRST;
-        let Some(leader) = self.take_key(lease, &mut patience)? else {
+        let Some(Taken { leader, mut read }) = self.take_key(position, lease, &mut patience)?
+        else {
             return Ok(None);
         };
         self.keys = self.keys.clone().led_as(self.name(lease));
@@ -106,8 +127,20 @@ impl Follower {
         loop {
             // Nobody else can append any more, so what is read now is all there is; if it stands on what
             // we have replayed. That there is an entry where ours goes on is all that etcd looks at.
-            self.look_here(position)?;
-            self.read_on(position)?;
+            let has_more = match read.take() {
+                Some([here, page]) => {
+                    position.is_here(here.kvs.first())?;
+                    self.take_page(position, &page)?;
+                    page.more
+                }
+                None => {
+                    self.look_here(position)?;
+                    true
+                }
+            };
+            if has_more {
+                self.read_on(position)?;
+            }
             nonce[1] = nonce[1].wrapping_add(1 << 32);
             let logged = Logged {
                 leader,
@@ -178,12 +211,35 @@ impl Follower {
         key.encode()
     }
 
-    /// Puts our name under the leader's key. Returns the revision at which it was created; `None`: another
-    /// one's name is there.
+    /// Whoever leads writes over a connection of its own. It is opened while the lease and the key are being taken,
+    /// so that the first answers do not wait for it.
+    fn warm_up(&self, lease: u64) -> io::Result<()> {
+        let member = Arc::clone(&self.member);
+        let key = self.keys.leader();
+        let warm_up = move || {
+            let mut etcd = member.etcd_of_log();
+            // The first one connects; with the second etcd's own leader is looked for. What is not done by then is
+            // done with the first entry.
+            for _ in 0..2 {
+                let _ = etcd.call(&Ask::Range(Get::one(&key)), PATIENCE_FIRST);
+            }
+            member.keep_warm(lease, etcd);
+        };
+        self.member
+            .place()
+            .spawn("latchd-warm-up", Box::new(warm_up))
+    }
+
+    /// Puts our name under the leader's key; `None`: another one's name is there.
     ///
     /// If no answer comes the key may be ours all the same, and would stay so for as long as the lease is renewed. So it is
     /// looked at: to read is quick also where to write is not.
-    fn take_key(&mut self, lease: u64, patience: &mut Duration) -> Result<Option<u64>, Anew> {
+    fn take_key(
+        &mut self,
+        position: &Position,
+        lease: u64,
+        patience: &mut Duration,
+    ) -> Result<Option<Taken>, Anew> {
         let member = Arc::clone(&self.member);
         let options = &member.options;
         let (key, map) = (self.keys.leader(), map_key(&options.cluster));
@@ -204,6 +260,8 @@ impl Follower {
                 put(key.clone(), lease),
                 put(self.keys.listed(), lease),
                 put(self.keys.term(), 0),
+                Op::Get(Get::one(&self.keys.entry(position.seq))),
+                Op::Get(next_page(&self.keys, position)),
             ],
             failure: vec![Op::Get(Get::one(&key)), Op::Get(Get::one(&map))],
         };
@@ -219,8 +277,12 @@ impl Follower {
                 Ok(Answer::Txn {
                     succeeded: true,
                     revision,
-                    ..
-                }) => return Ok(Some(revision)),
+                    got,
+                }) => {
+                    let read = got.try_into().ok();
+                    let leader = revision;
+                    return Ok(Some(Taken { leader, read }));
+                }
                 Ok(Answer::Txn { got, .. }) => {
                     let [there, map] = &got[..] else {
                         return Err(Trouble::Garbled("another answer".to_owned()).into());
@@ -228,7 +290,7 @@ impl Follower {
                     let map_revision = map.kvs.first().map(|kv| kv.modified);
                     match there.kvs.first() {
                         // An earlier try, whose answer was lost.
-                        Some(kv) if kv.value == value => return Ok(Some(kv.created)),
+                        Some(kv) if kv.value == value => return Ok(Some(Taken::found(kv))),
                         Some(_) => return Ok(None),
                         None if map_revision != Some(self.map_revision) => {
                             return Err(Anew::Remapped);
@@ -237,7 +299,7 @@ impl Follower {
                     }
                 }
                 Ok(Answer::Range { got, .. }) if is_in_doubt => match got.kvs.first() {
-                    Some(kv) if kv.value == value => return Ok(Some(kv.created)),
+                    Some(kv) if kv.value == value => return Ok(Some(Taken::found(kv))),
                     Some(_) => return Ok(None),
                     // It may be on its way still: then the next one finds it.
                     None => is_in_doubt = false,

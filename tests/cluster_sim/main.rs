@@ -268,7 +268,7 @@ mod breaks {
 
     #[test]
     fn a_fence_below_one_that_was_told() {
-        is_noticed(Break::ForgetsFences, 11, &[": fence "]);
+        is_noticed(Break::ForgetsFences, 467, &[": fence "]);
     }
 
     #[test]
@@ -277,7 +277,7 @@ mod breaks {
             "there is no entry before",
             "out of the list, and it was not there",
         ];
-        is_noticed(Break::TakesSilenceForYes, 456, &whys);
+        is_noticed(Break::TakesSilenceForYes, 1448, &whys);
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub use self::append::{Appender, Next};
 use self::appender::Thread;
 pub use self::figures::Figures;
 pub use self::keys::{CHUNKS_MAX, Keys, MapKeys, map_key, ticket_key};
-pub use self::load::{Frames, NotRead, Position, create, follow, load, read_on};
+pub use self::load::{Frames, NotRead, Position, create, follow, load, next_page, read_on};
 pub use self::map::{Map, Mapped, read_map, read_or_create_map};
 pub use self::place::{Bell, Place};
 pub use self::snapshot::{Snapshot, prepare, succeeded};
