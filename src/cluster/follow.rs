@@ -19,6 +19,7 @@ use super::leader_key::{LeaderKey, leader_for};
 use super::member::Member;
 use super::news::{News, hand_over};
 use super::role::Role;
+use super::take_over::{grown, is_unanswered};
 use super::upkeep;
 use crate::base::Nanos;
 use crate::etcd::{Answer, Ask, Etcd, Event, Get, Got, Op, Trouble, Watched, Watching};
@@ -92,6 +93,8 @@ pub struct Follower {
     known_since: Option<Nanos>,
     /// When it was last looked how large etcd is.
     looked: Option<Nanos>,
+    /// How long it is waited for to be told who leads, the next time that it is asked.
+    poll_within: Duration,
     /// How long a lease is waited for, the next time that one is asked for.
     pub(super) grant_within: Duration,
 }
@@ -115,6 +118,7 @@ impl Follower {
             complaint: String::new(),
             known_since: None,
             looked: None,
+            poll_within: member.ttl_part(5),
             grant_within: member.ttl_part(2),
         };
         place.spawn("latchd-follow", Box::new(move || follower.run()))
@@ -203,15 +207,16 @@ impl Follower {
             let since = polled.map(|then| Duration::from_nanos(now.since(then)));
             let left = since.map_or(Duration::ZERO, |since| every.saturating_sub(since));
             let step = if left.is_zero() {
-                polled = Some(now);
                 // A watch that did not tell of anything while there was something is silent for ever.
                 let is_silent = !std::mem::take(&mut has_heard);
-                let polled = self.poll(&mut position, is_silent);
+                let seen = self.poll(&mut position, is_silent);
                 self.look(now);
-                if is_silent && matches!(&polled, Ok(seen) if seen.is_behind) {
+                if is_silent && matches!(&seen, Ok(seen) if seen.is_behind) {
                     self.watch.end();
                 }
-                polled
+                // Where this takes long the watch is listened to in between.
+                polled = Some(self.member.tenancy.now());
+                seen
             } else if self.watch.is_begun() {
                 match self.watch.next(left) {
                     Ok(Watched::Nothing) => Ok(Seen::default()),
@@ -321,8 +326,12 @@ impl Follower {
             ],
             failure: Vec::new(),
         };
-        let Answer::Txn { revision, got, .. } = self.etcd.call(&ask, self.member.ttl_part(5))?
-        else {
+        let answer = self.etcd.call(&ask, self.poll_within);
+        self.poll_within = match is_unanswered(&answer) {
+            true => grown(self.poll_within),
+            false => self.member.ttl_part(5),
+        };
+        let Answer::Txn { revision, got, .. } = answer? else {
             return Err(Trouble::Garbled("an answer to another question".to_owned()).into());
         };
         let [leader, here, next, map] = &got[..] else {

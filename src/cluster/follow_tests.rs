@@ -172,6 +172,7 @@ fn follower(
         complaint: String::new(),
         known_since: None,
         looked: None,
+        poll_within: member.ttl_part(5),
         grant_within: member.ttl_part(2),
     }
 }

@@ -19,7 +19,7 @@ use crate::base::Nanos;
 use crate::etcd::{Answer, Ask, Compare, Get, Got, Kv, Op, Trouble};
 use crate::store::etcd::{Appender, Lead, Logged, Next, Position, map_key, next_page};
 
-/// How long an answer to a write is waited for, at first and at most. With an etcd that is slow, but not gone, a
+/// How long an answer is waited for, to a write at first and to anything at most. With an etcd that is slow, but not gone, a
 /// patience that does not grow hears nothing at all, and has done what it asked for all the same.
 const PATIENCE_FIRST: Duration = Duration::from_secs(1);
 const PATIENCE_MOST: Duration = Duration::from_secs(8);
@@ -44,12 +44,12 @@ impl Taken {
 }
 
 /// Twice as long, after an answer that did not come.
-fn grown(patience: Duration, most: Duration) -> Duration {
-    (patience * 2).min(most).max(patience)
+pub(super) fn grown(patience: Duration) -> Duration {
+    (patience * 2).min(PATIENCE_MOST).max(patience)
 }
 
 /// Whether it was sent and nothing was heard in time.
-fn is_unanswered<T>(answer: &Result<T, Trouble>) -> bool {
+pub(super) fn is_unanswered<T>(answer: &Result<T, Trouble>) -> bool {
     matches!(answer, Err(Trouble::Unanswered(_)))
 }
 
@@ -65,7 +65,7 @@ impl Follower {
         let sent = tenancy.now();
         let granted = self.etcd.call(&Ask::Grant { ttl_s }, self.grant_within);
         self.grant_within = match is_unanswered(&granted) {
-            true => grown(self.grant_within, PATIENCE_MOST),
+            true => grown(self.grant_within),
             false => member.ttl_part(2),
         };
         let Answer::Granted { lease, ttl_s } = granted? else {
@@ -156,7 +156,7 @@ impl Follower {
                 let answer = self.etcd.call(&ask, patience);
                 let is_answered = answer.is_ok();
                 if is_unanswered(&answer) {
-                    patience = grown(patience, PATIENCE_MOST);
+                    patience = grown(patience);
                 }
                 match appender.answered(answer) {
                     Next::Committed { proves: true } => break Some(sent),
@@ -271,7 +271,7 @@ impl Follower {
             let ask = if is_in_doubt { &look } else { &take };
             let answer = self.etcd.call(ask, *patience);
             if is_unanswered(&answer) {
-                *patience = grown(*patience, PATIENCE_MOST);
+                *patience = grown(*patience);
             }
             match answer {
                 Ok(Answer::Txn {

@@ -246,7 +246,7 @@ impl EtcdSide {
                     let at = if is_slow { self.busy_until } else { now };
                     let at = match is_write(&ask) {
                         true => at + self.plan.writes_take,
-                        false => at,
+                        false => at + self.read_takes(now, &ask),
                     };
                     self.put(at, Message::Work(asker, ask));
                 }
@@ -285,6 +285,16 @@ impl EtcdSide {
             }
         }
         arrived
+    }
+
+    /// How long it takes to say what there is.
+    fn read_takes(&self, now: u64, ask: &Ask) -> u64 {
+        let is_read = matches!(ask, Ask::Range(_) | Ask::Txn { .. });
+        let slow = self
+            .plan
+            .slow_reads
+            .filter(|[from, _]| is_read && *from <= now);
+        slow.map_or(0, |[_, takes]| takes)
     }
 
     /// Tells those that watch what has changed.

@@ -76,6 +76,8 @@ pub(crate) struct Plan {
     pub(crate) is_far: bool,
     /// Every write of etcd takes so long, as with a slow disk; reads and renewals do not.
     pub(crate) writes_take: u64,
+    /// From then on to read takes so long.
+    pub(crate) slow_reads: Option<[u64; 2]>,
     /// Fences of a new table begin by the clock, too.
     pub(crate) fences_by_clock: bool,
     /// How many there are who take and release locks, and how many locks.
@@ -98,6 +100,7 @@ impl Plan {
         restore: None,
         is_far: false,
         writes_take: 0,
+        slow_reads: None,
         fences_by_clock: false,
         clients: 8,
         keys: 3,
