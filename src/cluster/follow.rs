@@ -188,6 +188,7 @@ impl Follower {
                 None => create(&mut *self.etcd, &keys, PAGE_WITHIN)?,
             }
         };
+        self.tell(News::Loaded)?;
         self.note(&position);
         info!(
             "cluster: follows the log from entry {} on, epoch {}",

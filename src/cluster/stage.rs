@@ -161,6 +161,7 @@ impl Stage {
                     bytes += frames.len();
                     self.replay(&frames);
                 }
+                Ok(News::Loaded) => self.replica.note_loaded(self.member.tenancy.now()),
                 Ok(News::Known(since)) => {
                     let now = self.member.tenancy.now();
                     self.member.figures.note_replayed(now, since);
@@ -263,8 +264,12 @@ impl Stage {
         Change::Follows
     }
 
-    /// Fences that the server may have given out, and records that it has put into the log, stay known.
+    /// Fences that the server may have given out, and records that it has put into the log, stay known, and that
+    /// something is lost and clients have not had their time.
     fn note_seen<T: Transport>(&mut self, server: &Server<T, Seat>) {
+        if server.engine().is_in_doubt() {
+            self.replica.note_lost(self.member.tenancy.now());
+        }
         self.replica.note_fences(server.engine().fence_ceiling());
         let kept = self.member.figures.number.load(Ordering::Relaxed);
         self.replica.note_seen(kept);
@@ -305,11 +310,20 @@ impl Stage {
     }
 
     fn lead<T: Transport>(&mut self, server: &mut Server<T, Seat>, lead: Lead) -> Change {
-        let may_have_lost = self.replica.has_lost();
-        if may_have_lost {
+        let now = self.member.tenancy.now();
+        let has_lost = self.replica.has_lost();
+        if has_lost {
+            self.replica.note_lost(now);
             error!(
                 "etcd has gone back: it knows less than this member has seen before, as after a restored \
                  backup; some of what was acknowledged is lost, fences go on above all that were seen"
+            );
+        }
+        let grace = self.scene.rules.grace_period;
+        let may_have_lost = self.replica.is_in_doubt(now, grace) || has_lost;
+        if may_have_lost && !has_lost {
+            warn!(
+                "etcd has gone back lately, as after a restored backup: clients may not know yet"
             );
         }
         match self.leader(server, lead, may_have_lost) {
