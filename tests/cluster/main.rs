@@ -25,6 +25,7 @@ mod figures;
 mod kinds;
 mod members;
 mod resigning;
+mod restoring;
 #[cfg(feature = "tls")]
 mod secure;
 mod shards;
