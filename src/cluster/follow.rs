@@ -1,4 +1,4 @@
-//! The thread of a standby: loads what etcd has, follows what comes, and takes over when nobody leads.
+//! The thread of a standby: loads what etcd has, follows what comes, and takes over when nobody leads (`take_over.rs`).
 //!
 //! A watch tells of every entry at once. It may fall silent without ending, so etcd is asked besides, every
 //! fifth of the time to live: who leads, and is there an entry that was not told? Records go to the
@@ -19,12 +19,12 @@ use super::leader_key::{LeaderKey, leader_for};
 use super::member::Member;
 use super::news::{News, hand_over};
 use super::role::Role;
-use super::{lease, upkeep};
+use super::take_over::{grown, is_unanswered};
+use super::upkeep;
 use crate::base::Nanos;
-use crate::etcd::{Answer, Ask, Compare, Etcd, Event, Get, Op, Trouble, Watched, Watching};
+use crate::etcd::{Answer, Ask, Etcd, Event, Get, Got, Op, Trouble, Watched, Watching};
 use crate::store::etcd::{
-    Appender, Keys, Lead, Logged, Map, Next, NotRead, Position, create, follow, load, map_key,
-    read_on, read_or_create_map,
+    Keys, Map, NotRead, Position, create, follow, load, map_key, read_on, read_or_create_map,
 };
 
 /// How long a page of the log may take.
@@ -37,10 +37,10 @@ const PAUSE: Duration = Duration::from_millis(200);
 const PAUSE_DAMAGED_MOST: Duration = Duration::from_secs(10);
 
 /// How long a lease may take to be given back when the process ends.
-const GIVE_BACK_WITHIN: Duration = Duration::from_secs(1);
+pub(super) const GIVE_BACK_WITHIN: Duration = Duration::from_secs(1);
 
 /// After a question that was not answered.
-const PAUSE_SHORT: Duration = Duration::from_millis(20);
+pub(super) const PAUSE_SHORT: Duration = Duration::from_millis(20);
 
 /// How often a standby looks how large etcd is.
 const LOOK_EVERY_NS: u64 = 5_000_000_000;
@@ -55,7 +55,7 @@ struct Seen {
 }
 
 /// Why a standby begins anew.
-enum Anew {
+pub(super) enum Anew {
     NotRead(NotRead),
     /// There is another map.
     Remapped,
@@ -77,14 +77,14 @@ impl From<Trouble> for Anew {
 
 /// Follows, and takes over.
 pub struct Follower {
-    member: Arc<Member>,
+    pub(super) member: Arc<Member>,
     news: SyncSender<News>,
-    etcd: Box<dyn Etcd + Send>,
+    pub(super) etcd: Box<dyn Etcd + Send>,
     watch: Box<dyn Watching + Send>,
     /// The keys of this shard, by the map that was read last.
-    keys: Keys,
+    pub(super) keys: Keys,
     /// The revision at which that map was put there.
-    map_revision: u64,
+    pub(super) map_revision: u64,
     /// That map is not the first one of its cluster.
     is_resharded: bool,
     /// What was complained of last.
@@ -93,6 +93,10 @@ pub struct Follower {
     known_since: Option<Nanos>,
     /// When it was last looked how large etcd is.
     looked: Option<Nanos>,
+    /// How long it is waited for to be told who leads, the next time that it is asked.
+    poll_within: Duration,
+    /// How long a lease is waited for, the next time that one is asked for.
+    pub(super) grant_within: Duration,
 }
 
 impl Follower {
@@ -114,6 +118,8 @@ impl Follower {
             complaint: String::new(),
             known_since: None,
             looked: None,
+            poll_within: member.ttl_part(5),
+            grant_within: member.ttl_part(2),
         };
         place.spawn("latchd-follow", Box::new(move || follower.run()))
     }
@@ -182,6 +188,7 @@ impl Follower {
                 None => create(&mut *self.etcd, &keys, PAGE_WITHIN)?,
             }
         };
+        self.tell(News::Loaded)?;
         self.note(&position);
         info!(
             "cluster: follows the log from entry {} on, epoch {}",
@@ -201,15 +208,16 @@ impl Follower {
             let since = polled.map(|then| Duration::from_nanos(now.since(then)));
             let left = since.map_or(Duration::ZERO, |since| every.saturating_sub(since));
             let step = if left.is_zero() {
-                polled = Some(now);
                 // A watch that did not tell of anything while there was something is silent for ever.
                 let is_silent = !std::mem::take(&mut has_heard);
-                let polled = self.poll(&mut position, is_silent);
+                let seen = self.poll(&mut position, is_silent);
                 self.look(now);
-                if is_silent && matches!(&polled, Ok(seen) if seen.is_behind) {
+                if is_silent && matches!(&seen, Ok(seen) if seen.is_behind) {
                     self.watch.end();
                 }
-                polled
+                // Where this takes long the watch is listened to in between.
+                polled = Some(self.member.tenancy.now());
+                seen
             } else if self.watch.is_begun() {
                 match self.watch.next(left) {
                     Ok(Watched::Nothing) => Ok(Seen::default()),
@@ -319,8 +327,12 @@ impl Follower {
             ],
             failure: Vec::new(),
         };
-        let Answer::Txn { revision, got, .. } = self.etcd.call(&ask, self.member.ttl_part(5))?
-        else {
+        let answer = self.etcd.call(&ask, self.poll_within);
+        self.poll_within = match is_unanswered(&answer) {
+            true => grown(self.poll_within),
+            false => self.member.ttl_part(5),
+        };
+        let Answer::Txn { revision, got, .. } = answer? else {
             return Err(Trouble::Garbled("an answer to another question".to_owned()).into());
         };
         let [leader, here, next, map] = &got[..] else {
@@ -356,7 +368,7 @@ impl Follower {
         })
     }
 
-    fn read_on(&mut self, position: &mut Position) -> Result<(), Anew> {
+    pub(super) fn read_on(&mut self, position: &mut Position) -> Result<(), Anew> {
         let keys = self.keys.clone();
         let (member, news) = (&self.member, &self.news);
         let mut is_gone = false;
@@ -380,8 +392,24 @@ impl Follower {
         }
     }
 
+    /// What was read of the log besides.
+    pub(super) fn take_page(&mut self, position: &mut Position, page: &Got) -> Result<(), Anew> {
+        let (member, news) = (&self.member, &self.news);
+        let mut is_gone = false;
+        for kv in &page.kvs {
+            follow(&self.keys, position, kv, &mut |bytes| {
+                is_gone |= hand_over(member, news, bytes).is_err();
+            })?;
+        }
+        self.note(position);
+        match is_gone {
+            true => Err(Anew::Over),
+            false => Ok(()),
+        }
+    }
+
     /// Makes sure that what we have replayed is what etcd has, as far as it goes.
-    fn look_here(&mut self, position: &Position) -> Result<(), Anew> {
+    pub(super) fn look_here(&mut self, position: &Position) -> Result<(), Anew> {
         let get = Get::one(&self.keys.entry(position.seq));
         match self.etcd.call(&Ask::Range(get), PAGE_WITHIN)? {
             Answer::Range { got, .. } => position.is_here(got.kvs.first()).map_err(Anew::from),
@@ -460,7 +488,7 @@ impl Follower {
         }
     }
 
-    fn note(&self, position: &Position) {
+    pub(super) fn note(&self, position: &Position) {
         let figures = &self.member.figures;
         figures.seq.store(position.seq, Ordering::Relaxed);
         figures.epoch.store(position.epoch, Ordering::Relaxed);
@@ -477,210 +505,10 @@ impl Follower {
         self.member.set_leader(leader);
     }
 
-    fn tell(&self, news: News) -> Result<(), Anew> {
+    pub(super) fn tell(&self, news: News) -> Result<(), Anew> {
         self.news.send(news).map_err(|_| Anew::Over)?;
         self.member.tenancy.wake();
         Ok(())
-    }
-
-    /// Nobody leads: tries to. Returns whether this member leads now.
-    fn stand(&mut self, position: &mut Position) -> Result<bool, Anew> {
-        if self.member.is_over() || self.member.rests() {
-            return Ok(false);
-        }
-        let member = Arc::clone(&self.member);
-        let tenancy = &member.tenancy;
-        let ttl_s = member.options.terms.ttl_s;
-        let sent = tenancy.now();
-        let Answer::Granted { lease, ttl_s } =
-            self.etcd.call(&Ask::Grant { ttl_s }, member.ttl_part(2))?
-        else {
-            return Err(Trouble::Garbled("no lease".to_owned()).into());
-        };
-        if member.is_over() {
-            let _ = self.etcd.call(&Ask::Revoke { lease }, GIVE_BACK_WITHIN); // or it ends by itself
-            return Ok(false);
-        }
-        tenancy.change(|standing, _| standing.granted(sent, lease, ttl_s));
-        let leader = lease::Held {
-            lease,
-            key: self.keys.leader(),
-            name: self.name(lease),
-        };
-        let kept = lease::keep(&member, leader);
-        let kept = kept.map_err(|error| Trouble::Unreachable(error.to_string()).into());
-        let outcome = kept.and_then(|()| self.take_over(position, lease));
-        match outcome {
-            Ok(Some(lead)) => {
-                let epoch = position.epoch;
-                info!(
-                    "cluster: leads from entry {} on, epoch {epoch}",
-                    position.seq
-                );
-                self.note(position);
-                member.figures.lag_entries.store(0, Ordering::Relaxed);
-                member
-                    .figures
-                    .number
-                    .store(position.number, Ordering::Relaxed);
-                self.tell(News::Lead(Box::new(lead)))?;
-                Ok(true)
-            }
-            other => {
-                // If it is not answered the lease ends by itself, and the key with it.
-                let _ = self.etcd.call(&Ask::Revoke { lease }, member.ttl_part(2));
-                tenancy.change(|standing, _| standing.withdraw());
-                if tenancy.role() == Role::Fenced {
-                    member.reload(); // the lease ended while we were at it; nothing was served
-                }
-                other.map(|_| false)
-            }
-        }
-    }
-
-    /// Has a lease: becomes the leader, reads the log to its end, and begins an epoch. `None`: another
-    /// one leads.
-    fn take_over(&mut self, position: &mut Position, lease: u64) -> Result<Option<Lead>, Anew> {
-        let member = Arc::clone(&self.member);
-        let options = &member.options;
-        let Some(leader) = self.take_key(lease)? else {
-            return Ok(None);
-        };
-        self.keys = self.keys.clone().led_as(self.name(lease));
-        let mut nonce = [options.nonce, lease];
-        loop {
-            // Nobody else can append any more, so what is read now is all there is; if it stands on what
-            // we have replayed. That there is an entry where ours goes on is all that etcd looks at.
-            self.look_here(position)?;
-            self.read_on(position)?;
-            nonce[1] = nonce[1].wrapping_add(1 << 32);
-            let logged = Logged {
-                leader,
-                nonce,
-                epoch: position.epoch + 1,
-                first: position.number + 1,
-                frames: Vec::new(),
-            };
-            let mut appender = Appender::new(self.keys.clone(), leader, position.seq);
-            let mut ask = appender.begin(&logged);
-            let committed = loop {
-                let sent = member.tenancy.now();
-                let answer = self.etcd.call(&ask, Duration::from_secs(1));
-                let is_answered = answer.is_ok();
-                match appender.answered(answer) {
-                    Next::Committed { proves: true } => break Some(sent),
-                    Next::Committed { proves: false } => break Some(Nanos(0)),
-                    Next::Ask(next) | Next::Full(next) => ask = next,
-                    Next::Fenced => return Ok(None),
-                    // What was read was not all: read again.
-                    Next::Behind(_) => break None,
-                }
-                let has_lease = member
-                    .tenancy
-                    .change(|standing, _| standing.lease().is_some());
-                if member.is_over() || !has_lease {
-                    return Ok(None);
-                }
-                if !is_answered {
-                    member.nap(PAUSE_SHORT);
-                }
-            };
-            let Some(sent) = committed else {
-                if member.is_over() || member.tenancy.role() != Role::Candidate {
-                    return Ok(None);
-                }
-                member.nap(PAUSE_SHORT);
-                continue;
-            };
-            position.seq += 1;
-            position.epoch += 1;
-            (position.leader, position.nonce) = (leader, nonce);
-            member
-                .tenancy
-                .change(|standing, now| standing.leads(sent, now));
-            return Ok(Some(Lead {
-                tenancy: Arc::clone(&member.tenancy),
-                appender,
-                position: *position,
-                nonce: options.nonce,
-                batch_bytes: options.batch_bytes,
-                figures: Arc::clone(&member.figures),
-            }));
-        }
-    }
-
-    /// What stands under the leader's key while we lead with this lease.
-    fn name(&self, lease: u64) -> Vec<u8> {
-        let options = &self.member.options;
-        let key = LeaderKey {
-            attempt: [options.nonce, lease],
-            line: options.advertise.clone(),
-            http: options.advertise_http.clone(),
-        };
-        key.encode()
-    }
-
-    /// Puts our name under the leader's key. Returns the revision at which it was created; `None`: another
-    /// one's name is there.
-    fn take_key(&mut self, lease: u64) -> Result<Option<u64>, Anew> {
-        let member = Arc::clone(&self.member);
-        let options = &member.options;
-        let (key, map) = (self.keys.leader(), map_key(&options.cluster));
-        let value = self.name(lease);
-        let put = |key: Vec<u8>, lease| Op::Put {
-            key,
-            value: value.clone(),
-            lease,
-        };
-        // The same where members of other shards look, and where it stays when the lease is over: whoever
-        // makes another map sees that somebody has begun to lead.
-        let take = Ask::Txn {
-            compare: vec![
-                Compare::Created(key.clone(), 0),
-                Compare::Modified(map.clone(), self.map_revision),
-            ],
-            success: vec![
-                put(key.clone(), lease),
-                put(self.keys.listed(), lease),
-                put(self.keys.term(), 0),
-            ],
-            failure: vec![Op::Get(Get::one(&key)), Op::Get(Get::one(&map))],
-        };
-        loop {
-            match self.etcd.call(&take, Duration::from_secs(1)) {
-                Ok(Answer::Txn {
-                    succeeded: true,
-                    revision,
-                    ..
-                }) => return Ok(Some(revision)),
-                Ok(Answer::Txn { got, .. }) => {
-                    let [there, map] = &got[..] else {
-                        return Err(Trouble::Garbled("another answer".to_owned()).into());
-                    };
-                    let map_revision = map.kvs.first().map(|kv| kv.modified);
-                    match there.kvs.first() {
-                        // An earlier try, whose answer was lost.
-                        Some(kv) if kv.value == value => return Ok(Some(kv.created)),
-                        Some(_) => return Ok(None),
-                        None if map_revision != Some(self.map_revision) => {
-                            return Err(Anew::Remapped);
-                        }
-                        None => {}
-                    }
-                }
-                Ok(_) => return Err(Trouble::Garbled("another answer".to_owned()).into()),
-                Err(trouble) if trouble.is_surely_undone() => return Err(trouble.into()),
-                // Nobody knows: the same again tells.
-                Err(_) => {}
-            }
-            let has_lease = member
-                .tenancy
-                .change(|standing, _| standing.lease().is_some());
-            if member.is_over() || !has_lease {
-                return Ok(None);
-            }
-            member.nap(PAUSE_SHORT);
-        }
     }
 }
 

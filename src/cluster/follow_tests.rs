@@ -1,12 +1,12 @@
 //! A standby that follows an etcd which remembers next to nothing of what was.
 
 use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use super::super::testing::{member, options};
 use super::*;
 use crate::etcd::Model;
-use crate::store::etcd::{SALT, frames};
+use crate::store::etcd::{Appender, Logged, Next, SALT, frames};
 use crate::store::format::push_record;
 
 /// An etcd that forgets everything but the present behind every few questions, and in which the log goes on.
@@ -155,6 +155,28 @@ fn heard(news: &Receiver<News>) -> (u64, u64) {
     (loads, records)
 }
 
+fn follower(
+    member: &Arc<Member>,
+    news: SyncSender<News>,
+    etcd: Box<dyn Etcd + Send>,
+    watch: TestWatch,
+) -> Follower {
+    Follower {
+        member: Arc::clone(member),
+        news,
+        etcd,
+        watch: Box::new(watch),
+        keys: Keys::new("test", 0),
+        map_revision: 0,
+        is_resharded: false,
+        complaint: String::new(),
+        known_since: None,
+        looked: None,
+        poll_within: member.ttl_part(5),
+        grant_within: member.ttl_part(2),
+    }
+}
+
 #[test]
 fn a_standby_follows_however_little_etcd_remembers() {
     for every in 2..8 {
@@ -162,23 +184,14 @@ fn a_standby_follows_however_little_etcd_remembers() {
         let world = Arc::new(Mutex::new(World::new(every)));
         let (sender, news) = sync_channel(10_000);
         let begun = Arc::default();
-        let mut follower = Follower {
+        let watch = TestWatch {
+            world: Arc::clone(&world),
             member: Arc::clone(&member),
-            news: sender,
-            etcd: Box::new(TestEtcd::Forgetful(Arc::clone(&world))),
-            watch: Box::new(TestWatch {
-                world: Arc::clone(&world),
-                member: Arc::clone(&member),
-                from: None,
-                begun: Arc::clone(&begun),
-            }),
-            keys: Keys::new("test", 0),
-            map_revision: 0,
-            is_resharded: false,
-            complaint: String::new(),
-            known_since: None,
-            looked: None,
+            from: None,
+            begun: Arc::clone(&begun),
         };
+        let etcd = TestEtcd::Forgetful(Arc::clone(&world));
+        let mut follower = follower(&member, sender, Box::new(etcd), watch);
         assert!(follower.live().is_ok(), "every {every}");
         let (loads, records) = heard(&news);
         assert_eq!(loads, 1, "every {every}: what was loaded stays");
@@ -186,5 +199,57 @@ fn a_standby_follows_however_little_etcd_remembers() {
         assert_eq!(records, world.number - 1, "every {every}");
         let begun = *begun.lock().unwrap();
         assert!(begun <= 3, "every {every}: watched {begun} times");
+    }
+}
+
+/// A way that remembers what was asked.
+struct Noted(Shared, Arc<Mutex<Vec<Ask>>>);
+
+impl Etcd for Noted {
+    fn call(&mut self, ask: &Ask, _: Duration) -> Result<Answer, Trouble> {
+        self.1.lock().unwrap().push(ask.clone());
+        self.0.lock().unwrap().ask(ask)
+    }
+}
+
+/// Whoever has to be asked one after the other is what a change of leaders takes.
+#[test]
+fn who_has_all_of_the_log_leads_after_three_questions_and_who_has_not_reads_the_rest_with_the_second()
+ {
+    for missing in [0, 1, 5] {
+        let (member, _) = member(options());
+        let world = Arc::new(Mutex::new(World::new(u64::MAX)));
+        let (sender, news) = sync_channel(10_000);
+        let watch = TestWatch {
+            world: Arc::clone(&world),
+            member: Arc::clone(&member),
+            from: None,
+            begun: Arc::default(),
+        };
+        let asked = Arc::default();
+        let etcd = Noted(Arc::clone(&world), Arc::clone(&asked));
+        let mut follower = follower(&member, sender, Box::new(etcd), watch);
+        assert!(follower.read_map().is_ok());
+        let keys = follower.keys.clone();
+        let loaded = load(&mut *follower.etcd, &keys, PAGE_WITHIN, &mut |_| {});
+        let mut position = loaded.unwrap().unwrap();
+        {
+            let mut world = world.lock().unwrap();
+            (0..missing).for_each(|_| world.append());
+            let nobody_leads = Ask::Txn {
+                compare: Vec::new(),
+                success: vec![Op::Delete(keys.leader(), Vec::new())],
+                failure: Vec::new(),
+            };
+            world.ask(&nobody_leads).unwrap();
+        }
+        asked.lock().unwrap().clear();
+        assert!(matches!(follower.stand(&mut position), Ok(true)));
+        let asked = asked.lock().unwrap();
+        assert!(matches!(asked[0], Ask::Grant { .. }), "{:?}", asked[0]);
+        assert_eq!(asked.len(), 3, "missing {missing}: {asked:?}");
+        assert_eq!(heard(&news), (0, missing));
+        assert_eq!(position.number, world.lock().unwrap().number - 1);
+        assert_eq!(member.tenancy.role(), Role::Leader);
     }
 }

@@ -4,10 +4,13 @@
 //! decides nothing: what an answer means is for the state machine (`role.rs`) to say.
 //!
 //! A lease that lives is not enough for a leader. Somebody may have deleted its key by hand, or put back a backup
-//! that has the lease and not the key, and then another one leads. So it is looked at the key as well.
+//! that has the lease and not the key, and then another one leads. So it is looked at the key as well, by
+//! another thread: etcd's leader renews a lease by itself, but has to hear from the others, and to have done what was
+//! written before, to say what there is. Where that takes long it must not keep renewals waiting.
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use log::warn;
@@ -28,99 +31,161 @@ pub(super) struct Held {
     pub(super) name: Vec<u8>,
 }
 
+/// When a look at the key was begun last that has found this member there.
+struct Looked(AtomicU64);
+
+impl Looked {
+    fn new(now: Nanos) -> Self {
+        Self(AtomicU64::new(now.0))
+    }
+
+    fn note(&self, began: Nanos) {
+        self.0.store(began.0, Ordering::SeqCst);
+    }
+
+    /// Whether it is so long ago that nothing is to be renewed. A look takes a quarter of the lease at most and the
+    /// next one follows, so as long as they are answered it never is.
+    fn is_overdue(&self, member: &Member) -> bool {
+        let since = member
+            .tenancy
+            .now()
+            .since(Nanos(self.0.load(Ordering::SeqCst)));
+        Duration::from_nanos(since) >= member.ttl_part(2)
+    }
+}
+
 /// Keeps the lease alive for as long as this member has it.
 pub(super) fn keep(member: &Arc<Member>, held: Held) -> io::Result<()> {
     let place = Arc::clone(member.place());
-    let etcd = place.etcd(held.lease as usize % 64);
+    let first = held.lease as usize % 64;
+    let (to_renew, to_look) = (place.etcd(first), place.etcd(first + 1));
+    let (held, looked) = (Arc::new(held), Arc::new(Looked::new(member.tenancy.now())));
+    let (member_too, held_too) = (Arc::clone(member), Arc::clone(&held));
+    let looked_too = Arc::clone(&looked);
+    let look = move || look_on(&member_too, &held_too, to_look, &looked_too);
+    place.spawn("latchd-look", Box::new(look))?;
     let member = Arc::clone(member);
-    let keep = move || run(&member, &held, etcd);
-    place.spawn("latchd-lease", Box::new(keep))
+    let renew = move || renew_on(&member, held.lease, to_renew, &looked);
+    place.spawn("latchd-lease", Box::new(renew))
 }
 
-fn run(member: &Member, held: &Held, mut etcd: Box<dyn Etcd + Send>) {
-    let (tenancy, lease) = (&member.tenancy, held.lease);
+/// Whether this time as a leader, or on the way to it, goes on.
+fn is_held(member: &Member, lease: u64) -> bool {
+    // If the process ends the lease is given back, or ends by itself.
+    !member.is_over() && member.tenancy.change(|standing, _| standing.lease()) == Some(lease)
+}
+
+/// Whoever does not lead yet need not have the key.
+fn leads(member: &Member) -> bool {
+    matches!(member.tenancy.role(), Role::Leader | Role::Paused)
+}
+
+fn renew_on(member: &Member, lease: u64, mut etcd: Box<dyn Etcd + Send>, looked: &Looked) {
     let every = member.ttl_part(5);
-    let (mut is_refused, mut looked) = (false, tenancy.now());
-    loop {
-        if tenancy.change(|standing, _| standing.lease()) != Some(lease) {
-            return;
-        }
-        let sent = tenancy.now();
-        match renew(member, held, &mut *etcd, &mut looked) {
-            Ok(Renewed::Until(ttl_s)) => {
-                tenancy.change(|standing, now| standing.kept_alive(lease, sent, now, ttl_s));
-                let spent = Duration::from_nanos(tenancy.now().since(sent));
+    let mut is_refused = false;
+    while is_held(member, lease) {
+        let began = member.tenancy.now();
+        match renew(member, lease, &mut *etcd, looked) {
+            Ok(true) => {
+                let spent = Duration::from_nanos(member.tenancy.now().since(began));
                 is_refused = false;
                 member.nap(every.saturating_sub(spent));
             }
-            Ok(Renewed::InVain) => {
-                warn!(
-                    "the key of the leader is not this member's any more, although its lease lives"
+            Ok(false) => member.nap(AGAIN_AFTER),
+            Err(why) => {
+                complain(
+                    &mut is_refused,
+                    "the lease of the leader cannot be renewed",
+                    &why,
                 );
-                tenancy.change(|standing, _| standing.fence_of(lease));
-            }
-            // That etcd does not answer passes; that it does not let us in does not.
-            Err(why) if why.is_refusal() => {
-                if !std::mem::replace(&mut is_refused, true) {
-                    warn!("the lease of the leader cannot be renewed: {why}");
-                }
                 member.nap(AGAIN_AFTER);
             }
-            Err(_) => member.nap(AGAIN_AFTER),
-        }
-        if member.is_over() {
-            return; // the lease is given back, or ends by itself
         }
     }
 }
 
-/// What has come of a renewal.
-enum Renewed {
-    /// It is good for so many seconds; 0 if there is no such lease any more.
-    Until(u64),
-    /// It is good, but this member leads no longer.
-    InVain,
-}
-
-/// Renews the lease, and looks whether it is still worth something. Whoever does not lead yet need not have the key. A look
-/// that is not answered is no reason to fall silent; but whoever could not look for half of its time does not renew before
-/// it can, so that another one leads in the end.
+/// Renews the lease; returns whether that was done. A look at the key that is not answered is no reason to fall silent; but
+/// whoever could not look for half of its time does not renew before it can, so that another one leads in
+/// the end.
 fn renew(
     member: &Member,
-    held: &Held,
+    lease: u64,
     etcd: &mut dyn Etcd,
-    looked: &mut Nanos,
-) -> Result<Renewed, Trouble> {
-    let now = member.tenancy.now();
-    let leads = matches!(member.tenancy.role(), Role::Leader | Role::Paused);
-    let is_overdue = Duration::from_nanos(now.since(*looked)) >= member.ttl_part(2);
-    if leads && is_overdue {
-        if !has_key(member, held, etcd)? {
-            return Ok(Renewed::InVain);
-        }
-        *looked = now;
+    looked: &Looked,
+) -> Result<bool, Trouble> {
+    if leads(member) && looked.is_overdue(member) {
+        return Ok(false);
     }
-    let keep_alive = Ask::KeepAlive { lease: held.lease };
+    let sent = member.tenancy.now();
+    let keep_alive = Ask::KeepAlive { lease };
     let Answer::KeptAlive { ttl_s } = etcd.call(&keep_alive, member.ttl_part(10))? else {
         return Err(other_answer());
     };
-    if leads && !is_overdue && ttl_s != 0 {
-        match has_key(member, held, etcd) {
-            Ok(true) => *looked = now,
-            Ok(false) => return Ok(Renewed::InVain),
-            Err(_) => {}
-        }
-    }
-    Ok(Renewed::Until(ttl_s))
+    let kept_alive = |standing: &mut super::role::Standing, now| {
+        standing.kept_alive(lease, sent, now, ttl_s);
+    };
+    member.tenancy.change(kept_alive);
+    Ok(true)
 }
 
-/// Whether what stands under the leader's key is this member with this lease.
+fn look_on(member: &Member, held: &Held, mut etcd: Box<dyn Etcd + Send>, looked: &Looked) {
+    let every = member.ttl_part(5);
+    let mut is_refused = false;
+    while is_held(member, held.lease) {
+        let began = member.tenancy.now();
+        if !leads(member) {
+            looked.note(began);
+            member.nap(every);
+            continue;
+        }
+        match has_key(member, held, &mut *etcd) {
+            Ok(true) => {
+                looked.note(began);
+                let spent = Duration::from_nanos(member.tenancy.now().since(began));
+                is_refused = false;
+                member.nap(every.saturating_sub(spent));
+            }
+            Ok(false) => {
+                warn!(
+                    "the key of the leader is not this member's any more, although its lease lives"
+                );
+                member
+                    .tenancy
+                    .change(|standing, _| standing.fence_of(held.lease));
+            }
+            Err(why) => {
+                complain(
+                    &mut is_refused,
+                    "the key of the leader cannot be looked at",
+                    &why,
+                );
+                member.nap(AGAIN_AFTER);
+            }
+        }
+    }
+}
+
+/// Whether what stands under the leader's key is this member with this lease. It is waited for no longer than it
+/// may speak: what is known then comes too late.
 fn has_key(member: &Member, held: &Held, etcd: &mut dyn Etcd) -> Result<bool, Trouble> {
     let look = Ask::Range(Get::one(&held.key));
-    let Answer::Range { got, .. } = etcd.call(&look, member.ttl_part(10))? else {
+    let until = member.tenancy.change(|standing, _| standing.speaks_until());
+    let left = Duration::from_nanos(until.since(member.tenancy.now()));
+    let patience = match left.is_zero() {
+        true => member.ttl_part(4), // it is silent, and wants to know whether it may go on
+        false => member.ttl_part(4).min(left),
+    };
+    let Answer::Range { got, .. } = etcd.call(&look, patience)? else {
         return Err(other_answer());
     };
     Ok(got.kvs.first().is_some_and(|kv| kv.value == held.name))
+}
+
+/// That etcd does not answer passes; that it does not let us in does not, and is said once.
+fn complain(is_refused: &mut bool, what: &str, why: &Trouble) {
+    if why.is_refusal() && !std::mem::replace(is_refused, true) {
+        warn!("{what}: {why}");
+    }
 }
 
 fn other_answer() -> Trouble {
@@ -180,7 +245,8 @@ mod tests {
             script: script.into_iter(),
             asked: Arc::clone(&asked),
         };
-        run(&member, &held(), Box::new(etcd));
+        let looked = Looked::new(began);
+        renew_on(&member, 7, Box::new(etcd), &looked);
         assert_eq!(member.tenancy.role(), Role::Fenced);
         let asked = asked.lock().unwrap();
         let at = asked
@@ -233,48 +299,81 @@ mod tests {
                 standing.granted(now, 7, 5);
                 standing.leads(now, now);
             });
-            run(&member, &held(), Box::new(Renamed(names.into_iter())));
+            let etcd = Box::new(Renamed(names.into_iter()));
+            look_on(&member, &held(), etcd, &Looked::new(began));
             assert_eq!(member.tenancy.role(), Role::Fenced);
             let spent = member.tenancy.now().since(began);
-            assert_eq!(spent, 2_000_000_000, "two renewals were good");
+            assert_eq!(spent, 2_000_000_000, "two looks were good");
         }
     }
 
-    /// An etcd that renews and does not say who leads. After ten seconds it is enough.
-    struct Deaf {
-        member: Arc<Member>,
-        renewals: Arc<Mutex<u64>>,
-    }
+    /// An etcd that renews, and takes so long to say who leads.
+    struct Slow(Arc<TestPlace>, Duration);
 
-    impl Etcd for Deaf {
-        fn call(&mut self, ask: &Ask, _: Duration) -> Result<Answer, Trouble> {
-            if self.member.tenancy.role() == Role::Paused {
-                self.member.end();
+    impl Etcd for Slow {
+        fn call(&mut self, ask: &Ask, within: Duration) -> Result<Answer, Trouble> {
+            let Ask::Range(get) = ask else {
+                return Ok(Answer::KeptAlive { ttl_s: 5 });
+            };
+            self.0.pass(self.1.min(within));
+            if self.1 > within {
+                return Err(Trouble::Unanswered("it is busy".to_owned()));
             }
-            match ask {
-                Ask::KeepAlive { .. } => {
-                    *self.renewals.lock().unwrap() += 1;
-                    Ok(Answer::KeptAlive { ttl_s: 5 })
-                }
-                _ => Err(Trouble::Unanswered("it is busy".to_owned())),
-            }
+            let kv = Kv {
+                key: get.key.clone(),
+                value: b"us".to_vec(),
+                ..Kv::default()
+            };
+            let got = Got {
+                kvs: vec![kv],
+                ..Got::default()
+            };
+            Ok(Answer::Range { revision: 1, got })
         }
     }
 
-    #[test]
-    fn whoever_cannot_look_at_its_key_lets_the_lease_run_out_in_the_end() {
-        let (member, _) = member(options());
+    fn leader() -> (Arc<Member>, Arc<TestPlace>) {
+        let (member, place) = member(options());
         member.tenancy.change(|standing, now| {
             standing.granted(now, 7, 5);
             standing.leads(now, now);
         });
-        let renewals = Arc::default();
-        let etcd = Deaf {
-            member: Arc::clone(&member),
-            renewals: Arc::clone(&renewals),
-        };
-        run(&member, &held(), Box::new(etcd));
-        assert_eq!(*renewals.lock().unwrap(), 3, "at 0, 1 and 2 seconds");
+        (member, place)
+    }
+
+    #[test]
+    fn whoever_cannot_look_at_its_key_lets_the_lease_run_out_in_the_end() {
+        let (member, place) = leader();
+        let looked = Looked::new(member.tenancy.now());
+        let mut etcd = Slow(Arc::clone(&place), Duration::from_secs(9));
+        let mut renewals = Vec::new();
+        for second in 0..8 {
+            if renew(&member, 7, &mut etcd, &looked).unwrap() {
+                renewals.push(second);
+            }
+            place.pass(Duration::from_secs(1));
+        }
+        assert_eq!(renewals, [0, 1, 2]);
         assert_eq!(member.tenancy.role(), Role::Paused);
+    }
+
+    #[test]
+    fn a_look_may_take_a_quarter_of_the_lease_and_no_longer_than_it_may_speak() {
+        let look = |took_ms, spent_ms| {
+            let (member, place) = leader();
+            place.pass(Duration::from_millis(spent_ms));
+            let began = member.tenancy.now();
+            let mut etcd = Slow(place, Duration::from_millis(took_ms));
+            let found = has_key(&member, &held(), &mut etcd).unwrap_or(false);
+            (found, member.tenancy.now().since(began) / 1_000_000)
+        };
+        assert_eq!(look(1_200, 0), (true, 1_200));
+        assert_eq!(look(1_300, 0), (false, 1_250));
+        assert_eq!(
+            look(1_200, 3_600),
+            (false, 900),
+            "4.5 s after it was renewed"
+        );
+        assert_eq!(look(1_200, 4_600), (true, 1_200), "silent already");
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::leader_key::redirect;
 use super::role::Terms;
 use crate::base::{Millis, Nanos};
+use crate::etcd::Etcd;
 use crate::shard::Shard;
 use crate::store::Redirect;
 use crate::store::etcd::{Bell, Figures, MapKeys, Place, Tenancy};
@@ -65,6 +66,8 @@ pub struct Member {
     /// The thread that follows has ended.
     has_followed: AtomicBool,
     bell: Arc<Bell>,
+    /// A way to etcd for whoever writes the log, connected already, and the lease with which it is to be used.
+    warm: Mutex<Option<(u64, Box<dyn Etcd + Send>)>>,
 }
 
 /// The leaders of all shards.
@@ -91,6 +94,7 @@ impl Member {
             unused_lease: AtomicU64::new(0),
             has_followed: AtomicBool::new(false),
             bell: Arc::default(),
+            warm: Mutex::default(),
         })
     }
 
@@ -161,6 +165,29 @@ impl Member {
     /// Whether it leaves it to others to lead.
     pub(super) fn rests(&self) -> bool {
         self.tenancy.now() < Nanos(self.rests_until.load(Ordering::SeqCst))
+    }
+
+    /// A way to etcd for whoever writes the log.
+    pub(super) fn etcd_of_log(&self) -> Box<dyn Etcd + Send> {
+        self.place().etcd_of_log(self.options.nonce as usize % 64)
+    }
+
+    /// Keeps such a way for whoever leads with this lease. If it is over already there is nobody to use it.
+    pub(super) fn keep_warm(&self, lease: u64, etcd: Box<dyn Etcd + Send>) {
+        let is_wanted = self.tenancy.change(|standing, _| standing.lease()) == Some(lease);
+        *self.warm() = is_wanted.then_some((lease, etcd));
+    }
+
+    /// The one that was kept, if it is for this time as a leader, or another one.
+    pub(super) fn take_warm(&self) -> Box<dyn Etcd + Send> {
+        let lease = self.tenancy.change(|standing, _| standing.lease());
+        let warm = self.warm().take();
+        let warm = warm.filter(|(with, _)| Some(*with) == lease);
+        warm.map_or_else(|| self.etcd_of_log(), |(_, etcd)| etcd)
+    }
+
+    fn warm(&self) -> MutexGuard<'_, Option<(u64, Box<dyn Etcd + Send>)>> {
+        self.warm.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The process ends: no thread of it tries to lead from now on.

@@ -7,7 +7,8 @@
 //!
 //! - `role.rs` who may speak, and until when: pure
 //! - `member.rs` what all threads of a member share · `leader_key.rs` what stands under the leader's key
-//! - `follow.rs` the thread that loads, watches, asks, and takes over · `news.rs` what it tells the reactor's
+//! - `follow.rs` the thread that loads, watches and asks · `take_over.rs` how it comes to lead · `news.rs` what it tells
+//!   the reactor's
 //! - `lease.rs` the thread that renews
 //! - `others.rs` the thread that knows who leads other shards · `reshard.rs` another number of shards
 //! - `upkeep.rs` what a leader does besides: snapshots, and a look at etcd's size
@@ -28,6 +29,7 @@ mod reshard;
 pub mod role;
 mod seat;
 mod stage;
+mod take_over;
 #[cfg(test)]
 mod testing;
 mod upkeep;

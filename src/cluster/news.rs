@@ -15,6 +15,8 @@ pub enum News {
     Reset,
     /// Replay these.
     Frames(Vec<u8>),
+    /// That was everything, as far as there was any when it was read.
+    Loaded,
     /// All that came before this was known since then, and is replayed now.
     Known(Nanos),
     /// Everything up to here was replayed: serve.

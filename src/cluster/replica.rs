@@ -4,6 +4,7 @@
 //! Whatever is loaded later, fences stay above all that this process has ever seen: an etcd that was
 //! restored from an old backup must not make them go back.
 
+use crate::base::{Millis, Nanos};
 use crate::engine::Engine;
 use crate::engine::types::{Effects, Input};
 use crate::store::Clocks;
@@ -26,6 +27,8 @@ pub struct Replica {
     seen: u64,
     /// How often everything was loaded.
     loads: u64,
+    /// When it was last known that something is lost.
+    lost_at: Option<Nanos>,
     /// A simulator has it leave out this record; 0 is none.
     left_out: u64,
 }
@@ -42,6 +45,7 @@ impl Replica {
             number: 0,
             seen: 0,
             loads: 0,
+            lost_at: None,
             left_out: 0,
         }
     }
@@ -70,6 +74,25 @@ impl Replica {
     #[must_use]
     pub fn has_lost(&self) -> bool {
         self.seen > self.number || self.reserved > self.engine.fences_reserved()
+    }
+
+    /// Everything was loaded. If that is less than there was before it is noted now, because the log soon has as many
+    /// records again, and others.
+    pub fn note_loaded(&mut self, now: Nanos) {
+        if self.has_lost() {
+            self.note_lost(now);
+        }
+    }
+
+    /// Something that was acknowledged is lost, and those who rely on it have not had the time to notice.
+    pub fn note_lost(&mut self, now: Nanos) {
+        self.lost_at = Some(now);
+    }
+
+    /// Whether that is so still: they have this long.
+    #[must_use]
+    pub fn is_in_doubt(&self, now: Nanos, grace: Millis) -> bool {
+        self.lost_at.is_some_and(|at| now < at.after(grace))
     }
 
     /// How often everything was loaded.
@@ -117,8 +140,8 @@ impl Replica {
         self.left_out = number;
     }
 
-    /// The table, to be served; an empty one takes its place. What was lost by now is lost, and counts no
-    /// more.
+    /// The table, to be served; an empty one takes its place. What was lost by now is lost, and is not noticed
+    /// again; for how long it is remembered does not change.
     pub fn take(&mut self) -> Engine {
         self.reserved = self.engine.fences_reserved();
         (self.seen, self.number) = (self.number, 0);
@@ -131,7 +154,7 @@ impl Replica {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::{ConnId, Millis, Nanos, Token};
+    use crate::base::{ConnId, Token};
     use crate::engine::types::{Effect, Mode, Reply, Request};
     use crate::engine::{Origin, Rules};
     use crate::store::etcd::SALT;

@@ -24,6 +24,21 @@ impl Seat {
             Self::Standby(member) | Self::Leader(member, _) => member,
         }
     }
+
+    /// A leader gives its lease back: see [`EtcdStore::resign`].
+    pub(super) fn resign(&mut self) {
+        if let Self::Leader(_, store) = self {
+            store.resign();
+        }
+    }
+
+    /// Whether that is done.
+    pub(super) fn has_resigned(&self) -> bool {
+        match self {
+            Self::Standby(_) => true,
+            Self::Leader(_, store) => store.has_resigned(),
+        }
+    }
 }
 
 impl Store for Seat {

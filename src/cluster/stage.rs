@@ -1,15 +1,17 @@
 //! What stands behind the listeners of a member: a server that only tells where to go, or one that serves. On
 //! the reactor's thread, between its turns.
 //!
-//! Changing from one to the other closes all connections: what a client was not told by then it never is. And
-//! nothing that the old server would do when a connection closes is done, because what its clients
-//! hold is theirs at the next leader.
+//! Changing from one to the other closes all connections: what a client was not told by then it never is. A
+//! leader that is told to go says first what it has decided, and gives its lease back before anybody looks for
+//! another one. And nothing that the old server would do when a connection closes is done, because what its
+//! clients hold is theirs at the next leader.
 
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::Duration;
 
 use log::{error, info, warn};
 
@@ -18,15 +20,21 @@ use super::news::News;
 use super::replica::Replica;
 use super::role::Role;
 use super::seat::Seat;
-use crate::base::{Fence, Nanos};
+use crate::base::{Fence, Millis, Nanos};
 use crate::engine::types::{Effects, Input};
 use crate::engine::{Engine, Origin, Rules};
-use crate::server::{Server, Settings, Transport};
+use crate::server::{Rest, Server, Settings, Transport};
+use crate::store::Clocks;
 use crate::store::etcd::{EtcdStore, Lead};
-use crate::store::{Clocks, Store};
 
 /// How much is replayed in one turn: about a millisecond.
 const REPLAY_BYTES_MAX: usize = 256 << 10;
+
+/// How long a leader that goes waits until what it has decided is in the log, so that it can be said.
+const SAY_MOST: Millis = Millis(1_000);
+
+/// How long it waits for its lease to be given back: then that ends by itself.
+const GIVE_BACK_MOST: Millis = Millis(4_000);
 
 /// What a stage is set with.
 pub struct Scene {
@@ -54,6 +62,9 @@ pub enum Change {
     },
     /// Another one has taken its place, which tells where to go.
     Follows,
+    /// It is about to go: it has no turn any more and lets nobody in. To be asked again when something has happened,
+    /// or after so long at most.
+    Leaves(Duration),
     /// It was told to end.
     End,
     /// It cannot go on, and why.
@@ -70,6 +81,19 @@ pub struct Stage {
     scene: Scene,
     /// The server that stands behind the listeners is one that serves.
     leads: bool,
+    /// It was told to go.
+    leaving: Option<Leaving>,
+}
+
+/// How far a leader has got that goes. First it says what it has decided, which has to be in the log for that; then it
+/// gives its lease back; and only then its connections are closed. So nothing is granted that nobody was
+/// told of, and nobody looks for another leader before there can be one.
+struct Leaving {
+    /// It waits no longer than this for what it is at.
+    until: Nanos,
+    gives_back: bool,
+    /// The process ends with it.
+    ends: bool,
 }
 
 impl Stage {
@@ -84,6 +108,7 @@ impl Stage {
             replica: Replica::new(Box::new(make)),
             scene,
             leads: false,
+            leaving: None,
         }
     }
 
@@ -107,12 +132,23 @@ impl Stage {
     /// To be called before every turn. `stops` is how often we were told to stop since the last time.
     pub fn between<T: Transport>(&mut self, server: &mut Server<T, Seat>, stops: u32) -> Change {
         if stops > 0 {
+            let is_told_again = self.leaving.as_ref().is_some_and(|it| it.ends);
             // Nobody is kept waiting: the next leader is there in a moment.
             if !self.leads {
                 self.member.give_up();
             }
             self.member.end();
-            return Change::End;
+            if !self.leads || is_told_again {
+                server.store_mut().resign();
+                return Change::End;
+            }
+            match &mut self.leaving {
+                Some(leaving) => leaving.ends = true,
+                None => self.begin_to_leave(server, true),
+            }
+        }
+        if self.leaving.is_some() {
+            return self.leave(server);
         }
         let mut bytes = 0;
         while bytes < REPLAY_BYTES_MAX && !self.leads {
@@ -125,6 +161,7 @@ impl Stage {
                     bytes += frames.len();
                     self.replay(&frames);
                 }
+                Ok(News::Loaded) => self.replica.note_loaded(self.member.tenancy.now()),
                 Ok(News::Known(since)) => {
                     let now = self.member.tenancy.now();
                     self.member.figures.note_replayed(now, since);
@@ -168,30 +205,71 @@ impl Stage {
             info!("told to let another member lead, but this one does not lead");
             return Change::Serve;
         }
-        info!(
-            "told to let another member lead: {} connections are closed",
-            server.connections()
-        );
+        self.member.rest();
+        if self.leaving.is_none() {
+            self.begin_to_leave(server, false);
+        }
+        self.leave(server)
+    }
+
+    fn begin_to_leave<T: Transport>(&mut self, server: &Server<T, Seat>, ends: bool) {
+        let open = server.connections();
+        match ends {
+            true => info!("told to stop: another member shall lead, {open} connections are closed"),
+            false => info!("told to let another member lead: {open} connections are closed"),
+        }
+        self.leaving = Some(Leaving {
+            until: self.member.tenancy.now().after(SAY_MOST),
+            gives_back: false,
+            ends,
+        });
+    }
+
+    /// Goes as far as it can without waiting.
+    fn leave<T: Transport>(&mut self, server: &mut Server<T, Seat>) -> Change {
+        let Some(mut leaving) = self.leaving.take() else {
+            return Change::Serve;
+        };
+        let rest = server.say_the_rest(&self.scene.clock);
+        if let Some(why) = server.failure() {
+            return self.fail(why.to_owned());
+        }
+        let now = self.member.tenancy.now();
+        let may_wait = now < leaving.until && self.member.tenancy.role() == Role::Leader;
+        if !leaving.gives_back && (rest == Rest::Said || !may_wait) {
+            server.store_mut().resign();
+            leaving.gives_back = true;
+            leaving.until = now.after(GIVE_BACK_MOST);
+        }
+        let is_done = leaving.gives_back
+            && (server.store_mut().has_resigned() || self.member.tenancy.now() >= leaving.until);
+        if !is_done {
+            let left = match rest {
+                Rest::More => Duration::ZERO,
+                Rest::Said | Rest::Waits => Duration::from_nanos(leaving.until.since(now)),
+            };
+            self.leaving = Some(leaving);
+            return Change::Leaves(left);
+        }
+        if leaving.ends {
+            return Change::End;
+        }
         self.note_seen(server);
         self.keep_access(server);
-        self.member.rest();
-        let standby = self.standby();
-        let mut store = std::mem::replace(server, standby).into_store();
-        if let Err(why) = store.stop() {
-            return self.fail(why);
-        }
-        drop(store); // must be gone before this member can lead again
+        *server = self.standby(); // the old one must be gone before this member can lead again
         // If etcd was too slow for a farewell it may not be so yet; what is under way still is guarded.
         self.member.tenancy.change(|standing, _| standing.fence());
-        let kept = self.member.figures.number.load(Ordering::Relaxed);
-        self.replica.note_seen(kept);
         self.leads = false;
         self.member.reload();
         Change::Follows
     }
 
-    /// Fences that the server may have given out, and records that it has put into the log, stay known.
+    /// Fences that the server may have given out, and records that it has put into the log, stay known, and that
+    /// something is lost and clients have not had their time.
     fn note_seen<T: Transport>(&mut self, server: &Server<T, Seat>) {
+        if server.engine().is_in_doubt() {
+            self.replica.note_lost(self.member.tenancy.now());
+        }
         self.replica.note_fences(server.engine().fence_ceiling());
         let kept = self.member.figures.number.load(Ordering::Relaxed);
         self.replica.note_seen(kept);
@@ -232,11 +310,20 @@ impl Stage {
     }
 
     fn lead<T: Transport>(&mut self, server: &mut Server<T, Seat>, lead: Lead) -> Change {
-        let may_have_lost = self.replica.has_lost();
-        if may_have_lost {
+        let now = self.member.tenancy.now();
+        let has_lost = self.replica.has_lost();
+        if has_lost {
+            self.replica.note_lost(now);
             error!(
                 "etcd has gone back: it knows less than this member has seen before, as after a restored \
                  backup; some of what was acknowledged is lost, fences go on above all that were seen"
+            );
+        }
+        let grace = self.scene.rules.grace_period;
+        let may_have_lost = self.replica.is_in_doubt(now, grace) || has_lost;
+        if may_have_lost && !has_lost {
+            warn!(
+                "etcd has gone back lately, as after a restored backup: clients may not know yet"
             );
         }
         match self.leader(server, lead, may_have_lost) {
@@ -272,8 +359,7 @@ impl Stage {
             "leads with epoch {epoch}: {} held, {} counters, values and lists",
             counts.holders, counts.others
         );
-        let first = self.member.options.nonce as usize % 64;
-        let etcd = self.member.place().etcd_of_log(first);
+        let etcd = self.member.take_warm();
         let wall_us = Arc::clone(&self.scene.wall_us);
         let not_before = move || wall_us().div_ceil(1_000);
         let store = EtcdStore::new(lead, etcd, Box::new(not_before))?;

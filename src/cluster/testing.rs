@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::member::{Member, Options};
 use super::role::Terms;
 use crate::base::{Millis, Nanos};
-use crate::etcd::{Etcd, Watching};
+use crate::etcd::{Answer, Ask, Etcd, Trouble, Watching};
 use crate::store::etcd::{Bell, Place};
 
 /// A place where time passes only while somebody waits, and by what a test says.
@@ -49,11 +49,20 @@ impl Place for TestPlace {
     }
 
     fn etcd(&self, _: usize) -> Box<dyn Etcd + Send> {
-        panic!("it is given one")
+        Box::new(Nobody)
     }
 
     fn watch(&self, _: usize) -> Box<dyn Watching + Send> {
         panic!("it is given one")
+    }
+}
+
+/// For threads that are not begun here.
+struct Nobody;
+
+impl Etcd for Nobody {
+    fn call(&mut self, _: &Ask, _: Duration) -> Result<Answer, Trouble> {
+        panic!("there are no threads")
     }
 }
 

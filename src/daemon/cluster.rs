@@ -143,6 +143,7 @@ pub(super) fn serve(
                     Between::Replaced
                 }
                 Change::Follows => Between::Replaced,
+                Change::Leaves(most) => Between::Holds(most),
                 Change::End => Between::End,
                 Change::Failed(why) => Between::Failed(why),
                 Change::Unfit(why) => {

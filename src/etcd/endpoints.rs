@@ -13,6 +13,9 @@ use rustls::ClientConfig;
 use super::Trouble;
 use super::http::Connection;
 use super::login::{Login, Password, Token};
+#[cfg(test)]
+use super::names::LookUp;
+use super::names::Name;
 use super::stream::Stream;
 #[cfg(feature = "tls")]
 use super::tls::{Terms, TlsStream, is_name};
@@ -20,8 +23,8 @@ use super::tls::{Terms, TlsStream, is_name};
 /// Where the members of an etcd are, and how one gets in. Clones are the same.
 #[derive(Clone)]
 pub struct Endpoints {
-    /// `host:port` each; at least one.
-    members: Arc<[String]>,
+    /// At least one.
+    members: Arc<[Arc<Name>]>,
     /// All of them speak TLS, or none does.
     is_encrypted: bool,
     #[cfg(feature = "tls")]
@@ -42,7 +45,8 @@ impl fmt::Display for BadEndpoint {
 /// What they show and whom they trust is left out.
 impl fmt::Debug for Endpoints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.members.iter()).finish()
+        let members = self.members.iter().map(|it| it.member());
+        f.debug_list().entries(members).finish()
     }
 }
 
@@ -84,7 +88,7 @@ impl Endpoints {
             if has_tls && !can_be_certified(host) {
                 return Err(bad(url, "has a host that no certificate can be for"));
             }
-            members.push(rest.to_owned());
+            members.push(Name::new(rest));
         }
         Ok(Self {
             members: members.into(),
@@ -144,7 +148,34 @@ impl Endpoints {
 
     /// `host:port` of one of them.
     pub(super) fn member(&self, index: usize) -> &str {
-        self.members.get(index).map_or("", |it| it)
+        self.members.get(index).map_or("", |it| it.member())
+    }
+
+    /// Where one of them is, as far as that is known by the deadline.
+    pub(super) fn addresses(&self, index: usize, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
+        let member = self.members.get(index);
+        member.map_or_else(|| Ok(Vec::new()), |it| it.addresses(deadline))
+    }
+
+    /// It was not found there.
+    pub(super) fn doubt_addresses(&self, index: usize) {
+        if let Some(member) = self.members.get(index) {
+            member.doubt();
+        }
+    }
+
+    /// For tests: it was looked up long ago.
+    #[cfg(test)]
+    pub(super) fn age_addresses(&self, index: usize) {
+        self.members[index].grow_old();
+    }
+
+    /// For tests: names are looked up so.
+    #[cfg(test)]
+    pub(super) fn looked_up_by(self, look_up: LookUp) -> Self {
+        let members = self.members.iter();
+        let members = members.map(|it| Name::with(it.member(), look_up)).collect();
+        Self { members, ..self }
     }
 
     /// A connection to a member at one of its addresses, with TLS behind its handshake.
@@ -230,9 +261,14 @@ fn can_be_certified(_: &str) -> bool {
 mod tests {
     use super::*;
 
+    fn names(endpoints: &Endpoints) -> Vec<String> {
+        let members = endpoints.members.iter();
+        members.map(|it| it.member().to_owned()).collect()
+    }
+
     #[test]
     fn addresses_are_read_or_refused() {
-        let read = |text| Endpoints::parse(text).map(|it| it.members.to_vec());
+        let read = |text| Endpoints::parse(text).map(|it| names(&it));
         let two = read("http://10.0.0.1:2379, http://etcd-b:2379/");
         assert_eq!(two.unwrap(), ["10.0.0.1:2379", "etcd-b:2379"]);
         assert_eq!(read("http://[::1]:2379").unwrap(), ["[::1]:2379"]);
@@ -255,8 +291,7 @@ mod tests {
     #[cfg(feature = "tls")]
     #[test]
     fn encrypted_addresses_are_read_or_refused() {
-        let read =
-            |text| Endpoints::parse(text).map(|it| (it.are_encrypted(), it.members.to_vec()));
+        let read = |text| Endpoints::parse(text).map(|it| (it.are_encrypted(), names(&it)));
         let (is_encrypted, members) = read("https://10.0.0.1:2379,https://[::1]:2379/").unwrap();
         assert!(is_encrypted);
         assert_eq!(members, ["10.0.0.1:2379", "[::1]:2379"]);

@@ -9,7 +9,6 @@
 //! new one. A call whose answer was lost is never made again here, whatever the token.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use super::endpoints::Endpoints;
@@ -89,10 +88,18 @@ impl Gateway {
         index: usize,
         deadline: Instant,
     ) -> Result<Connection, Trouble> {
+        let connected = self.find(index, deadline);
+        if connected.is_err() {
+            self.endpoints.doubt_addresses(index);
+        }
+        connected
+    }
+
+    fn find(&self, index: usize, deadline: Instant) -> Result<Connection, Trouble> {
         let member = self.endpoints.member(index);
         let unreachable = |why: String| Trouble::Unreachable(format!("{member}: {why}"));
         let io = |error: io::Error| unreachable(error.to_string());
-        let addresses: Vec<SocketAddr> = member.to_socket_addrs().map_err(io)?.collect();
+        let addresses = self.endpoints.addresses(index, deadline).map_err(io)?;
         let mut last = unreachable("the name has no address".to_owned());
         for address in addresses {
             match self.endpoints.open(member, address, deadline) {

@@ -1,8 +1,9 @@
 //! Tests of `gateway.rs`: what it makes of members that are old, cut off, slow, or ask who we are.
 
 use std::io::Write;
-use std::net::TcpListener;
-use std::sync::mpsc;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{OnceLock, mpsc};
 use std::thread;
 
 use super::super::login::Password;
@@ -438,3 +439,30 @@ fn a_watch_shows_the_token_and_has_it_drawn_anew_when_it_is_over() {
 #[cfg(feature = "tls")]
 #[path = "gateway_tls_tests.rs"]
 mod encrypted;
+
+/// A DNS server that has fallen silent costs nobody a lease.
+#[test]
+fn a_name_that_is_being_looked_up_for_ever_is_where_it_was() {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    static ADDRESS: OnceLock<SocketAddr> = OnceLock::new();
+    let answers: &[&str] = &[&plain(NEW), &plain(EMPTY)];
+    let member = Member::start(&[answers, answers]);
+    ADDRESS.set(member.address.parse().unwrap()).unwrap();
+    let endpoints = Endpoints::parse("http://etcd-a:2379").unwrap();
+    let endpoints = endpoints.looked_up_by(|_| match ASKED.fetch_add(1, Ordering::SeqCst) {
+        0 => Ok(ADDRESS.get().copied().into_iter().collect()),
+        _ => loop {
+            thread::park();
+        },
+    });
+    let read = Ask::Range(Get::one(b"k"));
+    let mut first = Gateway::new(&endpoints, 0);
+    assert!(first.call(&read, WITHIN).is_ok());
+    endpoints.age_addresses(0);
+    let mut second = Gateway::new(&endpoints, 0);
+    let answer = second.call(&read, WITHIN);
+    assert!(answer.is_ok(), "{answer:?}");
+    while ASKED.load(Ordering::SeqCst) < 2 {
+        thread::yield_now();
+    }
+}

@@ -4,7 +4,7 @@
 //! seam: [`Gateway`] speaks to real members over their JSON gateway, `Model` is an etcd in memory
 //! whose time, order and losses a test decides. Nothing here knows what the keys mean.
 //!
-//! - `endpoints.rs` where the members are, and how one gets in · `login.rs` user, password, and the token
+//! - `endpoints.rs` where the members are, and how one gets in · `names.rs` their addresses by name · `login.rs` user, password, and the token
 //!   that they are worth
 //! - `gateway.rs` one connection to one of several members, a deadline for every call · `near.rs` finds the one
 //!   that leads etcd · `watch.rs` a
@@ -19,6 +19,7 @@ mod json;
 mod login;
 #[cfg(any(test, feature = "tools"))]
 mod model;
+mod names;
 mod near;
 mod parse;
 #[cfg(test)]

@@ -57,6 +57,8 @@ pub struct Reactor<S = Memory> {
     log: Option<LogWatch>,
     attendant: Option<Attendant>,
     on_hangup: Option<OnHangup<S>>,
+    /// The server has no turn, and is to be looked at again by then.
+    holds: Option<Nanos>,
 }
 
 /// Somebody who looks after the process now and then, in the loop's own thread: if the loop is
@@ -132,6 +134,8 @@ pub enum Between {
     /// Another one has taken its place. With the old one all its connections were closed, and nothing
     /// that they were not told is said to them any more; the listeners stay.
     Replaced,
+    /// It has no turn and lets nobody in: it is looked at again when something has happened, or after so long at most.
+    Holds(Duration),
     /// It ends at once.
     End,
     /// It ends at once, because it cannot go on.
@@ -207,6 +211,7 @@ impl<S: Store> Reactor<S> {
             log: None,
             attendant: None,
             on_hangup: None,
+            holds: None,
         })
     }
 
@@ -308,6 +313,7 @@ impl<S: Store> Reactor<S> {
         self.sleep(now).map_err(RunError::Poll)?;
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
         let stops = self.hear_others(&events);
+        self.holds = None;
         match between(&mut self.server, stops) {
             Between::Serve => {
                 let of_connections = events.iter().filter_map(as_event);
@@ -318,6 +324,13 @@ impl<S: Store> Reactor<S> {
             Between::Replaced => {
                 self.server
                     .turn(&|| self.clock.now(), [].into_iter(), stops);
+            }
+            // What was reported is forgotten: it does not come to be heard any more.
+            Between::Holds(most) => {
+                let ns = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
+                self.holds = Some(Nanos(self.clock.now().0.saturating_add(ns)));
+                self.events = events;
+                return Ok(true);
             }
             Between::End => return Ok(false),
             Between::Failed(why) => return Err(RunError::Between(why)),
@@ -395,6 +408,10 @@ impl<S: Store> Reactor<S> {
     fn until_deadline(&self, now: Nanos, others: Option<Nanos>) -> Option<Duration> {
         if self.spin {
             return Some(Duration::ZERO);
+        }
+        if let Some(until) = self.holds {
+            let next = others.map_or(until, |it| it.min(until));
+            return Some(Duration::from_nanos(next.since(now)));
         }
         let attempts = self.acceptors.iter().filter_map(Acceptor::next_attempt);
         let next = { attempts }

@@ -53,6 +53,7 @@ use self::memory::Memory;
 use self::pace::Pace;
 use self::ready::RunQueue;
 use self::serve::{PutsOff, READ_BYTES_MAX};
+pub use self::shutdown::Rest;
 use self::turn::LongestTurn;
 pub use self::turn::{Event, Readiness};
 use crate::access::Access;

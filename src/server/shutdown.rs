@@ -7,8 +7,8 @@ use log::{info, warn};
 
 use super::budget::SWEEP_NS;
 use super::closing::Closing;
-use super::conn::{Conn, Transport};
-use super::{Due, Server, connections};
+use super::conn::{Conn, Owed, Transport};
+use super::{Clock, Due, Server, connections};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::{Input, Refusal, Reply};
 use crate::store::Store;
@@ -17,6 +17,17 @@ use crate::wire::codec::Codec;
 
 /// How often a draining server looks for connections that have nothing left to wait for.
 const SWEEP: Millis = Millis(50);
+
+/// How much is left of what [`Server::say_the_rest`] has to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// Nothing, but for peers that do not read.
+    Said,
+    /// Some of it is not kept yet.
+    Waits,
+    /// More than fits into a turn.
+    More,
+}
 
 impl<T: Transport, S: Store> Server<T, S> {
     /// We are told to stop. The first time lets clients finish, the second time closes every
@@ -125,6 +136,38 @@ impl<T: Transport, S: Store> Server<T, S> {
             self.close(now, id, why);
         }
         self.is_stopping = false;
+    }
+
+    /// For a leader that goes: nobody is heard any more and nothing is decided. What was decided is handed to the
+    /// store, and said as far as it is kept by now. Without this whatever was granted last would be in
+    /// the log and nobody's.
+    pub fn say_the_rest(&mut self, clock: Clock<'_>) -> Rest {
+        let now = self.read_clock(clock);
+        self.budget = self.budget.next_turn();
+        self.hear_store(now);
+        if self.failure.is_some() {
+            return Rest::Said;
+        }
+        // Whoever turns out to be gone has what it holds at the next leader, like all others.
+        self.is_stopping = true;
+        self.deliver(now);
+        self.flush(now, Owed::Bulk);
+        self.is_stopping = false;
+        if self.http.has_finished() {
+            self.note_finished(clock());
+        }
+        if !self.gate.is_empty() {
+            Rest::More
+        } else if self.held_back.durable() < self.engine.record_count() {
+            Rest::Waits
+        } else {
+            Rest::Said
+        }
+    }
+
+    /// The store, to do with it what only its owner knows.
+    pub fn store_mut(&mut self) -> &mut S {
+        &mut self.store
     }
 
     /// Whether a shutdown has begun.

@@ -15,9 +15,13 @@ use crate::members::LOOKS;
 use crate::vocabulary::HttpClient;
 
 pub(crate) struct Etcds {
+    program: PathBuf,
+    options: Vec<String>,
     children: Vec<Child>,
     addresses: Vec<SocketAddr>,
-    _folder: TempDir,
+    /// For clients, then for each other.
+    ports: [u16; 6],
+    folder: TempDir,
 }
 
 /// The folder with etcd, as `tools/cluster/get-etcd` prints it.
@@ -56,44 +60,116 @@ impl Etcds {
         let program = program()?;
         let folder = TempDir::new().unwrap();
         let ports: [u16; 6] = free_ports();
-        let url = |index: usize| format!("http://127.0.0.1:{}", ports[index]);
-        let cluster: Vec<String> = (0..3).map(|n| format!("e{n}={}", url(3 + n))).collect();
-        let cluster = cluster.join(",");
+        let address = |n: usize| SocketAddr::from(([127, 0, 0, 1], ports[n]));
+        let mut etcds = Self {
+            program,
+            options: options.iter().map(|&it| it.to_owned()).collect(),
+            children: Vec::new(),
+            addresses: (0..3).map(address).collect(),
+            ports,
+            folder,
+        };
+        etcds.start_all();
+        Some(etcds)
+    }
+
+    /// Where they listen: for clients those from 0 on, for each other those from 3 on.
+    fn url(&self, index: usize) -> String {
+        format!("http://127.0.0.1:{}", self.ports[index])
+    }
+
+    /// Who they all are, as each of them is told.
+    fn cluster(&self) -> String {
+        let cluster: Vec<String> = (0..3)
+            .map(|n| format!("e{n}={}", self.url(3 + n)))
+            .collect();
+        cluster.join(",")
+    }
+
+    fn start_all(&mut self) {
         let start = |n: usize| {
-            let log = File::create(folder.path().join(format!("e{n}.log"))).unwrap();
-            Command::new(&program)
+            let log = File::create(self.folder.path().join(format!("e{n}.log"))).unwrap();
+            let (clients, peers) = (self.url(n), self.url(3 + n));
+            Command::new(&self.program)
                 .args(["--name", &format!("e{n}"), "--data-dir"])
-                .arg(folder.path().join(format!("e{n}")))
-                .args([
-                    "--listen-client-urls",
-                    &url(n),
-                    "--advertise-client-urls",
-                    &url(n),
-                ])
-                .args(["--listen-peer-urls", &url(3 + n)])
-                .args(["--initial-advertise-peer-urls", &url(3 + n)])
-                .args(["--initial-cluster", &cluster, "--log-level", "error"])
-                .args(["--snapshot-count", "2000"])
-                .args(options)
+                .arg(self.data(n))
+                .args(["--listen-client-urls", &clients])
+                .args(["--advertise-client-urls", &clients])
+                .args(["--listen-peer-urls", &peers])
+                .args(["--initial-advertise-peer-urls", &peers])
+                .args(["--initial-cluster", &self.cluster()])
+                .args(["--log-level", "error", "--snapshot-count", "2000"])
+                .args(&self.options)
                 .stdin(Stdio::null())
                 .stdout(log.try_clone().unwrap())
                 .stderr(log)
                 .spawn()
                 .unwrap()
         };
-        let children = (0..3).map(start).collect();
-        let address = |n: usize| SocketAddr::from(([127, 0, 0, 1], ports[n]));
-        let etcds = Self {
-            children,
-            addresses: (0..3).map(address).collect(),
-            _folder: folder,
-        };
-        for address in &etcds.addresses {
+        self.children = (0..3).map(start).collect();
+        for address in &self.addresses {
             while TcpStream::connect(address).is_err() {
                 thread::yield_now();
             }
         }
-        Some(etcds)
+    }
+
+    fn data(&self, index: usize) -> PathBuf {
+        self.folder.path().join(format!("e{index}"))
+    }
+
+    fn etcdctl(&self, args: &[&str]) {
+        let done = Command::new(self.program.with_file_name("etcdctl"))
+            .current_dir(self.folder.path())
+            .env("ETCDCTL_API", "3")
+            .args(args)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "etcdctl {args:?}: {said}");
+    }
+
+    /// Makes a backup, as docs/cluster.md says.
+    pub(crate) fn back_up(&self) {
+        self.etcdctl(&["--endpoints", &self.url(0), "snapshot", "save", "latchd.db"]);
+    }
+
+    /// Stops all of them, restores each from the backup, and starts them, as docs/cluster.md says.
+    pub(crate) fn restore(&mut self) {
+        for child in &self.children {
+            kill_process(Pid::from_child(child), Signal::TERM).unwrap();
+        }
+        for child in &mut self.children {
+            child.wait().unwrap();
+        }
+        for n in 0..3 {
+            let (name, data, peers) = (format!("e{n}"), self.data(n), self.url(3 + n));
+            std::fs::rename(&data, data.with_extension("before")).unwrap();
+            let data = data.to_str().unwrap();
+            self.etcdctl(&[
+                "snapshot",
+                "restore",
+                "latchd.db",
+                "--data-dir",
+                data,
+                "--name",
+                &name,
+                "--initial-cluster",
+                &self.cluster(),
+                "--initial-advertise-peer-urls",
+                &peers,
+                "--initial-cluster-token",
+                "restored-1",
+            ]);
+        }
+        self.start_all();
+        self.etcdctl(&[
+            "--endpoints",
+            &self.url(0),
+            "endpoint",
+            "health",
+            "--cluster",
+        ]);
     }
 
     pub(crate) fn addresses(&self) -> &[SocketAddr] {

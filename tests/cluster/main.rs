@@ -24,6 +24,8 @@ mod faults;
 mod figures;
 mod kinds;
 mod members;
+mod resigning;
+mod restoring;
 #[cfg(feature = "tls")]
 mod secure;
 mod shards;

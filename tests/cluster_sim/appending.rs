@@ -1,5 +1,5 @@
 //! The thread that writes the log, alone, with an etcd that answers when the test says so and a clock that stands still:
-//! who is in which entry, and that a resignation ends also if etcd does not answer.
+//! who is in which entry, that a resignation ends also if etcd does not answer, and what is remembered of a loss.
 
 use std::io;
 use std::rc::Rc;
@@ -15,11 +15,14 @@ use latchd::cluster::{Change, Member, News, Options, Scene, Seat, Stage};
 use latchd::engine::types::Record;
 use latchd::engine::{Origin, Rules};
 use latchd::etcd::{Answer, Ask, Etcd, Op, Trouble, Watching};
-use latchd::pipe::Pipe;
-use latchd::server::{Server, Settings};
+use latchd::pipe::{Pipe, pipe};
+use latchd::server::{Event, Host, Server, Settings};
 use latchd::shard::Shard;
-use latchd::store::Store;
-use latchd::store::etcd::{Appender, Bell, EtcdStore, Keys, Lead, Logged, Place, Position, frames};
+use latchd::store::etcd::{
+    Appender, Bell, EtcdStore, Keys, Lead, Logged, Place, Position, SALT, frames,
+};
+use latchd::store::format::push_record;
+use latchd::store::{Clocks, Store};
 
 const LEASE: u64 = 7;
 const TTL_S: u64 = 5;
@@ -113,17 +116,23 @@ impl Scenery {
             nonce: 1,
         };
         let member = Member::new(options, Arc::clone(&place) as Arc<dyn Place>);
-        member.tenancy.change(|standing, now| {
-            standing.granted(now, LEASE, TTL_S);
-            standing.leads(now, now);
-        });
-        assert_eq!(member.tenancy.role(), Role::Leader);
-        Self {
+        let it = Self {
             place,
             member,
             asked,
             answer,
-        }
+        };
+        it.begin();
+        it
+    }
+
+    /// It leads from now on, as far as etcd is concerned.
+    fn begin(&self) {
+        self.member.tenancy.change(|standing, now| {
+            standing.granted(now, LEASE, TTL_S);
+            standing.leads(now, now);
+        });
+        assert_eq!(self.member.tenancy.role(), Role::Leader);
     }
 
     fn lead(&self) -> Lead {
@@ -139,6 +148,15 @@ impl Scenery {
             batch_bytes: 1 << 16,
             figures: Arc::clone(&self.member.figures),
         }
+    }
+
+    /// Another way to etcd, which answers everything at once.
+    fn offer_way(&self) {
+        let (asked, _) = channel();
+        let (answer, answers) = channel();
+        (0..50).for_each(|_| answer.send(()).unwrap());
+        let etcd = Box::new(Told { asked, answers });
+        self.place.ways.lock().unwrap().push(etcd);
     }
 
     fn pass(&self, ms: u64) {
@@ -165,6 +183,23 @@ fn write(store: &mut EtcdStore, records: i64) {
         store.append(Nanos(0), &Record::Counted { key, value });
     }
     store.commit(Nanos(0));
+}
+
+fn scene() -> Scene {
+    Scene {
+        rules: Rules {
+            durable: true,
+            ..Rules::default()
+        },
+        settings: Settings::default(),
+        origin: Rc::new(|fence| Origin {
+            fence,
+            seed: [1, 2],
+            salt_key: [3, 4, 5, 6],
+        }),
+        clock: Box::new(|| Nanos(0)),
+        wall_us: Arc::new(|| 0),
+    }
 }
 
 #[test]
@@ -207,21 +242,7 @@ fn those_who_were_just_answered_and_those_who_wait_are_in_one_entry() {
 fn who_is_told_to_resign_follows_although_etcd_does_not_answer() {
     let it = Scenery::new();
     let (sender, news) = sync_channel(4);
-    let scene = Scene {
-        rules: Rules {
-            durable: true,
-            ..Rules::default()
-        },
-        settings: Settings::default(),
-        origin: Rc::new(|fence| Origin {
-            fence,
-            seed: [1, 2],
-            salt_key: [3, 4, 5, 6],
-        }),
-        clock: Box::new(|| Nanos(0)),
-        wall_us: Arc::new(|| 0),
-    };
-    let mut stage = Stage::new(&it.member, news, scene);
+    let mut stage = Stage::new(&it.member, news, scene());
     let mut server: Server<Pipe, Seat> = stage.standby();
     sender.send(News::Lead(Box::new(it.lead()))).unwrap();
     let leads = stage.between(&mut server, 0);
@@ -234,7 +255,11 @@ fn who_is_told_to_resign_follows_although_etcd_does_not_answer() {
     it.member.tenancy.change(renew);
     assert_eq!(it.entry(), 0);
     it.place.runs.store(true, Ordering::SeqCst);
-    assert_eq!(stage.resign(&mut server), Change::Follows);
+    let mut change = stage.resign(&mut server);
+    while matches!(change, Change::Leaves(_)) {
+        change = stage.between(&mut server, 0);
+    }
+    assert_eq!(change, Change::Follows);
     assert_eq!(it.member.tenancy.role(), Role::Standby);
     assert!(!stage.leads());
     // Nothing that the old thread finds out later changes that.
@@ -243,4 +268,97 @@ fn who_is_told_to_resign_follows_although_etcd_does_not_answer() {
         thread::yield_now();
     }
     assert_eq!(it.member.tenancy.role(), Role::Standby);
+}
+
+/// Records with these numbers, as they are read from etcd.
+fn records(numbers: std::ops::RangeInclusive<u64>) -> News {
+    let mut bytes = Vec::new();
+    for number in numbers {
+        let (key, value) = (b"hits"[..].into(), number as i64);
+        let clocks = || Clocks {
+            now: Nanos(0),
+            wall_ms: 0,
+        };
+        push_record(
+            &mut bytes,
+            SALT,
+            number,
+            &Record::Counted { key, value },
+            clocks,
+        );
+    }
+    News::Frames(bytes)
+}
+
+/// What somebody is told who asks for bytes that nobody has.
+fn ask_for_bytes(server: &mut Server<Pipe, Seat>) -> String {
+    let (here, peer) = pipe(1, Host::Unknown);
+    let conn = server.accept(Nanos(0), here).unwrap();
+    peer.send(b"rangelock\nfile\nex 0 10 0\n");
+    peer.arrive(usize::MAX);
+    let readiness = peer.readiness();
+    server.turn(&|| Nanos(0), [Event { conn, readiness }].into_iter(), 0);
+    loop {
+        if let Some(line) = peer.receive_line() {
+            return String::from_utf8(line).unwrap();
+        }
+        server.turn(&|| Nanos(0), [].into_iter(), 0);
+        thread::yield_now();
+    }
+}
+
+/// etcd was restored, others have written more than was lost, and then this one leads; and lets another one lead; and leads
+/// again.
+#[test]
+fn who_has_seen_that_etcd_went_back_takes_care_for_the_grace_period_however_often_leaders_change() {
+    let grace_ms = Rules::default().grace_period.0;
+    for (waits_ms, is_told) in [(0, true), (grace_ms - 1_000, true), (grace_ms, false)] {
+        let it = Scenery::new();
+        let (sender, news) = sync_channel(20);
+        let mut stage = Stage::new(&it.member, news, scene());
+        let mut server: Server<Pipe, Seat> = stage.standby();
+        // Nobody waits for what it writes here.
+        (0..50).for_each(|_| it.answer.send(()).unwrap());
+        let tell = |all: Vec<News>| all.into_iter().for_each(|it| sender.send(it).unwrap());
+        tell(vec![News::Reset, records(1..=10), News::Loaded]);
+        assert_eq!(stage.between(&mut server, 0), Change::Serve);
+        tell(vec![News::Reset, records(1..=3), News::Loaded]);
+        assert_eq!(stage.between(&mut server, 0), Change::Serve);
+        tell(vec![records(4..=12)]);
+        assert_eq!(stage.between(&mut server, 0), Change::Serve);
+        it.pass(waits_ms);
+        let renew = |standing: &mut latchd::cluster::role::Standing, now| {
+            standing.fence();
+            standing.reload();
+            standing.granted(now, LEASE, TTL_S);
+            standing.leads(now, now);
+        };
+        it.member.tenancy.change(renew);
+        tell(vec![News::Lead(Box::new(it.lead()))]);
+        let may_have_lost = is_told;
+        let leads = Change::Leads { may_have_lost };
+        assert_eq!(stage.between(&mut server, 0), leads, "after {waits_ms} ms");
+        if !is_told {
+            continue;
+        }
+        let told = ask_for_bytes(&mut server);
+        assert!(told.starts_with("error_grace"), "{told}");
+        // It knows still when it has let another one lead, who has written more.
+        it.place.runs.store(true, Ordering::SeqCst);
+        let mut change = stage.resign(&mut server);
+        while matches!(change, Change::Leaves(_)) {
+            change = stage.between(&mut server, 0);
+        }
+        assert_eq!(change, Change::Follows);
+        it.place.runs.store(false, Ordering::SeqCst);
+        tell(vec![News::Reset, records(1..=20), News::Loaded]);
+        assert_eq!(stage.between(&mut server, 0), Change::Serve);
+        it.pass(2_000);
+        it.begin();
+        it.offer_way();
+        tell(vec![News::Lead(Box::new(it.lead()))]);
+        assert_eq!(stage.between(&mut server, 0), leads, "again");
+        let told = ask_for_bytes(&mut server);
+        assert!(told.starts_with("error_grace"), "{told}");
+    }
 }

@@ -3,7 +3,7 @@
 //! A client counts a lease from when it sent the request, as all are told to. While it may rely on a grant
 //! nobody else may be told that they have the key, and its renewals must be granted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
 use latchd::base::{ConnId, Token};
@@ -93,6 +93,8 @@ pub(crate) struct Clients {
     plan: Plan,
     /// The fences that anybody was told, by key, and when.
     fences: BTreeMap<usize, BTreeMap<u64, u64>>,
+    /// The fences of all tokens that anybody was told.
+    tokens: BTreeSet<u64>,
     /// The latest epoch of which anybody has heard.
     latest: u64,
     /// When anybody heard first in an epoch.
@@ -113,7 +115,8 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    pub(crate) fn new(count: usize, plan: Plan) -> Self {
+    pub(crate) fn new(plan: Plan) -> Self {
+        let count = plan.clients;
         let client = |index| Client {
             connection: None,
             waits: None,
@@ -128,6 +131,7 @@ impl Clients {
             all: (0..count + RUNNERS).map(client).collect(),
             plan,
             fences: BTreeMap::new(),
+            tokens: BTreeSet::new(),
             latest: 0,
             first_heard: BTreeMap::new(),
             known: Known::default(),
@@ -236,7 +240,7 @@ impl Clients {
                 (request.to_owned(), Waits::Count { told: floor, adds })
             }
             None => {
-                let key = rng.usize(..3);
+                let key = rng.usize(..plan.keys);
                 let wait_s = rng.u64(0..=3);
                 let request = format!("l\nkey{key}\n{wait_s} {lease_s}\n");
                 (request, Waits::Grant { key, lease_s })
@@ -300,6 +304,8 @@ impl Clients {
                 continue;
             };
             let line = String::from_utf8(line).unwrap();
+            let tokens = line.split(' ').filter_map(|it| Token::parse(it.as_bytes()));
+            self.tokens.extend(tokens.map(|it| it.fence.0));
             self.all[index].acts_at = now + self.plan.haste(now, rng.u64(5..300));
             if epoch == 0 {
                 self.send_away(now, index, &line, rng);
@@ -454,6 +460,11 @@ impl Clients {
         self.all[index].holds = Some(grant);
     }
 
+    /// Whether anybody was told a token with this fence.
+    pub(crate) fn know(&self, fence: u64) -> bool {
+        self.tokens.contains(&fence)
+    }
+
     /// When anybody heard first in this epoch.
     pub(crate) fn served_in(&self, epoch: u64) -> Option<u64> {
         self.first_heard.get(&epoch).copied()
@@ -472,6 +483,9 @@ impl Clients {
 }
 
 fn connect(node: &mut Node, index: usize) -> Option<Connection> {
+    if node.is_leaving() {
+        return None;
+    }
     let now = node.clock.now();
     let (here, peer) = pipe(index as u32, Host::Unknown);
     let id = node.server.as_mut()?.accept(now, here)?;

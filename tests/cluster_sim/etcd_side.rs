@@ -244,6 +244,10 @@ impl EtcdSide {
                         self.busy_until = self.busy_until.max(now) + takes;
                     }
                     let at = if is_slow { self.busy_until } else { now };
+                    let at = match is_write(&ask) {
+                        true => at + self.plan.writes_take,
+                        false => at + self.read_takes(now, &ask),
+                    };
                     self.put(at, Message::Work(asker, ask));
                 }
                 Message::Work(asker, ask) => {
@@ -281,6 +285,16 @@ impl EtcdSide {
             }
         }
         arrived
+    }
+
+    /// How long it takes to say what there is.
+    fn read_takes(&self, now: u64, ask: &Ask) -> u64 {
+        let is_read = matches!(ask, Ask::Range(_) | Ask::Txn { .. });
+        let slow = self
+            .plan
+            .slow_reads
+            .filter(|[from, _]| is_read && *from <= now);
+        slow.map_or(0, |[_, takes]| takes)
     }
 
     /// Tells those that watch what has changed.
@@ -434,6 +448,18 @@ impl EtcdSide {
         self.watches.retain(|_, watch| watch.asker.node != node);
         self.messages
             .retain(|_, message| !matches!(message, Message::Back(asker, _) if asker.node == node));
+    }
+}
+
+/// Whether etcd's members have to agree on this and write it down. A renewal is the business of their leader alone.
+fn is_write(ask: &Ask) -> bool {
+    let is_change = |op: &Op| !matches!(op, Op::Get(_));
+    match ask {
+        Ask::Txn {
+            success, failure, ..
+        } => success.iter().chain(failure).any(is_change),
+        Ask::Grant { .. } | Ask::Revoke { .. } | Ask::Compact { .. } => true,
+        Ask::Range(_) | Ask::KeepAlive { .. } | Ask::Status => false,
     }
 }
 

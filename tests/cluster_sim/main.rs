@@ -34,7 +34,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use happened::Happened;
 use plan::{Blow, Break, Plan};
-use world::World;
+use world::{MS, World};
 
 fn run(seed: u64, plan: Plan) -> Happened {
     let mut world = World::new(seed, plan);
@@ -110,6 +110,23 @@ fn without_faults_one_member_leads_and_everybody_is_served() {
     assert!(happened.snapshots > 0, "{happened:?}");
 }
 
+/// A leader's lease is renewed without a look at the disk, so it may stay.
+#[test]
+fn a_leader_stays_although_etcd_is_slow_to_say_who_leads() {
+    let plan = Plan {
+        slow_reads: Some([10_000 * MS, 1_200 * MS]),
+        ..Plan::QUIET
+    };
+    let happened = run(1, plan);
+    let Happened {
+        tenures,
+        fenced,
+        pauses,
+        ..
+    } = happened;
+    assert_eq!((tenures, fenced, pauses), (1, 0, 0), "{happened:?}");
+}
+
 #[test]
 fn the_same_seed_is_the_same_run() {
     let both = [(); 2].map(|()| format!("{:?}", run(6, Plan::of(6))));
@@ -118,8 +135,13 @@ fn the_same_seed_is_the_same_run() {
 
 /// Nothing goes wrong but this; then somebody is served again within so many milliseconds.
 fn expect_failover(blow: Blow, within_ms: u64) {
+    expect_failover_in(Plan::with_blow(blow), within_ms);
+}
+
+fn expect_failover_in(plan: Plan, within_ms: u64) {
+    let blow = plan.blow.map(|(blow, _)| blow);
     for seed in 0..2 {
-        let happened = run(seed, Plan::with_blow(blow));
+        let happened = run(seed, plan);
         let after = happened.served_after_ms;
         println!("{blow:?}: {after} ms");
         assert!(
@@ -153,6 +175,21 @@ fn after_a_leader_was_cut_off_clients_are_soon_served_again() {
 #[test]
 fn after_a_leader_was_told_to_go_clients_are_served_again_at_once() {
     expect_failover(Blow::Resign, 200);
+    expect_failover(Blow::Move, 200);
+}
+
+/// See [`World::note_role`].
+#[test]
+fn a_leader_that_goes_leaves_nothing_behind_that_nobody_was_told_of() {
+    for blow in [Blow::Resign, Blow::Move] {
+        expect_failover_in(Plan::with_crowd(blow), 200);
+    }
+}
+
+#[test]
+fn with_an_etcd_that_writes_slowly_somebody_leads_all_the_same() {
+    let within_ms = (Plan::QUIET.ttl_s + 10) * 1_000;
+    expect_failover_in(Plan::with_slow_writes(Blow::Kill, 1_500 * MS), within_ms);
 }
 
 /// Each of these breaks something on purpose; the checks have to notice.
@@ -201,7 +238,7 @@ mod breaks {
     fn an_answer_that_does_not_wait_for_the_log() {
         is_noticed(
             Break::SpeaksAhead,
-            0,
+            256,
             &["has lost key", "was told before it asked"],
         );
     }
@@ -248,7 +285,7 @@ mod breaks {
 
     #[test]
     fn a_fence_below_one_that_was_told() {
-        is_noticed(Break::ForgetsFences, 11, &[": fence "]);
+        is_noticed(Break::ForgetsFences, 723, &[": fence "]);
     }
 
     #[test]
@@ -257,7 +294,7 @@ mod breaks {
             "there is no entry before",
             "out of the list, and it was not there",
         ];
-        is_noticed(Break::TakesSilenceForYes, 176, &whys);
+        is_noticed(Break::TakesSilenceForYes, 1888, &whys);
     }
 
     #[test]

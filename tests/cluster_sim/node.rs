@@ -60,10 +60,14 @@ pub(crate) struct Node {
     /// With this load it has what etcd had before a backup was restored.
     stale: Option<u64>,
     pub(crate) was_paused: bool,
+    /// With its next turn it is told to let another one lead.
+    pub(crate) resigns: bool,
     /// Which record it had come to when it was shown last what it has, and how many turns ago.
     shown: (u64, u32),
     /// The highest fence that this process has seen reserved or given out.
     fences_seen: u64,
+    /// It is about to go: it has no turn, lets nobody in, and is to be looked at again by then.
+    leaves_by: Option<Nanos>,
 }
 
 impl Node {
@@ -118,9 +122,15 @@ impl Node {
             plan,
             stale: None,
             was_paused: false,
+            resigns: false,
             shown: (0, 0),
             fences_seen: 0,
+            leaves_by: None,
         }
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaves_by.is_some()
     }
 
     pub(crate) fn role(&self) -> Role {
@@ -129,7 +139,8 @@ impl Node {
 
     /// When its server has something to do, by its own clock.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
-        self.server.as_ref()?.next_deadline()
+        let server = self.server.as_ref()?;
+        self.leaves_by.or_else(|| server.next_deadline())
     }
 
     pub(crate) fn is_due(&self) -> bool {
@@ -154,8 +165,25 @@ impl Node {
         let Some(server) = &mut self.server else {
             return Came::Ending;
         };
-        match self.stage.between(server, stops) {
+        if self.plan.breaks == Break::RunsDisconnects && stops > 0 {
+            let now = self.clock.now();
+            for id in std::mem::take(&mut self.conns) {
+                server.lose(now, id);
+            }
+            server.turn(&|| self.clock.now(), [].into_iter(), 0);
+        }
+        self.leaves_by = None;
+        let change = match std::mem::take(&mut self.resigns) {
+            true => self.stage.resign(server),
+            false => self.stage.between(server, stops),
+        };
+        match change {
             Change::Serve => {}
+            Change::Leaves(most) => {
+                let ns = most.as_nanos() as u64;
+                self.leaves_by = Some(Nanos(self.clock.now().0 + ns));
+                return Came::On;
+            }
             Change::Leads { .. } => {
                 self.epoch = self.member.figures.epoch.load(Ordering::Relaxed);
                 self.base = self.member.figures.number.load(Ordering::Relaxed);
@@ -174,16 +202,7 @@ impl Node {
                 events.clear();
                 self.conns.clear();
             }
-            Change::End => {
-                if self.plan.breaks == Break::RunsDisconnects {
-                    let now = self.clock.now();
-                    for id in std::mem::take(&mut self.conns) {
-                        server.lose(now, id);
-                    }
-                    server.turn(&|| self.clock.now(), [].into_iter(), 0);
-                }
-                return self.end();
-            }
+            Change::End => return self.end(),
             Change::Failed(why) | Change::Unfit(why) => return Came::Failed(why),
         }
         let now = self.clock.now();
@@ -230,6 +249,16 @@ impl Node {
         };
         self.place.spawn("stop", Box::new(stop)).unwrap();
         Came::Ending
+    }
+
+    /// The fences of all that is held here.
+    pub(crate) fn held(&self) -> Vec<u64> {
+        let image = self.server.as_ref().map(|it| it.engine().image());
+        let fence = |it: &Record| match it {
+            Record::Granted { token, .. } => Some(token.fence.0),
+            _ => None,
+        };
+        image.iter().flatten().filter_map(fence).collect()
     }
 
     /// A backup was restored: what it has now, etcd does not have.

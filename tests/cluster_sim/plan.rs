@@ -50,7 +50,10 @@ pub(crate) enum Blow {
     Stop,
     /// Nothing arrives at etcd any more, or nothing comes back, or both.
     Cut([bool; 2]),
+    /// It is told to stop.
     Resign,
+    /// It is told to let another one lead, and follows.
+    Move,
 }
 
 /// What a run is like.
@@ -71,8 +74,15 @@ pub(crate) struct Plan {
     pub(crate) restore: Option<[u64; 2]>,
     /// Everything between members and etcd always takes long.
     pub(crate) is_far: bool,
+    /// Every write of etcd takes so long, as with a slow disk; reads and renewals do not.
+    pub(crate) writes_take: u64,
+    /// From then on to read takes so long.
+    pub(crate) slow_reads: Option<[u64; 2]>,
     /// Fences of a new table begin by the clock, too.
     pub(crate) fences_by_clock: bool,
+    /// How many there are who take and release locks, and how many locks.
+    pub(crate) clients: usize,
+    pub(crate) keys: usize,
     /// This happens to the leader, and when.
     pub(crate) blow: Option<(Blow, u64)>,
 }
@@ -89,7 +99,11 @@ impl Plan {
         full: 0,
         restore: None,
         is_far: false,
+        writes_take: 0,
+        slow_reads: None,
         fences_by_clock: false,
+        clients: 8,
+        keys: 3,
         blow: None,
     };
 
@@ -140,6 +154,26 @@ impl Plan {
         }
     }
 
+    /// The same with so many clients that some are always about to be told something.
+    pub(crate) fn with_crowd(blow: Blow) -> Self {
+        Self {
+            ends: 14_000 * MS,
+            clients: 60,
+            keys: 90,
+            ..Self::with_blow(blow)
+        }
+    }
+
+    /// The same on an etcd whose every write takes so long.
+    pub(crate) fn with_slow_writes(blow: Blow, writes_take: u64) -> Self {
+        Self {
+            ends: 70_000 * MS,
+            blow: Some((blow, 20_000 * MS)),
+            writes_take,
+            ..Self::QUIET
+        }
+    }
+
     /// There is little room, so that a leader has to be careful before etcd is full.
     pub(crate) fn is_tight(&self) -> bool {
         self.quota_bytes < Self::QUIET.quota_bytes
@@ -165,10 +199,10 @@ impl Plan {
         }
     }
 
-    /// How long a client pauses or waits that would take so many milliseconds: after a blow all hurry, so that
-    /// it is seen how long the members need.
+    /// How long a client pauses or waits that would take so many milliseconds: from shortly before a blow on all hurry, so
+    /// that some are about to be told something, and that it is seen how long the members need.
     pub(crate) fn haste(&self, now: u64, ms: u64) -> u64 {
-        let is_hurry = |at: u64| at <= now && now < at + (self.ttl_s + 2) * 1_000 * MS;
+        let is_hurry = |at: u64| at <= now + 300 * MS && now < at + (self.ttl_s + 2) * 1_000 * MS;
         match self.blow.is_some_and(|(_, at)| is_hurry(at)) {
             true => ms * MS / 10,
             false => ms * MS,

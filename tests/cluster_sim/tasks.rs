@@ -273,7 +273,7 @@ impl Place for SimPlace {
     fn etcd(&self, _: usize) -> Box<dyn Etcd + Send> {
         Box::new(Way {
             believes_first: self.breaks == Break::NoProof,
-            has_renewed: false,
+            asked: None,
             first: None,
         })
     }
@@ -286,9 +286,11 @@ impl Place for SimPlace {
 
 /// A way to etcd.
 struct Way {
-    /// Whoever looks after each renewal whether it still leads is told what was so the first time, as it must not be.
+    /// Whoever only looks whether it still leads, again and again, is told what was so the first time, as it must not
+    /// be.
     believes_first: bool,
-    has_renewed: bool,
+    /// What is asked here, if it is always the same.
+    asked: Option<Ask>,
     first: Option<Answer>,
 }
 
@@ -298,8 +300,9 @@ fn gone() -> Trouble {
 
 impl Etcd for Way {
     fn call(&mut self, ask: &Ask, within: Duration) -> Result<Answer, Trouble> {
-        let is_look = self.believes_first && self.has_renewed && matches!(ask, Ask::Range(_));
-        self.has_renewed = matches!(ask, Ask::KeepAlive { .. });
+        let is_same = self.asked.get_or_insert_with(|| ask.clone()) == ask;
+        self.believes_first &= is_same && matches!(ask, Ask::Range(_));
+        let is_look = self.believes_first;
         if let (true, Some(first)) = (is_look, &self.first) {
             return Ok(first.clone());
         }

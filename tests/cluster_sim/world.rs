@@ -102,7 +102,7 @@ impl World {
             tasks: BTreeMap::new(),
             trials: vec![Trial::default(); NODES],
             nodes,
-            clients: Clients::new(8, plan),
+            clients: Clients::new(plan),
             trouble_at: 0,
             backup: None,
             pictures: BTreeMap::new(),
@@ -395,6 +395,16 @@ impl World {
                 0 => self.happened.fenced += 1,
                 _ => self.happened.tenures += 1,
             }
+            // A leader that goes has told everything that it has granted.
+            if node.epoch != 0
+                && let Some((Blow::Resign | Blow::Move, _)) = self.plan.blow
+            {
+                let unknown = node.held().into_iter().find(|it| !self.clients.know(*it));
+                assert_eq!(
+                    unknown, None,
+                    "node {index} begins with what nobody knows of"
+                );
+            }
         }
         let is_paused = node.epoch != 0 && node.role() == Role::Paused;
         self.happened.pauses += u64::from(is_paused && !node.was_paused);
@@ -507,7 +517,9 @@ impl World {
             1..=2 if self.is_up(index) && self.nodes[index].server.is_some() => {
                 self.happened.resignations += 1;
                 let came = self.nodes[index].turn(1);
-                assert_eq!(came, Came::Ending);
+                if let Came::Failed(why) = came {
+                    self.fail(index, &why);
+                }
             }
             3..=6 => {
                 let trial = &mut self.trials[index];
@@ -564,7 +576,11 @@ impl World {
                 let until = for_long;
                 self.etcd.cuts[index] = from.map(|from| Cut { from, until });
             }
-            Blow::Resign => assert_eq!(self.nodes[index].turn(1), Came::Ending),
+            Blow::Resign => assert_eq!(self.nodes[index].turn(1), Came::On),
+            Blow::Move => {
+                self.nodes[index].resigns = true;
+                assert_eq!(self.nodes[index].turn(0), Came::On);
+            }
         }
     }
 

@@ -330,5 +330,6 @@ impl Drop for Guard {
         }
         self.shared.is_over.store(true, Ordering::Release);
         self.shared.over.ring();
+        self.tenancy.wake();
     }
 }

@@ -211,6 +211,17 @@ fn load_from(
     Ok(Some(position))
 }
 
+/// What has come since, as far as one page goes.
+#[must_use]
+pub fn next_page(keys: &Keys, position: &Position) -> Get {
+    Get {
+        key: keys.entry(position.seq + 1),
+        end: keys.entries_end(),
+        limit: PAGE,
+        revision: 0,
+    }
+}
+
 /// Reads what has come since, to its end. Returns the revision at which that was the end.
 ///
 /// # Errors
@@ -225,10 +236,8 @@ pub fn read_on(
     let mut page = PAGE;
     loop {
         let get = Get {
-            key: keys.entry(position.seq + 1),
-            end: keys.entries_end(),
             limit: page,
-            revision: 0,
+            ..next_page(keys, position)
         };
         let (revision, got) = match read(etcd, get, within) {
             Ok(answer) => answer,

@@ -33,7 +33,7 @@ pub use self::append::{Appender, Next};
 use self::appender::Thread;
 pub use self::figures::Figures;
 pub use self::keys::{CHUNKS_MAX, Keys, MapKeys, map_key, ticket_key};
-pub use self::load::{Frames, NotRead, Position, create, follow, load, read_on};
+pub use self::load::{Frames, NotRead, Position, create, follow, load, next_page, read_on};
 pub use self::map::{Map, Mapped, read_map, read_or_create_map};
 pub use self::place::{Bell, Place};
 pub use self::snapshot::{Snapshot, prepare, succeeded};
@@ -198,6 +198,23 @@ impl EtcdStore {
         if is_awaited {
             self.shared.bell.ring();
         }
+    }
+
+    /// Gives the lease back when the entry under way is done with, and does not wait for it. What was never sent is
+    /// dropped: nobody was told of it, and nobody could be any more.
+    pub fn resign(&mut self) {
+        self.filling.clear();
+        let mut handed = self.shared.lock();
+        let dropped = handed.batches.drain(..).map(|it| it.frames.len()).sum();
+        drop(handed);
+        self.shared.waiting.fetch_sub(dropped, Ordering::Relaxed);
+        self.end(End::Resign);
+    }
+
+    /// Whether that is done.
+    #[must_use]
+    pub fn has_resigned(&self) -> bool {
+        self.shared.is_over.load(Ordering::Acquire)
     }
 
     fn end(&mut self, how: End) {
