@@ -14,6 +14,7 @@ mod file;
 mod locks;
 mod output;
 mod ranges;
+mod remote;
 mod run;
 mod show;
 mod supervise;
@@ -57,10 +58,7 @@ pub fn main() -> ExitCode {
 fn guard(args: impl Iterator<Item = OsString>) -> Exit {
     let matches = table::server_options().try_get_matches_from(args);
     match matches.map(|matches| connect::Servers::of(&matches)) {
-        Ok(Ok(servers)) => warden::run(run::Remote {
-            servers,
-            client: None,
-        }),
+        Ok(Ok(servers)) => warden::run(remote::Remote::new(servers)),
         _ => warden::run(file::NoLocks),
     }
 }

@@ -257,7 +257,7 @@ fn lock_while(
         inherits: None,
         kill_after: args::kill_after_of(matches).unwrap_or(KILL_AFTER),
         lease: None,
-        warden: Warden::start(&[], None)?,
+        warden: Arc::new(Warden::start(&[], None)?),
     };
     let ended = supervise(job, &mut signals, &mut held)?;
     if ended == Ended::Lost {

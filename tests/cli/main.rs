@@ -18,6 +18,7 @@ mod kills;
 mod latch;
 mod loss;
 mod members;
+mod paths;
 mod run;
 mod screen;
 mod terminal;

@@ -38,28 +38,48 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// How long after a renewal that failed another one is tried.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
-/// Our end: what the warden is told.
+/// How long a warden may take to make room for what it is told, before it counts as stuck.
+const HEARD_WITHIN: Duration = Duration::from_secs(2);
+
+/// Our end: what the warden is told. Any thread may tell it something, also before it is there.
 pub(crate) struct Warden {
     pipe: fs::File,
 }
 
-impl Warden {
-    /// Starts one that knows nothing yet. It gets these options of ours, and with them what they name, and
-    /// holds on to this descriptor.
-    pub(crate) fn start(options: &[OsString], holds: Option<OwnedFd>) -> Result<Self, Fail> {
-        let failed = |error| Fail::system("start a process", error);
-        let (read, write) = rustix::pipe::pipe_with(
-            rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK,
-        )
-        .map_err(|error| failed(error.into()))?;
+/// A warden that is still to be started.
+pub(crate) struct Start {
+    read: OwnedFd,
+}
+
+impl Start {
+    /// It gets these options of ours, and with them what they name, and holds on to this descriptor.
+    pub(crate) fn start(self, options: &[OsString], holds: Option<OwnedFd>) -> Result<(), Fail> {
         let mut start = ourselves();
         start.arg(WORD).args(options);
-        start.stdin(Stdio::from(read)).stderr(Stdio::null());
+        start.stdin(Stdio::from(self.read)).stderr(Stdio::null());
         start.stdout(holds.map_or_else(Stdio::null, Stdio::from));
         // Not where our caller may want to unmount.
         start.current_dir("/").process_group(0);
-        start.spawn().map_err(failed)?;
-        Ok(Self { pipe: write.into() })
+        let started = start.spawn().map(drop);
+        started.map_err(|error| Fail::system("start a process", error))
+    }
+}
+
+impl Warden {
+    /// One that can be told everything, and hears it once it is started.
+    pub(crate) fn new() -> Result<(Self, Start), Fail> {
+        let (read, write) = rustix::pipe::pipe_with(
+            rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK,
+        )
+        .map_err(|error| Fail::system("start a process", error))?;
+        Ok((Self { pipe: write.into() }, Start { read }))
+    }
+
+    /// Starts one that knows nothing yet.
+    pub(crate) fn start(options: &[OsString], holds: Option<OwnedFd>) -> Result<Self, Fail> {
+        let (warden, start) = Self::new()?;
+        start.start(options, holds)?;
+        Ok(warden)
     }
 
     /// Where a child of ours can tell the warden of itself: see [`tell_of_ourselves`].
@@ -68,40 +88,61 @@ impl Warden {
     }
 
     /// What there is to end.
-    pub(crate) fn guard(&mut self, group: Pid) {
+    pub(crate) fn guard(&self, group: Pid) {
         self.tell(group_line(group).as_bytes());
     }
 
     /// A lock that is to be let go then.
-    pub(crate) fn release(&mut self, key: &[u8], token: &str) {
+    pub(crate) fn release(&self, key: &[u8], token: &str) {
         let line = [b"hold ", token.as_bytes(), b" ", key, b"\n"].concat();
         self.tell(&line);
     }
 
+    /// What it was told to let go is not ours any more.
+    pub(crate) fn forget(&self) {
+        self.tell(b"forget\n");
+    }
+
     /// For how long from now the group may go on if nothing else is said.
-    pub(crate) fn until(&mut self, left: Duration) {
+    pub(crate) fn until(&self, left: Duration) {
         let until = monotonic().saturating_add(left);
         self.tell(format!("until {}\n", until.as_nanos()).as_bytes());
     }
 
     /// From now on we are stopped until we say that we are not: the lock is the warden's to renew, so often.
-    pub(crate) fn suspend(&mut self, lease: Duration) {
+    pub(crate) fn suspend(&self, lease: Duration) {
         self.tell(format!("suspend {}\n", lease.as_millis()).as_bytes());
     }
 
     /// We are back.
-    pub(crate) fn resume(&mut self) {
+    pub(crate) fn resume(&self) {
         self.tell(b"resume\n");
     }
 
     /// Everything has ended as it should. (It goes by itself; nobody waits for it.)
-    pub(crate) fn dismiss(mut self) {
+    pub(crate) fn dismiss(&self) {
         self.tell(b"done\n");
     }
 
-    /// A warden that is gone or stuck is none: then there is nothing to be said.
-    fn tell(&mut self, line: &[u8]) {
-        let _ = self.pipe.write(line);
+    /// A warden that is gone or stuck is none: then there is nothing to be said. A line is short enough for the
+    /// system to take all of it or nothing.
+    fn tell(&self, line: &[u8]) {
+        let deadline = monotonic().saturating_add(HEARD_WITHIN);
+        loop {
+            match (&self.pipe).write(line) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // It has much to read. It may be a new one, which is not there yet.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let left = deadline.saturating_sub(monotonic());
+                    if left.is_zero() {
+                        return;
+                    }
+                    let mut events = [PollFd::new(&self.pipe, PollFlags::OUT)];
+                    let _ = poll(&mut events, Some(&timespec(left)));
+                }
+                _ => return,
+            }
+        }
     }
 }
 
@@ -296,6 +337,7 @@ impl Known {
                 key: second.unwrap_or_default().to_vec(),
                 token: String::from_utf8_lossy(first).into_owned(),
             }),
+            b"forget" => self.holds.clear(),
             b"suspend" => self.suspended = number(first).map(Duration::from_millis),
             b"resume" => self.suspended = None,
             b"done" => self.done = true,
@@ -433,7 +475,7 @@ mod tests {
         let group = Pid::from_child(&child);
         let flags = rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK;
         let (read, write) = rustix::pipe::pipe_with(flags).expect("a pipe");
-        let mut warden = Warden { pipe: write.into() };
+        let warden = Warden { pipe: write.into() };
         warden.guard(group);
         warden.until(Duration::from_millis(100));
         warden.suspend(Duration::from_secs(3_600));
