@@ -18,6 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a cluster may take to have a leader: a little longer than it takes after one was killed.
 const LEADER_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long a server may take to show who has what, before whoever waits is told that it does not answer.
+const LOOK_PATIENCE: Duration = Duration::from_secs(2);
+
 /// What it takes to reach the servers. All paths are absolute: the warden, and a `latch` in the command, may be in
 /// another directory.
 #[derive(Clone)]
@@ -110,6 +113,12 @@ impl Servers {
 
     pub(crate) fn client(&self) -> Result<Client, Fail> {
         self.builder().build().map_err(fail)
+    }
+
+    /// A client that looks while somebody waits, and says soon if nobody answers.
+    pub(crate) fn looking_client(&self) -> Result<Client, Fail> {
+        let builder = self.builder().connect_timeout(LOOK_PATIENCE);
+        builder.answer_timeout(LOOK_PATIENCE).build().map_err(fail)
     }
 
     /// A client whose locks outlive it.

@@ -67,7 +67,7 @@ pub(crate) fn entries() -> Vec<Entry> {
 }
 
 fn run(_: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
-    let command = args::command(matches)?;
+    let command = args::command(matches, "latch file ~/.cache/sync.lock -- ./sync.sh")?;
     let Some(path) = matches.get_one::<PathBuf>("PATH") else {
         return Err(Fail::usage("which file? latch file PATH -- COMMAND"));
     };

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::connect::Servers;
 use super::exit::Fail;
+use super::range_run::Claim;
 use super::supervise::warden::{self, Hold, Warden};
 use super::task;
 use crate::base::Token;
@@ -77,22 +78,30 @@ impl Remote {
 
 impl warden::Locks for Remote {
     fn release(&mut self, holds: &[Hold]) {
-        let Some(client) = self.client() else {
-            return;
-        };
         for Hold { key, token } in holds.iter().rev() {
+            // What cannot be let go ends with its lease, or with its client.
             if let Some(token) = Token::parse(token.as_bytes()) {
-                let _ = client.release(key, token); // otherwise the lease ends it
+                let _ = self.client().map(|client| client.release(key, token));
+            } else if let Some(claim) = Claim::parse(token, key) {
+                let client = claim.client(&self.servers);
+                let _ = client.map(|client| claim.release(&client));
             }
         }
     }
 
     fn renew(&mut self, holds: &[Hold], lease: Duration) -> Option<Duration> {
-        let client = self.client()?;
         let mut left = Duration::MAX;
         for Hold { key, token } in holds {
-            let token = Token::parse(token.as_bytes())?;
-            left = left.min(client.renew(key, token, Some(lease)).ok()?);
+            left = left.min(match Claim::parse(token, key) {
+                Some(claim) => {
+                    let client = claim.client(&self.servers).ok()?;
+                    claim.renew(&client).ok()??
+                }
+                None => {
+                    let token = Token::parse(token.as_bytes())?;
+                    self.client()?.renew(key, token, Some(lease)).ok()?
+                }
+            });
         }
         Some(left)
     }

@@ -25,10 +25,10 @@ use super::supervise::warden::{Warden, monotonic};
 use super::supervise::{Ended, Job, Lock, Standing, supervise};
 use super::table::Entry;
 use super::task::{self, Unfinished};
-use super::waiting::{Place, WaitingLine};
+use super::waiting::{Place, Seen, WaitingLine, Watcher};
 use super::{Context, waiting};
 use crate::base::Token;
-use crate::client::{self, Client, Error, Guard, Reason};
+use crate::client::{self, Client, Error, Guard};
 
 const EXAMPLES: &str = "\
 The command has LATCH_KEY, LATCH_TOKEN and LATCH_FENCE in its environment; with
@@ -145,6 +145,7 @@ impl Wanted {
     fn of(matches: &ArgMatches) -> Result<Self, Fail> {
         let keys = matches.get_many::<OsString>("KEY").unwrap_or_default();
         let keys: Vec<Vec<u8>> = keys.map(|key| key.clone().into_vec()).collect();
+        keys.iter().try_for_each(|key| args::check_key(key))?;
         let mut sorted = keys.clone();
         sorted.sort();
         if let Some(twice) = sorted.windows(2).find(|two| two[0] == two[1]) {
@@ -163,7 +164,7 @@ impl Wanted {
 }
 
 fn run(_: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
-    let command = args::command(matches)?;
+    let command = args::command(matches, "latch run nightly -- ./backup.sh")?;
     let wanted = Wanted::of(matches)?;
     let servers = Servers::of(matches)?;
     let mut signals = Signals::watch()?;
@@ -221,9 +222,36 @@ fn acquire(
         move || acquire_all(&servers, &wanted, &warden, &place)
     };
     let mut line = WaitingLine::new();
-    let mut watcher = waiting::Watcher::new(servers.clone(), Arc::clone(&place));
+    let mut watcher = watcher(servers, place);
     let result = task::wait(signals, work, |last| line.tick(last, || watcher.text()))?;
     result.map_err(Unfinished::Failed)
+}
+
+/// Says who has it, and where we are in the queue.
+fn watcher(servers: &Servers, place: Arc<Mutex<Place>>) -> Watcher {
+    let key = |place: &Mutex<Place>| place.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let (theirs, list) = (Arc::clone(&place), servers.list().to_owned());
+    let (servers, mut client) = (servers.clone(), None);
+    let look = move || {
+        let client = match &client {
+            Some(client) => client,
+            None => client.insert(servers.looking_client().ok()?),
+        };
+        let place = key(&theirs);
+        if place.key.is_empty() {
+            return None;
+        }
+        match client.who(&place.key) {
+            Ok(who) => Some(Seen::Text(waiting::told(&place, &who))),
+            Err(Error::Down { server, .. }) => Some(Seen::Silent(server)),
+            Err(_) => None,
+        }
+    };
+    let plain = move || match key(&place).key.as_slice() {
+        b"" => format!("waiting for {list}"),
+        key => format!("waiting for {}", quoted(key)),
+    };
+    Watcher::new(plain, look)
 }
 
 fn acquire_all(
@@ -482,8 +510,8 @@ impl Lock for Locks {
             }
             match lock.adopt(*token) {
                 Ok(guard) => self.guards.push(ringing(guard, &self.bell)),
-                Err(Error::Down { .. } | Error::Unknown { .. }) => return None,
-                Err(Error::Refused(it)) if it.reason() == Reason::Draining => return None,
+                // Only a server that says so has let it go.
+                Err(Error::Down { .. } | Error::Unknown { .. } | Error::Refused(_)) => return None,
                 Err(_) => {
                     self.lost = true;
                     break;

@@ -19,6 +19,10 @@ mod latch;
 mod loss;
 mod members;
 mod paths;
+#[path = "../client/proxy.rs"]
+#[allow(dead_code, reason = "the tests of the client use the rest of it")]
+mod proxy;
+mod ranges;
 mod run;
 mod screen;
 mod terminal;

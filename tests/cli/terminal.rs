@@ -346,6 +346,7 @@ fn a_server_that_is_away_for_a_moment_when_it_is_continued_costs_nothing() {
     let mut terminal = Terminal::shell(&daemon);
     let server = dir.path().join("s");
     terminal.run(&format!("export LATCH_SERVER=unix:{}", server.display()));
+    terminal.expect("$ "); // or it may come behind what is typed next
     terminal.type_in(
         "latch run --lease 60s k -c 'echo \"[$PPID]\"; read line; echo \"<$line>\"; exit 4'\n",
     );
@@ -457,6 +458,34 @@ fn a_line_says_who_has_it_and_where_we_are_and_is_gone_afterwards() {
     let end = terminal.expect("mine");
     assert_eq!(terminal.code(), Some(0));
     assert!(end.ends_with("\r\x1b[Kmine"), "the line is gone: {end:?}");
+}
+
+#[test]
+fn the_line_says_so_if_the_server_does_not_answer() {
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.connect();
+    client.lock("k", "0 3600");
+    let mut terminal = Terminal::start(&latch_on(&daemon, &["run", "k", "--", "true"]));
+    terminal.expect("held by");
+    daemon.freeze();
+    let server = daemon.address().to_string();
+    terminal.expect(&format!("{server} does not answer, and is asked again"));
+    daemon.thaw();
+    terminal.expect("held by");
+}
+
+#[test]
+fn bytes_that_are_waited_for_are_shown_with_whoever_has_them() {
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.connect();
+    client.ask("attach gw/7 0 s3cret");
+    assert_eq!(client.ask("rangelock f ex 0 100 0"), "ok");
+    let words = ["range", "lock", "f", "0", "10", "--", "echo", "got", "it"];
+    let mut terminal = Terminal::start(&latch_on(&daemon, &words));
+    terminal.expect("bytes 0 to 9 of 'f' are held by gw/7");
+    assert_eq!(client.ask("rangeunlock f 0 0"), "ok");
+    terminal.expect("got it");
+    assert_eq!(terminal.code(), Some(0));
 }
 
 #[test]
