@@ -32,6 +32,10 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// connection is reported.
 const NOTICE_TIME: Duration = Duration::from_secs(1);
 
+/// Whoever waits for longer anyway may be sent from one server to another for so many times the time that a connection may
+/// take: a cluster whose leaders change does so for a while.
+const ROUND_PART: u32 = 12;
+
 /// When a renewal was asked for, and for how long it is had from then on; or why not.
 type Renewal = Result<(Nanos, Millis), Error>;
 
@@ -130,7 +134,9 @@ impl Lock {
         // Whoever waits anyway waits for a leader, too.
         let connects_until = clock::after(inner.options.connect_timeout).max(end);
         let (mut conn, _) = inner.conn_by(shard, Some(key), connects_until)?;
-        let mut hops = Hops::within(connects_until, inner.options.connect_timeout);
+        let connect_timeout = inner.options.connect_timeout;
+        let round_max = connect_timeout.saturating_mul(ROUND_PART).min(wait);
+        let mut hops = Hops::within(connects_until, connect_timeout.max(round_max));
         let (mut attempts, mut in_vain) = (0, 0);
         let mut suspect: Option<Suspect> = None;
         loop {
