@@ -392,6 +392,30 @@ fn a_server_that_stays_away_ends_what_was_stopped_when_the_lease_is_over() {
     );
 }
 
+/// Nor is it told as a loss of the lock if somebody else kills the command meanwhile.
+#[test]
+fn what_somebody_kills_while_it_is_to_be_continued_was_not_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = durable(dir.path());
+    let mut terminal = Terminal::shell(&daemon);
+    let server = dir.path().join("s");
+    terminal.run(&format!("export LATCH_SERVER=unix:{}", server.display()));
+    terminal.expect("$ ");
+    terminal.type_in("latch run --lease 60s k -c 'echo \"[$PPID]$$.\"; read line'\n");
+    terminal.expect("\n[");
+    let pid = terminal.expect("]").trim_end_matches(']').parse().unwrap();
+    let command = terminal.expect(".").trim_end_matches('.').parse().unwrap();
+    terminal.type_in(CTRL_Z);
+    terminal.expect("Stopped");
+    drop(daemon);
+    terminal.type_in("fg\n");
+    hang_up_until(dir.path(), pid);
+    let command = rustix::process::Pid::from_raw(command).unwrap();
+    rustix::process::kill_process(command, rustix::process::Signal::KILL).unwrap();
+    terminal.run("echo \"<$?>\"");
+    assert!(terminal_shows(&terminal, "<137>"));
+}
+
 #[test]
 fn a_background_job_that_reads_is_stopped_and_can_be_had_back() {
     let daemon = Daemon::start(&[]);

@@ -371,7 +371,8 @@ impl Running {
 
     /// Looks after the lock again. While nobody can say how it is with it, the command stays stopped, and the lock
     /// is the warden's, which renews it if that can be done and otherwise kills the group when the lease is over. `None` if
-    /// we are told to end before that is known: whoever may not run on cannot be asked to.
+    /// we are told to end before that is known: whoever may not run on cannot be asked to. The same if somebody else has
+    /// ended the command.
     fn have_back(&mut self, signals: &mut Signals, lock: &mut dyn Lock) -> Option<Standing> {
         let mut began = monotonic();
         loop {
@@ -380,7 +381,11 @@ impl Running {
             }
             // Whatever the warden was promised before we were continued is over then. It may have been killed.
             let is_over = |lease| monotonic().saturating_sub(began) >= lease;
-            if self.lease.is_none_or(is_over) || self.has_been_killed() {
+            if self.has_been_killed() {
+                // By the warden, or by somebody who has nothing to do with the lock.
+                return self.warden.has_killed().then_some(Standing::Lost);
+            }
+            if self.lease.is_none_or(is_over) {
                 return Some(Standing::Lost);
             }
             let pause = timespec(TRY_AGAIN_AFTER);
