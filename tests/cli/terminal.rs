@@ -318,6 +318,31 @@ fn a_lock_that_was_lost_meanwhile_ends_what_was_stopped() {
     );
 }
 
+/// Nobody but the warden can ask for the bytes meanwhile: the server closes connections that are silent.
+#[test]
+fn bytes_stay_locked_while_the_command_is_stopped() {
+    let daemon = Daemon::start(&["--read-timeout", "1"]);
+    let mut terminal = Terminal::shell(&daemon);
+    terminal.type_in(
+        "latch range lock --ttl 3s f 0 10 -- sh -c 'echo g''o; read line; echo \"<$line>\"; exit 4'\n",
+    );
+    terminal.expect("go");
+    terminal.type_in(CTRL_Z);
+    terminal.expect("Stopped");
+    wait_until("that is longer than they are kept for nobody", || {
+        let list = expect(&daemon, 0, &["range", "list", "--json", "f"]);
+        let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+        assert_eq!(list["lock_count"], 1, "{list}");
+        list["locks"][0]["since_ms"].as_u64().unwrap() > 7_000
+    });
+    terminal.type_in("fg\n");
+    terminal.type_in("typed\n");
+    terminal.expect("<typed>");
+    terminal.run("echo \"<$?>\"");
+    assert!(terminal_shows(&terminal, "<4>"));
+    expect(&daemon, 0, &["range", "test", "f", "0", "10"]);
+}
+
 /// Starts a daemon with these files, which `latch` in the terminal finds at the socket.
 fn durable(dir: &Path) -> Daemon {
     let data = dir.join("data").to_str().unwrap().to_owned();
