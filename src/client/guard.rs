@@ -136,7 +136,8 @@ impl Guard {
 
     /// Calls this when it is lost: once, when [`is_held`](Self::is_held) is false and the token is gone; at
     /// once if it is lost already; never if it is let go. All callbacks of a client are called one after
-    /// the other on a thread for them, so one that takes long holds up the others, and no renewal.
+    /// the other on a thread for them, and never hold up a renewal. One that takes longer than a second is not waited
+    /// for: the next is called beside it, up to eight at a time.
     pub fn on_lost(&self, callback: impl FnOnce(Lost) + Send + 'static) {
         self.hold.on_lost(Box::new(callback));
     }

@@ -223,7 +223,7 @@ impl Keeper {
                 drop(table);
                 return self.calls.catch_up();
             }
-            table.wakes_at = table.first_due();
+            table.wakes_at = table.first_due().min(self.calls.help_at());
             let left = match table.wakes_at {
                 Nanos::NEVER => None,
                 due => Some(clock::timespec(clock::until(due))),

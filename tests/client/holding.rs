@@ -8,7 +8,7 @@ use std::time::Duration;
 use latchd::client::{Client, ErrorKind, Lost, LostSignal, Standing};
 
 use super::proxy::{GREETING, Tally, peer_that_decides};
-use super::vocabulary::Daemon;
+use super::vocabulary::{Daemon, PATIENCE};
 use super::{builder, client, ms, s};
 
 #[test]
@@ -256,6 +256,28 @@ fn many_threads_on_one_client_take_turns() {
         daemon.connect().stats()["totals"]["releases"],
         THREADS * TURNS
     );
+}
+
+/// Nobody waits for ever to hear of a loss because somebody else does not come back from its callback.
+#[test]
+fn a_callback_that_hangs_keeps_no_other_from_being_called() {
+    let daemon = Daemon::start(&[]);
+    let client = client(&daemon);
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let (tell, told) = std::sync::mpsc::channel();
+    let guards = ["a", "b"].map(|key| client.lock(key).acquire().unwrap());
+    let began = tell.clone();
+    guards[0].on_lost(move |_| {
+        began.send("a").unwrap();
+        let _ = wait.recv();
+    });
+    guards[1].on_lost(move |_| tell.send("b").unwrap());
+    let other = super::client(&daemon);
+    for key in ["a", "b"] {
+        assert_eq!(other.break_all(key).unwrap(), 1);
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(key));
+    }
+    drop(go);
 }
 
 /// Leases below two seconds are renewed as long ones are. On a machine that does something else meanwhile one of them may be
