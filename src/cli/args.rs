@@ -10,6 +10,9 @@ use clap::{Arg, ArgAction, ArgMatches};
 
 use super::duration;
 use super::exit::{Exit, Fail};
+use super::output::quoted;
+use crate::wire::client::{Unspellable, read_request};
+use crate::wire::verbs::Verb;
 
 /// How long to wait for what somebody else has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +52,20 @@ pub(crate) fn key() -> Arg {
 
 /// The one key of a command that has to have one.
 pub(crate) fn key_of(matches: &ArgMatches) -> Result<&[u8], Fail> {
-    bytes_of(matches, "KEY").ok_or_else(|| Fail::usage("a KEY is missing"))
+    let key = bytes_of(matches, "KEY").ok_or_else(|| Fail::usage("a KEY is missing"))?;
+    check_key(key)?;
+    Ok(key)
+}
+
+/// Whether this can be the name of something. By what is wrong nobody would know which of several it was.
+pub(crate) fn check_key(key: &[u8]) -> Result<(), Fail> {
+    let why = match read_request(Verb::Who, key, b"") {
+        Ok(_) => return Ok(()),
+        Err(Unspellable::Malformed(_)) => "it is empty or holds a blank".to_owned(),
+        Err(why) => why.to_string(),
+    };
+    let key = quoted(key);
+    Err(Fail::usage(format!("{key} cannot be a key: {why}")))
 }
 
 /// An argument's bytes, if it was given.
@@ -192,8 +208,8 @@ fn command_words() -> Arg {
         .help("What to run, with its arguments")
 }
 
-/// What is to be run: words, or a line for the shell.
-pub(crate) fn command(matches: &ArgMatches) -> Result<Vec<OsString>, Fail> {
+/// What is to be run: words, or a line for the shell. The example is for whoever has named neither.
+pub(crate) fn command(matches: &ArgMatches, example: &str) -> Result<Vec<OsString>, Fail> {
     let words: Vec<OsString> = matches
         .get_many::<OsString>("COMMAND")
         .map(|words| words.cloned().collect())
@@ -207,9 +223,9 @@ pub(crate) fn command(matches: &ArgMatches) -> Result<Vec<OsString>, Fail> {
         (Some(_), false) => Err(Fail::usage(
             "-c STRING is the whole command: leave out what stands behind --",
         )),
-        (None, true) => Err(Fail::usage(
-            "no command: put it behind --, as in `latch run nightly -- ./backup.sh`",
-        )),
+        (None, true) => Err(Fail::usage(format!(
+            "no command: put it behind --, as in `{example}`"
+        ))),
         (None, false) => Ok(words),
     }
 }

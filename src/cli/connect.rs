@@ -1,7 +1,7 @@
 //! Which server, with which token and under which name; and what its errors mean for whoever typed the command.
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ArgMatches;
@@ -18,13 +18,25 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a cluster may take to have a leader: a little longer than it takes after one was killed.
 const LEADER_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What it takes to reach the servers.
+/// How long a server may take to show who has what, before whoever waits is told that it does not answer.
+const LOOK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What it takes to reach the servers. All paths are absolute: the warden, and a `latch` in the command, may be in
+/// another directory.
 #[derive(Clone)]
 pub(crate) struct Servers {
     list: String,
-    auth: Option<Vec<u8>>,
+    auth: Option<Auth>,
     /// Whose certificates are trusted, if not those of the system.
     ca_file: Option<PathBuf>,
+}
+
+/// The token of the servers, and where it is from.
+#[derive(Clone)]
+struct Auth {
+    token: Vec<u8>,
+    /// The file that it stood in, if it was not in the environment itself.
+    file: Option<PathBuf>,
 }
 
 impl Servers {
@@ -43,10 +55,41 @@ impl Servers {
         let ca_file = matches.get_one::<PathBuf>("ca-file").cloned();
         let ca_file = ca_file.or_else(|| env("LATCH_CA_FILE").map(PathBuf::from));
         Ok(Self {
-            list,
+            list: absolute_sockets(&list),
             auth,
-            ca_file,
+            ca_file: ca_file.map(|path| absolute(&path)),
         })
+    }
+
+    /// What has another `latch` reach the same servers, as options. Secrets are in the environment or in files, never
+    /// here.
+    pub(crate) fn options(&self) -> Vec<OsString> {
+        let mut options = vec!["--server".into(), OsString::from(&self.list)];
+        let token_file = self.auth.as_ref().and_then(|auth| auth.file.as_ref());
+        for (option, path) in [
+            ("--auth-token-file", token_file),
+            ("--ca-file", self.ca_file.as_ref()),
+        ] {
+            options.extend(
+                path.map(|path| [option.into(), path.into()])
+                    .into_iter()
+                    .flatten(),
+            );
+        }
+        options
+    }
+
+    /// The same as variables, for a command that may have a `latch` in it. A token that beats ours there is taken away.
+    pub(crate) fn env(&self) -> Vec<(&'static str, Option<OsString>)> {
+        let mut env = vec![("LATCH_SERVER", Some(OsString::from(&self.list)))];
+        if let Some(file) = self.auth.as_ref().and_then(|auth| auth.file.as_ref()) {
+            env.push(("LATCH_AUTH_TOKEN_FILE", Some(file.into())));
+            env.push(("LATCH_AUTH_TOKEN", None));
+        }
+        if let Some(file) = &self.ca_file {
+            env.push(("LATCH_CA_FILE", Some(file.into())));
+        }
+        env
     }
 
     /// A client that is not connected yet.
@@ -63,13 +106,19 @@ impl Servers {
             builder = builder.ca_file(path);
         }
         match &self.auth {
-            Some(auth) => builder.auth_token(auth.clone()),
+            Some(auth) => builder.auth_token(auth.token.clone()),
             None => builder,
         }
     }
 
     pub(crate) fn client(&self) -> Result<Client, Fail> {
         self.builder().build().map_err(fail)
+    }
+
+    /// A client that looks while somebody waits, and says soon if nobody answers.
+    pub(crate) fn looking_client(&self) -> Result<Client, Fail> {
+        let builder = self.builder().connect_timeout(LOOK_PATIENCE);
+        builder.answer_timeout(LOOK_PATIENCE).build().map_err(fail)
     }
 
     /// A client whose locks outlive it.
@@ -87,7 +136,7 @@ impl Servers {
         each.collect()
     }
 
-    /// As they were given.
+    /// As they were given, but for where unix sockets are.
     pub(crate) fn list(&self) -> &str {
         &self.list
     }
@@ -104,11 +153,16 @@ fn env(name: &str) -> Option<OsString> {
 }
 
 /// A file that was named beats the environment, and there the token itself beats a file.
-fn auth_token(flag: Option<&PathBuf>) -> Result<Option<Vec<u8>>, Fail> {
+fn auth_token(flag: Option<&PathBuf>) -> Result<Option<Auth>, Fail> {
     let file = match flag {
         Some(path) => Some(path.clone()),
         None => match env("LATCH_AUTH_TOKEN") {
-            Some(token) => return Ok(Some(token.into_encoded_bytes())),
+            Some(token) => {
+                return Ok(Some(Auth {
+                    token: token.into_encoded_bytes(),
+                    file: None,
+                }));
+            }
             None => env("LATCH_AUTH_TOKEN_FILE").map(PathBuf::from),
         },
     };
@@ -125,8 +179,44 @@ fn auth_token(flag: Option<&PathBuf>) -> Result<Option<Vec<u8>>, Fail> {
             let message = format!("the token file {shown} is empty: put the server's token in it");
             Err(Fail::new(Exit::CANNOT_OPEN, message))
         }
-        token => Ok(Some(token.to_vec())),
+        token => Ok(Some(Auth {
+            token: token.to_vec(),
+            file: Some(absolute(&path)),
+        })),
     }
+}
+
+/// Where it is from everywhere; as it is if nobody can say where we are.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// The list with the whole path of every unix socket. In each part between commas such a path goes to the end.
+fn absolute_sockets(list: &str) -> String {
+    const UNIX: &str = "unix:";
+    let part = |part: &str| {
+        let trimmed = part.trim();
+        let member = match trimmed.starts_with(UNIX) {
+            true => Some(0),
+            // Behind other members, perhaps with blanks between.
+            false => trimmed.match_indices('+').find_map(|(plus, _)| {
+                let rest = trimmed[plus + 1..].trim_start();
+                rest.starts_with(UNIX).then(|| trimmed.len() - rest.len())
+            }),
+        };
+        let (before, path) = match member {
+            Some(at) => trimmed.split_at(at + UNIX.len()),
+            None => return trimmed.to_owned(),
+        };
+        let whole = absolute(Path::new(path)).into_os_string().into_string();
+        match whole {
+            // A directory with a comma in its name cannot be written in a list.
+            Ok(whole) if !path.is_empty() && !whole.contains(',') => format!("{before}{whole}"),
+            _ => trimmed.to_owned(),
+        }
+    };
+    let parts: Vec<String> = list.split(',').map(part).collect();
+    parts.join(",")
 }
 
 /// What `who` shows for us, such as `alice@db1:4711`: nobody else on this network is called so.
@@ -245,6 +335,26 @@ mod tests {
                 ca_file: None,
             };
             assert_eq!(servers.have_members(), have_members, "{list}");
+        }
+    }
+
+    #[test]
+    fn sockets_are_found_from_everywhere() {
+        let here = std::env::current_dir().expect("we are somewhere");
+        let here = here.to_str().expect("its name is text");
+        for (list, whole) in [
+            ("localhost", "localhost".to_owned()),
+            ("unix:/run/a+b.sock", "unix:/run/a+b.sock".to_owned()),
+            ("unix:a.sock", format!("unix:{here}/a.sock")),
+            ("unix:./a+b", format!("unix:{here}/a+b")),
+            (
+                "a:1+unix:b+unix:c, unix:d",
+                format!("a:1+unix:{here}/b+unix:c,unix:{here}/d"),
+            ),
+            ("a + unix:b", format!("a + unix:{here}/b")),
+            ("unix:", "unix:".to_owned()),
+        ] {
+            assert_eq!(absolute_sockets(list), whole, "{list}");
         }
     }
 

@@ -5,6 +5,7 @@
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Command};
@@ -66,7 +67,7 @@ pub(crate) fn entries() -> Vec<Entry> {
 }
 
 fn run(_: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
-    let command = args::command(matches)?;
+    let command = args::command(matches, "latch file ~/.cache/sync.lock -- ./sync.sh")?;
     let Some(path) = matches.get_one::<PathBuf>("PATH") else {
         return Err(Fail::usage("which file? latch file PATH -- COMMAND"));
     };
@@ -95,11 +96,11 @@ fn run(_: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
     };
     let job = Job {
         command: &command,
-        env: &[("LATCH_FILE", OsString::from(guard.path()))],
+        env: &[("LATCH_FILE", Some(OsString::from(guard.path())))],
         inherits: commands,
         kill_after: args::kill_after_of(matches).unwrap_or(KILL_AFTER),
         lease: None,
-        warden: Warden::start(&[], wardens)?,
+        warden: Arc::new(Warden::start(&[], wardens)?),
     };
     let ended = supervise(job, &mut signals, &mut FileLock)?;
     let released = match inherits {

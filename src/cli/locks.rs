@@ -16,7 +16,7 @@ use super::run::{How, how_to_hold};
 use super::table::Entry;
 use super::waiting;
 use crate::base::Token;
-use crate::client::Error;
+use crate::client::{Error, Lost};
 use crate::wire::client::Told;
 use crate::wire::verbs::Verb;
 
@@ -145,16 +145,30 @@ pub(crate) fn acquire_and_print(
         Err(error) => return Err(fail(error)),
     };
     let (fence, lease) = (guard.fence(), guard.lease());
-    let token = token_text(guard.leave().map_err(fail)?);
-    match context.output.json {
-        true => context.output.json(&json!({
+    let Some(token) = guard.token().map(token_text) else {
+        let why = guard.lost().why().unwrap_or(Lost::Expired);
+        let key = String::from_utf8_lossy(key).into_owned();
+        return Err(fail(Error::Lost { key, why }));
+    };
+    let text = match context.output.json {
+        true => json!({
             "key": json_text(key),
             "token": token,
             "fence": fence,
             "lease_ms": lease.as_millis() as u64,
-        }))?,
-        false => context.output.line(&format!("{token} {fence}"))?,
+        })
+        .to_string(),
+        false => format!("{token} {fence}"),
+    };
+    // First somebody has the token, then nobody here has: without it the lock could only be broken.
+    if let Err(mut failed) = context.output.must_be_read(&text) {
+        failed.message += match guard.release() {
+            Ok(()) => ". The lock was let go",
+            Err(_) => ". The lock is held until its lease is over",
+        };
+        return Err(failed);
     }
+    guard.leave().map_err(fail)?;
     Ok(Exit::OK)
 }
 

@@ -13,7 +13,9 @@ mod exit;
 mod file;
 mod locks;
 mod output;
+mod range_run;
 mod ranges;
+mod remote;
 mod run;
 mod show;
 mod supervise;
@@ -57,10 +59,7 @@ pub fn main() -> ExitCode {
 fn guard(args: impl Iterator<Item = OsString>) -> Exit {
     let matches = table::server_options().try_get_matches_from(args);
     match matches.map(|matches| connect::Servers::of(&matches)) {
-        Ok(Ok(servers)) => warden::run(run::Remote {
-            servers,
-            client: None,
-        }),
+        Ok(Ok(servers)) => warden::run(remote::Remote::new(servers)),
         _ => warden::run(file::NoLocks),
     }
 }
@@ -86,7 +85,10 @@ fn parse_and_run(args: impl Iterator<Item = OsString>) -> Result<Exit, Fail> {
     }
     let matches = match table::command(commands).try_get_matches_from(args) {
         Ok(matches) => matches,
-        Err(error) => return shown(&error),
+        Err(error) => {
+            let names: Vec<&str> = runs.iter().map(|(name, _)| name.as_str()).collect();
+            return shown(&error, &names);
+        }
     };
     let Some((name, matches)) = matches.subcommand() else {
         return Err(Fail::usage("no command: see latch help"));
@@ -98,8 +100,8 @@ fn parse_and_run(args: impl Iterator<Item = OsString>) -> Result<Exit, Fail> {
     run(&context(matches), matches)
 }
 
-/// Help and version are no errors; the rest is clap's own words.
-fn shown(error: &clap::Error) -> Result<Exit, Fail> {
+/// Help and version are no errors; the rest is clap's own words, and which of these commands may have been meant.
+fn shown(error: &clap::Error, names: &[&str]) -> Result<Exit, Fail> {
     let text = error.render().to_string();
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
@@ -108,11 +110,54 @@ fn shown(error: &clap::Error) -> Result<Exit, Fail> {
             written.map_err(|error| Fail::output(&error))?;
             Ok(Exit::OK)
         }
+        ErrorKind::InvalidSubcommand => {
+            let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
+            let first = first.strip_prefix("error: ").unwrap_or(first);
+            // It is in quotes there; clap suggests nothing behind `help`.
+            let word = first.split('\'').nth(1).unwrap_or_default();
+            let advice = match nearest(word, names) {
+                Some(name) if !rest.contains("tip:") => format!(": is it `latch {name}`?"),
+                Some(_) => String::new(),
+                None => ": `latch help` lists all".to_owned(),
+            };
+            Err(Fail::usage(format!("{first}{advice}\n{}", rest.trim_end())))
+        }
         _ => {
             let text = text.strip_prefix("error: ").unwrap_or(&text);
             Err(Fail::usage(text.trim_end()))
         }
     }
+}
+
+/// The name that this may be, with a slip or two.
+fn nearest<'a>(word: &str, names: &[&'a str]) -> Option<&'a str> {
+    let slips_max = match word.chars().count() {
+        0 | 1 => return None,
+        2..=4 => 1,
+        _ => 2,
+    };
+    let named = names.iter().map(|name| (slips(word, name), *name));
+    let (slips, name) = named.min_by_key(|(slips, _)| *slips)?;
+    (slips <= slips_max).then_some(name)
+}
+
+/// How many letters are to be put in, left out, replaced or swapped with their neighbour to make one word of the other.
+fn slips(one: &str, other: &str) -> usize {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];
+    for (i, letter) in one.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, theirs) in other.iter().enumerate() {
+            let mut best = rows[i][j] + usize::from(letter != theirs);
+            best = best.min(rows[i][j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && one[i - 1] == *theirs && *letter == other[j - 1] {
+                best = best.min(rows[i - 1][j - 1] + 1);
+            }
+            row.push(best);
+        }
+        rows.push(row);
+    }
+    rows[one.len()][other.len()]
 }
 
 fn context(matches: &ArgMatches) -> Context {
@@ -122,5 +167,21 @@ fn context(matches: &ArgMatches) -> Context {
     Context {
         output: Output::new(matches.get_flag("json"), no_colour),
         no_colour,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_is_seen_through() {
+        let names = ["run", "range", "release", "who", "watch"];
+        assert_eq!(nearest("rnu", &names), Some("run"));
+        assert_eq!(nearest("relase", &names), Some("release"));
+        assert_eq!(nearest("wach", &names), Some("watch"));
+        for other in ["", "x", "nonsense", "nosuch"] {
+            assert_eq!(nearest(other, &names), None, "{other}");
+        }
     }
 }

@@ -4,10 +4,11 @@
 //! its cursor or change its colours from afar; into a file or a pipe values go as they are.
 
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 
 use serde_json::Value;
 
-use super::exit::Fail;
+use super::exit::{Exit, Fail};
 
 /// How something is shown on a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,10 +93,38 @@ impl Output {
         written.map_err(|error| Fail::output(&error))
     }
 
+    /// One line that somebody has to read: if nobody can, that is an error, also where it would not be one otherwise.
+    pub(crate) fn must_be_read(self, text: &str) -> Result<(), Fail> {
+        let failed = |error: io::Error| {
+            let message = format!("cannot write to standard output: {error}");
+            Fail::new(Exit::CANNOT_WRITE, message)
+        };
+        let mut out = io::stdout().lock();
+        if was_closed(&out) {
+            return Err(failed(io::Error::other("it is closed")));
+        }
+        let line = format!("{text}\n");
+        let written = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+        written.map_err(failed)
+    }
+
     /// A table: aligned with a heading on a terminal, otherwise lines with tabs and no heading.
     pub(crate) fn table(self, table: &Table) -> Result<(), Fail> {
         self.raw(table.text(self).as_bytes())
     }
+}
+
+/// Whether nobody had opened this for us: then it is `/dev/null` for reading and writing since we were started, which is not
+/// how `> /dev/null` opens it.
+fn was_closed(out: &impl AsFd) -> bool {
+    use rustix::fs::{FileType, OFlags, fcntl_getfl, fstat, major, minor};
+    const NULL: (u32, u32) = (1, 3);
+    let (Ok(flags), Ok(stat)) = (fcntl_getfl(out), fstat(out)) else {
+        return true;
+    };
+    let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
+    let device = (major(stat.st_rdev), minor(stat.st_rdev));
+    is_device && device == NULL && flags & OFlags::ACCMODE == OFlags::RDWR
 }
 
 /// Rows of cells. Cells hold what is to be read, already escaped.

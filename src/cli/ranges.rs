@@ -4,14 +4,10 @@
 //! a client with an id and a secret, which is kept for a while after each command that names it.
 
 use std::ffi::OsString;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Command};
-use rustix::event::{EventfdFlags, eventfd};
 use serde_json::{Value, json};
 
 use super::Context;
@@ -20,19 +16,17 @@ use super::connect::{Servers, fail, nonsense};
 use super::duration::short;
 use super::exit::{Exit, Fail};
 use super::output::{Style, Table, escaped, json_text, quoted};
-use super::supervise::signals::Signals;
-use super::supervise::warden::Warden;
-use super::supervise::{Ended, Job, Lock, Standing, supervise};
+use super::range_run::{self, Claim};
+use super::supervise::warden::monotonic;
 use super::table::Entry;
-use super::task::{self, Unfinished};
-use super::waiting::WaitingLine;
-use crate::client::{Client, Session};
-use crate::wire::client::{Told, read_request};
+use crate::client::{Client, Sharing};
+use crate::wire::client::Told;
 use crate::wire::verbs::Verb;
 
 const LOCK: &str = "\
 LEN 0 is to the end, however far that grows. With a command the bytes are locked
-while it runs. With --client they are locked for the client of this id until it
+while it runs: a connection that breaks has --ttl to be made again, and the command
+is ended before that is over. With --client they are locked for the client of this id until it
 unlocks them, or until nothing was heard of it for --ttl.
 
 Examples:
@@ -40,11 +34,8 @@ Examples:
   latch range lock -s -w 10 db.sqlite 0 0 -- ./read.sh
   LATCH_CLIENT_SECRET=x latch range lock --client gw/1 db.sqlite 0 100";
 
-const KILL_AFTER: Duration = Duration::from_secs(10);
 /// How long a client is kept, if nobody says.
 const TTL: Duration = Duration::from_secs(60);
-/// How long one wait for news lasts; it only has to end some time.
-const LISTEN: Duration = Duration::from_secs(3600);
 
 pub(crate) fn entries() -> Vec<Entry> {
     let [shared, exclusive] = args::shared_or_exclusive();
@@ -60,9 +51,12 @@ pub(crate) fn entries() -> Vec<Entry> {
         .args(which())
         .arg(args::command_behind_dashes())
         .after_help(LOCK);
+    let [client, secret, ttl, owner] = for_whom();
+    let ttl = ttl.requires("client");
+    let only_clients = [client, secret, ttl, owner];
     let unlock = Command::new("unlock")
         .about("Let go of bytes that a client has locked")
-        .args(for_whom())
+        .args(only_clients.clone())
         .args(which())
         .after_help(
             "Example:\n  LATCH_CLIENT_SECRET=x latch range unlock --client gw/1 db.sqlite 0 100",
@@ -71,7 +65,7 @@ pub(crate) fn entries() -> Vec<Entry> {
         .about("See who is in the way of such a lock")
         .arg(shared)
         .arg(exclusive)
-        .args(for_whom())
+        .args(only_clients)
         .args(which())
         .after_help("Exit code 1 says that somebody is, and prints who.\n\nExample:\n  latch range test db.sqlite 0 100");
     let [resource, ..] = which();
@@ -120,8 +114,7 @@ fn for_whom() -> [Arg; 4] {
             .long("ttl")
             .value_name("TIME")
             .value_parser(args::duration())
-            .requires("client")
-            .help("How long it is kept without a connection [default: 60s]"),
+            .help("How long it is kept without a connection [default: 60s, 30s for a command]"),
         Arg::new("owner")
             .long("owner")
             .value_name("NAME")
@@ -141,7 +134,10 @@ fn run(context: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
 }
 
 fn resource_of(matches: &ArgMatches) -> Result<&[u8], Fail> {
-    bytes_of(matches, "RESOURCE").ok_or_else(|| Fail::usage("which RESOURCE?"))
+    let resource = bytes_of(matches, "RESOURCE");
+    let resource = resource.ok_or_else(|| Fail::usage("which RESOURCE?"))?;
+    args::check_key(resource)?;
+    Ok(resource)
 }
 
 /// `start len`.
@@ -192,123 +188,58 @@ fn client_of(matches: &ArgMatches) -> Result<Client, Fail> {
 }
 
 fn lock(_: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
-    let wait = match args::patience_of(matches) {
-        Patience::None => "0".to_owned(),
-        Patience::For(wait) => format!("{}ms", wait.as_millis()),
-        // A server that lets nobody wait for ever says so by letting it time out.
-        Patience::Forever => "9223372036".to_owned(),
-    };
-    let fields = format!("{} {} {wait}", mode(matches), bytes(matches));
-    let argument = with_owner(matches, &fields);
-    let client = client_of(matches)?;
     let command = matches.get_many::<OsString>("COMMAND");
     match (command, matches.contains_id("client")) {
         (Some(command), false) => {
             let command: Vec<OsString> = command.cloned().collect();
-            lock_while(matches, &client, argument, &command)
+            let (resource, servers) = (resource_of(matches)?, Servers::of(matches)?);
+            let owner = bytes_of(matches, "owner").unwrap_or_default();
+            let mode = match args::is_shared(matches) {
+                true => Sharing::Shared,
+                false => Sharing::Exclusive,
+            };
+            let ttl = matches.get_one::<Duration>("ttl").copied();
+            let ttl = ttl.unwrap_or(range_run::TTL);
+            if ttl.is_zero() {
+                return Err(Fail::usage("--ttl 0 would be over at once: say 30s"));
+            }
+            let number = |name| matches.get_one::<u64>(name).copied().unwrap_or(0);
+            let bytes = (number("START"), number("LEN"));
+            let claim = Claim::new(resource, owner, mode, bytes, ttl)?;
+            range_run::lock_while(matches, &servers, claim, &command)
         }
         (Some(_), true) => Err(Fail::usage(
             "--client locks beyond this command: leave out what stands behind --, or --client",
         )),
-        (None, true) => {
-            let asked = client.ask_verb(Verb::RangeLock, resource_of(matches)?, &argument);
-            match asked.map_err(fail)?.told() {
-                Told::Done => Ok(Exit::OK),
-                Told::TimedOut => Ok(args::conflict_exit(matches)),
-                _ => Err(nonsense()),
-            }
-        }
+        (None, true) => lock_for_client(matches),
         (None, false) => Err(Fail::usage(
             "a range lock ends with its client: put a command behind --, or name a client with --client",
         )),
     }
 }
 
-fn lock_while(
-    matches: &ArgMatches,
-    client: &Client,
-    argument: Vec<u8>,
-    command: &[OsString],
-) -> Result<Exit, Fail> {
-    let resource = resource_of(matches)?;
-    let mut signals = Signals::watch()?;
-    let mut line = WaitingLine::new();
-    let work = {
-        let (client, resource) = (client.clone(), resource.to_vec());
-        move || -> Result<(Session, bool), Fail> {
-            let mut session = client.session(&resource).map_err(fail)?;
-            let request = read_request(Verb::RangeLock, &resource, &argument);
-            let request = request.map_err(|error| fail(error.into()))?;
-            let granted = session.ask(&request).map_err(fail)?.told() == Told::Done;
-            Ok((session, granted))
-        }
-    };
-    let text = || format!("latch: waiting for bytes of {}", quoted(resource));
-    let session = match task::wait(&mut signals, work, |last| line.tick(last, text)) {
-        Ok(Ok((session, true))) => session,
-        Ok(Ok((_, false))) => return Ok(args::conflict_exit(matches)),
-        Ok(Err(fail)) | Err(Unfinished::Failed(fail)) => return Err(fail),
-        Err(Unfinished::Signal(signal)) => return Ok(signals.die(signal)),
-    };
-    let mut held = Held::watch(session)?;
-    let job = Job {
-        command,
-        env: &[],
-        inherits: None,
-        kill_after: args::kill_after_of(matches).unwrap_or(KILL_AFTER),
-        lease: None,
-        warden: Warden::start(&[], None)?,
-    };
-    let ended = supervise(job, &mut signals, &mut held)?;
-    if ended == Ended::Lost {
-        let resource = quoted(resource);
-        eprintln!("latch: bytes of {resource} were lost, so the command was ended");
-    }
-    Ok(ended.exit(&mut signals))
-}
-
-/// Bytes that are locked as long as a connection is there, which a thread listens to.
-struct Held {
-    lost: Arc<AtomicBool>,
-    bell: Arc<OwnedFd>,
-}
-
-impl Held {
-    fn watch(mut session: Session) -> Result<Self, Fail> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let bell = bell.map_err(|error| Fail::system("wait for the loss of a lock", error))?;
-        let held = Self {
-            lost: Arc::new(AtomicBool::new(false)),
-            bell: Arc::new(bell),
+/// Asks again while our patience lasts: a server lets nobody wait for longer than its `--max-range-wait`.
+fn lock_for_client(matches: &ArgMatches) -> Result<Exit, Fail> {
+    let (client, resource) = (client_of(matches)?, resource_of(matches)?);
+    let patience = args::patience_of(matches);
+    let began = monotonic();
+    loop {
+        let wait = match patience {
+            Patience::None => "0".to_owned(),
+            Patience::For(wait) => {
+                let left = began.saturating_add(wait).saturating_sub(monotonic());
+                format!("{}ms", left.as_millis())
+            }
+            Patience::Forever => "9223372036".to_owned(),
         };
-        let (lost, bell) = (Arc::clone(&held.lost), Arc::clone(&held.bell));
-        task::spawn(move || {
-            // Nothing but a loss is told to a connection that has subscribed to nothing.
-            while let Ok(None) = session.news(LISTEN) {}
-            lost.store(true, Ordering::Release);
-            task::ring(&bell);
-        })?;
-        Ok(held)
-    }
-}
-
-impl Lock for Held {
-    fn standing(&mut self) -> Standing {
-        match self.lost.load(Ordering::Acquire) {
-            true => Standing::Lost,
-            false => Standing::Held(None),
+        let fields = format!("{} {} {wait}", mode(matches), bytes(matches));
+        let asked = client.ask_verb(Verb::RangeLock, resource, &with_owner(matches, &fields));
+        match asked.map_err(fail)?.told() {
+            Told::Done => return Ok(Exit::OK),
+            Told::TimedOut if wait != "0" && wait != "0ms" => {}
+            Told::TimedOut => return Ok(args::conflict_exit(matches)),
+            _ => return Err(nonsense()),
         }
-    }
-
-    fn news(&self) -> Option<BorrowedFd<'_>> {
-        let lost = self.lost.load(Ordering::Acquire);
-        (!lost).then(|| self.bell.as_fd())
-    }
-
-    fn suspend(&mut self) {}
-
-    fn resume(&mut self) -> Option<Standing> {
-        Some(self.standing())
     }
 }
 

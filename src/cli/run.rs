@@ -19,15 +19,16 @@ use super::args::{self, Patience};
 use super::connect::{Servers, fail, token_text};
 use super::exit::{Exit, Fail};
 use super::output::quoted;
+use super::remote::WardenMeanwhile;
 use super::supervise::signals::Signals;
-use super::supervise::warden::{self, Hold, Warden, monotonic};
+use super::supervise::warden::{Warden, monotonic};
 use super::supervise::{Ended, Job, Lock, Standing, supervise};
 use super::table::Entry;
 use super::task::{self, Unfinished};
-use super::waiting::{Place, WaitingLine};
+use super::waiting::{Place, Seen, WaitingLine, Watcher};
 use super::{Context, waiting};
 use crate::base::Token;
-use crate::client::{self, Client, Error, Guard, Reason};
+use crate::client::{self, Client, Error, Guard};
 
 const EXAMPLES: &str = "\
 The command has LATCH_KEY, LATCH_TOKEN and LATCH_FENCE in its environment; with
@@ -144,6 +145,7 @@ impl Wanted {
     fn of(matches: &ArgMatches) -> Result<Self, Fail> {
         let keys = matches.get_many::<OsString>("KEY").unwrap_or_default();
         let keys: Vec<Vec<u8>> = keys.map(|key| key.clone().into_vec()).collect();
+        keys.iter().try_for_each(|key| args::check_key(key))?;
         let mut sorted = keys.clone();
         sorted.sort();
         if let Some(twice) = sorted.windows(2).find(|two| two[0] == two[1]) {
@@ -162,26 +164,32 @@ impl Wanted {
 }
 
 fn run(_: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
-    let command = args::command(matches)?;
+    let command = args::command(matches, "latch run nightly -- ./backup.sh")?;
     let wanted = Wanted::of(matches)?;
     let servers = Servers::of(matches)?;
     let mut signals = Signals::watch()?;
-    let warden = warden_meanwhile(matches)?;
-    let (client, guards) = match acquire(&servers, &wanted, &mut signals) {
+    let warden = WardenMeanwhile::start(&servers)?;
+    let (client, guards) = match acquire(&servers, &wanted, &warden, &mut signals) {
         Ok(held) => held,
-        Err(Unfinished::Signal(signal)) => return Ok(signals.die(signal)),
-        Err(Unfinished::Failed(fail)) if fail.exit == Exit::CONFLICT => {
-            return Err(Fail::new(args::conflict_exit(matches), fail.message));
+        Err(Unfinished::Signal(signal)) => {
+            // What was had by then the warden lets go.
+            let _ = warden.started();
+            return Ok(signals.die(signal));
         }
-        Err(Unfinished::Failed(fail)) => return Err(fail),
+        Err(Unfinished::Failed(fail)) => {
+            warden.dismiss();
+            return Err(match fail.exit {
+                Exit::CONFLICT => Fail::new(args::conflict_exit(matches), fail.message),
+                _ => fail,
+            });
+        }
     };
     let lease = guards.iter().map(Guard::lease).min().unwrap_or_default();
     let kill_after = args::kill_after_of(matches);
     let mut locks = Locks::new(client, wanted, guards)?;
     locks.have_members = servers.have_members();
     let env = locks.env(&servers);
-    let mut warden = warden()?;
-    locks.tell(&mut warden);
+    let warden = warden.started()?;
     let job = Job {
         command: &command,
         env: &env,
@@ -198,58 +206,58 @@ fn run(_: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
     Ok(ended.exit(&mut signals))
 }
 
-/// Starts a warden beside everything else, since a process takes longer to start than a free lock to be had.
-/// Returns how to get it. If nobody wants it in the end it has nothing to end, and goes.
-fn warden_meanwhile(matches: &ArgMatches) -> Result<impl FnOnce() -> Result<Warden, Fail>, Fail> {
-    let options = warden_options(matches);
-    let (sender, started) = channel();
-    task::spawn(move || {
-        let _ = sender.send(Warden::start(&options, None));
-    })?;
-    let gone = |_| Fail::system("start a process", "the thread that should is gone");
-    Ok(move || started.recv().map_err(gone)?)
-}
-
-/// What the warden has to know to reach the same servers. Secrets are in the environment or in files, never here.
-fn warden_options(matches: &ArgMatches) -> Vec<OsString> {
-    let mut options = Vec::new();
-    let mut add = |name: &str, value: OsString| options.extend([OsString::from(name), value]);
-    if let Some(server) = matches.get_one::<OsString>("server") {
-        add("--server", server.clone());
-    }
-    for option in ["auth-token-file", "ca-file"] {
-        if let Some(path) = matches.get_one::<std::path::PathBuf>(option)
-            && let Ok(path) = std::path::absolute(path)
-        {
-            add(&format!("--{option}"), path.into_os_string());
-        }
-    }
-    options
-}
-
 // ---- getting it ----
 
 /// Takes all keys in their order, so that no two of us can each have what the other wants; or none.
 fn acquire(
     servers: &Servers,
     wanted: &Wanted,
+    warden: &WardenMeanwhile,
     signals: &mut Signals,
 ) -> Result<(Client, Vec<Guard>), Unfinished> {
     let place = Arc::new(Mutex::new(Place::default()));
     let work = {
         let (servers, wanted) = (servers.clone(), wanted.clone());
-        let place = Arc::clone(&place);
-        move || acquire_all(&servers, &wanted, &place)
+        let (place, warden) = (Arc::clone(&place), warden.warden());
+        move || acquire_all(&servers, &wanted, &warden, &place)
     };
     let mut line = WaitingLine::new();
-    let mut watcher = waiting::Watcher::new(servers.clone(), Arc::clone(&place));
+    let mut watcher = watcher(servers, place);
     let result = task::wait(signals, work, |last| line.tick(last, || watcher.text()))?;
     result.map_err(Unfinished::Failed)
+}
+
+/// Says who has it, and where we are in the queue.
+fn watcher(servers: &Servers, place: Arc<Mutex<Place>>) -> Watcher {
+    let key = |place: &Mutex<Place>| place.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let (theirs, list) = (Arc::clone(&place), servers.list().to_owned());
+    let (servers, mut client) = (servers.clone(), None);
+    let look = move || {
+        let client = match &client {
+            Some(client) => client,
+            None => client.insert(servers.looking_client().ok()?),
+        };
+        let place = key(&theirs);
+        if place.key.is_empty() {
+            return None;
+        }
+        match client.who(&place.key) {
+            Ok(who) => Some(Seen::Text(waiting::told(&place, &who))),
+            Err(Error::Down { server, .. }) => Some(Seen::Silent(server)),
+            Err(_) => None,
+        }
+    };
+    let plain = move || match key(&place).key.as_slice() {
+        b"" => format!("waiting for {list}"),
+        key => format!("waiting for {}", quoted(key)),
+    };
+    Watcher::new(plain, look)
 }
 
 fn acquire_all(
     servers: &Servers,
     wanted: &Wanted,
+    warden: &Warden,
     place: &Mutex<Place>,
 ) -> Result<(Client, Vec<Guard>), Fail> {
     let client = connect(servers)?;
@@ -258,6 +266,30 @@ fn acquire_all(
         Patience::For(wait) => Some(monotonic().saturating_add(wait)),
         Patience::Forever => None,
     };
+    loop {
+        let guards = acquire_each(&client, wanted, warden, place, end)?;
+        let Some(lost) = guards.iter().find(|guard| guard.lost().is_set()) else {
+            return Ok((client, guards));
+        };
+        // Nothing has run yet, so there is nothing to be ended: they are asked for again while the wait lasts.
+        if end.is_some_and(|end| monotonic() >= end) {
+            let key = quoted(lost.key());
+            let message = format!("{key} was lost again while the others were waited for");
+            return Err(Fail::new(Exit::CONFLICT, message));
+        }
+        drop(guards);
+        warden.forget();
+    }
+}
+
+/// Each of them once, until then; none if there is no end to the wait.
+fn acquire_each(
+    client: &Client,
+    wanted: &Wanted,
+    warden: &Warden,
+    place: &Mutex<Place>,
+    end: Option<Duration>,
+) -> Result<Vec<Guard>, Fail> {
     let mut sorted = wanted.keys.clone();
     sorted.sort();
     let mut guards = Vec::new();
@@ -267,23 +299,22 @@ fn acquire_all(
             name: client.name().to_owned(),
         };
         let wait = end.map_or(Duration::MAX, |end| end.saturating_sub(monotonic()));
-        let mut lock = wanted.how.lock(&client, &key).wait(wait);
+        let mut lock = wanted.how.lock(client, &key).wait(wait);
         if let Some(lease) = wanted.lease {
             lock = lock.lease(lease);
         }
         match lock.acquire() {
-            Ok(guard) => guards.push(guard),
-            Err(error) => return Err(not_had(error, &client, &key, wanted.patience)),
+            Ok(guard) => {
+                // At once: whatever ends us while we wait for the others must not leave this one behind.
+                if let Some(token) = guard.token() {
+                    warden.release(&key, &token_text(token));
+                }
+                guards.push(guard);
+            }
+            Err(error) => return Err(not_had(error, client, &key, wanted.patience)),
         }
     }
-    if let Some(lost) = guards.iter().find(|guard| guard.lost().is_set()) {
-        let key = quoted(lost.key());
-        return Err(Fail::new(
-            Exit::CONFLICT,
-            format!("{key} was lost again while the others were waited for"),
-        ));
-    }
-    Ok((client, guards))
+    Ok(guards)
 }
 
 /// Connects, and does without locks that outlive a connection where the server has none.
@@ -352,27 +383,21 @@ impl Locks {
     }
 
     /// What the command has in its environment.
-    fn env(&self, servers: &Servers) -> Vec<(&'static str, OsString)> {
+    fn env(&self, servers: &Servers) -> Vec<(&'static str, Option<OsString>)> {
         let list = |text: &dyn Fn(&[u8], Token) -> Vec<u8>| {
             let words = self.tokens.iter().map(|(key, token)| text(key, *token));
-            OsString::from_vec(words.collect::<Vec<_>>().join(&b' '))
+            Some(OsString::from_vec(words.collect::<Vec<_>>().join(&b' ')))
         };
-        vec![
+        let mut env = vec![
             ("LATCH_KEY", list(&|key, _| key.to_vec())),
             ("LATCH_TOKEN", list(&|_, token| token.hex().to_vec())),
             (
                 "LATCH_FENCE",
                 list(&|_, token| token.fence.0.to_string().into_bytes()),
             ),
-            // A `latch` inside it talks to the same server.
-            ("LATCH_SERVER", servers.list().into()),
-        ]
-    }
-
-    fn tell(&self, warden: &mut Warden) {
-        for (key, token) in &self.tokens {
-            warden.release(key, &token_text(*token));
-        }
+        ];
+        env.extend(servers.env());
+        env
     }
 
     /// What whoever reads the output has to know.
@@ -485,8 +510,8 @@ impl Lock for Locks {
             }
             match lock.adopt(*token) {
                 Ok(guard) => self.guards.push(ringing(guard, &self.bell)),
-                Err(Error::Down { .. } | Error::Unknown { .. }) => return None,
-                Err(Error::Refused(it)) if it.reason() == Reason::Draining => return None,
+                // Only a server that says so has let it go.
+                Err(Error::Down { .. } | Error::Unknown { .. } | Error::Refused(_)) => return None,
                 Err(_) => {
                     self.lost = true;
                     break;
@@ -502,43 +527,4 @@ fn ringing(guard: Guard, bell: &Arc<OwnedFd>) -> Guard {
     let bell = Arc::clone(bell);
     guard.on_lost(move |_| task::ring(&bell));
     guard
-}
-
-/// What the warden does with locks.
-#[derive(Clone)]
-pub(crate) struct Remote {
-    pub(crate) servers: Servers,
-    pub(crate) client: Option<Client>,
-}
-
-impl Remote {
-    fn client(&mut self) -> Option<&Client> {
-        if self.client.is_none() {
-            self.client = self.servers.keeping_client().ok();
-        }
-        self.client.as_ref()
-    }
-}
-
-impl warden::Locks for Remote {
-    fn release(&mut self, holds: &[Hold]) {
-        let Some(client) = self.client() else {
-            return;
-        };
-        for Hold { key, token } in holds.iter().rev() {
-            if let Some(token) = Token::parse(token.as_bytes()) {
-                let _ = client.release(key, token); // otherwise the lease ends it
-            }
-        }
-    }
-
-    fn renew(&mut self, holds: &[Hold], lease: Duration) -> Option<Duration> {
-        let client = self.client()?;
-        let mut left = Duration::MAX;
-        for Hold { key, token } in holds {
-            let token = Token::parse(token.as_bytes())?;
-            left = left.min(client.renew(key, token, Some(lease)).ok()?);
-        }
-        Some(left)
-    }
 }

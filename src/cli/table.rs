@@ -60,7 +60,7 @@ Examples:
   latch run -n report -- ./report.sh        not if it runs already
   latch run --semaphore 3 build -- make     three at a time
   latch who nightly                         who has it, who waits
-  latch file /tmp/x.lock -- ./once.sh       on this machine, without a server
+  latch file ~/.cache/x.lock -- ./once.sh   on this machine, without a server
   latch help run                            more about one command";
 
 /// The whole command line.

@@ -7,7 +7,6 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::connect::Servers;
 use super::duration::short;
 use super::output::{cut, escaped, quoted};
 use super::supervise::warden::{monotonic, timespec};
@@ -16,8 +15,10 @@ use crate::client::Who;
 
 /// How long we wait before we say so: what is had at once flickers otherwise.
 const SAID_AFTER: Duration = Duration::from_millis(150);
-/// How often the line is written anew.
+/// How often the line is written anew, and how often in the first moments: nobody has looked yet then.
 pub(crate) const EVERY: Duration = Duration::from_secs(1);
+const EVERY_AT_FIRST: Duration = Duration::from_millis(100);
+const AT_FIRST: Duration = Duration::from_secs(1);
 
 /// A line that is there or is not.
 pub(crate) struct WaitingLine {
@@ -52,12 +53,15 @@ impl WaitingLine {
             Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
             _ => 80, // it does not say
         };
-        let waited = short(waited.as_secs_f64());
-        let text = cut(&format!("{} ({waited})", text()), columns.saturating_sub(1));
+        let since = short(waited.as_secs_f64());
+        let text = cut(&format!("{} ({since})", text()), columns.saturating_sub(1));
         // At once, so that nobody sees half of it.
         let _ = io::stderr().write_all(format!("\r\x1b[K{text}").as_bytes());
         self.shown = true;
-        Some(EVERY)
+        Some(match waited < AT_FIRST {
+            true => EVERY_AT_FIRST,
+            false => EVERY,
+        })
     }
 
     fn clear(&mut self) {
@@ -75,61 +79,73 @@ pub(crate) struct Place {
     pub(crate) name: String,
 }
 
-/// Asks who has it, again and again, on a thread of its own: a server that is slow to answer keeps nobody from hearing
-/// Ctrl-C.
-pub(crate) struct Watcher {
-    servers: Servers,
-    place: Arc<Mutex<Place>>,
-    /// What it has found out; there once it was asked for.
-    found: Option<Arc<Mutex<String>>>,
+/// What a look has shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// This is what is to be read.
+    Text(String),
+    /// The server of this name says nothing.
+    Silent(String),
 }
 
+/// Looks who has it, again and again, on a thread of its own: a server that is slow to answer keeps nobody from hearing
+/// Ctrl-C.
+pub(crate) struct Watcher {
+    /// What there is to be said before anybody has looked.
+    plain: Box<dyn Fn() -> String>,
+    /// Until the thread has it.
+    look: Option<Look>,
+    found: Arc<Mutex<Option<Seen>>>,
+}
+
+/// One look; `None` if there is nothing to be looked at yet.
+type Look = Box<dyn FnMut() -> Option<Seen> + Send>;
+
 impl Watcher {
-    pub(crate) fn new(servers: Servers, place: Arc<Mutex<Place>>) -> Self {
+    pub(crate) fn new(
+        plain: impl Fn() -> String + 'static,
+        look: impl FnMut() -> Option<Seen> + Send + 'static,
+    ) -> Self {
         Self {
-            servers,
-            place,
-            found: None,
+            plain: Box::new(plain),
+            look: Some(Box::new(look)),
+            found: Arc::default(),
         }
     }
 
-    /// What is known by now.
+    /// What is known by now. With the first question the looking begins.
     pub(crate) fn text(&mut self) -> String {
-        let found = match &self.found {
-            Some(found) => Arc::clone(found),
-            None => self.start(),
-        };
-        let text = locked(&found).clone();
-        match text.is_empty() {
-            false => format!("latch: {text}"),
-            true => match locked(&self.place).key.as_slice() {
-                b"" => format!("latch: waiting for {}", self.servers.list()),
-                key => format!("latch: waiting for {}", quoted(key)),
-            },
+        if let Some(look) = self.look.take() {
+            let found = Arc::clone(&self.found);
+            // If there is no thread to be had, the line says a little less.
+            let _ = task::spawn(move || watch(look, &found));
+        }
+        let plain = &self.plain;
+        match &*locked(&self.found) {
+            Some(Seen::Text(text)) => format!("latch: {text}"),
+            Some(Seen::Silent(server)) => {
+                let server = escaped(server.as_bytes());
+                format!(
+                    "latch: {}: {server} does not answer, and is asked again",
+                    plain()
+                )
+            }
+            None => format!("latch: {}", plain()),
         }
     }
+}
 
-    fn start(&mut self) -> Arc<Mutex<String>> {
-        let found = Arc::new(Mutex::new(String::new()));
-        self.found = Some(Arc::clone(&found));
-        let (servers, place) = (self.servers.clone(), Arc::clone(&self.place));
-        let theirs = Arc::clone(&found);
-        // If there is no thread to be had, the line says a little less.
-        let _ = task::spawn(move || {
-            let Ok(client) = servers.client() else {
-                return;
-            };
-            loop {
-                let place = locked(&place).clone();
-                if !place.key.is_empty()
-                    && let Ok(who) = client.who(&place.key)
-                {
-                    *locked(&theirs) = told(&place, &who);
-                }
-                let _ = rustix::event::poll(&mut [], Some(&timespec(EVERY / 2)));
-            }
-        });
-        found
+fn watch(mut look: Look, found: &Mutex<Option<Seen>>) {
+    loop {
+        let seen = look();
+        let pause = match seen {
+            Some(_) => EVERY / 2,
+            None => EVERY_AT_FIRST,
+        };
+        if seen.is_some() {
+            *locked(found) = seen;
+        }
+        let _ = rustix::event::poll(&mut [], Some(&timespec(pause)));
     }
 }
 
@@ -138,7 +154,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// `'nightly' is held by alice@db1:4711 for 3m07s; you are next`.
-fn told(place: &Place, who: &Who) -> String {
+pub(crate) fn told(place: &Place, who: &Who) -> String {
     let holders = holders(who).unwrap_or_else(|| "about to be yours".to_owned());
     let ours = |waiter: &&crate::client::Waiter| waiter.name.as_deref() == Some(&place.name);
     let position = who.waiters.iter().find(ours).map(|waiter| waiter.position);

@@ -89,7 +89,12 @@ pub(super) struct Hops {
     /// Since when they do, and when one last did.
     since: Nanos,
     last_at: Nanos,
+    /// Who has done so, and in which life.
+    senders: Vec<(Arc<Server>, u64)>,
 }
+
+/// So many different senders are remembered. Whoever makes up more of them gains no more time.
+const SENDERS_MAX: usize = 64;
 
 impl Hops {
     pub(super) const fn until(deadline: Nanos) -> Self {
@@ -104,12 +109,20 @@ impl Hops {
             round_max,
             since: Nanos(0),
             last_at: Nanos(0),
+            senders: Vec::new(),
         }
     }
 
-    /// One more. Says whether there is time for it.
-    fn hop(&mut self) -> bool {
+    /// One more, by this server in this life. Says whether there is time for it. One that is new among the senders
+    /// shows that something moves: leaders come and go, and nobody is sent round.
+    fn hop(&mut self, server: &Arc<Server>, epoch: u64) -> bool {
         let now = clock::now();
+        let mut senders = self.senders.iter();
+        let is_known = senders.any(|(it, at)| Arc::ptr_eq(it, server) && *at == epoch);
+        if !is_known && self.senders.len() < SENDERS_MAX {
+            self.senders.push((Arc::clone(server), epoch));
+            self.since = now;
+        }
         if now.since(self.last_at) >= clock::nanos(STAYED) {
             (self.count, self.since) = (0, now);
         }
@@ -149,7 +162,7 @@ pub(super) fn elsewhere(
             cluster.forget_leader(&conn.server);
         }
     }
-    if !hops.hop() {
+    if !hops.hop(&conn.server, conn.epoch) {
         let why = "sent from one server to another until the time was over";
         return Err(cluster.down(io::Error::new(ErrorKind::TimedOut, why)));
     }
@@ -389,4 +402,34 @@ impl Tried {
 
 fn is_timeout(fault: &Fault) -> bool {
     matches!(fault, Fault::Broken(why) if why.kind() == ErrorKind::TimedOut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_sent_round_has_more_time_while_leaders_change() {
+        let server = Server::parse("localhost")
+            .map(Arc::new)
+            .expect("an address");
+        let never = Duration::ZERO;
+        let mut hops = Hops::within(Nanos::NEVER, never);
+        // So little time that one hop later it is over, but for one that shows something new.
+        assert!(!hops.hop(&server, 1));
+        let began = hops.since;
+        assert!(!hops.hop(&server, 1));
+        assert_eq!(hops.since, began, "the same again");
+        while clock::now() == began {}
+        hops.hop(&server, 2);
+        assert!(hops.since > began, "another life");
+        let since = hops.since;
+        for epoch in 3..1_000 {
+            hops.hop(&server, epoch);
+        }
+        assert!(hops.since >= since && hops.senders.len() == SENDERS_MAX);
+        let since = hops.since;
+        hops.hop(&server, 1_000);
+        assert_eq!(hops.since, since, "not for ever");
+    }
 }

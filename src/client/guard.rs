@@ -136,7 +136,8 @@ impl Guard {
 
     /// Calls this when it is lost: once, when [`is_held`](Self::is_held) is false and the token is gone; at
     /// once if it is lost already; never if it is let go. All callbacks of a client are called one after
-    /// the other on a thread for them, so one that takes long holds up the others, and no renewal.
+    /// the other on a thread for them, and never hold up a renewal. One that takes longer than a second is not waited
+    /// for: the next is called beside it, up to eight at a time.
     pub fn on_lost(&self, callback: impl FnOnce(Lost) + Send + 'static) {
         self.hold.on_lost(Box::new(callback));
     }
@@ -144,8 +145,8 @@ impl Guard {
     /// Lets it go.
     ///
     /// # Errors
-    /// [`Lost`](Error::Lost) if it was held no longer. If the server cannot be reached it is let go when its
-    /// connection or its lease has ended.
+    /// [`Lost`](Error::Lost) if it was held no longer. If the server cannot be reached, or
+    /// [refuses](Error::Refused), it is let go when its connection or its lease has ended.
     pub fn release(mut self) -> Result<(), Error> {
         let options = &self.inner.options;
         self.let_go(options.answer_timeout, options.connect_timeout)
@@ -199,13 +200,16 @@ impl Guard {
                 false => all / 2,
             };
             match self.tell(&mut conn, clock::after(first)) {
-                Ok(is_done) => {
+                Ok(None) => {
                     self.inner.pool.put(conn);
-                    return match is_done {
-                        true => Ok(()),
-                        false => Err(self.lost_by(Lost::Forgotten)),
-                    };
+                    return Ok(());
                 }
+                Ok(Some(why)) => {
+                    self.inner.pool.put(conn);
+                    return Err(self.lost_by(why));
+                }
+                // It is still held. What ends with its connection ends now.
+                Err(error @ Error::Refused(_)) => return Err(error),
                 Err(error) if is_last && is_timeout(&error) => return Err(error),
                 Err(_) => {}
             }
@@ -218,8 +222,8 @@ impl Guard {
         Ok(())
     }
 
-    /// Tells the server, or whoever it says decides; whether it was held until then.
-    fn tell(&self, conn: &mut Conn, deadline: Nanos) -> Result<bool, Error> {
+    /// Tells the server, or whoever it says decides; how it was lost, if it was not held until then.
+    fn tell(&self, conn: &mut Conn, deadline: Nanos) -> Result<Option<Lost>, Error> {
         let mut frame = Vec::new();
         let verb = push_request(&mut frame, &release_command(&self.hold))?;
         let mut hops = Hops::until(deadline);
@@ -227,7 +231,14 @@ impl Guard {
             let reply = conn.ask(&frame, verb, deadline);
             let reply = reply.map_err(|fault| conn.error(fault))?;
             let Some(told) = reply.sends_elsewhere() else {
-                return Ok(reply.told() == Told::Done);
+                if let Some(why) = super::lost_by(reply.told()) {
+                    return Ok(Some(why));
+                }
+                let reply = self.inner.refused(conn.shard, &frame, reply)?;
+                return match reply.told() {
+                    Told::Done => Ok(None),
+                    _ => Err(self.inner.garbage(conn.shard, &reply)),
+                };
             };
             let key = Some(&*self.hold.key);
             self.inner.go_elsewhere(conn, key, told, &mut hops)?;

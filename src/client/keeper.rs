@@ -26,18 +26,12 @@ use super::locked;
 use super::look::{Look, Seen};
 use super::options::Options;
 use super::poller::Poller;
-use super::renewal::{check, release_command, renew};
+use super::renewal::{RENEW_PART, ask_for_key, check, release_command, renew, renewal_time};
 use super::rotation::{Life, Rotation, resolve_again};
 use crate::base::Nanos;
 use crate::engine::types::{Change, Mode};
 use crate::wire::client::{Line, News, Told, push_request};
 use crate::wire::verbs::Verb;
-
-/// A lease is asked for again when this part of it is over.
-const RENEW_PART: u64 = 3;
-
-/// Earlier by up to this part of that, so that many clients do not ask at once.
-const JITTER_PART: u64 = 10;
 
 /// A connection that lasted so long was a good one: the next attempt is made at once.
 const GOOD_TIME: Duration = Duration::from_secs(2);
@@ -91,6 +85,8 @@ struct Kept {
     rotation: Rotation,
     /// The renewal that is asked for only shows whether this is another life of the server.
     is_probe: bool,
+    /// What is asked for is not a renewal yet, but whether this server has the key.
+    asks_first: bool,
     /// Somebody looks whether another member of the cluster leads; when there is something to do about that.
     look: Option<Look>,
     look_at: Nanos,
@@ -152,11 +148,12 @@ impl Keeper {
             is_guest: conn.is_guest,
             rotation: Rotation::new(&self.options.clusters[conn.shard]),
             is_probe: false,
+            asks_first: false,
             look: None,
             look_at: Nanos::NEVER,
             link: Link::Up(conn),
             asked_at: None,
-            renew_at: renewal_time(asked_at, hold),
+            renew_at: renewal_time(asked_at, hold.span().nanos()),
             checked_at: None,
             sent_at: asked_at,
             check_every: self.options.check_every,
@@ -226,7 +223,7 @@ impl Keeper {
                 drop(table);
                 return self.calls.catch_up();
             }
-            table.wakes_at = table.first_due();
+            table.wakes_at = table.first_due().min(self.calls.help_at());
             let left = match table.wakes_at {
                 Nanos::NEVER => None,
                 due => Some(clock::timespec(clock::until(due))),
@@ -244,13 +241,6 @@ impl Keeper {
             }
         }
     }
-}
-
-/// A third of the lease after it was asked for, or a little earlier.
-fn renewal_time(asked_at: Nanos, hold: &Hold) -> Nanos {
-    let third = hold.span().nanos() / RENEW_PART;
-    let early = clock::chance(third / JITTER_PART + 1);
-    Nanos(asked_at.0.saturating_add(third - early))
 }
 
 impl Table {
@@ -457,10 +447,12 @@ impl Kept {
         // itself. It says so.
         self.is_probe = !self.outlives && conn.epoch <= self.life.epoch;
         (self.asked_at, self.sent_at) = (Some(now), now);
-        renew(conn, &self.hold);
-        if !self.outlives && !self.is_probe {
-            // From now on it may belong to this connection, whether we hear of that or not: the first renewal in a life binds it.
-            self.life_before = Some(mem::replace(&mut self.life, Life::of(conn)));
+        // A renewal would bind it to this connection, also if this is a server that breaks off before it says that
+        // it has other keys.
+        self.asks_first = !self.outlives && !self.is_probe;
+        match self.asks_first {
+            true => ask_for_key(conn, &self.hold),
+            false => renew(conn, &self.hold),
         }
         if let Some(silence) = self.silence.take()
             && !is_another_life
@@ -573,6 +565,9 @@ impl Kept {
         let Some(asked_at) = asked_at else {
             return;
         };
+        if mem::take(&mut self.asks_first) {
+            return self.bind();
+        }
         self.hold.heard(asked_at);
         match reply.told() {
             _ if reply.verb() == Verb::Ping => {}
@@ -585,7 +580,7 @@ impl Kept {
                     (self.life, self.life_before) = (Life::of(conn), None);
                 }
                 self.rotation.is_good();
-                self.renew_at = renewal_time(asked_at, &self.hold);
+                self.renew_at = renewal_time(asked_at, self.hold.span().nanos());
             }
             Told::Refused(b"error") => self.hold.lose(Lost::Forgotten),
             Told::Refused(b"error_lease_expired") => self.hold.lose(Lost::Expired),
@@ -594,6 +589,17 @@ impl Kept {
                 let part = self.hold.span().nanos() / (RENEW_PART * 4);
                 self.renew_at = Nanos(clock::now().0.saturating_add(part));
             }
+        }
+    }
+
+    /// This server has the key, in a life that is new. From now on the grant may belong to this connection, whether we hear of
+    /// that or not: the first renewal in a life binds it.
+    fn bind(&mut self) {
+        if let Link::Up(conn) = &mut self.link {
+            let now = clock::now();
+            (self.asked_at, self.sent_at) = (Some(now), now);
+            self.life_before = Some(mem::replace(&mut self.life, Life::of(conn)));
+            renew(conn, &self.hold);
         }
     }
 
@@ -649,7 +655,7 @@ impl Kept {
         }
         self.hold.doubt();
         (self.asked_at, self.checked_at, self.has_more) = (None, None, false);
-        (self.good_since, self.life_before) = (None, None);
+        (self.good_since, self.life_before, self.asks_first) = (None, None, false);
         (self.look, self.look_at) = (None, Nanos::NEVER);
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::clock;
 use super::conn::{Conn, Fault, Reply};
-use super::error::{Error, Lost, shown};
+use super::error::{Error, Lost, Reason, shown};
 use super::guard::Guard;
 use super::hold::Hold;
 use super::look::{Lookout, led_elsewhere};
@@ -31,6 +31,10 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// How long a server may take to notice that a connection is gone, before a grant that may be of that
 /// connection is reported.
 const NOTICE_TIME: Duration = Duration::from_secs(1);
+
+/// Whoever waits for longer anyway may be sent from one server to another for so many times the time that a connection may
+/// take: a cluster whose leaders change does so for a while.
+const ROUND_PART: u32 = 12;
 
 /// When a renewal was asked for, and for how long it is had from then on; or why not.
 type Renewal = Result<(Nanos, Millis), Error>;
@@ -130,8 +134,10 @@ impl Lock {
         // Whoever waits anyway waits for a leader, too.
         let connects_until = clock::after(inner.options.connect_timeout).max(end);
         let (mut conn, _) = inner.conn_by(shard, Some(key), connects_until)?;
-        let mut hops = Hops::within(connects_until, inner.options.connect_timeout);
-        let mut attempts = 0;
+        let connect_timeout = inner.options.connect_timeout;
+        let round_max = connect_timeout.saturating_mul(ROUND_PART).min(wait);
+        let mut hops = Hops::within(connects_until, connect_timeout.max(round_max));
+        let (mut attempts, mut in_vain) = (0, 0);
         let mut suspect: Option<Suspect> = None;
         loop {
             let command = Command::Engine(Request::Acquire {
@@ -153,7 +159,17 @@ impl Lock {
                     None if reply.told() == Told::TimedOut => {
                         return Err(self.busy(conn, suspect.as_ref()));
                     }
-                    None => return self.answered(conn, &frame, reply, asked_at),
+                    None => match self.answered(conn, &frame, reply, asked_at) {
+                        // Nobody has relied on it yet: it is as if it had not been granted.
+                        Err(error) if is_in_vain(&error) && clock::now() < end => {
+                            in_vain += 1;
+                            inner.pool.clear(shard);
+                            clock::pause(pause(in_vain).min(clock::until(end)));
+                            conn = self.connect_again(shard, end)?;
+                            continue;
+                        }
+                        result => return result,
+                    },
                 },
                 Err(fault) => fault,
             };
@@ -271,10 +287,41 @@ impl Lock {
                     self.unknown(conn.shard, Some(token.fence), why)
                 }
                 Error::Down { .. } => self.lost(Lost::Disconnected),
+                Error::Refused(refusal) => {
+                    self.not_wanted(&mut conn, grant, Error::Refused(refusal))
+                }
                 error => error,
             })?;
         }
         self.keep(conn, (token, lease), asked_at)
+    }
+
+    /// The server has granted it and does not renew it, for another reason than that it is over: without a promise it is
+    /// of no use, so it is let go.
+    fn not_wanted(&self, conn: &mut Conn, grant: Grant, error: Error) -> Error {
+        let (key, token) = (&*self.key, Some(grant.token));
+        let release = Command::Engine(match self.mode {
+            Mode::Lead => Request::Resign { key, token },
+            _ => Request::Release { key, token },
+        });
+        let mut frame = Vec::new();
+        let Ok(verb) = push_request(&mut frame, &release) else {
+            return error;
+        };
+        let answer = conn.ask(
+            &frame,
+            verb,
+            clock::after(self.inner.options.answer_timeout),
+        );
+        let is_gone =
+            answer.is_ok_and(|it| it.told() == Told::Done || super::lost_by(it.told()).is_some());
+        match is_gone || !self.inner.options.outlives() {
+            true => error,
+            false => {
+                let why = std::io::Error::other(error.to_string());
+                self.unknown(conn.shard, Some(grant.token.fence), why)
+            }
+        }
     }
 
     /// Renews it on a new connection. If none can be made, it is held and nobody here can use it.
@@ -317,8 +364,13 @@ impl Lock {
         };
         match reply.told() {
             Told::Renewed { lease, .. } if lease > Millis::ZERO => Ok((asked_at, lease)),
-            Told::Refused(_) => Err(self.lost(Lost::Expired)),
-            _ => Err(self.inner.garbage(conn.shard, &reply)),
+            told => match super::lost_by(told) {
+                Some(why) => Err(self.lost(why)),
+                None => {
+                    let reply = self.inner.refused(conn.shard, &frame, reply)?;
+                    Err(self.inner.garbage(conn.shard, &reply))
+                }
+            },
         }
     }
 
@@ -426,7 +478,7 @@ impl Lock {
         let mut attempts = 0;
         loop {
             match self.inner.open(shard, Some(&self.key)) {
-                Err(Error::Down { .. }) if clock::now() < end => {
+                Err(error) if is_away(&error) && clock::now() < end => {
                     attempts += 1;
                     clock::pause(pause(attempts).min(clock::until(end)));
                 }
@@ -512,6 +564,25 @@ struct FoundOut {
 struct Suspect {
     fence: Fence,
     asked_at: Nanos,
+}
+
+/// There is no server now, but there may be one again.
+fn is_away(error: &Error) -> bool {
+    match error {
+        Error::Down { .. } => true,
+        Error::Refused(refusal) => refusal.reason() == Reason::Draining,
+        _ => false,
+    }
+}
+
+/// Nothing is held, and whoever waits may ask again: a grant that was over before it was known, or a server that ends. That
+/// one has granted nothing to a request that it answers so.
+fn is_in_vain(error: &Error) -> bool {
+    match error {
+        Error::Lost { .. } => true,
+        Error::Refused(refusal) => refusal.reason() == Reason::Draining,
+        _ => false,
+    }
 }
 
 /// Longer each time, with jitter.

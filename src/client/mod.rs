@@ -339,16 +339,24 @@ impl Client {
 /// An answer about something held: plain `error` and an expired lease say that it is not.
 fn held(key: &[u8], result: Result<Reply, Error>) -> Result<Reply, Error> {
     match result {
-        Err(Error::Refused(refusal)) => {
-            let why = match refusal.word() {
-                "error" => Lost::Forgotten,
-                "error_lease_expired" => Lost::Expired,
-                _ => return Err(Error::Refused(refusal)),
-            };
-            let key = shown(key);
-            Err(Error::Lost { key, why })
-        }
+        Err(Error::Refused(refusal)) => match lost_by(Told::Refused(refusal.word().as_bytes())) {
+            Some(why) => {
+                let key = shown(key);
+                Err(Error::Lost { key, why })
+            }
+            None => Err(Error::Refused(refusal)),
+        },
         result => result,
+    }
+}
+
+/// How something was lost, if the answer to a renewal or a release says that it was: whoever is refused for another reason
+/// still holds it.
+fn lost_by(told: Told<'_>) -> Option<Lost> {
+    match told {
+        Told::Refused(b"error") => Some(Lost::Forgotten),
+        Told::Refused(b"error_lease_expired") => Some(Lost::Expired),
+        _ => None,
     }
 }
 

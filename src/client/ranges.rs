@@ -220,6 +220,18 @@ impl Ranges {
         }
     }
 
+    /// Asks the server whether all of these bytes are held so, by this owner. A connection that is its own client, and that
+    /// only the server has seen end, is noticed so, or by any other request: nothing asks by itself.
+    ///
+    /// A wait for exactly these bytes, on another connection of the same attached client, is ended by it, as by
+    /// [`cancel`](Self::cancel).
+    ///
+    /// # Errors
+    /// If the connection is over: then all that it held is lost, unless the client is attached.
+    pub fn holds(&mut self, mode: Sharing, start: u64, len: u64) -> Result<bool, Error> {
+        Ok(self.cancel(mode, start, len)? == Cancel::Granted)
+    }
+
     /// Has back bytes that the attached client held before the server was started anew.
     ///
     /// # Errors

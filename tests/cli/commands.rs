@@ -273,7 +273,7 @@ fn bytes_of_a_resource() {
     let words = ["range", "lock", "f", "0", "100", "--", "sh", "-c", &script];
     let out = expect(&daemon, 0, &words);
     let lines: Vec<&str> = out.lines().collect();
-    assert!(lines[0].starts_with("held ex 0 100 by #"), "{out}");
+    assert!(lines[0].starts_with("held ex 0 100 by latch/"), "{out}");
     assert_eq!(lines[1..3], ["1", "1"], "{out}");
     let listed: Value = serde_json::from_str(lines[3]).unwrap();
     assert_eq!(listed["lock_count"], 1);

@@ -45,6 +45,9 @@ fn conflicts_are_1_or_what_was_asked_for() {
 fn a_wrong_command_line_is_64_and_says_what_to_do() {
     for (words, hint) in [
         (&["nonsense"][..], "unrecognized"),
+        (&["nonsense"], "latch help"),
+        (&["help", "nosuch"], "latch help"),
+        (&["help", "rnu"], "latch run"),
         (&["run"], "KEY"),
         (&["run", "k"], "--"),
         (&["run", "k", "k", "--", "true"], "twice"),
@@ -57,14 +60,19 @@ fn a_wrong_command_line_is_64_and_says_what_to_do() {
         (&["run", "--semaphore", "0", "k", "--", "true"], "semaphore"),
         (&["run", "-c", "true", "k", "--", "true"], "-c"),
         (&["run", "--serve", "x", "k", "--", "true"], "--server"),
-        (&["run", "a b", "--", "true"], "key"),
+        (&["run", "k", "a b", "--", "true"], "'a b' cannot be a key"),
+        (&["get", "a b"], "'a b' cannot be a key"),
+        (
+            &["range", "lock", "a b", "0", "1", "--", "true"],
+            "'a b' cannot be a key",
+        ),
         (&["release", "k"], "LATCH_TOKEN"),
         (&["release", "k", "short"], "32"),
         (&["set", "k", "a\tb"], "tab"),
         (&["range", "lock", "f", "0", "1"], "--client"),
         (&["file"], "PATH"),
+        (&["file", "a.lock"], "latch file"),
     ] {
-        // A key is looked at when it is known where to ask.
         let daemon = Daemon::start(&[]);
         let said = said(latch_at(&daemon, words));
         assert_eq!(said.code, Some(64), "{words:?}: {said:?}");
@@ -261,4 +269,38 @@ fn output_that_cannot_be_written_is_74() {
         assert_eq!(output.status.code(), Some(74), "{words:?}: {err}");
         assert!(err.contains("standard output"), "{words:?}: {err}");
     }
+}
+
+/// A lock whose token nobody has read is nobody's: it is let go again.
+#[test]
+fn what_is_acquired_and_not_told_is_let_go() {
+    let daemon = Daemon::start(&[]);
+    let latch = crate::latch::program();
+    // A pipe whose reader has gone, for sure: a shell waits for neither side.
+    let (read, broken) = std::io::pipe().unwrap();
+    drop(read);
+    for verb in ["acquire", "elect"] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full");
+        for (out, redirected) in [
+            (full.unwrap().into(), ""),
+            (std::process::Stdio::from(broken.try_clone().unwrap()), ""),
+            (std::process::Stdio::piped(), ">&-"),
+        ] {
+            let mut command = crate::latch::plain("sh");
+            let script = format!("exec {latch} {verb} --lease 1h k {redirected}");
+            command.args(["-c", &script]).stdout(out);
+            command.env("LATCH_SERVER", daemon.address().to_string());
+            command.stderr(std::process::Stdio::piped());
+            let output = command.spawn().unwrap().wait_with_output().unwrap();
+            let err = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(74), "{verb} {redirected}: {err}");
+            assert!(err.contains("let go"), "{verb} {redirected}: {err}");
+            expect(&daemon, 1, &["who", "k"]);
+        }
+    }
+    // Whoever throws it away means it.
+    let mut command = latch_at(&daemon, &["acquire", "k"]);
+    command.stdout(std::process::Stdio::null());
+    assert_eq!(command.status().unwrap().code(), Some(0));
+    expect(&daemon, 0, &["who", "k"]);
 }

@@ -116,6 +116,43 @@ fn the_same_without_a_daemon() {
     assert!(!Path::new(lock).exists(), "and the file is gone");
 }
 
+/// The warden of a `latch`, once there is one.
+fn warden_of(latch: u32) -> Pid {
+    let is_warden = |pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.windows(8).any(|it| it == b"__warden")
+    };
+    let mut found = None;
+    wait_until("there is a warden", || {
+        // Whichever of its threads has started it.
+        let threads = std::fs::read_dir(format!("/proc/{latch}/task")).unwrap();
+        let children = threads.flatten().map(|it| it.path().join("children"));
+        let texts = children.filter_map(|it| std::fs::read_to_string(it).ok());
+        let texts: Vec<String> = texts.collect();
+        let mut pids = texts.iter().flat_map(|it| it.split_whitespace());
+        found = pids.find_map(|it| it.parse().ok().filter(is_warden));
+        found.is_some()
+    });
+    Pid::from_raw(found.unwrap()).unwrap()
+}
+
+#[test]
+fn of_several_keys_none_is_left_while_the_next_is_waited_for() {
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.connect();
+    client.lock("c", "0 3600");
+    for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
+        let words = ["run", "--lease", "1h", "c", "b", "a", "--", "true"];
+        let mut run = Run::start(latch_at(&daemon, &words));
+        client.wait_for_waiters("c", 1);
+        warden_of(run.child.id());
+        run.signal(signal);
+        assert_eq!(run.code(), None, "ended by {signal:?}");
+        // An hour is more than the test's patience: somebody else has let them go.
+        expect(&daemon, 0, &["run", "-w", "10", "a", "b", "--", "true"]);
+    }
+}
+
 #[test]
 fn the_wardens_end_changes_nothing_for_the_command() {
     let daemon = Daemon::start(&[]);
@@ -123,19 +160,7 @@ fn the_wardens_end_changes_nothing_for_the_command() {
     command.stdin(std::process::Stdio::piped());
     let mut run = Run::start(command);
     run.pid();
-    let children = format!("/proc/{0}/task/{0}/children", run.child.id());
-    let warden = |pid: &i32| {
-        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        line.windows(8).any(|it| it == b"__warden")
-    };
-    let mut found = None;
-    wait_until("there is a warden", || {
-        let text = std::fs::read_to_string(&children).unwrap();
-        let mut pids = text.split_whitespace().map(|it| it.parse().unwrap());
-        found = pids.find(warden);
-        found.is_some()
-    });
-    let warden = Pid::from_raw(found.unwrap()).unwrap();
+    let warden = warden_of(run.child.id());
     rustix::process::kill_process(warden, Signal::KILL).unwrap();
     wait_gone(warden);
     use std::io::Write;

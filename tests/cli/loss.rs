@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use serde_json::Value;
 
 use crate::latch::{Run, expect, is_alive, latch, latch_at, wait_gone, wait_until};
@@ -228,4 +228,54 @@ fn a_server_that_comes_back_without_has_not() {
     drop(daemon);
     let _daemon = Daemon::start_at(&socket, &[]);
     expect_told_within(&mut run, 360_000);
+}
+
+#[test]
+fn whoever_waits_waits_for_a_server_that_is_stopped_and_started() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s");
+    let mut daemon = Daemon::start_at(&socket, &[]);
+    let mut client = daemon.connect();
+    client.lock("k", "0 60");
+    let server = format!("unix:{}", socket.display());
+    let words = ["run", "--server", &server, "k", "--", "echo", "got it"];
+    let mut run = Run::start(latch(&words));
+    client.wait_for_waiters("k", 1);
+    daemon.signal(Signal::TERM);
+    daemon.wait_for_log("shutting down");
+    drop(client);
+    assert_eq!(daemon.wait_for_exit().0, 0);
+    let _daemon = Daemon::start_at(&socket, &[]);
+    assert_eq!(run.line(), "got it");
+    assert_eq!(run.code(), Some(0));
+}
+
+/// It was granted and over while nobody could hear of it: nothing has run, so nothing is lost.
+#[test]
+fn whoever_is_stopped_while_it_waits_asks_again() {
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.connect();
+    for keys in [&["k"][..], &["a", "k"]] {
+        let grant = client.lock("k", "0 60");
+        let words = [&["run", "--lease", "2s"], keys, &["--", "echo", "got it"]].concat();
+        let mut run = Run::start(latch_at(&daemon, &words));
+        client.wait_for_waiters("k", 1);
+        run.signal(Signal::STOP);
+        let process = Pid::from_child(&run.child);
+        let (_, status) = waitpid(Some(process), WaitOptions::UNTRACED)
+            .unwrap()
+            .unwrap();
+        assert!(status.stopped(), "all of its threads have stopped");
+        client.release("k", &grant);
+        wait_until("it was had and is over", || {
+            keys.iter().all(|key| {
+                let who: Value =
+                    serde_json::from_str(&client.ask(&format!("who {key} _"))[3..]).unwrap();
+                who["holders"].as_array().unwrap().is_empty()
+            })
+        });
+        run.signal(Signal::CONT);
+        assert_eq!(run.line(), "got it");
+        assert_eq!(run.code(), Some(0));
+    }
 }

@@ -18,6 +18,11 @@ mod kills;
 mod latch;
 mod loss;
 mod members;
+mod paths;
+#[path = "../client/proxy.rs"]
+#[allow(dead_code, reason = "the tests of the client use the rest of it")]
+mod proxy;
+mod ranges;
 mod run;
 mod screen;
 mod terminal;

@@ -318,6 +318,31 @@ fn a_lock_that_was_lost_meanwhile_ends_what_was_stopped() {
     );
 }
 
+/// Nobody but the warden can ask for the bytes meanwhile: the server closes connections that are silent.
+#[test]
+fn bytes_stay_locked_while_the_command_is_stopped() {
+    let daemon = Daemon::start(&["--read-timeout", "1"]);
+    let mut terminal = Terminal::shell(&daemon);
+    terminal.type_in(
+        "latch range lock --ttl 3s f 0 10 -- sh -c 'echo g''o; read line; echo \"<$line>\"; exit 4'\n",
+    );
+    terminal.expect("go");
+    terminal.type_in(CTRL_Z);
+    terminal.expect("Stopped");
+    wait_until("that is longer than they are kept for nobody", || {
+        let list = expect(&daemon, 0, &["range", "list", "--json", "f"]);
+        let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+        assert_eq!(list["lock_count"], 1, "{list}");
+        list["locks"][0]["since_ms"].as_u64().unwrap() > 7_000
+    });
+    terminal.type_in("fg\n");
+    terminal.type_in("typed\n");
+    terminal.expect("<typed>");
+    terminal.run("echo \"<$?>\"");
+    assert!(terminal_shows(&terminal, "<4>"));
+    expect(&daemon, 0, &["range", "test", "f", "0", "10"]);
+}
+
 /// Starts a daemon with these files, which `latch` in the terminal finds at the socket.
 fn durable(dir: &Path) -> Daemon {
     let data = dir.join("data").to_str().unwrap().to_owned();
@@ -346,6 +371,7 @@ fn a_server_that_is_away_for_a_moment_when_it_is_continued_costs_nothing() {
     let mut terminal = Terminal::shell(&daemon);
     let server = dir.path().join("s");
     terminal.run(&format!("export LATCH_SERVER=unix:{}", server.display()));
+    terminal.expect("$ "); // or it may come behind what is typed next
     terminal.type_in(
         "latch run --lease 60s k -c 'echo \"[$PPID]\"; read line; echo \"<$line>\"; exit 4'\n",
     );
@@ -389,6 +415,30 @@ fn a_server_that_stays_away_ends_what_was_stopped_when_the_lease_is_over() {
         !terminal_shows(&terminal, "awake"),
         "it has not run for a moment"
     );
+}
+
+/// Nor is it told as a loss of the lock if somebody else kills the command meanwhile.
+#[test]
+fn what_somebody_kills_while_it_is_to_be_continued_was_not_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let daemon = durable(dir.path());
+    let mut terminal = Terminal::shell(&daemon);
+    let server = dir.path().join("s");
+    terminal.run(&format!("export LATCH_SERVER=unix:{}", server.display()));
+    terminal.expect("$ ");
+    terminal.type_in("latch run --lease 60s k -c 'echo \"[$PPID]$$.\"; read line'\n");
+    terminal.expect("\n[");
+    let pid = terminal.expect("]").trim_end_matches(']').parse().unwrap();
+    let command = terminal.expect(".").trim_end_matches('.').parse().unwrap();
+    terminal.type_in(CTRL_Z);
+    terminal.expect("Stopped");
+    drop(daemon);
+    terminal.type_in("fg\n");
+    hang_up_until(dir.path(), pid);
+    let command = rustix::process::Pid::from_raw(command).unwrap();
+    rustix::process::kill_process(command, rustix::process::Signal::KILL).unwrap();
+    terminal.run("echo \"<$?>\"");
+    assert!(terminal_shows(&terminal, "<137>"));
 }
 
 #[test]
@@ -457,6 +507,34 @@ fn a_line_says_who_has_it_and_where_we_are_and_is_gone_afterwards() {
     let end = terminal.expect("mine");
     assert_eq!(terminal.code(), Some(0));
     assert!(end.ends_with("\r\x1b[Kmine"), "the line is gone: {end:?}");
+}
+
+#[test]
+fn the_line_says_so_if_the_server_does_not_answer() {
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.connect();
+    client.lock("k", "0 3600");
+    let mut terminal = Terminal::start(&latch_on(&daemon, &["run", "k", "--", "true"]));
+    terminal.expect("held by");
+    daemon.freeze();
+    let server = daemon.address().to_string();
+    terminal.expect(&format!("{server} does not answer, and is asked again"));
+    daemon.thaw();
+    terminal.expect("held by");
+}
+
+#[test]
+fn bytes_that_are_waited_for_are_shown_with_whoever_has_them() {
+    let daemon = Daemon::start(&[]);
+    let mut client = daemon.connect();
+    client.ask("attach gw/7 0 s3cret");
+    assert_eq!(client.ask("rangelock f ex 0 100 0"), "ok");
+    let words = ["range", "lock", "f", "0", "10", "--", "echo", "got", "it"];
+    let mut terminal = Terminal::start(&latch_on(&daemon, &words));
+    terminal.expect("bytes 0 to 9 of 'f' are held by gw/7");
+    assert_eq!(client.ask("rangeunlock f 0 0"), "ok");
+    terminal.expect("got it");
+    assert_eq!(terminal.code(), Some(0));
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! To hold, to wait, to let go.
 
+use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use latchd::client::{ErrorKind, Lost, LostSignal, Standing};
+use latchd::client::{Client, ErrorKind, Lost, LostSignal, Standing};
 
-use super::vocabulary::Daemon;
+use super::proxy::{GREETING, Tally, peer_that_decides};
+use super::vocabulary::{Daemon, PATIENCE};
 use super::{builder, client, ms, s};
 
 #[test]
@@ -254,4 +256,57 @@ fn many_threads_on_one_client_take_turns() {
         daemon.connect().stats()["totals"]["releases"],
         THREADS * TURNS
     );
+}
+
+/// Nobody waits for ever to hear of a loss because somebody else does not come back from its callback.
+#[test]
+fn a_callback_that_hangs_keeps_no_other_from_being_called() {
+    let daemon = Daemon::start(&[]);
+    let client = client(&daemon);
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let (tell, told) = std::sync::mpsc::channel();
+    let guards = ["a", "b"].map(|key| client.lock(key).acquire().unwrap());
+    let began = tell.clone();
+    guards[0].on_lost(move |_| {
+        began.send("a").unwrap();
+        let _ = wait.recv();
+    });
+    guards[1].on_lost(move |_| tell.send("b").unwrap());
+    let other = super::client(&daemon);
+    for key in ["a", "b"] {
+        assert_eq!(other.break_all(key).unwrap(), 1);
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(key));
+    }
+    drop(go);
+}
+
+/// Leases below two seconds are renewed as long ones are. On a machine that does something else meanwhile one of them may be
+/// lost, but not all.
+#[test]
+fn a_lease_of_some_hundred_milliseconds_is_renewed_in_time() {
+    let renewals = Tally::default();
+    let asked = renewals.clone();
+    let (address, _) = peer_that_decides(move |_, verb, stream| {
+        let answer = match verb {
+            "hello" => GREETING,
+            "l" => b"ok 00000000000000010000000000000001 300ms 1\n",
+            "n" => {
+                asked.add();
+                b"ok 300ms 1\n"
+            }
+            _ => b"ok\n",
+        };
+        stream.write_all(answer).is_ok()
+    });
+    let client = Client::connect(&address.to_string()).unwrap();
+    for _ in 0..20 {
+        let before = renewals.count();
+        let guard = client.lock("job").lease(ms(300)).acquire().unwrap();
+        while !guard.lost().wait(ms(10)) {
+            if renewals.count() >= before + 5 {
+                return;
+            }
+        }
+    }
+    panic!("no lease of 300 ms was renewed five times");
 }

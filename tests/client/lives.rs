@@ -29,6 +29,7 @@ fn a_renewal_whose_answer_was_lost_may_have_bound_the_grant() {
         "l" => stream.write_all(GRANT).is_err(), // and it hangs up
         "n" if lives.load(Ordering::SeqCst) == 2 => false,
         "n" => stream.write_all(RENEWAL).is_ok(),
+        "who" => stream.write_all(b"ok {}\n").is_ok(),
         _ => stream.write_all(b"ok\n").is_ok(),
     });
     let client = Client::connect(&address.to_string()).unwrap();
@@ -59,11 +60,40 @@ fn a_renewal_that_was_sent_elsewhere_has_bound_nothing() {
             },
             "l" => return stream.write_all(GRANT).is_err(),
             "n" => RENEWAL.to_vec(),
+            "who" => b"ok {}\n".to_vec(),
             _ => b"ok\n".to_vec(),
         };
         stream.write_all(&answer).is_ok()
     });
     first.set(address).unwrap();
+    let client = Client::connect(&format!("{address}+{other}")).unwrap();
+    let guard = client.lock("job").try_acquire().unwrap();
+    wait_until_it_is(&guard, Standing::Doubtful);
+    wait_until_it_is(&guard, Standing::Held);
+}
+
+/// The leader of another part of the keys greets with a higher number, and breaks off before it can say that it has other keys.
+#[test]
+fn a_server_that_greets_and_breaks_off_has_bound_nothing() {
+    let (other, _) = peer_that_decides(move |_, verb, stream| match verb {
+        "hello" => stream.write_all(&greeting(9)).is_ok(),
+        _ => false,
+    });
+    let lives = AtomicUsize::new(0);
+    let (address, _) = peer_that_decides(move |_, verb, stream| {
+        let answer = match verb {
+            "hello" => match lives.fetch_add(1, Ordering::SeqCst) {
+                0 => greeting(5),
+                1 => format!("error_not_leader {other}\n").into_bytes(),
+                _ => greeting(6),
+            },
+            "l" => return stream.write_all(GRANT).is_err(),
+            "n" => RENEWAL.to_vec(),
+            "who" => b"ok {}\n".to_vec(),
+            _ => b"ok\n".to_vec(),
+        };
+        stream.write_all(&answer).is_ok()
+    });
     let client = Client::connect(&format!("{address}+{other}")).unwrap();
     let guard = client.lock("job").try_acquire().unwrap();
     wait_until_it_is(&guard, Standing::Doubtful);
@@ -106,8 +136,9 @@ fn a_new_leader_that_is_slow_is_not_cut_off() {
             }
             "n" => {
                 asked.add();
-                // It was looked for twice whether somebody else leads, and so found that nobody does.
-                assert!(seen.reaches(2), "nobody looks");
+                // It was asked whether it has the key, and then it was looked for twice whether somebody else leads, and so found
+                // that nobody does.
+                assert!(seen.reaches(3), "nobody looks");
                 RENEWAL.to_vec()
             }
             _ => b"ok\n".to_vec(),

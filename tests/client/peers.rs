@@ -8,9 +8,9 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Instant;
 
-use latchd::client::{Client, ErrorKind, Lost, Reason, Told, Verb};
+use latchd::client::{Client, ErrorKind, Lost, Reason, Token, Told, Verb};
 
-use super::proxy::{GREETING, peer_that_answers, peer_that_decides, peer_that_says};
+use super::proxy::{GRANT, GREETING, peer_that_answers, peer_that_decides, peer_that_says};
 use super::vocabulary::{Daemon, PATIENCE};
 use super::{builder, client, ms, s};
 
@@ -229,6 +229,29 @@ fn a_grant_is_lost_in_time_whatever_the_server_says_later() {
         // A server that talks rubbish is asked again, and lives the same life as before.
         let is_so = lost == Some(why) || words.len() == 2 && lost == Some(Lost::Disconnected);
         assert!(is_so, "{shown:?}: {lost:?}, not {why:?}");
+    }
+}
+
+/// Only `error` and an expired lease say that something is held no longer. Whoever is refused for another reason is told that.
+#[test]
+fn a_refusal_is_no_loss() {
+    for (word, kind) in [
+        (&b"error\n"[..], ErrorKind::Lost),
+        (b"error_lease_expired\n", ErrorKind::Lost),
+        (b"error_storage\n", ErrorKind::Refused),
+        (b"error_memory\n", ErrorKind::Refused),
+    ] {
+        let shown = word.escape_ascii();
+        let at = |words: &[&[u8]]| {
+            let client = Client::builder(&peer_that_answers(words).to_string());
+            client.keep(true).connect().unwrap()
+        };
+        let token = Token::parse(b"00000000000000010000000000000001").unwrap();
+        let error = at(&[word]).lock("job").adopt(token).unwrap_err();
+        assert_eq!(error.kind(), kind, "adopt, {shown}: {error}");
+        let guard = at(&[GRANT, word]).lock("job").try_acquire().unwrap();
+        let error = guard.release().unwrap_err();
+        assert_eq!(error.kind(), kind, "release, {shown}: {error}");
     }
 }
 

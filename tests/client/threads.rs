@@ -64,8 +64,8 @@ fn guards_of_a_stopped_leader() {
             _ if !leads.load(Ordering::SeqCst) => b"error_not_leader\n",
             "hello" => &greeting(2),
             "n" => {
-                if number == 1 {
-                    renewals.add(); // the first on its connection
+                if number == 2 {
+                    renewals.add(); // the first on its connection, behind `hello` and `who`
                 }
                 RENEWAL
             }

@@ -18,6 +18,7 @@ pub(crate) mod warden;
 
 use std::ffi::OsString;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -39,15 +40,15 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_millis(200);
 /// A command that is to be run.
 pub(crate) struct Job<'a> {
     pub(crate) command: &'a [OsString],
-    /// What it has in its environment besides what we have.
-    pub(crate) env: &'a [(&'static str, OsString)],
+    /// What it has in its environment besides what we have; `None` is what it has not.
+    pub(crate) env: &'a [(&'static str, Option<OsString>)],
     /// A descriptor that it inherits besides the first three.
     pub(crate) inherits: Option<OwnedFd>,
     /// How long it has between being told to end and being killed.
     pub(crate) kill_after: Duration,
     /// The length of the lease, if there is one.
     pub(crate) lease: Option<Duration>,
-    pub(crate) warden: Warden,
+    pub(crate) warden: Arc<Warden>,
 }
 
 /// How it is with the lock.
@@ -128,7 +129,7 @@ pub(crate) fn supervise(
     let _ = set_child_subreaper(Some(rustix::process::getpid()));
     let terminal = Terminal::open();
     let foreground = terminal.as_ref().is_some_and(Terminal::is_for_the_command);
-    let mut warden = job.warden;
+    let warden = job.warden;
     if let Standing::Held(Some(left)) = lock.standing() {
         warden.until(left); // before there is anything that must not outlive it
     }
@@ -174,7 +175,7 @@ struct Running {
     terminal: Option<Terminal>,
     kill_after: Duration,
     lease: Option<Duration>,
-    warden: Warden,
+    warden: Arc<Warden>,
     /// What the warden was told last.
     warden_until: Duration,
     phase: Phase,
@@ -370,7 +371,8 @@ impl Running {
 
     /// Looks after the lock again. While nobody can say how it is with it, the command stays stopped, and the lock
     /// is the warden's, which renews it if that can be done and otherwise kills the group when the lease is over. `None` if
-    /// we are told to end before that is known: whoever may not run on cannot be asked to.
+    /// we are told to end before that is known: whoever may not run on cannot be asked to. The same if somebody else has
+    /// ended the command.
     fn have_back(&mut self, signals: &mut Signals, lock: &mut dyn Lock) -> Option<Standing> {
         let mut began = monotonic();
         loop {
@@ -379,7 +381,11 @@ impl Running {
             }
             // Whatever the warden was promised before we were continued is over then. It may have been killed.
             let is_over = |lease| monotonic().saturating_sub(began) >= lease;
-            if self.lease.is_none_or(is_over) || self.has_been_killed() {
+            if self.has_been_killed() {
+                // By the warden, or by somebody who has nothing to do with the lock.
+                return self.warden.has_killed().then_some(Standing::Lost);
+            }
+            if self.lease.is_none_or(is_over) {
                 return Some(Standing::Lost);
             }
             let pause = timespec(TRY_AGAIN_AFTER);

@@ -28,11 +28,11 @@ const FOREGROUND: &str = "foreground";
 const BACKGROUND: &str = "background";
 
 /// Starts a command in a process group of its own. It dies when this thread does, which therefore has to be the
-/// main one. `env` are variables that it gets besides ours, `inherits` a descriptor; no other thread may start
+/// main one. `env` are variables that it gets besides ours, or does not get, `inherits` a descriptor; no other thread may start
 /// anything meanwhile, since that would get it as well.
 pub(crate) fn start(
     command: &[OsString],
-    env: &[(&str, OsString)],
+    env: &[(&str, Option<OsString>)],
     inherits: Option<OwnedFd>,
     foreground: bool,
     warden: &Warden,
@@ -41,7 +41,13 @@ pub(crate) fn start(
     start.arg(WORD).arg(getpid().as_raw_pid().to_string());
     start.arg(if foreground { FOREGROUND } else { BACKGROUND });
     start.arg(warden.path());
-    start.args(command).envs(env.iter().cloned());
+    start.args(command);
+    for (name, value) in env {
+        match value {
+            Some(value) => start.env(name, value),
+            None => start.env_remove(name),
+        };
+    }
     let failed = |error: io::Error| Fail::system("start a process", error);
     if let Some(fd) = &inherits {
         fcntl_setfd(fd, FdFlags::empty()).map_err(|error| failed(error.into()))?;

@@ -38,28 +38,66 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// How long after a renewal that failed another one is tried.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
-/// Our end: what the warden is told.
+/// How long a warden may take to make room for what it is told, before it counts as stuck.
+const HEARD_WITHIN: Duration = Duration::from_secs(2);
+
+/// Our end: what the warden is told. Any thread may tell it something, also before it is there.
 pub(crate) struct Warden {
     pipe: fs::File,
+    /// Where it says that it has killed.
+    reports: OwnedFd,
 }
 
-impl Warden {
-    /// Starts one that knows nothing yet. It gets these options of ours, and with them what they name, and
-    /// holds on to this descriptor.
-    pub(crate) fn start(options: &[OsString], holds: Option<OwnedFd>) -> Result<Self, Fail> {
-        let failed = |error| Fail::system("start a process", error);
-        let (read, write) = rustix::pipe::pipe_with(
-            rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK,
-        )
-        .map_err(|error| failed(error.into()))?;
+/// A warden that is still to be started.
+pub(crate) struct Start {
+    read: OwnedFd,
+    reports: OwnedFd,
+}
+
+/// What it says before it kills because nobody has told it of another end of the lease.
+const KILLS: &[u8] = b"K";
+
+impl Start {
+    /// It gets these options of ours, and with them what they name, and holds on to this descriptor.
+    pub(crate) fn start(self, options: &[OsString], holds: Option<OwnedFd>) -> Result<(), Fail> {
         let mut start = ourselves();
         start.arg(WORD).args(options);
-        start.stdin(Stdio::from(read)).stderr(Stdio::null());
+        start
+            .stdin(Stdio::from(self.read))
+            .stderr(Stdio::from(self.reports));
         start.stdout(holds.map_or_else(Stdio::null, Stdio::from));
         // Not where our caller may want to unmount.
         start.current_dir("/").process_group(0);
-        start.spawn().map_err(failed)?;
-        Ok(Self { pipe: write.into() })
+        let started = start.spawn().map(drop);
+        started.map_err(|error| Fail::system("start a process", error))
+    }
+}
+
+impl Warden {
+    /// One that can be told everything, and hears it once it is started.
+    pub(crate) fn new() -> Result<(Self, Start), Fail> {
+        let pipe = || {
+            let flags = rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK;
+            let pipe = rustix::pipe::pipe_with(flags);
+            pipe.map_err(|error| Fail::system("start a process", error))
+        };
+        let ((read, write), (reports, theirs)) = (pipe()?, pipe()?);
+        let warden = Self {
+            pipe: write.into(),
+            reports,
+        };
+        let start = Start {
+            read,
+            reports: theirs,
+        };
+        Ok((warden, start))
+    }
+
+    /// Starts one that knows nothing yet.
+    pub(crate) fn start(options: &[OsString], holds: Option<OwnedFd>) -> Result<Self, Fail> {
+        let (warden, start) = Self::new()?;
+        start.start(options, holds)?;
+        Ok(warden)
     }
 
     /// Where a child of ours can tell the warden of itself: see [`tell_of_ourselves`].
@@ -68,40 +106,67 @@ impl Warden {
     }
 
     /// What there is to end.
-    pub(crate) fn guard(&mut self, group: Pid) {
+    pub(crate) fn guard(&self, group: Pid) {
         self.tell(group_line(group).as_bytes());
     }
 
     /// A lock that is to be let go then.
-    pub(crate) fn release(&mut self, key: &[u8], token: &str) {
+    pub(crate) fn release(&self, key: &[u8], token: &str) {
         let line = [b"hold ", token.as_bytes(), b" ", key, b"\n"].concat();
         self.tell(&line);
     }
 
+    /// What it was told to let go is not ours any more.
+    pub(crate) fn forget(&self) {
+        self.tell(b"forget\n");
+    }
+
     /// For how long from now the group may go on if nothing else is said.
-    pub(crate) fn until(&mut self, left: Duration) {
+    pub(crate) fn until(&self, left: Duration) {
         let until = monotonic().saturating_add(left);
         self.tell(format!("until {}\n", until.as_nanos()).as_bytes());
     }
 
     /// From now on we are stopped until we say that we are not: the lock is the warden's to renew, so often.
-    pub(crate) fn suspend(&mut self, lease: Duration) {
+    pub(crate) fn suspend(&self, lease: Duration) {
         self.tell(format!("suspend {}\n", lease.as_millis()).as_bytes());
     }
 
     /// We are back.
-    pub(crate) fn resume(&mut self) {
+    pub(crate) fn resume(&self) {
         self.tell(b"resume\n");
     }
 
     /// Everything has ended as it should. (It goes by itself; nobody waits for it.)
-    pub(crate) fn dismiss(mut self) {
+    pub(crate) fn dismiss(&self) {
         self.tell(b"done\n");
     }
 
-    /// A warden that is gone or stuck is none: then there is nothing to be said.
-    fn tell(&mut self, line: &[u8]) {
-        let _ = self.pipe.write(line);
+    /// Whether it has killed the group, because the lease was over.
+    pub(crate) fn has_killed(&self) -> bool {
+        let mut byte = [0; 1];
+        rustix::io::read(&self.reports, &mut byte) == Ok(1) && byte == KILLS
+    }
+
+    /// A warden that is gone or stuck is none: then there is nothing to be said. A line is short enough for the
+    /// system to take all of it or nothing.
+    fn tell(&self, line: &[u8]) {
+        let deadline = monotonic().saturating_add(HEARD_WITHIN);
+        loop {
+            match (&self.pipe).write(line) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // It has much to read. It may be a new one, which is not there yet.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let left = deadline.saturating_sub(monotonic());
+                    if left.is_zero() {
+                        return;
+                    }
+                    let mut events = [PollFd::new(&self.pipe, PollFlags::OUT)];
+                    let _ = poll(&mut events, Some(&timespec(left)));
+                }
+                _ => return,
+            }
+        }
     }
 }
 
@@ -158,14 +223,20 @@ pub(crate) fn run(locks: impl Locks + Clone + Send + 'static) -> Exit {
     // It ends when we do, and not because somebody ends everything else.
     let _ = SigSet::all().thread_block();
     // Not buffered: what was read has to be known before the next wait.
-    let Ok(input) = io::stdin().as_fd().try_clone_to_owned() else {
+    let input = io::stdin().as_fd().try_clone_to_owned();
+    let reports = io::stderr().as_fd().try_clone_to_owned();
+    let (Ok(input), Ok(reports)) = (input, reports) else {
         return Exit::SOFTWARE;
     };
-    watch(fs::File::from(input), locks)
+    watch(fs::File::from(input), &reports, locks)
 }
 
 /// Reads what we say, until that ends.
-fn watch(mut input: fs::File, mut locks: impl Locks + Clone + Send + 'static) -> Exit {
+fn watch(
+    mut input: fs::File,
+    reports: &OwnedFd,
+    mut locks: impl Locks + Clone + Send + 'static,
+) -> Exit {
     let (mut known, mut unread) = (Known::default(), Vec::new());
     let mut renewals = None;
     loop {
@@ -174,6 +245,8 @@ fn watch(mut input: fs::File, mut locks: impl Locks + Clone + Send + 'static) ->
         }
         let renew_at = renewals.as_mut().and_then(|it| it.look(&mut known));
         if known.until.is_some_and(|until| until <= monotonic()) {
+            // First: whoever sees them dead is to see why.
+            let _ = rustix::io::write(reports, KILLS);
             known.kill();
             known.until = None;
         }
@@ -296,6 +369,7 @@ impl Known {
                 key: second.unwrap_or_default().to_vec(),
                 token: String::from_utf8_lossy(first).into_owned(),
             }),
+            b"forget" => self.holds.clear(),
             b"suspend" => self.suspended = number(first).map(Duration::from_millis),
             b"resume" => self.suspended = None,
             b"done" => self.done = true,
@@ -431,9 +505,7 @@ mod tests {
         let child = command.arg("1000").process_group(0).spawn();
         let mut child = child.expect("sleep starts");
         let group = Pid::from_child(&child);
-        let flags = rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK;
-        let (read, write) = rustix::pipe::pipe_with(flags).expect("a pipe");
-        let mut warden = Warden { pipe: write.into() };
+        let (warden, Start { read, reports }) = Warden::new().expect("pipes");
         warden.guard(group);
         warden.until(Duration::from_millis(100));
         warden.suspend(Duration::from_secs(3_600));
@@ -446,7 +518,7 @@ mod tests {
             released,
             over,
         };
-        task::spawn(move || _ = watch(read.into(), locks)).expect("a thread");
+        task::spawn(move || _ = watch(read.into(), &reports, locks)).expect("a thread");
         let patience = Duration::from_secs(30);
         was_asked.recv_timeout(patience).expect("it renews");
         let process = rustix::process::pidfd_open(group, rustix::process::PidfdFlags::empty());
@@ -456,10 +528,40 @@ mod tests {
         let _ = child.kill(); // if nobody else has
         child.wait().expect("it is our child");
         assert_eq!(ended, Ok(1), "it has outlived its lease");
+        assert!(warden.has_killed(), "and we know whose work that was");
+        assert!(!warden.has_killed(), "once");
         // Nor from letting go when we are gone.
         drop(warden);
         was_released.recv_timeout(patience).expect("it lets go");
         drop(still);
+    }
+
+    /// More than a pipe holds, and nobody reads for a while.
+    #[test]
+    fn whatever_the_warden_is_told_it_hears() {
+        let (warden, start) = Warden::new().expect("pipes");
+        let keys = 2_000;
+        task::spawn(move || {
+            for number in 0..keys {
+                let key = format!("{number:0256}");
+                warden.release(key.as_bytes(), "00000000000000010000000000000001");
+            }
+        })
+        .expect("a thread");
+        let mut input = fs::File::from(start.read);
+        let (mut known, mut unread, mut bytes) = (Known::default(), Vec::new(), [0; 4096]);
+        loop {
+            let patience = timespec(Duration::from_secs(30));
+            let mut events = [PollFd::new(&input, PollFlags::IN)];
+            assert_eq!(poll(&mut events, Some(&patience)), Ok(1), "it falls silent");
+            match input.read(&mut bytes) {
+                Ok(0) => break,
+                Ok(count) => unread.extend_from_slice(&bytes[..count]),
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+            }
+            known.read(&mut unread);
+        }
+        assert_eq!(known.holds.len(), keys);
     }
 
     #[test]

@@ -1,0 +1,223 @@
+//! `latch range lock … -- COMMAND`: bytes stay locked while a connection is made again, and the command never outlives them.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::latch::{Run, expect, is_alive, latch, latch_at, said, wait_gone, wait_until};
+use crate::proxy::Proxy;
+use crate::vocabulary::{Client, Daemon, latchd};
+
+/// Begins, and ends with 6 when it is told to.
+const UNTIL_TOLD: &str = "echo $$; read line; exit 6";
+
+fn lock(options: &[&str], script: &str) -> Command {
+    let lock = ["range", "lock"];
+    let mut command = latch(&[&lock[..], options, &["f", "0", "10", "--"]].concat());
+    command.args(["sh", "-c", script]).stdin(Stdio::piped());
+    command
+}
+
+fn lock_at(daemon: &Daemon, options: &[&str], script: &str) -> Command {
+    let mut command = lock(options, script);
+    command.env("LATCH_SERVER", daemon.address().to_string());
+    command
+}
+
+fn listed(client: &mut Client) -> Value {
+    serde_json::from_str(&client.ask("rangelist f _")[3..]).unwrap()
+}
+
+#[track_caller]
+fn tell(run: &mut Run) {
+    run.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+}
+
+#[test]
+fn a_connection_that_only_the_server_has_seen_end_is_made_again() {
+    let daemon = Daemon::start(&[]);
+    let proxy = Proxy::to(daemon.address());
+    let mut command = lock(&["--ttl", "8s"], UNTIL_TOLD);
+    command.env("LATCH_SERVER", proxy.address.to_string());
+    let mut run = Run::start(command);
+    run.pid();
+    let before = proxy.accepted();
+    proxy.cut_servers();
+    // Whoever comes meanwhile does not get them.
+    let other = ["range", "lock", "-n", "f", "5", "1", "--", "true"];
+    expect(&daemon, 1, &other);
+    wait_until("it has another connection", || proxy.accepted() > before);
+    expect(&daemon, 1, &other);
+    tell(&mut run);
+    assert_eq!(run.code(), Some(6));
+    expect(&daemon, 0, &other);
+}
+
+#[test]
+fn a_command_is_gone_before_somebody_else_has_its_bytes() {
+    let daemon = Daemon::start(&[]);
+    let proxy = Proxy::to(daemon.address());
+    // It does not listen, and is killed.
+    let script = "trap '' TERM; echo $$; while :; do sleep 0.02; done";
+    let mut command = lock(&["--ttl", "3s"], script);
+    command.env("LATCH_SERVER", proxy.address.to_string());
+    let mut run = Run::start(command);
+    let first = run.pid();
+    proxy.refuse(true);
+    proxy.cut_servers();
+    expect(
+        &daemon,
+        0,
+        &["range", "lock", "-w", "60", "f", "0", "0", "--", "true"],
+    );
+    assert!(!is_alive(first), "two had them at the same time");
+    assert_eq!(run.code(), Some(79));
+}
+
+#[test]
+fn an_operator_that_breaks_the_lock_ends_the_command() {
+    let daemon = Daemon::start(&[]);
+    let mut run = Run::start(lock_at(&daemon, &["--ttl", "1h"], UNTIL_TOLD));
+    run.pid();
+    assert_eq!(daemon.connect().ask("break f range *"), "ok 1");
+    assert_eq!(run.code(), Some(79));
+}
+
+#[test]
+fn what_is_killed_leaves_nobody_and_no_bytes() {
+    let daemon = Daemon::start(&[]);
+    let script = "sleep 1000 & echo $!; echo $$; wait";
+    let mut run = Run::start(lock_at(&daemon, &["--ttl", "1h"], script));
+    let pids = [run.pid(), run.pid()];
+    run.signal(Signal::KILL);
+    // An hour is more than the test's patience: the warden has let them go, once nobody was left.
+    let next = ["range", "lock", "-w", "10", "f", "0", "10", "--", "true"];
+    expect(&daemon, 0, &next);
+    for pid in pids {
+        assert!(!is_alive(pid), "{pid:?}");
+    }
+}
+
+#[test]
+fn if_we_are_stopped_the_command_does_not_outlive_its_bytes() {
+    let daemon = Daemon::start(&["--read-timeout", "1"]);
+    let script = "echo $$; exec sleep 1000";
+    let mut run = Run::start(lock_at(&daemon, &["--ttl", "1s"], script));
+    let command = run.pid();
+    run.signal(Signal::STOP);
+    wait_gone(command);
+    run.signal(Signal::CONT);
+    assert_eq!(run.code(), Some(79));
+}
+
+#[test]
+fn a_server_that_comes_back_with_its_data_has_kept_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data").to_str().unwrap().to_owned();
+    let socket = dir.path().join("s");
+    let start = || {
+        let mut command = latchd();
+        command.args(["--port", "0", "--data-dir", &data, "--unix-socket"]);
+        command.arg(&socket);
+        Daemon::serve(command)
+    };
+    let daemon = start();
+    let mut command = lock(&["--ttl", "30s"], UNTIL_TOLD);
+    command.env("LATCH_SERVER", format!("unix:{}", socket.display()));
+    let mut run = Run::start(command);
+    run.pid();
+    drop(daemon); // kill -9
+    let daemon = start();
+    let mut client = daemon.connect();
+    wait_until("they are had back", || {
+        let locks = listed(&mut client)["locks"].clone();
+        assert_eq!(locks[0]["len"], 10, "{locks}");
+        locks[0]["pending"] == false
+    });
+    tell(&mut run);
+    assert_eq!(run.code(), Some(6));
+    assert_eq!(listed(&mut client)["lock_count"], 0);
+}
+
+#[test]
+fn a_server_that_lets_nobody_wait_for_long_is_asked_again() {
+    let daemon = Daemon::start(&["--max-range-wait", "100ms"]);
+    let mut client = daemon.connect();
+    client.ask("hello _ name=alice");
+    assert_eq!(client.ask("rangelock f ex 0 100 0"), "ok");
+    let mut run = Run::start(lock_at(&daemon, &[], "echo got it"));
+    let mut longest = 0;
+    wait_until("it waits for the second time", || {
+        let waits = listed(&mut client)["waiters"][0]["since_ms"].as_u64();
+        let is_new = waits.is_some_and(|it| it < longest);
+        longest = longest.max(waits.unwrap_or(0));
+        is_new
+    });
+    // Whoever has had enough is told who is in the way.
+    let said = said(lock_at(&daemon, &["-w", "300ms", "-E", "9"], "true"));
+    assert_eq!(said.code, Some(9), "{said:?}");
+    assert!(
+        said.err.contains("bytes 0 to 9 of 'f' are held by #"),
+        "{said:?}"
+    );
+    assert_eq!(client.ask("rangeunlock f 0 0"), "ok");
+    assert_eq!(run.line(), "got it");
+    assert_eq!(run.code(), Some(0));
+    assert_eq!(listed(&mut client)["lock_count"], 0);
+}
+
+#[test]
+fn a_client_that_waits_for_long_is_asked_for_again_as_well() {
+    let daemon = Daemon::start(&["--max-range-wait", "100ms"]);
+    let mut client = daemon.connect();
+    assert_eq!(client.ask("rangelock f ex 0 100 0"), "ok");
+    let words = ["range", "lock", "--client", "gw/1", "f", "0", "10"];
+    let mut command = latch_at(&daemon, &words);
+    command.env("LATCH_CLIENT_SECRET", "s3cret");
+    let mut run = Run::start(command);
+    let mut longest = 0;
+    wait_until("it waits for the second time", || {
+        let waits = listed(&mut client)["waiters"][0]["since_ms"].as_u64();
+        let is_new = waits.is_some_and(|it| it < longest);
+        longest = longest.max(waits.unwrap_or(0));
+        is_new
+    });
+    assert_eq!(client.ask("rangeunlock f 0 0"), "ok");
+    assert_eq!(run.code(), Some(0));
+    assert_eq!(listed(&mut client)["locks"][0]["client"], "gw/1");
+}
+
+#[test]
+fn a_server_that_is_started_anew_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s");
+    let mut daemon = Daemon::start_at(&socket, &[]);
+    let mut client = daemon.connect();
+    assert_eq!(client.ask("rangelock f ex 0 100 0"), "ok");
+    let mut command = lock(&[], "echo got it");
+    command.env("LATCH_SERVER", format!("unix:{}", socket.display()));
+    let mut run = Run::start(command);
+    wait_until("it waits", || listed(&mut client)["waiter_count"] == 1);
+    daemon.signal(Signal::TERM);
+    daemon.wait_for_log("shutting down");
+    drop(client);
+    assert_eq!(daemon.wait_for_exit().0, 0);
+    let _daemon = Daemon::start_at(&socket, &[]);
+    assert_eq!(run.line(), "got it");
+    assert_eq!(run.code(), Some(0));
+}
+
+/// A token may be good for some names only, and then a client has to be called so as well.
+#[test]
+fn a_token_that_is_good_for_some_names_locks_their_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let tokens = dir.path().join("tokens");
+    std::fs::write(&tokens, "secret bob write f\n").unwrap();
+    let daemon = Daemon::start(&["--auth-token-file", tokens.to_str().unwrap()]);
+    let mut command = lock_at(&daemon, &[], "exit 6");
+    command.env("LATCH_AUTH_TOKEN", "secret");
+    let said = said(command);
+    assert_eq!(said.code, Some(6), "{said:?}");
+}
