@@ -250,7 +250,6 @@ impl Engine {
                 cx.core.note_user(conn, cx.core.conns[conn].owner);
                 cx.reply(conn, reply);
                 stores.record_ranges_if_kept(&mut cx, attach.id, was_kept);
-                stores.locks.look_at_those_behind_attached(&mut cx, conn);
             }
             Ok(None) => cx.put_off(conn),
             Err(refusal) => cx.refuse(conn, refusal),

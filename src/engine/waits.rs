@@ -96,6 +96,7 @@ impl Waits {
 /// Somebody who holds and waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Party {
+    /// A connection with what it has of its own, a client, or an owner that is known by its name.
     Owner(OwnerIndex),
     /// Somebody for whom a client locks bytes. A client that serves many waits for each of them apart; but
     /// a connection that is its own client is one, whatever names it gives, since it can do nothing else
@@ -117,6 +118,9 @@ impl Party {
 #[derive(Clone, Copy)]
 struct Asked {
     party: Party,
+    /// The connection that waits. It may do so for a client, and cannot let go of what it has of its own
+    /// meanwhile.
+    conn: Party,
     what: AskedFor,
     /// Its place in the queue; `NONE` if it would be the last one.
     waiter: u32,
@@ -156,8 +160,9 @@ struct Live<'e> {
 }
 
 impl<'e> Live<'e> {
-    /// The waiters of the commands that this party is parked in, as far as they wait for keys. Everything
-    /// else (a value, a barrier) can come from anybody.
+    /// The waiters of the commands that keep this party from going on, as far as they wait for keys or
+    /// bytes. Everything else (a value, a barrier) can come from anybody. A connection is kept by the command
+    /// that it is parked in, whomever that is for: so a wait for a client may be one of two parties.
     fn waits_of(&self, party: Party) -> impl Iterator<Item = u32> {
         let (owner, of_ranges) = match party {
             Party::Owner(owner) => (Some(owner), self.own_range_wait(owner)),
@@ -189,7 +194,6 @@ impl<'e> Live<'e> {
             conn => self.core.conns[conn].parked,
         };
         let own = (own != NONE).then_some(own);
-        let own = own.filter(|&waiter| self.core.waiters[waiter].owner == owner);
         let asks = it.is_named().then(|| self.locks.asks.waiting(owner));
         let of_client = (it.client != NONE).then(|| self.core.parked_of_client(it.client));
         let several = asks.into_iter().flatten();
@@ -206,10 +210,16 @@ impl<'e> Live<'e> {
         party_of_ranges(self.core, &self.locks.ranges, owner)
     }
 
-    /// Who the owner is here. A connection that has attached to a client waits for the client, and what it
-    /// held before it did so it cannot let go of meanwhile: so that counts as the client's, too.
-    fn party_of(&self, owner: OwnerIndex) -> Party {
-        party_of(self.core, owner)
+    /// The connection that waits here for somebody else, if it has something of its own: it acquired that
+    /// before it attached to the client that it waits for.
+    fn other_party_of(&self, waiter: u32) -> Option<Party> {
+        let it = &self.core.waiters[waiter];
+        let own = match it.conn {
+            ConnIndex::NONE => return None,
+            conn => self.core.conns[conn].own,
+        };
+        let has_something = own != it.owner && !self.core.owners[own].owns_nothing();
+        has_something.then_some(Party::Owner(own))
     }
 
     /// How many more connections than one [`Live::waits_of`] looks at.
@@ -264,7 +274,7 @@ impl<'e> Live<'e> {
     /// Whose place this is, and what it is for.
     fn entry(&self, waiter: u32) -> (Party, Held) {
         let it = &self.core.waiters[waiter];
-        (self.party_of(it.owner), it.want().held)
+        (Party::Owner(it.owner), it.want().held)
     }
 
     /// The key, and the number in its queue.
@@ -278,15 +288,13 @@ fn party_of_ranges(core: &Core, ranges: &Ranges, owner: u32) -> Party {
     let it = ranges.owner(owner);
     match core.owners[it.client].client != NONE && !it.name.is_empty() {
         true => Party::OwnerOfRanges(owner),
-        false => party_of(core, it.client),
+        false => Party::Owner(it.client),
     }
 }
 
-fn party_of(core: &Core, owner: OwnerIndex) -> Party {
-    Party::Owner(match core.owners[owner].conn {
-        ConnIndex::NONE => owner,
-        conn => core.conns[conn].owner,
-    })
+/// The connection, as somebody with what it has of its own.
+fn party_of_conn(core: &Core, conn: ConnIndex) -> Party {
+    Party::Owner(core.conns[conn].own)
 }
 
 impl Ctx<'_> {
@@ -309,7 +317,7 @@ impl Locks {
         (mode, want): (Mode, Want),
         wait: Millis,
     ) {
-        let verdict = self.look_at_once(cx, asker.owner, resource, want.held, NONE);
+        let verdict = self.look_at_once(cx, asker, resource, want.held, NONE);
         if verdict == Some(Verdict::Deadlock) {
             return deny(cx, asker.conn, mode, Refusal::Deadlock);
         }
@@ -333,7 +341,7 @@ impl Locks {
     ) {
         let resource = cx.core.waiters[waiter].subject;
         let hold = cx.core.waiters[waiter].want().held;
-        let verdict = self.look_at_once(cx, asker.owner, resource, hold, waiter);
+        let verdict = self.look_at_once(cx, asker, resource, hold, waiter);
         if verdict == Some(Verdict::Deadlock) {
             self.give_up(cx, waiter);
             cx.refuse(asker.conn, Refusal::Deadlock);
@@ -349,16 +357,17 @@ impl Locks {
     fn look_at_once(
         &self,
         cx: &mut Ctx<'_>,
-        owner: OwnerIndex,
+        asker: Asker,
         resource: u32,
         hold: Held,
         waiter: u32,
     ) -> Option<Verdict> {
-        if self.has_nobody_behind(cx, owner, resource, waiter) {
+        if self.has_nobody_behind(cx, asker.owner, resource, waiter) {
             return Some(Verdict::MayWait);
         }
         let asked = Asked {
-            party: party_of(cx.core, owner),
+            party: Party::Owner(asker.owner),
+            conn: party_of_conn(cx.core, asker.conn),
             what: AskedFor::Key { resource, hold },
             waiter,
         };
@@ -388,8 +397,8 @@ impl Locks {
         waiter: u32,
     ) -> bool {
         let it = &cx.core.owners[owner];
-        // What connections of a client have held before they attached counts as the client's. Who waits
-        // for bytes is not as easy to see.
+        // A connection of a client may have something of its own, too. Who waits for bytes is not as easy
+        // to see.
         if it.client != NONE || it.has_ranges {
             return false;
         }
@@ -431,12 +440,23 @@ impl Locks {
         }
     }
 
-    /// A place was passed on to another connection: whoever is looked at for it is that one.
-    pub(super) fn note_passed_on(&mut self, cx: &Ctx<'_>, waiter: u32, before: ConnId) {
+    /// A place was passed on to another connection: whoever is looked at for it is that one. What that one
+    /// has of its own it cannot let go of from now on, so it may wait for itself.
+    pub(super) fn note_passed_on(&mut self, cx: &mut Ctx<'_>, waiter: u32, before: ConnId) {
         let Waiter { conn, since, .. } = cx.core.waiters[waiter];
         let is_it = |it: &&mut Pending| (it.conn, it.waiter, it.since) == (before, waiter, since);
         if let Some(it) = self.waits.pending.iter_mut().find(is_it) {
             it.conn = cx.core.conns[conn].id;
+        }
+        // The one before can let go of what it has of its own again.
+        self.ranges.changes += 1;
+        let live = Live {
+            locks: self,
+            core: cx.core,
+            moment: cx.moment,
+        };
+        if live.other_party_of(waiter).is_some() {
+            self.look_later(cx, waiter);
         }
     }
 

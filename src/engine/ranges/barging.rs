@@ -106,8 +106,7 @@ impl Locks {
             wants,
             waiter,
         };
-        let owner = cx.core.waiters[waiter].owner;
-        if !self.range_would_deadlock(cx, owner, asked, true) {
+        if !self.range_would_deadlock(cx, asked, true) {
             self.ranges.behind.insert(waiter);
             return;
         }

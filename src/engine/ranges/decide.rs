@@ -136,14 +136,20 @@ impl Locks {
                 wants,
                 waiter: NONE,
             };
-            // Nobody waits for somebody that a client locks for and that is not known yet.
+            // Nobody waits for somebody that a client locks for and that is not known yet, but maybe for
+            // what the connection has of its own.
             let is_client = cx.core.owners[asker.owner].client != NONE;
             let is_unknown = is_client && owner.is_none() && !asked.owner.is_empty();
-            let is_behind = in_the_way == InTheWay::Queue;
-            let may_wait = match is_unknown {
-                true => Some(true),
-                false => self.may_wait_for_range(cx, asker.owner, asked_range, is_behind),
+            let waits_as = match is_unknown {
+                true => cx.core.conns[asker.conn].own,
+                false => asker.owner,
             };
+            let waits_as = Asker {
+                owner: waits_as,
+                ..asker
+            };
+            let is_behind = in_the_way == InTheWay::Queue;
+            let may_wait = self.may_wait_for_range(cx, waits_as, asked_range, is_behind);
             if may_wait != Some(false) {
                 let waiter = self.wait_for_range(cx, asked, resource, mode, wait, is_behind);
                 if may_wait.is_none()

@@ -292,14 +292,13 @@ impl Locks {
             holding != NONE && own.next().is_some()
         };
         if !is_in_order && !converts(segments) {
-            let owner = cx.core.waiters[waiter].owner;
             let asked = AskedRange {
                 resource,
                 holding,
                 wants,
                 waiter,
             };
-            if !self.range_would_deadlock(cx, owner, asked, true) {
+            if !self.range_would_deadlock(cx, asked, true) {
                 self.note_behind(cx, waiter, true);
                 return false;
             }
