@@ -216,6 +216,7 @@ impl Locks {
         if cx.core.restored.is_owner(self.holders[holder].owner) {
             self.pass_on(cx, holder, owner);
             self.keep_if_asked(cx, holder);
+            self.look_at_those_behind_bound(cx, holder);
         }
     }
 

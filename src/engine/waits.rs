@@ -57,6 +57,9 @@ const PENDING_MAX: usize = 1_024;
 /// Most holds of the one who asks that are looked at to see that nobody waits for them.
 const HOLDS_LOOKED_AT_MAX: u32 = 32;
 
+/// Most of those who wait for a grant that are looked at when it gets an owner.
+const LOOKED_AT_MAX: usize = 4_096;
+
 /// The least that a search does when time passes.
 const STEPS_MIN: u64 = 64;
 
@@ -245,6 +248,14 @@ impl<'e> Live<'e> {
         has_time && is_counted && self.is_present(waiter)
     }
 
+    /// Whether whoever waits here is told of a deadlock: always if it waits for bytes, else if it has asked.
+    fn is_told(&self, waiter: u32) -> bool {
+        let Waiter { awaiting, conn, .. } = self.core.waiters[waiter];
+        let has_asked = || conn != ConnIndex::NONE && self.core.conns[conn].detects_deadlocks;
+        let is_range = matches!(awaiting, Awaiting::Range(_));
+        is_range || self.core.rules.deadlock_detection || has_asked()
+    }
+
     /// Whether it can still be served. Whoever has hung up leaves its queue.
     fn is_present(&self, waiter: u32) -> bool {
         self.core.is_present(waiter)
@@ -414,6 +425,34 @@ impl Locks {
             let resource = self.holders[holder].resource;
             resource != asked && self.table[resource].queue.is_empty()
         })
+    }
+
+    /// A grant that was nobody's has an owner from now on. If that waits, on another connection, those who
+    /// wait for the grant may wait for themselves: whoever is told of deadlocks is looked at, the owner first.
+    #[cold]
+    pub(super) fn look_at_those_behind_bound(&mut self, cx: &mut Ctx<'_>, holder: u32) {
+        let Holder {
+            resource, owner, ..
+        } = self.holders[holder];
+        let party = Party::Owner(owner);
+        let live = Live {
+            locks: self,
+            core: cx.core,
+            moment: cx.moment,
+        };
+        let mut waiting: Vec<u32> = live.waits_of(party).collect();
+        let mut looks = 1 + live.looks_at_waits(party);
+        if !waiting.is_empty() {
+            let queue = live.key(resource).queue.iter(&cx.core.waiters);
+            let queue: Vec<u32> = queue.take(LOOKED_AT_MAX).collect();
+            looks += queue.len() as u32;
+            waiting.extend(queue);
+        }
+        waiting.retain(|&waiter| live.is_waiting(waiter) && live.is_told(waiter));
+        cx.core.work.charge_each(looks, work::LOOK);
+        for waiter in waiting {
+            self.look_later(cx, waiter);
+        }
     }
 
     /// The search was not over in time: it is done when time passes.
