@@ -364,6 +364,10 @@ fn spell(record: &Record) -> String {
             let key = text(key.as_bytes());
             format!("lengthened {key} #{fence} {} ms", lease.0)
         }
+        Record::Owned { key, fence, client } => {
+            let (key, client) = (text(key.as_bytes()), text(client.as_bytes()));
+            format!("owned {key} #{fence} by client {client}")
+        }
         Record::Ended { key, fence } => format!("ended {} #{fence}", text(key.as_bytes())),
         Record::Counted { key, value } => format!("counted {} {value}", text(key.as_bytes())),
         Record::Stored { key, value, ends } => {

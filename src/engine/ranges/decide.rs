@@ -99,7 +99,7 @@ impl Locks {
             range,
             ..
         } = asked;
-        if cx.core.storage_full && cx.keeps_ranges_of(asker.owner) {
+        if cx.core.storage_full && cx.is_kept_client(asker.owner) {
             return self.deny_range(cx, asker.conn, mode, Refusal::Storage);
         } else if cx.core.draining {
             return self.deny_range(cx, asker.conn, mode, Refusal::Draining);
@@ -351,7 +351,7 @@ impl Locks {
         mode: Option<Sharing>,
     ) {
         let it = self.ranges.owner(owner);
-        if cx.keeps_ranges_of(it.client) {
+        if cx.is_kept_client(it.client) {
             let (owner, resource) = (it.name.clone(), &self.ranges.resource(resource).key);
             let client = cx.core.owners[it.client].client_id().unwrap_or_default();
             let client = client.as_bytes().into();
@@ -488,15 +488,9 @@ impl Locks {
 }
 
 impl Ctx<'_> {
-    /// Whether the range locks of this client outlive the process: it has to be known after a restart.
-    pub(super) fn keeps_ranges_of(&self, client: OwnerIndex) -> bool {
-        let it = self.core.owners[client].client;
-        self.core.is_durable() && it != NONE && self.core.clients[it].ttl > Millis::ZERO
-    }
-
     /// Why a client may not make two pieces of one now, which no limit refuses.
     fn has_no_room_to_split(&self, client: OwnerIndex) -> Option<Refusal> {
-        match self.core.storage_full && self.keeps_ranges_of(client) {
+        match self.core.storage_full && self.is_kept_client(client) {
             true => Some(Refusal::Storage),
             false => self.core.memory_full.then_some(Refusal::Memory),
         }

@@ -318,7 +318,7 @@ impl Locks {
         let (resource, wants) = self.waited_range(cx.core, waiter);
         let RangeWant { owner, range, mode } = wants;
         let holding = self.ranges.holding_of(owner, resource);
-        let room = match cx.core.storage_full && cx.keeps_ranges_of(client) {
+        let room = match cx.core.storage_full && cx.is_kept_client(client) {
             true => Err(Refusal::Storage),
             false => self.has_room_for_range(cx, client, Some(resource), holding, range, mode),
         };
