@@ -330,6 +330,7 @@ impl Locks {
     ) {
         let verdict = self.look_at_once(cx, asker, resource, want.held, NONE);
         if verdict == Some(Verdict::Deadlock) {
+            cx.core.figures.deadlocked(want.held);
             return deny(cx, asker.conn, mode, Refusal::Deadlock);
         }
         let waiter = self.join(cx, resource, asker.owner, want);
@@ -355,6 +356,7 @@ impl Locks {
         let verdict = self.look_at_once(cx, asker, resource, hold, waiter);
         if verdict == Some(Verdict::Deadlock) {
             self.give_up(cx, waiter);
+            cx.core.figures.deadlocked(hold);
             cx.refuse(asker.conn, Refusal::Deadlock);
             return self.grant_waiting(cx, resource);
         }
@@ -586,7 +588,9 @@ impl Locks {
             return self.refuse_parked_range(cx, waiter);
         }
         let about = self.begin(cx, subject);
+        let hold = cx.core.waiters[waiter].want().held;
         self.give_up(cx, waiter);
+        cx.core.figures.deadlocked(hold);
         cx.core.figures.refused(Refusal::Deadlock);
         cx.answer_parked(conn, Reply::Refused(Refusal::Deadlock));
         self.grant_waiting(cx, subject);

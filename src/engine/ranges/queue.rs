@@ -127,7 +127,10 @@ impl Locks {
     pub(in super::super) fn end_range_wait(&mut self, cx: &mut Ctx<'_>, waiter: u32, reply: Reply) {
         let conn = cx.core.waiters[waiter].conn;
         let wants = self.leave_range_queue(cx, waiter);
-        self.ranges.figures.denied(wants.mode);
+        match reply {
+            Reply::Refused(Refusal::Deadlock) => self.ranges.figures.deadlocked(wants.mode),
+            _ => self.ranges.figures.denied(wants.mode),
+        }
         if let Reply::Refused(why) = reply {
             cx.core.figures.refused(why);
         }
