@@ -208,7 +208,8 @@ impl Figures {
         self.deadlocks
     }
 
-    /// How many searches for a deadlock were given up, because what they looked at kept changing.
+    /// How many searches for a deadlock were given up, because what they looked at kept changing, or was
+    /// too much.
     #[must_use]
     pub fn searches_given_up(&self) -> u64 {
         self.searches_given_up

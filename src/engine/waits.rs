@@ -16,6 +16,7 @@ mod search;
 
 use std::collections::VecDeque;
 
+use self::range_search::OfOrder;
 use self::search::{Search, Verdict};
 use super::arena::NONE;
 use super::conn::{Asker, ConnIndex};
@@ -74,6 +75,8 @@ pub(super) struct Waits {
     endings: u64,
     /// Runs while something is pending.
     timer: Option<TimerId>,
+    /// A search of another kind: see [`Locks::is_kept_by_order`].
+    of_order: Option<Box<OfOrder>>,
 }
 
 /// A parked command whose wait is still to be looked at.
@@ -89,6 +92,7 @@ impl Waits {
     pub(super) fn memory(&self) -> usize {
         self.pending.capacity() * size_of::<Pending>()
             + self.search.as_ref().map_or(0, |it| it.memory())
+            + self.of_order.as_ref().map_or(0, |it| it.memory())
     }
 
     pub(super) fn is_armed(&self) -> bool {

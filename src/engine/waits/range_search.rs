@@ -7,7 +7,8 @@
 //! of its bytes are looked at one by one, and the walk over them can be interrupted.
 
 use super::search::{ASKER, Gathered, Role, Search, Subject, Verdict};
-use super::{Asked, AskedFor, AskedRange, Live, Party, party_of_conn, party_of_ranges};
+use super::{Asked, AskedFor, AskedRange, Live, Party, STEPS_MIN, party_of_conn, party_of_ranges};
+use crate::base::Nanos;
 use crate::engine::arena::NONE;
 use crate::engine::conn::Asker;
 use crate::engine::ctx::{Core, Ctx};
@@ -18,6 +19,10 @@ use crate::engine::ranges::RangeWant;
 use crate::engine::types::{Refusal, Reply};
 use crate::engine::work;
 use crate::segments::Position;
+
+/// Most places that a search for whom the order of a queue keeps waiting remembers, of 40 bytes each: as many as
+/// there are if some 2,000 in one queue want the same bytes. A search that needs more is given up.
+const PLACES_MAX: usize = 2_000_000;
 
 /// How many in a queue are compared with what is wanted in one step: most are not in the way.
 const COMPARED_PER_STEP: u64 = work::FOLLOW / work::COMPARE;
@@ -30,6 +35,24 @@ pub(super) struct Blockers {
     position: Option<Position>,
     /// The next one in the queue, if the queue counts.
     next_waiter: u32,
+}
+
+/// A search for whether somebody waits for itself only because of the order of its queue. If there are very
+/// many in the queue it takes several pieces.
+pub(super) struct OfOrder {
+    waiter: u32,
+    /// Of the waiter, whose index another may have by now.
+    since: Nanos,
+    /// How often it has begun, and what [`Locks::endings`] was then.
+    tries: u32,
+    endings: u64,
+    search: Search,
+}
+
+impl OfOrder {
+    pub(super) fn memory(&self) -> usize {
+        size_of::<Self>() + self.search.memory()
+    }
 }
 
 impl Search {
@@ -257,6 +280,65 @@ impl Locks {
         for waiter in kept {
             self.look_later(cx, waiter);
         }
+    }
+
+    /// Whether somebody whom only the order of its queue keeps waiting waits for itself; none if the search
+    /// is not over: then it goes on with the next call for the same one.
+    pub(in crate::engine) fn is_kept_by_order(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        range: AskedRange,
+    ) -> Option<bool> {
+        let (waiter, endings) = (range.waiter, self.endings(cx));
+        let Waiter { owner, since, .. } = cx.core.waiters[waiter];
+        let begun = self.waits.of_order.take();
+        let begun = begun.filter(|it| (it.waiter, it.since) == (waiter, since));
+        if !self.may_be_waited_for(cx.core, owner) {
+            return Some(false);
+        }
+        let limits = cx.core.rules.search_limits;
+        let live = Live {
+            locks: self,
+            core: cx.core,
+            moment: cx.moment,
+        };
+        let mut it = match begun {
+            Some(it) if it.endings == endings => it,
+            Some(it) if it.tries == limits.tries_max => {
+                cx.core.figures.search_given_up();
+                return Some(false);
+            }
+            before => {
+                let what = AskedFor::Range {
+                    range,
+                    counts_queue: true,
+                };
+                let asked = live.asked_of(waiter);
+                Box::new(OfOrder {
+                    waiter,
+                    since,
+                    tries: 1 + before.map_or(0, |it| it.tries),
+                    endings,
+                    search: Search::new(&live, Asked { what, ..asked }),
+                })
+            }
+        };
+        let steps = (limits.at_once_work / work::FOLLOW).max(STEPS_MIN);
+        let mut left = steps;
+        let verdict = it.search.go_on(&live, &mut left);
+        cx.core.work.charge((steps - left) * work::FOLLOW);
+        if verdict.is_none() && it.search.places.len() > PLACES_MAX {
+            cx.core.figures.search_given_up();
+            return Some(false);
+        } else if verdict.is_none() {
+            self.waits.of_order = Some(it);
+        }
+        verdict.map(|it| it == Verdict::Deadlock)
+    }
+
+    /// Nobody is kept waiting by the order of a queue, so nothing is looked for.
+    pub(in crate::engine) fn end_search_of_order(&mut self) {
+        self.waits.of_order = None;
     }
 
     /// Whether somebody who waits would certainly wait for itself.

@@ -225,7 +225,7 @@ fn locks(text: &mut Text<'_>, engine: &Engine, http: &HttpFigures, shown: &Shown
     text.sample(&[], figures.deadlocks());
     text.counter(
         "latchd_deadlock_searches_given_up_total",
-        "Searches for a deadlock given up because what they looked at kept changing.",
+        "Searches for a deadlock given up because what they looked at kept changing, or was too much.",
     );
     text.sample(&[], figures.searches_given_up());
     let unclaimed = view.unclaimed();
