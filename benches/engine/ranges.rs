@@ -7,9 +7,11 @@
 use criterion::{BenchmarkId, Criterion};
 use latchd::base::{ConnId, Millis};
 use latchd::engine::Rules;
-use latchd::engine::types::{Effect, Input, RangeAsk, RangeRequest, Refusal, Reply, Sharing, Span};
+use latchd::engine::types::{
+    Effect, Input, RangeAsk, RangeRequest, Refusal, Reply, Request, Sharing, Span,
+};
 
-use crate::harness::{Harness, client};
+use crate::harness::{Harness, LOCK, client, granted};
 
 /// How far apart the locks are. Each is half as long.
 const STEP: u64 = 1_024;
@@ -58,6 +60,7 @@ pub(crate) fn benches(c: &mut Criterion) {
         group.finish();
     }
     let mut group = c.benchmark_group("engine/range/deadlock");
+    // No more than 4,096 wait for bytes at a time, so a chain of ten thousand goes through named locks, too.
     for length in [1, 100, 4_000] {
         let mut harness = None;
         group.bench_function(format!("chain-{length}"), |b| {
@@ -68,7 +71,62 @@ pub(crate) fn benches(c: &mut Criterion) {
             });
         });
     }
+    let mut harness = None;
+    group.bench_function("mixed-chain-10000", |b| {
+        let harness = harness.get_or_insert_with(|| mixed_chain(6_000, 4_000));
+        b.iter(|| {
+            let who = client(10_000);
+            let mut told = harness.ask(who, named(b"held:0")).to_vec();
+            // What takes longer than a request may goes on when time passes.
+            while told.is_empty() {
+                told = harness.pass(Millis(1)).to_vec();
+            }
+            assert_eq!(
+                told,
+                [Effect::Reply(who, Reply::Refused(Refusal::Deadlock))]
+            );
+        });
+    });
     group.finish();
+}
+
+/// Each of so many waits for the named lock of the next one, and each of so many behind them for the byte of
+/// the next one; the last one waits for nothing.
+fn mixed_chain(locks: u32, ranges: u32) -> Harness {
+    let mut harness = harness();
+    let key = |index: u32| format!("held:{index}");
+    for index in 0..=locks + ranges {
+        let who = client(index);
+        if index <= locks {
+            granted(harness.ask(who, named(key(index).as_bytes())), who);
+        }
+        let own = lock(span(index.into(), 1), Millis::ZERO);
+        assert_eq!(ask(&mut harness, who, own), Some(Reply::Done));
+    }
+    for index in (0..locks + ranges).rev() {
+        let who = client(index);
+        let told = match index < locks {
+            true => harness
+                .ask(who, named(key(index + 1).as_bytes()))
+                .first()
+                .cloned(),
+            false => {
+                let next = lock(span(u64::from(index) + 1, 1), Millis::MAX);
+                ask(&mut harness, who, next).map(|it| Effect::Reply(who, it))
+            }
+        };
+        assert_eq!(told, None);
+    }
+    harness
+}
+
+fn named(key: &[u8]) -> Request<'_> {
+    Request::Acquire {
+        key,
+        mode: LOCK,
+        wait: Millis::MAX,
+        lease: Some(Millis::MAX),
+    }
 }
 
 fn stranger() -> ConnId {
@@ -81,6 +139,7 @@ fn harness() -> Harness {
         ranges_per_client_max: 0,
         ranges_max: 0,
         waiters_per_key_max: 10_000,
+        deadlock_detection: true,
         ..Rules::default()
     })
 }

@@ -249,8 +249,7 @@ impl Engine {
             Ok(Some(reply)) => {
                 cx.core.note_user(conn, cx.core.conns[conn].owner);
                 cx.reply(conn, reply);
-                stores.record_ranges_if_kept(&mut cx, attach.id, was_kept);
-                stores.locks.look_at_those_behind_attached(&mut cx, conn);
+                stores.record_if_kept(&mut cx, attach.id, was_kept);
             }
             Ok(None) => cx.put_off(conn),
             Err(refusal) => cx.refuse(conn, refusal),
@@ -463,6 +462,13 @@ impl Ctx<'_> {
             self.record_gone(client, before);
         }
         Ok(())
+    }
+
+    /// Whether this is a client whose locks outlive the process as its own: it has to be known after a
+    /// restart.
+    pub(super) fn is_kept_client(&self, owner: OwnerIndex) -> bool {
+        let client = self.core.owners[owner].client;
+        self.core.is_durable() && client != NONE && self.core.clients[client].ttl > Millis::ZERO
     }
 
     pub(super) fn id_of(&self, client: u32) -> &str {

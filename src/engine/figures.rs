@@ -17,6 +17,8 @@ pub struct HeldFigures {
     /// How many have joined a queue, and left it without a grant.
     joined: u64,
     gave_up: u64,
+    /// How many of those that were refused or left would have waited for themselves.
+    pub deadlocks: u64,
     /// How long those waited that were granted after they had waited.
     pub waits: Histogram,
     /// How long those that are over were held.
@@ -43,10 +45,11 @@ impl HeldFigures {
         self.gave_up + self.waits.count()
     }
 
-    /// How many were asked for in vain: refused, not free in time, or not waited for to the end.
+    /// How many were asked for in vain: refused, not free in time, or not waited for to the end. Without
+    /// those that would have waited for themselves.
     #[must_use]
     pub fn denied(&self) -> u64 {
-        self.refused + self.gave_up
+        self.refused + self.gave_up - self.deadlocks
     }
 }
 
@@ -156,6 +159,7 @@ pub struct Figures {
     refused: [u64; Held::ALL.len()],
     joined: [u64; Held::ALL.len()],
     gave_up: [u64; Held::ALL.len()],
+    deadlocked: [u64; Held::ALL.len()],
     waits: [Histogram; Held::ALL.len()],
     holds: [Histogram; Held::ALL.len()],
     /// How many of those in `holds` have ended while records were read.
@@ -176,6 +180,7 @@ impl Figures {
             refused: self.refused[held],
             joined: self.joined[held],
             gave_up: self.gave_up[held],
+            deadlocks: self.deadlocked[held],
             waits: self.waits[held],
             holds: self.holds[held],
         }
@@ -203,7 +208,8 @@ impl Figures {
         self.deadlocks
     }
 
-    /// How many searches for a deadlock were given up, because what they looked at kept changing.
+    /// How many searches for a deadlock were given up, because what they looked at kept changing, or was
+    /// too much.
     #[must_use]
     pub fn searches_given_up(&self) -> u64 {
         self.searches_given_up
@@ -250,6 +256,11 @@ impl Figures {
 
     pub(super) fn denied(&mut self, held: Held) {
         self.refused[held as usize] += 1;
+    }
+
+    /// One that was refused, or has left its queue, would have waited for itself.
+    pub(super) fn deadlocked(&mut self, held: Held) {
+        self.deadlocked[held as usize] += 1;
     }
 
     /// A request was refused.

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use super::arena::NONE;
 use super::lock::Locks;
 use super::types::{ATTACHED_SERIAL, ByteRange, End, Record, Sharing, Value};
 use super::{Engine, RangeShown, Someone};
@@ -52,7 +53,11 @@ impl Engine {
         } = &self.stores.locks;
         all.extend(holders.iter().map(|(holder, it)| {
             let owner = &self.core.owners[it.owner];
-            let client = owner.client_id().filter(|id| self.core.is_kept(id));
+            // One that was forgotten and left something is not the one that has come since under its id.
+            let is_known = owner.client != NONE;
+            let client = owner
+                .client_id()
+                .filter(|id| is_known && self.core.is_kept(id));
             let named = owner.called().filter(|_| owner.is_named());
             Record::Granted {
                 key: table[it.resource].key.clone(),

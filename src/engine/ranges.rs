@@ -382,16 +382,6 @@ impl Ranges {
         }
     }
 
-    /// The resources that the client holds bytes of; some several times.
-    pub(super) fn resources_of(&self, client: OwnerIndex) -> impl Iterator<Item = u32> {
-        let of_client = self.clients.get(&client.0);
-        let owners = of_client
-            .into_iter()
-            .flat_map(|it| it.owners.iter(&self.owners));
-        let holdings = owners.flat_map(|owner| self.owners[owner].holdings.iter(&self.holdings));
-        holdings.map(|holding| self.holdings[holding].resource)
-    }
-
     /// How many segments the client has, all together.
     pub(super) fn segments_of(&self, client: OwnerIndex) -> u32 {
         self.clients.get(&client.0).map_or(0, |it| it.segments)

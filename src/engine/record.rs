@@ -322,6 +322,22 @@ impl Locks {
         self.begin_when_told(cx, holder);
     }
 
+    /// A grant belongs to a client that is known after a restart, and the records do not say so.
+    #[cold]
+    pub(super) fn record_owner(&self, cx: &mut Ctx<'_>, holder: u32) {
+        let it = &self.holders[holder];
+        let key = &self.table[it.resource].key;
+        cx.record(|core| Record::Owned {
+            key: key.clone(),
+            fence: it.token.fence,
+            client: core.owners[it.owner]
+                .client_id()
+                .unwrap_or_default()
+                .as_bytes()
+                .into(),
+        });
+    }
+
     /// What the records have about a grant is under the same index as the grant.
     pub(super) fn insert_recorded(&mut self, holder: u32, lease: Millis) {
         let index = self.recorded.insert(RecordedLease::new(lease));

@@ -34,7 +34,7 @@ impl Engine {
                 let epoch = cx.core.rules.epoch;
                 cx.restart_client_timer(client);
                 cx.reply(conn, Reply::Attached { epoch, is_new });
-                stores.record_ranges_if_kept(&mut cx, attach.id, was_kept);
+                stores.record_if_kept(&mut cx, attach.id, was_kept);
             }
             Ok(None) => cx.put_off(conn),
             Err(refusal) => cx.refuse(conn, refusal),
@@ -127,13 +127,22 @@ impl Engine {
 }
 
 impl Stores {
-    /// If the client was not known after a restart before, and is from now on, its ranges are recorded.
-    pub(super) fn record_ranges_if_kept(&mut self, cx: &mut Ctx<'_>, id: &str, was_kept: bool) {
-        if !was_kept
-            && cx.core.is_kept(id)
-            && let Some(owner) = cx.restored_client(id)
-        {
-            self.locks.record_ranges_of(cx, owner);
+    /// If the client was not known after a restart before, and is from now on, what it has is recorded as
+    /// its own. Nobody may hear of that before all of it is kept.
+    pub(super) fn record_if_kept(&mut self, cx: &mut Ctx<'_>, id: &str, was_kept: bool) {
+        let owner = cx.restored_client(id).filter(|_| !was_kept);
+        let Some(owner) = owner.filter(|&owner| cx.is_kept_client(owner)) else {
+            return;
+        };
+        let locks = &self.locks;
+        let holds = cx.core.owners[owner].holds.iter(&locks.holders);
+        let holds: Vec<u32> = holds.collect();
+        for holder in holds {
+            locks.record_owner(cx, holder);
+        }
+        self.locks.record_ranges_of(cx, owner);
+        if let Some(records) = &mut cx.core.records {
+            records.note_all(id.as_bytes());
         }
     }
 }

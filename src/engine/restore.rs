@@ -112,6 +112,13 @@ impl Stores {
                 fence,
                 lease,
             } => self.locks.restore_lease(key, fence, lease),
+            Record::Owned { key, fence, client } => {
+                // If it is not known by now, it was forgotten later, and the grant was nobody's again.
+                let client = str::from_utf8(client.as_bytes()).unwrap_or_default();
+                if let Some(owner) = cx.restored_client(client) {
+                    self.locks.restore_owner(cx, key, *fence, owner);
+                }
+            }
             &Record::Ended { ref key, fence } => self.locks.restore_end(cx, key, fence),
             Record::Counted { key, value } => self.counters.restore(cx, key.as_bytes(), *value),
             Record::Stored { key, value, ends } => {
@@ -210,12 +217,19 @@ impl Locks {
     }
 
     /// Gives a restored grant that nobody has claimed yet to this owner. Any other stays with the
-    /// owner it has.
+    /// owner it has. While the disk is full it stays nobody's, if that could not be recorded.
     #[cold]
     pub(super) fn bind(&mut self, cx: &mut Ctx<'_>, holder: u32, owner: OwnerIndex) {
-        if cx.core.restored.is_owner(self.holders[holder].owner) {
+        let is_kept = cx.is_kept_client(owner);
+        if cx.core.restored.is_owner(self.holders[holder].owner)
+            && !(is_kept && cx.core.storage_full)
+        {
             self.pass_on(cx, holder, owner);
+            if is_kept {
+                self.record_owner(cx, holder);
+            }
             self.keep_if_asked(cx, holder);
+            self.look_at_those_behind_bound(cx, holder);
         }
     }
 
@@ -284,6 +298,12 @@ impl Locks {
             self.pass_on(cx, holder, to);
         }
         cx.core.lose_conn(owner);
+    }
+
+    fn restore_owner(&mut self, cx: &mut Ctx<'_>, key: &Key, fence: Fence, owner: OwnerIndex) {
+        if let Some((_, holder)) = self.find_by_fence(key.as_bytes(), fence) {
+            self.pass_on(cx, holder, owner);
+        }
     }
 
     fn restore_lease(&mut self, key: &Key, fence: Fence, lease: Millis) {

@@ -101,12 +101,6 @@ impl Tickets {
         })
     }
 
-    /// The keys of an owner's tickets.
-    pub(super) fn resources(&self, tickets: &Chain<TicketsOfOwner>) -> impl Iterator<Item = u32> {
-        let tickets = tickets.iter(&self.arena);
-        tickets.map(|ticket| self.arena[ticket].resource)
-    }
-
     /// The waiter of this ticket, while it is in the queue.
     pub(super) fn waiter(&self, ticket: u32) -> Option<u32> {
         match self.arena[ticket].standing {

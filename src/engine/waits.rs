@@ -16,6 +16,7 @@ mod search;
 
 use std::collections::VecDeque;
 
+use self::range_search::OfOrder;
 use self::search::{Search, Verdict};
 use super::arena::NONE;
 use super::conn::{Asker, ConnIndex};
@@ -57,6 +58,9 @@ const PENDING_MAX: usize = 1_024;
 /// Most holds of the one who asks that are looked at to see that nobody waits for them.
 const HOLDS_LOOKED_AT_MAX: u32 = 32;
 
+/// Most of those who wait for a grant that are looked at when it gets an owner.
+const LOOKED_AT_MAX: usize = 4_096;
+
 /// The least that a search does when time passes.
 const STEPS_MIN: u64 = 64;
 
@@ -71,6 +75,8 @@ pub(super) struct Waits {
     endings: u64,
     /// Runs while something is pending.
     timer: Option<TimerId>,
+    /// A search of another kind: see [`Locks::is_kept_by_order`].
+    of_order: Option<Box<OfOrder>>,
 }
 
 /// A parked command whose wait is still to be looked at.
@@ -86,6 +92,7 @@ impl Waits {
     pub(super) fn memory(&self) -> usize {
         self.pending.capacity() * size_of::<Pending>()
             + self.search.as_ref().map_or(0, |it| it.memory())
+            + self.of_order.as_ref().map_or(0, |it| it.memory())
     }
 
     pub(super) fn is_armed(&self) -> bool {
@@ -96,6 +103,7 @@ impl Waits {
 /// Somebody who holds and waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Party {
+    /// A connection with what it has of its own, a client, or an owner that is known by its name.
     Owner(OwnerIndex),
     /// Somebody for whom a client locks bytes. A client that serves many waits for each of them apart; but
     /// a connection that is its own client is one, whatever names it gives, since it can do nothing else
@@ -117,6 +125,9 @@ impl Party {
 #[derive(Clone, Copy)]
 struct Asked {
     party: Party,
+    /// The connection that waits. It may do so for a client, and cannot let go of what it has of its own
+    /// meanwhile.
+    conn: Party,
     what: AskedFor,
     /// Its place in the queue; `NONE` if it would be the last one.
     waiter: u32,
@@ -156,8 +167,9 @@ struct Live<'e> {
 }
 
 impl<'e> Live<'e> {
-    /// The waiters of the commands that this party is parked in, as far as they wait for keys. Everything
-    /// else (a value, a barrier) can come from anybody.
+    /// The waiters of the commands that keep this party from going on, as far as they wait for keys or
+    /// bytes. Everything else (a value, a barrier) can come from anybody. A connection is kept by the command
+    /// that it is parked in, whomever that is for: so a wait for a client may be one of two parties.
     fn waits_of(&self, party: Party) -> impl Iterator<Item = u32> {
         let (owner, of_ranges) = match party {
             Party::Owner(owner) => (Some(owner), self.own_range_wait(owner)),
@@ -189,7 +201,6 @@ impl<'e> Live<'e> {
             conn => self.core.conns[conn].parked,
         };
         let own = (own != NONE).then_some(own);
-        let own = own.filter(|&waiter| self.core.waiters[waiter].owner == owner);
         let asks = it.is_named().then(|| self.locks.asks.waiting(owner));
         let of_client = (it.client != NONE).then(|| self.core.parked_of_client(it.client));
         let several = asks.into_iter().flatten();
@@ -206,10 +217,16 @@ impl<'e> Live<'e> {
         party_of_ranges(self.core, &self.locks.ranges, owner)
     }
 
-    /// Who the owner is here. A connection that has attached to a client waits for the client, and what it
-    /// held before it did so it cannot let go of meanwhile: so that counts as the client's, too.
-    fn party_of(&self, owner: OwnerIndex) -> Party {
-        party_of(self.core, owner)
+    /// The connection that waits here for somebody else, if it has something of its own: it acquired that
+    /// before it attached to the client that it waits for.
+    fn other_party_of(&self, waiter: u32) -> Option<Party> {
+        let it = &self.core.waiters[waiter];
+        let own = match it.conn {
+            ConnIndex::NONE => return None,
+            conn => self.core.conns[conn].own,
+        };
+        let has_something = own != it.owner && !self.core.owners[own].owns_nothing();
+        has_something.then_some(Party::Owner(own))
     }
 
     /// How many more connections than one [`Live::waits_of`] looks at.
@@ -233,6 +250,14 @@ impl<'e> Live<'e> {
         let has_time = timer.is_some_and(|it| self.core.timers.deadline(it) > self.moment);
         let is_counted = matches!(awaiting, Awaiting::Hold(_) | Awaiting::Range(_));
         has_time && is_counted && self.is_present(waiter)
+    }
+
+    /// Whether whoever waits here is told of a deadlock: always if it waits for bytes, else if it has asked.
+    fn is_told(&self, waiter: u32) -> bool {
+        let Waiter { awaiting, conn, .. } = self.core.waiters[waiter];
+        let has_asked = || conn != ConnIndex::NONE && self.core.conns[conn].detects_deadlocks;
+        let is_range = matches!(awaiting, Awaiting::Range(_));
+        is_range || self.core.rules.deadlock_detection || has_asked()
     }
 
     /// Whether it can still be served. Whoever has hung up leaves its queue.
@@ -264,7 +289,7 @@ impl<'e> Live<'e> {
     /// Whose place this is, and what it is for.
     fn entry(&self, waiter: u32) -> (Party, Held) {
         let it = &self.core.waiters[waiter];
-        (self.party_of(it.owner), it.want().held)
+        (Party::Owner(it.owner), it.want().held)
     }
 
     /// The key, and the number in its queue.
@@ -278,15 +303,13 @@ fn party_of_ranges(core: &Core, ranges: &Ranges, owner: u32) -> Party {
     let it = ranges.owner(owner);
     match core.owners[it.client].client != NONE && !it.name.is_empty() {
         true => Party::OwnerOfRanges(owner),
-        false => party_of(core, it.client),
+        false => Party::Owner(it.client),
     }
 }
 
-fn party_of(core: &Core, owner: OwnerIndex) -> Party {
-    Party::Owner(match core.owners[owner].conn {
-        ConnIndex::NONE => owner,
-        conn => core.conns[conn].owner,
-    })
+/// The connection, as somebody with what it has of its own.
+fn party_of_conn(core: &Core, conn: ConnIndex) -> Party {
+    Party::Owner(core.conns[conn].own)
 }
 
 impl Ctx<'_> {
@@ -309,8 +332,9 @@ impl Locks {
         (mode, want): (Mode, Want),
         wait: Millis,
     ) {
-        let verdict = self.look_at_once(cx, asker.owner, resource, want.held, NONE);
+        let verdict = self.look_at_once(cx, asker, resource, want.held, NONE);
         if verdict == Some(Verdict::Deadlock) {
+            cx.core.figures.deadlocked(want.held);
             return deny(cx, asker.conn, mode, Refusal::Deadlock);
         }
         let waiter = self.join(cx, resource, asker.owner, want);
@@ -333,9 +357,10 @@ impl Locks {
     ) {
         let resource = cx.core.waiters[waiter].subject;
         let hold = cx.core.waiters[waiter].want().held;
-        let verdict = self.look_at_once(cx, asker.owner, resource, hold, waiter);
+        let verdict = self.look_at_once(cx, asker, resource, hold, waiter);
         if verdict == Some(Verdict::Deadlock) {
             self.give_up(cx, waiter);
+            cx.core.figures.deadlocked(hold);
             cx.refuse(asker.conn, Refusal::Deadlock);
             return self.grant_waiting(cx, resource);
         }
@@ -349,16 +374,17 @@ impl Locks {
     fn look_at_once(
         &self,
         cx: &mut Ctx<'_>,
-        owner: OwnerIndex,
+        asker: Asker,
         resource: u32,
         hold: Held,
         waiter: u32,
     ) -> Option<Verdict> {
-        if self.has_nobody_behind(cx, owner, resource, waiter) {
+        if self.has_nobody_behind(cx, asker.owner, resource, waiter) {
             return Some(Verdict::MayWait);
         }
         let asked = Asked {
-            party: party_of(cx.core, owner),
+            party: Party::Owner(asker.owner),
+            conn: party_of_conn(cx.core, asker.conn),
             what: AskedFor::Key { resource, hold },
             waiter,
         };
@@ -388,8 +414,8 @@ impl Locks {
         waiter: u32,
     ) -> bool {
         let it = &cx.core.owners[owner];
-        // What connections of a client have held before they attached counts as the client's. Who waits
-        // for bytes is not as easy to see.
+        // A connection of a client may have something of its own, too. Who waits for bytes is not as easy
+        // to see.
         if it.client != NONE || it.has_ranges {
             return false;
         }
@@ -405,6 +431,34 @@ impl Locks {
             let resource = self.holders[holder].resource;
             resource != asked && self.table[resource].queue.is_empty()
         })
+    }
+
+    /// A grant that was nobody's has an owner from now on. If that waits, on another connection, those who
+    /// wait for the grant may wait for themselves: whoever is told of deadlocks is looked at, the owner first.
+    #[cold]
+    pub(super) fn look_at_those_behind_bound(&mut self, cx: &mut Ctx<'_>, holder: u32) {
+        let Holder {
+            resource, owner, ..
+        } = self.holders[holder];
+        let party = Party::Owner(owner);
+        let live = Live {
+            locks: self,
+            core: cx.core,
+            moment: cx.moment,
+        };
+        let mut waiting: Vec<u32> = live.waits_of(party).collect();
+        let mut looks = 1 + live.looks_at_waits(party);
+        if !waiting.is_empty() {
+            let queue = live.key(resource).queue.iter(&cx.core.waiters);
+            let queue: Vec<u32> = queue.take(LOOKED_AT_MAX).collect();
+            looks += queue.len() as u32;
+            waiting.extend(queue);
+        }
+        waiting.retain(|&waiter| live.is_waiting(waiter) && live.is_told(waiter));
+        cx.core.work.charge_each(looks, work::LOOK);
+        for waiter in waiting {
+            self.look_later(cx, waiter);
+        }
     }
 
     /// The search was not over in time: it is done when time passes.
@@ -431,12 +485,23 @@ impl Locks {
         }
     }
 
-    /// A place was passed on to another connection: whoever is looked at for it is that one.
-    pub(super) fn note_passed_on(&mut self, cx: &Ctx<'_>, waiter: u32, before: ConnId) {
+    /// A place was passed on to another connection: whoever is looked at for it is that one. What that one
+    /// has of its own it cannot let go of from now on, so it may wait for itself.
+    pub(super) fn note_passed_on(&mut self, cx: &mut Ctx<'_>, waiter: u32, before: ConnId) {
         let Waiter { conn, since, .. } = cx.core.waiters[waiter];
         let is_it = |it: &&mut Pending| (it.conn, it.waiter, it.since) == (before, waiter, since);
         if let Some(it) = self.waits.pending.iter_mut().find(is_it) {
             it.conn = cx.core.conns[conn].id;
+        }
+        // The one before can let go of what it has of its own again.
+        self.ranges.changes += 1;
+        let live = Live {
+            locks: self,
+            core: cx.core,
+            moment: cx.moment,
+        };
+        if live.other_party_of(waiter).is_some() {
+            self.look_later(cx, waiter);
         }
     }
 
@@ -527,7 +592,9 @@ impl Locks {
             return self.refuse_parked_range(cx, waiter);
         }
         let about = self.begin(cx, subject);
+        let hold = cx.core.waiters[waiter].want().held;
         self.give_up(cx, waiter);
+        cx.core.figures.deadlocked(hold);
         cx.core.figures.refused(Refusal::Deadlock);
         cx.answer_parked(conn, Reply::Refused(Refusal::Deadlock));
         self.grant_waiting(cx, subject);

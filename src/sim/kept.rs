@@ -84,6 +84,7 @@ impl Kept {
                     grant.lease = *lease;
                 }
             }
+            Record::Owned { .. } => {} // of a client's grants nothing else is kept here either
             Record::Ended { fence, .. } => {
                 self.grants.remove(&fence.0);
             }

@@ -209,6 +209,8 @@ impl From<Place> for At {
 pub(super) struct Live {
     /// The grant, and the renewal that made it longest.
     grants: HashMap<GrantId, (At, Option<At>)>,
+    /// Those that have become a client's later. Few, so they take nothing of the others.
+    owned: HashMap<GrantId, At>,
     counters: HashMap<Box<[u8]>, At>,
     values: HashMap<Box<[u8]>, At>,
     lists: HashMap<Box<[u8]>, VecDeque<At>>,
@@ -239,8 +241,16 @@ impl Live {
                     *longest = Some(at);
                 }
             }
+            Entry::Owned { key, fence, .. } => {
+                let id = grant_id(key, fence);
+                if self.grants.contains_key(&id) {
+                    self.owned.insert(id, at);
+                }
+            }
             Entry::Ended { key, fence } => {
-                self.grants.remove(&grant_id(key, fence));
+                let id = grant_id(key, fence);
+                self.grants.remove(&id);
+                self.owned.remove(&id);
             }
             Entry::Counted { key, value: 0 } => {
                 self.counters.remove(key);
@@ -311,6 +321,7 @@ impl Live {
         let grants = self.grants.values().chain(self.clients.values());
         let grants = grants.flat_map(|(first, latest)| [Some(*first), *latest]);
         let mut places: Vec<At> = grants.flatten().collect();
+        places.extend(self.owned.values());
         places.extend(self.counters.values());
         places.extend(self.values.values());
         places.extend(self.lists.values().flatten());

@@ -24,6 +24,11 @@ pub enum Entry<'a> {
         fence: Fence,
         lease: Millis,
     },
+    Owned {
+        key: &'a [u8],
+        fence: Fence,
+        client: &'a str,
+    },
     Ended {
         key: &'a [u8],
         fence: Fence,
@@ -108,6 +113,11 @@ impl Entry<'_> {
                 key: key.into(),
                 fence,
                 lease,
+            },
+            Self::Owned { key, fence, client } => Record::Owned {
+                key: key.into(),
+                fence,
+                client: client.as_bytes().into(),
             },
             Self::Ended { key, fence } => Record::Ended {
                 key: key.into(),

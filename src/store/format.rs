@@ -45,6 +45,7 @@
 //!  11 client gone id
 //!  12 ranged      mode 1 (0 not locked any more, 1 shared, 2 exclusive), first byte 8, last byte 8,
 //!                 length of the resource 2, length of the client's id 2, resource, id, owner
+//!  13 owned       fence 8, length of the key 2, key, id of the client
 //! 128 mark        everything up to this number was on the disk when this was written 8
 //! 129 stopped     when, ms since 1970 8
 //! 130 end         how many frames the snapshot has before this one 8
@@ -65,7 +66,7 @@ use crate::engine::types::{ByteRange, End, Mode, Record, SecretHash, Sharing};
 use crate::key::Key;
 
 /// The version that this program writes, and the highest that it reads.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// How long a header is.
 pub const HEADER_BYTES: usize = 64;
@@ -362,6 +363,11 @@ impl<'a> Frame<'a> {
                     mode,
                 }
             }
+            13 => Entry::Owned {
+                fence: Fence(content.number()?),
+                key: content.key()?,
+                client: str::from_utf8(content.rest()).ok()?,
+            },
             KIND_MARK => Entry::Mark {
                 durable: content.number()?,
             },
@@ -429,6 +435,10 @@ pub fn push_record(
         Record::Lengthened { key, fence, lease } => {
             let (fence, lease) = (fence.0.to_le_bytes(), lease.0.to_le_bytes());
             push(2, [&fence, &lease, key.as_bytes(), &[]]);
+        }
+        Record::Owned { key, fence, client } => {
+            let (fence, key) = (fence.0.to_le_bytes(), key.as_bytes());
+            push(13, [&fence, &length_of(key), key, client.as_bytes()]);
         }
         Record::Ended { key, fence } => {
             push(3, [&fence.0.to_le_bytes(), key.as_bytes(), &[], &[]]);

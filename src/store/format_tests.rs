@@ -65,6 +65,16 @@ fn records() -> Vec<Record> {
             fence: Fence(7),
             lease: Millis(66_000),
         },
+        Record::Owned {
+            key: Key::from(&[0xff; 256][..]),
+            fence: Fence(7),
+            client: Key::from("gw/näme".as_bytes()),
+        },
+        Record::Owned {
+            key: key(),
+            fence: Fence(u64::MAX),
+            client: Key::from(&[b'x'; 256][..]),
+        },
         Record::Ended {
             key: Key::from(&[0xff; 256][..]),
             fence: Fence(7),
@@ -197,6 +207,18 @@ fn a_range_is_written_as_the_documents_say() {
 }
 
 #[test]
+fn an_owner_is_written_as_the_documents_say() {
+    let record = Record::Owned {
+        key: Key::from(&b"job"[..]),
+        fence: Fence(0x0102),
+        client: Key::from(&b"gw/1"[..]),
+    };
+    let mut wanted = vec![13, 2, 1, 0, 0, 0, 0, 0, 0, 3, 0];
+    wanted.extend(b"jobgw/1");
+    assert_eq!(&frame_of(&record)[16..], wanted);
+}
+
+#[test]
 fn a_range_that_cannot_be_is_no_record() {
     let content = |mode, start: u64, last: u64, resource_bytes: u8, client: &[u8]| {
         let mut content = vec![mode];
@@ -238,10 +260,10 @@ fn files_of_earlier_versions_follow_no_loss() {
 #[test]
 fn a_later_version_is_named() {
     let mut bytes = header().encode();
-    bytes[8] = 4;
+    bytes[8] = 5;
     let checksum = crc32c(&bytes[..60]);
     bytes[60..].copy_from_slice(&checksum.to_le_bytes());
-    assert_eq!(Header::decode(&bytes), Err(BadHeader::TooNew(4)));
+    assert_eq!(Header::decode(&bytes), Err(BadHeader::TooNew(5)));
 }
 
 fn name() -> impl Strategy<Value = Key> {

@@ -191,6 +191,12 @@ impl Seen {
                     held.lease_ms = lease.0;
                 }
             }
+            Entry::Owned { fence, client, .. } => {
+                if let Some(held) = self.held.get_mut(&fence.0) {
+                    held.client = ATTACHED_SERIAL;
+                    held.name = Some(client.to_owned());
+                }
+            }
             Entry::Ended { fence, .. } => {
                 self.held.remove(&fence.0);
             }
@@ -301,6 +307,11 @@ fn told(entry: &Entry<'_>) -> String {
             key(name),
             lease.0
         ),
+        Entry::Owned {
+            key: name,
+            fence,
+            client,
+        } => format!("owned {}, fence {fence}, client {client:?}", key(name)),
         Entry::Ended { key: name, fence } => format!("ended {}, fence {fence}", key(name)),
         Entry::Counted { key: name, value } => format!("counted {} = {value}", key(name)),
         Entry::Stored {

@@ -483,6 +483,41 @@ fn a_client_that_is_to_be_kept_later_keeps_what_it_holds() {
     assert_eq!(shown(&mut daemon.connect(), "f"), ["ex 0 10  pending"]);
 }
 
+/// The same with named locks: after another kill they go when the client does, and not before. Also those
+/// that it had back after a kill.
+#[test]
+fn named_locks_of_a_client_are_its_own_after_every_kill() {
+    let directory = Directory::new();
+    let daemon = directory.start(&[]);
+    let mut one = daemon.connect();
+    assert_eq!(one.ask("attach nfs/1 0 secret"), "ok 1 new");
+    assert!(one.ask("l early 0 600").starts_with("ok "));
+    assert_eq!(one.ask("attach nfs/1 600 secret"), "ok 1 resumed");
+    let mut other = daemon.connect();
+    let restored = other.ask("l restored 0 600");
+    let token = restored.split(' ').nth(1).unwrap();
+    kill(daemon);
+
+    let daemon = directory.start(&[]);
+    let mut one = daemon.connect();
+    assert_eq!(one.ask("attach nfs/1 600 secret"), "ok 2 resumed");
+    assert_eq!(one.ask(&format!("n restored {token} 600")), "ok 600");
+    kill(daemon);
+
+    let daemon = directory.start(&[]);
+    let (mut one, mut other) = (daemon.connect(), daemon.connect());
+    for key in ["early", "restored"] {
+        assert_eq!(other.ask(&format!("l {key} 0")), "timeout");
+        let who = other.ask(&format!("who {key}"));
+        assert!(who.contains(r#""client":"nfs/1""#), "{who}");
+    }
+    assert_eq!(one.ask("attach nfs/1 600 secret"), "ok 3 resumed");
+    assert_eq!(one.ask("detach nfs/1 secret"), "ok");
+    for key in ["early", "restored"] {
+        assert!(other.ask(&format!("l {key} 0")).starts_with("ok "));
+    }
+}
+
 /// Each block is a conversation, and between two of them the daemon is killed and started again.
 #[test]
 fn the_example_in_the_documents_goes_as_it_is_shown() {

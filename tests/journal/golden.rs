@@ -12,7 +12,7 @@ use latchd::engine::types::{End, Mode, Record, Sharing};
 use latchd::store::{Disk, Durability, Ending, FaultDisk, format};
 
 use crate::history::{
-    CLOCKS, Life, State, client, ended, granted, granted_as, granted_to, key, ranged, stored,
+    CLOCKS, Life, State, client, ended, granted, granted_as, granted_to, key, owned, ranged, stored,
 };
 
 const SEGMENT_BYTES: u64 = 1024;
@@ -116,6 +116,15 @@ fn records(version: u32) -> Vec<Record> {
             ranged(file("nfs/1", "pid 7"), (1 << 63, (1 << 63) + 1), None),
             ranged(file("nfs/1", ""), (5, 5), None),
             ranged(["later", "nfs/1", ""], (1, 1), EXCLUSIVE),
+        ]);
+    }
+    if version >= 4 {
+        // Also of a client that is forgotten later, and one that has ended.
+        records.extend([
+            owned("lock", 1, "nfs/gone"),
+            owned("lock", 1, "nfs/1"),
+            owned("slots", 3, "nfs/1"),
+            ended("slots", 3),
         ]);
     }
     records

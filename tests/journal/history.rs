@@ -63,6 +63,15 @@ pub(crate) fn ended(name: &str, fence: u64) -> Record {
     }
 }
 
+/// A grant that is a client's from now on.
+pub(crate) fn owned(key: impl AsRef<[u8]>, fence: u64, client: &str) -> Record {
+    Record::Owned {
+        key: key.as_ref().into(),
+        fence: Fence(fence),
+        client: client.as_bytes().into(),
+    }
+}
+
 pub(crate) fn stored(name: &str, value: &[u8]) -> Record {
     Record::Stored {
         key: key(name),
@@ -140,6 +149,12 @@ impl State {
             Record::Lengthened { fence, lease, .. } => {
                 if let Some(grant) = self.grants.get_mut(&fence.0) {
                     grant.3 = lease.0;
+                }
+            }
+            Record::Owned { fence, client, .. } => {
+                if let Some(grant) = self.grants.get_mut(&fence.0) {
+                    let how = grant.1.split(" now ").next().unwrap_or_default();
+                    grant.1 = format!("{how} now {client:?}");
                 }
             }
             Record::Ended { fence, .. } => {
@@ -346,6 +361,7 @@ impl Maker {
                 fence: Fence(fence),
                 lease: Millis(lease + 1),
             },
+            (4, Some((&fence, (key, ..)))) if chance.bool() => owned(key, fence, &name),
             (0..=4, _) if !is_crowded => {
                 self.fence += 1;
                 let modes = [Mode::Slot { limit: 9 }, Mode::Read, Mode::Lead, Mode::Write];

@@ -26,6 +26,7 @@ pub(crate) const TABLE: &[Row] = &[
     (149, "a grant that cannot be delivered frees the bytes and wakes nobody", &[
         Script("range_wait.txt", "Nobody who has hung up is granted anything, in the very moment it comes free either."),
         Script("range_wait.txt", "Those behind one who hung up move on at once, though it has not been served to its end."),
+        Script("range_wait.txt", "A grant that may not have been read stays an attached client's, and goes with a connection that is its own."),
     ]),
     (150, "a waiter is not woken because the holder came in another way or ended otherwise than by unlocking", &[
         Script("range_wait.txt", "Locks of a client that is away end with its time."),
@@ -36,6 +37,11 @@ pub(crate) const TABLE: &[Row] = &[
         Script("range_wait.txt", "So was one that leaves, or is reset."),
         Script("range_wait.txt", "A cancelled wait was in others' way."),
         Script("range_limits.txt", "A refused wait was in others' way."),
+        Impossible("nobody waits for pending bytes: whoever wants some is told `error_grace`, so the end of the grace period keeps nobody asleep"),
+        Test("the_policy_strict_refuses_free_bytes_too_and_an_operator_ends_the_period"),
+        Impossible("an owner is not released by itself: it unlocks, or its client goes, and both are above"),
+        Impossible("a resource is not deleted: it is nothing but its locks and who waits for some"),
+        Impossible("limits do not change while the daemon runs"),
     ]),
     (151, "two tables that do not see each other, or a test that looks elsewhere than a lock", &[
         Impossible("there is one table of ranges, and one function finds what is in the way"),

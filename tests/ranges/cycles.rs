@@ -8,17 +8,19 @@ use std::collections::BTreeSet;
 
 use super::naive::{Model, Who, Wish};
 
-/// Somebody who holds and waits: a connection, a client, or somebody for whom a client locks.
+/// Somebody who holds and waits: a connection, a client, or somebody for whom a client locks. A connection
+/// that waits for a client cannot let go of what it had before it attached: both are kept by that wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Party {
     Of(Who),
     Named(usize, usize),
 }
 
-/// One wait: whose, for what, behind how many.
+/// One wait: whose, on which connection, for what, behind how many.
 #[derive(Clone, Copy)]
 struct Waiting {
     party: Party,
+    conn: u32,
     what: What,
     before: usize,
 }
@@ -31,22 +33,20 @@ enum What {
 
 type Parties = BTreeSet<Party>;
 
+impl Waiting {
+    fn keeps(&self, party: Party) -> bool {
+        self.party == party || Party::Of(Who::Conn(self.conn)) == party
+    }
+}
+
+fn party_of_owner(who: Who, name: usize) -> Party {
+    match who {
+        Who::Client(client) if name != 0 => Party::Named(client, name),
+        who => Party::Of(who),
+    }
+}
+
 impl Model {
-    /// What a connection had before it attached counts as its client's.
-    fn party(&self, who: Who) -> Party {
-        Party::Of(match who {
-            Who::Conn(conn) => self.who(conn),
-            client => client,
-        })
-    }
-
-    fn party_of_owner(&self, who: Who, name: usize) -> Party {
-        match who {
-            Who::Client(client) if name != 0 => Party::Named(client, name),
-            who => self.party(who),
-        }
-    }
-
     /// Nobody waits for a connection that has nothing, other than in the order of a queue.
     fn may_be_waited_for(&self, who: Who) -> bool {
         let mut keys = self.keys.iter().flat_map(|it| &it.holders);
@@ -56,25 +56,28 @@ impl Model {
             || owners.any(|it| !it.holdings.is_empty())
     }
 
-    /// Whether a wait for bytes, behind so many in the queue, would be for itself.
+    /// Whether a wait for bytes on a connection, behind so many in the queue, would be for itself.
     pub fn would_deadlock(
         &self,
         resource: usize,
+        conn: u32,
         wish: &Wish,
         before: usize,
         counts_queue: bool,
     ) -> bool {
         let asked = Waiting {
-            party: self.party_of_owner(wish.who, wish.name),
+            party: party_of_owner(wish.who, wish.name),
+            conn,
             what: What::Range(resource, *wish),
             before,
         };
         self.may_be_waited_for(wish.who) && self.is_in_circle(asked, counts_queue)
     }
 
-    pub fn key_would_deadlock(&self, key: usize, who: Who) -> bool {
+    pub fn key_would_deadlock(&self, key: usize, conn: u32) -> bool {
         let asked = Waiting {
-            party: self.party(who),
+            party: Party::Of(self.who(conn)),
+            conn,
             what: What::Key(key),
             before: self.keys[key].queue.len(),
         };
@@ -84,7 +87,7 @@ impl Model {
     fn is_in_circle(&self, asked: Waiting, counts_queue: bool) -> bool {
         let mut waits = self.waits();
         waits.push(asked);
-        let getting_on = self.getting_on(&waits, Some(asked.party), counts_queue);
+        let getting_on = self.getting_on(&waits, Some(&asked), counts_queue);
         if self.can_end(&asked, &getting_on, counts_queue) {
             return false;
         }
@@ -92,14 +95,14 @@ impl Model {
         let mut todo = self.stuck_before(&asked, &getting_on, counts_queue);
         while let Some(next) = todo.pop() {
             if reached.insert(next) {
-                for wait in waits.iter().filter(|it| it.party == next) {
+                for wait in waits.iter().filter(|it| it.keeps(next)) {
                     if !self.can_end(wait, &getting_on, counts_queue) {
                         todo.extend(self.stuck_before(wait, &getting_on, counts_queue));
                     }
                 }
             }
         }
-        reached.contains(&asked.party)
+        reached.iter().any(|&it| asked.keeps(it))
     }
 
     /// Everybody who will never get on, unless a time runs out. The order of a queue gives way when those
@@ -116,7 +119,8 @@ impl Model {
         for (resource, queue) in self.queues.iter().enumerate() {
             for (before, it) in queue.iter().enumerate() {
                 waits.push(Waiting {
-                    party: self.party_of_owner(it.wish.who, it.wish.name),
+                    party: party_of_owner(it.wish.who, it.wish.name),
+                    conn: it.conn,
                     what: What::Range(resource, it.wish),
                     before,
                 });
@@ -125,7 +129,8 @@ impl Model {
         for (key, at) in self.keys.iter().enumerate() {
             for (before, it) in at.queue.iter().enumerate() {
                 waits.push(Waiting {
-                    party: self.party(it.who),
+                    party: Party::Of(it.who),
+                    conn: it.conn,
                     what: What::Key(key),
                     before,
                 });
@@ -135,11 +140,11 @@ impl Model {
     }
 
     /// Everybody who waits and gets on, if this one does not; and everybody who does not wait.
-    fn getting_on(&self, waits: &[Waiting], but: Option<Party>, counts_queue: bool) -> Parties {
+    fn getting_on(&self, waits: &[Waiting], but: Option<&Waiting>, counts_queue: bool) -> Parties {
         let holders = self.keys.iter().flat_map(|it| &it.holders);
-        let holders = holders.map(|it| self.party(it.0));
+        let holders = holders.map(|it| Party::Of(it.0));
         let owners = self.owners.iter();
-        let owners = owners.map(|it| self.party_of_owner(it.who, it.name));
+        let owners = owners.map(|it| party_of_owner(it.who, it.name));
         let everybody: Parties = waits
             .iter()
             .map(|it| it.party)
@@ -149,11 +154,11 @@ impl Model {
         let mut getting_on = Parties::new();
         loop {
             let can_go = |party: Party| {
-                let mut own = waits.iter().filter(|it| it.party == party);
+                let mut own = waits.iter().filter(|it| it.keeps(party));
                 own.all(|it| self.can_end(it, &getting_on, counts_queue))
             };
             let mut rest = everybody.difference(&getting_on).copied();
-            match rest.find(|&it| Some(it) != but && can_go(it)) {
+            match rest.find(|&it| !but.is_some_and(|but| but.keeps(it)) && can_go(it)) {
                 Some(party) => getting_on.insert(party),
                 None => return getting_on,
             };
@@ -165,7 +170,7 @@ impl Model {
             What::Range(..) => self.stuck_before(wait, getting_on, counts_queue).is_empty(),
             What::Key(key) => {
                 let at = &self.keys[key];
-                let stuck = |who: Who| !getting_on.contains(&self.party(who));
+                let stuck = |who: Who| !getting_on.contains(&Party::Of(who));
                 let holders = at.holders.iter().filter(|it| stuck(it.0)).count();
                 let before = at.queue[..wait.before].iter();
                 at.limit - holders > before.filter(|it| stuck(it.who)).count()
@@ -179,20 +184,20 @@ impl Model {
         match wait.what {
             What::Range(resource, wish) => {
                 for it in self.holders_in_the_way(resource, &wish) {
-                    before.push(self.party_of_owner(it.who, it.name));
+                    before.push(party_of_owner(it.who, it.name));
                 }
                 // Whoever has some of the bytes does not stand behind others.
                 if counts_queue && !self.converts(resource, &wish) {
                     for it in self.waiters_in_the_way(resource, &wish, wait.before) {
-                        before.push(self.party_of_owner(it.wish.who, it.wish.name));
+                        before.push(party_of_owner(it.wish.who, it.wish.name));
                     }
                 }
             }
             What::Key(key) => {
                 let at = &self.keys[key];
-                before.extend(at.holders.iter().map(|it| self.party(it.0)));
+                before.extend(at.holders.iter().map(|it| Party::Of(it.0)));
                 let queue = at.queue[..wait.before].iter();
-                before.extend(queue.map(|it| self.party(it.who)));
+                before.extend(queue.map(|it| Party::Of(it.who)));
             }
         }
         before.retain(|it| !getting_on.contains(it));

@@ -259,6 +259,8 @@ impl Model {
             }
             let before = std::mem::replace(&mut it.conn, conn);
             it.until = until;
+            // What this connection has of its own it cannot let go of from now on.
+            self.suspects.push((resource, conn));
             return self.say(before, Word::TimedOut);
         }
         let before = match wait {
@@ -268,11 +270,11 @@ impl Model {
         let in_the_way = self.in_the_way(resource, &wish, before);
         match in_the_way {
             InTheWay::Holder if wait == Millis::ZERO => return self.say(conn, Word::TimedOut),
-            InTheWay::Holder if self.would_deadlock(resource, &wish, before, false) => {
+            InTheWay::Holder if self.would_deadlock(resource, conn, &wish, before, false) => {
                 self.refusals += 1;
                 return self.say(conn, Word::Refused("deadlock"));
             }
-            InTheWay::Queue if self.would_deadlock(resource, &wish, before, true) => {}
+            InTheWay::Queue if self.would_deadlock(resource, conn, &wish, before, true) => {}
             InTheWay::Nothing => {}
             InTheWay::Holder | InTheWay::Queue => {
                 let most = match self.limits.waiters {
@@ -360,7 +362,7 @@ impl Model {
         if wait == Millis::ZERO {
             return self.say(conn, Word::TimedOut);
         }
-        if self.key_would_deadlock(key, who) {
+        if self.key_would_deadlock(key, conn) {
             self.refusals += 1;
             return self.say(conn, Word::Refused("deadlock"));
         }

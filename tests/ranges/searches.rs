@@ -137,3 +137,57 @@ fn whoever_is_kept_waiting_by_a_client_that_waits_elsewhere_is_looked_at_later()
     assert_eq!(table.rest(u64::MAX).0, deadlock(2));
     table.engine.check();
 }
+
+/// So many that no request may take the time to look at all of them.
+#[test]
+fn one_whom_only_the_order_of_a_very_long_queue_keeps_waiting_is_let_pass() {
+    let span = |start, len| Span { start, len };
+    for length in [10, 300] {
+        let mut table = Table::new(Rules {
+            waiters_per_key_max: 1_000,
+            search_limits: SearchLimits {
+                at_once_work: 100_000,
+                tries_max: 8,
+            },
+            ..Rules::default()
+        });
+        assert_eq!(granted(&table.lock(0, b"f", EX, span(0, 10))), [0]);
+        for conn in 1..=length {
+            assert_eq!(table.lock(conn, b"f", EX, span(0, 20)), []);
+        }
+        // Behind all of them, who wait for it.
+        let mut said = table.lock(0, b"f", EX, span(15, 1));
+        let at_once = granted(&said).len();
+        for _ in 0..100 {
+            table.now = table.now.after(Millis(100));
+            said.extend(table.rest(u64::MAX).0);
+        }
+        assert_eq!(granted(&said), [0], "{length} wait");
+        assert_eq!(at_once, usize::from(length == 10), "{length} wait");
+        assert_eq!(table.engine.figures().searches_given_up(), 0);
+        table.engine.check();
+    }
+}
+
+#[test]
+fn a_search_in_a_queue_that_is_too_long_to_remember_is_given_up_and_counted() {
+    const LENGTH: u32 = 2_200;
+    let span = |start, len| Span { start, len };
+    let mut table = Table::new(Rules {
+        waiters_per_key_max: 4_000,
+        ..Rules::default()
+    });
+    assert_eq!(granted(&table.lock(0, b"f", EX, span(0, 10))), [0]);
+    for conn in 1..=LENGTH {
+        assert_eq!(table.lock(conn, b"f", EX, span(0, 20)), []);
+    }
+    assert_eq!(table.lock(0, b"f", EX, span(15, 1)), []);
+    for _ in 0..100 {
+        table.now = table.now.after(Millis(100));
+        assert_eq!(table.rest(u64::MAX).0, [], "it waits");
+        if table.engine.figures().searches_given_up() > 0 {
+            return;
+        }
+    }
+    panic!("not given up");
+}

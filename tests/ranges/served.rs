@@ -129,7 +129,8 @@ impl Model {
                 InTheWay::Holder => false,
                 // It may be let pass now or a little later.
                 InTheWay::Queue => {
-                    self.hints.contains(&conn) && self.would_deadlock(resource, &wish, place, true)
+                    self.hints.contains(&conn)
+                        && self.would_deadlock(resource, conn, &wish, place, true)
                 }
             };
             place = match may_pass {
@@ -217,7 +218,7 @@ impl Model {
             for (resource, queue) in self.queues.iter().enumerate() {
                 for (place, it) in queue.iter().enumerate() {
                     if self.in_the_way(resource, &it.wish, place) == InTheWay::Queue
-                        && self.would_deadlock(resource, &it.wish, place, true)
+                        && self.would_deadlock(resource, it.conn, &it.wish, place, true)
                     {
                         may_pass.push((resource, place, it.conn));
                     }
@@ -236,7 +237,8 @@ impl Model {
                     .position(|it| it.conn == conn)?;
                 let wish = self.queues[resource][place].wish;
                 let is_kept = self.in_the_way(resource, &wish, place) == InTheWay::Holder;
-                let is_in_circle = is_kept && self.would_deadlock(resource, &wish, place, false);
+                let is_in_circle =
+                    is_kept && self.would_deadlock(resource, conn, &wish, place, false);
                 is_in_circle.then_some((resource, place, conn))
             });
             let suspects: Vec<_> = suspects.collect();

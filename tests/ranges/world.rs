@@ -264,21 +264,10 @@ impl World {
         })
     }
 
-    /// What a connection has becomes its client's as far as waits are concerned, so a circle may be closed
-    /// by that. Nobody is told of it then, so nobody does that here who has something.
     fn attach(&mut self, conn: usize, client: usize, ttl: Millis) -> Verdict {
         let Some(id) = self.who_may_ask(conn) else {
             return Ok(());
         };
-        let who = Who::Conn(id.serial);
-        let mut holders = self.model.keys.iter().flat_map(|it| &it.holders);
-        let has_something =
-            self.model.owners.iter().any(|it| it.who == who) || holders.any(|it| it.0 == who);
-        let it = self.model.clients[client].as_ref();
-        let waits = it.is_some_and(|it| it.conns.iter().any(|&it| self.model.is_parked(it)));
-        if has_something && waits {
-            return Ok(());
-        }
         let attach = Attach {
             id: CLIENT[client],
             ttl,

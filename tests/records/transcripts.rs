@@ -4,6 +4,7 @@
 //! ```text
 //! ## A heading begins a conversation, with an engine of its own.
 //! ! no auto-release       the holds of a client outlive its connection
+//! ! deadlock detection    everybody is told of deadlocks
 //! a> l job 10 60          a asks: verb, key, argument line; it connects when it first speaks
 //! a> kset k v\t10          \\t is a tab
 //! = 2 granted ...         record number 2 says this
@@ -146,6 +147,10 @@ impl Talk {
                 auto_release: false,
                 ..rules()
             }),
+            Some(("!", "deadlock detection")) => self.begin(Rules {
+                deadlock_detection: true,
+                ..rules()
+            }),
             Some(("!", what)) => {
                 let records = what.strip_prefix("restart ").expect(line);
                 self.restart(records.parse().expect(line));
@@ -198,7 +203,11 @@ impl Talk {
                 if let Some(keeps) = hello.keep {
                     self.apply(Input::Keep(id, keeps));
                 }
+                if let Some(detects) = hello.deadlock {
+                    self.apply(Input::DetectDeadlocks(id, detects));
+                }
             }
+            Command::Range(request) => self.apply(Input::Range(id, None, request)),
             Command::Attach(attach) => self.apply(Input::Attach(id, attach)),
             Command::Detach { id: client, secret } => {
                 self.apply(Input::Detach(id, client, secret));
@@ -354,6 +363,10 @@ fn spell(record: &Record) -> String {
         Record::Lengthened { key, fence, lease } => {
             let key = text(key.as_bytes());
             format!("lengthened {key} #{fence} {} ms", lease.0)
+        }
+        Record::Owned { key, fence, client } => {
+            let (key, client) = (text(key.as_bytes()), text(client.as_bytes()));
+            format!("owned {key} #{fence} by client {client}")
         }
         Record::Ended { key, fence } => format!("ended {} #{fence}", text(key.as_bytes())),
         Record::Counted { key, value } => format!("counted {} {value}", text(key.as_bytes())),

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 use latchd::base::{ConnId, Fence, Millis, Nanos, Token};
 use latchd::engine::types::{
-    Effect, Effects, End, Input, Mode, Popped, Push, Record, Refusal, Reply, Request,
+    Attach, Effect, Effects, End, Input, Mode, Popped, Push, Record, Refusal, Reply, Request,
+    Secret,
 };
 use latchd::engine::{Engine, Rules};
 use proptest::collection::vec;
@@ -21,6 +22,9 @@ const CLIENTS: usize = 4;
 
 /// One name is too long to be stored inline.
 const KEYS: [&[u8]; 3] = [b"a", b"b", b"a name of more than 22 bytes"];
+
+/// Clients that connections attach to.
+const ATTACHED: [&str; 2] = ["gw/1", "gw/2"];
 
 /// Who looks at both engines; nobody else has its slot.
 const OBSERVER: ConnId = ConnId {
@@ -39,6 +43,12 @@ enum Step {
     Pass {
         ms: u64,
         asleep: bool,
+    },
+    /// What it acquires belongs to a client from now on, which is kept for so long without a connection.
+    Attach {
+        who: usize,
+        client: usize,
+        ttl: u64,
     },
     Leave {
         who: usize,
@@ -124,6 +134,8 @@ fn step() -> impl Strategy<Value = Step> {
         30 => (0..CLIENTS, 0..KEYS.len(), verb())
             .prop_map(|(who, key, verb)| Step::Ask { who, key, verb }),
         6 => (0..15_u64, any::<bool>()).prop_map(|(ms, asleep)| Step::Pass { ms, asleep }),
+        3 => (0..CLIENTS, 0..ATTACHED.len(), prop_oneof![Just(0_u64), 1..40_u64])
+            .prop_map(|(who, client, ttl)| Step::Attach { who, client, ttl }),
         2 => (0..CLIENTS, any::<bool>()).prop_map(|(who, cut_off)| Step::Leave { who, cut_off }),
         1 => Just(Step::Unsent),
         1 => (0..4_u8).prop_map(|it| Step::DiskFull(it == 0)),
@@ -201,6 +213,16 @@ impl World {
                 self.table.now = self.table.now.after(Millis(ms));
                 if !asleep {
                     self.apply(Input::Time(u64::MAX));
+                }
+            }
+            Step::Attach { who, client, ttl } => {
+                let attach = Attach {
+                    id: ATTACHED[client],
+                    ttl: Millis(ttl),
+                    secret: Secret(b"secret"),
+                };
+                if self.clients[who].parked.is_none() {
+                    self.apply(Input::Attach(self.clients[who].id, attach));
                 }
             }
             Step::Leave { who, cut_off } => {
@@ -319,6 +341,7 @@ impl World {
     fn apply(&mut self, input: Input<'_>) {
         let (made, numbered) = (self.table.records.len(), self.table.engine.record_count());
         let is_request = matches!(input, Input::Request(..));
+        let is_attach = matches!(input, Input::Attach(..));
         let effects = self.table.apply(input);
         let before = self.marks.clone();
         let mut changes = Changes::default();
@@ -347,7 +370,25 @@ impl World {
         } else {
             before
         };
-        self.hear(&effects, &changes);
+        match is_attach {
+            true => self.hear_of_attached(&effects, self.table.records.len() > made),
+            false => self.hear(&effects, &changes),
+        }
+    }
+
+    /// Whoever attaches hears of it when all is kept that was recorded then.
+    fn hear_of_attached(&self, effects: &Effects, has_recorded: bool) {
+        let last = self.table.engine.record_count();
+        match effects[..] {
+            [Effect::Mark(mark), Effect::Reply(_, Reply::Attached { .. })] => {
+                assert!(mark == last || !has_recorded, "{mark} is not {last}");
+            }
+            [Effect::Reply(_, Reply::Attached { .. })] => assert!(!has_recorded),
+            [Effect::Reply(_, Reply::Refused(_))] => assert!(!has_recorded),
+            [Effect::Mark(_), Effect::Reply(_, Reply::Refused(_))] => assert!(!has_recorded),
+            [Effect::NotYet(_)] => {} // what it left behind is being undone
+            _ => panic!("{effects:?}"),
+        }
     }
 
     /// Nothing is heard before the last record of the key it speaks of, and nothing waits for

@@ -73,8 +73,10 @@ impl Locks {
             left -= 1;
             self.ranges.barging_from = waiter + 1;
             // Whoever passed may have let others in, so some are gone by now.
-            if self.ranges.behind.remove(&waiter) {
-                self.let_pass(cx, waiter);
+            if self.ranges.behind.remove(&waiter) && !self.let_pass(cx, waiter) {
+                self.ranges.barging_from = waiter; // it goes on with this one
+                left += 1;
+                break;
             }
             if cx.core.work.spent() >= slice_end {
                 break;
@@ -87,18 +89,20 @@ impl Locks {
         let spent_ms = (cx.core.work.spent() - before) / 1_000_000;
         let pause = Millis(spent_ms * PAUSE_FACTOR);
         self.ranges.barging_pause = cx.now.after(pause);
-        if !self.ranges.behind.is_empty() {
-            self.look_at_those_behind_at(cx, cx.now.after(again.max(pause)));
+        match self.ranges.behind.is_empty() {
+            true => self.end_search_of_order(),
+            false => self.look_at_those_behind_at(cx, cx.now.after(again.max(pause))),
         }
     }
 
-    fn let_pass(&mut self, cx: &mut Ctx<'_>, waiter: u32) {
+    /// Lets this one pass if it waits for itself; returns whether that was found out.
+    fn let_pass(&mut self, cx: &mut Ctx<'_>, waiter: u32) -> bool {
         let (resource, wants) = self.waited_range(cx.core, waiter);
         let holding = self.ranges.holding_of(wants.owner, resource);
         let segments = &self.ranges.resource(resource).segments;
         let found = segments.first_conflict(holding, wants.range, wants.mode);
         if found.is_some() || cx.core.draining || !cx.is_present(waiter) {
-            return; // when that is over, its queue is gone through
+            return true; // when that is over, its queue is gone through
         }
         let asked = AskedRange {
             resource,
@@ -106,15 +110,16 @@ impl Locks {
             wants,
             waiter,
         };
-        let owner = cx.core.waiters[waiter].owner;
-        if !self.range_would_deadlock(cx, owner, asked, true) {
+        let is_kept = self.is_kept_by_order(cx, asked);
+        if is_kept != Some(true) {
             self.ranges.behind.insert(waiter);
-            return;
+            return is_kept.is_some();
         }
         let key = self.ranges.resource(resource).key.clone();
         let about = cx.begin(|| Some(key.as_bytes()));
         self.grant_waiter(cx, waiter);
         self.serve_ranges(cx, resource);
         cx.finish(about);
+        true
     }
 }

@@ -99,7 +99,7 @@ impl Locks {
             range,
             ..
         } = asked;
-        if cx.core.storage_full && cx.keeps_ranges_of(asker.owner) {
+        if cx.core.storage_full && cx.is_kept_client(asker.owner) {
             return self.deny_range(cx, asker.conn, mode, Refusal::Storage);
         } else if cx.core.draining {
             return self.deny_range(cx, asker.conn, mode, Refusal::Draining);
@@ -136,14 +136,20 @@ impl Locks {
                 wants,
                 waiter: NONE,
             };
-            // Nobody waits for somebody that a client locks for and that is not known yet.
+            // Nobody waits for somebody that a client locks for and that is not known yet, but maybe for
+            // what the connection has of its own.
             let is_client = cx.core.owners[asker.owner].client != NONE;
             let is_unknown = is_client && owner.is_none() && !asked.owner.is_empty();
-            let is_behind = in_the_way == InTheWay::Queue;
-            let may_wait = match is_unknown {
-                true => Some(true),
-                false => self.may_wait_for_range(cx, asker.owner, asked_range, is_behind),
+            let waits_as = match is_unknown {
+                true => cx.core.conns[asker.conn].own,
+                false => asker.owner,
             };
+            let waits_as = Asker {
+                owner: waits_as,
+                ..asker
+            };
+            let is_behind = in_the_way == InTheWay::Queue;
+            let may_wait = self.may_wait_for_range(cx, waits_as, asked_range, is_behind);
             if may_wait != Some(false) {
                 let waiter = self.wait_for_range(cx, asked, resource, mode, wait, is_behind);
                 if may_wait.is_none()
@@ -345,7 +351,7 @@ impl Locks {
         mode: Option<Sharing>,
     ) {
         let it = self.ranges.owner(owner);
-        if cx.keeps_ranges_of(it.client) {
+        if cx.is_kept_client(it.client) {
             let (owner, resource) = (it.name.clone(), &self.ranges.resource(resource).key);
             let client = cx.core.owners[it.client].client_id().unwrap_or_default();
             let client = client.as_bytes().into();
@@ -482,15 +488,9 @@ impl Locks {
 }
 
 impl Ctx<'_> {
-    /// Whether the range locks of this client outlive the process: it has to be known after a restart.
-    pub(super) fn keeps_ranges_of(&self, client: OwnerIndex) -> bool {
-        let it = self.core.owners[client].client;
-        self.core.is_durable() && it != NONE && self.core.clients[it].ttl > Millis::ZERO
-    }
-
     /// Why a client may not make two pieces of one now, which no limit refuses.
     fn has_no_room_to_split(&self, client: OwnerIndex) -> Option<Refusal> {
-        match self.core.storage_full && self.keeps_ranges_of(client) {
+        match self.core.storage_full && self.is_kept_client(client) {
             true => Some(Refusal::Storage),
             false => self.core.memory_full.then_some(Refusal::Memory),
         }

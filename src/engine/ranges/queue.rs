@@ -127,7 +127,10 @@ impl Locks {
     pub(in super::super) fn end_range_wait(&mut self, cx: &mut Ctx<'_>, waiter: u32, reply: Reply) {
         let conn = cx.core.waiters[waiter].conn;
         let wants = self.leave_range_queue(cx, waiter);
-        self.ranges.figures.denied(wants.mode);
+        match reply {
+            Reply::Refused(Refusal::Deadlock) => self.ranges.figures.deadlocked(wants.mode),
+            _ => self.ranges.figures.denied(wants.mode),
+        }
         if let Reply::Refused(why) = reply {
             cx.core.figures.refused(why);
         }
@@ -292,14 +295,13 @@ impl Locks {
             holding != NONE && own.next().is_some()
         };
         if !is_in_order && !converts(segments) {
-            let owner = cx.core.waiters[waiter].owner;
             let asked = AskedRange {
                 resource,
                 holding,
                 wants,
                 waiter,
             };
-            if !self.range_would_deadlock(cx, owner, asked, true) {
+            if !self.range_would_deadlock(cx, asked, true) {
                 self.note_behind(cx, waiter, true);
                 return false;
             }
@@ -319,7 +321,7 @@ impl Locks {
         let (resource, wants) = self.waited_range(cx.core, waiter);
         let RangeWant { owner, range, mode } = wants;
         let holding = self.ranges.holding_of(owner, resource);
-        let room = match cx.core.storage_full && cx.keeps_ranges_of(client) {
+        let room = match cx.core.storage_full && cx.is_kept_client(client) {
             true => Err(Refusal::Storage),
             false => self.has_room_for_range(cx, client, Some(resource), holding, range, mode),
         };

@@ -7,7 +7,7 @@ use super::super::view::View;
 use super::super::waits::edges::{Edge, Someone};
 use super::figures::RangeFigures;
 use super::{Ranges, Resource};
-use crate::base::Nanos;
+use crate::base::{ConnId, Nanos};
 
 /// Most whom one waiter is shown to wait for.
 const BLOCKERS_MAX: usize = 1_000;
@@ -219,6 +219,13 @@ impl<'e> RangesView<'e> {
                 since: waiters[waiter].since,
             }
         })
+    }
+
+    /// On which connection each of them waits.
+    pub fn waiting_on(self) -> impl Iterator<Item = ConnId> {
+        let core = &self.view.engine.core;
+        let waiters = self.it().queue.iter(&core.waiters);
+        waiters.map(|waiter| core.conns[core.waiters[waiter].conn].id)
     }
 
     /// Tells whom the waiter at this place in the queue (0 is the first) waits for, at most 1,000 of them;

@@ -43,6 +43,15 @@ pub enum Record {
         /// The longer lease.
         lease: Millis,
     },
+    /// A grant that was made before, to whomever, belongs to this client from now on.
+    Owned {
+        /// The name that is locked.
+        key: Key,
+        /// The fence of the grant.
+        fence: Fence,
+        /// The id of the client.
+        client: Key,
+    },
     /// A grant ended: it was released, its lease ended, or its connection did.
     Ended {
         /// The name that was locked.
@@ -129,6 +138,7 @@ impl Record {
         match self {
             Self::Granted { key, .. }
             | Self::Lengthened { key, .. }
+            | Self::Owned { key, .. }
             | Self::Ended { key, .. }
             | Self::Counted { key, .. }
             | Self::Stored { key, .. }
@@ -146,6 +156,7 @@ impl Record {
     pub fn bytes(&self) -> usize {
         let value = match self {
             Self::Stored { value, .. } | Self::Pushed { value, .. } => value.len(),
+            Self::Owned { client, .. } => client.as_bytes().len(),
             Self::Ranged { client, owner, .. } => client.as_bytes().len() + owner.as_bytes().len(),
             _ => 0,
         };

@@ -7,20 +7,22 @@
 //! of its bytes are looked at one by one, and the walk over them can be interrupted.
 
 use super::search::{ASKER, Gathered, Role, Search, Subject, Verdict};
-use super::{Asked, AskedFor, AskedRange, Live, Party, party_of, party_of_ranges};
+use super::{Asked, AskedFor, AskedRange, Live, Party, STEPS_MIN, party_of_conn, party_of_ranges};
+use crate::base::Nanos;
 use crate::engine::arena::NONE;
-use crate::engine::conn::ConnIndex;
+use crate::engine::conn::Asker;
 use crate::engine::ctx::{Core, Ctx};
 use crate::engine::lock::Locks;
 use crate::engine::owner::OwnerIndex;
-use crate::engine::queue::Awaiting;
+use crate::engine::queue::{Awaiting, Waiter};
 use crate::engine::ranges::RangeWant;
 use crate::engine::types::{Refusal, Reply};
 use crate::engine::work;
 use crate::segments::Position;
 
-/// Most of those who wait for what a connection has that are looked at when it attaches.
-const LOOKED_AT_MAX: usize = 4_096;
+/// Most places that a search for whom the order of a queue keeps waiting remembers, of 40 bytes each: as many as
+/// there are if some 2,000 in one queue want the same bytes. A search that needs more is given up.
+const PLACES_MAX: usize = 2_000_000;
 
 /// How many in a queue are compared with what is wanted in one step: most are not in the way.
 const COMPARED_PER_STEP: u64 = work::FOLLOW / work::COMPARE;
@@ -33,6 +35,24 @@ pub(super) struct Blockers {
     position: Option<Position>,
     /// The next one in the queue, if the queue counts.
     next_waiter: u32,
+}
+
+/// A search for whether somebody waits for itself only because of the order of its queue. If there are very
+/// many in the queue it takes several pieces.
+pub(super) struct OfOrder {
+    waiter: u32,
+    /// Of the waiter, whose index another may have by now.
+    since: Nanos,
+    /// How often it has begun, and what [`Locks::endings`] was then.
+    tries: u32,
+    endings: u64,
+    search: Search,
+}
+
+impl OfOrder {
+    pub(super) fn memory(&self) -> usize {
+        size_of::<Self>() + self.search.memory()
+    }
 }
 
 impl Search {
@@ -139,27 +159,14 @@ impl Search {
             }
         };
         let place = self.stand(key, node, Role::Write, true);
-        if is_asked {
-            self.asked_place = place;
+        match is_asked {
+            true => self.asked_place = place,
+            false => self.stand_with(live, place, waiter),
         }
     }
 }
 
-impl<'e> Live<'e> {
-    /// Everybody in the queues of what an owner holds or has a place in the queue of.
-    fn queues_of(&self, owner: OwnerIndex) -> impl Iterator<Item = u32> {
-        let (locks, core) = (self.locks, self.core);
-        let it = &core.owners[owner];
-        let holds = it.holds.iter(&locks.holders);
-        let held = holds.map(|holder| locks.holders[holder].resource);
-        let keys = held.chain(locks.tickets.resources(&it.tickets));
-        let of_keys = keys.flat_map(|resource| locks.table[resource].queue.iter(&core.waiters));
-        let resources = locks.ranges.resources_of(owner);
-        let of_ranges = resources
-            .flat_map(|resource| locks.ranges.resource(resource).queue.iter(&core.waiters));
-        of_keys.chain(of_ranges)
-    }
-
+impl Live<'_> {
     /// The bytes that a waiter wants, if it wants some.
     pub(super) fn range_of(&self, waiter: u32) -> Option<AskedRange> {
         let Awaiting::Range(_) = self.core.waiters[waiter].awaiting else {
@@ -176,9 +183,11 @@ impl<'e> Live<'e> {
 
     /// What somebody who waits already would have asked.
     pub(super) fn asked_of(&self, waiter: u32) -> Asked {
+        let conn = party_of_conn(self.core, self.core.waiters[waiter].conn);
         match self.range_of(waiter) {
             Some(range) => Asked {
                 party: self.party_of_ranges(range.wants.owner),
+                conn,
                 what: AskedFor::Range {
                     range,
                     counts_queue: false,
@@ -186,7 +195,8 @@ impl<'e> Live<'e> {
                 waiter,
             },
             None => Asked {
-                party: self.party_of(self.core.waiters[waiter].owner),
+                party: Party::Owner(self.core.waiters[waiter].owner),
+                conn,
                 what: AskedFor::Key {
                     resource: self.core.waiters[waiter].subject,
                     hold: self.entry(waiter).1,
@@ -202,15 +212,16 @@ impl Locks {
     pub(in crate::engine) fn may_wait_for_range(
         &self,
         cx: &mut Ctx<'_>,
-        client: OwnerIndex,
+        asker: Asker,
         range: AskedRange,
         counts_queue: bool,
     ) -> Option<bool> {
-        if !self.may_be_waited_for(cx.core, client) {
+        if !self.may_be_waited_for(cx.core, asker.owner) {
             return Some(true);
         }
+        let conn = party_of_conn(cx.core, asker.conn);
         let party = match range.wants.owner {
-            NONE => party_of(cx.core, client),
+            NONE => Party::Owner(asker.owner),
             owner => party_of_ranges(cx.core, &self.ranges, owner),
         };
         let waiter = range.waiter;
@@ -220,6 +231,7 @@ impl Locks {
         };
         let asked = Asked {
             party,
+            conn,
             what,
             waiter,
         };
@@ -228,8 +240,7 @@ impl Locks {
     }
 
     /// Whether somebody may wait for this client or connection: not if it has nothing, other than in the
-    /// order of a queue of bytes. What connections of a client had before they attached counts as the
-    /// client's.
+    /// order of a queue of bytes. A connection of a client may have something of its own, too.
     pub(in crate::engine) fn may_be_waited_for(&self, core: &Core, client: OwnerIndex) -> bool {
         let it = &core.owners[client];
         it.client != NONE
@@ -271,58 +282,75 @@ impl Locks {
         }
     }
 
-    /// A connection acquires for a client from now on. Whoever waits for what the connection has of its own
-    /// waits for the client then, and if the client waits, too, somebody may wait for itself: those are
-    /// looked at who are told of deadlocks.
-    pub(in crate::engine) fn look_at_those_behind_attached(
+    /// Whether somebody whom only the order of its queue keeps waiting waits for itself; none if the search
+    /// is not over: then it goes on with the next call for the same one.
+    pub(in crate::engine) fn is_kept_by_order(
         &mut self,
         cx: &mut Ctx<'_>,
-        conn: ConnIndex,
-    ) {
-        let own = cx.core.conns[conn].own;
-        let party = Party::Owner(cx.core.conns[conn].owner);
-        if cx.core.owners[own].owns_nothing() {
-            return;
+        range: AskedRange,
+    ) -> Option<bool> {
+        let (waiter, endings) = (range.waiter, self.endings(cx));
+        let Waiter { owner, since, .. } = cx.core.waiters[waiter];
+        let begun = self.waits.of_order.take();
+        let begun = begun.filter(|it| (it.waiter, it.since) == (waiter, since));
+        if !self.may_be_waited_for(cx.core, owner) {
+            return Some(false);
         }
+        let limits = cx.core.rules.search_limits;
         let live = Live {
             locks: self,
             core: cx.core,
             moment: cx.moment,
         };
-        let mut waiting: Vec<u32> = live.waits_of(party).collect();
-        let mut looks = 1 + live.looks_at_waits(party);
-        if !waiting.is_empty() {
-            let behind = live.queues_of(own).take(LOOKED_AT_MAX);
-            let before = waiting.len();
-            waiting.extend(behind);
-            looks += (waiting.len() - before) as u32;
+        let mut it = match begun {
+            Some(it) if it.endings == endings => it,
+            Some(it) if it.tries == limits.tries_max => {
+                cx.core.figures.search_given_up();
+                return Some(false);
+            }
+            before => {
+                let what = AskedFor::Range {
+                    range,
+                    counts_queue: true,
+                };
+                let asked = live.asked_of(waiter);
+                Box::new(OfOrder {
+                    waiter,
+                    since,
+                    tries: 1 + before.map_or(0, |it| it.tries),
+                    endings,
+                    search: Search::new(&live, Asked { what, ..asked }),
+                })
+            }
+        };
+        let steps = (limits.at_once_work / work::FOLLOW).max(STEPS_MIN);
+        let mut left = steps;
+        let verdict = it.search.go_on(&live, &mut left);
+        cx.core.work.charge((steps - left) * work::FOLLOW);
+        if verdict.is_none() && it.search.places.len() > PLACES_MAX {
+            cx.core.figures.search_given_up();
+            return Some(false);
+        } else if verdict.is_none() {
+            self.waits.of_order = Some(it);
         }
-        waiting.retain(|&waiter| {
-            let it = &live.core.waiters[waiter];
-            let detects = |conn: ConnIndex| {
-                conn != ConnIndex::NONE && live.core.conns[conn].detects_deadlocks
-            };
-            let is_told = match it.awaiting {
-                Awaiting::Range(_) => true,
-                _ => live.core.rules.deadlock_detection || detects(it.conn),
-            };
-            is_told && live.is_waiting(waiter)
-        });
-        cx.core.work.charge_each(looks, work::LOOK);
-        for waiter in waiting {
-            self.look_later(cx, waiter);
-        }
+        verdict.map(|it| it == Verdict::Deadlock)
     }
 
-    /// Whether the owner would certainly wait for itself.
+    /// Nobody is kept waiting by the order of a queue, so nothing is looked for.
+    pub(in crate::engine) fn end_search_of_order(&mut self) {
+        self.waits.of_order = None;
+    }
+
+    /// Whether somebody who waits would certainly wait for itself.
     pub(in crate::engine) fn range_would_deadlock(
         &self,
         cx: &mut Ctx<'_>,
-        client: OwnerIndex,
         range: AskedRange,
         counts_queue: bool,
     ) -> bool {
-        self.may_wait_for_range(cx, client, range, counts_queue) == Some(false)
+        let Waiter { conn, owner, .. } = cx.core.waiters[range.waiter];
+        let asker = Asker { conn, owner };
+        self.may_wait_for_range(cx, asker, range, counts_queue) == Some(false)
     }
 
     /// A command that is parked already waits for itself.

@@ -82,6 +82,8 @@ pub(super) const ASKER: u32 = 0;
 pub(super) struct Place {
     pub(super) node: u32,
     key: u32,
+    /// The connection that waits here, if that is not the same party: see [`Live::other_party_of`].
+    other: u32,
     /// The next of the same key: the next holder, or the next in the queue.
     next: u32,
     next_of_node: u32,
@@ -254,6 +256,9 @@ impl Search {
 
     /// The node of a party, which is made if there is none. What it waits for is to be gathered.
     pub(super) fn node(&mut self, live: &Live<'_>, party: Party) -> u32 {
+        if party == self.asked.conn && !self.nodes.is_empty() {
+            return ASKER;
+        }
         let hash = spread(party.number());
         let is_it = |node: u32| self.nodes[node as usize].party == party;
         if let Some(node) = self.by_party.find(hash, is_it) {
@@ -377,6 +382,7 @@ impl Search {
                 let (party, hold) = live.entry(waiter);
                 let node = self.node(live, party);
                 let place = self.stand(key, node, Role::of(hold), live.is_waiting(waiter));
+                self.stand_with(live, place, waiter);
                 if waiter == self.asked.waiter {
                     self.asked_place = place;
                 }
@@ -413,7 +419,7 @@ impl Search {
             live.holder(holder).held(),
             Held::Lock | Held::Slot | Held::Lead
         );
-        let party = live.party_of(live.holder(holder).owner);
+        let party = Party::Owner(live.holder(holder).owner);
         // A lease that is over ends, whatever its owner waits for.
         let node = (!live.is_over(holder)).then(|| self.node(live, party));
         let stuck = node.filter(|&node| !self.nodes[node as usize].gets_on);
@@ -469,12 +475,27 @@ impl Search {
         place
     }
 
+    /// If the connection that waits here has something of its own, that is stuck as long as the wait is.
+    pub(super) fn stand_with(&mut self, live: &Live<'_>, place: u32, waiter: u32) {
+        let Some(party) = live.other_party_of(waiter) else {
+            return;
+        };
+        let other = self.node(live, party);
+        let it = &mut self.nodes[other as usize];
+        if other != ASKER && it.unplaced > 0 {
+            it.unplaced = 0;
+            it.waits_at = place;
+            self.places[place as usize].other = other;
+        }
+    }
+
     fn place(&mut self, key: u32, node: u32, role: Role) -> u32 {
         let place = self.places.len() as u32;
         let of_node = &mut self.nodes[node as usize];
         self.places.push(Place {
             node,
             key,
+            other: NONE,
             next: NONE,
             next_of_node: of_node.places,
             next_wait: NONE,
@@ -500,7 +521,11 @@ impl Search {
             return;
         }
         let Place {
-            node, role, waits, ..
+            node,
+            other,
+            role,
+            waits,
+            ..
         } = self.places[front as usize];
         let place = &mut self.places[front as usize];
         let it = &mut self.keys[key as usize];
@@ -511,12 +536,20 @@ impl Search {
             *it.count_of(role) += 1;
         }
         if waits && node != ASKER {
-            let it = &mut self.nodes[node as usize];
-            it.waits -= 1;
-            if it.waits == 0 {
-                it.gets_on = true;
-                self.to_tell.push(node);
-            }
+            self.end_wait_of(node);
+        }
+        if other != NONE {
+            self.end_wait_of(other);
+        }
+    }
+
+    /// One of the waits of this party can end.
+    fn end_wait_of(&mut self, node: u32) {
+        let it = &mut self.nodes[node as usize];
+        it.waits -= 1;
+        if it.waits == 0 {
+            it.gets_on = true;
+            self.to_tell.push(node);
         }
     }
 
@@ -580,10 +613,17 @@ impl Search {
         it.is_traced = true;
         let mut wait = it.waits_at;
         while wait != NONE {
-            if !self.places[wait as usize].passed {
+            let Place {
+                passed,
+                other,
+                next_wait,
+                ..
+            } = self.places[wait as usize];
+            if !passed {
                 self.trace_from(wait);
             }
-            wait = self.places[wait as usize].next_wait;
+            // A connection waits for one thing, and the next wait is another's.
+            wait = if other == node { NONE } else { next_wait };
             self.looks += u64::from(wait != NONE);
         }
         node == ASKER

@@ -128,11 +128,15 @@ fn locks(text: &mut Text<'_>, engine: &Engine, http: &HttpFigures, shown: &Shown
     };
     text.counter(
         "locks_acquire_total",
-        "Requests to hold something; denied: refused, not free in time, or not waited for to the end.",
+        "Requests to hold something; denied: refused, not free in time, or not waited for to the end; deadlock: they would have waited for themselves.",
     );
     for held in Held::ALL {
         let it = figures.of(held);
-        for (status, count) in [("granted", it.grants), ("denied", it.denied())] {
+        for (status, count) in [
+            ("granted", it.grants),
+            ("denied", it.denied()),
+            ("deadlock", it.deadlocks),
+        ] {
             text.sample(&[("type", held.word()), ("status", status)], count);
         }
     }
@@ -221,7 +225,7 @@ fn locks(text: &mut Text<'_>, engine: &Engine, http: &HttpFigures, shown: &Shown
     text.sample(&[], figures.deadlocks());
     text.counter(
         "latchd_deadlock_searches_given_up_total",
-        "Searches for a deadlock given up because what they looked at kept changing.",
+        "Searches for a deadlock given up because what they looked at kept changing, or was too much.",
     );
     text.sample(&[], figures.searches_given_up());
     let unclaimed = view.unclaimed();

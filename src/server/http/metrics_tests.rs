@@ -226,6 +226,33 @@ fn lock(mode: Sharing, start: u64, len: u64, wait_s: u64) -> RangeAsk {
 }
 
 #[test]
+fn a_request_that_would_wait_for_itself_is_counted_by_what_it_wanted_and_not_as_denied() {
+    let mut it = Sample::new(Rules {
+        deadlock_detection: true,
+        ..Rules::default()
+    });
+    it.ask(1, acquire(b"job", LOCK, Millis::ZERO));
+    it.ask(2, acquire(b"book", Mode::Read, Millis::ZERO));
+    it.ask(1, acquire(b"book", Mode::Write, Millis::from_secs(9))); // waits
+    it.ask(2, acquire(b"job", LOCK, Millis::from_secs(9))); // would wait for itself
+    let samples = render_engine(&it.engine);
+    for (series, want) in [
+        (
+            "locks_acquire_total{type=\"lock\",status=\"deadlock\"}",
+            1.0,
+        ),
+        ("locks_acquire_total{type=\"lock\",status=\"denied\"}", 0.0),
+        (
+            "locks_acquire_total{type=\"write\",status=\"deadlock\"}",
+            0.0,
+        ),
+        ("locks_deadlock_detected_total", 1.0),
+    ] {
+        assert_eq!(samples.get(series), Some(&want), "{series}");
+    }
+}
+
+#[test]
 fn range_locks_are_counted_beside_the_others_and_named_nowhere() {
     use Sharing::{Exclusive, Shared};
     let mut it = Sample::new(Rules::default());

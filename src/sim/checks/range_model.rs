@@ -66,6 +66,8 @@ fn segments(cells: &HeldCells) -> usize {
 pub(crate) struct Model<'a> {
     rules: &'a Rules,
     before: &'a SeenRanges,
+    /// The connection that asks.
+    conn: u32,
     is_strict: bool,
     pub(crate) resources: Vec<ModelResource>,
     /// Who was waiting and is answered.
@@ -76,10 +78,16 @@ pub(crate) struct Model<'a> {
 pub(crate) type Answer = Option<String>;
 
 impl<'a> Model<'a> {
-    pub(crate) fn new(rules: &'a Rules, before: &'a SeenRanges, is_strict: bool) -> Self {
+    pub(crate) fn new(
+        rules: &'a Rules,
+        before: &'a SeenRanges,
+        conn: u32,
+        is_strict: bool,
+    ) -> Self {
         Self {
             rules,
             before,
+            conn,
             is_strict,
             resources: before.resources.iter().map(ModelResource::of).collect(),
             told: Vec::new(),
@@ -175,6 +183,9 @@ impl<'a> Model<'a> {
     fn lock(&mut self, at: usize, wanted: Seen, wait: Millis) -> Option<Option<&'static str>> {
         if let Some((waits_at, waits)) = self.before.wait_of(wanted.owner) {
             if waits_at == at && *waits == wanted && wait > Millis::ZERO {
+                if self.before.has_something(Who::Conn(self.conn)) {
+                    return None; // it cannot let go of that any more, so it may wait for itself
+                }
                 self.told.push((wanted.owner, "timeout"));
                 return Some(None); // in the place of the one before
             }
@@ -193,10 +204,10 @@ impl<'a> Model<'a> {
             && it.queue.iter().any(|before| before.excludes(&wanted));
         if is_held && !may_wait {
             return Some(Some("timeout"));
-        } else if is_held && self.before.would_deadlock(at, &wanted, false) {
+        } else if is_held && self.would_deadlock(at, &wanted, false) {
             return Some(Some("error_deadlock"));
         } else if is_held || is_behind {
-            if !is_held && self.before.would_deadlock(at, &wanted, true) {
+            if !is_held && self.would_deadlock(at, &wanted, true) {
                 return None; // it may pass
             }
             let most = match self.rules.waiters_per_key_max {
@@ -289,6 +300,10 @@ impl<'a> Model<'a> {
     }
 
     fn may_pass(&self, at: usize, wanted: &Seen) -> bool {
+        self.would_deadlock(at, wanted, true)
+    }
+
+    fn would_deadlock(&self, at: usize, wanted: &Seen, counts_queue: bool) -> bool {
         let resources = self.resources.iter().map(|it| SeenResource {
             held: it
                 .held
@@ -297,12 +312,17 @@ impl<'a> Model<'a> {
                 .collect(),
             waiting: it.queue.clone(),
         });
-        let now = SeenRanges {
+        let mut now = SeenRanges {
             resources: resources.collect(),
-            conns: self.before.conns.clone(),
+            parked: self.before.parked.clone(),
             ..SeenRanges::default()
         };
-        now.would_deadlock(at, wanted, true)
+        let waiting = now.resources.iter().flat_map(|it| &it.waiting);
+        let is_new = |owner| !self.before.parked.iter().any(|it| it.1 == owner);
+        let asking = waiting.chain([wanted]).map(|it| it.owner);
+        let asking: Vec<RangeOwner> = asking.filter(|&it| is_new(it)).collect();
+        now.parked.extend(asking.iter().map(|&it| (self.conn, it)));
+        now.would_deadlock(at, wanted, counts_queue)
     }
 }
 

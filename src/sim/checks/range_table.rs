@@ -215,7 +215,12 @@ impl Change<'_> {
         let Some((doing, who)) = self.only_doing() else {
             return Ok(Vec::new());
         };
-        let mut model = Model::new(self.causes.rules, self.before, self.known.is_strict);
+        let mut model = Model::new(
+            self.causes.rules,
+            self.before,
+            doing.conn,
+            self.known.is_strict,
+        );
         let Some(answer) = model.ask(who, doing.asked) else {
             return Ok(Vec::new());
         };
@@ -594,7 +599,7 @@ impl Change<'_> {
             for it in earlier.filter(|it| it.excludes(&wanted) && after.waiting.contains(it)) {
                 if self.is_absent(it.owner)
                     || !self.asks_once(it.owner)
-                    || self.may_pass(resource, &wanted)
+                    || self.may_pass(resource, doing.conn, &wanted)
                 {
                     continue;
                 }
@@ -611,8 +616,10 @@ impl Change<'_> {
     }
 
     /// Whether the order of the queue would have made it wait for itself.
-    fn may_pass(&self, resource: usize, wanted: &Seen) -> bool {
+    fn may_pass(&self, resource: usize, conn: u32, wanted: &Seen) -> bool {
         let mut all = self.before.clone();
+        all.parked.extend(&self.after.parked);
+        all.parked.insert((conn, wanted.owner));
         let queue = &mut all.resources[resource].waiting;
         if !queue.contains(wanted) {
             queue.push(*wanted);
@@ -637,10 +644,6 @@ impl Change<'_> {
             at.waiting
                 .retain(|it| !self.is_absent(it.owner) && !self.may_be_over(it));
         }
-        // A connection that attaches brings what it held before with it.
-        let mut conns = self.after.conns.iter();
-        let comes_with =
-            conns.any(|(conn, now)| now.is_some() && self.after.has_something(Who::Conn(*conn)));
         for (resource, at) in live.resources.iter().enumerate() {
             let queue = &self.after.resources[resource].waiting;
             for it in &at.waiting {
@@ -649,7 +652,7 @@ impl Change<'_> {
                 if !is_behind && at.in_the_way(it).next().is_none() {
                     return Err(format!("{it:?} waits for what nobody has"));
                 }
-                if !comes_with && live.would_deadlock(resource, it, false) {
+                if live.would_deadlock(resource, it, false) {
                     return Err(format!("{it:?} waits for itself"));
                 }
             }

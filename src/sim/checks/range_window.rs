@@ -227,11 +227,7 @@ impl Window<'_> {
     ) -> Result<(), String> {
         let mut all = SeenRanges::default();
         for seen in self.seen() {
-            // Whoever was attached at some time counts as attached.
-            for (conn, at) in &seen.conns {
-                let known = all.conns.entry(*conn).or_insert(*at);
-                *known = known.or(*at);
-            }
+            all.parked.extend(&seen.parked);
             all.resources
                 .resize_with(seen.resources.len(), Default::default);
             for (at, now) in all.resources.iter_mut().zip(&seen.resources) {
@@ -259,8 +255,11 @@ impl Window<'_> {
                 };
                 all.resources[of.resource].held.push(seen);
                 all.resources[of.resource].waiting.push(seen);
+                all.parked.insert((it.conn, owner));
             }
         }
+        let askers = self.owners(bytes).map(|owner| (self.conn, owner));
+        all.parked.extend(askers);
         let closes = self.owners(bytes).any(|owner| {
             let wanted = Seen {
                 owner,

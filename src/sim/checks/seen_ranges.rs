@@ -144,6 +144,8 @@ pub(crate) struct SeenRanges {
     /// To which client each connection has attached.
     pub(crate) conns: BTreeMap<u32, Option<usize>>,
     pub(crate) clients: BTreeMap<usize, SeenClient>,
+    /// Which connections wait for bytes, and for whom.
+    pub(crate) parked: BTreeSet<(u32, RangeOwner)>,
     pub(crate) grace: GraceState,
 }
 
@@ -186,6 +188,7 @@ impl SeenRanges {
             })
         };
         let mut resources = Vec::new();
+        let mut parked = BTreeSet::new();
         let mut known = 0;
         for name in &plan.ranges.resources {
             let Some(it) = view.ranges(name) else {
@@ -204,6 +207,10 @@ impl SeenRanges {
                 waiting: waiting.collect::<Result<_, _>>()?,
             };
             resource.check()?;
+            for (waits, conn) in resource.waiting.iter().zip(it.waiting_on()) {
+                let conn = life.by_serial.get(&conn.serial).copied();
+                parked.insert((conn.unwrap_or_default(), waits.owner));
+            }
             resources.push(resource);
         }
         let counts = view.range_counts();
@@ -232,6 +239,7 @@ impl SeenRanges {
             resources,
             conns: conns.collect(),
             clients: clients.collect(),
+            parked,
             grace: view.grace(),
         };
         seen.check()?;
@@ -287,33 +295,27 @@ impl SeenRanges {
         all.find(|(_, it)| it.owner == owner)
     }
 
-    /// Who is kept waiting together: a connection that is its own client is one, whatever names it gives,
-    /// and what it held before it attached it cannot let go of while its client waits.
-    pub(crate) fn party(&self, owner: RangeOwner) -> RangeOwner {
-        match (owner.who, owner.name) {
-            (Who::Client(_), _) => owner,
-            (Who::Conn(conn), _) => RangeOwner {
-                who: self.who(conn).unwrap_or(owner.who),
-                name: 0,
-            },
-        }
+    /// Whether a wait of this owner keeps the party from going on: its own does, and a connection cannot let
+    /// go of what it held before it attached while it waits for its client.
+    fn keeps(&self, owner: RangeOwner, kept: RangeOwner) -> bool {
+        party(owner) == kept
+            || matches!(kept.who, Who::Conn(conn) if self.parked.contains(&(conn, owner)))
     }
 
     /// Whether the owner would wait for itself if it waited for this: everybody who waits, waits for all
-    /// that hold some of its bytes.
+    /// that hold some of its bytes. The connection that it waits on is among the parked.
     pub(crate) fn would_deadlock(&self, at: usize, wanted: &Seen, counts_queue: bool) -> bool {
-        let asker = self.party(wanted.owner);
         let mut to_visit = self.blockers(at, wanted, counts_queue);
         let mut visited = BTreeSet::new();
-        while let Some(party) = to_visit.pop() {
-            if party == asker {
+        while let Some(kept) = to_visit.pop() {
+            if self.keeps(wanted.owner, kept) {
                 return true;
             }
-            if !visited.insert(party) {
+            if !visited.insert(kept) {
                 continue;
             }
             for (at, it) in self.resources.iter().enumerate() {
-                for waiter in it.waiting.iter().filter(|it| self.party(it.owner) == party) {
+                for waiter in it.waiting.iter().filter(|it| self.keeps(it.owner, kept)) {
                     to_visit.extend(self.blockers(at, waiter, counts_queue));
                 }
             }
@@ -324,11 +326,17 @@ impl SeenRanges {
     /// Those for whom this waits, or would.
     fn blockers(&self, at: usize, wanted: &Seen, counts_queue: bool) -> Vec<RangeOwner> {
         let it = &self.resources[at];
-        let holders = it.in_the_way(wanted).map(|it| self.party(it.owner));
+        let holders = it.in_the_way(wanted).map(|it| party(it.owner));
         let queue = it.waiting.iter().take_while(|it| *it != wanted);
         let queue = queue.filter(|it| counts_queue && it.excludes(wanted));
-        holders
-            .chain(queue.map(|it| self.party(it.owner)))
-            .collect()
+        holders.chain(queue.map(|it| party(it.owner))).collect()
+    }
+}
+
+/// Who is kept waiting together: a connection that is its own client is one, whatever names it gives.
+fn party(owner: RangeOwner) -> RangeOwner {
+    match owner.who {
+        Who::Client(_) => owner,
+        Who::Conn(_) => RangeOwner { name: 0, ..owner },
     }
 }

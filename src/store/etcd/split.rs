@@ -177,6 +177,11 @@ impl Split {
                     client.has_something = true;
                 }
             }
+            // Of one that was forgotten since, the grant is nobody's.
+            Entry::Owned { client, .. } => match clients.get_mut(client) {
+                None => return,
+                Some(client) => client.has_something = true,
+            },
             Entry::Lengthened { .. } => {}
             _ => part.tally.values += 1,
         }
@@ -269,6 +274,7 @@ fn key_of<'a>(entry: &Entry<'a>) -> Option<&'a [u8]> {
     match *entry {
         Entry::Granted { key, .. }
         | Entry::Lengthened { key, .. }
+        | Entry::Owned { key, .. }
         | Entry::Ended { key, .. }
         | Entry::Counted { key, .. }
         | Entry::Stored { key, .. }

@@ -52,6 +52,13 @@ impl Left {
                 };
                 *before = *lease;
             }
+            Record::Owned { key, fence, client } => {
+                let grant = self.grants.get_mut(&(name(key), fence.0)).unwrap();
+                let client = id_of(client);
+                if self.clients.contains_key(&client) {
+                    grant.1 = Some(client);
+                }
+            }
             Record::Ended { key, fence } => {
                 self.grants.remove(&(name(key), fence.0)).unwrap();
             }
@@ -196,7 +203,7 @@ impl History {
             true => End::Left,
             false => End::Right,
         };
-        let record = match self.chance.u8(..14) {
+        let record = match self.chance.u8(..15) {
             0..=2 => {
                 self.fences[shard] += 1; // the same ones in every shard
                 let (client, name) = match self.chance.u8(..3) {
@@ -285,6 +292,21 @@ impl History {
                     owner: b"o"[..].into(),
                     range: ByteRange::between(start, last).unwrap(),
                     mode,
+                }
+            }
+            14 if self.shards[shard].clients.contains_key(&client) => {
+                // Only what is nobody's becomes a client's.
+                let grants = self.shards[shard].grants.iter();
+                let nobodys =
+                    grants.filter(|((of, _), it)| of == name.as_bytes() && it.1.is_none());
+                let fences: Vec<u64> = nobodys.map(|((_, fence), _)| *fence).collect();
+                let Some(fence) = self.chance.choice(fences).map(Fence) else {
+                    return;
+                };
+                Record::Owned {
+                    key,
+                    fence,
+                    client: client.as_bytes().into(),
                 }
             }
             13 => {

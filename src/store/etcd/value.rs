@@ -6,7 +6,7 @@
 //! ```text
 //! entry of the log               at  bytes
 //!   checksum                      0      4   crc32c of the rest
-//!   version, now 1                4      4
+//!   version, now 2                4      4
 //!   leader                        8      8   the revision at which its leader's key was created
 //!   nonce                        16     16   of the batch: tells it from any other one
 //!   epoch                        32      8   how often somebody has begun to lead, this one included
@@ -15,7 +15,7 @@
 //!
 //! snapshot
 //!   checksum                      0      4   crc32c of the rest
-//!   version, now 1                4      4
+//!   version, now 2                4      4
 //!   entry                         8      8   it stands for all entries up to this one
 //!   epoch                        16      8   of that entry
 //!   number                       24      8   of the last record it stands for
@@ -29,8 +29,9 @@ use crc32c::crc32c;
 use super::super::entry::Entry;
 use super::super::format::{FRAME_BYTES_MIN, Frame};
 
-/// The version that this program writes, and the only one that it reads.
-const VERSION: u32 = 1;
+/// The version that this program writes, and the highest that it reads. Since 2 there may be grants that have
+/// become a client's (`owned`).
+const VERSION: u32 = 2;
 
 /// How long an entry without records is.
 pub const ENTRY_BYTES_MIN: usize = 48;
@@ -218,7 +219,7 @@ fn open(bytes: &[u8], bytes_min: usize) -> Result<&[u8], Unreadable> {
     if bytes[..4] != crc32c(&bytes[4..]).to_le_bytes() {
         return Err(Unreadable("the checksum is wrong"));
     }
-    match bytes[4..8] == VERSION.to_le_bytes() {
+    match (1..=VERSION).any(|it| bytes[4..8] == it.to_le_bytes()) {
         true => Ok(&bytes[8..]),
         false => Err(Unreadable("another version of latchd wrote it")),
     }
