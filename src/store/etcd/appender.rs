@@ -248,16 +248,17 @@ impl Thread {
         if self.shared.is_full.swap(false, Ordering::Relaxed) {
             self.figures.is_full.store(false, Ordering::Relaxed);
         }
-        self.shared.durable.store(last, Ordering::Release);
         let figures = &self.figures;
         let now = self.tenancy.now();
         let took_ns = now.since(began);
         figures.note_commit(now, took_ns);
+        // Before anybody is answered: who asks again because of that is not one of those who wait.
         let handed = self.shared.lock();
         let waiting = handed.batches.back().map_or(0, |batch| batch.last - last);
         drop(handed);
         self.gathering
             .committed(now, took_ns, last, records + waiting);
+        self.shared.durable.store(last, Ordering::Release);
         figures
             .entry_bytes
             .fetch_add(bytes as u64, Ordering::Relaxed);
