@@ -217,3 +217,26 @@ fn a_client_without_connections_ends_on_time_although_its_last_grant_waits_for_t
     let gone = |it: &Record| matches!(it, Record::ClientGone { .. });
     assert!(world.store.0.borrow().records.iter().any(gone));
 }
+
+/// It was cut off, and hangs up before its last answer may leave. The server must not turn without end
+/// until the disk has got on.
+#[test]
+fn who_is_cut_off_and_hangs_up_while_its_answer_waits_for_the_disk_keeps_nobody_busy() {
+    let mut world = World::new();
+    let [a] = world.connect();
+    world.pipes.send(a, b"cset\nhits\n1\n");
+    world.pipes.send(a, &[b'x'; 300]); // too long a line, which ends the connection
+    world.pipes.settle();
+    world.pipes.half_close(a);
+    for _ in 0..5 {
+        world.pipes.settle();
+        world.pipes.pass(Millis::from_secs(1));
+        world.pipes.turn();
+        let next = world.pipes.server.next_deadline();
+        assert!(next > Some(world.pipes.now()), "there is nothing to do");
+        assert!(!world.pipes.peer(a).is_closed(), "closed with an answer");
+    }
+    world.keep_all();
+    assert_eq!(world.read(a), "ok\nerror\n");
+    assert!(world.pipes.peer(a).is_closed());
+}
