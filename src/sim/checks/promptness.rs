@@ -6,7 +6,6 @@
 
 use super::grants::Outlives;
 use crate::base::Nanos;
-use crate::sim::clients::connection::Connection;
 use crate::sim::clients::crowd::Scene;
 use crate::sim::simulation::Simulation;
 
@@ -89,13 +88,12 @@ impl Simulation {
     /// what they left behind, and not for longer than that may take.
     pub(crate) fn finishes_departures(&self, since: Nanos) -> bool {
         let server = &self.life.server;
-        let is_open = |it: &Connection| !it.is_newcomer && !it.ended;
         let goes_on = server.next_deadline().is_some_and(|at| at <= self.now);
         let late_ns_max = Bounds::of(self.plan.crowd).departure_late_ns_max + self.deliberate_ns();
         self.data.is_some()
             && server.engine().has_begun()
             && goes_on
-            && !self.life.connections.values().any(is_open)
+            && server.awaited_connections() == 0
             && self
                 .life
                 .span
