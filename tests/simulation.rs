@@ -272,6 +272,14 @@ fn a_server_that_breaks_the_rules_of_byte_ranges_is_noticed() {
             &["a deadlock that is none"],
         ),
         (
+            Sabotage::Range(RangeFault::DropEdges),
+            &["waits, and is missing"],
+        ),
+        (
+            Sabotage::Range(RangeFault::TurnEdges),
+            &["does not wait for"],
+        ),
+        (
             Sabotage::ShortGrace,
             &["and has None, for no reason", "ends before its time"],
         ),

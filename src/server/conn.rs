@@ -502,13 +502,14 @@ impl<T: Transport> Conn<T> {
     }
 
     /// What it is owed did not leave before, because it waited for the disk. The time that the peer has
-    /// to read its last answer begins now.
+    /// to read its last answer begins now, also if it has sent its last byte since it was cut off.
     pub(super) fn note_may_leave(&mut self, now: Nanos) {
         if let Phase::Leaving {
-            closing: Closing::HalfClose,
+            closing: Closing::HalfClose | Closing::Flush,
             until,
             ..
         } = &mut self.phase
+            && *until != Nanos::NEVER
         {
             *until = now.after(CLOSING_MAX);
         }

@@ -476,6 +476,12 @@ impl<T: Transport, S: Store> Server<T, S> {
         self.conns.len()
     }
 
+    /// How many of them a shutdown waits for.
+    #[must_use]
+    pub fn awaited_connections(&self) -> usize {
+        self.conns.len() - self.newcomers
+    }
+
     /// The lock table, to look at.
     #[must_use]
     pub fn engine(&self) -> &Engine {

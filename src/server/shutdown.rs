@@ -180,6 +180,6 @@ impl<T: Transport, S: Store> Server<T, S> {
     #[must_use]
     pub fn is_drained(&self) -> bool {
         let is_busy = self.store.is_durable() && self.engine.has_begun();
-        self.draining && self.conns.len() == self.newcomers && !is_busy
+        self.draining && self.awaited_connections() == 0 && !is_busy
     }
 }

@@ -85,6 +85,10 @@ pub(super) struct Life {
     /// How late the server will notice its next deadline.
     pub(super) oversleep_ns: u64,
     pub(super) paused_until: Nanos,
+    /// So much waited for the disk until then that requests which take room waited, too.
+    pub(super) behind_until: Nanos,
+    /// It did so after the last turn.
+    pub(super) is_behind: bool,
     /// The documents that clients read in this turn.
     pub(super) reports: Vec<Report>,
     pub(super) longest_turn_ns: u64,
@@ -191,6 +195,8 @@ impl Life {
             due: None,
             oversleep_ns: 0,
             paused_until: now,
+            behind_until: now,
+            is_behind: false,
             reports: Vec::new(),
             longest_turn_ns: 0,
             span: TurnSpan::default(),

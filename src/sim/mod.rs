@@ -330,6 +330,10 @@ pub enum RangeFault {
     GrantPending,
     /// Says that somebody would wait for itself who would not.
     ReportDeadlocks,
+    /// Does not tell who waits for whom.
+    DropEdges,
+    /// Tells it the other way round.
+    TurnEdges,
 }
 
 /// Plays the simulation of this seed to its end, or to the first violation. A panic of the server

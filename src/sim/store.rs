@@ -249,7 +249,7 @@ impl Keeper {
         }
     }
 
-    fn is_behind(&self) -> bool {
+    pub(super) fn is_behind(&self) -> bool {
         self.memory() > self.plan.behind_bytes
     }
 

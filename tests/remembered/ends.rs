@@ -217,3 +217,48 @@ fn a_client_without_connections_ends_on_time_although_its_last_grant_waits_for_t
     let gone = |it: &Record| matches!(it, Record::ClientGone { .. });
     assert!(world.store.0.borrow().records.iter().any(gone));
 }
+
+/// What it had asked for before it was gone waits for the disk like what others ask for, so what it holds is
+/// free when that is decided. Nobody could be told of it before.
+#[test]
+fn who_is_gone_with_a_request_that_waits_for_the_disk_lets_go_when_the_disk_has_got_on() {
+    let mut world = World::new();
+    let [holder, waiter] = world.connect();
+    world.take(holder, "job");
+    assert_eq!(world.ask(waiter, "l job 60"), "");
+    world.store.0.borrow_mut().is_behind = true;
+    assert_eq!(world.ask(holder, "incr hits 1"), "");
+    world.pipes.reset(holder);
+    world.pipes.settle();
+    world.pipes.pass(Millis(12));
+    world.pipes.settle();
+    assert!(world.ended().is_empty(), "the disk is further behind");
+    world.store.0.borrow_mut().is_behind = false;
+    world.keep_all();
+    assert_eq!(world.ended(), ["job"]);
+    world.keep_all();
+    assert!(world.read(waiter).starts_with("ok "));
+}
+
+/// It was cut off, and hangs up before its last answer may leave. The server must not turn without end
+/// until the disk has got on.
+#[test]
+fn who_is_cut_off_and_hangs_up_while_its_answer_waits_for_the_disk_keeps_nobody_busy() {
+    let mut world = World::new();
+    let [a] = world.connect();
+    world.pipes.send(a, b"cset\nhits\n1\n");
+    world.pipes.send(a, &[b'x'; 300]); // too long a line, which ends the connection
+    world.pipes.settle();
+    world.pipes.half_close(a);
+    for _ in 0..5 {
+        world.pipes.settle();
+        world.pipes.pass(Millis::from_secs(1));
+        world.pipes.turn();
+        let next = world.pipes.server.next_deadline();
+        assert!(next > Some(world.pipes.now()), "there is nothing to do");
+        assert!(!world.pipes.peer(a).is_closed(), "closed with an answer");
+    }
+    world.keep_all();
+    assert_eq!(world.read(a), "ok\nerror\n");
+    assert!(world.pipes.peer(a).is_closed());
+}

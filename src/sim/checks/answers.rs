@@ -10,7 +10,7 @@ use super::known_ranges::KnownRanges;
 use super::limits::Room;
 use super::lock_table::SeenLocks;
 use super::pushes::KnownPushes;
-use super::reports::Report;
+use super::reports::{About, Report};
 use crate::base::{Fence, Millis, Nanos};
 use crate::engine::Tally;
 use crate::engine::types::{Loss, Mode};
@@ -463,7 +463,8 @@ impl AnswerCheck<'_> {
                 let text = str::from_utf8(text).map_err(|_| "not text".to_owned())?;
                 let json = Json::read(text).ok_or("not JSON")?;
                 if !conn.is_behind() {
-                    self.reports.push(Report { key, json });
+                    let about = key.map_or(About::Stats, About::Key);
+                    self.reports.push(Report { about, json });
                 }
                 Ok(AnswerKind::Report)
             }

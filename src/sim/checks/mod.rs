@@ -8,7 +8,7 @@
 //! look for contradictions in it; `crowd` counts what a crowd reads. `lock_table` and `entries` compare what the server shows of
 //! itself, and `reports` what it tells clients about that in `stats` and `who`. `lives` looks from
 //! one life of the server to the next, and `restored` at what a data directory brings back.
-//! `seen_ranges`, `range_table`, `range_model`, `known_ranges`, `range_window` and `range_answers` do the same for byte ranges and for
+//! `seen_ranges`, `range_table`, `range_model`, `known_ranges`, `range_window`, `range_edges` and `range_answers` do the same for byte ranges and for
 //! clients that attach.
 //!
 //! Nothing here touches the server. Clients read their answers here, though, and a client that has
@@ -34,6 +34,7 @@ pub(super) mod pages;
 pub(super) mod promptness;
 pub(super) mod pushes;
 mod range_answers;
+mod range_edges;
 mod range_model;
 pub(super) mod range_table;
 mod range_window;

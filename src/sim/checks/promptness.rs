@@ -6,7 +6,6 @@
 
 use super::grants::Outlives;
 use crate::base::Nanos;
-use crate::sim::clients::connection::Connection;
 use crate::sim::clients::crowd::Scene;
 use crate::sim::simulation::Simulation;
 
@@ -74,6 +73,7 @@ impl Simulation {
         if late_ns > bounds.lease_late_ns_max + deliberate_ns {
             return Err(format!("a lease ended {late_ns} ns late, without a reason"));
         }
+        self.note_behind();
         let late_ns = self.departure_late_ns();
         self.totals.departure_late_ns_max = self.totals.departure_late_ns_max.max(late_ns);
         if late_ns > bounds.departure_late_ns_max + deliberate_ns {
@@ -88,13 +88,12 @@ impl Simulation {
     /// what they left behind, and not for longer than that may take.
     pub(crate) fn finishes_departures(&self, since: Nanos) -> bool {
         let server = &self.life.server;
-        let is_open = |it: &Connection| !it.is_newcomer && !it.ended;
         let goes_on = server.next_deadline().is_some_and(|at| at <= self.now);
         let late_ns_max = Bounds::of(self.plan.crowd).departure_late_ns_max + self.deliberate_ns();
         self.data.is_some()
             && server.engine().has_begun()
             && goes_on
-            && !self.life.connections.values().any(is_open)
+            && server.awaited_connections() == 0
             && self
                 .life
                 .span
@@ -113,8 +112,21 @@ impl Simulation {
         POLL_LATE_NS_MAX + self.plan.turn_delay_us_max * 1_000
     }
 
+    /// Notes until when the disk kept requests waiting: to this turn, or on from it.
+    fn note_behind(&mut self) {
+        let data = self.data.as_ref();
+        let is_behind = data.is_some_and(|it| it.keeper.borrow().is_behind());
+        if is_behind {
+            self.life.behind_until = self.now;
+        } else if self.life.is_behind {
+            self.life.behind_until = self.life.span.began;
+        }
+        self.life.is_behind = is_behind;
+    }
+
     /// For how long the longest of those who hung up and still hold something has been gone. A
     /// client that owes the server the reading of an answer, or the server one, is not quite gone.
+    /// What somebody has asked for before it left waits for the disk like what others ask for.
     fn departure_late_ns(&self) -> u64 {
         let late_ns = |(serial, fence): (u32, u64)| {
             let number = *self.life.by_serial.get(&serial)?;
@@ -124,6 +136,11 @@ impl Simulation {
             }
             let is_settled = conn.reset || !conn.is_behind() && conn.open_requests.is_empty();
             let since = conn.hung_up_at.filter(|_| is_settled)?;
+            let mut open = conn.open_requests.iter();
+            let since = match open.any(|it| it.arrived.is_some()) {
+                true => since.max(self.life.behind_until),
+                false => since,
+            };
             Some(self.now.since(since.max(self.life.paused_until)))
         };
         let holders = self.life.seen_locks.holders();

@@ -10,11 +10,13 @@ use std::collections::BTreeSet;
 use super::answers::{AnswerCheck, AnswerKind};
 use super::known_ranges::Doing;
 use super::range_window::{Window, ends, expect};
+use super::reports::{About, Report};
 use super::seen_ranges::{RangeOwner, SeenRanges, Who};
 use crate::base::Millis;
 use crate::engine::types::Sharing;
 use crate::sim::clients::connection::{Connection, Moment, OpenRequest};
 use crate::sim::clients::range_requests::{Bytes, RangeAsked};
+use crate::sim::json::Json;
 use crate::wire::client::Told;
 
 impl AnswerCheck<'_> {
@@ -136,7 +138,18 @@ impl AnswerCheck<'_> {
                 };
                 window.check_list(resource, json, conn.told_since().is_some())?;
             }
-            RangeAsked::Waits => expect(matches!(told, Told::Json(_)))?,
+            RangeAsked::Waits => {
+                let Told::Json(json) = told else {
+                    return expect(false).map(|()| AnswerKind::Other);
+                };
+                let text = str::from_utf8(json).map_err(|_| "not text".to_owned())?;
+                let json = Json::read(text).ok_or("not JSON")?;
+                window.check_edges(&json)?;
+                if !conn.is_behind() {
+                    let about = About::Waits;
+                    self.reports.push(Report { about, json });
+                }
+            }
             RangeAsked::Grace { .. } => {
                 let Told::Grace(state) = told else {
                     return expect(false).map(|()| AnswerKind::Other);

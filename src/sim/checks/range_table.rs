@@ -479,13 +479,19 @@ impl Change<'_> {
         was: Option<(Sharing, bool)>,
         mode: Sharing,
     ) -> bool {
+        // What was sent behind a lock may have it back in another mode in the turn in which it is granted.
+        let is_locked = self.owner_asks(owner, |asked| {
+            matches!(asked, RangeAsked::Lock { bytes, mode: to, .. }
+                if bytes.resource == resource && bytes.cells.has(cell) && to == Sharing::Exclusive)
+        });
         self.owner_asks(owner, |asked| match asked {
             RangeAsked::Lock {
                 bytes, mode: to, ..
             } => (bytes.resource, to) == (resource, mode) && bytes.cells.has(cell),
             RangeAsked::Reclaim(bytes, to) => {
+                let is_it = (bytes.resource, to) == (resource, mode) && bytes.cells.has(cell);
                 let was_such = was.is_some_and(|(was, _)| was == mode || was == Sharing::Exclusive);
-                (bytes.resource, to) == (resource, mode) && bytes.cells.has(cell) && was_such
+                is_it && (was_such || is_locked)
             }
             _ => false,
         })

@@ -33,7 +33,7 @@ impl Window<'_> {
         self.known.since(self.since)
     }
 
-    fn others(&self) -> impl Iterator<Item = &Doing> {
+    pub(super) fn others(&self) -> impl Iterator<Item = &Doing> {
         let number = self.number;
         self.known
             .doings_since(self.since)

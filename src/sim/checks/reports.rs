@@ -14,6 +14,7 @@ use super::lock_table::{SeenKey, SeenLocks};
 use crate::base::Nanos;
 use crate::engine::Tally;
 use crate::sim::clients::connection::Connection;
+use crate::sim::clients::request::RequestKind;
 use crate::sim::json::Json;
 use crate::sim::plan::Plan;
 use crate::sim::turn::TurnSpan;
@@ -21,12 +22,24 @@ use crate::sim::turn::TurnSpan;
 /// Arrays are shorter than this, or say nothing about what is not in them.
 const ENTRIES_MAX: usize = 1_000;
 
+/// With more edges than this some may be left out of `waits`.
+pub(super) const EDGES_MAX: usize = 600;
+
 /// A document that a client read in this turn.
 #[derive(Debug)]
 pub(crate) struct Report {
-    /// The key that `who` was asked about; none for `stats`.
-    pub(crate) key: Option<usize>,
+    pub(crate) about: About,
     pub(crate) json: Json,
+}
+
+/// What a document is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum About {
+    Stats,
+    /// `who`, asked about this key.
+    Key(usize),
+    /// `waits`, as far as keys are concerned.
+    Waits,
 }
 
 /// Everything that a document is compared with.
@@ -46,13 +59,16 @@ pub(crate) struct ReportCheck<'w> {
 
 impl ReportCheck<'_> {
     pub(crate) fn check(&self, report: &Report) -> Result<(), String> {
-        match report.key {
-            Some(key) => self
+        match report.about {
+            About::Key(key) => self
                 .check_who(key, &report.json)
                 .map_err(|why| format!("who k{key}: {why}")),
-            None => self
+            About::Stats => self
                 .check_stats(&report.json)
                 .map_err(|why| format!("stats: {why}")),
+            About::Waits => self
+                .check_edges(&report.json)
+                .map_err(|why| format!("waits: {why}")),
         }
     }
 
@@ -159,6 +175,51 @@ impl ReportCheck<'_> {
         let queue: Vec<u64> = after.waiting().map(u64::from).collect();
         if self.is_untouched(key) && listed != queue {
             return Err(format!("{queue:?} wait, not {listed:?}"));
+        }
+        Ok(())
+    }
+
+    // ---- waits ----
+
+    /// Of a key that nothing happened to: an edge leads from somebody in the queue to a holder, or to
+    /// somebody before it, and whoever waits is there. Owners that have a name are not looked at.
+    fn check_edges(&self, json: &Json) -> Result<(), String> {
+        let edges = json.list("edges")?;
+        for key in (0..self.plan.keys.len()).filter(|it| self.is_untouched(*it)) {
+            let name = String::from_utf8_lossy(&self.plan.keys[key].0);
+            let key_seen = self.after.key(key);
+            let queue: Vec<u32> = key_seen.waiting().collect();
+            let mut told = Vec::new();
+            for edge in edges {
+                if edge.text("kind")? == "range" || edge.text("on")? != name {
+                    continue;
+                }
+                let Some(waiter) = connection_of(edge, "waiter") else {
+                    continue;
+                };
+                told.push(waiter);
+                let Some(place) = queue.iter().rposition(|it| *it == waiter) else {
+                    return Err(format!("#{waiter} does not wait for {name:?}"));
+                };
+                let Some(other) = connection_of(edge, "waits_for") else {
+                    continue;
+                };
+                let mut holders = key_seen.fences().filter_map(|it| key_seen.holder(it));
+                if !queue[..place].contains(&other) && !holders.any(|(it, _)| it == other) {
+                    return Err(format!("#{waiter} does not wait for #{other}"));
+                }
+            }
+            let waits = |it: &&Connection| {
+                let front = it.open_requests.front().map(|it| &it.kind);
+                matches!(front, Some(RequestKind::Acquire { key: of, .. }) if *of == key)
+            };
+            let waiting = self.connections.values().filter(waits);
+            for serial in waiting.filter_map(|it| Some(it.id?.serial)) {
+                let is_missing = queue.contains(&serial) && !told.contains(&serial);
+                if is_missing && edges.len() < EDGES_MAX {
+                    return Err(format!("#{serial} waits, and is missing"));
+                }
+            }
         }
         Ok(())
     }
@@ -328,4 +389,9 @@ impl ReportCheck<'_> {
         let mut keys = self.plan.keys.iter();
         keys.position(|(it, _)| String::from_utf8_lossy(it) == name)
     }
+}
+
+/// The connection that an edge begins or ends at, unless it is somebody with a name.
+fn connection_of(edge: &Json, end: &str) -> Option<u32> {
+    edge.text(end).ok()?.strip_prefix('#')?.parse().ok()
 }

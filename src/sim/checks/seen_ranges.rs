@@ -3,6 +3,7 @@
 //! Read off the engine's view, cell by cell, and compared with nothing here but with itself: what holds of
 //! every table whatever happened. Knows nothing of how the engine keeps segments.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -143,6 +144,8 @@ pub(crate) struct SeenRanges {
     pub(crate) resources: Vec<SeenResource>,
     /// To which client each connection has attached.
     pub(crate) conns: BTreeMap<u32, Option<usize>>,
+    /// What the server calls those that hold or wait for bytes themselves.
+    pub(crate) serials: BTreeMap<u32, u32>,
     pub(crate) clients: BTreeMap<usize, SeenClient>,
     /// Which connections wait for bytes, and for whom.
     pub(crate) parked: BTreeSet<(u32, RangeOwner)>,
@@ -159,10 +162,13 @@ impl SeenRanges {
         now: Nanos,
     ) -> Result<Self, String> {
         let view = life.server.engine().view(now);
+        let serials = RefCell::new(BTreeMap::new());
         let who = |it: Someone<'_>| match it {
-            Someone::Connection(serial) => Ok(Who::Conn(
-                life.by_serial.get(&serial).copied().unwrap_or_default(),
-            )),
+            Someone::Connection(serial) => {
+                let number = life.by_serial.get(&serial).copied().unwrap_or_default();
+                serials.borrow_mut().insert(number, serial);
+                Ok(Who::Conn(number))
+            }
             Someone::Named(id) => {
                 let mut ids = plan.ranges.ids.iter();
                 let found = ids.position(|it| *it == id);
@@ -238,6 +244,7 @@ impl SeenRanges {
             span,
             resources,
             conns: conns.collect(),
+            serials: serials.into_inner(),
             clients: clients.collect(),
             parked,
             grace: view.grace(),

@@ -34,6 +34,9 @@ pub(crate) fn heard(fault: RangeFault, conn: &Connection, line: Vec<u8>) -> Vec<
     let Some(RequestKind::Range(asked)) = conn.open_requests.front().map(|it| &it.kind) else {
         return line;
     };
+    if *asked == RangeAsked::Waits {
+        return edges_heard(fault, line);
+    }
     let instead: &[u8] = match (fault, asked) {
         (RangeFault::GrantCancelled, RangeAsked::Cancel(..)) => b"ok cancelled",
         (RangeFault::ReportDeadlocks, RangeAsked::Lock { wait, .. })
@@ -47,6 +50,22 @@ pub(crate) fn heard(fault: RangeFault, conn: &Connection, line: Vec<u8>) -> Vec<
         _ => return line,
     };
     instead.to_vec()
+}
+
+/// What a client hears of who waits for whom.
+fn edges_heard(fault: RangeFault, line: Vec<u8>) -> Vec<u8> {
+    let text = String::from_utf8_lossy(&line);
+    let instead = match (fault, text.find('['), text.rfind(']')) {
+        (RangeFault::DropEdges, Some(from), Some(to)) => {
+            format!("{}{}", &text[..=from], &text[to..])
+        }
+        (RangeFault::TurnEdges, ..) => text
+            .replace("\"waiter\":", "\"then\":")
+            .replace("\"waits_for\":", "\"waiter\":")
+            .replace("\"then\":", "\"waits_for\":"),
+        _ => return line,
+    };
+    instead.into_bytes()
 }
 
 /// What the server shows after a turn before which it showed this.
