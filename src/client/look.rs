@@ -21,8 +21,9 @@ use super::locked;
 use super::options::Options;
 use crate::base::Nanos;
 
-/// How often whoever waits or listens at a member of a cluster wants to know.
-const LOOK_EVERY: Duration = Duration::from_secs(3);
+/// How often whoever waits or listens at a member of a cluster wants to know. All of a process ask together, so this is
+/// one connection a second at most.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// How soon it wants to know again if nobody was found: then something is wrong, and another member may lead any moment.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
