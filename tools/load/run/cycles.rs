@@ -359,7 +359,7 @@ impl Cycles {
             if !self.taken(index, &answer) {
                 return Next::Nothing;
             }
-            if self.spec.workload.steps().1.is_some() {
+            if self.spec.workload.steps().1.is_some() && !self.spec.keeps {
                 if self.spec.hold_ns > 0 {
                     self.workers[index as usize].step = Step::Holding;
                     return Next::At(index, now + self.spec.hold_ns);

@@ -103,6 +103,8 @@ pub(crate) struct Spec {
     pub(crate) keys: Keys,
     /// How many may hold a semaphore at once.
     pub(crate) slots: u32,
+    /// What is taken is kept until the connection ends, and the next is taken at once: a cycle has one request.
+    pub(crate) keeps: bool,
     pub(crate) hold_ns: u64,
     pub(crate) think_ns: u64,
     /// Cycles started per second, whether or not the server keeps up; `None`: as fast as it
@@ -152,6 +154,7 @@ impl Default for Spec {
             pipeline: 1,
             keys: Keys::Own,
             slots: 3,
+            keeps: false,
             hold_ns: 0,
             think_ns: 0,
             rate: None,
