@@ -280,6 +280,14 @@ fn a_server_that_breaks_the_rules_of_byte_ranges_is_noticed() {
             &["does not wait for"],
         ),
         (
+            Sabotage::Range(RangeFault::ReportKeyDeadlocks),
+            &["a deadlock that is none"],
+        ),
+        (
+            Sabotage::Range(RangeFault::ForgetDeadlocks),
+            &["waits for itself, and was not told"],
+        ),
+        (
             Sabotage::ShortGrace,
             &["and has None, for no reason", "ends before its time"],
         ),

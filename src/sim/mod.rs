@@ -334,6 +334,10 @@ pub enum RangeFault {
     DropEdges,
     /// Tells it the other way round.
     TurnEdges,
+    /// Says that somebody would wait for itself for a key who would not.
+    ReportKeyDeadlocks,
+    /// Does not say so to those who asked to be told.
+    ForgetDeadlocks,
 }
 
 /// Plays the simulation of this seed to its end, or to the first violation. A panic of the server

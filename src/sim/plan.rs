@@ -234,6 +234,8 @@ pub(super) struct Plan {
     /// How likely a client asks for what it is granted to outlive its connection, before it acquires
     /// something.
     pub(super) keep_pct: u8,
+    /// How likely a client asks to be told of deadlocks, before it acquires something.
+    pub(super) deadlock_pct: u8,
     /// In per mille of actions, how often the server is paused, for up to a minute.
     pub(super) pause_pml: u16,
     /// In percent of events, how often one is reported twice, or for a connection that is gone.
@@ -316,6 +318,7 @@ impl Plan {
             eager_pct: *pick(rng, &[0, 20, 80]),
             // In a third of the runs, whatever else they are.
             keep_pct: [0, 5, 0, 0, 40, 0][(seed % 6) as usize],
+            deadlock_pct: [0, 0, 0, 50, 0][(seed % 5) as usize],
             pause_pml: *pick(rng, &[0, 0, 4, 20]),
             echo_pct: *pick(rng, &[0, 5, 30]),
             actions_max: if is_loud { 150 } else { 350 } + clients as u32 * rng.u32(8..=24),
@@ -346,7 +349,9 @@ impl Plan {
         } else if !is_loud && !has_long_keys && !is_kept && rng.u8(..3) == 0 {
             plan.bound_memory();
         }
-        if !is_loud && !has_crowd && !plan.is_tight() {
+        if is_loud || has_crowd || plan.is_tight() {
+            plan.deadlock_pct = 0; // where there is no memory a greeting may be refused
+        } else {
             plan.draw_ranges(seed);
             // Also by a chance of its own. Sessions take more memory than a tight plan has.
             let rng = &mut Rng::with_seed(seed ^ 0x0074_6c73);

@@ -451,9 +451,10 @@ impl Simulation {
         Ok(())
     }
 
-    /// The table before this turn, if somebody read what it shows.
+    /// The table before this turn, if somebody read what it shows, or is told of deadlocks.
     fn before_reports(&self) -> Option<SeenLocks> {
-        (!self.life.reports.is_empty()).then(|| self.life.seen_locks.clone())
+        let is_used = !self.life.reports.is_empty() || self.plan.deadlock_pct > 0;
+        is_used.then(|| self.life.seen_locks.clone())
     }
 
     fn check_reports(
@@ -476,7 +477,11 @@ impl Simulation {
             turn: self.turn,
             longest_turn_ns: self.life.longest_turn_ns,
         };
-        reports.iter().try_for_each(|report| check.check(report))
+        reports.iter().try_for_each(|report| check.check(report))?;
+        if self.plan.deadlock_pct == 0 || self.life.draining.is_some() {
+            return Ok(());
+        }
+        check.check_no_circle()
     }
 
     /// The clients that waited for a value or at a barrier before this turn.

@@ -580,6 +580,9 @@ impl AnswerCheck<'_> {
                     Err("something was restored, and it was told there was nothing".to_owned())
                 };
             }
+            ("error_deadlock", RequestKind::Acquire { .. } | RequestKind::Wait { .. }) => {
+                self.may_be_deadlock(conn, &request.kind)
+            }
             ("error_storage", RequestKind::Acquire { .. } | RequestKind::Enqueue { .. }) => {
                 self.is_full_since(arrived)
             }

@@ -58,6 +58,13 @@ struct SeenHolder {
     deadline: Nanos,
 }
 
+fn party(connection: u32, owner: Option<u32>) -> u64 {
+    match owner {
+        Some(owner) => 1 << 32 | u64::from(owner),
+        None => connection.into(),
+    }
+}
+
 impl SeenKey {
     pub(crate) fn kind(&self) -> &'static str {
         self.kind
@@ -71,6 +78,18 @@ impl SeenKey {
     pub(crate) fn holder(&self, fence: u64) -> Option<(u32, Nanos)> {
         let it = self.holders.get(&fence)?;
         Some((it.connection, it.deadline))
+    }
+
+    /// Who holds it: connections by their serial numbers, and owners with a name by other numbers.
+    pub(crate) fn holder_parties(&self) -> impl Iterator<Item = u64> {
+        let holders = self.holders.values();
+        holders.map(|it| party(it.connection, it.owner))
+    }
+
+    /// Who waits for it.
+    pub(crate) fn waiter_parties(&self) -> impl Iterator<Item = u64> {
+        let waiters = self.waiters.iter();
+        waiters.map(|it| party(it.connection, it.owner))
     }
 
     /// The connections that wait, in the order of the queue.

@@ -6,7 +6,7 @@
 //! request, `losses` what it is told to have lost, and `alone` judges refusals where nobody else asked; `http` does so with answers over HTTP, and `pages` with what anybody may look at there.
 //! `grants`, `asks`, `entries`, `values`, `barriers`, `pushes` and `key_events` keep what clients know, and
 //! look for contradictions in it; `crowd` counts what a crowd reads. `lock_table` and `entries` compare what the server shows of
-//! itself, and `reports` what it tells clients about that in `stats` and `who`. `lives` looks from
+//! itself, and `reports` and `circles` what it tells clients about that in `stats`, `who` and `waits`. `lives` looks from
 //! one life of the server to the next, and `restored` at what a data directory brings back.
 //! `seen_ranges`, `range_table`, `range_model`, `known_ranges`, `range_window`, `range_edges` and `range_answers` do the same for byte ranges and for
 //! clients that attach.
@@ -20,6 +20,7 @@ pub(super) mod answers;
 pub(super) mod asks;
 pub(super) mod at_end;
 pub(super) mod barriers;
+mod circles;
 pub(super) mod crowd;
 pub(super) mod entries;
 pub(super) mod grants;

@@ -13,6 +13,7 @@ use super::key_events::is_attentive;
 use super::lock_table::{SeenKey, SeenLocks};
 use crate::base::Nanos;
 use crate::engine::Tally;
+use crate::server::Door;
 use crate::sim::clients::connection::Connection;
 use crate::sim::clients::request::RequestKind;
 use crate::sim::json::Json;
@@ -40,6 +41,13 @@ pub(crate) enum About {
     Key(usize),
     /// `waits`, as far as keys are concerned.
     Waits,
+    /// No document, but that this connection would wait for itself if it waited for this key.
+    Deadlock {
+        connection: u32,
+        key: usize,
+        /// If it has a place in the queue, this is what it waits for, and no other place before it.
+        has_place: bool,
+    },
 }
 
 /// Everything that a document is compared with.
@@ -66,6 +74,11 @@ impl ReportCheck<'_> {
             About::Stats => self
                 .check_stats(&report.json)
                 .map_err(|why| format!("stats: {why}")),
+            About::Deadlock {
+                connection,
+                key,
+                has_place,
+            } => self.check_deadlock(connection, key, has_place),
             About::Waits => self
                 .check_edges(&report.json)
                 .map_err(|why| format!("waits: {why}")),
@@ -185,7 +198,11 @@ impl ReportCheck<'_> {
     /// somebody before it, and whoever waits is there. Owners that have a name are not looked at.
     fn check_edges(&self, json: &Json) -> Result<(), String> {
         let edges = json.list("edges")?;
-        for key in (0..self.plan.keys.len()).filter(|it| self.is_untouched(*it)) {
+        let is_calm = |key: &usize| {
+            let (before, after) = self.seen(*key);
+            before == after && self.newly_asked(*key) == 0
+        };
+        for key in (0..self.plan.keys.len()).filter(is_calm) {
             let name = String::from_utf8_lossy(&self.plan.keys[key].0);
             let key_seen = self.after.key(key);
             let queue: Vec<u32> = key_seen.waiting().collect();
@@ -211,7 +228,10 @@ impl ReportCheck<'_> {
             }
             let waits = |it: &&Connection| {
                 let front = it.open_requests.front().map(|it| &it.kind);
-                matches!(front, Some(RequestKind::Acquire { key: of, .. }) if *of == key)
+                // Over HTTP it waits by its name; and a place that it took before is not waited for.
+                it.door == Door::Line
+                    && !it.tickets.contains_key(&key)
+                    && matches!(front, Some(RequestKind::Acquire { key: of, .. }) if *of == key)
             };
             let waiting = self.connections.values().filter(waits);
             for serial in waiting.filter_map(|it| Some(it.id?.serial)) {

@@ -327,6 +327,7 @@ impl Simulation {
                 if let Some(at) = frame.windows(6).position(|part| part == b"fence=") {
                     conn.hello_fence = Some(frame[at + 6] == b'1');
                 }
+                conn.tells_deadlocks |= frame.windows(9).any(|part| part == b"deadlock=");
                 if let Some(at) = frame.windows(5).position(|part| part == b"keep=") {
                     conn.keeps = frame[at + 5] == b'1';
                     self.life.keepers.extend(conn.keeps.then_some(number));

@@ -151,6 +151,8 @@ pub(crate) struct Connection {
     pub(crate) may_be_pushed_to: bool,
     /// The client has said last that what it is granted outlives the connection.
     pub(crate) keeps: bool,
+    /// It has asked to be told of deadlocks.
+    pub(crate) tells_deadlocks: bool,
     /// Since when the client does not read.
     pub(crate) stalled: Option<Nanos>,
     /// What the client reads may have been written as long ago as this.
@@ -210,6 +212,7 @@ impl Connection {
             reads_fence: false,
             may_be_pushed_to: false,
             keeps: false,
+            tells_deadlocks: false,
             stalled: None,
             unread_since: None,
             unsent_since: None,

@@ -63,6 +63,9 @@ impl RequestWriter<'_> {
             Action::Acquire if self.asks_to_keep() => {
                 Some(written(RequestKind::Hello, "hello", b"_", b"keep=1"))
             }
+            Action::Acquire if self.asks_about_deadlocks() => {
+                Some(written(RequestKind::Hello, "hello", b"_", b"deadlock=1"))
+            }
             Action::Acquire => Some(self.acquire()),
             Action::Enqueue => Some(self.enqueue()),
             Action::Wait => Some(self.wait()),
@@ -114,6 +117,12 @@ impl RequestWriter<'_> {
     fn asks_to_keep(&mut self) -> bool {
         let keep_pct = self.plan.keep_pct;
         keep_pct > 0 && !self.conn.keeps && self.rng.u8(..100) < keep_pct
+    }
+
+    /// Whether the client says first that it wants to be told of deadlocks.
+    fn asks_about_deadlocks(&mut self) -> bool {
+        let pct = self.plan.deadlock_pct;
+        pct > 0 && !self.conn.tells_deadlocks && self.rng.u8(..100) < pct
     }
 
     fn auth(&mut self) -> WrittenRequest {

@@ -19,6 +19,7 @@ pub(crate) fn altered(fault: RangeFault, kind: &RequestKind, frame: Vec<u8>) -> 
         (RangeFault::GrantCancelled, RequestKind::Range(RangeAsked::Cancel(..))) => {
             ("rangecancel\n", "rangetest\n")
         }
+        (RangeFault::ForgetDeadlocks, RequestKind::Hello) => ("deadlock=1", "deadlock=0"),
         _ => return frame,
     };
     let find = |part: &[u8]| part == from.as_bytes();
@@ -31,8 +32,17 @@ pub(crate) fn altered(fault: RangeFault, kind: &RequestKind, frame: Vec<u8>) -> 
 
 /// The answer as the client reads it.
 pub(crate) fn heard(fault: RangeFault, conn: &Connection, line: Vec<u8>) -> Vec<u8> {
-    let Some(RequestKind::Range(asked)) = conn.open_requests.front().map(|it| &it.kind) else {
-        return line;
+    let asked = match conn.open_requests.front().map(|it| &it.kind) {
+        Some(RequestKind::Range(asked)) => asked,
+        Some(RequestKind::Acquire { wait, .. })
+            if fault == RangeFault::ReportKeyDeadlocks
+                && conn.tells_deadlocks
+                && *wait > Millis::ZERO
+                && line == b"timeout" =>
+        {
+            return b"error_deadlock".to_vec();
+        }
+        _ => return line,
     };
     if *asked == RangeAsked::Waits {
         return edges_heard(fault, line);
