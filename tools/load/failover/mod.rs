@@ -51,8 +51,10 @@ pub(crate) fn parse_within(list: &[String]) -> Result<Vec<(String, u64)>, String
         .collect()
 }
 
-/// How many threads take locks and count, and how many keys half of them share.
-const WORKERS: usize = 12;
+/// How many threads take locks and count: some keys of their own, as many those that they share, some new ones every time.
+const WORKERS: usize = 14;
+const ON_OWN_KEY: usize = 6;
+const ON_NEW_KEYS: usize = 2;
 const SHARED_KEYS: usize = 3;
 
 /// How long a leader that is missing may be waited for.
@@ -82,7 +84,8 @@ pub(crate) fn run(settings: &Settings) -> io::Result<bool> {
         for index in 0..WORKERS + clients.len() {
             let kind = match index.checked_sub(WORKERS) {
                 Some(_) => Kind::HoldsForLong,
-                None if index < WORKERS / 2 => Kind::OnOwnKey,
+                None if index < ON_OWN_KEY => Kind::OnOwnKey,
+                None if index >= WORKERS - ON_NEW_KEYS => Kind::OnNewKeys,
                 None => Kind::OnSharedKeys,
             };
             let worker = Worker {

@@ -15,6 +15,9 @@ const LEASE: Duration = Duration::from_secs(3);
 const WAIT: Duration = Duration::from_secs(30);
 const HOLD: Duration = Duration::from_millis(3);
 
+/// How long a key is waited for that nobody else asks for.
+const WAIT_FOR_NEW: Duration = Duration::from_millis(200);
+
 /// The lease of what is held through all of it: longer than any change of leaders takes.
 const LONG_LEASE: Duration = Duration::from_secs(30);
 
@@ -29,6 +32,9 @@ const NO_ROOM_NS: u64 = 20_000_000;
 pub(crate) enum Kind {
     OnOwnKey,
     OnSharedKeys,
+    /// Every time another one, and does not wait for it for long. The others wait behind a grant of their own whose answer
+    /// was lost, for its lease; whether anybody is served again is seen here.
+    OnNewKeys,
     /// Holds one thing through all of it.
     HoldsForLong,
 }
@@ -64,11 +70,19 @@ impl Worker<'_> {
             if self.is_over.load(Ordering::SeqCst) {
                 return;
             }
-            let key = match self.kind {
-                Kind::OnOwnKey => self.index,
-                _ => super::WORKERS + (self.index + cycle) % shared,
-            };
-            self.hold(key);
+            match self.kind {
+                Kind::OnNewKeys => {
+                    let name = format!("failover-new-{}-{cycle}", self.index);
+                    self.hold(&name, self.index, WAIT_FOR_NEW);
+                }
+                kind => {
+                    let key = match kind {
+                        Kind::OnOwnKey => self.index,
+                        _ => super::WORKERS + (self.index + cycle) % shared,
+                    };
+                    self.hold(&format!("failover-{key}"), key, WAIT);
+                }
+            }
             if cycle % 4 == self.index % 4 {
                 self.add(&mut own);
                 self.store(&mut own);
@@ -76,10 +90,10 @@ impl Worker<'_> {
         }
     }
 
-    /// Takes a lock, holds it, lets it go.
-    fn hold(&self, key: usize) {
-        let lock = self.client.lock(format!("failover-{key}"));
-        let guard = match lock.lease(LEASE).wait(WAIT).acquire() {
+    /// Takes a lock, holds it, lets it go. The witness knows it by its number.
+    fn hold(&self, name: &str, key: usize, wait: Duration) {
+        let lock = self.client.lock(name);
+        let guard = match lock.lease(LEASE).wait(wait).acquire() {
             Ok(guard) => Arc::new(guard),
             Err(error) if error.kind() == ErrorKind::Busy => return,
             Err(error) => return self.failed(&error),
