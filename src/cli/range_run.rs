@@ -76,9 +76,11 @@ impl Claim {
 
     /// The same by an id that begins as the resource does, for a token that is good for such names only.
     fn named_like_its_resource(&self) -> Self {
-        let name = format!(".{}.{}", own_name(), &self.secret[..16]);
+        // As it is attached and detached: the client takes text.
+        let resource = String::from_utf8_lossy(&self.resource);
+        let id = format!("{resource}.{}.{}", own_name(), &self.secret[..16]);
         Self {
-            id: [self.resource.as_slice(), name.as_bytes()].concat(),
+            id: id.into_bytes(),
             ..self.clone()
         }
     }

@@ -175,7 +175,9 @@ impl Member {
     /// Keeps such a way for whoever leads with this lease. If it is over already there is nobody to use it.
     pub(super) fn keep_warm(&self, lease: u64, etcd: Box<dyn Etcd + Send>) {
         let is_wanted = self.tenancy.change(|standing, _| standing.lease()) == Some(lease);
-        *self.warm() = is_wanted.then_some((lease, etcd));
+        if is_wanted {
+            *self.warm() = Some((lease, etcd));
+        }
     }
 
     /// The one that was kept, if it is for this time as a leader, or another one.

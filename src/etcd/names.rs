@@ -118,6 +118,7 @@ impl Name {
         let begun = thread.spawn(look_up).map(|_| ());
         if begun.is_err() {
             self.known().is_looking = false;
+            self.ended.notify_all();
         }
         begun
     }

@@ -61,6 +61,11 @@ impl Gate {
             && self.overrun.is_empty()
     }
 
+    /// Somebody waits until the clock has numbers for what was granted, or until anything may be said at all.
+    pub(super) fn awaits_clock(&self) -> bool {
+        !self.await_clock.is_empty()
+    }
+
     /// So many more bytes of pushes are to be sent to a connection, which counts them in `unsent`.
     pub(super) fn note_pushed(&mut self, unsent: &mut u32, bytes: usize) {
         let before = *unsent;

@@ -138,7 +138,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         self.is_stopping = false;
     }
 
-    /// For a leader that goes: nobody is heard any more and nothing is decided. What was decided is handed to the
+    /// For a leader that goes: nobody is heard any more. What was decided is handed to the
     /// store, and said as far as it is kept by now. Without this whatever was granted last would be in
     /// the log and nobody's.
     pub fn say_the_rest(&mut self, clock: Clock<'_>) -> Rest {
@@ -148,6 +148,7 @@ impl<T: Transport, S: Store> Server<T, S> {
         if self.failure.is_some() {
             return Rest::Said;
         }
+        self.let_go_by_clock(now);
         // Whoever turns out to be gone has what it holds at the next leader, like all others.
         self.is_stopping = true;
         self.deliver(now);
@@ -156,9 +157,12 @@ impl<T: Transport, S: Store> Server<T, S> {
         if self.http.has_finished() {
             self.note_finished(clock());
         }
+        // A connection that turned out to be gone may have given back a value, or its place in a queue.
+        self.commit(now);
         if !self.gate.is_empty() {
             Rest::More
-        } else if self.held_back.durable() < self.engine.record_count() {
+        } else if self.gate.awaits_clock() || self.held_back.durable() < self.engine.record_count()
+        {
             Rest::Waits
         } else {
             Rest::Said

@@ -177,6 +177,11 @@ impl EtcdStore {
         let room = self.batch_bytes.saturating_sub(ENTRY_BYTES_MIN);
         let bytes = self.filling.len();
         let mut handed = self.shared.lock();
+        if handed.end.is_some() {
+            // What came before may have been dropped, and an entry with a gap before it could be read by nobody.
+            self.filling.clear();
+            return;
+        }
         self.shared.waiting.fetch_add(bytes, Ordering::Relaxed);
         // Frame by frame only where it has to be: nearly always all of it fits.
         match handed.batches.back_mut() {

@@ -358,6 +358,22 @@ fn a_resignation_keeps_what_was_handed_over_and_gives_the_lease_back() {
     assert!(world.etcd.value(&world.keys.leader()).is_none());
 }
 
+/// What it had not sent was dropped, so whatever comes behind that would stand behind a gap, which nobody can read.
+#[test]
+fn who_goes_hands_over_nothing_more() {
+    let mut world = world();
+    world.keep(0..2);
+    world.await_durable(2);
+    world.store.resign();
+    world.keep(2..4);
+    assert_eq!(world.store.memory(), 0, "it would be written");
+    while !world.store.has_resigned() {
+        std::thread::yield_now();
+    }
+    assert_eq!(world.store.stop(), Ok(()));
+    assert_eq!(world.read().1, [0, 1]);
+}
+
 #[test]
 fn without_space_changes_are_refused_until_there_is_some() {
     let mut world = world();
