@@ -128,8 +128,13 @@ impl Scenery {
 
     /// It leads from now on, as far as etcd is concerned.
     fn begin(&self) {
+        self.begin_with(LEASE);
+    }
+
+    /// With another lease than before: the thread of an earlier one may end only now, and ends that one.
+    fn begin_with(&self, lease: u64) {
         self.member.tenancy.change(|standing, now| {
-            standing.granted(now, LEASE, TTL_S);
+            standing.granted(now, lease, TTL_S);
             standing.leads(now, now);
         });
         assert_eq!(self.member.tenancy.role(), Role::Leader);
@@ -354,7 +359,7 @@ fn who_has_seen_that_etcd_went_back_takes_care_for_the_grace_period_however_ofte
         tell(vec![News::Reset, records(1..=20), News::Loaded]);
         assert_eq!(stage.between(&mut server, 0), Change::Serve);
         it.pass(2_000);
-        it.begin();
+        it.begin_with(LEASE + 1);
         it.offer_way();
         tell(vec![News::Lead(Box::new(it.lead()))]);
         assert_eq!(stage.between(&mut server, 0), leads, "again");
