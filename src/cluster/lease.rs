@@ -93,11 +93,9 @@ fn renew_on(member: &Member, lease: u64, mut etcd: Box<dyn Etcd + Send>, looked:
             }
             Ok(false) => member.nap(AGAIN_AFTER),
             Err(why) => {
-                complain(
-                    &mut is_refused,
-                    "the lease of the leader cannot be renewed",
-                    &why,
-                );
+                if is_to_be_told(&mut is_refused, &why) {
+                    warn!("the lease of the leader cannot be renewed: {why}");
+                }
                 member.nap(AGAIN_AFTER);
             }
         }
@@ -154,11 +152,9 @@ fn look_on(member: &Member, held: &Held, mut etcd: Box<dyn Etcd + Send>, looked:
                     .change(|standing, _| standing.fence_of(held.lease));
             }
             Err(why) => {
-                complain(
-                    &mut is_refused,
-                    "the key of the leader cannot be looked at",
-                    &why,
-                );
+                if is_to_be_told(&mut is_refused, &why) {
+                    warn!("the key of the leader cannot be looked at: {why}");
+                }
                 member.nap(AGAIN_AFTER);
             }
         }
@@ -182,10 +178,8 @@ fn has_key(member: &Member, held: &Held, etcd: &mut dyn Etcd) -> Result<bool, Tr
 }
 
 /// That etcd does not answer passes; that it does not let us in does not, and is said once.
-fn complain(is_refused: &mut bool, what: &str, why: &Trouble) {
-    if why.is_refusal() && !std::mem::replace(is_refused, true) {
-        warn!("{what}: {why}");
-    }
+fn is_to_be_told(is_refused: &mut bool, why: &Trouble) -> bool {
+    why.is_refusal() && !std::mem::replace(is_refused, true)
 }
 
 fn other_answer() -> Trouble {
