@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::Figures;
 use super::append::{Appender, Next};
-use super::gather::{Gathering, Wait};
+use super::returning::{Returning, Wait};
 use super::value::Logged;
 use super::{Batch, End, Handed, Lead, Shared, Tenancy};
 use crate::base::Nanos;
@@ -43,7 +43,7 @@ pub(super) struct Thread {
     nonce: [u64; 2],
     /// With which this time as a leader began; 0 if it is over already.
     lease: u64,
-    gathering: Gathering,
+    returning: Returning,
 }
 
 /// Why it goes no further.
@@ -71,7 +71,7 @@ impl Thread {
             number: lead.position.number + 1,
             // Not from 0: entries of an earlier time as a leader must not be taken for ours.
             nonce: [lead.nonce, lease.unwrap_or(0) << 20],
-            gathering: Gathering::default(),
+            returning: Returning::default(),
         }
     }
 
@@ -126,7 +126,7 @@ impl Thread {
             handed.rings_from = 0;
             if let Some(batch) = handed.batches.pop_front() {
                 drop(handed);
-                self.gathering.begun(batch.last);
+                self.returning.begun(batch.last);
                 return Ok(batch);
             }
             if handed.end.is_some() {
@@ -151,7 +151,7 @@ impl Thread {
     fn waits_for_others(&self, handed: &Handed) -> Option<Wait> {
         match handed.batches.len() {
             1 => self
-                .gathering
+                .returning
                 .wait(self.tenancy.now(), handed.batches[0].last),
             _ => None,
         }
@@ -256,7 +256,7 @@ impl Thread {
         let handed = self.shared.lock();
         let waiting = handed.batches.back().map_or(0, |batch| batch.last - last);
         drop(handed);
-        self.gathering
+        self.returning
             .committed(now, took_ns, last, records + waiting);
         self.shared.durable.store(last, Ordering::Release);
         figures

@@ -6,7 +6,7 @@
 //! leaves unless this member surely leads at that moment.
 //!
 //! - `keys.rs` under which keys · `value.rs` what stands there, byte by byte · `map.rs` how many shards
-//! - `append.rs` one entry, until it is known what became of it · `appender.rs` the thread · `gather.rs` how long an entry waits for more
+//! - `append.rs` one entry, until it is known what became of it · `appender.rs` the thread · `returning.rs` how long an entry waits for more
 //! - `load.rs` reading it all · `snapshot.rs` what is left of it · `split.rs` the same for other shards
 //! - `tenancy.rs` who may speak, as all threads see it · `place.rs` time, threads, and ways to etcd
 //! - `figures.rs` what is counted
@@ -14,11 +14,12 @@
 mod append;
 mod appender;
 mod figures;
-mod gather;
+
 mod keys;
 mod load;
 mod map;
 mod place;
+mod returning;
 mod snapshot;
 mod split;
 mod tenancy;

@@ -7,6 +7,10 @@
 //! Clients that ask when they like, and not because they were answered, are waited for in vain. That is noticed, and
 //! they are given less time. Whoever is alone is never kept waiting: when it asks again everybody has come.
 //!
+//! The journal has the same question before a sync (`store/gather.rs`). There the time counts from when something is to be
+//! written, since a sync takes about as long as clients need to ask again; here it counts from the answer, since
+//! an entry takes longer, and what came meanwhile has waited already.
+//!
 //! Pure: reads no clock, and never waits itself.
 
 use std::time::Duration;
@@ -25,7 +29,7 @@ const MISSING_PART: u64 = 16;
 
 /// Waits for those who were answered by the last entry.
 #[derive(Debug, Default)]
-pub(super) struct Gathering {
+pub(super) struct Returning {
     expected: Option<Expected>,
     /// How many entries in a row have waited in vain, or did not wait as long because of that.
     in_vain: u32,
@@ -48,7 +52,7 @@ pub(super) struct Wait {
     pub(super) most: Duration,
 }
 
-impl Gathering {
+impl Returning {
     /// An entry that ends with the record `last` is in the log after so long. `all`: the records that were in it, and
     /// those that have come since it was begun.
     pub(super) fn committed(&mut self, now: Nanos, took_ns: u64, last: u64, all: u64) {
@@ -86,56 +90,56 @@ mod tests {
     const TOOK_NS: u64 = 1_000_000;
 
     /// Entry after entry takes a millisecond; returns how long the next one waits if one record has come, in microseconds.
-    fn waits_us(gathering: &mut Gathering, last: u64, all: u64) -> u128 {
-        gathering.committed(Nanos(0), TOOK_NS, last, all);
-        let wait = gathering.wait(Nanos(0), last + 1);
+    fn waits_us(returning: &mut Returning, last: u64, all: u64) -> u128 {
+        returning.committed(Nanos(0), TOOK_NS, last, all);
+        let wait = returning.wait(Nanos(0), last + 1);
         wait.map_or(0, |it| it.most.as_micros())
     }
 
     #[test]
     fn nothing_waits_before_anybody_was_answered() {
-        assert_eq!(Gathering::default().wait(Nanos(0), 1), None);
+        assert_eq!(Returning::default().wait(Nanos(0), 1), None);
     }
 
     #[test]
     fn whoever_is_alone_does_not_wait() {
-        let mut gathering = Gathering::default();
+        let mut returning = Returning::default();
         for last in 1..10 {
-            assert_eq!(waits_us(&mut gathering, last, 1), 0);
-            gathering.begun(last + 1);
+            assert_eq!(waits_us(&mut returning, last, 1), 0);
+            returning.begun(last + 1);
         }
     }
 
     #[test]
     fn those_who_were_answered_are_waited_for_until_nearly_all_have_come() {
-        let mut gathering = Gathering::default();
-        gathering.committed(Nanos(0), TOOK_NS, 100, 64);
-        let wait = gathering.wait(Nanos(250_000), 101).unwrap();
+        let mut returning = Returning::default();
+        returning.committed(Nanos(0), TOOK_NS, 100, 64);
+        let wait = returning.wait(Nanos(250_000), 101).unwrap();
         assert_eq!(
             (wait.enough, wait.most),
             (160, Duration::from_micros(500)),
             "60 of 64, until three quarters of the time are over"
         );
-        assert!(gathering.wait(Nanos(250_000), 159).is_some());
-        assert_eq!(gathering.wait(Nanos(250_000), 160), None);
-        assert_eq!(gathering.wait(Nanos(750_000), 101), None);
+        assert!(returning.wait(Nanos(250_000), 159).is_some());
+        assert_eq!(returning.wait(Nanos(250_000), 160), None);
+        assert_eq!(returning.wait(Nanos(750_000), 101), None);
     }
 
     #[test]
     fn a_slow_etcd_makes_nobody_wait_longer_than_two_milliseconds() {
-        let mut gathering = Gathering::default();
-        gathering.committed(Nanos(0), 100 * TOOK_NS, 100, 64);
-        let wait = gathering.wait(Nanos(0), 101).unwrap();
+        let mut returning = Returning::default();
+        returning.committed(Nanos(0), 100 * TOOK_NS, 100, 64);
+        let wait = returning.wait(Nanos(0), 101).unwrap();
         assert_eq!(wait.most, Duration::from_millis(2));
     }
 
     #[test]
     fn those_who_do_not_come_are_given_less_time_and_another_chance() {
-        let mut gathering = Gathering::default();
+        let mut returning = Returning::default();
         let mut waits = Vec::new();
         for last in 1..200 {
-            waits.push(waits_us(&mut gathering, last * 100, 64));
-            gathering.begun(last * 100 + 1);
+            waits.push(waits_us(&mut returning, last * 100, 64));
+            returning.begun(last * 100 + 1);
         }
         assert_eq!(waits[..5], [750, 750, 750, 750, 250]);
         let haste = waits[4..].iter().take_while(|it| **it == 250).count();
@@ -145,13 +149,13 @@ mod tests {
 
     #[test]
     fn those_who_come_after_all_are_given_their_time_again() {
-        let mut gathering = Gathering::default();
+        let mut returning = Returning::default();
         for last in 1..10 {
-            waits_us(&mut gathering, last * 100, 64);
-            gathering.begun(last * 100 + 1);
+            waits_us(&mut returning, last * 100, 64);
+            returning.begun(last * 100 + 1);
         }
-        assert_eq!(waits_us(&mut gathering, 1_000, 64), 250);
-        gathering.begun(1_060);
-        assert_eq!(waits_us(&mut gathering, 1_060, 64), 750);
+        assert_eq!(waits_us(&mut returning, 1_000, 64), 250);
+        returning.begun(1_060);
+        assert_eq!(waits_us(&mut returning, 1_060, 64), 750);
     }
 }
