@@ -3,6 +3,7 @@
 //! were answered.
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use latchd::client::{Client, Lost, Standing};
@@ -38,18 +39,8 @@ fn a_renewal_whose_answer_was_lost_may_have_bound_the_grant() {
     assert_eq!(guard.lost().why(), Some(Lost::Disconnected));
 }
 
-/// A server that has not done what it was asked for has bound nothing: whoever has the grant may still renew it.
-#[test]
-fn a_renewal_that_was_sent_elsewhere_has_bound_nothing() {
-    let first = std::sync::Arc::new(std::sync::OnceLock::new());
-    let to = std::sync::Arc::clone(&first);
-    let (other, _) = peer_that_decides(move |_, verb, stream| {
-        let answer = match verb {
-            "hello" => greeting(9),
-            _ => format!("error_not_leader {}\n", to.get().unwrap()).into_bytes(),
-        };
-        stream.write_all(&answer).is_ok()
-    });
+/// Grants and breaks off; the next time it says that the other one leads, and then it does again, in its next life.
+fn leader_that_is_away_once(other: SocketAddr) -> SocketAddr {
     let lives = AtomicUsize::new(0);
     let (address, _) = peer_that_decides(move |_, verb, stream| {
         let answer = match verb {
@@ -65,6 +56,22 @@ fn a_renewal_that_was_sent_elsewhere_has_bound_nothing() {
         };
         stream.write_all(&answer).is_ok()
     });
+    address
+}
+
+/// A server that has not done what it was asked for has bound nothing: whoever has the grant may still renew it.
+#[test]
+fn a_renewal_that_was_sent_elsewhere_has_bound_nothing() {
+    let first = std::sync::Arc::new(std::sync::OnceLock::new());
+    let to = std::sync::Arc::clone(&first);
+    let (other, _) = peer_that_decides(move |_, verb, stream| {
+        let answer = match verb {
+            "hello" => greeting(9),
+            _ => format!("error_not_leader {}\n", to.get().unwrap()).into_bytes(),
+        };
+        stream.write_all(&answer).is_ok()
+    });
+    let address = leader_that_is_away_once(other);
     first.set(address).unwrap();
     let client = Client::connect(&format!("{address}+{other}")).unwrap();
     let guard = client.lock("job").try_acquire().unwrap();
@@ -79,21 +86,7 @@ fn a_server_that_greets_and_breaks_off_has_bound_nothing() {
         "hello" => stream.write_all(&greeting(9)).is_ok(),
         _ => false,
     });
-    let lives = AtomicUsize::new(0);
-    let (address, _) = peer_that_decides(move |_, verb, stream| {
-        let answer = match verb {
-            "hello" => match lives.fetch_add(1, Ordering::SeqCst) {
-                0 => greeting(5),
-                1 => format!("error_not_leader {other}\n").into_bytes(),
-                _ => greeting(6),
-            },
-            "l" => return stream.write_all(GRANT).is_err(),
-            "n" => RENEWAL.to_vec(),
-            "who" => b"ok {}\n".to_vec(),
-            _ => b"ok\n".to_vec(),
-        };
-        stream.write_all(&answer).is_ok()
-    });
+    let address = leader_that_is_away_once(other);
     let client = Client::connect(&format!("{address}+{other}")).unwrap();
     let guard = client.lock("job").try_acquire().unwrap();
     wait_until_it_is(&guard, Standing::Doubtful);
