@@ -305,8 +305,11 @@ proptest! {
         let ours = says(text.as_bytes());
         // We ignore what stands behind the object, and it does not.
         if let Ok(serde_json::Value::Object(fields)) = read {
+            // serde reads the integer -0 as a float, because it keeps the sign.
+            let is_minus_zero = text.split([':', '}', ',', ' ', '\n']).any(|it| it == "-0");
+            let is_integer = |it: &serde_json::Value| it.is_i64() || is_minus_zero;
             let fits = fields.get("owner_id").is_none_or(|it| it.is_string() || it.is_null())
-                && fields.get("ttl_ms").is_none_or(|it| it.is_i64() || it.is_null());
+                && fields.get("ttl_ms").is_none_or(|it| is_integer(it) || it.is_null());
             let has_twice = text.matches("owner_id").count() > 1 || text.matches("ttl_ms").count() > 1;
             prop_assert!(has_twice || ours.is_ok() == fits, "{} {:?}", text, ours);
         }
