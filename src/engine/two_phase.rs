@@ -177,9 +177,8 @@ impl Locks {
         lease: Millis,
     ) {
         if let Some(resource) = self.find(key)
-            && let Some(ticket) = self.tickets.find(asker.owner, resource)
+            && let Some((ticket, is_current)) = self.current_ticket(cx, asker.owner, resource)
         {
-            let is_current = self.evict_expired(cx, resource);
             match self.tickets[ticket].standing {
                 Standing::Expired(_) => self.remove_ticket(cx, ticket),
                 Standing::Held(holder) if !is_current && self.is_over(cx, holder) => {
@@ -249,14 +248,12 @@ impl Locks {
     }
 
     pub(super) fn wait(&mut self, cx: &mut Ctx<'_>, asker: Asker, key: &[u8], wait: Millis) {
-        let Some((resource, ticket)) = self.find(key).and_then(|resource| {
-            self.tickets
-                .find(asker.owner, resource)
-                .map(|ticket| (resource, ticket))
-        }) else {
+        let Some(resource) = self.find(key) else {
             return cx.refuse(asker.conn, Refusal::NotEnqueued);
         };
-        let is_current = self.evict_expired(cx, resource);
+        let Some((ticket, is_current)) = self.current_ticket(cx, asker.owner, resource) else {
+            return cx.refuse(asker.conn, Refusal::NotEnqueued);
+        };
         let leaves = wait == Millis::ZERO || cx.core.draining;
         match self.tickets[ticket].standing {
             Standing::Held(holder) if !is_current && self.is_over(cx, holder) => {
@@ -303,6 +300,21 @@ impl Locks {
             }
         }
         self.mark_idle(cx, resource);
+    }
+
+    /// The owner's ticket for this key, once what is over there has ended, and what
+    /// [`Locks::evict_expired`] returned. It can be gone by then: the client's wait on another
+    /// connection was granted or timed out.
+    fn current_ticket(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        owner: OwnerIndex,
+        resource: u32,
+    ) -> Option<(u32, bool)> {
+        self.tickets.find(owner, resource)?;
+        let is_current = self.evict_expired(cx, resource);
+        let ticket = self.tickets.find(owner, resource)?;
+        Some((ticket, is_current))
     }
 
     /// Whether the lease of this holder is over, though it has not been ended yet.
