@@ -5,7 +5,7 @@ use latchd::base::{ConnId, Fence, Millis, Nanos, Token};
 use latchd::engine::types::{
     By, Effect, Effects, Input, Loss, Mode, Push, Record, Refusal, Reply, Request,
 };
-use latchd::engine::{Engine, Origin, Rules};
+use latchd::engine::{Engine, Origin, Rules, SearchLimits};
 
 struct Table {
     engine: Engine,
@@ -265,6 +265,144 @@ fn a_place_in_the_queue_passes_to_the_connection_that_asks_again() {
     assert_eq!(table.release(A, "ann", token), Reply::Done);
     let next = table.acquire(A, by("dora", ""), 0, 10_000);
     assert_eq!(answer(&next, A), Reply::TimedOut, "dora was served by now");
+}
+
+/// Asks to hold this key alone for ten seconds, and waits up to a minute.
+fn wait_for(key: &[u8]) -> Request<'_> {
+    Request::Acquire {
+        key,
+        mode: LOCK,
+        wait: Millis(60_000),
+        lease: Some(Millis(10_000)),
+    }
+}
+
+#[test]
+fn place_that_passes_on_takes_its_deferred_deadlock_search_along() {
+    let mut table = Table::new(Rules {
+        deadlock_detection: true,
+        search_limits: SearchLimits {
+            at_once_work: 0,
+            ..SearchLimits::default()
+        },
+        ..Rules::default()
+    });
+    let (carl, ann) = (conn(9), by("ann", "r1"));
+    table.take(A, by("ann", ""));
+    granted(&table.apply(Input::Request(carl, wait_for(b"other"))), carl);
+    assert_eq!(table.apply(Input::Request(carl, wait_for(b"job"))), []);
+    assert_eq!(table.pass(0), [], "there is no circle yet");
+    assert_eq!(
+        table.apply(Input::RequestBy(A, ann, wait_for(b"other"))),
+        [],
+        "the search is put off"
+    );
+    let out = table.apply(Input::RequestBy(B, ann, wait_for(b"other")));
+    assert_eq!(out, [Effect::Reply(A, Reply::TimedOut)]);
+    let deadlock = Reply::Refused(Refusal::Deadlock);
+    assert_eq!(table.pass(0), [Effect::Reply(B, deadlock)]);
+}
+
+#[test]
+fn place_whose_time_was_over_is_searched_again_when_it_passes_on() {
+    let mut table = Table::new(Rules {
+        deadlock_detection: true,
+        ..Rules::default()
+    });
+    let (carl, dora, ann) = (conn(9), conn(8), by("ann", "r1"));
+    table.take(A, by("ann", ""));
+    granted(&table.apply(Input::Request(carl, wait_for(b"other"))), carl);
+    // Not the first in the queue, so its place is still there when its time is over.
+    assert_eq!(table.apply(Input::Request(dora, wait_for(b"other"))), []);
+    let short = Request::Acquire {
+        key: b"other",
+        mode: LOCK,
+        wait: Millis(1_000),
+        lease: None,
+    };
+    assert_eq!(table.apply(Input::RequestBy(A, ann, short)), []);
+    table.now = table.now.after(Millis(2_000));
+    let out = table.apply(Input::Request(carl, wait_for(b"job")));
+    assert_eq!(out, [], "ann does not wait any more");
+    let out = table.apply(Input::RequestBy(B, ann, wait_for(b"other")));
+    assert_eq!(out, [Effect::Reply(A, Reply::TimedOut)]);
+    let deadlock = Reply::Refused(Refusal::Deadlock);
+    assert_eq!(table.pass(0), [Effect::Reply(B, deadlock)]);
+}
+
+#[test]
+fn peer_that_has_hung_up_is_not_answered_when_its_place_passes_on() {
+    let mut table = Table::new(Rules::default());
+    let token = table.take(conn(9), by("carl", ""));
+    assert_eq!(table.acquire(conn(3), by("dora", ""), 1_000, 10_000), []);
+    assert_eq!(table.acquire(A, by("ann", "r1"), 60_000, 10_000), []);
+    table.apply(Input::HungUp(A, true));
+    assert_eq!(table.acquire(B, by("ann", "r1"), 60_000, 10_000), []);
+    table.apply(Input::Disconnected(A));
+    table.pass(1_000);
+    let request = Request::Release {
+        key: b"job",
+        token: Some(token),
+    };
+    let out = table.apply(Input::RequestBy(conn(9), by("carl", ""), request));
+    granted(&out, B);
+}
+
+#[test]
+fn read_and_write_with_one_id_are_two_requests() {
+    let mut table = Table::new(Rules::default());
+    let (writes, reads) = ([A, conn(3)], [B, conn(4)]);
+    let ann = by("ann", "r1");
+    let (token, _) = granted(
+        &table.acquire_as(conn(9), by("carl", ""), Mode::Write, 0),
+        conn(9),
+    );
+    for (mode, [first, again]) in [(Mode::Write, writes), (Mode::Read, reads)] {
+        assert_eq!(table.acquire_as(first, ann, mode, 60_000), []);
+        let out = table.acquire_as(again, ann, mode, 60_000);
+        assert_eq!(out, [Effect::Reply(first, Reply::TimedOut)], "{mode:?}");
+    }
+    // Also in the other order.
+    let out = table.acquire_as(A, ann, Mode::Write, 60_000);
+    assert_eq!(out, [Effect::Reply(conn(3), Reply::TimedOut)]);
+    assert_eq!(table.engine.counts().waiters, 2);
+    assert_eq!(table.release(conn(9), "carl", token), Reply::Done);
+    // Ann writes now, and waits to read.
+    for _ in 0..2 {
+        let (again, _) = granted(&table.acquire_as(A, ann, Mode::Write, 0), A);
+        assert!(again.fence > token.fence);
+        let [_, first] = reads;
+        let out = table.acquire_as(B, ann, Mode::Read, 60_000);
+        assert_eq!(out, [Effect::Reply(first, Reply::TimedOut)]);
+        let out = table.acquire_as(first, ann, Mode::Read, 60_000);
+        assert_eq!(out, [Effect::Reply(B, Reply::TimedOut)]);
+    }
+    assert_eq!(table.engine.counts().waiters, 1);
+    assert_eq!(table.engine.counts().holders, 1);
+}
+
+#[test]
+fn request_asked_again_among_very_many_expired_leases_has_one_grant() {
+    const READERS: u32 = 500;
+    let mut table = Table::new(Rules::default());
+    for number in 0..READERS {
+        let on = conn(10 + number);
+        granted(&table.acquire_as(on, by("crowd", ""), Mode::Read, 0), on);
+    }
+    let ann = by("ann", "r1");
+    let (before, _) = granted(&table.acquire_as(A, ann, Mode::Read, 0), A);
+    table.now = table.now.after(Millis(10_000)); // all have ended, and nobody has looked
+    let mut tokens = Vec::new();
+    for _ in 0..READERS {
+        match &table.acquire_as(A, ann, Mode::Read, 0)[..] {
+            [Effect::NotYet(on)] => assert_eq!(*on, A),
+            out => tokens.push(granted(&out.to_vec(), A).0),
+        }
+    }
+    tokens.dedup();
+    assert_eq!(tokens.len(), 1, "{tokens:?}");
+    assert!(tokens[0].fence > before.fence);
+    assert_eq!(table.engine.counts().holders, 1);
 }
 
 #[test]

@@ -5,17 +5,16 @@
 //! operator ends it. Only the wait belongs to the connection: whoever hangs up leaves the queue. An
 //! owner of this kind is there while it holds or waits for something.
 //!
-//! A request may have an id. Asked again with the same id by the same owner, a grant that is still
-//! held is answered once more, and a place in the queue passes to the connection that asked last: an
-//! answer that was lost costs nobody a lease.
+//! A request may have an id. If the same owner asks for the same key in the same mode with the same
+//! id again, the answer is the grant that is still held, or the place in the queue passes to the
+//! connection that asked last: a lost answer costs no lease.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Engine;
 use super::arena::{Arena, NONE, Stored};
-use super::conn::{Asker, ConnIndex};
+use super::conn::Asker;
 use super::ctx::{Core, Ctx};
-use super::due::Due;
 use super::holder::Held;
 use super::lock::Locks;
 use super::owner::{Owner, OwnerIndex};
@@ -162,11 +161,21 @@ impl Asks {
         self.by_place.find(place.hash(), is_it)
     }
 
-    /// What the owner asked for with this id, of this key.
-    fn find(&self, owner: OwnerIndex, resource: u32, request: &[u8]) -> Option<Place> {
+    /// What the owner asked for with this id, of this key and in this mode: one id may stand for a
+    /// read and a write of one key.
+    fn find(
+        &self,
+        owner: OwnerIndex,
+        resource: u32,
+        request: &[u8],
+        is_in_mode: impl Fn(Place) -> bool,
+    ) -> Option<Place> {
         let is_it = |ask| {
             let it: &Ask = &self.asks[ask];
-            it.owner == owner && it.resource == resource && *it.request == *request
+            it.owner == owner
+                && it.resource == resource
+                && *it.request == *request
+                && is_in_mode(it.place)
         };
         let hash = self.hash(owner, resource, request);
         let found = self.by_request.find(hash, is_it);
@@ -389,9 +398,9 @@ impl Locks {
         }
     }
 
-    /// The owner has asked this before: it is answered again what it holds, or waits on in its place.
-    /// Whoever asks to hold the key in another way asks for something else, whatever id it has: it must
-    /// not be told that it may write because it may read.
+    /// An acquire with an id that was asked before is answered with the grant again, or takes over
+    /// the place in the queue. Returns whether it was. An id belongs to an owner, a key and a mode: an
+    /// owner that reads is never told that it may write.
     fn answer_again(
         &mut self,
         cx: &mut Ctx<'_>,
@@ -412,43 +421,28 @@ impl Locks {
         // What has ended may be granted to its own waiter, which has asked before, too.
         self.evict_expired(cx, resource);
         let held = Held::of(mode);
-        match self.asks.find(asker.owner, resource, request) {
-            Some(Place::Holder(holder)) if self.holders[holder].held() == held => {
+        let is_in_mode = |place| match place {
+            Place::Holder(holder) => self.holders[holder].held() == held,
+            Place::Waiter(waiter) => cx.core.waiters[waiter].want().held == held,
+        };
+        let asked = self.asks.find(asker.owner, resource, request, is_in_mode);
+        match asked {
+            Some(Place::Holder(holder)) => {
                 let token = self.holders[holder].token;
-                let Some(left) = self.lease_left(cx, holder) else {
-                    return false; // it is over, so this is asked anew
-                };
-                let lease = left;
-                cx.reply(asker.conn, Reply::Granted { token, lease });
+                match self.lease_left(cx, holder) {
+                    Some(lease) => cx.reply(asker.conn, Reply::Granted { token, lease }),
+                    // One of very many leases that are over and have not been ended yet. Until it
+                    // is, a new grant with this id would be a second one.
+                    None => cx.put_off(asker.conn),
+                }
                 true
             }
-            Some(Place::Waiter(waiter))
-                if wait > Millis::ZERO
-                    && !cx.core.draining
-                    && cx.core.waiters[waiter].want().held == held =>
-            {
-                self.take_over(cx, waiter, asker.conn, wait);
+            Some(Place::Waiter(waiter)) if wait > Millis::ZERO && !cx.core.draining => {
+                self.pass_place_to(cx, waiter, asker.conn, wait);
                 true
             }
             _ => false,
         }
-    }
-
-    /// The place in the queue passes from one connection to another; the first is told that it does
-    /// not wait any more.
-    fn take_over(&mut self, cx: &mut Ctx<'_>, waiter: u32, conn: ConnIndex, wait: Millis) {
-        let it = &mut cx.core.waiters[waiter];
-        let (owner, before) = (it.owner, std::mem::replace(&mut it.conn, conn));
-        let deadline = cx.now.after(wait);
-        let timer = it.timer.take();
-        if let Some(timer) = timer {
-            cx.core.timers.cancel(owner.0, timer);
-        }
-        let timer = cx.core.timers.arm(owner.0, deadline, Due::wait(waiter));
-        cx.core.waiters[waiter].timer = Some(timer);
-        cx.core.conns[before].parked = NONE;
-        cx.core.conns[conn].parked = waiter;
-        cx.reply(before, Reply::TimedOut);
     }
 
     /// A renewal never makes a lease end earlier than it would have: if it would, the owner, who holds

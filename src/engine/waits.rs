@@ -485,22 +485,39 @@ impl Locks {
         }
     }
 
-    /// A place was passed on to another connection: whoever is looked at for it is that one. What that one
-    /// has of its own it cannot let go of from now on, so it may wait for itself.
-    pub(super) fn note_passed_on(&mut self, cx: &mut Ctx<'_>, waiter: u32, before: ConnId) {
-        let Waiter { conn, since, .. } = cx.core.waiters[waiter];
+    /// Passes the place of a parked command to another connection, which waits this long from now.
+    /// The connection before is told that its wait is over. A deferred search goes on for the new one.
+    ///
+    /// The new connection cannot release what it holds of its own while it waits, and earlier
+    /// searches took a wait that was over for ended. In both cases the wait is searched again.
+    pub(super) fn pass_place_to(
+        &mut self,
+        cx: &mut Ctx<'_>,
+        waiter: u32,
+        conn: ConnIndex,
+        wait: Millis,
+    ) {
+        let it = &mut cx.core.waiters[waiter];
+        let (owner, since, before) = (it.owner, it.since, it.conn);
+        let timer = it.timer.take().expect("a command is parked on it");
+        let was_over = cx.core.timers.deadline(timer) <= cx.moment;
+        cx.core.timers.cancel(owner.0, timer);
+        cx.core.conns[before].parked = NONE;
+        cx.answer_parked(before, Reply::TimedOut);
+        cx.core.waiters[waiter].conn = ConnIndex::NONE;
+        cx.park(waiter, conn, wait);
+        let [before, now] = [before, conn].map(|it| cx.core.conns[it].id);
         let is_it = |it: &&mut Pending| (it.conn, it.waiter, it.since) == (before, waiter, since);
         if let Some(it) = self.waits.pending.iter_mut().find(is_it) {
-            it.conn = cx.core.conns[conn].id;
+            it.conn = now;
         }
-        // The one before can let go of what it has of its own again.
-        self.ranges.changes += 1;
+        self.ranges.changes += 1; // the connection before can release what it holds of its own
         let live = Live {
             locks: self,
             core: cx.core,
             moment: cx.moment,
         };
-        if live.other_party_of(waiter).is_some() {
+        if live.is_told(waiter) && (was_over || live.other_party_of(waiter).is_some()) {
             self.look_later(cx, waiter);
         }
     }

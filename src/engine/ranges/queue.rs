@@ -9,7 +9,6 @@
 use super::super::arena::NONE;
 use super::super::conn::ConnIndex;
 use super::super::ctx::{Core, Ctx};
-use super::super::due::Due;
 use super::super::lock::{Locks, SERVED_WORK};
 use super::super::queue::{Awaiting, Waiter};
 use super::super::types::{ByteRange, Effects, Refusal, Reply, Sharing};
@@ -53,11 +52,9 @@ impl Locks {
             self.ranges.figures.denied(wants.mode);
             return cx.refuse(conn, Refusal::Busy);
         }
-        let before = cx.core.conns[cx.core.waiters[waiter].conn].id;
-        cx.pass_place_to(waiter, conn, wait);
+        self.pass_place_to(cx, waiter, conn, wait);
         let (owner, until) = (cx.core.waiters[waiter].owner, cx.now.after(wait));
         cx.keep_client_until(owner, until);
-        self.note_passed_on(cx, waiter, before);
         // Its time may have been over, and whoever was served since then has passed it by.
         self.note_freed(at, waited.range);
         self.serve_ranges(cx, at);
@@ -401,24 +398,6 @@ impl Engine {
                 break;
             }
         }
-    }
-}
-
-impl Ctx<'_> {
-    /// The place passes to another connection, with the time that it has. The one before is told that its
-    /// wait is over.
-    pub(in super::super) fn pass_place_to(&mut self, waiter: u32, conn: ConnIndex, wait: Millis) {
-        let it = &mut self.core.waiters[waiter];
-        let (owner, before) = (it.owner, std::mem::replace(&mut it.conn, conn));
-        let deadline = self.now.after(wait);
-        if let Some(timer) = it.timer.take() {
-            self.core.timers.cancel(owner.0, timer);
-        }
-        let timer = self.core.timers.arm(owner.0, deadline, Due::wait(waiter));
-        self.core.waiters[waiter].timer = Some(timer);
-        self.core.conns[before].parked = NONE;
-        self.core.conns[conn].parked = waiter;
-        self.answer_parked(before, Reply::TimedOut);
     }
 }
 
