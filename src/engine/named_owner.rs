@@ -261,16 +261,23 @@ impl Engine {
     ) {
         let at = out.len();
         self.core.conns.asker(id, &mut self.core.owners);
-        let is_draining = self.core.draining && matches!(request, Request::Acquire { .. });
-        if self.core.storage_full && request.takes_room() && !is_draining {
-            self.core.figures.refused(Refusal::Storage);
-            out.push(Effect::Reply(id, Reply::Refused(Refusal::Storage)));
-            return self.core.mark(None, at, out);
-        }
-        if !self.decide_of_owner(now, id, by, request, out) {
+        if !self.decide_of_owner(now, id, by, request, out)
+            && !self.refuses_for_room(id, request, out)
+        {
             self.decide(now, id, None, request, out);
         }
         self.core.mark(Some(request), at, out);
+    }
+
+    /// Refuses a request that takes room while the store has none. Returns whether it did.
+    fn refuses_for_room(&mut self, id: ConnId, request: &Request<'_>, out: &mut Effects) -> bool {
+        let is_draining = self.core.draining && matches!(request, Request::Acquire { .. });
+        let is_refused = self.core.storage_full && request.takes_room() && !is_draining;
+        if is_refused {
+            self.core.figures.refused(Refusal::Storage);
+            out.push(Effect::Reply(id, Reply::Refused(Refusal::Storage)));
+        }
+        is_refused
     }
 
     /// Whether this was something that belongs to owners.
@@ -341,6 +348,10 @@ impl Engine {
             return true;
         }
         let id = self.core.conns[asker.conn].id;
+        // After the repeated requests: those take no room.
+        if self.refuses_for_room(id, request, out) {
+            return true;
+        }
         self.decide(now, id, Some(asker.owner), request, out);
         if let Request::Acquire { key, .. } = *request {
             let (stores, mut cx) = self.split(now, now, out);

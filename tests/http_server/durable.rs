@@ -249,3 +249,44 @@ fn a_full_disk_is_busy_on_lease_routes_and_a_reason_elsewhere() {
     keep_all(&mut world, &store);
     assert_eq!(world.answer(who).status, 200);
 }
+
+/// A repeated request takes no room: it gets the grant that it has, or keeps its place in the queue.
+#[test]
+fn full_disk_answers_a_repeated_request_id_with_its_grant() {
+    let (mut world, store) = world();
+    let (who, waiter) = (world.http(), world.http());
+    let routes = [
+        "locks/job/acquire [X-Request-ID: one] {\"owner_id\":\"me\",\"ttl_ms\":60000}",
+        "semaphores/pool/acquire [X-Request-ID: two] {\"owner_id\":\"me\",\"ttl_ms\":60000,\"limit\":2}",
+        "elections/e/elect [X-Request-ID: three] {\"owner_id\":\"me\",\"ttl_ms\":60000}",
+    ];
+    let acquires = routes.map(|it| format!("POST /v1/{it}"));
+    let mut granted = Vec::new();
+    for acquire in &acquires {
+        world.say(who, acquire);
+        keep_all(&mut world, &store);
+        granted.push(world.answer(who).shown());
+    }
+    let wait = "POST /v1/locks/job/acquire [X-Request-ID: four] \
+         {\"owner_id\":\"you\",\"ttl_ms\":60000,\"wait_ms\":60000}";
+    world.say(waiter, wait);
+    for is_behind in [false, true] {
+        store.0.borrow_mut().progress.is_full = true;
+        store.0.borrow_mut().is_behind = is_behind;
+        world.settle();
+        let before = store.0.borrow().records;
+        for (acquire, granted) in acquires.iter().zip(&granted) {
+            assert_eq!(&world.ask(who, acquire).shown(), granted);
+        }
+        let other = world.http();
+        world.say(other, wait);
+        assert_eq!(world.answers(other), [], "it waits in its place");
+        assert_eq!(store.0.borrow().records, before);
+        let another_id = acquires[1].replace("two", "five");
+        let refused = world.ask(who, &another_id);
+        assert_eq!(
+            (refused.status, refused.reason().as_str()),
+            (409, "BUSY_RETRY")
+        );
+    }
+}

@@ -108,6 +108,20 @@ fn a_full_disk_is_told() {
             (503, "STORAGE")
         );
     }
+    // Bytes that are held already take no room, if nothing of them changes.
+    store.0.borrow_mut().progress.is_full = false;
+    world.settle();
+    assert_eq!(ask_and_keep(&mut world, &store, who, &lock).status, 200);
+    store.0.borrow_mut().progress.is_full = true;
+    world.settle();
+    let before = store.0.borrow().all.len();
+    assert_eq!(world.ask(who, &lock).status, 200);
+    assert_eq!(store.0.borrow().all.len(), before);
+    for other in [("ex", 0, 2), ("sh", 0, 1)] {
+        let (mode, start, len) = other;
+        let refused = world.ask(who, &about("lock", 1, mode, start, len));
+        assert_eq!(refused.reason(), "STORAGE", "{other:?}");
+    }
 }
 
 #[test]

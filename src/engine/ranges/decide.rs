@@ -99,7 +99,13 @@ impl Locks {
             range,
             ..
         } = asked;
+        let owner = self.ranges.find_owner(asker.owner, asked.owner);
         if cx.core.storage_full && cx.is_kept_client(asker.owner) {
+            // A repeated request for bytes that are held changes nothing and takes no room.
+            if self.is_held_in_mode(name, owner, range, mode) {
+                self.ranges.figures.granted(mode);
+                return cx.reply(asker.conn, Reply::Done);
+            }
             return self.deny_range(cx, asker.conn, mode, Refusal::Storage);
         } else if cx.core.draining {
             return self.deny_range(cx, asker.conn, mode, Refusal::Draining);
@@ -108,7 +114,6 @@ impl Locks {
             Millis::ZERO => wait,
             most => wait.min(most),
         };
-        let owner = self.ranges.find_owner(asker.owner, asked.owner);
         let wants = RangeWant {
             owner: owner.unwrap_or(NONE),
             range,
@@ -183,6 +188,25 @@ impl Locks {
         let granted = RangeWant { owner, range, mode };
         self.look_at_those_kept_waiting(cx, resource, granted);
         self.serve_ranges(cx, resource);
+    }
+
+    /// Whether the owner holds every byte of the range in this very mode, and none of it is pending.
+    #[cold]
+    fn is_held_in_mode(
+        &self,
+        name: &[u8],
+        owner: Option<u32>,
+        range: ByteRange,
+        mode: Sharing,
+    ) -> bool {
+        let (Some(resource), holding) = self.find_range(name, owner) else {
+            return false;
+        };
+        let segments = &self.ranges.resource(resource).segments;
+        let mut parts = segments.of_owner_overlapping(holding, range);
+        holding != NONE
+            && segments.is_covered(holding, range, mode, true)
+            && parts.all(|it| it.mode == mode)
     }
 
     /// The resource, and what the owner holds of it.
