@@ -43,6 +43,8 @@ pub(super) struct Resource {
     pub(super) queue: Queue,
     /// Some in the queue are still to be looked at.
     to_serve: Option<ToServe>,
+    /// How many operators' breaks of it are not finished. Until they are, nothing is granted.
+    breaks: u32,
 }
 
 impl Stored for Resource {
@@ -90,8 +92,6 @@ impl Linked<OwnersOfClient> for RangeOwner {
 pub(super) struct Holding {
     pub(super) owner: u32,
     pub(super) resource: u32,
-    /// No other ever had the same.
-    serial: u64,
     /// How many segments it has.
     segments: u32,
     /// How many of them were held before a restart and were not had back yet.
@@ -158,8 +158,8 @@ pub(super) struct Ranges {
     shared: usize,
     /// How many wait for bytes, by how they want them.
     waiting: [usize; 2],
-    last_serial: u64,
-    /// Resources with queues that are still to be looked at. They take turns.
+    /// Resources with queues that are still to be looked at, without those that an operator breaks. They
+    /// take turns.
     unserved: VecDeque<u32>,
     /// Waiters for whom only others in the queue are in the way, and who hold something: see
     /// `barging.rs`.
@@ -191,7 +191,6 @@ impl Ranges {
             segments: 0,
             shared: 0,
             waiting: [0; 2],
-            last_serial: 0,
             unserved: VecDeque::new(),
             behind: BTreeSet::new(),
             barging: None,
@@ -233,16 +232,17 @@ impl Ranges {
                 segments: Segments::new(),
                 queue: Queue::new(),
                 to_serve: None,
+                breaks: 0,
             });
             self.by_name.insert(hash, resource);
             resource
         })
     }
 
-    /// Forgets a resource that nobody holds or wants anything of.
+    /// Forgets a resource that no owner holds or wants anything of, and no operator breaks.
     fn forget_if_unused(&mut self, resource: u32) {
         let it = &self.resources[resource];
-        if it.segments.is_empty() && it.queue.is_empty() {
+        if it.segments.is_empty() && it.queue.is_empty() && it.breaks == 0 {
             let gone = self.resources.remove(resource);
             self.by_name.remove(gone.hash, resource);
             if gone.to_serve.is_some() {
@@ -323,11 +323,9 @@ impl Ranges {
     fn find_or_insert_holding(&mut self, owner: u32, resource: u32) -> u32 {
         match self.holding_of(owner, resource) {
             NONE => {
-                self.last_serial += 1;
                 let holding = self.holdings.insert(Holding {
                     owner,
                     resource,
-                    serial: self.last_serial,
                     segments: 0,
                     pending: 0,
                     link: Link::OUT,

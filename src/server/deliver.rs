@@ -1,7 +1,8 @@
 //! Effects become bytes: each answer and each push goes into the outbox of its connection.
 //!
 //! Answers first, then pushes, so that the answer to a command is written before any push the same
-//! command caused. A connection that was parked and is answered now goes into the run queue,
+//! command caused. `rangelost` keeps its place among the answers instead: it names no fence, so behind
+//! the grant of a later lock it would be taken for the loss of that one. A connection that was parked and is answered now goes into the run queue,
 //! because it may have sent more. A value popped from a list is remembered until it has been sent,
 //! so that it can go back if it never is. Never decides anything; bytes leave through the gate
 //! (`gate.rs`).
@@ -34,6 +35,9 @@ impl<T: Transport, S: Store> Server<T, S> {
             match effect {
                 Effect::Mark(record) => mark = *record,
                 Effect::Reply(id, reply) => self.answer(now, *id, reply, mark),
+                Effect::Push(id, push) if self.keeps_its_place(*id, push) => {
+                    self.broadcast(now, &[*id], push, mark);
+                }
                 _ => {}
             }
         }
@@ -42,6 +46,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             match effect {
                 Effect::Reply(..) | Effect::NotYet(_) => {}
                 Effect::Mark(record) => mark = record,
+                Effect::Push(id, push) if self.keeps_its_place(id, &push) => {}
                 Effect::Push(id, push) => self.broadcast(now, &[id], &push, mark),
                 Effect::Broadcast(ids, push) => self.broadcast(now, &ids, &push, mark),
                 Effect::Overrun(id) => self.mark_overrun(id),
@@ -58,6 +63,12 @@ impl<T: Transport, S: Store> Server<T, S> {
             "effects that nobody would carry out"
         );
         self.effects = effects;
+    }
+
+    /// Whether the push is written in the order of the decisions: a lost range lock is, except to the
+    /// connection whose own command ended it.
+    fn keeps_its_place(&self, id: ConnId, push: &Push) -> bool {
+        matches!(push, Push::RangeLost { .. }) && self.acting != Some(id)
     }
 
     /// Answers a request; the answer speaks of nothing later than the record `mark`.

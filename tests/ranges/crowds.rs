@@ -310,3 +310,54 @@ fn a_client_with_very_many_ranges_and_waits_departs_a_part_at_a_time() {
     table.assert_nothing_took_long();
     table.engine.check();
 }
+
+/// A break takes several turns. Until the last of its range locks has ended nothing of the resource is granted,
+/// neither to a waiter nor to a new request, so the break ends nothing that was granted after it began.
+#[test]
+fn a_break_of_very_many_ranges_ends_all_of_them_before_anything_is_granted() {
+    const PIECES: u64 = 5_000;
+    let [holder, reader, late, operator] = [0, 1, 2, 3];
+    let mut table = Table::crowded();
+    for piece in 0..PIECES {
+        let span = bytes(10 + 20 * piece, 10);
+        assert_eq!(
+            granted(&table.lock(holder, b"f", Sharing::Shared, span)),
+            [0]
+        );
+    }
+    table.lock(reader, b"f", Sharing::Shared, bytes(0, 5));
+    let wait = table.lock(holder, b"f", Sharing::Exclusive, bytes(0, 20));
+    assert_eq!(wait, []);
+    let mut said = table.apply(Input::BreakRanges(id(operator), b"f", None));
+    let mut slices = 0;
+    while table.has_more() {
+        slices += 1;
+        said.retain(|it| !matches!(it, Effect::Note(_)));
+        assert_eq!(said, [], "something was granted before all had ended");
+        let span = bytes(5, 1);
+        let wait = Millis::ZERO;
+        let mode = Sharing::Exclusive;
+        for ask in [
+            RangeAsk::Lock { mode, span, wait },
+            RangeAsk::Unlock { span },
+            RangeAsk::Reclaim { mode, span },
+        ] {
+            let told = table.ask(late, b"f", b"", ask);
+            assert_eq!(told, [Effect::NotYet(id(late))]);
+        }
+        said.extend(table.apply(Input::Time(0)));
+        table.engine.check();
+    }
+    said.retain(|it| !matches!(it, Effect::Note(_)));
+    assert!(slices > 10, "all in {slices} slices");
+    let expected = [
+        Effect::Reply(id(operator), Reply::Number(PIECES as i64 + 1)),
+        Effect::Reply(id(holder), Reply::Done),
+    ];
+    assert_eq!(said, expected);
+    let counts = table.engine.view(table.now).range_counts();
+    assert_eq!((counts.locks, counts.waiting), (1, 0));
+    table.assert_nothing_took_long();
+    assert_eq!(granted(&table.unlock(holder, b"f")), [holder]);
+    table.assert_nothing_is_left();
+}

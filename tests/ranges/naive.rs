@@ -51,7 +51,6 @@ pub type Cell = Option<(bool, Nanos)>;
 #[derive(Clone, Debug)]
 pub struct Holding {
     pub resource: usize,
-    pub serial: u64,
     pub cells: [Cell; BYTES],
 }
 
@@ -128,7 +127,6 @@ pub struct Model {
     pub said: Vec<(u32, Word)>,
     /// Whom the engine has granted something in this step.
     pub hints: BTreeSet<u32>,
-    pub last_serial: u64,
     pub refusals: u64,
 }
 
@@ -154,7 +152,6 @@ impl Model {
             suspects: Vec::new(),
             said: Vec::new(),
             hints: BTreeSet::new(),
-            last_serial: 0,
             refusals: 0,
         }
     }
@@ -431,25 +428,15 @@ impl Model {
     }
 
     pub fn break_ranges(&mut self, conn: u32, resource: usize, bytes: Bytes) {
-        let serial_of = |it: &Told| {
-            let owner = self.owner(it.who, it.name)?;
-            let holding = owner.holdings.iter().find(|it| it.resource == resource)?;
-            Some(holding.serial)
-        };
         let all = self.segments(resource).into_iter().map(|it| it.0);
-        let all = all.filter(|it| overlap((it.start, it.last), bytes));
-        let all: Vec<_> = all.map(|it| (it, serial_of(&it))).collect();
-        let mut ended = 0;
-        for (it, serial) in all {
-            let owner = self.owner(it.who, it.name);
-            let mut holdings = owner.into_iter().flat_map(|it| &it.holdings);
-            let is_there = holdings.any(|it| Some(it.serial) == serial);
-            if is_there && self.clear(it.who, it.name, resource, (it.start, it.last)) {
-                ended += 1;
-                self.drain(resource);
-            }
+        let all: Vec<_> = all
+            .filter(|it| overlap((it.start, it.last), bytes))
+            .collect();
+        for it in &all {
+            self.clear(it.who, it.name, resource, (it.start, it.last));
         }
-        self.say(conn, Word::Number(ended));
+        self.say(conn, Word::Number(all.len() as i64));
+        self.drain(resource);
     }
 
     /// Time has passed: what is over ends, in the order in which it was.

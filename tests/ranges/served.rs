@@ -54,13 +54,10 @@ impl Model {
         };
         let saved = self.owners.clone();
         let now = self.now;
-        self.last_serial += 1;
-        let serial = self.last_serial;
         let owner = self.know(wish.who, wish.name);
         if !owner.holdings.iter().any(|it| it.resource == resource) {
             owner.holdings.push(Holding {
                 resource,
-                serial,
                 cells: [None; BYTES],
             });
         }

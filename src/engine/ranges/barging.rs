@@ -104,6 +104,10 @@ impl Locks {
         if found.is_some() || cx.core.draining || !cx.is_present(waiter) {
             return true; // when that is over, its queue is gone through
         }
+        if self.ranges.is_broken(resource) {
+            self.ranges.behind.insert(waiter);
+            return true;
+        }
         let asked = AskedRange {
             resource,
             holding,

@@ -83,6 +83,17 @@ impl Locks {
             owner,
             range,
         };
+        // A break is one step: what is held changes before it or after it.
+        let is_change = matches!(
+            ask,
+            RangeAsk::Lock { .. } | RangeAsk::Unlock { .. } | RangeAsk::Reclaim { .. }
+        );
+        if is_change && self.ranges.is_breaking() {
+            let found = self.ranges.find(resource);
+            if found.is_some_and(|resource| self.ranges.is_broken(resource)) {
+                return cx.put_off(asker.conn);
+            }
+        }
         match ask {
             RangeAsk::Lock { mode, wait, .. } => self.lock_range(cx, asked, mode, wait),
             RangeAsk::Unlock { .. } => self.unlock_range(cx, asked),

@@ -17,13 +17,14 @@ use crate::key::Key;
 /// Most range locks that an operator ends, or somebody who leaves lets go, before others have their turn.
 const QUANTUM: u32 = 64;
 
-/// Range locks that an operator ends.
+/// An operator ends all range locks of a resource that overlap these bytes. Until all of them have ended
+/// nothing of the resource is granted, so the break never ends what it has made room for.
 pub(super) struct RangeBreak {
-    /// Who is answered.
+    /// The connection that is answered.
     asker: ConnId,
-    resource: Key,
-    /// Those that are still to be ended: the holding with its serial number, and the bytes.
-    left: Vec<(u32, u64, ByteRange)>,
+    /// Stays until the break is finished.
+    resource: u32,
+    range: ByteRange,
     /// How many were ended so far.
     ended: i64,
 }
@@ -37,8 +38,12 @@ pub(super) struct Whose {
 
 impl Ranges {
     pub(super) fn breaking_memory(&self) -> usize {
-        let entries = self.breaking.iter().map(|it| it.left.capacity());
-        entries.sum::<usize>() * size_of::<(u32, u64, ByteRange)>()
+        self.breaking.capacity() * size_of::<RangeBreak>()
+    }
+
+    /// Whether an operator's break of the resource is not finished.
+    pub(super) fn is_broken(&self, resource: u32) -> bool {
+        self.resources[resource].breaks > 0
     }
 
     pub(in super::super) fn is_breaking(&self) -> bool {
@@ -118,20 +123,39 @@ impl Locks {
     /// Ends some of the range locks that an operator named; returns whether all of them have ended.
     fn break_some_ranges(&mut self, cx: &mut Ctx<'_>, it: &mut RangeBreak) -> bool {
         let work_end = cx.core.work.spent() + SERVED_WORK;
-        for _ in 0..QUANTUM {
-            let Some((holding, serial, range)) = it.left.pop() else {
-                return true;
-            };
-            let found = self.ranges.holdings.get(holding);
-            if found.is_some_and(|it| it.serial == serial) {
-                cx.core.work.charge(work::END);
-                it.ended += i64::from(self.break_range(cx, holding, range));
+        let mut left = QUANTUM;
+        // What excludes everything is in conflict with all that is held.
+        while let Some((holding, segment)) = self.ranges.resources[it.resource]
+            .segments
+            .first_conflict(NONE, it.range, Sharing::Exclusive)
+        {
+            if left == 0 || cx.core.work.spent() >= work_end {
+                return false;
             }
-            if cx.core.work.spent() >= work_end {
-                break;
-            }
+            left -= 1;
+            cx.core.work.charge(work::END);
+            self.break_range(cx, holding, segment.range);
+            it.ended += 1;
         }
-        it.left.is_empty()
+        true
+    }
+
+    /// A break of the resource begins. Its queue is not served until the break is finished.
+    fn begin_range_break(&mut self, resource: u32) {
+        self.ranges.resources[resource].breaks += 1;
+        self.ranges.unserved.retain(|&it| it != resource);
+    }
+
+    /// A break of the resource is finished. After the last one the queue is served.
+    fn finish_range_break(&mut self, cx: &mut Ctx<'_>, resource: u32) {
+        let it = &mut self.ranges.resources[resource];
+        it.breaks -= 1;
+        if it.breaks == 0 {
+            if it.to_serve.is_some() {
+                self.ranges.unserved.push_back(resource);
+            }
+            self.serve_ranges(cx, resource);
+        }
     }
 
     /// Of which resource and for whom a holding is, also when it is gone.
@@ -145,18 +169,13 @@ impl Locks {
         }
     }
 
-    fn break_range(&mut self, cx: &mut Ctx<'_>, holding: u32, range: ByteRange) -> bool {
-        let resource = self.ranges.holding(holding).resource;
+    fn break_range(&mut self, cx: &mut Ctx<'_>, holding: u32, range: ByteRange) {
         let whose = self.whose(holding);
-        if !self.clear_range(cx, holding, range) {
-            return false;
-        }
+        self.clear_range(cx, holding, range);
         self.ranges.figures.ended(RangeEnd::Broken, 1);
         cx.tell_range_lost(&whose, range, Loss::Broken);
         cx.note_range_broken(whose, range);
-        self.serve_ranges(cx, resource);
         self.end_grace_if_done(cx);
-        true
     }
 }
 
@@ -173,28 +192,20 @@ impl Engine {
     ) {
         let Asker { conn, .. } = self.core.conns.asker(id, &mut self.core.owners);
         self.core.work.charge(work::REQUEST);
-        let ranges = &mut self.stores.locks.ranges;
-        let Some(found) = ranges.find(resource) else {
+        let locks = &mut self.stores.locks;
+        let Some(found) = locks.ranges.find(resource) else {
             let (_, mut cx) = self.split(now, now, out);
             return cx.say_about(conn, resource, Reply::Number(0));
         };
-        let range = range.unwrap_or(ByteRange::ALL);
-        // What excludes everything is in conflict with all that is held.
-        let segments = &ranges.resources[found].segments;
-        let overlapping = segments.conflicts(NONE, range, Sharing::Exclusive);
-        let mut left: Vec<_> = overlapping
-            .map(|(holding, it)| (holding, ranges.holdings[holding].serial, it.range))
-            .collect();
-        left.reverse(); // the first is ended first
-        self.core.work.charge(left.len() as u64 * work::LOOK);
-        ranges.breaking.push_back(RangeBreak {
+        locks.begin_range_break(found);
+        locks.ranges.breaking.push_back(RangeBreak {
             asker: id,
-            resource: resource.into(),
-            left,
+            resource: found,
+            range: range.unwrap_or(ByteRange::ALL),
             ended: 0,
         });
-        // Others who wait for theirs come first.
-        if ranges.breaking.len() == 1 {
+        // Earlier breaks come first.
+        if locks.ranges.breaking.len() == 1 {
             self.go_on_breaking_ranges(now, self.core.work.spent() + 1, out);
         }
     }
@@ -209,14 +220,19 @@ impl Engine {
     ) {
         while let Some(mut it) = self.stores.locks.ranges.breaking.pop_front() {
             let (stores, mut cx) = self.split(now, now, out);
-            let about = cx.begin(|| Some(it.resource.as_bytes()));
-            let is_done = stores.locks.break_some_ranges(&mut cx, &mut it);
-            if is_done && let Some(conn) = cx.core.conns.find(it.asker) {
-                cx.answer_parked(conn, Reply::Number(it.ended));
+            let locks = &mut stores.locks;
+            let key = locks.ranges.resource(it.resource).key.clone();
+            let about = cx.begin(|| Some(key.as_bytes()));
+            let is_done = locks.break_some_ranges(&mut cx, &mut it);
+            if is_done {
+                if let Some(conn) = cx.core.conns.find(it.asker) {
+                    cx.answer_parked(conn, Reply::Number(it.ended));
+                }
+                locks.finish_range_break(&mut cx, it.resource);
             }
             cx.finish(about);
             if !is_done {
-                stores.locks.ranges.breaking.push_back(it);
+                locks.ranges.breaking.push_back(it);
             }
             if self.core.work.spent() >= slice_end {
                 break;
@@ -276,13 +292,16 @@ impl Locks {
             at.segments.check();
             segments += at.segments.len();
             waiters += at.queue.iter(&core.waiters).count();
+            let breaks = it.breaking.iter().filter(|it| it.resource == resource);
+            assert_eq!(at.breaks as usize, breaks.count(), "breaks are miscounted");
+            let is_held = !at.segments.is_empty() || !at.queue.is_empty();
             assert!(
-                at.to_serve.is_some() || !at.segments.is_empty() || !at.queue.is_empty(),
+                at.to_serve.is_some() || at.breaks > 0 || is_held,
                 "{:?} is not used by anybody",
                 at.key
             );
             assert_eq!(
-                at.to_serve.is_some(),
+                at.to_serve.is_some() && at.breaks == 0,
                 it.unserved.contains(&resource),
                 "{:?} is to be served, or not",
                 at.key

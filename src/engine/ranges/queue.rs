@@ -191,6 +191,7 @@ impl Locks {
         let it = &mut self.ranges.resources[resource];
         let freed = match &it.to_serve {
             Some(before) => hull(before.freed, range),
+            None if it.breaks > 0 => range,
             None => {
                 self.ranges.unserved.push_back(resource);
                 range
@@ -200,8 +201,12 @@ impl Locks {
     }
 
     /// Goes through the queue of a resource, as far as it was noted that there is something to look at,
-    /// and forgets the resource if nobody holds or wants anything of it any more.
+    /// and forgets the resource if nobody holds or wants anything of it any more. While an operator breaks
+    /// the resource its queue waits.
     pub(in super::super) fn serve_ranges(&mut self, cx: &mut Ctx<'_>, resource: u32) {
+        if self.ranges.is_broken(resource) {
+            return;
+        }
         let work_end = cx.core.work.spent() + SERVED_WORK;
         while self.ranges.resources[resource].to_serve.is_some() && cx.core.work.spent() < work_end
         {
