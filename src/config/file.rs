@@ -4,12 +4,12 @@
 //! text that the flag would have been given. Every refusal names file, line and key; none quotes a
 //! value, because it may be a token.
 
-use std::fs::File;
-use std::io::Read;
+use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
 use super::command::suggested;
+use super::named_file::read_named_file;
 use super::row::{Row, Takes};
 use super::table::{CONFIG, ROWS};
 use super::{ConfigError, value};
@@ -35,10 +35,7 @@ pub(super) fn read(named_by: &str, path: &str) -> Result<Vec<Entry>, ConfigError
             "{named_by}: {path:?} is not the path of a configuration file"
         )));
     }
-    let mut bytes = Vec::new();
-    // Bounded, so that `/dev/zero` is an error and does not use up all memory.
-    File::open(path)
-        .and_then(|file| file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes))
+    let bytes = read_named_file(Path::new(path), FILE_BYTES_MAX)
         .map_err(|error| unusable(format!("cannot read {path:?}: {error}")))?;
     if bytes.len() > FILE_BYTES_MAX {
         let kib = FILE_BYTES_MAX / 1024;

@@ -16,6 +16,7 @@ mod file;
 #[cfg(test)]
 mod file_tests;
 mod man;
+mod named_file;
 mod put;
 mod row;
 mod table;
@@ -39,6 +40,7 @@ pub use cluster::Cluster;
 use command::Instead;
 pub use command::settings_markdown;
 pub use exit::Exit;
+pub(crate) use named_file::read_named_file;
 use row::{Row, Wrong};
 use table::{CONFIG, ROWS};
 pub use value::{HttpPort, MaxMemory, Secret, token_file};

@@ -4,12 +4,11 @@
 //! Nothing here falls back to a default, and no error quotes a token.
 
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU64;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use super::named_file::read_named_file;
 use crate::access::{Access, FILE_BYTES_MAX, TOKEN_BYTES_MAX};
 use crate::base::Millis;
 use crate::store::Durability;
@@ -249,10 +248,7 @@ pub(super) fn token(text: &str) -> Result<Secret, String> {
 /// # Errors
 /// The file cannot be read, or has a line that cannot be used: what and where, without its text.
 pub fn token_file(path: &str) -> Result<Secret, String> {
-    let mut bytes = Vec::new();
-    // Bounded, so that `/dev/zero` is an error and does not use up all memory.
-    File::open(path)
-        .and_then(|file| file.take(FILE_BYTES_MAX as u64).read_to_end(&mut bytes))
+    let bytes = read_named_file(Path::new(path), FILE_BYTES_MAX - 1)
         .map_err(|error| format!("cannot read {path:?}: {error}"))?;
     let text = str::from_utf8(&bytes).map_err(|_| format!("{path:?} is not valid UTF-8"))?;
     let access = Access::read(text).map_err(|why| format!("{path:?}: {why}"))?;

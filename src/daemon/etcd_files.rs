@@ -4,15 +4,14 @@
 //! At the start what cannot be used ends the daemon, which names the option; later it is an error in the
 //! log, and what was used before is used on. No password is ever said.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use log::warn;
 
 use super::DaemonError;
 use super::reload::More;
-use crate::config::{Config, Exit};
+use crate::config::{Config, Exit, read_named_file};
 use crate::etcd::{Endpoints, Password};
 
 /// Longest password.
@@ -100,11 +99,8 @@ impl EtcdFiles {
 
 /// The one line of a file. What is wrong with it is said without its text.
 fn password(path: &Path) -> Result<Password, String> {
-    let mut bytes = Vec::new();
-    // Bounded, so that `/dev/zero` is an error and does not use up all memory.
-    let most = PASSWORD_BYTES_MAX as u64 + 3;
-    File::open(path)
-        .and_then(|file| file.take(most).read_to_end(&mut bytes))
+    // A line end may follow the password.
+    let bytes = read_named_file(path, PASSWORD_BYTES_MAX + 2)
         .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
     let wrong = |why: &str| Err(format!("{} {why}", path.display()));
     let Ok(text) = String::from_utf8(bytes) else {

@@ -4,19 +4,18 @@
 //! the option; later it is an error in the log, and what was offered before is offered on.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use log::{info, warn};
 
 use super::{DaemonError, wall_ms};
-use crate::config::{Config, Exit};
+use crate::config::{Config, Exit, read_named_file};
 use crate::net::Listener;
 use crate::tls::{Fault, Files, Keys, Offer, Validity};
 
 /// Longest file: bundles of all the world's authorities are shorter.
-const FILE_BYTES_MAX: u64 = 4 << 20;
+const FILE_BYTES_MAX: usize = 4 << 20;
 
 /// A certificate that is good for fewer days than this is warned of.
 const DAYS_LEFT_MIN: i64 = 14;
@@ -114,12 +113,9 @@ fn read(cert: &Path, key: &Path, client_ca: Option<&Path>) -> Result<Keys, Wrong
 
 /// What is in a file, or why it cannot be had, as the end of a sentence about it.
 pub(super) fn contents(path: &Path) -> Result<Vec<u8>, String> {
-    let mut bytes = Vec::new();
-    // Bounded, so that `/dev/zero` is an error and does not use up all memory.
-    File::open(path)
-        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
+    let bytes = read_named_file(path, FILE_BYTES_MAX)
         .map_err(|error| format!("cannot be read: {error}"))?;
-    match bytes.len() as u64 {
+    match bytes.len() {
         0 => Err("is empty".to_owned()),
         length if length > FILE_BYTES_MAX => Err("is too long to be a PEM file".to_owned()),
         _ => Ok(bytes),

@@ -177,6 +177,7 @@ fn what_cannot_be_used_ends_with_78_and_the_option() {
     folder.write("expired.key", &expired.key);
     folder.write("empty", "");
     folder.write("two", "one\ntwo\n");
+    folder.write("long", &"x".repeat(5_000));
     let text = |name: &str| folder.text(name);
     let [ca, cert, key] = ["ca.pem", "good.pem", "good.key"].map(text);
     let refused = |url: &str, more: &[&str], option: &str, says: &str| {
@@ -203,7 +204,7 @@ fn what_cannot_be_used_ends_with_78_and_the_option() {
     for (url, more, option, says) in wrong {
         refused(url, &more, option, says);
     }
-    let [empty, two, nothing] = ["empty", "two", "nothing"].map(text);
+    let [empty, two, long, nothing] = ["empty", "two", "long", "nothing"].map(text);
     let [old, old_key, other_key] = ["expired.pem", "expired.key", "other.key"].map(text);
     let pair = |cert, key| {
         vec![
@@ -238,7 +239,8 @@ fn what_cannot_be_used_ends_with_78_and_the_option() {
         (user(&nothing), "--etcd-password-file", "cannot be read"),
         (user(&empty), "--etcd-password-file", "is empty"),
         (user(&two), "--etcd-password-file", "more than one line"),
-        (user("/dev/zero"), "--etcd-password-file", "too long"),
+        (user("/dev/zero"), "--etcd-password-file", "it is not a regular file"),
+        (user(&long), "--etcd-password-file", "too long"),
     ];
     for (more, option, says) in wrong {
         refused(tls, &more, option, says);

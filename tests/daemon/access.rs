@@ -3,7 +3,8 @@
 
 use std::fs;
 
-use rustix::process::getuid;
+use rustix::fs::{CWD, mkfifoat};
+use rustix::process::{Signal, getuid};
 
 use crate::vocabulary::{Client, Daemon, latchd, refusal};
 
@@ -66,6 +67,29 @@ fn a_file_that_cannot_be_used_stops_the_start_and_its_line_is_named() {
         assert!(said.contains("--auth-token-file: "), "{said}");
         assert!(said.contains(says) && !said.contains("s3cret"), "{said}");
     }
+}
+
+/// Opening it would wait for a writer, and with it everything else.
+#[test]
+fn fifo_in_place_of_the_token_file_does_not_block_the_loop() {
+    let (dir, option) = token_file("s3cret\n");
+    let path = dir.path().join("tokens");
+    let daemon = Daemon::start(&[&option]);
+    fs::remove_file(&path).unwrap();
+    mkfifoat(CWD, &path, 0o600.into()).unwrap();
+    daemon.signal(Signal::HUP);
+    let line = daemon.wait_for_log("stays as it was");
+    assert!(
+        line.contains("--auth-token-file: ") && line.contains("it is not a regular file"),
+        "{line}"
+    );
+    assert_eq!(let_in(&daemon, "s3cret").ask("ping _ _"), "ok");
+    fs::remove_file(&path).unwrap();
+    fs::write(dir.path().join("new"), "other\n").unwrap();
+    std::os::unix::fs::symlink(dir.path().join("new"), &path).unwrap();
+    daemon.signal(Signal::HUP);
+    daemon.wait_for_log("is read again");
+    let_in(&daemon, "other");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 
 use latchd::base::Millis;
+use rustix::fs::{CWD, mkfifoat};
 
 use crate::vocabulary::{Daemon, End, Grant, PATIENCE, latchd, refusal};
 
@@ -205,6 +206,50 @@ fn a_member_that_listens_everywhere_has_to_say_where_it_is() {
         command.args(member).args(options).arg("--check-config");
         let (code, log) = Daemon::spawn(command).wait_for_exit();
         assert_eq!(code, 0, "{options:?}: {log:?}");
+    }
+}
+
+/// Every file that an option names: opening a FIFO would wait for a writer.
+#[test]
+fn fifo_at_the_path_of_any_named_file_ends_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let (fifo, file) = (dir.path().join("fifo"), dir.path().join("file"));
+    mkfifoat(CWD, &fifo, 0o600.into()).unwrap();
+    fs::write(&file, "x\n").unwrap();
+    let (fifo, file) = (fifo.to_str().unwrap(), file.to_str().unwrap());
+    let member = ["--cluster=c", "--etcd=https://127.0.0.1:1"];
+    let cases: [(&str, &[&str], &[&str]); 9] = [
+        ("--config", &[], &[]),
+        ("--auth-token-file", &[], &[]),
+        ("--tls-cert", &["--tls-key", file], &[]),
+        ("--tls-key", &["--tls-cert", file], &[]),
+        (
+            "--tls-client-ca",
+            &["--tls-cert", file, "--tls-key", file],
+            &[],
+        ),
+        ("--etcd-ca", &[], &member),
+        (
+            "--etcd-cert",
+            &["--etcd-ca", file, "--etcd-key", file],
+            &member,
+        ),
+        (
+            "--etcd-key",
+            &["--etcd-ca", file, "--etcd-cert", file],
+            &member,
+        ),
+        ("--etcd-password-file", &["--etcd-user=me"], &member),
+    ];
+    for (option, more, member) in cases {
+        for check in [&[][..], &["--check-config"]] {
+            let mut command = latchd();
+            command.args(["--port=0", option, fifo]);
+            command.args(more).args(member).args(check);
+            let said = refusal(78, command);
+            let is_told = said.contains(option) && said.contains("it is not a regular file");
+            assert!(is_told, "{option} {check:?}: {said}");
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! SIGHUP: new files count for newcomers, bad ones change nothing, and nobody loses anything.
 
+use rustix::fs::{CWD, mkfifoat};
 use rustix::process::Signal;
 
 use crate::certificates::{Authority, EXPIRED, Folder, GOOD};
@@ -80,6 +81,13 @@ fn a_bad_file_leaves_the_old_certificate_and_says_so() {
         let mut newcomer = TlsClient::connect(daemon.address(), &config);
         assert_eq!(newcomer.ask("ping _ _"), "ok");
     }
+    // Opening it would wait for a writer.
+    folder.put(&good);
+    folder.write("clients.pem", &folder.authority.pem());
+    std::fs::remove_file(folder.path("key.pem")).unwrap();
+    mkfifoat(CWD, folder.path("key.pem"), 0o600.into()).unwrap();
+    reload(&daemon, &mut old, "it is not a regular file");
+    assert!(daemon.logged("stays as it was: --tls-key: "));
 }
 
 #[test]

@@ -76,8 +76,11 @@ fn files_that_cannot_be_used_end_with_78_and_the_option() {
         &folder,
         &["--tls-cert", "/dev/zero"],
         "--tls-cert",
-        "too long",
+        "it is not a regular file",
     );
+    folder.write("long.pem", &"#".repeat((4 << 20) + 1));
+    let long = folder.text("long.pem");
+    refused_with(&folder, &["--tls-cert", &long], "--tls-cert", "too long");
     refused_with(
         &folder,
         &["--tls-cert", "/"],
