@@ -580,7 +580,7 @@ fn at_the_bound_fewer_newcomers_come_in_that_speak_http() {
         let filler = pipes.connect();
         fill_with_values(&mut pipes, filler);
         let mut count = 0;
-        while pipes.server.refusal_of_newcomers().is_none() {
+        while !pipes.server.has_no_memory_for_newcomers() {
             pipes.connect_to(door);
             count += 1;
             assert!(count < 10_000, "nobody is refused");
@@ -604,7 +604,7 @@ fn idle_connections_count() {
     pipes.skip_checks();
     let asker = pipes.connect();
     let mut count = 0;
-    while pipes.server.refusal_of_newcomers().is_none() {
+    while !pipes.server.has_no_memory_for_newcomers() {
         pipes.connect();
         count += 1;
         if count % 100 == 0 {

@@ -32,8 +32,9 @@ access-log = true";
 const SIGNALS: &[(&str, &str)] = &[
     (
         "SIGTERM, SIGINT",
-        "Stop: refuse what waits and what is new, let holders finish for --shutdown-timeout, then \
-         exit. The same again stops at once.",
+        "Stop: refuse waits and new locks, wait for holders for --shutdown-timeout at most, then \
+         exit. With --data-dir locks are on disk and are not waited for. The same again stops at \
+         once.",
     ),
     (
         "SIGHUP",

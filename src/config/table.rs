@@ -488,7 +488,8 @@ pub(super) const ROWS: &[Row] = &[
         default: "30s",
         group: TIMEOUTS,
         rule: SPAN,
-        help: "When told to stop, wait this long for clients to finish; 0 is for ever.",
+        help: "When told to stop, wait at most this long for releases; 0 is for ever. With \
+               --data-dir locks stay held on disk, and only what is not on disk is waited for.",
         set: |c, text| put(&mut c.shutdown_timeout, value::span_or_none(text)),
     },
     Row {

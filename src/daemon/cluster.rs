@@ -17,8 +17,8 @@ use log::{error, info};
 use super::etcd_files::EtcdFiles;
 use super::tls::TlsFiles;
 use super::{
-    DaemonError, SharedManager, Surroundings, address_of, cluster_of, failed_to, first_fence,
-    listen, random, rules, serve_with, settings_of_daemon, tell_grace, wall_clock_us,
+    DaemonError, EarlyStop, SharedManager, Surroundings, address_of, cluster_of, failed_to,
+    first_fence, listen, random, rules, serve_with, settings_of_daemon, tell_grace, wall_clock_us,
 };
 use crate::base::Nanos;
 use crate::cluster::role::Terms;
@@ -42,6 +42,7 @@ pub(super) fn serve(
     name: &str,
     handed: Vec<Listener>,
     manager: Option<SharedManager>,
+    early_stop: EarlyStop,
 ) -> Result<(), DaemonError> {
     let etcd = EtcdFiles::open(config)?;
     etcd.tell();
@@ -119,6 +120,7 @@ pub(super) fn serve(
             more: etcd.into_reload().into_iter().collect(),
             clock,
             manager,
+            early_stop,
         },
         |reactor| {
             let _ = here.remote.set(reactor.remote()); // nobody else sets it

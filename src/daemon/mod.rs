@@ -7,6 +7,7 @@ mod check;
 #[cfg_attr(not(feature = "cluster"), path = "no_cluster.rs")]
 mod cluster;
 mod data_dir;
+mod early_stop;
 #[cfg(feature = "cluster")]
 mod etcd_files;
 pub(crate) mod fence_start;
@@ -41,6 +42,7 @@ use signal_hook::flag;
 pub use self::check::check_config;
 pub use self::cluster::reshard;
 pub use self::data_dir::{inspect, repair};
+use self::early_stop::EarlyStop;
 use self::fence_start::{FENCES_PER_US, FenceStart, fence_start};
 use self::reload::{More, Reload};
 pub use self::systemd::Supervision;
@@ -66,6 +68,7 @@ struct Surroundings {
     more: Vec<More>,
     clock: Clock,
     manager: Option<SharedManager>,
+    early_stop: EarlyStop,
 }
 
 /// Serves with these settings until told to stop, and returns how it ended. `supervision` is what the
@@ -75,7 +78,7 @@ struct Surroundings {
 /// A failure is a log record like any other, so that a collector of JSON can read it.
 #[must_use]
 pub fn run(config: &Config, supervision: &Supervision, unknown_env: &[String]) -> Exit {
-    let outlives = outlive_stray_signals();
+    let early_stop = outlive_stray_signals().and_then(|()| EarlyStop::listen());
     let handed = handed_over(supervision); // before there are threads
     let logs = logging::init(config, supervision.journal_reads_stderr()).map_err(|cause| {
         let path = config.log_file.as_deref().unwrap_or_else(|| Path::new(""));
@@ -85,10 +88,9 @@ pub fn run(config: &Config, supervision: &Supervision, unknown_env: &[String]) -
         warn!("the environment variable {name} is not a setting: see --help");
     }
     let manager = Manager::connect(supervision).map(|manager| Rc::new(RefCell::new(manager)));
-    let served = outlives
-        .and(logs)
+    let served = logs
         .and(handed)
-        .and_then(|handed| serve(config, handed, manager.clone()));
+        .and_then(|handed| serve(config, handed, manager.clone(), early_stop?));
     let exit = match served {
         Ok(()) => {
             info!("stopped");
@@ -121,6 +123,7 @@ fn serve(
     config: &Config,
     handed: Vec<Listener>,
     manager: Option<SharedManager>,
+    early_stop: EarlyStop,
 ) -> Result<(), DaemonError> {
     raise_descriptor_limit();
     if let Some(cpu) = config.cpu {
@@ -130,7 +133,7 @@ fn serve(
         })?;
     }
     if let Some(name) = cluster_of(config)? {
-        return cluster::serve(config, name, handed, manager);
+        return cluster::serve(config, name, handed, manager, early_stop);
     }
     let tls = TlsFiles::open(config)?;
     // The directory first: a second daemon ends before it listens anywhere.
@@ -164,6 +167,7 @@ fn serve(
             more: Vec::new(),
             clock,
             manager,
+            early_stop,
         };
         let goes_on = |_: &mut _, _| Between::Serve;
         return serve_with(config, server, surroundings, |_| Ok(()), goes_on);
@@ -176,6 +180,10 @@ fn serve(
     let mut engine = Engine::new(rules, origin);
     data_dir.restore(&mut engine, &clock)?;
     data_dir.tell_restored(&engine);
+    if early_stop.is_told() {
+        info!("told to stop before serving");
+        return Ok(()); // the journal has no record of this run, and ends as it was found
+    }
     // Nobody connects before there is somebody to answer. And a start that fails here has served
     // nobody: the directory is then as it was.
     let listeners = listen::listen(config, tls.as_ref(), handed)?;
@@ -196,6 +204,7 @@ fn serve(
         more: Vec::new(),
         clock,
         manager,
+        early_stop,
     };
     serve_with(config, server, surroundings, prepare, |_, _| Between::Serve)
 }
@@ -246,6 +255,7 @@ fn serve_with<S: Store + 'static>(
         more,
         clock,
         manager,
+        early_stop,
     } = surroundings;
     let address = address_of(&listeners, Door::Line);
     let is_open = is_open_to_the_network(config, &listeners);
@@ -256,6 +266,12 @@ fn serve_with<S: Store + 'static>(
     reactor
         .catch_signals()
         .map_err(failed_to("catch signals"))?;
+    if early_stop.hand_over() {
+        reactor
+            .remote()
+            .stop()
+            .map_err(failed_to("stop the loop"))?;
+    }
     let reload = Reload::new(config, tls, more, manager.clone());
     reactor.on_hangup(Box::new(move |server| reload.run(server)));
     prepare(&reactor)?;

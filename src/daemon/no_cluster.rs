@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{DaemonError, SharedManager, failed_to};
+use super::{DaemonError, EarlyStop, SharedManager, failed_to};
 use crate::config::{Config, Exit};
 use crate::net::Listener;
 
@@ -12,6 +12,7 @@ pub(super) fn serve(
     name: &str,
     _handed: Vec<Listener>,
     _manager: Option<SharedManager>,
+    _early_stop: EarlyStop,
 ) -> Result<(), DaemonError> {
     check(config, name)
 }

@@ -558,21 +558,30 @@ impl Engine {
             .is_some_and(|(conn, ..)| conn.subscription_count() > 0)
     }
 
-    /// Whether a shutdown waits for the connection: it is parked, or its owner has a ticket or holds
-    /// a key. A shutdown does not wait for subscriptions, nor for holds that are recorded, because
-    /// those outlive it.
+    /// Whether a shutdown waits for the connection: it is parked, or would lose something.
     #[must_use]
     pub fn has_unfinished(&self, id: ConnId) -> bool {
-        self.find_owner(id).is_some_and(|(conn, own, owner)| {
-            let is_unfinished = |it: &Owner| {
-                let would_lose = !self.core.is_durable() && !it.holds.is_empty();
+        let is_parked = |conn: &Conn| conn.parked != NONE;
+        self.find_owner(id)
+            .is_some_and(|(conn, ..)| is_parked(conn))
+            || self.would_lose_something(id)
+    }
+
+    /// Whether the connection's owner would lose something by a restart: a ticket, a hold or a byte
+    /// range. Holds that are recorded outlive a restart, and so do the ranges of attached clients.
+    /// Subscriptions do not count.
+    #[must_use]
+    pub fn would_lose_something(&self, id: ConnId) -> bool {
+        self.find_owner(id).is_some_and(|(_, own, owner)| {
+            let would_lose = |it: &Owner| {
+                let has_holds = !self.core.is_durable() && !it.holds.is_empty();
                 // Ranges are recorded only for clients that are known after a restart.
                 let is_kept = self.core.is_durable()
                     && it.client != NONE
                     && self.core.clients[it.client].ttl > Millis::ZERO;
-                !it.tickets.is_empty() || would_lose || (it.has_ranges && !is_kept)
+                !it.tickets.is_empty() || has_holds || (it.has_ranges && !is_kept)
             };
-            conn.parked != NONE || is_unfinished(own) || is_unfinished(owner)
+            would_lose(own) || would_lose(owner)
         })
     }
 

@@ -6,7 +6,7 @@
 use log::{debug, info, warn};
 
 use super::budget::{CLOSE_ENCRYPTED_NS, CLOSE_FULL_NS, CLOSE_NS, CLOSES_NS, Kind};
-use super::conn::{Flow, Flushed, Owed, Phase, Transport};
+use super::conn::{Arrival, Flow, Flushed, Owed, Phase, Transport};
 use super::{Due, Server, guesses};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::Input;
@@ -187,7 +187,11 @@ impl<T: Transport, S: Store> Server<T, S> {
         }
         self.http.note_closed(&conn.codec);
         timers.cancel(conn.timer);
-        self.newcomers -= usize::from(conn.is_newcomer);
+        match conn.arrival {
+            Arrival::Awaited => {}
+            Arrival::Late => self.latecomers -= 1,
+            Arrival::Refused => self.refused -= 1,
+        }
         if conn.awaits_refusal() {
             self.guesses.leave(id);
         }

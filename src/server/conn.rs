@@ -225,6 +225,17 @@ pub(super) enum Flushed {
     Broken(io::Error),
 }
 
+/// How a connection was received, and whether a shutdown waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// It is served, and a shutdown waits for it to finish.
+    Awaited,
+    /// It came during a shutdown: it is served while that lasts, which is not longer for its sake.
+    Late,
+    /// There was no memory for it, and it is told so.
+    Refused,
+}
+
 pub(super) struct Conn<T> {
     pub(super) transport: T,
     pub(super) inbox: Inbox,
@@ -247,8 +258,7 @@ pub(super) struct Conn<T> {
     pub(super) owed: Owed,
     /// In the run queue.
     pub(super) queued: bool,
-    /// It was refused when it came; a shutdown does not wait for it.
-    pub(super) is_newcomer: bool,
+    pub(super) arrival: Arrival,
     /// The peer did not take all when it was last written to.
     pub(super) is_blocked: bool,
     /// In the list of those to whom it was too early to say anything.
@@ -297,7 +307,7 @@ impl<T: Transport> Conn<T> {
             hung_up: false,
             owed: Owed::Nothing,
             queued: false,
-            is_newcomer: false,
+            arrival: Arrival::Awaited,
             is_blocked: false,
             awaits_clock: false,
             unsent_push_bytes: 0,

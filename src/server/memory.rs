@@ -14,7 +14,7 @@ use super::serve::READ_BYTES_MAX;
 use super::{Due, Server, conn};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::Engine;
-use crate::engine::types::{Input, Popped, Refusal, value_bytes};
+use crate::engine::types::{Input, Popped, value_bytes};
 use crate::store::Store;
 use crate::wire::buf::{Held, Pool};
 use crate::wire::outbox::OUTBOX_BYTES_MAX;
@@ -179,28 +179,22 @@ impl<T: Transport, S: Store> Server<T, S> {
     /// is used again, so they do not count, nor do those few that were refused.
     fn fits_another_connection(&self) -> bool {
         let each = size_of::<Conn<T>>() + LISTED_BYTES + Engine::CONNECTION_BYTES;
-        let count = self.conns.len() - self.newcomers;
+        let count = self.conns.len() - self.refused;
         // Nobody knows by which door the next one comes, and HTTP takes more.
         let bytes =
             (count + 1) * each + self.http.codecs_bytes() + CODEC_BYTES + self.transports.bytes();
         count < CONNECTIONS_MIN || bytes <= self.settings.memory_max / CONNECTIONS_SHARE
     }
 
-    /// Why a newcomer is told that it cannot stay, if it is.
+    /// Whether a newcomer is told that it cannot stay, because there is no memory for it.
     #[must_use]
-    pub fn refusal_of_newcomers(&self) -> Option<Refusal> {
-        if self.draining {
-            Some(Refusal::Draining)
-        } else if self.memory.is_full && !self.fits_another_connection() {
-            Some(Refusal::Memory)
-        } else {
-            None
-        }
+    pub fn has_no_memory_for_newcomers(&self) -> bool {
+        self.memory.is_full && !self.fits_another_connection()
     }
 
     /// So many newcomers are being told that there is no memory for them that another is not.
     pub(super) fn has_told_enough(&self) -> bool {
-        self.newcomers >= NEWCOMERS_TOLD_MAX && !self.draining
+        self.refused >= NEWCOMERS_TOLD_MAX
     }
 
     /// Looks at the sum if much was done since the last time, or if somebody waits for room.

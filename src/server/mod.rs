@@ -41,7 +41,7 @@ use self::audit::Forbidden;
 use self::auth::Passes;
 use self::budget::{Budget, Kind, TIMERS_MAX, TIMERS_NS};
 use self::closing::Ended;
-use self::conn::{Conn, Phase};
+use self::conn::{Arrival, Conn, Phase};
 pub use self::conn::{Handshake, Transport, TransportMemory, Upkeep};
 use self::durable::HeldBack;
 use self::gate::Gate;
@@ -263,9 +263,13 @@ pub struct Server<T, S = store::Memory> {
     was_stopped: bool,
     /// What the clock said last in the turn before this one.
     turn_ended: Nanos,
-    /// Connections that were refused when they came and are not closed yet.
-    newcomers: usize,
+    /// Open connections that were refused when they came.
+    refused: usize,
+    /// Open connections that came during a shutdown.
+    latecomers: usize,
     draining: bool,
+    /// The shutdown waits for nothing any more.
+    drain_is_forced: bool,
     /// We end connections because we stop: what they hold is not released, if it is on disk.
     is_stopping: bool,
     /// The store has failed.
@@ -321,8 +325,10 @@ impl<T: Transport, S: Store> Server<T, S> {
             pace: Pace::default(),
             was_stopped: false,
             turn_ended: Nanos::default(),
-            newcomers: 0,
+            refused: 0,
+            latecomers: 0,
             draining: false,
+            drain_is_forced: false,
             is_stopping: false,
             failure: None,
             sweep: None,
@@ -340,8 +346,9 @@ impl<T: Transport, S: Store> Server<T, S> {
         self.accept_at(now, transport, Door::Line)
     }
 
-    /// A new connection. `None` closes it, because there is no room. One that comes while the
-    /// server is shutting down, or has no memory for it, is told so and closed.
+    /// A new connection. `None` closes it, because there is no room. One for which there is no
+    /// memory is told so and closed. One that comes during a shutdown is served: a holder without
+    /// a connection needs a new one to renew or release.
     pub fn accept_at(&mut self, now: Nanos, transport: T, door: Door) -> Option<ConnId> {
         let connections_max = self.settings.connections_max as usize;
         if connections_max != 0 && self.conns.len() >= connections_max {
@@ -353,15 +360,12 @@ impl<T: Transport, S: Store> Server<T, S> {
             return None;
         }
         self.budget.charge_accept();
-        // Over HTTP a server that stops still says so, to whoever asks whether it is ready.
-        let may_stay = door == Door::Http && self.draining;
-        let refusal = self.refusal_of_newcomers().filter(|_| !may_stay);
-        if let Some(why) = refusal {
-            self.engine.note_refused(why);
+        let is_refused = self.has_no_memory_for_newcomers();
+        if is_refused {
+            self.engine.note_refused(Refusal::Memory);
         }
         // To tell an encrypted connection would take more memory than is left.
-        let is_told = !(transport.is_in_handshake() && refusal == Some(Refusal::Memory));
-        if refusal.is_some() && (self.has_told_enough() || !is_told) {
+        if is_refused && (self.has_told_enough() || transport.is_in_handshake()) {
             debug!("refusing {}: --max-memory is reached", transport.peer());
             return None;
         }
@@ -396,9 +400,9 @@ impl<T: Transport, S: Store> Server<T, S> {
             }
         };
         let mut conn = Conn::new(transport, codec, id.serial, timer, phase, now);
-        if may_stay {
-            conn.is_newcomer = true; // nobody waits for it
-            self.newcomers += 1;
+        if self.draining && !is_refused {
+            conn.arrival = Arrival::Late;
+            self.latecomers += 1;
         }
         self.conns.insert(conn);
         self.memory.note_accepted();
@@ -410,8 +414,8 @@ impl<T: Transport, S: Store> Server<T, S> {
         if is_in_handshake {
             self.begin_handshake(now, id);
         }
-        if let Some(refusal) = refusal {
-            self.refuse_newcomer(now, id, refusal);
+        if is_refused {
+            self.refuse_newcomer(now, id);
         }
         Some(id)
     }
@@ -451,9 +455,9 @@ impl<T: Transport, S: Store> Server<T, S> {
         self.conn_mut(id).map(|conn| &mut conn.transport)
     }
 
-    /// Whether port and socket file are still ours: until a shutdown has come to its end, if only to
-    /// tell newcomers why they are not served. A second daemon that listened there meanwhile could
-    /// grant what is still held here.
+    /// Whether port and socket file are still ours: until a shutdown has come to its end, so that
+    /// holders can connect and release. A second daemon that listened there meanwhile could grant
+    /// what is still held here.
     #[must_use]
     pub fn is_listening(&self) -> bool {
         !self.is_drained()
@@ -479,7 +483,7 @@ impl<T: Transport, S: Store> Server<T, S> {
     /// How many of them a shutdown waits for.
     #[must_use]
     pub fn awaited_connections(&self) -> usize {
-        self.conns.len() - self.newcomers
+        self.conns.len() - self.refused - self.latecomers
     }
 
     /// The lock table, to look at.

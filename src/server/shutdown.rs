@@ -1,13 +1,16 @@
-//! The end of the daemon: told to stop, it lets clients finish, and told again, it does not.
+//! The end of the daemon: told to stop, it lets holders finish, and told again, it does not.
 //!
-//! Draining: waits are refused, idle connections go, the others may finish what they hold, until
-//! the shutdown timeout. How one connection ends is in `closing.rs`.
+//! Draining: waits and new locks are refused, idle connections are closed, newcomers are served.
+//! Without a store that keeps them, all locks and byte ranges are waited for until their release or
+//! the shutdown timeout, whether their holder has a connection or not. With one they outlive the
+//! process, so the drain waits only for what is not recorded: tickets, and byte ranges of
+//! connections that never attached. How one connection ends is in `closing.rs`.
 
 use log::{info, warn};
 
 use super::budget::SWEEP_NS;
 use super::closing::Closing;
-use super::conn::{Conn, Owed, Transport};
+use super::conn::{Arrival, Conn, Owed, Transport};
 use super::{Clock, Due, Server, connections};
 use crate::base::{ConnId, Millis, Nanos};
 use crate::engine::types::{Input, Refusal, Reply};
@@ -30,25 +33,17 @@ pub enum Rest {
 }
 
 impl<T: Transport, S: Store> Server<T, S> {
-    /// We are told to stop. The first time lets clients finish, the second time closes every
+    /// We are told to stop. The first time lets holders finish, the second time closes every
     /// connection.
     pub(super) fn stop(&mut self, now: Nanos) {
-        let open = connections(self.conns.len());
         if self.draining {
-            warn!("told to stop again: closing {open}");
-            return self.close_all(now);
-        }
-        if self.conns.is_empty() {
-            info!("shutting down: no connection is open");
-        } else {
-            info!(
-                "shutting down: {open} may finish within --shutdown-timeout; \
-                 a second signal closes all at once"
-            );
+            warn!("told to stop again: {} left", self.held_and_open());
+            return self.force_drain(now);
         }
         self.draining = true;
         self.engine.apply(now, Input::Drain, &mut self.effects);
         self.deliver(now);
+        self.tell_drain();
         self.timers.arm(now, Due::DrainSweep);
         if self.settings.shutdown_timeout != Millis::ZERO {
             self.timers
@@ -56,16 +51,43 @@ impl<T: Transport, S: Store> Server<T, S> {
         }
     }
 
-    /// The port and the socket file stay ours until the process ends, so that no second daemon can
-    /// grant what is still held here. Whoever connects meanwhile is told why it is not served, and so
-    /// is whoever connects when there is no memory for it.
-    pub(super) fn refuse_newcomer(&mut self, now: Nanos, id: ConnId, refusal: Refusal) {
-        self.newcomers += 1;
-        self.conns[id.slot as usize].is_newcomer = true;
+    /// Logs what the drain waits for.
+    fn tell_drain(&self) {
+        let (held, _) = self.held_and_waiting();
+        if !self.store.is_durable() {
+            return match held {
+                0 => info!("shutting down: nothing is held"),
+                _ => info!(
+                    "shutting down: {held} held; waiting for releases, at most \
+                     --shutdown-timeout; a second signal exits at once"
+                ),
+            };
+        }
+        let would_lose = |id: &ConnId| self.engine.would_lose_something(*id);
+        match self.ids().filter(would_lose).count() {
+            0 => info!("shutting down: {held} held, on disk for the next start"),
+            count => info!(
+                "shutting down: waiting for byte ranges or queue places of {}, which are not on \
+                 disk, at most --shutdown-timeout; a second signal exits at once",
+                connections(count)
+            ),
+        }
+    }
+
+    /// `3 held, 1 connection`, for the log.
+    fn held_and_open(&self) -> String {
+        let (held, _) = self.held_and_waiting();
+        format!("{held} held, {}", connections(self.conns.len()))
+    }
+
+    /// There is no memory for a connection: tells it so and closes it.
+    pub(super) fn refuse_newcomer(&mut self, now: Nanos, id: ConnId) {
+        self.refused += 1;
+        self.conns[id.slot as usize].arrival = Arrival::Refused;
         if self.conns[id.slot as usize].codec.is_http() {
-            self.say_refusal(id, refusal);
+            self.say_no_memory(id);
         } else {
-            self.say(id, Answer::Reply(&Reply::Refused(refusal)));
+            self.say(id, Answer::Reply(&Reply::Refused(Refusal::Memory)));
         }
         self.leave(now, id, Closing::HalfClose, "refused when it came");
     }
@@ -104,27 +126,29 @@ impl<T: Transport, S: Store> Server<T, S> {
     /// once, because that is the end.
     fn end_holders(&mut self, now: Nanos) {
         let mut conns = self.conns.iter();
-        if conns.all(|(slot, conn)| conn.is_newcomer || self.is_finished(slot, conn)) {
-            let holders = self.conns.iter().filter(|(_, conn)| !conn.is_newcomer);
+        if conns.all(|(slot, conn)| !is_awaited(conn) || self.is_finished(slot, conn)) {
+            let holders = self.conns.iter().filter(|(_, conn)| is_awaited(conn));
             let holders = holders.map(|(slot, conn)| conn.id(slot)).collect();
             self.end_all(now, holders, "nobody else has anything to finish");
         }
     }
 
     fn is_finished(&self, slot: usize, conn: &Conn<T>) -> bool {
-        let is_done = conn.is_quiet() && !conn.queued && !conn.is_leaving() && !conn.is_newcomer;
+        let is_done = conn.is_quiet() && !conn.queued && !conn.is_leaving() && is_awaited(conn);
         is_done && !self.engine.has_unfinished(conn.id(slot))
     }
 
     /// The shutdown has waited long enough.
     pub(super) fn drain_end(&mut self, now: Nanos) {
-        let left = connections(self.conns.len());
-        warn!("shutdown: {left} did not end within --shutdown-timeout");
-        self.close_all(now);
+        let left = self.held_and_open();
+        warn!("shutdown: {left} left after --shutdown-timeout");
+        self.force_drain(now);
     }
 
-    /// All at once: nobody is served after this turn, so nobody waits for its end.
-    fn close_all(&mut self, now: Nanos) {
+    /// Closes every connection at once and waits for nothing more: no request is served after this
+    /// turn.
+    fn force_drain(&mut self, now: Nanos) {
+        self.drain_is_forced = true;
         let ids: Vec<ConnId> = self.ids().collect();
         self.end_all(now, ids, "server stops");
     }
@@ -183,7 +207,22 @@ impl<T: Transport, S: Store> Server<T, S> {
     /// Whether a shutdown has come to its end.
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        let is_busy = self.store.is_durable() && self.engine.has_begun();
-        self.draining && self.awaited_connections() == 0 && !is_busy
+        self.draining && self.awaited_connections() == 0 && !self.has_more_to_drain()
     }
+
+    /// Whether a drain without connections goes on: what a departure undoes has to be recorded;
+    /// without a store, what is held has to be released, and the last release to be answered.
+    fn has_more_to_drain(&self) -> bool {
+        match self.store.is_durable() {
+            true => self.engine.has_begun(),
+            false => {
+                !self.drain_is_forced && (self.held_and_waiting().0 > 0 || !self.gate.is_empty())
+            }
+        }
+    }
+}
+
+/// Whether a shutdown waits for the connection.
+fn is_awaited<T>(conn: &Conn<T>) -> bool {
+    conn.arrival == Arrival::Awaited
 }

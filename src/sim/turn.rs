@@ -10,7 +10,6 @@ use super::cost::ACCEPT_NS;
 use super::life::{Draining, Life};
 use super::simulation::Simulation;
 use crate::base::Nanos;
-use crate::engine::types::Refusal;
 use crate::server::{Door, Event};
 
 /// Most connections that a reactor accepts in one turn.
@@ -143,8 +142,8 @@ impl Simulation {
             };
             let limit = self.plan.settings.connections_max as usize;
             let has_room = limit == 0 || self.life.server.connections() < limit;
-            let refusal = self.life.server.refusal_of_newcomers();
-            if refusal == Some(Refusal::Memory) {
+            let is_refused = self.life.server.has_no_memory_for_newcomers();
+            if is_refused {
                 self.check_memory_for_newcomers()?;
             }
             let door = self
@@ -152,28 +151,27 @@ impl Simulation {
                 .connections
                 .get(&number)
                 .map_or(Door::Line, |it| it.door);
-            // Over HTTP a server that stops still answers.
-            let may_stay = door == Door::Http && self.life.draining.is_some();
             let id = self.life.server.accept_at(self.now, pipe, door);
             self.meter.spend(ACCEPT_NS);
             if id.is_some() != has_room {
                 return Err(format!("accepted {id:?} with room {has_room}"));
             }
-            let is_newcomer = id.is_some() && refusal.is_some() && !may_stay;
+            let is_newcomer = id.is_some() && is_refused;
+            let came_late = id.is_some() && self.life.draining.is_some() && !is_refused;
             if let Some(member) = self.life.member(number) {
                 member.id = id;
-                member.is_newcomer = is_newcomer;
+                member.is_newcomer = is_newcomer || came_late;
             } else {
                 let turn = self.turn;
                 let conn = self.conn(number);
                 conn.id = id;
                 conn.accepted_by = turn;
                 conn.is_newcomer = is_newcomer;
-                conn.came_late = may_stay;
+                conn.came_late = came_late;
             }
             match id {
                 Some(id) => {
-                    self.totals.newcomers += u64::from(is_newcomer);
+                    self.totals.newcomers += u64::from(is_newcomer || came_late);
                     self.life.by_serial.insert(id.serial, number);
                     accepted.push(number);
                 }

@@ -134,7 +134,12 @@ const HOSTILE: [&str; 4] = [
 fn foreign_bytes_reach_neither_log_nor_metrics_nor_page_as_they_are() {
     for format in ["text", "json"] {
         let log_format = format!("--log-format={format}");
-        let mut daemon = start(&[&log_format, "--access-log", "--log-level=debug"]);
+        let mut daemon = start(&[
+            &log_format,
+            "--access-log",
+            "--log-level=debug",
+            "--shutdown-timeout=1ms",
+        ]);
         let mut http = daemon.http();
         for owner in HOSTILE {
             let body = format!("{{\"owner_id\":\"{owner}\",\"ttl_ms\":60000}}");

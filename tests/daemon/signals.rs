@@ -63,7 +63,7 @@ fn leases_still_end_while_draining() {
 }
 
 #[test]
-fn a_draining_daemon_keeps_its_port_and_its_socket_and_serves_no_newcomer() {
+fn draining_daemon_keeps_its_port_and_its_socket_and_grants_newcomers_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("latchd.sock");
     let mut daemon = Daemon::start_at(&path, &[]);
@@ -73,9 +73,8 @@ fn a_draining_daemon_keeps_its_port_and_its_socket_and_serves_no_newcomer() {
     daemon.wait_for_log("shutting down");
     assert_eq!(holder.ask("ping _ _"), "ok"); // the turn of the signal is over
     for mut newcomer in [daemon.connect(), Client::unix(&path)] {
-        newcomer.put("l k 0"); // read and thrown away, so that the answer arrives
-        newcomer.expect("error_draining");
-        newcomer.expect_end();
+        assert_eq!(newcomer.ask("l k 0"), "error_draining");
+        assert_eq!(newcomer.ask("ping _ _"), "ok");
     }
     // A second daemon could grant what is held here.
     let mut on_port = latchd();
@@ -90,9 +89,8 @@ fn a_draining_daemon_keeps_its_port_and_its_socket_and_serves_no_newcomer() {
     assert!(!path.exists());
 }
 
-/// It is told why it is not served, whether it would know the secret or not.
 #[test]
-fn a_newcomer_during_a_shutdown_is_told_so_also_where_a_secret_is_required() {
+fn newcomer_during_a_shutdown_still_has_to_show_the_secret() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("latchd.sock");
     let mut daemon = Daemon::start_at(&path, &["--auth-token=s3cret"]);
@@ -102,15 +100,92 @@ fn a_newcomer_during_a_shutdown_is_told_so_also_where_a_secret_is_required() {
     daemon.signal(Signal::TERM);
     daemon.wait_for_log("shutting down");
     assert_eq!(holder.ask("ping _ _"), "ok"); // the turn of the signal is over
-    for shown in ["auth _ s3cret", "auth _ guess", "l k 0"] {
+    for mut newcomer in [daemon.connect(), Client::unix(&path)] {
+        assert_eq!(newcomer.ask("auth _ s3cret"), "ok");
+        assert_eq!(newcomer.ask("l k 0"), "error_draining");
+    }
+    for shown in ["auth _ guess", "l k 0"] {
         for mut newcomer in [daemon.connect(), Client::unix(&path)] {
-            newcomer.put(shown);
-            newcomer.expect("error_draining");
+            assert_eq!(newcomer.ask(shown), "error_auth");
             newcomer.expect_end();
         }
     }
     holder.release("k", &grant);
     assert_eq!(daemon.wait_for_exit().0, 0);
+}
+
+/// What has no connection, and would be lost with the process, is waited for until it is released.
+#[test]
+fn holders_without_a_connection_may_finish_where_nothing_is_kept() {
+    let mut daemon = Daemon::start(&["--shutdown-timeout=0", "--http-port=0"]);
+    let lease = daemon.http().acquire("web", "me", "\"ttl_ms\":600000");
+    let mut script = daemon.connect();
+    script.ask("hello _ keep=1");
+    let kept = script.lock("job", "0 600");
+    drop(script);
+    let mut away = daemon.connect();
+    assert!(away.ask("attach gw/1 600 s3cret").ends_with(" new"));
+    assert_eq!(away.ask("rangelock f ex 0 10 0"), "ok");
+    drop(away);
+    daemon.signal(Signal::TERM);
+    let line = daemon.wait_for_log("shutting down");
+    assert!(line.contains("3 held"), "{line}");
+    let refused = daemon.http().try_acquire("web", "other", "\"ttl_ms\":1000");
+    assert_eq!(refused.status, 503, "{refused:?}");
+    assert_eq!(daemon.http().renew(&lease, 1_000).json()["renewed"], true);
+    assert_eq!(daemon.http().release(&lease).json()["released"], true);
+    let renewed = daemon.connect().ask(&format!("n job {} 600", kept.token));
+    assert!(renewed.starts_with("ok 600"), "{renewed}");
+    let released = daemon.connect().ask(&format!("r job {}", kept.token));
+    assert_eq!(released, "ok");
+    let mut back = daemon.connect();
+    assert!(back.ask("attach gw/1 600 s3cret").ends_with(" resumed"));
+    assert_eq!(back.ask("rangeunlock f 0 10"), "ok");
+    assert_eq!(daemon.wait_for_exit().0, 0);
+}
+
+#[test]
+fn leases_without_a_connection_end_while_draining() {
+    let mut daemon = Daemon::start(&["--shutdown-timeout=0", "--http-port=0"]);
+    daemon.http().acquire("web", "me", "\"ttl_ms\":300");
+    let start = Instant::now();
+    let mut script = daemon.connect();
+    script.ask("hello _ keep=1");
+    script.lock("job", "0 200ms");
+    drop(script);
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.wait_for_exit().0, 0);
+    assert!(start.elapsed() >= Duration::from_millis(200));
+}
+
+#[test]
+fn holders_without_a_connection_lose_all_after_the_timeout_or_a_second_signal() {
+    for (timeout, told_twice) in [
+        ("--shutdown-timeout=200ms", false),
+        ("--shutdown-timeout=0", true),
+    ] {
+        let mut daemon = Daemon::start(&[timeout]);
+        let mut script = daemon.connect();
+        script.ask("hello _ keep=1");
+        script.lock("job", "0 600");
+        drop(script);
+        let start = Instant::now();
+        daemon.signal(Signal::TERM);
+        daemon.wait_for_log("shutting down: 1 held");
+        if told_twice {
+            assert_eq!(daemon.connect().ask("ping _ _"), "ok", "it waits");
+            daemon.signal(Signal::TERM);
+        }
+        let (code, log) = daemon.wait_for_exit();
+        assert_eq!(code, 0);
+        let waited_200_ms = start.elapsed() >= Duration::from_millis(200);
+        assert!(told_twice || waited_200_ms);
+        let why = match told_twice {
+            true => "told to stop again: 1 held, ",
+            false => "shutdown: 1 held, 0 connections left after --shutdown-timeout",
+        };
+        assert!(log.iter().any(|line| line.contains(why)), "{log:#?}");
+    }
 }
 
 #[test]
@@ -119,24 +194,21 @@ fn a_second_signal_waits_for_nobody() {
     let mut holder = daemon.connect();
     holder.lock("k", "0");
     daemon.signal(Signal::TERM);
-    daemon.wait_for_log("shutting down: 1 connection may finish");
+    daemon.wait_for_log("shutting down: 1 held");
     assert!(holder.is_open_and_quiet());
     daemon.signal(Signal::TERM);
     holder.end();
     let (code, log) = daemon.wait_for_exit();
     assert_eq!(code, 0);
-    let again = "told to stop again: closing 1 connection";
+    let again = "told to stop again: 1 held, 1 connection left";
     assert!(log.iter().any(|line| line.ends_with(again)), "{log:#?}");
 }
 
 #[test]
-fn the_log_says_how_many_may_finish_and_how_to_force_the_end() {
+fn the_log_says_how_much_is_held_and_how_to_force_the_end() {
     for (holders, said) in [
-        (0, "shutting down: no connection is open"),
-        (
-            2,
-            "shutting down: 2 connections may finish within --shutdown-timeout",
-        ),
+        (0, "shutting down: nothing is held"),
+        (2, "shutting down: 2 held; waiting for releases"),
     ] {
         let mut daemon = Daemon::start(&[]);
         let mut clients: Vec<Client> = (0..holders).map(|_| daemon.connect()).collect();
@@ -164,7 +236,7 @@ fn the_shutdown_timeout_forces_by_itself_and_not_before() {
     assert_eq!(code, 0);
     assert!(
         log.iter()
-            .any(|line| line.contains("did not end within --shutdown-timeout")),
+            .any(|line| line.contains("1 held, 1 connection left after --shutdown-timeout")),
         "{log:#?}"
     );
 }

@@ -66,6 +66,70 @@ fn a_server_that_stops_is_not_a_client_that_left() {
 }
 
 /// By a renewal or by `reclaim`, with the fence it had; then it goes when the connection goes.
+/// Leases are on disk, so there is nothing to wait for; what is not on disk is waited for.
+#[test]
+fn a_stop_waits_only_for_what_is_not_on_disk() {
+    let directory = Directory::new();
+    let mut daemon = directory.start(&["--shutdown-timeout=0", "--http-port=0"]);
+    let lease = daemon.http().acquire("web", "me", "\"ttl_ms\":600000");
+    let mut holder = connect(&daemon);
+    let grant = holder.lock("k", "0 600");
+    daemon.signal(Signal::TERM);
+    let (code, log) = daemon.wait_for_exit();
+    assert_eq!(code, 0, "{log:#?}");
+    let said = "shutting down: 2 held, on disk for the next start";
+    assert!(log.iter().any(|line| line.ends_with(said)), "{log:#?}");
+    drop(daemon);
+
+    let mut daemon = directory.start(&["--shutdown-timeout=0", "--http-port=0"]);
+    let mut holder = connect(&daemon);
+    assert_eq!(holder.ask(&format!("r k {}", grant.token)), "ok");
+    let mut bytes = connect(&daemon);
+    assert_eq!(bytes.ask("rangelock f ex 0 10 0"), "ok");
+    daemon.signal(Signal::TERM);
+    let line = daemon.wait_for_log("shutting down");
+    assert!(
+        line.contains("byte ranges or queue places of 1 connection"),
+        "{line}"
+    );
+    assert_eq!(daemon.http().release(&lease).json()["released"], true);
+    assert_eq!(bytes.ask("rangeunlock f 0 10"), "ok");
+    assert_eq!(daemon.wait_for_exit().0, 0);
+}
+
+#[test]
+fn sigterm_while_loading_is_a_stop_in_order() {
+    let directory = Directory::new();
+    let value = |number: u32| Record::Stored {
+        key: Key::from(format!("k{number}").as_bytes()),
+        value: b"v".as_slice().into(),
+        ends: None,
+    };
+    keep(
+        directory.path(),
+        0,
+        &(0..20_000).map(value).collect::<Vec<_>>(),
+    );
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut daemon = Daemon::spawn(directory.command(&[]));
+        let pid = format!("{}\n", daemon.pid().as_raw_nonzero());
+        let lock = directory.path().join("LOCK");
+        while std::fs::read_to_string(&lock).unwrap_or_default() != pid {
+            std::thread::yield_now();
+        }
+        daemon.signal(signal);
+        let (code, log) = daemon.wait_for_exit();
+        assert_eq!(code, 0, "{log:#?}");
+        assert!(log.last().unwrap().ends_with("stopped"), "{log:#?}");
+        assert!(
+            !log.iter().any(|line| line.contains("listens on")),
+            "{log:#?}"
+        );
+    }
+    let daemon = directory.start(&[]);
+    assert!(!daemon.logged("WARN"), "{:#?}", daemon.log());
+}
+
 #[test]
 fn who_has_the_token_has_the_lock_back_and_leaves_it_with_the_connection() {
     for verb in ["n", "reclaim"] {

@@ -225,9 +225,9 @@ impl<T: Transport, S: Store> Server<T, S> {
     }
 
     /// There is no memory for a newcomer.
-    pub(in crate::server) fn say_refusal(&mut self, id: ConnId, refusal: Refusal) {
+    pub(in crate::server) fn say_no_memory(&mut self, id: ConnId) {
         let line = self.say_document(id, |out, context| {
-            answer::refusal(out, context, refusal);
+            answer::refusal(out, context, Refusal::Memory);
         });
         self.note_said(id, 503, None, line);
     }

@@ -127,7 +127,7 @@ impl Simulation {
     }
 
     /// Whether the shutdown closes every connection: after a second signal, or its timeout.
-    fn is_shutdown_forced(&self) -> bool {
+    pub(crate) fn is_shutdown_forced(&self) -> bool {
         let timeout = self.plan.settings.shutdown_timeout;
         self.life.is_killed
             || self.life.draining.is_some_and(|draining| {

@@ -107,8 +107,7 @@ impl AnswerCheck<'_> {
         line: &[u8],
     ) -> Result<AnswerKind, String> {
         if conn.is_newcomer {
-            let is_draining = self.draining.is_some();
-            return newcomer_is_told(conn, line, is_draining).map(|()| AnswerKind::Other);
+            return newcomer_is_told(conn, line).map(|()| AnswerKind::Other);
         }
         if line == b"late" && conn.end_told {
             return Ok(AnswerKind::Other);
@@ -668,12 +667,9 @@ fn told_of_limit(text: &str) -> AnswerKind {
     }
 }
 
-/// A client that came during a shutdown, or when there was no memory for it, is told so, once, and
-/// nothing else.
-fn newcomer_is_told(conn: &mut Connection, line: &[u8], is_draining: bool) -> Result<(), String> {
-    // It may read the one after the other has begun.
-    let is_right = line == b"error_memory" || (is_draining && line == b"error_draining");
-    if !is_right || std::mem::replace(&mut conn.end_told, true) {
+/// A client that came when there was no memory for it is told so, once, and nothing else.
+fn newcomer_is_told(conn: &mut Connection, line: &[u8]) -> Result<(), String> {
+    if line != b"error_memory" || std::mem::replace(&mut conn.end_told, true) {
         let text = line.escape_ascii();
         return Err(format!("a newcomer that was refused was told {text}"));
     }

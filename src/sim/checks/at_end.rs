@@ -168,6 +168,8 @@ impl Simulation {
                 // A server that stops is not a client that left: what they have is not undone.
                 holdings.engine = Counts::default();
             }
+        }
+        if self.life.draining.is_some() && self.is_shutdown_forced() {
             // What has a name outlives its connections.
             let (holders, owners) = self.life.seen_locks.named();
             holdings.engine.holders -= holders.min(holdings.engine.holders);
@@ -182,7 +184,9 @@ impl Simulation {
             return Err(format!("still there at the end: {holdings:?}"));
         }
         let ranges = self.life.server.engine().view(self.now).range_counts();
-        if self.life.draining.is_none() && ranges != RangeCounts::default() {
+        let may_be_held =
+            self.life.draining.is_some() && (self.plan.disk.is_some() || self.is_shutdown_forced());
+        if !may_be_held && ranges != RangeCounts::default() {
             return Err(format!("still there at the end: {ranges:?}"));
         }
         self.life.known_entries.check_end(self.has_cleaned_up)?;

@@ -51,11 +51,7 @@ fn read(member: &mut Member, fences: &mut BTreeSet<u64>, refusals: &[&[u8]]) -> 
         if let Some(Line::Push(_)) = Line::read(line) {
             continue;
         }
-        member.owed = match member.owed.checked_sub(1) {
-            // Whoever comes during a shutdown is told so without having asked.
-            None if member.is_newcomer && line == b"error_draining" => 0,
-            owed => owed.ok_or("an answer to nothing")?,
-        };
+        member.owed = member.owed.checked_sub(1).ok_or("an answer to nothing")?;
         if line.starts_with(b"error") && !refusals.contains(&line) {
             return Err(format!("was told {}", line.escape_ascii()));
         }

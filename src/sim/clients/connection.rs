@@ -136,7 +136,7 @@ pub(crate) struct Connection {
     pub(crate) accepted_by: u64,
     /// It came during a shutdown, and is answered: nobody waits for it.
     pub(crate) came_late: bool,
-    /// It came during a shutdown: it is told so, and the end follows.
+    /// There was no memory for it when it came: it is told so, and the end follows.
     pub(crate) is_newcomer: bool,
     /// A line came that answers nothing, and the end follows: the read timeout has struck, or this
     /// is a newcomer.

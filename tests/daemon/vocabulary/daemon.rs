@@ -280,7 +280,7 @@ impl Daemon {
         Duration::from_secs(ticks.into()) / CPU_TICKS_PER_S
     }
 
-    fn pid(&self) -> Pid {
+    pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 }
