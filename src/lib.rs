@@ -86,6 +86,8 @@ pub mod http_client;
 pub mod key;
 #[cfg(feature = "daemon")]
 pub mod keymap;
+#[cfg(any(feature = "client", feature = "http"))]
+mod maker;
 #[cfg(any(feature = "client", feature = "daemon"))]
 pub mod memory;
 #[cfg(feature = "daemon")]

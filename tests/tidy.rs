@@ -66,6 +66,12 @@ const WALLS: &[Wall] = &[
         reason: "words only",
     },
     Wall {
+        layer: "maker.rs",
+        may_name: &[],
+        may_not_name: IO,
+        reason: "both clients tell a forked child by it",
+    },
+    Wall {
         layer: "memory.rs",
         may_name: &[],
         may_not_name: IO,
@@ -156,7 +162,7 @@ const WALLS: &[Wall] = &[
     },
     Wall {
         layer: "client",
-        may_name: &["base", "key", "engine::types", "shard", "wire"],
+        may_name: &["base", "key", "engine::types", "maker", "shard", "wire"],
         may_not_name: &[
             "mio",
             "slab",
@@ -186,7 +192,7 @@ const WALLS: &[Wall] = &[
     },
     Wall {
         layer: "http_client",
-        may_name: &[],
+        may_name: &["maker"],
         may_not_name: &[
             "mio",
             "slab",

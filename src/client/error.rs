@@ -116,6 +116,8 @@ pub enum Lost {
     Forgotten,
     /// The connection that it belonged to has ended.
     Disconnected,
+    /// This process was forked from the one that holds it, and has only a copy of the guard.
+    OtherProcess,
 }
 
 impl fmt::Display for Lost {
@@ -125,6 +127,7 @@ impl fmt::Display for Lost {
             Self::Broken => "an operator has broken it",
             Self::Forgotten => "the server does not know it any more",
             Self::Disconnected => "the connection that held it has ended",
+            Self::OtherProcess => "the process that this one was forked from has it",
         })
     }
 }

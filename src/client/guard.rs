@@ -73,23 +73,26 @@ impl Guard {
     /// What to show for letting it go or renewing it elsewhere; none once it is lost.
     #[must_use]
     pub fn token(&self) -> Option<Token> {
-        match self.hold.standing() {
+        match self.hold.standing_here() {
             Standing::Held | Standing::Doubtful => Some(self.hold.token),
             Standing::Released | Standing::Lost(_) => None,
         }
     }
 
-    /// How long it lasts from each renewal on.
+    /// How long it lasts from each renewal on; nothing in a forked child.
     #[must_use]
     pub fn lease(&self) -> Duration {
-        clock::duration(self.hold.lease())
+        match self.hold.is_copy() {
+            true => Duration::ZERO,
+            false => clock::duration(self.hold.lease()),
+        }
     }
 
     /// How long it is certain to be held, if nothing more is heard of the server; nothing if it is not
     /// held. See [`is_held`](Self::is_held) for what that rests on.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        match self.hold.standing() {
+        match self.hold.standing_here() {
             Standing::Held => clock::until(self.hold.sure_until()),
             _ => Duration::ZERO,
         }
@@ -99,7 +102,7 @@ impl Guard {
     /// nobody else has it before that is over, unless an operator or the end of its connection has ended it.
     #[must_use]
     pub fn promised(&self) -> Duration {
-        match self.hold.standing() {
+        match self.hold.standing_here() {
             Standing::Held | Standing::Doubtful => clock::until(self.hold.until()),
             Standing::Released | Standing::Lost(_) => Duration::ZERO,
         }
@@ -117,15 +120,17 @@ impl Guard {
     /// together: 22 s, if nothing else was set.
     ///
     /// An operator's `break` and a server that forgets in a restart are known when we hear of them.
+    ///
+    /// In a forked child it is false: the lock is the parent's.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.hold.standing() == Standing::Held
+        self.hold.standing_here() == Standing::Held
     }
 
     /// How it stands. What is [in doubt](Standing::Doubtful) is not held, and not lost yet.
     #[must_use]
     pub fn standing(&self) -> Standing {
-        self.hold.standing()
+        self.hold.standing_here()
     }
 
     /// Tells when it is lost.
@@ -137,9 +142,11 @@ impl Guard {
     /// Calls this when it is lost: once, when [`is_held`](Self::is_held) is false and the token is gone; at
     /// once if it is lost already; never if it is let go. All callbacks of a client are called one after
     /// the other on a thread for them, and never hold up a renewal. One that takes longer than a second is not waited
-    /// for: the next is called beside it, up to eight at a time.
+    /// for: the next is called beside it, up to eight at a time. A forked child has no such thread, and calls none.
     pub fn on_lost(&self, callback: impl FnOnce(Lost) + Send + 'static) {
-        self.hold.on_lost(Box::new(callback));
+        if !self.hold.is_copy() {
+            self.hold.on_lost(Box::new(callback));
+        }
     }
 
     /// Lets it go.
@@ -147,6 +154,7 @@ impl Guard {
     /// # Errors
     /// [`Lost`](Error::Lost) if it was held no longer. If the server cannot be reached, or
     /// [refuses](Error::Refused), it is let go when its connection or its lease has ended.
+    /// [`Misuse`](Error::Misuse) in a forked child.
     pub fn release(mut self) -> Result<(), Error> {
         let options = &self.inner.options;
         self.let_go(options.answer_timeout, options.connect_timeout)
@@ -157,9 +165,10 @@ impl Guard {
     ///
     /// # Errors
     /// [`Misuse`](Error::Misuse) if the client neither [keeps](super::Builder::keep) what it acquires nor
-    /// is [attached](super::Builder::attach): then it would end with its connection.
+    /// is [attached](super::Builder::attach): then it would end with its connection. Also in a forked child.
     /// [`Lost`](Error::Lost) if it was held no longer.
     pub fn leave(mut self) -> Result<Token, Error> {
+        self.inner.check_process()?;
         if !self.inner.options.outlives() {
             let why = "this would end with its connection: see Builder::keep";
             return Err(Error::Misuse(why.to_owned()));
@@ -181,6 +190,7 @@ impl Guard {
 
     /// Tells the server within this time; with what may be added, if that needs another connection.
     fn let_go(&mut self, patience: Duration, more: Duration) -> Result<(), Error> {
+        self.inner.check_process()?;
         self.is_over = true;
         let conn = self.inner.keeper.give_up(self.number);
         if let Standing::Lost(why) = self.hold.release() {
@@ -252,6 +262,9 @@ fn is_timeout(error: &Error) -> bool {
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        if self.hold.is_copy() {
+            return self.inner.keeper.abandon(Some(self.number));
+        }
         if !self.is_over {
             let patience = self.inner.options.answer_timeout.min(DROP_TIME);
             let _ = self.let_go(patience, Duration::ZERO); // whoever wants to know calls `release`

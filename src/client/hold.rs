@@ -17,6 +17,7 @@ use super::error::Lost;
 use super::locked;
 use crate::base::{Millis, Nanos, Token};
 use crate::engine::types::Mode;
+use crate::maker::Maker;
 
 /// Clocks differ in speed, at most by this part of a lease: so much of it is not counted on.
 const DRIFT: u64 = 1_000;
@@ -29,6 +30,7 @@ pub(super) struct Hold {
     pub(super) shard: usize,
     bounds: Bounds,
     calls: Arc<Calls>,
+    maker: Maker,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -102,6 +104,7 @@ impl Hold {
             shard,
             bounds,
             calls: Arc::clone(calls),
+            maker: Maker::this(),
             state: Mutex::new(State {
                 standing: Standing::Held,
                 until: promised_until(asked_at, lease.min(bounds.promise_max)),
@@ -139,6 +142,19 @@ impl Hold {
     fn end(&self, state: &mut State, how: Standing) {
         state.standing = how;
         self.changed.notify_all();
+    }
+
+    /// Whether this is a copy in a forked child. There the mutex may be locked for ever.
+    pub(super) fn is_copy(&self) -> bool {
+        !self.maker.is_this()
+    }
+
+    /// How it stands now, for the process that runs this: a forked child has nothing.
+    pub(super) fn standing_here(&self) -> Standing {
+        match self.is_copy() {
+            true => Standing::Lost(Lost::OtherProcess),
+            false => self.standing(),
+        }
     }
 
     /// How it stands now.
@@ -280,7 +296,7 @@ impl LostSignal {
     /// How it was lost.
     #[must_use]
     pub fn why(&self) -> Option<Lost> {
-        match self.hold.standing() {
+        match self.hold.standing_here() {
             Standing::Lost(why) => Some(why),
             _ => None,
         }
@@ -289,6 +305,9 @@ impl LostSignal {
     /// Waits for up to `timeout` until it is lost, or let go. Returns whether it is lost.
     #[must_use]
     pub fn wait(&self, timeout: Duration) -> bool {
+        if self.hold.is_copy() {
+            return true;
+        }
         let deadline = clock::after(timeout);
         let mut state = locked(&self.hold.state);
         while state.is_open() {
@@ -307,7 +326,7 @@ impl LostSignal {
 impl fmt::Debug for LostSignal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("LostSignal")
-            .field(&self.hold.standing())
+            .field(&self.hold.standing_here())
             .finish()
     }
 }

@@ -11,7 +11,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::mem;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::thread;
 use std::time::Duration;
 
@@ -188,6 +188,21 @@ impl Keeper {
         let table = locked(&self.table);
         let of_key = table.kept.values().filter(|it| *it.hold.key == *key);
         of_key.map(|it| it.hold.token.fence.0).collect()
+    }
+
+    /// In a forked child: closes the connection of this one, or of all. Neither the server nor the `epoll`, which is the
+    /// parent's as well, hears of it. If the parent's renewal thread had the table at the time of the fork, it is never
+    /// free here, and the connections stay open until the child ends.
+    pub(super) fn abandon(&self, number: Option<u64>) {
+        let mut table = match self.table.try_lock() {
+            Ok(table) => table,
+            Err(TryLockError::Poisoned(table)) => table.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        match number {
+            Some(number) => drop(table.kept.remove(&number)),
+            None => table.kept.clear(),
+        }
     }
 
     /// The thread ends.

@@ -88,6 +88,7 @@ use self::options::Options;
 use self::pool::Pool;
 use crate::base::{Millis, Nanos};
 use crate::engine::types::{Mode, RangeAsk, Request};
+use crate::maker::Maker;
 use crate::wire::client::{push_request, read_request};
 
 /// A client of one server, or of several that share the keys. It may be cloned and shared by threads;
@@ -110,11 +111,15 @@ struct Inner {
     options: Arc<Options>,
     pool: Pool,
     keeper: Arc<Keeper>,
+    maker: Maker,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.keeper.close();
+        match self.maker.is_this() {
+            true => self.keeper.close(),
+            false => self.keeper.abandon(None),
+        }
     }
 }
 
@@ -170,6 +175,7 @@ impl Client {
             pool: Pool::new(options.clusters.len()),
             keeper: Arc::new(Keeper::new(Arc::clone(&options))),
             options,
+            maker: Maker::this(),
         };
         Self {
             inner: Arc::new(inner),
@@ -372,6 +378,11 @@ fn lost_if_expired<T>(key: &[u8], result: Result<T, Error>) -> Result<T, Error> 
 }
 
 impl Inner {
+    /// Refuses a call in a forked child, before it waits for a mutex or uses a connection.
+    fn check_process(&self) -> Result<(), Error> {
+        self.maker.check().map_err(Error::Misuse)
+    }
+
     fn shard(&self, key: &[u8]) -> usize {
         address::shard(key, self.options.clusters.len())
     }
@@ -396,6 +407,7 @@ impl Inner {
         key: Option<&[u8]>,
         deadline: Nanos,
     ) -> Result<(Conn, bool), Error> {
+        self.check_process()?;
         let route = key.and_then(|key| self.options.clusters[shard].route(key));
         match self.pool.take(shard, route.as_ref()) {
             Some(conn) => Ok((conn, true)),
@@ -409,6 +421,7 @@ impl Inner {
     }
 
     fn open_by(&self, shard: usize, key: Option<&[u8]>, deadline: Nanos) -> Result<Conn, Error> {
+        self.check_process()?;
         let limit = clock::after(self.options.connect_timeout);
         find::open(&self.options, shard, key, deadline.min(limit))
     }

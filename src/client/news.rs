@@ -319,6 +319,7 @@ impl<T: FromNews> Subscription<T> {
     /// since is lost. Look at how things are; the next call subscribes again, where the leader is by then, before it
     /// waits.
     pub fn next_within(&mut self, timeout: Duration) -> Result<Option<T>, Error> {
+        self.inner.check_process()?;
         for index in 0..self.sources.len() {
             if self.sources[index].conn.is_none() {
                 let shard = self.sources[index].shard;

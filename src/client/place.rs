@@ -111,6 +111,7 @@ impl Place {
     /// If the server cannot be asked.
     pub fn position(&mut self) -> Result<Option<u64>, Error> {
         let Self { lock, conn } = self;
+        lock.inner.check_process()?;
         let command = Command::Engine(Request::Position { key: &lock.key });
         let mut frame = Vec::new();
         let verb = push_request(&mut frame, &command)?;
@@ -133,6 +134,7 @@ impl Place {
     /// [`Busy`](Error::Busy) if the wait is over first; [`Lost`](Error::Lost) if it was our turn and the lease
     /// ran out before this was called.
     pub fn wait(mut self, wait: Duration) -> Result<Guard, Error> {
+        self.lock.inner.check_process()?;
         let Some(mut conn) = self.conn.take() else {
             let key = shown(&self.lock.key);
             return Err(Error::Busy { key });
@@ -157,13 +159,13 @@ impl Place {
 
 impl Drop for Place {
     /// A place ends with its connection. That of an attached client does not, and whoever is behind it would
-    /// wait for the lease of a grant that nobody takes.
+    /// wait for the lease of a grant that nobody takes. In a forked child the place is the parent's.
     fn drop(&mut self) {
         let inner = &self.lock.inner;
         let Some(mut conn) = self.conn.take() else {
             return;
         };
-        if inner.options.attach().is_none() {
+        if inner.options.attach().is_none() || !inner.maker.is_this() {
             return;
         }
         let patience = inner.options.answer_timeout.min(DROP_TIME);

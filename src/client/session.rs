@@ -185,6 +185,7 @@ impl Session {
     }
 
     fn check(&self) -> Result<(), Error> {
+        self.inner.check_process()?;
         match self.is_broken {
             true => Err(Error::Down {
                 server: self.server(),

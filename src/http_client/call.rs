@@ -20,6 +20,7 @@ use super::error::{Error, NotAcquired, Reason};
 use super::json::{Object, push_quoted};
 use super::lease::{Lease, Release, Renewal, promised_until};
 use super::members::Members;
+use crate::maker::Maker;
 
 /// Most bytes of an answer that are read; the rest is left unread, and the connection is closed.
 const ANSWER_BYTES_MAX: u64 = 1024 * 1024;
@@ -59,6 +60,7 @@ pub(super) struct Caller {
     authorization: Option<String>,
     /// How long a request may take, apart from what it waits at the server.
     pub(super) timeout: Duration,
+    pub(super) maker: Maker,
 }
 
 /// An acquire, as it is sent.
@@ -109,7 +111,13 @@ impl Caller {
             ended: Arc::default(),
             authorization: token.map(authorization).transpose()?,
             timeout,
+            maker: Maker::this(),
         })
+    }
+
+    /// Refuses a call in a forked child, before it waits for a mutex or uses a connection.
+    pub(super) fn check_process(&self) -> Result<(), Error> {
+        self.maker.check().map_err(Error::misuse)
     }
 
     pub(super) fn bases(&self) -> &[String] {
@@ -232,6 +240,7 @@ impl Caller {
         body: &str,
         timeout: Duration,
     ) -> Result<Answer, Error> {
+        self.check_process()?;
         let path = format!("/v1/locks/{}/{action}", encoded(lock)?);
         let end = Moment::now().after(timeout.min(TIMEOUT_MAX));
         let mut rounds = 0;

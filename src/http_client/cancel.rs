@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::call::Caller;
 use super::clock::Moment;
+use crate::maker::Maker;
 
 /// Ends acquires that are under way, at once: those that pause between two attempts, and those whose
 /// request is at the server. All clones are one.
@@ -29,6 +30,7 @@ pub struct Cancel(Arc<Shared>);
 struct Shared {
     state: Mutex<State>,
     cancelled: Condvar,
+    maker: Maker,
 }
 
 #[derive(Default)]
@@ -51,8 +53,12 @@ impl Cancel {
         Self::default()
     }
 
-    /// Ends what is under way, and everything that begins with this later.
+    /// Ends what is under way, and everything that begins with this later. Does nothing in a forked child: what is under
+    /// way is the parent's, and so are its connections.
     pub fn cancel(&self) {
+        if self.is_copy() {
+            return;
+        }
         let mut state = self.state();
         state.is_cancelled = true;
         let callers = std::mem::take(&mut state.callers);
@@ -63,9 +69,14 @@ impl Cancel {
         }
     }
 
-    /// Whether it is cancelled.
+    /// Whether it is cancelled. In a forked child it counts as such: nothing can begin with it there.
     pub fn is_cancelled(&self) -> bool {
-        self.state().is_cancelled
+        self.is_copy() || self.state().is_cancelled
+    }
+
+    /// Whether this is a copy in a forked child, whose mutex may be locked for ever.
+    pub(super) fn is_copy(&self) -> bool {
+        !self.0.maker.is_this()
     }
 
     /// Has the connections of this caller broken when it is cancelled; they are to be its own.

@@ -22,6 +22,9 @@ impl Moment {
         Self(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
     }
 
+    /// Before every other.
+    pub(super) const START: Self = Self(Duration::ZERO);
+
     pub(super) fn after(self, span: Duration) -> Self {
         Self(self.0.saturating_add(span))
     }

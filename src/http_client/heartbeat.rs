@@ -14,6 +14,7 @@ use super::cancel::Cancel;
 use super::clock::Moment;
 use super::error::{Error, NotAcquired, Reason};
 use super::lease::{Lease, Release, Renewal};
+use crate::maker::Maker;
 
 /// A request may take no longer than the half of what is left, so that there is time for another; but
 /// so long in any case.
@@ -137,6 +138,8 @@ pub struct Heartbeat {
     thread: Option<JoinHandle<()>>,
     /// For the release; the thread has connections of its own.
     caller: Caller,
+    /// As it was when the heartbeat began: all that a forked child may look at.
+    first: Lease,
 }
 
 /// Sees what becomes of a lease, from any thread, also when its [`Heartbeat`] is gone. Each watch is told
@@ -167,6 +170,7 @@ pub struct Watch {
 struct Shared {
     latest: Mutex<Latest>,
     changed: Condvar,
+    maker: Maker,
 }
 
 /// The lease as it is known, and what is told of it.
@@ -201,6 +205,19 @@ impl Latest {
 }
 
 impl Shared {
+    /// Whether this is a copy in a forked child. There the mutex may be locked for ever, and nothing is held.
+    fn is_copy(&self) -> bool {
+        !self.maker.is_this()
+    }
+
+    /// What is to be believed now, in the process that runs this.
+    fn state(&self) -> State {
+        match self.is_copy() {
+            true => State::Lost,
+            false => self.latest().state(),
+        }
+    }
+
     fn latest(&self) -> MutexGuard<'_, Latest> {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -247,15 +264,17 @@ impl Heartbeat {
                 "a renewal extends a lease by 1 ms up to 10 minutes",
             ));
         }
+        caller.check_process()?;
         let shared = Arc::new(Shared {
             latest: Mutex::new(Latest {
-                lease,
+                lease: lease.clone(),
                 trouble: None,
                 is_lost: false,
                 is_stopped: false,
                 number: 0,
             }),
             changed: Condvar::new(),
+            maker: Maker::this(),
         });
         let stop = Cancel::new();
         let thread = {
@@ -273,35 +292,48 @@ impl Heartbeat {
             stop,
             thread: Some(thread),
             caller: caller.clone(),
+            first: lease,
         })
     }
 
     /// What is to be believed of the lease at this moment.
     pub fn state(&self) -> State {
-        self.shared.latest().state()
+        self.shared.state()
     }
 
-    /// Whether it is certainly held at this moment.
+    /// Whether it is certainly held at this moment; false in a forked child.
     pub fn is_held(&self) -> bool {
         self.state().is_held()
     }
 
     /// The number to pass on with everything that is changed under the lock.
     pub fn fencing_token(&self) -> u64 {
-        self.shared.latest().lease.fencing_token
+        self.first.fencing_token
     }
 
     /// Sees what becomes of the lease, for another thread.
     pub fn watch(&self) -> Watch {
+        let told = match self.shared.is_copy() {
+            true => 0,
+            false => self.shared.latest().number,
+        };
         Watch {
-            told: self.shared.latest().number,
             shared: Arc::clone(&self.shared),
+            told,
         }
     }
 
     /// Stops renewing, and returns the lease as it is now: whoever has it may renew it, or release it, or let it
     /// end. Returns when the thread has ended; a renewal that is under way is broken off.
+    ///
+    /// In a forked child it stops nothing, and returns a lease that is not held: the lock is the parent's.
     pub fn cancel(mut self) -> Lease {
+        if self.shared.is_copy() {
+            return Lease {
+                held_until: Moment::START,
+                ..self.first.clone()
+            };
+        }
         self.stop();
         self.shared.latest().lease.clone()
     }
@@ -309,8 +341,10 @@ impl Heartbeat {
     /// Stops renewing and releases the lock. From now on it counts as lost, whatever comes of that.
     ///
     /// # Errors
-    /// Those of [`release_once`](super::LeaseClient::release_once).
+    /// Those of [`release_once`](super::LeaseClient::release_once). [`Error::Misuse`] in a forked child, which releases
+    /// nothing.
     pub fn release(mut self) -> Result<Release, Error> {
+        self.caller.check_process()?;
         self.shared.change(|latest| latest.is_lost = true);
         self.stop();
         let lease = self.shared.latest().lease.clone();
@@ -318,6 +352,10 @@ impl Heartbeat {
     }
 
     fn stop(&mut self) {
+        if self.shared.is_copy() {
+            // To cancel would break the parent's connections, and the thread to be waited for is not there.
+            return std::mem::forget(self.thread.take());
+        }
         self.stop.cancel();
         if let Some(thread) = self.thread.take() {
             // It has ended either way, and a panic has been shown.
@@ -379,6 +417,9 @@ fn renew_until_stopped(shared: &Shared, stop: &Cancel, caller: &Caller, options:
 impl Watch {
     /// What is to be believed of the lease at this moment.
     pub fn state(&mut self) -> State {
+        if self.shared.is_copy() {
+            return State::Lost;
+        }
         let mut latest = self.shared.latest();
         let state = latest.state();
         self.told = latest.number;
@@ -388,6 +429,9 @@ impl Watch {
     /// Waits for a state that this watch has not told yet; what happened in between is left out. `None` if
     /// there is none in time, or can be none: the lease is lost, or nobody renews it any more.
     pub fn wait(&mut self, timeout: Duration) -> Option<State> {
+        if self.shared.is_copy() {
+            return None;
+        }
         let end = Moment::now().after(timeout);
         let mut latest = self.shared.latest();
         loop {
@@ -406,6 +450,9 @@ impl Watch {
 
     /// Waits until the lease is lost; returns whether it is.
     pub fn wait_until_lost(&self, timeout: Duration) -> bool {
+        if self.shared.is_copy() {
+            return true;
+        }
         let end = Moment::now().after(timeout);
         let mut latest = self.shared.latest();
         while latest.state().is_held() {
@@ -426,7 +473,7 @@ impl fmt::Debug for Heartbeat {
 
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.shared.latest().state();
+        let state = self.shared.state();
         f.debug_tuple("Watch").field(&state).finish()
     }
 }
@@ -456,6 +503,7 @@ mod tests {
                 number: 0,
             }),
             changed: Condvar::new(),
+            maker: Maker::this(),
         }
     }
 

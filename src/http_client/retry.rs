@@ -157,6 +157,12 @@ pub(super) fn acquire(
             "a request id has 1 to 128 visible ASCII characters, without blanks",
         ));
     }
+    caller.check_process()?;
+    if options.cancel.as_ref().is_some_and(Cancel::is_copy) {
+        return Err(Error::misuse(
+            "this process was forked from the one that made this Cancel: make a new one here",
+        ));
+    }
     // Connections of its own, if somebody may break them.
     let caller = match options.cancel {
         Some(_) => caller.apart(),

@@ -10,6 +10,9 @@
 
 mod attached;
 mod follow;
+#[path = "../common/forked.rs"]
+mod forked;
+mod forks;
 mod front;
 mod holding;
 mod keeping;

@@ -13,6 +13,9 @@ mod acquires;
 mod answers;
 mod defects;
 mod follow;
+#[path = "../common/forked.rs"]
+mod forked;
+mod forks;
 mod heartbeats;
 #[cfg(feature = "tls")]
 mod https;
