@@ -52,15 +52,15 @@ impl Engine {
         }
     }
 
-    /// A connection of a client is gone. With the last one the client is away, or departs.
+    /// A connection of a client is gone. With the last one the client is away, or departs. Returns
+    /// the client if something of it is to be undone.
     #[cold]
     pub(super) fn leave_client(
         &mut self,
         now: Nanos,
         conn: ConnIndex,
         presence: Presence,
-        out: &mut Effects,
-    ) {
+    ) -> Option<Leaver> {
         let client = self.core.part(conn);
         let owner = self.core.clients[client].owner;
         let kept_until = self.stores.locks.ranges.kept_until(owner);
@@ -72,7 +72,7 @@ impl Engine {
         } = &mut self.core;
         let it = &mut clients[client];
         if !it.conns.is_empty() || it.undoing != Undoing::Nothing {
-            return;
+            return None;
         }
         let owner = &mut owners[it.owner];
         if presence != Presence::CutOff && it.ttl == Millis::ZERO {
@@ -90,11 +90,11 @@ impl Engine {
                 }
             }
             if owner.tickets.is_empty() {
-                return;
+                return None;
             }
             it.undoing = Undoing::Places(owner.tickets.len());
         }
-        self.begin_departing(now, Leaver::Client(client), out);
+        Some(Leaver::Client(client))
     }
 
     /// The timer of a client that is away fired. What it has is undone when time passes.

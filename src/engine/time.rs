@@ -190,13 +190,18 @@ impl Engine {
         };
         self.core.set_keeps(conn, false); // it is granted nothing any more
         self.core.work.charge(work::UNDO);
+        // A client that leaves with it is not granted what its wait makes room for.
+        let client = match self.core.conns[conn].is_attached() {
+            true => self.leave_client(now, conn, presence),
+            false => None,
+        };
         let (stores, mut cx) = self.split(now, now, out);
         let parked = cx.core.conns[conn].parked;
         if parked != NONE {
             stores.leave_queue(&mut cx, parked);
         }
-        if self.core.conns[conn].is_attached() {
-            self.leave_client(now, conn, presence, out);
+        if let Some(client) = client {
+            self.begin_departing(now, client, out);
         }
         let own = self.core.conns[conn].own;
         let holds_left = self.core.owners[own].holds.len();
