@@ -256,7 +256,11 @@ impl Plan {
     pub(super) fn draw(rng: &mut Rng, seed: u64) -> Self {
         let is_loud = rng.u8(..24) == 0;
         let has_crowd = !is_loud && rng.u8(..8) == 0;
-        let crowd = has_crowd.then(|| *pick(rng, &Scene::ALL));
+        let crowd = has_crowd.then(|| *pick(rng, &Scene::CROWDS));
+        let crowd = crowd.map(|scene| match seed % 3 {
+            0 => Scene::Shared,
+            _ => scene,
+        });
         let clients = match if is_loud || has_crowd {
             0
         } else {

@@ -13,6 +13,7 @@ mod live_bytes;
 mod transcript;
 
 mod crowds;
+mod doors;
 mod durable;
 mod framing;
 mod invariants;

@@ -38,6 +38,15 @@ proptest! {
         run(rules, &script)?;
     }
 
+    /// Clients with several connections, each of which does everything.
+    #[test]
+    fn clients_with_several_connections_do_what_the_model_does(
+        rules in ops::shared_rules(),
+        script in ops::shared(300),
+    ) {
+        run(rules, &script)?;
+    }
+
     /// Every report of a deadlock is a circle, and every circle is reported once, to the one who closes
     /// it: with everybody told, nobody is ever stuck.
     #[test]

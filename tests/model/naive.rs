@@ -25,6 +25,9 @@ mod follow;
 mod key;
 mod seen;
 
+/// Numbers of clients that connections attach to are above this.
+const ATTACHED: u32 = 1 << 31;
+
 /// What somebody hears: an answer, or news. Tokens are named by their fence alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Word {
@@ -86,13 +89,15 @@ pub struct Holder {
 
 pub struct Waiter {
     pub client: u32,
+    /// The connection whose command is parked on it, if one is.
+    pub conn: u32,
     pub hold: &'static str,
     pub since: Nanos,
     lease: Millis,
     /// Stands for an enqueue.
     enqueued: bool,
     /// A command is parked on it until then.
-    until: Option<Nanos>,
+    pub until: Option<Nanos>,
 }
 
 /// What a client may still wait for on a key.
@@ -133,11 +138,20 @@ pub struct Client {
     /// What it is told it has outlives it.
     pub keeps: bool,
     pub name: Option<String>,
+    /// The client that it has attached to.
+    pub home: Option<u32>,
 }
 
 struct Grant {
     moment: Nanos,
     fence: u64,
+}
+
+/// A client with any number of connections, which leaves with the last of them. Its number is no
+/// connection's, and another one each time that it comes.
+pub struct Attached {
+    pub number: u32,
+    pub id: usize,
 }
 
 pub struct Model {
@@ -146,6 +160,9 @@ pub struct Model {
     pub keys: Vec<Key>,
     /// Everyone who asked for something and is here, or gone and still holds something.
     pub clients: Vec<Client>,
+    /// The same for clients that connections attach to.
+    pub attached: Vec<Attached>,
+    last_attached: u32,
     pub tally: Tally,
     pub deadlocks: u64,
     /// What was said since the last [`Model::forget_words`].
@@ -169,6 +186,8 @@ impl Model {
             now: Nanos(0),
             keys: Vec::new(),
             clients: Vec::new(),
+            attached: Vec::new(),
+            last_attached: ATTACHED,
             tally: Tally::default(),
             deadlocks: 0,
             said: Vec::new(),
@@ -219,24 +238,45 @@ impl Model {
         self.finish();
     }
 
+    /// The connection acquires for this client from now on; returns whether the client is new.
+    pub fn attach(&mut self, conn: u32, id: usize) -> bool {
+        self.begin();
+        let known = self.attached.iter().find(|it| it.id == id);
+        let known = known.map(|it| it.number).filter(|&it| self.is_here(it));
+        let number = known.unwrap_or_else(|| {
+            self.last_attached += 1;
+            let number = self.last_attached;
+            self.attached.insert(0, Attached { number, id });
+            number
+        });
+        self.meet(conn).home = Some(number);
+        self.finish();
+        known.is_none()
+    }
+
     pub fn disconnect(&mut self, client: u32) {
         self.begin();
         let auto_release = self.rules.auto_release;
+        let home = self.leaves_with(client);
+        let is_gone = |it: u32| it == client || Some(it) == home;
+        if let Some(it) = self.clients.iter_mut().find(|it| it.serial == client) {
+            (it.here, it.home) = (false, None);
+        }
         for at in 0..self.keys.len() {
+            let is_parked = |it: &Waiter| it.conn == client && it.until.is_some();
+            let parked = self.keys[at].waiters.iter().position(is_parked);
+            let left = parked.map(|index| self.leave(at, index)).is_some();
             let key = &mut self.keys[at];
             let before = (key.waiters.len(), key.tickets.len(), key.holders.len());
-            key.waiters.retain(|it| it.client != client);
-            key.tickets.retain(|it| it.client != client);
+            key.waiters.retain(|it| !is_gone(it.client));
+            key.tickets.retain(|it| !is_gone(it.client));
             if auto_release {
-                key.holders.retain(|it| it.client != client || it.kept);
+                key.holders.retain(|it| !is_gone(it.client) || it.kept);
             }
             self.tally.disconnects += (before.2 - key.holders.len()) as u64;
-            if before != (key.waiters.len(), key.tickets.len(), key.holders.len()) {
+            if left || before != (key.waiters.len(), key.tickets.len(), key.holders.len()) {
                 self.serve(at, self.now);
             }
-        }
-        if let Some(it) = self.clients.iter_mut().find(|it| it.serial == client) {
-            it.here = false;
         }
         self.finish();
     }
@@ -269,7 +309,7 @@ impl Model {
                 .position(|it: &Waiter| it.until.is_some())
             {
                 let gone = self.leave(at, index);
-                self.refuse(gone.client, Refusal::Draining);
+                self.refuse(gone.conn, Refusal::Draining);
             }
         }
         for at in 0..self.keys.len() {
@@ -289,7 +329,7 @@ impl Model {
         wait: Option<Millis>,
         lease: Option<Millis>,
     ) {
-        let enqueued = wait.is_none();
+        let (enqueued, owner) = (wait.is_none(), self.owner_of(client));
         let lease = lease.unwrap_or(self.rules.lease_default);
         let (kind, hold) = match mode {
             Mode::Slot { limit } => (Kind::Slots { limit }, "slot"),
@@ -334,12 +374,12 @@ impl Model {
         let (now, waiters_max) = (self.now, self.rules.waiters_per_key_max as usize);
         let key = &mut self.keys[at];
         if key.waiters.is_empty() && key.fits(hold) {
-            let fence = self.grant(at, client, hold, lease, now);
+            let fence = self.grant(at, owner, hold, lease, now);
             let lease_ms = lease.0;
             if enqueued {
                 let stage = Stage::Held(fence);
                 self.keys[at].tickets.push(Ticket {
-                    client,
+                    client: owner,
                     lease,
                     stage,
                 });
@@ -359,7 +399,8 @@ impl Model {
         } else {
             let key = &mut self.keys[at];
             key.waiters.push(Waiter {
-                client,
+                client: owner,
+                conn: client,
                 hold,
                 since: now,
                 lease,
@@ -369,7 +410,7 @@ impl Model {
             if enqueued {
                 let stage = Stage::Queued;
                 key.tickets.push(Ticket {
-                    client,
+                    client: owner,
                     lease,
                     stage,
                 });
@@ -444,20 +485,25 @@ impl Model {
             key: key.name,
             fence: gone.fence,
         };
-        let holder = self.client(gone.client);
-        if holder.is_some_and(|it| it.here && it.introduced) {
-            self.say(moment, gone.client, lost);
+        let told = self.clients.iter().filter(|it| {
+            let is_its_own = it.serial == gone.client || it.home == Some(gone.client);
+            is_its_own && it.here && it.introduced
+        });
+        let told: Vec<u32> = told.map(|it| it.serial).collect();
+        for conn in told {
+            self.say(moment, conn, lost);
         }
     }
 
     // ---- two-phase ----
 
     fn enqueue(&mut self, client: u32, name: usize, mode: Mode, lease: Option<Millis>) {
-        if let Some((at, _)) = self.find_ticket(name, client) {
+        let owner = self.owner_of(client);
+        if let Some((at, _)) = self.find_ticket(name, owner) {
             self.end_leases(at, self.now);
             self.serve(at, self.now);
         }
-        if let Some((at, index)) = self.find_ticket(name, client) {
+        if let Some((at, index)) = self.find_ticket(name, owner) {
             if !matches!(self.keys[at].tickets[index].stage, Stage::Expired { .. }) {
                 return self.refuse(client, Refusal::AlreadyEnqueued);
             }
@@ -467,11 +513,12 @@ impl Model {
     }
 
     fn wait(&mut self, client: u32, name: usize, wait: Millis) {
-        if let Some((at, _)) = self.find_ticket(name, client) {
+        let owner = self.owner_of(client);
+        if let Some((at, _)) = self.find_ticket(name, owner) {
             self.end_leases(at, self.now);
             self.serve(at, self.now);
         }
-        let Some((at, index)) = self.find_ticket(name, client) else {
+        let Some((at, index)) = self.find_ticket(name, owner) else {
             return self.refuse(client, Refusal::NotEnqueued);
         };
         let (now, key) = (self.now, &mut self.keys[at]);
@@ -492,9 +539,15 @@ impl Model {
                 self.refuse(client, Refusal::LeaseExpired);
             }
             Stage::Queued => {
-                let mine = |it: &Waiter| it.client == client && it.enqueued;
+                let mine = |it: &Waiter| it.client == owner && it.enqueued;
                 let index = key.waiters.iter().position(mine).unwrap();
-                if self.draining {
+                let is_parked = key.waiters[index].until.is_some();
+                if !is_parked {
+                    key.waiters[index].conn = client;
+                }
+                if is_parked {
+                    self.refuse(client, Refusal::NotEnqueued); // on another connection
+                } else if self.draining {
                     self.leave(at, index);
                     self.refuse(client, Refusal::Draining);
                     self.serve(at, now);
@@ -521,11 +574,13 @@ impl Model {
             self.end_leases(at, self.now);
             self.serve(at, self.now);
         }
+        let owner = self.owner_of(client);
+        let is_place = |it: &Waiter| it.client == owner && it.enqueued;
         let word = match self.find(name).map(|at| &self.keys[at]) {
             None => Word::NoPosition,
-            Some(key) => match key.waiters.iter().position(|it| it.client == client) {
+            Some(key) => match key.waiters.iter().position(is_place) {
                 Some(before) => Word::Position(before as u32 + 1),
-                None if key.holders.iter().any(|it| it.client == client) => Word::Position(0),
+                None if key.holders.iter().any(|it| it.client == owner) => Word::Position(0),
                 None => Word::NoPosition,
             },
         };
@@ -544,6 +599,7 @@ impl Model {
                 let was_queued = self.keys[at].waiters.remove(0);
                 let Waiter {
                     client,
+                    conn,
                     hold,
                     lease,
                     ..
@@ -554,7 +610,7 @@ impl Model {
                         self.keys[at].tickets.retain(|it| it.client != client);
                     }
                     let lease_ms = lease.0;
-                    self.say(moment, client, Word::Granted { fence, lease_ms });
+                    self.say(moment, conn, Word::Granted { fence, lease_ms });
                 } else {
                     let mut tickets = self.keys[at].tickets.iter_mut();
                     let ticket = tickets.find(|it| it.client == client).unwrap();
@@ -593,7 +649,7 @@ impl Model {
 
     fn time_out(&mut self, at: usize, index: usize, moment: Nanos) {
         let gone = self.leave(at, index);
-        self.say(moment, gone.client, Word::TimedOut);
+        self.say(moment, gone.conn, Word::TimedOut);
     }
 
     /// Out of the queue, with its ticket if it has one.
@@ -630,6 +686,9 @@ impl Model {
             holders.any(|it| it.client == client)
         };
         self.clients.retain(|it| it.here || holds(it.serial));
+        let is_home = |it: u32| self.clients.iter().any(|conn| conn.home == Some(it));
+        self.attached
+            .retain(|it| is_home(it.number) || holds(it.number));
     }
 
     fn meet(&mut self, serial: u32) -> &mut Client {
@@ -642,6 +701,7 @@ impl Model {
                 detects: false,
                 keeps: false,
                 name: None,
+                home: None,
             });
             self.clients.len() - 1
         });
@@ -673,7 +733,9 @@ impl Model {
             && self.client(client).is_some_and(|it| it.keeps)
         {
             let holders = self.keys.iter_mut().flat_map(|it| &mut it.holders);
-            holders.for_each(|it| it.kept |= it.fence == fence);
+            // What a client has does not depend on one connection.
+            let is_it = |it: &Holder| it.fence == fence && it.client == client;
+            holders.for_each(|it| it.kept |= is_it(it));
         }
         self.said.push(Said {
             moment,

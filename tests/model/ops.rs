@@ -12,7 +12,7 @@ use latchd::engine::{Rules, SearchLimits};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::world::{CLIENTS, KEYS};
+use super::world::{CLIENTS, IDS, KEYS};
 
 /// A case, which prints one operation per line.
 #[derive(Clone)]
@@ -52,6 +52,11 @@ pub enum Op {
         detects: Option<bool>,
         /// Whether what it is granted outlives it.
         keeps: Option<bool>,
+    },
+    /// A connection acquires for a client from now on, as others may.
+    Attach {
+        client: usize,
+        id: usize,
     },
     /// Everybody asks for their position everywhere.
     Survey,
@@ -129,6 +134,7 @@ impl fmt::Debug for Op {
                 f,
                 "{client} says hello, named: {named}, deadlock: {detects:?}, keep: {keeps:?}"
             ),
+            Self::Attach { client, id } => write!(f, "{client} attaches to client {id}"),
             Self::Survey => write!(f, "survey"),
             Self::Drain => write!(f, "drain"),
         }
@@ -169,6 +175,26 @@ pub fn rules() -> impl Strategy<Value = Rules> {
 /// A case; `drain` in it is rare, as little happens afterwards.
 pub fn script(len_max: usize) -> impl Strategy<Value = Script> {
     vec(op(), 1..=len_max).prop_map(Script)
+}
+
+/// Rules for [`shared`]: the model does not know which of a client's connections waits for which.
+pub fn shared_rules() -> impl Strategy<Value = Rules> {
+    rules().prop_map(|rules| Rules {
+        deadlock_detection: false,
+        ..rules
+    })
+}
+
+/// A case in which clients have several connections, each of which does everything.
+pub fn shared(len_max: usize) -> impl Strategy<Value = Script> {
+    let untold = op().prop_map(|mut op| {
+        if let Op::Hello { detects, .. } = &mut op {
+            *detects = None;
+        }
+        op
+    });
+    let attach = (0..CLIENTS, 0..IDS.len()).prop_map(|(client, id)| Op::Attach { client, id });
+    vec(prop_oneof![12 => untold, 1 => attach], 1..=len_max).prop_map(Script)
 }
 
 /// Rules for [`tangle`]. Searches may be put off, however short they are.

@@ -5,7 +5,7 @@
 //! reused only after its client left, serials never return, time never goes back.
 
 use latchd::base::{ConnId, Fence, Millis, Nanos, Token};
-use latchd::engine::types::{Effect, Input, Push, Refusal, Reply, Request};
+use latchd::engine::types::{Attach, Effect, Input, Push, Refusal, Reply, Request, Secret};
 use latchd::engine::view::{Counts, KeyView};
 use latchd::engine::{Census, Kind, Origin, Rules};
 
@@ -15,6 +15,9 @@ use super::replay::LoggedEngine;
 
 /// One name is too long to be stored inline.
 const NAMES: [&[u8]; 4] = [b"a", b"b", b"c", b"a name of more than 22 bytes"];
+
+/// Clients that connections attach to.
+pub const IDS: [&str; 2] = ["gw/1", "solo"];
 
 pub const KEYS: usize = NAMES.len();
 pub const CLIENTS: usize = 5;
@@ -85,6 +88,7 @@ impl World {
                 detects,
                 keeps,
             } => self.hello(*client, *named, *detects, *keeps),
+            Op::Attach { client, id } => self.attach(*client, *id),
             Op::Survey => self.survey(),
             Op::Drain => self.drain(),
         }
@@ -135,7 +139,7 @@ impl World {
                 self.pick_token(key, pick, nth)
             }
             Verb::Wait { aimed: true, .. } => {
-                let tickets = self.model.tickets_of(id.serial);
+                let tickets = self.model.tickets_of(self.model.owner_of(id.serial));
                 (
                     tickets
                         .get(key % tickets.len().max(1))
@@ -253,7 +257,10 @@ impl World {
         let id = self.clients[client];
         // Whoever leaves with very much is undone in parts, as time passes. Then nothing else may be
         // due, since the model undoes all of it at once.
-        let takes_time = self.model.things_of(id.serial) > UNDONE_AT_ONCE;
+        let things = self.model.things_of(id.serial);
+        let home = self.model.leaves_with(id.serial);
+        let of_client = home.map_or(0, |home| self.model.things_of(home));
+        let takes_time = things.max(of_client) > UNDONE_AT_ONCE;
         if takes_time {
             self.expire()?;
         }
@@ -272,6 +279,25 @@ impl World {
             self.engine.owns_something(id),
             false,
         )
+    }
+
+    /// The connection attaches to a client, which leaves with its last connection.
+    fn attach(&mut self, client: usize, id: usize) -> Verdict {
+        let conn = self.clients[client];
+        let is_attached = self.model.owner_of(conn.serial) != conn.serial;
+        if is_attached || self.model.is_parked(conn.serial) || self.draining {
+            return Ok(());
+        }
+        let attach = Attach {
+            id: IDS[id],
+            ttl: Millis::ZERO,
+            secret: Secret(b"s"),
+        };
+        let out = self.engine.apply(self.now, Input::Attach(conn, attach));
+        let (is_new, epoch) = (self.model.attach(conn.serial, id), self.rules.epoch);
+        let reply = Reply::Attached { epoch, is_new };
+        same("attached", out, vec![Effect::Reply(conn, reply)])?;
+        self.compare(&[], false)
     }
 
     fn hello(
@@ -352,12 +378,16 @@ impl World {
         let (now, name) = (self.now, ours.name);
         same(&format!("kind of key {name}"), theirs.kind(), ours.kind)?;
         let called = |serial| self.model.client(serial).and_then(|it| it.name.as_deref());
+        let shown = |client| {
+            let (serial, id) = self.model.shown(client);
+            (serial, id.map(|id| IDS[id]))
+        };
         let held: Vec<_> = theirs
             .holders()
             .map(|it| {
                 (
                     it.fence.0,
-                    it.conn.unwrap().serial,
+                    (it.conn.map_or(0, |it| it.serial), it.client),
                     it.name,
                     it.hold,
                     it.age_ns,
@@ -370,18 +400,26 @@ impl World {
             .iter()
             .map(|it| {
                 let (age, left) = (now.since(it.since), it.deadline.since(now));
-                (it.fence, it.client, called(it.client), it.hold, age, left)
+                let name = called(it.client);
+                (it.fence, shown(it.client), name, it.hold, age, left)
             })
             .collect();
         same(&format!("holders of key {name}"), held, expected)?;
         let line: Vec<_> = theirs
             .waiters()
-            .map(|it| (it.conn.serial, it.name, it.hold, it.age_ns))
+            .map(|it| ((it.conn.serial, it.client), it.name, it.hold, it.age_ns))
             .collect();
         let expected: Vec<_> = ours
             .waiters
             .iter()
-            .map(|it| (it.client, called(it.client), it.hold, now.since(it.since)))
+            .map(|it| {
+                let (serial, id) = shown(it.client);
+                let conn = match it.until {
+                    Some(_) => it.conn,
+                    None => serial,
+                };
+                ((conn, id), called(conn), it.hold, now.since(it.since))
+            })
             .collect();
         same(&format!("line of key {name}"), line, expected)?;
         let (holders, waiters) = (ours.holders.len() as u32, ours.waiters.len() as u32);
@@ -405,8 +443,10 @@ impl World {
             holders,
             waiters: model.keys.iter().map(|it| it.waiters.len()).sum(),
             tickets: model.ticket_count(),
-            owners: model.clients.len(),
-            clients: 0,
+            owners: model.clients.len() + model.attached.len(),
+            clients: { model.attached.iter() }
+                .filter(|it| model.is_here(it.number))
+                .count(),
             connections: model.clients.iter().filter(|it| it.here).count(),
             timers: counts.timers,
         };

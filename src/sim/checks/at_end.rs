@@ -161,8 +161,14 @@ impl Simulation {
             holdings.engine.keys = 0;
             holdings.engine.others = 0;
             holdings.engine.timers = 0;
-            // Nor does it forget clients that have no connection.
+            // Nor does it forget clients that have no connection, with their grants and tickets.
             let clients = std::mem::take(&mut holdings.engine.clients);
+            if clients > 0 {
+                let clients = self.life.server.engine().view(self.now).clients();
+                let held: u32 = clients.map(|it| it.held).sum();
+                holdings.engine.holders -= held as usize;
+                holdings.engine.tickets = 0;
+            }
             holdings.engine.owners -= clients.min(holdings.engine.owners);
             if self.plan.disk.is_some() {
                 // A server that stops is not a client that left: what they have is not undone.

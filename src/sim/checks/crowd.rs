@@ -24,9 +24,7 @@ impl Simulation {
         if self.life.draining.is_some() {
             refusals.push(b"error_draining");
         }
-        if self.plan.crowd.is_some_and(Scene::may_be_refused) {
-            refusals.push(b"error");
-        }
+        refusals.extend(self.plan.crowd.map_or(&[][..], Scene::refusals));
         let Crowd { members, fences } = &mut self.life.crowd;
         for (index, member) in members.iter_mut().enumerate() {
             let complain = |why: &str| format!("member {index} of the crowd: {why}");
@@ -55,7 +53,9 @@ fn read(member: &mut Member, fences: &mut BTreeSet<u64>, refusals: &[&[u8]]) -> 
         if line.starts_with(b"error") && !refusals.contains(&line) {
             return Err(format!("was told {}", line.escape_ascii()));
         }
-        if let Some(grant) = Grant::read(line)
+        // What an enqueue acquired is told again to the wait.
+        if line.starts_with(b"ok ")
+            && let Some(grant) = Grant::read(line)
             && !fences.insert(grant.token.fence.0)
         {
             return Err(format!("{} was given out twice", grant.token.fence));

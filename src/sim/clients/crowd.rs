@@ -12,6 +12,7 @@ use std::ops::RangeBounds;
 use crate::base::{ConnId, Millis};
 use crate::pipe::{Peer, metered_pipe};
 use crate::server::Host;
+use crate::sim::plan::pick;
 use crate::sim::simulation::{Scheduled, Simulation};
 use crate::tls::MaybeTls;
 use crate::wire::client::push_frame;
@@ -44,10 +45,14 @@ pub(crate) enum Scene {
     Patterns,
     /// Thousands meet at a barrier, or wait there for one more that never comes.
     Meetings,
+    /// A few clients, each with several connections, do everything with the same keys. They are no
+    /// crowd, but what they hold does not belong to a connection, as the other checks expect.
+    Shared,
 }
 
 impl Scene {
-    pub(crate) const ALL: [Self; 11] = [
+    /// Those that are drawn; `Shared` is played more often.
+    pub(crate) const CROWDS: [Self; 11] = [
         Self::HangUps,
         Self::Holds,
         Self::Leases,
@@ -72,13 +77,23 @@ impl Scene {
             Self::Patterns => 40,
             Self::Groups => 100,
             Self::Unread => 24,
+            Self::Shared => 4 * CONNECTIONS_EACH,
             Self::Holds | Self::Leases | Self::Values => 4,
         }
     }
 
-    /// Whether it asks for more than it can have.
-    pub(crate) fn may_be_refused(self) -> bool {
-        self == Self::Patterns
+    /// What its members may be told: that they ask for more than they can have, or that another
+    /// connection of the same client came first.
+    pub(crate) fn refusals(self) -> &'static [&'static [u8]] {
+        match self {
+            Self::Patterns => &[b"error"],
+            Self::Shared => &[
+                b"error_not_enqueued",
+                b"error_already_enqueued",
+                b"error_lease_expired",
+            ],
+            _ => &[],
+        }
     }
 
     /// How many requests of a member may wait for others.
@@ -86,10 +101,17 @@ impl Scene {
         match self {
             Self::HangUps | Self::Resumed => 1,
             Self::Meetings => 2, // it may wait for one who never comes, and ask again meanwhile
+            Self::Shared => OPEN_MAX,
             _ => 0,
         }
     }
 }
+
+/// How many connections each client has that several share.
+const CONNECTIONS_EACH: usize = 3;
+
+/// Most requests that one of them leaves without an answer.
+const OPEN_MAX: usize = 3;
 
 /// How many holds each of a few members has that leave.
 const HOLDS_EACH: usize = 15_000;
@@ -165,6 +187,9 @@ impl Simulation {
         let Some(scene) = self.plan.crowd else {
             return;
         };
+        if scene == Scene::Shared {
+            self.shared_client_acts();
+        }
         let eighth = self.plan.actions_max / 8;
         let step = match self.actions_left {
             it if it == 7 * eighth => Step::Gather,
@@ -179,6 +204,7 @@ impl Simulation {
             .say(self.now, format_args!("the crowd: {step:?} for {scene:?}"));
         match step {
             Step::Gather if scene == Scene::Resumed => self.crowd_gathers(scene, 1),
+            Step::Gather if scene == Scene::Shared && !self.life.crowd.members.is_empty() => {}
             Step::Gather => self.crowd_gathers(scene, scene.members()),
             // A new life of the server has no crowd yet.
             Step::Storm if self.life.crowd.members.is_empty() => {
@@ -240,6 +266,10 @@ impl Simulation {
                     let value = "v".repeat(LARGE_BYTES);
                     requests.ask("kset", "crowd.large", &format!("{value}\t600"));
                 }
+                Scene::Shared => {
+                    let client = format!("crowd/{}", index / CONNECTIONS_EACH);
+                    requests.ask("attach", &client, "1 secret");
+                }
                 Scene::Unread if is_deaf => requests.ask("listen", "crowd.loud", ""),
                 Scene::Patterns => {
                     for choice in (index..1 << PATTERN_PARTS).step_by(count) {
@@ -268,6 +298,7 @@ impl Simulation {
             Scene::Groups => 0..2,
             Scene::Unread => 0..SENDERS,
             Scene::Patterns => 0..1,
+            Scene::Shared => 0..0,
             Scene::Leases | Scene::Values | Scene::Flood | Scene::Large | Scene::Meetings => {
                 0..count
             }
@@ -281,6 +312,36 @@ impl Simulation {
             // Then all are due when it goes on.
             self.schedule(self.now.after(SHORT), Scheduled::Pause(SHORT.0));
         }
+    }
+
+    /// One connection of a client that has several asks for something, often while another one waits
+    /// for the same.
+    fn shared_client_acts(&mut self) {
+        if self.life.crowd.members.is_empty() {
+            return;
+        }
+        let index = self.rng.usize(..self.life.crowd.members.len());
+        if self.life.crowd.members[index].owed >= OPEN_MAX {
+            return;
+        }
+        let rng = &mut self.rng;
+        let [wait, lease] = [(); 2].map(|()| format!("{}ms", pick(rng, &[1, 2, 5, 20, 200])));
+        let asks = [
+            ("e", "crowd.lock", lease.clone()),
+            ("w", "crowd.lock", wait.clone()),
+            ("l", "crowd.lock", format!("{wait} {lease}")),
+            ("se", "crowd.slots", format!("2 {lease}")),
+            ("sw", "crowd.slots", wait.clone()),
+            ("sl", "crowd.slots", format!("{wait} 2 {lease}")),
+            ("re", "crowd.rw", lease.clone()),
+            ("we", "crowd.rw", lease.clone()),
+            ("ww", "crowd.rw", wait.clone()),
+            ("wl", "crowd.rw", format!("{wait} {lease}")),
+        ];
+        let (verb, key, argument) = pick(rng, &asks);
+        let mut requests = Requests::default();
+        requests.ask(verb, key, argument);
+        self.crowd_asks(index, requests);
     }
 
     /// Some or all of the crowd hang up, all in one moment.
@@ -384,7 +445,7 @@ fn storm_of(scene: Scene, index: usize, times: usize, count: usize) -> Requests 
                 &format!("{count} 60"),
             );
         }
-        Scene::HangUps | Scene::Holds | Scene::Resumed => {}
+        Scene::HangUps | Scene::Holds | Scene::Resumed | Scene::Shared => {}
     }
     requests
 }

@@ -25,17 +25,43 @@ impl Model {
             .min()
     }
 
-    pub fn is_parked(&self, client: u32) -> bool {
+    pub fn is_parked(&self, conn: u32) -> bool {
         let mut waiters = self.keys.iter().flat_map(|it| &it.waiters);
-        waiters.any(|it| it.client == client && it.until.is_some())
+        waiters.any(|it| it.conn == conn && it.until.is_some())
+    }
+
+    /// For whom a connection acquires: for the client that it has attached to, or for itself.
+    pub fn owner_of(&self, conn: u32) -> u32 {
+        let home = self.client(conn).and_then(|it| it.home);
+        home.unwrap_or(conn)
+    }
+
+    /// Whether a client has a connection.
+    pub fn is_here(&self, attached: u32) -> bool {
+        self.clients.iter().any(|it| it.home == Some(attached))
+    }
+
+    /// The client that leaves with this connection, because it has no other.
+    pub fn leaves_with(&self, conn: u32) -> Option<u32> {
+        let home = self.client(conn)?.home?;
+        let others = self.clients.iter().filter(|it| it.home == Some(home));
+        (others.count() == 1).then_some(home)
+    }
+
+    /// The number of a connection, 0 for a client that has any number of them; and the client's id.
+    pub fn shown(&self, client: u32) -> (u32, Option<usize>) {
+        let attached = self.attached.iter().find(|it| it.number == client);
+        attached.map_or((client, None), |it| (0, Some(it.id)))
     }
 
     pub fn owns_something(&self, client: u32) -> bool {
-        self.keys.iter().any(|key| {
-            key.holders.iter().any(|it| it.client == client)
-                || key.waiters.iter().any(|it| it.client == client)
-                || key.tickets.iter().any(|it| it.client == client)
-        })
+        let is_attached = self.client(client).is_some_and(|it| it.home.is_some());
+        is_attached
+            || self.keys.iter().any(|key| {
+                key.holders.iter().any(|it| it.client == client)
+                    || key.waiters.iter().any(|it| it.client == client)
+                    || key.tickets.iter().any(|it| it.client == client)
+            })
     }
 
     pub fn holds(&self, fence: u64, name: usize) -> bool {
