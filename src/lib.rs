@@ -67,6 +67,8 @@ pub mod config;
 pub mod daemon;
 #[cfg(feature = "daemon")]
 pub mod dashboard;
+#[cfg(any(feature = "client", feature = "http"))]
+mod drift;
 #[cfg(feature = "daemon")]
 pub mod engine;
 /// The words of the lock table, which a client needs, without the table.

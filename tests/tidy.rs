@@ -66,6 +66,12 @@ const WALLS: &[Wall] = &[
         reason: "words only",
     },
     Wall {
+        layer: "drift.rs",
+        may_name: &[],
+        may_not_name: &["Instant", "SystemTime", "rustix", "std::io", "std::env"],
+        reason: "how much of a promise counts is a function of its length",
+    },
+    Wall {
         layer: "maker.rs",
         may_name: &[],
         may_not_name: IO,
@@ -162,7 +168,15 @@ const WALLS: &[Wall] = &[
     },
     Wall {
         layer: "client",
-        may_name: &["base", "key", "engine::types", "maker", "shard", "wire"],
+        may_name: &[
+            "base",
+            "drift",
+            "engine::types",
+            "key",
+            "maker",
+            "shard",
+            "wire",
+        ],
         may_not_name: &[
             "mio",
             "slab",
@@ -192,7 +206,7 @@ const WALLS: &[Wall] = &[
     },
     Wall {
         layer: "http_client",
-        may_name: &["maker"],
+        may_name: &["drift", "maker"],
         may_not_name: &[
             "mio",
             "slab",

@@ -20,6 +20,7 @@ use super::error::{Error, NotAcquired, Reason};
 use super::json::{Object, push_quoted};
 use super::lease::{Lease, Release, Renewal, promised_until};
 use super::members::Members;
+use crate::drift::Drift;
 use crate::maker::Maker;
 
 /// Most bytes of an answer that are read; the rest is left unread, and the connection is closed.
@@ -60,7 +61,8 @@ pub(super) struct Caller {
     authorization: Option<String>,
     /// How long a request may take, apart from what it waits at the server.
     pub(super) timeout: Duration,
-    pub(super) maker: Maker,
+    pub(super) drift: Drift,
+    maker: Maker,
 }
 
 /// An acquire, as it is sent.
@@ -111,6 +113,7 @@ impl Caller {
             ended: Arc::default(),
             authorization: token.map(authorization).transpose()?,
             timeout,
+            drift: Drift::default(),
             maker: Maker::this(),
         })
     }
@@ -177,7 +180,7 @@ impl Caller {
         let sent = Moment::now();
         let answer = self.post(ask.lock, "acquire", ask.request_id, &body, timeout)?;
         match answer.status {
-            200 => lease(ask, &answer, promised_until(sent, ask.ttl)),
+            200 => lease(ask, &answer, promised_until(sent, ask.ttl, self.drift)),
             409 => {
                 Err(refused(ask, &answer).map_or_else(|| answer.unexpected(), Error::NotAcquired))
             }
@@ -209,7 +212,7 @@ impl Caller {
             Some(true) => {
                 let expiry_ms = object.number("lease_expiry_ms");
                 let expiry_ms = expiry_ms.ok_or_else(|| answer.bad("does not say until when"))?;
-                lease.extend(promised_until(sent, extend_by), expiry_ms);
+                lease.extend(promised_until(sent, extend_by, self.drift), expiry_ms);
                 Ok(Renewal::Renewed)
             }
             None => Err(answer.bad("does not say whether it is renewed")),

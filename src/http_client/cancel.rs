@@ -8,6 +8,9 @@ use super::call::Caller;
 use super::clock::Moment;
 use crate::maker::Maker;
 
+/// Whoever waits looks at the clock this often: no wait of the system counts the time asleep.
+pub(super) const LOOK: Duration = Duration::from_secs(1);
+
 /// Ends acquires that are under way, at once: those that pause between two attempts, and those whose
 /// request is at the server. All clones are one.
 ///
@@ -104,7 +107,7 @@ impl Cancel {
             if state.is_cancelled || left.is_zero() {
                 return state.is_cancelled;
             }
-            let waited = self.0.cancelled.wait_timeout(state, left);
+            let waited = self.0.cancelled.wait_timeout(state, left.min(LOOK));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }

@@ -10,7 +10,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use super::call::Caller;
-use super::cancel::Cancel;
+use super::cancel::{Cancel, LOOK};
 use super::clock::Moment;
 use super::error::{Error, NotAcquired, Reason};
 use super::lease::{Lease, Release, Renewal};
@@ -21,8 +21,6 @@ use crate::maker::Maker;
 const REQUEST_MIN: Duration = Duration::from_millis(20);
 /// The shortest pause after a renewal that failed.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
-/// Whoever waits looks at the clock this often: no wait of the system counts the time asleep.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// How often a lease is renewed, and for how long.
 ///

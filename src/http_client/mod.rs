@@ -49,6 +49,7 @@ pub use self::error::{Error, NotAcquired, Reason};
 pub use self::heartbeat::{Heartbeat, HeartbeatOptions, State, Watch};
 pub use self::lease::{Lease, Release, Renewal};
 pub use self::retry::RetryOptions;
+use crate::drift::Drift;
 
 /// How long a request may take unless somebody says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -96,6 +97,7 @@ impl LeaseClient {
             base_urls: base_urls.into_iter().map(Into::into).collect(),
             token: None,
             timeout: TIMEOUT,
+            clock_drift: None,
             #[cfg(feature = "tls")]
             root_certificates: None,
         }
@@ -191,6 +193,7 @@ pub struct LeaseClientBuilder {
     base_urls: Vec<String>,
     token: Option<String>,
     timeout: Duration,
+    clock_drift: Option<u32>,
     #[cfg(feature = "tls")]
     root_certificates: Option<Vec<u8>>,
 }
@@ -209,6 +212,13 @@ impl LeaseClientBuilder {
         self
     }
 
+    /// By how many percent the clocks of this machine and of the server may differ in speed, up to 50: so much of a lease
+    /// is not counted on. 10 unless set, which is enough while a clock is slewed.
+    pub fn clock_drift(mut self, percent: u32) -> Self {
+        self.clock_drift = Some(percent);
+        self
+    }
+
     /// The authorities that the server's certificate may be of, as PEM text, and no others; for `https://`.
     /// Unless set, those that browsers believe in.
     #[cfg(feature = "tls")]
@@ -220,12 +230,15 @@ impl LeaseClientBuilder {
     /// The client.
     ///
     /// # Errors
-    /// [`Error::Misuse`] if address, token, timeout or certificates make no sense.
+    /// [`Error::Misuse`] if address, token, timeout, drift or certificates make no sense.
     pub fn build(self) -> Result<LeaseClient, Error> {
         if self.timeout.is_zero() {
             return Err(Error::misuse("a request needs some time: say above 0"));
         }
-        let caller = Caller::new(&self.base_urls, self.token.as_deref(), self.timeout)?;
+        let mut caller = Caller::new(&self.base_urls, self.token.as_deref(), self.timeout)?;
+        if let Some(percent) = self.clock_drift {
+            caller.drift = Drift::of(percent).map_err(Error::misuse)?;
+        }
         #[cfg(feature = "tls")]
         let caller = match &self.root_certificates {
             Some(pem) => caller.trusting(pem)?,

@@ -250,7 +250,7 @@ impl Attempts<'_> {
         let sent = Moment::now();
         let mut lease = caller.acquire(&ask, timeout)?;
         let dated = self.in_doubt_since.unwrap_or(sent);
-        lease.held_until = promised_until(dated, options.ttl);
+        lease.held_until = promised_until(dated, options.ttl, caller.drift);
         if !self.is_repeated && dated.elapsed() <= options.ttl / 3 {
             return Ok(lease);
         }

@@ -65,15 +65,15 @@ fn a_lease_that_was_waited_for_is_held_when_it_is_had() {
     assert_eq!(lease.lease_expiry_ms, 1_767_225_660_001);
 }
 
-/// A clock of ours that is a little slow does not make anybody believe in what the server has ended.
+/// A clock of ours that is slewed does not make anybody believe in what the server has ended.
 #[test]
-fn a_thousandth_of_a_lease_is_not_counted_on() {
+fn a_tenth_of_a_lease_is_not_counted_on_unless_set() {
     let server = Scripted::start(|_, asked| match asked.action() {
         "acquire" => Reply::granted(asked, "L1", 7),
         _ => Reply::renewed(),
     });
     let (client, ttl) = (server.client(), ms(600_000));
-    let most = ttl - ttl / 1_000;
+    let most = ttl - ttl / 10;
     let mut lease = client.acquire_once("job", "me", ttl).unwrap();
     assert!(lease.is_held() && lease.left() <= most, "{lease:?}");
     assert_eq!(
@@ -84,6 +84,17 @@ fn a_thousandth_of_a_lease_is_not_counted_on() {
     let options = RetryOptions::new(ttl);
     let lease = client.acquire_with_retry("job", "me", &options).unwrap();
     assert!(lease.left() <= most, "{lease:?}");
+    for (percent, least, most) in [(50, 200, 300), (0, 540, 600)] {
+        let client = server.builder().clock_drift(percent).build().unwrap();
+        let lease = client.acquire_once("job", "me", ttl).unwrap();
+        let left = lease.left();
+        assert!(
+            left > ms(least * 1_000) && left <= ms(most * 1_000),
+            "{lease:?}"
+        );
+    }
+    let wrong = server.builder().clock_drift(51).build();
+    assert!(matches!(wrong, Err(Error::Misuse { .. })));
 }
 
 /// And if it was over by then, it is asked for again.

@@ -121,7 +121,7 @@ fn defect_4_a_lease_is_lost_by_the_clock_while_a_renewal_hangs() {
         .unwrap();
     let (watch, mut other) = (heartbeat.watch(), heartbeat.watch());
     assert!(watch.wait_until_lost(PATIENCE));
-    let counted = ms(300) - ms(300) / 1_000; // clocks differ in speed
+    let counted = ms(300) - ms(300) / 10; // clocks differ in speed
     assert!(begun.elapsed() >= counted, "not before its time");
     assert!(!heartbeat.is_held());
     let mut states = Vec::new();
