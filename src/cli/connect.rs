@@ -29,6 +29,8 @@ pub(crate) struct Servers {
     auth: Option<Auth>,
     /// Whose certificates are trusted, if not those of the system.
     ca_file: Option<PathBuf>,
+    /// By how many percent clocks may differ in speed, if somebody says.
+    clock_drift: Option<u32>,
 }
 
 /// The token of the servers, and where it is from.
@@ -58,6 +60,7 @@ impl Servers {
             list: absolute_sockets(&list),
             auth,
             ca_file: ca_file.map(|path| absolute(&path)),
+            clock_drift: clock_drift(matches)?,
         })
     }
 
@@ -76,6 +79,9 @@ impl Servers {
                     .flatten(),
             );
         }
+        if let Some(percent) = self.clock_drift {
+            options.extend(["--clock-drift".into(), percent.to_string().into()]);
+        }
         options
     }
 
@@ -88,6 +94,9 @@ impl Servers {
         }
         if let Some(file) = &self.ca_file {
             env.push(("LATCH_CA_FILE", Some(file.into())));
+        }
+        if let Some(percent) = self.clock_drift {
+            env.push(("LATCH_CLOCK_DRIFT", Some(percent.to_string().into())));
         }
         env
     }
@@ -104,6 +113,9 @@ impl Servers {
             .answer_timeout(PATIENCE);
         if let Some(path) = &self.ca_file {
             builder = builder.ca_file(path);
+        }
+        if let Some(percent) = self.clock_drift {
+            builder = builder.clock_drift(percent);
         }
         match &self.auth {
             Some(auth) => builder.auth_token(auth.token.clone()),
@@ -132,6 +144,7 @@ impl Servers {
             list: server.trim().to_owned(),
             auth: self.auth.clone(),
             ca_file: self.ca_file.clone(),
+            clock_drift: self.clock_drift,
         });
         each.collect()
     }
@@ -150,6 +163,24 @@ impl Servers {
 
 fn env(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// Flag, then environment.
+fn clock_drift(matches: &ArgMatches) -> Result<Option<u32>, Fail> {
+    let flag = matches.get_one::<u32>("clock-drift").copied();
+    let Some(text) = env("LATCH_CLOCK_DRIFT").filter(|_| flag.is_none()) else {
+        return Ok(flag);
+    };
+    let percent = text.to_str().and_then(|it| it.parse().ok());
+    match percent.filter(|it| *it <= 50) {
+        Some(percent) => Ok(Some(percent)),
+        None => {
+            let text = quoted(text.as_encoded_bytes());
+            Err(Fail::usage(format!(
+                "LATCH_CLOCK_DRIFT: {text} is no percentage from 0 to 50"
+            )))
+        }
+    }
 }
 
 /// A file that was named beats the environment, and there the token itself beats a file.
@@ -333,6 +364,7 @@ mod tests {
                 list: list.to_owned(),
                 auth: None,
                 ca_file: None,
+                clock_drift: None,
             };
             assert_eq!(servers.have_members(), have_members, "{list}");
         }

@@ -130,9 +130,9 @@ impl Claim {
         Ok(client.ranges(&self.resource)?.owner(self.owner.clone()))
     }
 
-    /// For how long they are had from when somebody asked: clocks differ in speed by a thousandth at most.
-    fn promise(&self) -> Duration {
-        self.ttl.saturating_sub(self.ttl / 1_000)
+    /// For how long they are had from when somebody asked.
+    fn promise(&self, client: &Client) -> Duration {
+        client.counts_on(self.ttl)
     }
 
     /// Asks whether they are ours. After a restart they are had back.
@@ -155,7 +155,7 @@ impl Claim {
     pub(crate) fn renew(&self, client: &Client) -> Result<Option<Duration>, Error> {
         let mut ranges = self.ranges(client)?;
         let is_held = self.is_held(client, &mut ranges)?;
-        Ok(is_held.then(|| self.promise()))
+        Ok(is_held.then(|| self.promise(client)))
     }
 
     /// Lets go of the bytes, and of the client.
@@ -435,7 +435,7 @@ impl Held {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let bell = bell.map_err(|error| Fail::system("wait for the loss of a lock", error))?;
         let state = State {
-            until: asked_at.saturating_add(claim.promise()),
+            until: asked_at.saturating_add(claim.promise(&client)),
             is_lost: false,
         };
         let held = Self {
@@ -523,7 +523,8 @@ fn confirm(
     let is_held = claim.is_held(client, ranges)?;
     if is_held {
         let mut state = locked(state);
-        state.until = state.until.max(asked_at.saturating_add(claim.promise()));
+        let until = asked_at.saturating_add(claim.promise(client));
+        state.until = state.until.max(until);
     }
     Ok(is_held)
 }

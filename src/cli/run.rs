@@ -50,6 +50,9 @@ Examples:
 /// How long a command has to end, if nobody says: a quarter of the lease, but no longer than this.
 const KILL_AFTER_MAX: Duration = Duration::from_secs(10);
 
+/// In a cluster a command has at least so long to end, if nobody says and the lease is long enough to outlast a leader.
+const KILL_AFTER_MIN: Duration = Duration::from_millis(300);
+
 /// How long a server may take to hear that a lock is let go, and how long if it may be another one by then.
 const RELEASE_WITHIN: Duration = Duration::from_secs(5);
 const RELEASE_ELSEWHERE_WITHIN: Duration = Duration::from_secs(10);
@@ -185,7 +188,7 @@ fn run(_: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
         }
     };
     let lease = guards.iter().map(Guard::lease).min().unwrap_or_default();
-    let kill_after = args::kill_after_of(matches);
+    let kill_after = kill_after(&guards, lease, args::kill_after_of(matches));
     let mut locks = Locks::new(client, wanted, guards)?;
     locks.have_members = servers.have_members();
     let env = locks.env(&servers);
@@ -194,7 +197,7 @@ fn run(_: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
         command: &command,
         env: &env,
         inherits: None,
-        kill_after: kill_after.unwrap_or_else(|| (lease / 4).min(KILL_AFTER_MAX)),
+        kill_after,
         lease: Some(lease),
         warden,
     };
@@ -204,6 +207,32 @@ fn run(_: &Context, matches: &ArgMatches) -> Result<Exit, Fail> {
     }
     locks.release(ended);
     Ok(ended.exit(&mut signals))
+}
+
+/// How long the command has to end, as said or by the lease. In a cluster it is no more than what is left of the lease when
+/// another member has taken over, so that a change of the leader ends no command; a lease that is too short for that is
+/// warned of.
+fn kill_after(guards: &[Guard], lease: Duration, said: Option<Duration>) -> Duration {
+    let usual = said.unwrap_or_else(|| (lease / 4).min(KILL_AFTER_MAX));
+    let spare = guards.iter().filter_map(Guard::failover_spare).min();
+    let least = |guard: &Guard| guard.least_lease(said.unwrap_or(KILL_AFTER_MIN));
+    let least = guards.iter().filter_map(least).max();
+    let (Some(spare), Some(least)) = (spare, least) else {
+        return usual;
+    };
+    if lease < least {
+        let short = super::duration::short(lease.as_secs_f64());
+        let tenths = least.as_millis().div_ceil(100);
+        let (least, part) = (tenths / 10, tenths % 10);
+        eprintln!(
+            "latch: a lease of {short} is too short for this cluster: the command is ended if the leader fails. Say --lease {least}.{part}s or more"
+        );
+        return usual;
+    }
+    match said {
+        Some(said) => said,
+        None => usual.min(spare),
+    }
 }
 
 // ---- getting it ----

@@ -81,7 +81,7 @@ pub(crate) fn server_options() -> Command {
     Command::new("latch").no_binary_name(true).args(global())
 }
 
-fn global() -> [Arg; 4] {
+fn global() -> [Arg; 5] {
     [
         Arg::new("server")
             .long("server")
@@ -106,6 +106,13 @@ fn global() -> [Arg; 4] {
             .global(true)
             .help_heading("Server")
             .help("Whom to trust for tls://, in PEM [env: LATCH_CA_FILE, otherwise the system's]"),
+        Arg::new("clock-drift")
+            .long("clock-drift")
+            .value_name("PERCENT")
+            .value_parser(clap::value_parser!(u32).range(0..=50))
+            .global(true)
+            .help_heading("Server")
+            .help("How far clocks may differ in speed [env: LATCH_CLOCK_DRIFT, otherwise 10]"),
         Arg::new("json")
             .long("json")
             .action(ArgAction::SetTrue)

@@ -35,6 +35,14 @@ pub(super) fn until(then: Nanos) -> Duration {
     Duration::from_nanos(then.since(now()))
 }
 
+/// No wait of the system counts the time asleep, so nobody waits for longer than this without a look at the clock.
+const NAP_MAX: Duration = Duration::from_secs(1);
+
+/// How long to wait for this time before the clock is looked at again.
+pub(super) fn nap(then: Nanos) -> Duration {
+    until(then).min(NAP_MAX)
+}
+
 pub(super) fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -62,7 +70,7 @@ pub(super) fn timespec(span: Duration) -> Timespec {
 pub(super) fn pause(span: Duration) {
     let end = after(span);
     loop {
-        let left = until(end);
+        let left = nap(end);
         if left.is_zero() {
             return;
         }
@@ -91,6 +99,16 @@ mod tests {
         assert_eq!(millis(Duration::from_nanos(1)), Millis(1));
         assert_eq!(millis(Duration::from_micros(1_001)), Millis(2));
         assert_eq!(millis(Duration::MAX), Millis::MAX);
+    }
+
+    /// A machine that sleeps for an hour wakes up with a wait that has hardly begun.
+    #[test]
+    fn no_wait_is_longer_than_a_second() {
+        assert_eq!(nap(after(Duration::from_secs(3_600))), NAP_MAX);
+        assert_eq!(nap(Nanos::NEVER), NAP_MAX);
+        assert!(nap(after(Duration::from_millis(10))) <= Duration::from_millis(10));
+        assert_eq!(nap(Nanos(0)), Duration::ZERO);
+        assert!(NAP_MAX <= Duration::from_secs(1));
     }
 
     #[test]

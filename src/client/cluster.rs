@@ -109,6 +109,12 @@ impl Cluster {
         locked(&self.state).leader = Some(Arc::clone(server));
     }
 
+    /// Whether this one led when somebody last looked.
+    pub(super) fn is_leader(&self, server: &Arc<Server>) -> bool {
+        let leader = &locked(&self.state).leader;
+        leader.as_ref().is_some_and(|it| Arc::ptr_eq(it, server))
+    }
+
     /// This one does not lead, or does not answer.
     pub(super) fn forget_leader(&self, server: &Arc<Server>) {
         let mut state = locked(&self.state);

@@ -16,7 +16,7 @@ use super::clock;
 use super::error::{Error, Refusal, shown};
 use super::options::Options;
 use super::stream::Stream;
-use crate::base::Nanos;
+use crate::base::{Millis, Nanos};
 use crate::wire::client::{Line, Told, push_request, split_line};
 use crate::wire::command::Command;
 use crate::wire::verbs::Verb;
@@ -157,6 +157,8 @@ pub(super) struct Conn {
     news_bytes: usize,
     /// The number of this life of the server.
     pub(super) epoch: u64,
+    /// How long a leader's lease is, if the server is a member of a cluster.
+    pub(super) cluster_ttl: Option<Millis>,
     /// When it was last used.
     pub(super) used_at: Nanos,
 }
@@ -193,6 +195,7 @@ impl Conn {
             news: VecDeque::new(),
             news_bytes: 0,
             epoch: 0,
+            cluster_ttl: None,
             used_at: clock::now(),
         };
         conn.greet();
@@ -421,7 +424,9 @@ impl Conn {
         };
         if let Phase::Greeting(left) = self.phase {
             match told {
-                Told::Hello { epoch, .. } => self.epoch = epoch,
+                Told::Hello {
+                    epoch, cluster_ttl, ..
+                } => (self.epoch, self.cluster_ttl) = (epoch, cluster_ttl),
                 Told::Done | Told::Attached { .. } => {}
                 Told::NotLeader(told) => {
                     let told = told.map(|it| String::from_utf8_lossy(it).into_owned());

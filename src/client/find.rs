@@ -14,6 +14,7 @@ use super::clock;
 use super::cluster::{Cluster, Follow, contains};
 use super::conn::{Conn, Fault};
 use super::error::Error;
+use super::look::SAME_TIME;
 use super::options::Options;
 use crate::base::Nanos;
 use crate::wire::client::push_request;
@@ -51,16 +52,7 @@ pub(super) fn open(
     key: Option<&[u8]>,
     deadline: Nanos,
 ) -> Result<Conn, Error> {
-    let mut search = Search {
-        options,
-        cluster: &options.clusters[shard],
-        shard,
-        key,
-        deadline,
-        tried: Vec::new(),
-        is_somebody_there: false,
-        rounds: 0,
-    };
+    let mut search = Search::new(options, shard, key, deadline);
     loop {
         if let Some(conn) = search.round()? {
             return Ok(conn);
@@ -70,6 +62,23 @@ pub(super) fn open(
             return Err(search.failed());
         }
         clock::pause(pause_of(search.rounds).min(clock::until(deadline)));
+    }
+}
+
+/// The same in one round, while this server does not answer: it has less time than the others, and unless it is known to
+/// lead it is asked last.
+pub(super) fn look(
+    options: &Arc<Options>,
+    shard: usize,
+    key: Option<&[u8]>,
+    silent: &Arc<Server>,
+    deadline: Nanos,
+) -> Result<Conn, Error> {
+    let mut search = Search::new(options, shard, key, deadline);
+    search.silent = Some(silent);
+    match search.round()? {
+        Some(conn) => Ok(conn),
+        None => Err(search.failed()),
     }
 }
 
@@ -173,18 +182,7 @@ pub(super) fn elsewhere(
     open(options, shard, key, hops.deadline)
 }
 
-/// A connection to whoever has this key, which was asked whether it does.
-pub(super) fn open_for_key(
-    options: &Arc<Options>,
-    shard: usize,
-    key: &[u8],
-    deadline: Nanos,
-) -> Result<Conn, Error> {
-    let conn = open(options, shard, Some(key), deadline)?;
-    ask_for_key(options, conn, key, deadline)
-}
-
-/// The same, beginning with this connection.
+/// A connection to the server that has this key, which was asked whether it does, beginning with this one.
 pub(super) fn ask_for_key(
     options: &Arc<Options>,
     mut conn: Conn,
@@ -214,6 +212,8 @@ struct Search<'a> {
     shard: usize,
     key: Option<&'a [u8]>,
     deadline: Nanos,
+    /// This one did not answer in time on another connection.
+    silent: Option<&'a Arc<Server>>,
     /// Whom we asked, and what came of it last: members, and whoever was told of in this round or the last one.
     tried: Vec<Tried>,
     /// Somebody has said that it does not lead.
@@ -238,7 +238,30 @@ struct Candidate {
     is_guest: bool,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    fn new(
+        options: &'a Arc<Options>,
+        shard: usize,
+        key: Option<&'a [u8]>,
+        deadline: Nanos,
+    ) -> Self {
+        Self {
+            options,
+            cluster: &options.clusters[shard],
+            shard,
+            key,
+            deadline,
+            silent: None,
+            tried: Vec::new(),
+            is_somebody_there: false,
+            rounds: 0,
+        }
+    }
+
+    fn is_silent(&self, server: &Arc<Server>) -> bool {
+        self.silent.is_some_and(|it| Arc::ptr_eq(it, server))
+    }
+
     /// Asks everybody once.
     fn round(&mut self) -> Result<Option<Conn>, Error> {
         // Who names ever new servers must not fill our memory with them.
@@ -256,6 +279,12 @@ impl Search<'_> {
             is_guest: false,
         });
         let mut queue: VecDeque<_> = guest.into_iter().chain(others).collect();
+        if !self.silent.is_some_and(|it| self.cluster.is_leader(it)) {
+            // Others say at once whether they lead.
+            queue
+                .make_contiguous()
+                .sort_by_key(|it| self.is_silent(&it.server));
+        }
         let mut asked = Vec::new();
         let mut hops = 0;
         while let Some(Candidate { server, is_guest }) = queue.pop_front() {
@@ -281,7 +310,12 @@ impl Search<'_> {
                     && hops < HOPS_MAX
                 {
                     hops += 1;
-                    queue.push_front(Candidate { server, is_guest });
+                    let is_silent = self.is_silent(&server);
+                    let candidate = Candidate { server, is_guest };
+                    match is_silent {
+                        true => queue.push_back(candidate),
+                        false => queue.push_front(candidate),
+                    }
                 }
             } else if self.ends_it(&fault) {
                 return Err(fault.of(&server));
@@ -296,6 +330,7 @@ impl Search<'_> {
         let is_only = others == 0 && self.cluster.is_alone() && !self.is_somebody_there;
         let limit = match is_only {
             true => left,
+            false if self.is_silent(server) => SAME_TIME,
             // One that is slow is given more time each time.
             false => ATTEMPT.saturating_mul(1 << self.timeouts(server).min(4)),
         };

@@ -108,6 +108,22 @@ impl Guard {
         }
     }
 
+    /// In a cluster: how much of the promise is left at least when the leader fails and the next one has renewed it. Nothing
+    /// if the lease is too short for that, and none for a server alone.
+    #[must_use]
+    pub fn failover_spare(&self) -> Option<Duration> {
+        match self.hold.is_copy() {
+            true => None,
+            false => self.hold.failover_spare(),
+        }
+    }
+
+    /// In a cluster: the shortest lease of which so much is left then; none for a server alone.
+    #[must_use]
+    pub fn least_lease(&self, spare: Duration) -> Option<Duration> {
+        self.hold.least_lease(spare)
+    }
+
     /// Whether it is held, as far as anybody here can know: the server's promise is not over, by our own
     /// clock from before we asked, and nothing was heard to the contrary.
     ///

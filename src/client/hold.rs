@@ -13,14 +13,23 @@ use std::time::Duration;
 
 use super::callbacks::{Callback, Calls};
 use super::clock;
+use super::conn::Conn;
 use super::error::Lost;
 use super::locked;
 use crate::base::{Millis, Nanos, Token};
+use crate::drift::Drift;
 use crate::engine::types::Mode;
 use crate::maker::Maker;
 
-/// Clocks differ in speed, at most by this part of a lease: so much of it is not counted on.
-const DRIFT: u64 = 1_000;
+/// A lease is asked for again when this part of it is over.
+const RENEW_PART: u32 = 3;
+
+/// In a cluster a short lease is asked for again more often, but not more often than this.
+pub(super) const RENEW_EVERY_MIN: Duration = Duration::from_millis(300);
+
+/// When the lease of a silent leader is over, another member has taken over and a guard is renewed there within this
+/// time: etcd ends the lease up to half a second late, and the client looks for a leader every three quarters of a second.
+const FOUND_WITHIN: Duration = Duration::from_millis(1_500);
 
 /// A grant, shared by its guard and the thread that renews it.
 pub(super) struct Hold {
@@ -28,6 +37,8 @@ pub(super) struct Hold {
     pub(super) token: Token,
     pub(super) mode: Mode,
     pub(super) shard: usize,
+    /// How long a leader's lease is, if another member of the cluster may take over and be found.
+    cluster_ttl: Option<Millis>,
     bounds: Bounds,
     calls: Arc<Calls>,
     maker: Maker,
@@ -42,6 +53,8 @@ pub(super) struct Bounds {
     pub(super) promise_max: Millis,
     /// A grant that ends with its connection is certain for so long after a request that was answered on it.
     pub(super) silence_max: Option<Duration>,
+    /// By how much clocks may differ in speed.
+    pub(super) drift: Drift,
 }
 
 struct State {
@@ -82,17 +95,11 @@ pub enum Standing {
     Lost(Lost),
 }
 
-/// When the promise of a lease is over that was asked for at this time.
-pub(super) fn promised_until(asked_at: Nanos, lease: Millis) -> Nanos {
-    let nanos = lease.nanos();
-    Nanos(asked_at.0.saturating_add(nanos - nanos / DRIFT))
-}
-
 impl Hold {
     pub(super) fn new(
         key: &[u8],
         mode: Mode,
-        shard: usize,
+        conn: &Conn,
         (token, lease): (Token, Millis),
         asked_at: Nanos,
         (bounds, calls): (Bounds, &Arc<Calls>),
@@ -101,13 +108,14 @@ impl Hold {
             key: key.into(),
             token,
             mode,
-            shard,
+            shard: conn.shard,
+            cluster_ttl: conn.cluster_ttl.filter(|_| !conn.has_no_other()),
             bounds,
             calls: Arc::clone(calls),
             maker: Maker::this(),
             state: Mutex::new(State {
                 standing: Standing::Held,
-                until: promised_until(asked_at, lease.min(bounds.promise_max)),
+                until: bounds.promised_until(asked_at, lease),
                 sure_until: bounds.sure_until(asked_at),
                 lease,
                 on_lost: Vec::new(),
@@ -185,10 +193,43 @@ impl Hold {
         self.lease().min(self.bounds.promise_max)
     }
 
+    /// How long after a renewal the next one is due.
+    pub(super) fn renew_every(&self) -> Duration {
+        let lease = self.lease();
+        let third = clock::duration(lease.min(self.bounds.promise_max)) / RENEW_PART;
+        match self.slack(lease) {
+            Some(slack) if !slack.is_zero() => third.min((slack / 2).max(RENEW_EVERY_MIN)),
+            _ => third,
+        }
+    }
+
+    /// In a cluster: how long before the end of the promise another leader has renewed it at the latest, if the leader
+    /// fails just before a renewal.
+    pub(super) fn failover_spare(&self) -> Option<Duration> {
+        let slack = self.slack(self.lease())?;
+        Some(slack.saturating_sub(self.renew_every()))
+    }
+
+    /// In a cluster: the shortest lease with which so much is left then.
+    pub(super) fn least_lease(&self, spare: Duration) -> Option<Duration> {
+        let failover = clock::duration(self.cluster_ttl?).saturating_add(FOUND_WITHIN);
+        let needed = failover
+            .saturating_add(RENEW_EVERY_MIN)
+            .saturating_add(spare);
+        Some(self.bounds.drift.promise_for(needed))
+    }
+
+    /// In a cluster: how much longer the promise is than a change of the leader takes. One half of it passes between two
+    /// renewals at most, the other one is left for whatever has to end with the promise.
+    fn slack(&self, lease: Millis) -> Option<Duration> {
+        let failover = clock::duration(self.cluster_ttl?).saturating_add(FOUND_WITHIN);
+        Some(self.bounds.counted(lease).saturating_sub(failover))
+    }
+
     /// The server has promised it anew, to a request that was sent after this time. Says whether that
     /// was in time.
     pub(super) fn renewed(&self, asked_at: Nanos, lease: Millis) -> bool {
-        let until = promised_until(asked_at, lease.min(self.bounds.promise_max));
+        let until = self.bounds.promised_until(asked_at, lease);
         self.with(|state| {
             let is_in_time = state.is_open() && clock::now() < until;
             if is_in_time {
@@ -254,6 +295,17 @@ impl Hold {
 }
 
 impl Bounds {
+    /// When the promise of a lease is over that was asked for at this time.
+    pub(super) fn promised_until(self, asked_at: Nanos, lease: Millis) -> Nanos {
+        Nanos(asked_at.0.saturating_add(clock::nanos(self.counted(lease))))
+    }
+
+    /// How much of a lease is counted on.
+    fn counted(self, lease: Millis) -> Duration {
+        let promise = lease.min(self.promise_max);
+        self.drift.counted(clock::duration(promise))
+    }
+
     fn sure_until(self, asked_at: Nanos) -> Nanos {
         match self.silence_max {
             Some(span) => Nanos(asked_at.0.saturating_add(clock::nanos(span))),
@@ -311,7 +363,7 @@ impl LostSignal {
         let deadline = clock::after(timeout);
         let mut state = locked(&self.hold.state);
         while state.is_open() {
-            let left = clock::until(deadline.min(state.until));
+            let left = clock::nap(deadline.min(state.until));
             if left.is_zero() {
                 break;
             }

@@ -23,10 +23,10 @@ use super::conn::{Conn, Fault, Heard, Reply};
 use super::error::Lost;
 use super::hold::{Hold, Standing};
 use super::locked;
-use super::look::{Look, Seen};
+use super::look::{Lookout, Seen};
 use super::options::Options;
 use super::poller::Poller;
-use super::renewal::{RENEW_PART, ask_for_key, check, release_command, renew, renewal_time};
+use super::renewal::{ask_for_key, check, release_command, renew, renewal_time};
 use super::rotation::{Life, Rotation, resolve_again};
 use crate::base::Nanos;
 use crate::engine::types::{Change, Mode};
@@ -36,10 +36,8 @@ use crate::wire::verbs::Verb;
 /// A connection that lasted so long was a good one: the next attempt is made at once.
 const GOOD_TIME: Duration = Duration::from_secs(2);
 
-/// What would end with its connection cannot be saved by another one, unless another member of the cluster leads by
-/// now: whether it does is looked up when an answer is due for so long, and so often it is asked what came of that.
-const LOOK_AFTER: Duration = Duration::from_secs(1);
-const LOOK_ANSWER: Duration = Duration::from_millis(50);
+/// An answer that takes longer is late, and in a cluster another member may lead by now.
+const LATE: Duration = Duration::from_secs(1);
 
 /// How many bytes of one connection are heard at a time, and what each line counts besides its length. What
 /// is more waits until the others were heard.
@@ -87,9 +85,8 @@ struct Kept {
     is_probe: bool,
     /// What is asked for is not a renewal yet, but whether this server has the key.
     asks_first: bool,
-    /// Somebody looks whether another member of the cluster leads; when there is something to do about that.
-    look: Option<Look>,
-    look_at: Nanos,
+    /// An answer is late: looks whether another member of the cluster leads.
+    lookout: Option<Lookout>,
     /// When the renewal was sent that is not answered yet.
     asked_at: Option<Nanos>,
     /// When the next one is to be sent.
@@ -149,11 +146,10 @@ impl Keeper {
             rotation: Rotation::new(&self.options.clusters[conn.shard]),
             is_probe: false,
             asks_first: false,
-            look: None,
-            look_at: Nanos::NEVER,
+            lookout: None,
             link: Link::Up(conn),
             asked_at: None,
-            renew_at: renewal_time(asked_at, hold.span().nanos()),
+            renew_at: renewal_time(asked_at, hold.renew_every()),
             checked_at: None,
             sent_at: asked_at,
             check_every: self.options.check_every,
@@ -241,7 +237,7 @@ impl Keeper {
             table.wakes_at = table.first_due().min(self.calls.help_at());
             let left = match table.wakes_at {
                 Nanos::NEVER => None,
-                due => Some(clock::timespec(clock::until(due))),
+                due => Some(clock::timespec(clock::nap(due))),
             };
             drop(table);
             // It is ours, and so are all pointers: only a bug is an error here, and then no renewal
@@ -325,10 +321,10 @@ impl Kept {
                 let renews_at = self.asked_at.map_or(self.renew_at, |_| Nanos::NEVER);
                 renews_at.min(match self.waits_since() {
                     None => self.check_at(),
+                    Some(since) if !conn.has_no_other() => self.looks_at(since),
                     // Only what outlives its connection can be saved by another one.
                     Some(since) if self.outlives => self.patience(since),
-                    Some(_) if conn.has_no_other() => Nanos::NEVER,
-                    Some(since) => self.looks_at(since),
+                    Some(_) => Nanos::NEVER,
                 })
             }
             Link::Opening(_, until) => *until,
@@ -347,21 +343,19 @@ impl Kept {
         Nanos(self.sent_at.0.saturating_add(span))
     }
 
-    /// How long something may go unanswered before the connection is given up.
+    /// How long something may go unanswered before the connection is given up: until half of the lease is over, so that
+    /// there is time to make another one.
     fn patience(&self, asked_at: Nanos) -> Nanos {
-        let third = self.hold.span().nanos() / RENEW_PART;
-        let span = third.min(clock::nanos(self.answer_timeout));
-        Nanos(asked_at.0.saturating_add(span))
+        let span = clock::duration(self.hold.span()) / 6;
+        let span = span.min(self.answer_timeout);
+        Nanos(asked_at.0.saturating_add(clock::nanos(span)))
     }
 
-    /// When somebody is to look whether another member leads, or what came of that.
+    /// When to look whether another member leads, or what came of that.
     fn looks_at(&self, since: Nanos) -> Nanos {
-        let third = self.hold.span().nanos() / RENEW_PART;
-        let after = clock::nanos(LOOK_AFTER).min(third / 2);
-        match self.look_at {
-            Nanos::NEVER => Nanos(since.0.saturating_add(after)),
-            at => at,
-        }
+        let late = LATE.min(clock::duration(self.hold.span()) / 6);
+        let late_at = Nanos(since.0.saturating_add(clock::nanos(late)));
+        self.lookout.as_ref().map_or(late_at, Lookout::next_at)
     }
 
     fn serve(&mut self, options: &Arc<Options>, poller: &Poller, number: u64) {
@@ -384,12 +378,12 @@ impl Kept {
         }
     }
 
-    /// Asks what is due, and says whether there was something. A connection on which nothing was answered
-    /// for long is given up, if another one can save the grant.
+    /// Asks what is due, and says whether there was something. A connection to a server alone on which nothing was answered
+    /// for long is given up, if another one can save the grant. To a member of a cluster see `look`.
     fn ask(&mut self, poller: &Poller, now: Nanos) -> bool {
-        let waits_since = self.waits_since();
-        let (gives_up_at, check_at) = match waits_since {
-            Some(since) if self.outlives => (self.patience(since), Nanos::NEVER),
+        let has_no_other = matches!(&self.link, Link::Up(conn) if conn.has_no_other());
+        let (gives_up_at, check_at) = match self.waits_since() {
+            Some(since) if self.outlives && has_no_other => (self.patience(since), Nanos::NEVER),
             Some(_) => (Nanos::NEVER, Nanos::NEVER),
             None => (Nanos::NEVER, self.check_at()),
         };
@@ -410,37 +404,28 @@ impl Kept {
         true
     }
 
-    /// The server does not answer, and the grant ends with its connection: has somebody look whether another member of
-    /// the cluster leads by now. Then this connection is of no use any more, and that one has the grant.
+    /// A member of a cluster does not answer: looks whether another one leads by now. Then that one has the grant, and this
+    /// connection is of no use any more. If the same one answers elsewhere, what outlives its connection gets another one.
     fn look(&mut self, options: &Arc<Options>, poller: &Poller, now: Nanos) {
         let (conn, since) = match (&self.link, self.waits_since()) {
-            (Link::Up(conn), Some(since)) if !self.outlives && !conn.has_no_other() => {
-                (conn, since)
-            }
+            (Link::Up(conn), Some(since)) if !conn.has_no_other() => (conn, since),
             _ => {
-                (self.look, self.look_at) = (None, Nanos::NEVER);
+                self.lookout = None;
                 return;
             }
         };
         if self.looks_at(since) > now {
             return;
         }
-        let begin = || Look::begin(options, conn, Some(&self.hold.key));
-        let seen = self.look.get_or_insert_with(begin).seen();
-        let pause = match seen {
-            None => LOOK_ANSWER,
-            Some(_) => {
-                self.look = None; // and then it is looked for again
-                LOOK_AFTER
+        let lookout = self.lookout.get_or_insert_with(Lookout::late);
+        match lookout.seen(options, conn, Some(&self.hold.key)) {
+            // It may have been asked there already, and not answered.
+            Some(Seen::Elsewhere(server, epoch)) if epoch > self.life.epoch => {
+                self.rotation.go_to(server);
+                self.broken(poller);
             }
-        };
-        self.look_at = Nanos(now.0.saturating_add(clock::nanos(pause)));
-        // It may have been asked there already, and not answered.
-        if let Some(Seen::Elsewhere(server, epoch)) = seen
-            && epoch > self.life.epoch
-        {
-            self.rotation.go_to(server);
-            self.broken(poller);
+            Some(Seen::Same) if self.outlives && self.patience(since) <= now => self.broken(poller),
+            _ => {}
         }
     }
 
@@ -595,14 +580,13 @@ impl Kept {
                     (self.life, self.life_before) = (Life::of(conn), None);
                 }
                 self.rotation.is_good();
-                self.renew_at = renewal_time(asked_at, self.hold.span().nanos());
+                self.renew_at = renewal_time(asked_at, self.hold.renew_every());
             }
             Told::Refused(b"error") => self.hold.lose(Lost::Forgotten),
             Told::Refused(b"error_lease_expired") => self.hold.lose(Lost::Expired),
             // Not now, it seems. There is time for some more attempts.
             _ => {
-                let part = self.hold.span().nanos() / (RENEW_PART * 4);
-                self.renew_at = Nanos(clock::now().0.saturating_add(part));
+                self.renew_at = clock::after(self.hold.renew_every() / 4);
             }
         }
     }
@@ -671,7 +655,7 @@ impl Kept {
         self.hold.doubt();
         (self.asked_at, self.checked_at, self.has_more) = (None, None, false);
         (self.good_since, self.life_before, self.asks_first) = (None, None, false);
-        (self.look, self.look_at) = (None, Nanos::NEVER);
+        self.lookout = None;
     }
 
     fn reconnect(&mut self, options: &Arc<Options>, poller: &Poller, number: u64) {

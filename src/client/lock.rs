@@ -386,7 +386,7 @@ impl Lock {
         } = &*self.inner;
         let trust = (options.bounds(), &keeper.calls);
         let (shard, fence) = (conn.shard, grant.0.fence);
-        let hold = Hold::new(&self.key, self.mode, shard, grant, asked_at, trust);
+        let hold = Hold::new(&self.key, self.mode, &conn, grant, asked_at, trust);
         let number = keeper.keep(&hold, conn, asked_at);
         let number = number.map_err(|why| match options.outlives() {
             true => self.unknown(shard, Some(fence), why),

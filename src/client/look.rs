@@ -25,8 +25,11 @@ use crate::base::Nanos;
 /// one connection a second at most.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// The same if an answer is late that should have come.
+const LOOK_EVERY_LATE: Duration = Duration::from_millis(500);
+
 /// How soon it wants to know again if nobody was found: then something is wrong, and another member may lead any moment.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// How often it comes back for the answer.
 const COME_BACK_EVERY: Duration = Duration::from_millis(50);
@@ -34,14 +37,12 @@ const COME_BACK_EVERY: Duration = Duration::from_millis(50);
 /// How long one look may take: one member that does not answer, and another one that does.
 const LOOK_TIME: Duration = Duration::from_secs(2);
 
-/// How long the server itself may take, where there is no key to ask others for.
-const SAME_TIME: Duration = Duration::from_secs(1);
-
-/// How long it is good for others what was seen of a server.
-const GOOD_FOR: Duration = Duration::from_secs(1);
+/// How long the silent server itself may take, and how long it is good for others what was seen of a server.
+pub(super) const SAME_TIME: Duration = Duration::from_millis(500);
+const GOOD_FOR: Duration = Duration::from_millis(500);
 
 /// How long it is good for others that nobody was found.
-const IN_VAIN_FOR: Duration = Duration::from_millis(250);
+const IN_VAIN_FOR: Duration = Duration::from_millis(100);
 
 /// What was seen.
 #[derive(Clone, Debug)]
@@ -91,18 +92,30 @@ impl Look {
     }
 }
 
-/// Somebody who waits at a member of a cluster: one that was stopped, or cut off, would be silent for ever.
+/// Looks again and again while a member of a cluster is silent: one that was stopped, or cut off, would be silent for ever.
 #[derive(Debug)]
 pub(super) struct Lookout {
     look: Option<Look>,
     next_at: Nanos,
+    every: Duration,
 }
 
 impl Lookout {
+    /// For a wait, in which silence is usual.
     pub(super) fn new() -> Self {
         Self {
             look: None,
             next_at: clock::after(LOOK_EVERY),
+            every: LOOK_EVERY,
+        }
+    }
+
+    /// For an answer that should have come: looks at once.
+    pub(super) fn late() -> Self {
+        Self {
+            look: None,
+            next_at: Nanos(0),
+            every: LOOK_EVERY_LATE,
         }
     }
 
@@ -113,7 +126,8 @@ impl Lookout {
 
     /// The server has said something, so it need not be looked for.
     pub(super) fn heard(&mut self) {
-        *self = Self::new();
+        self.look = None;
+        self.next_at = clock::after(self.every);
     }
 
     /// Whether another member is known to have the key. Looks if it is time to, and never waits.
@@ -123,29 +137,31 @@ impl Lookout {
         conn: &Conn,
         key: Option<&[u8]>,
     ) -> bool {
+        matches!(self.seen(options, conn, key), Some(Seen::Elsewhere(..)))
+    }
+
+    /// What came of the look that was begun last; none if that is not known yet, or if it is not time to look. Never
+    /// waits.
+    pub(super) fn seen(
+        &mut self,
+        options: &Arc<Options>,
+        conn: &Conn,
+        key: Option<&[u8]>,
+    ) -> Option<Seen> {
         if clock::now() < self.next_at {
-            return false;
+            return None;
         }
         let begin = || Look::begin(options, conn, key);
-        match self.look.get_or_insert_with(begin).seen() {
-            None => {
-                self.next_at = clock::after(COME_BACK_EVERY);
-                false
-            }
+        let seen = self.look.get_or_insert_with(begin).seen();
+        match seen {
+            None => self.next_at = clock::after(COME_BACK_EVERY),
             Some(Seen::Nobody) => {
                 self.look = None;
                 self.next_at = clock::after(LOOK_AGAIN);
-                false
             }
-            Some(Seen::Same) => {
-                self.heard();
-                false
-            }
-            Some(Seen::Elsewhere(..)) => {
-                self.heard();
-                true
-            }
+            Some(Seen::Same | Seen::Elsewhere(..)) => self.heard(),
         }
+        seen
     }
 }
 
@@ -284,13 +300,14 @@ impl Question {
             return self.look_for_leader(options);
         };
         let cluster = &options.clusters[self.shard];
-        let deadline = clock::after(LOOK_TIME);
         let last = last.filter(|it| it.is_fresh() && cluster.is_asked_first(&it.server, key));
-        let found = last.map(|it| find::ask_for_key(options, it, key, deadline));
-        match found {
-            Some(Ok(conn)) => Ok(conn),
-            _ => find::open_for_key(options, self.shard, key, deadline),
+        let found = last.map(|it| find::ask_for_key(options, it, key, clock::after(SAME_TIME)));
+        if let Some(Ok(conn)) = found {
+            return Ok(conn);
         }
+        let deadline = clock::after(LOOK_TIME);
+        let conn = find::look(options, self.shard, Some(key), &self.server, deadline)?;
+        find::ask_for_key(options, conn, key, deadline)
     }
 
     /// The server itself is asked first: one that leads another part of the keys is no news.
@@ -298,7 +315,13 @@ impl Question {
         let until = clock::after(SAME_TIME);
         match Conn::open(options, self.shard, &self.server, until) {
             Ok(conn) if conn.epoch == self.epoch => Ok(conn),
-            _ => find::open(options, self.shard, None, clock::after(LOOK_TIME)),
+            _ => find::look(
+                options,
+                self.shard,
+                None,
+                &self.server,
+                clock::after(LOOK_TIME),
+            ),
         }
     }
 }

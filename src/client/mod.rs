@@ -220,6 +220,13 @@ impl Client {
         self.inner.options.clusters[shard].to_string()
     }
 
+    /// How much of a span that a server promises this client counts on, because [clocks differ in
+    /// speed](Builder::clock_drift).
+    #[must_use]
+    pub fn counts_on(&self, promised: Duration) -> Duration {
+        self.inner.options.drift.counted(promised)
+    }
+
     // ---- holding ----
 
     /// A lock, to be taken.
@@ -271,7 +278,10 @@ impl Client {
         let asked_at = clock::now();
         let reply = held(key, self.ask(&Command::Engine(request)))?;
         match reply.told() {
-            Told::Renewed { lease, .. } => Ok(clock::until(hold::promised_until(asked_at, lease))),
+            Told::Renewed { lease, .. } => {
+                let bounds = self.inner.options.bounds();
+                Ok(clock::until(bounds.promised_until(asked_at, lease)))
+            }
             _ => Err(self.inner.garbage(self.inner.shard(key), &reply)),
         }
     }

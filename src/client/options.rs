@@ -14,6 +14,7 @@ use super::error::Error;
 use super::hold::Bounds;
 use super::stream::Stream;
 use crate::base::Millis;
+use crate::drift::Drift;
 use crate::engine::types::{Attach, Secret};
 use crate::wire::client::push_request;
 use crate::wire::command::{Command, Hello, NAME_BYTES_MAX};
@@ -57,6 +58,7 @@ pub struct Builder {
     connect_timeout: Duration,
     answer_timeout: Duration,
     check_every: Duration,
+    clock_drift: Option<u32>,
     ca_file: Option<PathBuf>,
 }
 
@@ -97,6 +99,7 @@ impl Builder {
             connect_timeout: CONNECT_TIMEOUT,
             answer_timeout: ANSWER_TIMEOUT,
             check_every: CHECK_EVERY,
+            clock_drift: None,
             ca_file: None,
         }
     }
@@ -170,6 +173,13 @@ impl Builder {
         self
     }
 
+    /// By how many percent the clocks of this machine and of the servers may differ in speed, up to 50: so much of a lease
+    /// is not counted on. 10 unless set, which is enough while a clock is slewed.
+    pub fn clock_drift(mut self, percent: u32) -> Self {
+        self.clock_drift = Some(percent);
+        self
+    }
+
     /// For `tls://`: a file with the certificates of those who may vouch for the servers, in PEM. By
     /// default those of the system, `/etc/ssl/certs/ca-certificates.crt`.
     pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
@@ -180,7 +190,7 @@ impl Builder {
     /// The client, without connecting yet.
     ///
     /// # Errors
-    /// [`Misuse`](Error::Misuse) if a server, a name or a secret cannot be one.
+    /// [`Misuse`](Error::Misuse) if a server, a name, a secret or a drift cannot be one.
     pub fn build(self) -> Result<Client, Error> {
         Ok(Client::over(self.checked()?))
     }
@@ -203,6 +213,8 @@ impl Builder {
                 vec![Cluster::of(&members.join("+"), &members)?]
             }
         };
+        let drift = self.clock_drift.map(Drift::of).transpose();
+        let drift = drift.map_err(Error::Misuse)?.unwrap_or_default();
         let name = self.name.unwrap_or_else(default_name);
         let mut frame = Vec::new();
         let misuse = |what: &str, why: &dyn fmt::Display| Error::Misuse(format!("{what}: {why}"));
@@ -222,6 +234,7 @@ impl Builder {
             connect_timeout: self.connect_timeout,
             answer_timeout: self.answer_timeout,
             check_every: self.check_every.max(CHECK_EVERY_MIN),
+            drift,
         };
         push_request(&mut frame, &Command::Hello(options.hello())).map_err(|why| {
             let name = &options.name;
@@ -269,6 +282,7 @@ pub(super) struct Options {
     pub(super) connect_timeout: Duration,
     pub(super) answer_timeout: Duration,
     pub(super) check_every: Duration,
+    pub(super) drift: Drift,
     #[cfg(feature = "tls")]
     tls: Option<std::sync::Arc<rustls::ClientConfig>>,
 }
@@ -316,10 +330,12 @@ impl Options {
             true => Bounds {
                 promise_max: self.ttl().unwrap_or(Millis::MAX),
                 silence_max: None,
+                drift: self.drift,
             },
             false => Bounds {
                 promise_max: Millis::MAX,
                 silence_max: Some(silence_max),
+                drift: self.drift,
             },
         }
     }
@@ -362,6 +378,7 @@ mod tests {
             builder().auth_token(" a"),
             builder().attach("#7", Duration::ZERO, "s"),
             builder().attach("gw/1", Duration::ZERO, ""),
+            builder().clock_drift(51),
             Builder::new("a,,b"),
         ] {
             let shown = format!("{wrong:?}");

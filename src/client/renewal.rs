@@ -1,5 +1,7 @@
 //! What is said to a server about something that is held: start its lease again, let it go, and whether the server is there.
 
+use std::time::Duration;
+
 use super::clock;
 use super::conn::Conn;
 use super::error::Lost;
@@ -9,17 +11,14 @@ use crate::engine::types::{Mode, Request};
 use crate::wire::client::push_request;
 use crate::wire::command::Command;
 
-/// A lease is asked for again when this part of it is over.
-pub(super) const RENEW_PART: u64 = 3;
-
-/// Earlier by up to this part of that, so that many clients do not ask at once.
+/// A lease is asked for again earlier by up to this part of the time, so that many clients do not ask at once.
 const JITTER_PART: u64 = 10;
 
-/// A third of the lease after it was asked for, or a little earlier.
-pub(super) fn renewal_time(asked_at: Nanos, span_ns: u64) -> Nanos {
-    let third = span_ns / RENEW_PART;
-    let early = clock::chance(third / JITTER_PART + 1);
-    Nanos(asked_at.0.saturating_add(third - early))
+/// So long after it was asked for, or a little earlier.
+pub(super) fn renewal_time(asked_at: Nanos, every: Duration) -> Nanos {
+    let every = clock::nanos(every);
+    let early = clock::chance(every / JITTER_PART + 1);
+    Nanos(asked_at.0.saturating_add(every - early))
 }
 
 /// Asks for the lease again.
@@ -77,12 +76,13 @@ mod tests {
         ] {
             let span = Millis(ms).nanos();
             for _ in 0..100 {
-                let after = renewal_time(asked_at, span).since(asked_at);
+                let after = renewal_time(asked_at, Duration::from_nanos(span / 3));
+                let after = after.since(asked_at);
                 assert!(after <= span / 3, "{ms} ms: after {after} ns");
                 assert!(after >= span / 10 * 3 - 1, "{ms} ms: after {after} ns");
             }
         }
-        assert_eq!(renewal_time(asked_at, 0), asked_at);
-        assert!(renewal_time(Nanos(u64::MAX), u64::MAX) == Nanos(u64::MAX));
+        assert_eq!(renewal_time(asked_at, Duration::ZERO), asked_at);
+        assert!(renewal_time(Nanos(u64::MAX), Duration::MAX) == Nanos(u64::MAX));
     }
 }

@@ -79,7 +79,7 @@ impl Stream {
             false => PollFlags::IN,
         };
         loop {
-            let left = clock::until(deadline);
+            let left = clock::nap(deadline);
             if left.is_zero() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
@@ -123,7 +123,7 @@ impl Stream {
 /// Waits until one of these has something to read, but no longer than to the deadline.
 pub(super) fn wait_for_any<T: AsFd>(of: &[T], deadline: Nanos) -> io::Result<()> {
     loop {
-        let left = clock::until(deadline);
+        let left = clock::nap(deadline);
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }

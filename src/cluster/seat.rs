@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::member::Member;
 use super::role::Role;
-use crate::base::Nanos;
+use crate::base::{Millis, Nanos};
 use crate::engine::types::Record;
 use crate::shard::Shard;
 use crate::store::etcd::EtcdStore;
@@ -106,6 +106,10 @@ impl Store for Seat {
     fn shard(&self) -> Option<Shard> {
         let shard = self.member().options.shard;
         (!shard.is_whole()).then_some(shard)
+    }
+
+    fn cluster_ttl(&self) -> Option<Millis> {
+        Some(Millis::from_secs(self.member().options.terms.ttl_s))
     }
 
     fn leader_of(&self, shard: u32) -> Redirect {

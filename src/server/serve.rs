@@ -582,6 +582,7 @@ impl<T: Transport, S: Store> Server<T, S> {
             detects_deadlocks: engine.detects_deadlocks(id),
             keeps: engine.keeps(id),
             shard: store.shard(),
+            cluster_ttl: store.cluster_ttl(),
             name: engine.name_of(id),
         };
         if let Codec::Line(codec) = &conn.codec {

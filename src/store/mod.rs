@@ -58,7 +58,7 @@ pub use self::open::{Beginning, Begun, Holder, OpenError, begin};
 pub use self::repair::{Lost, Repaired, repair, repair_disk};
 pub use self::spare::{Spare, SpareJob};
 pub use self::writer::{Batch, Closed, Trouble, Writer};
-use crate::base::Nanos;
+use crate::base::{Millis, Nanos};
 use crate::engine::types::Record;
 use crate::histogram::{Histogram, Percentiles};
 use crate::shard::Shard;
@@ -111,6 +111,12 @@ pub trait Store {
     /// Which keys this server has, if there are others that have the rest.
     #[inline(always)]
     fn shard(&self) -> Option<Shard> {
+        None
+    }
+
+    /// How long a leader's lease is, if this server is a member of a cluster.
+    #[inline(always)]
+    fn cluster_ttl(&self) -> Option<Millis> {
         None
     }
 

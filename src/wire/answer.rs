@@ -48,6 +48,8 @@ pub struct Welcome<'a> {
     pub keeps: bool,
     /// Which keys this server has, if there are others that have the rest.
     pub shard: Option<Shard>,
+    /// How long a leader's lease is, if this server is a member of a cluster.
+    pub cluster_ttl: Option<Millis>,
     /// What the client called itself.
     pub name: Option<&'a str>,
 }
@@ -237,6 +239,10 @@ pub(super) fn push_welcome(out: &mut Vec<u8>, welcome: Welcome<'_>, fence: bool)
     }
     if let Some(shard) = welcome.shard {
         out.extend_from_slice(format!(" shard={shard}").as_bytes());
+    }
+    if let Some(ttl) = welcome.cluster_ttl {
+        out.extend_from_slice(b" cluster_ttl=");
+        push_number(out, ttl.0);
     }
     if let Some(name) = welcome.name {
         out.extend_from_slice(b" name=");

@@ -7,7 +7,7 @@ use super::client::*;
 use super::client_tests::{bytes, span, token};
 use super::codec::LineCodec;
 use super::verbs::{TABLE, Verb};
-use crate::base::{Fence, Token};
+use crate::base::{Fence, Millis, Token};
 use crate::engine::types::{
     ByteRange, Change, End, Event, GraceState, HeldRange, Loss, Popped, Push, Refusal, Reply,
     Sharing,
@@ -312,6 +312,7 @@ fn what_the_server_says_itself_reads_back() {
             detects_deadlocks: name.is_some(),
             keeps: name.is_none(),
             shard: name.and(Shard::new(0, 2)), // which this client does not ask about
+            cluster_ttl: name.and(Some(Millis(5_000))),
             name,
         };
         let out = spelled(Answer::Hello(welcome));
@@ -321,6 +322,7 @@ fn what_the_server_says_itself_reads_back() {
             fence: true,
             detects_deadlocks: name.is_some(),
             keeps: name.is_none(),
+            cluster_ttl: name.and(Some(Millis(5_000))),
             name,
         };
         assert_eq!(Told::read(Verb::Hello, line(&out)), Some(told));
@@ -426,6 +428,7 @@ fn a_client_reads_what_a_later_daemon_adds() {
         fence: true,
         detects_deadlocks: false,
         keeps: false,
+        cluster_ttl: None,
         name: Some("me"),
     };
     assert_eq!(Told::read(Verb::Hello, line), Some(told));

@@ -464,6 +464,7 @@ mod tests {
             detects_deadlocks: false,
             keeps: false,
             shard: None,
+            cluster_ttl: None,
             name: None,
         };
         assert_eq!(
@@ -490,6 +491,11 @@ mod tests {
         assert_eq!(
             spelled(codec, Answer::Hello(welcome)),
             "ok latchd/1.2.3 epoch=7 fence=1 keep=1 shard=1/3 name=me\n"
+        );
+        welcome.cluster_ttl = Some(Millis(5_000));
+        assert_eq!(
+            spelled(codec, Answer::Hello(welcome)),
+            "ok latchd/1.2.3 epoch=7 fence=1 keep=1 shard=1/3 cluster_ttl=5000 name=me\n"
         );
         for (answer, line) in [
             (Answer::Ok, "ok\n"),

@@ -65,10 +65,12 @@ fn a_latch_inside_reaches_the_same_server_with_the_same_token() {
         "token",
         "--ca-file",
         "ca.pem",
+        "--clock-drift",
+        "25",
         "run",
         "k",
         "-c",
-        &format!("{inner}; echo $LATCH_CA_FILE"),
+        &format!("{inner}; echo $LATCH_CLOCK_DRIFT $LATCH_CA_FILE"),
     ];
     let mut command = latch_in(dir.path(), &words);
     // The file that was named beats it, there as here.
@@ -77,10 +79,12 @@ fn a_latch_inside_reaches_the_same_server_with_the_same_token() {
     assert_eq!(out.code, Some(0), "{out:?}");
     assert!(out.out.starts_with("holds"), "{out:?}");
     let ca_file = dir.path().join("ca.pem");
-    assert!(
-        out.out.trim_end().ends_with(ca_file.to_str().unwrap()),
-        "{out:?}"
-    );
+    let last = format!("25 {}", ca_file.to_str().unwrap());
+    assert_eq!(out.out.lines().last(), Some(&*last), "{out:?}");
+    // One that makes no sense is told, not passed over.
+    let mut command = latch_in(dir.path(), &["--server", "unix:l.sock", "ping"]);
+    command.env("LATCH_CLOCK_DRIFT", "51");
+    assert_eq!(said(command).code, Some(64));
     // A token that was in the environment stays there.
     let mut command = latch_in(
         dir.path(),

@@ -306,6 +306,26 @@ fn nobody_believes_to_hold_what_another_leader_granted_to_somebody_else() {
     assert!(samples > 0, "never held at all");
 }
 
+/// A grant that outlives its connection is looked for as soon as an answer is late, as any other: neither a third of its
+/// lease nor the answer timeout is waited for.
+#[test]
+fn kept_guard_leaves_a_stopped_leader_when_an_answer_is_late() {
+    let mut pair = Pair::start();
+    let client = Client::builder(&pair.list()).keep(true);
+    let client = client.answer_timeout(s(3_600)).check_every(ms(100));
+    let client = client.connect().unwrap();
+    let guard = client.lock("job").lease(s(60)).acquire().unwrap();
+    pair.lose_leader(Role::Stopped);
+    pair.lead_second();
+    let other = Client::connect(&pair.second.address.to_string()).unwrap();
+    let start = Instant::now();
+    while other.who("job").unwrap().holders[0].restored {
+        assert!(start.elapsed() < PATIENCE, "{:?}", guard.standing());
+    }
+    wait_until_it_is(&guard, Standing::Held);
+    guard.release().unwrap();
+}
+
 /// Connections to a leader that was stopped stay open and are silent. What would end with them is renewed elsewhere.
 #[test]
 fn a_leader_that_was_stopped_is_left() {

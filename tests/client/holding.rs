@@ -11,6 +11,60 @@ use super::proxy::{GREETING, Tally, peer_that_decides};
 use super::vocabulary::{Daemon, PATIENCE};
 use super::{builder, client, ms, s};
 
+/// A clock of ours that is slewed does not make anybody believe in what the server has ended.
+#[test]
+fn a_tenth_of_a_lease_is_not_counted_on_unless_set() {
+    let daemon = Daemon::start(&[]);
+    for (percent, least, most) in [(None, 300, 540), (Some(50), 200, 300), (Some(0), 540, 600)] {
+        let client = match percent {
+            Some(percent) => builder(&daemon).keep(true).clock_drift(percent),
+            None => builder(&daemon).keep(true),
+        };
+        let client = client.connect().unwrap();
+        let guard = client.lock("job").lease(s(600)).acquire().unwrap();
+        let token = guard.token().unwrap();
+        let renewed = client.renew("job", token, Some(s(600))).unwrap();
+        for left in [guard.promised(), guard.remaining(), renewed] {
+            assert!(left > s(least) && left <= s(most), "{percent:?}: {left:?}");
+        }
+        assert_eq!(client.counts_on(s(600)), s(most));
+        guard.release().unwrap();
+    }
+}
+
+/// The shorter a lease is for its cluster, the more often it is renewed: there is always time to find another leader.
+#[test]
+fn short_leases_of_a_cluster_are_renewed_more_often() {
+    let renewals = Tally::default();
+    let tally = renewals.clone();
+    let (address, _) = peer_that_decides(move |_, verb, client| {
+        let answer: &[u8] = match verb {
+            "hello" => b"ok latchd/0.1.0 epoch=1 fence=1 cluster_ttl=5000\n",
+            "l" => b"ok 00000000000000010000000000000001 8 1\n",
+            _ => {
+                tally.add();
+                b"ok 8 1\n"
+            }
+        };
+        client.write_all(answer).is_ok()
+    });
+    let client = Client::connect(&format!("{address}+127.0.0.1:1")).unwrap();
+    let guard = client.lock("job").lease(s(8)).acquire().unwrap();
+    // Of 7.2 s 0.7 are left when another leader is found: one half between two renewals, one half to spare.
+    assert_eq!(guard.failover_spare(), Some(ms(350)));
+    let least = guard.least_lease(ms(300)).unwrap();
+    assert!(least > ms(7_888) && least < ms(7_889), "{least:?}");
+    // At a third of the lease there would be three of them within its time.
+    assert!(renewals.reaches(10));
+    // A server alone has nobody to wait for.
+    let alone = Client::connect(&address.to_string()).unwrap();
+    let guard = alone.lock("job").lease(s(8)).acquire().unwrap();
+    assert_eq!(
+        (guard.failover_spare(), guard.least_lease(s(1))),
+        (None, None)
+    );
+}
+
 #[test]
 fn a_lock_is_held_until_it_is_let_go() {
     let daemon = Daemon::start(&[]);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use latchd::client::{Client, ErrorKind, Standing};
 use latchd::http_client::{HeartbeatOptions, LeaseClient};
 
-use crate::members::Members;
+use crate::members::{Members, Proxy};
 use crate::vocabulary::PATIENCE;
 use crate::{now, with_etcd};
 
@@ -136,6 +136,74 @@ fn what_programs_hold_and_wait_for_outlasts_the_leader() {
         assert!(http.release().unwrap().is_released());
         guard.release().unwrap();
         kept.release().unwrap();
+    });
+}
+
+/// The least lease that is promised to outlast a change of the leader: with this no command is ended, whether the leader is
+/// stopped or cut off from etcd, and whenever that happens between two renewals.
+#[test]
+fn commands_with_the_least_lease_outlast_a_silent_leader() {
+    const LEASE_S: u64 = 3 + 3; // the TTL of these members, and three seconds
+    const COMMANDS: u64 = 4;
+    with_etcd(|etcds| {
+        let proxies = etcds.addresses().iter().map(|it| Proxy::start(*it));
+        let proxies: Vec<Proxy> = proxies.collect();
+        let urls: Vec<String> = proxies.iter().map(Proxy::url).collect();
+        let members = Members::start_each("least", &urls);
+        let latch = |lease: &str, key: &str| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_latch"));
+            command.env("LATCH_SERVER", list(&members));
+            command.args(["run", "--lease", lease, key, "-c"]);
+            command.arg("echo begun; read line; echo ended");
+            command.stdin(Stdio::piped()).stdout(Stdio::piped());
+            command.stderr(Stdio::piped());
+            command
+        };
+        for way in ["freeze", "cut"] {
+            let leader = members.leader();
+            // Begun at different moments of the time between two renewals.
+            let runs = (0..COMMANDS).map(|number| {
+                let key = format!("{way}{number}");
+                let mut run = latch(&format!("{LEASE_S}s"), &key).spawn().unwrap();
+                let mut out = BufReader::new(run.stdout.take().unwrap()).lines();
+                assert_eq!(out.next().unwrap().unwrap(), "begun");
+                (key, run, out)
+            });
+            let runs: Vec<_> = runs.collect();
+            let began = now();
+            match way {
+                "cut" => proxies[leader].cut(true),
+                _ => members.daemon(leader).freeze(),
+            }
+            let next = members.next_leader(leader);
+            println!("{way:8} {:6.3} s", began.elapsed().as_secs_f64());
+            let direct = Client::connect(&members.daemon(next).address().to_string()).unwrap();
+            for (key, mut run, mut out) in runs {
+                // Renewed by the new leader, and the command has heard nothing of it.
+                while direct.who(&key).unwrap().holders[0].restored {
+                    assert!(run.try_wait().unwrap().is_none(), "{way}: it was ended");
+                    assert!(began.elapsed() < LONG, "{way}: {:?}", direct.who(&key));
+                }
+                run.stdin.take().unwrap().write_all(b"\n").unwrap();
+                assert_eq!(out.next().unwrap().unwrap(), "ended", "{way}");
+                let said = run.wait_with_output().unwrap();
+                let text = String::from_utf8_lossy(&said.stderr).into_owned();
+                assert!(said.status.success() && text.is_empty(), "{way}: {text}");
+            }
+            match way {
+                "cut" => proxies[leader].cut(false),
+                _ => members.daemon(leader).thaw(),
+            }
+            members.await_standby(leader);
+        }
+        // A shorter one is warned of.
+        let said = latch("4s", "short").stdin(Stdio::null()).output().unwrap();
+        let text = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert!(said.status.success(), "{text}");
+        assert!(
+            text.contains("--lease 5.7s") && text.lines().count() == 1,
+            "{text}"
+        );
     });
 }
 

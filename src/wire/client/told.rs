@@ -195,6 +195,8 @@ pub enum Told<'a> {
         detects_deadlocks: bool,
         /// What this connection is granted outlives it.
         keeps: bool,
+        /// How long a leader's lease is, if the daemon is a member of a cluster.
+        cluster_ttl: Option<Millis>,
         /// What this client is called.
         name: Option<&'a str>,
     },
@@ -450,13 +452,14 @@ fn hello(text: &[u8]) -> Option<Told<'_>> {
     let mut words = str::from_utf8(text).ok()?.split(' ');
     let version = words.next()?.strip_prefix("latchd/")?;
     let (mut epoch, mut fence, mut name) = (None, false, None);
-    let (mut detects_deadlocks, mut keeps) = (false, false);
+    let (mut detects_deadlocks, mut keeps, mut cluster_ttl) = (false, false, None);
     for word in words {
         match word.split_once('=')? {
             ("epoch", digits) => epoch = number(digits.as_bytes()),
             ("fence", flag) => fence = flag == "1",
             ("deadlock", flag) => detects_deadlocks = flag == "1",
             ("keep", flag) => keeps = flag == "1",
+            ("cluster_ttl", digits) => cluster_ttl = millis(digits.as_bytes()),
             ("name", text) => name = Some(text),
             _ => {}
         }
@@ -467,6 +470,7 @@ fn hello(text: &[u8]) -> Option<Told<'_>> {
         fence,
         detects_deadlocks,
         keeps,
+        cluster_ttl,
         name,
     })
 }
