@@ -121,8 +121,9 @@ impl Claim {
     pub(crate) fn client(&self, servers: &Servers) -> Result<Client, Fail> {
         let id = String::from_utf8_lossy(&self.id);
         let builder = servers.builder().attach(id, self.ttl, self.secret.clone());
-        // A server that hangs must leave time for another attempt.
-        let builder = builder.answer_timeout(ANSWER_WITHIN.min(self.ttl / 4));
+        // A server that hangs must leave time for another attempt before the command is told to end, which may be when
+        // two fifths of the time are over; a sixth of it passes between two questions.
+        let builder = builder.answer_timeout(ANSWER_WITHIN.min(self.ttl / 8));
         builder.build().map_err(fail)
     }
 

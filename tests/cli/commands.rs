@@ -29,7 +29,8 @@ fn locks_for_scripts_outlive_their_command() {
     let left: u64 = expect(&daemon, 0, &["renew", "k", token, "--lease", "1h"])
         .parse()
         .unwrap();
-    assert!((3_500..=3_600).contains(&left), "{left}");
+    // A tenth is not counted on.
+    assert!((3_140..=3_240).contains(&left), "{left}");
     let mut command = latch_at(&daemon, &["renew", "k"]);
     command.env("LATCH_TOKEN", token);
     assert_eq!(
