@@ -282,7 +282,7 @@ fn full_disk_answers_a_repeated_request_id_with_its_grant() {
         world.say(other, wait);
         assert_eq!(world.answers(other), [], "it waits in its place");
         assert_eq!(store.0.borrow().records, before);
-        let another_id = acquires[1].replace("two", "five");
+        let another_id = acquires[0].replace("one", "five");
         let refused = world.ask(who, &another_id);
         assert_eq!(
             (refused.status, refused.reason().as_str()),
